@@ -181,13 +181,13 @@ describe("exports", () => {
     // Pure decisions and texts.
     "app/workers.ts": ["parseQuota"],
     "cli/init.ts": ["nextSteps", "proxyFile", "renderConfiguration"],
-    "cli/operations.ts": ["renderTop", "sparkline"],
+    "cli/operations.ts": ["renderTop"],
     "client/receiver.ts": ["Queue"],
     "nodes/http/connections.ts": ["decideSurplus"],
-    "plugins/port/channel.ts": ["Ring", "ringBytes"],
+    "plugins/port/channel.ts": ["Ring"],
     // Parsers, which fuzzing and tables of bad inputs call.
     "client/seal.ts": ["decodeCborMap", "encodeCborMap"],
-    "plugins/chain/rpc.ts": ["parseCount", "withoutSecrets"],
+    "plugins/chain/rpc.ts": ["withoutSecrets"],
     // Steps of a longer course, stopped between two of them; and requests as an attacker changes them.
     "cli/files/inbox.ts": ["openJournal", "openLiveChunks", "storeMessage", "wasReceived"],
     "client/change.ts": ["reconcileAgreements", "signOwnerUpdate"],
@@ -195,7 +195,6 @@ describe("exports", () => {
     "plugins/chain/driver.ts": ["openLedger", "readOperatorKey"],
     // Tables that tests go through row by row.
     "cli/program.ts": ["createProgram"],
-    "nodes/http/openapi.ts": ["codesOf"],
   };
 
   /** Who imports `file name`: by name, or as `.name` of a file that is imported whole or when it is needed. */

@@ -274,7 +274,7 @@ function numberText(value: number): string {
 const bars = "▁▂▃▄▅▆▇█";
 
 /** One character per sample, the largest at full height; a sample without a value is a gap. */
-export function sparkline(values: readonly (number | null)[]): string {
+function sparkline(values: readonly (number | null)[]): string {
   const most = Math.max(...values.map((value) => value ?? 0), Number.MIN_VALUE);
   const of = (value: number): string => bars[Math.round((Math.max(0, value) / most) * (bars.length - 1))] ?? "";
   return values.map((value) => (value === null ? " " : of(value))).join("");

@@ -27,7 +27,6 @@ import {
 import { createRemoteSessions } from "../../src/nodes/relay/live/remote.ts";
 import {
   parseBlock,
-  parseCount,
   parseHash,
   parseHeader,
   parseHex,
@@ -257,7 +256,7 @@ const parseAnswers: readonly ((result: unknown) => unknown)[] = [
   parseVersion,
   parseSyncing,
   parseHex,
-  parseCount,
+  (count) => parseVersion({ specName: "waypost", specVersion: count, transactionVersion: count }),
   parseStorage([hash], hash),
 ];
 

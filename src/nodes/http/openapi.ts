@@ -188,7 +188,7 @@ function describeAnswers(route: Route): Record<string, DescribedResponse> {
 }
 
 /** All codes a route can refuse with, those of the server among them. */
-export function codesOf(route: Route): FaultCode[] {
+function codesOf(route: Route): FaultCode[] {
   const own = [...route.operation.codes, ...serverCodes];
   return [...new Set(route.bodyBytesMax === null ? own : [...own, ...bodyCodes])];
 }

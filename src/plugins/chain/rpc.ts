@@ -334,7 +334,7 @@ export function parseHex(answer: unknown): `0x${string}` {
   return text as `0x${string}`;
 }
 
-export function parseCount(answer: unknown): number {
+function parseCount(answer: unknown): number {
   if (typeof answer === "number" && Number.isSafeInteger(answer) && answer >= 0) return answer;
   throw new Error("it is not a count");
 }

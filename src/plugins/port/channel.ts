@@ -262,7 +262,7 @@ function silentError(): StoreError {
 // ------------------------------------------------------------------------------------------------- ring
 
 /** Turns under load have 10 to 100 KiB. */
-export const ringBytes = 256 * 1024;
+const ringBytes = 256 * 1024;
 /** Two counts of four bytes precede the turns. */
 const countBytes = 8;
 

@@ -4,10 +4,9 @@
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { directoryBodyBytesMax } from "../../../src/nodes/directory/parts.ts";
-import { codesOf } from "../../../src/nodes/http/openapi.ts";
 import type { Route } from "../../../src/nodes/http/route.ts";
 import { directoryAreas } from "./areas.ts";
-import { nameOf, noRoute, openStage, type Scenario, type Stage } from "./stage.ts";
+import { codesOf, nameOf, noRoute, openStage, type Scenario, type Stage } from "./stage.ts";
 
 const scenarios: readonly Scenario[] = directoryAreas.flatMap((area) => area.scenarios);
 

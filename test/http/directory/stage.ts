@@ -12,7 +12,7 @@ import type { RoutedAction } from "../../../src/core/ledger/actions.ts";
 import { faultOfRefusal, refuse } from "../../../src/core/ledger/refusals.ts";
 import { compileShape, problemShape } from "../../../src/core/schema/schema.ts";
 import type { DirectorySettings } from "../../../src/nodes/directory/parts.ts";
-import { codesOf } from "../../../src/nodes/http/openapi.ts";
+import { describeInterface } from "../../../src/nodes/http/openapi.ts";
 import type { Route } from "../../../src/nodes/http/route.ts";
 import { type Ledger, StoreError } from "../../../src/storage/contract.ts";
 import {
@@ -244,6 +244,19 @@ export function playScenarios(scenarios: readonly Scenario[], stageOf: () => Sta
 }
 
 export const nameOf = (route: Route): string => `${route.method} ${route.path}`;
+
+const codes = new WeakMap<Route, readonly FaultCode[]>();
+
+/** All codes that OpenAPI shows for a route. */
+export function codesOf(route: Route): readonly FaultCode[] {
+  const known = codes.get(route);
+  if (known !== undefined) return known;
+  const { paths } = describeInterface({ version: "", routes: [route], notes: [], servers: [] });
+  const [described] = Object.values(paths).flatMap((operations) => Object.values(operations));
+  const found = Object.values(described?.responses ?? {}).flatMap((response) => response["x-codes"] ?? []);
+  codes.set(route, found);
+  return found;
+}
 
 const shapes = new Map<TSchema, (value: unknown) => unknown>();
 

@@ -1,6 +1,6 @@
 /** The picture of `waypost top`: figures, plots and checks as lines that fit the terminal. */
 import { describe, expect, test } from "bun:test";
-import { renderTop, sparkline } from "../../../src/cli/operations.ts";
+import { renderTop } from "../../../src/cli/operations.ts";
 
 const status = {
   version: "9.9.9",
@@ -49,8 +49,14 @@ describe("renderTop", () => {
   });
 });
 
-test("a sparkline is one bar a value; the largest is full and a gap is empty", () => {
-  expect(sparkline([0, null, 5, 10])).toBe("▁ ▅█");
-  expect(sparkline([])).toBe("");
-  expect(sparkline([0, 0])).toBe("▁▁");
+test("a plot is one bar a value; the largest is full and a gap is empty", () => {
+  const plotOf = (requests: readonly (number | null)[]) => {
+    const text = renderTop({ ...status, samples: requests.map((one) => ({ requests: one })) }, 80);
+    return text
+      .split("\n")
+      .find((one) => one.startsWith("requests"))
+      ?.slice(34);
+  };
+  expect(plotOf([0, null, 5, 10])).toBe("▁ ▅█");
+  expect(plotOf([0, 0])).toBe("▁▁");
 });
