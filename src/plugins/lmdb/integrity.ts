@@ -222,9 +222,10 @@ export class Scrub {
   /** `null` when a commit fell into a slice that looks damaged, or the file can't be opened for lack of descriptors. */
   private readSlice(): Slice | null {
     try {
-      const before = transactionOf(this.settings.path);
-      const slice = sliceOf(this.settings.path, this.place);
-      if (slice.problems.length === 0 || transactionOf(this.settings.path) === before) return slice;
+      const { path } = this.settings;
+      const before = transactionOf(path);
+      const slice = readDataFile(path, (file) => sliceOf(file, this.place));
+      if (slice.problems.length === 0 || transactionOf(path) === before) return slice;
       return ++this.attempts < attemptsMax ? null : { ...slice, problems: [] };
     } catch (error) {
       if (isOutOfDescriptors(error)) return null;
@@ -252,15 +253,12 @@ export class Scrub {
 }
 
 export function transactionOf(path: string): bigint {
-  const file = DataFile.open(path);
-  file.close();
-  return file.transaction;
+  return readDataFile(path, (file) => file.transaction);
 }
 
 /** About 64 KiB of records from a place on. `next` is null at the end of the last table. */
-function sliceOf(path: string, place: Place | null): Slice {
+function sliceOf(file: DataFile, place: Place | null): Slice {
   const problems: Problem[] = [];
-  const file = DataFile.open(path);
   let [records, table] = [0, place?.table ?? ""];
   try {
     const trees = file.trees().filter(({ name }) => name >= table);
@@ -280,8 +278,6 @@ function sliceOf(path: string, place: Place | null): Slice {
     problems.push({ table, text: error.message });
     // What lies behind a damaged page of a table can't be found: the next table goes on.
     return { bytes: file.bytesRead, records, next: { table: `${table}\0`, from: null }, problems };
-  } finally {
-    file.close();
   }
   return { bytes: file.bytesRead, records, next: null, problems };
 }

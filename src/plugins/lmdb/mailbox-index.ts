@@ -122,9 +122,9 @@ export class MailboxIndex {
     const { recipients, rows } = this;
     return checkQuota(entry, quota, {
       mailbox: { of: (label) => recipients.usage(recipient, label) },
-      store: { of: (label) => (label === null ? recipients : recipients.heldInStore(label)) },
+      store: { of: (label) => (label === null ? recipients : recipients.inStore(label)) },
       // Bodies lie in files, which are as large as the disk allows.
-      known: { of: (label) => ({ entries: label === null ? rows.rows : recipients.idsInStore(label), bytes: 0 }) },
+      known: { of: (label) => ({ entries: label === null ? rows.rows : recipients.inStore(label).ids, bytes: 0 }) },
       room: { entries: this.rowsMax, bytes: Number.POSITIVE_INFINITY },
     });
   }

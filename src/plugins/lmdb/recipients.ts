@@ -113,6 +113,7 @@ type Group = Map<number, number>;
 type Usage = { entries: number; bytes: number };
 /** `ids` are those of all its rows, held or not. */
 type StoreUsage = Usage & { readonly label: string; ids: number };
+const nothingKnown = { ...nothingHeld, ids: 0 };
 /** What is counted only for recipients that were stored to since the start: one pass over their entries. */
 type Details = { readonly labels: Map<string, Usage>; readonly groups: Map<number, Group> };
 
@@ -154,14 +155,9 @@ export class RecipientIndex {
     return { entries: this.entriesOf[recipient]!, bytes: this.bytesOf[recipient]! };
   }
 
-  /** What is held under a label that is counted over the store. */
-  heldInStore(label: string): MailboxStats {
-    return this.storeUsages.get(label) ?? nothingHeld;
-  }
-
-  /** All ids that are known under such a label: held, remembered or kept. */
-  idsInStore(label: string): number {
-    return this.storeUsages.get(label)?.ids ?? 0;
+  /** What is held under a label that is counted over the store, and all ids that are known under it. */
+  inStore(label: string): MailboxStats & { readonly ids: number } {
+    return this.storeUsages.get(label) ?? nothingKnown;
   }
 
   group(recipient: number | undefined, groupId: Uuid): Group | undefined {
