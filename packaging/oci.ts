@@ -129,7 +129,8 @@ function imageConfig({ platform, created, diffId, version }: ImageFacts): unknow
     config: {
       User: `${userId}:${userId}`,
       ExposedPorts: { "7400/tcp": {} },
-      Env: ["PATH=/usr/local/bin"],
+      // As in waypost.service.
+      Env: ["PATH=/usr/local/bin", "BUN_JSC_forceRAMSize=268435456"],
       Entrypoint: ["/usr/local/bin/waypost"],
       Cmd: ["serve", "--config", "/etc/waypost/waypost.toml"],
       Volumes: { "/data": {} },

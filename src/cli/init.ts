@@ -273,6 +273,8 @@ RestartSec=2
 # Longer than server.drain_timeout.
 TimeoutStopSec=45
 LimitNOFILE=65536
+# The runtime collects garbage as on a machine of 256 MiB: the memory in use stays nearer to what is needed.
+Environment=BUN_JSC_forceRAMSize=268435456
 UMask=0077
 # The native addon is unpacked into this private folder.
 PrivateTmp=yes
