@@ -21,8 +21,7 @@ const files = readdirSync(join(root, folder), { recursive: true })
 const leftOut: Readonly<Record<string, string>> = {
   "status.test.ts": "the description of a node names its own kinds only",
   "signing.test.ts": "the description of a node names its own kinds only",
-  "metrics-examples.test.ts": "a node has the metrics of its own kinds only",
-  "store-metrics.test.ts": "a node counts its own writes, and the test writes at one and asks another",
+  "metrics.test.ts": "a node has the metrics of its own kinds and counts its own writes only",
   "workers.test.ts": "rates, budgets and counts are those of one process",
   "cache-wake.test.ts": "every Cache has an interval of its own",
   "directory/pace.test.ts": "every Directory has a pace of its own",

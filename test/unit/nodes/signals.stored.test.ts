@@ -1,13 +1,13 @@
-/** Two Caches on one mailbox and one bus: a stream at one shows at once what the other stored. */
+/** The signal of stored envelopes: what one process stores wakes the streams of the others, by mailbox. */
 import { expect, test } from "bun:test";
-import type { MailboxKey } from "../../src/core/codec/did.ts";
-import { createStoredSignal } from "../../src/nodes/signals.ts";
-import { openLocalBus } from "../../src/plugins/bus/local.ts";
+import type { MailboxKey } from "../../../src/core/codec/did.ts";
+import { createStoredSignal } from "../../../src/nodes/signals.ts";
+import { openLocalBus } from "../../../src/plugins/bus/local.ts";
 
 const mailbox = "did:svc:11111111111111111111" as MailboxKey;
 const turn = () => Bun.sleep(5);
 
-test("what one process stored wakes the others and not itself", async () => {
+test("an envelope that one process stored wakes the followers of its mailbox in the others, and not its own", async () => {
   const bus = openLocalBus({ log: () => {} });
   const [here, there] = [createStoredSignal(bus), createStoredSignal(bus)];
   const woken = { here: 0, there: 0, other: 0 };

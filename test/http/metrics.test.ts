@@ -1,4 +1,7 @@
-/** Writes of a store are measured by kind, and Prometheus' own checker finds nothing in the text. */
+/**
+ * Metrics of a node: writes of a store are measured by kind, Prometheus' own checker finds no mistake in the text, and the
+ * example alerts and the example dashboard name no other metric.
+ */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 
@@ -34,4 +37,12 @@ test.skipIf(promtool === null)("promtool finds nothing in /metrics", async () =>
   await child.stdin.end();
   const said = await Promise.all([new Response(child.stdout).text(), new Response(child.stderr).text()]);
   expect([await child.exited, ...said]).toEqual([0, "", ""]);
+});
+
+test.each(["prometheus/alerts.yml", "grafana/waypost.json"])("a node has every metric in %s", async (name) => {
+  const known = new Set([...(await metrics()).matchAll(/^# HELP (\w+)/gm)].map((match) => match[1]));
+  const text = await Bun.file(`${import.meta.dir}/../../examples/${name}`).text();
+  const named = [...text.matchAll(/\bwaypost_\w+/g)].map(([metric]) => metric.replace(/_bucket$/, ""));
+  expect(named.length).toBeGreaterThan(5);
+  expect(named.filter((metric) => !known.has(metric))).toEqual([]);
 });
