@@ -21,7 +21,7 @@ import { Batcher, type Pool, type Query, type Row } from "./pool.ts";
 type RangeRequest = { readonly prefix: string; readonly after: string; readonly limit: number };
 type Entries = readonly (readonly [string, Uint8Array])[];
 
-/** Work read a key that was not fetched. To the work it is an outage, which it passes on. */
+/** Work read a key that was not fetched. The work sees an outage, which it passes on. */
 class NotFetched extends StoreError {
   constructor(readonly wanted: { readonly key: string } | { readonly range: RangeRequest }) {
     super("unavailable", "not fetched yet");
@@ -31,7 +31,7 @@ class NotFetched extends StoreError {
 /** More runs than the longest block has keys. */
 const runsMax = 2_000;
 
-/** What was fetched, overlaid by what was written since; `null` is known to be absent. */
+/** Fetched records with the writes since on top; `null` is known to be absent. */
 class Fetched {
   readonly keys = new Map<string, Uint8Array | null>();
   readonly ranges = new Map<string, Entries>();
@@ -299,7 +299,7 @@ export function openPostgresReceipts(pool: Pool): Receipts {
   };
 }
 
-/** For each write the value that excludes it, or null. */
+/** The value that excludes each write, or null. */
 async function writeBatch(pool: Pool, given: readonly Writing[]): Promise<(Uint8Array | null)[]> {
   const { bytes, starts } = packed(given.map(({ value }) => value));
   const rows = given.map(({ value, ...writing }, n) => ({ ...writing, start: starts[n], size: value.length }));

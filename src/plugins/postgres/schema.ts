@@ -66,7 +66,7 @@ export class Partitions {
     }
   }
 
-  /** Another node dropped a partition that this one knows, maybe of acknowledged ids and not yet of their messages. */
+  /** Another node dropped a partition that this one knows, perhaps that of acknowledged ids but not yet of their messages. */
   async restore(): Promise<void> {
     this.known.clear();
     await this.pool.query("select {s}.add_part('acked', upper_ms) from {s}.part where kind = 'held'");
@@ -84,7 +84,7 @@ export class Partitions {
     return freed;
   }
 
-  /** A page of mailboxes a second: ten million in three hours. */
+  /** Checks one page of mailboxes per second: ten million in three hours. */
   private async dropIdle(nowMs: number): Promise<void> {
     if (nowMs - this.idleLookedAtMs < 1_000 && nowMs >= this.idleLookedAtMs) return;
     this.idleLookedAtMs = nowMs;

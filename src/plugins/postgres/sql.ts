@@ -4,7 +4,7 @@
  * calls of several nodes wait for each other and never in a circle. Decisions use only what is read after the locks.
  */
 
-/** A write begins: its outcome when it was committed before, else null. The lock makes it wait for a lost twin. */
+/** Begins a write: answers its outcome if it was committed before, else null. The row lock waits for a lost copy of it. */
 const writes = `
 create function {s}.begin_write(p_writer uuid, p_seq bigint) returns json language plpgsql as $$
 declare
@@ -67,7 +67,7 @@ create type {s}.entry as (
 );
 `;
 
-/** As of version 2: shares that shrink. What nodes of version 1 pass means to it what it meant to theirs. */
+/** Since version 2: shares that shrink. Arguments of nodes of version 1 keep their meaning. */
 export const storeRound = `
 -- Entries of one mailbox have different rounds; a round decides and writes one entry of each mailbox.
 create or replace function {s}.store_round(
@@ -260,7 +260,7 @@ begin
   end if;
 `;
 
-/** Removes what is given, but for the numbers in `replayed`. */
+/** Removes the given entries, except those whose numbers are in `replayed`. */
 const removal = `  perform 1 from {s}.mailbox m
     where m.key in (select g.box from json_to_recordset(p_given::json) as g(box text)) order by m.key for update;
   with given as materialized (
@@ -296,7 +296,7 @@ const remove = `create function {s}.remove${removalStart}${removal}  return {s}.
 end $$;
 `;
 
-/** From version 3 on: what is given with a tag is removed only when its claim succeeds; of several with one tag, the first. */
+/** Since version 3: entries with a tag are removed only when its claim succeeds; of several with one tag, the first does. */
 export const claimAndRemove = `create function {s}.claim_and_remove${removalStart}
   with given as materialized (
     select distinct on (g.tag) decode(g.tag, 'hex') as tag, g.n, g.until, g.at
@@ -350,7 +350,7 @@ begin
 end $$;
 `;
 
-/** For each key that a standing value excludes, key and value. */
+/** Answers key and value for each key that another value excludes. */
 export const writeReceipts = `
 create or replace function {s}.write_receipts(p_writer uuid, p_seq bigint, p_given text, p_bytes bytea)
 returns json language plpgsql as $$

@@ -1,6 +1,4 @@
-/**
- * Assembles the PostgreSQL store. Loaded only when a store is opened or migrated.
- */
+/** Composes the PostgreSQL store. Loaded only when a store is opened or migrated. */
 import { readFile } from "node:fs/promises";
 import { errorText } from "../../core/fault.ts";
 import { type Durability, type Store, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
