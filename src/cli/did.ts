@@ -16,6 +16,8 @@ import { firstDocument, register, settleRegistration } from "../client/registrat
 import { decodeBase64, decodeHex, encodeBase64, utf8 } from "../core/codec/bytes.ts";
 import { isDid, parseDidUrl } from "../core/codec/did.ts";
 import { type ExpirationBehavior, expirationBehaviors } from "../core/ledger/account.ts";
+import { routedActions } from "../core/ledger/actions.ts";
+import { ownerUpdates } from "../nodes/directory/policy.ts";
 import {
   addIdentityFlag,
   addWaitFlags,
@@ -190,16 +192,17 @@ async function listNames(session: Session): Promise<void> {
 
 // ------------------------------------------------------------------------------------------------- keys held elsewhere
 
-const actionsText =
-  "register, replace_document, Add-, Update- or Remove- before VerificationMethod, KeyAgreement or Service, " +
-  "AddAuthentication, RemoveAuthentication, UpdateRootPubkey, add_alias, update_alias, remove_alias, " +
-  "deactivate_did, delete_did, set_alias, set_delivery_policy_links, set_delivery_policy, set_tag_policy, set_persona_policy";
+const preparedActions = [
+  ...["register", "replace_document"],
+  ...routedActions.map(({ action }) => action),
+  ...ownerUpdates.map(({ extrinsic }) => extrinsic),
+];
 
 function registerExternalCommands(did: Command): void {
   const prepare = did
     .command("prepare")
     .argument("<target>", "a DID, an alias, or an identity of this machine")
-    .argument("<action>", actionsText)
+    .argument("<action>", preparedActions.join(", "))
     .description("ask the Directory for the bytes that a key on another machine must sign")
     .option("--body <json>", 'the members of the action, such as {"id":"#k1"}', "{}")
     .option("--signer <id>", "root, or the id of a method, such as #k1")
