@@ -78,7 +78,7 @@ export class MemoryMailbox implements Mailbox {
     const refusal = checkQuota(given, quota, sums);
     if (refusal !== null) return refusal;
     this.checkRoom(given);
-    if (before !== undefined) this.free(before);
+    if (before !== undefined) this.free(box, before);
     this.lastArrival = nextArrival(this.lastArrival, given.storedAtMs);
     const row: Row = { entry: copyOf(given), arrival: this.lastArrival, state: "active" };
     this.boxes.set(recipient, box);
@@ -180,7 +180,7 @@ export class MemoryMailbox implements Mailbox {
         row.state = "kept";
         this.dropEnvelope(row, onExpiry === "KeepHeaderPreview" ? headerPreview : null);
         this.ends.push({ atMs: keptUntilMs, row });
-      } else this.free(row);
+      } else this.free(box, row);
       this.freed++;
     }
   }
@@ -211,9 +211,8 @@ export class MemoryMailbox implements Mailbox {
     this.known.add(row.entry, bytesOf(row.entry), 1);
   }
 
-  private free({ entry }: Row): void {
+  private free(box: Box, { entry }: Row): void {
     this.known.add(entry, bytesOf(entry), -1);
-    const box = this.boxes.get(entry.recipient)!;
     box.rows.delete(entry.messageId);
     if (box.rows.size === 0) this.boxes.delete(entry.recipient);
   }
