@@ -221,7 +221,7 @@ function isSocket(address: string): boolean {
   return address.startsWith("unix:");
 }
 
-function rolesOf(config: Config): About["roles"] {
+export function rolesOf(config: Config): About["roles"] {
   return (["directory", "relay", "cache"] as const).filter((node) => config[node].enabled);
 }
 

@@ -12,6 +12,7 @@ import { dirname, resolve } from "node:path";
 import type { Command } from "commander";
 import { exposedText, isExposed, loadCertificate, openEventKey } from "../app/credentials.ts";
 import { failed, failedInResult } from "../app/failure.ts";
+import { rolesOf } from "../app/serving.ts";
 import { checkBus, checkStores, storesOf } from "../app/stores.ts";
 import { type ConfigProblem, parseConfig } from "../config/config.ts";
 import { renderEffective, renderJsonSchema, renderReference } from "../config/reference.ts";
@@ -367,10 +368,9 @@ async function runningNode(config: Config): Promise<RunningNode | null> {
 
 /** Whether roles and endpoints are those of the configuration: another node may use the address. */
 function isNodeOf(config: Config, about: JsonReply["json"]): boolean {
-  const roles = (["directory", "relay", "cache"] as const).filter((role) => config[role].enabled);
   const endpoints = [config.relay, config.cache].map((node) => (node.enabled ? node.public_endpoints : []));
   const named = [about["roles"], about["relay_endpoints"], about["cache_endpoints"]];
-  return JSON.stringify(named) === JSON.stringify([roles, ...endpoints]);
+  return JSON.stringify(named) === JSON.stringify([rolesOf(config), ...endpoints]);
 }
 
 /** Where a wildcard address is reached from this machine. */

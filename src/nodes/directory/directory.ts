@@ -38,7 +38,7 @@ import {
   renderProofs,
   stateRoute,
 } from "./parts.ts";
-import { ownerRoutes, policyReadRoutes } from "./policy.ts";
+import { ownerRoutes, ownerUpdates, policyReadRoutes } from "./policy.ts";
 import { prepareRoutes } from "./prepare.ts";
 import { registrationRoutes } from "./register.ts";
 import { documentRoute, updateRoutes } from "./update.ts";
@@ -222,13 +222,7 @@ function submissionRoute({ ledger }: DirectoryParts): Route {
 }
 
 /** Calls that the operator account signs; their operations have no `action`. */
-const ownerCalls: ReadonlySet<LedgerCallName> = new Set([
-  "set_alias",
-  "set_delivery_policy_links",
-  "set_delivery_policy",
-  "set_tag_policy",
-  "set_persona_policy",
-]);
+const ownerCalls: ReadonlySet<LedgerCallName> = new Set(ownerUpdates.map(({ extrinsic }) => extrinsic));
 
 function renderSubmission(submission: Submission): Record<string, unknown> {
   const { txHash, did, call, label, state, reason, block, submittedAtMs } = submission;
