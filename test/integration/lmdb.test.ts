@@ -363,16 +363,16 @@ describe("blocks", () => {
     for (let round = 0; round < 12; round++) {
       const numbers = Array.from({ length: 600 }, (_, i) => round * 1_000 + i);
       await Promise.all(numbers.map((n) => mailbox.store(entry(n, { envelope: bytesOf(n, 2_000) }), quota())));
-      // Every twentieth stays, so that no block becomes empty by itself.
-      const acked = numbers.filter((n) => n % 20 !== 0).map(id);
+      // Every fourth stays, so that no block becomes empty by itself.
+      const acked = numbers.filter((n) => n % 4 !== 0).map(id);
       expect((await mailbox.remove(alice, acked, 2_000)).length).toBe(acked.length);
       sizeAtEnd = statSync(join(path, "data.mdb")).size;
     }
     const held = await listAll(mailbox, alice, pageOf());
-    expect(held.length).toBe(12 * 30);
+    expect(held.length).toBe(12 * 150);
     for (const one of held.slice(0, 20)) expect(one.envelope.length).toBe(2_000);
     await store.close();
-    // 600 entries of 2 KB live at a time, and a twentieth of all: 3 MB would do.
+    // 600 entries of 2 KB live at a time, and a fourth of all: 5 MB would do.
     expect(sizeAtEnd).toBeLessThan(16 * mebibyte);
     const again = await openLmdb(options(path), testEnvironment());
     const kept = await listAll(again.capabilities.mailbox!, alice, pageOf());
