@@ -55,7 +55,7 @@ const pageArrays = [
 ];
 const linkArrays = ["next", "previous", "chain"] as const;
 
-/** Rows that are chained by \`next\` and \`previous\`; \`none\` for both ends without any. */
+/** Rows that are chained by `next` and `previous`; `none` for both ends without any. */
 export type RowList = { first: number; last: number };
 
 export class RowTable {
