@@ -159,19 +159,15 @@ export function parseIdentity(text: string, name: string): Identity | null {
   if (json === null || json["version"] !== 1 || typeof json["did"] !== "string" || !isDid(json["did"])) return null;
   const rootSeed = parseSecret(json["root_seed"]);
   const nextRootSeed = json["next_root_seed"] === null ? null : parseSecret(json["next_root_seed"]);
-  const [methods, agreements] = [parseHeld(json["methods"]), parseAgreements(json["agreements"])];
+  const methods = parseHeld(json["methods"], (key) => key);
+  const agreements = parseHeld(json["agreements"], (key, { destroy_at_ms: destroyAtMs }) => ({
+    ...key,
+    destroyAtMs: typeof destroyAtMs === "number" ? destroyAtMs : null,
+  }));
   if (rootSeed === null || methods === null || agreements === null) return null;
   const chain = parseChain(json["agreement_chain"]);
   const ledger = typeof json["ledger"] === "string" && /^[0-9a-f]{64}$/.test(json["ledger"]) ? json["ledger"] : null;
   return { name, did: json["did"], rootSeed, nextRootSeed, methods, agreements, chain, ledger };
-}
-
-function parseAgreements(value: unknown): HeldAgreement[] | null {
-  const held = parseHeld(value);
-  const times = Array.isArray(value)
-    ? value.map((entry: unknown) => (isRecord(entry) ? entry["destroy_at_ms"] : null))
-    : [];
-  return held?.map((one, i) => ({ ...one, destroyAtMs: typeof times[i] === "number" ? times[i] : null })) ?? null;
 }
 
 /** Absent in files of 0.1.0. */
@@ -186,13 +182,16 @@ function parseSecret(value: unknown): Uint8Array | null {
   return typeof value === "string" && /^[0-9a-f]{64}$/.test(value) ? decodeHex(value) : null;
 }
 
-function parseHeld(value: unknown): HeldKey[] | null {
+function parseHeld<T>(
+  value: unknown,
+  complete: (key: HeldKey, entry: Readonly<Record<string, unknown>>) => T,
+): T[] | null {
   if (!Array.isArray(value)) return null;
-  const held: HeldKey[] = [];
+  const held: T[] = [];
   for (const entry of value) {
     const secret = isRecord(entry) ? parseSecret(entry["secret"]) : null;
     if (!isRecord(entry) || typeof entry["id"] !== "string" || secret === null) return null;
-    held.push({ id: entry["id"], secret });
+    held.push(complete({ id: entry["id"], secret }, entry));
   }
   return held;
 }
