@@ -151,10 +151,6 @@ export class SubmissionPool {
     return this.entries.size;
   }
 
-  get(id: string): Entry | undefined {
-    return this.entries.get(id);
-  }
-
   holder(fingerprint: string): Entry | undefined {
     return this.byFingerprint.get(fingerprint);
   }

@@ -259,9 +259,9 @@ export function serveBus(channel: Channel, bus: Bus): BusDescription {
     const [first, second, third] = args;
     switch (method) {
       case "publish":
-        return bus.publish(textOf(first), bytesOf(second));
+        return bus.publish(String(first), bytesOf(second));
       case "request":
-        return bus.request(textOf(first), bytesOf(second), Number(third));
+        return bus.request(String(first), bytesOf(second), Number(third));
       case "subscribe": {
         const id = Number(first);
         const deliver: BusReceiver = async (message) => {
@@ -269,7 +269,7 @@ export function serveBus(channel: Channel, bus: Bus): BusDescription {
           return answer instanceof Uint8Array ? answer : undefined;
         };
         const missed = () => channel.send(receiverTarget, "missed", [id, bus.stats().dropped]);
-        const subscription = bus.subscribe(textOf(second), deliver, { missed });
+        const subscription = bus.subscribe(String(second), deliver, { missed });
         subscriptions.set(id, subscription);
         return subscription.ready;
       }
@@ -284,10 +284,6 @@ export function serveBus(channel: Channel, bus: Bus): BusDescription {
   });
   const { plugin, messageBytesMax } = bus;
   return { plugin, messageBytesMax };
-}
-
-function textOf(value: unknown): string {
-  return String(value);
 }
 
 function bytesOf(value: unknown): Uint8Array {
@@ -321,8 +317,8 @@ export class PortBus implements Bus {
     this.plugin = description.plugin;
     this.messageBytesMax = description.messageBytesMax;
     channel.serve(receiverTarget, (method, [id, given]) => {
-      if (method === "known") return void this.known.add(textOf(id));
-      if (method === "unknown") return void this.known.delete(textOf(id));
+      if (method === "known") return void this.known.add(String(id));
+      if (method === "unknown") return void this.known.delete(String(id));
       if (method === "missed") this.droppedThere = Number(given);
       const receiver = this.receivers.get(Number(id));
       if (receiver === undefined) return undefined;
@@ -330,7 +326,7 @@ export class PortBus implements Bus {
     });
     const learn = (subjects: unknown): void => {
       this.knowsAll = Array.isArray(subjects);
-      if (Array.isArray(subjects)) for (const subject of subjects) this.known.add(textOf(subject));
+      if (Array.isArray(subjects)) for (const subject of subjects) this.known.add(String(subject));
     };
     channel.call(busTarget, "subjects", []).then(learn, () => undefined);
   }

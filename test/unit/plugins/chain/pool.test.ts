@@ -18,6 +18,7 @@ const life = 16;
 /** A pool with its runner left out: what it asks for is answered by the test. */
 function play(limits: Partial<PoolLimits> = {}) {
   const pool = new SubmissionPool({ windowMax: 100, resendMs: 1_000, lifetimeBlocks: life, ...limits });
+  const entries = new Map<string, Entry>();
   let serial = 0;
   let nowMs = 0;
   const signedAt = (birth: number, nonce: number | null, specVersion = 1): Signed => {
@@ -39,19 +40,20 @@ function play(limits: Partial<PoolLimits> = {}) {
     /** A call that was signed at a block. */
     add(id: string, birth: number, nonce: number | null = pool.freeNonce(0)): string[] {
       const entry = pool.add({ id, sequence: 0n, nonce, signed: [signedAt(birth, nonce)], renewals: 0 });
+      entries.set(id, entry);
       return apply({ kind: "stored", entry });
     },
-    entry: (id: string) => pool.get(id) as Entry,
+    entry: (id: string) => entries.get(id) as Entry,
     answer(id: string, verdict: Verdict): string[] {
-      const entry = pool.get(id) as Entry;
+      const entry = entries.get(id) as Entry;
       const signed = entry.signed.at(-1) as Signed;
       return apply({ kind: "answered", entry, attempt: entry.attempt, signed, verdict, atMs: nowMs });
     },
     sign(id: string, birth: number, specVersion = 1): string[] {
-      const entry = pool.get(id) as Entry;
+      const entry = entries.get(id) as Entry;
       return apply({ kind: "signed", entry, signed: signedAt(birth, entry.nonce, specVersion) });
     },
-    absent: (id: string) => apply({ kind: "absent", entry: pool.get(id) as Entry }),
+    absent: (id: string) => apply({ kind: "absent", entry: entries.get(id) as Entry }),
     head(number: number, nonce: number, given: { spec?: number; missed?: number; recent?: boolean } = {}): string[] {
       const { spec = 1, missed = -1, recent = true } = given;
       const head = { number: BigInt(number), nonce, specVersion: spec, recent };
@@ -64,7 +66,7 @@ function play(limits: Partial<PoolLimits> = {}) {
       return apply({ kind: "tick", nowMs });
     },
     end(id: string): string[] {
-      return apply({ kind: "ended", entries: [pool.get(id) as Entry] });
+      return apply({ kind: "ended", entries: [entries.get(id) as Entry] });
     },
   };
 }
