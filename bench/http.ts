@@ -1,5 +1,5 @@
 /**
- * What a node answers over HTTP: stores, relayed envelopes, pages of ten, empty pages, acknowledgements of one and of
+ * What a node answers over HTTP: stores, unsigned and signed, relayed envelopes, pages of ten, empty pages, acknowledgements of one and of
  * twenty, records and `/healthz` a second at 1, 16, 64 and 512
  * connections, beside a bare server that only parses the same bodies, in turn with it in the same run.
  * `--short` takes a fifth of the time; `--drivers`, `--paths` and `--connections` choose, as lists with
@@ -14,14 +14,14 @@ import { join } from "node:path";
 import { parseArgs } from "node:util";
 import type { Reader } from "../src/client/reader.ts";
 import { createSigner } from "../src/core/codec/crypto.ts";
-import { ackSubject, encodeRetrievalProof, retrievalHeaders } from "../src/core/message/proof.ts";
+import { ackSubject, encodeRetrievalProof, encodeSenderText, retrievalHeaders } from "../src/core/message/proof.ts";
 import { type Load, measureLoad, measureP99 } from "./http-load.ts";
-import { registered } from "./registered.ts";
+import { type Registered, registered } from "./registered.ts";
 import { report } from "./report.ts";
 
 type Server = { readonly name: string; readonly url: string; readonly pid: number; readonly stop: () => Promise<void> };
 /** A server and whom to write to there: `full` takes all stores, `small` keeps ten envelopes, `empty` none. */
-type Target = Server & { readonly full: string; readonly small: Reader; readonly empty: Reader };
+type Target = Server & { readonly full: string; readonly small: Registered; readonly empty: Registered };
 type Requests = Pick<Load, "request" | "requestsMax">;
 type Row = {
   readonly path: string;
@@ -39,7 +39,7 @@ const { values: flags } = parseArgs({
   options: {
     short: { type: "boolean", default: false },
     drivers: { type: "string", default: "memory,lmdb" },
-    paths: { type: "string", default: "healthz,store,relay,messages,pull,ack,ack20,resolve,nonces" },
+    paths: { type: "string", default: "healthz,store,signed,relay,messages,pull,ack,ack20,resolve,nonces" },
     connections: { type: "string", default: "1,16,64,512" },
     workers: { type: "string", default: "1" },
     against: { type: "string" },
@@ -64,6 +64,7 @@ const acksMax = flags.short ? 500 : 2_000;
 const makers: Readonly<Record<string, (target: Target) => () => Buffer<ArrayBuffer>>> = {
   healthz: () => getting("/healthz"),
   store: (target) => posting("/cache/store", target.full),
+  signed: (target) => postingSigned("/cache/store", target.full, target.small),
   relay: (target) => posting("/relay", target.full),
   messages: (target) => pulling(target.small),
   pull: (target) => pulling(target.empty),
@@ -250,14 +251,33 @@ function posting(
   return () => Buffer.from(head + bodyOf(nextId()));
 }
 
+/** A sender signs each of its envelopes. */
+function postingSigned(path: string, to: string, { did, sender }: Registered): () => Buffer<ArrayBuffer> {
+  const sign = signerOf(sender.seed);
+  const payload = { ciphertext_b64: crypto.getRandomValues(new Uint8Array(payloadBytes)).toBase64() };
+  const timestamp = new Date().toISOString();
+  return () => {
+    const ids = { message_id: crypto.randomUUID(), from: did, to, sender_key_id: sender.keyId };
+    const members = { ...ids, timestamp, ttl: "1h", payload };
+    const body = JSON.stringify({ ...members, sender_signature: sign(encodeSenderText(members)).toBase64() });
+    const head = `POST ${path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: ${body.length}`;
+    return Buffer.from(`${head}\r\n\r\n${body}`);
+  };
+}
+
+function signerOf(seed: Uint8Array): (message: Uint8Array) => Uint8Array {
+  const sign = createSigner(seed);
+  if (sign === null) throw new Error("the seed is not a key");
+  return sign;
+}
+
 type FreshProof = { readonly timestamp: string; readonly nonce: string; readonly signature: string };
 
 /** Signs with the native signer, which is cheap beside what checking costs the node. */
 function proving(reader: Reader, operation: "ack" | "pull"): (subject: string) => FreshProof {
   const { did, serviceId, at } = reader;
   const { keyId, seed } = reader.signer;
-  const sign = createSigner(seed);
-  if (sign === null) throw new Error("the reader's seed is not a key");
+  const sign = signerOf(seed);
   return (subject) => {
     const timestamp = new Date().toISOString();
     const nonce = crypto.randomUUID();

@@ -1,17 +1,20 @@
-/** A new DID on a node that is measured, and how to read its mail there. */
+/** A new DID on a node that is measured: how to read its mail there, and how to sign as it. */
 
-import { cachesOf, connect } from "../src/client/client.ts";
+import { cachesOf, connect, senderOf } from "../src/client/client.ts";
+import type { Signer } from "../src/client/crypto.ts";
 import { waitingDefault } from "../src/client/directory.ts";
 import { createIdentity } from "../src/client/keys.ts";
 import type { Reader } from "../src/client/reader.ts";
 import { firstDocument, register, settleRegistration } from "../src/client/registration.ts";
 
-export async function registered(url: string): Promise<Reader> {
+export type Registered = Reader & { readonly sender: Signer };
+
+export async function registered(url: string): Promise<Registered> {
   const client = connect({ directoryUrl: url, relayUrl: url });
   const identity = createIdentity("bench");
   const document = await firstDocument(identity, { relayUrl: url, cacheUrl: url });
   await settleRegistration(client, await register(client, identity, { document, alias: null }), waitingDefault);
   const [cache] = await cachesOf(client, identity, "");
   if (cache === undefined) throw new Error("the identity has no Cache");
-  return cache.reader;
+  return { ...cache.reader, sender: await senderOf(client, identity) };
 }

@@ -31,8 +31,8 @@ export function verifySignature(signature: Uint8Array, message: Uint8Array, publ
 type Bytes = Uint8Array<ArrayBuffer>;
 
 const asideKeys = new BoundedMap<string, CryptoKey>(importedKeysMax);
-/** Beyond this, signatures are verified at once: the threads of the pool, which also write to disk, have work for 2 ms. */
-const asideMax = 64;
+/** Beyond this, signatures are verified at once: the threads of the pool, which also write to disk, have work for 1 ms. */
+const asideMax = 32;
 let asideCount = 0;
 
 /** The same in the runtime's pool of threads, beside the event loop. Cost: 7 µs here and 57 µs there. */
