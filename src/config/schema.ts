@@ -275,7 +275,9 @@ const relaySchema = z.strictObject({
     doc("Longest time for all attempts of one envelope."),
   ),
   destination_requests_max: count(4, { max: 1_000 }).meta(doc("Concurrent requests to one destination.")),
-  sessions_max: count(10_000, { max: 1_000_000 }).meta(doc("Live sessions, for all recipients together.")),
+  sessions_max: count(10_000, { max: 1_000_000 }).meta(
+    doc("Live sessions, for all recipients together. One client network gets at most half."),
+  ),
   client_rate: count(50, { max: 1_000_000 }).meta(
     doc("Envelopes per second from one client network. A burst of 4 times as many is allowed first."),
   ),
@@ -327,7 +329,9 @@ const cacheSchema = z.strictObject({
   page_bytes_max: size("1MiB", { min: 1_024, max: 16 << 20 }).meta(
     doc("Bytes of envelopes in one page. A page contains at least one envelope, whatever its size."),
   ),
-  streams_max: count(10_000, { max: 1_000_000 }).meta(doc("Open event streams, for all recipients together.")),
+  streams_max: count(10_000, { max: 1_000_000 }).meta(
+    doc("Open event streams, for all recipients together. One client network gets at most half."),
+  ),
   wake_url: endpoint
     .nullable()
     .prefault(null)

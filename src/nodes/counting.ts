@@ -8,7 +8,7 @@
  * Source: rules section 5 "Rate limits", section 9, D190.
  */
 import { type Fault, fault } from "../core/fault.ts";
-import { isLoopbackAddress } from "../core/message/address.ts";
+import { clientNetwork, isLoopbackAddress } from "../core/message/address.ts";
 import { BoundedMap } from "../core/std/bounded.ts";
 import { createFairShare, type FairShare, halfOf, type ShareOptions } from "./http/capacity.ts";
 
@@ -86,6 +86,27 @@ export function checkClientRate(
   return checkRate(limiter, network, nowMs);
 }
 
+/** Places of client networks: one gets at most half of all. */
+type NetworkPlaces = {
+  readonly take: (client: string, max: number) => boolean;
+  readonly give: (client: string) => void;
+};
+
+/** A client of this machine may have many others behind it: it counts only in all. */
+export function networkPlaces(share: FairShare): NetworkPlaces {
+  return {
+    take(client, max) {
+      if (isLoopbackAddress(client)) return true;
+      // A reload may have changed it.
+      share.resize(max);
+      return share.take(clientNetwork(client), 1);
+    },
+    give(client) {
+      if (!isLoopbackAddress(client)) share.give(clientNetwork(client), 1);
+    },
+  };
+}
+
 export function checkRate(limiter: RateLimiter, key: string, nowMs: number): Fault | null {
   const waitMs = limiter.claim(key, nowMs);
   if (waitMs === 0) return null;
@@ -103,7 +124,10 @@ const limiterNames = [
   "live connections",
   "cache clients",
 ] as const;
-/** Amounts of the public listeners, and of the admin listeners. `deliveries` are the message ids in delivery; the last two count for recipients. */
+/**
+ * Amounts of the public listeners, and of the admin listeners. `deliveries` are the message ids in delivery; `streams` and
+ * `live sessions` count for recipients.
+ */
 const shareNames = [
   ...(["public", "admin"] as const).flatMap((app) =>
     (["work", "reading", "bodies", "reserved work", "reserved reading", "reserved bodies", "answers"] as const).map(
@@ -112,6 +136,7 @@ const shareNames = [
   ),
   "deliveries",
   "streams",
+  "stream networks",
   "live sessions",
 ] as const;
 

@@ -340,6 +340,23 @@ describe("the number of streams", () => {
     await after.body?.cancel();
   });
 
+  test("is bounded for a client network at half of all, whoever the recipients are", async () => {
+    const node = await limited({ streams_max: 4, trustedProxies: ["192.0.2.7"] });
+    const from = (client: string, person: Person) => {
+      const headers = proofHeaders(person, { operation: "stream" });
+      return node.read(`/cache/stream/${person.did}`, { ...headers, "x-forwarded-for": client });
+    };
+    const own = [await from("198.51.100.1", bob), await from("198.51.100.1", alice)];
+    expect(own.map(({ status }) => status)).toEqual([200, 200]);
+    expect(await outcomeOf(from("198.51.100.1", bob))).toBe("429 rate_limited");
+    const other = await from("203.0.113.1", bob);
+    expect(other.status).toBe(200);
+    await own[0]!.body?.cancel();
+    const again = await from("198.51.100.1", bob);
+    expect(again.status).toBe(200);
+    for (const open of [own[1]!, other, again]) await open.body?.cancel();
+  });
+
   test("falls when a client goes away on a real socket", async () => {
     const node = await limited({ recipient_streams_max: 1, stream_heartbeat: 20 });
     const { url, stop } = listenForTest(node.app);

@@ -361,6 +361,20 @@ describe("bounds", () => {
     expect(await third.closed).toBe(4429);
   });
 
+  test("hold for a client network: half of all, whoever the recipients are", async () => {
+    const settings = { sessions_max: 4 };
+    const { relay, url } = await world({ settings, trustedProxies: ["127.0.0.1"] });
+    const from = (client: string, device: string) =>
+      dial(sessionUrl(url, bob, device), { ...authHeaders(bob, device), "x-forwarded-for": client });
+    const own = [from("198.51.100.1", "a"), from("198.51.100.1", "b")];
+    expect(await Promise.all(own.map(({ opened }) => opened))).toEqual([true, true]);
+    expect(await from("198.51.100.1", "c").opened).toBe(false);
+    expect(await from("203.0.113.1", "d").opened).toBe(true);
+    own[0]!.terminate();
+    while (relay.sessions.stats().sockets > 2) await Bun.sleep(5);
+    expect(await from("198.51.100.1", "e").opened).toBe(true);
+  });
+
   test("hold for what a client says", async () => {
     const { url } = await world();
     const chatty = await live(url, "chatty");

@@ -223,7 +223,7 @@ async function observeCache({ cache: settings }: Config, seen: Seen): Promise<vo
     },
   });
   const { public_endpoints: _, ...changed } = { ...settings, ...openToAll };
-  const cache = await createTestCache({ ...changed, wrap });
+  const cache = await createTestCache({ ...changed, wrap, trustedProxies: ["192.0.2.7"] });
   for (let n = 1; n < 20; n++) cache.recipients.add(createPerson(n));
   const payload = { ciphertext_b64: encodeBase64(new Uint8Array(1_000)) };
   const stored = await passedBefore(429, 200, (n) => cache.store(envelopeTo(bob, n, { payload })));
@@ -252,7 +252,9 @@ async function observeCache({ cache: settings }: Config, seen: Seen): Promise<vo
   const streams: Response[] = [];
   const open = await passedBefore(429, 19, async (n) => {
     const person = createPerson(n + 1);
-    const stream = await cache.read(`/cache/stream/${person.did}`, proofHeaders(person, { operation: "stream" }));
+    // Each from its own network: one gets only half of all.
+    const headers = { ...proofHeaders(person, { operation: "stream" }), "x-forwarded-for": `198.51.100.${n + 1}` };
+    const stream = await cache.read(`/cache/stream/${person.did}`, headers);
     streams.push(stream);
     return stream;
   });

@@ -217,10 +217,21 @@ export type TestCacheOptions = Partial<Config["cache"]> & {
   /** Nobody but the streams of this Cache gets to know of new entries. */
   readonly unreported?: boolean;
   readonly signal?: CacheParts["signal"];
+  readonly trustedProxies?: string[];
 };
 
 export async function createTestCache(options: TestCacheOptions = {}): Promise<TestCache> {
-  const { sign = null, wrap = () => ({}), memory, unreported = false, limits, signal, claimSoon, ...changed } = options;
+  const {
+    sign = null,
+    wrap = () => ({}),
+    memory,
+    unreported = false,
+    limits,
+    signal,
+    claimSoon,
+    trustedProxies = [],
+    ...changed
+  } = options;
   const parsed = memoryPlugin.parseOptions(memory);
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.problems));
   const clock = { nowMs: testNowMs };
@@ -249,7 +260,7 @@ export async function createTestCache(options: TestCacheOptions = {}): Promise<T
     ...(unreported ? {} : { onStored: (recipient: string, streamed: boolean) => stored.push([recipient, streamed]) }),
   });
   // Room for the races that tests run on one route.
-  const app = testApp(cache.routes, { now, limits: { ...testLimits, reservedRequestsMax: 128 } });
+  const app = testApp(cache.routes, { now, trustedProxies, limits: { ...testLimits, reservedRequestsMax: 128 } });
   const post = (path: string, body: unknown) =>
     app.ask(path, {
       method: "POST",

@@ -54,6 +54,7 @@ export type TestRelayOptions = {
   readonly receipts?: Receipts;
   readonly replay?: Replay;
   readonly endpoint?: string;
+  readonly trustedProxies?: string[];
   /** The Cache of the process is reached over HTTP only. */
   readonly withoutLocalCache?: boolean;
 };
@@ -113,7 +114,7 @@ export async function createTestRelay(given: TestRelayOptions = {}): Promise<Tes
     settings,
     limits: { ...limitsDefault, ...given.limits },
   });
-  const app = { ...testApp(relay.routes, { now }), metrics };
+  const app = { ...testApp(relay.routes, { now, trustedProxies: given.trustedProxies ?? [] }), metrics };
   const raw: TestRelay["raw"] = (envelope, more = {}) =>
     app.ask(more.path ?? "/relay", {
       method: "POST",

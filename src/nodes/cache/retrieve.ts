@@ -170,7 +170,7 @@ export function openStream(parts: RetrieveParts, call: Call): Reply {
       const subject = await parts.recipients.subject(did);
       return !isFault(await decideRetrievalProof(proof, subject)) && mailboxOf(did, subject?.life ?? 0) === mailbox;
     };
-    return parts.streams.open(mailbox, { after, signal: call.signal, isPermitted });
+    return parts.streams.open(mailbox, { after, client: call.client, signal: call.signal, isPermitted });
   });
 }
 

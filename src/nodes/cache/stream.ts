@@ -16,7 +16,7 @@ import type { Did, MailboxKey } from "../../core/codec/did.ts";
 import { secondMs } from "../../core/codec/time.ts";
 import { errorText, type Fault, fault, isFault } from "../../core/fault.ts";
 import type { Cursor, Mailbox, MessageSummary, Page } from "../../storage/contract.ts";
-import type { Counting } from "../counting.ts";
+import { type Counting, networkPlaces } from "../counting.ts";
 import type { Log } from "../http/log.ts";
 import type { Answer } from "../http/route.ts";
 import type { StoredSignal } from "../signals.ts";
@@ -46,6 +46,8 @@ export type Streams = {
 
 type StreamStart = {
   readonly after: Cursor | null;
+  /** One client network gets at most half of all streams. */
+  readonly client: string;
   readonly signal: AbortSignal;
   /** Whether the proof that opened the stream is still authorized. */
   readonly isPermitted: () => Promise<boolean>;
@@ -53,6 +55,7 @@ type StreamStart = {
 
 type Stream = {
   readonly recipient: MailboxKey;
+  readonly client: string;
   readonly isPermitted: () => Promise<boolean>;
   readonly endsAtMs: number;
   cursor: Cursor | null;
@@ -69,6 +72,7 @@ export function createStreams(parts: StreamParts): Streams {
   /** One subscription of the bus for all streams of a recipient. */
   const followed = new Map<MailboxKey, Promise<() => void>>();
   const places = parts.counting.share("streams", settings.streams_max, { clientMax: settings.recipient_streams_max });
+  const networks = networkPlaces(parts.counting.share("stream networks", settings.streams_max));
   let count = 0;
   let closed = false;
 
@@ -83,6 +87,7 @@ export function createStreams(parts: StreamParts): Streams {
     if (own?.delete(stream) === true) {
       count--;
       places.give(stream.recipient, 1);
+      networks.give(stream.client);
     }
     if (own?.size === 0) {
       open.delete(stream.recipient);
@@ -109,16 +114,23 @@ export function createStreams(parts: StreamParts): Streams {
     await following;
   };
 
+  const takePlace = (recipient: MailboxKey, client: string): boolean => {
+    if (!networks.take(client, settings.streams_max)) return false;
+    // A reload may have changed it.
+    places.resize(settings.streams_max);
+    const isTaken = places.take(recipient, 1);
+    if (!isTaken) networks.give(client);
+    return isTaken;
+  };
+
   return {
-    async open(recipient, { after, signal: aborted, isPermitted }) {
+    async open(recipient, { after, signal: aborted, isPermitted, client }) {
       if (closed) return fault("shutting_down", "the node is shutting down");
-      // A reload may have changed it.
-      places.resize(settings.streams_max);
-      if (!places.take(recipient, 1))
+      if (!takePlace(recipient, client))
         return fault("rate_limited", "too many streams are open", { retryAfterSeconds: 30 });
       const endsAtMs = now() + settings.stream_life;
       const place = { cursor: after, stale: false, ended: false, wake: null };
-      const stream: Stream = { recipient, isPermitted, endsAtMs, ...place };
+      const stream: Stream = { recipient, client, isPermitted, endsAtMs, ...place };
       // Added before the first read: what is stored from here on makes the stream read again.
       add(stream);
       await follow(recipient);

@@ -15,6 +15,8 @@ import { clientNetwork, isLoopbackAddress } from "../../../core/message/address.
 import type { Envelope } from "../../../core/message/envelope.ts";
 import { decideRetrievalProof, proofReplayed, type RetrievalProof } from "../../../core/message/proof.ts";
 import { StoreError } from "../../../storage/contract.ts";
+import { networkPlaces } from "../../counting.ts";
+import { createFairShare } from "../../http/capacity.ts";
 import type { Upgrade, UpgradeContext } from "../../http/server.ts";
 import {
   add,
@@ -143,12 +145,20 @@ function makeWay(
 // ---------------------------------------------------------------------------------------------- upgrades
 
 function createUpgrade(registry: SessionRegistry): Upgrade<SessionSocket> {
+  const { settings } = registry;
+  // In this thread, whose limit is its part of the process's.
+  const networks = networkPlaces(createFairShare(settings.sessions_max));
   return {
     matches: (pathname) => registry.settings.public_endpoints.length > 0 && isSessionPath(pathname),
     open: async (request, server, context) => {
       const data = await admit(registry, request, context);
       if (isFault(data)) return context.refuse(data);
+      if (!networks.take(data.client, settings.sessions_max)) {
+        const refusal = "too many live sessions of this network";
+        return context.refuse(fault("rate_limited", refusal, { retryAfterSeconds: 30 }));
+      }
       if (server.upgrade(request, { data })) return undefined;
+      networks.give(data.client);
       return context.refuse(fault("invalid_request", "this path accepts WebSocket connections only"));
     },
     websocket: {
@@ -160,7 +170,10 @@ function createUpgrade(registry: SessionRegistry): Upgrade<SessionSocket> {
       open: (socket) => opened(registry, socket),
       message: (socket, frame) =>
         socket.data.state === "live" ? acknowledge(socket, frame) : prove(registry, socket, frame),
-      close: (socket) => forget(registry, socket),
+      close: (socket) => {
+        networks.give(socket.data.client);
+        forget(registry, socket);
+      },
     },
   };
 }
