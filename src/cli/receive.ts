@@ -102,7 +102,7 @@ async function follow(session: Session, inbox: Inbox): Promise<void> {
 async function signalArrivals(cache: CacheClient, arrivals: Signal, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     await cache
-      .stream(() => arrivals.ring(), signal)
+      .stream(() => arrivals.wake(), signal)
       .catch((error: unknown) => {
         if (!(error instanceof ClientError)) throw error;
       });

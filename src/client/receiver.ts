@@ -102,7 +102,7 @@ export class Receiver {
     await Promise.race([Promise.allSettled(this.#acking), pause(stopMs, this.#stop.signal)]);
     await pause(0, this.#stop.signal);
     this.#stop.abort();
-    this.#news.ring();
+    this.#news.wake();
     for (const known of this.#known.values()) known.answer?.(false);
     await this.#loops;
   }
@@ -156,8 +156,8 @@ export class Receiver {
     for (let failures = 0; !signal.aborted; failures++) {
       const begunMs = performance.now();
       try {
-        this.#news.ring();
-        await cache.stream(() => this.#news.ring(), signal);
+        this.#news.wake();
+        await cache.stream(() => this.#news.wake(), signal);
       } catch (error) {
         if (!(error instanceof ClientError)) throw error;
         if (!signal.aborted) this.#host.emit({ type: "disconnected", what: "stream", url, error });
@@ -180,7 +180,7 @@ export class Receiver {
           onReady: () => {
             failures = 0;
             this.#host.emit({ type: "connected", what: "live", url });
-            this.#news.ring();
+            this.#news.wake();
           },
           onEnvelope: (envelope: LiveEnvelope) => {
             if (chunkOf(envelope.envelope) === null) return this.#onLive(envelope);
@@ -376,18 +376,18 @@ function partsOf(pending: PendingMessage, read: Awaited<ReturnType<typeof readMe
   return { id: pending.groupId ?? pending.parts[0]?.messageId ?? "", messageIds, written, data };
 }
 
-/** Wakes a waiting loop. A ring while nobody waits is lost, so a loop calls `next` before it reads. */
+/** Wakes a waiting loop. A wake-up while nobody waits is lost, so a loop calls `next` before it reads. */
 export class Signal {
-  #wake: () => void = () => undefined;
+  #abortWait: () => void = () => undefined;
 
-  ring(): void {
-    this.#wake();
+  wake(): void {
+    this.#abortWait();
   }
 
   next(timeoutMs: number, signal: AbortSignal): Promise<void> {
-    const rung = new AbortController();
-    this.#wake = () => rung.abort();
-    return pause(timeoutMs, AbortSignal.any([rung.signal, signal]));
+    const woken = new AbortController();
+    this.#abortWait = () => woken.abort();
+    return pause(timeoutMs, AbortSignal.any([woken.signal, signal]));
   }
 }
 
