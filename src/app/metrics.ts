@@ -259,10 +259,10 @@ function measureMailbox(mailbox: Mailbox, timed: Timed): Mailbox {
 
 function measureReplay(replay: Replay, timed: Timed): Replay {
   const claimed = timed("claim");
-  const claimSoon = replay.claimSoon?.bind(replay);
+  const claimDeferred = replay.claimDeferred?.bind(replay);
   return {
     claim: (tag, untilMs, nowMs) => claimed(replay.claim(tag, untilMs, nowMs)),
-    ...(claimSoon === undefined ? {} : { claimSoon }),
+    ...(claimDeferred === undefined ? {} : { claimDeferred }),
     expire: (nowMs, limit) => replay.expire(nowMs, limit),
   };
 }

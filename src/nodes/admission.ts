@@ -20,7 +20,7 @@ import {
   isTag,
   longestTtlMs,
   tagForm,
-  verifySenderAside,
+  verifySenderInPool,
 } from "../core/message/envelope.ts";
 import {
   checkPayloadSize,
@@ -82,7 +82,7 @@ export function createFactsSource(source: RecipientSource): FactsSource {
     const [facts, from] = await Promise.all([recipientFacts(to, tag), source.subject(sender.from)]);
     // An envelope for nobody is refused anyway.
     const isKnown = from !== null && !from.deactivated && facts.policy !== null;
-    return { ...facts, isSenderVerified: isKnown && (await verifySenderAside(sender, from.document)) };
+    return { ...facts, isSenderVerified: isKnown && (await verifySenderInPool(sender, from.document)) };
   };
   return (envelope) =>
     envelope.sender === null ? recipientFacts(envelope.to, envelope.tag) : signedFacts(envelope, envelope.sender);

@@ -291,7 +291,7 @@ async function openNamed(
 // request as a 500.
 
 /** What a capability may lack. */
-type Optional = "version" | "claimSoon";
+type Optional = "version" | "claimDeferred";
 
 /** Every method of every capability; a method that the contract gains or loses is a type error here. */
 export const capabilityMethods = {

@@ -224,7 +224,7 @@ export interface Mailbox {
 
 export type TagClaim = { readonly tag: string; readonly untilMs: number };
 
-export type SoonClaim = {
+export type DeferredClaim = {
   readonly isFirst: boolean;
   /** Resolves when the claim is durable. Until this is called the driver may let the claim wait for other writes, but not long. */
   readonly durable: () => Promise<void>;
@@ -241,7 +241,7 @@ export interface Replay {
    * The same, answered before the claim is durable: of all claims of a tag exactly one wins in a process, and after a
    * crash a claim of the last moments may be absent. A driver has it where waiting for the disk costs much.
    */
-  claimSoon?(tag: string, untilMs: number, nowMs: number): SoonClaim;
+  claimDeferred?(tag: string, untilMs: number, nowMs: number): DeferredClaim;
   /** Forgets claims that have ended at `nowMs`, at most `limit` in one write; returns how many. */
   expire(nowMs: number, limit: number): Promise<number>;
 }

@@ -50,16 +50,16 @@ export const replayCases: readonly ConformanceCase[] = [
     capability: "replay",
     async run({ store }) {
       const replay = store.capabilities.replay!;
-      if (replay.claimSoon === undefined) return;
-      const soon = replay.claimSoon("soon", 5_000, 1_000);
-      expect([soon.isFirst, replay.claimSoon("soon", 9_000, 4_999).isFirst]).toEqual([true, false]);
+      if (replay.claimDeferred === undefined) return;
+      const deferred = replay.claimDeferred("soon", 5_000, 1_000);
+      expect([deferred.isFirst, replay.claimDeferred("soon", 9_000, 4_999).isFirst]).toEqual([true, false]);
       expect(await replay.claim("soon", 9_000, 4_999)).toBe(false);
       const claimed = replay.claim("claimed", 5_000, 1_000);
-      expect(replay.claimSoon("claimed", 9_000, 1_000).isFirst).toBe(false);
+      expect(replay.claimDeferred("claimed", 9_000, 1_000).isFirst).toBe(false);
       expect(await claimed).toBe(true);
-      await soon.durable();
-      expect(replay.claimSoon("soon", 9_000, 4_999).isFirst).toBe(false);
-      const again = replay.claimSoon("soon", 9_000, 5_000);
+      await deferred.durable();
+      expect(replay.claimDeferred("soon", 9_000, 4_999).isFirst).toBe(false);
+      const again = replay.claimDeferred("soon", 9_000, 5_000);
       await again.durable();
       expect([again.isFirst, await replay.claim("soon", 9_900, 8_999)]).toEqual([true, false]);
     },

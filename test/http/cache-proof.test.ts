@@ -324,7 +324,7 @@ test("a pull is answered before its nonce is on disk when nothing waits, and els
     return disk.promise;
   };
   const node = await createTestCache({
-    claimSoon: (tag) => ({ isFirst: claimed.size < claimed.add(tag).size, durable }),
+    claimDeferred: (tag) => ({ isFirst: claimed.size < claimed.add(tag).size, durable }),
   });
   node.recipients.add(bob);
   const pull = (headers = proofHeaders(bob)) => outcomeOf(node.read(`/cache/messages/${bob.did}`, headers));

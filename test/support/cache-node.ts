@@ -213,7 +213,7 @@ export type TestCacheOptions = Partial<Config["cache"]> & {
   readonly wrap?: (mailbox: Mailbox) => Partial<Mailbox>;
   readonly memory?: Record<string, unknown>;
   /** Claims of pulls, in front of the memory driver's. */
-  readonly claimSoon?: CacheParts["replay"]["claimSoon"];
+  readonly claimDeferred?: CacheParts["replay"]["claimDeferred"];
   /** Nobody but the streams of this Cache gets to know of new entries. */
   readonly unreported?: boolean;
   readonly signal?: CacheParts["signal"];
@@ -228,7 +228,7 @@ export async function createTestCache(options: TestCacheOptions = {}): Promise<T
     unreported = false,
     limits,
     signal,
-    claimSoon,
+    claimDeferred,
     trustedProxies = [],
     ...changed
   } = options;
@@ -247,7 +247,7 @@ export async function createTestCache(options: TestCacheOptions = {}): Promise<T
   const metrics = createMetrics();
   const cache = createCache({
     mailbox,
-    replay: claimSoon === undefined ? replay : { ...replay, claimSoon },
+    replay: claimDeferred === undefined ? replay : { ...replay, claimDeferred },
     receipts,
     log: (level, message, fields) => lines.push({ level, message, fields: { ...fields } }),
     metrics,

@@ -6,7 +6,7 @@
 import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { isAdmissibleKey, verifyEd25519, verifyEd25519Aside } from "../../src/core/codec/crypto.ts";
+import { isAdmissibleKey, verifyEd25519, verifyEd25519InPool } from "../../src/core/codec/crypto.ts";
 import { verifySignature as verifyPortably } from "../../src/core/codec/crypto-portable.ts";
 import type { KeyVector, SignatureVector } from "./ed25519/generate.ts";
 
@@ -38,7 +38,7 @@ for (const name of new Set(signatures.map((v) => v.class))) {
       const native = verifyEd25519(signature, message, key);
       const zip215 = chainAccepts(signature, message, key);
       expect({ v, verdict: native }).toEqual({ v, verdict: v.native });
-      expect({ v, aside: await verifyEd25519Aside(signature, message, key) }).toEqual({ v, aside: v.native });
+      expect({ v, inPool: await verifyEd25519InPool(signature, message, key) }).toEqual({ v, inPool: v.native });
       if (signature.length === 64 && key.length === 32)
         expect({ v, portable: verifyPortably(signature, message, key) }).toEqual({ v, portable: v.native });
       expect({ v, verdict: zip215 }).toEqual({ v, verdict: v.zip215 });
@@ -51,7 +51,7 @@ test("whatever comes at once is verified in one of the threads", async () => {
   const vectors = signatures.slice(0, 100);
   const bytes = ({ signature, message, public_key }: SignatureVector) =>
     [signature, message, public_key].map((text) => Uint8Array.fromHex(text)) as [Uint8Array, Uint8Array, Uint8Array];
-  const verdicts = vectors.map((vector) => verifyEd25519Aside(...bytes(vector)));
+  const verdicts = vectors.map((vector) => verifyEd25519InPool(...bytes(vector)));
   expect(verdicts.filter((verdict) => typeof verdict === "boolean").length).toBeGreaterThan(0);
   expect(await Promise.all(verdicts)).toEqual(vectors.map(({ native }) => native));
 });

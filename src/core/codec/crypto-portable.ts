@@ -30,7 +30,7 @@ export function verifySignature(signature: Uint8Array, message: Uint8Array, publ
 }
 
 /** Only a node has another thread for it. */
-export const verifySignatureAside = verifySignature;
+export const verifySignatureInPool = verifySignature;
 
 /** From a 32-byte seed. About 1 ms a signature. */
 export function signerFromSeed(seed: Uint8Array): (message: Uint8Array) => Uint8Array {

@@ -6,7 +6,7 @@
  */
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { blake2b } from "@noble/hashes/blake2.js";
-import { signerFromSeed, verifySignature, verifySignatureAside } from "#crypto";
+import { signerFromSeed, verifySignature, verifySignatureInPool } from "#crypto";
 import { BoundedMap } from "../std/bounded.ts";
 import { encodeHex, publicKeyBytes, signatureBytes } from "./bytes.ts";
 
@@ -25,13 +25,13 @@ export function verifyEd25519(signature: Uint8Array, message: Uint8Array, public
 }
 
 /** The same rule in another thread, when that has time for it. Cost: 7 µs here and 57 µs there. */
-export function verifyEd25519Aside(
+export function verifyEd25519InPool(
   signature: Uint8Array,
   message: Uint8Array,
   publicKey: Uint8Array,
 ): boolean | Promise<boolean> {
   if (signature.length !== signatureBytes || publicKey.length !== publicKeyBytes) return false;
-  return verifySignatureAside(signature, message, publicKey);
+  return verifySignatureInPool(signature, message, publicKey);
 }
 
 /** The signing function of a key, from its 32-byte seed; `null` for another length. */

@@ -30,36 +30,36 @@ export function verifySignature(signature: Uint8Array, message: Uint8Array, publ
 /** WebCrypto copies what it gets. */
 type Bytes = Uint8Array<ArrayBuffer>;
 
-const asideKeys = new BoundedMap<string, CryptoKey>(importedKeysMax);
+const poolKeys = new BoundedMap<string, CryptoKey>(importedKeysMax);
 /** Beyond this, signatures are verified at once: the threads of the pool, which also write to disk, have work for 1 ms. */
-const asideMax = 32;
-let asideCount = 0;
+const poolQueueMax = 32;
+let poolQueue = 0;
 
 /** The same in the runtime's pool of threads, beside the event loop. Cost: 7 µs here and 57 µs there. */
-export function verifySignatureAside(
+export function verifySignatureInPool(
   signature: Uint8Array,
   message: Uint8Array,
   publicKey: Uint8Array,
 ): boolean | Promise<boolean> {
-  return asideCount < asideMax
-    ? verifyAside(signature, message, publicKey)
+  return poolQueue < poolQueueMax
+    ? verifyInPool(signature, message, publicKey)
     : verifySignature(signature, message, publicKey);
 }
 
-async function verifyAside(signature: Uint8Array, message: Uint8Array, publicKey: Uint8Array): Promise<boolean> {
-  asideCount++;
+async function verifyInPool(signature: Uint8Array, message: Uint8Array, publicKey: Uint8Array): Promise<boolean> {
+  poolQueue++;
   try {
     const name = publicKey.toHex();
-    let key = asideKeys.get(name);
+    let key = poolKeys.get(name);
     if (key === undefined) {
       key = await crypto.subtle.importKey("raw", publicKey as Bytes, "Ed25519", false, ["verify"]);
-      asideKeys.set(name, key);
+      poolKeys.set(name, key);
     }
     return await crypto.subtle.verify("Ed25519", key, signature as Bytes, message as Bytes);
   } catch {
     return false;
   } finally {
-    asideCount--;
+    poolQueue--;
   }
 }
 

@@ -6,7 +6,7 @@
  * Source: interface "DDN envelope", rules sections 2 and 10.
  */
 import { decodeBase64, equalBytes, measureBase64, signatureBytes, utf8 } from "../codec/bytes.ts";
-import { verifyEd25519, verifyEd25519Aside } from "../codec/crypto.ts";
+import { verifyEd25519, verifyEd25519InPool } from "../codec/crypto.ts";
 import { type Did, isDid, parseDidUrl, parseUuid, type Uuid } from "../codec/did.ts";
 import { isJsonObject, type JsonObject, type JsonValue, outerNameSpans, readJson } from "../codec/json.ts";
 import { parseDuration, parseTimestamp, renderDuration, secondMs } from "../codec/time.ts";
@@ -143,12 +143,12 @@ type Verdict = { readonly key: Uint8Array; readonly isValid: boolean | Promise<b
 const verdicts = new WeakMap<EnvelopeSender, Verdict>();
 
 /** The same beside the event loop. */
-export function verifySenderAside(sender: EnvelopeSender, document: DidDocument | null): boolean | Promise<boolean> {
+export function verifySenderInPool(sender: EnvelopeSender, document: DidDocument | null): boolean | Promise<boolean> {
   const key = senderKey(sender, document);
   if (key === null) return false;
   const known = verdicts.get(sender);
   if (known !== undefined && equalBytes(known.key, key)) return known.isValid;
-  const isValid = verifyEd25519Aside(sender.signature, sender.signedBytes, key);
+  const isValid = verifyEd25519InPool(sender.signature, sender.signedBytes, key);
   verdicts.set(sender, { key, isValid });
   return isValid;
 }

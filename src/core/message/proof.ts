@@ -7,7 +7,7 @@
  */
 import { sha256 } from "#sha256";
 import { decodeBase64, encodeHex, signatureBytes, utf8 } from "../codec/bytes.ts";
-import { verifyEd25519, verifyEd25519Aside } from "../codec/crypto.ts";
+import { verifyEd25519, verifyEd25519InPool } from "../codec/crypto.ts";
 import type { Did } from "../codec/did.ts";
 import { type JsonObject, type JsonValue, renderCanonical } from "../codec/json.ts";
 import { parseTimestamp, secondMs } from "../codec/time.ts";
@@ -303,7 +303,7 @@ export async function decideRetrievalProof(
 ): Promise<ReplayClaim | Fault> {
   const signed = authorizedProof(proof, subject);
   if (isFault(signed)) return signed;
-  const isValid = await verifyEd25519Aside(proof.signature, signed.text, signed.key);
+  const isValid = await verifyEd25519InPool(proof.signature, signed.text, signed.key);
   return isValid ? replayClaim(proof.claims, proof.rememberUntilMs) : wrongSignature(signed.text);
 }
 

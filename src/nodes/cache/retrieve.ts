@@ -251,13 +251,14 @@ async function readProven(
   const claim = await decideRetrievalProof(proof, subject);
   if (isFault(claim)) return claim;
   const mailbox = mailboxOf(did, subject?.life ?? 0);
-  const soon = proof.claims.operation === "pull" ? replay.claimSoon?.(claim.tag, claim.untilMs, nowMs) : undefined;
+  const deferred =
+    proof.claims.operation === "pull" ? replay.claimDeferred?.(claim.tag, claim.untilMs, nowMs) : undefined;
   // The read follows in the turn in which the claim is answered, so that it waits for no commit of its own.
-  const isFirst = soon === undefined ? await replay.claim(claim.tag, claim.untilMs, nowMs) : soon.isFirst;
+  const isFirst = deferred === undefined ? await replay.claim(claim.tag, claim.untilMs, nowMs) : deferred.isFirst;
   if (!isFirst) return proofReplayed();
   const answer = await read({ did, proof, mailbox });
   // That nothing waits may be answered before the claim is on disk (D222).
-  if (answer !== nothingWaiting) await soon?.durable();
+  if (answer !== nothingWaiting) await deferred?.durable();
   return answer;
 }
 

@@ -3,7 +3,7 @@
  * (replay claims and receipts). Loaded only when a store is opened, because it brings the native addon along.
  */
 import { join, resolve } from "node:path";
-import type { Receipts, Replay, SoonClaim, Store, StoreEnvironment, TagClaim } from "../../storage/contract.ts";
+import type { DeferredClaim, Receipts, Replay, Store, StoreEnvironment, TagClaim } from "../../storage/contract.ts";
 import { checkKey, type Table, type TableChange, type TableView } from "../../storage/table.ts";
 import { checkReceipt, checkText, ledgerImport, openLedger } from "../drivers.ts";
 import type { Batch, View } from "./commits.ts";
@@ -180,7 +180,7 @@ class Claims implements DecidedClaims {
   }
 }
 
-const lost: SoonClaim = { isFirst: false, durable: async () => {} };
+const lost: DeferredClaim = { isFirst: false, durable: async () => {} };
 
 function openReplay(environment: Environment, claims: Claims): Replay {
   return {
@@ -189,7 +189,7 @@ function openReplay(environment: Environment, claims: Claims): Replay {
       await written;
       return written !== null;
     },
-    claimSoon(tag, untilMs, nowMs) {
+    claimDeferred(tag, untilMs, nowMs) {
       const written = claims.win({ tag, untilMs }, nowMs, (size, write) => environment.joinLazily(size, write));
       if (written === null) return lost;
       const durable = () => {

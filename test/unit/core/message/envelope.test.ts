@@ -21,7 +21,7 @@ import {
   type EnvelopeLimits,
   renderEnvelopeLimits,
   verifySender,
-  verifySenderAside,
+  verifySenderInPool,
 } from "../../../../src/core/message/envelope.ts";
 import { limitsDefault } from "../../../support/settings.ts";
 import invalidEnvelopes from "../../../vectors/envelope/invalid/envelopes.json";
@@ -224,11 +224,11 @@ describe("the sender signature", () => {
       ...signed,
       public_key_hex: encodeHex(ed25519.getPublicKey(new Uint8Array(32).fill(99))),
     });
-    const first = verifySenderAside(sender, documentOf(signed));
-    expect(verifySenderAside(sender, documentOf(signed))).toBe(first);
-    expect([await first, await verifySenderAside(sender, changed)]).toEqual([true, false]);
-    expect(await verifySenderAside(sender, null)).toBe(false);
-    expect(await verifySenderAside(sender, documentOf(signed))).toBe(true);
+    const first = verifySenderInPool(sender, documentOf(signed));
+    expect(verifySenderInPool(sender, documentOf(signed))).toBe(first);
+    expect([await first, await verifySenderInPool(sender, changed)]).toEqual([true, false]);
+    expect(await verifySenderInPool(sender, null)).toBe(false);
+    expect(await verifySenderInPool(sender, documentOf(signed))).toBe(true);
   });
 
   test("needs a key that the sender's document lists in authentication", () => {
