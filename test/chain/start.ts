@@ -7,7 +7,7 @@
  */
 
 import { setupWithServer } from "@acala-network/chopsticks";
-import { BuildBlockMode } from "@acala-network/chopsticks-core";
+import { BuildBlockMode, timeTravel } from "@acala-network/chopsticks-core";
 import { GenericExtrinsic } from "@polkadot/types";
 
 export const specificationFile = new URL("../../runtime/artifacts/waypost-dev.raw.json", import.meta.url).pathname;
@@ -38,15 +38,18 @@ export async function startChain({ port, mode }: { port: number; mode: BlockMode
     host: "127.0.0.1",
     port,
   });
+  // The library builds the first block at once, and reads the clock for its slot and again for its timestamp:
+  // when a slot ends between the two, the runtime refuses that block and the chain stays at its genesis.
+  if (server.chain.head.number === 0) {
+    await timeTravel(server.chain, Date.now());
+    await server.chain.newBlock();
+  }
   return {
     endpoint: `ws://${server.addr}`,
     buildBlock: async () => {
       await server.chain.newBlock();
     },
-    setTime: async (ms) => {
-      const { timeTravel } = await import("@acala-network/chopsticks-core");
-      await timeTravel(server.chain, ms);
-    },
+    setTime: (ms) => timeTravel(server.chain, ms),
     stop: () => server.close(),
   };
 }
