@@ -16,12 +16,12 @@ import {
   envelopeTo,
   outcomeOf,
   type Person,
-  policyOf,
   proofHeaders,
   type TestCache,
   testNowMs,
   uuidOf,
 } from "../support/cache-node.ts";
+import { policyOf } from "../support/policies.ts";
 
 const bob = createPerson(1);
 const alice = createPerson(2);

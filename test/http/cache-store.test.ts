@@ -14,13 +14,13 @@ import {
   createTestCache,
   envelopeTo,
   outcomeOf,
-  policyOf,
   proofHeaders,
   signedBy,
   type TestCache,
   testNowMs,
   uuidOf,
 } from "../support/cache-node.ts";
+import { policyOf } from "../support/policies.ts";
 import { limitsDefault } from "../support/settings.ts";
 
 const bob = createPerson(1);

@@ -12,7 +12,6 @@ import {
   createTestCache,
   envelopeTo,
   outcomeOf,
-  policyOf,
   proofHeaders,
   signedBy,
   type TestCache,
@@ -20,6 +19,7 @@ import {
   testNowMs,
   uuidOf,
 } from "../support/cache-node.ts";
+import { policyOf } from "../support/policies.ts";
 import { cacheDefault } from "../support/settings.ts";
 
 const bob = createPerson(1);

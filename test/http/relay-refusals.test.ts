@@ -8,11 +8,11 @@ import {
   createPerson,
   envelopeTo,
   type Person,
-  policyOf,
   signedBy,
   testNowMs,
   uuidOf,
 } from "../support/cache-node.ts";
+import { policyOf } from "../support/policies.ts";
 import { type SendMore, type TestRelay, type TestRelayOptions, withoutTo } from "../support/relay-node.ts";
 import { alice, cacheAt, cleanUp, deadUrl, inboxAt, inboxFor, knownBob, relayFor, status } from "./relay-scenario.ts";
 

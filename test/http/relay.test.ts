@@ -8,9 +8,9 @@ import {
   createTestCache,
   envelopeTo,
   type Person,
-  policyOf,
   uuidOf,
 } from "../support/cache-node.ts";
+import { policyOf } from "../support/policies.ts";
 import { held, relayEndpoint, withoutTo } from "../support/relay-node.ts";
 import {
   cacheAt,

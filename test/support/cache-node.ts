@@ -142,19 +142,6 @@ export function signedBy(sender: Person, envelope: JsonObject): JsonObject {
   return { ...named, sender_signature: encodeBase64(ed25519.sign(encodeSenderText(named), sender.seed)) };
 }
 
-export function policyOf(change: Partial<DeliveryPolicy> = {}): DeliveryPolicy {
-  return {
-    effectiveTtlBlocks: 14_400,
-    maxMessageBytes: 1_000_000,
-    cacheEligible: true,
-    replication: null,
-    encryptedHeaderPreviewBytes: null,
-    releasePricing: null,
-    expirationBehavior: null,
-    ...change,
-  };
-}
-
 // ------------------------------------------------------------------------------------------------- node
 
 export type TestRecipients = RecipientSource & {

@@ -2,11 +2,11 @@
 import { describe, expect, test } from "bun:test";
 import { decodeHex, renderPublicKey, utf8 } from "../../../src/core/codec/bytes.ts";
 import { isFault } from "../../../src/core/fault.ts";
-import type { DeliveryPolicy } from "../../../src/core/ledger/account.ts";
 import { decodeEnvelope } from "../../../src/core/message/envelope.ts";
 import { decidePolicy } from "../../../src/core/message/policy.ts";
 import { createFactsSource, decideAdmission, type OperatorRules } from "../../../src/nodes/admission.ts";
 import type { RecipientSource, Subject } from "../../../src/nodes/recipients.ts";
+import { personaOf, policyFacts, policyOf } from "../../support/policies.ts";
 import { limitsDefault, relayDefault } from "../../support/settings.ts";
 import signedEnvelopes from "../../vectors/envelope/valid/signed.json";
 
@@ -24,16 +24,8 @@ const signed = decode(envelope);
 const unsigned = decode(unsignedMembers);
 const recipient: Subject = { did: unsigned.to, document: null, deactivated: false, links: null, life: 0 };
 
-const policy: DeliveryPolicy = {
-  effectiveTtlBlocks: 10,
-  maxMessageBytes: 1_000,
-  cacheEligible: false,
-  replication: null,
-  encryptedHeaderPreviewBytes: null,
-  releasePricing: null,
-  expirationBehavior: null,
-};
-const persona = { releasePricing: null, expirationBehavior: null, allowedRelays: ["r1"] };
+const policy = policyOf();
+const persona = personaOf(["r1"]);
 
 test("the facts of an envelope are the tag's policy, the linked recipient's and those of the personas that exist", async () => {
   const asked: string[] = [];
@@ -69,14 +61,7 @@ describe("the parties of an envelope", () => {
     keyAgreement: [],
     service: [],
   };
-  const open = decidePolicy({
-    links: null,
-    tag: null,
-    tagPolicy: null,
-    recipientPolicy: null,
-    personaPolicies: [],
-    blockTimeMs: 6_000,
-  });
+  const open = decidePolicy(policyFacts());
   type Sender = Pick<Subject, "document" | "deactivated">;
   const code = async (given: typeof signed, rules: Partial<OperatorRules>, sender: Sender | null = null) => {
     const operator = { ...relayDefault, ...rules };

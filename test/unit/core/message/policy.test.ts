@@ -1,7 +1,6 @@
 /** Which policy applies to an envelope, and what it permits. */
 import { describe, expect, test } from "bun:test";
 import { isFault } from "../../../../src/core/fault.ts";
-import type { DeliveryPolicy } from "../../../../src/core/ledger/account.ts";
 import {
   checkPayloadSize,
   checkRelay,
@@ -9,31 +8,12 @@ import {
   type EffectivePolicy,
   type PolicyFacts,
 } from "../../../../src/core/message/policy.ts";
+import { personaOf, policyFacts, policyOf } from "../../../support/policies.ts";
 
-const policy = (change: Partial<DeliveryPolicy> = {}): DeliveryPolicy => ({
-  effectiveTtlBlocks: 10,
-  maxMessageBytes: 1_000,
-  cacheEligible: false,
-  replication: null,
-  encryptedHeaderPreviewBytes: null,
-  releasePricing: null,
-  expirationBehavior: null,
-  ...change,
-});
-const facts = (change: Partial<PolicyFacts> = {}): PolicyFacts => ({
-  links: null,
-  tag: null,
-  tagPolicy: null,
-  recipientPolicy: null,
-  personaPolicies: [],
-  blockTimeMs: 6_000,
-  ...change,
-});
 const links = (tagPolicies: string[]) => ({ recipientPolicy: null, tagPolicies, personaPolicies: [] });
-const persona = (allowedRelays: string[]) => ({ releasePricing: null, expirationBehavior: null, allowedRelays });
 
 function effective(change: Partial<PolicyFacts>): EffectivePolicy {
-  const outcome = decidePolicy(facts(change));
+  const outcome = decidePolicy(policyFacts(change));
   if (isFault(outcome)) throw new Error(outcome.code);
   return outcome;
 }
@@ -52,31 +32,31 @@ describe("decidePolicy", () => {
   });
 
   test("counts the ttl in blocks of the chain's time", () => {
-    expect(effective({ recipientPolicy: policy({ effectiveTtlBlocks: 600 }) }).ttlMs).toBe(3_600_000);
-    expect(effective({ recipientPolicy: policy({ effectiveTtlBlocks: 4_294_967_295 }), blockTimeMs: 500 }).ttlMs).toBe(
-      2_147_483_647_000,
-    );
+    expect(effective({ recipientPolicy: policyOf({ effectiveTtlBlocks: 600 }) }).ttlMs).toBe(3_600_000);
+    expect(
+      effective({ recipientPolicy: policyOf({ effectiveTtlBlocks: 4_294_967_295 }), blockTimeMs: 500 }).ttlMs,
+    ).toBe(2_147_483_647_000);
   });
 
   test("rounds the ttl down to whole seconds, of which there is at least one", () => {
     const ttlMs = (effectiveTtlBlocks: number, blockTimeMs: number) =>
-      effective({ recipientPolicy: policy({ effectiveTtlBlocks }), blockTimeMs }).ttlMs;
+      effective({ recipientPolicy: policyOf({ effectiveTtlBlocks }), blockTimeMs }).ttlMs;
     expect([ttlMs(3, 500), ttlMs(1, 50), ttlMs(7, 1_500)]).toEqual([1_000, 1_000, 10_000]);
   });
 
   test("lets a tag policy count only when the recipient lists the tag", () => {
-    const tagPolicy = policy({ cacheEligible: true, maxMessageBytes: 50, effectiveTtlBlocks: 5 });
+    const tagPolicy = policyOf({ cacheEligible: true, maxMessageBytes: 50, effectiveTtlBlocks: 5 });
     const listed = { tag: "t", links: links(["t"]), tagPolicy };
     expect(effective(listed)).toMatchObject({ cacheEligible: true, messageBytesMax: 50, ttlMs: 30_000 });
     for (const given of [null, links([])]) {
       expect(effective({ ...listed, links: given })).toEqual(effective({}));
-      const recipientPolicy = policy();
+      const recipientPolicy = policyOf();
       expect(effective({ ...listed, links: given, recipientPolicy })).toEqual(effective({ recipientPolicy }));
     }
   });
 
   test("takes the stricter of each member where a tag policy and the recipient's apply", () => {
-    const loose = policy({
+    const loose = policyOf({
       cacheEligible: true,
       effectiveTtlBlocks: 20,
       maxMessageBytes: 2_000,
@@ -84,7 +64,14 @@ describe("decidePolicy", () => {
       encryptedHeaderPreviewBytes: 64,
       expirationBehavior: "KeepHeaderPreview",
     });
-    const strict = policy({ expirationBehavior: "TombstoneReference", replication: 2, encryptedHeaderPreviewBytes: 8 });
+    const strict = policyOf({
+      cacheEligible: false,
+      effectiveTtlBlocks: 10,
+      maxMessageBytes: 1_000,
+      expirationBehavior: "TombstoneReference",
+      replication: 2,
+      encryptedHeaderPreviewBytes: 8,
+    });
     for (const [tagPolicy, recipientPolicy] of [
       [loose, strict],
       [strict, loose],
@@ -93,7 +80,7 @@ describe("decidePolicy", () => {
         effective({ recipientPolicy: strict }),
       );
     }
-    const silent = policy({ cacheEligible: true });
+    const silent = policyOf({ cacheEligible: true });
     expect(effective({ tag: "t", links: links(["t"]), tagPolicy: silent, recipientPolicy: loose })).toMatchObject({
       replication: 1,
       headerPreviewBytes: 0,
@@ -108,13 +95,13 @@ describe("decidePolicy", () => {
     ["any tag beside an empty list", links([]), "b", "admitted"],
     ["any tag without links", null, "b", "admitted"],
   ] as const)("admits or refuses %s", (_, given, tag, expected) => {
-    const outcome = decidePolicy(facts({ links: given, tag }));
+    const outcome = decidePolicy(policyFacts({ links: given, tag }));
     expect(isFault(outcome) ? outcome.code : "admitted").toBe(expected);
   });
 
   test("admits a Relay only when every persona that names Relays names it", () => {
     const code = (lists: string[][], id: string | null) =>
-      checkRelay(effective({ personaPolicies: lists.map(persona) }), id)?.code ?? "admitted";
+      checkRelay(effective({ personaPolicies: lists.map(personaOf) }), id)?.code ?? "admitted";
     expect(code([[]], null)).toBe("admitted");
     expect(code([["r1"], []], "r1")).toBe("admitted");
     expect(code([["r1", "r2"], ["r2"]], "r2")).toBe("admitted");
@@ -123,7 +110,7 @@ describe("decidePolicy", () => {
   });
 
   test("refuses a payload above the limit and accepts one of exactly the limit", () => {
-    const limited = effective({ recipientPolicy: policy({ maxMessageBytes: 5 }) });
+    const limited = effective({ recipientPolicy: policyOf({ maxMessageBytes: 5 }) });
     expect(checkPayloadSize(limited, 5)).toBeNull();
     expect(checkPayloadSize(limited, 6)?.code).toBe("too_large");
     expect(checkPayloadSize(effective({}), 1e9)).toBeNull();
