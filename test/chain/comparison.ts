@@ -10,6 +10,7 @@ import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import { extrinsicHash, type OperatorKey } from "../../src/plugins/chain/layouts.ts";
 import { type RuntimeMetadata, storageKeys } from "../../src/plugins/chain/metadata.ts";
 import type { Ledger } from "../../src/storage/contract.ts";
+import type { LedgerEvent } from "../oracles/ledger-events.ts";
 import type { Identity } from "../support/identity.ts";
 import type { World } from "../support/world.ts";
 import { type Node, until } from "./stand.ts";
@@ -88,11 +89,8 @@ function chainEventText(event: EventRecord["event"]): string {
   return `${event.method}(${fields.join(",")})`;
 }
 
-type NamedEvent = { readonly name: string; readonly account?: unknown };
-
-export function eventText(events: readonly NamedEvent[]): string {
-  const text = ({ name, account: _, ...fields }: NamedEvent) => `${name}(${Object.values(fields).join(",")})`;
-  return events.map(text).join(" ");
+export function eventText(events: readonly LedgerEvent[]): string {
+  return events.map(({ name, fields }) => `${name}(${fields.join(",")})`).join(" ");
 }
 
 /** What belongs to a group of people: their accounts and policies, and the aliases that they may hold. */

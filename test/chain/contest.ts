@@ -8,12 +8,12 @@ import { encodeHex0x } from "../../src/core/codec/bytes.ts";
 import type { Applied } from "../../src/core/ledger/action-rules.ts";
 import { aliasesNamed, type LedgerCall } from "../../src/core/ledger/calls.ts";
 import { isRefusal } from "../../src/core/ledger/refusals.ts";
-import { applyCall } from "../../src/core/ledger/rules.ts";
 import { readOperatorKey } from "../../src/plugins/chain/driver.ts";
 import { encodeExtrinsic, isOwned } from "../../src/plugins/chain/layouts.ts";
 import { readAccountState, readMetadata, storageKeys } from "../../src/plugins/chain/metadata.ts";
 import type { RuntimeVersion } from "../../src/plugins/chain/rpc.ts";
 import type { Store } from "../../src/storage/contract.ts";
+import { applyWithEvents } from "../oracles/ledger-events.ts";
 import { type Identity, identityOf } from "../support/identity.ts";
 import { World } from "../support/world.ts";
 import {
@@ -34,7 +34,7 @@ const people = 20;
 /** How many blocks an extrinsic lives; it goes into the very next one. */
 const periodBlocks = 64;
 
-export type Apply = typeof applyCall;
+export type Apply = typeof applyWithEvents;
 export type Run = { readonly differences: string[]; calls: number; taken: number; readonly refusals: Set<string> };
 /** What is called instead of something random. */
 export type Script = (turn: Turn) => LedgerCall;
@@ -60,7 +60,7 @@ export async function openContest(node: Node): Promise<Contest> {
   const store = await openStore(environment, { endpoints: [node.endpoint] }, { takesCanary: true });
   const chain = await chainSide(node, store);
   return {
-    async play({ seed, untilMs, label, apply = applyCall }) {
+    async play({ seed, untilMs, label, apply = applyWithEvents }) {
       const chance = chanceOf(seed);
       const identities = Array.from({ length: people }, (_, n) => identityOf(`${label} ${seed} ${n}`));
       const aliases = Array.from({ length: 40 }, (_, n) => `${label}-${seed}-${n}`.toLowerCase().replaceAll(" ", "."));
@@ -75,7 +75,7 @@ export async function openContest(node: Node): Promise<Contest> {
         identities: [person],
         aliases,
         world: await freshWorld(chain),
-        apply: applyCall,
+        apply: applyWithEvents,
       };
       const run = freshRun();
       for (const script of steps) await round(chain, run, { ...cast, script });

@@ -10,7 +10,7 @@ import { actions, type Intent } from "../../src/core/ledger/actions.ts";
 import { emptyDocument } from "../../src/core/ledger/document.ts";
 import { encodeDidDocument } from "../../src/core/ledger/document-codec.ts";
 import { isRefusal } from "../../src/core/ledger/refusals.ts";
-import { applyCall } from "../../src/core/ledger/rules.ts";
+import { applyWithEvents } from "../oracles/ledger-events.ts";
 import { authorizedCall, type Identity, identityOf, keyOf, methodOf, registrationOf } from "../support/identity.ts";
 import { type Apply, type Contest, openContest, type Script } from "./contest.ts";
 import { canaryRuntime, endStand, makeBlock, type Node, startNode } from "./stand.ts";
@@ -147,28 +147,28 @@ describe("the runtime and the model", () => {
   const canaries: readonly (readonly [rule: string, apply: Apply, difference: RegExp])[] = [
     [
       "a DID may have no alias",
-      (input) => applyCall({ ...input, bounds: { ...input.bounds, aliases: 0 } }),
+      (input) => applyWithEvents({ ...input, bounds: { ...input.bounds, aliases: 0 } }),
       /^add_alias .*: the model refuses with TooManyAliases, the runtime: taken$/m,
     ],
     [
       "authorizations live two minutes longer",
-      (input) => applyCall({ ...input, nowMs: input.nowMs - 120_000 }),
+      (input) => applyWithEvents({ ...input, nowMs: input.nowMs - 120_000 }),
       /: the model .*, the runtime: .*(AuthorizationExpired|RegistrationExpired)|updatedAtMs: the model has/,
     ],
     [
       "every alias is free",
-      (input) => applyCall({ ...input, aliasHolder: () => null }),
+      (input) => applyWithEvents({ ...input, aliasHolder: () => null }),
       /the runtime: (.*(AliasConflict|AliasTaken|AliasAlreadyExists)|not in the block)|^alias /,
     ],
     [
       "another account owns what is registered",
-      (input) => applyCall({ ...input, operator: new Uint8Array(32) }),
+      (input) => applyWithEvents({ ...input, operator: new Uint8Array(32) }),
       /^did:svc:\w+ record owner: the model has "0{64}", the chain "d43593c7/m,
     ],
     [
       "an event is left out",
       (input) => {
-        const outcome = applyCall(input);
+        const outcome = applyWithEvents(input);
         return isRefusal(outcome) ? outcome : { ...outcome, events: outcome.events.slice(1) };
       },
       /: the model says .*, the runtime: \w+\(did:svc:/,

@@ -13,10 +13,9 @@ import {
   type LedgerProofs,
   type PersonaPolicy,
 } from "../../src/core/ledger/account.ts";
-import type { Applied } from "../../src/core/ledger/action-rules.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import { isRefusal, type LedgerError, type LedgerRefusal } from "../../src/core/ledger/refusals.ts";
-import { applyCall } from "../../src/core/ledger/rules.ts";
+import { type AppliedWithEvents, applyWithEvents } from "../oracles/ledger-events.ts";
 
 export const operatorAccount = new Uint8Array(32).fill(0xaa);
 
@@ -42,8 +41,8 @@ export class World {
     return record;
   }
 
-  try(call: LedgerCall): Applied | LedgerRefusal {
-    return applyCall({
+  try(call: LedgerCall): AppliedWithEvents | LedgerRefusal {
+    return applyWithEvents({
       account: this.account(call.did),
       aliasHolder: (alias) => this.aliases.get(alias) ?? null,
       call,

@@ -1,5 +1,5 @@
 /**
- * What calls change: the types of a change and its events, the one place where version, time and counters of a record
+ * What calls change: the types of a change, the one place where version, time and counters of a record
  * move, and the rule of every signed action. Payload, expiry, nonce and signature have been checked before (`rules.ts`).
  * The rules work on aliases in normal form.
  * Source: docs/ledger.md 1.4, 1.5, 1.11, 2.2, 2.3 ("Component operations"), 2.5 and 2.6, rules section 10 ("Operation
@@ -42,37 +42,6 @@ export type LedgerInput = {
   readonly bounds: LedgerBounds;
 };
 
-/** Fields in the runtime's order. */
-export type LedgerEvent =
-  | { readonly name: "Registered"; readonly did: Did; readonly account: AccountId | null }
-  | {
-      readonly name: "AliasSet" | "AliasAdded" | "AliasRemoved" | "AliasConflict";
-      readonly did: Did;
-      readonly alias: string;
-    }
-  | { readonly name: "AliasUpdated"; readonly did: Did; readonly oldAlias: string; readonly newAlias: string }
-  | {
-      readonly name: "DeviceAdded" | "DeviceTombstoned" | "DeviceRemoved";
-      readonly did: Did;
-      readonly deviceId: string;
-    }
-  | { readonly name: "DeviceUpdated"; readonly did: Did; readonly oldDeviceId: string; readonly newDeviceId: string }
-  | { readonly name: ComponentEventName; readonly did: Did; readonly id: string }
-  | {
-      readonly name:
-        | "AliasInvalid"
-        | "DocumentSet"
-        | "RootPubkeyUpdated"
-        | "DeliveryPolicyLinksSet"
-        | "DeliveryPolicyLinksCleared"
-        | "DidDeactivated"
-        | "DidDeleted";
-      readonly did: Did;
-    }
-  | { readonly name: "PolicySet"; readonly scope: PolicyScope; readonly did: Did };
-
-type ComponentEventName = (typeof actions)[DocumentAction]["event"];
-
 /** Entries of the alias index: those that now name the DID, and those that name nobody. */
 type AliasChange = { readonly set: readonly string[]; readonly removed: readonly string[] };
 
@@ -88,7 +57,6 @@ export type Applied = {
   readonly account: Account;
   readonly aliases: AliasChange;
   readonly policies: readonly PolicyChange[];
-  readonly events: readonly LedgerEvent[];
 };
 
 /** What the rule of one operation decides. Version, time and counter of the record follow in `applyChange`. */
@@ -97,7 +65,6 @@ type Change = {
   readonly record: Partial<DidRecord> | null;
   readonly aliases?: AliasChange;
   readonly policies?: readonly PolicyChange[];
-  readonly events: readonly LedgerEvent[];
 };
 
 /** The account that a change is made to. */
@@ -128,7 +95,6 @@ export function applyChange(changed: ChangedAccount, change: Change): Applied {
     },
     aliases: change.aliases ?? noAliases,
     policies: change.policies ?? [],
-    events: change.events,
   };
 }
 
@@ -138,20 +104,17 @@ type Outcome = Change | LedgerRefusal;
 type Rule<A extends ActionName> = (input: LedgerInput, intent: IntentOf<A>, record: DidRecord) => Outcome;
 
 const rules: { readonly [A in Exclude<ActionName, DocumentAction>]: Rule<A> } = {
-  UpdateRootPubkey: (_input, { did, newRootPubkey }) => rotateRoot(did, newRootPubkey),
+  UpdateRootPubkey: (_input, { newRootPubkey }) => rotateRoot(newRootPubkey),
   add_alias: addAlias,
   update_alias: updateAlias,
-  remove_alias: (_input, intent, record) => removeAlias(intent, record),
+  remove_alias: (_input, { alias }, record) => removeAlias(alias, record),
   add_device: addDevice,
-  tombstone_device: (_input, { did, deviceId }, record) => tombstoneDevice(did, deviceId, record),
+  tombstone_device: (_input, { deviceId }, record) => tombstoneDevice(deviceId, record),
   update_device: (_input, intent, record) => updateDevice(intent, record),
-  remove_device: (_input, { did, deviceId }, record) => removeDevice(did, deviceId, record),
-  deactivate_did: (_input, { did }) => ({ record: { deactivated: true }, events: [{ name: "DidDeactivated", did }] }),
-  set_delivery_policy_links: (input, { did, links }) => setLinks(did, links, input.bounds),
-  clear_delivery_policy_links: (_input, { did }) => ({
-    record: { links: null },
-    events: [{ name: "DeliveryPolicyLinksCleared", did }],
-  }),
+  remove_device: (_input, { deviceId }, record) => removeDevice(deviceId, record),
+  deactivate_did: () => ({ record: { deactivated: true } }),
+  set_delivery_policy_links: (input, { links }) => setLinks(links, input.bounds),
+  clear_delivery_policy_links: () => ({ record: { links: null } }),
   delete_did: (_input, { did }, record) => deleteDid(did, record),
 };
 
@@ -216,14 +179,7 @@ function changeDocument(input: LedgerInput, intent: DocumentIntent, record: DidR
   const rule = documentRules[action] as (document: DidDocument, intent: Intent, bounds: LedgerBounds) => Patch;
   const change = rule(document, intent, input.bounds);
   if (isRefusal(change)) return change;
-  const event = { name: actions[action].event, did, id: idOf(intent) };
-  return { record: { document: { ...document, ...change } }, events: [event] };
-}
-
-function idOf(intent: DocumentIntent): string {
-  if ("verificationMethod" in intent) return intent.verificationMethod.id;
-  if ("keyAgreement" in intent) return intent.keyAgreement.id;
-  return "service" in intent ? intent.service.id : intent.id;
+  return { record: { document: { ...document, ...change } } };
 }
 
 /** The document with another list, unless the list is a refusal. */
@@ -284,9 +240,9 @@ function full(error: LedgerError): LedgerRefusal {
 // ------------------------------------------------------------------------------------------------ root key
 
 /** Rotation leaves the document alone: an old key that it still lists stays a signer until it is removed. */
-function rotateRoot(did: Did, newRootPubkey: Uint8Array): Outcome {
+function rotateRoot(newRootPubkey: Uint8Array): Outcome {
   if (!isAdmissibleKey(newRootPubkey)) return refuse("InvalidRootPubkey");
-  return { record: { rootPubkey: newRootPubkey }, events: [{ name: "RootPubkeyUpdated", did }] };
+  return { record: { rootPubkey: newRootPubkey } };
 }
 
 // ------------------------------------------------------------------------------------------------ aliases
@@ -299,7 +255,6 @@ function addAlias(input: LedgerInput, intent: IntentOf<"add_alias">, record: Did
   return {
     record: { aliases: [...record.aliases, alias] },
     aliases: { set: [alias], removed: [] },
-    events: [{ name: "AliasAdded", did, alias }],
   };
 }
 
@@ -313,33 +268,24 @@ function updateAlias(input: LedgerInput, intent: IntentOf<"update_alias">, recor
   return {
     record: { aliases: record.aliases.map((alias) => (alias === oldAlias ? newAlias : alias)) },
     aliases: { set: [newAlias], removed: [oldAlias] },
-    events: [{ name: "AliasUpdated", did, oldAlias, newAlias }],
   };
 }
 
-function removeAlias(intent: IntentOf<"remove_alias">, record: DidRecord): Outcome {
-  const { did, alias } = intent;
+function removeAlias(alias: string, record: DidRecord): Outcome {
   if (!record.aliases.includes(alias)) return refuse("AliasNotFound");
   return {
     record: { aliases: record.aliases.filter((held) => held !== alias) },
     aliases: { set: [], removed: [alias] },
-    events: [{ name: "AliasRemoved", did, alias }],
   };
 }
 
 /** The primary alias: it replaces the whole list, and every other alias of the DID becomes free. */
-export function setPrimaryAlias(
-  input: LedgerInput,
-  given: { readonly did: Did; readonly alias: string },
-  record: DidRecord,
-): Outcome {
-  const { did, alias } = given;
+export function setPrimaryAlias(input: LedgerInput, alias: string, record: DidRecord): Outcome {
   const holder = input.aliasHolder(alias);
-  if (holder !== null && holder !== did) return refuse("AliasTaken");
+  if (holder !== null && holder !== input.call.did) return refuse("AliasTaken");
   return {
     record: { aliases: [alias] },
     aliases: { set: [alias], removed: record.aliases.filter((held) => held !== alias) },
-    events: [{ name: "AliasSet", did, alias }],
   };
 }
 
@@ -361,11 +307,10 @@ function deleteDid(did: Did, record: DidRecord): Change {
       { scope: "tag", key: did, policy: null },
       { scope: "persona", key: did, policy: null },
     ],
-    events: [{ name: "DidDeleted", did }],
   };
 }
 
-export function setLinks(did: Did, links: DeliveryPolicyLinks, bounds: LedgerBounds): Outcome {
+export function setLinks(links: DeliveryPolicyLinks, bounds: LedgerBounds): Outcome {
   const { recipientPolicy, tagPolicies, personaPolicies } = links;
   if (tagPolicies.length > bounds.policyRefs || personaPolicies.length > bounds.policyRefs) {
     return refuse("TooManyPolicyRefs");
@@ -375,43 +320,41 @@ export function setLinks(did: Did, links: DeliveryPolicyLinks, bounds: LedgerBou
   }
   return {
     record: { links: { recipientPolicy, tagPolicies, personaPolicies } },
-    events: [{ name: "DeliveryPolicyLinksSet", did }],
   };
 }
 
 /** Adding an existing device clears its tombstone. */
-function addDevice(input: LedgerInput, { did, deviceId }: IntentOf<"add_device">, record: DidRecord): Outcome {
-  const events = [{ name: "DeviceAdded", did, deviceId }] as const;
+function addDevice(input: LedgerInput, { deviceId }: IntentOf<"add_device">, record: DidRecord): Outcome {
   if (holdsDevice(record, deviceId)) {
     const devices = record.devices.map((held) => (held.deviceId === deviceId ? { ...held, tombstoned: false } : held));
-    return { record: { devices }, events };
+    return { record: { devices } };
   }
   if (record.devices.length >= scaleBounds.devices) return refuse("TooManyDevices");
   const device = { deviceId, addedAtMs: BigInt(input.nowMs), tombstoned: false };
-  return { record: { devices: [...record.devices, device] }, events };
+  return { record: { devices: [...record.devices, device] } };
 }
 
-function tombstoneDevice(did: Did, deviceId: string, record: DidRecord): Outcome {
+function tombstoneDevice(deviceId: string, record: DidRecord): Outcome {
   if (!holdsDevice(record, deviceId)) return refuse("DeviceNotFound");
   const devices = record.devices.map((held) => (held.deviceId === deviceId ? { ...held, tombstoned: true } : held));
-  return { record: { devices }, events: [{ name: "DeviceTombstoned", did, deviceId }] };
+  return { record: { devices } };
 }
 
 /** Renames a device; the rest of its entry stays. */
 function updateDevice(intent: IntentOf<"update_device">, record: DidRecord): Outcome {
-  const { did, oldDeviceId, newDeviceId } = intent;
+  const { oldDeviceId, newDeviceId } = intent;
   if (!holdsDevice(record, oldDeviceId)) return refuse("DeviceNotFound");
   if (holdsDevice(record, newDeviceId)) return refuse("DeviceAlreadyExists");
   const devices = record.devices.map((held) =>
     held.deviceId === oldDeviceId ? { ...held, deviceId: newDeviceId } : held,
   );
-  return { record: { devices }, events: [{ name: "DeviceUpdated", did, oldDeviceId, newDeviceId }] };
+  return { record: { devices } };
 }
 
-function removeDevice(did: Did, deviceId: string, record: DidRecord): Outcome {
+function removeDevice(deviceId: string, record: DidRecord): Outcome {
   if (!holdsDevice(record, deviceId)) return refuse("DeviceNotFound");
   const devices = record.devices.filter((held) => held.deviceId !== deviceId);
-  return { record: { devices }, events: [{ name: "DeviceRemoved", did, deviceId }] };
+  return { record: { devices } };
 }
 
 function holdsDevice(record: DidRecord, deviceId: string): boolean {

@@ -1,6 +1,6 @@
 /**
  * THE table of signed actions: what a key of a DID can authorize. One row has everything that is known about an
- * action before its rule: its bytes, its call on the ledger, its event, and its route. Payloads, calls, requests,
+ * action before its rule: its bytes, its call on the ledger, and its route. Payloads, calls, requests,
  * the client, OpenAPI and the documents are made of it. A new action is one row here, what the documents say of its
  * route in `core/schema/signing.ts`, its rule in `action-rules.ts`, and its test. An intent is an action with its items:
  * read from the members of a body, and turned back into them and into the request that carries it.
@@ -62,7 +62,6 @@ type ActionRow = {
     readonly list: "verificationMethod" | "authentication" | "keyAgreement" | "service" | "aliases";
     readonly effect: "put" | "remove";
   };
-  readonly event: string;
   /** `null` when no route accepts the action. */
   readonly route: {
     readonly method: "POST" | "PUT" | "PATCH" | "DELETE";
@@ -86,7 +85,6 @@ export const actions = {
     callIndex: 14,
     items: ["verificationMethod"],
     change: { list: "verificationMethod", effect: "put" },
-    event: "VerificationMethodAdded",
     route: { method: "POST", path: methodPath },
   },
   UpdateVerificationMethod: {
@@ -96,7 +94,6 @@ export const actions = {
     callIndex: 15,
     items: ["verificationMethod"],
     change: { list: "verificationMethod", effect: "put" },
-    event: "VerificationMethodUpdated",
     route: { method: "PUT", path: `${methodPath}/:methodId` },
   },
   RemoveVerificationMethod: {
@@ -106,7 +103,6 @@ export const actions = {
     callIndex: 16,
     items: ["id"],
     change: { list: "verificationMethod", effect: "remove" },
-    event: "VerificationMethodRemoved",
     route: { method: "DELETE", path: `${methodPath}/:methodId` },
   },
   AddAuthentication: {
@@ -116,7 +112,6 @@ export const actions = {
     callIndex: 17,
     items: ["id"],
     change: { list: "authentication", effect: "put" },
-    event: "AuthenticationAdded",
     route: { method: "POST", path: `${documentPath}/authentication` },
   },
   RemoveAuthentication: {
@@ -126,7 +121,6 @@ export const actions = {
     callIndex: 18,
     items: ["id"],
     change: { list: "authentication", effect: "remove" },
-    event: "AuthenticationRemoved",
     route: { method: "DELETE", path: `${documentPath}/authentication/:methodId` },
   },
   AddKeyAgreement: {
@@ -136,7 +130,6 @@ export const actions = {
     callIndex: 19,
     items: ["keyAgreement"],
     change: { list: "keyAgreement", effect: "put" },
-    event: "KeyAgreementAdded",
     route: { method: "POST", path: agreementPath },
   },
   UpdateKeyAgreement: {
@@ -146,7 +139,6 @@ export const actions = {
     callIndex: 20,
     items: ["keyAgreement"],
     change: { list: "keyAgreement", effect: "put" },
-    event: "KeyAgreementUpdated",
     route: { method: "PUT", path: `${agreementPath}/:keyAgreementId` },
   },
   RemoveKeyAgreement: {
@@ -156,7 +148,6 @@ export const actions = {
     callIndex: 21,
     items: ["id"],
     change: { list: "keyAgreement", effect: "remove" },
-    event: "KeyAgreementRemoved",
     route: { method: "DELETE", path: `${agreementPath}/:keyAgreementId` },
   },
   AddService: {
@@ -166,7 +157,6 @@ export const actions = {
     callIndex: 22,
     items: ["service"],
     change: { list: "service", effect: "put" },
-    event: "ServiceAdded",
     route: { method: "POST", path: servicePath },
   },
   UpdateService: {
@@ -176,7 +166,6 @@ export const actions = {
     callIndex: 23,
     items: ["service"],
     change: { list: "service", effect: "put" },
-    event: "ServiceUpdated",
     route: { method: "PUT", path: `${servicePath}/:serviceId` },
   },
   RemoveService: {
@@ -186,7 +175,6 @@ export const actions = {
     callIndex: 24,
     items: ["id"],
     change: { list: "service", effect: "remove" },
-    event: "ServiceRemoved",
     route: { method: "DELETE", path: `${servicePath}/:serviceId` },
   },
   UpdateRootPubkey: {
@@ -195,7 +183,6 @@ export const actions = {
     call: "update_root_pubkey",
     callIndex: 25,
     items: ["newRootPubkey"],
-    event: "RootPubkeyUpdated",
     route: { method: "PUT", path: "/dids/:did/root-pubkey" },
   },
   add_alias: {
@@ -205,7 +192,6 @@ export const actions = {
     callIndex: 11,
     items: ["alias"],
     change: { list: "aliases", effect: "put" },
-    event: "AliasAdded",
     route: { method: "POST", path: "/dids/:did/aliases" },
   },
   update_alias: {
@@ -215,7 +201,6 @@ export const actions = {
     callIndex: 12,
     items: ["oldAlias", "newAlias"],
     change: { list: "aliases", effect: "put" },
-    event: "AliasUpdated",
     route: { method: "PATCH", path: "/dids/:did/aliases/:alias" },
   },
   remove_alias: {
@@ -225,45 +210,39 @@ export const actions = {
     callIndex: 13,
     items: ["alias"],
     change: { list: "aliases", effect: "remove" },
-    event: "AliasRemoved",
     route: { method: "DELETE", path: "/dids/:did/aliases/:alias" },
   },
-  add_device: { ...control, discriminant: 0, items: ["deviceId"], event: "DeviceAdded", route: null },
-  tombstone_device: { ...control, discriminant: 1, items: ["deviceId"], event: "DeviceTombstoned", route: null },
+  add_device: { ...control, discriminant: 0, items: ["deviceId"], route: null },
+  tombstone_device: { ...control, discriminant: 1, items: ["deviceId"], route: null },
   update_device: {
     ...control,
     discriminant: 2,
     items: ["oldDeviceId", "newDeviceId"],
-    event: "DeviceUpdated",
     route: null,
   },
-  remove_device: { ...control, discriminant: 3, items: ["deviceId"], event: "DeviceRemoved", route: null },
+  remove_device: { ...control, discriminant: 3, items: ["deviceId"], route: null },
   deactivate_did: {
     ...control,
     discriminant: 4,
     items: [],
-    event: "DidDeactivated",
     route: { method: "POST", path: "/dids/:did/deactivate" },
   },
   set_delivery_policy_links: {
     ...control,
     discriminant: 5,
     items: ["links"],
-    event: "DeliveryPolicyLinksSet",
     route: null,
   },
   clear_delivery_policy_links: {
     ...control,
     discriminant: 6,
     items: [],
-    event: "DeliveryPolicyLinksCleared",
     route: null,
   },
   delete_did: {
     ...control,
     discriminant: 7,
     items: [],
-    event: "DidDeleted",
     route: { method: "DELETE", path: "/dids/:did" },
   },
 } as const satisfies Readonly<Record<string, ActionRow>>;

@@ -1,5 +1,5 @@
 /**
- * The ledger as a pure function: account + call + time → changed account, events, or a refusal. The embedded ledger
+ * The ledger as a pure function: account + call + time → changed account or a refusal. The embedded ledger
  * runs it, and so does the chain driver before it submits a call; the reference runtime of the chain follows the same
  * rules.
  * Source: docs/ledger.md 1.3 to 1.11 and 2, rules sections 4 and 10 ("Stricter than the family's chain").
@@ -22,7 +22,6 @@ import {
   type Applied,
   applyChange,
   decideChange,
-  type LedgerEvent,
   type LedgerInput,
   setLinks,
   setPrimaryAlias,
@@ -130,10 +129,7 @@ function changeOwned(input: LedgerInput, call: OwnedChangeCall): Applied | Ledge
   if (record === null) return refuse("DidNotFound");
   if (record.deactivated) return refuse("DidDeactivated");
   if (!isOwner(record, operator)) return refuse("NotDidOwner");
-  const change =
-    call.name === "set_alias"
-      ? setPrimaryAlias(input, { did: call.did, alias }, record)
-      : setLinks(call.did, call, bounds);
+  const change = call.name === "set_alias" ? setPrimaryAlias(input, alias, record) : setLinks(call, bounds);
   return isRefusal(change) ? change : applyChange({ account, record, nowMs, counter: null }, change);
 }
 
@@ -159,7 +155,6 @@ function setPolicy(input: LedgerInput, call: PolicyCall): Applied | LedgerRefusa
     account,
     aliases: { set: [], removed: [] },
     policies: [{ scope, key: call.did, policy: call.policy }],
-    events: [{ name: "PolicySet", scope, did: call.did }],
   };
 }
 
@@ -173,8 +168,7 @@ function isOwner(record: DidRecord, operator: AccountId): boolean {
 // ours (docs/ledger.md 2.3 and 2.4, rules section 10 "Document time").
 
 /**
- * Makes a record that the operator owns. The counters of an earlier record of the DID continue. An alias that is taken
- * or malformed is left out, with an event, as in the runtime.
+ * Makes a record that the operator owns. The counters of an earlier record of the DID continue.
  */
 function register(input: LedgerInput, call: RegistrationCall): Applied | LedgerRefusal {
   const { account, bounds, nowMs } = input;
@@ -194,7 +188,7 @@ function register(input: LedgerInput, call: RegistrationCall): Applied | LedgerR
   if (message === null || !verifyEd25519(call.signature, message, call.pubkey)) return refuse("InvalidSignature");
   const document = readDocument(input, call);
   if (isRefusal(document)) return document;
-  const { aliases, events } = registrationAlias(input, call.alias);
+  const aliases = registrationAliases(input, call.alias);
   return {
     account: {
       ...account,
@@ -204,25 +198,13 @@ function register(input: LedgerInput, call: RegistrationCall): Applied | LedgerR
     },
     aliases: { set: aliases, removed: [] },
     policies: [],
-    events: [
-      { name: "Registered", did: call.did, account: input.operator },
-      { name: "DocumentSet", did: call.did },
-      ...events,
-    ],
   };
 }
 
-/** An alias that can't be given does not fail a registration: it is left out and reported as an event. */
-function registrationAlias(
-  input: LedgerInput,
-  text: string | null,
-): { readonly aliases: readonly string[]; readonly events: readonly LedgerEvent[] } {
-  const { did } = input.call;
-  if (text === null) return { aliases: [], events: [] };
-  const alias = normalizeAlias(text, input.bounds.aliasBytes);
-  if (alias === null) return { aliases: [], events: [{ name: "AliasInvalid", did }] };
-  if (input.aliasHolder(alias) !== null) return { aliases: [], events: [{ name: "AliasConflict", did, alias }] };
-  return { aliases: [alias], events: [{ name: "AliasSet", did, alias }] };
+/** An alias that can't be given is left out and does not fail the registration. */
+function registrationAliases(input: LedgerInput, text: string | null): readonly string[] {
+  const alias = text === null ? null : normalizeAlias(text, input.bounds.aliasBytes);
+  return alias === null || input.aliasHolder(alias) !== null ? [] : [alias];
 }
 
 function newRecord(input: LedgerInput, given: Pick<DidRecord, "document" | "aliases" | "rootPubkey">): DidRecord {
@@ -258,10 +240,7 @@ function setDocument(input: LedgerInput, call: DocumentCall): Applied | LedgerRe
   if (message === null || !verifyEd25519(call.signature, message, call.pubkey)) return refuse("InvalidSignature");
   const timed = { ...account, ...timesAfter(account, stamp, nowMs) };
   const counter = stamp.version === "v1" ? null : "document";
-  return applyChange(
-    { account: timed, record, nowMs, counter },
-    { record: { document }, events: [{ name: "DocumentSet", did: call.did }] },
-  );
+  return applyChange({ account: timed, record, nowMs, counter }, { record: { document } });
 }
 
 function hasProofSizes(call: RegistrationCall | DocumentCall): boolean {

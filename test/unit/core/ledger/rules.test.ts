@@ -11,8 +11,8 @@ import {
 import { counters, type Intent } from "../../../../src/core/ledger/actions.ts";
 import { aliasesNamed, counterOf, type LedgerCall } from "../../../../src/core/ledger/calls.ts";
 import { faultOfRefusal, isRefusal, ledgerErrors, refuse } from "../../../../src/core/ledger/refusals.ts";
-import { applyCall } from "../../../../src/core/ledger/rules.ts";
 import type { ControlAction } from "../../../../src/core/ledger/structures.ts";
+import { applyWithEvents } from "../../../oracles/ledger-events.ts";
 import { alice, aliceWorld, bob, cache, did, signed, startMs } from "../../../support/alice.ts";
 import { identityOf, registrationOf } from "../../../support/identity.ts";
 import { World } from "../../../support/world.ts";
@@ -89,7 +89,7 @@ describe("aliases", () => {
     const world = aliceWorld();
     const bounds = { ...embeddedBounds, aliasBytes: 3 };
     const take = (call: LedgerCall) => {
-      const outcome = applyCall({
+      const outcome = applyWithEvents({
         account: world.account(call.did),
         aliasHolder: () => null,
         call,
