@@ -1,8 +1,13 @@
 /**
  * The contract in docs/ against the program: every code and every route is in `docs/interface.md`, every citation in
- * the source has its heading or entry, and every decision has one number.
+ * the source has its heading or entry, and every decision has one number. What any page names (files, commands, scripts,
+ * settings) exists.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { existsSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { createProgram } from "../src/cli/program.ts";
+import { listSettings } from "../src/config/reference.ts";
 import { describeFault, faultCodes } from "../src/core/fault.ts";
 import type { InterfaceDescription } from "../src/nodes/http/openapi.ts";
 import { startTestNodes, type TestNodes } from "./support/nodes.ts";
@@ -158,5 +163,81 @@ describe("the documents among each other", () => {
     for (const { at, match } of citations)
       for (const [, title] of (match[1] as string).matchAll(/"([^"]+)"/g))
         expect([at, title, said.includes(title as string)]).toEqual([at, title, true]);
+  });
+});
+
+const pages = await Promise.all(
+  ["*.md", "docs/*.md", "{bench,runtime,test}/*.md", "test/*/*.md", "src/*/*.md", "examples/**/*.md"]
+    .flatMap((pattern) => [...new Bun.Glob(pattern).scanSync(root)])
+    .map(async (name) => ({ name, text: await read(name) })),
+);
+
+describe("what the documents name", () => {
+  /** Code in a line, and blocks of commands. */
+  const codeOf = (text: string): string[] =>
+    [...text.matchAll(/`([^`\n]+)`|^```\w+\n([\s\S]*?)^```/gm)].map((m) => m[1] ?? m[2] ?? "");
+  const exists = (path: string): boolean => existsSync(join(root, path));
+
+  test("links lead to files", () => {
+    for (const { name, text } of pages)
+      for (const [, link] of text.matchAll(/\]\((?!https?:|#)([^)#\s]+)/g))
+        expect([name, link, exists(join(dirname(name), link as string))]).toEqual([name, link, true]);
+  });
+
+  test("paths of this repository exist", () => {
+    const pattern = /(?<![\w/.-])(?:src|test|docs|bench|runtime|examples|packaging)\/[\w./-]*[\w/]/g;
+    let count = 0;
+    for (const { name, text } of pages)
+      for (const code of codeOf(text))
+        for (const [path] of code.matchAll(pattern)) {
+          // A pattern such as `src/<folder>/x.ts` names no file.
+          if (/[<{*]/.test(code)) continue;
+          count++;
+          expect([name, path, exists(path)]).toEqual([name, path, true]);
+        }
+    expect(count).toBeGreaterThan(100);
+  });
+
+  test("commands of `waypost` exist", () => {
+    const program = createProgram(false);
+    const named = pages.flatMap(({ name, text }) =>
+      name === "CHANGELOG.md"
+        ? []
+        : codeOf(text).flatMap((code) =>
+            [...code.matchAll(/(?:^|\s|dist\/)waypost ([a-z][a-z-]*)(?: ([a-z][a-z-]*))?/gm)].map((match) => ({
+              name,
+              match,
+            })),
+          ),
+    );
+    expect(named.length).toBeGreaterThan(50);
+    for (const { name, match } of named) {
+      const [text, first, second] = match;
+      const command = program.commands.find((one) => one.name() === first);
+      const isGroup = (command?.commands.length ?? 0) > 0;
+      const isKnown =
+        command !== undefined &&
+        (!isGroup || second === undefined || command.commands.some((one) => one.name() === second));
+      expect([name, text.trim(), isKnown]).toEqual([name, text.trim(), true]);
+    }
+  });
+
+  test("scripts of `bun run` exist", async () => {
+    const { scripts } = JSON.parse(await read("package.json")) as {
+      readonly scripts: Readonly<Record<string, string>>;
+    };
+    const inChain = JSON.parse(await read("test/chain/package.json")) as { readonly scripts: typeof scripts };
+    const known = { ...scripts, ...inChain.scripts };
+    for (const { name, text } of pages)
+      for (const [, script] of text.matchAll(/(?:bun|bun@1\.4\.5) run ([a-z][a-z:]*)/g))
+        expect([name, script, Object.hasOwn(known, script as string)]).toEqual([name, script, true]);
+  });
+
+  test("settings exist", () => {
+    const settings = new Set(listSettings().map(({ section, name }) => `${section}.${name}`));
+    for (const { name, text } of pages)
+      for (const [, setting] of text.matchAll(/`((?:server|limits|directory|relay|cache)\.(?!ts\b)[a-z_]+)\b[^`]*`/g))
+        if (name !== "CHANGELOG.md")
+          expect([name, setting, settings.has(setting as string)]).toEqual([name, setting, true]);
   });
 });
