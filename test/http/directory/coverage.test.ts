@@ -10,44 +10,6 @@ import { codesOf, nameOf, noRoute, openStage, type Scenario, type Stage } from "
 
 const scenarios: readonly Scenario[] = directoryAreas.flatMap((area) => area.scenarios);
 
-/** The rows of the interface's Directory table, then the extensions of rules section 4. */
-const routeNames = [
-  "POST /register-did",
-  "GET /registration-status/:did",
-  "GET /dids/:did/nonces",
-  "PUT /dids/:did/document/proof",
-  "PUT /dids/:did/document/verification-methods/:methodId",
-  "DELETE /dids/:did/document/verification-methods/:methodId",
-  "DELETE /dids/:did/document/key-agreements/:keyAgreementId",
-  "PUT /dids/:did/root-pubkey",
-  "POST /dids/:did/aliases",
-  "DELETE /dids/:did/aliases/:alias",
-  "PUT /dids/:did/alias",
-  "PUT /dids/:did/delivery-policy-links",
-  "PUT /delivery-policies/personas/:personaDid",
-  "GET /delivery-policies/recipients/:did",
-  "POST /register-did/prepare",
-  "POST /dids/:did/prepare",
-  "POST /dids/:did/document/verification-methods",
-  "POST /dids/:did/document/authentication",
-  "DELETE /dids/:did/document/authentication/:methodId",
-  "POST /dids/:did/document/key-agreements",
-  "PUT /dids/:did/document/key-agreements/:keyAgreementId",
-  "POST /dids/:did/document/services",
-  "PUT /dids/:did/document/services/:serviceId",
-  "DELETE /dids/:did/document/services/:serviceId",
-  "PATCH /dids/:did/aliases/:alias",
-  "POST /dids/:did/deactivate",
-  "DELETE /dids/:did",
-  "PUT /delivery-policies/recipients/:did",
-  "PUT /delivery-policies/tags/:tag",
-  "GET /delivery-policies/personas/:personaDid",
-  "GET /delivery-policies/tags/:tag",
-  "GET /resolve/:did",
-  "GET /aliases/:alias",
-  "GET /submissions/:txHash",
-];
-
 let stage: Stage;
 beforeAll(async () => {
   stage = await openStage();
@@ -56,10 +18,11 @@ afterAll(() => stage.close());
 
 const bodyRoutes = (): Route[] => stage.routes.filter((route) => route.bodyBytesMax !== null);
 
-test("the routes are those of the interface and its extensions, each once", () => {
+// `test/documents.ts` compares the routes with those of docs/interface.md.
+test("no route is there twice", () => {
   const names = stage.routes.map(nameOf);
+  expect(names.length).toBeGreaterThan(30);
   expect(new Set(names).size).toBe(names.length);
-  expect(names.sort()).toEqual([...routeNames].sort());
 });
 
 test("every route has a scenario that is answered", () => {

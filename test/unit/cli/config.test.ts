@@ -7,9 +7,11 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { readConfigFile } from "../../../src/cli/config.ts";
+import { builtInPlugins } from "../../../src/plugins/load.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "waypost-config-"));
 const before = process.cwd();
+const drivers = builtInPlugins.map(({ name }) => name).join(", ");
 afterAll(() => rmSync(folder, { recursive: true }));
 
 const base = `[server]
@@ -278,12 +280,12 @@ const cases: readonly Case[] = [
   [
     "store plugin misspelt",
     base.replace('"lmdb"', '"lmbd"'),
-    ['5:1: stores.main.plugin: no plugin "lmbd"; did you mean lmdb?; there are memory, lmdb, chain, postgres'],
+    [`5:1: stores.main.plugin: no plugin "lmbd"; did you mean lmdb?; there are ${drivers}`],
   ],
   [
     "store plugin sqlite",
     base.replace('"lmdb"', '"sqlite"'),
-    ['5:1: stores.main.plugin: no plugin "sqlite"; there are memory, lmdb, chain, postgres'],
+    [`5:1: stores.main.plugin: no plugin "sqlite"; there are ${drivers}`],
   ],
   [
     "plugin file missing",
