@@ -7,13 +7,13 @@
  * `bun test/campaigns/kill.ts --kills 1000 --people 8 --workers 3` prints the figures, and ends with 1 when something
  * was lost, doubled, back, or taken twice.
  */
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { late, withDeadline } from "../../src/core/std/bounded.ts";
 import { openLoad } from "./model.ts";
-import { Findings, residentMib } from "./stage.ts";
+import { endingThreads, endThread, Findings, residentMib } from "./stage.ts";
 
 const { values } = parseArgs({
   options: {
@@ -25,22 +25,11 @@ const { values } = parseArgs({
 const [kills, workers] = [Number(values.kills), Number(values.workers)];
 const findings = new Findings();
 
-/** Runs in every thread before the program: at SIGUSR2 the main thread ends one of the others. */
-const ending = `
-  const { isMainThread } = require("node:worker_threads");
-  if (isMainThread) {
-    const workers = [];
-    process.on("worker", (worker) => workers.push(worker));
-    process.on("SIGUSR2", () => workers[Math.floor(Math.random() * workers.length)]?.terminate());
-  }
-`;
 const folder = mkdtempSync(join(tmpdir(), "waypost-kill-"));
-const preload = join(folder, "ending.cjs");
-writeFileSync(preload, ending);
 
 const { stage, model } = await openLoad(Number(values.people), findings, {
   server: [`workers = ${workers}`],
-  env: workers > 1 ? { BUN_OPTIONS: `--preload ${preload}` } : {},
+  env: workers > 1 ? endingThreads(folder) : {},
 });
 let startsMs = 0;
 let threads = 0;
@@ -49,7 +38,7 @@ const endsWithinMs = 20_000;
 
 async function endWorker(): Promise<void> {
   threads++;
-  process.kill(stage.node().pid, "SIGUSR2");
+  process.kill(stage.node().pid, endThread);
   const code = await withDeadline(stage.node().ended(), endsWithinMs);
   findings.expect(code === 1, `the process ends with ${code === late ? "nothing" : code} when a worker ends`);
   if (code === late) await stage.node().kill("SIGKILL");
