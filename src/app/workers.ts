@@ -172,8 +172,9 @@ export function startThreads(parts: ThreadParts): Threads {
       const start = { ...own, config: fixed, counting, startedAtMs: view.startedAtMs, ca: ca ?? null };
       given.resolve({ parts, start });
       const ofMain = { ...parts, ...own, ...listening, counting: sharedCounting(counting), sharePort: true };
-      const main = mainAnswers ? [await startServing(configOf(fixed, 0, count), ofMain)] : [];
       const workers = await Promise.all(running.map(async (one) => servingOf(one.channel, await one.ready)));
+      // Last: when a worker can't start, nothing listens in this thread that would keep the process alive.
+      const main = mainAnswers ? [await startServing(configOf(fixed, 0, count), ofMain)] : [];
       return inAll([...main, ...workers], shared);
     },
     end: async () => {

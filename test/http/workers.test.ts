@@ -316,11 +316,14 @@ describe("a worker that", () => {
   }, 30_000);
 
   test("can't begin keeps the node from starting, with its reason", async () => {
-    const server = { listen: ["127.0.0.1:0"], workers: 2 };
+    const address = `127.0.0.1:${freePort()}`;
+    const server = { listen: [address], workers: 2 };
     const workerEntry = new URL("../support/no-such-worker.ts", import.meta.url);
     await expect(startTestNodes({ server }, {}, { workerEntry })).rejects.toThrow(
       /^worker 1 ended before it was ready: /,
     );
+    // A thread that still listened would keep the process alive, with its stores closed.
+    await expect(fetch(`http://${address}/healthz`)).rejects.toThrow();
   }, 30_000);
 });
 
