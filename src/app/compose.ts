@@ -160,7 +160,7 @@ function leaveFor({ onLeave }: StartOptions, setLeaving: (isLeaving: boolean) =>
   return async (isNow, pid) => {
     if (onLeave === undefined) return "nothing would end this process";
     const isHere = isAlive(pid);
-    if (isNow && pid === seen && !isHere) return "the process that asks has ended";
+    if (isNow && pid === seen && !isHere) return "the process that asked has ended";
     if (isHere) seen = pid;
     if (timer !== null) clearTimeout(timer);
     setLeaving(true);

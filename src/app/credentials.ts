@@ -256,13 +256,13 @@ export function renderPreviousKeys(keys: readonly PreviousKey[]): string {
 /** The 32 bytes of a key file; `context` names the setting in failures. */
 export async function readSeed(file: string, context = ""): Promise<Uint8Array> {
   const text = await readFile(file, "utf8").catch((error: unknown) => {
-    const hint = context === "" ? "" : `; make one: waypost key new ${file}`;
+    const hint = context === "" ? "" : `; create one: waypost key new ${file}`;
     if (error instanceof Error && "code" in error && error.code === "ENOENT")
       throw failed(`${context}${file}: there is no such file${hint}`);
     throw failed(`${context}${file} can't be read: ${errorText(error)}`);
   });
   const seed = decodeHex(text.trim());
-  if (seed?.length !== 32) throw failed(`${context}${file} must hold 32 bytes in hex`);
+  if (seed?.length !== 32) throw failed(`${context}${file} must contain 32 bytes in hex`);
   return seed;
 }
 

@@ -57,9 +57,9 @@ const slowMs = 2_000;
 
 /** Waits for a part of an end, at most so long. A line of the log names what takes long. */
 export async function endInTime(log: Log, part: string, work: Promise<unknown>, msMax: number): Promise<void> {
-  const slow = setTimeout(() => log("info", "the end takes long", { waits_for: part }), slowMs);
+  const slow = setTimeout(() => log("info", "the shutdown takes long", { waits_for: part }), slowMs);
   const outcome = await withDeadline(work, msMax).finally(() => clearTimeout(slow));
-  if (outcome === late) log("warn", "the end waits no longer", { for: part });
+  if (outcome === late) log("warn", "the shutdown does not wait any longer", { for: part });
 }
 
 export function endAtOnce(sink: LogSink): void {

@@ -193,7 +193,7 @@ function servingOf(channel: Channel, { urls, adminUrls }: Ready): Serving {
     adminUrls,
     reload: async (next) => {
       const taken = await withDeadline(channel.call("worker", "reload", [next]), reloadMsMax);
-      if (taken === late) throw failed("a worker did not take the configuration over in time");
+      if (taken === late) throw failed("a worker did not apply the configuration in time");
     },
     setLeaving: (isLeaving) => channel.send("worker", "leaving", [isLeaving]),
     // One that does not answer in time reads the list within ten seconds by itself.

@@ -315,7 +315,7 @@ export async function chooseIdentity(session: Session, name: string | undefined)
   const names = await listIdentities(session.keysFolder);
   if (names.length === 1) return useIdentity(session, names[0] as string);
   if (names.length === 0)
-    throw failed(`no identity in ${session.keysFolder}; make one: waypost did create --name alice`);
+    throw failed(`no identity in ${session.keysFolder}; create one: waypost did create --name alice`);
   throw failed(`there are several identities; choose one with --as: ${names.join(", ")}`);
 }
 

@@ -247,7 +247,7 @@ function disks(config: Config): Finding[] {
 function disk(folder: string): Omit<Finding, "name"> {
   try {
     const at = nearest(folder);
-    if (!statSync(at).isDirectory()) return { ok: false, detail: `${at} is a file and no folder` };
+    if (!statSync(at).isDirectory()) return { ok: false, detail: `${at} is a file, not a folder` };
     accessSync(at, constants.R_OK | constants.W_OK | constants.X_OK);
     const { bavail, bsize } = statfsSync(at);
     const ok = bavail * bsize >= freeBytesMin;
@@ -339,7 +339,7 @@ async function openOnce({ open }: OpenStep): Promise<Omit<Finding, "name">> {
 async function ledgerAhead({ capabilities }: Store): Promise<string | null> {
   const head = (await capabilities.ledger?.head())?.finalized;
   if (head === undefined || head.timeMs <= Date.now() + minuteMs) return null;
-  return `the ledger's last block is of ${new Date(head.timeMs).toISOString()}, ahead of this machine's clock`;
+  return `the ledger's last block has the time ${new Date(head.timeMs).toISOString()}, which is ahead of this machine's clock`;
 }
 
 /** The innermost reason: the finding already names the store. */

@@ -147,7 +147,7 @@ function registerKeyCommands(did: Command): void {
       .command("add-key <id>")
       .description("add a key: a verification method (ed25519) or a key agreement (x25519)")
       .addOption(new Option("--type <type>", "kind of key").choices(["ed25519", "x25519"]).default("ed25519"))
-      .option("--public <key>", "a public key whose secret is on another machine (default: make a key here)")
+      .option("--public <key>", "a public key whose secret is on another machine (default: create a key here)")
       .option("--auth", "list the method in authentication too"),
     addKey,
   );
@@ -372,7 +372,7 @@ function registerEndCommands(did: Command): void {
 export function confirmed(question: string, flags: { readonly yes?: boolean }): void {
   if (flags.yes === true) return;
   if (process.stdin.isTTY !== true) throw failed("this can't be undone; confirm with --yes");
-  if (prompt(`${question} Type yes:`) !== "yes") throw failed("nothing was done");
+  if (prompt(`${question} Type yes:`) !== "yes") throw failed("cancelled: nothing was changed");
 }
 
 // ------------------------------------------------------------------------------------------ agreement key

@@ -44,7 +44,7 @@ import {
 import { listIdentities, loadIdentity, saveIdentity, saveNewIdentity } from "./files/files.ts";
 
 export function registerDidCommand(program: Command): void {
-  const did = program.command("did").description("make, look at and change identities");
+  const did = program.command("did").description("create, show and change identities");
   registerCreate(did);
   registerReads(did);
   registerChangeCommands(did);
@@ -58,7 +58,7 @@ type CreateFlags = ConnectionFlags & WaitFlags & { readonly name: string; readon
 function registerCreate(did: Command): void {
   const command = did
     .command("create")
-    .description("make keys on this machine and register a DID for them")
+    .description("create keys on this machine and register a DID for them")
     .requiredOption("--name <name>", "name of the identity on this machine")
     .option("--alias <alias>", "a public alias to register with it");
   clientCommand(addWaitFlags(command), createDid);

@@ -338,7 +338,7 @@ function registerKey(program: Command): void {
   const key = program.command("key").description("manage signing keys in files");
   key
     .command("new <file>")
-    .description("make a key; never replaces an existing file")
+    .description("create a key file; never replaces an existing one")
     .option("--json", "print the result as JSON")
     .action(async (file: string, flags: KeyFlags) => {
       const seed = ed25519.utils.randomSecretKey();

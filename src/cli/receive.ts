@@ -245,7 +245,7 @@ const removal = ({ what }: Problem): string => `waypost purge --id ${what}`;
 function describeSender({ from }: Received): string {
   if (from === null) return "from an unnamed sender";
   if (from.verified === true) return `from ${from.did}`;
-  return `claims to be from ${from.did}: ${from.verified === null ? "not checked" : "ITS SIGNATURE DOES NOT HOLD"}`;
+  return `claims to be from ${from.did}: ${from.verified === null ? "not checked" : "ITS SIGNATURE DOES NOT VERIFY"}`;
 }
 
 async function receiveRound(session: Session, round: Promise<Round>, report: (round: Round) => void): Promise<void> {

@@ -269,7 +269,7 @@ async function policyOf(client: Client, did: string): Promise<{ step: Step; isCa
   const found = await orNull(client.directory.recipientPolicy(did), "policy_not_found");
   const what = "policy";
   if (found === null)
-    return { step: { what, state: "ok", detail: "none; the limits of each node hold" }, isCacheEligible: true };
+    return { step: { what, state: "ok", detail: "none; each node's own limits apply" }, isCacheEligible: true };
   const { effective_ttl, max_message_bytes, cache_eligible } = found.policy;
   const cache = cache_eligible
     ? "Caches may store envelopes"
@@ -385,7 +385,7 @@ async function signatureStep(client: Client, body: Uint8Array): Promise<Step> {
     return { what, state: "note", detail: "none: the recipient sees no sender, and a node may refuse that" };
   if (verifySender(sender, await activeDocument(client, sender.from)))
     return { what, state: "ok", detail: `by ${sender.keyId}, and it verifies` };
-  return { what, state: "stops", detail: `${sender.keyId} does not verify by the document of ${sender.from}` };
+  return { what, state: "stops", detail: `${sender.keyId} does not verify against the document of ${sender.from}` };
 }
 
 /** The limits assumed of a node that states none. */
@@ -466,7 +466,7 @@ async function cacheStep({ what }: Step, { body, chunks }: BuiltMessage): Promis
     return { what, state: "note", detail: `holds at most ${renderBytes(bytesMax)} for a recipient: less than this` };
   if (entriesMax !== undefined && chunks > entriesMax)
     return { what, state: "note", detail: `holds at most ${entriesMax} envelopes for a recipient: less than this` };
-  return { what, state: "ok", detail: `would hold it, for at most ${renderDurationSetting(view.ttlMs)}` };
+  return { what, state: "ok", detail: `would store it for at most ${renderDurationSetting(view.ttlMs)}` };
 }
 
 function refusalText({ code, detail }: Fault): string {

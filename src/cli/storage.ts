@@ -45,7 +45,7 @@ export function registerStorageCommand(program: Command): void {
     .requiredOption("--to <folder>", "folder of the copy; each store gets a folder of its name in it")
     .option("--rate <MiB/s>", "read and write at most this many MiB per second", "64")
     .action(backup);
-  command(storage, "restore", "make the stores from a backup; existing ones are renamed")
+  command(storage, "restore", "create the stores from a backup; existing ones are renamed")
     .requiredOption("--from <folder>", "folder that `backup` wrote")
     .action(restore);
   command(storage, "verify", "check every record of the stores, beside running nodes").action(verify);
@@ -56,7 +56,7 @@ export function registerStorageCommand(program: Command): void {
   command(storage, "import", "read an export into a new, empty store")
     .requiredOption("--from <file>", "file that `export` wrote")
     .action(importStore);
-  command(storage, "top", "print which recipients and labels hold the most, beside running nodes")
+  command(storage, "top", "print which recipients and labels have the most, beside running nodes")
     .option("--limit <number>", "how many of each", "20")
     .action(top);
   const statsText = "print counts and sizes of the stores of a stopped node (waypost top shows a running one)";
@@ -210,7 +210,8 @@ type BackupWork = { readonly work: BoundMaintenance; readonly rate: number; read
 
 /** A store has its name in a backup only when it is whole, verified and synced. */
 async function backupOne(target: string, { work, rate, isResumed }: BackupWork): Promise<string> {
-  if (isResumed && existsSync(target)) return `is whole since ${statSync(target).mtime.toISOString()}; it was kept`;
+  if (isResumed && existsSync(target))
+    return `has been complete since ${statSync(target).mtime.toISOString()}; it was kept`;
   const partial = `${target}.partial`;
   rmSync(partial, { recursive: true, force: true });
   const result = await work.backup(partial, rate * mebibyte);
@@ -225,7 +226,7 @@ async function restore(options: Options): Promise<void> {
     throw failed(`the backup in ${folder} is not finished: run the same \`waypost storage backup\` again`);
   const stores = await maintained(options);
   const missing = stores.find(({ name }) => !existsSync(join(folder, name)));
-  if (missing !== undefined) throw failed(`${folder} holds no backup of the store "${missing.name}"`);
+  if (missing !== undefined) throw failed(`${folder} has no backup of the store "${missing.name}"`);
   await reportEach(options, stores, ({ name, work }) => work.restore(join(folder, name)));
 }
 
@@ -280,7 +281,7 @@ async function* linesOf(path: string): AsyncGenerator<StoreRecord> {
   for await (const line of lines) {
     number++;
     if (number === 1) {
-      if (line !== JSON.stringify(exportHeader)) throw failed(`${path} is no export of this version`);
+      if (line !== JSON.stringify(exportHeader)) throw failed(`${path} is not an export of this version`);
       continue;
     }
     const record = parseRecord(line);

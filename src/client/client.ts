@@ -224,7 +224,7 @@ async function readersFor(
   const readers = await readersOf(identity.did, document, { ...options, seedOf, timeoutMs: client.timeoutMs });
   if (readers.length > 0) return readers;
   const [code, node] = options.serviceType === "SvcCacheService" ? ["no_cache", "Cache"] : ["no_relay", "Relay"];
-  throw localError(code, `the document names no ${node} that authorizes a key held here`);
+  throw localError(code, `the document names no ${node} that authorizes a key of this device`);
 }
 
 async function seedInForce(identity: Identity, document: DidDocument, keyId: string): Promise<Uint8Array | null> {
@@ -238,7 +238,7 @@ export async function senderOf(client: Client, identity: Identity): Promise<Sign
   const document = await activeDocument(client, identity.did);
   const signer = await signerOf(document.authentication, (keyId) => seedInForce(identity, document, keyId));
   if (signer !== null) return { did: identity.did, ...signer };
-  throw localError("unknown_key", `no key held here may sign as ${identity.did}`);
+  throw localError("unknown_key", `no key on this device may sign as ${identity.did}`);
 }
 
 /** Opens messages for an identity and verifies their senders. */

@@ -114,7 +114,7 @@ function freshAddress(): string {
 export function signingSeed(identity: Identity, signerKeyId: string): Uint8Array {
   if (signerKeyId === rootSignerId) return identity.rootSeed;
   const held = identity.methods.findLast((method) => method.id === signerKeyId);
-  if (held === undefined) throw localError("unknown_key", `the secret of ${signerKeyId} is not here`);
+  if (held === undefined) throw localError("unknown_key", `the secret of ${signerKeyId} is not on this device`);
   return held.secret;
 }
 
@@ -292,7 +292,8 @@ export async function importKeys(
   const parts = parseSealed(sealed);
   if ((await keys.load(name)) !== null) throw localError("name_taken", `an identity called ${name} already exists`);
   const text = await decrypt(parts, passphrase);
-  if (parseIdentity(text, name) === null) throw localError("keys_unreadable", "the sealed text holds no identity");
+  if (parseIdentity(text, name) === null)
+    throw localError("keys_unreadable", "the sealed text does not contain an identity");
   await keys.save(name, text);
 }
 
@@ -319,7 +320,7 @@ async function decrypt({ salt, nonce, sealed }: Sealed, passphrase: string): Pro
   try {
     plain = chacha20poly1305(key, nonce, utf8(format)).decrypt(sealed);
   } catch {
-    throw localError("wrong_passphrase", "the passphrase does not open this");
+    throw localError("wrong_passphrase", "the passphrase is wrong");
   }
   return decodeUtf8(plain) ?? "";
 }

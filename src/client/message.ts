@@ -95,7 +95,7 @@ export class Message {
   /** Throws `not_json` for other content. */
   json(): unknown {
     const value = this.#parsed();
-    if (value === undefined) throw localError("not_json", "the message holds no JSON");
+    if (value === undefined) throw localError("not_json", "the content of the message is not JSON");
     return value;
   }
 
@@ -188,7 +188,7 @@ function boundedStream(): TransformStream<Uint8Array, Uint8Array<ArrayBuffer>> {
   return new TransformStream({
     transform(chunk, controller) {
       length += chunk.length;
-      if (length > streamBytesMax) throw localError("too_large", `a stream may hold ${streamBytesMax} bytes`);
+      if (length > streamBytesMax) throw localError("too_large", `a stream may have at most ${streamBytesMax} bytes`);
       controller.enqueue(chunk.slice());
     },
   });

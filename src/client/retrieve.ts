@@ -222,7 +222,7 @@ async function fetchChunk(part: HeldEnvelope, recipient: Recipient): Promise<Ope
       last = error;
     }
   }
-  throw last ?? localError("gone", `no Cache holds ${part.messageId} any more`);
+  throw last ?? localError("gone", `no Cache has ${part.messageId} any more`);
 }
 
 /** From this machine first, then from each Cache; `null` when it is gone. */

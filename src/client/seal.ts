@@ -99,7 +99,8 @@ export type SecretsOf = (keyId: string) => readonly Uint8Array[];
 export async function openPayload(payload: unknown, binding: Binding, secretsOf: SecretsOf): Promise<Opened> {
   const sealed = parseSealed(payload);
   const secrets = secretsOf(sealed.keyId);
-  if (secrets.length === 0) throw localError("unknown_key", `sealed to ${sealed.keyId}, whose secret is not here`);
+  if (secrets.length === 0)
+    throw localError("unknown_key", `sealed to ${sealed.keyId}, whose secret is not on this device`);
   const additional = additionalData(binding);
   for (const secret of secrets) {
     const plaintext = await decrypt(sealed, secret, additional);

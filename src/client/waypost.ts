@@ -151,10 +151,10 @@ export class Waypost {
     const { plan, senderKeyId, delivered } = known;
     const source = await sourceOf(content, plan.file, { replyTo: null, group: null, wantsReceipt: false });
     if (source.file.sizeBytes !== plan.file.sizeBytes || !equalBytes(source.file.sha256, plan.file.sha256))
-      throw localError("content_changed", "not the content that was saved");
+      throw localError("content_changed", "the content differs from that of the saved message");
     const sender = senderKeyId === null ? null : await this.#asSender();
     if (sender !== null && sender.keyId !== senderKeyId)
-      throw localError("unknown_key", `the message was signed by ${senderKeyId}, which is no longer in force here`);
+      throw localError("unknown_key", `the message was signed by ${senderKeyId}, which may no longer sign`);
     return new Outgoing(this.#client.relay, { plan: { ...plan, sender }, source, delivered });
   }
 

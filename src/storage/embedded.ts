@@ -305,7 +305,7 @@ class Chain implements EmbeddedLedger {
   private countCall(view: TableChange): bigint {
     const shared = this.shared === null ? null : decodeCounts(view.get(countsKey));
     if ((shared?.pending ?? this.pendingCalls) >= this.limits.pendingCallsMax) {
-      throw new StoreError("full", `the ledger holds ${this.limits.pendingCallsMax} pending calls`);
+      throw new StoreError("full", `the ledger already has ${this.limits.pendingCallsMax} pending calls`);
     }
     if (shared === null) {
       this.pendingCalls++;

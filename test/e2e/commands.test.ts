@@ -188,7 +188,7 @@ test("an unreadable key file hides no other", async () => {
 
 test("storage stats of a missing store reports that and creates none", async () => {
   const { code, stdout, stderr } = await waypost("storage", "stats", "--config", "taken.toml");
-  expect([code, stdout, stderr.includes("holds no store yet")]).toEqual([1, "", true]);
+  expect([code, stdout, stderr.includes("has no store yet")]).toEqual([1, "", true]);
   const doctor = await waypost("doctor", "--config", "taken.toml");
   expect(doctor.stdout).toContain("ok    store main:");
   expect(existsSync(join(cwd, "taken"))).toBe(false);
@@ -260,7 +260,7 @@ describe("send --explain", () => {
     expect([code, stdout.split("\n")[0]]).toEqual([0, expect.stringContaining("would be accepted; nothing was sent.")]);
     expect(stdout).toMatch(/^ok {5}signature: by did:svc:\w+#root, and it verifies$/m);
     expect(stdout).toContain(`ok     your Relay ${url}: accepts it, for at most 24h`);
-    expect(stdout).toContain(`ok     service SvcCacheService ${url}: would hold it, for at most 24h`);
+    expect(stdout).toContain(`ok     service SvcCacheService ${url}: would store it for at most 24h`);
     expect(await waiting()).toBe(before);
   });
 

@@ -120,7 +120,7 @@ describe("beside a running node", () => {
     expect(existsSync(join(cwd, "away-records"))).toBe(false);
     const done = await storage(["backup", "--to", backup], home);
     expect(done).toEqual([
-      { name: "records", result: expect.stringMatching(/^is whole since 2\S+Z; it was kept$/) },
+      { name: "records", result: expect.stringMatching(/^has been complete since 2\S+Z; it was kept$/) },
       { name: "main", result: expect.stringContaining(`to ${join(backup, "main")}; the copy was verified`) },
     ] as never);
     expect(readdirSync(backup).sort()).toEqual(["main", "records"]);
@@ -133,7 +133,7 @@ describe("beside a running node", () => {
     const part = join(cwd, "part");
     await storage(["backup", "--to", part, "--store", "main"], home);
     const restored = await run(["storage", "restore", "--from", part, "--config", away.config], { cwd });
-    expect([restored.code, restored.stderr.trim()]).toEqual([1, `${part} holds no backup of the store "records"`]);
+    expect([restored.code, restored.stderr.trim()]).toEqual([1, `${part} has no backup of the store "records"`]);
     expect(existsSync(join(cwd, "away"))).toBe(false);
   }, 60_000);
 

@@ -156,7 +156,7 @@ test("a file that holds no key is reported, and the node signs on with the key t
   const { event_proof_key } = await published();
   const good = readFileSync(file, "utf8");
   writeFileSync(file, "no key\n");
-  expect(await nodes.reloadFile()).toContain("must hold 32 bytes in hex");
+  expect(await nodes.reloadFile()).toContain("must contain 32 bytes in hex");
   expect(isSignedBy(event_proof_key, await stored())).toBe(true);
   writeFileSync(file, good);
 });

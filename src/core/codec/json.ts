@@ -85,7 +85,7 @@ function readStrictly(text: string, known: JsonValue | undefined, opaque: string
   const structure = scanStructure(text, { outerNames: null, opaque });
   if (typeof structure === "string") return invalid(structure);
   if (structure.opaqueChars > jsonOpaqueCharsMax)
-    return fault("too_large", `${opaque} holds more than ${jsonOpaqueCharsMax} characters outside of strings`);
+    return fault("too_large", `${opaque} has more than ${jsonOpaqueCharsMax} characters outside of strings`);
   const value = known ?? parseText(text);
   if (value === undefined) return invalid("not JSON");
   const census: Census = { members: 0, unsafeInteger: false, opaque };

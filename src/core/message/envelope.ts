@@ -107,7 +107,7 @@ export function decodeEnvelope(body: Uint8Array, limits: EnvelopeLimits): Envelo
 /** A timestamp too far ahead: 400 `envelope_invalid`. A life that is over: 422 `message_expired`. */
 export function checkEnvelopeTime(envelope: Envelope, nowMs: number, limits: EnvelopeLimits): Fault | null {
   if (envelope.timestampMs > nowMs + limits.clock_skew)
-    return badInput("envelope_invalid", "/timestamp", "lies too far in the future");
+    return badInput("envelope_invalid", "/timestamp", "is too far in the future");
   return checkExpiry(envelope, appliedTtlMs(envelope, limits, null), nowMs);
 }
 

@@ -47,7 +47,7 @@ export type EffectivePolicy = {
 export function decidePolicy(facts: PolicyFacts): EffectivePolicy | Fault {
   const admitted = facts.links?.tagPolicies ?? [];
   if (facts.tag !== null && admitted.length > 0 && !admitted.includes(facts.tag))
-    return fault("policy_denied", "the recipient does not admit the tag");
+    return fault("policy_denied", "the recipient's policies do not accept this tag");
   const tagPolicy = isTagListed(facts.links, facts.tag) ? facts.tagPolicy : null;
   const policies = [facts.recipientPolicy, tagPolicy].filter((policy) => policy !== null);
   const least = (value: (policy: DeliveryPolicy) => number) => Math.min(...policies.map(value));
@@ -89,7 +89,7 @@ export function checkPayloadSize(policy: EffectivePolicy, payloadBytes: number):
 /** 403 `policy_denied` when a linked persona names Relays and this one is not among them. */
 export function checkRelay(policy: EffectivePolicy, relayPublicId: string | null): Fault | null {
   const allowed = policy.allowedRelays.every((list) => relayPublicId !== null && list.includes(relayPublicId));
-  return allowed ? null : fault("policy_denied", "the recipient does not admit this Relay");
+  return allowed ? null : fault("policy_denied", "the recipient's policies do not accept this Relay");
 }
 
 // ------------------------------------------------------------------------------------------------ delivery resolution
@@ -120,7 +120,7 @@ export type Resolution = {
 
 /**
  * 404 `did_not_found`, 422 `did_deactivated`, 404 `component_not_found` without a key to seal to, 403 `policy_denied`
- * for a tag that the recipient does not admit.
+ * for a tag that the recipient's policies do not accept.
  */
 export function decideResolution(facts: ResolutionFacts, limits: SizeLimits): Resolution | Fault {
   const { recipient } = facts;

@@ -164,7 +164,7 @@ export function checkEnd(endMs: bigint, nowMs: number, rule: EndRule): Fault | n
 export function checkFreshness(timestampMs: number, nowMs: number, skewMs: number): Fault | null {
   if (timestampMs < nowMs - skewMs) return badInput("authorization_expired", "/timestamp", "is too old");
   if (timestampMs <= nowMs + skewMs) return null;
-  return badInput("authorization_too_far_ahead", "/timestamp", "lies too far in the future");
+  return badInput("authorization_too_far_ahead", "/timestamp", "is too far in the future");
 }
 
 // --------------------------------------------------------------------------------------------- rendering

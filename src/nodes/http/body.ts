@@ -72,7 +72,7 @@ function checkMediaType({ headers }: BodyHead): Fault | null {
   const [essence = "", ...parameters] = (contentType ?? "").split(";").map((part) => part.trim().toLowerCase());
   const known = parameters.every((text) => text === "" || text === "charset=utf-8" || text === 'charset="utf-8"');
   if (essence === "application/json" && known) return null;
-  return fault("unsupported_media_type", "bodies are application/json in UTF-8");
+  return fault("unsupported_media_type", "bodies must be application/json in UTF-8");
 }
 
 /** The body as sent, when its head is acceptable; a body that stalls or ends early is `invalid_request`. */

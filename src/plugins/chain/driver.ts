@@ -283,6 +283,6 @@ export async function readOperatorKey({
     };
   } catch {
     // The library's message may quote the secret.
-    throw new StoreError("unavailable", `the operator's key file ${path} holds neither a seed nor a secret phrase`);
+    throw new StoreError("unavailable", `the operator's key file ${path} contains neither a seed nor a secret phrase`);
   }
 }

@@ -161,7 +161,7 @@ export class Submissions {
     if (excluding !== null) return whenDurable(excluding);
     const { settings, environment, outbox, endpoints } = this.options;
     if (this.pool.size >= settings.pending_max) {
-      throw new StoreError("full", `the ledger holds ${settings.pending_max} pending calls`);
+      throw new StoreError("full", `the ledger already has ${settings.pending_max} pending calls`);
     }
     const session = endpoints.session();
     const signed = this.sign(call, session, isOwned(call) ? this.pool.freeNonce(session.head.nonce) : null);

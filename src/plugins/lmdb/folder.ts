@@ -26,7 +26,7 @@ const lockFile = "owner.lock";
 
 /** What is missing for `path` to hold a store, or `null`. */
 export function storeAbsence(path: string): string | null {
-  return existsSync(join(path, dataFile)) ? null : `${path} holds no store yet`;
+  return existsSync(join(path, dataFile)) ? null : `${path} has no store yet`;
 }
 
 /** An executable unpacks the addon before it can be loaded: that fails where nothing can be unpacked. */
@@ -51,10 +51,10 @@ export function prepareDirectory(path: string): void {
     // A file system of its own begins with a folder of this name.
     const names = readdirSync(path).filter((name) => name !== "lost+found");
     if (names.includes(partialFile) && !names.includes(dataFile)) {
-      throw new StoreError("unavailable", `${path} holds an unfinished copy: run \`waypost storage restore\` again`);
+      throw new StoreError("unavailable", `${path} has an unfinished copy: run \`waypost storage restore\` again`);
     }
     if (names.length > 0 && !names.includes(dataFile) && !names.includes(lockFile)) {
-      throw new StoreError("unavailable", `${path} is not empty and holds no store`);
+      throw new StoreError("unavailable", `${path} is not empty, but has no store`);
     }
     chmodSync(path, 0o700);
   } catch (error) {
@@ -77,8 +77,8 @@ const reasons: Readonly<Record<string, string>> = {
   SQLITE_CANTOPEN: notTheirs,
   SQLITE_READONLY: notTheirs,
   EROFS: "the file system is read-only",
-  EEXIST: "it is a file and no folder",
-  ENOTDIR: "something on the way to it is a file and no folder",
+  EEXIST: "it is a file, not a folder",
+  ENOTDIR: "something on the way to it is a file, not a folder",
   SQLITE_BUSY: "it is already open by another process",
 };
 

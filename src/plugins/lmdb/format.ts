@@ -110,5 +110,5 @@ function holdsAny(root: RootDatabase<Buffer, Buffer>): boolean {
 }
 
 export function notOurs(path: string): StoreError {
-  return new StoreError("unavailable", `${path} holds an LMDB file of another program; name another folder`);
+  return new StoreError("unavailable", `${path} has an LMDB file of another program; name another folder`);
 }

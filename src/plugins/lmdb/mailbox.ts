@@ -85,7 +85,7 @@ export class DiskMailbox implements Mailbox {
       this.index.finishLoading(this.pages.load(environment));
       this.bodies.load();
       const facts = { messageIds: this.index.rows.rows, ms: Math.round(performance.now() - begunMs) };
-      if (facts.messageIds > 0) log("info", "the index of the mailboxes was built anew, as after a crash", facts);
+      if (facts.messageIds > 0) log("info", "the index of the mailboxes was rebuilt, as after a crash", facts);
     }
     this.planChores();
   }

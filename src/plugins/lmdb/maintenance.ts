@@ -106,7 +106,7 @@ export async function restoreStore(path: string, from: string): Promise<string> 
   try {
     const file = DataFile.open(source);
     try {
-      if (formatOf(file) === null) throw new StoreError("unavailable", `${source} is no store of waypost`);
+      if (formatOf(file) === null) throw new StoreError("unavailable", `${source} is not a store of this program`);
       await copyState(file, join(folder, partialFile), Number.MAX_SAFE_INTEGER);
     } finally {
       file.close();
@@ -134,7 +134,7 @@ function setAside(folder: string): string | null {
 /** Writes the store again without its free pages. Needs room for the copy, and the store alone. */
 export async function compactStore(path: string): Promise<string> {
   const folder = resolve(path);
-  if (storeAbsence(folder) !== null) throw new StoreError("unavailable", `${folder} holds no store`);
+  if (storeAbsence(folder) !== null) throw new StoreError("unavailable", `${folder} has no store`);
   const lock = lockFolder(folder);
   try {
     const data = join(folder, dataFile);
@@ -172,7 +172,7 @@ type Snapshot = { readonly file: DataFile; readonly close: () => Promise<void> }
 async function openSnapshot(folder: string): Promise<Snapshot> {
   const path = resolve(folder);
   const data = join(path, dataFile);
-  if (!existsSync(data)) throw new StoreError("unavailable", `${path} holds no store`);
+  if (!existsSync(data)) throw new StoreError("unavailable", `${path} has no store`);
   // LMDB maps the file, so it must not be cut short. The readers of the tables check them.
   checkDataFile(data, 0);
   const root = openRoot(path, { readOnly: true });
@@ -184,7 +184,10 @@ async function openSnapshot(folder: string): Promise<Snapshot> {
       // Nothing was committed between the two looks: the pinned transaction is the one that the file shows.
       if (file.transaction === before) {
         if (formatOf(file) !== currentFormat) {
-          throw new StoreError("unavailable", `${path} has not the current format: see \`waypost storage migrate\``);
+          throw new StoreError(
+            "unavailable",
+            `${path} does not have the current format: see \`waypost storage migrate\``,
+          );
         }
         const close = async () => {
           file.close();

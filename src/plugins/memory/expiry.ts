@@ -80,7 +80,7 @@ export class ExpiringMap<V> {
 
   set(key: string, value: V, untilMs: number): void {
     if (!this.pairs.has(key) && this.pairs.size >= this.pairsMax) {
-      throw new StoreError("full", `the memory store is full: it holds ${this.pairsMax} records`);
+      throw new StoreError("full", `the memory store is full: it has ${this.pairsMax} records`);
     }
     const pair = { key, value, untilMs };
     this.pairs.set(key, pair);
