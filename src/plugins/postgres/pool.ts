@@ -55,6 +55,14 @@ const planning = {
 /** Connection exceptions, server shutting down, too many connections. */
 const goneCodes = /^(08|57P0|53300)/;
 const readOnlyCode = "25006";
+/** An administrator ended the connection, or the server begins to shut down: then the next attempt has another code. */
+const endedCode = "57P01";
+
+/** The SQLSTATE that the server answered, or nothing. */
+function stateOf(error: unknown): string {
+  const { errno } = error as { readonly errno?: unknown };
+  return typeof errno === "string" ? errno : "";
+}
 
 class Connection {
   private client: SQL | null = null;
@@ -92,10 +100,10 @@ class Connection {
   }
 
   private failureOf(error: unknown): Error {
-    const { errno, code } = error as { readonly errno?: unknown; readonly code?: unknown };
-    const state = typeof errno === "string" ? errno : "";
+    const state = stateOf(error);
     if (error instanceof OutcomeUnknown || state === "" || goneCodes.test(state)) {
       this.drop();
+      const { code } = error as { readonly code?: unknown };
       return new OutcomeUnknown(`${String(code ?? "")} ${errorText(error)}`.trim(), { cause: error });
     }
     if (state === readOnlyCode) this.drop();
@@ -113,7 +121,7 @@ class Connection {
   private async connected(): Promise<SQL> {
     if (this.client !== null) return this.client;
     let last: unknown;
-    for (let tried = 0; tried < this.settings.urls.length; tried++) {
+    for (let tried = 0, ended = 0; tried < this.settings.urls.length; ) {
       const client = this.clientOf(this.settings.urls[this.server]!);
       try {
         await this.checkWritable(client);
@@ -121,8 +129,11 @@ class Connection {
         return client;
       } catch (error) {
         last = error;
-        this.server = (this.server + 1) % this.settings.urls.length;
         client.close({ timeout: 0 }).catch(() => {});
+        // A server that ended this one connection serves: the next may last.
+        if (stateOf(error) === endedCode && ended++ < againMax) continue;
+        tried++;
+        this.server = (this.server + 1) % this.settings.urls.length;
       }
     }
     throw new StoreError("unavailable", `the database is unreachable: ${errorText(last)}`, { cause: last });
@@ -196,11 +207,14 @@ export class Pool {
   query(text: string, parameters: readonly Parameter[] = []): Promise<Row[]> {
     const named = this.named(text);
     return this.withSlot(async ({ connection }) => {
-      for (let tried = 0; ; tried++) {
+      const endMs = performance.now() + this.settings.statement_timeout_ms;
+      for (let tried = 1; ; tried++) {
         try {
           return await connection.query(named, parameters);
         } catch (error) {
-          if (tried >= 1 || !(error instanceof OutcomeUnknown)) throw storeErrorOf(error);
+          const again = tried < 2 || (tried < againMax && performance.now() < endMs);
+          if (!again || !(error instanceof OutcomeUnknown)) throw storeErrorOf(error);
+          if (tried > 1) await Bun.sleep(againMs);
         }
       }
     });
