@@ -218,11 +218,18 @@ export async function isFollowed(config: Config, pid: number): Promise<boolean> 
   return true;
 }
 
-/** A process that has ended may still be listed until its parent has taken notice. */
+/** Where /proc/<pid>/stat has the number of threads, counted from the state of the first one. Source: proc(5). */
+const threadsField = 17;
+
+/**
+ * A process that has ended is listed until its parent has taken notice. Its first thread may end before the others,
+ * which have its ports and files until the last of them has ended.
+ */
 export function isAlive(pid: number): boolean {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
-    return !/^[ZX]/.test(stat.slice(stat.lastIndexOf(")") + 2));
+    const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+    return !/^[ZX]/.test(fields[0] ?? "") || Number(fields[threadsField]) > 1;
   } catch {
     return false;
   }

@@ -7,6 +7,7 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { Agent, request } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { isAlive } from "../../src/app/takeover.ts";
 import { cachesOf, connect, liveEndpoints } from "../../src/client/client.ts";
 import { waitingDefault } from "../../src/client/directory.ts";
 import { createIdentity, type Identity } from "../../src/client/keys.ts";
@@ -108,11 +109,19 @@ async function takeOver({ cwd, url }: Place): Promise<void> {
   // `url` is served by the former process until then. One that does not follow says why.
   const ended = await Promise.race([former.ended(), next.ended().then(next.output)]);
   if (ended !== 0) throw new Error(`it did not follow: ${ended}; the former: ${former.printed()}`);
-  await untilReady(url);
+  await untilReady(next);
 }
 
-async function untilReady(url: string): Promise<void> {
-  while ((await fetch(`${url}/readyz`, { keepalive: false }).catch(() => null))?.status !== 200) await Bun.sleep(20);
+/** Waits until the node is ready again; one that has ended says why. */
+async function untilReady(node: RunningNode): Promise<void> {
+  let isOver = false;
+  void node.ended().then(() => {
+    isOver = true;
+  });
+  while ((await fetch(`${node.url}/readyz`, { keepalive: false }).catch(() => null))?.status !== 200) {
+    if (isOver) throw new Error(`it ended with ${await node.ended()}: ${await node.output()}`);
+    await Bun.sleep(20);
+  }
 }
 
 /** Waits until it has printed this. */
@@ -126,6 +135,22 @@ async function pendingOf({ url, bob }: Place): Promise<Set<string>> {
   const pending = await listPending(await cachesOf(connect({ directoryUrl: url, relayUrl: url }), bob, ""));
   return new Set(pending.pending.flatMap((one) => one.held.map(({ messageId }) => messageId)));
 }
+
+/** Ends its own first thread, and a worker goes on. 60 is `exit` on x86-64, 93 on arm64. Source: syscalls(2). */
+const endsFirstThread = `const { dlopen, FFIType: { i64 } } = require("bun:ffi");
+  const { symbols } = dlopen("libc.so.6", { syscall: { args: [i64, i64], returns: i64 } });
+  const worker = new Worker("data:text/javascript,postMessage(0);setInterval(() => {}, 1_000)");
+  worker.onmessage = () => symbols.syscall(process.arch === "x64" ? 60 : 93, 0);`;
+
+test.skipIf(process.platform !== "linux")("a process lives until its last thread has ended", async () => {
+  const child = Bun.spawn([process.execPath, "-e", endsFirstThread], { stdout: "ignore", stderr: "ignore" });
+  const state = () => /\) (\S)/.exec(readFileSync(`/proc/${child.pid}/stat`, "utf8"))?.[1];
+  while (state() !== "Z" && child.exitCode === null) await Bun.sleep(5);
+  expect([child.exitCode, isAlive(child.pid)]).toEqual([null, true]);
+  child.kill("SIGKILL");
+  await child.exited;
+  expect(isAlive(child.pid)).toBe(false);
+});
 
 describe.skipIf(process.platform !== "linux").each([1, 2, 3])("serve --take-over with workers = %d", (workers) => {
   let place: Place;
@@ -205,7 +230,7 @@ describe.skipIf(process.platform !== "linux").each([1, 2, 3])("serve --take-over
     next.kill("SIGKILL");
     await next.exited;
     await untilPrinted(node, "ended before it served");
-    await untilReady(place.url);
+    await untilReady(node);
     expect((await store(place, false)).status).toBe(202);
     expect(await pendingOf(place)).toContain(messageId);
     await takeOver(place);
