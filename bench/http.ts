@@ -19,7 +19,13 @@ import { type Load, measureLoad, measureP99 } from "./http-load.ts";
 import { type Registered, registered } from "./registered.ts";
 import { report } from "./report.ts";
 
-type Server = { readonly name: string; readonly url: string; readonly pid: number; readonly stop: () => Promise<void> };
+type Server = {
+  readonly name: string;
+  readonly url: string;
+  readonly pid: number;
+  readonly threads: number;
+  readonly stop: () => Promise<void>;
+};
 /** A server and whom to write to there: `full` takes all stores, `small` keeps ten envelopes, `empty` none. */
 type Target = Server & { readonly full: string; readonly small: Registered; readonly empty: Registered };
 type Requests = Pick<Load, "request" | "requestsMax">;
@@ -52,9 +58,12 @@ const { values: flags } = parseArgs({
 });
 const rounds = 3;
 const lapMs = flags.short ? 400 : 2_000;
-/** Answers before anything is measured: the first ones also pay for compiling what answers them. */
-const warmAnswers = flags.short ? 3_000 : 20_000;
-const warmMsMax = flags.short ? 2_000 : 10_000;
+/**
+ * Answers before anything is measured: each thread compiles what answers them by itself, which takes about a second of
+ * processor time and is over after 15,000 answers.
+ */
+const warmAnswersPerThread = 15_000;
+const warmMsMax = 10_000;
 const smallEntries = 10;
 const payloadBytes = 1_024;
 const ackEntries = 20;
@@ -130,7 +139,7 @@ async function measureRow(row: Pick<Row, "path" | "driver" | "connections">, tar
   for (let round = 0; round < rounds; round++) {
     for (const target of targets) {
       const load = { url: target.url, connections: row.connections };
-      if (round === 0) await warm(load, () => requestsOf(row.path, target));
+      if (round === 0) await warm(load, target.threads, () => requestsOf(row.path, target));
       const requests = await requestsOf(row.path, target);
       const cpuBefore = cpuSeconds(target.pid);
       const { answers, perSecond } = await measureLoad({ ...load, ...requests, durationMs: lapMs });
@@ -156,9 +165,13 @@ async function measureRow(row: Pick<Row, "path" | "driver" | "connections">, tar
   return { ...row, perSecond: best, ratio, cpuMicros, p99Ms };
 }
 
-async function warm(load: Pick<Load, "url" | "connections">, next: () => Promise<Requests>): Promise<void> {
-  const endsAtMs = performance.now() + warmMsMax;
-  for (let done = 0; done < warmAnswers && performance.now() < endsAtMs; )
+async function warm(
+  load: Pick<Load, "url" | "connections">,
+  threads: number,
+  next: () => Promise<Requests>,
+): Promise<void> {
+  const endsAtMs = performance.now() + warmMsMax * threads;
+  for (let done = 0; done < warmAnswersPerThread * threads && performance.now() < endsAtMs; )
     done += (await measureLoad({ ...load, ...(await next()), durationMs: 250 })).answers;
 }
 
@@ -195,7 +208,7 @@ async function start(name: string, args: readonly string[]): Promise<Server> {
     await child.stdin.end();
     await child.exited;
   };
-  return { name, url: url.trim(), pid: child.pid, stop };
+  return { name, url: url.trim(), pid: child.pid, threads: Number(args[3] ?? 1), stop };
 }
 
 // ------------------------------------------------------------------------------------------------ requests
