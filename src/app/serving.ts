@@ -17,6 +17,7 @@ import { aboutRoute, statusRoutes } from "../nodes/http/status.ts";
 import { createTracer, type Tracer, tracingSettings } from "../nodes/http/tracing.ts";
 import type { Blocks } from "../nodes/operations/blocks.ts";
 import { operationRoutes } from "../nodes/operations/operations.ts";
+import { StoreError } from "../storage/contract.ts";
 import { version } from "../version.ts";
 import {
   type CertificateWatch,
@@ -71,7 +72,9 @@ export async function startServing(config: Config, parts: ServingParts): Promise
   const { now, metrics, log } = parts;
   const certificate = certificateOf(config, now());
   const tracer = tracerOf(parts);
-  const nodes = await composeNodes(config, parts);
+  const nodes = await composeNodes(config, parts).catch((error: unknown) => {
+    throw error instanceof StoreError ? failed(error.message) : error;
+  });
   try {
     const { reloadFile: reload, leave, blocksChanged } = parts.view;
     const blocks = spreadAtOnce(nodes.operated.blocks, blocksChanged);
