@@ -10,6 +10,7 @@
  * of five kills of a node end one of its threads instead, upon which the process must end by itself with 1.
  * `--minutes 30 --per-second 300` kills nothing: messages come at an even pace and live for 90 s, a tenth of them is
  * never acknowledged, and each minute the sizes and dead rows of the database and the memory of the nodes are printed.
+ * `--skew 20`: the clock of the last node is 20 s ahead (needs Debian's `faketime`).
  * Needs Debian's postgresql and nats-server. Nodes run from the sources, or from the executable that `--executable`
  * names.
  */
@@ -38,6 +39,7 @@ const { values: flags } = parseArgs({
     workers: { type: "string", default: "1" },
     minutes: { type: "string" },
     "per-second": { type: "string", default: "300" },
+    skew: { type: "string", default: "0" },
     executable: { type: "string" },
   },
 });
@@ -90,12 +92,25 @@ writeFileSync(
   '[directory]\nenabled = true\n[relay]\nenabled = true\npublic_id = "campaign"\n[cache]\nenabled = true\n',
 );
 
+const skewed =
+  Number(flags.skew) === 0
+    ? {}
+    : {
+        LD_PRELOAD: "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1",
+        FAKETIME: `${Number(flags.skew) > 0 ? "+" : ""}${flags.skew}s`,
+        FAKETIME_DONT_FAKE_MONOTONIC: "1",
+      };
+
 /** Starts a node, and again whenever it ends, as a supervisor does: one that finds no database ends and says so. */
 async function supervise(url: string): Promise<void> {
   while (!ending) {
     const child = Bun.spawn([...command, "serve", "--config", configFile], {
       cwd: folder,
-      env: { ...environment, WAYPOST_SERVER__LISTEN: JSON.stringify([url.slice("http://".length)]) },
+      env: {
+        ...environment,
+        ...(url === urls.at(-1) ? skewed : {}),
+        WAYPOST_SERVER__LISTEN: JSON.stringify([url.slice("http://".length)]),
+      },
       stdout: Bun.file(join(folder, `node-${new URL(url).port}.log`)),
       stderr: Bun.file(join(folder, `node-${new URL(url).port}.errors`)),
     });
