@@ -170,6 +170,30 @@ if (absence !== null) {
       line.close();
     }, 80_000);
 
+    test("accepts connections and is silent opens at once, keeps one connection, and is left for one that answers", async () => {
+      const silent = new Set<Socket>();
+      const socket = {
+        open: (one: Socket) => void silent.add(one),
+        close: (one: Socket) => void silent.delete(one),
+        data() {},
+      };
+      const half = Bun.listen({ hostname: "127.0.0.1", port: 0, socket });
+      const lines: string[] = [];
+      const log = (_level: string, message: string) => void lines.push(message);
+      const options = optionsFor(`nats://127.0.0.1:${half.port}`, { subject_prefix: `fault${prefixes++}` });
+      const bus = await openNatsBus(options, { log });
+      const both = await openNatsBus({ ...options, servers: [...options.servers, server.url] }, environment);
+      opened.push(bus, both);
+      expect(await bus.request("s", bytes("?"), 20_000)).toBe("nobody");
+      await until(() => both.stats().connected);
+      // Each try takes five seconds and gives its connection up.
+      await until(() => lines.length > 0);
+      await Bun.sleep(6_000);
+      expect(silent.size).toBeLessThanOrEqual(1);
+      expect(lines).toHaveLength(1);
+      half.stop(true);
+    }, 40_000);
+
     test("is not running yet opens at once and works when it runs", async () => {
       await server.stop();
       const [here, there] = await ends();

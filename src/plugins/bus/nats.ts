@@ -2,8 +2,12 @@
  * The bus over nats-server (core NATS, 2.x). Opening never fails because of an unreachable server: the driver connects as
  * soon as it can, and reconnects by itself. Until then every request answers "nobody", and published messages are dropped
  * and counted, never kept in memory.
+ *
+ * The library never closes a connection to a server that accepts it and stays silent, so the driver calls the library only
+ * for a server that has just sent its first line, and lets it neither reconnect nor choose a server.
  */
 import { readFile } from "node:fs/promises";
+import { createConnection } from "node:net";
 import {
   type ConnectionOptions,
   connect,
@@ -70,9 +74,32 @@ const pingMs = 5_000;
 const unreadBytesMax = 64 * 1024 ** 2;
 
 export async function openNatsBus(options: NatsBusOptions, environment: BusEnvironment): Promise<Bus> {
-  const bus = new NatsBus(options.subject_prefix, environment.log);
+  const bus = new NatsBus(options, environment.log);
   await bus.start(await connectionOptions(options));
   return bus;
+}
+
+/** `server` with its scheme, or as a server names others of its cluster. Every server begins with a line, also with TLS. */
+async function isAwake(server: string): Promise<boolean> {
+  const { hostname, port } = new URL(server.includes("://") ? server : `nats://${server}`);
+  const { promise, resolve } = Promise.withResolvers<boolean>();
+  const host = hostname.replace(/^\[|\]$/g, "");
+  const socket = createConnection({ host, port: Number(port || defaultPort) }, () => {});
+  socket.once("data", () => resolve(true));
+  for (const end of ["error", "close"]) socket.once(end, () => resolve(false));
+  const answer = await withDeadline(promise, connectMsMax);
+  socket.on("error", () => {});
+  socket.destroy();
+  return answer === true;
+}
+
+const defaultPort = 4_222;
+
+function shuffled<T>(list: readonly T[]): T[] {
+  return list
+    .map((one) => ({ one, at: Math.random() }))
+    .sort((a, b) => a.at - b.at)
+    .map(({ one }) => one);
 }
 
 async function connectionOptions(options: NatsBusOptions): Promise<ConnectionOptions> {
@@ -81,16 +108,15 @@ async function connectionOptions(options: NatsBusOptions): Promise<ConnectionOpt
   const tls = Object.fromEntries(Object.entries(ownTls).filter(([, file]) => file !== null));
   const encrypted = servers.some((server) => server.startsWith("tls:")) || Object.keys(tls).length > 0;
   return {
-    servers: [...servers],
     name: "waypost",
     timeout: connectMsMax,
     pingInterval: pingMs,
     maxPingOut: 2,
-    reconnect: true,
-    maxReconnectAttempts: -1,
+    reconnect: false,
+    // Otherwise each address of a name would be another server.
+    resolve: false,
     // Traces cost two stacks for each request, which nobody reads.
     noAsyncTraces: true,
-    reconnectTimeWait: againMs,
     ...(user === null ? {} : { user }),
     ...(password === null ? {} : { pass: password }),
     ...(token === null ? {} : { token }),
@@ -105,6 +131,8 @@ class NatsBus implements Bus {
   readonly plugin = "nats";
   private connection: NatsConnection | null = null;
   private readonly registered = new Set<Registered>();
+  /** Why the bus is unreachable, as the log says. */
+  private readonly reasons = new Set<string>();
   private readonly connected = { now: false, soon: new Waiters() };
   private readonly ending = new Waiters();
   private dropped = 0;
@@ -112,8 +140,11 @@ class NatsBus implements Bus {
   private flushing = false;
   private closed = false;
 
+  /** Those of the cluster that a server has named. */
+  private named: readonly string[] = [];
+
   constructor(
-    private readonly prefix: string,
+    private readonly options: Pick<NatsBusOptions, "servers" | "subject_prefix">,
     private readonly log: BusEnvironment["log"],
   ) {}
 
@@ -128,30 +159,44 @@ class NatsBus implements Bus {
   }
 
   private async keepConnecting(options: ConnectionOptions): Promise<void> {
-    for (let warned = false; !this.closed; await Bun.sleep(againMs)) {
+    for (; !this.closed; await Bun.sleep(againMs)) {
       try {
-        const connection = await connect(options);
+        const connection = await this.connectToAny(options);
         if (this.closed) return void (await connection.close());
         this.connection = connection;
+        this.named = connection.info?.connect_urls ?? [];
         void this.follow(connection, options);
         this.onConnected();
         return;
       } catch (error) {
-        if (!warned)
-          this.log("warn", "the bus is unreachable; signals to other processes are lost until it is back", {
-            error: errorText(error),
-          });
-        warned = true;
+        this.warn(errorText(error));
       }
     }
   }
 
-  /** The library reconnects by itself; only a final end, such as a refused password, is handled here. */
-  private async follow(connection: NatsConnection, options: ConnectionOptions): Promise<void> {
-    for await (const { type } of connection.status()) {
-      if (type === "disconnect") this.onDisconnected();
-      else if (type === "reconnect") this.onConnected();
+  /** Once for each reason of an outage. */
+  private warn(error: string): void {
+    if (this.reasons.has(error)) return;
+    this.reasons.add(error);
+    this.log("warn", "the bus is unreachable; signals to other processes are lost until it is back", { error });
+  }
+
+  private async connectToAny(options: ConnectionOptions): Promise<NatsConnection> {
+    let failure: unknown = new Error("no server answers");
+    for (const server of shuffled([...new Set([...this.options.servers, ...this.named])])) {
+      if (this.closed) break;
+      if (!(await isAwake(server))) continue;
+      try {
+        return await connect({ ...options, servers: [server] });
+      } catch (error) {
+        failure = error;
+      }
     }
+    throw failure;
+  }
+
+  private async follow(connection: NatsConnection, options: ConnectionOptions): Promise<void> {
+    for await (const { type } of connection.status()) if (type === "disconnect") this.onDisconnected();
     await connection.closed();
     if (this.closed) return;
     this.onDisconnected();
@@ -162,14 +207,14 @@ class NatsBus implements Bus {
   }
 
   private onDisconnected(): void {
-    if (!this.connected.now) return;
+    if (this.connected.now) this.warn("the connection ended");
     this.connected.now = false;
-    this.log("warn", "the bus is unreachable; signals to other processes are lost until it is back");
   }
 
   private onConnected(): void {
     this.connected.now = true;
     this.unreadBytes = 0;
+    this.reasons.clear();
     this.log("info", "the bus is connected");
     for (const one of this.registered) {
       one.remote ??= this.subscribeRemote(one);
@@ -269,7 +314,7 @@ class NatsBus implements Bus {
   }
 
   private encode(subject: string): string {
-    return `${this.prefix}.${subject.replace(/[.*>%]/g, (c) => `%${c.charCodeAt(0).toString(16)}`)}`;
+    return `${this.options.subject_prefix}.${subject.replace(/[.*>%]/g, (c) => `%${c.charCodeAt(0).toString(16)}`)}`;
   }
 }
 
