@@ -63,7 +63,7 @@ describe("a file that is sound", () => {
   test("has every record and no problem", async () => {
     const report = verifyFile(file(await copied()));
     expect(report.problems).toEqual([]);
-    expect(report.records).toBeGreaterThan(1_200);
+    expect(report.records).toBeGreaterThan(600);
   });
 
   test("is read from any key on as from the beginning", async () => {
@@ -470,8 +470,11 @@ describe("a store of format 2", () => {
     await store.capabilities.mailbox!.store(entry(22, { recipient: did(1) }), quota());
     await store.close();
     const flipped = readFileSync(file(path));
-    // The slot of a body of each version: the same flip is found in both.
-    for (const n of [3, 22]) flipped[flipped.indexOf(Buffer.from(id(n).replaceAll("-", ""), "hex")) - 9]! ^= 1;
+    // The slot of a body of each version, wherever a copy of it lies: the same flip is found in both.
+    for (const n of [3, 22]) {
+      const body = Buffer.concat([Buffer.from(id(n).replaceAll("-", ""), "hex"), bytesOf(n, 8)]);
+      for (let at = flipped.indexOf(body); at >= 0; at = flipped.indexOf(body, at + 1)) flipped[at - 9]! ^= 1;
+    }
     writeFileSync(file(path), flipped);
     expect(verifyFile(file(path)).problems.length).toBeGreaterThan(0);
     const again = await open(path);

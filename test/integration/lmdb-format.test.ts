@@ -19,8 +19,8 @@ const path = mkdtempSync(join(tmpdir(), "waypost-format-"));
 afterAll(() => rmSync(path, { recursive: true, force: true }));
 
 const format = {
-  number: "waypost lmdb store, format 5",
-  store: "775eb737fda0ca2f0562dcf5bbc289cbcd9186715bbc8e4f48b237a62cc06a03",
+  number: "waypost lmdb store, format 6",
+  store: "e4769c5fb68f67e9f54967d4a4245291fb2bb2586c837f1983eae89be8298339",
   ledger: "b14847fed01e3c5ae4f1b4c4b8abfd19f6a5610e06e40e1eaf6f4534eba7b224",
 };
 

@@ -103,7 +103,7 @@ describe("the directory of a store", () => {
     const before = readFileSync(join(path, "data.mdb")).toBase64();
     const error = await failureOf(() => openLmdb(options(path), testEnvironment()));
     expect(codeOf(error)).toBe("unavailable");
-    for (const part of [path, `has format ${number}`, "reads format 5", "Start the version that wrote it"])
+    for (const part of [path, `has format ${number}`, "reads format 6", "Start the version that wrote it"])
       expect((error as Error).message).toContain(part);
     expect(readFileSync(join(path, "data.mdb")).toBase64() === before).toBe(true);
   });

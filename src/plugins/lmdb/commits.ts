@@ -76,7 +76,7 @@ class Changes implements View {
   }
 }
 
-const readWithin = new Set<DatabaseName>(["meta", "table", "claims", "receipts"]);
+const readWithin = new Set<DatabaseName>(["meta", "table", "receipts"]);
 
 function nameOf(database: DatabaseName, key: Buffer): string {
   return `${database} ${key.toString("latin1")}`;

@@ -12,19 +12,22 @@ import { howToGoOn } from "./records.ts";
 export const boundDatabases = ["table", "receipts", "claims"] as const;
 /** Databases of the environment, in the order in which a start checks them. Their keys are bytes. */
 export const databaseNames = [
-  ...(["meta", ...boundDatabases, "receipts-due", "claims-due"] as const),
+  ...(["meta", ...boundDatabases, "receipts-due"] as const),
   ...(["journal", "pages", "blocks"] as const),
 ];
 export type DatabaseName = (typeof databaseNames)[number];
+/** Up to format 5, each claim had a record of its own, and one here. */
+export const endsOfClaims = "claims-due";
 
 const formatText = "waypost lmdb store, format ";
-const formatNumber = 5;
+const formatNumber = 6;
 export const formatKey = Buffer.from("format");
 /** What names the state that the saved index belongs to (saved-index.ts). */
 export const nonceKey = Buffer.from("index");
 export const currentFormat = `${formatText}${formatNumber}`;
-/** What `storage migrate` reads: a store of version 0.1.0, and one that it began to migrate, which no version opens. */
+/** What `storage migrate` reads: a store of version 0.1.0, one that it began to migrate, which no version opens, and the last format. */
 export const format2 = `${formatText}2`;
+export const format5 = `${formatText}5`;
 export const migratingFormat = `${formatText}2, on its way to ${formatNumber}`;
 
 export function openRoot(path: string, extra: { readonly readOnly?: true } = {}): RootDatabase<Buffer, Buffer> {
@@ -66,7 +69,7 @@ export function tableBytes(table: Database<Buffer, Buffer>): number {
 }
 
 export function isDatabase(name: string): boolean {
-  return databaseNames.some((one) => one === name);
+  return name === endsOfClaims || databaseNames.some((one) => one === name);
 }
 
 /** The names of the tables that an environment holds. */
@@ -95,7 +98,7 @@ export async function hasFormat(root: RootDatabase<Buffer, Buffer>, path: string
   if (format === currentFormat) return true;
   if (format === null && holdsAny(root)) throw notOurs(path);
   if (format === null) return false;
-  const advice = [format2, migratingFormat].includes(format)
+  const advice = [format2, format5, migratingFormat].includes(format)
     ? "Copy the folder, then run `waypost storage migrate`: identities and mail are kept"
     : "Start the version that wrote it, or move the folder away to begin with an empty store";
   throw new StoreError(

@@ -16,8 +16,8 @@ import { isOutOfDescriptors } from "./space.ts";
 
 /** The check before opening reads at most this much: about a tenth of a second. Absence comes from these tables. */
 const startBytesMax = 64 * 1024 * 1024;
-/** Values of these tables are read, and their checksums verified, when the index is loaded or a message is read. */
-const readLater = new Set(["journal", "pages", "blocks"]);
+/** Values of these tables are read, and their checksums verified, when claims and the index are loaded or a message is read. */
+const readLater = new Set(["claims", "journal", "pages", "blocks"]);
 
 /** A problem of one record, or `null`. Costs about 1 µs for each KiB. */
 function recordProblem(table: string, { key, value }: FileRecord): string | null {
@@ -26,7 +26,7 @@ function recordProblem(table: string, { key, value }: FileRecord): string | null
     if (isBound(table)) unsealedUnder(key, value(), what);
     else if (table === "journal" || table === "pages") unsealed(value(), what);
     else if (table === "blocks") return blockProblem(key, value());
-    else if (table.endsWith("-due") && (key.length <= 8 || value()[0] !== 1)) return `${what} is damaged`;
+    else if (table === "receipts-due" && (key.length <= 8 || value()[0] !== 1)) return `${what} is damaged`;
     return null;
   } catch (error) {
     if (error instanceof StoreError) return error.message.replace(howToGoOn, "");
@@ -103,13 +103,12 @@ export function readDataFile<T>(path: string, read: (file: DataFile) => T): T {
   }
 }
 
-/** Each claim and each receipt has one record with its end. */
+/** Each receipt has one record with its end. */
 function pairProblem(trees: readonly Tree[]): string | null {
-  for (const kind of ["claims", "receipts"]) {
-    const [one, other] = [kind, `${kind}-due`].map((name) => trees.find((tree) => tree.name === name)?.entries ?? 0);
-    if (one !== other) return `table "${kind}" has ${one} entries, and ${other} ends of them`;
-  }
-  return null;
+  const [one, other] = ["receipts", "receipts-due"].map(
+    (name) => trees.find((tree) => tree.name === name)?.entries ?? 0,
+  );
+  return one === other ? null : `table "receipts" has ${one} entries, and ${other} ends of them`;
 }
 
 /** The format of the store, or `null` when the file is not a finished store of ours. */

@@ -13,11 +13,11 @@ import {
   type StoreEnvironment,
   StoreError,
   type StoreOutcome,
-  type TagClaim,
 } from "../../storage/contract.ts";
 import { checkEntry } from "../../storage/mailbox-rules.ts";
 import { Bodies, bodyBytes, type Moving } from "./bodies.ts";
-import type { Batch, WriteSize } from "./commits.ts";
+import type { Claims } from "./claims.ts";
+import type { Batch } from "./commits.ts";
 import type { Environment } from "./environment.ts";
 import { type FoldLimits, IndexPages, JournalWriter } from "./journal.ts";
 import { MailboxIndex } from "./mailbox-index.ts";
@@ -37,16 +37,9 @@ const choreDelayMs = 1_000;
 /** What the operations of one commit add up to. */
 type CommitAtHand = Moving & { readonly batch: Batch };
 
-/** Joins the write of a claim to a commit. */
-export type JoinClaim<T> = (size: WriteSize, write: (batch: Batch) => void) => Promise<T>;
-export type DecidedClaims = {
-  /** Decides a claim at once; `null` while an earlier one lasts. Throws when the tag is not one. */
-  win<T>(claim: TagClaim, nowMs: number, join: JoinClaim<T>): Promise<T> | null;
-};
-
 type MailboxSettings = {
   readonly rowsMax: number;
-  readonly claims: DecidedClaims;
+  readonly claims: Claims;
   readonly fold?: FoldLimits;
   readonly sparseBlocksMin?: number;
 };
@@ -126,8 +119,8 @@ export class DiskMailbox implements Mailbox {
   async claimAndRemove(
     ...[claim, mailbox, messageIds, nowMs]: Parameters<Mailbox["claimAndRemove"]>
   ): ReturnType<Mailbox["claimAndRemove"]> {
-    return this.settings.claims.win(claim, nowMs, (size, write) =>
-      this.environment.join(size, (batch) => {
+    return this.settings.claims.winWithin(claim, nowMs, (write) =>
+      this.environment.join(removal, (batch) => {
         write(batch);
         return this.removeIn(batch, mailbox, messageIds, nowMs);
       }),

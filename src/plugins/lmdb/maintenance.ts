@@ -20,6 +20,7 @@ import {
 import { join, resolve } from "node:path";
 import { StoreError, type StoreRecord, type VerifyReport } from "../../storage/contract.ts";
 import { blockKey, isSameId } from "./bodies.ts";
+import { decodeTag, eachClaim } from "./claims.ts";
 import { DamagedFile, DataFile, type FileRecord, type Tree } from "./data-file.ts";
 import { dataFile, giveToOwner, lockFolder, partialFile, storeAbsence, syncDirectory } from "./folder.ts";
 import { currentFormat, type DatabaseName, openRoot } from "./format.ts";
@@ -217,8 +218,19 @@ export async function* exportRecords(path: string, skipped: Skipped): AsyncGener
       const found = tried(() => unsealedUnder(key, value(), `ledger record ${key}`), skipped);
       if (found !== null) yield { kind: "ledger", key: key.toString(), value: found };
     }
-    yield* timed(whole("claims"), "claim", skipped);
-    yield* timed(whole("receipts"), "receipt", skipped);
+    for (const { key, value } of whole("claims")) {
+      const claims: StoreRecord[] = [];
+      const add = (untilMs: number, tag: Uint8Array) =>
+        void claims.push({ kind: "claim", tag: decodeTag(tag), untilMs });
+      tried(() => eachClaim(key, value(), add), skipped);
+      yield* claims;
+    }
+    for (const { key, value } of whole("receipts")) {
+      const record = tried(() => new Reader(unsealedUnder(key, value(), "a receipt"), "a receipt"), skipped);
+      if (record === null) continue;
+      const untilMs = record.u53();
+      yield { kind: "receipt", key: key.toString("utf16le"), value: record.bytes(record.u32()).slice(), untilMs };
+    }
     const index = indexOf(whole("pages"), whole("journal"), skipped);
     const blocks = file.tree("blocks");
     for (const slot of inOrder(index.rows)) {
@@ -248,17 +260,6 @@ function tried<T>(read: () => T, skipped: Skipped): T | null {
     if (!(error instanceof StoreError || error instanceof DamagedFile)) throw error;
     skipped(error.message);
     return null;
-  }
-}
-
-function* timed(records: Iterable<FileRecord>, kind: "claim" | "receipt", skipped: Skipped): Generator<StoreRecord> {
-  for (const { key, value } of records) {
-    const record = tried(() => new Reader(unsealedUnder(key, value(), `a ${kind}`), `a ${kind}`), skipped);
-    if (record === null) continue;
-    const text = key.toString("utf16le");
-    const untilMs = record.u53();
-    if (kind === "claim") yield { kind, tag: text, untilMs };
-    else yield { kind, key: text, value: record.bytes(record.u32()).slice(), untilMs };
   }
 }
 

@@ -1,17 +1,20 @@
 /**
- * From format 2, that of version 0.1.0, to the current one. The records of the ledger, of claims and of receipts are
- * sealed together with their keys. The index of the mailbox names texts by number, and its pages hold arrays: it is
- * written again in one transaction. Mail stays as it is. A migration that is interrupted is finished by the next one.
+ * From format 2, that of version 0.1.0, and from format 5 to the current one. The records of the ledger and of receipts are
+ * sealed together with their keys. The index of the mailbox names texts by number, and its pages hold arrays; a record holds
+ * many claims: both are written again in one transaction. Mail stays as it is. A migration that is interrupted is finished by the next one.
  * Memory: about 500 bytes for each message id.
  */
 import { join, resolve } from "node:path";
 import type { Database, RootDatabase } from "lmdb";
 import { StoreError } from "../../storage/contract.ts";
+import { type Claim, claimRecord, claimsPerRecord, encodeTag } from "./claims.ts";
 import { dataFile, lockFolder, storeAbsence } from "./folder.ts";
 import {
   boundDatabases,
   currentFormat,
+  endsOfClaims,
   format2,
+  format5,
   formatIn,
   formatKey,
   migratingFormat,
@@ -24,7 +27,7 @@ import { checkDataFile } from "./integrity.ts";
 import { allPages, later, replayPlace } from "./journal.ts";
 import type { Latest } from "./mailbox-index.ts";
 import { TextTable } from "./recipients.ts";
-import { boundVersion, orderedNumber, Reader, sealedUnder, unsealed } from "./records.ts";
+import { boundVersion, orderedNumber, Reader, sealedUnder, unsealed, unsealedUnder } from "./records.ts";
 import { acked, free, idText, kept, none, RowTable } from "./rows.ts";
 import { openDisk, openSpaceGuard } from "./space.ts";
 
@@ -55,16 +58,26 @@ async function migrateOpened(root: Root, path: string): Promise<string> {
   const format = formatIn(root, path);
   if (format === currentFormat) return "has the current format";
   if (format === null) throw notOurs(path);
-  const meta = tableOf(root, "meta");
-  if (format !== format2 && format !== migratingFormat) {
+  if (![format2, format5, migratingFormat].includes(format)) {
     throw new StoreError("unavailable", `${path} has a format that can't be migrated`);
   }
   checkRoom(root, join(path, dataFile));
-  await root.transaction(() => void meta.put(formatKey, Buffer.from(migratingFormat)));
-  let records = 0;
-  for (const name of boundDatabases) records += await bindRecords(root, tableOf(root, name), name);
-  const messages = await rewriteIndex(root, meta);
-  return `was migrated to the current format: ${records} records sealed again, ${messages} message ids kept`;
+  const meta = tableOf(root, "meta");
+  const claims = olderClaims(root);
+  let records = claims.length;
+  let index: OlderIndex | null = null;
+  if (format !== format5) {
+    await root.transaction(() => void meta.put(formatKey, Buffer.from(migratingFormat)));
+    for (const name of ["table", "receipts"]) records += await bindRecords(root, tableOf(root, name), name);
+    index = olderIndex(root);
+  }
+  await root.transaction(() => {
+    rewriteClaims(root, claims);
+    if (index !== null) rewriteIndex(root, index);
+    meta.put(formatKey, Buffer.from(currentFormat));
+  });
+  const messages = index === null ? "" : `, ${index.countUsed()} message ids kept`;
+  return `was migrated to the current format: ${records} records written again${messages}`;
 }
 
 /** Everything but the bodies is written anew. Throws `full`, because LMDB must never meet a full disk. */
@@ -79,6 +92,30 @@ function checkRoom(root: Root, file: string): void {
   } finally {
     disk.close();
   }
+}
+
+/** Up to format 5 the key of a claim is its tag, and its record begins with its end. */
+function olderClaims(root: Root): Claim[] {
+  return [...tableOf(root, "claims").getRange({})].map(({ key, value }) => {
+    const [tag, record] = [Buffer.from(key), Uint8Array.from(value)];
+    const content = record[0] === boundVersion ? unsealedUnder(tag, record, "a claim") : unsealed(record, "a claim");
+    return { tag: encodeTag(tag.toString("utf16le")), untilMs: new Reader(content, "a claim").u53() };
+  });
+}
+
+/** Claims that end together share a record, which goes when they have ended. */
+function rewriteClaims(root: Root, claims: readonly Claim[]): void {
+  empty(tableOf(root, "claims"));
+  empty(tableOf(root, endsOfClaims));
+  const inOrder = claims.toSorted((a, b) => a.untilMs - b.untilMs);
+  for (let at = 0; at < inOrder.length; at += claimsPerRecord) {
+    const [key, record] = claimRecord(inOrder.slice(at, at + claimsPerRecord), 1 + at / claimsPerRecord);
+    tableOf(root, "claims").put(key, record as Buffer);
+  }
+}
+
+function empty(table: Table): void {
+  for (const key of [...table.getKeys({})].map((one) => Buffer.from(one))) table.remove(key);
 }
 
 async function bindRecords(root: Root, table: Table, name: string): Promise<number> {
@@ -109,34 +146,33 @@ async function bindRecords(root: Root, table: Table, name: string): Promise<numb
 const operations = { stored: 1, acked: 2, cut: 3, dropped: 4, moved: 5 } as const;
 const noPreview = 0xffff;
 
-/** Reads the older index, writes the same in the current form, and answers how many message ids it has. */
-async function rewriteIndex(root: Root, meta: Table): Promise<number> {
-  const [pages, journal] = [tableOf(root, "pages"), tableOf(root, "journal")];
+function olderIndex(root: Root): OlderIndex {
   const index = new OlderIndex();
-  for (const { key, value } of pages.getRange({})) {
+  for (const { key, value } of tableOf(root, "pages").getRange({})) {
     index.read(Uint8Array.from(value), `index page ${orderedNumber(Buffer.from(key))}`, true);
   }
-  for (const { key, value } of journal.getRange({})) {
+  for (const { key, value } of tableOf(root, "journal").getRange({})) {
     index.read(Uint8Array.from(value), `journal record ${orderedNumber(Buffer.from(key))}`, false);
   }
-  const older = [pages, journal].map((table) => ({
-    table,
-    keys: [...table.getKeys({})].map((key) => Buffer.from(key)),
-  }));
-  await root.transaction(() => {
-    for (const { table, keys } of older) for (const key of keys) table.remove(key);
-    for (const [key, record] of allPages(index, index.latest)) pages.put(key, record as Buffer);
-    meta.put(formatKey, Buffer.from(currentFormat));
-  });
-  let used = 0;
-  for (let slot = 0; slot < index.rows.slots; slot++) if (index.rows.isUsed(slot)) used++;
-  return used;
+  return index;
+}
+
+function rewriteIndex(root: Root, index: OlderIndex): void {
+  empty(tableOf(root, "pages"));
+  empty(tableOf(root, "journal"));
+  for (const [key, record] of allPages(index, index.latest)) tableOf(root, "pages").put(key, record as Buffer);
 }
 
 class OlderIndex {
   readonly rows = new RowTable();
   readonly texts = new TextTable(() => {});
   latest: Latest = { nowMs: 0, arrival: 0 };
+
+  countUsed(): number {
+    let used = 0;
+    for (let slot = 0; slot < this.rows.slots; slot++) if (this.rows.isUsed(slot)) used++;
+    return used;
+  }
 
   /** A page is a record of rows; a journal record names before each row or slot what happened to it. */
   read(record: Uint8Array, what: string, isPage: boolean): void {

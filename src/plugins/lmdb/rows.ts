@@ -278,7 +278,8 @@ export class RowTable {
   }
 }
 
-function mixed(hash: number, word: number): number {
+/** A hash with one more word in it. */
+export function mixed(hash: number, word: number): number {
   let h = Math.imul(hash ^ word, 0x9e3779b1);
   h = Math.imul(h ^ (h >>> 15), 0x85ebca77);
   return h ^ (h >>> 13);
