@@ -3,7 +3,7 @@
  * them, over one driver, on a free port of the loopback interface, with no pace and wide quotas. Says its
  * URL on the first line of its output and ends when its input does.
  * Usage: `bun bench/http-server.ts <checkout> <memory|lmdb|postgres|bare> <folder or database> <workers> [bus] [endpoint]`.
- * `bare` is no node: it parses bodies and answers 202. Nodes behind one name have the endpoint of the first.
+ * `bare` is not a node: it parses bodies and answers 202. Nodes behind one name have the endpoint of the first.
  */
 import { createServer } from "node:net";
 import { join, resolve } from "node:path";

@@ -126,7 +126,7 @@ describe("import walls", () => {
       owner: /^src\/core\/schema/,
       typeOnly: /^src\/(core|nodes)\//,
     },
-    // Certificates are no matter of the domain.
+    // Certificates do not belong to the domain.
     { package: /^node:crypto$/, owner: /^src\/(core\/codec\/native|app\/credentials)\.ts$/ },
     { package: /^commander$/, owner: /^src\/cli\// },
     { package: /^@noble\/ciphers/, owner: /^src\/client\// },
@@ -155,7 +155,7 @@ describe("import walls", () => {
     expect(outside.map(show)).toEqual([]);
   });
 
-  test("imports of our own files carry the ending", () => {
+  test("imports of our own files have the file extension", () => {
     const wrong = imports.filter(({ to }) => /^(src|test|bench)\//.test(to) && !/\.(ts|json|html)$/.test(to));
     expect(wrong.map(show)).toEqual([]);
   });

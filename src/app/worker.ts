@@ -23,7 +23,7 @@ import type { WorkerLine, WorkerStart } from "./workers.ts";
 
 /** Runs until the main thread ends this one. */
 export async function runWorker(): Promise<void> {
-  if (parentPort === null) throw new Error("this is no worker");
+  if (parentPort === null) throw new Error("this is not a worker");
   const channel = new Channel(parentPort);
   let ahead: Ahead | null = null;
   channel.serve("worker", (method, [config, threads]) => {

@@ -96,7 +96,7 @@ export type PersonaPolicyMembers = {
 export type OwnerUpdate =
   | { readonly extrinsic: "set_alias"; readonly did: Did; readonly alias: string }
   | { readonly extrinsic: "set_delivery_policy_links"; readonly did: Did; readonly links: PolicyLinks }
-  /** Of the DID as a recipient, or as a tag that envelopes carry. */
+  /** Of the DID as a recipient, or as a tag of envelopes. */
   | {
       readonly extrinsic: "set_delivery_policy" | "set_tag_policy";
       readonly did: Did;

@@ -167,7 +167,7 @@ const busSchema = z.looseObject({
     .prefault("local")
     .meta(
       doc(
-        "Carries live messages between processes: `local` is for one process, `nats` for several. Its options follow in the same table.",
+        "Delivers live messages between processes: `local` is for one process, `nats` for several. Its options follow in the same table.",
       ),
     ),
 });

@@ -252,7 +252,7 @@ async function closeInTime(store: Store): Promise<void> {
   if (closed === late) throw new StoreError("unavailable", `a store of "${store.plugin}" did not close in time`);
 }
 
-/** The environment of one store: its log lines and its fatal reason carry its name. */
+/** The environment of one store: its log lines and its fatal reason name it. */
 function named(environment: StoreEnvironment, name: string): StoreEnvironment {
   return {
     now: environment.now,

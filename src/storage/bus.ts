@@ -4,7 +4,7 @@
  * - A message reaches every subscription of its subject at most once, also in the publisher's own process.
  *   One publisher's messages of one subject arrive in the order of their calls.
  * - Nothing is kept: a message for a subject without a subscription is dropped.
- * - An unreachable bus is no error: requests are "nobody", messages are dropped, and callers use their store.
+ * - An unreachable bus is not an error: requests are "nobody", messages are dropped, and callers use their store.
  * - `missed` announces possible losses: it is called after a reconnect and after an overflow.
  * - Queues are bounded: a subscription that falls behind loses its oldest messages.
  * - The receiver owns the bytes that it gets: nothing is shared.

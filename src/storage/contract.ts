@@ -5,7 +5,7 @@
  * - It is atomic: it happens wholly or not at all, and concurrent calls behave as if they ran in some order.
  * - Its promise settles only when the outcome is as durable as the store's `durability` says.
  * - Time is a parameter: a driver never reads a clock to decide (only the embedded ledger's block timer does).
- *   Several nodes may share a store, so a call may carry an earlier time than the call before it, by as much
+ *   Several nodes may share a store, so a call may have an earlier time than the call before it, by as much
  *   as the clocks of the nodes differ. What has ended at one time may stay ended for every later call.
  * - Bytes and objects are not shared: after the promise settles, the caller owns what it passed in and what it got.
  * - A refusal by the domain is a value. An operating failure is a thrown `StoreError`.

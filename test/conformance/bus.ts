@@ -72,7 +72,7 @@ export const busCases: readonly BusCase[] = [
     },
   },
   {
-    name: "a subject that is no short visible text is refused",
+    name: "a subject that is not a short visible text is refused",
     async run({ here }) {
       for (const subject of ["", "a b", "a\n", "ä", "\u0000", "x".repeat(513)]) {
         expect(() => here.publish(subject, bytes(""))).toThrow(RangeError);

@@ -23,7 +23,7 @@ const bugs: Readonly<Record<string, (real: Ledger) => Partial<Ledger>>> = {
       },
     };
   },
-  "begins the counters anew after a deletion": (real) => ({
+  "restarts the counters after a deletion": (real) => ({
     account: async (did) => {
       const account = await real.account(did);
       return account.record === null ? emptyAccount : account;

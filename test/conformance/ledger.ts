@@ -105,7 +105,7 @@ const cases: readonly LedgerCase[] = [
       expect(await ledger.account(did)).toEqual(emptyAccount);
       expect(await ledger.aliasHolder(freshAlias())).toBeNull();
       for (const scope of ["recipient", "tag", "persona"] as const) expect(await ledger.policy(scope, did)).toBeNull();
-      expect(await ledger.policy("tag", "a tag that is no DID")).toBeNull();
+      expect(await ledger.policy("tag", "a tag that is not a DID")).toBeNull();
       expect(await ledger.submission(`0x${"5".repeat(64)}`)).toBeNull();
       expect(await ledger.submission("no hash")).toBeNull();
     },

@@ -198,7 +198,7 @@ export const receiptsCases: readonly ConformanceCase[] = [
     },
   },
   {
-    name: "a removed receipt is absent, and removing what is absent is no error",
+    name: "a removed receipt is absent, and removing what is absent is not an error",
     capability: "receipts",
     async run({ store }) {
       const receipts = store.capabilities.receipts!;

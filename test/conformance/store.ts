@@ -17,7 +17,7 @@ export const storeCases: readonly ConformanceCase[] = [
     },
   },
   {
-    name: "a closed store throws closed from every operation, and closing again is no error",
+    name: "a closed store throws closed from every operation, and closing again is not an error",
     capability: null,
     async run({ store }) {
       await store.close();

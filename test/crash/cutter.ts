@@ -14,7 +14,7 @@ export type Cutter = {
 
 type Pair = { client: Socket<Pair> | null; server: Socket<Pair> | null; early: Uint8Array[]; losing: boolean };
 
-/** The first write of a kind on a connection says so; a connection that lost an answer begins anew. */
+/** The first write of a kind on a connection says so; a connection that lost an answer begins again. */
 const writeText = "as answer";
 
 export async function openCutter(serverPort: number): Promise<Cutter> {

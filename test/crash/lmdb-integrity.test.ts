@@ -147,7 +147,7 @@ describe("the saved index", () => {
     expect(existsSync(saved(path))).toBe(false);
     const answers = await answersOf(store);
     await store.close();
-    return { answers, isBuilt: logged.some((message) => message.includes("built anew")) };
+    return { answers, isBuilt: logged.some((message) => message.includes("rebuilt")) };
   }
 
   test("is used once, and holds what pages and journal hold", async () => {

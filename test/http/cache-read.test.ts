@@ -404,7 +404,7 @@ describe("POST /cache/ack", () => {
     ["no message_ids", { ...ackBody(bob, ids(1)), message_ids: undefined }, "400 invalid_request"],
     ["message_ids as text", { ...ackBody(bob, ids(1)), message_ids: uuidOf(1) }, "400 invalid_request"],
     ["an id that is a number", { ...ackBody(bob, ids(1)), message_ids: [1] }, "400 invalid_request"],
-    ["an id that is no UUID", ackBody(bob, [uuidOf(1), "x"]), "400 invalid_request"],
+    ["an id that is not a UUID", ackBody(bob, [uuidOf(1), "x"]), "400 invalid_request"],
     ["an empty list of ids", ackBody(bob, []), "400 invalid_request"],
     ["only blank ids", ackBody(bob, [" ", ""]), "400 invalid_request"],
     ["1,001 ids", ackBody(bob, ids(1_001)), "400 invalid_request"],

@@ -127,7 +127,7 @@ describe("shares of a mailbox", () => {
     expect(await storeFrom(node, "127.0.0.2", envelopeTo(bob, 9_002))).toBe("202 ok");
   });
 
-  test("a repeated envelope is no new entry", async () => {
+  test("a repeated envelope is not a new entry", async () => {
     const node = await cacheFor({ recipient_entries_max: 100 });
     for (const i of times(100)) await storeFrom(node, network(1), envelopeTo(bob, i + 1));
     expect(await storeFrom(node, network(1), envelopeTo(bob, 1))).toBe("202 ok");

@@ -91,7 +91,7 @@ describe("a connection to a node", () => {
     ["nothing", "null"],
     ["a number", "7"],
     ["bytes", Uint8Array.of(0x7b, 0x7d)],
-    ["news under a name that is no text", '{"method":"x","params":{"subscription":{"toString":1,"valueOf":1}}}'],
+    ["news under a name that is not text", '{"method":"x","params":{"subscription":{"toString":1,"valueOf":1}}}'],
     ["a refusal without a text", '{"id":1,"error":{"code":1,"message":{"toString":1,"valueOf":1}}}'],
   ];
   test.each(frames)("is ended by a frame that is %s, which throws nowhere else", async (_, frame) => {
@@ -121,7 +121,7 @@ describe("a connection to a node", () => {
     expect(await rpc.ask("chain_getFinalizedHead", [], 1_000)).toBe(blockHash(6));
   });
 
-  test("reports a refusal by its code, and an answer with neither result nor error is no result", async () => {
+  test("reports a refusal by its code, and an answer with neither result nor error is not a result", async () => {
     const node = fakeNode();
     const rpc = await rpcTo(node.endpoint);
     node.answer = ({ id }) => ({

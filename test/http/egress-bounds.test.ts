@@ -12,7 +12,7 @@ afterEach(cleanUp);
 describe("answers without end", () => {
   const head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n";
 
-  test("a body over 64 KiB is no answer where the body matters, and the server is cut off", async () => {
+  test("a body over 64 KiB is not an answer where the body matters, and the server is cut off", async () => {
     let sent = 0;
     const port = serve(
       () =>
@@ -189,7 +189,7 @@ describe("a destination's share of the node", () => {
     expect(verdict(await post(sender, endpoint))).toEqual([200, null]);
   });
 
-  test("answers of any status keep the circuit closed, and a refused address is no failure", async () => {
+  test("answers of any status keep the circuit closed, and a refused address is not a failure", async () => {
     const port = serve(() => new Response("no", { status: 500 }));
     const sender = egress({ resolve: async () => at("10.0.0.1") });
     for (let i = 0; i < 8; i++) expect((await post(sender, `http://127.0.0.1:${port}/`)).httpStatus).toBe(500);

@@ -94,7 +94,7 @@ const published = async (): Promise<Node> => (await (await fetch(`${url}/node`))
 /** Whether the receipt was signed by the key, as a client finds out. */
 function isSignedBy(key: string, { message_id, proof }: Receipt): boolean {
   const publicKey = parsePublicKey(key);
-  if (publicKey === null) throw new Error(`${key} is no key`);
+  if (publicKey === null) throw new Error(`${key} is not a key`);
   const text = encodeEventProof({
     eventType: "delivery",
     messageId: message_id as Parameters<typeof encodeEventProof>[0]["messageId"],

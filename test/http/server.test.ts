@@ -99,7 +99,7 @@ describe("paths as sent", () => {
 describe("heads that can't be trusted", () => {
   test.each([
     ["two Host headers", "Host: a\r\nHost: b\r\n"],
-    ["a Host that is no host", "Host: a b/../c\r\n"],
+    ["a Host that is not a host", "Host: a b/../c\r\n"],
   ])("%s are refused", async (_name, headers) => {
     const answer = await get("/nonces", headers);
     expect([answer.status, answer.closed]).toEqual([400, true]);

@@ -193,7 +193,7 @@ describe("proof", () => {
     ["no JSON", () => "hello", 4401],
     ["another frame", () => ({ type: "ack", message_id: uuidOf(1) }), 4401],
     ["a missing value", () => ({ ...authFrame(bob, "phone"), nonce: undefined }), 4401],
-    ["a value that is no text", () => ({ ...authFrame(bob, "phone"), nonce: 12_345_678 }), 4401],
+    ["a value that is not text", () => ({ ...authFrame(bob, "phone"), nonce: 12_345_678 }), 4401],
     ["a signature for another device", () => spoiled({}, { deviceId: "other" }), 4401],
     ["a signature for another operation", () => spoiled({}, { operation: "pull" }), 4401],
     [

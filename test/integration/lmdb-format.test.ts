@@ -69,7 +69,7 @@ test("what lies in a store is what its format number says", async () => {
   await writeStory();
   const databases = await readStore();
   const mark = databases.get("meta")?.[0]?.[1] ?? new Uint8Array();
-  // The table is the ledger's, whose operator and first block are drawn anew: it has a story of its own.
+  // The table is the ledger's, whose operator and first block are drawn again: it has a story of its own.
   const rows = [...databases]
     .filter(([name]) => name !== "table" && name !== "meta")
     .sort(([a], [b]) => (a < b ? -1 : 1));

@@ -112,7 +112,7 @@ describe("the directory of a store", () => {
     ["with databases of another program", "songs", ["a", "b"]],
     ["with a mark of another program", "meta", ["format", "songs 1"]],
     ["with our databases, filled, and no mark", "receipts", ["a", "b"]],
-  ] as const)("%s is no store", async (_name, database, pair) => {
+  ] as const)("%s is not a store", async (_name, database, pair) => {
     const path = folder();
     mkdirSync(path);
     await putForeign(path, database, pair);

@@ -113,7 +113,7 @@ function requiredText(members: JsonObject, name: string, errors: InputError[]): 
   return null;
 }
 
-/** Text of a member that may be absent: `null` then, and also when it is no text (which is an error). */
+/** Text of a member that may be absent: `null` then, and also when it is not text (which is an error). */
 function optionalText(members: JsonObject, name: string, errors: InputError[]): string | null {
   return members[name] === undefined ? null : requiredText(members, name, errors);
 }

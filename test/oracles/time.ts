@@ -14,7 +14,7 @@ const secondsBelow = 100_000_000_000;
 
 const isoForm = /^(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,9}))?(?:Z|([+-])(\d{2}):(\d{2}))$/;
 
-/** Epoch milliseconds (fractions of a millisecond are cut off), or `null` when the text is no timestamp. */
+/** Epoch milliseconds (fractions of a millisecond are cut off), or `null` when the text is not a timestamp. */
 export function parseTimestamp(text: string): number | null {
   if (text.length > 40) return null;
   if (/^[0-9]{1,16}$/.test(text)) return parseEpoch(text);

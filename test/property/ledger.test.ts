@@ -362,7 +362,7 @@ describe("a damaged authorization", () => {
 
       // A control call says what it wants only in its payload, so another action signed is another wish.
       if (actions[intent.action].counter === "control") continue;
-      test(`${intent.action} by ${signerKeyId === "root" ? "root" : "#k1"}: signed anew, only another valid_until can pass`, () => {
+      test(`${intent.action} by ${signerKeyId === "root" ? "root" : "#k1"}: signed again, only another valid_until can pass`, () => {
         const world = aliceWorld();
         const call = signed(world, intent, { signer, signerKeyId }) as Signed;
         const { signedPayload } = call;

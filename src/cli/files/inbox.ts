@@ -282,7 +282,7 @@ function heldChunk(path: string, chunk: StoredEnvelope): HeldEnvelope {
   return { messageId, expiresAtMs, chunk: chunkOf(envelope), at: [], local };
 }
 
-/** `null` when the file is no chunk. Throws when it can't be read: it may be the only copy, so it is not removed. */
+/** `null` when the file is not a chunk. Throws when it can't be read: it may be the only copy, so it is not removed. */
 async function readChunkFile(path: string): Promise<StoredEnvelope | null> {
   const text = await readText(path);
   try {

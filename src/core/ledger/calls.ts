@@ -44,7 +44,7 @@ import { decodePayload, deliveryPolicyCodec, personaPolicyCodec } from "./struct
 
 // ------------------------------------------------------------------------------------------------- values
 
-/** What every call signed by a DID key carries: the SCALE payload, its signature, who signed. */
+/** What every call signed by a DID key has: the SCALE payload, its signature, who signed. */
 export type SignedPayload = {
   readonly signedPayload: Uint8Array;
   readonly signature: Uint8Array;
@@ -82,7 +82,7 @@ export type DocumentCall = {
   readonly signature: Uint8Array;
 };
 
-/** Calls that carry no proof: the operator's account makes them, and must own the record. */
+/** Calls without a proof: the operator's account makes them, and must own the record. */
 export type OwnerCall =
   | { readonly name: "set_alias"; readonly did: Did; readonly alias: string }
   | ({ readonly name: "set_delivery_policy_links"; readonly did: Did } & DeliveryPolicyLinks)
@@ -98,7 +98,7 @@ const actionsByCall = new Map<string, ActionName>(
   (Object.keys(actions) as ActionName[]).map((action) => [actionRows[action].call, action]),
 );
 
-/** The runtime call that carries an authorization. */
+/** The runtime call for an authorization. */
 export function callOfIntent(intent: Intent, signed: SignedPayload): ProofCall {
   const { signedPayload, signature, signerKeyId } = signed;
   const { call, counter } = actionRows[intent.action];

@@ -1,6 +1,6 @@
 /**
  * A DID document in SCALE, and the messages that a root key signs over a whole document: to register a DID or to replace
- * its document. Version 1 carries a time. Version 2 (`v2:<nonce>:<expiry ms>`) binds the document and works once.
+ * its document. Version 1 has a time. Version 2 (`v2:<nonce>:<expiry ms>`) binds the document and works once.
  * Version 3 (`v3:…`) also binds the ledger and the account that submits a registration. A client that registers needs
  * this file and no other structure. Fields have the order of the wire; decoding enforces every bound.
  * Source: docs/ledger.md 1.1, 1.2 and 1.8, rules sections 4 ("Registration proof", "Full document") and 10.
@@ -128,7 +128,7 @@ export function parseProofTimestamp(text: string): ProofTimestamp | null {
   return nonce === null || expiryMs === null ? null : { version, nonce, expiryMs };
 }
 
-/** The `timestamp` of a proof that carries a counter value and an expiry. */
+/** The `timestamp` of a proof with a counter value and an expiry. */
 export function renderProofTimestamp(nonce: bigint, expiryMs: bigint, version: "v2" | "v3" = "v2"): string {
   return `${version}:${nonce}:${expiryMs}`;
 }

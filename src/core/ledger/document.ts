@@ -186,7 +186,7 @@ function twice(
   return refuse(error, { detail: "a list of the document holds an id twice" });
 }
 
-/** Methods of other types than the two that name Ed25519 keys carry keys we can't check. */
+/** Methods of other types than the two for Ed25519 have keys that we can't check. */
 function isAdmittedMethod(method: VerificationMethod): boolean {
   return !keyTypes.includes(method.type) || keyOfMethod(method) !== null;
 }

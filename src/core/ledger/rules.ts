@@ -112,7 +112,7 @@ function isAuthorizationOf(intent: Intent, terms: Payload, call: ProofCall): boo
   return terms.signerKeyId === call.signerKeyId && equalBytes(encodeAuthorization(intent, terms), call.signedPayload);
 }
 
-/** Calls that carry no proof and need the record's owner account, which is the operator's. */
+/** Calls without a proof, which need the record's owner account, which is the operator's. */
 function applyOwned(input: LedgerInput, call: OwnerCall): Applied | LedgerRefusal {
   if (longerThan(call.did, input.bounds.didBytes)) return refuse("DidTooLong");
   if (call.name === "set_alias" || call.name === "set_delivery_policy_links") return changeOwned(input, call);
@@ -267,7 +267,7 @@ function acceptedTimestamp({ proofs, nowMs }: LedgerInput, text: string): ProofT
   return early ? refuse("ProofTooFarAhead") : stamp;
 }
 
-/** Proofs of version 1 carry no expiry. */
+/** Proofs of version 1 have no expiry. */
 function checkExpiry(stamp: ProofTimestamp, nowMs: number, expired: LedgerError): LedgerRefusal | null {
   if (stamp.version === "v1") return null;
   if (stamp.expiryMs <= BigInt(nowMs)) return refuse(expired);
@@ -281,7 +281,7 @@ function isStaleRegistration(account: Account, stamp: ProofTimestamp): boolean {
     : stamp.expiryMs <= account.registrationExpiryMs;
 }
 
-/** Version 1 must be later than the last document, the others carry the next document nonce. */
+/** Version 1 must be later than the last document, the others have the next document nonce. */
 function checkTurn(account: Account, stamp: ProofTimestamp): LedgerRefusal | null {
   if (stamp.version === "v1") {
     return BigInt(stamp.timestampMs) > account.documentTimeMs ? null : refuse("DocumentStale");

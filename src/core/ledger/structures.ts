@@ -2,7 +2,7 @@
  * Our structures in SCALE besides documents (`document-codec.ts`) and calls (`calls.ts`): policies, records, and the
  * payloads that keys sign to authorize an action. Field order here is the order on the wire. What is decoded has kept
  * every bound; decoding answers `null` for anything else. Payloads are rebuilt from the request and compared as bytes, by
- * the Directory and by the ledger alike: a payload that differs from the request is no authorization of it.
+ * the Directory and by the ledger alike: a payload that differs from the request is not an authorization of it.
  * Source: interface "Signed DID-document updates", docs/ledger.md 1.1 to 1.6, 1.8 and 1.9, rules sections 4 and 10.
  */
 

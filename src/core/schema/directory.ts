@@ -172,7 +172,7 @@ export const preparedAnswer = open(
     ),
     headers: Type.Optional(
       Type.Record(Type.String(), Type.String(), {
-        description: "for updates that carry their proof in headers: send these and X-Signature",
+        description: "for updates with a proof in headers: send these and X-Signature",
       }),
     ),
     body: Type.Optional(Type.String({ description: "with headers: the exact body text that the proof covers" })),
@@ -255,10 +255,10 @@ const authorizationMembers = {
   signature: signatureText,
 };
 
-/** What every signed update carries, whatever it changes. */
+/** What every signed update has, whatever it changes. */
 export const authorizationShape = Type.Object({ did: didText, action: Type.String(), ...authorizationMembers });
 
-/** The body of a signed update. Alias bodies carry a fresh `timestamp` that the signature leaves out. */
+/** The body of a signed update. Alias bodies have a fresh `timestamp` that the signature leaves out. */
 export function updateBody(action: RoutedAction) {
   const timestamped = actions[action].counter === "alias";
   return closed(

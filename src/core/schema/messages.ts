@@ -71,7 +71,7 @@ export const envelopeShape = closed(
     sender_signature: Type.Optional(signatureText),
   },
   exampleEnvelope,
-  "One encrypted envelope. A chunk carries message_group_id, sequence_number and total_chunks together.",
+  "One encrypted envelope. A chunk has message_group_id, sequence_number and total_chunks together.",
 );
 
 const eventProof = open(

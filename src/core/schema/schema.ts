@@ -409,7 +409,7 @@ export const StatusAnswer = Type.Object(
 
 // --------------------------------------------------------------------------------------------------------- operations
 
-// Only the Unix sockets of an admin listener accept these bodies; they are no part of the interface for clients.
+// Only the Unix sockets of an admin listener accept these bodies; they are not part of the interface for clients.
 
 export const blocksMax = 10_000;
 const blockReasonMax = 200;

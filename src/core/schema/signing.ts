@@ -43,7 +43,7 @@ export type SchemeName =
 type Scheme = {
   readonly title: string;
   /** Where in a request the signature and its values are. */
-  readonly carried: string;
+  readonly sentIn: string;
   /** The signed bytes, a line each where they are text. */
   readonly layout: readonly string[];
   readonly notes: string;
@@ -53,7 +53,7 @@ type Scheme = {
 export const schemes: Readonly<Record<SchemeName, Scheme>> = {
   registrationProof: {
     title: "Registration",
-    carried: "body: timestamp, signature; the root key is root_pubkey, else the first verification method",
+    sentIn: "body: timestamp, signature; the root key is root_pubkey, else the first verification method",
     layout: [
       "version 1: <did>|<timestamp>",
       "version 2: svc:register:v2| and SCALE (did bytes, option alias bytes, root key 32 bytes, BLAKE2b-256 of the document's SCALE, nonce u64 = 0, expiry u64 in ms)",
@@ -64,7 +64,7 @@ export const schemes: Readonly<Record<SchemeName, Scheme>> = {
   },
   documentProof: {
     title: "Replacement of a document",
-    carried: "body: timestamp, pubkey, signature",
+    sentIn: "body: timestamp, pubkey, signature",
     layout: [
       "version 1: svc:set_document:v1|<did>| and the 32 bytes of BLAKE2b-256 of the document's SCALE and |<timestamp>",
       "version 2: svc:set_document:v2| and SCALE (did bytes, hash 32 bytes, nonce u64, expiry u64 in ms)",
@@ -74,7 +74,7 @@ export const schemes: Readonly<Record<SchemeName, Scheme>> = {
   },
   authorization: {
     title: "Updates of components, aliases and the root key",
-    carried: "body: nonce, valid_until, signer_key_id, canonical_payload, signature",
+    sentIn: "body: nonce, valid_until, signer_key_id, canonical_payload, signature",
     layout: [
       "SCALE of (did bytes, action u8, option verification method, option key agreement, option service, option component id, nonce u64, valid_until u64 in ms, signer_key_id bytes)",
       "root key: (did bytes, new root key 32 bytes, nonce u64, valid_until u64, signer_key_id bytes)",
@@ -85,7 +85,7 @@ export const schemes: Readonly<Record<SchemeName, Scheme>> = {
   },
   updateProof: {
     title: "Primary alias, policy links and policies",
-    carried: `headers ${Object.values(updateHeaders).join(", ")}`,
+    sentIn: `headers ${Object.values(updateHeaders).join(", ")}`,
     layout: [
       "svc:directory:update-proof:v1",
       "operation=<extrinsic>",
@@ -99,7 +99,7 @@ export const schemes: Readonly<Record<SchemeName, Scheme>> = {
   },
   senderSignature: {
     title: "The sender of an envelope (optional)",
-    carried: "envelope: from, sender_key_id, sender_signature",
+    sentIn: "envelope: from, sender_key_id, sender_signature",
     layout: [
       "svc:envelope-signature:v1",
       "message_id=…, from=…, to=…, timestamp=…, ttl=…, delivery_hint=…, tag=…, message_group_id=…, sequence_number=…, total_chunks=… (a line each, as sent, empty when absent)",
@@ -111,7 +111,7 @@ export const schemes: Readonly<Record<SchemeName, Scheme>> = {
   },
   retrievalProof: {
     title: "Retrieval and acknowledgement",
-    carried: `reads: headers ${Object.values(retrievalHeaders).join(", ")}; acknowledgements: the body`,
+    sentIn: `reads: headers ${Object.values(retrievalHeaders).join(", ")}; acknowledgements: the body`,
     layout: [
       "svc:cache:retrieval-proof:v1",
       "operation=<pull, chunks, summary, pull_message, stream, ack or connect>",

@@ -262,7 +262,7 @@ const wakeBounds: WakeBounds = { timeoutMs: 5 * secondMs, inFlightMax: 8, recipi
 
 /**
  * Calls one configured URL when something arrived for a recipient without a stream, so that a push service may wake the
- * device. The call carries a digest and a number and nothing else. It is a hint: a failed call is not repeated before
+ * device. The call has a digest and a number and nothing else. It is a hint: a failed call is not repeated before
  * the next interval. Bounded: one call per recipient and interval, calls in flight, recipients remembered.
  * Source: rules section 9 (logs and privacy), `docs/rules.md` ("Wake hook").
  */

@@ -107,7 +107,7 @@ function noncesRoute(parts: DirectoryParts): Route {
     method: "GET",
     path: "/dids/:did/nonces",
     id: "nonces",
-    summary: "Counter values that the next authorizations of a DID must carry",
+    summary: "Counter values that the next authorizations of a DID must have",
     answer: [200, "The counters at the finalized head.", noncesAnswer],
     codes: [...pathCodes, "did_not_found"],
     hot: true,

@@ -141,7 +141,7 @@ export function bindDid(call: Call, bodyDid: string, name = "did"): Did | Fault 
 }
 
 /**
- * The absolute component id that a path value names. A slash is no part of it, encoded or not, so that
+ * The absolute component id that a path value names. A slash is not part of it, encoded or not, so that
  * no two readers of a path can split it differently.
  */
 export function parsePathId(text: string, did: Did): string | Fault {

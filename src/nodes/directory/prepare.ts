@@ -80,7 +80,7 @@ type Prepared = {
   readonly payload: Uint8Array;
   readonly request: Readonly<Record<string, unknown>>;
   readonly submit: { readonly method: string; readonly path: string };
-  /** Proof headers and the exact body they cover, for updates that carry no payload of their own. */
+  /** Proof headers and the exact body they cover, for updates without a payload of their own. */
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: string;
   readonly expiresAtMs: number;

@@ -383,7 +383,7 @@ function renderConfirmed(document: DidDocument | null, version: bigint): Record<
 const workHeader = "Svc-Work";
 
 /**
- * Each client network has a token bucket. Beyond it a registration must carry a proof of work in `Svc-Work` (D152).
+ * Each client network has a token bucket. Beyond it a registration needs a proof of work in `Svc-Work` (D152).
  * 429 `rate_limited` names the work that is asked for; `null` lets the registration go on.
  */
 type CheckPace = (call: Pick<Call, "client" | "network" | "nowMs" | "headers" | "body">) => Fault | null;

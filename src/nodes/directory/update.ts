@@ -4,7 +4,7 @@
  * all of them.
  * Order of checks: shape, path equals body, action, payload equals the rebuilt bytes, expiry, then what the ledger
  * refuses (DID exists, not deactivated, nonce, signature, the rule of the action).
- * The full document is replaced with a proof of the root key: version 1 carries a fresh time later than that of the
+ * The full document is replaced with a proof of the root key: version 1 has a fresh time later than that of the
  * last full document, versions 2 and 3 the document nonce and an expiry.
  * Source: interface "Signed DID-document updates", `PUT /dids/{did}/document/proof`, rules sections 4
  * ("Full document") and 10.

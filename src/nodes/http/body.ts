@@ -43,7 +43,7 @@ export function bodyHeadOf(headers: Headers): BodyHead {
 }
 
 /**
- * Whether a request carries no body. A Request made without a socket carries neither header; its `body`, which a GET
+ * Whether a request has no body. A Request made without a socket has neither header; its `body`, which a GET
  * can't have then, shows it.
  */
 export function isBodiless(request: Request, head: BodyHead): boolean {

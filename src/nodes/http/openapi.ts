@@ -103,9 +103,9 @@ export function describeInterface(options: {
 
 /** Proofs in headers are an API key to OpenAPI; signatures in bodies are a scheme of HTTP that it does not know. */
 function describeSchemes(): Record<SchemeName, DescribedScheme> {
-  const described = Object.entries(schemes).map(([name, { title, carried, layout, notes }]) => {
-    const description = `${title}: an Ed25519 signature. Carried in ${carried}. Signed: ${layout.join("; ")}. ${notes}`;
-    const scheme: DescribedScheme = carried.includes("headers")
+  const described = Object.entries(schemes).map(([name, { title, sentIn, layout, notes }]) => {
+    const description = `${title}: an Ed25519 signature. Sent in ${sentIn}. Signed: ${layout.join("; ")}. ${notes}`;
+    const scheme: DescribedScheme = sentIn.includes("headers")
       ? { type: "apiKey", in: "header", name: "X-Signature", description }
       : { type: "http", scheme: `svc-${name}`, description };
     return [name, scheme];
@@ -173,7 +173,7 @@ function jsonContent(schema: TSchema): DescribedContent {
   return { "application/json": { schema, ...(example === undefined ? {} : { example }) } };
 }
 
-/** A schema carries its example as `examples[0]` or `example`. */
+/** A schema has its example as `examples[0]` or `example`. */
 function exampleOf(schema: TSchema): unknown {
   const { examples, example } = schema as { examples?: unknown; example?: unknown };
   return Array.isArray(examples) && examples.length > 0 ? examples[0] : example;
@@ -326,14 +326,14 @@ function renderSigned(signed: DescribedOperation["x-signed-text"]): string {
 /** The page of all that clients sign. */
 export function renderSigning(description: InterfaceDescription): string {
   const operations = operationsOf(description);
-  const sections = Object.entries(schemes).map(([name, { title, carried, layout, notes }]) => {
+  const sections = Object.entries(schemes).map(([name, { title, sentIn, layout, notes }]) => {
     const own = operations.filter(({ operation }) => operation["x-signed-text"]?.scheme === name);
     const [first] = own;
     const links = own.map(
       ({ method, path, operation }) =>
         `<li><a href="/docs#${text(operation.operationId)}"><b>${method}</b> <code>${text(path)}</code></a></li>`,
     );
-    return `<section id="${name}"><h2>${text(title)}</h2><p>${text(notes)}</p><h4>Carried in</h4><p>${text(carried)}</p>
+    return `<section id="${name}"><h2>${text(title)}</h2><p>${text(notes)}</p><h4>Sent in</h4><p>${text(sentIn)}</p>
 <h4>Signed</h4><pre>${text(layout.join("\n"))}</pre>${renderSigned(first?.operation["x-signed-text"])}
 <ul class="index">${links.join("")}</ul></section>`;
   });

@@ -1,7 +1,7 @@
 /**
  * What a node gives the HTTP server: its routes, each with the facts for its documentation, and the form of requests and
  * answers that handlers see. And how an answer, or what a handler throws, becomes a Response: JSON, problem+json (RFC 9457),
- * or the DeliveryResult of the Relay, with the headers that every answer carries: request id, no caching, and those that
+ * or the DeliveryResult of the Relay, with the headers of every answer: request id, no caching, and those that
  * let pages of other origins read it. Only the words of a Fault reach the client. A thrown error goes to the log: one line
  * with its stack for each bug, and one line for an outage during which every request fails for the same reason.
  * Source: interface "Endpoints", "DeliveryResult" and "Errors", rules sections 3 and 9, D140; Fetch standard, CORS protocol.

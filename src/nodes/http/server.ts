@@ -79,7 +79,7 @@ type Place = { readonly hostname: string; readonly port: number };
 
 function placeOf(address: string): Place | { readonly unix: string } {
   const place = parseListenAddress(address);
-  if (place === null) throw new Error(`${address} is no address to listen on`);
+  if (place === null) throw new Error(`${address} is not an address to listen on`);
   return place;
 }
 

@@ -325,7 +325,7 @@ type PinnedRequest = {
   readonly address: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: Uint8Array;
-  /** Whether the body of the answer matters: then an answer over the cap is no answer. */
+  /** Whether the body of the answer matters: then an answer over the cap counts as none. */
   readonly wantsBody: boolean;
   readonly timeoutMs: number;
   /** Certificates that are trusted besides those of the system, in PEM. */

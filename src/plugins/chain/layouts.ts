@@ -192,7 +192,7 @@ const extensions: Readonly<Record<string, Extension>> = {
 /** Whether the program knows what an extension adds; any other must add nothing. */
 export const isKnownExtension = (name: string): boolean => Object.hasOwn(extensions, name);
 
-/** Whether the operator signs the call; every other call carries a proof of its own. */
+/** Whether the operator signs the call; every other call has a proof of its own. */
 export function isOwned(call: LedgerCall): boolean {
   return !("signedPayload" in call) && call.name !== "set_document_with_proof";
 }
@@ -202,10 +202,10 @@ function encodeCall(call: LedgerCall, { callIndices }: Frame): Uint8Array {
   return concatBytes(callIndices.get(call.name) as Uint8Array, encodeLedgerCall(call).subarray(2));
 }
 
-/** An extrinsic, and how blocks show it: by its hash, or by the fingerprint of a call that carries its own proof. */
+/** An extrinsic, and how blocks show it: by its hash, or by the fingerprint of a call with its own proof. */
 type Encoded = { readonly extrinsic: Uint8Array; readonly fingerprint: string };
 
-/** `nonce`: the operator's, `null` for a call that carries its own proof. */
+/** `nonce`: the operator's, `null` for a call with its own proof. */
 export function encodeExtrinsic(
   call: LedgerCall,
   { era, nonce, tip }: Omit<Terms, "nonce"> & { readonly nonce: number | null },
@@ -267,7 +267,7 @@ export function fingerprintsOf(extrinsic: Uint8Array, frame: Frame): string[] {
   return [hash, callFingerprint(extrinsic.subarray(at))];
 }
 
-/** The fingerprint of a call that carries its own proof. */
+/** The fingerprint of a call with its own proof. */
 const callFingerprint = (call: Uint8Array): string => `call ${encodeHex0x(blake2b256(call))}`;
 
 // ----------------------------------------------------------------------------------------------- bytes

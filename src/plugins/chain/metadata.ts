@@ -189,7 +189,7 @@ function mapDifferences(lookup: PortableRegistry, own: Own): string[] {
     const where = `storage ${own[pallet].name}.${name}`;
     const item = own[pallet].storage.unwrapOrDefault().items.find((one) => one.name.eq(name));
     if (item === undefined) return [`${where} is missing`];
-    if (!item.type.isMap) return [`${where} is no map`];
+    if (!item.type.isMap) return [`${where} is not a map`];
     const { hashers, key, value: type } = item.type.asMap;
     const found = `${hashers.map((hasher) => hasher.type).join()} ${signatureOf(lookup, key)} => ${signatureOf(lookup, type)}`;
     const wanted = `Blake2_128Concat bytes => ${value}`;

@@ -7,7 +7,7 @@
  *    state shows the call (`submissions.ts` reports both), `dropped` only when none of them can enter any more.
  * 2. An extrinsic can't enter any more when its era is over or its nonce is used, both by the finalized head, and
  *    every finalized block since its birth was scanned. A node's answer ends nothing. Nothing signs the era of a call
- *    that carries its own proof, so its bytes are valid again a life later: only the state ends it.
+ *    with its own proof, so its bytes are valid again a life later: only the state ends it.
  * 3. Extrinsics of one entry that can still enter, or may be with some node, have one nonce: so at most one of them
  *    ever enters. Signing another one for the same nonce is always safe; a new runtime version or a node that takes
  *    none of the present ones is a reason for it.
@@ -24,7 +24,7 @@ export type Signed = {
   readonly extrinsic: Uint8Array;
   /** How a block shows it: its hash, or the fingerprint of its call. */
   readonly fingerprint: string;
-  /** The operator's nonce, `null` for a call that carries its own proof. */
+  /** The operator's nonce, `null` for a call with its own proof. */
   readonly nonce: number | null;
   readonly birth: bigint;
   readonly death: bigint;
@@ -37,7 +37,7 @@ export type Entry = {
   /** The submission's `tx_hash`: that of the first extrinsic. */
   readonly id: string;
   readonly sequence: bigint;
-  /** The nonce of all of `signed`, `null` for a call that carries its own proof. */
+  /** The nonce of all of `signed`, `null` for a call with its own proof. */
   nonce: number | null;
   /** Those that may still enter, oldest first. The last one of the present runtime is the one that is sent. */
   signed: readonly Signed[];
@@ -60,7 +60,7 @@ export type Entry = {
 };
 
 export type End = Pick<Submission, "state" | "reason" | "block">;
-/** What a node answered to an extrinsic; `silence` is no answer or one that leaves open whether it was accepted. */
+/** What a node answered to an extrinsic; `silence`: no answer, or one that leaves open whether it was accepted. */
 export type Verdict = "taken" | "known" | "invalid" | "banned" | "nonce-taken" | "full" | "silence";
 /** The finalized head: extrinsics are signed for its runtime, and their era begins at its block. */
 type PoolHead = {

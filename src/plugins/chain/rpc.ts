@@ -68,7 +68,7 @@ const frameCharsMax = 64 * 1024 * 1024;
 /** Logs show a node's text up to this length. */
 const textCharsMax = 300;
 const notRpc = "the node sent an invalid JSON-RPC message";
-/** A shorter part is no key, and may be a word of the text around it. */
+/** A shorter part is not a key, and may be a word of the text around it. */
 const secretCharsMin = 4;
 
 type Request = {

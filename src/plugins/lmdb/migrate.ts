@@ -80,7 +80,7 @@ async function migrateOpened(root: Root, path: string): Promise<string> {
   return `was migrated to the current format: ${records} records written again${messages}`;
 }
 
-/** Everything but the bodies is written anew. Throws `full`, because LMDB must never meet a full disk. */
+/** Everything but the bodies is written again. Throws `full`, because LMDB must never meet a full disk. */
 function checkRoom(root: Root, file: string): void {
   const disk = openDisk(file);
   try {

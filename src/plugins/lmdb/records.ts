@@ -1,6 +1,6 @@
 /**
  * Bytes of records: a writer and a reader for the structures of this driver, and the seal that every
- * record on disk carries. LMDB has no checksums of its own and hands out a flipped bit as data.
+ * record on disk has. LMDB has no checksums of its own and hands out a flipped bit as data.
  * A seal is 17 bytes in front: the version, then 16 bytes of checksum over what follows. It is XXH3 (64 bits and zeros)
  * in records of mail, and the beginning of SHA-256 in those of version 1, before format 5, and those with their keys.
  */

@@ -29,7 +29,7 @@ export type StoreState = {
   readonly nonce: string;
 };
 
-/** What was saved is no copy of the index in this state of the store. */
+/** What was saved is not a copy of the index in this state of the store. */
 class UnfitIndex extends Error {}
 
 /** Writes values, or reads them in the same order: whoever has some gives them through it, for both directions. */

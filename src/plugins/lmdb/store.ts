@@ -121,7 +121,7 @@ function viewOf(source: View): TableView {
       const start = past !== null && past.compare(first) > 0 ? past : first;
       const end = endOfPrefix(first);
       if (limit <= 0 || (end !== null && start.compare(end) >= 0)) return [];
-      // An empty start is no key to the library; no key of ours begins with a zero byte.
+      // An empty start is not a key to the library; no key of ours begins with a zero byte.
       const range = { start: start.length === 0 ? Buffer.of(0) : start, limit, ...(end === null ? {} : { end }) };
       return source.range("table", range).map(([key, record]) => {
         const text = key.toString();

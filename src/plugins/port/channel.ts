@@ -8,7 +8,7 @@ import { errorStack, Fault, type FaultCode, type FaultExtra, isFault } from "../
 import { StoreError, type StoreErrorCode } from "../../storage/contract.ts";
 import { type TurnExtras, TurnReader, TurnWriter } from "./values.ts";
 
-/** What carries messages: a `MessagePort`, a `Worker`, or the parent port of a worker. */
+/** What messages are sent over: a `MessagePort`, a `Worker`, or the parent port of a worker. */
 type MessageEnd = {
   postMessage(message: unknown, moved: ArrayBuffer[]): void;
   on(event: "message", listener: (message: unknown) => void): unknown;

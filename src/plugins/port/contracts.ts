@@ -104,7 +104,7 @@ export function portStore(channel: Channel, description: StoreDescription): Stor
       await Promise.all(inWork);
     },
   };
-  if (!isStore(store)) throw new Error(`store "${name}" of the other thread is no store`);
+  if (!isStore(store)) throw new Error(`store "${name}" of the other thread is not a store`);
   return store;
 }
 

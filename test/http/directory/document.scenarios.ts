@@ -54,7 +54,7 @@ const replacementRefusals: readonly (Refusal & { unregistered?: (stage: Stage) =
     pointers: ["/document"],
   },
   {
-    name: "a blob that is no text of bytes",
+    name: "a blob that is not the text of bytes",
     status: 400,
     code: "invalid_request",
     spoil: () => ({ document: undefined, doc_blob: "?" }),

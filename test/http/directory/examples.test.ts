@@ -1,7 +1,7 @@
 /**
  * Every documented example of the Directory is sent to a running Directory at the time of the examples:
  * it is accepted, it settles, and the answer is of the documented shape. The signatures among them are
- * made anew and compared.
+ * made again and compared.
  */
 import { afterEach, describe, expect, test } from "bun:test";
 import type { TSchema } from "@sinclair/typebox";

@@ -146,7 +146,7 @@ describe("work", () => {
     expect(hits).toBeLessThan(340);
   });
 
-  test("refuses nonces that are no short plain text, whatever their hash", () => {
+  test("refuses nonces that are not short plain text, whatever their hash", () => {
     for (const nonce of ["", "a b", "é", "x".repeat(65)]) expect(verifyWork(body, nonce, 0)).toBe(false);
     expect(verifyWork(body, "x".repeat(64), 0)).toBe(true);
     expect(searchWork(body, 256, { first: 0, count: 10 })).toBeNull();

@@ -301,7 +301,7 @@ const rules: readonly Rule[] = [
   ],
   [
     "set_persona_policy",
-    "an amount that is no number",
+    "an amount that is not a number",
     { policy: { release_pricing: { asset: "SVC", amount: "1.5" } } },
     "invalid_request",
     400,
@@ -439,7 +439,13 @@ const readScenarios: readonly Scenario[] = reads.flatMap(([kind, name]): Scenari
   return [
     absent,
     ...unreadable,
-    { name: "answers 404 for a tag that is no DID", route, status: 404, code: "policy_not_found", act: read("news") },
+    {
+      name: "answers 404 for a tag that is not a DID",
+      route,
+      status: 404,
+      code: "policy_not_found",
+      act: read("news"),
+    },
     { name: "refuses a tag that is too long", route, status: 400, code: "invalid_request", act: read("x".repeat(97)) },
     {
       name: "refuses a tag of 49 characters in 98 bytes",

@@ -165,7 +165,7 @@ const refusals: readonly Refusal[] = [
     "replace_document",
     (stage) => ({ document: { id: stage.standing.did, authentication: ["#a"] } }),
   ],
-  ["a blob that is no document", 422, "document_invalid", "replace_document", { doc_blob: "0x00" }],
+  ["a blob that is not a document", 422, "document_invalid", "replace_document", { doc_blob: "0x00" }],
   [
     "an end for a proof that has none of its own",
     400,

@@ -162,7 +162,7 @@ const refused: readonly Refusal[] = [
     members: (stage) => ({ timestamp: `v2:0:${stage.nowMs() + 3_600_001}` }),
   },
   {
-    name: "a root key that is no key",
+    name: "a root key that is not a key",
     status: 400,
     code: "invalid_request",
     spoil: () => ({ root_pubkey: "z0" }),

@@ -201,7 +201,7 @@ const rules: readonly Rule[] = [
   },
   {
     action: "UpdateService",
-    name: "a service that is no object",
+    name: "a service that is not an object",
     status: 400,
     code: "invalid_request",
     members: (i) => ({ service: serviceOf(i, "cache") }),
@@ -300,7 +300,7 @@ const rules: readonly Rule[] = [
   },
 ];
 
-/** Spoils that can't be signed, because they are no members of any payload. */
+/** Spoils that can't be signed, because they are not members of any payload. */
 const afterSigning: Readonly<Record<string, (body: Json) => Json>> = {
   "/verification_method/extra": (body) => ({
     ...body,

@@ -66,7 +66,7 @@ const common: readonly (Sending & { name: string; status: number; code: FaultCod
     spoil: (body) => ({ ...body, action: "AddDevice" }),
   },
   {
-    name: "has a payload that is no text of bytes",
+    name: "has a payload that is not the text of bytes",
     status: 400,
     code: "invalid_canonical_payload",
     pointers: ["/canonical_payload"],

@@ -132,7 +132,7 @@ describe("a Directory", () => {
     ["an answer without end", { status: 200, body: " ".repeat(300_000) }],
     ["a broken document", { status: 200, body: { ...record, document: { id: did, service: 7 } } }],
   ];
-  test.each(unusable)("%s is no knowledge at all", async (_name, reply) => {
+  test.each(unusable)("%s gives no knowledge", async (_name, reply) => {
     expect(await failure(directory({ [resolvePath]: reply }).source.subject(did))).toBe("unavailable");
   });
 
@@ -286,7 +286,7 @@ test("the ledger of this process is read as it is", async () => {
   expect(await source.blockTimeMs()).toBe(6_000);
 });
 
-test("a subject of the own ledger is read once for each state, and a failure is no answer for others", async () => {
+test("a subject of the own ledger is read once for each state, and a failure is not an answer for others", async () => {
   let [version, reads]: [string | null, number] = ["a", 0];
   let fails = false;
   const ledger = {

@@ -49,7 +49,7 @@ describe("what bytes decode to", () => {
     expect(decodings()).toBe(1);
   });
 
-  test("is decoded anew when one byte or the length differs", () => {
+  test("is decoded again when one byte or the length differs", () => {
     const { decode, decodings } = counting({ entriesMax: 8, bytesMax: 1_000 });
     for (const text of ["one", "onf", "on", "one"]) expect(decode("a", bytesOf(text)).text).toBe(text);
     expect(decodings()).toBe(4);

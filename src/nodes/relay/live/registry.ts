@@ -451,7 +451,7 @@ function connectRule(target: SessionTarget, terms: ConnectTerms, names: Retrieva
   return { operation: "connect", ...target, subject: target.deviceId, serviceType: "SvcRelayService", ...terms, names };
 }
 
-/** Whether the request itself carries a proof; one header is enough, so that a missing other one is named. */
+/** Whether the request itself has a proof; one header is enough, so that a missing other one is named. */
 export function bearsProof(headers: Headers): boolean {
   return Object.values(retrievalHeaders).some((name) => headers.has(name));
 }

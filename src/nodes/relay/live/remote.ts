@@ -120,7 +120,7 @@ async function answer(
   { id, did, local }: { readonly id: string; readonly did: Did; readonly local: LocalSessions },
 ): Promise<Uint8Array | undefined> {
   const delivery = decodeDelivery(message, id, did);
-  // Silence is no answer: another process may hold a session that acknowledges.
+  // Silence is not an answer: another process may hold a session that acknowledges.
   return delivery !== null && (await local.deliver(delivery)) === "acknowledged" ? acknowledged : undefined;
 }
 

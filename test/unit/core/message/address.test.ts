@@ -137,7 +137,7 @@ describe("addresses", () => {
       "::1.2.3",
     ])
     .concat(["1.2.3.4::", "::g", "1:2:3:4:5:6:7:8::", "١.1.1.1"]);
-  test.each(notAddresses)("%p is no address", (text) => {
+  test.each(notAddresses)("%p is not an address", (text) => {
     expect(parseAddress(text)).toBeNull();
   });
 
@@ -175,7 +175,7 @@ describe("addresses", () => {
   });
 
   test.each(["10.0.0.1/8", "10.0.0.0/33", "10.0.0.0/08", "10.0.0.0/", "/8", "10.0.0.0/8/8", "::1/129", "localhost"])(
-    "%p is no network",
+    "%p is not a network",
     (text) => {
       expect(parseNetwork(text)).toBeNull();
     },

@@ -179,7 +179,7 @@ describe("outcomes", () => {
       { asked: [i, i, i, c], code: "cached", retries: 2 },
     ],
     [
-      "a redirect is no delivery",
+      "a redirect is not a delivery",
       [inbox(i)],
       { [i]: [failure("invalid_answer")] },
       { asked: [i, i, i], code: "destination_unavailable", retries: 2 },

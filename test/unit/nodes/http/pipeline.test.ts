@@ -28,7 +28,7 @@ describe("routing", () => {
     expect(await (await ask("/things/a%00")).json()).toEqual({ id: "a\0" });
   });
 
-  test("an escape that is no UTF-8 is invalid_request", async () => {
+  test("an escape that is not UTF-8 is invalid_request", async () => {
     const { ask } = testApp([echo]);
     for (const value of ["%ff", "%", "%zz", "a%C3"])
       expect(await codeOf(await ask(`/things/${value}`))).toBe("invalid_request");

@@ -21,7 +21,7 @@ describe("options", () => {
     ["credentials in an endpoint", { endpoints: ["ws://a:b@node"] }, "endpoints.0"],
     ["a fragment in an endpoint", { endpoints: ["ws://node/#key"] }, "endpoints.0"],
     ["a key in the configuration", { operator_seed: "//Alice" }, "operator_seed"],
-    ["a life that is no power of two", { lifetime_blocks: 60 }, "lifetime_blocks"],
+    ["a life that is not a power of two", { lifetime_blocks: 60 }, "lifetime_blocks"],
     ["more calls in flight than a pool takes of one account", { in_flight_max: 4_097 }, "in_flight_max"],
     ["a tip that is not a whole number", { tip: "1.5" }, "tip"],
     ["a pallet that can't be a name", { did_registry_pallet: "did registry" }, "did_registry_pallet"],

@@ -115,7 +115,7 @@ describe("sending", () => {
   });
 });
 
-describe("a call is signed anew", () => {
+describe("a call is signed again", () => {
   test("for its own nonce when a node bans its bytes, or calls it invalid twice", () => {
     const pool = play();
     pool.add("a", 1);
