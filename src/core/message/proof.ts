@@ -96,13 +96,15 @@ function encodeLines(lines: readonly string[]): Uint8Array {
   return utf8(lines.join("\n"));
 }
 
-/**
- * The subject of an acknowledgement: ids trimmed, blanks removed, duplicates removed, sorted by code
- * unit, joined by commas, with the text of the ids as sent.
- */
+/** The ids of an acknowledgement: trimmed, blanks and duplicates removed, sorted by code unit, as they were sent. */
+export function ackIds(messageIds: readonly string[]): string[] {
+  const ids = messageIds.map((id) => id.trim()).sort();
+  return ids.filter((id, i) => id !== "" && id !== ids[i - 1]);
+}
+
+/** The subject of an acknowledgement: its ids, joined by commas. */
 export function ackSubject(messageIds: readonly string[]): string {
-  const ids = new Set(messageIds.map((id) => id.trim()).filter((id) => id !== ""));
-  return [...ids].sort().join(",");
+  return ackIds(messageIds).join(",");
 }
 
 /** Equal but for slashes at the end; nothing else is normalized. */

@@ -12,8 +12,8 @@ import { renderTimestamp } from "../../core/codec/time.ts";
 import { badInput, type Fault, fault, isFault } from "../../core/fault.ts";
 import type { EnvelopeLimits } from "../../core/message/envelope.ts";
 import {
+  ackIds,
   ackMembers,
-  ackSubject,
   decideRetrievalProof,
   decodeRetrievalProof,
   memberReader,
@@ -34,6 +34,7 @@ import type {
   MessageSummary,
   Page,
   PageRequest,
+  RemovedMessage,
   Replay,
 } from "../../storage/contract.ts";
 import type { Answer, Call, Spliced } from "../http/route.ts";
@@ -185,9 +186,8 @@ export async function acknowledge(parts: RetrieveParts, call: Call): Promise<Ans
   const mailbox = mailboxOf(did, subject?.life ?? 0);
   const removed = await parts.mailbox.claimAndRemove(claim, mailbox, request.messageIds, call.nowMs);
   if (removed === null) return proofReplayed();
-  const labels = removed.flatMap((message) => message.labels);
-  await remember(parts.known, mailbox, labels, call.nowMs);
-  return renderAck(removed.map(({ messageId }) => messageId));
+  await remember(parts.known, mailbox, removed, call.nowMs);
+  return renderAck(removed);
 }
 
 function contextOf(parts: RetrieveParts, recipient: Did, call: Call): AnswerContext {
@@ -312,29 +312,26 @@ function decodeAck(parts: RetrieveParts, call: Call): (Proven & { messageIds: re
   if (isFault(body)) return body;
   const did = parseDid(body.did);
   if (isFault(did)) return did;
-  const messageIds = parseMessageIds(body.message_ids);
+  const named = ackIds(body.message_ids);
+  const messageIds = parseMessageIds(body.message_ids, named);
   if (isFault(messageIds)) return messageIds;
   const presented = presentedProof(ackMembers, memberReader(members));
   const deviceId = body.device_id ?? "";
-  const subject = ackSubject(body.message_ids);
+  const subject = named.join(",");
   const rule = ruleOf(parts, { operation: "ack", did, deviceId, subject, names: ackMembers });
   const proof = decodeRetrievalProof(presented, rule, call.nowMs);
   return isFault(proof) ? proof : { did, proof, messageIds };
 }
 
-/** The ids that the body names, each once. Blank entries are ignored, but at least one id must remain. */
-function parseMessageIds(texts: readonly string[]): Uuid[] | Fault {
+/** The ids among `texts`, in any order: at least one must be `named`, because blank entries are ignored. */
+function parseMessageIds(texts: readonly string[], named: readonly string[]): Uuid[] | Fault {
   if (texts.length > ackIdsMax)
     return badInput("invalid_request", "/message_ids", `must have at most ${ackIdsMax} entries`);
-  const ids = new Set<Uuid>();
-  for (const [index, text] of texts.entries()) {
-    const trimmed = text.trim();
-    if (trimmed === "") continue;
-    const id = parseUuid(trimmed);
-    if (id === null) return badInput("invalid_request", `/message_ids/${index}`, "must be a UUID");
-    ids.add(id);
-  }
-  return ids.size > 0 ? [...ids] : badInput("invalid_request", "/message_ids", "must name at least one message");
+  if (named.length === 0) return badInput("invalid_request", "/message_ids", "must name at least one message");
+  const ids = named.map(parseUuid);
+  if (ids.every((id) => id !== null)) return ids;
+  const index = texts.findIndex((text) => text.trim() !== "" && parseUuid(text.trim()) === null);
+  return badInput("invalid_request", `/message_ids/${index}`, "must be a UUID");
 }
 
 // ----------------------------------------------------------------------------------------------- render
@@ -389,6 +386,7 @@ function renderSummary(page: Page<MessageSummary>): Answer {
   });
 }
 
-function renderAck(removed: readonly Uuid[]): Answer {
-  return ok({ acked: removed.length, message_ids: removed });
+function renderAck(removed: readonly RemovedMessage[]): Answer {
+  const ids = removed.map(({ messageId }) => `"${messageId}"`);
+  return { status: 200, jsonText: `{"acked":${ids.length},"message_ids":[${ids.join(",")}]}` };
 }

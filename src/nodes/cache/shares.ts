@@ -16,7 +16,14 @@ import { dayMs, minuteMs } from "../../core/codec/time.ts";
 import { type Fault, fault } from "../../core/fault.ts";
 import { isLoopbackAddress, storingNetwork } from "../../core/message/address.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
-import { type MailboxShare, type Receipts, type Rest, StoreError, type StoreShare } from "../../storage/contract.ts";
+import {
+  type MailboxEntry,
+  type MailboxShare,
+  type Receipts,
+  type Rest,
+  StoreError,
+  type StoreShare,
+} from "../../storage/contract.ts";
 import { rememberDecoded } from "../../storage/table.ts";
 import { type Log, maskAddress } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
@@ -232,10 +239,12 @@ export async function isKnown(known: KnownSenders, mailbox: MailboxKey, sender: 
 export async function remember(
   known: KnownSenders,
   mailbox: MailboxKey,
-  labels: readonly string[],
+  acknowledged: readonly Pick<MailboxEntry, "labels">[],
   nowMs: number,
 ): Promise<void> {
-  const senders = new Set(labels.filter((label) => label.startsWith(labelPrefix)));
+  const senders = new Set<string>();
+  for (const { labels } of acknowledged)
+    for (const label of labels) if (label.startsWith(labelPrefix)) senders.add(label);
   if (senders.size === 0) return;
   const today = dayOf(nowMs);
   const held = new Map(await readKnown(known, mailbox, nowMs));

@@ -1,5 +1,6 @@
 /**
- * The mailbox of the memory driver: one map of rows per recipient, in order of arrival, and a heap of what ends next.
+ * The mailbox of the memory driver: for each recipient a map of rows and a list of the active ones in order of arrival,
+ * and a heap of what ends next.
  * No method awaits anything before it is done, so every operation is atomic. `room` bounds the ids that are active,
  * remembered or kept, and their bytes.
  */
@@ -34,11 +35,25 @@ import {
 } from "../../storage/mailbox-rules.ts";
 import { Heap } from "./expiry.ts";
 
+/** An entry of the driver's own: its bytes go when it has ended. */
+type OwnEntry = Omit<MailboxEntry, "envelope" | "headerPreview"> & {
+  envelope: Uint8Array;
+  headerPreview: Uint8Array | null;
+};
 /** An `acked` id is remembered until its expiry. Of a `kept` row at most the preview is left. */
-type Row = { entry: MailboxEntry; readonly arrival: number; state: "active" | "acked" | "kept" };
+type Row = {
+  readonly entry: OwnEntry;
+  readonly arrival: number;
+  state: "active" | "acked" | "kept";
+  /** The active rows that arrived before and after it. */
+  before: Row | null;
+  after: Row | null;
+};
 type Box = {
-  /** In order of arrival. */
   readonly rows: Map<Uuid, Row>;
+  /** The active rows in order of arrival: a list does not walk over what has ended. */
+  first: Row | null;
+  last: Row | null;
   /** Active chunks by group and sequence number. */
   readonly groups: Map<Uuid, Map<number, Row>>;
   readonly held: Tally;
@@ -80,11 +95,18 @@ export class MemoryMailbox implements Mailbox {
     this.checkRoom(given);
     if (before !== undefined) this.free(box, before);
     this.lastArrival = nextArrival(this.lastArrival, given.storedAtMs);
-    const row: Row = { entry: copyOf(given), arrival: this.lastArrival, state: "active" };
+    const row: Row = {
+      entry: copyOf(given),
+      arrival: this.lastArrival,
+      state: "active",
+      before: box.last,
+      after: null,
+    };
     this.boxes.set(recipient, box);
     box.rows.set(messageId, row);
+    append(box, row);
     this.ends.push({ atMs: given.expiresAtMs, row });
-    this.known.add(row.entry, bytesOf(row.entry), 1);
+    this.known.add(row.entry.labels, 1, bytesOf(row.entry));
     this.countActive(box, row, 1);
     return { kind: "stored" };
   }
@@ -108,7 +130,10 @@ export class MemoryMailbox implements Mailbox {
   }
 
   async read(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): Promise<HeldMessage[]> {
-    return this.activeOf(recipient, messageIds, nowMs).map(messageOf);
+    this.options.checkOpen();
+    const rows = this.boxes.get(recipient)?.rows;
+    const found = messageIds.map((id) => rows?.get(id)).filter((row) => row !== undefined);
+    return found.filter((row) => isActive(row, nowMs)).map(messageOf);
   }
 
   async group(recipient: MailboxKey, groupId: Uuid, page: PageRequest): Promise<GroupPage | Fault> {
@@ -134,14 +159,16 @@ export class MemoryMailbox implements Mailbox {
   }
 
   async remove(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): Promise<RemovedMessage[]> {
-    const removed = this.activeOf(recipient, new Set(messageIds), nowMs);
-    for (const row of removed) {
-      this.countActive(this.boxes.get(recipient)!, row, -1);
-      row.state = "acked";
-      this.dropEnvelope(row, null);
+    this.options.checkOpen();
+    const box = this.boxes.get(recipient);
+    const removed: RemovedMessage[] = [];
+    for (const messageId of messageIds.toSorted()) {
+      const row = box?.rows.get(messageId);
+      if (box === undefined || row === undefined || !isActive(row, nowMs)) continue;
+      this.end(box, row, "acked");
+      removed.push({ messageId, labels: row.entry.labels });
     }
-    const answer = removed.map(({ entry: { messageId, labels } }) => ({ messageId, labels }));
-    return answer.sort((a, b) => (a.messageId < b.messageId ? -1 : 1));
+    return removed;
   }
 
   async claimAndRemove(claim: TagClaim, recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number) {
@@ -170,17 +197,14 @@ export class MemoryMailbox implements Mailbox {
       if (next === undefined || next.atMs > nowMs) return;
       this.ends.pop();
       const { row } = next;
-      const { recipient, messageId, onExpiry, keptUntilMs, headerPreview } = row.entry;
+      const { recipient, messageId, onExpiry, keptUntilMs } = row.entry;
       const box = this.boxes.get(recipient);
       // A new entry of the same id has replaced a kept row.
       if (box?.rows.get(messageId) !== row) continue;
       const leavesSomething = row.state === "active" && onExpiry !== "DeleteOnExpiry" && keptUntilMs > nowMs;
-      if (row.state === "active") this.countActive(box, row, -1);
-      if (leavesSomething) {
-        row.state = "kept";
-        this.dropEnvelope(row, onExpiry === "KeepHeaderPreview" ? headerPreview : null);
-        this.ends.push({ atMs: keptUntilMs, row });
-      } else this.free(box, row);
+      if (row.state === "active") this.end(box, row, "kept");
+      if (leavesSomething) this.ends.push({ atMs: keptUntilMs, row });
+      else this.free(box, row);
       this.freed++;
     }
   }
@@ -196,63 +220,79 @@ export class MemoryMailbox implements Mailbox {
 
   /** Counts an active row, or with -1 no longer. */
   private countActive(box: Box, row: Row, sign: 1 | -1): void {
-    const { chunk, envelope } = row.entry;
-    this.held.add(row.entry, envelope.length, sign);
-    box.held.add(row.entry, envelope.length, sign);
+    const { chunk, envelope, labels } = row.entry;
+    this.held.add(labels, sign, sign * envelope.length);
+    box.held.add(labels, sign, sign * envelope.length);
     if (chunk === null) return;
     const group = box.groups.get(chunk.groupId) ?? new Map<number, Row>();
     if (sign === 1) box.groups.set(chunk.groupId, group.set(chunk.sequence, row));
     else if (group.delete(chunk.sequence) && group.size === 0) box.groups.delete(chunk.groupId);
   }
 
-  private dropEnvelope(row: Row, headerPreview: Uint8Array | null): void {
-    this.known.add(row.entry, bytesOf(row.entry), -1);
-    row.entry = { ...row.entry, headerPreview, envelope: noBytes };
-    this.known.add(row.entry, bytesOf(row.entry), 1);
+  /** An active row is active no longer: its id stays known, and of its bytes at most the preview. */
+  private end(box: Box, row: Row, state: "acked" | "kept"): void {
+    const { entry } = row;
+    const keepsPreview = state === "kept" && entry.onExpiry === "KeepHeaderPreview";
+    const bytes = bytesOf(entry);
+    this.countActive(box, row, -1);
+    entry.envelope = noBytes;
+    if (!keepsPreview) entry.headerPreview = null;
+    this.known.add(entry.labels, 0, bytesOf(entry) - bytes);
+    row.state = state;
+    unlink(box, row);
   }
 
   private free(box: Box, { entry }: Row): void {
-    this.known.add(entry, bytesOf(entry), -1);
+    this.known.add(entry.labels, -1, -bytesOf(entry));
     box.rows.delete(entry.messageId);
     if (box.rows.size === 0) this.boxes.delete(entry.recipient);
   }
 
   private rowsOf(recipient: MailboxKey): Iterable<Row> {
     this.options.checkOpen();
-    return this.boxes.get(recipient)?.rows.values() ?? [];
-  }
-
-  private activeOf(recipient: MailboxKey, messageIds: Iterable<Uuid>, nowMs: number): Row[] {
-    this.options.checkOpen();
-    const rows = this.boxes.get(recipient)?.rows;
-    return [...messageIds]
-      .map((id) => rows?.get(id))
-      .filter((row) => row !== undefined && isActive(row, nowMs)) as Row[];
+    return walk(this.boxes.get(recipient)?.first ?? null);
   }
 }
 
+type Sum = { entries: number; bytes: number };
+
 /** Sums of entries and bytes: of all, and of each label that `counts` names. */
 class Tally {
-  private readonly all = { entries: 0, bytes: 0 };
-  private readonly labels = new Map<string, { entries: number; bytes: number }>();
+  private readonly all: Sum = { entries: 0, bytes: 0 };
+  private readonly byLabel = new Map<string, Sum>();
+  /** The labels that came last, and their sums: entries of one network share the array. */
+  private latest: { readonly labels: readonly string[]; readonly sums: readonly Sum[] } | null = null;
 
   constructor(private readonly counts: (label: string) => boolean) {}
 
   of(label: string | null): MailboxStats {
-    return label === null ? this.all : (this.labels.get(label) ?? nothingHeld);
+    return label === null ? this.all : (this.byLabel.get(label) ?? nothingHeld);
   }
 
-  add({ labels }: MailboxEntry, bytes: number, sign: 1 | -1): void {
-    this.all.entries += sign;
-    this.all.bytes += sign * bytes;
-    for (const label of labels) {
-      if (!this.counts(label)) continue;
-      const sum = this.labels.get(label) ?? { entries: 0, bytes: 0 };
-      sum.entries += sign;
-      sum.bytes += sign * bytes;
-      if (sum.entries > 0) this.labels.set(label, sum);
-      else this.labels.delete(label);
+  /** Nothing may change `labels` afterwards. */
+  add(labels: readonly string[], entries: number, bytes: number): void {
+    if (this.latest?.labels !== labels) this.latest = { labels, sums: this.sumsOf(labels) };
+    let isEmpty = false;
+    for (const sum of this.latest.sums) {
+      sum.entries += entries;
+      sum.bytes += bytes;
+      isEmpty ||= sum.entries === 0;
     }
+    if (isEmpty) this.forgetEmpty(labels);
+  }
+
+  private sumsOf(labels: readonly string[]): Sum[] {
+    const own = labels.filter(this.counts).map((label) => {
+      const sum = this.byLabel.get(label) ?? { entries: 0, bytes: 0 };
+      this.byLabel.set(label, sum);
+      return sum;
+    });
+    return [this.all, ...own];
+  }
+
+  private forgetEmpty(labels: readonly string[]): void {
+    for (const label of labels) if (this.byLabel.get(label)?.entries === 0) this.byLabel.delete(label);
+    this.latest = null;
   }
 }
 
@@ -260,7 +300,28 @@ const noBytes = new Uint8Array(0);
 const isMailboxLabel = (label: string): boolean => !isStoreLabel(label);
 
 function newBox(): Box {
-  return { rows: new Map(), groups: new Map(), held: new Tally(isMailboxLabel) };
+  return { rows: new Map(), first: null, last: null, groups: new Map(), held: new Tally(isMailboxLabel) };
+}
+
+/** `row.before` is the last row already. */
+function append(box: Box, row: Row): void {
+  if (row.before === null) box.first = row;
+  else row.before.after = row;
+  box.last = row;
+}
+
+function unlink(box: Box, row: Row): void {
+  const { before, after } = row;
+  if (before === null) box.first = after;
+  else before.after = after;
+  if (after === null) box.last = before;
+  else after.before = before;
+  row.before = null;
+  row.after = null;
+}
+
+function* walk(first: Row | null): Generator<Row> {
+  for (let row = first; row !== null; row = row.after) yield row;
 }
 
 function isActive(row: Row, nowMs: number): boolean {
@@ -300,11 +361,11 @@ function pageOf(rows: Iterable<Row>, page: PageRequest, positionOf: (row: Row) =
   return { entries, next: null };
 }
 
-function bytesOf(entry: MailboxEntry): number {
+function bytesOf(entry: OwnEntry | MailboxEntry): number {
   return entry.envelope.length + (entry.headerPreview?.length ?? 0);
 }
 
-function copyOf(entry: MailboxEntry): MailboxEntry {
+function copyOf(entry: MailboxEntry): OwnEntry {
   const { labels, headerPreview, envelope } = entry;
   // Frozen labels need no copy: all entries of a network share them.
   const own = Object.isFrozen(labels) ? labels : [...labels];

@@ -118,7 +118,7 @@ function memory() {
     remember(
       known,
       box,
-      numbers.map((n) => senderLabel(sender(n))),
+      numbers.map((n) => ({ labels: [senderLabel(sender(n))] })),
       nowMs,
     );
   return { writes, learn, knows: (n: number, nowMs: number) => isKnown(known, box, sender(n), nowMs) };
