@@ -62,6 +62,7 @@ function newEntry(): MailboxEntry {
     onExpiry: "DeleteOnExpiry",
     headerPreview: null,
     labels: ["new"],
+    digest: null,
     envelope,
   };
 }

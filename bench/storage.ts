@@ -50,6 +50,7 @@ function entry(bytes: Uint8Array): MailboxEntry {
     onExpiry: "DeleteOnExpiry",
     headerPreview: null,
     labels: [],
+    digest: null,
     envelope: bytes,
   };
 }

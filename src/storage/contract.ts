@@ -70,6 +70,11 @@ export type MailboxEntry = {
    * texts, each of 1 to 48 characters of `A-Za-z0-9_:-`. Stored with the entry.
    */
   readonly labels: readonly string[];
+  /**
+   * Names what a Relay delivered, so that a repeat of it is recognized: 32 lower-case hex digits, not all of them 0.
+   * `null` for an entry of any other origin. Stored with the entry, and remembered with its acknowledged id.
+   */
+  readonly digest: string | null;
   /** The normal form of the envelope: JSON bytes that answers contain unchanged. */
   readonly envelope: Uint8Array;
 };
@@ -113,10 +118,17 @@ export type MailboxQuota = {
   readonly storeShare?: StoreShare;
 };
 
+/** What a store knows of an entry while its id is active or remembered. */
+export type KnownEntry = {
+  readonly expiresAtMs: number;
+  /** When it was stored, or some milliseconds later where its place in the order of arrival says so; `null` without a digest. */
+  readonly delivery: { readonly digest: string; readonly storedAtMs: number } | null;
+};
+
 export type StoreOutcome =
   | { readonly kind: "stored" }
-  /** The id is active, or was acknowledged and is still remembered; `expiresAtMs` is the first entry's. */
-  | { readonly kind: "duplicate"; readonly expiresAtMs: number }
+  /** The id is active, or was acknowledged and is still remembered. */
+  | ({ readonly kind: "duplicate" } & KnownEntry)
   /** Another message has the sequence number, or the group has another total. */
   | { readonly kind: "chunk_conflict" }
   | { readonly kind: "full"; readonly scope: "recipient" | "store" }
@@ -157,8 +169,8 @@ export type GroupPage = Page<HeldMessage> & {
 };
 
 export type MessageState =
-  | { readonly state: "active"; readonly message: HeldMessage }
-  | { readonly state: "acked" }
+  | ({ readonly state: "active"; readonly message: HeldMessage } & KnownEntry)
+  | ({ readonly state: "acked" } & KnownEntry)
   | { readonly state: "expired"; readonly expiresAtMs: number; readonly headerPreview: Uint8Array | null }
   | { readonly state: "absent" };
 

@@ -447,7 +447,7 @@ describe("a store of format 2", () => {
     const store = await open(path);
     const { mailbox, replay, receipts, ledger } = store.capabilities;
     expect(ids(await listAll(mailbox!, did(1), pageOf()))).toEqual([id(2), id(3)]);
-    expect(await mailbox!.message(did(1), id(1), 2_000)).toEqual({ state: "acked" });
+    expect(await mailbox!.message(did(1), id(1), 2_000)).toMatchObject({ state: "acked" });
     expect(await mailbox!.store(entry(9, { recipient: did(1), chunk: chunkOf(1, 0, 2) }), quota())).toEqual({
       kind: "chunk_conflict",
     });

@@ -101,6 +101,7 @@ async function storeElsewhere(node: TestCache, number: number): Promise<void> {
     keptUntilMs: testNowMs + hourMs,
     headerPreview: null,
     labels: [],
+    digest: null,
   } as const;
   await node.mailbox.store(
     entry,

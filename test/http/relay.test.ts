@@ -1,8 +1,10 @@
 /** POST /relay and /relay/{did}: every way of delivering, hints, repeats. */
 import { afterEach, describe, expect, test } from "bun:test";
+import { utf8 } from "../../src/core/codec/bytes.ts";
 import { StoreError } from "../../src/storage/contract.ts";
 import { listenForTest } from "../support/app.ts";
 import {
+  ackBody,
   cacheEndpoint,
   createPerson,
   createTestCache,
@@ -11,7 +13,7 @@ import {
   uuidOf,
 } from "../support/cache-node.ts";
 import { policyOf } from "../support/policies.ts";
-import { held, relayEndpoint, withoutTo } from "../support/relay-node.ts";
+import { held, relayEndpoint, type TestRelayOptions, withoutTo } from "../support/relay-node.ts";
 import {
   cacheAt,
   cleanUp,
@@ -283,6 +285,125 @@ describe("repeats", () => {
     expect((await relay.send(envelopeTo(bob, 2))).code).toBe("service_unavailable");
     relay.receipts.get = get;
     expect((await relay.send(envelopeTo(bob, 2))).code).toBe("delivered");
+  });
+});
+
+describe("repeats of what the Cache of the process was given", () => {
+  const changed = (person: Person, id: number) => envelopeTo(person, id, { payload: { changed: true } });
+
+  async function relayToCache(given: TestRelayOptions = {}) {
+    const relay = await relayFor(given);
+    const bob = knownBob(relay, [cacheAt(cacheEndpoint)]);
+    const written: string[] = [];
+    const { put } = relay.receipts;
+    relay.receipts.put = (key, ...more) => {
+      written.push(key);
+      return put.call(relay.receipts, key, ...more);
+    };
+    const codeOf = async (id: number) => (await relay.send(changed(bob, id))).code;
+    return { relay, bob, written, codeOf };
+  }
+
+  test("are recognized by its mailbox, without a record, also in another process and after the acknowledgement", async () => {
+    const { relay, bob, written, codeOf } = await relayToCache();
+    const first = await relay.send(envelopeTo(bob, 1));
+    expect(first).toMatchObject({ code: "cached", cache_result: { deduped: false }, details: {} });
+    const expected = { ...first, details: { deduped: true } };
+    relay.clock.nowMs += 60_000;
+    const restarted = await relayFor({ beside: relay });
+    for (const one of [relay, restarted]) expect(await one.send(envelopeTo(bob, 1))).toEqual(expected);
+    expect(await codeOf(1)).toBe("duplicate_conflict");
+    const timestamp = new Date(relay.clock.nowMs).toISOString();
+    expect((await relay.cache.ack(ackBody(bob, [uuidOf(1)], { timestamp }))).status).toBe(200);
+    for (const one of [relay, restarted]) expect(await one.send(envelopeTo(bob, 1))).toEqual(expected);
+    expect([await codeOf(1), await held(relay, bob.did), written]).toEqual(["duplicate_conflict", [], []]);
+    expect(relay.cache.stored.length).toBe(1);
+    relay.clock.nowMs += 86_400_000;
+    expect((await relay.send(envelopeTo(bob, 1))).code).toBe("message_expired");
+  });
+
+  test("go to no destination that the recipient publishes later", async () => {
+    const { relay, bob, codeOf } = await relayToCache();
+    const first = await relay.send(envelopeTo(bob, 1));
+    const inbox = inboxFor();
+    knownBob(relay, [inboxAt(inbox.url), cacheAt(cacheEndpoint)]);
+    expect(await relay.send(envelopeTo(bob, 1))).toEqual({ ...first, details: { deduped: true } });
+    expect(await codeOf(1)).toBe("duplicate_conflict");
+    knownBob(relay, [inboxAt(inbox.url)]);
+    expect((await relay.send(envelopeTo(bob, 1))).details).toEqual({ deduped: true });
+    expect(inbox.bodies).toEqual([]);
+    expect((await relay.send(envelopeTo(bob, 2))).code).toBe("delivered");
+  });
+
+  test("are known by a record where the sender stored the envelope itself before", async () => {
+    const { relay, bob, written, codeOf } = await relayToCache();
+    await relay.cache.store(envelopeTo(bob, 1));
+    const first = await relay.send(envelopeTo(bob, 1));
+    expect(first).toMatchObject({ code: "cached", cache_result: { deduped: true }, details: {} });
+    expect(first.details).toEqual({});
+    expect(written).toEqual([`relay:${bob.did}:${uuidOf(1)}`]);
+    expect(await relay.send(envelopeTo(bob, 1))).toEqual({ ...first, details: { deduped: true } });
+    expect(await codeOf(1)).toBe("duplicate_conflict");
+    // The other way round, the Cache has no conflicts.
+    await relay.send(envelopeTo(bob, 2));
+    expect(await (await relay.cache.store(changed(bob, 2))).json()).toMatchObject({ accepted: true, deduped: true });
+  });
+
+  test("after a refusal try again, and the record of the refusal stands against other content", async () => {
+    const { relay, bob, written, codeOf } = await relayToCache();
+    const { mailbox } = relay.cache;
+    const { store } = mailbox;
+    mailbox.store = async () => ({ kind: "full", scope: "recipient" });
+    expect((await relay.send(envelopeTo(bob, 1))).success).toBe(false);
+    expect(await codeOf(1)).toBe("duplicate_conflict");
+    mailbox.store = store;
+    expect(await relay.send(envelopeTo(bob, 1))).toMatchObject({ code: "cached", details: {} });
+    expect((await relay.send(envelopeTo(bob, 1))).details).toEqual({ deduped: true });
+    expect([await codeOf(1), written.length]).toEqual(["duplicate_conflict", 1]);
+  });
+
+  test("that an earlier version recorded are answered from its record, until that ends", async () => {
+    const { relay, bob, codeOf } = await relayToCache();
+    const first = await relay.send(envelopeTo(bob, 1));
+    const older = await relayToCache({ beside: relay, receipts: relay.receipts });
+    const envelope = envelopeTo(bob, 2);
+    const digest = new Bun.CryptoHasher("sha256").update(JSON.stringify(envelope)).digest("hex");
+    const record = { digest, result: { ...first, message: "as it was" } };
+    await relay.receipts.put(`relay:${bob.did}:${uuidOf(2)}`, utf8(JSON.stringify(record)), relay.clock.nowMs + 60_000);
+    for (const one of [relay, older.relay]) {
+      expect(await one.send(envelope)).toEqual({ ...record.result, details: { deduped: true } });
+    }
+    expect([await codeOf(2), await held(relay, bob.did)]).toEqual(["duplicate_conflict", [uuidOf(1)]]);
+    relay.clock.nowMs += 60_000;
+    expect((await relay.send(envelope)).details).toEqual({});
+  });
+
+  test("are delivered once by two processes at the same moment", async () => {
+    const { relay, bob } = await relayToCache();
+    const beside = await relayFor({ beside: relay });
+    const results = await Promise.all(
+      Array.from({ length: 40 }, (_, n) => (n % 2 === 0 ? relay : beside).send(envelopeTo(bob, 1 + ((n % 4) >> 1)))),
+    );
+    expect(results.map((result) => result.code)).toEqual(new Array(40).fill("cached"));
+    expect(results.filter((result) => result.details["deduped"] !== true).length).toBe(2);
+    const [one, other] = await Promise.all([relay.send(envelopeTo(bob, 3)), beside.send(changed(bob, 3))]);
+    expect([one.code, other.code].sort()).toEqual(["cached", "duplicate_conflict"]);
+  });
+
+  test("are refused while the mailbox can't be asked, and nothing goes elsewhere", async () => {
+    const { relay, bob } = await relayToCache();
+    await relay.send(envelopeTo(bob, 1));
+    const inbox = inboxFor();
+    knownBob(relay, [inboxAt(inbox.url), cacheAt(cacheEndpoint)]);
+    const { mailbox } = relay.cache;
+    const { message } = mailbox;
+    mailbox.message = async () => {
+      throw new StoreError("unavailable", "no");
+    };
+    expect((await relay.send(envelopeTo(bob, 1))).code).toBe("service_unavailable");
+    mailbox.message = message;
+    expect((await relay.send(envelopeTo(bob, 1))).details).toEqual({ deduped: true });
+    expect([inbox.bodies, relay.relay.stats().inFlight]).toEqual([[], 0]);
   });
 });
 

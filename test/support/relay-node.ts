@@ -101,7 +101,10 @@ export async function createTestRelay(given: TestRelayOptions = {}): Promise<Tes
     recipients,
     receipts,
     egress,
-    localCache: given.withoutLocalCache === true ? null : { endpoints: [cacheEndpoint], store: cache.cache.store },
+    localCache:
+      given.withoutLocalCache === true
+        ? null
+        : { endpoints: [cacheEndpoint], store: cache.cache.store, recall: cache.cache.recall },
     sessions,
     now,
     sleep: async (ms) => {

@@ -55,7 +55,10 @@ import {
   type Arrival,
   createQuotas,
   type EventSigner,
+  type Recalling,
+  recallDelivery,
   renderReceiptText,
+  type StoredAs,
   type StoreParts,
   type StoreReceipt,
   storeEnvelope,
@@ -90,15 +93,17 @@ export type CacheParts = {
 export type Cache = {
   readonly routes: readonly Route[];
   /** For a Relay in the same process: the same checks in the same order as the route. */
-  readonly store: (
-    envelope: Envelope,
-    arrival: Arrival,
-  ) => Promise<{ readonly receipt: StoreReceipt; readonly text: string } | Fault>;
+  readonly store: (envelope: Envelope, arrival: Arrival) => Promise<LocalReceipt | Fault>;
+  /** Whether the Relay has delivered the message to this Cache before, as `recallDelivery`. */
+  readonly recall: (envelope: Envelope, recalling: Recalling) => Promise<LocalReceipt | Fault | null>;
   /** What this node adds to `/limits`. */
   readonly limits: () => Readonly<Record<string, number | string>>;
   /** Ends all streams. */
   readonly close: () => void;
 };
+
+/** A receipt, its JSON text, and how the Cache came to hold the message. */
+type LocalReceipt = { readonly receipt: StoreReceipt; readonly text: string; readonly as: StoredAs };
 
 type CacheNode = StoreParts & RetrieveParts & { readonly clientRate: RateLimiter; readonly blocks?: Blocks };
 
@@ -127,6 +132,10 @@ export function createCache(parts: CacheParts): Cache {
   return {
     routes: [storeRoute(node), ackRoute(node), ...reads.map((plan) => readRoute(node, plan))],
     store: (envelope, arrival) => storeEnvelope(node, envelope, arrival, withText),
+    recall: async (envelope, recalling) => {
+      const receipt = await recallDelivery(node, envelope, recalling);
+      return receipt === null || isFault(receipt) ? receipt : withText(receipt, "repeat");
+    },
     limits: () => renderCacheLimits(settings, parts.limits),
     close: () => streams.close(),
   };
@@ -155,8 +164,8 @@ function store(node: CacheNode, call: Call): Promise<Answer | Fault> | Fault {
   return isFault(envelope) ? envelope : storeEnvelope(node, envelope, call, accepted);
 }
 
-function withText(receipt: StoreReceipt) {
-  return { receipt, text: renderReceiptText(receipt) };
+function withText(receipt: StoreReceipt, as: StoredAs): LocalReceipt {
+  return { receipt, text: renderReceiptText(receipt), as };
 }
 
 function accepted(receipt: StoreReceipt): Answer {

@@ -11,7 +11,7 @@ import { type Fault, fault, isFault } from "../../core/fault.ts";
 import { checkEnvelopeTime, type Envelope, type EnvelopeLimits } from "../../core/message/envelope.ts";
 import { encodeEventProof, sameEndpoint } from "../../core/message/proof.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
-import type { Mailbox, MailboxEntry, MailboxQuota, StoreOutcome } from "../../storage/contract.ts";
+import type { KnownEntry, Mailbox, MailboxEntry, MailboxQuota, StoreOutcome } from "../../storage/contract.ts";
 import {
   type Admission,
   type AdmissionFacts,
@@ -50,17 +50,28 @@ export type StoreParts = {
 };
 
 /** When and by which client an envelope is submitted. */
-export type Arrival = Origin & { readonly nowMs: number; readonly trace?: Trace | null };
+export type Arrival = Origin & {
+  readonly nowMs: number;
+  readonly trace?: Trace | null;
+  /** Of the envelope that the Relay of this process delivers: stored with the entry, to recognize repeats. */
+  readonly digest?: string;
+};
 
 /**
- * Refuses as `decideAdmission`, and with 409 `chunk_conflict`, 507 `mailbox_full` or `storage_full`. `answer` makes the
- * caller's answer of the receipt here, which costs no promise of its own.
+ * `held`: the mailbox had the message id already, and not from the Relay of this process. `repeat`: it had this very
+ * envelope from the Relay, and the receipt is that of the first delivery.
+ */
+export type StoredAs = "stored" | "held" | "repeat";
+
+/**
+ * Refuses as `decideAdmission`, and with 409 `chunk_conflict` (for a Relay also `duplicate_conflict`), 507 `mailbox_full`
+ * or `storage_full`. `answer` makes the caller's answer of the receipt here, which costs no promise of its own.
  */
 export async function storeEnvelope<T>(
   parts: StoreParts,
   envelope: Envelope,
   arrival: Arrival,
-  answer: (receipt: StoreReceipt) => T,
+  answer: (receipt: StoreReceipt, as: StoredAs) => T,
 ): Promise<T | Fault> {
   const { limits } = parts;
   const { nowMs } = arrival;
@@ -75,21 +86,52 @@ export async function storeEnvelope<T>(
   const mailbox = mailboxOf(envelope.to, admission.recipient.life);
   const asked = sendingOf(parts, envelope, { mailbox, nowMs });
   const sending = asked instanceof Promise ? await asked : asked;
-  const entry = entryOf(envelope, admission, { mailbox, labels: labelsOf(sending, arrival), nowMs });
+  const { digest = null } = arrival;
+  const entry = entryOf(envelope, admission, { mailbox, labels: labelsOf(sending, arrival), digest, nowMs });
   arrival.trace?.stage("commit");
   const outcome = await parts.mailbox.store(entry, parts.quotas(sending, arrival));
   arrival.trace?.stage("render");
   const refused = checkOutcome(parts, outcome, envelope.to, arrival);
   if (refused !== null) return refused;
-  if (outcome.kind === "stored") parts.onStored(envelope.to, mailbox);
-  const deduped = outcome.kind === "duplicate";
-  const expiresAtMs = deduped ? outcome.expiresAtMs : entry.expiresAtMs;
-  // The life of the entry that is held, which a repeat with another `ttl` does not change.
-  const appliedTtlMs = Math.max(0, expiresAtMs - envelope.timestampMs);
-  const { messageId, chunk } = envelope;
-  const maxTtlMs = admission.ttlMsMax;
-  const receipt = { messageId, deduped, expiresAtMs, appliedTtlMs, maxTtlMs, chunked: chunk !== null };
-  return answer(renderReceipt(receipt, { recipient: envelope.to, nowMs, signer: parts.signer }));
+  const { ttlMsMax } = admission;
+  if (outcome.kind !== "duplicate") {
+    parts.onStored(envelope.to, mailbox);
+    const { expiresAtMs } = entry;
+    return answer(receiptOf(parts, envelope, { deduped: false, expiresAtMs, ttlMsMax, nowMs }), "stored");
+  }
+  const repeat = digest === null ? null : repeatOf(parts, envelope, { known: outcome, digest, ttlMsMax });
+  if (isFault(repeat)) return repeat;
+  if (repeat !== null) return answer(repeat, "repeat");
+  const { expiresAtMs } = outcome;
+  return answer(receiptOf(parts, envelope, { deduped: true, expiresAtMs, ttlMsMax, nowMs }), "held");
+}
+
+/** What the Relay of this process must know to find out whether its Cache was given a message before. */
+export type Recalling = {
+  readonly life: number;
+  readonly ttlMsMax: number;
+  readonly digest: string;
+  readonly nowMs: number;
+};
+
+/** The receipt of the first delivery, 409 `duplicate_conflict` for another envelope, or `null` without an earlier one. */
+export async function recallDelivery(
+  parts: StoreParts,
+  envelope: Envelope,
+  { life, ttlMsMax, digest, nowMs }: Recalling,
+): Promise<StoreReceipt | Fault | null> {
+  const known = await parts.mailbox.message(mailboxOf(envelope.to, life), envelope.messageId, nowMs);
+  return "delivery" in known ? repeatOf(parts, envelope, { known, digest, ttlMsMax }) : null;
+}
+
+type Repeated = { readonly known: KnownEntry; readonly digest: string; readonly ttlMsMax: number };
+
+function repeatOf(parts: StoreParts, envelope: Envelope, { known, digest, ttlMsMax }: Repeated) {
+  const { expiresAtMs, delivery } = known;
+  if (delivery === null) return null;
+  if (delivery.digest !== digest)
+    return fault("duplicate_conflict", "another envelope with this message_id was sent to this recipient");
+  return receiptOf(parts, envelope, { deduped: false, expiresAtMs, ttlMsMax, nowMs: delivery.storedAtMs });
 }
 
 /** Whether the mailbox knows who signed. */
@@ -150,7 +192,7 @@ const previewBytesMax = 4_096;
 function entryOf(
   envelope: Envelope,
   { policy, ttlMs, expiresAtMs }: Admission,
-  at: { readonly mailbox: MailboxKey; readonly labels: readonly string[]; readonly nowMs: number },
+  at: Pick<MailboxEntry, "labels" | "digest"> & { readonly mailbox: MailboxKey; readonly nowMs: number },
 ): MailboxEntry {
   const keeps = policy.expiration !== "DeleteOnExpiry";
   const previews = policy.expiration === "KeepHeaderPreview" && envelope.header !== null;
@@ -163,6 +205,7 @@ function entryOf(
     onExpiry: policy.expiration,
     keptUntilMs: keeps ? expiresAtMs + ttlMs : expiresAtMs,
     labels: at.labels,
+    digest: at.digest,
     headerPreview: previews ? envelope.header.slice(0, Math.min(policy.headerPreviewBytes, previewBytesMax)) : null,
     envelope: envelope.bytes,
   };
@@ -257,33 +300,33 @@ type EventProof = {
 };
 
 type ReceiptFacts = {
-  readonly messageId: Uuid;
   readonly deduped: boolean;
+  /** Of the entry that is held, whose life a repeat with another `ttl` does not change. */
   readonly expiresAtMs: number;
-  readonly maxTtlMs: number;
-  readonly appliedTtlMs: number;
-  readonly chunked: boolean;
+  readonly ttlMsMax: number;
+  readonly nowMs: number;
 };
 
-function renderReceipt(facts: ReceiptFacts, context: AnswerContext): StoreReceipt {
-  const { messageId } = facts;
-  const timestamp = renderTimestamp(context.nowMs);
+function receiptOf({ signer }: StoreParts, envelope: Envelope, facts: ReceiptFacts): StoreReceipt {
+  const { messageId, to: recipient, chunk, timestampMs } = envelope;
+  const { deduped, expiresAtMs, ttlMsMax, nowMs } = facts;
+  const timestamp = renderTimestamp(nowMs);
   return {
     accepted: true,
-    deduped: facts.deduped,
+    deduped,
     message_id: messageId,
-    recipient: context.recipient,
-    expires_at: renderTimestamp(facts.expiresAtMs),
-    max_ttl: renderDuration(facts.maxTtlMs),
-    applied_ttl: renderDuration(facts.appliedTtlMs),
-    chunked: facts.chunked,
+    recipient,
+    expires_at: renderTimestamp(expiresAtMs),
+    max_ttl: renderDuration(ttlMsMax),
+    applied_ttl: renderDuration(Math.max(0, expiresAtMs - timestampMs)),
+    chunked: chunk !== null,
     proof: {
       event_type: "delivery",
       message_id: messageId,
-      recipient_did: context.recipient,
+      recipient_did: recipient,
       timestamp,
       reason: null,
-      signature: signEvent("delivery", { messageId, timestamp }, context),
+      signature: signEvent("delivery", { messageId, timestamp }, { recipient, nowMs, signer }),
     },
   };
 }

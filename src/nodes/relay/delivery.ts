@@ -1,11 +1,10 @@
 /**
  * Runs a delivery plan: asks the reducer for the next step, makes the attempt over its channel, and reports the outcome
  * to the reducer; no rule is decided here. And idempotency, one delivery for one message: a repeated request waits for the
- * first while that is in flight, answers its result after a success, and tries again after a failure; the same id with
- * other content is a conflict. The record survives a restart and ends with the life of the envelope, or soon for a network
- * that fills the store with results. It is written after the answer, because a delivered message is already safe at its
- * destination.
- * Source: rules section 5, with "Repeats".
+ * first, answers its result after a success, and tries again after a failure; the same id with other content is a
+ * conflict. The record lasts as long as the envelope, or less for a network that fills the store with results. It is
+ * written after the answer, because a delivered message is safe at its destination. What the Cache of this process got at
+ * the first attempt has no record: its entry in the mailbox is one. Source: rules section 5, with "Repeats".
  */
 import { utf8 } from "../../core/codec/bytes.ts";
 import { sha256 } from "../../core/codec/crypto.ts";
@@ -39,14 +38,25 @@ import type { LiveSessions } from "./live/session.ts";
 /** The client that submitted an envelope, and the network under which it is counted. */
 type Origin = { readonly client: string; readonly network: string };
 
-/** A receipt, and its JSON text. */
-type LocalReceipt = { readonly receipt: StoreReceipt; readonly text: string };
+/**
+ * A receipt, its JSON text, and how the Cache came to hold the message: by this delivery, from elsewhere, or by an earlier
+ * delivery of the same envelope, whose receipt it is.
+ */
+type LocalReceipt = {
+  readonly receipt: StoreReceipt;
+  readonly text: string;
+  readonly as: "stored" | "held" | "repeat";
+};
 
 /** The Cache of this process: the same checks as over HTTP, without HTTP. */
 export type LocalCache = {
   readonly endpoints: readonly string[];
-  readonly store: (envelope: Envelope, arrival: Origin & { readonly nowMs: number }) => Promise<LocalReceipt | Fault>;
+  readonly store: (envelope: Envelope, arrival: Origin & Asked) => Promise<LocalReceipt | Fault>;
+  /** The receipt of an earlier delivery, 409 `duplicate_conflict` when that was another envelope, or `null`. */
+  readonly recall: (envelope: Envelope, of: Asked & RecipientNow) => Promise<LocalReceipt | Fault | null>;
 };
+type Asked = { readonly nowMs: number; readonly digest: string };
+type RecipientNow = { readonly life: number; readonly ttlMsMax: number };
 
 export type DeliveryParts = {
   readonly egress: Egress;
@@ -62,6 +72,10 @@ export type DeliveryParts = {
 /** One envelope on its way. */
 type Delivery = {
   readonly envelope: Envelope;
+  /** What the mailbox remembers of the envelope. */
+  readonly digest: string;
+  /** What an earlier delivery to the Cache of this process answers. */
+  readonly recall: () => Promise<Delivered | Fault | null>;
   /** Who submitted the envelope: outbound slots and mailboxes are shared between networks. */
   readonly origin: Origin;
   readonly document: DidDocument | null;
@@ -76,21 +90,30 @@ type Delivery = {
 };
 
 /** A result, and its JSON text, which is both answered and remembered. */
-export type Delivered = { readonly result: DeliveryResult; readonly text: string };
+export type Delivered = {
+  readonly result: DeliveryResult;
+  readonly text: string;
+  /** The mailbox of this process recognizes a repeat. */
+  readonly isInMailbox?: boolean;
+};
 
 /** Ends within the bounds of the plan's limits; never throws for what a destination does. */
-export async function runDelivery(parts: DeliveryParts, delivery: Delivery): Promise<Delivered> {
+export async function runDelivery(parts: DeliveryParts, delivery: Delivery): Promise<Delivered | Fault> {
   const { plan } = delivery;
   const nowMs = parts.now();
-  const local = onlyLocalCache(parts, plan);
+  const local = onlyLocalCache(parts.localCache, plan);
   if (local === null || plan.expiresAtMs <= nowMs) return runPlan(parts, delivery, beginDelivery(plan, nowMs));
   const startMs = performance.now();
   const stored = await storeInLocalCache(local, delivery, nowMs);
   const durationMs = performance.now() - startMs;
   if ("text" in stored) {
+    if (stored.as === "repeat") return recalled(stored);
     parts.onAttempt("cache", { httpStatus: 202, error: null, durationMs });
     return cachedAtOnce(stored);
   }
+  // A refusal, which may come before the mailbox was asked, does not undo an earlier delivery.
+  const known = (stored.httpStatus ?? 500) < 500 ? await delivery.recall() : null;
+  if (known !== null) return known;
   const outcome = { ...stored, durationMs };
   parts.onAttempt("cache", outcome);
   return runPlan(parts, delivery, turnAfter(parts, beginDelivery(plan, nowMs).state, outcome));
@@ -100,10 +123,10 @@ export async function runDelivery(parts: DeliveryParts, delivery: Delivery): Pro
  * The Cache of this process when a plan has nothing else, as most have. The reducer is asked only when it refuses: that
  * saves its states, a promise for each step and the encoding of the result.
  */
-function onlyLocalCache({ localCache }: DeliveryParts, { direct, caches, copies }: DeliveryPlan): LocalCache | null {
+export function onlyLocalCache(local: LocalCache | null, { direct, caches, copies }: DeliveryPlan): LocalCache | null {
   const [only] = caches;
   const isOnly = direct.length === 0 && caches.length === 1 && copies === 1;
-  return isOnly && only !== undefined && isLocal(localCache, only) ? localCache : null;
+  return isOnly && only !== undefined && isLocal(local, only) ? local : null;
 }
 
 function isLocal(local: LocalCache | null, { endpoint }: Destination): local is LocalCache {
@@ -118,7 +141,7 @@ function turnAfter(parts: DeliveryParts, state: DeliveryTurn["state"], outcome: 
  * What the reducer answers when the only destination is one Cache, which keeps the envelope at the first attempt. `text`
  * is the receipt as JSON, around which the text of the result is written.
  */
-function cachedAtOnce({ receipt, text }: { readonly receipt: StoreReceipt; readonly text: string }): Delivered {
+function cachedAtOnce({ receipt, text, as }: LocalReceipt): Delivered {
   const result: DeliveryResult = {
     success: true,
     retry_count: 0,
@@ -133,7 +156,12 @@ function cachedAtOnce({ receipt, text }: { readonly receipt: StoreReceipt; reado
   };
   const head = `{"success":true,"retry_count":0,"cache_attempted":true,"cache_result":${text},"ndr":null`;
   const tail = `"http_status":202,"code":"cached","message":"${cachedMessage}","details":{}}`;
-  return { result, text: `${head},"delivery_mode":"cache",${tail}` };
+  return { result, text: `${head},"delivery_mode":"cache",${tail}`, isInMailbox: as !== "held" };
+}
+
+/** The answer to a repeat that the Cache of this process has recognized. */
+export function recalled(receipt: LocalReceipt): Delivered {
+  return { ...again(cachedAtOnce(receipt)), isInMailbox: true };
 }
 
 async function runPlan(parts: DeliveryParts, delivery: Delivery, begun: DeliveryTurn): Promise<Delivered> {
@@ -173,36 +201,33 @@ function makeAttempt(parts: DeliveryParts, delivery: Delivery, attempt: Attempt)
 async function deliverLive({ sessions }: DeliveryParts, delivery: Delivery, timeoutMs: number): Promise<Made> {
   const { envelope, document, elsewhere } = delivery;
   const outcome = elsewhere === "gone" ? await sessions?.deliver({ envelope, document, timeoutMs }) : elsewhere;
-  switch (outcome) {
-    case "acknowledged":
-      return { httpStatus: null, error: null };
-    case "silent":
-      return { httpStatus: null, error: "not_acknowledged" };
-    default:
-      return { httpStatus: null, error: "destination_unavailable" };
-  }
+  if (outcome === "acknowledged") return { httpStatus: null, error: null };
+  return { httpStatus: null, error: outcome === "silent" ? "not_acknowledged" : "destination_unavailable" };
 }
 
 function madeOf(answer: EgressAnswer): Made {
   return { httpStatus: answer.httpStatus, error: answer.error, giveUp: answer.giveUp };
 }
 
-function hopHeaders({ hopsNext, viaNext, traceparent }: Delivery): Record<string, string> {
-  const trace = traceparent == null ? {} : { traceparent };
-  return { "svc-hops": String(hopsNext), "svc-via": viaNext, ...trace };
+type Posting = { readonly suffix: string; readonly wantsBody: boolean; readonly countsHops: boolean };
+
+function post({ egress }: DeliveryParts, delivery: Delivery, posting: Attempt & Posting): Promise<EgressAnswer> {
+  const { envelope, origin, hopsNext, viaNext, traceparent } = delivery;
+  const { destination, suffix, wantsBody, countsHops, timeoutMs } = posting;
+  const hops = countsHops ? { "svc-hops": String(hopsNext), "svc-via": viaNext } : {};
+  return egress.post({
+    endpoint: destination.endpoint ?? "",
+    suffix,
+    body: envelope.bytes,
+    headers: { ...hops, ...(traceparent == null ? {} : { traceparent }) },
+    wantsBody,
+    client: origin.network,
+    timeoutMs,
+  });
 }
 
-async function deliverToInbox({ egress }: DeliveryParts, delivery: Delivery, attempt: Attempt): Promise<Made> {
-  const answer = await egress.post({
-    endpoint: attempt.destination.endpoint ?? "",
-    suffix: "",
-    body: delivery.envelope.bytes,
-    headers: hopHeaders(delivery),
-    wantsBody: false,
-    client: delivery.origin.network,
-    timeoutMs: attempt.timeoutMs,
-  });
-  return madeOf(answer);
+async function deliverToInbox(parts: DeliveryParts, delivery: Delivery, attempt: Attempt): Promise<Made> {
+  return madeOf(await post(parts, delivery, { ...attempt, suffix: "", wantsBody: false, countsHops: true }));
 }
 
 function isSuccess(answer: EgressAnswer): boolean {
@@ -210,20 +235,13 @@ function isSuccess(answer: EgressAnswer): boolean {
 }
 
 /** A 2xx whose body is not what the route answers counts as no success; a retry would not help. */
-function invalid(answer: EgressAnswer): Made {
-  return { httpStatus: answer.httpStatus, error: "invalid_answer", giveUp: true };
+function invalid({ httpStatus }: EgressAnswer): Made {
+  return { httpStatus, error: "invalid_answer", giveUp: true };
 }
 
-async function forward({ egress }: DeliveryParts, delivery: Delivery, attempt: Attempt): Promise<Made> {
-  const answer = await egress.post({
-    endpoint: attempt.destination.endpoint ?? "",
-    suffix: `/relay/${encodeURIComponent(delivery.envelope.to)}`,
-    body: delivery.envelope.bytes,
-    headers: hopHeaders(delivery),
-    wantsBody: true,
-    client: delivery.origin.network,
-    timeoutMs: attempt.timeoutMs,
-  });
+async function forward(parts: DeliveryParts, delivery: Delivery, attempt: Attempt): Promise<Made> {
+  const suffix = `/relay/${encodeURIComponent(delivery.envelope.to)}`;
+  const answer = await post(parts, delivery, { ...attempt, suffix, wantsBody: true, countsHops: true });
   if (!isSuccess(answer) || answer.body === null) return madeOf(answer);
   const downstream = parseForwardResult(answer.body);
   return downstream === null ? invalid(answer) : { ...madeOf(answer), downstream };
@@ -238,14 +256,11 @@ async function storeInCache(parts: DeliveryParts, delivery: Delivery, attempt: A
 
 async function postToCache(parts: DeliveryParts, delivery: Delivery, attempt: Attempt): Promise<Made> {
   const { envelope } = delivery;
-  const answer = await parts.egress.post({
-    endpoint: attempt.destination.endpoint ?? "",
+  const answer = await post(parts, delivery, {
+    ...attempt,
     suffix: "/cache/store",
-    ...(delivery.traceparent == null ? {} : { headers: { traceparent: delivery.traceparent } }),
-    body: envelope.bytes,
     wantsBody: true,
-    client: delivery.origin.network,
-    timeoutMs: attempt.timeoutMs,
+    countsHops: false,
   });
   if (answer.body === null) return madeOf(answer);
   if (isSuccess(answer)) {
@@ -259,11 +274,11 @@ async function postToCache(parts: DeliveryParts, delivery: Delivery, attempt: At
 /** A failing store counts as an unavailable Cache: other Caches may still accept the envelope. */
 async function storeInLocalCache(
   local: LocalCache,
-  { envelope, origin: { client, network } }: Delivery,
+  { envelope, digest, origin: { client, network } }: Delivery,
   nowMs: number,
 ): Promise<LocalReceipt | Made> {
   try {
-    const stored = await local.store(envelope, { client, network, nowMs });
+    const stored = await local.store(envelope, { client, network, nowMs, digest });
     if (!isFault(stored)) return stored;
     return { httpStatus: stored.status, error: null, refusal: { code: stored.code, message: stored.detail } };
   } catch (error) {
@@ -287,14 +302,13 @@ function parseMembers(bytes: Uint8Array): JsonObject | null {
   return isFault(value) || !isJsonObject(value) ? null : value;
 }
 
+type Message = { readonly messageId: Uuid; readonly recipient: Did };
+
 /**
  * The receipt of a Cache for this very message, or `null` when the answer is none. It must state that the
  * envelope is accepted; of the other members those are kept that have their form.
  */
-function parseStoreReceipt(
-  bytes: Uint8Array,
-  asked: { readonly messageId: Uuid; readonly recipient: Did },
-): StoreReceipt | null {
+function parseStoreReceipt(bytes: Uint8Array, asked: Message): StoreReceipt | null {
   const answer = parseMembers(bytes);
   if (answer === null || answer["accepted"] !== true) return null;
   const messageId = answer["message_id"];
@@ -310,7 +324,7 @@ function parseStoreReceipt(
   };
 }
 
-function receiptProof(proof: JsonObject, asked: { readonly messageId: Uuid; readonly recipient: Did }) {
+function receiptProof(proof: JsonObject, asked: Message) {
   return {
     event_type: "delivery",
     message_id: asked.messageId,
@@ -374,12 +388,11 @@ type InFlight = { readonly digest: string; readonly delivered: Promise<Delivered
 /** What is remembered of a message. `result` is `null` after a failure: only the content is compared. */
 type Remembered = { readonly digest: string; readonly result: DeliveryResult | null };
 
-type DedupParts = { readonly receipts: Receipts; readonly log: Log; readonly counting?: Counting };
-
 /** Beyond this a delivery waits until its result is written, so that a slow store slows down those who fill it. */
 const rememberingMax = 256;
 
-export function createDedup({ receipts, log, counting = ownCounting }: DedupParts): Dedup {
+export function createDedup(parts: Pick<Dedup, "receipts" | "log"> & { readonly counting?: Counting }): Dedup {
+  const { receipts, log, counting = ownCounting } = parts;
   const deliveries = counting.share("deliveries", Number.POSITIVE_INFINITY, { clientMax: 1 });
   return { receipts, log, inFlight: new Map(), deliveries, remembering: 0 };
 }
@@ -391,19 +404,20 @@ type DedupMessage = {
   readonly untilMs: () => number;
 };
 
+type Deliver = (digest: string) => Promise<Delivered | Fault>;
+
+/** What a mailbox remembers of the SHA-256: nobody finds a second envelope with the same 128 bits. */
+const digestDigits = 32;
+
 /** Runs `deliver` once for all requests of one message that are in flight together. 409 `duplicate_conflict`. */
-export function deliverOnce(
-  dedup: Dedup,
-  message: DedupMessage,
-  deliver: () => Promise<Delivered>,
-): Promise<Delivered | Fault> {
+export function deliverOnce(dedup: Dedup, message: DedupMessage, deliver: Deliver): Promise<Delivered | Fault> {
   const { envelope } = message;
   const key = `relay:${envelope.to}:${envelope.messageId}`;
   const digest = sha256(envelope.bytes).toHex();
   const first = dedup.inFlight.get(key);
   if (first !== undefined)
     return first.digest === digest ? first.delivered.then(repeated) : Promise.resolve(conflict());
-  const delivered = deliverFirst(dedup, { key, digest, message }, deliver);
+  const delivered = deliverFirst(dedup, { key, digest, ...message }, deliver);
   dedup.inFlight.set(key, { digest, delivered });
   return delivered;
 }
@@ -411,8 +425,8 @@ export function deliverOnce(
 /** The key stays in flight until the result is stored, which the answer does not wait for, or until there is none. */
 async function deliverFirst(
   dedup: Dedup,
-  { key, digest, message }: { readonly key: string; readonly digest: string; readonly message: DedupMessage },
-  deliver: () => Promise<Delivered>,
+  { key, digest, nowMs, untilMs }: DedupMessage & { readonly key: string; readonly digest: string },
+  deliver: Deliver,
 ): Promise<Delivered | Fault> {
   const isAlone = dedup.deliveries.take(key, 1) || (await waitForOthers(dedup, key));
   const end = (): void => {
@@ -421,13 +435,14 @@ async function deliverFirst(
   };
   let remembering: Promise<void> | null = null;
   try {
-    const kept = await dedup.receipts.get(key, message.nowMs);
+    const kept = await dedup.receipts.get(key, nowMs);
     const known = kept === null ? null : (JSON.parse(new TextDecoder().decode(kept)) as Remembered);
     if (known !== null && known.digest !== digest) return conflict();
     if (known?.result) return repeated({ result: known.result, text: "" });
-    const delivered = await deliver();
+    const delivered = await deliver(digest.slice(0, digestDigits));
+    if (isFault(delivered) || delivered.isInMailbox === true) return delivered;
     const what = `{"digest":"${digest}","result":${delivered.result.success ? delivered.text : "null"}}`;
-    remembering = remember(dedup, { key, what, untilMs: message.untilMs() }, end);
+    remembering = remember(dedup, { key, what, untilMs: untilMs() }, end);
     if (dedup.remembering > rememberingMax) await remembering;
     return delivered;
   } finally {
@@ -439,7 +454,7 @@ const othersPollMs = 20;
 /** Longer than any delivery. */
 const othersMsMax = 60 * secondMs;
 
-/** Waits until another thread has ended its delivery of the same message. `false`: it did not end in time. */
+/** Waits until another thread has ended its delivery of the message. `false`: it did not end in time. */
 async function waitForOthers({ deliveries }: Dedup, key: string): Promise<boolean> {
   const endsAtMs = performance.now() + othersMsMax;
   while (!deliveries.take(key, 1)) {
@@ -469,12 +484,14 @@ async function remember(
   }
 }
 
-/** The first result again, with `deduped` in its details. */
+/** For those who waited: a failure is the same for all. */
 function repeated(first: Delivered | Fault): Delivered | Fault {
-  if (isFault(first) || !first.result.success) return first;
-  const { result } = first;
-  const again = { ...result, details: { ...result.details, deduped: true } };
-  return { result: again, text: JSON.stringify(again) };
+  return isFault(first) || !first.result.success ? first : again(first);
+}
+
+function again({ result: first }: Delivered): Delivered {
+  const result = { ...first, details: { ...first.details, deduped: true } };
+  return { result, text: JSON.stringify(result) };
 }
 
 function conflict(): Fault {

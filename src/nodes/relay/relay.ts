@@ -47,6 +47,8 @@ import {
   type DeliveryParts,
   deliverOnce,
   type LocalCache,
+  onlyLocalCache,
+  recalled,
   runDelivery,
 } from "./delivery.ts";
 import type { Egress } from "./egress.ts";
@@ -208,18 +210,20 @@ type Admitted = Arrival & Admission;
 function deliver(node: RelayNode, admitted: Admitted, call: Call): Promise<Delivered | Fault> {
   const { envelope, expiresAtMs, hops, via } = admitted;
   const untilMs = () => rememberedUntilMs(node, call, expiresAtMs);
-  return deliverOnce(node.dedup, { envelope, untilMs, nowMs: call.nowMs }, async () => {
+  return deliverOnce(node.dedup, { envelope, untilMs, nowMs: call.nowMs }, async (digest) => {
     const begun = node.sessions?.begin(envelope.to);
     const end = begun instanceof Promise ? await begun : begun;
+    const recall = () => recallDelivery(node, admitted, { digest, nowMs: call.nowMs });
     try {
-      const asked = deliverElsewhere(node, admitted);
-      const elsewhere = asked instanceof Promise ? await asked : asked;
+      const planned = planAtOnce(node, admitted) ?? (await planAfterRecall(node, admitted, recall));
+      if (!("plan" in planned)) return planned;
       return await runDelivery(node.delivery, {
         envelope,
+        digest,
+        recall,
         origin: { client: call.client, network: call.network },
         document: admitted.recipient.document,
-        elsewhere,
-        plan: planOf(node, admitted, elsewhere),
+        ...planned,
         hopsNext: hops + 1,
         traceparent: call.trace?.traceparent ?? null,
         viaNext: via === null ? node.id : [...via.split(",").slice(-7), node.id].join(","),
@@ -241,12 +245,48 @@ function rememberedUntilMs(
   return isBeyond ? Math.min(expiresAtMs, nowMs + settings.results_life_beyond) : expiresAtMs;
 }
 
+/** `elsewhere`: what the sessions of other processes answered. */
+type Planned = { readonly plan: DeliveryPlan; readonly elsewhere: LiveOutcome };
+
+/** When the envelope can only go to the Cache of this process, whose mailbox recognizes a repeat by itself. */
+function planAtOnce(node: RelayNode, admitted: Admitted): Planned | null {
+  if (mayGoElsewhere(node, admitted)) return null;
+  const plan = planOf(node, admitted, "gone");
+  return onlyLocalCache(node.localCache, plan) === null ? null : { plan, elsewhere: "gone" };
+}
+
+/** No other destination gets what the Cache of this process has got. */
+async function planAfterRecall(
+  node: RelayNode,
+  admitted: Admitted,
+  recall: () => Promise<Delivered | Fault | null>,
+): Promise<Planned | Delivered | Fault> {
+  const known = await recall();
+  if (known !== null) return known;
+  const elsewhere = await deliverElsewhere(node, admitted);
+  return { plan: planOf(node, admitted, elsewhere), elsewhere };
+}
+
+async function recallDelivery(
+  { localCache }: RelayNode,
+  { envelope, recipient: { life }, ttlMsMax }: Admitted,
+  asked: { readonly digest: string; readonly nowMs: number },
+): Promise<Delivered | Fault | null> {
+  const known = (await localCache?.recall(envelope, { ...asked, life, ttlMsMax })) ?? null;
+  return known === null || isFault(known) ? known : recalled(known);
+}
+
+/** Whether sessions of other processes are asked: when none listens here. */
+function mayGoElsewhere({ sessions }: RelayNode, { envelope: { to, hint } }: Admitted): boolean {
+  return sessions !== null && hint !== "cache" && !sessions.listens(to) && sessions.mayListenElsewhere(to);
+}
+
 /** When no session listens here, one round trip finds out whether one does in another process. */
-function deliverElsewhere(node: RelayNode, { envelope, recipient }: Admitted): LiveOutcome | Promise<LiveOutcome> {
-  const { sessions, settings } = node;
-  if (sessions === null || envelope.hint === "cache" || sessions.listens(envelope.to)) return "gone";
-  const { document } = recipient;
-  return sessions.deliverElsewhere({ envelope, document, timeoutMs: settings.live_ack_timeout });
+async function deliverElsewhere(node: RelayNode, admitted: Admitted): Promise<LiveOutcome> {
+  const { envelope, recipient } = admitted;
+  if (!mayGoElsewhere(node, admitted)) return "gone";
+  const request = { envelope, document: recipient.document, timeoutMs: node.settings.live_ack_timeout };
+  return (await node.sessions?.deliverElsewhere(request)) ?? "gone";
 }
 
 /** Sessions are counted only now: one that joined while this delivery waited for it counts. */

@@ -10,6 +10,7 @@ import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
 import {
   type Cursor,
+  type KnownEntry,
   type MailboxEntry,
   type MailboxQuota,
   type MailboxStats,
@@ -18,7 +19,14 @@ import {
   type StoreOutcome,
 } from "../../storage/contract.ts";
 
-import { checkQuota, encodeCursor, nextArrival, PageFill, parseCursor } from "../../storage/mailbox-rules.ts";
+import {
+  checkQuota,
+  encodeCursor,
+  knownEntry,
+  nextArrival,
+  PageFill,
+  parseCursor,
+} from "../../storage/mailbox-rules.ts";
 import { RecipientIndex, TextTable } from "./recipients.ts";
 import {
   acked,
@@ -115,7 +123,7 @@ export class MailboxIndex {
     before: number,
   ): Admission | null {
     const status = before === none ? null : this.rows.status[before];
-    if (status === held || status === acked) return { kind: "duplicate", expiresAtMs: this.rows.expiresAtMs[before]! };
+    if (status === held || status === acked) return { kind: "duplicate", ...this.known(before) };
     if (recipient !== undefined && entry.chunk !== null && this.recipients.conflicts(recipient, entry.chunk)) {
       return { kind: "chunk_conflict" };
     }
@@ -143,6 +151,7 @@ export class MailboxIndex {
       headerPreview === null || entry.onExpiry !== "KeepHeaderPreview" ? none : headerPreview.length;
     rows.labels[slot] = labels.length === 0 ? none : texts.add(labels.join(" "));
     rows.group[slot] = chunk === null ? none : texts.add(chunk.groupId);
+    rows.setDigest(slot, entry.digest);
     rows.sequence[slot] = chunk?.sequence ?? 0;
     rows.total[slot] = chunk?.total ?? 0;
     this.recipients.join(slot);
@@ -316,6 +325,11 @@ export class MailboxIndex {
     }
     const remains = status !== over && behavior[slot] !== 0 && keptUntilMs[slot]! > nowMs;
     return { state: remains ? "expired" : "absent", slot };
+  }
+
+  known(slot: number): KnownEntry {
+    const { rows } = this;
+    return knownEntry(rows.expiresAtMs[slot]!, rows.digestOf(slot), rows.arrival[slot]!);
   }
 
   id(slot: number): Uuid {

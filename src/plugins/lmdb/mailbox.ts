@@ -283,11 +283,12 @@ export class DiskMailbox implements Mailbox {
   message(...[mailbox, messageId, nowMs]: Parameters<Mailbox["message"]>): ReturnType<Mailbox["message"]> {
     return this.environment.whenCommitted(() => {
       const { state, slot } = this.index.state(mailbox, messageId, nowMs);
-      if (state === "acked" || state === "absent") return { state };
+      if (state === "absent") return { state };
+      if (state === "acked") return { state, ...this.index.known(slot) };
       if (state === "active") {
         const [message] = this.messages([slot]);
         if (message === undefined) throw new StoreError("corrupt", "the stored message is damaged");
-        return { state, message };
+        return { state, message, ...this.index.known(slot) };
       }
       return { state, expiresAtMs: this.index.rows.expiresAtMs[slot]!, headerPreview: this.preview(slot) };
     });

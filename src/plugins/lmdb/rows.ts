@@ -1,7 +1,7 @@
 /**
  * The rows of a mailbox: everything known of an entry but its bytes, in typed arrays by slot number, with a
  * hash index from (recipient, message id) to the slot, and a heap of what ends next. A million rows take
- * about 105 MB here, where a million objects with their strings would take three times as much and the
+ * about 120 MB here, where a million objects with their strings would take three times as much and the
  * collector's time. Recipients, label sets and chunk groups are numbers of interned texts (recipients.ts).
  * Free slots of the lowest page are handed out first, so that what was stored together lies in few index pages.
  */
@@ -50,10 +50,15 @@ export function resized<T extends Elements>(from: T, length: number): T {
 
 /** What an index page holds of its rows: the widest elements first, so that each array is aligned. */
 const pageArrays = [
-  ...(["arrival", "expiresAtMs", "keptUntilMs", "block", "id", "recipient", "labels", "group"] as const),
-  ...(["sequence", "total", "envelopeBytes", "previewBytes", "offset", "status", "behavior"] as const),
+  ...(["arrival", "expiresAtMs", "keptUntilMs", "block", "id"] as const),
+  ...(["recipient", "labels", "group", "sequence", "total"] as const),
+  ...(["envelopeBytes", "previewBytes", "offset", "status", "behavior"] as const),
 ];
-const linkArrays = ["next", "previous", "chain"] as const;
+const otherArrays = ["digest", "next", "previous", "chain"] as const;
+
+function perRowOf(name: (typeof pageArrays)[number] | (typeof otherArrays)[number]): 1 | 4 {
+  return name === "id" || name === "digest" ? 4 : 1;
+}
 
 /** Rows that are chained by `next` and `previous`; `none` for both ends without any. */
 export type RowList = { first: number; last: number };
@@ -67,6 +72,8 @@ export class RowTable {
   block = new Float64Array(firstCapacity);
   /** Four words a slot. */
   id = new Uint32Array(4 * firstCapacity);
+  /** Four words a slot, all 0 without a digest. */
+  digest = new Uint32Array(4 * firstCapacity);
   recipient = new Uint32Array(firstCapacity);
   /** The labels as one text; `none` without any. */
   labels = new Uint32Array(firstCapacity);
@@ -111,9 +118,14 @@ export class RowTable {
     return slot < this.fresh && this.status[slot] !== free && this.status[slot] !== gone;
   }
 
-  /** What an index page holds of its rows. */
+  /** Of an index page where any row has a digest. */
+  get digests(): StoredArray {
+    return { elements: this.digest, perRow: 4 };
+  }
+
+  /** What every index page holds of its rows. */
   stored(): readonly StoredArray[] {
-    return pageArrays.map((name) => ({ elements: this[name], perRow: name === "id" ? 4 : 1 }));
+    return pageArrays.map((name) => ({ elements: this[name], perRow: perRowOf(name) }));
   }
 
   find(recipient: number, words: IdWords): number {
@@ -181,8 +193,8 @@ export class RowTable {
   expect(slots: number): void {
     if (slots <= this.capacity) return;
     this.capacity = Math.ceil(slots * 1.25);
-    for (const name of [...pageArrays, ...linkArrays]) {
-      Object.assign(this, { [name]: resized(this[name], this.capacity * (name === "id" ? 4 : 1)) });
+    for (const name of [...pageArrays, ...otherArrays]) {
+      Object.assign(this, { [name]: resized(this[name], this.capacity * perRowOf(name)) });
     }
     this.freeIn = resized(this.freeIn, Math.ceil(this.capacity / pageSlots));
   }
@@ -194,8 +206,8 @@ export class RowTable {
     this.firstFree = saved.number(this.firstFree);
     this.seed = saved.number(this.seed);
     this.expect(this.fresh);
-    const links = linkArrays.map((name) => ({ elements: this[name], perRow: 1 }));
-    for (const { elements, perRow } of [...this.stored(), ...links]) {
+    const others = otherArrays.map((name) => ({ elements: this[name], perRow: perRowOf(name) }));
+    for (const { elements, perRow } of [...this.stored(), ...others]) {
       saved.array(elements.subarray(0, this.fresh * perRow));
     }
     const buckets = saved.number(this.buckets.length);
@@ -234,6 +246,21 @@ export class RowTable {
   words(slot: number): IdWords {
     const at = slot * 4;
     return [this.id[at]!, this.id[at + 1]!, this.id[at + 2]!, this.id[at + 3]!];
+  }
+
+  setDigest(slot: number, digest: string | null): void {
+    for (let n = 0; n < 4; n++) {
+      this.digest[slot * 4 + n] = digest === null ? 0 : Number.parseInt(digest.slice(8 * n, 8 * n + 8), 16);
+    }
+  }
+
+  hasDigest(slot: number): boolean {
+    return this.digest.subarray(slot * 4, slot * 4 + 4).some((word) => word !== 0);
+  }
+
+  digestOf(slot: number): string | null {
+    if (!this.hasDigest(slot)) return null;
+    return [...this.digest.subarray(slot * 4, slot * 4 + 4)].map((word) => word.toString(16).padStart(8, "0")).join("");
   }
 
   private matches(slot: number, recipient: number, words: IdWords): boolean {

@@ -9,7 +9,7 @@ import { closeSync, openSync, readSync, rmSync, writevSync } from "node:fs";
 import { join } from "node:path";
 
 /** Counts up whenever what is saved, or its order, changes. */
-const version = 2;
+const version = 3;
 const savedFile = "index.saved";
 const sumBytes = 8;
 

@@ -19,7 +19,14 @@ import { dayMs } from "../../core/codec/time.ts";
 import { type MailboxEntry, StoreError } from "../../storage/contract.ts";
 import type { Pool } from "./pool.ts";
 import type { PostgresOptions } from "./postgres.ts";
-import { claimAndRemove, mailboxFunctions, recordFunctions, storeRound, writeReceipts } from "./sql.ts";
+import {
+  claimAndRemove,
+  deliveryDigests,
+  mailboxFunctions,
+  recordFunctions,
+  storeRound,
+  writeReceipts,
+} from "./sql.ts";
 
 // ---------------------------------------------------------------------------------------------------------- partitions
 
@@ -262,6 +269,7 @@ const migrations: readonly string[] = [
   storeRound,
   claimAndRemove,
   writeReceipts,
+  deliveryDigests,
 ];
 
 const schemaVersion = migrations.length;

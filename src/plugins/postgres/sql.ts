@@ -79,13 +79,16 @@ declare
 begin
   with given as materialized (
     select e.*, m.no, m.entries, m.bytes, m.settled_ms, m.last_arrival,
-      coalesce(
-        (select h.expires_ms from {s}.held h
-          where h.mailbox_no = m.no and h.id = e.id and h.expires_ms > e.at limit 1),
-        (select a.expires_ms from {s}.acked a
-          where a.mailbox_no = m.no and a.id = e.id and a.expires_ms > e.at limit 1)
-      ) as known_until
+      known.until as known_until, known.digest as known_digest, known.arrival as known_arrival
     from unnest(p_entries) e join {s}.mailbox m on m.key = e.box
+    left join lateral (
+      (select h.expires_ms as until, h.digest, h.arrival from {s}.held h
+        where h.mailbox_no = m.no and h.id = e.id and h.expires_ms > e.at limit 1)
+      union all
+      (select a.expires_ms, a.digest, a.arrival from {s}.acked a
+        where a.mailbox_no = m.no and a.id = e.id and a.expires_ms > e.at limit 1)
+      limit 1
+    ) known on true
     where e.round = p_round
   ), decided as materialized (
     select g.*,
@@ -145,8 +148,9 @@ begin
     from summed s
   ), new_held as (
     insert into {s}.held
-      (mailbox_no, arrival, id, expires_ms, size, group_id, sequence, total, labels, envelope)
-    select no, arrival, id, expires, size, group_id, sequence, total, labels, substring(p_bytes from start for size)
+      (mailbox_no, arrival, id, expires_ms, size, group_id, sequence, total, labels, digest, envelope)
+    select no, arrival, id, expires, size, group_id, sequence, total, labels, digest,
+      substring(p_bytes from start for size)
     from final where outcome = 'stored'
   ), new_kept as (
     insert into {s}.kept (mailbox_no, id, expires_ms, kept_ms, preview)
@@ -165,13 +169,14 @@ begin
     on conflict (upper_ms, writer) do update
       set entries = t.entries + excluded.entries, bytes = t.bytes + excluded.bytes
   )
-  select json_agg(json_build_array(n, outcome, known_until, share, case when outcome = 'stored' then size end))
+  select json_agg(json_build_array(n, outcome, known_until, share, case when outcome = 'stored' then size end,
+    encode(known_digest, 'hex'), known_arrival))
   into answers from final;
   return answers;
 end $$;
 `;
 
-const store = `
+const dropEarlier = `
 -- A new life of an id replaces what an earlier one left.
 create function {s}.drop_earlier(p_entries {s}.entry[]) returns void language plpgsql as $$
 begin
@@ -192,7 +197,10 @@ begin
   delete from {s}.kept k using unnest(p_entries) e, {s}.mailbox m
     where m.key = e.box and k.mailbox_no = m.no and k.id = e.id and k.expires_ms <= e.at;
 end $$;
-create function {s}.store(
+`;
+
+const store = `
+create or replace function {s}.store(
   p_writer uuid, p_seq bigint, p_given text, p_bytes bytea, p_store_entries bigint, p_store_bytes bigint
 ) returns json language plpgsql as $$
 declare
@@ -211,11 +219,11 @@ begin
   given := array(select row(
       e.n, e.round, e.box, e.id, e.at, e.expires, e.kept, e.size, e.start, e.group_id, e.sequence, e.total,
       string_to_array(e.labels, ','), decode(e.preview, 'base64'), e.entries_max, e.bytes_max, e.shares,
-      e.store_entries_max, e.store_bytes_max)::{s}.entry
+      e.store_entries_max, e.store_bytes_max, decode(e.digest, 'hex'))::{s}.entry
     from json_to_recordset(p_given::json) as e(
       n integer, round integer, box text, id uuid, at bigint, expires bigint, kept bigint, size integer,
       start integer, group_id uuid, sequence bigint, total bigint, labels text, preview text, entries_max bigint,
-      bytes_max bigint, shares json, store_entries_max bigint, store_bytes_max bigint)
+      bytes_max bigint, shares json, store_entries_max bigint, store_bytes_max bigint, digest text)
     order by e.n);
   perform {s}.open_boxes(array(select distinct e.box from unnest(given) e));
   -- The sums of a mailbox may count what is over; that matters only where they reach a quota.
@@ -271,9 +279,10 @@ const removal = `  perform 1 from {s}.mailbox m
   ), gone as (
     delete from {s}.held h using given g
     where h.mailbox_no = g.no and h.id = g.id and h.expires_ms > g.at
-    returning g.n, g.settled_ms, h.mailbox_no, h.id, h.expires_ms, h.size, h.labels
+    returning g.n, g.settled_ms, h.mailbox_no, h.id, h.expires_ms, h.size, h.labels, h.digest, h.arrival
   ), new_acked as (
-    insert into {s}.acked (mailbox_no, id, expires_ms) select mailbox_no, id, expires_ms from gone
+    insert into {s}.acked (mailbox_no, id, expires_ms, digest, arrival)
+    select mailbox_no, id, expires_ms, digest, arrival from gone
   ), gone_kept as (
     delete from {s}.kept k using gone g where k.mailbox_no = g.mailbox_no and k.id = g.id
   ), new_sums as (
@@ -297,7 +306,7 @@ end $$;
 `;
 
 /** Since version 3: entries with a tag are removed only when its claim succeeds; of several with one tag, the first does. */
-export const claimAndRemove = `create function {s}.claim_and_remove${removalStart}
+export const claimAndRemove = `create or replace function {s}.claim_and_remove${removalStart}
   with given as materialized (
     select distinct on (g.tag) decode(g.tag, 'hex') as tag, g.n, g.until, g.at
     from json_to_recordset(p_given::json) as g(n integer, tag text, until bigint, at bigint)
@@ -315,7 +324,17 @@ ${removal}  return {s}.end_write(p_writer, p_seq, json_build_object('replayed', 
 end $$;
 `;
 
-export const mailboxFunctions = writes + boxes + entryType + storeRound + store + remove;
+export const mailboxFunctions = writes + boxes + entryType + storeRound + dropEarlier + store + remove;
+
+/**
+ * Since version 5: the digest of a delivered envelope, and what names it when it was acknowledged. Nodes of version 4 send
+ * no digest, and ignore the members of an answer that they don't know.
+ */
+export const deliveryDigests = `
+alter table {s}.held add column digest bytea;
+alter table {s}.acked add column digest bytea, add column arrival bigint;
+alter type {s}.entry add attribute digest bytea;
+${storeRound}${store}${claimAndRemove}`;
 
 // -------------------------------------------------------------------------------------------- claims and receipts
 

@@ -74,8 +74,10 @@ export type LiveSessions = {
   begin(did: Did): (() => void) | Promise<() => void>;
   /** To every session of the recipient, wherever it is. */
   deliver(request: LiveRequest): Promise<LiveOutcome>;
+  /** Whether one may listen in another process, as far as this one knows. */
+  mayListenElsewhere(did: Did): boolean;
   /** To the sessions of other processes only; "gone" in one round trip when there are none. */
-  deliverElsewhere(request: LiveRequest): LiveOutcome | Promise<LiveOutcome>;
+  deliverElsewhere(request: LiveRequest): Promise<LiveOutcome>;
   /** Of this process. */
   stats(): { readonly sockets: number; readonly unproven: number; readonly dids: number };
   close(): void;
@@ -103,8 +105,8 @@ export function createSessions(parts: SessionParts): LiveSessions {
       const delivery = deliveryOf(request);
       return firstAcknowledged([...here(delivery), elsewhere(delivery)]);
     },
-    deliverElsewhere: (request) =>
-      registry.remote?.mayReach(request.envelope.to) ? registry.remote.deliver(deliveryOf(request)) : "gone",
+    mayListenElsewhere: (did) => registry.remote?.mayReach(did) ?? false,
+    deliverElsewhere: (request) => elsewhere(deliveryOf(request)),
     stats: () => ({ sockets: registry.sockets.size, unproven: registry.unproven.size, dids: registry.proven.size }),
     close: () => {
       registry.closed = true;

@@ -8,7 +8,13 @@ import {
   nextStep,
 } from "../../../../src/core/message/delivery.ts";
 import { decodeEnvelope, type Envelope } from "../../../../src/core/message/envelope.ts";
-import { createDedup, deliverOnce, type LocalCache, runDelivery } from "../../../../src/nodes/relay/delivery.ts";
+import {
+  createDedup,
+  type Delivered,
+  deliverOnce,
+  type LocalCache,
+  runDelivery,
+} from "../../../../src/nodes/relay/delivery.ts";
 import { createEgress } from "../../../../src/nodes/relay/egress.ts";
 import { type Receipts, StoreError } from "../../../../src/storage/contract.ts";
 import { relayDefault } from "../../../support/settings.ts";
@@ -122,7 +128,21 @@ describe("a result", () => {
 type LocalReceipt = Exclude<Awaited<ReturnType<LocalCache["store"]>>, Fault>;
 
 /** A delivery to the Cache of the process, whose answers are given in turn. */
-async function deliverLocally(answers: readonly (LocalReceipt | Fault)[], changes: Partial<DeliveryPlan> = {}) {
+async function deliverLocally(
+  answers: readonly (LocalReceipt | Fault)[],
+  changes: Partial<DeliveryPlan> = {},
+  known: Delivered | Fault | null = null,
+) {
+  const { outcome, ...more } = await runLocally(answers, changes, known);
+  if (isFault(outcome)) throw new Error(outcome.code);
+  return { ...outcome, ...more };
+}
+
+async function runLocally(
+  answers: readonly (LocalReceipt | Fault)[],
+  changes: Partial<DeliveryPlan>,
+  known: Delivered | Fault | null,
+) {
   const envelope = envelopeOf(1);
   const plan: DeliveryPlan = {
     messageId: envelope.messageId,
@@ -137,7 +157,8 @@ async function deliverLocally(answers: readonly (LocalReceipt | Fault)[], change
   };
   const attempts: (number | null)[] = [];
   const stores: unknown[] = [];
-  const { result, text } = await runDelivery(
+  let recalls = 0;
+  const outcome = await runDelivery(
     {
       egress: createEgress({ settings: relayDefault }),
       localCache: {
@@ -146,6 +167,7 @@ async function deliverLocally(answers: readonly (LocalReceipt | Fault)[], change
           stores.push(arrival);
           return answers[stores.length - 1] ?? fault("internal_error", "asked too often");
         },
+        recall: async () => fault("internal_error", "asked at the wrong place"),
       },
       sessions: null,
       now: () => 1e12,
@@ -155,6 +177,11 @@ async function deliverLocally(answers: readonly (LocalReceipt | Fault)[], change
     },
     {
       envelope,
+      digest: "d".repeat(32),
+      recall: async () => {
+        recalls++;
+        return known;
+      },
       origin: { client: "192.0.2.1", network: "192.0.2.0/24" },
       document: null,
       plan,
@@ -163,21 +190,44 @@ async function deliverLocally(answers: readonly (LocalReceipt | Fault)[], change
       viaNext: "",
     },
   );
-  return { plan, result, text, attempts, stores };
+  return { plan, outcome, attempts, stores, recalls };
 }
 
 describe("the one Cache of the process", () => {
   const receipt = { accepted: true, deduped: false, proof: { signature: null } };
-  const stored = { receipt, text: JSON.stringify(receipt) };
+  const stored = { receipt, text: JSON.stringify(receipt), as: "stored" } as const;
 
   test("keeps an envelope at the first attempt: the answer is the reducer's", async () => {
-    const { plan, result, text, attempts, stores } = await deliverLocally([stored]);
+    const { plan, result, text, attempts, stores, isInMailbox } = await deliverLocally([stored]);
     const outcome = { httpStatus: 202, error: null, durationMs: 1, receipt };
     const { step } = nextStep(beginDelivery(plan, 1e12).state, { kind: "outcome", outcome, jitter: 0.5, nowMs: 1e12 });
     expect(step).toEqual({ kind: "finished", result });
     expect(text).toBe(JSON.stringify(step.kind === "finished" ? step.result : null));
     expect(attempts).toEqual([202]);
-    expect(stores).toEqual([{ client: "192.0.2.1", network: "192.0.2.0/24", nowMs: 1e12 }]);
+    const digest = "d".repeat(32);
+    expect(stores).toEqual([{ client: "192.0.2.1", network: "192.0.2.0/24", nowMs: 1e12, digest }]);
+    expect(isInMailbox).toBe(true);
+  });
+
+  test("had the envelope from an earlier delivery: the first answer again, and no attempt", async () => {
+    const { result, text, attempts, isInMailbox } = await deliverLocally([{ ...stored, as: "repeat" }]);
+    expect(result).toMatchObject({ code: "cached", cache_result: receipt, details: { deduped: true } });
+    expect([text, attempts, isInMailbox]).toEqual([JSON.stringify(result), [], true]);
+  });
+
+  test("had the message from elsewhere: its mailbox does not recognize a repeat", async () => {
+    const { result, attempts, isInMailbox } = await deliverLocally([{ ...stored, as: "held" }]);
+    expect([result.code, result.details, attempts, isInMailbox]).toEqual(["cached", {}, [202], false]);
+  });
+
+  test("refuses what it was given before: the earlier delivery counts", async () => {
+    const before = { result: delivered, text: "" };
+    const repeat = await deliverLocally([fault("policy_denied", "no")], {}, before);
+    expect([repeat.result, repeat.attempts, repeat.recalls]).toEqual([delivered, [], 1]);
+    const other = await runLocally([fault("policy_denied", "no")], {}, fault("duplicate_conflict", "other"));
+    expect(other.outcome).toMatchObject({ code: "duplicate_conflict" });
+    const away = await deliverLocally([fault("service_unavailable", "later"), stored], {}, before);
+    expect([away.result.code, away.recalls]).toEqual(["cached", 0]);
   });
 
   test("refuses an envelope: that is the first attempt, and final", async () => {
