@@ -322,7 +322,7 @@ export async function chooseIdentity(session: Session, name: string | undefined)
 /** Loads an identity; the client then signs for the ledger of that identity and for no other. */
 export async function useIdentity({ keysFolder, client }: Session, name: string): Promise<Identity> {
   const identity = await loadIdentity(keysFolder, name);
-  client.learnt.ledger = identity.ledger;
+  client.known.ledger = identity.ledger;
   return identity;
 }
 

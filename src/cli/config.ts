@@ -2,7 +2,7 @@
  * `waypost config` and `waypost doctor`: whether a configuration is right, and whether this machine can run it. `config`
  * checks a file, shows its effective values, prints the reference and the JSON Schema. `doctor` prints a list of
  * findings: beside a running node it asks that node instead of opening its stores and addresses, and over the network it
- * asks the Directory that recipients are learnt from, and the public endpoints as others see them.
+ * asks the Directory where recipients are looked up, and the public endpoints as others see them.
  */
 
 import { lookup } from "node:dns/promises";
@@ -393,7 +393,7 @@ async function findingsOfNode({ url, unix }: RunningNode): Promise<Finding[]> {
 
 const skewMsMax = 30_000;
 
-/** The Directories that recipients are learnt from: whether they answer, and whether the clocks agree. */
+/** The Directories where recipients are looked up: whether they answer, and whether the clocks agree. */
 async function directories(config: Config): Promise<Finding[]> {
   const urls = (["relay", "cache"] as const)
     .filter((node) => config[node].enabled)

@@ -70,7 +70,7 @@ async function createDid(session: Session, flags: CreateFlags): Promise<void> {
   const document = await firstDocument(identity, { relayUrl: session.relayUrl, cacheUrl: session.cacheUrl });
   session.report.progress(`registering ${identity.did}`);
   const registered = await register(session.client, identity, { document, alias: flags.alias ?? null });
-  await saveIdentity(session.keysFolder, { ...identity, ledger: session.client.learnt.ledger });
+  await saveIdentity(session.keysFolder, { ...identity, ledger: session.client.known.ledger });
   const waiting = waitingOf(session, flags, "waiting for the ledger");
   const status = waiting === null ? null : await settleRegistration(session.client, registered, waiting);
   const state = status?.registration_status ?? registered.registration_status;

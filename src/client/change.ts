@@ -6,17 +6,10 @@
  * Source: interface "Signed DID-document updates" and "States and transitions", rules section 4, docs/ledger.md 3.1,
  * docs/client.md "Forward secrecy".
  */
-import {
-  encodeBase64,
-  encodeHex0x,
-  equalBytes,
-  parseAgreementKey,
-  parsePublicKey,
-  renderAgreementKey,
-} from "../core/codec/bytes.ts";
+import { encodeBase64, encodeHex0x, equalBytes, parsePublicKey, renderAgreementKey } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
 import { dayMs, hourMs, parseDuration, renderTimestamp } from "../core/codec/time.ts";
-import type { DidDocument } from "../core/ledger/account.ts";
+import { type DidDocument, sealingKeyOf } from "../core/ledger/account.ts";
 import { actionRows, actions, counters, type Intent, renderItems, requestOf } from "../core/ledger/actions.ts";
 import { authorizationMessage, encodeAuthorization } from "../core/ledger/structures.ts";
 import { encodeUpdateProof, updateHeaders } from "../core/message/proof.ts";
@@ -228,15 +221,6 @@ const keptMarginMs = hourMs;
 /** Ten years of weeks: a device that was offline longer must import the identity again. */
 const epochsAheadMax = 520;
 
-/** The key of the document that senders use, with its id: the first one of X25519. */
-function publishedAgreement(document: DidDocument): { id: string; publicKey: Uint8Array } | null {
-  for (const { id, publicKeyMultibase } of document.keyAgreement) {
-    const publicKey = parseAgreementKey(publicKeyMultibase);
-    if (publicKey !== null) return { id, publicKey };
-  }
-  return null;
-}
-
 const opens = async (secret: Uint8Array, publicKey: Uint8Array): Promise<boolean> =>
   equalBytes(await x25519PublicKey(secret), publicKey);
 
@@ -265,7 +249,7 @@ export async function reconcileAgreements(
   document: DidDocument,
   { nowMs, keptMs }: { readonly nowMs: number; readonly keptMs: number },
 ): Promise<Reconciled> {
-  const published = publishedAgreement(document);
+  const published = sealingKeyOf(document);
   if (published === null) return { identity: destroyExpired(identity, nowMs), holdsPublished: false };
   const found = await derivePublished(identity, published, nowMs);
   const held = found ?? identity;
@@ -332,18 +316,17 @@ export async function rotateAgreement(client: Client, identity: Identity, option
   const keptMs = options.keptMs ?? (await longestLifeMs(document, client.timeoutMs));
   const before = await reconcileAgreements(identity, document, { nowMs, keptMs });
   if (before.identity !== identity) await options.save(before.identity);
-  const published = publishedAgreement(document);
+  const published = sealingKeyOf(document);
   const since = before.identity.chain?.sinceMs ?? 0;
   const isDue = before.holdsPublished && nowMs - since >= options.everyMs;
   if (published === null || !isDue) return { ...before, rotated: false };
   const next = nextSecret(before.identity, published.id);
   await options.save(next.identity);
-  const keyAgreement = document.keyAgreement.find(({ id }) => id === published.id);
-  if (keyAgreement === undefined) return { ...before, rotated: false };
+  const { publicKey: _, ...replaced } = published;
   const publicKeyMultibase = renderAgreementKey(await x25519PublicKey(next.secret));
   await change(
     client,
-    { action: "UpdateKeyAgreement", did: identity.did, keyAgreement: { ...keyAgreement, publicKeyMultibase } },
+    { action: "UpdateKeyAgreement", did: identity.did, keyAgreement: { ...replaced, publicKeyMultibase } },
     { signer: options.signer, waiting: options.waiting ?? waitingDefault },
   );
   const after = await reconcileAgreements(next.identity, await activeDocument(client, identity.did), { nowMs, keptMs });

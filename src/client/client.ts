@@ -38,7 +38,7 @@ export type Client = {
   readonly relay: Endpoint;
   readonly timeoutMs: number;
   /** Cached facts about the nodes, so that they are not requested again for each message. */
-  readonly learnt: {
+  readonly known: {
     hasResolution: boolean;
     limits: { readonly value: NodeLimits | null; readonly untilMs: number } | null;
     /** Genesis hash in hex of the one ledger for which anything is signed; `null` until one is known. */
@@ -51,7 +51,7 @@ export function connect({ directoryUrl, relayUrl, timeoutMs = timeoutMsDefault }
     directory: directoryClient(endpoint(directoryUrl, timeoutMs)),
     relay: endpoint(relayUrl, timeoutMs),
     timeoutMs,
-    learnt: { hasResolution: true, limits: null, ledger: null },
+    known: { hasResolution: true, limits: null, ledger: null },
   };
 }
 
@@ -116,13 +116,13 @@ type SendChoices = {
  * `too_small` when the recipient accepts too little for any message.
  */
 export async function planSend(client: Client, to: Did, file: FileFacts, choices: SendChoices): Promise<SendPlan> {
-  const { recipient, taken } = await resolveRecipient(client, to, choices.tag ?? null);
+  const { recipient, bounds } = await resolveRecipient(client, to, choices.tag ?? null);
   return {
     seed: crypto.getRandomValues(new Uint8Array(32)),
     to,
     recipient,
     file,
-    chunkBytes: decideChunkBytes([...taken, ...(await relayTakes(client))], choices.chunkBytes),
+    chunkBytes: decideChunkBytes([...bounds, ...(await relayBounds(client))], choices.chunkBytes),
     timestamp: renderTimestamp(Date.now()),
     ttl: choices.ttl ?? "24h",
     tag: choices.tag ?? null,
@@ -132,21 +132,21 @@ export async function planSend(client: Client, to: Did, file: FileFacts, choices
 }
 
 /** The key to seal to, and how many bytes the recipient accepts. */
-type RecipientFacts = { readonly recipient: RecipientKey; readonly taken: readonly (number | undefined)[] };
+type RecipientFacts = { readonly recipient: RecipientKey; readonly bounds: readonly (number | undefined)[] };
 
 /** One request if the Directory has the route; otherwise the record and the policy. */
 async function resolveRecipient(client: Client, to: Did, tag: string | null): Promise<RecipientFacts> {
-  const { directory, learnt } = client;
-  if (learnt.hasResolution) {
+  const { directory, known } = client;
+  if (known.hasResolution) {
     const resolution = await orNull(directory.deliveryResolution(to, tag), "not_found", "component_not_found");
     if (resolution !== null) return readResolution(resolution, to);
   }
   const document = await activeDocument(client, to);
   const recipient = recipientKey(document);
   // The record names a key and the route does not: the node has no such route.
-  learnt.hasResolution = false;
+  known.hasResolution = false;
   const policy = await orNull(directory.recipientPolicy(to), "policy_not_found");
-  return { recipient, taken: [policy?.policy.max_message_bytes] };
+  return { recipient, bounds: [policy?.policy.max_message_bytes] };
 }
 
 function readResolution(resolution: Resolution, to: Did): RecipientFacts {
@@ -157,10 +157,10 @@ function readResolution(resolution: Resolution, to: Did): RecipientFacts {
     );
   const publicKey = parseAgreementKey(resolution.recipient_public_key_multibase);
   if (publicKey === null) throw new ClientError("unreadable", "unreadable", "the Directory answered without a key");
-  const bounds = resolution.policy?.effective_constraints;
+  const sizes = resolution.policy?.effective_constraints;
   return {
     recipient: { keyId: resolution.recipient_key_id, publicKey },
-    taken: [bounds?.max_chunk_bytes, bounds?.max_unchunked_message_bytes, bounds?.max_message_bytes],
+    bounds: [sizes?.max_chunk_bytes, sizes?.max_unchunked_message_bytes, sizes?.max_message_bytes],
   };
 }
 
@@ -174,8 +174,8 @@ export async function send(client: Client, to: Did, source: Source, choices: Sen
 }
 
 /** As much as node and recipient allow, at most 1 MiB: a larger file is sent in chunks. */
-function decideChunkBytes(taken: readonly (number | undefined)[], asked = chunkBytesDefault): number {
-  const sealedMax = Math.min(...taken.filter((bytes) => bytes !== undefined));
+function decideChunkBytes(bounds: readonly (number | undefined)[], asked = chunkBytesDefault): number {
+  const sealedMax = Math.min(...bounds.filter((bytes) => bytes !== undefined));
   const chunkBytes = Math.min(asked, sealedMax - sealedBytesMargin);
   if (chunkBytes >= 1) return chunkBytes;
   throw localError("too_small", `the recipient accepts messages of at most ${sealedMax} bytes: too few for any file`);
@@ -184,13 +184,13 @@ function decideChunkBytes(taken: readonly (number | undefined)[], asked = chunkB
 const limitsKeptMs = 5 * minuteMs;
 
 /** The Relay's own limits. One that names none, or can't be reached yet, gets chunks of the usual size. */
-async function relayTakes(client: Client): Promise<(number | undefined)[]> {
-  const { learnt } = client;
-  if (learnt.limits === null || learnt.limits.untilMs < Date.now()) {
+async function relayBounds(client: Client): Promise<(number | undefined)[]> {
+  const { known } = client;
+  if (known.limits === null || known.limits.untilMs < Date.now()) {
     const value = await readLimits(client);
-    learnt.limits = value === null ? null : { value, untilMs: Date.now() + limitsKeptMs };
+    known.limits = value === null ? null : { value, untilMs: Date.now() + limitsKeptMs };
   }
-  return [learnt.limits?.value?.max_chunk_bytes, learnt.limits?.value?.max_unchunked_bytes];
+  return [known.limits?.value?.max_chunk_bytes, known.limits?.value?.max_unchunked_bytes];
 }
 
 async function readLimits(client: Client): Promise<NodeLimits | null> {

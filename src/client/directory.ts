@@ -117,10 +117,10 @@ type Proving = { readonly registration: ProofBinding | null; readonly genesisHas
  */
 export async function provingAt({
   directory,
-  learnt,
+  known,
 }: {
   readonly directory: DirectoryClient;
-  readonly learnt: { ledger: string | null };
+  readonly known: { ledger: string | null };
 }): Promise<Proving> {
   const limits = await orNull(directory.limits(), "not_found");
   const genesisHash = decodeHash(limits?.genesis_hash);
@@ -128,12 +128,12 @@ export async function provingAt({
   const registers = limits?.registration_proofs?.includes("v3") === true;
   const authorizes = limits?.authorization_proofs?.includes("v3") === true;
   const ledger = authorizes && genesisHash !== null ? encodeHex(genesisHash) : null;
-  if (learnt.ledger !== null && ledger !== learnt.ledger)
+  if (known.ledger !== null && ledger !== known.ledger)
     throw localError(
       "other_ledger",
-      `the identity belongs to the ledger ${learnt.ledger}, and this Directory signs for ${ledger ?? "none that it names"}`,
+      `the identity belongs to the ledger ${known.ledger}, and this Directory signs for ${ledger ?? "none that it names"}`,
     );
-  learnt.ledger = ledger;
+  known.ledger = ledger;
   return {
     registration: registers && genesisHash !== null && submitter !== null ? { genesisHash, submitter } : null,
     genesisHash: authorizes ? genesisHash : null,

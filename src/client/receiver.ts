@@ -204,7 +204,7 @@ export class Receiver {
   async #catchUp(): Promise<void> {
     const { signal } = this.#stop;
     for (let failures = 0; !signal.aborted; ) {
-      const rung = this.#news.next(failures === 0 ? lookMs : backoffMs(failures), signal);
+      const woken = this.#news.next(failures === 0 ? lookMs : backoffMs(failures), signal);
       try {
         const complete = await this.#receiveWaiting();
         failures = complete ? 0 : failures + 1;
@@ -213,7 +213,7 @@ export class Receiver {
         failures++;
         this.#host.emit({ type: "disconnected", what: "cache", url: this.#caches[0]?.reader.at.url ?? "", error });
       }
-      await rung;
+      await woken;
     }
   }
 
@@ -455,8 +455,8 @@ export function backoffMs(failures: number): number {
 /** Holds at most `max` items; a producer of more waits until one is consumed. */
 export class Queue<T> {
   readonly #items: T[] = [];
-  readonly #takers: ((item: T | null) => void)[] = [];
-  readonly #bringers: (() => void)[] = [];
+  readonly #consumers: ((item: T | null) => void)[] = [];
+  readonly #producers: (() => void)[] = [];
   readonly #max: number;
   #closed = false;
 
@@ -470,28 +470,28 @@ export class Queue<T> {
 
   /** Resolves when there is space, or when the queue is closed. */
   async space(): Promise<void> {
-    while (this.isFull && !this.#closed) await new Promise<void>((resolve) => this.#bringers.push(resolve));
+    while (this.isFull && !this.#closed) await new Promise<void>((resolve) => this.#producers.push(resolve));
   }
 
   put(item: T): void {
-    const taker = this.#takers.shift();
-    if (taker === undefined) this.#items.push(item);
-    else taker(item);
+    const consumer = this.#consumers.shift();
+    if (consumer === undefined) this.#items.push(item);
+    else consumer(item);
   }
 
   /** The oldest item, or `null` once the queue is closed. */
   async take(): Promise<T | null> {
     if (this.#closed) return null;
     const item = this.#items.shift();
-    this.#bringers.shift()?.();
+    this.#producers.shift()?.();
     if (item !== undefined) return item;
-    return new Promise((resolve) => this.#takers.push(resolve));
+    return new Promise((resolve) => this.#consumers.push(resolve));
   }
 
   close(): void {
     this.#closed = true;
     this.#items.length = 0;
-    for (const taker of this.#takers.splice(0)) taker(null);
-    for (const bringer of this.#bringers.splice(0)) bringer();
+    for (const consumer of this.#consumers.splice(0)) consumer(null);
+    for (const producer of this.#producers.splice(0)) producer();
   }
 }

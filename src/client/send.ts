@@ -6,10 +6,10 @@
  * Source: interface "Relay" and "DeliveryResult", docs/ledger.md 3.2, rules section 2.
  */
 import { sha256 } from "#sha256";
-import { decodeHex, encodeBase64, encodeHex, parseAgreementKey, utf8 } from "../core/codec/bytes.ts";
+import { decodeHex, encodeBase64, encodeHex, utf8 } from "../core/codec/bytes.ts";
 import { type Did, isDid } from "../core/codec/did.ts";
 import type { JsonObject } from "../core/codec/json.ts";
-import type { DidDocument } from "../core/ledger/account.ts";
+import { type DidDocument, sealingKeyOf } from "../core/ledger/account.ts";
 import { chunksMax } from "../core/message/envelope.ts";
 import { encodeSenderText } from "../core/message/proof.ts";
 import { isRecord, parseRecord } from "./answers.ts";
@@ -51,12 +51,10 @@ export type SendPlan = {
   readonly sender: (Signer & { readonly did: Did }) | null;
 };
 
-/** The key to seal to: the first X25519 key agreement of the document. */
+/** The key to seal to. Throws `no_key_agreement`. */
 export function recipientKey(document: DidDocument): RecipientKey {
-  for (const agreement of document.keyAgreement) {
-    const publicKey = parseAgreementKey(agreement.publicKeyMultibase);
-    if (publicKey !== null) return { keyId: agreement.id, publicKey };
-  }
+  const key = sealingKeyOf(document);
+  if (key !== null) return { keyId: key.id, publicKey: key.publicKey };
   throw localError("no_key_agreement", `${document.id} publishes no X25519 key to seal to`);
 }
 

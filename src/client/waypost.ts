@@ -95,7 +95,7 @@ export class Waypost {
     const client = connect({ ...urls, ...(options.timeoutMs === undefined ? {} : { timeoutMs: options.timeoutMs }) });
     const name = options.name ?? "default";
     const identity = (await loadIdentity(options.keys, name)) ?? (await makeIdentity(options, name));
-    client.learnt.ledger = identity.ledger;
+    client.known.ledger = identity.ledger;
     const me = new Waypost(client, options, identity);
     await me.#settle(urls);
     await me.#pinLedger();
@@ -300,10 +300,10 @@ export class Waypost {
 
   /** Once in the life of an identity: stores the only ledger for which it signs from now on. */
   async #pinLedger(): Promise<void> {
-    const { learnt } = this.#client;
+    const { known } = this.#client;
     if (this.#identity.ledger !== null) return;
-    if (learnt.ledger === null) await provingAt(this.#client);
-    if (learnt.ledger !== null) await this.#save({ ...this.#identity, ledger: learnt.ledger });
+    if (known.ledger === null) await provingAt(this.#client);
+    if (known.ledger !== null) await this.#save({ ...this.#identity, ledger: known.ledger });
   }
 
   #asSender(): Promise<NonNullable<SendPlan["sender"]>> {

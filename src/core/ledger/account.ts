@@ -4,7 +4,7 @@
  * documents are in `document.ts`; what policies mean for an envelope is in `core/message/policy.ts`.
  * Source: interface "DID document", docs/ledger.md 1.1, 1.3, 1.9 and 2.7, rules sections 1 and 10.
  */
-import { parseMultibaseKey, utf8 } from "../codec/bytes.ts";
+import { parseAgreementKey, parseMultibaseKey, utf8 } from "../codec/bytes.ts";
 import { u64Max } from "../codec/json.ts";
 import { type LedgerRefusal, refuse } from "./refusals.ts";
 
@@ -69,6 +69,15 @@ export function methodFor(document: DidDocument, keyId: string, purpose: KeyPurp
   if (purpose !== "service" && !document.authentication.includes(keyId)) return null;
   const method = document.verificationMethod.find(({ id }) => id === keyId);
   return method?.controller === document.id ? method : null;
+}
+
+/** The key that others seal to: the first X25519 key of the document, or `null`. */
+export function sealingKeyOf(document: DidDocument): (KeyAgreement & { readonly publicKey: Uint8Array }) | null {
+  for (const agreement of document.keyAgreement) {
+    const publicKey = parseAgreementKey(agreement.publicKeyMultibase);
+    if (publicKey !== null) return { ...agreement, publicKey };
+  }
+  return null;
 }
 
 // ------------------------------------------------------------------------------------------------ record and counters

@@ -3,15 +3,15 @@
  * policy only tightens the limits of a node; without a policy the node's own limits hold.
  * Source: interface "Recipient delivery policy", rules sections 4 and 10, docs/ledger.md 1.6, 2.7 and 3.1.
  */
-import { parseAgreementKey } from "../codec/bytes.ts";
 import { secondMs } from "../codec/time.ts";
 import { type Fault, fault, isFault } from "../fault.ts";
-import type {
-  DeliveryPolicy,
-  DeliveryPolicyLinks,
-  DidDocument,
-  ExpirationBehavior,
-  PersonaPolicy,
+import {
+  type DeliveryPolicy,
+  type DeliveryPolicyLinks,
+  type DidDocument,
+  type ExpirationBehavior,
+  type PersonaPolicy,
+  sealingKeyOf,
 } from "../ledger/account.ts";
 
 /** All that is known when an envelope's policy is decided. `null` is known absence. */
@@ -126,10 +126,8 @@ export function decideResolution(facts: ResolutionFacts, limits: SizeLimits): Re
   const { recipient } = facts;
   if (recipient === null) return fault("did_not_found", "the DID is not registered");
   if (recipient.deactivated || facts.policy === null) return fault("did_deactivated", "the DID is deactivated");
-  const key = recipient.document?.keyAgreement.find(
-    (agreement) => parseAgreementKey(agreement.publicKeyMultibase) !== null,
-  );
-  if (key === undefined) return fault("component_not_found", "the recipient publishes no X25519 key to seal to");
+  const key = recipient.document === null ? null : sealingKeyOf(recipient.document);
+  if (key === null) return fault("component_not_found", "the recipient publishes no X25519 key to seal to");
   const policy = decidePolicy(facts.policy);
   if (isFault(policy)) return policy;
   const messageBytesMax = policy.messageBytesMax;
