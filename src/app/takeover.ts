@@ -1,14 +1,9 @@
 /**
  * Taking the addresses over from a node that runs with the same configuration (`waypost serve --take-over`), so that an
- * upgrade refuses no request:
- * 1. The running node is asked to leave soon: it continues, and closes each connection after its next answer.
- * 2. The new process opens the stores, if they are not of a kind that belongs to one process at a time.
- * 3. It listens on the same ports, in every thread that will answer, and the kernel is asked to give all new connections
- *    to it. Their requests wait. The running node is asked to leave now: it stops listening, answers what it has, closes
- *    its stores, which the new process opens, and waits for that to serve.
- * 4. The new process answers what waits, and the running node ends. If the new process ends before, the running node
- *    opens its stores and listens again.
- * Linux only: elsewhere no two processes share a port.
+ * upgrade refuses no request. The running node closes each connection after its next answer; the new one listens on the
+ * same ports and is given all new connections, whose requests wait until the running node has closed its stores. If the
+ * new process ends before it serves, the running node opens them again. Linux only: elsewhere no two processes share a
+ * port. Source: docs/operating.md "An upgrade without a refused request", D207, D212.
  */
 import { FFIType, ptr } from "bun:ffi";
 import { existsSync, readFileSync } from "node:fs";

@@ -1,15 +1,9 @@
 /**
- * What every command shares.
- *
- * - Parsers of option values run while the command line is parsed, so a mistake is reported before the command starts.
- * - A command prints its result on standard output, as text or as one line of JSON, and progress on standard error, as one
- *   line that is overwritten, on terminals only.
- * - It ends by returning (exit code 0) or by throwing: a usage error, a refusal by a node or by the operating system, or a
- *   bug. The failure is printed as text, or with `--json` as one line `{ok: false, code, message, status}`.
- * - A command of a client runs in a session, which knows the nodes and the folder of the keys. Flags win over the
- *   environment (`WAYPOST_URL`, `WAYPOST_DIRECTORY_URL`, `WAYPOST_RELAY_URL`, `WAYPOST_CACHE_URL`, `WAYPOST_KEYS`,
- *   `WAYPOST_AS`), and the environment over the defaults of the development mode.
- * - What a node answers about itself (`GET /node`).
+ * What every command shares. Option values are parsed while the command line is, so a mistake is reported before the
+ * command starts. A result goes to standard output, as text or one line of JSON; progress to standard error, on terminals
+ * only. A command ends by returning (exit code 0) or by throwing a usage error, a refusal or a bug, which is printed as text
+ * or with `--json` as one line `{ok: false, code, message, status}`. A session knows the nodes and the folder of the keys:
+ * flags win over the environment (`WAYPOST_URL` and its siblings), and that over the defaults of the development mode.
  */
 
 import { resolve } from "node:path";

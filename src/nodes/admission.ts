@@ -1,11 +1,8 @@
 /**
- * Admission of an envelope, shared by the Relay and the Cache: facts about recipient, sender and policy
- * are gathered in parallel, then one pure function decides. The order of checks is law: recipient (404),
- * deactivated (422), what the node needs of the document (404), sender signature (403), the operator's
- * lists (403), policy (403, 413), expiry under the policy (422).
- * `GET /delivery-resolution/{target}` answers from the same facts what a sender must know beforehand. Every node that
- * knows recipients has it: a Directory from its ledger, a Relay or a Cache from where it looks recipients up.
- * Source: rules sections 2, 4 and 10 ("Order of checks on an envelope"), interface "Errors", docs/ledger.md 3.1, D145.
+ * Admission of an envelope, shared by the Relay and the Cache: facts about recipient, sender and policy are gathered in
+ * parallel, then one pure function decides, in the order of rules section 2 ("Order of checks on an envelope").
+ * `GET /delivery-resolution/{target}` answers from the same facts what a sender must know beforehand, on every node that
+ * knows recipients. Source: rules sections 2 and 4, interface "Errors", docs/ledger.md 3.1, D145.
  */
 import type { Config } from "../config/schema.ts";
 import { type Did, parseDid } from "../core/codec/did.ts";

@@ -1,10 +1,8 @@
 /**
- * The drivers that a configuration can name: those that are built in, by name, and external ones, by the path of their
- * module (`plugin = "./postgres.ts"`). A new built-in driver is one row of the table here.
- * The default export of a module is a `StoragePlugin`, or a function that answers one. The function gets the classes
- * of the running program, because errors and refusals are recognised by their class and a module on the disk
- * can't import from a compiled executable. Modules run with all rights of the program, so only the
- * operator's configuration names them.
+ * The drivers that a configuration can name: the built-in ones, by name (a new one is a row here), and external ones, by
+ * the path of their module. A module exports a `StoragePlugin`, or a function that gets the classes of the running program
+ * and answers one: errors and refusals are recognised by their class, and a module on the disk can't import from a compiled
+ * executable. Modules run with all rights of the program, so only the operator's configuration names them.
  */
 import { existsSync } from "node:fs";
 import { isAbsolute, resolve } from "node:path";

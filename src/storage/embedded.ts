@@ -2,10 +2,7 @@
  * The embedded ledger: `core/ledger/rules.ts` with blocks on a timer, over the table of a driver. An accepted call
  * stays in the table until a block includes it or its lifetime ends, so a crash loses none. A block is one commit of
  * the table. While no call is pending, nothing is written, and block numbers follow the time.
- *
- * Stated bounds: 10,000 pending calls (then `full`), 40 calls in a block, a lifetime of 64 block times while the ledger
- * is open; settled submissions are kept for 7 days and at most 200,000 of them.
- * Source: rules section 4 ("Idempotence", "Status").
+ * Source: rules section 4 ("Idempotence", "Status", "Embedded ledger").
  */
 import { concatBytes, encodeHex0x, utf8 } from "../core/codec/bytes.ts";
 import { blake2b256 } from "../core/codec/crypto.ts";

@@ -1,9 +1,8 @@
 /**
- * THE table of signed actions: what a key of a DID can authorize. One row has everything that is known about an
- * action before its rule: its bytes, its call on the ledger, and its route. Payloads, calls, requests,
- * the client, OpenAPI and the documents are made of it. A new action is one row here, what the documents say of its
- * route in `core/schema/signing.ts`, its rule in `action-rules.ts`, and its test. An intent is an action with its items:
- * read from the members of a body, and rendered into them and into its request.
+ * THE table of signed actions: what a key of a DID can authorize. Payloads, calls, requests, the client, OpenAPI and the
+ * documents are made of it. A new action is one row here, what the documents say of its route in
+ * `core/schema/signing.ts`, its rule in `action-rules.ts`, and its test. An intent is an action with its items, parsed from
+ * the members of a body and rendered into them.
  * Source: interface "Signed DID-document updates", docs/ledger.md 1.4, 1.5, 1.7, 1.8 and 3.1, rules section 4.
  */
 

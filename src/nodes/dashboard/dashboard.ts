@@ -1,12 +1,8 @@
 /**
- * `GET /status` and `GET /status.json`: what this process does, for the operator. Both are served on the admin listener,
- * or on a node that only this machine reaches. The page is one HTML text with its own style and script, which asks
- * `/status.json` every ten seconds. It fetches nothing from elsewhere, works without network access, in light and dark,
- * and on a phone.
- *
- * The figures are the last hour in memory: one sample of the process's own metrics every ten seconds, and the newest
- * warnings. The metrics are read as any scraper reads them, so the page shows nothing else than `/metrics` does. Cost:
- * one rendering of the metrics per sample, about 100 KiB of memory in all.
+ * `GET /status` and `GET /status.json`: what this process does, for the operator, on the admin listener or on a node that
+ * only this machine reaches. The page is one HTML text that fetches nothing but `/status.json`. The figures are the last
+ * hour in memory: every ten seconds a sample of what `/metrics` shows (one rendering, about 100 KiB in all), and the newest
+ * warnings.
  */
 import { StatusAnswer } from "../../core/schema/schema.ts";
 import type { Log } from "../http/log.ts";

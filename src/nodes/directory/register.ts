@@ -1,11 +1,9 @@
 /**
- * Registration of a DID and its state: `missing`, `pending` while this Directory has a submission under
- * way, `confirmed` once the finalized head has the DID. A receipt is written before the submission, so
- * that a crash in between is read as "under way", never as "nothing happened".
- * Order of checks: shape, DID, document id, timestamp, keys and document, alias, existing, pending,
- * signature. The same registration repeated while pending answers the same `tx_id`. A client that registers many DIDs
- * pays for each further one with a proof of work.
- * Source: interface "Registration state of a DID", rules sections 4 and 10 ("Registration").
+ * Registration of a DID and its state: `missing`, `pending` while this Directory has a submission under way, `confirmed`
+ * once the finalized head has the DID. A receipt is written before the submission, so that a crash in between is read as
+ * "under way", never as "nothing happened". A client that registers many DIDs pays for each further one with work.
+ * Source: interface "Registration state of a DID", rules sections 4 ("Order of checks on a registration", "Idempotence")
+ * and 10.
  */
 import type { Static } from "@sinclair/typebox";
 import { concatBytes, decodeBase64, decodeUtf8, encodeHex, parsePublicKey, utf8 } from "../../core/codec/bytes.ts";

@@ -1,13 +1,8 @@
 /**
  * Updates that a key of the DID authorizes with a signed SCALE payload: components of the document, the root key,
- * aliases, deactivation, deletion. `core/ledger/actions.ts` lists the routes; the rest is the same for
- * all of them.
- * Order of checks: shape, path equals body, action, payload equals the rebuilt bytes, expiry, then what the ledger
- * refuses (DID exists, not deactivated, nonce, signature, the rule of the action).
- * The full document is replaced with a proof of the root key: version 1 has a fresh time later than that of the
- * last full document, versions 2 and 3 the document nonce and an expiry.
- * Source: interface "Signed DID-document updates", `PUT /dids/{did}/document/proof`, rules sections 4
- * ("Full document") and 10.
+ * aliases, deactivation, deletion (`core/ledger/actions.ts` lists the routes), and the replacement of the full document
+ * with a proof of the root key. What the ledger refuses is not checked before (D147).
+ * Source: interface "Signed DID-document updates", rules sections 4 ("Signing order of checks", "Full document") and 10.
  */
 import type { Static } from "@sinclair/typebox";
 import { decodeBase64, decodePayloadText, equalBytes, parsePublicKey } from "../../core/codec/bytes.ts";

@@ -1,14 +1,9 @@
 /**
  * The configured nodes: one connection at a time to one of them. When it is lost, the next node is tried; when none can
  * be used, after a growing pause. Meanwhile `session()` throws `unavailable` with the reason: a chain that can't be asked
- * never counts as an empty one.
- *
- * How far the driver trusts a node:
- * - The last finalized block that a node showed is the anchor, also after a restart: every node must have the same block
- *   at that number. When more than half of the endpoints have had another one for a time, the anchor was false or the
- *   chain was reset, and the driver follows them.
- * - With two endpoints or more, a call ends only by a block that a second endpoint has finalized too, with the same
- *   state (`confirm`). When no other endpoint answers for ten minutes, one is enough, and the log says so.
+ * never counts as an empty one. Which nodes are trusted: the anchor is the last finalized block that a node showed, also
+ * after a restart, and every node must have it; and with two endpoints or more, a call ends only by a block that a second
+ * one has finalized too, with the same state (`confirm`). Source: docs/operating.md "Running on a chain", D76.
  */
 import { errorText } from "../../core/fault.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
