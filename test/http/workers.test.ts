@@ -7,7 +7,7 @@ import { connect as connectSocket } from "node:net";
 import { cachesOf, connect, liveEndpoints } from "../../src/client/client.ts";
 import { waitingDefault } from "../../src/client/directory.ts";
 import { createIdentity, type Identity } from "../../src/client/keys.ts";
-import { listenLive } from "../../src/client/reader.ts";
+import { listenLive, proofHeaders, type Reader, readersOf } from "../../src/client/reader.ts";
 import { firstDocument, register, settleRegistration } from "../../src/client/registration.ts";
 import { listPending } from "../../src/client/retrieve.ts";
 import type { ConfigInput } from "../../src/config/schema.ts";
@@ -28,7 +28,7 @@ function seriesOf(metrics: string, family: string): { readonly line: string; rea
 /** All three nodes; `more` is put beside the usual settings of a section. */
 async function nodesWith(
   threads: number,
-  more: Pick<ConfigInput, "server" | "relay" | "limits"> = {},
+  more: Pick<ConfigInput, "server" | "relay" | "cache" | "limits"> = {},
 ): Promise<TestNodes> {
   const address = `127.0.0.1:${freePort()}`;
   const url = `http://${address}`;
@@ -42,7 +42,7 @@ async function nodesWith(
       rate_limit_loopback: false,
       ...more.relay,
     },
-    cache: { enabled: true, public_endpoints: [url], rate_limit_loopback: false },
+    cache: { enabled: true, public_endpoints: [url], rate_limit_loopback: false, ...more.cache },
     ...(more.limits === undefined ? {} : { limits: more.limits }),
   });
   started.push(nodes);
@@ -89,6 +89,15 @@ async function enrol(nodes: TestNodes, name: string): Promise<Identity> {
   const waiting = { ...waitingDefault, timeoutMs: 10_000, intervalMs: 20 };
   await settleRegistration(client, await register(client, identity, { document, alias: null }), waiting);
   return identity;
+}
+
+async function cacheReader(nodes: TestNodes, { did, methods, ...identity }: Identity): Promise<Reader> {
+  const document = await firstDocument({ did, methods, ...identity }, { relayUrl: nodes.url, cacheUrl: nodes.url });
+  const seedOf = async (id: string) => methods.find((key) => key.id === id)?.secret ?? null;
+  const options = { serviceType: "SvcCacheService", seedOf, deviceId: "", timeoutMs: 10_000 } as const;
+  const [reader] = await readersOf(did, document, options);
+  if (reader === undefined) throw new Error("no Cache to read at");
+  return reader;
 }
 
 function envelope(to: string, messageId: string = crypto.randomUUID()): string {
@@ -259,6 +268,53 @@ describe.each([2, 4])("a node of %d threads", (threads) => {
     stop.abort();
     expect(outcomes.filter((one) => one === "open").length).toBe(8);
     expect(new Set(outcomes)).toEqual(new Set(["open", "rate_limited"]));
+  }, 60_000);
+
+  test("gives one network half of all streams, again and again under load, and others the rest", async () => {
+    const server = { trusted_proxies: ["127.0.0.0/8"] };
+    const nodes = await nodesWith(threads, { server, cache: { streams_max: 20 } });
+    const people = await Promise.all(["ann", "bob", "eve"].map((name) => enrol(nodes, name)));
+    const readers = await Promise.all(people.map((identity) => cacheReader(nodes, identity)));
+    /** One stream of each reader in turn, from this client; resolves with the status of each. */
+    const open = (client: string, count: number, signal: AbortSignal) =>
+      Promise.all(
+        Array.from({ length: count }, async (_, n) => {
+          const reader = readers[n % readers.length]!;
+          const headers = {
+            ...(await proofHeaders(reader, "stream", "*")),
+            ...alone.headers,
+            "x-forwarded-for": client,
+          };
+          const response = await fetch(`${nodes.url}/cache/stream/${reader.did}`, { headers, signal });
+          if (response.status !== 200) await response.arrayBuffer();
+          return response.status;
+        }),
+      );
+    const count = (statuses: readonly number[]) => statuses.filter((status) => status === 200).length;
+    let [stored, kept, isOver] = [0, 0, false];
+    const load = Array.from({ length: 8 }, async () => {
+      while (!isOver) {
+        const { status } = await post(`${nodes.url}/cache/store`, envelope(people[stored % people.length]!.did));
+        expect(status).toBe(202);
+        stored++;
+      }
+    });
+    for (let round = 0; round < 3; round++) {
+      const stop = new AbortController();
+      // Places of the round before are free as soon as the node has noticed.
+      await until(async () => {
+        const greedy = await open("203.0.113.7", 30, stop.signal);
+        kept += count(greedy);
+        expect(new Set(greedy)).toContain(429);
+        expect(kept).toBeLessThanOrEqual(10 * (round + 1));
+        return kept === 10 * (round + 1);
+      });
+      expect(count(await open("198.51.100.4", 5, stop.signal))).toBe(5);
+      stop.abort();
+    }
+    isOver = true;
+    await Promise.all(load);
+    expect(stored).toBeGreaterThan(8);
   }, 60_000);
 
   test("delivers to a live session from every worker, and one message once", async () => {
