@@ -24,6 +24,8 @@ type Server = {
   readonly url: string;
   readonly pid: number;
   readonly threads: number;
+  /** Paths that it has answered often enough. */
+  readonly warm: Set<string>;
   readonly stop: () => Promise<void>;
 };
 /** A server and whom to write to there: `full` takes all stores, `small` keeps ten envelopes, `empty` none. */
@@ -139,7 +141,7 @@ async function measureRow(row: Pick<Row, "path" | "driver" | "connections">, tar
   for (let round = 0; round < rounds; round++) {
     for (const target of targets) {
       const load = { url: target.url, connections: row.connections };
-      if (round === 0) await warm(load, target.threads, () => requestsOf(row.path, target));
+      if (round === 0) await warm(load, target, row.path);
       const requests = await requestsOf(row.path, target);
       const cpuBefore = cpuSeconds(target.pid);
       const { answers, perSecond } = await measureLoad({ ...load, ...requests, durationMs: lapMs });
@@ -165,14 +167,14 @@ async function measureRow(row: Pick<Row, "path" | "driver" | "connections">, tar
   return { ...row, perSecond: best, ratio, cpuMicros, p99Ms };
 }
 
-async function warm(
-  load: Pick<Load, "url" | "connections">,
-  threads: number,
-  next: () => Promise<Requests>,
-): Promise<void> {
+/** Once for each path: another number of connections runs the same code. */
+async function warm(load: Pick<Load, "url" | "connections">, target: Target, path: string): Promise<void> {
+  if (target.warm.has(path)) return;
+  target.warm.add(path);
+  const { threads } = target;
   const endsAtMs = performance.now() + warmMsMax * threads;
   for (let done = 0; done < warmAnswersPerThread * threads && performance.now() < endsAtMs; )
-    done += (await measureLoad({ ...load, ...(await next()), durationMs: 250 })).answers;
+    done += (await measureLoad({ ...load, ...(await requestsOf(path, target)), durationMs: 250 })).answers;
 }
 
 /** User and system time of all threads of a process; 0 where there is no /proc. Ended threads are left out. */
@@ -208,7 +210,7 @@ async function start(name: string, args: readonly string[]): Promise<Server> {
     await child.stdin.end();
     await child.exited;
   };
-  return { name, url: url.trim(), pid: child.pid, threads: Number(args[3] ?? 1), stop };
+  return { name, url: url.trim(), pid: child.pid, threads: Number(args[3] ?? 1), warm: new Set(), stop };
 }
 
 // ------------------------------------------------------------------------------------------------ requests
