@@ -129,7 +129,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
 type Opening = { readonly environment: StoreEnvironment; readonly threads: Threads; readonly takesOver: boolean };
 
 async function openStores(config: Config, { environment, threads, takesOver }: Opening): Promise<OpenStores> {
-  const open = (isLeft?: () => Promise<boolean>) => openConfiguredStores(config, environment, isLeft);
+  const open = (mayRetry?: () => Promise<boolean>) => openConfiguredStores(config, environment, mayRetry);
   const steps = { log: environment.log, listen: () => threads.listenAhead(config), open };
   try {
     return (takesOver ? await takeOver(config, steps) : null) ?? (await open());

@@ -85,7 +85,7 @@ export function logUncaught(sink: LogSink): void {
  * left that it waits for. The returned function says that it ends in order. A signal that nobody catches and a crash of
  * native code leave no line; the supervisor has their number.
  */
-export function logUnorderedEnd(): () => void {
+export function logUnexpectedEnd(): () => void {
   const writeLast = (code: number): void => {
     const line = { time: new Date().toISOString(), level: "error", message: "the process ends", exit_code: code };
     try {

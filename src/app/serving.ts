@@ -77,7 +77,7 @@ export async function startServing(config: Config, parts: ServingParts): Promise
   });
   try {
     const { reloadFile: reload, leave, blocksChanged } = parts.view;
-    const blocks = spreadAtOnce(nodes.operated.blocks, blocksChanged);
+    const blocks = withOtherThreads(nodes.operated.blocks, blocksChanged);
     const operations = operationRoutes({ ...nodes.operated, blocks, reload, leave, now, log });
     const apps = createApps(config, { ...parts, nodes, operations, tracer });
     const listeners = bindListeners(config, { ...parts, nodes, ...apps, certificate });
@@ -109,7 +109,7 @@ export async function startServing(config: Config, parts: ServingParts): Promise
 }
 
 /** Answers a change when all threads of the process apply it. Other processes are notified over the bus. */
-function spreadAtOnce(blocks: Blocks, blocksChanged: () => Promise<void>): Blocks {
+function withOtherThreads(blocks: Blocks, blocksChanged: () => Promise<void>): Blocks {
   return {
     ...blocks,
     change: async (wanted) => {

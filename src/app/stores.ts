@@ -42,12 +42,12 @@ export async function checkStores(config: Config): Promise<InputProblem[]> {
 
 /**
  * Opens what the nodes need. Throws one failure that lists all problems of the configuration and of the stores. While
- * another process has a store, `isLeft` says whether to try again.
+ * another process has a store, `mayRetry` says whether to try again.
  */
 export async function openConfiguredStores(
   config: Config,
   environment: StoreEnvironment,
-  isLeft: () => Promise<boolean> = async () => false,
+  mayRetry: () => Promise<boolean> = async () => false,
 ): Promise<OpenStores> {
   const configuration = await storeConfiguration(config);
   const open = async (): ReturnType<typeof openStores> => {
@@ -56,7 +56,7 @@ export async function openConfiguredStores(
         return await openStores(configuration, environment);
       } catch (error) {
         const isBusy = error instanceof StoreError && error.code === "busy";
-        if (!isBusy || !(await isLeft())) throw error;
+        if (!isBusy || !(await mayRetry())) throw error;
       }
     }
   };

@@ -36,8 +36,8 @@ type Steps = {
   readonly log: StoreEnvironment["log"];
   /** In every thread that will answer; it resolves when all listen. */
   readonly listen: () => Promise<void>;
-  /** `isLeft` says whether to try again while another process has a store. */
-  readonly open: (isLeft: () => Promise<boolean>) => Promise<OpenStores>;
+  /** `mayRetry` says whether to try again while another process has a store. */
+  readonly open: (mayRetry: () => Promise<boolean>) => Promise<OpenStores>;
 };
 
 /** The stores; `null` when no node runs with the configuration: then this is an ordinary start. */
@@ -50,7 +50,7 @@ export async function takeOver(config: Config, { log, listen, open }: Steps): Pr
   await Bun.sleep(leavingMs);
   const follow = async () => {
     await listen();
-    const release = steerHere(config.server);
+    const release = directConnectionsHere(config.server);
     await Bun.sleep(settlingMs);
     await askToLeave(socket, true);
     log("info", "waiting until the running node has closed its stores", { pid });
@@ -163,7 +163,7 @@ const [solSocket, attachProgram, detachProgram] = [1, 51, 68];
  * the kernel takes no program it goes on spreading them over both. The returned function ends it.
  * Source: socket(7), SO_ATTACH_REUSEPORT_CBPF.
  */
-function steerHere({ listen }: Config["server"]): () => void {
+function directConnectionsHere({ listen }: Config["server"]): () => void {
   const { i32, ptr: pointer, u32 } = FFIType;
   const libc = openLibc({ setsockopt: { args: [i32, i32, i32, pointer, u32], returns: i32 } });
   const ports = listen
@@ -172,7 +172,7 @@ function steerHere({ listen }: Config["server"]): () => void {
   const shared = sharedAddresses(ports).filter(({ others }) => others > 0);
   for (const { own, others } of libc === null ? [] : shared) {
     // `struct sock_fprog`: how many instructions, and where they are.
-    const program = choosing(others, own.length);
+    const program = socketFilter(others, own.length);
     const head = new BigUint64Array([BigInt(program.length / 2), BigInt(ptr(program))]);
     libc?.setsockopt(own[0] ?? -1, solSocket, attachProgram, ptr(head), head.byteLength);
   }
@@ -186,7 +186,7 @@ function steerHere({ listen }: Config["server"]): () => void {
  * A program of the socket filter that chooses by chance one of the `count` sockets which began to listen after `first`
  * others. A choice that does not exist, after the end of one of them, is made by the kernel as usual.
  */
-function choosing(first: number, count: number): Uint32Array {
+function socketFilter(first: number, count: number): Uint32Array {
   const [loadWord, modulo, add, returnIt, random] = [0x20, 0x94, 0x04, 0x16, 0xfffff038];
   return new Uint32Array([loadWord, random, modulo, count, add, first, returnIt, 0]);
 }

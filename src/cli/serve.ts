@@ -8,7 +8,7 @@
 import { delimiter, join, resolve } from "node:path";
 import type { Command } from "commander";
 import { type RunningNodes, type StartOptions, startNodes } from "../app/compose.ts";
-import { endAtOnce, failed, logLibraryOutput, logUncaught, logUnorderedEnd } from "../app/failure.ts";
+import { endAtOnce, failed, logLibraryOutput, logUncaught, logUnexpectedEnd } from "../app/failure.ts";
 import { isAlive, isFollowed } from "../app/takeover.ts";
 import { checkConfig } from "../config/config.ts";
 import type { Config, ConfigInput } from "../config/schema.ts";
@@ -59,17 +59,17 @@ async function runUntilSignal(
 ): Promise<void> {
   const signals = catchSignals();
   logUncaught(sink);
-  const endsInOrder = logUnorderedEnd();
-  const giveConsoleBack = logLibraryOutput(sink);
+  const endsAsExpected = logUnexpectedEnd();
+  const restoreConsole = logLibraryOutput(sink);
   try {
     let isOver = false;
     for (let takesOver = options.takesOver === true; !isOver; takesOver = false)
       isOver = await runOnce(config, { ...options, takesOver, sink, signals, onReady });
   } finally {
     await sink.flush();
-    giveConsoleBack();
+    restoreConsole();
     signals.release();
-    endsInOrder();
+    endsAsExpected();
   }
 }
 

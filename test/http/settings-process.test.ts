@@ -162,7 +162,7 @@ test("the log of `serve` begins at the level that is named, and follows a change
 /** What a process prints that runs this and ends. */
 function endOf(script: string): { readonly out: string; readonly code: number | null } {
   const module = JSON.stringify(`${import.meta.dir}/../../src/app/failure.ts`);
-  const whole = `import { logUnorderedEnd } from ${module}; const endsInOrder = logUnorderedEnd(); ${script}`;
+  const whole = `import { logUnexpectedEnd } from ${module}; const endsAsExpected = logUnexpectedEnd(); ${script}`;
   const { stdout, exitCode } = Bun.spawnSync([process.execPath, "-e", whole]);
   return { out: stdout.toString(), code: exitCode };
 }
@@ -177,5 +177,5 @@ test.each([
 });
 
 test("a process that ends in order logs no such line", () => {
-  expect(endOf("endsInOrder(); process.exit(0);")).toEqual({ out: "", code: 0 });
+  expect(endOf("endsAsExpected(); process.exit(0);")).toEqual({ out: "", code: 0 });
 });

@@ -309,12 +309,12 @@ export const limitsShape = open(
 
 // ----------------------------------------------------------------------------------------------- a node about itself
 
-export const HealthAnswer = Type.Object(
+export const healthAnswer = Type.Object(
   { status: Type.Literal("ok"), version: Type.String() },
   { examples: [{ status: "ok", version: "0.1.0" }] },
 );
 
-export const ReadyAnswer = Type.Object(
+export const readyAnswer = Type.Object(
   { status: Type.Literal("ready"), checks: Type.Record(Type.String(), Type.Literal("ok")) },
   { examples: [{ status: "ready", checks: { "store main": "ok" } }] },
 );
@@ -327,7 +327,7 @@ const exampleProblem = {
   remedy: "Compare with /openapi.json; a trailing slash counts.",
 };
 
-export const ProblemEntrySchema = Type.Object(
+export const problemEntryShape = Type.Object(
   {
     code: Type.String(),
     status: Type.Integer(),
@@ -337,14 +337,14 @@ export const ProblemEntrySchema = Type.Object(
   },
   { examples: [exampleProblem] },
 );
-export type ProblemEntry = Static<typeof ProblemEntrySchema>;
+export type ProblemEntry = Static<typeof problemEntryShape>;
 
-export const ProblemList = Type.Object(
-  { problems: Type.Array(ProblemEntrySchema) },
+export const problemListAnswer = Type.Object(
+  { problems: Type.Array(problemEntryShape) },
   { examples: [{ problems: [exampleProblem] }] },
 );
 
-export const AboutAnswer = Type.Object(
+export const aboutAnswer = Type.Object(
   {
     roles: Type.Array(Type.Union([Type.Literal("directory"), Type.Literal("relay"), Type.Literal("cache")])),
     version: Type.String(),
@@ -376,17 +376,17 @@ export const AboutAnswer = Type.Object(
     ],
   },
 );
-export type About = Static<typeof AboutAnswer>;
+export type About = Static<typeof aboutAnswer>;
 
-const SampleRow = Type.Record(Type.String(), Type.Union([Type.Number(), Type.Null()]));
+const sampleRow = Type.Record(Type.String(), Type.Union([Type.Number(), Type.Null()]));
 
-export const StatusAnswer = Type.Object(
+export const statusAnswer = Type.Object(
   {
     version: Type.String(),
     roles: Type.Array(Type.String()),
     started_at_ms: Type.Integer(),
     ready: Type.Boolean(),
-    samples: Type.Array(SampleRow, { description: "One every ten seconds of the last hour, oldest first" }),
+    samples: Type.Array(sampleRow, { description: "One every ten seconds of the last hour, oldest first" }),
     checks: Type.Array(Type.Object({ name: Type.String(), ok: Type.Boolean() })),
     facts: Type.Array(Type.Object({ name: Type.String(), value: Type.String() })),
     warnings: Type.Array(Type.Object({ atMs: Type.Integer(), level: Type.String(), message: Type.String() })),
@@ -415,9 +415,9 @@ export const blocksMax = 10_000;
 const blockReasonMax = 200;
 const subjectMax = 160;
 
-export const ReloadRequest = Type.Object({}, { examples: [{}] });
+export const reloadBody = Type.Object({}, { examples: [{}] });
 
-export const LeaveRequest = Type.Object(
+export const leaveBody = Type.Object(
   {
     now: Type.Boolean({ description: "false: answers end their connections; true: the process ends" }),
     pid: Type.Integer({ minimum: 1, description: "The process that takes over" }),
@@ -425,7 +425,7 @@ export const LeaveRequest = Type.Object(
   { examples: [{ now: false, pid: 4711 }] },
 );
 
-export const BlockRequest = Type.Object(
+export const blockBody = Type.Object(
   {
     add: Type.Array(
       Type.Object(
@@ -446,7 +446,7 @@ export const BlockRequest = Type.Object(
   },
 );
 
-export const PurgeRequest = Type.Object(
+export const purgeBody = Type.Object(
   { recipient: Type.String({ maxLength: 128 }) },
   { additionalProperties: false, examples: [{ recipient: "did:svc:1111111111111111111111" }] },
 );

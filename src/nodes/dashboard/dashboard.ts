@@ -4,7 +4,7 @@
  * hour in memory: every ten seconds a sample of what `/metrics` shows (one rendering, about 100 KiB in all), and the newest
  * warnings.
  */
-import { StatusAnswer } from "../../core/schema/schema.ts";
+import { statusAnswer } from "../../core/schema/schema.ts";
 import type { Log } from "../http/log.ts";
 import type { Route } from "../http/route.ts";
 
@@ -195,7 +195,7 @@ export function dashboardRoutes(parts: DashboardParts): Route[] {
         id: "statusData",
         summary: "The figures of the page",
         tag: "Node",
-        responses: { 200: { description: "The last hour of this process.", schema: StatusAnswer } },
+        responses: { 200: { description: "The last hour of this process.", schema: statusAnswer } },
         codes: [],
       },
       handle: async () => {

@@ -7,12 +7,12 @@ import { problems as catalogue, describeFault, type FaultCode, fault, faultCodes
 import { nodeLimitsShape } from "../../core/schema/directory.ts";
 import {
   type About,
-  AboutAnswer,
-  HealthAnswer,
+  aboutAnswer,
+  healthAnswer,
   type ProblemEntry,
-  ProblemEntrySchema,
-  ProblemList,
-  ReadyAnswer,
+  problemEntryShape,
+  problemListAnswer,
+  readyAnswer,
 } from "../../core/schema/schema.ts";
 import { withDeadline } from "../../core/std/bounded.ts";
 import { describeInterface, type InterfaceDescription, renderDocumentation, renderSigning } from "./openapi.ts";
@@ -57,7 +57,7 @@ function nodeRoute(path: string, description: Description, handle: Route["handle
 
 function health(options: StatusOptions): Route {
   const answer: Answer = { status: 200, json: { status: "ok", version: options.version } };
-  const responses = { 200: { description: "The process is up.", schema: HealthAnswer } };
+  const responses = { 200: { description: "The process is up.", schema: healthAnswer } };
   return nodeRoute("/healthz", { id: "health", summary: "Whether the process is up", responses }, () => answer);
 }
 
@@ -76,7 +76,7 @@ function readiness(options: StatusOptions): Route {
   const description: Description = {
     id: "readiness",
     summary: "Whether stores, ledger and sources answer",
-    responses: { 200: { description: "Everything answers.", schema: ReadyAnswer } },
+    responses: { 200: { description: "Everything answers.", schema: readyAnswer } },
     codes: ["service_unavailable", "shutting_down"],
   };
   return nodeRoute("/readyz", description, async () => {
@@ -135,7 +135,7 @@ function problemRoutes(): Route[] {
       {
         id: "problems",
         summary: "Every error code",
-        responses: { 200: { description: "The catalogue of refusals.", schema: ProblemList } },
+        responses: { 200: { description: "The catalogue of refusals.", schema: problemListAnswer } },
       },
       () => ({ status: 200, json: { problems: entries } }),
     ),
@@ -144,7 +144,7 @@ function problemRoutes(): Route[] {
       {
         id: "problem",
         summary: "One code of the catalogue",
-        responses: { 200: { description: "Status, title, cause and remedy of the code.", schema: ProblemEntrySchema } },
+        responses: { 200: { description: "Status, title, cause and remedy of the code.", schema: problemEntryShape } },
         codes: ["not_found"],
       },
       (call) => {
@@ -218,7 +218,7 @@ export function aboutRoute(about: () => About): Route {
   const description: Description = {
     id: "node",
     summary: "Roles, public endpoints, version and keys of this node",
-    responses: { 200: { description: "What this node is.", schema: AboutAnswer } },
+    responses: { 200: { description: "What this node is.", schema: aboutAnswer } },
   };
   return nodeRoute("/node", description, () => ({ status: 200, json: about() }));
 }

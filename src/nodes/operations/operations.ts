@@ -7,7 +7,7 @@
 import { type Did, type MailboxKey, mailboxOf, parseDid } from "../../core/codec/did.ts";
 import { parseJson } from "../../core/codec/json.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
-import { BlockRequest, compileShape, LeaveRequest, PurgeRequest, ReloadRequest } from "../../core/schema/schema.ts";
+import { blockBody, compileShape, leaveBody, purgeBody, reloadBody } from "../../core/schema/schema.ts";
 import type { Mailbox } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
@@ -89,7 +89,7 @@ function reloadRoute({ reload }: OperationsParts): Route {
     id: "reload",
     summary: "Reload the configuration",
     answer: "What changed, and what needs a restart; or why nothing changed.",
-    request: ReloadRequest,
+    request: reloadBody,
     handle: async (): Promise<Answer> => {
       const outcome = await reload();
       if (typeof outcome === "string") return { status: 200, json: { ok: false, reason: outcome } };
@@ -100,7 +100,7 @@ function reloadRoute({ reload }: OperationsParts): Route {
 
 // -------------------------------------------------------------------------------------------------- leave
 
-const checkLeaveRequest = compileShape(LeaveRequest);
+const checkLeaveRequest = compileShape(leaveBody);
 
 function leaveRoute({ leave, log }: OperationsParts): Route {
   return operation({
@@ -109,7 +109,7 @@ function leaveRoute({ leave, log }: OperationsParts): Route {
     id: "leave",
     summary: "Ask the node to stop for a process that takes over",
     answer: "The process id; or why this process can't be followed by another.",
-    request: LeaveRequest,
+    request: leaveBody,
     handle: async (call) => {
       const body = bodyOf(call, checkLeaveRequest);
       if (isFault(body)) return body;
@@ -123,7 +123,7 @@ function leaveRoute({ leave, log }: OperationsParts): Route {
 
 // ------------------------------------------------------------------------------------------------- blocks
 
-const checkBlockRequest = compileShape(BlockRequest);
+const checkBlockRequest = compileShape(blockBody);
 
 function blockRoutes({ blocks, log }: OperationsParts): Route[] {
   const path = "/operations/blocks";
@@ -142,7 +142,7 @@ function blockRoutes({ blocks, log }: OperationsParts): Route[] {
       id: "changeBlocks",
       summary: "Block DIDs, senders and networks, or unblock them",
       answer: "How many entries were added and removed.",
-      request: BlockRequest,
+      request: blockBody,
       handle: async (call) => {
         const change = decodeChange(call);
         if (isFault(change)) return change;
@@ -182,7 +182,7 @@ function decodeChange(call: Call): BlockChange | Fault {
 
 // -------------------------------------------------------------------------------------------------- purge
 
-const checkPurgeRequest = compileShape(PurgeRequest);
+const checkPurgeRequest = compileShape(purgeBody);
 /** How many lives are purged for a DID that the ledger no longer has. */
 const pastLivesMax = 16;
 
@@ -193,7 +193,7 @@ function purgeRoute({ cache, now, log }: OperationsParts): Route {
     id: "purge",
     summary: "Remove all waiting envelopes of a recipient",
     answer: "How many entries and bytes were removed.",
-    request: PurgeRequest,
+    request: purgeBody,
     handle: async (call) => {
       const body = bodyOf(call, checkPurgeRequest);
       if (isFault(body)) return body;
