@@ -11,7 +11,12 @@ import { type Did, parseDid, parseDidUrl } from "../../core/codec/did.ts";
 import { parseJson } from "../../core/codec/json.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault, withSignedText } from "../../core/fault.ts";
 import type { AccountId, LedgerProofs } from "../../core/ledger/account.ts";
-import type { ProofBinding, ProofVersion } from "../../core/ledger/document-codec.ts";
+import {
+  type ProofBinding,
+  type ProofTimestamp,
+  type ProofVersion,
+  proofLifeMsMax,
+} from "../../core/ledger/document-codec.ts";
 import type { DirectoryLimits } from "../../core/schema/directory.ts";
 import type { Signed } from "../../core/schema/signing.ts";
 import type { Ledger, Receipts, Replay, Submission } from "../../storage/contract.ts";
@@ -165,6 +170,12 @@ export function checkFreshness(timestampMs: number, nowMs: number, skewMs: numbe
   if (timestampMs < nowMs - skewMs) return badInput("authorization_expired", "/timestamp", "is too old");
   if (timestampMs <= nowMs + skewMs) return null;
   return badInput("authorization_too_far_ahead", "/timestamp", "is too far in the future");
+}
+
+/** A proof of version 1 is dated near the clock; the others end soon. */
+export function checkProofTime(time: ProofTimestamp, nowMs: number, skewMs: number): Fault | null {
+  if (time.version === "v1") return checkFreshness(time.timestampMs, nowMs, skewMs);
+  return checkEnd(time.expiryMs, nowMs, { aheadMsMax: proofLifeMsMax, pointer: "/timestamp" });
 }
 
 // --------------------------------------------------------------------------------------------- rendering

@@ -18,7 +18,6 @@ import {
   encodeDidDocument,
   type ProofVersion,
   parseProofTimestamp,
-  proofLifeMsMax,
   registrationMessage,
 } from "../../core/ledger/document-codec.ts";
 import { faultOfRefusal, refuse } from "../../core/ledger/refusals.ts";
@@ -38,8 +37,7 @@ import type { Answer, Call, Route } from "../http/route.ts";
 import {
   acceptedVersions,
   type Binding,
-  checkEnd,
-  checkFreshness,
+  checkProofTime,
   type DirectoryParts,
   type DirectorySettings,
   decodeBody,
@@ -238,7 +236,7 @@ function decodeRegistration(
   if (isFault(body)) return body;
   const subject = parseRegistrationSubject(body);
   if (isFault(subject)) return subject;
-  const refusal = checkProofTime(body.timestamp, call.nowMs, settings);
+  const refusal = checkTimestamp(body.timestamp, call.nowMs, settings);
   if (refusal !== null) return refusal;
   const { did, document, aliasText, pubkey } = subject;
   if (pubkey === null) return firstMethodUnfit();
@@ -290,15 +288,15 @@ export function firstMethodUnfit(): Fault {
 }
 
 /** The version of the proof must be switched on, and its time be near (v1) or end soon (v2, v3). */
-function checkProofTime(text: string, nowMs: number, settings: TimeRule): Fault | null {
+function checkTimestamp(text: string, nowMs: number, settings: TimeRule): Fault | null {
   const time = parseProofTimestamp(text);
   if (time === null) return badInput("invalid_request", "/timestamp", "has an unknown form");
   if (!settings.registration_proofs.includes(time.version)) {
     return badInput("invalid_request", "/timestamp", `version ${time.version.slice(1)} proofs are not accepted here`);
   }
-  if (time.version === "v1") return checkFreshness(time.timestampMs, nowMs, settings.clock_skew);
-  if (time.nonce !== 0n) return badInput("invalid_request", "/timestamp", "the nonce of a registration is 0");
-  return checkEnd(time.expiryMs, nowMs, { aheadMsMax: proofLifeMsMax, pointer: "/timestamp" });
+  if (time.version !== "v1" && time.nonce !== 0n)
+    return badInput("invalid_request", "/timestamp", "the nonce of a registration is 0");
+  return checkProofTime(time, nowMs, settings.clock_skew);
 }
 
 // ---------------------------------------------------------------------------------------------- receipts

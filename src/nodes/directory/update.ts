@@ -28,7 +28,6 @@ import {
   documentMessage,
   encodeDidDocument,
   parseProofTimestamp,
-  proofLifeMsMax,
 } from "../../core/ledger/document-codec.ts";
 import { decodePayload, encodeAuthorization, firstDifference } from "../../core/ledger/structures.ts";
 import {
@@ -48,6 +47,7 @@ import {
   bindDid,
   checkEnd,
   checkFreshness,
+  checkProofTime,
   type DirectoryParts,
   decodeBody,
   directoryRoute,
@@ -239,8 +239,10 @@ export function documentRoute(parts: DirectoryParts): Route {
     handle: async (call) => {
       const replacement = decodeReplacement(call, decodeBody(call, parseShape));
       if (isFault(replacement)) return replacement;
-      const early = checkProofTime(replacement, call.nowMs, parts.limits.clock_skew);
-      if (early !== null) return early;
+      const time = parseProofTimestamp(replacement.timestamp);
+      if (time === null) return badInput("invalid_request", "/timestamp", "has an unknown form");
+      const untimely = checkProofTime(time, call.nowMs, parts.limits.clock_skew);
+      if (untimely !== null) return untimely;
       const submission = await parts.ledger.submit(replacement, "replace_document");
       if (isFault(submission)) {
         const { genesisHash } = await parts.ledger.proofs();
@@ -286,11 +288,4 @@ export function parseDocumentMember(
   if (document === null) return blob;
   if (document.id !== did) return badInput("invalid_request", "/doc_blob", "the document belongs to another DID");
   return hasOwnIds(document, did) ? blob : badInput("invalid_request", "/doc_blob", "contains ids of another DID");
-}
-
-function checkProofTime(call: DocumentCall, nowMs: number, skewMs: number): Fault | null {
-  const time = parseProofTimestamp(call.timestamp);
-  if (time === null) return badInput("invalid_request", "/timestamp", "has an unknown form");
-  if (time.version === "v1") return checkFreshness(time.timestampMs, nowMs, skewMs);
-  return checkEnd(time.expiryMs, nowMs, { aheadMsMax: proofLifeMsMax, pointer: "/timestamp" });
 }
