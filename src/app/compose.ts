@@ -65,6 +65,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   certificateOf(config, now());
   const metrics = createMetrics();
   let serving: ServingThreads | null = null;
+  let guard: ConnectionGuard | null = null;
   const collect = async () => mergeSamples([await metrics.collect(), ...((await serving?.collect()) ?? [])]);
   const render = async () => renderMetrics(await collect());
   const history = startHistory(render, now, () => serving?.loopLagSeconds() ?? 0);
@@ -78,6 +79,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   const bus = await openConfiguredBus(config, { log });
   const wake = wakeHookOf(config, log);
   const release = async (): Promise<void> => {
+    guard?.close();
     wake?.close();
     history.close();
     await bus.close();
@@ -104,13 +106,13 @@ export async function startNodes(config: Config, options: StartOptions): Promise
       leave: leaveFor(options, (isLeaving) => serving?.setLeaving(isLeaving)),
     };
     const shared = { ...options, log, stores, bus, now, metrics, eventKey, view, onStored: wake?.stored ?? null };
+    const urlsNow = () => [...(serving?.urls ?? []), ...(serving?.adminUrls ?? [])];
+    guard = guardConnections(config, { urls: urlsNow, metrics, now, log });
     const started = await threads.serve(config, shared);
     serving = started;
     const sweepers = startSweepers(stores, { now, log });
     const { urls, adminUrls } = started;
-    const guard = guardConnections(config, { urls: [...urls, ...adminUrls], metrics, now, log });
     const end = once(async () => {
-      guard?.close();
       await endInTime(log, "requests", started.drain(), config.server.drain_timeout + partMsMax);
       await endInTime(log, "workers", threads.end(), partMsMax);
       await endInTime(log, "bus", release(), partMsMax);
@@ -210,15 +212,21 @@ async function reloadFile(
   }
 }
 
-type GuardParts = Pick<SharedParts, "metrics" | "now" | "log"> & { readonly urls: readonly string[] };
+type GuardParts = Pick<SharedParts, "metrics" | "now" | "log"> & {
+  /** Where the process listens; nowhere before it does. */
+  readonly urls: () => readonly string[];
+};
 
 /** Descriptors belong to the process, so this thread watches them for all workers. */
 function guardConnections(config: Config, { urls, metrics, now, log }: GuardParts): ConnectionGuard | null {
   const places = [...config.server.listen, ...config.server.admin_listen].map(parseListenAddress);
-  const bound = urls.map((url) => Number(URL.parse(url)?.port));
   const set = places.flatMap((place) => (place !== null && "port" in place ? [place.port] : []));
+  const ports = () => {
+    const bound = urls().map((url) => Number(URL.parse(url)?.port));
+    return [...new Set([...bound, ...set])].filter((port) => port > 0);
+  };
   return startConnectionGuard({
-    ports: [...new Set([...bound, ...set])].filter((port) => port > 0),
+    ports,
     connectionsMax: connectionsMaxHere(),
     trustedProxies: () => config.server.trusted_proxies,
     log,

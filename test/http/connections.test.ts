@@ -35,7 +35,7 @@ test.skipIf(!isLinux)(
     const lines: string[] = [];
     const metrics = createMetrics();
     const guard = startConnectionGuard({
-      ports: [port],
+      ports: () => [port],
       connectionsMax,
       trustedProxies: () => [],
       log: (level, message, fields) => lines.push(`${level} ${message} ${JSON.stringify(fields)}`),

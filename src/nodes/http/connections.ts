@@ -17,8 +17,8 @@ import type { Metrics } from "./metrics.ts";
 export type ConnectionGuard = { readonly close: () => void };
 
 type GuardOptions = {
-  /** The TCP ports of this process. */
-  readonly ports: readonly number[];
+  /** The TCP ports of this process, as soon as it listens. */
+  readonly ports: () => readonly number[];
   /** In all; one client network gets half. */
   readonly connectionsMax: number;
   /** Proxies and loopback addresses have many clients behind them: their connections count only in all. */
@@ -45,23 +45,26 @@ function descriptorsMaxHere(): number {
 
 const lookEveryMs = secondMs;
 
-/** `null` where connections can't be counted or shut down. */
+/**
+ * `null` where connections can't be counted or shut down. Begins before the process listens: strangers may take all
+ * descriptors at once, and then nothing can be read of what it needs.
+ */
 export function startConnectionGuard(options: GuardOptions): ConnectionGuard | null {
   const shutDown = openShutdown();
-  if (shutDown === null || options.ports.length === 0) return null;
+  if (shutDown === null) return null;
   const closed = options.metrics.counter({
     name: "http_connections_closed_total",
     help: "Connections shut down because there were too many, in all or of one client network.",
     labels: ["scope"],
   });
   const sockets = openSocketTables();
-  const descriptorsMax = descriptorsMaxHere();
+  const descriptorsMax = Math.min(descriptorsMaxHere(), 2 * connectionsUsualMax);
   let warnedMs = Number.NEGATIVE_INFINITY;
   const look = (): void => {
     const { connectionsMax } = options;
     const open = descriptors() ?? Array.from({ length: descriptorsMax }, (_, i) => String(i));
     if (open.length <= connectionsMax / 2) return;
-    const held = connectionsTo(options.ports, sockets.read());
+    const held = connectionsTo(options.ports(), sockets.read());
     const surplus = decideSurplus(held, connectionsMax, options.trustedProxies());
     if (surplus.length === 0) return;
     const inodes = new Map(surplus.map(({ connection, scope }) => [connection.inode, scope]));
