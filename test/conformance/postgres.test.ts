@@ -18,7 +18,7 @@ let schemas = 0;
 const schemaOf = new WeakMap<Store, string>();
 
 const settings = (schema: string) =>
-  optionsOf(postgresPlugin, { urls: [server?.url], schema, partition_ms: 1_000, block_time_ms: 20, connections: 3 });
+  optionsOf(postgresPlugin, { urls: [server?.url], schema, partition_ms: 1_000, block_time_ms: 60, connections: 3 });
 
 /** Sums of the store without lag, and no time of grace: so every law is exact here. */
 async function openAt(schema: string, environment: StoreEnvironment): Promise<Store> {

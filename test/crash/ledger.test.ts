@@ -35,17 +35,18 @@ async function killedWriter(lifeMs: number): Promise<Answered[]> {
 
 test(`of what was answered before ${rounds} kills everything is finalized, once`, async () => {
   const answered: Answered[] = [];
-  for (let round = 0; round < rounds; round++) answered.push(...(await killedWriter(20 + Math.random() * 250)));
-  expect(answered.length).toBeGreaterThan(rounds * 16);
+  // On a busy machine a writer says less in its time.
+  for (let round = 0; round < rounds || answered.length <= rounds * 16; round++)
+    answered.push(...(await killedWriter(20 + Math.random() * 250)));
   const environment = { now: Date.now, log: () => {}, fatal: (reason: string) => expect(reason).toBe("") };
-  // Calls live for 64 blocks from the start of a store: 4 s, which a busy machine keeps.
-  const store = await lmdbPlugin.open(optionsOf(lmdbPlugin, { path, block_time_ms: 60 }), environment);
+  // Calls live for 64 blocks from the start of a store: 8 s, which a busy machine keeps.
+  const store = await lmdbPlugin.open(optionsOf(lmdbPlugin, { path, block_time_ms: 120 }), environment);
   try {
     const ledger = store.capabilities.ledger!;
     const calls = new Map<Did, number>();
     for (const { txHash, did } of answered) {
       let state = (await ledger.submission(txHash))?.state;
-      for (const end = Date.now() + 5_000; state === "pending" && Date.now() < end; await Bun.sleep(2)) {
+      for (const end = Date.now() + 20_000; state === "pending" && Date.now() < end; await Bun.sleep(2)) {
         state = (await ledger.submission(txHash))?.state;
       }
       expect(state).toBe("finalized");
@@ -60,4 +61,4 @@ test(`of what was answered before ${rounds} kills everything is finalized, once`
   } finally {
     await store.close();
   }
-}, 60_000);
+}, 120_000);

@@ -158,10 +158,13 @@ describe("a destination's share of the node", () => {
     const slow = serve(() => new Promise(() => undefined));
     const quick = serve(() => new Response("ok"));
     const sender = egress();
-    const stuck = Array.from({ length: 20 }, () => post(sender, `http://127.0.0.1:${slow}/`, { timeoutMs: 1_000 }));
+    let ended = 0;
+    const stuck = Array.from({ length: 20 }, () =>
+      post(sender, `http://127.0.0.1:${slow}/`, { timeoutMs: 3_000 }).finally(() => ended++),
+    );
     const answer = await post(sender, `http://127.0.0.1:${quick}/`);
     expect(verdict(answer)).toEqual([200, null]);
-    expect(answer.durationMs).toBeLessThan(900);
+    expect(ended).toBe(0);
     expect((await Promise.all(stuck)).every((waited) => waited.error !== null)).toBe(true);
   });
 

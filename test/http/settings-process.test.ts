@@ -94,7 +94,7 @@ describe("a process", () => {
   test("waits for what is under way as long as the setting says, and no longer", async () => {
     const unfinished = new ReadableStream({ start: (controller) => controller.enqueue(utf8("{")) });
     const asked = at(main, "/register-did", { method: "POST", body: unfinished }).catch(() => null);
-    await Bun.sleep(50);
+    while (!/^waypost_http_requests_reading 1$/m.test(await (await at(admin, "/metrics")).text())) await Bun.sleep(5);
     const beganMs = performance.now();
     await nodes.stop();
     const tookMs = performance.now() - beganMs;

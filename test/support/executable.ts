@@ -40,17 +40,29 @@ export function scratchFolder(): { readonly path: string; readonly remove: () =>
 
 /**
  * A port that was free a moment ago, below those that the system gives to outgoing connections: between this
- * look and its use nobody gets it by chance.
+ * look and its use nobody gets it by chance. The first of `count` that follow each other.
  */
-export function freePort(): number {
+export function freePort(count = 1): number {
   for (let tries = 0; tries < 100; tries++) {
-    const port = 12_000 + Math.floor(Math.random() * 18_000);
-    try {
-      void Bun.serve({ port, hostname: "127.0.0.1", fetch: () => new Response() }).stop(true);
-      return port;
-    } catch {}
+    const first = 12_000 + Math.floor(Math.random() * 18_000);
+    const ports = Array.from({ length: count }, (_, n) => first + n);
+    if (ports.every(isFree)) return first;
   }
   throw new Error("no port is free");
+}
+
+const given = new Set<number>();
+
+/** A port is given once: its user may listen on it later. */
+function isFree(port: number): boolean {
+  if (given.has(port)) return false;
+  try {
+    void Bun.serve({ port, hostname: "127.0.0.1", fetch: () => new Response() }).stop(true);
+    given.add(port);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 export type Ran = { readonly code: number; readonly stdout: string; readonly stderr: string };
