@@ -95,7 +95,7 @@ export class DataFile {
     const { pageBytes, transaction } = this.meta;
     const pages = Buffer.alloc(2 * pageBytes);
     const own = Number(transaction % 2n);
-    const found = [0, 1].map((page) => this.raw(page * pageBytes, 176));
+    const found = [0, 1].map((page) => this.raw(page * pageBytes, metaBytes));
     const newest = found.find((page) => page.readBigUInt64LE(headerBytes + 128) === transaction);
     if (newest === undefined) throw new DamagedFile("the file has changed while it was read");
     for (const page of [0, 1]) {
@@ -329,6 +329,8 @@ function checkOrder(
 }
 
 const treeBytes = 48;
+/** Of a meta page, with its header. */
+const metaBytes = 176;
 
 function readTree(bytes: Buffer, at: number, name: string): Tree {
   const root = bytes.readBigUInt64LE(at + 40);
@@ -338,12 +340,9 @@ function readTree(bytes: Buffer, at: number, name: string): Tree {
 
 /** Of the two meta pages, the one with the later transaction counts. */
 function newestMeta(descriptor: number): Meta {
-  const bytes = Buffer.alloc(2 * 65_536);
-  const length = readSync(descriptor, bytes, 0, bytes.length, 0);
-  const first = length >= 176 ? readMeta(bytes, 0) : null;
+  const first = readMeta(descriptor, 0);
   // The second lies one page on, and only the first holds the size of a page; 4 KiB is what there is otherwise.
-  const at = first?.pageBytes ?? 4_096;
-  const second = length >= at + 176 ? readMeta(bytes, at) : null;
+  const second = readMeta(descriptor, first?.pageBytes ?? 4_096);
   const metas = [first, second]
     .filter((meta) => meta !== null)
     .sort((a, b) => (a.transaction < b.transaction ? 1 : -1));
@@ -354,8 +353,10 @@ function newestMeta(descriptor: number): Meta {
   return newest;
 }
 
-function readMeta(bytes: Buffer, page: number): Meta | null {
-  const at = page + headerBytes;
+function readMeta(descriptor: number, page: number): Meta | null {
+  const bytes = Buffer.alloc(metaBytes);
+  const at = headerBytes;
+  if (readSync(descriptor, bytes, 0, metaBytes, page) < metaBytes) return null;
   if (bytes.readUInt32LE(at) !== magic || (bytes.readUInt32LE(at + 4) & 0xffff) !== 2) return null;
   const pageBytes = bytes.readUInt32LE(at + 24);
   if (![4_096, 8_192, 16_384, 32_768, 65_536].includes(pageBytes)) return null;
