@@ -255,7 +255,9 @@ export class RowTable {
   }
 
   hasDigest(slot: number): boolean {
-    return this.digest.subarray(slot * 4, slot * 4 + 4).some((word) => word !== 0);
+    const { digest } = this;
+    const at = slot * 4;
+    return (digest[at]! | digest[at + 1]! | digest[at + 2]! | digest[at + 3]!) !== 0;
   }
 
   digestOf(slot: number): string | null {
