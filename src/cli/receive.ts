@@ -201,7 +201,7 @@ async function withInbox(
     folder: place.folder,
     state: stateFolder(session.keysFolder, identity.name),
     deviceId: place.device,
-    onPart: (done, total) => session.report.progress(`receiving ${renderBar(done, total)}`),
+    onChunk: (done, total) => session.report.progress(`receiving ${renderBar(done, total)}`),
   });
   try {
     await work(inbox);

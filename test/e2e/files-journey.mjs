@@ -30,7 +30,13 @@ const sent = await sendPlan(plan, source, {
   onDelivered: () => undefined,
 });
 
-const options = { folder: join(folder, "received"), state: join(folder, "state"), deviceId: "" };
+const progress = [];
+const options = {
+  folder: join(folder, "received"),
+  state: join(folder, "state"),
+  deviceId: "",
+  onChunk: (done, total) => progress.push(`${done}/${total}`),
+};
 const inbox = await openInbox(bob.client, await loadIdentity(keys, "bob"), options);
 const busy = await openInbox(bob.client, bob.identity, options).catch((error) => error);
 const first = await inbox.receive(inbox.caches);
@@ -44,6 +50,7 @@ console.log(
     mode: ((await stat(join(keys, keyFile))).mode & 0o777).toString(8),
     chunks: sent.chunks,
     received: first.received.map(({ name, from }) => [name, from.did === alice.did, from.verified]),
+    progress,
     same: stored.length === bytes.length && stored.every((byte, i) => byte === bytes[i]),
     again: second.received.length,
     files: await readdir(options.folder),

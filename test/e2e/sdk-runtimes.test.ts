@@ -63,6 +63,7 @@ for (const { name, command: runtime } of findRuntimes().filter((one) => one.name
         mode: "600",
         chunks: 3,
         received: [["data.bin", true, true]],
+        progress: ["1/3", "2/3", "3/3"],
         same: true,
         again: 0,
         files: ["data.bin"],

@@ -44,7 +44,8 @@ export type InboxOptions = {
   readonly state: string;
   /** The device to read the Caches as; empty for all. */
   readonly deviceId: string;
-  readonly onPart?: (done: number, total: number) => void;
+  /** Called after each chunk of a message. */
+  readonly onChunk?: (done: number, total: number) => void;
 };
 
 /** A problem with a Cache (its address) or with a message (its id, or that of its group). */
@@ -82,8 +83,13 @@ export async function openInbox(client: Client, identity: Identity, options: Inb
     const caches = await cachesOf(client, identity, options.deviceId);
     const recipient = recipientOf(client, identity);
     const chunks = await openLiveChunks(join(options.state, "chunks"), Date.now());
-    const { onPart } = options;
-    const places = { folder, journal, temporaryPrefix, ...(onPart === undefined ? {} : { onPart }) };
+    const { onChunk } = options;
+    const places: ReceiveOptions = {
+      folder,
+      journal,
+      temporaryPrefix,
+      ...(onChunk === undefined ? {} : { onChunk }),
+    };
     return {
       caches,
       receive: (from) =>
