@@ -132,7 +132,7 @@ function diskWarnings({ cache, stores }: Config): InputProblem[] {
   if (!cache.enabled || typeof path !== "string") return [];
   const { blocks, bsize } = statfsSync(nearest(resolve(path)));
   if (cache.store_bytes_max <= blocks * bsize) return [];
-  const message = `is more than the file system of ${path} holds (${Math.floor((blocks * bsize) / 2 ** 30)} GiB)`;
+  const message = `is larger than the file system of ${path} (${Math.floor((blocks * bsize) / 2 ** 30)} GiB)`;
   return [{ setting: "cache.store_bytes_max", message }];
 }
 
@@ -198,7 +198,11 @@ function settingWarnings(config: Config, retired: readonly InputProblem[]): Find
 function clock(): Finding {
   const nowMs = Date.now();
   const ok = nowMs > Date.UTC(2026, 0);
-  return { name: "clock", ok, detail: `${new Date(nowMs).toISOString()}${ok ? "" : ": before this program was made"}` };
+  return {
+    name: "clock",
+    ok,
+    detail: `${new Date(nowMs).toISOString()}${ok ? "" : ": before this program was built"}`,
+  };
 }
 
 /** Each connection is an open file; below this many the node refuses clients early. */
@@ -313,7 +317,7 @@ async function stores(config: Config): Promise<Finding[]> {
     const absence = step.absence();
     findings.push({
       name: `store ${step.name}`,
-      ...(absence === null ? await openOnce(step) : { ok: true, detail: `${absence}; it is made when a node starts` }),
+      ...(absence === null ? await openOnce(step) : { ok: true, detail: `${absence}; a node creates it at its start` }),
     });
   }
   return findings;

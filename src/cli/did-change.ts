@@ -341,11 +341,11 @@ function registerEndCommands(did: Command): void {
   changeCommand(
     did
       .command("deactivate")
-      .description("deactivate an identity for good: afterwards it can't be changed, reached or deleted")
+      .description("deactivate an identity permanently: afterwards it can't be changed, reached or deleted")
       .option("--yes", "do not ask for confirmation"),
     async (changing: Changing<EndFlags>) => {
       const { did, name } = changing.identity;
-      confirmed(`Deactivate ${name} (${did}) for good?`, changing.flags);
+      confirmed(`Deactivate ${name} (${did}) permanently?`, changing.flags);
       await applyAndReport(changing, { action: "deactivate_did", did }, `${name} is deactivated`);
     },
   );

@@ -307,7 +307,7 @@ async function showPolicy(session: Session, flags: ReadFlags, target: string | u
   ]);
   const policy = answer?.policy ?? null;
   const lines = [
-    policy === null ? `${did} has no policy: the limits of the nodes hold` : JSON.stringify(policy, null, 2),
+    policy === null ? `${did} has no policy: each node's own limits apply` : JSON.stringify(policy, null, 2),
     delivery_policy_links === null ? "no policy is linked" : `links ${JSON.stringify(delivery_policy_links, null, 2)}`,
   ];
   session.report.result({ did, policy, delivery_policy_links }, lines.join("\n"));

@@ -319,7 +319,7 @@ async function query(session: Session, flags: QueryFlags): Promise<void> {
   for (const { what, message } of problems) session.report.note(printable(`${what}: ${message}`));
   session.report.result(
     { ok: true, count: waiting.length, waiting, unreachable: problems },
-    lines.join("\n") || `Nothing is waiting${problems.length === 0 ? "" : " where an answer came"}.`,
+    lines.join("\n") || `Nothing is waiting${problems.length === 0 ? "" : " in the Caches that answered"}.`,
   );
 }
 

@@ -451,7 +451,7 @@ async function personaStep(client: Client, persona: string, publicId: string | n
   const found = await orNull(client.directory.personaPolicy(persona), "policy_not_found");
   const allowed = found?.policy["allowed_relays"];
   if (!Array.isArray(allowed) || allowed.length === 0) return { what, state: "ok", detail: "allows every Relay" };
-  if (publicId === null) return { what, state: "note", detail: "your Relay does not say which one it is" };
+  if (publicId === null) return { what, state: "note", detail: "your Relay does not state its public id" };
   if (allowed.includes(publicId)) return { what, state: "ok", detail: `allows ${publicId}` };
   return { what, state: "stops", detail: `does not allow your Relay ${publicId}: only ${allowed.join(", ")}` };
 }
@@ -463,9 +463,17 @@ async function cacheStep({ what }: Step, { body, chunks }: BuiltMessage): Promis
   if (isFault(view)) return { what, state: "note", detail: refusalText(view) };
   const { max_mailbox_bytes: bytesMax, max_mailbox_entries: entriesMax } = view.limits;
   if (bytesMax !== undefined && body.length * chunks > bytesMax)
-    return { what, state: "note", detail: `holds at most ${renderBytes(bytesMax)} for a recipient: less than this` };
+    return {
+      what,
+      state: "note",
+      detail: `stores at most ${renderBytes(bytesMax)} for a recipient: less than this message`,
+    };
   if (entriesMax !== undefined && chunks > entriesMax)
-    return { what, state: "note", detail: `holds at most ${entriesMax} envelopes for a recipient: less than this` };
+    return {
+      what,
+      state: "note",
+      detail: `stores at most ${entriesMax} envelopes for a recipient: less than this message`,
+    };
   return { what, state: "ok", detail: `would store it for at most ${renderDurationSetting(view.ttlMs)}` };
 }
 

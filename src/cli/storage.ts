@@ -114,7 +114,7 @@ async function stats(options: Options): Promise<void> {
   const steps = await chosenSteps(options);
   const absent = steps.flatMap(({ name, absence }) => {
     const reason = absence();
-    return reason === null ? [] : [`store "${name}": ${reason}; it is made when a node starts`];
+    return reason === null ? [] : [`store "${name}": ${reason}; a node creates it at its start`];
   });
   if (absent.length > 0) throw failed(absent.join("\n"));
   const reports: StoreReport[] = [];
