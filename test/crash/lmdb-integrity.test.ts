@@ -330,7 +330,7 @@ describe("the scrub", () => {
     await store.close();
     expect([scrub.report.problems, logged, failed]).toEqual([0, [], []]);
     expect(scrub.report.records).toBeGreaterThan(1_000);
-  }, 20_000);
+  }, 120_000);
 });
 
 function vector(name: string): Buffer {

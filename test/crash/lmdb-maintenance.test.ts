@@ -89,7 +89,7 @@ describe("a backup beside a writer", () => {
     });
     await restored.close();
     expect((await verifyStore(back)).problems).toEqual([]);
-  }, 30_000);
+  }, 120_000);
 
   test("into a folder that holds a store is refused", async () => {
     const path = folder();
@@ -201,7 +201,7 @@ describe("compacting", () => {
     const again = await open(path);
     expect(await held(again)).toEqual(before);
     await again.close();
-  }, 20_000);
+  }, 120_000);
 });
 
 describe("an export", () => {

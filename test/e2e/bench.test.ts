@@ -115,5 +115,5 @@ describe("cells on paper", () => {
         JSON.stringify(simulate({ ...cellsDefaults, cells: 4, recipients: 400, followed: 100, secondShare: 0.5 })),
       ),
     );
-  }, 30_000);
+  }, 120_000);
 });

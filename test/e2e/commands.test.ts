@@ -302,7 +302,7 @@ describe("beside `waypost dev`, in its folder", () => {
     const status = JSON.parse((await waypost("top", "--json", "--socket", ".waypost/admin.sock")).stdout);
     expect(status).toMatchObject({ roles: ["directory", "relay", "cache"], ready: true, samples: expect.any(Array) });
     expect((await waypost("top", "--once", "--url", url)).stdout).toContain("store main");
-  }, 30_000);
+  }, 120_000);
 
   test("block and purge --recipient work, and reload says that there is no file", async () => {
     const did = "did:svc:1111111111111111111111";
@@ -312,7 +312,7 @@ describe("beside `waypost dev`, in its folder", () => {
     expect((await waypost("purge", "--recipient", did, "--yes")).stdout.trim()).toBe("0 messages removed, 0 bytes.");
     const reload = await waypost("reload", "--socket", ".waypost/admin.sock");
     expect([reload.code, reload.stderr]).toEqual([1, expect.stringContaining("without a configuration file")]);
-  }, 30_000);
+  }, 120_000);
 
   test("metrics and the status page stay on the address of the nodes", async () => {
     for (const path of ["/metrics", "/status", "/status.json"])
@@ -384,4 +384,4 @@ test("a key held elsewhere adds a service: prepared here, signed by a file, subm
   const { payload_to_sign: payload } = JSON.parse(readFileSync(join(cwd, "p.json"), "utf8"));
   const signature = (await waypost("key", "sign", "external.key", "--payload", payload)).stdout.trim();
   expect(await waypost("did", "submit", "p.json", "--signature", signature)).toMatchObject({ code: 0, stderr: "" });
-}, 30_000);
+}, 120_000);

@@ -118,7 +118,7 @@ test("bench measures the node and leaves nothing behind", async () => {
   expect(measured.laps.length).toBe(3);
   for (const lap of measured.laps) expect(lap.perSecond).toBeGreaterThan(1);
   expect(await (await fetch(`${url}/metrics`)).text()).toContain('waypost_mailbox_entries{store="main"} 0');
-}, 30_000);
+}, 120_000);
 
 test("an unreachable node is a failure that says so", async () => {
   const { code, stderr } = await run(["did", "show", "--as", "alice"], {

@@ -72,5 +72,5 @@ describe.skipIf(chromiumPath === null)("the status page", () => {
   test("says that the node does not answer when the network is gone", async () => {
     await page.setOffline(true);
     await page.until('document.getElementById("state").textContent === "does not answer"', "the end");
-  }, 30_000);
+  }, 120_000);
 });

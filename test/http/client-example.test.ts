@@ -29,7 +29,7 @@ test("the example of the SDK runs and prints what docs/client.md says", async ()
     new Response(child.stderr).text(),
   ]);
   expect([code, stderr, plain(stdout)]).toEqual([0, "", plain(expected)]);
-}, 30_000);
+}, 120_000);
 
 test("docs/client.md names functions that are there", async () => {
   const page = await Bun.file(join(root, "docs", "client.md")).text();

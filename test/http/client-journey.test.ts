@@ -363,7 +363,7 @@ describe("changes", () => {
     const deactivate: Intent = { action: "deactivate_did", did };
     expect((await change(client, deactivate, renewed)).record?.deactivated).toBe(true);
     expect(await refusal(activeDocument(client, did))).toBe("did_deactivated");
-  }, 30_000);
+  }, 120_000);
 
   test("a deleted DID is gone, and its alias is free", async () => {
     const erin = await enrol("erin");
@@ -429,7 +429,7 @@ describe("commands", () => {
     expect((await waypost("purge", "--as", "gil", "--all")).code).toBe(1);
     expect((await parsed("purge", "--as", "gil", "--all", "--yes")).removed).toBe(1);
     expect((await parsed("query", "--as", "gil")).count).toBe(0);
-  }, 30_000);
+  }, 120_000);
 
   test("a rotated root key signs, reads and sends from then on", async () => {
     const before = await parsed("did", "show", "--as", "fay");
@@ -443,7 +443,7 @@ describe("commands", () => {
     expect((await waypost("send", "--as", "fay", "--to", "gil", "--file", "reply.txt")).code).toBe(0);
     const { received } = await parsed("receive", "--as", "gil", "--out", "mail");
     expect(received[0].from_verified).toBe(true);
-  }, 30_000);
+  }, 120_000);
 
   test("a change prepared by the Directory and signed elsewhere is accepted", async () => {
     const seed = JSON.parse(readFileSync(join(keys, "gil.json"), "utf8")).root_seed;
@@ -453,7 +453,7 @@ describe("commands", () => {
     const { signature } = await parsed("key", "sign", "gil.seed", "--payload", prepared.payload_to_sign);
     const accepted = await parsed("did", "submit", "prepared.json", "--signature", signature);
     expect([accepted.ok, accepted.alias]).toEqual([true, "gilbert"]);
-  }, 30_000);
+  }, 120_000);
 
   const failures: [name: string, args: string[], code: number, said: string][] = [
     ["a name that is taken", ["did", "create", "--name", "fay"], 1, "already exists"],

@@ -115,7 +115,7 @@ test("what is not kept is not acknowledged, and waits in the Cache", async () =>
   const waiting = await cache?.summary();
   expect(waiting?.count).toBe(1);
   await cache?.ack(waiting?.messages.map(({ message_id }) => message_id) ?? []);
-}, 20_000);
+}, 120_000);
 
 test("chunks that have expired are dropped when the folder is opened", async () => {
   const folder = join(scratch, "expired");

@@ -146,14 +146,14 @@ describe("messages", () => {
     expect(message?.bytes()).toEqual(bytes);
     expect([message?.id, message?.messageIds.length]).toEqual([sent.id, 3]);
     expect(await waitingCount(bob)).toBe(0);
-  }, 20_000);
+  }, 120_000);
 
   test("many that wait come in order, each once", async () => {
     const [alice, bob] = await Promise.all([open(), open()]);
     for (let i = 0; i < 40; i++) await alice.send(bob.did, `message ${i}`);
     const got = await take(bob, 40);
     expect(got.map(({ text }) => text)).toEqual(Array.from({ length: 40 }, (_, i) => `message ${i}`));
-  }, 20_000);
+  }, 120_000);
 
   test("that were not acknowledged are offered again, and those that were are not", async () => {
     const keys = memoryKeys();
@@ -184,7 +184,7 @@ describe("messages", () => {
     for (let i = 0; i < 50 && (await waitingCount(bob)) > 0; i++) await Bun.sleep(100);
     expect(await waitingCount(bob)).toBe(0);
     await reading.return(undefined);
-  }, 20_000);
+  }, 120_000);
 });
 
 describe("what can't be opened", () => {
@@ -288,5 +288,5 @@ describe("a key that is replaced", () => {
     const done = await open({ keys: phoneKeys, nowMs: () => weekLater + 50 * 3_600_000 });
     expect(done.identity.agreements.length).toBe(1);
     expect(await phoneKeys.load("default")).not.toContain(phone.identity.agreements[0]?.secret.toHex() as string);
-  }, 20_000);
+  }, 120_000);
 });

@@ -89,10 +89,10 @@ test("an honest delivery to a healthy inbox stays below 500 ms at the 99th perce
   const times = await attack({ ...hostLimits, failuresToOpen: 1_000 });
   expect(times.length).toBe(seconds * 20);
   expect(percentile(times, 0.99)).toBeLessThan(500);
-}, 30_000);
+}, 120_000);
 
 test("without shares the same attack is noticed", async () => {
   const without = { concurrentPerClient: 1_000, queuedPerClient: 1_000, concurrentPerNetwork: 1_000, slowMs: 60_000 };
   const times = await attack({ ...hostLimits, ...without, failuresToOpen: 1_000 });
   expect(percentile(times, 0.99)).toBeGreaterThan(500);
-}, 30_000);
+}, 120_000);

@@ -86,7 +86,7 @@ test("a live session without a proof", async () => {
     socket.onclose = (event) => resolve(event.code);
   });
   expect(`closed with ${code}`).toBe(stated("A live session without a proof"));
-}, 20_000);
+}, 120_000);
 
 test("the plaintext profile is carried, and not opened", async () => {
   const answer = stated("The plaintext profile");

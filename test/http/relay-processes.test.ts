@@ -46,7 +46,7 @@ beforeAll(async () => {
   ];
   const document = { ...simpleDocument(carol), service: services };
   await registerAt(nodes.url, carol, document);
-}, 30_000);
+}, 120_000);
 
 afterAll(async () => {
   for (const child of started) child.kill("SIGKILL");
@@ -100,7 +100,7 @@ test("the example of the documentation runs as two processes on one port, which 
   for (let i = 0; i < 40; i++) await fetch(`${shared}/limits`, { headers: { connection: "close" } });
   expect(await metric("a", "http_requests_total")).toBeGreaterThan(before.a);
   expect(await metric("b", "http_requests_total")).toBeGreaterThan(before.b);
-}, 30_000);
+}, 120_000);
 
 test("a process that does not share may not listen on the port", async () => {
   const file = join(scratch.path, "third.toml");
@@ -113,4 +113,4 @@ test("a process that does not share may not listen on the port", async () => {
   started.push(child);
   expect(await child.exited).toBe(1);
   expect(await new Response(child.stderr).text()).toContain("can't be listened on");
-}, 20_000);
+}, 120_000);

@@ -92,7 +92,7 @@ test("an envelope crosses three nodes that know each other by URL only", async (
   expect(await source.policy("tag", carol.did)).toBeNull();
   expect(await source.persona(carol.did)).toBeNull();
   expect(await source.blockTimeMs()).toBe(50);
-}, 20_000);
+}, 120_000);
 
 test("a Cache is ready once the Directory that it asks answers", async () => {
   const directoryAt = listener();
@@ -112,4 +112,4 @@ test("a Cache is ready once the Directory that it asks answers", async () => {
     ready = await fetch(`${cacheAt.url}/readyz`);
   }
   expect([ready.status, await ready.json()]).toMatchObject([200, { checks: { "cache recipients": "ok" } }]);
-}, 20_000);
+}, 120_000);

@@ -124,7 +124,7 @@ test("a process uses the bus that is named: one over a server is not connected w
   };
   expect(await connected({ plugin: "local" })).toBe("1");
   expect(await connected({ plugin: "nats", servers: [`nats://127.0.0.1:${freePort()}`] })).toBe("0");
-}, 30_000);
+}, 120_000);
 
 test("the log of `serve` begins at the level that is named, and follows a changed one on SIGHUP", async () => {
   const scratch = scratchFolder();

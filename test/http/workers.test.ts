@@ -365,11 +365,11 @@ describe("a worker that", () => {
 
   test("throws outside of any request ends the process", async () => {
     expect(await die("out of order")).toMatch(/^worker 1 ended: (out of order|exit code 1)$/);
-  }, 30_000);
+  }, 120_000);
 
   test("exits ends the process", async () => {
     expect(await die("exit")).toMatch(/^worker 1 ended: exit code 7$/);
-  }, 30_000);
+  }, 120_000);
 
   test("can't begin keeps the node from starting, with its reason", async () => {
     const address = `127.0.0.1:${freePort()}`;
@@ -380,7 +380,7 @@ describe("a worker that", () => {
     );
     // A thread that still listened would keep the process alive, with its stores closed.
     await expect(fetch(`http://${address}/healthz`)).rejects.toThrow();
-  }, 30_000);
+  }, 120_000);
 });
 
 test("an address that somebody else listens on is refused, though workers share theirs", async () => {
@@ -388,7 +388,7 @@ test("an address that somebody else listens on is refused, though workers share 
   const server = { listen: [`127.0.0.1:${other.port}`], workers: 2 };
   await expect(startTestNodes({ server })).rejects.toThrow("can't be listened on");
   await other.stop(true);
-}, 30_000);
+}, 120_000);
 
 test("a node whose only address is a Unix socket runs without workers and says so", async () => {
   const nodes = await startTestNodes({ server: { listen: [`unix:/tmp/waypost-${process.pid}.sock`], workers: 2 } });

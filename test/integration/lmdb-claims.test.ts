@@ -137,7 +137,7 @@ test("claims that wait for the disk are bounded", async () => {
   };
   expect(claimMany).toThrow("too many writes are waiting");
   await store.close();
-}, 20_000);
+}, 120_000);
 
 test("tags that are no sequence of characters differ from each other, also on the disk", async () => {
   const path = newPath();

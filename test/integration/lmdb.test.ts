@@ -379,7 +379,7 @@ describe("blocks", () => {
     expect(ids(kept)).toEqual(ids(held));
     for (const [i, one] of kept.entries()) expect(Bun.hash(one.envelope)).toBe(Bun.hash(held[i]!.envelope));
     await again.close();
-  }, 30_000);
+  }, 120_000);
 });
 
 describe("too much at once", () => {

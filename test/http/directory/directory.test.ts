@@ -163,7 +163,7 @@ test("200 updates in a row keep counters and version exact", async () => {
   const { body } = await directory.ask("GET", `/dids/${identity.did}/nonces`);
   expect(body).toMatchObject({ document_nonce: "200", alias_nonce: "0", root_pubkey_nonce: "0", control_nonce: "0" });
   expect((await directory.ask("GET", `/resolve/${identity.did}`)).body["version"]).toBe(201);
-}, 20_000);
+}, 120_000);
 
 test("a payload with any bit flipped is refused, in every position of every structure", async () => {
   const stage = await openStage();
