@@ -363,8 +363,16 @@ describe("packages", () => {
     const manifest = (await Bun.file(join(root, "package.json")).json()) as { dependencies: Record<string, string> };
     const page = await Bun.file(join(root, "docs", "architecture.md")).text();
     for (const name of Object.keys(manifest.dependencies)) {
-      const used = name in unnamed || imports.some(({ to }) => to === name || to.startsWith(`${name}/`));
-      expect([name, used, page.includes(`\`${name}\``)]).toEqual([name, true, true]);
+      const uses = imports.filter(({ to }) => to === name || to.startsWith(`${name}/`));
+      const [row] = page.split("\n").filter((line) => line.startsWith(`| \`${name}\` `));
+      expect([name, name in unnamed || uses.length > 0, row !== undefined]).toEqual([name, true, true]);
+      // The last column names every file that imports it, or its folder.
+      const places = [...(row?.split("|").at(-2) ?? "").matchAll(/`([^`]+)`/g)].map((match) => `src/${match[1]}`);
+      const unlisted = uses
+        .filter(({ from, typeOnly }) => from.startsWith("src/") && !typeOnly)
+        .map(({ from }) => from)
+        .filter((from) => !places.some((place) => from.startsWith(place)));
+      expect([name, unlisted]).toEqual([name, []]);
     }
   });
 
