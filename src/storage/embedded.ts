@@ -78,7 +78,8 @@ type EmbeddedOptions = {
   readonly log: (level: "info" | "warn" | "error", message: string, fields?: Record<string, unknown>) => void;
   readonly operator: AccountId;
   readonly limits?: Partial<EmbeddedLimits>;
-  readonly onHead?: (phase: HeadPhase) => void; // Around every block.
+  /** Around every block. */
+  readonly onHead?: (phase: HeadPhase) => void;
 };
 
 export type EmbeddedLedger = Ledger & {
@@ -113,7 +114,7 @@ class Chain implements EmbeddedLedger {
   private timer: ReturnType<typeof setTimeout> | null = null;
   private failures = 0;
   private closing = false;
-  private readonly atHand = new Set<Promise<unknown>>();
+  private readonly underWay = new Set<Promise<unknown>>();
   /** Every envelope reads its recipient and the head: decoding them is most of what such a read costs. */
   private readonly accounts = rememberInState(accountOf, { entriesMax: 4_096, bytesMax: 8 * 1024 ** 2 });
   private readonly heads = rememberInState(decodeHead, { entriesMax: 1, bytesMax: 64 * 1024 });
@@ -259,7 +260,7 @@ class Chain implements EmbeddedLedger {
     if (refused !== null) return refused;
     const bytes = encodeLedgerCall(call);
     if (decodeLedgerCall(bytes) === null) return fault("chain_submission_rejected", "the call exceeds a bound");
-    return this.accompany(this.accept({ call, bytes, label }, facts));
+    return this.track(this.accept({ call, bytes, label }, facts));
   }
 
   /** A refused call costs no write. */
@@ -284,8 +285,8 @@ class Chain implements EmbeddedLedger {
       const accepted = await this.table.commit((view) => {
         const refused = sameFacts(facts, readFacts(view, call)) ? null : this.dryRun(view, call);
         if (refused !== null) return refused;
-        const standing = findCollision(view, call);
-        if (standing !== null) return standing;
+        const collision = findCollision(view, call);
+        if (collision !== null) return collision;
         const sequence = this.countCall(view);
         counted = true;
         return this.enqueue(view, added, sequence);
@@ -351,7 +352,7 @@ class Chain implements EmbeddedLedger {
     const begun = (((this.options.now() - this.clock.timeMs) % blockTimeMs) + blockTimeMs) % blockTimeMs;
     // A failing table is tried again after doubling pauses, short enough for the pending calls to survive them.
     const backoffMs = this.failures === 0 ? 0 : Math.min(30 * secondMs, blockTimeMs * 2 ** Math.min(this.failures, 3));
-    this.timer = setTimeout(() => void this.accompany(this.produceDue()), Math.max(1, blockTimeMs - begun, backoffMs));
+    this.timer = setTimeout(() => void this.track(this.produceDue()), Math.max(1, blockTimeMs - begun, backoffMs));
   }
 
   /** Makes a block, and more while the pool holds more than a block does. */
@@ -470,12 +471,12 @@ class Chain implements EmbeddedLedger {
 
   // ------------------------------------------------------------------------------------------------ closing
 
-  private async accompany<T>(work: Promise<T>): Promise<T> {
-    this.atHand.add(work);
+  private async track<T>(work: Promise<T>): Promise<T> {
+    this.underWay.add(work);
     try {
       return await work;
     } finally {
-      this.atHand.delete(work);
+      this.underWay.delete(work);
     }
   }
 
@@ -483,7 +484,7 @@ class Chain implements EmbeddedLedger {
     this.closing = true;
     if (this.timer !== null) clearTimeout(this.timer);
     this.timer = null;
-    await Promise.allSettled(this.atHand);
+    await Promise.allSettled(this.underWay);
   }
 }
 

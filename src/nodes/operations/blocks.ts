@@ -151,7 +151,7 @@ function decideBlocks(
   return { blocks: [...bySubject.values()], added: add.length, removed };
 }
 
-/** What a subject can be: a network in its shortest form, a DID, or 400 `invalid_request`. */
+/** What a subject can be: a network in lower case, a DID, or 400 `invalid_request`. */
 export function parseBlockSubject(text: string): { readonly subject: string; readonly isNetwork: boolean } | Fault {
   if (isDid(text)) return { subject: text, isNetwork: false };
   if (parseNetwork(text) !== null) return { subject: text.toLowerCase(), isNetwork: true };
