@@ -265,6 +265,21 @@ suite("the PostgreSQL store when things break", () => {
     expect(await server.sql(`select sum(entries) from ${schema}.mailbox`)).toBe("0\n");
   }, 60_000);
 
+  test("expiry waits for a mailbox without a lock that a store needs", async () => {
+    const schema = `fault_${schemas}`;
+    const mailbox = mailboxOf(await openFresh({ partition_ms: 1_000 }));
+    await mailbox.store(entry(1), quota());
+    const late = 10_000 + 600_000 + 1_000;
+    // A store that has its mailbox, and needs the acknowledged ids next.
+    const storing = await transactionOf(`select 1 from ${schema}.mailbox for update`);
+    const expiring = mailbox.expire(late, 100);
+    await Bun.sleep(300);
+    expect(await server.sql(`select count(*) from ${schema}.acked`)).toBe("0\n");
+    await storing.end();
+    expect(await expiring).toBe(3);
+    expect(await server.sql(`select count(*) from ${schema}.part`)).toBe("0\n");
+  }, 60_000);
+
   test("a fail-over to a synchronous standby under load loses nothing that was answered", async () => {
     const primary = await startPostgres(["fsync=on", "max_connections=40", "shared_buffers=64MB", "max_wal_senders=4"]);
     const standby = await primary.standby();

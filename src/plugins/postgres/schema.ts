@@ -79,13 +79,14 @@ export class Partitions {
     await this.pool.query("select {s}.add_part('acked', upper_ms) from {s}.part where kind = 'held'");
   }
 
+  /** Each step is a transaction of its own: what it locks is free before the next. */
   async expire(nowMs: number, limit: number): Promise<number> {
-    const [row] = await this.pool.query("select {s}.expire($1, $2, $3) as freed", [
-      nowMs,
-      this.settings.graceMs,
-      limit,
-    ]);
-    const freed = Number(row?.["freed"]);
+    let freed = 0;
+    for (let step = 1; step > 0 && freed < limit; freed += step) {
+      const given = [nowMs, this.settings.graceMs, limit - freed];
+      const [row] = await this.pool.query("select {s}.expire($1, $2, $3) as freed", given);
+      step = Number(row?.["freed"]);
+    }
     if (freed > 0) this.known.clear();
     await this.dropIdle(nowMs);
     return freed;
@@ -105,6 +106,50 @@ export class Partitions {
 }
 
 // -------------------------------------------------------------------------------------------- functions
+
+/**
+ * Drops what has ended. The first version locked mailboxes after it had dropped a partition of acknowledged ids, for
+ * which a store waited that had its mailbox already: a deadlock, which ended the sweep or delayed the store for a second.
+ */
+const expireFunction = `
+create or replace function {s}.expire(p_now bigint, p_grace bigint, p_limit integer) returns integer language plpgsql as $$
+declare
+  due record;
+  nos bigint[];
+  freed integer := 0;
+  patience text := current_setting('lock_timeout');
+begin
+  if not pg_try_advisory_xact_lock(hashtextextended('{s}', 2)) then
+    return 0;
+  end if;
+  for due in
+    select kind, upper_ms, settled_no from {s}.part where upper_ms <= p_now - p_grace order by upper_ms, kind
+  loop
+    exit when freed >= p_limit;
+    if due.kind = 'held' then
+      -- Locks on mailboxes and on a whole partition are never held together: what follows a drop is the next call's.
+      exit when freed > 0;
+      nos := {s}.settle_part(due.upper_ms, due.settled_no, p_limit - freed);
+      freed := freed + cardinality(nos);
+      update {s}.part set settled_no = coalesce((select max(n) from unnest(nos) n), settled_no)
+        where kind = due.kind and upper_ms = due.upper_ms;
+      exit when cardinality(nos) > 0;
+    end if;
+    -- A table in use is dropped at the next call: nobody may wait for long behind the lock that it needs.
+    begin
+      perform set_config('lock_timeout', '200ms', true);
+      execute format('drop table {s}.%I', due.kind || '_' || due.upper_ms);
+      perform set_config('lock_timeout', patience, true);
+    exception when lock_not_available then
+      exit;
+    end;
+    delete from {s}.part where kind = due.kind and upper_ms = due.upper_ms;
+    freed := freed + 1;
+  end loop;
+  delete from {s}.tally where upper_ms <= p_now - p_grace;
+  return freed;
+end $$;
+`;
 
 /** A partition holds what ends after \`upper - partition_ms\` and not after \`upper\`. */
 const partitionFunctions = `
@@ -136,43 +181,7 @@ begin
   perform {s}.settle(nos, p_upper);
   return nos;
 end $$;
-create function {s}.expire(p_now bigint, p_grace bigint, p_limit integer) returns integer language plpgsql as $$
-declare
-  due record;
-  nos bigint[];
-  freed integer := 0;
-  patience text := current_setting('lock_timeout');
-begin
-  if not pg_try_advisory_xact_lock(hashtextextended('{s}', 2)) then
-    return 0;
-  end if;
-  for due in
-    select kind, upper_ms, settled_no from {s}.part where upper_ms <= p_now - p_grace order by upper_ms, kind
-  loop
-    exit when freed >= p_limit;
-    if due.kind = 'held' then
-      nos := {s}.settle_part(due.upper_ms, due.settled_no, p_limit - freed);
-      freed := freed + cardinality(nos);
-      update {s}.part set settled_no = coalesce((select max(n) from unnest(nos) n), settled_no)
-        where kind = due.kind and upper_ms = due.upper_ms;
-      -- Locks on mailboxes and on a whole partition are never held together.
-      exit when cardinality(nos) > 0;
-    end if;
-    -- A table in use is dropped at the next call: nobody may wait for long behind the lock that it needs.
-    begin
-      perform set_config('lock_timeout', '200ms', true);
-      execute format('drop table {s}.%I', due.kind || '_' || due.upper_ms);
-      perform set_config('lock_timeout', patience, true);
-    exception when lock_not_available then
-      exit;
-    end;
-    delete from {s}.part where kind = due.kind and upper_ms = due.upper_ms;
-    freed := freed + 1;
-  end loop;
-  delete from {s}.tally where upper_ms <= p_now - p_grace;
-  return freed;
-end $$;
--- Mailboxes of which nothing is left, from a number on; answers the number to go on from, or null at the end.
+${expireFunction}-- Mailboxes of which nothing is left, from a number on; answers the number to go on from, or null at the end.
 create function {s}.drop_idle(p_after bigint, p_before_ms bigint, p_limit integer) returns bigint language plpgsql as $$
 declare
   last bigint;
@@ -270,6 +279,7 @@ const migrations: readonly string[] = [
   claimAndRemove,
   writeReceipts,
   deliveryDigests,
+  expireFunction,
 ];
 
 const schemaVersion = migrations.length;
