@@ -2,7 +2,7 @@
  * Several nodes on one PostgreSQL and one nats-server, under load, while processes are killed at random: a node
  * or the bus by SIGKILL, the database by an immediate stop. A model outside knows what was answered.
  *
- * - lost: stored with an answer, never acknowledged by anybody, and not held at the end;
+ * - lost: stored with an answer, never acknowledged by anybody, and not in a page that must have it;
  * - doubled: acknowledged with an answer, and held again afterwards;
  * - phantom: held, and never sent.
  *
@@ -24,6 +24,7 @@ import { ClientError } from "../../src/client/http.ts";
 import { createIdentity, type Identity } from "../../src/client/keys.ts";
 import { type CacheClient, listenLive, type Reader } from "../../src/client/reader.ts";
 import { firstDocument, register, settleRegistration } from "../../src/client/registration.ts";
+import { hourMs, secondMs } from "../../src/core/codec/time.ts";
 import { late, withDeadline } from "../../src/core/std/bounded.ts";
 import { freePort } from "../support/executable.ts";
 import { natsAbsence, startNats } from "../support/nats.ts";
@@ -47,7 +48,8 @@ const absence = postgresAbsence() ?? natsAbsence();
 if (absence !== null) throw new Error(absence);
 const steadyMinutes = flags.minutes === undefined ? null : Number(flags.minutes);
 const kills = steadyMinutes === null ? Number(flags.kills) : 0;
-const ttl = steadyMinutes === null ? "6h" : "90s";
+const ttlMs = steadyMinutes === null ? 6 * hourMs : 90 * secondMs;
+const ttl = `${ttlMs / secondMs}s`;
 /** Of messages that come at an even pace: the rest expires unread, and goes with its partition. */
 const acknowledgedShare = steadyMinutes === null ? 1 : 0.9;
 const folder = mkdtempSync(join(tmpdir(), "waypost-cluster-"));
@@ -155,9 +157,18 @@ await Promise.all(urls.map(ready));
 // ------------------------------------------------------------------------------------------------- the model
 
 /** An acknowledgement that was tried without an answer may have been carried out. */
-type Sent = { answered: boolean; tried: boolean; acknowledged: boolean; live: boolean; readonly kept: boolean };
+type Sent = {
+  readonly expiresAtMs: number;
+  readonly kept: boolean;
+  answered: boolean;
+  tried: boolean;
+  acknowledged: boolean;
+  live: boolean;
+};
 const sent = new Map<string, Sent>();
-const counts = { unclear: 0, live: 0 };
+const counts = { unclear: 0, live: 0, unread: 0 };
+/** Of each recipient: answered, and not seen by a pull yet. */
+const unseen = new Map<string, Set<string>>();
 
 const people: Identity[] = [];
 const readers = new Map<Identity, CacheClient[]>();
@@ -168,6 +179,7 @@ for (let n = 0; n < Number(flags.recipients); n++) {
   const document = { ...first, service: first.service.map((service) => ({ ...service, serviceEndpoint: urls })) };
   await settleRegistration(client, await register(client, identity, { document, alias: null }), waitingDefault);
   people.push(identity);
+  unseen.set(identity.did, new Set());
   readers.set(identity, await cachesOf(client, identity, "phone"));
   // Every other recipient also listens, at a node that changes with each connection.
   if (steadyMinutes === null && n % 2 === 0) void listen(await liveEndpoints(client, identity, "phone"));
@@ -197,12 +209,15 @@ async function listen(reachable: readonly Reader[]): Promise<void> {
 async function sendOne(): Promise<void> {
   const messageId = crypto.randomUUID();
   const kept = Math.random() >= acknowledgedShare;
-  const state: Sent = { answered: false, tried: false, acknowledged: false, live: false, kept };
+  const to = pick(people).did;
+  const nowMs = Date.now();
+  const expiresAtMs = nowMs + ttlMs;
+  const state: Sent = { expiresAtMs, kept, answered: false, tried: false, acknowledged: false, live: false };
   sent.set(messageId, state);
   const body = JSON.stringify({
     message_id: messageId,
-    to: pick(people).did,
-    timestamp: new Date().toISOString(),
+    to,
+    timestamp: new Date(nowMs).toISOString(),
     ttl,
     payload: { ciphertext_b64: Buffer.from(messageId.repeat(20)).toString("base64") },
   });
@@ -213,8 +228,10 @@ async function sendOne(): Promise<void> {
     const request = { method: "POST", headers, body, signal: AbortSignal.timeout(20_000) };
     const answer = await fetch(`${pick(urls)}${path}`, request).catch(() => null);
     const text = (await answer?.text().catch(() => null)) ?? null;
-    if (answer !== null && text !== null && answer.ok) state.answered = true;
-    else if (answer !== null && answer.status < 500 && answer.status !== 429) {
+    if (answer !== null && text !== null && answer.ok) {
+      state.answered = true;
+      unseen.get(to)?.add(messageId);
+    } else if (answer !== null && answer.status < 500 && answer.status !== 429) {
       findings.push(`refused with ${answer.status}: ${text}`);
       return;
     } else {
@@ -226,10 +243,30 @@ async function sendOne(): Promise<void> {
   }
 }
 
+const pageMax = 100;
+
+/**
+ * What was answered before a pull began, nobody has acknowledged, and lasts until the pull has ended, must be in it.
+ * Pages that are full prove nothing.
+ */
+function checkSeen(identity: Identity, expected: readonly string[], ids: readonly string[]): void {
+  const waiting = unseen.get(identity.did)!;
+  for (const messageId of ids) waiting.delete(messageId);
+  for (const messageId of ids.length < pageMax ? expected : []) {
+    if (!waiting.delete(messageId)) continue;
+    const { tried, live, expiresAtMs } = sent.get(messageId)!;
+    if (tried || live) continue;
+    if (expiresAtMs <= Date.now()) counts.unread++;
+    else findings.push(`lost ${messageId}`);
+  }
+}
+
 /** Pulls at any node and acknowledges most of it; answers how many were held. */
 async function pullOnce(identity: Identity, all: boolean): Promise<number> {
-  const { messages } = await pick(readers.get(identity)!).messages(undefined, 100);
+  const expected = [...unseen.get(identity.did)!];
+  const { messages } = await pick(readers.get(identity)!).messages(undefined, pageMax);
   const ids = messages.map((one) => one.message_id);
+  checkSeen(identity, expected, ids);
   for (const messageId of ids) {
     const state = sent.get(messageId);
     if (state === undefined) findings.push(`phantom ${messageId}`);
@@ -339,14 +376,11 @@ try {
   stopped = true;
   await Promise.all(work);
   for (const identity of people) while ((await pullOnce(identity, true)) > 0);
-  for (const [messageId, state] of sent) {
-    if (state.answered && !state.tried && !state.live && !state.kept) findings.push(`lost ${messageId}`);
-  }
   const answered = [...sent.values()].filter((state) => state.answered).length;
   const acknowledged = [...sent.values()].filter((state) => state.acknowledged).length;
   console.log(
     `${killed.node} nodes, ${killed.thread} of them by one thread, ${killed.bus} times the bus and ${killed.database} times the database killed, ${ended - killed.thread} nodes ended without a database; ` +
-      `${answered} answered, ${acknowledged} acknowledged, ${counts.live} live, ${counts.unclear} tries without an answer; ` +
+      `${answered} answered, ${acknowledged} acknowledged, ${counts.live} live, ${counts.unread} expired before anybody could pull them, ${counts.unclear} tries without an answer; ` +
       `lost, doubled, phantom or refused: ${findings.length}`,
   );
   for (const finding of findings.slice(0, 20)) console.log(`  ${finding}`);
