@@ -217,7 +217,7 @@ export class Scrub {
     this.place = slice.next;
     this.attempts = 0;
     if (slice.next === null) this.endPass();
-    this.plan(Math.max(slice.bytes, 4_096));
+    this.plan(Math.max(slice.bytes, sliceBytes));
   }
 
   /** `null` when a commit fell into a slice that looks damaged, or the file can't be opened for lack of descriptors. */
