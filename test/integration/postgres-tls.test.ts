@@ -47,7 +47,9 @@ function declare(): void {
   beforeAll(async () => {
     own = makeCertificate(folder, "own");
     other = makeCertificate(folder, "other");
+    // Another user's server reads them, whatever this process's mask is.
     chmodSync(folder, 0o755);
+    chmodSync(own.cert, 0o644);
     // The server takes a key only from a file of its own that nobody else can read.
     chmodSync(own.key, 0o600);
     if (process.getuid?.() === 0) {
@@ -62,6 +64,7 @@ function declare(): void {
         "hostnossl all secured 127.0.0.1/32 reject",
       ].join("\n"),
     );
+    chmodSync(hba, 0o644);
     server = await startPostgres(["ssl=on", `ssl_cert_file=${own.cert}`, `ssl_key_file=${own.key}`, `hba_file=${hba}`]);
     await server.sql("create role secured login superuser password 'right'");
     await migratePostgres(optionsWith({ tls_ca_file: own.cert }));

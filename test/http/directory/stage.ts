@@ -222,7 +222,7 @@ export function encoded(...segments: string[]): string {
  * and its code is a documented one, and what the scenario itself asserts.
  */
 export function playScenarios(scenarios: readonly Scenario[], stageOf: () => Stage): void {
-  beforeAll(() => stageOf().prepareCasts(scenarios.length), 300_000);
+  beforeAll(() => stageOf().prepareCasts(scenarios.length), 600_000);
   for (const scenario of scenarios) {
     test(`${scenario.route} ${scenario.name}`, async () => {
       const stage = stageOf();
