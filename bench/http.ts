@@ -30,7 +30,8 @@ type Server = {
 };
 /** A server and whom to write to there: `full` takes all stores, `small` keeps ten envelopes, `empty` none. */
 type Target = Server & { readonly full: string; readonly small: Registered; readonly empty: Registered };
-type Requests = Pick<Load, "request" | "requestsMax">;
+/** Of one lap, which may end by their number and not by its time. */
+type Requests = Pick<Load, "request"> & Partial<Pick<Load, "requestsMax" | "durationMs">>;
 type Row = {
   readonly path: string;
   readonly driver: string;
@@ -144,7 +145,7 @@ async function measureRow(row: Pick<Row, "path" | "driver" | "connections">, tar
       if (round === 0) await warm(load, target, row.path);
       const requests = await requestsOf(row.path, target);
       const cpuBefore = cpuSeconds(target.pid);
-      const { answers, perSecond } = await measureLoad({ ...load, ...requests, durationMs: lapMs });
+      const { answers, perSecond } = await measureLoad({ ...load, durationMs: lapMs, ...requests });
       const micros = ((cpuSeconds(target.pid) - cpuBefore) * 1e6) / answers;
       cpuMicros[target.name] = Math.min(
         cpuMicros[target.name] ?? Number.POSITIVE_INFINITY,
@@ -174,7 +175,7 @@ async function warm(load: Pick<Load, "url" | "connections">, target: Target, pat
   const { threads } = target;
   const endsAtMs = performance.now() + warmMsMax * threads;
   for (let done = 0; done < warmAnswersPerThread * threads && performance.now() < endsAtMs; )
-    done += (await measureLoad({ ...load, ...(await requestsOf(path, target)), durationMs: 250 })).answers;
+    done += (await measureLoad({ ...load, durationMs: 250, ...(await requestsOf(path, target)) })).answers;
 }
 
 /** User and system time of all threads of a process; 0 where there is no /proc. Ended threads are left out. */
@@ -231,14 +232,14 @@ async function requestsOf(path: string, target: Target): Promise<Requests> {
   return { request: make(target) };
 }
 
-/** Stores what the acknowledgements remove. */
+/** Stores what the acknowledgements remove. The lap removes all of it: the pages of later paths hold what is left. */
 async function acknowledgingStored({ name, url, empty }: Target): Promise<Requests> {
   const ids = Array.from({ length: acksMax * ackEntries }, () => crypto.randomUUID());
   const stored = ids.values();
   const request = posting("/cache/store", empty.did, () => stored.next().value ?? crypto.randomUUID());
-  const load = { url, connections: 64, requestsMax: ids.length, durationMs: 60_000, request };
-  if (name !== "bare") await measureLoad(load);
-  return { request: acknowledging(empty, () => ids.splice(-ackEntries)), requestsMax: acksMax };
+  const durationMs = 60_000;
+  if (name !== "bare") await measureLoad({ url, connections: 64, requestsMax: ids.length, durationMs, request });
+  return { request: acknowledging(empty, () => ids.splice(-ackEntries)), requestsMax: acksMax, durationMs };
 }
 
 function getting(path: string): () => Buffer<ArrayBuffer> {
