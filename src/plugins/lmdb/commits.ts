@@ -19,7 +19,7 @@ const commitBytes = 768 * 1024;
 const bytesPerOperation = 256;
 /** A turn of the event loop that brings so many is worth another one before a commit begins, up to so many. */
 const busyTurnMin = 16;
-const busyBatchLength = 128;
+const busyBatchLength = 24;
 /** The longest time for which operations that nobody waits for begin no commit. */
 const lazyMsMax = 10;
 

@@ -73,8 +73,8 @@ test("turns that bring many are waited for, until there are enough for one commi
     await turn();
   }
   expect(writes.length).toBe(1);
-  expect(writes[0]!.keys.length).toBeGreaterThanOrEqual(128);
-  expect(writes[0]!.keys.length).toBeLessThanOrEqual(200);
+  expect(writes[0]!.keys.length).toBeGreaterThanOrEqual(24);
+  expect(writes[0]!.keys.length).toBeLessThanOrEqual(60);
 });
 
 test("turns that bring few are not waited for", async () => {
