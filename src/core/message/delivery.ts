@@ -129,12 +129,10 @@ export type DeliveryPlan = {
  * The destinations in their order. Cost: one pass over the services, once for each document that a ledger remembers.
  */
 export function planDelivery(facts: DeliveryFacts): DeliveryPlan {
-  const { inboxes, relays, caches } = publishedBy(facts.services);
+  const { inboxes, relays, others, caches } = publishedBy(facts.services, facts.ownEndpoints);
   const cacheAllowed = facts.cacheEligible && facts.hint !== "direct";
-  const isOwn = ({ endpoint }: Destination) =>
-    facts.ownEndpoints.some((own) => withoutTrailingSlashes(own) === endpoint);
   const live: Destination[] = facts.live ? [{ channel: "live", endpoint: null }] : [];
-  const forwards = facts.hops < hopsMax ? relays.filter((relay) => !isOwn(relay)) : [];
+  const forwards = facts.hops < hopsMax ? others : [];
   const usable = facts.hint === "cache" ? caches.length : inboxes.length + relays.length + caches.length;
   return {
     messageId: facts.messageId,
@@ -148,18 +146,24 @@ export function planDelivery(facts: DeliveryFacts): DeliveryPlan {
   };
 }
 
-type Published = Readonly<Record<"inboxes" | "relays" | "caches", readonly Destination[]>>;
+/** `others`: Relays without `own`, the endpoints of this one. */
+type Published = Readonly<Record<"inboxes" | "relays" | "others" | "caches", readonly Destination[]>> & {
+  readonly own: readonly string[];
+};
 
 /** Keyed by the list of services, which is the same object until the document changes. */
 const published = new WeakMap<readonly Service[], Published>();
 
-function publishedBy(services: readonly Service[]): Published {
+function publishedBy(services: readonly Service[], own: readonly string[]): Published {
   const known = published.get(services);
-  if (known !== undefined) return known;
+  if (known !== undefined && known.own === own) return known;
+  const relays = destinations(services, "SvcRelayService", "relay");
   const fresh = {
     inboxes: destinations(services, "SvcInboxService", "inbox"),
-    relays: destinations(services, "SvcRelayService", "relay"),
+    relays,
+    others: relays.filter(({ endpoint }) => !own.some((one) => withoutTrailingSlashes(one) === endpoint)),
     caches: destinations(services, "SvcCacheService", "cache"),
+    own,
   };
   published.set(services, fresh);
   return fresh;

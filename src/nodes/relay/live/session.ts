@@ -99,7 +99,7 @@ export function createSessions(parts: SessionParts): LiveSessions {
   const elsewhere = (delivery: LiveDelivery) => registry.remote?.deliver(delivery) ?? Promise.resolve("gone" as const);
   return {
     upgrade: createUpgrade(registry),
-    listens: (did) => liveSockets(registry, did).length > 0,
+    listens: (did) => registry.proven.has(did) && liveSockets(registry, did).length > 0,
     begin: (did) => beginDelivery(registry, did),
     deliver: (request) => {
       const delivery = deliveryOf(request);
