@@ -200,13 +200,20 @@ describe("a destination's share of the node", () => {
       expect((await post(sender, `http://inbox.waypost.net/`)).error).toBe("destination_refused");
   });
 
-  test("closing ends what is in flight", async () => {
-    const port = serve(() => new Promise(() => undefined));
+  test("closing ends what is in flight and what waits for a slot", async () => {
+    let inWork = 0;
+    const port = serve(() => {
+      inWork++;
+      return new Promise(() => undefined);
+    });
     const sender = egress();
-    const running = post(sender, `http://127.0.0.1:${port}/`, { timeoutMs: 20_000 });
-    await Bun.sleep(20);
+    const running = Array.from({ length: 12 }, () => post(sender, `http://127.0.0.1:${port}/`, { timeoutMs: 20_000 }));
+    while (inWork < 4) await Bun.sleep(1);
+    expect(sender.stats()).toMatchObject({ active: 4, waiting: 8 });
     sender.close();
-    expect((await running).error).toBe("destination_unavailable");
+    const errors = (await Promise.all(running)).map((answer) => answer.error);
+    expect(errors).toEqual(new Array(12).fill("destination_unavailable"));
+    expect(inWork).toBe(4);
     expect(await post(sender, `http://127.0.0.1:${port}/`)).toMatchObject({
       error: "destination_unavailable",
       giveUp: true,

@@ -73,7 +73,7 @@ export type Egress = {
   /** Never throws. */
   post(request: EgressRequest): Promise<EgressAnswer>;
   stats(): { readonly active: number; readonly waiting: number; readonly destinations: number };
-  /** Ends every request in flight; later ones answer `destination_unavailable`. */
+  /** Ends every request in flight or waiting; they and later ones answer `destination_unavailable`. */
   close(): void;
 };
 
@@ -121,6 +121,10 @@ export function createEgress(options: EgressOptions): Egress {
     const slot = await hosts.acquire(endpoint.origin, request.timeoutMs, requester);
     if (slot === "late") return timedOut;
     if (typeof slot === "string") return unavailable({ giveUp: true });
+    if (closed) {
+      slot.release(true);
+      return unavailable({ giveUp: true });
+    }
     let outcome: Outcome = unavailable({ giveUp: false });
     inFlight.add(abort);
     try {
