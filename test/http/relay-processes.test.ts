@@ -77,9 +77,10 @@ async function start(letter: Letter): Promise<void> {
     stderr: "pipe",
   });
   started.push(child);
+  // The thread with the admin socket listens last.
   const answers = () =>
-    fetch(`${own[letter]}/healthz`).then(
-      (response) => response.ok,
+    metric(letter, "http_requests_total").then(
+      () => true,
       () => false,
     );
   while (child.exitCode === null && !(await answers())) await Bun.sleep(20);
