@@ -186,9 +186,10 @@ test("a Unix socket that a killed process left behind is taken over, one in use 
   const port = JSON.stringify(url.slice("http://".length));
   writeFileSync(path, readFileSync(path, "utf8").replace(`[${port}]`, `[${port}, "unix:w.sock"]`));
   const first = await startNode(["serve"], { cwd: folder, url });
+  // Another thread may answer before the socket is there.
+  await untilPrinted(first, "waypost is ready");
   await first.kill("SIGKILL");
   const second = await startNode(["serve"], { cwd: folder, url });
-  // Another thread may answer before the socket is there.
   await untilPrinted(second, "waypost is ready");
   expect((await fetch("http://localhost/healthz", { unix: join(folder, "w.sock") })).status).toBe(200);
   const other = join(cwd, "socket-other");
