@@ -10,7 +10,7 @@ import { isLoopbackListener } from "../core/message/address.ts";
 import type { About } from "../core/schema/schema.ts";
 import { dashboardRoutes, type HistoryView } from "../nodes/dashboard/dashboard.ts";
 import { type App, createApp } from "../nodes/http/app.ts";
-import { httpMetrics } from "../nodes/http/pipeline.ts";
+import { httpMetrics } from "../nodes/http/metrics.ts";
 import type { CorsOrigins, Route } from "../nodes/http/route.ts";
 import { type Listener, listen } from "../nodes/http/server.ts";
 import { aboutRoute, statusRoutes } from "../nodes/http/status.ts";

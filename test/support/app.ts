@@ -6,8 +6,8 @@
 import { configSchema } from "../../src/config/schema.ts";
 import { type App, createApp } from "../../src/nodes/http/app.ts";
 import type { CapacityLimits } from "../../src/nodes/http/capacity.ts";
-import { createMetrics, type Metrics } from "../../src/nodes/http/metrics.ts";
-import { type AppOptions, type Connection, httpMetrics } from "../../src/nodes/http/pipeline.ts";
+import { createMetrics, httpMetrics, type Metrics } from "../../src/nodes/http/metrics.ts";
+import type { AppOptions, Connection } from "../../src/nodes/http/pipeline.ts";
 import type { Route } from "../../src/nodes/http/route.ts";
 import { listen } from "../../src/nodes/http/server.ts";
 

@@ -14,6 +14,7 @@ import {
   createHttp,
   type Http,
   type Plan,
+  peerOf,
   planOf,
   readSettings,
   refuse,
@@ -64,7 +65,7 @@ export function createApp(options: AppOptions): App {
         serve: (request, connection) => serveHot(http, plan, request, connection),
       })),
     refuse: (request, refusal) => refuse(http, request, refusal),
-    clientOf: (request, connection) => clientOf(http, request, connection).address,
+    clientOf: (request, connection) => clientOf(http, request, peerOf(request, connection)).address,
     startDraining: () => {
       http.draining = true;
     },

@@ -7,7 +7,7 @@
 
 /** One number of a family. A hot path gets it once and adds to it. */
 export type CounterSeries = { value: number };
-export type Counter = {
+type Counter = {
   readonly add: (labels: readonly string[], by?: number) => void;
   readonly series: (labels: readonly string[]) => CounterSeries;
 };
@@ -193,4 +193,29 @@ function labelText(family: Family, key: string, extra?: string): string {
 
 function escapeLabel(value: string): string {
   return value.replace(/[\\"\n]/g, (c) => (c === "\n" ? "\\n" : `\\${c}`));
+}
+
+// ---------------------------------------------------------------------------------------------- of requests
+
+export type HttpMetrics = {
+  readonly requests: Counter;
+  readonly seconds: Histogram;
+  readonly refusals: Counter;
+};
+
+/** Registers what every listener measures; one set for all apps of a process. */
+export function httpMetrics(metrics: Metrics): HttpMetrics {
+  const latency = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30];
+  return {
+    requests: metrics.counter({
+      name: "http_requests_total",
+      help: "Answered requests.",
+      labels: ["method", "route", "status"],
+    }),
+    seconds: metrics.histogram(
+      { name: "http_request_seconds", help: "Time from the request's head to the answer's head.", labels: ["route"] },
+      latency,
+    ),
+    refusals: metrics.counter({ name: "http_refusals_total", help: "Refusals by code.", labels: ["code"] }),
+  };
 }

@@ -35,16 +35,10 @@ import {
   type FairShare,
   overCapacity,
   type Room,
+  turnEnd,
 } from "./capacity.ts";
 import { type Log, maskAddress } from "./log.ts";
-import {
-  type Counter,
-  type CounterSeries,
-  type Histogram,
-  type HistogramSeries,
-  type Metrics,
-  observe,
-} from "./metrics.ts";
+import { type CounterSeries, type HistogramSeries, type HttpMetrics, observe } from "./metrics.ts";
 import {
   type Answer,
   type Call,
@@ -87,29 +81,6 @@ export type Connection<R extends Request = Request> = {
   /** Seconds the connection may be silent. */
   readonly timeout: (request: R, seconds: number) => void;
 };
-
-type HttpMetrics = {
-  readonly requests: Counter;
-  readonly seconds: Histogram;
-  readonly refusals: Counter;
-};
-
-/** Registers what every listener measures; one set for all apps of a process. */
-export function httpMetrics(metrics: Metrics): HttpMetrics {
-  const latency = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30];
-  return {
-    requests: metrics.counter({
-      name: "http_requests_total",
-      help: "Answered requests.",
-      labels: ["method", "route", "status"],
-    }),
-    seconds: metrics.histogram(
-      { name: "http_request_seconds", help: "Time from the request's head to the answer's head.", labels: ["route"] },
-      latency,
-    ),
-    refusals: metrics.counter({ name: "http_refusals_total", help: "Refusals by code.", labels: ["code"] }),
-  };
-}
 
 /** An app at work. */
 export type Http = AppOptions & {
@@ -214,8 +185,12 @@ export function requestIdOf(http: Http, headers: Headers): string {
   return http.idPrefix + http.requestCount.toString(36);
 }
 
-export function clientOf(http: Http, request: Request, connection: Connection): Client {
-  const peer = connection.requestIP(request)?.address ?? null;
+/** Known until the client disconnects. */
+export function peerOf(request: Request, connection: Connection): string | null {
+  return connection.requestIP(request)?.address ?? null;
+}
+
+export function clientOf(http: Http, request: Request, peer: string | null): Client {
   const forwarded = http.readsForwarded ? request.headers.get("x-forwarded-for") : null;
   const known = forwarded === null ? http.clients.get(peer ?? "") : undefined;
   if (known !== undefined) return known;
@@ -284,13 +259,15 @@ type Result = Answer | Fault;
 
 /**
  * Never rejects. One function from the head to the answer, and state in the exchange: what needs no waiting costs no
- * promise and no object, and of the promises that remain each costs about half a microsecond.
+ * promise and no object. Before the head and after the body it waits for the requests beside it (`turnEnd`).
  */
 export async function serve(http: Http, plan: Plan, request: Request, connection: Connection): Promise<Response> {
   try {
     const startedMs = performance.now();
+    const peer = peerOf(request, connection);
+    await turnEnd();
     const requestId = requestIdOf(http, request.headers);
-    const exchange = new Exchange(request, requestId, clientOf(http, request, connection), http.now());
+    const exchange = new Exchange(request, requestId, clientOf(http, request, peer), http.now());
     if (http.tracer != null) exchange.trace = http.tracer.begin(plan.route.path, exchange.method, request.headers);
     const head = bodyHeadOf(exchange.headers);
     const bodiless = isBodiless(request, head);
@@ -300,6 +277,7 @@ export async function serve(http: Http, plan: Plan, request: Request, connection
       const deadlineMs = http.capacity.limits.bodyDeadlineMs;
       const rules = { bytesMax: route.bodyBytesMax, deadlineMs, budget: room.bodyBytes, client: exchange.network };
       const body = await readBody(request, head, rules);
+      await turnEnd();
       room.reading.give(exchange.network, 1);
       if ("fault" in body) refused = refuseBody(http, exchange, body.fault);
       else exchange.received = body;

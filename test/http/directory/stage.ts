@@ -63,13 +63,21 @@ export type Stage = TestDirectory & {
 /** Identities of one scenario, registered when it first asks for them. */
 type Cast = { standing?: Identity; deactivated?: Identity; unknown?: Identity };
 
+/** How long a call stays pending on a memory ledger: longer than a scenario needs for its next request. */
+const pendingMs = 40;
+
 /** `elsewhere` plays on another driver than the memory one. */
 export async function openStage(
   options: Partial<DirectorySettings> = {},
   elsewhere: Pick<TestDirectoryOptions, "open"> = {},
 ): Promise<Stage> {
   const outage: { how: "none" | Outage } = { how: "none" };
-  const directory = await testDirectory({ ...elsewhere, options, around: (ledger) => broken(ledger, outage) });
+  const directory = await testDirectory({
+    ...elsewhere,
+    options,
+    around: (ledger) => broken(ledger, outage),
+    blockTimeMs: pendingMs,
+  });
   let count = 0;
   const next = (): Identity => identityOf(`stage ${count++}`);
   const membersOf = (identity: Identity, document = richDocument): Json => ({
