@@ -189,7 +189,7 @@ function composeRelay(
     recipients: parts.recipients("relay"),
     receipts: stores.capability("relay.store", "receipts"),
     egress: createEgress({ settings: relay, hosts: dividedHosts(relay, threads), ...definedOf(parts) }),
-    localCache: cache === null ? null : { endpoints, store: cache.store, recall: cache.recall },
+    localCache: cache === null ? null : { ...cache, endpoints },
     settings: relay,
     limits,
     sleep: (ms) => Bun.sleep(ms),

@@ -56,7 +56,18 @@ type RememberedFacts = { readonly state: string; readonly facts: RecipientFacts;
  * next finalized block makes it new. Of a source that can't name its state nothing is remembered here, so that nothing
  * is admitted on stale permission.
  */
-export function createFactsSource(source: RecipientSource): FactsSource {
+export function factsOf(source: RecipientSource): FactsSource {
+  const known = sources.get(source);
+  if (known !== undefined) return known;
+  const facts = createFactsSource(source);
+  sources.set(source, facts);
+  return facts;
+}
+
+/** The nodes of a process that have one source share what is remembered of it. */
+const sources = new WeakMap<RecipientSource, FactsSource>();
+
+function createFactsSource(source: RecipientSource): FactsSource {
   const remembered = new BoundedMap<string, RememberedFacts>(subjectsMax, {
     max: subjectBytesMax,
     of: ({ bytes }) => bytes,

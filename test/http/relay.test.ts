@@ -288,6 +288,67 @@ describe("repeats", () => {
   });
 });
 
+describe("a result", () => {
+  /** A Relay whose writes of results end on request. */
+  async function slowRecords() {
+    const writes: { end: (failure?: StoreError) => void }[] = [];
+    const logged: string[] = [];
+    const settings = { client_rate: 1_000, client_burst: 1_000, recipient_rate: 1_000, recipient_burst: 1_000 };
+    const relay = await relayFor({ settings, log: (_, message) => void logged.push(message) });
+    const { put } = relay.receipts;
+    relay.receipts.put = async (...record) => {
+      const { promise, resolve, reject } = Promise.withResolvers<void>();
+      writes.push({ end: (failure) => (failure === undefined ? resolve() : reject(failure)) });
+      await promise;
+      await put.apply(relay.receipts, record);
+    };
+    const inbox = inboxFor();
+    const bob = knownBob(relay, [inboxAt(inbox.url)]);
+    const send = (n: number, change = {}) => relay.send(envelopeTo(bob, n, change));
+    return { relay, inbox, writes, logged, send };
+  }
+
+  test("is answered before it is written, and repeats meanwhile and afterwards are answered it", async () => {
+    const { relay, inbox, writes, send } = await slowRecords();
+    const first = await send(1);
+    expect([first.code, first.details, writes.length]).toEqual(["delivered", { channel: "inbox" }, 1]);
+    for (const isWritten of [false, true]) {
+      expect(await send(1)).toEqual({ ...first, details: { ...first.details, deduped: true } });
+      expect((await send(1, { tag: "other" })).code).toBe("duplicate_conflict");
+      expect(relay.relay.stats().inFlight).toBe(isWritten ? 0 : 1);
+      writes[0]!.end();
+      await Bun.sleep(0);
+    }
+    expect(inbox.bodies.length).toBe(1);
+  });
+
+  test("that can't be written is answered all the same, and a repeat is delivered again", async () => {
+    const { inbox, writes, logged, send } = await slowRecords();
+    expect((await send(1)).code).toBe("delivered");
+    writes[0]!.end(new StoreError("full", "no room"));
+    await Bun.sleep(0);
+    expect(logged).toEqual(["a delivery result could not be stored; a repeated request would be delivered again"]);
+    expect((await send(1)).details).toEqual({ channel: "inbox" });
+    expect(inbox.bodies.length).toBe(2);
+  });
+
+  test("waits when 256 others are being written", async () => {
+    const { relay, writes, send } = await slowRecords();
+    for (let n = 1; n <= 256; n++) await send(n);
+    let answered = false;
+    const last = send(257).then(() => {
+      answered = true;
+    });
+    while (writes.length < 257) await Bun.sleep(1);
+    await Bun.sleep(5);
+    expect([relay.relay.stats().inFlight, answered]).toEqual([257, false]);
+    for (const { end } of writes) end();
+    await last;
+    await Bun.sleep(0);
+    expect(relay.relay.stats().inFlight).toBe(0);
+  });
+});
+
 describe("repeats of what the Cache of the process was given", () => {
   const changed = (person: Person, id: number) => envelopeTo(person, id, { payload: { changed: true } });
 

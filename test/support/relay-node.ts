@@ -6,6 +6,7 @@
 import type { Config } from "../../src/config/schema.ts";
 import type { JsonObject } from "../../src/core/codec/json.ts";
 import type { DeliveryResult } from "../../src/core/message/delivery.ts";
+import type { Log } from "../../src/nodes/http/log.ts";
 import { createMetrics } from "../../src/nodes/http/metrics.ts";
 import { type Listener, listen } from "../../src/nodes/http/server.ts";
 import { createEgress, type Egress } from "../../src/nodes/relay/egress.ts";
@@ -55,6 +56,7 @@ export type TestRelayOptions = {
   readonly replay?: Replay;
   readonly endpoint?: string;
   readonly trustedProxies?: string[];
+  readonly log?: Log;
   /** The Cache of the process is reached over HTTP only. */
   readonly withoutLocalCache?: boolean;
 };
@@ -101,10 +103,7 @@ export async function createTestRelay(given: TestRelayOptions = {}): Promise<Tes
     recipients,
     receipts,
     egress,
-    localCache:
-      given.withoutLocalCache === true
-        ? null
-        : { endpoints: [cacheEndpoint], store: cache.cache.store, recall: cache.cache.recall },
+    localCache: given.withoutLocalCache === true ? null : { ...cache.cache, endpoints: [cacheEndpoint] },
     sessions,
     now,
     sleep: async (ms) => {
@@ -112,7 +111,7 @@ export async function createTestRelay(given: TestRelayOptions = {}): Promise<Tes
       clock.nowMs += ms;
     },
     random: () => 0.5,
-    log: () => {},
+    log: given.log ?? (() => {}),
     metrics,
     settings,
     limits: { ...limitsDefault, ...given.limits },

@@ -30,7 +30,7 @@ import {
 } from "../../core/schema/messages.ts";
 import { type Signed, signedRead } from "../../core/schema/signing.ts";
 import type { Mailbox, Receipts, Replay } from "../../storage/contract.ts";
-import { createFactsSource } from "../admission.ts";
+import { type FactsSource, factsOf } from "../admission.ts";
 import { type Counting, checkClientRate, limitOf, ownCounting, type RateLimiter } from "../counting.ts";
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
@@ -57,10 +57,8 @@ import {
   type EventSigner,
   type Recalling,
   recallDelivery,
-  renderReceiptText,
   type StoredAs,
   type StoreParts,
-  type StoreReceipt,
   storeEnvelope,
   storeRules,
 } from "./store.ts";
@@ -93,17 +91,19 @@ export type CacheParts = {
 export type Cache = {
   readonly routes: readonly Route[];
   /** For a Relay in the same process: the same checks in the same order as the route. */
-  readonly store: (envelope: Envelope, arrival: Arrival) => Promise<LocalReceipt | Fault>;
+  readonly store: <T>(
+    envelope: Envelope,
+    arrival: Arrival,
+    answer: (receipt: string, as: StoredAs) => T,
+  ) => Promise<T | Fault>;
   /** Whether the Relay has delivered the message to this Cache before, as `recallDelivery`. */
-  readonly recall: (envelope: Envelope, recalling: Recalling) => Promise<LocalReceipt | Fault | null>;
+  readonly recall: (envelope: Envelope, recalling: Recalling) => Promise<string | Fault | null>;
+  readonly facts: FactsSource;
   /** What this node adds to `/limits`. */
   readonly limits: () => Readonly<Record<string, number | string>>;
   /** Ends all streams. */
   readonly close: () => void;
 };
-
-/** A receipt, its JSON text, and how the Cache came to hold the message. */
-type LocalReceipt = { readonly receipt: StoreReceipt; readonly text: string; readonly as: StoredAs };
 
 type CacheNode = StoreParts & RetrieveParts & { readonly clientRate: RateLimiter; readonly blocks?: Blocks };
 
@@ -122,7 +122,7 @@ export function createCache(parts: CacheParts): Cache {
     quotas: createQuotas(settings),
     clientRate: counting.limiter("cache clients", limitOf(settings, "client_rate", "client_burst")),
     signer: { sign: parts.sign, endpoint },
-    facts: createFactsSource(parts.recipients),
+    facts: factsOf(parts.recipients),
     onStored: (recipient, mailbox) => {
       const streamed = streams.wake(mailbox);
       signal.send(mailbox);
@@ -131,11 +131,9 @@ export function createCache(parts: CacheParts): Cache {
   };
   return {
     routes: [storeRoute(node), ackRoute(node), ...reads.map((plan) => readRoute(node, plan))],
-    store: (envelope, arrival) => storeEnvelope(node, envelope, arrival, withText),
-    recall: async (envelope, recalling) => {
-      const receipt = await recallDelivery(node, envelope, recalling);
-      return receipt === null || isFault(receipt) ? receipt : withText(receipt, "repeat");
-    },
+    store: (envelope, arrival, answer) => storeEnvelope(node, envelope, arrival, answer),
+    recall: (envelope, recalling) => recallDelivery(node, envelope, recalling),
+    facts: node.facts,
     limits: () => renderCacheLimits(settings, parts.limits),
     close: () => streams.close(),
   };
@@ -164,12 +162,8 @@ function store(node: CacheNode, call: Call): Promise<Answer | Fault> | Fault {
   return isFault(envelope) ? envelope : storeEnvelope(node, envelope, call, accepted);
 }
 
-function withText(receipt: StoreReceipt, as: StoredAs): LocalReceipt {
-  return { receipt, text: renderReceiptText(receipt), as };
-}
-
-function accepted(receipt: StoreReceipt): Answer {
-  return { status: 202, jsonText: renderReceiptText(receipt) };
+function accepted(receipt: string): Answer {
+  return { status: 202, jsonText: receipt };
 }
 
 // ------------------------------------------------------------------------------------------------ routes

@@ -55,6 +55,8 @@ export type Arrival = Origin & {
   readonly trace?: Trace | null;
   /** Of the envelope that the Relay of this process delivers: stored with the entry, to recognize repeats. */
   readonly digest?: string;
+  /** What the Relay has gathered just now. */
+  readonly facts?: AdmissionFacts | null;
 };
 
 /**
@@ -65,20 +67,20 @@ export type StoredAs = "stored" | "held" | "repeat";
 
 /**
  * Refuses as `decideAdmission`, and with 409 `chunk_conflict` (for a Relay also `duplicate_conflict`), 507 `mailbox_full`
- * or `storage_full`. `answer` makes the caller's answer of the receipt here, which costs no promise of its own.
+ * or `storage_full`. `answer` makes the caller's answer of the receipt (as JSON) here, which costs no promise of its own.
  */
 export async function storeEnvelope<T>(
   parts: StoreParts,
   envelope: Envelope,
   arrival: Arrival,
-  answer: (receipt: StoreReceipt, as: StoredAs) => T,
+  answer: (receipt: string, as: StoredAs) => T,
 ): Promise<T | Fault> {
   const { limits } = parts;
   const { nowMs } = arrival;
   const untimely = checkEnvelopeTime(envelope, nowMs, limits);
   if (untimely !== null) return untimely;
   arrival.trace?.stage("gather");
-  const gathered = parts.facts(envelope);
+  const gathered = arrival.facts ?? parts.facts(envelope);
   const facts = gathered instanceof Promise ? await gathered : gathered;
   arrival.trace?.stage("decide");
   const admission = decideStore(envelope, facts, parts.rules, nowMs);
@@ -119,7 +121,7 @@ export async function recallDelivery(
   parts: StoreParts,
   envelope: Envelope,
   { life, ttlMsMax, digest, nowMs }: Recalling,
-): Promise<StoreReceipt | Fault | null> {
+): Promise<string | Fault | null> {
   const known = await parts.mailbox.message(mailboxOf(envelope.to, life), envelope.messageId, nowMs);
   return "delivery" in known ? repeatOf(parts, envelope, { known, digest, ttlMsMax }) : null;
 }
@@ -278,27 +280,6 @@ function checkOutcome({ reports }: StoreParts, outcome: StoreOutcome, recipient:
 
 // ---------------------------------------------------------------------------------------------- receipts
 
-export type StoreReceipt = {
-  readonly accepted: true;
-  readonly deduped: boolean;
-  readonly message_id: Uuid;
-  readonly recipient: Did;
-  readonly expires_at: string;
-  readonly max_ttl: string;
-  readonly applied_ttl: string;
-  readonly chunked: boolean;
-  readonly proof: EventProof;
-};
-
-type EventProof = {
-  readonly event_type: "delivery" | "retrieval";
-  readonly message_id: Uuid;
-  readonly recipient_did: Did;
-  readonly timestamp: string;
-  readonly reason: string | null;
-  readonly signature: string | null;
-};
-
 type ReceiptFacts = {
   readonly deduped: boolean;
   /** Of the entry that is held, whose life a repeat with another `ttl` does not change. */
@@ -307,39 +288,19 @@ type ReceiptFacts = {
   readonly nowMs: number;
 };
 
-function receiptOf({ signer }: StoreParts, envelope: Envelope, facts: ReceiptFacts): StoreReceipt {
+/** The receipt as JSON. None of its texts holds anything that JSON escapes, so they are written as they are. */
+function receiptOf({ signer }: StoreParts, envelope: Envelope, facts: ReceiptFacts): string {
   const { messageId, to: recipient, chunk, timestampMs } = envelope;
   const { deduped, expiresAtMs, ttlMsMax, nowMs } = facts;
   const timestamp = renderTimestamp(nowMs);
-  return {
-    accepted: true,
-    deduped,
-    message_id: messageId,
-    recipient,
-    expires_at: renderTimestamp(expiresAtMs),
-    max_ttl: renderDuration(ttlMsMax),
-    applied_ttl: renderDuration(Math.max(0, expiresAtMs - timestampMs)),
-    chunked: chunk !== null,
-    proof: {
-      event_type: "delivery",
-      message_id: messageId,
-      recipient_did: recipient,
-      timestamp,
-      reason: null,
-      signature: signEvent("delivery", { messageId, timestamp }, { recipient, nowMs, signer }),
-    },
-  };
-}
-
-/** The receipt as JSON. None of its texts holds anything that JSON escapes, so they are written as they are. */
-export function renderReceiptText(receipt: StoreReceipt): string {
-  const { message_id: id, recipient, expires_at, max_ttl, applied_ttl, proof } = receipt;
-  const signature = proof.signature === null ? "null" : `"${proof.signature}"`;
-  const event = `"event_type":"delivery","message_id":"${id}","recipient_did":"${recipient}"`;
-  const life = `"expires_at":"${expires_at}","max_ttl":"${max_ttl}","applied_ttl":"${applied_ttl}"`;
-  const head = `{"accepted":true,"deduped":${receipt.deduped},"message_id":"${id}","recipient":"${recipient}",${life}`;
-  const tail = `"timestamp":"${proof.timestamp}","reason":null,"signature":${signature}}}`;
-  return `${head},"chunked":${receipt.chunked},"proof":{${event},${tail}`;
+  const signed = signEvent("delivery", { messageId, timestamp }, { recipient, nowMs, signer });
+  const signature = signed === null ? "null" : `"${signed}"`;
+  const life = `"expires_at":"${renderTimestamp(expiresAtMs)}","max_ttl":"${renderDuration(ttlMsMax)}"`;
+  const applied = `"applied_ttl":"${renderDuration(Math.max(0, expiresAtMs - timestampMs))}","chunked":${chunk !== null}`;
+  const head = `{"accepted":true,"deduped":${deduped},"message_id":"${messageId}","recipient":"${recipient}"`;
+  const event = `"event_type":"delivery","message_id":"${messageId}","recipient_did":"${recipient}"`;
+  const tail = `"timestamp":"${timestamp}","reason":null,"signature":${signature}}}`;
+  return `${head},${life},${applied},"proof":{${event},${tail}`;
 }
 
 /** How this Cache signs its events; without a key, signatures are `null`. */
@@ -354,7 +315,7 @@ export type AnswerContext = { readonly recipient: Did; readonly nowMs: number; r
 
 /** Base64 of the Cache's signature of one event; `null` without a key. */
 export function signEvent(
-  eventType: EventProof["event_type"],
+  eventType: "delivery" | "retrieval",
   event: { readonly messageId: Uuid; readonly timestamp: string },
   { recipient, signer }: AnswerContext,
 ): string | null {

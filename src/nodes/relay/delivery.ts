@@ -1,10 +1,9 @@
 /**
  * Runs a delivery plan: asks the reducer for the next step, makes the attempt over its channel, and reports the outcome
- * to the reducer; no rule is decided here. And idempotency, one delivery for one message: a repeated request waits for the
- * first, answers its result after a success, and tries again after a failure; the same id with other content is a
- * conflict. The record lasts as long as the envelope, or less for a network that fills the store with results. It is
- * written after the answer, because a delivered message is safe at its destination. What the Cache of this process got at
- * the first attempt has no record: its entry in the mailbox is one. Source: rules section 5, with "Repeats".
+ * to the reducer; no rule is decided here. And idempotency, one delivery for one message: a repeat waits for the first,
+ * answers its result after a success, and tries again after a failure; the same id with other content is a conflict. Its
+ * record lasts as long as the envelope, or less for a network that fills the store with results. What the Cache of this
+ * process got at the first attempt has no record: its entry in the mailbox is one. Source: rules section 5, D228.
  */
 import { utf8 } from "../../core/codec/bytes.ts";
 import { sha256 } from "../../core/codec/crypto.ts";
@@ -12,7 +11,6 @@ import { type Did, parseUuid, type Uuid } from "../../core/codec/did.ts";
 import { isJsonObject, type JsonObject, type JsonValue, parseJson } from "../../core/codec/json.ts";
 import { parseDuration, parseTimestamp, secondMs } from "../../core/codec/time.ts";
 import { describeFault, type Fault, type FaultCode, fault, faultCodes, isFault } from "../../core/fault.ts";
-import type { DidDocument } from "../../core/ledger/account.ts";
 import {
   type AttemptOutcome,
   beginDelivery,
@@ -28,40 +26,53 @@ import {
 import type { Envelope } from "../../core/message/envelope.ts";
 import { sameEndpoint } from "../../core/message/proof.ts";
 import { type Receipts, StoreError } from "../../storage/contract.ts";
-import { type Counting, ownCounting } from "../counting.ts";
+import type { Admission, AdmissionFacts, FactsSource } from "../admission.ts";
 import type { FairShare } from "../http/capacity.ts";
 import type { Log } from "../http/log.ts";
+import type { Call } from "../http/route.ts";
 import type { Egress, EgressAnswer } from "./egress.ts";
-import type { LiveOutcome } from "./live/registry.ts";
+import { endOf, type InFlight, type LiveOutcome } from "./live/registry.ts";
 import type { LiveSessions } from "./live/session.ts";
 
-/** The client that submitted an envelope, and the network under which it is counted. */
-type Origin = { readonly client: string; readonly network: string };
-
-/**
- * A receipt, its JSON text, and how the Cache came to hold the message: by this delivery, from elsewhere, or by an earlier
- * delivery of the same envelope, whose receipt it is.
- */
-type LocalReceipt = {
-  readonly receipt: StoreReceipt;
-  readonly text: string;
-  readonly as: "stored" | "held" | "repeat";
+/** An admitted envelope, how it came here, and what is known of its parties. */
+export type Relayed = {
+  readonly envelope: Envelope;
+  /** `Svc-Hops` and `Svc-Via` of the request. */
+  readonly hops: number;
+  readonly via: string | null;
+  /** `null` where the Cache of this process asks another source. */
+  readonly facts: AdmissionFacts | null;
+  readonly admission: Pick<Admission, "recipient" | "policy" | "ttlMsMax" | "expiresAtMs">;
+  /** Outbound slots and mailboxes are shared between client networks. */
+  readonly call: Pick<Call, "client" | "network" | "nowMs" | "trace">;
 };
 
-/** The Cache of this process: the same checks as over HTTP, without HTTP. */
+/** The Cache of this process: the same checks as over HTTP, without HTTP. Receipts are JSON. */
 export type LocalCache = {
   readonly endpoints: readonly string[];
-  readonly store: (envelope: Envelope, arrival: Origin & Asked) => Promise<LocalReceipt | Fault>;
+  readonly facts: FactsSource;
+  /** `facts`: what the Relay has gathered just now, or `null`. */
+  readonly store: <T>(
+    envelope: Envelope,
+    arrival: Pick<Call, "client" | "network"> & Asked & { readonly facts: AdmissionFacts | null },
+    answer: (receipt: string, as: StoredAs) => T,
+  ) => Promise<T | Fault>;
   /** The receipt of an earlier delivery, 409 `duplicate_conflict` when that was another envelope, or `null`. */
-  readonly recall: (envelope: Envelope, of: Asked & RecipientNow) => Promise<LocalReceipt | Fault | null>;
+  readonly recall: (
+    envelope: Envelope,
+    of: Asked & Pick<Admission, "ttlMsMax"> & { readonly life: number },
+  ) => Promise<string | Fault | null>;
 };
 type Asked = { readonly nowMs: number; readonly digest: string };
-type RecipientNow = { readonly life: number; readonly ttlMsMax: number };
+/** By this delivery, from elsewhere, or by an earlier delivery of the same envelope, whose receipt it is. */
+type StoredAs = "stored" | "held" | "repeat";
 
 export type DeliveryParts = {
   readonly egress: Egress;
   readonly localCache: LocalCache | null;
   readonly sessions: LiveSessions | null;
+  /** Names the Relay in `Svc-Via`. */
+  readonly id: string;
   readonly now: () => number;
   readonly sleep: (ms: number) => Promise<void>;
   /** Uniform in 0..1. */
@@ -71,31 +82,29 @@ export type DeliveryParts = {
 
 /** One envelope on its way. */
 type Delivery = {
-  readonly envelope: Envelope;
+  readonly relayed: Relayed;
   /** What the mailbox remembers of the envelope. */
   readonly digest: string;
-  /** What an earlier delivery to the Cache of this process answers. */
-  readonly recall: () => Promise<Delivered | Fault | null>;
-  /** Who submitted the envelope: outbound slots and mailboxes are shared between networks. */
-  readonly origin: Origin;
-  readonly document: DidDocument | null;
   readonly plan: DeliveryPlan;
   /** The outcome in other processes, which are asked when no session of this one listens. */
   readonly elsewhere: LiveOutcome;
-  /** Values of `Svc-Hops` and `Svc-Via` for the next Relay. */
-  readonly hopsNext: number;
-  readonly viaNext: string;
-  /** Of the request that brought the envelope, when it is traced. */
-  readonly traceparent?: string | null;
 };
 
-/** A result, and its JSON text, which is both answered and remembered. */
+/** What is answered, and remembered: the JSON text of a DeliveryResult, and what else is asked of it. */
 export type Delivered = {
-  readonly result: DeliveryResult;
   readonly text: string;
-  /** The mailbox of this process recognizes a repeat. */
-  readonly isInMailbox?: boolean;
+  readonly status: number;
+  readonly code: DeliveryResult["code"];
+  readonly deduped: boolean;
+  /** A repeat is recognized: by the mailbox of this process, or by a record. */
+  readonly isRemembered: boolean;
 };
+
+function deliveredOf(result: DeliveryResult): Delivered {
+  const deduped = result.details["deduped"] === true;
+  const { http_status: status, code } = result;
+  return { text: JSON.stringify(result), status, code, deduped, isRemembered: false };
+}
 
 /** Ends within the bounds of the plan's limits; never throws for what a destination does. */
 export async function runDelivery(parts: DeliveryParts, delivery: Delivery): Promise<Delivered | Fault> {
@@ -104,25 +113,21 @@ export async function runDelivery(parts: DeliveryParts, delivery: Delivery): Pro
   const local = onlyLocalCache(parts.localCache, plan);
   if (local === null || plan.expiresAtMs <= nowMs) return runPlan(parts, delivery, beginDelivery(plan, nowMs));
   const startMs = performance.now();
-  const stored = await storeInLocalCache(local, delivery, nowMs);
+  const stored = await storeInLocalCache(local, delivery, { nowMs, facts: delivery.relayed.facts });
   const durationMs = performance.now() - startMs;
   if ("text" in stored) {
-    if (stored.as === "repeat") return recalled(stored);
-    parts.onAttempt("cache", { httpStatus: 202, error: null, durationMs });
-    return cachedAtOnce(stored);
+    if (!stored.deduped) parts.onAttempt("cache", { httpStatus: 202, error: null, durationMs });
+    return stored;
   }
   // A refusal, which may come before the mailbox was asked, does not undo an earlier delivery.
-  const known = (stored.httpStatus ?? 500) < 500 ? await delivery.recall() : null;
+  const known = (stored.httpStatus ?? 500) < 500 ? await recallDelivery(parts, delivery) : null;
   if (known !== null) return known;
   const outcome = { ...stored, durationMs };
   parts.onAttempt("cache", outcome);
   return runPlan(parts, delivery, turnAfter(parts, beginDelivery(plan, nowMs).state, outcome));
 }
 
-/**
- * The Cache of this process when a plan has nothing else, as most have. The reducer is asked only when it refuses: that
- * saves its states, a promise for each step and the encoding of the result.
- */
+/** The Cache of this process when a plan has nothing else, as most have: the reducer is asked only when it refuses. */
 export function onlyLocalCache(local: LocalCache | null, { direct, caches, copies }: DeliveryPlan): LocalCache | null {
   const [only] = caches;
   const isOnly = direct.length === 0 && caches.length === 1 && copies === 1;
@@ -137,38 +142,31 @@ function turnAfter(parts: DeliveryParts, state: DeliveryTurn["state"], outcome: 
   return nextStep(state, { kind: "outcome", outcome, jitter: parts.random(), nowMs: parts.now() });
 }
 
-/**
- * What the reducer answers when the only destination is one Cache, which keeps the envelope at the first attempt. `text`
- * is the receipt as JSON, around which the text of the result is written.
- */
-function cachedAtOnce({ receipt, text, as }: LocalReceipt): Delivered {
-  const result: DeliveryResult = {
-    success: true,
-    retry_count: 0,
-    cache_attempted: true,
-    cache_result: receipt,
-    ndr: null,
-    delivery_mode: "cache",
-    http_status: 202,
-    code: "cached",
-    message: cachedMessage,
-    details: {},
-  };
-  const head = `{"success":true,"retry_count":0,"cache_attempted":true,"cache_result":${text},"ndr":null`;
-  const tail = `"http_status":202,"code":"cached","message":"${cachedMessage}","details":{}}`;
-  return { result, text: `${head},"delivery_mode":"cache",${tail}`, isInMailbox: as !== "held" };
+/** What the reducer answers when the only destination is one Cache, which keeps the envelope at the first attempt. */
+function cachedAtOnce(receipt: string, as: StoredAs): Delivered {
+  const deduped = as === "repeat";
+  const head = `{"success":true,"retry_count":0,"cache_attempted":true,"cache_result":${receipt},"ndr":null`;
+  const code = `"delivery_mode":"cache","http_status":202,"code":"cached","message":"${cachedMessage}"`;
+  const text = `${head},${code},"details":${deduped ? '{"deduped":true}' : "{}"}}`;
+  return { text, status: 202, code: "cached", deduped, isRemembered: as !== "held" };
 }
 
-/** The answer to a repeat that the Cache of this process has recognized. */
-export function recalled(receipt: LocalReceipt): Delivered {
-  return { ...again(cachedAtOnce(receipt)), isInMailbox: true };
+/** What the Cache of this process answers of an earlier delivery, or `null` without one. */
+export async function recallDelivery(
+  { localCache }: Pick<DeliveryParts, "localCache">,
+  { relayed: { envelope, admission, call }, digest }: Pick<Delivery, "relayed" | "digest">,
+): Promise<Delivered | Fault | null> {
+  if (localCache === null) return null;
+  const { ttlMsMax, recipient } = admission;
+  const receipt = await localCache.recall(envelope, { digest, ttlMsMax, life: recipient.life, nowMs: call.nowMs });
+  return typeof receipt === "string" ? cachedAtOnce(receipt, "repeat") : receipt;
 }
 
 async function runPlan(parts: DeliveryParts, delivery: Delivery, begun: DeliveryTurn): Promise<Delivered> {
   let turn = begun;
   for (;;) {
     const { step, state } = turn;
-    if (step.kind === "finished") return { result: step.result, text: JSON.stringify(step.result) };
+    if (step.kind === "finished") return deliveredOf(step.result);
     if (step.kind === "wait") {
       await parts.sleep(step.waitMs);
       turn = nextStep(state, { kind: "waited", nowMs: parts.now() });
@@ -199,8 +197,10 @@ function makeAttempt(parts: DeliveryParts, delivery: Delivery, attempt: Attempt)
 }
 
 async function deliverLive({ sessions }: DeliveryParts, delivery: Delivery, timeoutMs: number): Promise<Made> {
-  const { envelope, document, elsewhere } = delivery;
-  const outcome = elsewhere === "gone" ? await sessions?.deliver({ envelope, document, timeoutMs }) : elsewhere;
+  const { relayed, elsewhere } = delivery;
+  const { envelope, admission } = relayed;
+  const request = { envelope, document: admission.recipient.document, timeoutMs };
+  const outcome = elsewhere === "gone" ? await sessions?.deliver(request) : elsewhere;
   if (outcome === "acknowledged") return { httpStatus: null, error: null };
   return { httpStatus: null, error: outcome === "silent" ? "not_acknowledged" : "destination_unavailable" };
 }
@@ -211,17 +211,21 @@ function madeOf(answer: EgressAnswer): Made {
 
 type Posting = { readonly suffix: string; readonly wantsBody: boolean; readonly countsHops: boolean };
 
-function post({ egress }: DeliveryParts, delivery: Delivery, posting: Attempt & Posting): Promise<EgressAnswer> {
-  const { envelope, origin, hopsNext, viaNext, traceparent } = delivery;
-  const { destination, suffix, wantsBody, countsHops, timeoutMs } = posting;
-  const hops = countsHops ? { "svc-hops": String(hopsNext), "svc-via": viaNext } : {};
+function post(
+  { egress, id }: DeliveryParts,
+  { relayed }: Delivery,
+  { destination, suffix, wantsBody, countsHops, timeoutMs }: Attempt & Posting,
+): Promise<EgressAnswer> {
+  const { envelope, hops, via, call } = relayed;
+  const viaNext = via === null ? id : [...via.split(",").slice(-7), id].join(",");
+  const way = countsHops ? { "svc-hops": String(hops + 1), "svc-via": viaNext } : {};
   return egress.post({
     endpoint: destination.endpoint ?? "",
     suffix,
     body: envelope.bytes,
-    headers: { ...hops, ...(traceparent == null ? {} : { traceparent }) },
+    headers: { ...way, ...(call.trace === null ? {} : { traceparent: call.trace.traceparent }) },
     wantsBody,
-    client: origin.network,
+    client: call.network,
     timeoutMs,
   });
 }
@@ -240,7 +244,7 @@ function invalid({ httpStatus }: EgressAnswer): Made {
 }
 
 async function forward(parts: DeliveryParts, delivery: Delivery, attempt: Attempt): Promise<Made> {
-  const suffix = `/relay/${encodeURIComponent(delivery.envelope.to)}`;
+  const suffix = `/relay/${encodeURIComponent(delivery.relayed.envelope.to)}`;
   const answer = await post(parts, delivery, { ...attempt, suffix, wantsBody: true, countsHops: true });
   if (!isSuccess(answer) || answer.body === null) return madeOf(answer);
   const downstream = parseForwardResult(answer.body);
@@ -250,12 +254,14 @@ async function forward(parts: DeliveryParts, delivery: Delivery, attempt: Attemp
 async function storeInCache(parts: DeliveryParts, delivery: Delivery, attempt: Attempt): Promise<Made> {
   const { localCache: local } = parts;
   if (!isLocal(local, attempt.destination)) return postToCache(parts, delivery, attempt);
-  const stored = await storeInLocalCache(local, delivery, parts.now());
-  return "text" in stored ? { httpStatus: 202, error: null, receipt: stored.receipt } : stored;
+  const stored = await storeInLocalCache(local, delivery, { nowMs: parts.now(), facts: null });
+  if (!("text" in stored)) return stored;
+  const { cache_result } = JSON.parse(stored.text) as DeliveryResult;
+  return { httpStatus: 202, error: null, receipt: cache_result as StoreReceipt };
 }
 
 async function postToCache(parts: DeliveryParts, delivery: Delivery, attempt: Attempt): Promise<Made> {
-  const { envelope } = delivery;
+  const { envelope } = delivery.relayed;
   const answer = await post(parts, delivery, {
     ...attempt,
     suffix: "/cache/store",
@@ -274,22 +280,22 @@ async function postToCache(parts: DeliveryParts, delivery: Delivery, attempt: At
 /** A failing store counts as an unavailable Cache: other Caches may still accept the envelope. */
 async function storeInLocalCache(
   local: LocalCache,
-  { envelope, digest, origin: { client, network } }: Delivery,
-  nowMs: number,
-): Promise<LocalReceipt | Made> {
+  { relayed: { envelope, call }, digest }: Delivery,
+  { nowMs, facts }: { readonly nowMs: number; readonly facts: AdmissionFacts | null },
+): Promise<Delivered | Made> {
+  const { client, network } = call;
   try {
-    const stored = await local.store(envelope, { client, network, nowMs, digest });
-    if (!isFault(stored)) return stored;
-    return { httpStatus: stored.status, error: null, refusal: { code: stored.code, message: stored.detail } };
+    const stored = await local.store(envelope, { client, network, nowMs, digest, facts }, cachedAtOnce);
+    return isFault(stored) ? madeOfRefusal(stored) : stored;
   } catch (error) {
     if (!(error instanceof StoreError)) throw error;
     const code = error.code === "full" ? "storage_full" : "service_unavailable";
-    return {
-      httpStatus: error.code === "full" ? 507 : 503,
-      error: null,
-      refusal: { code, message: "the Cache can't store envelopes at the moment" },
-    };
+    return madeOfRefusal(fault(code, "the Cache can't store envelopes at the moment"));
   }
+}
+
+function madeOfRefusal({ status, code, detail }: Fault): Made {
+  return { httpStatus: status, error: null, refusal: { code, message: detail } };
 }
 
 // --------------------------------------------------------------------------------------------- what other nodes answer
@@ -376,122 +382,114 @@ function parseForwardResult(bytes: Uint8Array): { readonly deliveryMode: string;
 export type Dedup = {
   readonly receipts: Receipts;
   readonly log: Log;
-  readonly inFlight: Map<string, InFlight>;
-  /** The messages that any worker thread of the process is delivering. */
-  readonly deliveries: FairShare;
+  readonly inFlight: Map<string, Turn>;
+  /** The messages that any worker thread of the process is delivering; `null` where there is one thread. */
+  readonly deliveries: FairShare | null;
   /** Results that are being written. */
   remembering: number;
 };
 
-type InFlight = { readonly digest: string; readonly delivered: Promise<Delivered | Fault> };
-
-/** What is remembered of a message. `result` is `null` after a failure: only the content is compared. */
-type Remembered = { readonly digest: string; readonly result: DeliveryResult | null };
+/** A message in delivery, and then its outcome until that is written. */
+export type Turn = InFlight & {
+  readonly key: string;
+  readonly digest: string;
+  /** The other threads wait. */
+  isAlone: boolean;
+  outcome: Delivered | Fault | null;
+};
 
 /** Beyond this a delivery waits until its result is written, so that a slow store slows down those who fill it. */
 const rememberingMax = 256;
 
-export function createDedup(parts: Pick<Dedup, "receipts" | "log"> & { readonly counting?: Counting }): Dedup {
-  const { receipts, log, counting = ownCounting } = parts;
-  const deliveries = counting.share("deliveries", Number.POSITIVE_INFINITY, { clientMax: 1 });
-  return { receipts, log, inFlight: new Map(), deliveries, remembering: 0 };
+/** The turn of a message, or what the delivery in flight answers this request. 409 `duplicate_conflict`. */
+export function beginTurn({ inFlight }: Dedup, { to, messageId, bytes }: Envelope): Turn | Promise<Delivered | Fault> {
+  const key = `relay:${to}:${messageId}`;
+  const digest = sha256(bytes).toHex();
+  const first = inFlight.get(key);
+  if (first !== undefined) return outcomeOf(first, digest);
+  const turn = { key, to, digest, isAlone: false, delaysJoins: false, ended: null, outcome: null };
+  inFlight.set(key, turn);
+  return turn;
 }
 
-type DedupMessage = {
-  readonly envelope: Envelope;
-  readonly nowMs: number;
-  /** How long the result is remembered; asked once there is one. */
-  readonly untilMs: () => number;
-};
-
-type Deliver = (digest: string) => Promise<Delivered | Fault>;
-
-/** What a mailbox remembers of the SHA-256: nobody finds a second envelope with the same 128 bits. */
-const digestDigits = 32;
-
-/** Runs `deliver` once for all requests of one message that are in flight together. 409 `duplicate_conflict`. */
-export function deliverOnce(dedup: Dedup, message: DedupMessage, deliver: Deliver): Promise<Delivered | Fault> {
-  const { envelope } = message;
-  const key = `relay:${envelope.to}:${envelope.messageId}`;
-  const digest = sha256(envelope.bytes).toHex();
-  const first = dedup.inFlight.get(key);
-  if (first !== undefined)
-    return first.digest === digest ? first.delivered.then(repeated) : Promise.resolve(conflict());
-  const delivered = deliverFirst(dedup, { key, digest, ...message }, deliver);
-  dedup.inFlight.set(key, { digest, delivered });
-  return delivered;
-}
-
-/** The key stays in flight until the result is stored, which the answer does not wait for, or until there is none. */
-async function deliverFirst(
-  dedup: Dedup,
-  { key, digest, nowMs, untilMs }: DedupMessage & { readonly key: string; readonly digest: string },
-  deliver: Deliver,
-): Promise<Delivered | Fault> {
-  const isAlone = dedup.deliveries.take(key, 1) || (await waitForOthers(dedup, key));
-  const end = (): void => {
-    dedup.inFlight.delete(key);
-    if (isAlone) dedup.deliveries.give(key, 1);
-  };
-  let remembering: Promise<void> | null = null;
-  try {
-    const kept = await dedup.receipts.get(key, nowMs);
-    const known = kept === null ? null : (JSON.parse(new TextDecoder().decode(kept)) as Remembered);
-    if (known !== null && known.digest !== digest) return conflict();
-    if (known?.result) return repeated({ result: known.result, text: "" });
-    const delivered = await deliver(digest.slice(0, digestDigits));
-    if (isFault(delivered) || delivered.isInMailbox === true) return delivered;
-    const what = `{"digest":"${digest}","result":${delivered.result.success ? delivered.text : "null"}}`;
-    remembering = remember(dedup, { key, what, untilMs: untilMs() }, end);
-    if (dedup.remembering > rememberingMax) await remembering;
-    return delivered;
-  } finally {
-    if (remembering === null) end();
-  }
+/** For those who wait: a failure is the same for all. */
+async function outcomeOf(first: Turn, digest: string): Promise<Delivered | Fault> {
+  if (first.digest !== digest) return conflict();
+  if (first.outcome === null) await endOf(first);
+  const outcome = first.outcome as Delivered | Fault;
+  if (isFault(outcome) || outcome.status >= 300) return outcome;
+  return deduped(JSON.parse(outcome.text) as DeliveryResult);
 }
 
 const othersPollMs = 20;
 /** Longer than any delivery. */
 const othersMsMax = 60 * secondMs;
 
-/** Waits until another thread has ended its delivery of the message. `false`: it did not end in time. */
-async function waitForOthers({ deliveries }: Dedup, key: string): Promise<boolean> {
+/** Waits until no other thread delivers the message, or so long that it can't. */
+export async function waitForOthers(deliveries: FairShare, turn: Turn): Promise<void> {
   const endsAtMs = performance.now() + othersMsMax;
-  while (!deliveries.take(key, 1)) {
-    if (performance.now() > endsAtMs) return false;
+  for (;;) {
+    turn.isAlone = deliveries.take(turn.key, 1);
+    if (turn.isAlone || performance.now() > endsAtMs) return;
     await Bun.sleep(othersPollMs);
   }
-  return true;
+}
+
+/** What a record answers; `null` without one, and after a failure of the same envelope, which is delivered again. */
+export function recordedOutcome(record: Uint8Array | null, { digest }: Turn): Delivered | Fault | null {
+  if (record === null) return null;
+  type Remembered = { readonly digest: string; readonly result: DeliveryResult | null };
+  const known = JSON.parse(new TextDecoder().decode(record)) as Remembered;
+  if (known.digest !== digest) return conflict();
+  return known.result === null ? null : { ...deduped(known.result), isRemembered: true };
+}
+
+/** Ends a turn: at once, or when the result is written, which the answer only waits for when there is a promise. */
+export function endTurn(
+  dedup: Dedup,
+  turn: Turn,
+  { outcome, untilMs }: { readonly outcome: Delivered | Fault; readonly untilMs: () => number },
+): Promise<void> | null {
+  turn.outcome = outcome;
+  turn.delaysJoins = false;
+  turn.ended?.resolve();
+  if (isFault(outcome) || outcome.isRemembered) leave(dedup, turn);
+  else {
+    const remembering = remember(dedup, turn, outcome, untilMs());
+    if (dedup.remembering > rememberingMax) return remembering;
+  }
+  return null;
+}
+
+export function abandonTurn(dedup: Dedup, turn: Turn, error: unknown): void {
+  turn.ended?.reject(error);
+  leave(dedup, turn);
+}
+
+function leave({ inFlight, deliveries }: Dedup, { key, isAlone }: Turn): void {
+  inFlight.delete(key);
+  if (isAlone) deliveries?.give(key, 1);
 }
 
 /** What was delivered stays delivered, even when it can't be remembered. Never rejects but for a bug. */
-async function remember(
-  dedup: Dedup,
-  { key, what, untilMs }: { readonly key: string; readonly what: string; readonly untilMs: number },
-  end: () => void,
-): Promise<void> {
+async function remember(dedup: Dedup, turn: Turn, { status, text }: Delivered, untilMs: number): Promise<void> {
+  const { receipts, log } = dedup;
   dedup.remembering += 1;
   try {
-    await dedup.receipts.put(key, utf8(what), untilMs);
+    const record = `{"digest":"${turn.digest}","result":${status < 300 ? text : "null"}}`;
+    await receipts.put(turn.key, utf8(record), untilMs);
   } catch (error) {
     if (!(error instanceof StoreError)) throw error;
-    dedup.log("warn", "a delivery result could not be stored; a repeated request would be delivered again", {
-      error: error.code,
-    });
+    const loss = "a delivery result could not be stored; a repeated request would be delivered again";
+    log("warn", loss, { error: error.code });
   } finally {
     dedup.remembering -= 1;
-    end();
+    leave(dedup, turn);
   }
 }
 
-/** For those who waited: a failure is the same for all. */
-function repeated(first: Delivered | Fault): Delivered | Fault {
-  return isFault(first) || !first.result.success ? first : again(first);
-}
-
-function again({ result: first }: Delivered): Delivered {
-  const result = { ...first, details: { ...first.details, deduped: true } };
-  return { result, text: JSON.stringify(result) };
+function deduped(first: DeliveryResult): Delivered {
+  return deliveredOf({ ...first, details: { ...first.details, deduped: true } });
 }
 
 function conflict(): Fault {

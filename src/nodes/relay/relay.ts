@@ -13,7 +13,6 @@ import {
   type AttemptOutcome,
   type Channel,
   type DeliveryPlan,
-  type DeliveryResult,
   hopsMax,
   planDelivery,
 } from "../../core/message/delivery.ts";
@@ -27,13 +26,7 @@ import {
 import { checkRelay } from "../../core/message/policy.ts";
 import { deliveryResultShape, envelopeShape, signedSending } from "../../core/schema/messages.ts";
 import type { Receipts } from "../../storage/contract.ts";
-import {
-  type Admission,
-  type AdmissionRules,
-  createFactsSource,
-  decideAdmission,
-  type FactsSource,
-} from "../admission.ts";
+import { type AdmissionFacts, type AdmissionRules, decideAdmission, type FactsSource, factsOf } from "../admission.ts";
 import { type Counting, checkClientRate, checkRate, limitOf, ownCounting, type RateLimiter } from "../counting.ts";
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
@@ -41,15 +34,20 @@ import type { Answer, Call, Operation, Route } from "../http/route.ts";
 import type { Blocks } from "../operations/blocks.ts";
 import type { RecipientSource } from "../recipients.ts";
 import {
-  createDedup,
+  abandonTurn,
+  beginTurn,
   type Dedup,
   type Delivered,
   type DeliveryParts,
-  deliverOnce,
+  endTurn,
   type LocalCache,
   onlyLocalCache,
-  recalled,
+  type Relayed,
+  recallDelivery,
+  recordedOutcome,
   runDelivery,
+  type Turn,
+  waitForOthers,
 } from "./delivery.ts";
 import type { Egress } from "./egress.ts";
 import type { LiveOutcome } from "./live/registry.ts";
@@ -103,30 +101,36 @@ type RelayNode = RelayParts & {
 
 export function createRelay(parts: RelayParts): Relay {
   const { settings, limits } = parts;
-  const dedup = createDedup(parts);
+  const { receipts, log, counting = ownCounting } = parts;
+  // The map of one thread is enough for one thread.
+  const isOneThread = counting === ownCounting;
+  const deliveries = isOneThread ? null : counting.share("deliveries", Number.POSITIVE_INFINITY, { clientMax: 1 });
+  const dedup: Dedup = { receipts, log, inFlight: new Map(), deliveries, remembering: 0 };
   const counts = relayMetrics(parts.metrics, {
     inFlight: () => dedup.inFlight.size,
     outbound: () => parts.egress.stats(),
     sessions: () => parts.sessions?.stats().sockets ?? 0,
   });
-  const counting = parts.counting ?? ownCounting;
+  const facts = factsOf(parts.recipients);
+  const id = parts.id ?? createRelayId();
   const node: RelayNode = {
     ...parts,
-    delivery: { ...parts, onAttempt: counts.attempt },
+    delivery: { ...parts, id, onAttempt: counts.attempt },
     dedup,
     counts,
     clientRate: counting.limiter("relay clients", limitOf(settings, "client_rate", "client_burst")),
     recipientRate: counting.limiter("relay recipients", limitOf(settings, "recipient_rate", "recipient_burst")),
     resultRate: counting.limiter("relay results", limitOf(settings, "results_rate", "results_burst")),
-    facts: createFactsSource(parts.recipients),
+    facts,
     rules: {
       operator: settings,
       blocks: parts.blocks,
       limits,
       checkPolicy: (policy) => checkRelay(policy, settings.public_id),
     },
-    id: parts.id ?? createRelayId(),
+    id,
   };
+  parts.sessions?.follow(dedup.inFlight);
   return {
     routes: relayRoutes(node),
     limits: () => renderRelayLimits(settings, limits),
@@ -151,24 +155,50 @@ function renderRelayLimits(settings: Config["relay"], limits: EnvelopeLimits): R
   };
 }
 
-async function relay(node: RelayNode, call: Call): Promise<Answer | Fault> {
-  const { trace } = call;
-  trace?.stage("decode");
+function relay(node: RelayNode, call: Call): Promise<Answer | Fault> | Fault {
+  call.trace?.stage("decode");
   const arrival = decodeArrival(node, call);
   if (isFault(arrival)) return arrival;
-  trace?.stage("gather");
-  const gathered = node.facts(arrival.envelope);
-  const facts = gathered instanceof Promise ? await gathered : gathered;
-  trace?.stage("decide");
+  call.trace?.stage("gather");
+  const facts = node.facts(arrival.envelope);
+  if (facts instanceof Promise) return facts.then((gathered) => admit(node, arrival, gathered, call));
+  return admit(node, arrival, facts, call);
+}
+
+function admit(node: RelayNode, arrival: Arrival, facts: AdmissionFacts, call: Call): Promise<Answer | Fault> | Fault {
+  call.trace?.stage("decide");
   const admission = decideAdmission(arrival.envelope, facts, node.rules, call.nowMs);
   if (isFault(admission)) return admission;
-  trace?.stage("commit");
-  const delivered = await deliver(node, { ...arrival, ...admission }, call);
-  if (isFault(delivered)) return delivered;
+  call.trace?.stage("commit");
+  // What the Cache would find out alike.
+  const shared = node.facts === node.localCache?.facts ? facts : null;
+  return deliverOnce(node, { ...arrival, facts: shared, admission, call });
+}
+
+/** One delivery for all requests of one message that are in flight together. */
+async function deliverOnce(node: RelayNode, relayed: Relayed): Promise<Answer | Fault> {
+  const { dedup } = node;
+  const turn = beginTurn(dedup, relayed.envelope);
+  if (turn instanceof Promise) return answerOf(node, relayed.call, await turn);
+  let outcome: Delivered | Fault;
+  try {
+    if (dedup.deliveries !== null) await waitForOthers(dedup.deliveries, turn);
+    const known = recordedOutcome(await dedup.receipts.get(turn.key, relayed.call.nowMs), turn);
+    outcome = known ?? (await deliver(node, relayed, turn));
+  } catch (error) {
+    abandonTurn(dedup, turn, error);
+    throw error;
+  }
+  const writing = endTurn(dedup, turn, { outcome, untilMs: () => rememberedUntilMs(node, relayed) });
+  if (writing !== null) await writing;
+  return answerOf(node, relayed.call, outcome);
+}
+
+function answerOf({ counts }: RelayNode, { trace }: Relayed["call"], outcome: Delivered | Fault): Answer | Fault {
+  if (isFault(outcome)) return outcome;
   trace?.stage("render");
-  const { result, text } = delivered;
-  node.counts.result(result);
-  return { status: result.http_status, jsonText: text };
+  counts.result(outcome);
+  return { status: outcome.status, jsonText: outcome.text };
 }
 
 // ---------------------------------------------------------------------------------------------- decode
@@ -204,94 +234,59 @@ function decodeWay(node: RelayNode, headers: Headers): { readonly hops: number; 
 
 // ---------------------------------------------------------------------------------------------- commit
 
-type Admitted = Arrival & Admission;
+/** What a mailbox remembers of the SHA-256: nobody finds a second envelope with the same 128 bits. */
+const digestDigits = 32;
 
-/** Delivers, or answers the result of an earlier delivery of the same envelope. */
-function deliver(node: RelayNode, admitted: Admitted, call: Call): Promise<Delivered | Fault> {
-  const { envelope, expiresAtMs, hops, via } = admitted;
-  const untilMs = () => rememberedUntilMs(node, call, expiresAtMs);
-  return deliverOnce(node.dedup, { envelope, untilMs, nowMs: call.nowMs }, async (digest) => {
-    const begun = node.sessions?.begin(envelope.to);
-    const end = begun instanceof Promise ? await begun : begun;
-    const recall = () => recallDelivery(node, admitted, { digest, nowMs: call.nowMs });
-    try {
-      const planned = planAtOnce(node, admitted) ?? (await planAfterRecall(node, admitted, recall));
-      if (!("plan" in planned)) return planned;
-      return await runDelivery(node.delivery, {
-        envelope,
-        digest,
-        recall,
-        origin: { client: call.client, network: call.network },
-        document: admitted.recipient.document,
-        ...planned,
-        hopsNext: hops + 1,
-        traceparent: call.trace?.traceparent ?? null,
-        viaNext: via === null ? node.id : [...via.split(",").slice(-7), node.id].join(","),
-      });
-    } finally {
-      end?.();
-    }
-  });
+/** A delivery begins when no session of the recipient is joining: those that join later wait for it. */
+function deliver(node: RelayNode, relayed: Relayed, turn: Turn): Promise<Delivered | Fault> {
+  const joins = node.sessions?.joinsEnding(relayed.envelope.to) ?? null;
+  return joins === null ? begin(node, relayed, turn) : joins.then(() => begin(node, relayed, turn));
+}
+
+function begin(node: RelayNode, relayed: Relayed, turn: Turn): Promise<Delivered | Fault> {
+  turn.delaysJoins = true;
+  const digest = turn.digest.slice(0, digestDigits);
+  if (!mayGoElsewhere(node, relayed.envelope)) {
+    const plan = planOf(node, relayed, "gone");
+    // Its mailbox recognizes a repeat by itself.
+    if (onlyLocalCache(node.localCache, plan) !== null)
+      return runDelivery(node.delivery, { relayed, digest, plan, elsewhere: "gone" });
+  }
+  return deliverElsewhereToo(node, relayed, digest);
+}
+
+/** No other destination gets what the Cache of this process has got. */
+async function deliverElsewhereToo(node: RelayNode, relayed: Relayed, digest: string): Promise<Delivered | Fault> {
+  const known = await recallDelivery(node, { relayed, digest });
+  if (known !== null) return known;
+  const elsewhere = await deliverElsewhere(node, relayed);
+  return runDelivery(node.delivery, { relayed, digest, plan: planOf(node, relayed, elsewhere), elsewhere });
 }
 
 /** A network that sends without end must not fill the store with results: those beyond its pace are forgotten soon. */
-function rememberedUntilMs(
-  { resultRate, settings }: RelayNode,
-  { client, network, nowMs }: Call,
-  expiresAtMs: number,
-): number {
+function rememberedUntilMs({ resultRate, settings }: RelayNode, { call, admission: { expiresAtMs } }: Relayed): number {
+  const { client, network, nowMs } = call;
   const asked = { client, network: storingNetwork(network), nowMs };
   const isBeyond = checkClientRate(resultRate, asked, settings) !== null;
   return isBeyond ? Math.min(expiresAtMs, nowMs + settings.results_life_beyond) : expiresAtMs;
 }
 
-/** `elsewhere`: what the sessions of other processes answered. */
-type Planned = { readonly plan: DeliveryPlan; readonly elsewhere: LiveOutcome };
-
-/** When the envelope can only go to the Cache of this process, whose mailbox recognizes a repeat by itself. */
-function planAtOnce(node: RelayNode, admitted: Admitted): Planned | null {
-  if (mayGoElsewhere(node, admitted)) return null;
-  const plan = planOf(node, admitted, "gone");
-  return onlyLocalCache(node.localCache, plan) === null ? null : { plan, elsewhere: "gone" };
-}
-
-/** No other destination gets what the Cache of this process has got. */
-async function planAfterRecall(
-  node: RelayNode,
-  admitted: Admitted,
-  recall: () => Promise<Delivered | Fault | null>,
-): Promise<Planned | Delivered | Fault> {
-  const known = await recall();
-  if (known !== null) return known;
-  const elsewhere = await deliverElsewhere(node, admitted);
-  return { plan: planOf(node, admitted, elsewhere), elsewhere };
-}
-
-async function recallDelivery(
-  { localCache }: RelayNode,
-  { envelope, recipient: { life }, ttlMsMax }: Admitted,
-  asked: { readonly digest: string; readonly nowMs: number },
-): Promise<Delivered | Fault | null> {
-  const known = (await localCache?.recall(envelope, { ...asked, life, ttlMsMax })) ?? null;
-  return known === null || isFault(known) ? known : recalled(known);
-}
-
 /** Whether sessions of other processes are asked: when none listens here. */
-function mayGoElsewhere({ sessions }: RelayNode, { envelope: { to, hint } }: Admitted): boolean {
+function mayGoElsewhere({ sessions }: RelayNode, { to, hint }: Envelope): boolean {
   return sessions !== null && hint !== "cache" && !sessions.listens(to) && sessions.mayListenElsewhere(to);
 }
 
 /** When no session listens here, one round trip finds out whether one does in another process. */
-async function deliverElsewhere(node: RelayNode, admitted: Admitted): Promise<LiveOutcome> {
-  const { envelope, recipient } = admitted;
-  if (!mayGoElsewhere(node, admitted)) return "gone";
-  const request = { envelope, document: recipient.document, timeoutMs: node.settings.live_ack_timeout };
+async function deliverElsewhere(node: RelayNode, { envelope, admission }: Relayed): Promise<LiveOutcome> {
+  if (!mayGoElsewhere(node, envelope)) return "gone";
+  const { document } = admission.recipient;
+  const request = { envelope, document, timeoutMs: node.settings.live_ack_timeout };
   return (await node.sessions?.deliverElsewhere(request)) ?? "gone";
 }
 
 /** Sessions are counted only now: one that joined while this delivery waited for it counts. */
-function planOf(node: RelayNode, admitted: Admitted, elsewhere: LiveOutcome): DeliveryPlan {
-  const { envelope, recipient, policy, expiresAtMs, hops } = admitted;
+function planOf(node: RelayNode, { envelope, hops, admission }: Relayed, elsewhere: LiveOutcome): DeliveryPlan {
+  const { recipient, policy, expiresAtMs } = admission;
   return planDelivery({
     messageId: envelope.messageId,
     recipient: envelope.to,
@@ -375,7 +370,7 @@ function relayRoutes(node: RelayNode): Route[] {
 // ---------------------------------------------------------------------------------------------------- metrics
 
 type RelayMetrics = {
-  readonly result: (result: DeliveryResult) => void;
+  readonly result: (delivered: Delivered) => void;
   readonly attempt: (channel: Channel, outcome: AttemptOutcome) => void;
 };
 
@@ -412,7 +407,7 @@ function relayMetrics(metrics: Metrics, readings: RelayReadings): RelayMetrics {
   );
   metrics.gauge({ name: "relay_live_sockets", help: "Open live sessions, proven or not." }, readings.sessions);
   return {
-    result: (result) => results.add([result.code, String(result.details["deduped"] === true)]),
+    result: ({ code, deduped }) => results.add([code, String(deduped)]),
     attempt: (channel, outcome) => {
       attempts.add([channel, outcomeLabel(outcome)]);
       seconds.observe([channel], outcome.durationMs / 1_000);

@@ -4,7 +4,7 @@ import { decodeHex, renderPublicKey, utf8 } from "../../../src/core/codec/bytes.
 import { isFault } from "../../../src/core/fault.ts";
 import { decodeEnvelope } from "../../../src/core/message/envelope.ts";
 import { decidePolicy } from "../../../src/core/message/policy.ts";
-import { createFactsSource, decideAdmission, type OperatorRules } from "../../../src/nodes/admission.ts";
+import { decideAdmission, factsOf, type OperatorRules } from "../../../src/nodes/admission.ts";
 import type { RecipientSource, Subject } from "../../../src/nodes/recipients.ts";
 import { personaOf, policyFacts, policyOf } from "../../support/policies.ts";
 import { limitsDefault, relayDefault } from "../../support/settings.ts";
@@ -40,10 +40,10 @@ test("the facts of an envelope are the tag's policy, the linked recipient's and 
   });
   const linked = { recipientPolicy: "other", tagPolicies: ["t"], personaPolicies: ["known", "unknown"] };
   const tagged = decode({ ...unsignedMembers, tag: "t" });
-  const facts = await createFactsSource(sourceOf({ ...recipient, links: linked }))(tagged);
+  const facts = await factsOf(sourceOf({ ...recipient, links: linked }))(tagged);
   const read = { links: linked, tag: "t", tagPolicy: null, recipientPolicy: policy, personaPolicies: [persona] };
   expect(facts.policy).toEqual(decidePolicy({ ...read, blockTimeMs: 500 }));
-  await createFactsSource(sourceOf(recipient))(decode(unsignedMembers));
+  await factsOf(sourceOf(recipient))(decode(unsignedMembers));
   expect(asked.toSorted()).toEqual([`recipient:${recipient.did}`, "recipient:other", "tag:t"].toSorted());
 });
 
@@ -72,7 +72,7 @@ describe("the parties of an envelope", () => {
       persona: async () => null,
       blockTimeMs: async () => 6_000,
     };
-    const facts = await createFactsSource(source)(given);
+    const facts = await factsOf(source)(given);
     expect(facts.policy).toEqual(open);
     const admitted = decideAdmission(given, facts, admission, given.timestampMs);
     return isFault(admitted) ? admitted.code : "admitted";

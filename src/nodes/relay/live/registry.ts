@@ -149,8 +149,18 @@ export type RemoteSessions = {
   close(): void;
 };
 
-/** One delivery in flight. Its promise is made when a session waits for it, which is rare. */
-type InFlight = { ended: PromiseWithResolvers<void> | null };
+/** One delivery in flight. Whoever waits for its end makes the promise, which is rare. */
+export type InFlight = {
+  readonly to: Did;
+  /** Sessions of the recipient that begin to join now wait for it. */
+  delaysJoins: boolean;
+  ended: PromiseWithResolvers<void> | null;
+};
+
+export function endOf(delivery: InFlight): Promise<void> {
+  delivery.ended ??= Promise.withResolvers<void>();
+  return delivery.ended.promise;
+}
 
 export type SessionRegistry = Omit<SessionParts, "bus"> & {
   readonly bounds: SessionBounds;
@@ -159,7 +169,8 @@ export type SessionRegistry = Omit<SessionParts, "bus"> & {
   /** Joining and live. */
   readonly proven: Map<Did, Set<SessionWebSocket>>;
   readonly joining: Map<Did, Set<Promise<void>>>;
-  readonly deliveries: Map<Did, Set<InFlight>>;
+  /** Of the Relay of this process. */
+  inFlight: ReadonlyMap<string, InFlight>;
   readonly sockets: Set<SessionWebSocket>;
   /** Upgrades whose proof in headers is being verified. */
   opening: number;
@@ -184,7 +195,7 @@ export function createRegistry(parts: SessionParts): SessionRegistry {
     remote: null,
     proven: new Map(),
     joining: new Map(),
-    deliveries: new Map(),
+    inFlight: new Map(),
     sockets: new Set(),
     unproven: new Set(),
     opening: 0,
@@ -261,39 +272,19 @@ export type LiveDelivery = {
 /** `silent`: sent, and not acknowledged in time. `gone`: nobody is there, or nobody has room. */
 export type LiveOutcome = "acknowledged" | "silent" | "gone";
 
-/**
- * Begins a delivery once no session of the DID is joining, or after three joins at most; the answer ends
- * it. A session that joins later waits until then.
- */
-export function beginDelivery(registry: SessionRegistry, did: Did): (() => void) | Promise<() => void> {
-  return registry.joining.has(did) ? beginAfterJoins(registry, did) : addDelivery(registry, did);
-}
-
-async function beginAfterJoins(registry: SessionRegistry, did: Did): Promise<() => void> {
+/** Resolves when no session of the DID is joining, or after three joins at most. A session that joins during this wait is waited for too. */
+export async function joinsEnding(registry: SessionRegistry, did: Did): Promise<void> {
   const endsAtMs = performance.now() + joinsWaitedMax * registry.bounds.joinMs;
   for (let round = 0; round < joinsWaitedMax; round++) {
-    // A join that begins during this wait is waited for too.
     const joining = registry.joining.get(did);
-    if (joining === undefined) break;
+    if (joining === undefined) return;
     await settledWithin([...joining], endsAtMs - performance.now());
   }
-  return addDelivery(registry, did);
 }
 
-function addDelivery(registry: SessionRegistry, did: Did): () => void {
-  const delivery: InFlight = { ended: null };
-  const remove = add(registry.deliveries, did, delivery);
-  return () => {
-    remove();
-    delivery.ended?.resolve();
-  };
-}
-
-export function deliveriesEnding({ deliveries }: SessionRegistry, did: Did): Promise<void>[] {
-  return [...(deliveries.get(did) ?? [])].map((delivery) => {
-    delivery.ended ??= Promise.withResolvers<void>();
-    return delivery.ended.promise;
-  });
+/** Cost: one look at each delivery in flight; a session joins rarely. */
+export function deliveriesEnding({ inFlight }: SessionRegistry, did: Did): Promise<void>[] {
+  return [...inFlight.values()].filter(({ to, delaysJoins }) => delaysJoins && to === did).map(endOf);
 }
 
 /** What a document allows listeners: keys in it that a Relay service lists. */

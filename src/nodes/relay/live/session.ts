@@ -22,7 +22,6 @@ import {
   add,
   authorizedEndpoints,
   bearsProof,
-  beginDelivery,
   type ConnectTerms,
   closeCodes,
   createRegistry,
@@ -34,7 +33,9 @@ import {
   firstAcknowledged,
   forget,
   frameBytesMax,
+  type InFlight,
   isSessionPath,
+  joinsEnding,
   keyText,
   type LiveDelivery,
   type LiveOutcome,
@@ -67,11 +68,10 @@ export type LiveSessions = {
   readonly upgrade: Upgrade<SessionSocket>;
   /** Whether anybody listens for the DID in this process. */
   listens(did: Did): boolean;
-  /**
-   * Begins a delivery to a DID, once no session of it is joining; the answer ends it. A session joins
-   * only after the deliveries that began before it have ended.
-   */
-  begin(did: Did): (() => void) | Promise<() => void>;
+  /** Sessions will join only after those of these deliveries that began before. */
+  follow(inFlight: ReadonlyMap<string, InFlight>): void;
+  /** A delivery begins when no session of the DID is joining: `null`, or the end of the wait. */
+  joinsEnding(did: Did): Promise<void> | null;
   /** To every session of the recipient, wherever it is. */
   deliver(request: LiveRequest): Promise<LiveOutcome>;
   /** Whether one may listen in another process, as far as this one knows. */
@@ -100,7 +100,10 @@ export function createSessions(parts: SessionParts): LiveSessions {
   return {
     upgrade: createUpgrade(registry),
     listens: (did) => registry.proven.has(did) && liveSockets(registry, did).length > 0,
-    begin: (did) => beginDelivery(registry, did),
+    follow: (inFlight) => {
+      registry.inFlight = inFlight;
+    },
+    joinsEnding: (did) => (registry.joining.has(did) ? joinsEnding(registry, did) : null),
     deliver: (request) => {
       const delivery = deliveryOf(request);
       return firstAcknowledged([...here(delivery), elsewhere(delivery)]);
