@@ -55,7 +55,7 @@ import {
   type Route,
   renderResponse,
   splice,
-  splicedBytes,
+  splicedLength,
   valuesOf,
 } from "./route.ts";
 import type { RequestTrace, Tracer } from "./tracing.ts";
@@ -408,7 +408,7 @@ function boundLength(http: Http, exchange: Exchange, answer: Answer): Result | P
     return { ...rest, body: { contentType: "application/json", content } };
   }
   if (answer.jsonSpliced === undefined || exchange.method === "HEAD") return answer;
-  if (splicedBytes(answer.jsonSpliced) <= shortAnswerBytesMax) return answer;
+  if (splicedLength(answer.jsonSpliced) <= shortAnswerBytesMax) return answer;
   const { jsonSpliced, ...rest } = answer;
   const content = streamContent(http.streams, splice(jsonSpliced), exchange.network);
   if (content === null) return refuseLate(http, exchange, exchange.close, "bytes");
