@@ -277,10 +277,17 @@ export class Bodies {
   /** Finds the blocks on disk, once the rows are loaded. Reads no body, and checks the table of blocks on the way. */
   load(): void {
     const { slots, block } = this.rows;
+    // Neighbours lie in one block.
+    let [current, bytes] = [-1, 0];
     for (let slot = 0; slot < slots; slot++) {
-      const bytes = this.liveBytes(slot);
-      if (bytes > 0) this.blocks.count(block[slot]!, bytes);
+      if (block[slot] !== current) {
+        if (bytes > 0) this.blocks.count(current, bytes);
+        current = block[slot]!;
+        bytes = 0;
+      }
+      bytes += this.liveBytes(slot);
     }
+    if (bytes > 0) this.blocks.count(current, bytes);
     this.eachBlock((number, size) => {
       this.blocks.add(number, size, 0);
       this.next = number + 1;
@@ -322,7 +329,7 @@ export class Bodies {
 
   /** Bytes of the body of a row as it was stored. */
   wholeBytes(slot: number): number {
-    const preview = this.rows.previewBytes[slot]!;
+    const preview = this.rows.previewBytes.at(slot);
     return bodyBytes(preview === none ? 0 : preview, this.rows.envelopeBytes[slot]!);
   }
 
@@ -330,7 +337,7 @@ export class Bodies {
   liveBytes(slot: number): number {
     const status = this.rows.status[slot];
     if (status === held || status === lapsed) return this.wholeBytes(slot);
-    const preview = this.rows.previewBytes[slot]!;
+    const preview = this.rows.previewBytes.at(slot);
     return status === kept && preview !== none && preview > 0 ? bodyBytes(preview, 0) : 0;
   }
 
@@ -406,8 +413,8 @@ export class Bodies {
    */
   read(slots: readonly number[], part: "envelope" | "preview"): (Uint8Array | null)[] {
     const { block: blocks, offset: offsets, envelopeBytes, previewBytes } = this.rows;
-    const lengths = part === "envelope" ? envelopeBytes : previewBytes;
-    const copies = new Uint8Array(slots.reduce((sum, slot) => sum + lengths[slot]!, 0));
+    const lengthOf = (slot: number) => (part === "envelope" ? envelopeBytes[slot]! : previewBytes.at(slot));
+    const copies = new Uint8Array(slots.reduce((sum, slot) => sum + lengthOf(slot), 0));
     let [block, bytes, end]: [number, Uint8Array | null, number] = [-1, null, 0];
     return slots.map((slot) => {
       if (blocks[slot]! !== block) {
@@ -416,7 +423,7 @@ export class Bodies {
         bytes = this.environment.borrow("blocks", this.key);
       }
       const found = bytes === null ? null : this.partOf(bytes, slot, part);
-      if (found === null || found.length !== lengths[slot]) {
+      if (found === null || found.length !== lengthOf(slot)) {
         this.log("error", "a stored message is damaged", { block, offset: offsets[slot]! });
         return null;
       }

@@ -37,10 +37,6 @@ export type IndexTables = { readonly rows: RowTable; readonly texts: TextTable }
 
 const codes = { stored: 1, acked: 2, cut: 3, dropped: 4, moved: 5, text: 6, digest: 7 } as const;
 type Change = "acked" | "cut" | "dropped";
-/** What of a row is written when it is stored, beside its id and its place; its digest follows, if it has one. */
-const storedWords = ["recipient", "labels", "group", "sequence", "total", "envelopeBytes", "previewBytes"] as const;
-const storedTimes = ["arrival", "expiresAtMs", "keptUntilMs"] as const;
-
 const latestBytes = 16;
 
 /** Collects the operations of one commit. */
@@ -67,21 +63,26 @@ export class JournalWriter {
     this.writer.text(text);
   }
 
+  /** A row with its place; its digest follows, if it has one. */
   stored(slot: number): void {
     const { rows, writer } = this;
     this.begin(codes.stored, slot);
     writer.u8(rows.behavior[slot]!);
-    this.words(rows.id, slot);
-    for (const name of storedWords) writer.u32(rows[name][slot]!);
-    for (const name of storedTimes) writer.u53(rows[name][slot]!);
+    for (let word = 4 * slot; word < 4 * slot + 4; word++) writer.u32(rows.id[word]!);
+    writer.u32(rows.recipient[slot]!);
+    writer.u32(rows.labels[slot]!);
+    writer.u32(rows.group.at(slot));
+    writer.u32(rows.sequence.at(slot));
+    writer.u32(rows.total.at(slot));
+    writer.u32(rows.envelopeBytes[slot]!);
+    writer.u32(rows.previewBytes.at(slot));
+    writer.u53(rows.arrival[slot]!);
+    writer.u53(rows.expiresAtMs[slot]!);
+    writer.u53(rows.keptUntilMs.at(slot));
     this.place(slot);
     if (!rows.hasDigest(slot)) return;
     this.begin(codes.digest, slot);
-    this.words(rows.digest, slot);
-  }
-
-  private words(from: Uint32Array, slot: number): void {
-    for (let word = 4 * slot; word < 4 * slot + 4; word++) this.writer.u32(from[word]!);
+    for (let word = 4 * slot; word < 4 * slot + 4; word++) writer.u32(rows.digest.at(word));
   }
 
   change(kind: Change, slot: number): void {
@@ -120,7 +121,7 @@ export function replayRecord(
     each(subject, code === codes.text);
     if (code === codes.text) texts.load(subject, reader.text());
     else if (code === codes.stored) replayStored(rows, subject, reader);
-    else if (code === codes.digest) rows.digest.set(reader.words(), 4 * subject);
+    else if (code === codes.digest) for (let n = 0; n < 4; n++) rows.digest.set(4 * subject + n, reader.u32());
     else if (code === codes.moved) replayPlace(rows, subject, reader);
     else if (code === codes.acked || code === codes.cut || code === codes.dropped) {
       // A page of later may have found the slot free already.
@@ -135,10 +136,18 @@ function replayStored(rows: RowTable, slot: number, reader: Reader): void {
   rows.reserve(slot + 1);
   rows.status[slot] = held;
   rows.behavior[slot] = reader.u8();
-  rows.id.set(reader.words(), 4 * slot);
+  for (let word = 4 * slot; word < 4 * slot + 4; word++) rows.id[word] = reader.u32();
   rows.setDigest(slot, null);
-  for (const name of storedWords) rows[name][slot] = reader.u32();
-  for (const name of storedTimes) rows[name][slot] = reader.u53();
+  rows.recipient[slot] = reader.u32();
+  rows.labels[slot] = reader.u32();
+  rows.group.set(slot, reader.u32());
+  rows.sequence.set(slot, reader.u32());
+  rows.total.set(slot, reader.u32());
+  rows.envelopeBytes[slot] = reader.u32();
+  rows.previewBytes.set(slot, reader.u32());
+  rows.arrival[slot] = reader.u53();
+  rows.expiresAtMs[slot] = reader.u53();
+  rows.keptUntilMs.set(slot, reader.u53());
   replayPlace(rows, slot, reader);
 }
 
@@ -181,10 +190,11 @@ function slotPage({ rows }: IndexTables, page: number, latest: Latest): Uint8Arr
   new Uint32Array(buffer, pageHeaderBytes, listed.length).set(listed);
   let at = pageHeaderBytes + 4 * listed.length;
   let equal = (isRun ? isRunBit : 0) + digests.length * hasDigestsBit;
-  for (const [i, { elements, perRow }] of arrays.entries()) {
+  for (const [i, array] of arrays.entries()) {
+    const { elements, sparse, perRow } = array;
     const to = viewLike(elements, buffer, at, slots.length * perRow);
-    if (isRun) to.set(elements.subarray(slots[0]! * perRow, (slots.at(-1)! + 1) * perRow));
-    else gather(elements, perRow, slots, to);
+    if (isRun && sparse === null) to.set(elements.subarray(slots[0]! * perRow, (slots.at(-1)! + 1) * perRow));
+    else gather(array, slots, to);
     if (elements === rows.status) for (const [n, status] of to.entries()) to[n] = lastingStatus(status);
     const isOne = slots.length > 0 && perRow === 1 && to.every((element) => element === to[0]);
     if (isOne) equal += 2 ** (i - digests.length);
@@ -198,9 +208,11 @@ function slotPage({ rows }: IndexTables, page: number, latest: Latest): Uint8Arr
   return sealed(new Uint8Array(buffer, 0, at));
 }
 
-function gather(from: Elements, perRow: number, slots: readonly number[], to: Elements): void {
+function gather({ elements, sparse, perRow }: StoredArray, slots: readonly number[], to: Elements): void {
   let i = 0;
-  for (const slot of slots) for (let n = 0; n < perRow; n++) to[i++] = from[slot * perRow + n]!;
+  for (const slot of slots) {
+    for (let at = slot * perRow; at < (slot + 1) * perRow; at++) to[i++] = sparse?.at(at) ?? elements[at]!;
+  }
 }
 
 /** Reads a page of slots: what an array holds is copied at once where the slots follow each other. */
@@ -219,18 +231,24 @@ function loadSlotPage({ rows }: IndexTables, page: number, buffer: ArrayBuffer):
   for (const [i, array] of [...digests, ...rows.stored()].entries()) {
     const isOne = count > 0 && array.perRow === 1 && (equal & (2 ** (i - digests.length))) !== 0;
     const from = viewLike(array.elements, buffer, at, isOne ? 1 : count * array.perRow);
-    if (isOne && isRun) array.elements.fill(from[0]!, first, first + count);
-    else if (isRun) array.elements.set(from, first * array.perRow);
-    else scatter(array, listed.subarray(0, count), from);
     at += from.byteLength;
+    if (isOne && array.sparse?.usual === from[0]) continue;
+    if (!isRun || array.sparse !== null) scatter(array, isRun ? (i) => first + i : (i) => listed[i]!, count, from);
+    else if (isOne) array.elements.fill(from[0]!, first, first + count);
+    else array.elements.set(from, first * array.perRow);
   }
   return { nowMs: head.getFloat64(24, true), arrival: head.getFloat64(32, true) };
 }
 
-function scatter({ elements, perRow }: StoredArray, slots: Uint32Array, from: Elements): void {
+function scatter(array: StoredArray, slotAt: (i: number) => number, count: number, from: Elements): void {
+  const { elements, sparse, perRow } = array;
   const step = from.length === 1 ? 0 : perRow;
-  for (let i = 0; i < slots.length; i++) {
-    for (let n = 0; n < perRow; n++) elements[slots[i]! * perRow + n] = from[i * step + n]!;
+  for (let i = 0; i < count; i++) {
+    const at = slotAt(i) * perRow;
+    for (let n = 0; n < perRow; n++) {
+      if (sparse === null) elements[at + n] = from[i * step + n]!;
+      else sparse.set(at + n, from[i * step + n]!);
+    }
   }
 }
 

@@ -296,7 +296,7 @@ export class DiskMailbox implements Mailbox {
 
   private preview(slot: number): Uint8Array | null {
     const { previewBytes, behavior } = this.index.rows;
-    const bytes = previewBytes[slot]!;
+    const bytes = previewBytes.at(slot);
     if (bytes === none || behaviors[behavior[slot]!] !== "KeepHeaderPreview") return null;
     return bytes === 0 ? noBytes : this.bodies.read([slot], "preview")[0]!;
   }

@@ -291,10 +291,10 @@ function messageOf(
   { rows, texts, recipients }: Index,
   slot: number,
 ): StoreRecord | null {
-  const [status, preview, expiresAtMs] = [rows.status[slot], rows.previewBytes[slot]!, rows.expiresAtMs[slot]!];
+  const [status, preview, expiresAtMs] = [rows.status[slot], rows.previewBytes.at(slot), rows.expiresAtMs[slot]!];
   const needsBody = status === held || (status === kept && preview !== none && preview > 0);
   const body = needsBody ? bodyOf(file, blocks, rows, slot) : null;
-  const names = [rows.recipient[slot]!, rows.labels[slot]!, rows.group[slot]!].filter((number) => number !== none);
+  const names = [rows.recipient[slot]!, rows.labels[slot]!, rows.group.at(slot)].filter((number) => number !== none);
   if ((needsBody && body === null) || names.some((number) => !texts.has(number))) return null;
   const entry = {
     recipient: recipients.mailbox(slot),
@@ -302,7 +302,7 @@ function messageOf(
     chunk: recipients.chunk(slot),
     expiresAtMs,
     onExpiry: behaviors[rows.behavior[slot]!]!,
-    keptUntilMs: rows.keptUntilMs[slot]!,
+    keptUntilMs: rows.keptUntilMs.at(slot),
     labels: recipients.labels(slot),
     digest: rows.digestOf(slot),
     storedAtMs: storedAtOf(rows.arrival[slot]!, expiresAtMs),

@@ -203,17 +203,17 @@ class OlderIndex {
     rows.id.set(reader.words(), 4 * slot);
     rows.arrival[slot] = reader.u53();
     rows.expiresAtMs[slot] = reader.u53();
-    rows.keptUntilMs[slot] = reader.u53();
+    rows.keptUntilMs.set(slot, reader.u53());
     rows.envelopeBytes[slot] = reader.u32();
     const preview = reader.u16();
-    rows.previewBytes[slot] = preview === noPreview ? none : preview;
+    rows.previewBytes.set(slot, preview === noPreview ? none : preview);
     replayPlace(rows, slot, reader);
     const flags = reader.u8();
     const chunk =
       (flags & 1) === 0 ? null : { id: idText(reader.words()), sequence: reader.u32(), total: reader.u32() };
-    rows.group[slot] = chunk === null ? none : this.texts.add(chunk.id);
-    rows.sequence[slot] = chunk?.sequence ?? 0;
-    rows.total[slot] = chunk?.total ?? 0;
+    rows.group.set(slot, chunk === null ? none : this.texts.add(chunk.id));
+    rows.sequence.set(slot, chunk?.sequence ?? 0);
+    rows.total.set(slot, chunk?.total ?? 0);
     const labels = Array.from({ length: (flags & 2) === 2 ? reader.u8() : 0 }, () => textOf(reader, reader.u8()));
     rows.labels[slot] = labels.length === 0 ? none : this.texts.add(labels.join(" "));
   }

@@ -9,7 +9,7 @@ import { closeSync, openSync, readSync, rmSync, writevSync } from "node:fs";
 import { join } from "node:path";
 
 /** Counts up whenever what is saved, or its order, changes. */
-const version = 3;
+const version = 4;
 const savedFile = "index.saved";
 const sumBytes = 8;
 
