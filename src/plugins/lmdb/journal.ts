@@ -26,6 +26,7 @@ import {
   sealBytes,
   sealed,
   sealedWriter,
+  u53At,
   unsealed,
   type Writer,
 } from "./records.ts";
@@ -120,7 +121,7 @@ export function replayRecord(
     const [code, subject] = [reader.u8(), reader.u32()];
     each(subject, code === codes.text);
     if (code === codes.text) texts.load(subject, reader.text());
-    else if (code === codes.stored) replayStored(rows, subject, reader);
+    else if (code === codes.stored) replayStored(rows, subject, reader, reader.advance(storedBytes));
     else if (code === codes.digest) for (let n = 0; n < 4; n++) rows.digest.set(4 * subject + n, reader.u32());
     else if (code === codes.moved) replayPlace(rows, subject, reader);
     else if (code === codes.acked || code === codes.cut || code === codes.dropped) {
@@ -132,23 +133,27 @@ export function replayRecord(
   return latest;
 }
 
-function replayStored(rows: RowTable, slot: number, reader: Reader): void {
+/** Bytes of a stored row behind its slot. Read by their offsets: a start after a crash does this 100,000 times. */
+const storedBytes = 81;
+
+function replayStored(rows: RowTable, slot: number, { view }: Reader, at: number): void {
   rows.reserve(slot + 1);
   rows.status[slot] = held;
-  rows.behavior[slot] = reader.u8();
-  for (let word = 4 * slot; word < 4 * slot + 4; word++) rows.id[word] = reader.u32();
-  rows.setDigest(slot, null);
-  rows.recipient[slot] = reader.u32();
-  rows.labels[slot] = reader.u32();
-  rows.group.set(slot, reader.u32());
-  rows.sequence.set(slot, reader.u32());
-  rows.total.set(slot, reader.u32());
-  rows.envelopeBytes[slot] = reader.u32();
-  rows.previewBytes.set(slot, reader.u32());
-  rows.arrival[slot] = reader.u53();
-  rows.expiresAtMs[slot] = reader.u53();
-  rows.keptUntilMs.set(slot, reader.u53());
-  replayPlace(rows, slot, reader);
+  rows.behavior[slot] = view.getUint8(at);
+  for (let n = 0; n < 4; n++) rows.id[4 * slot + n] = view.getUint32(at + 1 + 4 * n);
+  if (rows.hasDigest(slot)) rows.setDigest(slot, null);
+  rows.recipient[slot] = view.getUint32(at + 17);
+  rows.labels[slot] = view.getUint32(at + 21);
+  rows.group.set(slot, view.getUint32(at + 25));
+  rows.sequence.set(slot, view.getUint32(at + 29));
+  rows.total.set(slot, view.getUint32(at + 33));
+  rows.envelopeBytes[slot] = view.getUint32(at + 37);
+  rows.previewBytes.set(slot, view.getUint32(at + 41));
+  rows.arrival[slot] = u53At(view, at + 45);
+  rows.expiresAtMs[slot] = u53At(view, at + 53);
+  rows.keptUntilMs.set(slot, u53At(view, at + 61));
+  rows.block[slot] = u53At(view, at + 69);
+  rows.offset[slot] = view.getUint32(at + 77);
 }
 
 export function replayPlace(rows: RowTable, slot: number, reader: Reader): void {
@@ -233,9 +238,11 @@ function loadSlotPage({ rows }: IndexTables, page: number, buffer: ArrayBuffer):
     const from = viewLike(array.elements, buffer, at, isOne ? 1 : count * array.perRow);
     at += from.byteLength;
     if (isOne && array.sparse?.usual === from[0]) continue;
-    if (!isRun || array.sparse !== null) scatter(array, isRun ? (i) => first + i : (i) => listed[i]!, count, from);
-    else if (isOne) array.elements.fill(from[0]!, first, first + count);
-    else array.elements.set(from, first * array.perRow);
+    const { elements, sparse, perRow } = array;
+    if (!isRun || (isOne && sparse !== null)) scatter(array, (i) => (isRun ? first + i : listed[i]!), count, from);
+    else if (isOne) elements.fill(from[0]!, first, first + count);
+    else if (sparse === null) elements.set(from, first * perRow);
+    else sparse.setRun(first * perRow, from);
   }
   return { nowMs: head.getFloat64(24, true), arrival: head.getFloat64(32, true) };
 }

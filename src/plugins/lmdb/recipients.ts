@@ -296,6 +296,7 @@ export class RecipientIndex {
     const { entriesOf, bytesOf, firstOf, lastOf } = this;
     const arrivalOf = new Float64Array(firstOf.length);
     const unordered = new Set<number>();
+    // Neighbours mostly have the same labels.
     let [set, usage]: [number, StoreUsage | null] = [none, null];
     for (let slot = 0; slot < slots; slot++) {
       if (status[slot] === free) continue;

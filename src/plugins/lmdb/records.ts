@@ -205,7 +205,7 @@ export class Writer {
 }
 
 export class Reader {
-  private readonly view: DataView;
+  readonly view: DataView;
   private at = 0;
 
   constructor(
@@ -232,8 +232,7 @@ export class Reader {
   }
 
   u53(): number {
-    const at = this.advance(8);
-    return this.view.getUint32(at) * 2 ** 32 + this.view.getUint32(at + 4);
+    return u53At(this.view, this.advance(8));
   }
 
   bytes(length: number): Uint8Array {
@@ -249,12 +248,17 @@ export class Reader {
     return decoder.decode(this.bytes(this.u16()));
   }
 
-  private advance(bytes: number): number {
+  /** Where the next bytes lie in the view; what is read afterwards lies behind them. */
+  advance(bytes: number): number {
     const at = this.at;
     if (at + bytes > this.buffer.length) throw new StoreError("corrupt", `${this.what} ends too early`);
     this.at = at + bytes;
     return at;
   }
+}
+
+export function u53At(view: DataView, at: number): number {
+  return view.getUint32(at) * 2 ** 32 + view.getUint32(at + 4);
 }
 
 /** Eight bytes in the order of the number. */
@@ -266,8 +270,7 @@ export function orderedKey(number: number): Buffer {
 }
 
 export function orderedNumber(key: Uint8Array): number {
-  const view = new DataView(key.buffer, key.byteOffset, key.byteLength);
-  return view.getUint32(0) * 2 ** 32 + view.getUint32(4);
+  return u53At(new DataView(key.buffer, key.byteOffset, key.byteLength), 0);
 }
 
 // -------------------------------------------------------------------------------------------------------------- bodies

@@ -65,6 +65,17 @@ class SparseElements<T extends Elements = Uint32Array<ArrayBuffer>> {
     page[index & this.mask] = value;
   }
 
+  /** Sets neighbours from `first` on. */
+  setRun(first: number, from: Elements): void {
+    const { usual } = this;
+    const usualOnes = typeof usual === "number" ? null : usual();
+    let i = 0;
+    if (this.pages[first >>> this.shift] === undefined) {
+      while (i < from.length && from[i] === (usualOnes === null ? usual : usualOnes[first + i])) i++;
+    }
+    for (; i < from.length; i++) this.set(first + i, from[i]!);
+  }
+
   private usualAt(index: number): number {
     const { usual } = this;
     return typeof usual === "number" ? usual : (usual()[index] ?? 0);
