@@ -165,14 +165,17 @@ function composeCache({ cache, limits }: Config, { onStored, ...parts }: NodePar
   });
 }
 
-function composeSessions({ relay, limits, server }: Config, parts: NodeParts): LiveSessions {
+function composeSessions({ relay, limits, server }: Config, { bus, ...parts }: NodeParts): LiveSessions {
+  const isAlone = bus.plugin === "local" && parts.threads === 1;
   return createSessions({
     ...parts,
+    // One thread without others holds all sessions.
+    ...(isAlone ? {} : { bus }),
     recipients: parts.recipients("relay"),
     replay: parts.stores.capability("relay.store", "replay"),
     settings: relay,
     limits,
-    stored: createStoredSignal(parts.bus),
+    stored: createStoredSignal(bus),
     showSignedText: server.show_signed_text,
   });
 }

@@ -188,7 +188,7 @@ export function decideAdmission(
  * missing; 403 `policy_denied` when a list refuses the recipient or the proven sender.
  * Cost: each list has at most 1,000 entries and most nodes have none, so they are searched as they are.
  */
-function checkParties(envelope: Envelope, isVerified: boolean, operator: OperatorRules): Fault | null {
+export function checkParties(envelope: Envelope, isVerified: boolean, operator: OperatorRules): Fault | null {
   if (envelope.sender === null) {
     if (operator.require_sender_signature)
       return fault("sender_signature_invalid", "this node accepts signed envelopes only");

@@ -16,6 +16,7 @@ import {
   type Admission,
   type AdmissionFacts,
   type AdmissionRules,
+  checkParties,
   decideAdmission,
   type FactsSource,
 } from "../admission.ts";
@@ -55,8 +56,8 @@ export type Arrival = Origin & {
   readonly trace?: Trace | null;
   /** Of the envelope that the Relay of this process delivers: stored with the entry, to recognize repeats. */
   readonly digest?: string;
-  /** What the Relay has gathered just now. */
-  readonly facts?: AdmissionFacts | null;
+  /** What that Relay has decided just now: this Cache is a destination, and only its operator's lists are left. */
+  readonly admitted?: Admission | null;
 };
 
 /**
@@ -75,15 +76,9 @@ export async function storeEnvelope<T>(
   arrival: Arrival,
   answer: (receipt: string, as: StoredAs) => T,
 ): Promise<T | Fault> {
-  const { limits } = parts;
-  const { nowMs } = arrival;
-  const untimely = checkEnvelopeTime(envelope, nowMs, limits);
-  if (untimely !== null) return untimely;
-  arrival.trace?.stage("gather");
-  const gathered = arrival.facts ?? parts.facts(envelope);
-  const facts = gathered instanceof Promise ? await gathered : gathered;
-  arrival.trace?.stage("decide");
-  const admission = decideStore(envelope, facts, parts.rules, nowMs);
+  const { nowMs, admitted = null } = arrival;
+  const decided = admitted === null ? admit(parts, envelope, arrival) : checkAdmitted(parts, envelope, admitted);
+  const admission = decided instanceof Promise ? await decided : decided;
   if (isFault(admission)) return admission;
   const mailbox = mailboxOf(envelope.to, admission.recipient.life);
   const asked = sendingOf(parts, envelope, { mailbox, nowMs });
@@ -165,16 +160,33 @@ export function storeRules(
   };
 }
 
+type Admitted = Admission | Fault;
+
 /** Besides `decideAdmission`: 404 `service_not_found`, 422 `not_deliverable` for a hint that forbids a Cache. */
-function decideStore(
+function admit(
+  { facts, rules, limits }: StoreParts,
   envelope: Envelope,
-  facts: AdmissionFacts,
-  rules: AdmissionRules,
-  nowMs: number,
-): Admission | Fault {
+  arrival: Arrival,
+): Admitted | Promise<Admitted> {
+  const untimely = checkEnvelopeTime(envelope, arrival.nowMs, limits);
+  if (untimely !== null) return untimely;
+  arrival.trace?.stage("gather");
+  const gathered = facts(envelope);
+  return gathered instanceof Promise
+    ? gathered.then((known) => decide(envelope, known, rules, arrival))
+    : decide(envelope, gathered, rules, arrival);
+}
+
+function decide(envelope: Envelope, facts: AdmissionFacts, rules: AdmissionRules, { nowMs, trace }: Arrival): Admitted {
+  trace?.stage("decide");
   const admission = decideAdmission(envelope, facts, rules, nowMs);
   if (isFault(admission) || envelope.hint !== "direct") return admission;
   return fault("not_deliverable", "the sender does not allow a Cache for this envelope");
+}
+
+/** A sender that the Relay admitted is verified. */
+function checkAdmitted({ rules }: StoreParts, envelope: Envelope, admitted: Admission): Admitted {
+  return checkParties(envelope, true, rules.operator) ?? admitted;
 }
 
 /** The recipient's document must list this Cache. */

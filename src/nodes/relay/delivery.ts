@@ -26,7 +26,7 @@ import {
 import type { Envelope } from "../../core/message/envelope.ts";
 import { sameEndpoint } from "../../core/message/proof.ts";
 import { type Receipts, StoreError } from "../../storage/contract.ts";
-import type { Admission, AdmissionFacts, FactsSource } from "../admission.ts";
+import type { Admission, FactsSource } from "../admission.ts";
 import type { FairShare } from "../http/capacity.ts";
 import type { Log } from "../http/log.ts";
 import type { Call } from "../http/route.ts";
@@ -34,15 +34,13 @@ import type { Egress, EgressAnswer } from "./egress.ts";
 import { endOf, type InFlight, type LiveOutcome } from "./live/registry.ts";
 import type { LiveSessions } from "./live/session.ts";
 
-/** An admitted envelope, how it came here, and what is known of its parties. */
+/** An admitted envelope, and how it came here. */
 export type Relayed = {
   readonly envelope: Envelope;
   /** `Svc-Hops` and `Svc-Via` of the request. */
   readonly hops: number;
   readonly via: string | null;
-  /** `null` where the Cache of this process asks another source. */
-  readonly facts: AdmissionFacts | null;
-  readonly admission: Pick<Admission, "recipient" | "policy" | "ttlMsMax" | "expiresAtMs">;
+  readonly admission: Admission;
   /** Outbound slots and mailboxes are shared between client networks. */
   readonly call: Pick<Call, "client" | "network" | "nowMs" | "trace">;
 };
@@ -51,10 +49,10 @@ export type Relayed = {
 export type LocalCache = {
   readonly endpoints: readonly string[];
   readonly facts: FactsSource;
-  /** `facts`: what the Relay has gathered just now, or `null`. */
+  /** `admitted`: what the Relay has decided just now of the same facts, or `null`. */
   readonly store: <T>(
     envelope: Envelope,
-    arrival: Pick<Call, "client" | "network"> & Asked & { readonly facts: AdmissionFacts | null },
+    arrival: Pick<Call, "client" | "network"> & Asked & { readonly admitted: Admission | null },
     answer: (receipt: string, as: StoredAs) => T,
   ) => Promise<T | Fault>;
   /** The receipt of an earlier delivery, 409 `duplicate_conflict` when that was another envelope, or `null`. */
@@ -70,6 +68,8 @@ type StoredAs = "stored" | "held" | "repeat";
 export type DeliveryParts = {
   readonly egress: Egress;
   readonly localCache: LocalCache | null;
+  /** Relay and Cache learn about recipients from one source. */
+  readonly sharesAdmission: boolean;
   readonly sessions: LiveSessions | null;
   /** Names the Relay in `Svc-Via`. */
   readonly id: string;
@@ -107,22 +107,32 @@ function deliveredOf(result: DeliveryResult): Delivered {
 }
 
 /** Ends within the bounds of the plan's limits; never throws for what a destination does. */
-export async function runDelivery(parts: DeliveryParts, delivery: Delivery): Promise<Delivered | Fault> {
-  const { plan } = delivery;
+export async function runDelivery(
+  parts: DeliveryParts,
+  delivery: Delivery,
+  only = onlyLocalCache(parts.localCache, delivery.plan),
+): Promise<Delivered | Fault> {
+  const { relayed, digest, plan } = delivery;
   const nowMs = parts.now();
-  const local = onlyLocalCache(parts.localCache, plan);
-  if (local === null || plan.expiresAtMs <= nowMs) return runPlan(parts, delivery, beginDelivery(plan, nowMs));
+  if (only === null || plan.expiresAtMs <= nowMs) return runPlan(parts, delivery, beginDelivery(plan, nowMs));
+  const { client, network } = relayed.call;
+  const admitted = parts.sharesAdmission ? relayed.admission : null;
   const startMs = performance.now();
-  const stored = await storeInLocalCache(local, delivery, { nowMs, facts: delivery.relayed.facts });
+  let stored: Delivered | Fault;
+  try {
+    stored = await only.store(relayed.envelope, { client, network, nowMs, digest, admitted }, cachedAtOnce);
+  } catch (error) {
+    stored = storeFailure(error);
+  }
   const durationMs = performance.now() - startMs;
-  if ("text" in stored) {
+  if (!isFault(stored)) {
     if (!stored.deduped) parts.onAttempt("cache", { httpStatus: 202, error: null, durationMs });
     return stored;
   }
   // A refusal, which may come before the mailbox was asked, does not undo an earlier delivery.
-  const known = (stored.httpStatus ?? 500) < 500 ? await recallDelivery(parts, delivery) : null;
+  const known = stored.status < 500 ? await recallDelivery(parts, delivery) : null;
   if (known !== null) return known;
-  const outcome = { ...stored, durationMs };
+  const outcome = { ...madeOfRefusal(stored), durationMs };
   parts.onAttempt("cache", outcome);
   return runPlan(parts, delivery, turnAfter(parts, beginDelivery(plan, nowMs).state, outcome));
 }
@@ -254,10 +264,23 @@ async function forward(parts: DeliveryParts, delivery: Delivery, attempt: Attemp
 async function storeInCache(parts: DeliveryParts, delivery: Delivery, attempt: Attempt): Promise<Made> {
   const { localCache: local } = parts;
   if (!isLocal(local, attempt.destination)) return postToCache(parts, delivery, attempt);
-  const stored = await storeInLocalCache(local, delivery, { nowMs: parts.now(), facts: null });
-  if (!("text" in stored)) return stored;
-  const { cache_result } = JSON.parse(stored.text) as DeliveryResult;
-  return { httpStatus: 202, error: null, receipt: cache_result as StoreReceipt };
+  const { envelope, call } = delivery.relayed;
+  const { client, network } = call;
+  const arrival = { client, network, nowMs: parts.now(), digest: delivery.digest, admitted: null };
+  const stored = await local.store(envelope, arrival, (receipt) => ({ receipt })).catch(storeFailure);
+  if (isFault(stored)) return madeOfRefusal(stored);
+  return { httpStatus: 202, error: null, receipt: JSON.parse(stored.receipt) as StoreReceipt };
+}
+
+/** A failing store counts as an unavailable Cache: other Caches may still accept the envelope. */
+function storeFailure(error: unknown): Fault {
+  if (!(error instanceof StoreError)) throw error;
+  const code = error.code === "full" ? "storage_full" : "service_unavailable";
+  return fault(code, "the Cache can't store envelopes at the moment");
+}
+
+function madeOfRefusal({ status, code, detail }: Fault): Made {
+  return { httpStatus: status, error: null, refusal: { code, message: detail } };
 }
 
 async function postToCache(parts: DeliveryParts, delivery: Delivery, attempt: Attempt): Promise<Made> {
@@ -275,27 +298,6 @@ async function postToCache(parts: DeliveryParts, delivery: Delivery, attempt: At
   }
   const refusal = parseRefusal(answer.body);
   return refusal === null ? madeOf(answer) : { ...madeOf(answer), refusal };
-}
-
-/** A failing store counts as an unavailable Cache: other Caches may still accept the envelope. */
-async function storeInLocalCache(
-  local: LocalCache,
-  { relayed: { envelope, call }, digest }: Delivery,
-  { nowMs, facts }: { readonly nowMs: number; readonly facts: AdmissionFacts | null },
-): Promise<Delivered | Made> {
-  const { client, network } = call;
-  try {
-    const stored = await local.store(envelope, { client, network, nowMs, digest, facts }, cachedAtOnce);
-    return isFault(stored) ? madeOfRefusal(stored) : stored;
-  } catch (error) {
-    if (!(error instanceof StoreError)) throw error;
-    const code = error.code === "full" ? "storage_full" : "service_unavailable";
-    return madeOfRefusal(fault(code, "the Cache can't store envelopes at the moment"));
-  }
-}
-
-function madeOfRefusal({ status, code, detail }: Fault): Made {
-  return { httpStatus: status, error: null, refusal: { code, message: detail } };
 }
 
 // --------------------------------------------------------------------------------------------- what other nodes answer
@@ -444,20 +446,13 @@ export function recordedOutcome(record: Uint8Array | null, { digest }: Turn): De
   return known.result === null ? null : { ...deduped(known.result), isRemembered: true };
 }
 
-/** Ends a turn: at once, or when the result is written, which the answer only waits for when there is a promise. */
-export function endTurn(
-  dedup: Dedup,
-  turn: Turn,
-  { outcome, untilMs }: { readonly outcome: Delivered | Fault; readonly untilMs: () => number },
-): Promise<void> | null {
+/** Ends a turn, unless its result must be written first, which is the answer then. */
+export function endTurn(dedup: Dedup, turn: Turn, outcome: Delivered | Fault): Delivered | null {
   turn.outcome = outcome;
   turn.delaysJoins = false;
   turn.ended?.resolve();
-  if (isFault(outcome) || outcome.isRemembered) leave(dedup, turn);
-  else {
-    const remembering = remember(dedup, turn, outcome, untilMs());
-    if (dedup.remembering > rememberingMax) return remembering;
-  }
+  if (!isFault(outcome) && !outcome.isRemembered) return outcome;
+  leave(dedup, turn);
   return null;
 }
 
@@ -471,17 +466,22 @@ function leave({ inFlight, deliveries }: Dedup, { key, isAlone }: Turn): void {
   if (isAlone) deliveries?.give(key, 1);
 }
 
-/** What was delivered stays delivered, even when it can't be remembered. Never rejects but for a bug. */
-async function remember(dedup: Dedup, turn: Turn, { status, text }: Delivered, untilMs: number): Promise<void> {
-  const { receipts, log } = dedup;
+/** Writes a result, which ends its turn. The answer waits for that only when many others are being written. */
+export async function remember(dedup: Dedup, turn: Turn, result: Delivered, untilMs: number): Promise<void> {
   dedup.remembering += 1;
+  const written = writeRecord(dedup, turn, result, untilMs);
+  if (dedup.remembering > rememberingMax) await written;
+}
+
+/** What was delivered stays delivered, even when it can't be remembered. Never rejects but for a bug. */
+async function writeRecord(dedup: Dedup, turn: Turn, { status, text }: Delivered, untilMs: number): Promise<void> {
+  const record = `{"digest":"${turn.digest}","result":${status < 300 ? text : "null"}}`;
   try {
-    const record = `{"digest":"${turn.digest}","result":${status < 300 ? text : "null"}}`;
-    await receipts.put(turn.key, utf8(record), untilMs);
+    await dedup.receipts.put(turn.key, utf8(record), untilMs);
   } catch (error) {
     if (!(error instanceof StoreError)) throw error;
     const loss = "a delivery result could not be stored; a repeated request would be delivered again";
-    log("warn", loss, { error: error.code });
+    dedup.log("warn", loss, { error: error.code });
   } finally {
     dedup.remembering -= 1;
     leave(dedup, turn);

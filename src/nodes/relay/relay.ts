@@ -29,7 +29,7 @@ import type { Receipts } from "../../storage/contract.ts";
 import { type AdmissionFacts, type AdmissionRules, decideAdmission, type FactsSource, factsOf } from "../admission.ts";
 import { type Counting, checkClientRate, checkRate, limitOf, ownCounting, type RateLimiter } from "../counting.ts";
 import type { Log } from "../http/log.ts";
-import type { Metrics } from "../http/metrics.ts";
+import { type CounterSeries, type HistogramSeries, type Metrics, observe } from "../http/metrics.ts";
 import type { Answer, Call, Operation, Route } from "../http/route.ts";
 import type { Blocks } from "../operations/blocks.ts";
 import type { RecipientSource } from "../recipients.ts";
@@ -45,6 +45,7 @@ import {
   type Relayed,
   recallDelivery,
   recordedOutcome,
+  remember,
   runDelivery,
   type Turn,
   waitForOthers,
@@ -115,7 +116,7 @@ export function createRelay(parts: RelayParts): Relay {
   const id = parts.id ?? createRelayId();
   const node: RelayNode = {
     ...parts,
-    delivery: { ...parts, id, onAttempt: counts.attempt },
+    delivery: { ...parts, id, sharesAdmission: parts.localCache?.facts === facts, onAttempt: counts.attempt },
     dedup,
     counts,
     clientRate: counting.limiter("relay clients", limitOf(settings, "client_rate", "client_burst")),
@@ -170,9 +171,8 @@ function admit(node: RelayNode, arrival: Arrival, facts: AdmissionFacts, call: C
   const admission = decideAdmission(arrival.envelope, facts, node.rules, call.nowMs);
   if (isFault(admission)) return admission;
   call.trace?.stage("commit");
-  // What the Cache would find out alike.
-  const shared = node.facts === node.localCache?.facts ? facts : null;
-  return deliverOnce(node, { ...arrival, facts: shared, admission, call });
+  const { envelope, hops, via } = arrival;
+  return deliverOnce(node, { envelope, hops, via, admission, call });
 }
 
 /** One delivery for all requests of one message that are in flight together. */
@@ -189,8 +189,8 @@ async function deliverOnce(node: RelayNode, relayed: Relayed): Promise<Answer | 
     abandonTurn(dedup, turn, error);
     throw error;
   }
-  const writing = endTurn(dedup, turn, { outcome, untilMs: () => rememberedUntilMs(node, relayed) });
-  if (writing !== null) await writing;
+  const unwritten = endTurn(dedup, turn, outcome);
+  if (unwritten !== null) await remember(dedup, turn, unwritten, rememberedUntilMs(node, relayed));
   return answerOf(node, relayed.call, outcome);
 }
 
@@ -215,21 +215,25 @@ function decodeArrival(node: RelayNode, call: Call): Arrival | Fault {
     return fault("recipient_mismatch", "the recipient in the path differs from the one in the envelope");
   const way = decodeWay(node, call.headers);
   if (isFault(way)) return way;
-  const untimely = checkEnvelopeTime(envelope, call.nowMs, node.limits);
-  if (untimely !== null) return untimely;
-  return checkRate(node.recipientRate, envelope.to, call.nowMs) ?? { envelope, ...way };
+  const untimely =
+    checkEnvelopeTime(envelope, call.nowMs, node.limits) ?? checkRate(node.recipientRate, envelope.to, call.nowMs);
+  return untimely ?? { envelope, hops: way.hops, via: way.via };
 }
 
+type Way = Pick<Arrival, "hops" | "via">;
+const firstWay: Way = { hops: 0, via: null };
 const viaForm = /^[0-9a-f]{16}(?:,[0-9a-f]{16}){0,7}$/;
 
 /** How an envelope came here. One that has passed this Relay before would wait for itself. */
-function decodeWay(node: RelayNode, headers: Headers): { readonly hops: number; readonly via: string | null } | Fault {
-  const hops = headers.get("svc-hops") ?? "0";
-  if (!/^\d{1,3}$/.test(hops)) return fault("invalid_request", "Svc-Hops must be a number of at most three digits");
+function decodeWay(node: RelayNode, headers: Headers): Way | Fault {
+  const hops = headers.get("svc-hops");
   const given = headers.get("svc-via");
+  if (hops === null && given === null) return firstWay;
+  if (hops !== null && !/^\d{1,3}$/.test(hops))
+    return fault("invalid_request", "Svc-Hops must be a number of at most three digits");
   const via = given !== null && viaForm.test(given) ? given : null;
   if (via?.split(",").includes(node.id)) return fault("not_deliverable", "the envelope has come back to this Relay");
-  return { hops: Number(hops), via };
+  return { hops: Number(hops ?? 0), via };
 }
 
 // ---------------------------------------------------------------------------------------------- commit
@@ -248,9 +252,9 @@ function begin(node: RelayNode, relayed: Relayed, turn: Turn): Promise<Delivered
   const digest = turn.digest.slice(0, digestDigits);
   if (!mayGoElsewhere(node, relayed.envelope)) {
     const plan = planOf(node, relayed, "gone");
+    const only = onlyLocalCache(node.localCache, plan);
     // Its mailbox recognizes a repeat by itself.
-    if (onlyLocalCache(node.localCache, plan) !== null)
-      return runDelivery(node.delivery, { relayed, digest, plan, elsewhere: "gone" });
+    if (only !== null) return runDelivery(node.delivery, { relayed, digest, plan, elsewhere: "gone" }, only);
   }
   return deliverElsewhereToo(node, relayed, digest);
 }
@@ -406,9 +410,22 @@ function relayMetrics(metrics: Metrics, readings: RelayReadings): RelayMetrics {
     () => readings.outbound().waiting,
   );
   metrics.gauge({ name: "relay_live_sockets", help: "Open live sessions, proven or not." }, readings.sessions);
+  // What most envelopes count is looked up once.
+  let cached: CounterSeries | null = null;
+  let stored: { readonly attempts: CounterSeries; readonly seconds: HistogramSeries } | null = null;
   return {
-    result: ({ code, deduped }) => results.add([code, String(deduped)]),
+    result: ({ code, deduped }) => {
+      if (code !== "cached" || deduped) return results.add([code, String(deduped)]);
+      cached ??= results.series([code, "false"]);
+      cached.value += 1;
+    },
     attempt: (channel, outcome) => {
+      if (channel === "cache" && outcome.httpStatus === 202 && outcome.error === null) {
+        stored ??= { attempts: attempts.series([channel, "2xx"]), seconds: seconds.series([channel]) };
+        stored.attempts.value += 1;
+        observe(stored.seconds, outcome.durationMs / 1_000);
+        return;
+      }
       attempts.add([channel, outcomeLabel(outcome)]);
       seconds.observe([channel], outcome.durationMs / 1_000);
     },

@@ -11,6 +11,9 @@ import type { Elements, SavedIndex } from "./saved-index.ts";
 
 export const none = 0xffffffff;
 
+const digestBytes = new Uint8Array(16);
+const digestView = new DataView(digestBytes.buffer);
+
 /** The life of a row; the number is also its form on disk. */
 export const free = 0;
 /** Held for the recipient until its expiry. */
@@ -320,9 +323,9 @@ export class RowTable {
   }
 
   setDigest(slot: number, digest: string | null): void {
-    for (let n = 0; n < 4; n++) {
-      this.digest.set(slot * 4 + n, digest === null ? 0 : Number.parseInt(digest.slice(8 * n, 8 * n + 8), 16));
-    }
+    if (digest === null) digestBytes.fill(0);
+    else digestBytes.setFromHex(digest);
+    for (let n = 0; n < 4; n++) this.digest.set(slot * 4 + n, digestView.getUint32(4 * n));
   }
 
   hasDigest(slot: number): boolean {

@@ -73,7 +73,7 @@ async function runLocally(
     blockTimeMs: 0,
   });
   if (isFault(policy)) throw new Error(policy.code);
-  const facts = { recipient, policy, isSenderVerified: false };
+  const admission = { recipient, policy, ttlMs: 5_000, ttlMsMax: 5_000, expiresAtMs: plan.expiresAtMs };
   const attempts: (number | null)[] = [];
   const stores: unknown[] = [];
   const recalls: unknown[] = [];
@@ -82,7 +82,7 @@ async function runLocally(
       egress: createEgress({ settings: relayDefault }),
       localCache: {
         endpoints: ["https://cache.net/"],
-        facts: () => facts,
+        facts: () => ({ recipient, policy, isSenderVerified: false }),
         store: async (_, arrival, answer) => {
           stores.push(arrival);
           const next = answers[stores.length - 1] ?? fault("internal_error", "asked too often");
@@ -93,6 +93,7 @@ async function runLocally(
           return known;
         },
       },
+      sharesAdmission: true,
       sessions: null,
       id: "0123456789abcdef",
       now: () => 1e12,
@@ -105,8 +106,7 @@ async function runLocally(
         envelope,
         hops: 0,
         via: null,
-        facts,
-        admission: { recipient, policy, ttlMsMax: 5_000, expiresAtMs: plan.expiresAtMs },
+        admission,
         call: { client: "192.0.2.1", network: "192.0.2.0/24", nowMs: 1e12 - 1, trace: null },
       },
       digest: "d".repeat(32),
@@ -114,7 +114,7 @@ async function runLocally(
       elsewhere: "gone",
     },
   );
-  return { plan, facts, outcome, attempts, stores, recalls };
+  return { plan, admission, outcome, attempts, stores, recalls };
 }
 
 const receipt = '{"accepted":true,"deduped":false,"proof":{"signature":null}}';
@@ -122,14 +122,16 @@ const parsedReceipt = { accepted: true, deduped: false, proof: { signature: null
 
 describe("the one Cache of the process", () => {
   test("keeps an envelope at the first attempt: the answer is the reducer's", async () => {
-    const { plan, facts, result, text, attempts, stores, ...rest } = await deliverLocally(["stored"]);
+    const { plan, admission, result, text, attempts, stores, ...rest } = await deliverLocally(["stored"]);
     const outcome = { httpStatus: 202, error: null, durationMs: 1, receipt: parsedReceipt };
     const { step } = nextStep(beginDelivery(plan, 1e12).state, { kind: "outcome", outcome, jitter: 0.5, nowMs: 1e12 });
     expect(step).toEqual({ kind: "finished", result });
     expect(text).toBe(JSON.stringify(step.kind === "finished" ? step.result : null));
     expect(attempts).toEqual([202]);
     const digest = "d".repeat(32);
-    expect(stores).toEqual([{ client: "192.0.2.1", network: "192.0.2.0/24", nowMs: 1e12, digest, facts }]);
+    expect(stores).toEqual([
+      { client: "192.0.2.1", network: "192.0.2.0/24", nowMs: 1e12, digest, admitted: admission },
+    ]);
     expect(rest).toMatchObject({ status: 202, code: "cached", deduped: false, isRemembered: true, recalls: [] });
   });
 
@@ -163,11 +165,14 @@ describe("the one Cache of the process", () => {
     expect([attempts, stores.length]).toEqual([[403], 1]);
   });
 
-  test("is away at first: the next attempt is a retry, for which it gathers the facts itself", async () => {
-    const { result, attempts, stores, facts } = await deliverLocally([fault("service_unavailable", "later"), "stored"]);
+  test("is away at first: the next attempt is a retry, for which it decides itself", async () => {
+    const { result, attempts, stores, admission } = await deliverLocally([
+      fault("service_unavailable", "later"),
+      "stored",
+    ]);
     expect(result).toMatchObject({ code: "cached", retry_count: 1 });
     expect(attempts).toEqual([503, 202]);
-    expect(stores).toMatchObject([{ facts }, { facts: null }]);
+    expect(stores).toMatchObject([{ admitted: admission }, { admitted: null }]);
   });
 
   test("counts its copies where the policy asks for more than one", async () => {
