@@ -63,7 +63,7 @@ export const nothingHeld: MailboxStats = Object.freeze({ entries: 0, bytes: 0 })
 /** Entries and bytes that are held: of all (`null`), or under one label. */
 type HeldSums = { of(label: string | null): MailboxStats };
 
-type QuotaSums = {
+export type QuotaSums = {
   /** Active entries of the mailbox, and of the store. */
   readonly mailbox: HeldSums;
   readonly store: HeldSums;

@@ -125,12 +125,44 @@ export type CommitHost = {
   readonly fail: (reason: string, cause: unknown) => StoreError;
 };
 
-type Queued = {
-  readonly size: WriteSize;
-  /** Decides, and answers how to settle the caller once the commit is on disk. */
-  readonly decide: (batch: Batch) => () => void;
-  readonly reject: (error: unknown) => void;
-};
+/** An operation: it decides when its commit begins, and settles its caller once the commit is on disk. */
+class Operation<T> {
+  readonly promise: Promise<T>;
+  private resolve!: (answer: T) => void;
+  private reject!: (error: unknown) => void;
+  private answer!: T;
+  private error: { readonly cause: unknown } | null = null;
+
+  constructor(
+    readonly size: WriteSize,
+    private readonly decideIn: (batch: Batch) => T,
+  ) {
+    this.promise = new Promise((resolve, reject) => {
+      this.resolve = resolve;
+      this.reject = reject;
+    });
+  }
+
+  decide(batch: Batch): void {
+    try {
+      this.answer = this.decideIn(batch);
+    } catch (cause) {
+      this.fail(cause);
+    }
+  }
+
+  fail(cause: unknown): void {
+    this.error = { cause };
+  }
+
+  settle(): void {
+    if (this.error === null) this.resolve(this.answer);
+    else this.reject(this.error.cause);
+  }
+}
+
+/** Whatever its answer is. */
+type Queued = Pick<Operation<unknown>, "size" | "decide" | "fail" | "settle">;
 type Reader = { readonly run: () => void; readonly reject: (error: unknown) => void };
 
 export class GroupCommits {
@@ -186,14 +218,10 @@ export class GroupCommits {
       throw new StoreError("unavailable", "too many writes are waiting");
     }
     this.host.checkRoom(size.kind, size.bytes);
-    const { promise, resolve, reject } = Promise.withResolvers<T>();
-    const settled = (batch: Batch) => {
-      const answer = decide(batch);
-      return () => resolve(answer);
-    };
-    this.queue.push({ size, decide: settled, reject });
+    const operation = new Operation(size, decide);
+    this.queue.push(operation);
     this.queueBytes += size.bytes;
-    return promise;
+    return operation.promise;
   }
 
   /** Runs a read on what is committed: at once, or after the commit that is under way. */
@@ -248,28 +276,22 @@ export class GroupCommits {
   private async commitNext(): Promise<void> {
     const operations = this.nextOperations();
     this.isCommitting = true;
-    let settles: (() => void)[];
     try {
-      settles = await this.committed(operations);
+      await this.commit(operations);
     } catch (error) {
-      settles = operations.map(
-        ({ reject }) =>
-          () =>
-            reject(error),
-      );
+      for (const operation of operations) operation.fail(error);
     }
     this.isCommitting = false;
-    for (const settle of settles) settle();
+    for (const operation of operations) operation.settle();
     for (const { run } of this.readers.splice(0)) run();
   }
 
-  private async committed(operations: readonly Queued[]): Promise<(() => void)[]> {
+  private async commit(operations: readonly Queued[]): Promise<void> {
     const batch = new Batch(this.host.committed, this.roomFor(operations));
     try {
-      const settles = operations.map((operation) => decided(operation, batch));
+      for (const operation of operations) operation.decide(batch);
       for (const finish of batch.finishers) finish();
       if (batch.writes.length > 0) await this.host.write(batch.writes);
-      return settles;
     } catch (error) {
       // The decision is in memory and may not be on the disk: nothing can be answered from it any more.
       throw this.host.fail("a commit failed", error);
@@ -290,13 +312,5 @@ export class GroupCommits {
       if (error instanceof StoreError) return error;
       throw error;
     }
-  }
-}
-
-function decided({ decide, reject }: Queued, batch: Batch): () => void {
-  try {
-    return decide(batch);
-  } catch (error) {
-    return () => reject(error);
   }
 }

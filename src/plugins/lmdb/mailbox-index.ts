@@ -26,6 +26,7 @@ import {
   nextArrival,
   PageFill,
   parseCursor,
+  type QuotaSums,
 } from "../../storage/mailbox-rules.ts";
 import { RecipientIndex, TextTable } from "./recipients.ts";
 import {
@@ -79,6 +80,9 @@ export class MailboxIndex {
   private lastArrival = 0;
   /** Of the times that calls have named, the latest since nothing was left to sweep. Every row that counts ends later. */
   private latestMs = 0;
+  private readonly sums: QuotaSums;
+  /** Whose sums of a mailbox `sums` answers. */
+  private storing: number | undefined;
 
   constructor(
     private readonly events: IndexEvents,
@@ -86,6 +90,7 @@ export class MailboxIndex {
   ) {
     this.texts = new TextTable(events.onText);
     this.recipients = new RecipientIndex(this.rows, this.texts);
+    this.sums = this.sumsHeld();
   }
 
   get latest(): Latest {
@@ -127,14 +132,19 @@ export class MailboxIndex {
     if (recipient !== undefined && entry.chunk !== null && this.recipients.conflicts(recipient, entry.chunk)) {
       return { kind: "chunk_conflict" };
     }
+    this.storing = recipient;
+    return checkQuota(entry, quota, this.sums);
+  }
+
+  private sumsHeld(): QuotaSums {
     const { recipients, rows } = this;
-    return checkQuota(entry, quota, {
-      mailbox: { of: (label) => recipients.usage(recipient, label) },
+    return {
+      mailbox: { of: (label) => recipients.usage(this.storing, label) },
       store: { of: (label) => (label === null ? recipients : recipients.inStore(label)) },
       // Bodies lie in files, which are as large as the disk allows.
       known: { of: (label) => ({ entries: label === null ? rows.rows : recipients.inStore(label).ids, bytes: 0 }) },
       room: { entries: this.rowsMax, bytes: Number.POSITIVE_INFINITY },
-    });
+    };
   }
 
   private enter(entry: MailboxEntry, words: IdWords, known: number | undefined): number {

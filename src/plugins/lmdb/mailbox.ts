@@ -92,11 +92,11 @@ export class DiskMailbox implements Mailbox {
 
   // ---------------------------------------------------------------------------------------------- writing
 
-  async store(entry: MailboxEntry, quota: MailboxQuota): Promise<StoreOutcome> {
-    checkEntry(entry);
+  store(entry: MailboxEntry, quota: MailboxQuota): Promise<StoreOutcome> {
     const preview = (entry.onExpiry === "KeepHeaderPreview" ? entry.headerPreview : null) ?? noBytes;
     const bytes = bodyBytes(preview.length, entry.envelope.length);
     return this.environment.join({ kind: "store", bytes }, (batch) => {
+      checkEntry(entry);
       if (batch.full !== null) throw batch.full;
       if (this.index.rows.rows >= this.settings.rowsMax) {
         throw new StoreError("full", `the store knows ${this.settings.rowsMax} message ids`);

@@ -114,6 +114,8 @@ type Usage = { entries: number; bytes: number };
 /** `ids` are those of all its rows, held or not. */
 type StoreUsage = Usage & { readonly label: string; ids: number };
 const nothingKnown = { ...nothingHeld, ids: 0 };
+/** What a label set adds to: the sums of `own` labels within a mailbox, and one over the store. */
+type LabelSet = { readonly own: readonly string[]; readonly store: StoreUsage | null };
 /** What is counted only for recipients that were stored to since the start: one pass over their entries. */
 type Details = { readonly labels: Map<string, Usage>; readonly groups: Map<number, Group> };
 
@@ -127,8 +129,8 @@ export class RecipientIndex {
   private lastOf = new Uint32Array(1_024).fill(none);
   private readonly details = new Map<number, Details>();
   private readonly storeUsages = new Map<string, StoreUsage>();
-  /** By number of a label set: the sum over the store that its rows add to, `null` without one. */
-  private readonly storeUsageOf: (StoreUsage | null | undefined)[] = [];
+  /** By the number of its text. */
+  private readonly labelSets: (LabelSet | undefined)[] = [];
 
   constructor(
     private readonly rows: RowTable,
@@ -197,8 +199,7 @@ export class RecipientIndex {
   /** A held row is counted under its labels and its group, or no more. */
   private countDetails(slot: number, { labels, groups }: Details, sign: 1 | -1): void {
     const { group, sequence, envelopeBytes } = this.rows;
-    for (const label of this.labels(slot)) {
-      if (isStoreLabel(label)) continue;
+    for (const label of this.labelSetOf(slot)?.own ?? []) {
       const usage = labels.get(label) ?? { entries: 0, bytes: 0 };
       usage.entries += sign;
       usage.bytes += sign * envelopeBytes[slot]!;
@@ -225,10 +226,12 @@ export class RecipientIndex {
     const bytes = sign * rows.envelopeBytes[slot]!;
     this.entriesOf[recipient]! += sign;
     this.bytesOf[recipient]! += bytes;
-    for (const sum of [this, this.storeUsageAt(slot)]) {
-      if (sum === null) continue;
-      sum.entries += sign;
-      sum.bytes += bytes;
+    this.entries += sign;
+    this.bytes += bytes;
+    const usage = this.storeUsageAt(slot);
+    if (usage !== null) {
+      usage.entries += sign;
+      usage.bytes += bytes;
     }
     const details = this.details.get(recipient);
     if (details === undefined) return;
@@ -243,16 +246,21 @@ export class RecipientIndex {
   }
 
   private storeUsageAt(slot: number): StoreUsage | null {
-    const set = this.rows.labels[slot]!;
-    if (set === none) return null;
-    let usage = this.storeUsageOf[set];
-    if (usage === undefined) {
-      // Without gaps: an array with large ones becomes a slow hash.
-      while (this.storeUsageOf.length < set) this.storeUsageOf.push(undefined);
-      usage = this.storeUsageFor(this.labels(slot).find(isStoreLabel));
-      this.storeUsageOf[set] = usage;
-    }
-    return usage;
+    return this.labelSetOf(slot)?.store ?? null;
+  }
+
+  private labelSetOf(slot: number): LabelSet | null {
+    const number = this.rows.labels[slot]!;
+    if (number === none) return null;
+    const known = this.labelSets[number];
+    if (known !== undefined) return known;
+    // Without gaps: an array with large ones becomes a slow hash.
+    while (this.labelSets.length < number) this.labelSets.push(undefined);
+    const labels = this.labels(slot);
+    const own = labels.filter((label) => !isStoreLabel(label));
+    const made = { own, store: this.storeUsageFor(labels.find(isStoreLabel)) };
+    this.labelSets[number] = made;
+    return made;
   }
 
   private storeUsageFor(label: string | undefined): StoreUsage | null {
@@ -269,7 +277,7 @@ export class RecipientIndex {
     if (usage !== null && --usage.ids === 0) this.storeUsages.delete(usage.label);
     for (const number of [recipient[slot]!, labels[slot]!, group.at(slot)]) {
       const isGone = number !== none && this.texts.release(number);
-      if (isGone && number < this.storeUsageOf.length) this.storeUsageOf[number] = undefined;
+      if (isGone && number < this.labelSets.length) this.labelSets[number] = undefined;
     }
   }
 
