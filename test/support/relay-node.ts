@@ -19,7 +19,13 @@ import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import type { Bus } from "../../src/storage/bus.ts";
 import type { Receipts, Replay } from "../../src/storage/contract.ts";
 import { type TestApp, testApp } from "./app.ts";
-import { cacheEndpoint, createTestCache, type TestCache, type TestRecipients } from "./cache-node.ts";
+import {
+  cacheEndpoint,
+  createTestCache,
+  type TestCache,
+  type TestCacheOptions,
+  type TestRecipients,
+} from "./cache-node.ts";
 import { expectDeliveryResult } from "./delivery-shape.ts";
 import { limitsDefault, relayDefault } from "./settings.ts";
 
@@ -50,6 +56,7 @@ export type TestRelayOptions = {
   readonly sessions?: SessionParts["bounds"];
   readonly hosts?: HostLimits;
   readonly bus?: Bus;
+  readonly cache?: TestCacheOptions;
   /** Shares clock, recipients and Cache with another Relay. */
   readonly beside?: TestRelay;
   readonly receipts?: Receipts;
@@ -63,7 +70,7 @@ export type TestRelayOptions = {
 
 export async function createTestRelay(given: TestRelayOptions = {}): Promise<TestRelay> {
   const signal = given.bus === undefined ? {} : { signal: createStoredSignal(given.bus) };
-  const cache = given.beside?.cache ?? (await createTestCache(signal));
+  const cache = given.beside?.cache ?? (await createTestCache({ ...signal, ...given.cache }));
   const { clock, recipients } = cache;
   const now = () => clock.nowMs;
   const parsed = memoryPlugin.parseOptions(undefined);

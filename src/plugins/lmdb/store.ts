@@ -172,7 +172,7 @@ class DiskReceipts implements Receipts {
   }
 
   async get(text: string, nowMs: number): Promise<Uint8Array | null> {
-    const found = standing(this.environment, keyOf(text));
+    const found = standing(this.environment, lookupKeyOf(text));
     return found !== null && found.untilMs > nowMs ? found.value : null;
   }
 
@@ -232,6 +232,13 @@ const ended = new Uint8Array([1]);
 
 function keyOf(text: string): Buffer {
   return Buffer.from(text, "utf16le");
+}
+
+const lookup = Buffer.alloc(1_024);
+
+/** The same, valid until the next one: a look-up allocates no key. */
+function lookupKeyOf(text: string): Buffer {
+  return 2 * text.length > lookup.length ? keyOf(text) : lookup.subarray(0, lookup.write(text, "utf16le"));
 }
 
 function endKey(untilMs: number, key: Buffer): Buffer {

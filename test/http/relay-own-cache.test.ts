@@ -1,0 +1,159 @@
+/** The Relay and the Cache of its process: as the only destination, without the reducer, and as one of several, with it. */
+import { afterEach, describe, expect, test } from "bun:test";
+import type { JsonObject } from "../../src/core/codec/json.ts";
+import type { Service } from "../../src/core/ledger/account.ts";
+import { type Mailbox, StoreError, type StoreOutcome } from "../../src/storage/contract.ts";
+import { cacheEndpoint, createPerson, envelopeTo, signedBy, uuidOf } from "../support/cache-node.ts";
+import { held, type TestRelay, type TestRelayOptions } from "../support/relay-node.ts";
+import { alice, cacheAt, cleanUp, inboxAt, inboxFor, knownBob, relayFor, status } from "./relay-scenario.ts";
+
+afterEach(cleanUp);
+
+describe("the Cache of the process answers alike as the only destination and after another", () => {
+  const bob = createPerson(1);
+  const carol = createPerson(3);
+  const changed = envelopeTo(bob, 1, { payload: { changed: true } });
+  const chunkOf = (id: number, total: number) =>
+    envelopeTo(bob, id, {
+      message_group_id: uuidOf(9),
+      sequence_number: 0,
+      total_chunks: total,
+      delivery_hint: "chunked",
+    });
+  const kinds = (outcome: Partial<Mailbox>): TestRelayOptions => ({ cache: { wrap: () => outcome } });
+  const storing = (outcome: StoreOutcome) => kinds({ store: async () => outcome });
+  const failing = (code: StoreError["code"]) =>
+    kinds({
+      store: async () => {
+        throw new StoreError(code, "no");
+      },
+    });
+  type Case = {
+    readonly name: string;
+    /** In turn; a list at the same moment. */
+    readonly sent: readonly (JsonObject | readonly JsonObject[])[];
+    readonly codes: readonly string[];
+    readonly given?: TestRelayOptions;
+    readonly before?: (relay: TestRelay) => Promise<unknown>;
+  };
+  const one = envelopeTo(bob, 1);
+  const signed = signedBy(alice, one);
+  const cases: Case[] = [
+    {
+      name: "stored, repeated, and other content",
+      sent: [one, one, changed],
+      codes: ["cached", "cached +", "duplicate_conflict"],
+    },
+    {
+      name: "at one moment, equal and other",
+      sent: [[one, one, changed], one],
+      codes: ["cached", "cached +", "duplicate_conflict", "cached +"],
+    },
+    {
+      name: "held by a store of the sender",
+      sent: [one, one, changed],
+      codes: ["cached", "cached +", "duplicate_conflict"],
+      before: (relay) => relay.cache.store(one),
+    },
+    {
+      name: "another chunk in its place, refused and then other content",
+      sent: [chunkOf(2, 2), chunkOf(1, 2), chunkOf(1, 3)],
+      codes: ["cached", "not_deliverable chunk_conflict", "duplicate_conflict"],
+    },
+    {
+      name: "a full mailbox",
+      sent: [one, changed],
+      given: { cache: { recipient_entries_max: 1 } },
+      codes: ["cache_unavailable mailbox_full", "duplicate_conflict"],
+      before: (relay) => relay.cache.store(envelopeTo(bob, 7)),
+    },
+    {
+      name: "a full store",
+      sent: [one],
+      given: storing({ kind: "full", scope: "store" }),
+      codes: ["cache_unavailable storage_full"],
+    },
+    {
+      name: "a used up share",
+      sent: [one],
+      given: storing({ kind: "full", scope: "share", label: "new" }),
+      codes: ["cache_unavailable mailbox_full"],
+    },
+    {
+      name: "a used up share of the store",
+      sent: [one],
+      given: storing({ kind: "full", scope: "store_share", label: "via:a" }),
+      codes: ["cache_unavailable storage_full"],
+    },
+    {
+      name: "a store that fails",
+      sent: [one, one, changed],
+      given: failing("unavailable"),
+      codes: ["cache_unavailable service_unavailable", "cache_unavailable service_unavailable", "duplicate_conflict"],
+    },
+    { name: "a disk without room", sent: [one], given: failing("full"), codes: ["cache_unavailable storage_full"] },
+    { name: "signed", sent: [signed, signed], codes: ["cached", "cached +"] },
+    {
+      name: "a Cache that serves others only",
+      sent: [one],
+      given: { cache: { allow_recipients: [carol.did] } },
+      codes: ["not_deliverable policy_denied"],
+    },
+    {
+      name: "a Cache that refuses the recipient",
+      sent: [one],
+      given: { cache: { deny_recipients: [bob.did] } },
+      codes: ["not_deliverable policy_denied"],
+    },
+    {
+      name: "a Cache that refuses the sender",
+      sent: [signed],
+      given: { cache: { deny_senders: [alice.did] } },
+      codes: ["not_deliverable policy_denied"],
+    },
+    {
+      name: "a Cache that wants signatures",
+      sent: [one, signed],
+      given: { cache: { require_sender_signature: true } },
+      codes: ["not_deliverable sender_signature_invalid", "duplicate_conflict"],
+    },
+    {
+      name: "a hint against Caches",
+      sent: [envelopeTo(bob, 1, { delivery_hint: "direct" })],
+      codes: ["not_deliverable"],
+    },
+  ];
+
+  async function walk({ sent, given, before }: Case, services: Partial<Service>[]) {
+    const relay = await relayFor(given);
+    relay.recipients.add(alice);
+    knownBob(relay, services);
+    await before?.(relay);
+    const results = [];
+    for (const step of sent) {
+      const together = Array.isArray(step) ? (step as JsonObject[]) : [step as JsonObject];
+      results.push(...(await Promise.all(together.map((envelope) => relay.send(envelope)))));
+    }
+    const text = await relay.metrics.render();
+    const counted = text.split("\n").filter((line) => /^waypost_relay_(results|attempts)_total.*cache/.test(line));
+    return { results, held: await held(relay, bob.did), counted, left: relay.relay.stats().inFlight };
+  }
+
+  test.each(cases)("$name", async (given) => {
+    const alone = await walk(given, [cacheAt(cacheEndpoint)]);
+    const after = await walk(given, [inboxAt(inboxFor(status(410)).url), cacheAt(cacheEndpoint)]);
+    const codes = alone.results.map(({ code, details, success, cache_result }) => {
+      const more = success ? (details["deduped"] === true ? ["+"] : []) : [cache_result?.["code"] ?? []].flat();
+      return [code, ...more].join(" ");
+    });
+    expect(codes).toEqual([...given.codes]);
+    const members = (walked: typeof alone) =>
+      walked.results.map(({ ndr, details, ...result }) => {
+        const { request_id, ...rest } = details;
+        return { ...result, final: ndr?.final, details: rest, refused: request_id !== undefined };
+      });
+    expect(members(after)).toEqual(members(alone));
+    expect({ ...after, results: [] }).toEqual({ ...alone, results: [] });
+    expect(alone.left).toBe(0);
+  });
+});
