@@ -182,12 +182,14 @@ export function renderResponse(outcome: Answer | Fault, options: RenderOptions):
 
 function renderAnswer(answer: Answer, options: RenderOptions): Response {
   const base = baseHeaders(options.cors, answer.body?.contentType ?? "application/json");
+  // The answer copies them: setting the id here is cheaper than asking the answer for its headers.
+  base.set("x-request-id", options.requestId);
   const response = new Response(answerContent(answer, options.headOnly === true), {
     status: answer.status,
     headers: base,
   });
+  if (!options.close && options.headers === undefined && answer.headers === undefined) return response;
   const { headers } = response;
-  headers.set("x-request-id", options.requestId);
   if (options.close) headers.set("connection", "close");
   if (options.headers !== undefined) setAll(headers, options.headers);
   if (answer.headers !== undefined) setAll(headers, answer.headers);
