@@ -21,6 +21,7 @@ import {
   headerBytes,
   matchesChecksum,
   recordVersion,
+  u53At,
   Writer,
 } from "./records.ts";
 import { held, type IdWords, kept, lapsed, none, type RowTable } from "./rows.ts";
@@ -309,8 +310,8 @@ export class Bodies {
       const tree = file.tree("blocks");
       if (tree === undefined) return;
       file.eachKey(tree, blockKeyBytes, (page, at) => {
-        const number = page.readUInt32BE(at) * 2 ** 32 + page.readUInt32BE(at + 4);
-        each(number, page.readUInt32BE(at + 8));
+        const number = u53At(page, at);
+        each(number, page.getUint32(at + 8));
         return number;
       });
     });
