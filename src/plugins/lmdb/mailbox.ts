@@ -112,7 +112,7 @@ export class DiskMailbox implements Mailbox {
     });
   }
 
-  async remove(...removing: Parameters<Mailbox["remove"]>): ReturnType<Mailbox["remove"]> {
+  remove(...removing: Parameters<Mailbox["remove"]>): ReturnType<Mailbox["remove"]> {
     return this.environment.join(removal, (batch) => this.removeIn(batch, ...removing));
   }
 
@@ -142,7 +142,7 @@ export class DiskMailbox implements Mailbox {
     return removed.sort((a, b) => (a.messageId < b.messageId ? -1 : 1));
   }
 
-  async expire(nowMs: number, limit: number): Promise<number> {
+  expire(nowMs: number, limit: number): Promise<number> {
     return this.environment.join(removal, (batch) => {
       const { packer, journal, touch } = this.commitOf(batch);
       const swept = this.index.sweep(nowMs, limit);
