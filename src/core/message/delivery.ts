@@ -131,20 +131,23 @@ export type DeliveryPlan = {
 export function planDelivery(facts: DeliveryFacts): DeliveryPlan {
   const { inboxes, relays, others, caches } = publishedBy(facts.services, facts.ownEndpoints);
   const cacheAllowed = facts.cacheEligible && facts.hint !== "direct";
-  const live: Destination[] = facts.live ? [{ channel: "live", endpoint: null }] : [];
-  const forwards = facts.hops < hopsMax ? others : [];
+  const live: readonly Destination[] = facts.live ? [{ channel: "live", endpoint: null }] : none;
+  const forwards = facts.hops < hopsMax ? others : none;
+  const direct = live.length + forwards.length === 0 ? inboxes : [...live, ...inboxes, ...forwards];
   const usable = facts.hint === "cache" ? caches.length : inboxes.length + relays.length + caches.length;
   return {
     messageId: facts.messageId,
     recipient: facts.recipient,
     expiresAtMs: facts.expiresAtMs,
-    direct: facts.hint === "cache" ? [] : [...live, ...inboxes, ...forwards],
-    caches: cacheAllowed ? caches : [],
+    direct: facts.hint === "cache" ? none : direct,
+    caches: cacheAllowed ? caches : none,
     copies: Math.max(1, facts.replication),
     nowhere: usable > 0 ? "not_deliverable" : "service_not_found",
     limits: facts.limits,
   };
 }
+
+const none: readonly Destination[] = [];
 
 /** `others`: Relays without `own`, the endpoints of this one. */
 type Published = Readonly<Record<"inboxes" | "relays" | "others" | "caches", readonly Destination[]>> & {
