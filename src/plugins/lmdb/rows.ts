@@ -37,16 +37,12 @@ const loadMax = 1.5;
 /** Slots of an index page, a power of 2. */
 export const pageSlots = 512;
 
-/**
- * Elements that most rows leave at their usual value: a number, or what another array has there. Only pages of rows
- * where one has another value take memory.
- */
+/** Elements that are mostly a number, or what another array has there: only pages with other ones take memory. */
 class SparseElements<T extends Elements = Uint32Array<ArrayBuffer>> {
   private readonly pages: (T | undefined)[] = [];
   private readonly shift: number;
   private readonly mask: number;
 
-  /** `like` says the kind of the elements. */
   constructor(
     readonly like: T,
     readonly usual: number | (() => Elements),
@@ -54,6 +50,12 @@ class SparseElements<T extends Elements = Uint32Array<ArrayBuffer>> {
   ) {
     this.mask = pageSlots * perRow - 1;
     this.shift = Math.log2(pageSlots * perRow);
+    this.reserve(firstCapacity);
+  }
+
+  /** Nothing is read behind the end of the list of pages, which would be slow. */
+  reserve(slots: number): void {
+    while (this.pages.length * pageSlots < slots) this.pages.push(undefined);
   }
 
   at(index: number): number {
@@ -62,31 +64,24 @@ class SparseElements<T extends Elements = Uint32Array<ArrayBuffer>> {
   }
 
   set(index: number, value: number): void {
-    const number = index >>> this.shift;
-    if (this.pages[number] === undefined && value === this.usualAt(index)) return;
-    const page = this.pages[number] ?? this.addPage(number);
-    page[index & this.mask] = value;
+    const page = this.pages[index >>> this.shift];
+    if (page !== undefined) page[index & this.mask] = value;
+    else if (value !== this.usualAt(index)) this.addPage(index >>> this.shift)[index & this.mask] = value;
   }
 
   /** Sets neighbours from `first` on. */
   setRun(first: number, from: Elements): void {
-    const { usual } = this;
-    const usualOnes = typeof usual === "number" ? null : usual();
+    const usual = typeof this.usual === "number" || this.pages[first >>> this.shift] !== undefined ? [] : this.usual();
     let i = 0;
-    if (this.pages[first >>> this.shift] === undefined) {
-      while (i < from.length && from[i] === (usualOnes === null ? usual : usualOnes[first + i])) i++;
-    }
+    while (i < from.length && from[i] === usual[first + i]) i++;
     for (; i < from.length; i++) this.set(first + i, from[i]!);
   }
 
   private usualAt(index: number): number {
-    const { usual } = this;
-    return typeof usual === "number" ? usual : (usual()[index] ?? 0);
+    return typeof this.usual === "number" ? this.usual : (this.usual()[index] ?? 0);
   }
 
   private addPage(number: number): T {
-    // Without gaps: an array with large ones becomes a slow hash.
-    while (this.pages.length < number) this.pages.push(undefined);
     const length = this.mask + 1;
     const page = viewLike(this.like, new ArrayBuffer(length * this.like.BYTES_PER_ELEMENT), 0, length);
     for (let i = 0; i < length; i++) page[i] = this.usualAt(number * length + i);
@@ -272,6 +267,7 @@ export class RowTable {
     for (const name of wholeArrays) {
       Object.assign(this, { [name]: resized(this[name], this.capacity * perRowOf(name)) });
     }
+    for (const name of sparseArrays) this[name].reserve(this.capacity);
     this.freeIn = resized(this.freeIn, Math.ceil(this.capacity / pageSlots));
   }
 
@@ -336,8 +332,14 @@ export class RowTable {
 
   digestOf(slot: number): string | null {
     if (!this.hasDigest(slot)) return null;
-    const words = [0, 1, 2, 3].map((n) => this.digest.at(slot * 4 + n));
-    return words.map((word) => word.toString(16).padStart(8, "0")).join("");
+    return [0, 1, 2, 3]
+      .map((n) =>
+        this.digest
+          .at(slot * 4 + n)
+          .toString(16)
+          .padStart(8, "0"),
+      )
+      .join("");
   }
 
   private matches(slot: number, recipient: number, words: IdWords): boolean {
@@ -369,12 +371,10 @@ export class RowTable {
     const buckets = resized(this.buckets, size).fill(none);
     this.buckets = buckets;
     const { chain, status, fresh, id, recipient, seed } = this;
-    const mask = size - 1;
-    // As bucketOf, but with everything at hand: a start does this a million times.
     for (let slot = 0, at = 0; slot < fresh; slot++, at += 4) {
       if (status[slot] === free || status[slot] === gone) continue;
       const hash = mixed(mixed(mixed(seed ^ recipient[slot]!, id[at]!), id[at + 1]!), id[at + 2]!);
-      const bucket = mixed(hash, id[at + 3]!) & mask;
+      const bucket = mixed(hash, id[at + 3]!) & (size - 1);
       chain[slot] = buckets[bucket]!;
       buckets[bucket] = slot;
     }
