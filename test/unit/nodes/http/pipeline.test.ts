@@ -185,3 +185,46 @@ describe("what marks a request", () => {
     expect(JSON.stringify(lines)).not.toContain("very-private");
   });
 });
+
+describe("requests of one turn of the event loop", () => {
+  const requestTo = (path: string): Request => new Request(`http://waypost.invalid${path}`);
+
+  test("take each step one after the other", async () => {
+    const steps: string[] = [];
+    const route = (name: string): Route =>
+      testRoute({
+        path: `/${name}`,
+        hot: true,
+        handle: async () => {
+          steps.push(`${name} begins`);
+          await null;
+          steps.push(`${name} ends`);
+          return { status: 204 };
+        },
+      });
+    const { app } = testApp([route("first"), route("second")]);
+    const connection = { requestIP: () => null, timeout: () => undefined };
+    const answered = app.hot.map(({ route, serve }) => serve(requestTo(route.path), connection));
+    expect(steps).toEqual([]);
+    for (const response of await Promise.all(answered)) expect(response.status).toBe(204);
+    expect(steps).toEqual(["first begins", "second begins", "first ends", "second ends"]);
+  });
+
+  test("count for the client that sent them, although it disconnects meanwhile", async () => {
+    let isConnected = true;
+    const clients: string[] = [];
+    const handle: Route["handle"] = (call) => {
+      clients.push(call.client);
+      return { status: 204 };
+    };
+    const { app } = testApp([testRoute({ path: "/once", hot: true, handle })]);
+    const connection = {
+      requestIP: () => (isConnected ? { address: "192.0.2.9" } : null),
+      timeout: () => undefined,
+    };
+    const answered = app.hot.map(({ serve }) => serve(requestTo("/once"), connection));
+    isConnected = false;
+    await Promise.all(answered);
+    expect(clients).toEqual(["192.0.2.9"]);
+  });
+});
