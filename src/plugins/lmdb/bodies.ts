@@ -408,15 +408,10 @@ export class Bodies {
     return rows.isUsed(slot) && rows.block[slot] === block && rows.offset[slot] === offset;
   }
 
-  /**
-   * A part of the bodies of rows, copied into one buffer, which costs less than one for each; `null` for one that is
-   * damaged: it is logged, and others go on.
-   */
+  /** A part of the bodies of rows, `null` for one that is damaged: it is logged, and others go on. */
   read(slots: readonly number[], part: "envelope" | "preview"): (Uint8Array | null)[] {
-    const { block: blocks, offset: offsets, envelopeBytes, previewBytes } = this.rows;
-    const lengthOf = (slot: number) => (part === "envelope" ? envelopeBytes[slot]! : previewBytes.at(slot));
-    const copies = new Uint8Array(slots.reduce((sum, slot) => sum + lengthOf(slot), 0));
-    let [block, bytes, end]: [number, Uint8Array | null, number] = [-1, null, 0];
+    const { block: blocks, offset: offsets } = this.rows;
+    let [block, bytes]: [number, Uint8Array | null] = [-1, null];
     return slots.map((slot) => {
       if (blocks[slot]! !== block) {
         block = blocks[slot]!;
@@ -424,13 +419,8 @@ export class Bodies {
         bytes = this.environment.borrow("blocks", this.key);
       }
       const found = bytes === null ? null : this.partOf(bytes, slot, part);
-      if (found === null || found.length !== lengthOf(slot)) {
-        this.log("error", "a stored message is damaged", { block, offset: offsets[slot]! });
-        return null;
-      }
-      copies.set(found, end);
-      end += found.length;
-      return copies.subarray(end - found.length, end);
+      if (found === null) this.log("error", "a stored message is damaged", { block, offset: offsets[slot]! });
+      return found;
     });
   }
 
@@ -450,7 +440,7 @@ export class Bodies {
     if (!isSame || end > block.length) return null;
     const signed = block.subarray(from + checksumBytes, end);
     if (!matchesChecksum(view.getUint8(at), signed, view, at - checksumBytes)) return null;
-    return part === "envelope" ? block.subarray(envelope, end) : block.subarray(preview, envelope);
+    return part === "envelope" ? block.slice(envelope, end) : block.slice(preview, envelope);
   }
 }
 
