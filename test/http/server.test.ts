@@ -9,7 +9,7 @@ import { isFault } from "../../src/core/fault.ts";
 import { isLoopbackListener, parseListenAddress } from "../../src/core/message/address.ts";
 import type { Route } from "../../src/nodes/http/route.ts";
 import { listen } from "../../src/nodes/http/server.ts";
-import { listenForTest, testApp, testLimits, testRoute } from "../support/app.ts";
+import { jsonType, listenForTest, testApp, testLimits, testRoute } from "../support/app.ts";
 import { sendOnce, sendRaw } from "./raw.ts";
 
 const seen: string[] = [];
@@ -310,6 +310,32 @@ test("a Unix socket can be listened on", async () => {
   const listener = listen({ app, address: `unix:${path}`, now: () => Date.now() });
   expect((await fetch("http://localhost/nonces", { unix: path })).status).toBe(200);
   await listener.drain(100);
+});
+
+test("a client that resets its connection does not pass for one of a Unix socket", async () => {
+  const clients = new Map<string, number>();
+  const route = testRoute({
+    method: "POST",
+    path: "/count",
+    hot: true,
+    bodyBytesMax: 100,
+    handle: (call) => {
+      clients.set(call.client, (clients.get(call.client) ?? 0) + 1);
+      return { status: 204 };
+    },
+  });
+  const tested = testApp([route]);
+  const listener = listenForTest(tested.app);
+  const port = Number(new URL(listener.url).port);
+  const text = "POST /count HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+  for (let i = 0; i < 300; i++) {
+    const socket = await Bun.connect({ hostname: "127.0.0.1", port, socket: { data: () => undefined } });
+    socket.write(text);
+    socket.terminate();
+  }
+  expect((await fetch(`${listener.url}/count`, { method: "POST", headers: jsonType, body: "{}" })).status).toBe(204);
+  expect([...clients.keys()]).toEqual(["127.0.0.1"]);
+  await listener.stop();
 });
 
 test("addresses to listen on are read strictly", () => {

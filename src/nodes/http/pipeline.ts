@@ -77,6 +77,8 @@ export type AppOptions = {
 
 /** What the listener knows about a request's connection; Bun's server implements it. */
 export type Connection<R extends Request = Request> = {
+  /** Of a TCP listener, where every client has an address. */
+  readonly port?: number | undefined;
   readonly requestIP: (request: R) => { readonly address: string } | null;
   /** Seconds the connection may be silent. */
   readonly timeout: (request: R, seconds: number) => void;
@@ -265,6 +267,9 @@ export async function serve(http: Http, plan: Plan, request: Request, connection
   try {
     const startedMs = performance.now();
     const peer = peerOf(request, connection);
+    // Nobody reads the answer. Without an address it would count as sent over a Unix socket.
+    if (peer === null && connection.port !== undefined)
+      return refuse(http, request, fault("invalid_request", "the client has disconnected"));
     await turnEnd();
     const requestId = requestIdOf(http, request.headers);
     const exchange = new Exchange(request, requestId, clientOf(http, request, peer), http.now());
