@@ -5,12 +5,15 @@
 import { Command, Help, type Option } from "commander";
 import { version } from "../version.ts";
 import { asksForJson, endingOf, print } from "./command.ts";
-import { registerConfigCommands } from "./config.ts";
+import { registerConfigCommand } from "./config.ts";
 import { registerDidCommand } from "./did.ts";
-import { registerInitCommands } from "./init.ts";
+import { registerDoctorCommand } from "./doctor.ts";
+import { registerExplainCommand } from "./explain.ts";
+import { registerInitCommand } from "./init.ts";
+import { registerKeyCommand } from "./key.ts";
 import { registerOperationsCommands } from "./operations.ts";
 import { registerReceiveCommands } from "./receive.ts";
-import { registerSendCommands } from "./send.ts";
+import { registerSendCommand } from "./send.ts";
 import { registerServeCommands } from "./serve.ts";
 import { registerStorageCommand } from "./storage.ts";
 
@@ -102,11 +105,14 @@ export function createProgram(json: boolean): Command {
   // With --json the failure line of `command.ts` reports usage errors; the parser must print nothing.
   program.configureOutput({ writeOut: print, ...(json ? { writeErr: () => undefined } : {}) });
   registerDidCommand(program);
-  registerSendCommands(program);
+  registerSendCommand(program);
   registerReceiveCommands(program);
-  registerInitCommands(program);
+  registerExplainCommand(program);
+  registerKeyCommand(program);
+  registerInitCommand(program);
   registerServeCommands(program);
-  registerConfigCommands(program);
+  registerConfigCommand(program);
+  registerDoctorCommand(program);
   registerOperationsCommands(program);
   registerStorageCommand(program);
   addExamples(program);
