@@ -106,16 +106,16 @@ export function createReport(json: boolean): Report {
   return {
     progress: (text) => {
       if (!live) return;
-      process.stderr.write(`\r\u001b[K${text.slice(0, (process.stderr.columns || 80) - 1)}`);
+      process.stderr.write(`\r\u001b[K${printable(text).slice(0, (process.stderr.columns || 80) - 1)}`);
       shown = true;
     },
     note: (text) => {
       end();
-      if (!json) process.stderr.write(`${text}\n`);
+      if (!json) process.stderr.write(`${printableLines(text)}\n`);
     },
     result: (value, text) => {
       end();
-      print(`${json ? JSON.stringify(value) : text}\n`);
+      print(`${json ? renderJson(value) : printableLines(text)}\n`);
     },
     end,
   };
@@ -147,9 +147,20 @@ export function renderBar(done: number, total: number): string {
   return `[${"#".repeat(filled)}${".".repeat(width - filled)}] ${String(Math.floor(share * 100)).padStart(3)} %`;
 }
 
-/** Text from the network without control characters, which must not reach a terminal. */
+/** What moves the cursor, hides or reorders text: it must not reach a terminal. */
+const controls = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
+
+/** Text from the network without control characters. */
 export function printable(text: string): string {
-  return text.toWellFormed().replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, "\ufffd");
+  return text.toWellFormed().replace(controls, "\ufffd");
+}
+
+const printableLines = (text: string): string => text.split("\n").map(printable).join("\n");
+
+/** JSON with every control character as an escape, those above U+007E too: the same value for programs. */
+function renderJson(value: unknown): string {
+  const escaped = (unit: string) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
+  return JSON.stringify(value).replace(controls, (character) => character.split("").map(escaped).join(""));
 }
 
 // ----------------------------------------------------------------------------------------------- failures
@@ -222,7 +233,7 @@ function hintOf({ code, message }: ClientError): string {
 }
 
 function failureLine(code: string, message: string, extra: Readonly<Record<string, unknown>> = {}): string {
-  return JSON.stringify({ ok: false, code, message, status: null, ...extra });
+  return renderJson({ ok: false, code, message, status: null, ...extra });
 }
 
 // --------------------------------------------------------------------------------------------------- nodes and keys
@@ -236,14 +247,23 @@ export type ConnectionFlags = {
   readonly json?: boolean;
 };
 
-function addConnectionFlags(command: Command): Command {
-  return command
-    .option("--url <url>", `address of all three nodes (WAYPOST_URL; default: ${urlDefault})`, parseUrl)
-    .option("--directory <url>", "address of the Directory, if it differs (WAYPOST_DIRECTORY_URL)", parseUrl)
-    .option("--relay <url>", "address of the Relay, if it differs (WAYPOST_RELAY_URL)", parseUrl)
-    .option("--cache <url>", "address of the Cache, if it differs (WAYPOST_CACHE_URL)", parseUrl)
-    .option("--keys <folder>", "folder of the keys (WAYPOST_KEYS; default: ~/.waypost/keys)")
-    .option("--json", "print the result as JSON");
+/** The help shows a command's own options first, and those that commands share below. */
+function shared(flags: string, description: string): Option {
+  return new Option(flags, description).helpGroup("Shared options:");
+}
+
+function addConnectionFlags(command: Command): void {
+  const address = (flags: string, description: string) => shared(flags, description).argParser(parseUrl);
+  const options = [
+    address("--url <url>", `address of all three nodes (WAYPOST_URL; default: ${urlDefault})`),
+    address("--directory <url>", "address of the Directory, if it differs (WAYPOST_DIRECTORY_URL)"),
+    address("--relay <url>", "address of the Relay, if it differs (WAYPOST_RELAY_URL)"),
+    address("--cache <url>", "address of the Cache, if it differs (WAYPOST_CACHE_URL)"),
+    shared("--keys <folder>", "folder of the keys (WAYPOST_KEYS; default: ~/.waypost/keys)"),
+    shared("--json", "print the result as JSON"),
+  ];
+  for (const option of options) command.addOption(option);
+  command.addHelpOption(shared("-h, --help", "display help for command"));
 }
 
 export type WaitFlags = { readonly wait?: boolean; readonly timeout?: number };
@@ -259,7 +279,7 @@ export function addWaitFlags(command: Command): Command {
 }
 
 export function addIdentityFlag(command: Command): Command {
-  return command.option("--as <name>", "the identity to act as (WAYPOST_AS; default: the only one)");
+  return command.addOption(shared("--as <name>", "the identity to act as (WAYPOST_AS; default: the only one)"));
 }
 
 export type Session = {
@@ -275,7 +295,8 @@ export function clientCommand<F extends ConnectionFlags, A extends (string | und
   command: Command,
   work: (session: Session, flags: F, ...values: A) => Promise<void>,
 ): void {
-  addConnectionFlags(command).action(async (...given: unknown[]) => {
+  addConnectionFlags(command);
+  command.action(async (...given: unknown[]) => {
     // Commander passes the values, then the flags, then the command itself.
     const flags = given.at(-2) as F;
     const report = createReport(flags.json === true);

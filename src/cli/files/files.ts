@@ -6,15 +6,18 @@
  * Source: interface "Signed DID-document updates" (private keys).
  */
 import { constants } from "node:fs";
-import { link, mkdir, open, readdir, readFile, rename, stat, unlink } from "node:fs/promises";
+import { link, lstat, mkdir, open, readdir, readFile, rename, stat, unlink } from "node:fs/promises";
 import { homedir } from "node:os";
 import { dirname, join } from "node:path";
 import { localError } from "../../client/http.ts";
 import { type Identity, type KeyStore, nameForm, parseIdentity, renderIdentity } from "../../client/keys.ts";
 
-/** Longest file name in bytes on common file systems, with room for ` (999)`. */
+/** Longest file name in bytes on common file systems, with room for ` (999999999)`. */
 const fileNameBytesMax = 240;
-const attemptsMax = 1_000;
+/** Longest ending that a cut name keeps. */
+const extensionBytesMax = 32;
+/** Attempts to find a free name while others take the same ones. */
+const attemptsMax = 100;
 
 /** Syncs a folder, so that the names in it survive the death of the machine. */
 export async function syncFolder(folder: string): Promise<void> {
@@ -108,25 +111,34 @@ export function isSystemError(error: unknown, code: string): boolean {
  * characters, leading dots and dashes, and what other systems refuse; `message` when nothing is left.
  */
 export function safeFileName(text: string): string {
-  const last = text.split(/[/\\]/).at(-1) ?? "";
-  const plain = last
+  const last = text.slice(Math.max(text.lastIndexOf("/"), text.lastIndexOf("\\")) + 1);
+  const plain = ends(last)
     .toWellFormed()
     .replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}<>:"|?*]/gu, "")
-    .trim()
-    .replace(/^[.\s-]+|[.\s]+$/g, "");
+    .replace(/^[.\s-]+/, "")
+    .replace(/(?<![.\s])[.\s]+$/, "");
   const reserved = /^(con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$)/i.test(plain);
   return shorten(plain === "" || reserved ? `message${plain === "" ? "" : `-${plain}`}` : plain);
 }
 
-/** Cuts the stem, not the extension, until the name has at most `fileNameBytesMax` bytes. */
+/** Beginning and end of a name that may have millions of characters: more than is kept of either. */
+function ends(name: string): string {
+  const [head, tail] = [4 * fileNameBytesMax, 2 * extensionBytesMax];
+  return name.length <= head + tail ? name : name.slice(0, head) + name.slice(-tail);
+}
+
+/** Cuts the stem, not the extension, so that the name has at most `fileNameBytesMax` bytes. */
 function shorten(name: string): string {
   const [stem, extension] = splitExtension(name);
-  const tail = Buffer.byteLength(extension) < 32 ? extension : "";
-  const characters = [...(tail === "" ? name : stem)];
-  while (Buffer.byteLength(characters.join("")) + Buffer.byteLength(tail) > fileNameBytesMax) {
-    characters.length = Math.min(characters.length - 1, fileNameBytesMax);
+  const tail = Buffer.byteLength(extension) < extensionBytesMax ? extension : "";
+  let room = fileNameBytesMax - Buffer.byteLength(tail);
+  let kept = "";
+  for (const character of tail === "" ? name : stem) {
+    room -= Buffer.byteLength(character);
+    if (room < 0) break;
+    kept += character;
   }
-  return characters.join("") + tail;
+  return kept + tail;
 }
 
 function splitExtension(name: string): [stem: string, extension: string] {
@@ -139,15 +151,39 @@ function splitExtension(name: string): [stem: string, extension: string] {
  * path. No file is ever replaced. Until the temporary name is gone, `isPlaced` shows whether the file has its name.
  */
 export async function placeFile(temporary: string, folder: string, name: string): Promise<string> {
-  const [stem, extension] = splitExtension(name);
   for (let i = 0; i < attemptsMax; i++) {
-    const path = join(folder, i === 0 ? name : `${stem} (${i})${extension}`);
+    const path = await freePath(folder, name);
     if (!(await linkAs(temporary, path))) continue;
     await syncFolder(folder);
     await removeIfThere(temporary);
     return path;
   }
-  throw new Error(`${folder} holds ${attemptsMax} files named ${name}`);
+  throw localError("unusable", `other programs take every name like ${name} in ${folder}`);
+}
+
+/** The number doubles until it is free, and is then halved towards the last one in use: 20 looks at a million files. */
+async function freePath(folder: string, name: string): Promise<string> {
+  const [stem, extension] = splitExtension(name);
+  const pathOf = (number: number) => join(folder, number === 0 ? name : `${stem} (${number})${extension}`);
+  let [used, free] = [-1, 0];
+  while (await isThere(pathOf(free))) [used, free] = [free, Math.max(1, free * 2)];
+  while (free - used > 1) {
+    const middle = Math.floor((used + free) / 2);
+    if (await isThere(pathOf(middle))) used = middle;
+    else free = middle;
+  }
+  return pathOf(free);
+}
+
+/** A link to a missing file counts: its name is in use. */
+async function isThere(path: string): Promise<boolean> {
+  try {
+    await lstat(path);
+    return true;
+  } catch (error) {
+    if (isSystemError(error, "ENOENT")) return false;
+    throw error;
+  }
 }
 
 /** A second name for a finished file; `false` when the name is in use. */

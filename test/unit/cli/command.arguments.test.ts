@@ -38,6 +38,13 @@ describe("the help of every command", () => {
     }
   });
 
+  test("lists the options of one command before those that commands share", () => {
+    const sent = helps.find(({ path }) => path === "waypost send")?.text ?? "";
+    const [own = "", shared = ""] = sent.split("\nShared options:\n");
+    expect([own.includes("--to <target>"), own.includes("--relay <url>")]).toEqual([true, false]);
+    expect(["--as", "--url", "--keys", "--json", "--help"].filter((flag) => !shared.includes(flag))).toEqual([]);
+  });
+
   test("begins with a verb, and shows no default that only a program can read", () => {
     for (const { command, text } of helps) {
       expect(command.description()).toMatch(/^(?!an? |the |what |why |how )[a-z]+,? /);

@@ -1,7 +1,7 @@
 /** How a command ends: exit codes and texts by the kind of the failure. */
-import { expect, test } from "bun:test";
+import { expect, spyOn, test } from "bun:test";
 import { CommandFailure } from "../../../src/app/failure.ts";
-import { asksForJson, endingOf } from "../../../src/cli/command.ts";
+import { asksForJson, createReport, endingOf } from "../../../src/cli/command.ts";
 import { ClientError } from "../../../src/client/http.ts";
 
 const timedOut = new ClientError("timed_out", "timed_out", "nothing came in time");
@@ -17,6 +17,27 @@ test("with --json a failure is one line with code, message and status", () => {
   expect(JSON.parse(text ?? "")).toEqual({ ok: false, code: "policy_denied", message: "no", status: 403 });
   expect(exitCode).toBe(1);
   expect(JSON.parse(endingOf(timedOut, true).text ?? "")).toMatchObject({ code: "timed_out", status: null });
+});
+
+test("no control character reaches a terminal, and JSON keeps its value", () => {
+  const hostile = "a\u001b[2J\u007f\u009b31m\u202egpj\u2028b\u{e0041}";
+  const written: string[] = [];
+  const spy = spyOn(process.stdout, "write").mockImplementation((text) => {
+    written.push(String(text));
+    return true;
+  });
+  try {
+    createReport(true).result({ name: hostile }, "");
+    createReport(false).result({}, `first\n${hostile}`);
+  } finally {
+    spy.mockRestore();
+  }
+  const [json = "", text = ""] = written;
+  expect(JSON.parse(json)).toEqual({ name: hostile });
+  expect(text.split("\n").length).toBe(3);
+  const failure = endingOf(new ClientError("refused", "x", hostile), true).text ?? "";
+  expect(JSON.parse(failure).message).toBe(hostile);
+  for (const line of [json.trimEnd(), failure, ...text.split("\n")]) expect(line).not.toMatch(/[\p{Cc}\p{Cf}\p{Zl}]/u);
 });
 
 test("a refusal of a proof's time names the clocks", () => {

@@ -1,6 +1,6 @@
 /** Files of the client: names from strangers, placing without replacing, and what a killed process left. */
 import { describe, expect, test } from "bun:test";
-import { readdirSync, readFileSync, utimesSync, writeFileSync } from "node:fs";
+import { readdirSync, readFileSync, symlinkSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import {
   createDurably,
@@ -55,7 +55,43 @@ describe("names from strangers", () => {
   });
 });
 
+describe("a name of a million characters", () => {
+  const million = 1_000_000;
+  const rows: [what: string, given: string, safe: string][] = [
+    ["spaces before an ending", `a${" ".repeat(million)}b.txt`, `a${" ".repeat(235)}.txt`],
+    ["spaces at its end", `note.txt${" ".repeat(million)}`, "note.txt"],
+    ["nothing but spaces", " ".repeat(million), "message"],
+    ["dots", `x${".".repeat(million)}`, "x"],
+    ["slashes", "/a".repeat(million), "a"],
+    ["what other systems refuse", "?".repeat(million), "message"],
+  ];
+  for (const [what, given, safe] of rows) {
+    test(`${what}: it is cut in linear time`, () => {
+      const begunMs = performance.now();
+      expect(safeFileName(given)).toBe(safe);
+      // Quadratic time would be minutes.
+      expect(performance.now() - begunMs).toBeLessThan(5_000);
+    });
+  }
+});
+
 describe("placing files", () => {
+  test("finds a name among thousands of the same, with a hole among them", async () => {
+    const folder = freshFolder();
+    await writeDurably(join(folder, "message"), "");
+    for (let i = 1; i < 2_000; i++) if (i !== 700) writeFileSync(join(folder, `message (${i})`), "");
+    for (const number of [2_000, 2_001]) {
+      await writeDurably(join(folder, "t"), "content");
+      expect(await placeFile(join(folder, "t"), folder, "message")).toBe(join(folder, `message (${number})`));
+    }
+    expect(readFileSync(join(folder, "message (2000)"), "utf8")).toBe("content");
+  });
+  test("leaves a name alone that is a link to nothing", async () => {
+    const folder = freshFolder();
+    await writeDurably(join(folder, "t"), "content");
+    symlinkSync("nowhere", join(folder, "note.txt"));
+    expect(await placeFile(join(folder, "t"), folder, "note.txt")).toBe(join(folder, "note (1).txt"));
+  });
   test("never replaces one that is there", async () => {
     const folder = freshFolder();
     await writeDurably(join(folder, "note.txt"), "first");
