@@ -66,7 +66,7 @@ export function makeDeb({ file, cpu, name }: Platform, out = join(root, "dist"))
   const doc = "usr/share/doc/waypost";
   writeFileSync(place(`${doc}/copyright`), copyright);
   writeFileSync(place(`${doc}/changelog.gz`), gzipSync(readFileSync(join(root, "CHANGELOG.md")), { level: 9 }));
-  cpSync(join(root, "docs", "operating.md"), place(`${doc}/operating.md`));
+  for (const page of ["install.md", "run.md", "settings.md"]) cpSync(join(root, "docs", page), place(`${doc}/${page}`));
   for (const example of ["all-in-one.toml", "relay.toml", "cache.toml", "chain.toml", "Caddyfile", "nginx.conf"])
     cpSync(join(root, "examples", example), place(`${doc}/examples/${example}`));
   const architecture = cpu === "x64" ? "amd64" : "arm64";

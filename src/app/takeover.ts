@@ -3,7 +3,7 @@
  * upgrade refuses no request. The running node closes each connection after its next answer; the new one listens on the
  * same ports and is given all new connections, whose requests wait until the running node has closed its stores. If the
  * new process ends before it serves, the running node opens them again. Linux only: elsewhere no two processes share a
- * port. Source: docs/operating.md "An upgrade without a refused request", D207, D212.
+ * port. Source: D207, D212.
  */
 import { FFIType, ptr } from "bun:ffi";
 import { existsSync, readFileSync } from "node:fs";

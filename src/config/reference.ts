@@ -1,5 +1,5 @@
 /**
- * The settings as text, rendered from the schema: the reference in `docs/operating.md`, the effective values
+ * The settings as text, rendered from the schema: the reference in `docs/settings.md`, the effective values
  * of `config show`, and the JSON Schema that editors use.
  */
 import { z } from "zod";

@@ -1,5 +1,5 @@
 /**
- * Relay processes as in `docs/operating.md`: the example of "More than one Relay process", on one shared port, with a
+ * Relay processes as in `docs/scaling.md`: the example of "More than one Relay process", on one shared port, with a
  * Directory in this process.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
@@ -37,8 +37,8 @@ const person: Person = {
 };
 
 beforeAll(async () => {
-  const page = await Bun.file(join(root, "docs", "operating.md")).text();
-  example = /## More than one Relay process[\s\S]*?```toml\n([\s\S]*?)```/.exec(page)?.[1] ?? "";
+  const page = await Bun.file(join(root, "docs", "scaling.md")).text();
+  example = /### More than one Relay process[\s\S]*?```toml\n([\s\S]*?)```/.exec(page)?.[1] ?? "";
   nodes = await startTestNodes({ relay: {} });
   const services = [
     { id: person.serviceId, type: "SvcRelayService", serviceEndpoint: [endpoint], authorization: [person.keyId] },

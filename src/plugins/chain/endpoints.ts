@@ -3,7 +3,7 @@
  * be used, after a growing pause. Meanwhile `session()` throws `unavailable` with the reason: a chain that can't be asked
  * never counts as an empty one. Which nodes are trusted: the anchor is the last finalized block that a node showed, also
  * after a restart, and every node must have it; and with two endpoints or more, a call ends only by a block that a second
- * one has finalized too, with the same state (`confirm`). Source: docs/operating.md "Running on a chain", D76.
+ * one has finalized too, with the same state (`confirm`). Source: docs/chain.md "A Directory on a chain", D76.
  */
 import { errorText } from "../../core/fault.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";

@@ -399,8 +399,8 @@ describe("what is said about settings", () => {
     expect(listSettings().length).toBeLessThanOrEqual(70);
   });
 
-  test("docs/operating.md lists exactly the settings of the schema", async () => {
-    const page = await Bun.file(`${import.meta.dir}/../../../docs/operating.md`).text();
+  test("docs/settings.md lists exactly the settings of the schema", async () => {
+    const page = await Bun.file(`${import.meta.dir}/../../../docs/settings.md`).text();
     const [written, printed] = [partOf(page, "### `[server]`", "### `[stores.<name>]`"), renderReference().split("\n")];
     // First what differs, because a failed comparison of the whole prints both.
     const missing = printed.filter((line) => !written.includes(line));
