@@ -31,7 +31,7 @@ export const constants = {
   server: {
     // 25 MiB, the usual largest body, arrive in it at 3.5 Mbit/s.
     body_deadline: duration(() => minuteMs),
-    // `waypost dev` alone shows strangers which bytes were verified (D146).
+    // `waypost dev` alone shows strangers which bytes were verified: a public node should not repeat what clients sent.
     show_signed_text: flag(() => false),
     // `waypost dev` alone shows `/metrics` and `/status` beside the interface although it has an admin socket.
     shows_status: flag(() => false),

@@ -150,7 +150,7 @@ export function errorStack(error: unknown): string {
 
 /**
  * Adds the bytes that were verified to the refusal of a signature, as text or else as hex: a client sees which line
- * differs from its own. They hold nothing but what the client sent, and only a node in development shows them (D146).
+ * differs from its own. They hold nothing but what the client sent, and only a node in development shows them.
  */
 export function withSignedText(refusal: Fault, signed: Uint8Array): Fault {
   const text = decodeUtf8(signed);

@@ -2,7 +2,7 @@
  * Admission of an envelope, shared by the Relay and the Cache: facts about recipient, sender and policy are gathered in
  * parallel, then one pure function decides, in the order of rules section 2 ("Order of checks on an envelope").
  * `GET /delivery-resolution/{target}` answers from the same facts what a sender must know beforehand, on every node that
- * knows recipients. Source: rules sections 2 and 4, interface "Errors", docs/ledger.md 3.1, D145.
+ * knows recipients. Source: rules sections 2 and 4, interface "Errors", docs/ledger.md 3.1.
  */
 import type { Config } from "../config/schema.ts";
 import { type Did, parseDid } from "../core/codec/did.ts";

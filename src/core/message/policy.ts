@@ -107,7 +107,7 @@ type ResolutionFacts = {
   readonly policy: PolicyFacts | null;
 };
 
-/** How to send to a recipient, in one answer: the key to seal to and the sizes that apply (D145). */
+/** How to send to a recipient, in one answer: the key to seal to and the sizes that apply. */
 export type Resolution = {
   readonly keyId: string;
   readonly publicKeyMultibase: string;
