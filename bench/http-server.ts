@@ -2,13 +2,13 @@
  * One node for the HTTP benchmark in a process of its own: Directory, Relay and Cache as `serve` composes
  * them, over one driver, on a free port of the loopback interface, with no pace and wide quotas. Says its
  * URL on the first line of its output and ends when its input does.
- * Usage: `bun bench/http-server.ts <checkout> <memory|lmdb|postgres|bare> <folder or database> <workers> [bus] [endpoint]`.
+ * Usage: `bun bench/http-server.ts <checkout> <memory|lmdb|postgres|bare> <folder or database> [bus] [endpoint]`.
  * `bare` is not a node: it parses bodies and answers 202. Nodes behind one name have the endpoint of the first.
  */
 import { createServer } from "node:net";
 import { join, resolve } from "node:path";
 
-const [checkout = ".", driver = "memory", place = ".bench", workers = "1", bus, endpoint] = process.argv.slice(2);
+const [checkout = ".", driver = "memory", place = ".bench", bus, endpoint] = process.argv.slice(2);
 const running = driver === "bare" ? startBare() : await startNode();
 console.log(running.url);
 for await (const _ of Bun.stdin.stream()) {
@@ -64,7 +64,6 @@ function settings(address: string): import("../src/config/schema.ts").ConfigInpu
     server: {
       listen: [address],
       drain_timeout: "2s",
-      workers: Number(workers),
       log_level: process.env["BENCH_LOG_LEVEL"] === "info" ? "info" : "warn",
     },
     stores: { main: { plugin: driver, ...where, block_time_ms: driver === "postgres" ? 500 : 50 } },

@@ -3,7 +3,7 @@
  * twenty, records and `/healthz` a second at 1, 16, 64 and 512
  * connections, beside a bare server that only parses the same bodies, in turn with it in the same run.
  * `--short` takes a fifth of the time; `--drivers`, `--paths` and `--connections` choose, as lists with
- * commas; `--workers 1,2,4` measures a node of so many threads each, in turn; `--against <folder>` another checkout of
+ * commas; `--against <folder>` measures another checkout of
  * the program, `--p99` the time at half of the best rate. Prints one JSON
  * object; `ratio` is our answers a second divided by those of the other. `--check` compares the processor time of an
  * answer, as the bare server's divided by ours, with `baseline.json`: exit code 1 when one has fallen.
@@ -23,7 +23,6 @@ type Server = {
   readonly name: string;
   readonly url: string;
   readonly pid: number;
-  readonly threads: number;
   /** Paths that it has answered often enough. */
   readonly warm: Set<string>;
   readonly stop: () => Promise<void>;
@@ -50,7 +49,6 @@ const { values: flags } = parseArgs({
     drivers: { type: "string", default: "memory,lmdb" },
     paths: { type: "string", default: "healthz,store,signed,relay,messages,pull,ack,ack20,resolve,nonces" },
     connections: { type: "string", default: "1,16,64,512" },
-    workers: { type: "string", default: "1" },
     against: { type: "string" },
     /** Measures the 99th percentile at half of the best rate too. */
     p99: { type: "boolean", default: false },
@@ -65,7 +63,7 @@ const lapMs = flags.short ? 400 : 2_000;
  * Answers before anything is measured: each thread compiles what answers them by itself, which takes about a second of
  * processor time and is over after 15,000 answers.
  */
-const warmAnswersPerThread = 15_000;
+const warmAnswers = 15_000;
 const warmMsMax = 10_000;
 const smallEntries = 10;
 const payloadBytes = 1_024;
@@ -108,16 +106,11 @@ process.exit(flags.check ? fallen : 0);
 async function measureDriver(driver: string): Promise<Row[]> {
   const folder = mkdtempSync(join(tmpdir(), "waypost-bench-"));
   const here = join(import.meta.dir, "..");
-  const [first = "1", ...more] = flags.workers.split(",");
-  const nodes = [
-    ["ours", here, first] as const,
-    ...more.map((workers) => [`${workers} threads`, here, workers] as const),
-    ...(flags.against === undefined ? [] : [["other", flags.against, "1"] as const]),
-  ];
+  const nodes = [["ours", here] as const, ...(flags.against === undefined ? [] : [["other", flags.against] as const])];
   const targets: Target[] = [];
   try {
-    for (const [name, checkout, workers] of nodes) {
-      targets.push(await populate(await start(name, [checkout, driver, join(folder, name), workers])));
+    for (const [name, checkout] of nodes) {
+      targets.push(await populate(await start(name, [checkout, driver, join(folder, name)])));
     }
     const bare = await start("bare", [here, "bare"]);
     targets.push({ ...(targets[0] as Target), ...bare });
@@ -172,9 +165,8 @@ async function measureRow(row: Pick<Row, "path" | "driver" | "connections">, tar
 async function warm(load: Pick<Load, "url" | "connections">, target: Target, path: string): Promise<void> {
   if (target.warm.has(path)) return;
   target.warm.add(path);
-  const { threads } = target;
-  const endsAtMs = performance.now() + warmMsMax * threads;
-  for (let done = 0; done < warmAnswersPerThread * threads && performance.now() < endsAtMs; )
+  const endsAtMs = performance.now() + warmMsMax;
+  for (let done = 0; done < warmAnswers && performance.now() < endsAtMs; )
     done += (await measureLoad({ ...load, durationMs: 250, ...(await requestsOf(path, target)) })).answers;
 }
 
@@ -211,7 +203,7 @@ async function start(name: string, args: readonly string[]): Promise<Server> {
     await child.stdin.end();
     await child.exited;
   };
-  return { name, url: url.trim(), pid: child.pid, threads: Number(args[3] ?? 1), warm: new Set(), stop };
+  return { name, url: url.trim(), pid: child.pid, warm: new Set(), stop };
 }
 
 // ------------------------------------------------------------------------------------------------ requests

@@ -1,7 +1,7 @@
 /**
  * One store, by Waypost and by servers that others trust with messages: 1.3 KiB each, durable before the answer, over
  * the same number of connections, in turn in the same run, the servers on the first processor and the load on the last;
- * with `--spread` all of them on all processors, for nodes with workers and for several nodes.
+ * with `--spread` all of them on all processors, for several nodes.
  * `bun bench/peers/run.ts [--connections 64] [--rounds 5] [--seconds 2] [--only redis,waypost] [--spread] [--out file]`.
  * Prints a table, and writes JSON. Not run by CI: it starts what the machine happens to have.
  */

@@ -29,7 +29,6 @@ export type Starter = { readonly name: string; readonly start: () => Promise<Pee
 export const starters: readonly Starter[] = [
   { name: "floor", start: () => startOwn("bare") },
   { name: "waypost", start: () => startOwn("lmdb") },
-  { name: "waypost-workers", start: () => startOwn("lmdb", 2) },
   { name: "waypost-memory", start: () => startOwn("memory") },
   { name: "waypost-postgres", start: () => startCluster(1) },
   { name: "waypost-cluster", start: () => startCluster(3) },
@@ -78,12 +77,12 @@ async function recipientsAt({ url }: Process): Promise<string[]> {
 }
 
 /** The node as `serve` composes it, or a bare server that parses the same bodies and answers 202. */
-async function startOwn(driver: "bare" | "lmdb" | "memory", workers = 1): Promise<Peer> {
+async function startOwn(driver: "bare" | "lmdb" | "memory"): Promise<Peer> {
   const folder = mkdtempSync(join(tmpdir(), "waypost-peer-"));
-  const node = await startProcess(driver, join(folder, "store"), String(workers));
+  const node = await startProcess(driver, join(folder, "store"));
   const names = driver === "bare" ? [`did:svc:${"7".repeat(44)}`] : await recipientsAt(node);
   return {
-    name: driver === "bare" ? "bare HTTP server" : `waypost, ${driver}${workers === 1 ? "" : `, ${workers} threads`}`,
+    name: driver === "bare" ? "bare HTTP server" : `waypost, ${driver}`,
     promise: { bare: "parses the body, keeps nothing", memory: "keeps it in memory", lmdb: "syncs" }[driver],
     ports: [portOf(node)],
     protocol: http("/cache/store", names),
@@ -103,7 +102,7 @@ async function startCluster(count: number): Promise<Peer | string> {
   const bus = await startNats();
   const options = postgresOptions.parse({ urls: [database.url] });
   await postgresPlugin.migrate?.(options);
-  const args = ["postgres", database.url, "1", bus.url];
+  const args = ["postgres", database.url, bus.url];
   const first = await startProcess(...args);
   const others = await Promise.all(Array.from({ length: count - 1 }, () => startProcess(...args, first.url)));
   const nodes = [first, ...others];

@@ -1,7 +1,6 @@
 /**
- * One process out of a configuration: stores, bus, sweepers and metrics in this thread; nodes and listeners in the
- * threads that answer; and how all of it ends. `serve`, `dev` and the tests start nodes through `startNodes`
- * and nothing else.
+ * One process out of a configuration: stores, bus, nodes, listeners, sweepers and metrics, and how all of it ends.
+ * `serve`, `dev` and the tests start nodes through `startNodes` and nothing else.
  * Source: rules section 9.
  */
 import { applyReload, decideReload, type ReloadPlan } from "../config/config.ts";
@@ -11,20 +10,17 @@ import { parseListenAddress } from "../core/message/address.ts";
 import { createWakeHook, type WakeHook } from "../nodes/cache/stream.ts";
 import { type ConnectionGuard, connectionsMaxHere, startConnectionGuard } from "../nodes/http/connections.ts";
 import type { Log } from "../nodes/http/log.ts";
-import { createMetrics, mergeSamples, renderMetrics } from "../nodes/http/metrics.ts";
+import { createMetrics } from "../nodes/http/metrics.ts";
 import { removeStaleSocket } from "../nodes/http/server.ts";
 import type { OpenStores } from "../storage/bind.ts";
-import type { StoreEnvironment } from "../storage/contract.ts";
-import { certificateOf, type EventKey, openEventKey } from "./credentials.ts";
+import { certificateOf, openEventKey } from "./credentials.ts";
 import { endInTime, endingMsMax } from "./failure.ts";
 import { measureStores, registerProcessMetrics, registerStoreMetrics, startHistory } from "./metrics.ts";
 import type { NodeOverrides } from "./nodes.ts";
-import type { ProcessView, SharedParts } from "./serving.ts";
+import { type ProcessView, type Serving, type ServingParts, startServing } from "./serving.ts";
 import { openConfiguredBus, openConfiguredStores, registerBusMetrics, startSweepers } from "./stores.ts";
-import { isAlive, takeOver } from "./takeover.ts";
-import { type ServingThreads, startThreads, type Threads, threadCount } from "./workers.ts";
 
-/** Tests set another clock and resolver, which can't be given to workers. */
+/** Tests set another clock and resolver. */
 export type StartOptions = NodeOverrides & {
   readonly log: Log;
   readonly now?: () => number;
@@ -32,16 +28,8 @@ export type StartOptions = NodeOverrides & {
   readonly readConfig?: () => Promise<Config>;
   /** After a reload: applies the settings that are used outside the nodes. */
   readonly onReload?: (next: Config) => void;
-  /** The process must end: a store can no longer keep its promises, or a worker has ended. */
+  /** The process must end: a store can no longer keep its promises. */
   readonly onFatal: (reason: string) => void;
-  /** Follows a process that runs with the same configuration, without a refused request. */
-  readonly takesOver?: boolean;
-  /** The process with this id takes over: this one must stop. */
-  readonly onLeave?: (pid: number) => void;
-  /** What runs in a worker: the program itself unless a test gives another. */
-  readonly workerEntry?: URL;
-  /** What decides the number of threads where it is not set; those of the machine unless a test sets another number. */
-  readonly cores?: number;
 };
 
 export type RunningNodes = {
@@ -49,8 +37,6 @@ export type RunningNodes = {
   readonly url: string;
   readonly urls: readonly string[];
   readonly adminUrls: readonly string[];
-  /** Threads that answer requests; that of the stores is one of them where there are at most two. */
-  readonly workers: number;
   readonly stores: OpenStores;
   /** Applies the settings that can change while running; the answer names the others. */
   readonly reload: (next: Config) => Promise<ReloadPlan>;
@@ -64,17 +50,12 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   const now = options.now ?? Date.now;
   certificateOf(config, now());
   const metrics = createMetrics();
-  let serving: ServingThreads | null = null;
+  let serving: Serving | null = null;
   let guard: ConnectionGuard | null = null;
-  const collect = async () => mergeSamples([await metrics.collect(), ...((await serving?.collect()) ?? [])]);
-  const render = async () => renderMetrics(await collect());
-  const history = startHistory(render, now, () => serving?.loopLagSeconds() ?? 0);
+  const history = startHistory(metrics.render, now);
   const log = history.watch(options.log);
   const eventKey = await openEventKey(config.cache.enabled ? config.cache.signing_key_file : null, log);
-  const count = threadCount(config, log, options.cores);
-  const threads = startThreads({ ...options, log, count });
-  const environment = { now, log, fatal: options.onFatal };
-  const opened = await openStores(config, { environment, threads, takesOver: options.takesOver === true });
+  const opened = await openConfiguredStores(config, { now, log, fatal: options.onFatal });
   const stores = measureStores(config, opened, metrics);
   const bus = await openConfiguredBus(config, { log });
   const wake = wakeHookOf(config, log);
@@ -92,51 +73,33 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     const reload = async (next: Config): Promise<ReloadPlan> => {
       const plan = decideReload(config, next);
       applyReload(config, next, plan);
-      await serving?.reload(next);
+      serving?.readSettings();
       return plan;
     };
-    const readAgain = (): Promise<ReloadPlan | string> =>
-      reloadFile(options, { log, reload, readKey: () => readEventKey(eventKey, serving) });
+    const readAgain = (): Promise<ReloadPlan | string> => reloadFile(options, { log, reload, readKey: eventKey.read });
     const view: ProcessView = {
       startedAtMs: now(),
-      renderMetrics: render,
-      history: async () => ({ samples: history.samples(), warnings: history.warnings() }),
+      renderMetrics: metrics.render,
+      history: () => ({ samples: history.samples(), warnings: history.warnings() }),
       reloadFile: readAgain,
-      blocksChanged: async () => serving?.readBlocks(),
-      leave: leaveFor(options, (isLeaving) => serving?.setLeaving(isLeaving)),
     };
     const shared = { ...options, log, stores, bus, now, metrics, eventKey, view, onStored: wake?.stored ?? null };
     const urlsNow = () => [...(serving?.urls ?? []), ...(serving?.adminUrls ?? [])];
     guard = guardConnections(config, { urls: urlsNow, metrics, now, log });
-    const started = await threads.serve(config, shared);
+    const started = await startServing(config, shared);
     serving = started;
     const sweepers = startSweepers(stores, { now, log });
     const { urls, adminUrls } = started;
     const end = once(async () => {
       await endInTime(log, "requests", started.drain(), config.server.drain_timeout + partMsMax);
-      await endInTime(log, "workers", threads.end(), partMsMax);
       await endInTime(log, "bus", release(), partMsMax);
       await endInTime(log, "sweeps", sweepers.stop(), partMsMax);
       await endInTime(log, "stores", stores.close(), endingMsMax);
     });
-    return { url: urls[0] ?? "", urls, adminUrls, workers: count, stores, reload, reloadFile: readAgain, stop: end };
+    return { url: urls[0] ?? "", urls, adminUrls, stores, reload, reloadFile: readAgain, stop: end };
   } catch (error) {
-    await threads.end();
     await release();
     await stores.close();
-    throw error;
-  }
-}
-
-type Opening = { readonly environment: StoreEnvironment; readonly threads: Threads; readonly takesOver: boolean };
-
-async function openStores(config: Config, { environment, threads, takesOver }: Opening): Promise<OpenStores> {
-  const open = (mayRetry?: () => Promise<boolean>) => openConfiguredStores(config, environment, mayRetry);
-  const steps = { log: environment.log, listen: () => threads.listenAhead(config), open };
-  try {
-    return (takesOver ? await takeOver(config, steps) : null) ?? (await open());
-  } catch (error) {
-    await threads.end();
     throw error;
   }
 }
@@ -153,36 +116,9 @@ function once(work: () => Promise<void>): () => Promise<void> {
 /** For a part of the end. The stores have a bound of their own. */
 const partMsMax = 4_000;
 
-/** How long an announced take-over may take before this process serves as usual again. */
-const leavingMsMax = 60_000;
-
-function leaveFor({ onLeave }: StartOptions, setLeaving: (isLeaving: boolean) => void): ProcessView["leave"] {
-  let timer: ReturnType<typeof setTimeout> | null = null;
-  let seen = 0;
-  return async (isNow, pid) => {
-    if (onLeave === undefined) return "nothing would end this process";
-    const isHere = isAlive(pid);
-    if (isNow && pid === seen && !isHere) return "the process that asked has ended";
-    if (isHere) seen = pid;
-    if (timer !== null) clearTimeout(timer);
-    setLeaving(true);
-    if (isNow) onLeave(pid);
-    else timer = setTimeout(() => setLeaving(false), leavingMsMax);
-    timer?.unref();
-    return null;
-  };
-}
-
 function wakeHookOf({ cache }: Config, log: Log): WakeHook | null {
   if (!cache.enabled || cache.wake_url === null) return null;
   return createWakeHook({ url: cache.wake_url, settings: cache }, log);
-}
-
-/** In this thread first: a file that can't be read changes nothing anywhere. */
-async function readEventKey(eventKey: EventKey, threads: ServingThreads | null): Promise<boolean> {
-  const isNew = await eventKey.read();
-  await threads?.readEventKey();
-  return isNew;
 }
 
 type Reloading = {
@@ -212,12 +148,11 @@ async function reloadFile(
   }
 }
 
-type GuardParts = Pick<SharedParts, "metrics" | "now" | "log"> & {
+type GuardParts = Pick<ServingParts, "metrics" | "now" | "log"> & {
   /** Where the process listens; nowhere before it does. */
   readonly urls: () => readonly string[];
 };
 
-/** Descriptors belong to the process, so this thread watches them for all workers. */
 function guardConnections(config: Config, { urls, metrics, now, log }: GuardParts): ConnectionGuard | null {
   const places = [...config.server.listen, ...config.server.admin_listen].map(parseListenAddress);
   const set = places.flatMap((place) => (place !== null && "port" in place ? [place.port] : []));

@@ -27,18 +27,12 @@ const probeDeadlineMs = 2_000;
 /** The history, and the delay of the event loop that its newest sample saw. */
 type ProcessHistory = History & { readonly loopLagSeconds: () => number };
 
-/** `otherLagSeconds`: the largest delay that other threads saw lately. */
-export function startHistory(
-  readMetrics: () => Promise<string>,
-  now: () => number,
-  otherLagSeconds: () => number,
-): ProcessHistory {
+export function startHistory(readMetrics: () => Promise<string>, now: () => number): ProcessHistory {
   const delay = monitorEventLoopDelay({ resolution: 20 });
   delay.enable();
   let lastLagSeconds = 0;
   const takeLag = (): number => {
-    const ownSeconds = Number.isFinite(delay.max) ? Math.max(0, delay.max / 1e9) : 0;
-    lastLagSeconds = Math.max(ownSeconds, otherLagSeconds());
+    lastLagSeconds = Number.isFinite(delay.max) ? Math.max(0, delay.max / 1e9) : 0;
     delay.reset();
     return lastLagSeconds;
   };
@@ -109,29 +103,18 @@ export function registerProcessMetrics(metrics: Metrics, { startedAtMs, loopLagS
     const { user, system } = process.cpuUsage();
     return (user + system) / 1e6;
   });
-  metrics.gauge(loopLagFamily, loopLagSeconds);
+  gauge("event_loop_lag_seconds", "Largest delay of the event loop in the last ten seconds.", loopLagSeconds);
 }
 
-export const loopLagFamily = {
-  name: "event_loop_lag_seconds",
-  help: "Largest delay of an event loop in the last ten seconds.",
-  merge: "max",
-} as const;
-
 export function registerHttpGauges(metrics: Metrics, app: App): void {
-  // Counts over all threads are the same in each; delayed refusals are counted by each thread alone.
-  const gauge = (name: string, help: string, read: () => number): void =>
-    metrics.gauge({ name, help, merge: "max" }, read);
+  const gauge = (name: string, help: string, read: () => number): void => metrics.gauge({ name, help }, read);
   gauge("http_requests_in_flight", "Requests being worked on.", () => app.inFlight().requests);
   gauge("http_requests_reading", "Requests whose bodies are still arriving.", () => app.inFlight().reading);
   gauge("http_body_bytes_in_flight", "Request bodies in memory.", () => app.inFlight().bodyBytes);
   gauge("http_answer_bytes_waiting", "Bytes of long answers that clients have not read yet.", () =>
     app.waitingAnswerBytes(),
   );
-  metrics.gauge(
-    { name: "http_refusals_delayed", help: "Refusals over capacity being delayed." },
-    () => app.inFlight().delayedRefusals,
-  );
+  gauge("http_refusals_delayed", "Refusals over capacity being delayed.", () => app.inFlight().delayedRefusals);
 }
 
 type StoreParts = { readonly config: Config; readonly stores: OpenStores; readonly now: () => number };
@@ -219,7 +202,6 @@ function measureStore(name: string, store: Store, seconds: Histogram): Store {
   };
   const capabilities = measureCapabilities(store.capabilities, timed);
   const scrubbed = store.scrubbed?.bind(store);
-  const followHead = store.followHead?.bind(store);
   return {
     plugin: store.plugin,
     durability: store.durability,
@@ -227,7 +209,6 @@ function measureStore(name: string, store: Store, seconds: Histogram): Store {
     probe: () => store.probe(),
     close: () => store.close(),
     ...(scrubbed === undefined ? {} : { scrubbed }),
-    ...(followHead === undefined ? {} : { followHead }),
   };
 }
 

@@ -6,7 +6,6 @@ import type { Config } from "../config/schema.ts";
 import { resolutionRoute } from "../nodes/admission.ts";
 import { type Cache, createCache } from "../nodes/cache/cache.ts";
 import type { WakeHook } from "../nodes/cache/stream.ts";
-import type { Counting } from "../nodes/counting.ts";
 import { createDirectory, type Directory } from "../nodes/directory/directory.ts";
 import { directoryBodyBytesMax } from "../nodes/directory/parts.ts";
 import type { Log } from "../nodes/http/log.ts";
@@ -16,7 +15,6 @@ import type { Upgrade } from "../nodes/http/server.ts";
 import { type Blocks, openBlocks } from "../nodes/operations/blocks.ts";
 import { directoryRecipients, ledgerRecipients, type RecipientSource } from "../nodes/recipients.ts";
 import { createEgress, type Resolver } from "../nodes/relay/egress.ts";
-import { dividedHosts } from "../nodes/relay/host-limiter.ts";
 import type { SessionSocket } from "../nodes/relay/live/registry.ts";
 import { createSessions, type LiveSessions } from "../nodes/relay/live/session.ts";
 import { createRelay, type Relay } from "../nodes/relay/relay.ts";
@@ -38,11 +36,6 @@ export type NodeOverrides = {
 export type ComposeParts = NodeOverrides & {
   readonly stores: OpenStores;
   readonly bus: Bus;
-  readonly counting: Counting;
-  /** Number of threads: each gets a part of the limits that are not counted for all of them together. */
-  readonly threads: number;
-  /** Names the Relay of this process to itself. */
-  readonly relayId: string;
   /** Counts what was stored, for the wake hook of the process. */
   readonly onStored: WakeHook["stored"] | null;
   readonly now: () => number;
@@ -166,11 +159,10 @@ function composeCache({ cache, limits }: Config, { onStored, ...parts }: NodePar
 }
 
 function composeSessions({ relay, limits, server }: Config, { bus, ...parts }: NodeParts): LiveSessions {
-  const isAlone = bus.plugin === "local" && parts.threads === 1;
   return createSessions({
     ...parts,
-    // One thread without others holds all sessions.
-    ...(isAlone ? {} : { bus }),
+    // One process without others holds all sessions.
+    ...(bus.plugin === "local" ? {} : { bus }),
     recipients: parts.recipients("relay"),
     replay: parts.stores.capability("relay.store", "replay"),
     settings: relay,
@@ -186,18 +178,17 @@ function composeRelay(
   { relay, cache: { public_endpoints: endpoints }, limits }: Config,
   parts: NodeParts & RelayNeighbors,
 ): Relay {
-  const { cache, stores, threads, relayId } = parts;
+  const { cache, stores } = parts;
   return createRelay({
     ...parts,
     recipients: parts.recipients("relay"),
     receipts: stores.capability("relay.store", "receipts"),
-    egress: createEgress({ settings: relay, hosts: dividedHosts(relay, threads), ...definedOf(parts) }),
+    egress: createEgress({ settings: relay, ...definedOf(parts) }),
     localCache: cache === null ? null : { ...cache, endpoints },
     settings: relay,
     limits,
     sleep: (ms) => Bun.sleep(ms),
     random: Math.random,
-    id: relayId,
   });
 }
 

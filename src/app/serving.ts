@@ -1,11 +1,10 @@
 /**
- * What answers requests in one thread: the nodes, their apps and the listeners. A process has it once, or once in
- * each of its workers, over the same stores, bus and counts.
+ * What answers requests: the nodes, their apps and the listeners.
  * Source: rules section 9.
  */
-import { applyReload, decideReload, type ReloadPlan } from "../config/config.ts";
+import type { ReloadPlan } from "../config/config.ts";
 import type { Config } from "../config/schema.ts";
-import { errorText, isFault } from "../core/fault.ts";
+import { errorText } from "../core/fault.ts";
 import { isLoopbackListener } from "../core/message/address.ts";
 import type { About } from "../core/schema/schema.ts";
 import { dashboardRoutes, type HistoryView } from "../nodes/dashboard/dashboard.ts";
@@ -15,7 +14,6 @@ import type { CorsOrigins, Route } from "../nodes/http/route.ts";
 import { type Listener, listen } from "../nodes/http/server.ts";
 import { aboutRoute, statusRoutes } from "../nodes/http/status.ts";
 import { createTracer, type Tracer, tracingSettings } from "../nodes/http/tracing.ts";
-import type { Blocks } from "../nodes/operations/blocks.ts";
 import { operationRoutes } from "../nodes/operations/operations.ts";
 import { StoreError } from "../storage/contract.ts";
 import { version } from "../version.ts";
@@ -29,43 +27,25 @@ import {
 import { failed } from "./failure.ts";
 import { checksOf, factsOf, registerHttpGauges } from "./metrics.ts";
 import { type ComposedNodes, type ComposeParts, composeNodes } from "./nodes.ts";
-import type { Ahead } from "./takeover.ts";
 
-/** The process, as one of its threads sees it. */
+/** The process, as its listeners see it. */
 export type ProcessView = {
   readonly startedAtMs: number;
   readonly renderMetrics: () => Promise<string>;
-  readonly history: () => Promise<HistoryView>;
+  readonly history: () => HistoryView;
   /** Reads the configuration again; a text gives the reason why it was not applied. */
   readonly reloadFile: () => Promise<ReloadPlan | string>;
-  /** Every other thread has the changed block list when it resolves. */
-  readonly blocksChanged: () => Promise<void>;
-  /** Makes room for the process `pid` that takes over; a text gives the reason why not. */
-  readonly leave: (isNow: boolean, pid: number) => Promise<string | null>;
 };
 
-/** The parts that are the same in all threads of a process. */
-export type SharedParts = Omit<ComposeParts, "counting" | "threads" | "relayId"> & { readonly view: ProcessView };
-
-type ServingParts = SharedParts &
-  ComposeParts & {
-    /** Whether other threads listen on the same addresses. */
-    readonly sharePort: boolean;
-    /** Listeners that another process shares until it has ended. */
-    readonly ahead?: Ahead;
-  };
+export type ServingParts = ComposeParts & { readonly view: ProcessView };
 
 export type Serving = {
   readonly urls: readonly string[];
   readonly adminUrls: readonly string[];
-  /** Applies the settings that can change while running; every thread has done so when it resolves. */
-  readonly reload: (next: Config) => Promise<void>;
-  /** Reads the block list that another thread has changed. */
-  readonly readBlocks: () => Promise<void>;
+  /** Applies the settings that a reload has changed. */
+  readonly readSettings: () => void;
   /** Accepts nothing new, and finishes requests in flight. */
   readonly drain: () => Promise<void>;
-  /** Whether each answer ends its connection from now on. */
-  readonly setLeaving: (isLeaving: boolean) => void;
 };
 
 export async function startServing(config: Config, parts: ServingParts): Promise<Serving> {
@@ -76,22 +56,17 @@ export async function startServing(config: Config, parts: ServingParts): Promise
     throw error instanceof StoreError ? failed(error.message) : error;
   });
   try {
-    const { reloadFile: reload, leave, blocksChanged } = parts.view;
-    const blocks = withOtherThreads(nodes.operated.blocks, blocksChanged);
-    const operations = operationRoutes({ ...nodes.operated, blocks, reload, leave, now, log });
+    const operations = operationRoutes({ ...nodes.operated, reload: parts.view.reloadFile, now, log });
     const apps = createApps(config, { ...parts, nodes, operations, tracer });
     const listeners = bindListeners(config, { ...parts, nodes, ...apps, certificate });
     const watch = certificate === null ? null : watchListeners(config, certificate, { listeners, now, log, metrics });
     return {
       urls: listeners.main.map(({ url }) => url),
       adminUrls: listeners.admin.map(({ url }) => url),
-      reload: async (next) => {
-        applyReload(config, next, decideReload(config, next));
+      readSettings: () => {
         for (const app of [apps.main, apps.admin, apps.operator]) app?.readSettings();
         watch?.renew();
       },
-      readBlocks: nodes.operated.blocks.refresh,
-      setLeaving: apps.main.setLeaving,
       drain: async () => {
         const all = [...listeners.main, ...listeners.admin];
         const drained = all.map((one) => one.drain(config.server.drain_timeout));
@@ -106,18 +81,6 @@ export async function startServing(config: Config, parts: ServingParts): Promise
     nodes.close();
     throw error;
   }
-}
-
-/** Answers a change when all threads of the process apply it. Other processes are notified over the bus. */
-function withOtherThreads(blocks: Blocks, blocksChanged: () => Promise<void>): Blocks {
-  return {
-    ...blocks,
-    change: async (wanted) => {
-      const changed = await blocks.change(wanted);
-      if (!isFault(changed)) await blocksChanged();
-      return changed;
-    },
-  };
 }
 
 type Listeners = { readonly main: readonly Listener[]; readonly admin: readonly Listener[] };
@@ -135,7 +98,7 @@ function watchListeners(config: Config, first: LoadedCertificate, parts: WatchPa
     log,
   });
   const help = "End of the certificate in use, as Unix time.";
-  metrics.gauge({ name: "tls_certificate_not_after_seconds", help, merge: "min" }, watch.notAfterSeconds);
+  metrics.gauge({ name: "tls_certificate_not_after_seconds", help }, watch.notAfterSeconds);
   return watch;
 }
 
@@ -178,17 +141,15 @@ function createApps(config: Config, parts: AppParts): Apps {
     probes: { ...Object.fromEntries(ofStores), ...parts.nodes.probes },
     draining: () => main?.draining() ?? false,
   };
-  const build = (listener: "public" | "admin", routes: readonly Route[], origins: () => CorsOrigins): App =>
+  const build = (routes: readonly Route[], origins: () => CorsOrigins, tracer: Tracer | null): App =>
     createApp({
       routes,
-      listener,
-      counting: parts.counting,
       settings: server,
       corsOrigins: origins,
       now: parts.now,
       log: parts.log,
       metrics: measured,
-      tracer: listener === "public" ? parts.tracer : null,
+      tracer,
     });
   const notes = parts.nodes.upgrade === undefined ? [] : [liveSessionsNote];
   const dashboard = dashboardRoutes({
@@ -204,16 +165,11 @@ function createApps(config: Config, parts: AppParts): Apps {
   const routes = [...parts.nodes.routes, aboutRoute(() => aboutOf(config, parts.eventKey, parts.now()))];
   const shown = isPrivate ? [...routes, ...dashboard] : routes;
   const servers = [...new Set([...config.relay.public_endpoints, ...config.cache.public_endpoints])];
-  main = build("public", [...shown, ...statusRoutes({ ...common, routes, notes, servers, withMetrics: !apart })], () =>
-    corsOrigins(config),
-  );
+  const statusOfMain = statusRoutes({ ...common, routes, notes, servers, withMetrics: !apart });
+  main = build([...shown, ...statusOfMain], () => corsOrigins(config), parts.tracer);
   const buildApart = (operations: readonly Route[]): App => {
-    const own = [...dashboard, ...operations];
-    return build(
-      "admin",
-      [...own, ...statusRoutes({ ...common, routes: operations, notes: [], withMetrics: true })],
-      () => "loopback",
-    );
+    const status = statusRoutes({ ...common, routes: operations, notes: [], withMetrics: true });
+    return build([...dashboard, ...operations, ...status], () => "loopback", null);
   };
   registerHttpGauges(parts.metrics, main);
   const operator = server.admin_listen.some(isSocket) ? buildApart(parts.operations) : null;
@@ -253,7 +209,7 @@ const liveSessionsNote =
   "recipient with the operation `connect`; then one envelope a frame, each answered by " +
   '`{"type":"ack","message_id":"…"}`.';
 
-type ListenParts = Pick<ServingParts, "sharePort" | "ahead"> & {
+type ListenParts = {
   readonly nodes: ComposedNodes;
   readonly main: App;
   readonly admin: App | null;
@@ -277,13 +233,12 @@ function bindListeners(config: Config, parts: ListenParts): { main: Listener[]; 
   };
   const upgrade = nodes.upgrade === undefined ? {} : { upgrade: nodes.upgrade };
   for (const address of config.server.listen) {
-    const sharePort = parts.sharePort || config.server.share_port;
-    const open = parts.ahead?.get(address)?.open ?? listen;
-    bound.main.push(bind(address, () => open({ app: main, address, now, sharePort, ...upgrade, ...tls })));
+    const sharePort = config.server.share_port;
+    bound.main.push(bind(address, () => listen({ app: main, address, now, sharePort, ...upgrade, ...tls })));
   }
   for (const address of admin === null ? [] : config.server.admin_listen) {
     const app = (isSocket(address) ? operator : admin) ?? main;
-    bound.admin.push(bind(address, () => listen({ app, address, now, sharePort: parts.sharePort })));
+    bound.admin.push(bind(address, () => listen({ app, address, now })));
   }
   return bound;
 }

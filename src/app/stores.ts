@@ -40,27 +40,9 @@ export async function checkStores(config: Config): Promise<InputProblem[]> {
   return planStores(await storeConfiguration(config)).problems;
 }
 
-/**
- * Opens what the nodes need. Throws one failure that lists all problems of the configuration and of the stores. While
- * another process has a store, `mayRetry` says whether to try again.
- */
-export async function openConfiguredStores(
-  config: Config,
-  environment: StoreEnvironment,
-  mayRetry: () => Promise<boolean> = async () => false,
-): Promise<OpenStores> {
-  const configuration = await storeConfiguration(config);
-  const open = async (): ReturnType<typeof openStores> => {
-    for (;;) {
-      try {
-        return await openStores(configuration, environment);
-      } catch (error) {
-        const isBusy = error instanceof StoreError && error.code === "busy";
-        if (!isBusy || !(await mayRetry())) throw error;
-      }
-    }
-  };
-  const opened = await open().catch(toFailure);
+/** Opens what the nodes need. Throws one failure that lists all problems of the configuration and of the stores. */
+export async function openConfiguredStores(config: Config, environment: StoreEnvironment): Promise<OpenStores> {
+  const opened = await openStores(await storeConfiguration(config), environment).catch(toFailure);
   if (!Array.isArray(opened)) return opened;
   throw failed(opened.map(({ setting, message }) => `${setting}: ${message}`).join("\n"));
 }

@@ -9,7 +9,6 @@ import { delimiter, join, resolve } from "node:path";
 import type { Command } from "commander";
 import { type RunningNodes, type StartOptions, startNodes } from "../app/compose.ts";
 import { endAtOnce, failed, logLibraryOutput, logUncaught, logUnexpectedEnd } from "../app/failure.ts";
-import { isAlive, isFollowed } from "../app/takeover.ts";
 import { checkConfig } from "../config/config.ts";
 import type { Config, ConfigInput } from "../config/schema.ts";
 import { createLog, type LogSink } from "../nodes/http/log.ts";
@@ -30,8 +29,7 @@ function registerServe(program: Command): void {
     .command("serve")
     .description("run the nodes of a configuration file")
     .option("-c, --config <file>", "configuration file", defaultConfigFile)
-    .option("--take-over", "replace the node that runs with this configuration, without refusing a request (Linux)")
-    .action(async (options: { config: string; takeOver?: boolean }) => {
+    .action(async (options: { config: string }) => {
       const { config, retired } = await readConfigFile(options.config, { toServe: true });
       refuseWeakEnvironment(config);
       const sink = logTo(process.stdout, config);
@@ -39,7 +37,7 @@ function registerServe(program: Command): void {
         sink.log("warn", "a setting needs attention", { setting: warning.setting, reason: warning.message });
       const reloading = reloadOnHangup();
       const readAgain = (): Promise<Config> => readConfig(options.config, { toServe: true });
-      await runUntilSignal(config, sink, { readConfig: readAgain, takesOver: options.takeOver === true }, (running) => {
+      await runUntilSignal(config, sink, { readConfig: readAgain }, (running) => {
         reloading.begin(running);
         const { urls, adminUrls } = running;
         sink.log("info", "waypost is ready", { version, urls, admin_urls: adminUrls });
@@ -54,7 +52,7 @@ function registerServe(program: Command): void {
 async function runUntilSignal(
   config: Config,
   sink: LogSink,
-  options: Pick<StartOptions, "readConfig" | "takesOver">,
+  options: Pick<StartOptions, "readConfig">,
   onReady: (running: RunningNodes) => void,
 ): Promise<void> {
   const signals = catchSignals();
@@ -62,9 +60,7 @@ async function runUntilSignal(
   const endsAsExpected = logUnexpectedEnd();
   const restoreConsole = logLibraryOutput(sink);
   try {
-    let isOver = false;
-    for (let takesOver = options.takesOver === true; !isOver; takesOver = false)
-      isOver = await runOnce(config, { ...options, takesOver, sink, signals, onReady });
+    await runNodes(config, { ...options, sink, signals, onReady });
   } finally {
     await sink.flush();
     restoreConsole();
@@ -73,23 +69,16 @@ async function runUntilSignal(
   }
 }
 
-type Run = Pick<StartOptions, "readConfig" | "takesOver"> & {
+type Run = Pick<StartOptions, "readConfig"> & {
   readonly sink: LogSink;
   readonly signals: Signals;
   readonly onReady: (running: RunningNodes) => void;
 };
 
-/** `false` when the process that took over ended before it served: then this one runs again. */
-async function runOnce(config: Config, { sink, signals, onReady, ...options }: Run): Promise<boolean> {
-  let follower: number | null = null;
+async function runNodes(config: Config, { sink, signals, onReady, ...options }: Run): Promise<void> {
   const starting = startNodes(config, {
     ...options,
     log: sink.log,
-    onLeave: (pid) => {
-      // A process of another container can't be seen from here, so nobody waits for it.
-      if (isAlive(pid)) follower = pid;
-      signals.end("take-over");
-    },
     onReload: (next) => sink.setLevel(next.server.log_level),
     onFatal: (reason) => {
       sink.log("error", "the node must stop", { reason });
@@ -100,7 +89,7 @@ async function runOnce(config: Config, { sink, signals, onReady, ...options }: R
   const running = await Promise.race([starting, signals.first]);
   if (typeof running === "string") {
     sink.log("info", "stopped before the start", { signal: running });
-    return true;
+    return;
   }
   onReady(running);
   const signal = await signals.first;
@@ -108,12 +97,7 @@ async function runOnce(config: Config, { sink, signals, onReady, ...options }: R
   await running.stop().catch((error: unknown) => {
     throw error instanceof StoreError ? failed(error.message) : error;
   });
-  if (follower !== null) sink.log("info", "waiting until the process that takes over serves", { pid: follower });
-  const isLast = follower === null || (await isFollowed(config, follower)) || !signals.forget();
-  if (isLast) sink.log("info", "stopped");
-  else
-    sink.log("error", "the process that took over ended before it served; this process continues", { pid: follower });
-  return isLast;
+  sink.log("info", "stopped");
 }
 
 /** Reads the file again on SIGHUP; the log says what changed. A signal before the nodes run takes effect when they do. */
@@ -139,18 +123,11 @@ function refuseWeakEnvironment(config: Config): void {
   if (problems.length > 0) throw failed(problems.join("\n"));
 }
 
-type Signals = {
-  first: Promise<string>;
-  /** Ends the run as a signal would. */
-  readonly end: (reason: string) => void;
-  /** Undoes `end`; `false` when there was a signal as well. */
-  readonly forget: () => boolean;
-  readonly release: () => void;
-};
+type Signals = { readonly first: Promise<string>; readonly release: () => void };
 
 /** The first signal resolves, the second ends the process at once. */
 function catchSignals(): Signals {
-  let { promise, resolve } = Promise.withResolvers<string>();
+  const { promise, resolve } = Promise.withResolvers<string>();
   let caught = 0;
   const onSignal = (signal: string): void => {
     caught += 1;
@@ -163,17 +140,7 @@ function catchSignals(): Signals {
     process.off("SIGTERM", onSignal);
     process.off("SIGINT", onSignal);
   };
-  const signals: Signals = {
-    first: promise,
-    end: (reason) => resolve(reason),
-    forget: () => {
-      ({ promise, resolve } = Promise.withResolvers<string>());
-      signals.first = promise;
-      return caught === 0;
-    },
-    release,
-  };
-  return signals;
+  return { first: promise, release };
 }
 
 // ------------------------------------------------------------------------------ waypost dev: data stay under .waypost/
@@ -189,7 +156,7 @@ type DevOptions = { readonly port: number; readonly folder: string };
 function devConfig({ port, folder }: DevOptions): Config {
   const url = `http://${hostname}:${port}`;
   const input: ConfigInput = {
-    server: { listen: [`${hostname}:${port}`], admin_listen: adminListen(folder), workers: 1, log_level: "warn" },
+    server: { listen: [`${hostname}:${port}`], admin_listen: adminListen(folder), log_level: "warn" },
     stores: { main: { plugin: "lmdb", path: folder, block_time_ms: 500 } },
     directory: { enabled: true, unsigned_updates: "allow", rate_limit_loopback: false },
     relay: {

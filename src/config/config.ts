@@ -260,7 +260,7 @@ function renderSetting(config: Config, setting: string): string {
 
 /** What is created once at the start: listeners, stores, the bus, and the identity and sources of the nodes. */
 const fixed: { readonly [Name in SectionName]?: readonly (keyof Config[Name] & string)[] } = {
-  server: ["listen", "admin_listen", "share_port", "workers"],
+  server: ["listen", "admin_listen", "share_port"],
   // With a change in two steps, a stranger's page could change policies in between.
   directory: ["enabled", "store", "ledger", "unsigned_updates"],
   relay: [

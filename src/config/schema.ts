@@ -97,17 +97,6 @@ const serverSchema = z.strictObject({
         "Addresses of a second listener for health, `/metrics` and operations. When it is set, only this listener serves `/metrics`.",
       ),
     ),
-  workers: z
-    .int()
-    .min(1)
-    .max(64)
-    .nullable()
-    .prefault(null)
-    .meta(
-      doc(
-        "Threads that answer requests, all on the same addresses (default: one for each core, at most 8). Linux only.",
-      ),
-    ),
   share_port: flag(false).meta(
     doc(
       "Whether other processes may also listen on the addresses of `listen`; the system then spreads connections over them. Linux only. A Directory or a Cache then needs `postgres` stores.",

@@ -5,13 +5,7 @@
  * driver itself is the authority that a chain would be.
  */
 import type { z } from "zod";
-import {
-  type HeadPhase,
-  type InputProblem,
-  type Store,
-  type StoreEnvironment,
-  StoreError,
-} from "../storage/contract.ts";
+import { type InputProblem, type StoreEnvironment, StoreError } from "../storage/contract.ts";
 import { type EmbeddedLedger, openEmbeddedLedger } from "../storage/embedded.ts";
 import { describeFinding, firstFindings, meant, problemsOfIssue } from "../storage/setting-problem.ts";
 import type { SharedTable, Table } from "../storage/table.ts";
@@ -58,16 +52,11 @@ export function checkReceipt(key: string, value: Uint8Array): void {
 /** No record of the ledger begins with this letter sequence. */
 const operatorKey = "driver/operator";
 
-type FollowedLedger = {
-  readonly ledger: EmbeddedLedger;
-  readonly followHead: NonNullable<Store["followHead"]>;
-};
-
 export async function openLedger(
   table: Table | SharedTable,
   blockTimeMs: number,
   environment: StoreEnvironment,
-): Promise<FollowedLedger> {
+): Promise<EmbeddedLedger> {
   const operator = await table.commit((view) => {
     const known = view.get(operatorKey);
     if (known !== null) return known;
@@ -76,16 +65,7 @@ export async function openLedger(
     return drawn;
   });
   const { now, log } = environment;
-  const followers = new Set<(phase: HeadPhase) => void>();
-  const onHead = (phase: HeadPhase): void => followers.forEach((follow) => void follow(phase));
-  const ledger = await openEmbeddedLedger({ table, blockTimeMs, now, log, operator, onHead });
-  return {
-    ledger,
-    followHead: (follow) => {
-      followers.add(follow);
-      return () => void followers.delete(follow);
-    },
-  };
+  return openEmbeddedLedger({ table, blockTimeMs, now, log, operator });
 }
 
 /** What a new ledger has: its head, its operator and its genesis. */

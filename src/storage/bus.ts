@@ -1,5 +1,5 @@
 /**
- * The bus contract: small messages between the processes and threads of one installation. The bus delivers them to
+ * The bus contract: small messages between the processes of one installation. The bus delivers them to
  * current subscribers only; lasting data is in the stores. Laws of every driver:
  * - A message reaches every subscription of its subject at most once, also in the publisher's own process.
  *   One publisher's messages of one subject arrive in the order of their calls.
@@ -37,7 +37,7 @@ export type Subscription = {
 /** How long `ready` waits for an unreachable bus. */
 export const busReadyMsMax = 1_000;
 
-export type BusStats = {
+type BusStats = {
   /** Whether messages reach other processes now. A bus within one process always is. */
   readonly connected: boolean;
   readonly subscriptions: number;

@@ -356,8 +356,6 @@ export type ScrubReport = {
   readonly lastPassMs: number | null;
 };
 
-export type HeadPhase = "changing" | "changed";
-
 export interface Store {
   readonly plugin: string;
   readonly durability: Durability;
@@ -366,12 +364,6 @@ export interface Store {
   probe(): Promise<void>;
   /** Replaces the new store's empty embedded ledger by the pairs of an exported one. */
   importLedger?(pairs: readonly (readonly [string, Uint8Array])[]): Promise<void>;
-  /**
-   * Calls `follow` with `changing` before the answers of ledger reads begin to change, and with `changed` once every
-   * later read answers from the new state: between `changed` and `changing`, callers may cache reads. Only for a ledger
-   * that no other process changes and that is always reachable. Returns a function that ends the calls.
-   */
-  followHead?(follow: (phase: HeadPhase) => void): () => void;
   /** What the scrub of a running store has found, for metrics. */
   scrubbed?(): ScrubReport;
   /** Finishes the running operations and releases everything. Later calls throw `closed`. Idempotent. */

@@ -24,7 +24,7 @@ import type { Applied } from "../core/ledger/action-rules.ts";
 import { decodeLedgerCall, encodeLedgerCall, type LedgerCall } from "../core/ledger/calls.ts";
 import { faultOfRefusal, isRefusal } from "../core/ledger/refusals.ts";
 import { applyCall } from "../core/ledger/rules.ts";
-import { type Block, type HeadPhase, type Ledger, type LedgerHead, StoreError, type Submission } from "./contract.ts";
+import { type Block, type Ledger, type LedgerHead, StoreError, type Submission } from "./contract.ts";
 import {
   accountKey,
   accountOf,
@@ -78,8 +78,6 @@ type EmbeddedOptions = {
   readonly log: (level: "info" | "warn" | "error", message: string, fields?: Record<string, unknown>) => void;
   readonly operator: AccountId;
   readonly limits?: Partial<EmbeddedLimits>;
-  /** Around every block. */
-  readonly onHead?: (phase: HeadPhase) => void;
 };
 
 export type EmbeddedLedger = Ledger & {
@@ -360,12 +358,10 @@ class Chain implements EmbeddedLedger {
     try {
       let more = await this.isBlockDue();
       while (more) {
-        this.options.onHead?.("changing");
         const made = await this.table.commit((view) => this.makeBlock(view));
         this.making = null;
         this.madeHash = made.hash ?? this.madeHash;
         await this.readsFollow();
-        this.options.onHead?.("changed");
         this.pendingCalls = Math.max(0, this.pendingCalls - made.settled);
         more = made.more && !this.closing;
         // A table in memory commits without a turn of the event loop, so others get one here.
@@ -380,7 +376,6 @@ class Chain implements EmbeddedLedger {
       }
     } finally {
       this.making = null;
-      this.options.onHead?.("changed");
       this.timer = null;
       this.arm();
     }

@@ -1,5 +1,5 @@
 /**
- * The tests of whole nodes in the arrangements that operators run: over LMDB with four workers, and over PostgreSQL and
+ * The tests of whole nodes in the arrangements that operators run: over LMDB, and over PostgreSQL and
  * nats-server as three nodes that have two of the three kinds each.
  * `bun test/campaigns/arrangements.ts [lmdb|cluster [part of a file's name]]` prints what fails; needs Debian's
  * postgresql and nats-server. Test files that make their own processes, or only a part of a node, are the same in every
@@ -22,7 +22,6 @@ const leftOut: Readonly<Record<string, string>> = {
   "status.test.ts": "the description of a node names its own kinds only",
   "signing.test.ts": "the description of a node names its own kinds only",
   "metrics.test.ts": "a node has the metrics of its own kinds and counts its own writes only",
-  "workers.test.ts": "rates, budgets and counts are those of one process",
   "cache-wake.test.ts": "every Cache has an interval of its own",
   "directory/pace.test.ts": "every Directory has a pace of its own",
   "explained-proofs.test.ts": "the router of the tests passes no proof of a session in headers",
@@ -55,7 +54,7 @@ async function runCluster(): Promise<number> {
 }
 
 const codes: number[] = [];
-const lmdb = { WAYPOST_TEST_STORE: "lmdb", WAYPOST_TEST_WORKERS: "4" };
+const lmdb = { WAYPOST_TEST_STORE: "lmdb" };
 if (wanted !== "cluster") codes.push(await run("lmdb", { env: lmdb, without: {} }));
 if (wanted !== "lmdb") codes.push(await runCluster());
 process.exit(codes.every((code) => code === 0) ? 0 : 1);

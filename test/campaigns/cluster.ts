@@ -6,8 +6,7 @@
  * - doubled: acknowledged with an answer, and held again afterwards;
  * - phantom: held, and never sent.
  *
- * `bun test/campaigns/cluster.ts --kills 300 --nodes 3` prints the figures; `--workers` gives each node so many threads; then two
- * of five kills of a node end one of its threads instead, upon which the process must end by itself with 1.
+ * `bun test/campaigns/cluster.ts --kills 300 --nodes 3` prints the figures.
  * `--minutes 30 --per-second 300` kills nothing: messages come at an even pace and live for 90 s, a tenth of them is
  * never acknowledged, and each minute the sizes and dead rows of the database and the memory of the nodes are printed.
  * `--skew 20`: the clock of the last node is 20 s ahead (needs Debian's `faketime`).
@@ -25,11 +24,10 @@ import { createIdentity, type Identity } from "../../src/client/keys.ts";
 import { type CacheClient, listenLive, type Reader } from "../../src/client/reader.ts";
 import { firstDocument, register, settleRegistration } from "../../src/client/registration.ts";
 import { hourMs, secondMs } from "../../src/core/codec/time.ts";
-import { late, withDeadline } from "../../src/core/std/bounded.ts";
 import { freePort } from "../support/executable.ts";
 import { natsAbsence, startNats } from "../support/nats.ts";
 import { postgresAbsence, startPostgres } from "../support/postgres.ts";
-import { endingThreads, endThread, residentMib } from "./stage.ts";
+import { residentMib } from "./stage.ts";
 
 const { values: flags } = parseArgs({
   options: {
@@ -37,7 +35,6 @@ const { values: flags } = parseArgs({
     nodes: { type: "string", default: "3" },
     recipients: { type: "string", default: "8" },
     senders: { type: "string", default: "8" },
-    workers: { type: "string", default: "1" },
     minutes: { type: "string" },
     "per-second": { type: "string", default: "300" },
     skew: { type: "string", default: "0" },
@@ -75,8 +72,6 @@ const environment = {
   WAYPOST_STORES__MAIN__URLS: JSON.stringify([database.url]),
   WAYPOST_STORES__MAIN__BLOCK_TIME_MS: "500",
   ...(steadyMinutes === null ? {} : { WAYPOST_STORES__MAIN__PARTITION_MS: "60000" }),
-  WAYPOST_SERVER__WORKERS: flags.workers,
-  ...(Number(flags.workers) > 1 ? endingThreads(folder) : {}),
   WAYPOST_SERVER__LOG_LEVEL: "warn",
   WAYPOST_DIRECTORY__RATE_LIMIT_LOOPBACK: "false",
   WAYPOST_RELAY__RATE_LIMIT_LOOPBACK: "false",
@@ -124,18 +119,6 @@ async function supervise(url: string): Promise<void> {
     await Bun.sleep(500);
   }
 }
-
-async function endThreadOf(url: string): Promise<void> {
-  // A process that has just begun does not know the signal.
-  await ready(url);
-  const node = nodes.get(url)!;
-  node.kill(endThread);
-  const code = await withDeadline(node.exited, endsWithinMs);
-  if (code !== 1) findings.push(`a node ended with ${code === late ? "nothing" : code} when one of its threads did`);
-  killed.thread++;
-}
-
-const endsWithinMs = 30_000;
 
 async function ready(url: string): Promise<void> {
   for (const endMs = performance.now() + 120_000; performance.now() < endMs; await Bun.sleep(50)) {
@@ -343,15 +326,14 @@ const work = [
     : [sendAtPace(Number(flags["per-second"]))]),
   ...people.map(pullForEver),
 ];
-const killed = { node: 0, thread: 0, bus: 0, database: 0 };
+const killed = { node: 0, bus: 0, database: 0 };
 try {
   for (let kill = 1; kill <= kills && findings.length === 0; kill++) {
     await Bun.sleep(between(100, 1_500));
     const chance = Math.random();
     if (chance < 0.7) {
       const url = pick(urls);
-      if (Number(flags.workers) > 1 && Math.random() < 0.4) await endThreadOf(url);
-      else nodes.get(url)!.kill("SIGKILL");
+      nodes.get(url)!.kill("SIGKILL");
       // Now and then the next one is killed before this one is back.
       if (Math.random() < 0.7) await ready(url);
       killed.node++;
@@ -379,7 +361,7 @@ try {
   const answered = [...sent.values()].filter((state) => state.answered).length;
   const acknowledged = [...sent.values()].filter((state) => state.acknowledged).length;
   console.log(
-    `${killed.node} nodes, ${killed.thread} of them by one thread, ${killed.bus} times the bus and ${killed.database} times the database killed, ${ended - killed.thread} nodes ended without a database; ` +
+    `${killed.node} nodes, ${killed.bus} times the bus and ${killed.database} times the database killed, ${ended} nodes ended without a database; ` +
       `${answered} answered, ${acknowledged} acknowledged, ${counts.live} live, ${counts.unread} expired before anybody could pull them, ${counts.unclear} tries without an answer; ` +
       `lost, doubled, phantom or refused: ${findings.length}`,
   );

@@ -106,25 +106,6 @@ function fileText(url: string, port: number, lines: NonNullable<StageOptions["li
     .join("\n");
 }
 
-/** At this signal, a process with the environment of `endingThreads` ends one of its threads, but not the main one. */
-export const endThread = "SIGUSR2";
-
-const ending = `
-  const { isMainThread } = require("node:worker_threads");
-  if (isMainThread) {
-    const workers = [];
-    process.on("worker", (worker) => workers.push(worker));
-    process.on("${endThread}", () => workers[Math.floor(Math.random() * workers.length)]?.terminate());
-  }
-`;
-
-/** Environment of a process that runs `ending` in every thread before the program. */
-export function endingThreads(folder: string): Readonly<Record<string, string>> {
-  const preload = join(folder, "ending.cjs");
-  writeFileSync(preload, ending);
-  return { BUN_OPTIONS: `--preload ${preload}` };
-}
-
 /** Resident memory of a process in MiB; 0 when it is gone. Linux only. */
 export const residentMib = (pid: number): number => memoryMib(pid, "VmRSS");
 

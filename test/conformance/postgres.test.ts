@@ -7,10 +7,10 @@ import { openPool, openPostgres } from "../../src/plugins/postgres/store.ts";
 import type { Ledger, Mailbox, Store, StoreEnvironment } from "../../src/storage/contract.ts";
 import { type Identity, identityOf, registrationOf } from "../support/identity.ts";
 import { type PostgresServer, postgresAbsence, startPostgres } from "../support/postgres.ts";
+import { inTurn } from "./in-turn.ts";
 import { runConformance, testEnvironment } from "./kit.ts";
 import { optionsOf } from "./options.ts";
 import { chunkOf, did, entry, id, ids, kinds, listAll, pageOf, quota } from "./samples.ts";
-import { inTurn } from "./store-thread.ts";
 
 const absence = postgresAbsence();
 let server: PostgresServer | null = null;

@@ -186,7 +186,7 @@ test("a Unix socket that a killed process left behind is taken over, one in use 
   const port = JSON.stringify(url.slice("http://".length));
   writeFileSync(path, readFileSync(path, "utf8").replace(`[${port}]`, `[${port}, "unix:w.sock"]`));
   const first = await startNode(["serve"], { cwd: folder, url });
-  // Another thread may answer before the socket is there.
+  // The listener may answer before the socket is there.
   await untilPrinted(first, "waypost is ready");
   await first.kill("SIGKILL");
   const second = await startNode(["serve"], { cwd: folder, url });
@@ -279,7 +279,6 @@ test.skipIf(process.platform !== "linux")(
     const folder = join(cwd, "descriptors");
     const { url } = placeExample("all-in-one.toml", folder);
     const node = await startNode(["serve"], { cwd: folder, url, descriptorsMax: 100 });
-    // Until all of its threads listen it needs descriptors itself.
     await untilPrinted(node, "waypost is ready");
     const sockets: Socket[] = [];
     let hasBeenFull = false;

@@ -18,7 +18,7 @@ const file = join(folder.path, "signing.key");
 const url = `http://127.0.0.1:${freePort()}`;
 
 const checked = checkConfig({
-  server: { listen: [url.slice("http://".length)], drain_timeout: "2s", workers: 1 },
+  server: { listen: [url.slice("http://".length)], drain_timeout: "2s" },
   stores: { main: { plugin: "memory", block_time_ms: 20 } },
   directory: { enabled: true },
   cache: { enabled: true, public_endpoints: [url], signing_key_file: file },

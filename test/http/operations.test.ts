@@ -232,7 +232,6 @@ describe("a purge", () => {
     const { body } = await operate("purge", { recipient: did });
     expect(body["entries"]).toBe(2);
     expect(body["bytes"]).toBeGreaterThan(100);
-    await nodes.logged();
     expect(
       nodes.lines.findLast(({ message }) => message.includes("removed the waiting messages"))?.fields,
     ).toMatchObject({

@@ -77,7 +77,7 @@ async function start(letter: Letter): Promise<void> {
     stderr: "pipe",
   });
   started.push(child);
-  // The thread with the admin socket listens last.
+  // The admin socket listens last.
   const answers = () =>
     metric(letter, "http_requests_total").then(
       () => true,

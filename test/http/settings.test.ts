@@ -19,7 +19,7 @@ const url = `http://127.0.0.1:${port}`;
 
 /** What an odd number would break: addresses, names, switches and relations. */
 const fixed = {
-  server: { listen: [`127.0.0.1:${port}`], admin_listen: [], workers: 1 },
+  server: { listen: [`127.0.0.1:${port}`], admin_listen: [] },
   directory: { enabled: true, unsigned_updates: "deny", registration_work_bits: 21 },
   relay: {
     enabled: true,

@@ -1,7 +1,6 @@
 /**
  * The arrangement of the nodes of tests. One process over memory, unless the environment says otherwise:
  *
- * - `WAYPOST_TEST_WORKERS=4`: every node answers with so many threads;
  * - `WAYPOST_TEST_STORE=lmdb`: over LMDB where the test would use memory;
  * - `WAYPOST_TEST_POSTGRES=<url>` and `WAYPOST_TEST_NATS=<url>`: every test node that has all three kinds becomes three
  *   nodes over one schema and one bus, each with two of the kinds, behind a router that picks any node with the kind
@@ -21,11 +20,6 @@ import { freePort } from "./executable.ts";
 const { env } = process;
 const postgresUrl = env["WAYPOST_TEST_POSTGRES"];
 const natsUrl = env["WAYPOST_TEST_NATS"];
-const workers = Number(env["WAYPOST_TEST_WORKERS"] ?? 1);
-
-/** For a test with a `server` section of its own, which leaves the number of threads to the cores. */
-export const coresOfTests = workers;
-export const serverOfTests = { workers };
 
 export type Arranged = {
   /** Over another store than the test names. */

@@ -11,15 +11,13 @@ import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import type { JsonObject } from "../../src/core/codec/json.ts";
 import { encodeSenderText } from "../../src/core/message/proof.ts";
-import { arrange, coresOfTests, serverOfTests } from "./arrangement.ts";
+import { arrange } from "./arrangement.ts";
 import { type Json, registerBodyOf } from "./directory.ts";
 import { freePort } from "./executable.ts";
 import { type Identity, keyPair, methodOf } from "./identity.ts";
 
 export type TestNodes = RunningNodes & {
   readonly lines: { level: string; message: string; fields: unknown }[];
-  /** Resolves when the lines of what was answered are there: those of workers come in batches. */
-  readonly logged: () => Promise<void>;
 };
 
 /** Constants that no file sets, for a test that can't wait for the real ones. */
@@ -33,7 +31,7 @@ export async function startTestNodes(
 ): Promise<TestNodes> {
   const own = `http://127.0.0.1:${freePort()}`;
   const given: ConfigInput = {
-    server: { listen: [own.slice("http://".length)], drain_timeout: "2s", ...serverOfTests },
+    server: { listen: [own.slice("http://".length)], drain_timeout: "2s" },
     stores: { main: { plugin: "memory", block_time_ms: 50 } },
     directory: { enabled: true, unsigned_updates: "allow", rate_limit_loopback: false },
     relay: {
@@ -58,7 +56,6 @@ export async function startTestNodes(
       onFatal: (reason) => {
         throw new Error(reason);
       },
-      cores: coresOfTests,
       ...options,
     });
     running.push(await started);
@@ -75,9 +72,8 @@ export async function startTestNodes(
   // What the arrangement put in the place of the test's store stays.
   const reload: RunningNodes["reload"] = (next) =>
     first.reload(arranged.isOther ? { ...next, stores: config?.stores ?? {} } : next);
-  const logged = () => Bun.sleep(first.workers > 1 ? 200 : 0);
   const url = endRoute === undefined ? first.url : `http://${given.server?.listen?.[0]}`;
-  return { ...first, url, reload, stop, lines, logged };
+  return { ...first, url, reload, stop, lines };
 }
 
 /** Registers an identity at a Directory over HTTP and waits until the ledger has it. */

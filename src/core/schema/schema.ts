@@ -417,14 +417,6 @@ const subjectMax = 160;
 
 export const reloadBody = Type.Object({}, { examples: [{}] });
 
-export const leaveBody = Type.Object(
-  {
-    now: Type.Boolean({ description: "false: answers end their connections; true: the process ends" }),
-    pid: Type.Integer({ minimum: 1, description: "The process that takes over" }),
-  },
-  { examples: [{ now: false, pid: 4711 }] },
-);
-
 export const blockBody = Type.Object(
   {
     add: Type.Array(

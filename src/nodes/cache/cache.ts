@@ -31,11 +31,11 @@ import {
 import { type Signed, signedRead } from "../../core/schema/signing.ts";
 import type { Mailbox, Receipts, Replay } from "../../storage/contract.ts";
 import { type FactsSource, factsOf } from "../admission.ts";
-import { type Counting, checkClientRate, limitOf, ownCounting, type RateLimiter } from "../counting.ts";
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
 import type { Answer, Call, Operation, Route } from "../http/route.ts";
 import type { Blocks } from "../operations/blocks.ts";
+import { checkClientRate, createRateLimiter, limitOf, type RateLimiter } from "../rates.ts";
 import type { RecipientSource } from "../recipients.ts";
 import { noSignal, type StoredSignal } from "../signals.ts";
 import {
@@ -85,7 +85,6 @@ export type CacheParts = {
   readonly onStored?: (recipient: Did, streamed: boolean) => void;
   /** Publishes what was stored to the other processes of this installation, and receives what they stored. */
   readonly signal?: StoredSignal;
-  readonly counting?: Counting;
 };
 
 export type Cache = {
@@ -108,11 +107,11 @@ export type Cache = {
 type CacheNode = StoreParts & RetrieveParts & { readonly clientRate: RateLimiter; readonly blocks?: Blocks };
 
 export function createCache(parts: CacheParts): Cache {
-  const { settings, mailbox, now, receipts, log, metrics, counting = ownCounting } = parts;
+  const { settings, mailbox, now, receipts, log, metrics } = parts;
   const [endpoint] = settings.public_endpoints;
   if (endpoint === undefined) throw new Error("a Cache needs a public endpoint; the configuration checks it");
   const signal = parts.signal ?? noSignal;
-  const streams = createStreams({ mailbox, now, settings, signal, counting });
+  const streams = createStreams({ mailbox, now, settings, signal });
   const node: CacheNode = {
     ...parts,
     streams,
@@ -120,7 +119,7 @@ export function createCache(parts: CacheParts): Cache {
     rules: storeRules(settings, parts.limits, parts.blocks),
     reports: createShareReports(log, metrics, now),
     quotas: createQuotas(settings),
-    clientRate: counting.limiter("cache clients", limitOf(settings, "client_rate", "client_burst")),
+    clientRate: createRateLimiter(limitOf(settings, "client_rate", "client_burst")),
     signer: { sign: parts.sign, endpoint },
     facts: factsOf(parts.recipients),
     onStored: (recipient, mailbox) => {

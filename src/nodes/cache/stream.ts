@@ -16,9 +16,10 @@ import type { Did, MailboxKey } from "../../core/codec/did.ts";
 import { secondMs } from "../../core/codec/time.ts";
 import { errorText, type Fault, fault, isFault } from "../../core/fault.ts";
 import type { Cursor, Mailbox, MessageSummary, Page } from "../../storage/contract.ts";
-import { type Counting, networkPlaces } from "../counting.ts";
+import { createFairShare } from "../http/capacity.ts";
 import type { Log } from "../http/log.ts";
 import type { Answer } from "../http/route.ts";
+import { networkPlaces } from "../rates.ts";
 import type { StoredSignal } from "../signals.ts";
 import { renderSummaryEntry } from "./entries.ts";
 
@@ -27,7 +28,6 @@ type StreamParts = {
   readonly now: () => number;
   readonly settings: StreamSettings;
   readonly signal: StoredSignal;
-  readonly counting: Counting;
 };
 
 type StreamSettings = Pick<
@@ -71,8 +71,8 @@ export function createStreams(parts: StreamParts): Streams {
   const open = new Map<MailboxKey, Set<Stream>>();
   /** One subscription of the bus for all streams of a recipient. */
   const followed = new Map<MailboxKey, Promise<() => void>>();
-  const places = parts.counting.share("streams", settings.streams_max, { clientMax: settings.recipient_streams_max });
-  const networks = networkPlaces(parts.counting.share("stream networks", settings.streams_max));
+  const places = createFairShare(settings.streams_max, { clientMax: settings.recipient_streams_max });
+  const networks = networkPlaces(createFairShare(settings.streams_max));
   let count = 0;
   let closed = false;
 

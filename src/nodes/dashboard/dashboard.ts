@@ -160,8 +160,7 @@ type DashboardParts = {
   readonly version: string;
   readonly roles: readonly string[];
   readonly startedAtMs: number;
-  /** Of the process, which may be asked in another thread. */
-  readonly history: () => Promise<HistoryView>;
+  readonly history: () => HistoryView;
   /** Name of each thing that must work, and whether it does. */
   readonly checks: () => Promise<readonly { readonly name: string; readonly ok: boolean }[]>;
   /** Further figures as text: chain head, free disk space, queue lengths. */

@@ -26,8 +26,8 @@ import {
   submissionAnswer,
 } from "../../core/schema/directory.ts";
 import type { Submission } from "../../storage/contract.ts";
-import { checkClientRate, limitOf, ownCounting, type RateLimiter } from "../counting.ts";
 import type { Route } from "../http/route.ts";
+import { checkClientRate, createRateLimiter, limitOf, type RateLimiter } from "../rates.ts";
 import {
   type DirectoryParts,
   directoryBodyBytesMax,
@@ -71,8 +71,8 @@ export function createDirectory(parts: DirectoryParts): Directory {
 }
 
 /** Changes wait in one pool for the next block: one network must leave room there for the others. */
-function createChangeLimiter({ settings, counting = ownCounting }: DirectoryParts): RateLimiter {
-  return counting.limiter("changes", limitOf(settings, "change_rate", "change_burst"));
+function createChangeLimiter({ settings }: DirectoryParts): RateLimiter {
+  return createRateLimiter(limitOf(settings, "change_rate", "change_burst"));
 }
 
 /** The block time is among them: Relays and Caches elsewhere read policies here, which count in blocks. */

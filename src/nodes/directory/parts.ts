@@ -20,7 +20,6 @@ import {
 import type { DirectoryLimits } from "../../core/schema/directory.ts";
 import type { Signed } from "../../core/schema/signing.ts";
 import type { Ledger, Receipts, Replay, Submission } from "../../storage/contract.ts";
-import type { Counting } from "../counting.ts";
 import type { Answer, Call, Operation, Route } from "../http/route.ts";
 import type { Blocks } from "../operations/blocks.ts";
 
@@ -31,7 +30,6 @@ export type DirectoryParts = {
   readonly receipts: Receipts;
   readonly replay: Replay;
   readonly settings: DirectorySettings;
-  readonly counting?: Counting;
   /** The operator's block list. */
   readonly blocks?: Pick<Blocks, "checkClient" | "checkDid">;
   readonly limits: Pick<Config["limits"], "clock_skew">;

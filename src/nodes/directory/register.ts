@@ -32,8 +32,8 @@ import {
 } from "../../core/schema/directory.ts";
 import { compileShape } from "../../core/schema/schema.ts";
 import type { Ledger } from "../../storage/contract.ts";
-import { type Counting, limitOf, ownCounting } from "../counting.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
+import { createRateLimiter, limitOf } from "../rates.ts";
 import {
   acceptedVersions,
   type Binding,
@@ -76,7 +76,7 @@ const registrationCodes = [
 function registerRoute(parts: DirectoryParts): Route {
   const parseShape = compileShape(registerBody);
   const inTurn = oneAtATime();
-  const checkPace = createPace(parts.settings, parts.counting ?? ownCounting);
+  const checkPace = createPace(parts.settings);
   return directoryRoute({
     method: "POST",
     path: "/register-did",
@@ -384,8 +384,8 @@ const workHeader = "Svc-Work";
  */
 type CheckPace = (call: Pick<Call, "client" | "network" | "nowMs" | "headers" | "body">) => Fault | null;
 
-function createPace(settings: DirectorySettings, counting: Counting): CheckPace {
-  const limiter = counting.limiter("registrations", limitOf(settings, "registration_rate", "registration_burst"));
+function createPace(settings: DirectorySettings): CheckPace {
+  const limiter = createRateLimiter(limitOf(settings, "registration_rate", "registration_burst"));
   return (call) => {
     if (!settings.rate_limit_loopback && isLoopbackAddress(call.client)) return null;
     const bits = settings.registration_work_bits;

@@ -37,9 +37,6 @@ export type App = {
   /** From now on every request is answered 503 `shutting_down`. */
   readonly startDraining: () => void;
   readonly draining: () => boolean;
-  /** While another process takes over, every answer ends its connection; requests are answered until the end. */
-  readonly setLeaving: (isLeaving: boolean) => void;
-  readonly leaving: () => boolean;
   /** Applies settings that a reload changed. */
   readonly readSettings: () => void;
   /** What has not been answered yet, and whose body is still arriving. */
@@ -70,10 +67,6 @@ export function createApp(options: AppOptions): App {
       http.draining = true;
     },
     draining: () => http.draining,
-    setLeaving: (isLeaving) => {
-      http.leaving = isLeaving;
-    },
-    leaving: () => http.leaving,
     readSettings: () => readSettings(http),
     inFlight: () => inFlight(http.capacity),
     waitingAnswerBytes: () => http.streams.budget.total,

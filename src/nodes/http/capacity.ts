@@ -57,7 +57,7 @@ export type FairShare = {
   readonly total: number;
 };
 
-export type ShareOptions = {
+type ShareOptions = {
   /** Half of the whole by default. */
   readonly clientMax?: number;
   /** One amount larger than the whole is admitted when nothing else is held. */
@@ -65,7 +65,7 @@ export type ShareOptions = {
 };
 
 /** What one client may have of a whole by default. */
-export const halfOf = (max: number): number => Math.max(1, max / 2);
+const halfOf = (max: number): number => Math.max(1, max / 2);
 
 /** Clients that hold nothing stay in the table while it is this small: each request would put its client in again. */
 const idleClientsMax = 1_024;
@@ -120,22 +120,16 @@ export type Capacity = {
   warnedMs: number;
 };
 
-/** Makes the share of a name; it may count for several threads together. */
-type MakeShare = (name: "work" | "reading" | "bodies", max: number) => FairShare;
-
-export function createCapacity(
-  limits: CapacityLimits,
-  make: { readonly normal: MakeShare; readonly reserved: MakeShare },
-): Capacity {
-  const room = (share: MakeShare, requestsMax: number, bodyBytesMax: number): Room => ({
-    work: share("work", requestsMax),
-    reading: share("reading", limits.readingMax),
-    bodyBytes: share("bodies", bodyBytesMax),
+export function createCapacity(limits: CapacityLimits): Capacity {
+  const room = (requestsMax: number, bodyBytesMax: number): Room => ({
+    work: createFairShare(requestsMax),
+    reading: createFairShare(limits.readingMax),
+    bodyBytes: createFairShare(bodyBytesMax),
   });
   return {
     limits,
-    normal: room(make.normal, limits.requestsMax, limits.bodyBytesMax),
-    reserved: room(make.reserved, limits.reservedRequestsMax, limits.bodyBytesMax / 4),
+    normal: room(limits.requestsMax, limits.bodyBytesMax),
+    reserved: room(limits.reservedRequestsMax, limits.bodyBytesMax / 4),
     delayedRefusals: 0,
     warnedMs: Number.NEGATIVE_INFINITY,
   };

@@ -196,7 +196,6 @@ function inodeOf(descriptor: string): string {
 
 /** Established, or ended by the client alone. */
 const openStates = ["01", "08"];
-const listenStates = ["0A"];
 
 type ListedSocket = { readonly inode: string; readonly local: string; readonly remote: string };
 
@@ -221,24 +220,6 @@ function connectionsTo(ports: readonly number[], tables: readonly string[]): Hel
   }));
 }
 
-/** Of one address that this process shares with others. */
-type SharedAddress = {
-  /** The sockets of this process that listen there; at least one. */
-  readonly own: readonly number[];
-  /** How many of other processes do. */
-  readonly others: number;
-};
-
-export function sharedAddresses(ports: readonly number[]): SharedAddress[] {
-  const tables = socketTables.map((table) => readText(`/proc/self/net/${table}`));
-  const listening = Map.groupBy(socketsAt(ports, listenStates, tables), ({ local }) => local);
-  const known = new Map((descriptors() ?? []).map((descriptor) => [inodeOf(descriptor), Number(descriptor)]));
-  return [...listening.values()].flatMap((sockets) => {
-    const own = sockets.flatMap(({ inode }) => known.get(inode) ?? []);
-    return own.length === 0 ? [] : [{ own, others: sockets.length - own.length }];
-  });
-}
-
 /** The kernel writes addresses as words in the byte order of the machine: little-endian on all that are served. */
 function addressText(hex: string): string {
   const words = hex.match(/.{8}/g) ?? [];
@@ -261,7 +242,7 @@ function openShutdown(): ((descriptor: number) => number) | null {
 }
 
 /** Functions of the C library; `null` where it is not Linux's, or lacks one. */
-export function openLibc<Functions extends Record<string, FFIFunction>>(functions: Functions) {
+function openLibc<Functions extends Record<string, FFIFunction>>(functions: Functions) {
   if (process.platform !== "linux") return null;
   for (const name of libraries) {
     try {

@@ -29,21 +29,13 @@ type Family = {
   readonly name: string;
   readonly help: string;
   readonly labels?: readonly string[];
-  /** How the numbers of several threads are merged; their sum by default. */
-  readonly merge?: "max" | "min";
 };
-
-/** A family as it is now, by the values of its labels. Samples also cross threads. */
-export type FamilySample =
-  | { readonly family: Family; readonly type: "counter" | "gauge"; readonly series: ReadonlyMap<string, number> }
-  | { readonly family: Family; readonly type: "histogram"; readonly series: ReadonlyMap<string, HistogramSeries> };
 
 export type Metrics = {
   readonly counter: (family: Family) => Counter;
   /** `read` is called when `/metrics` is read; it must be cheap. */
   readonly gauge: (family: Family, read: () => GaugeReading | Promise<GaugeReading>) => void;
   readonly histogram: (family: Family, buckets: readonly number[]) => Histogram;
-  readonly collect: () => Promise<FamilySample[]>;
   readonly render: () => Promise<string>;
 };
 
@@ -51,19 +43,18 @@ const seriesMax = 2_000;
 const prefix = "waypost_";
 
 export function createMetrics(): Metrics {
-  const families = new Map<string, () => Promise<FamilySample> | FamilySample>();
-  const register = (family: Family, sample: () => Promise<FamilySample> | FamilySample): void => {
+  /** Each renders its family as it is now. */
+  const families = new Map<string, () => Promise<string> | string>();
+  const register = (family: Family, render: () => Promise<string> | string): void => {
     if (families.has(family.name)) throw new Error(`metric ${family.name} is registered twice`);
-    families.set(family.name, sample);
+    families.set(family.name, render);
   };
-  const collect = () => Promise.all([...families.values()].map((sample) => sample()));
   return {
-    collect,
-    render: async () => renderMetrics(await collect()),
+    render: async () => (await Promise.all([...families.values()].map((render) => render()))).join(""),
     counter: (family) => {
       const series = new Map<string, CounterSeries>();
       const values = () => new Map([...series].map(([key, { value }]) => [key, value]));
-      register(family, () => ({ family, type: "counter", series: values() }));
+      register(family, () => `${head(family, "counter")}${lines(family, values())}`);
       const one = (labels: readonly string[]) => seriesOf(series, labels, () => ({ value: 0 }));
       return {
         add: (labels, by = 1) => {
@@ -78,51 +69,17 @@ export function createMetrics(): Metrics {
           .then(read)
           .catch((): GaugeReading => []);
         const rows = typeof reading === "number" ? [[[], reading] as const] : reading;
-        return { family, type: "gauge", series: new Map(rows.map(([labels, value]) => [labels.join("\0"), value])) };
+        const values = new Map(rows.map(([labels, value]) => [labels.join("\0"), value]));
+        return `${head(family, "gauge")}${lines(family, values)}`;
       }),
     histogram: (family, buckets) => {
       const series = new Map<string, HistogramSeries>();
-      register(family, () => ({ family, type: "histogram", series }));
+      register(family, () => renderHistogram(family, series));
       const empty = () => ({ buckets, counts: new Array<number>(buckets.length).fill(0), sum: 0, count: 0 });
       const one = (labels: readonly string[]) => seriesOf(series, labels, empty);
       return { observe: (labels, value) => observe(one(labels), value), series: one };
     },
   };
-}
-
-// ------------------------------------------------------------------------------------ of several threads
-
-/** The samples of several threads as those of one process; families keep the order in which they come first. */
-export function mergeSamples(threads: readonly (readonly FamilySample[])[]): FamilySample[] {
-  const merged = new Map<string, FamilySample>();
-  for (const sample of threads.flat()) {
-    const known = merged.get(sample.family.name);
-    merged.set(sample.family.name, known === undefined ? sample : mergeTwo(known, sample));
-  }
-  return [...merged.values()];
-}
-
-function mergeTwo(one: FamilySample, other: FamilySample): FamilySample {
-  if (one.type === "histogram" && other.type === "histogram")
-    return { ...one, series: mergeSeries(one.series, other.series, addHistograms) };
-  if (one.type === "histogram" || other.type === "histogram") return one;
-  const { merge } = one.family;
-  const both = merge === undefined ? (a: number, b: number) => a + b : Math[merge];
-  return { ...one, series: mergeSeries(one.series, other.series, both) };
-}
-
-function mergeSeries<T>(one: ReadonlyMap<string, T>, other: ReadonlyMap<string, T>, both: (a: T, b: T) => T) {
-  const series = new Map(one);
-  for (const [key, value] of other) {
-    const known = series.get(key);
-    series.set(key, known === undefined ? value : both(known, value));
-  }
-  return series;
-}
-
-function addHistograms(one: HistogramSeries, other: HistogramSeries): HistogramSeries {
-  const counts = one.counts.map((count, i) => count + (other.counts[i] ?? 0));
-  return { buckets: one.buckets, counts, sum: one.sum + other.sum, count: one.count + other.count };
 }
 
 // ------------------------------------------------------------------------------------------------ series
@@ -147,15 +104,6 @@ export function observe(series: HistogramSeries, value: number): void {
     counts[i] = (counts[i] as number) + 1;
     return;
   }
-}
-
-/** The text that scrapers read. */
-export function renderMetrics(samples: readonly FamilySample[]): string {
-  return samples
-    .map(({ family, type, series }) =>
-      type === "histogram" ? renderHistogram(family, series) : `${head(family, type)}${lines(family, series)}`,
-    )
-    .join("");
 }
 
 function renderHistogram(family: Family, series: ReadonlyMap<string, HistogramSeries>): string {

@@ -7,7 +7,6 @@ import type { Config } from "../../config/schema.ts";
 import { errorStack, type Fault, fault, isFault } from "../../core/fault.ts";
 import { type ClientAddress, clientAddress, clientNetwork } from "../../core/message/address.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
-import { type Counting, ownCounting } from "../counting.ts";
 import {
   type BodyHead,
   bodyHeadOf,
@@ -30,6 +29,7 @@ import {
   capacityLimits,
   changeCapacity,
   createCapacity,
+  createFairShare,
   createTurns,
   delayRefusal,
   type FairShare,
@@ -65,9 +65,6 @@ export type AppOptions = {
   readonly settings: Config["server"];
   /** Tests narrow what operators don't set. */
   readonly limits?: Partial<CapacityLimits>;
-  /** Which listeners of the process it is for: each kind has a capacity of its own. */
-  readonly listener?: "public" | "admin";
-  readonly counting?: Counting;
   readonly corsOrigins: () => CorsOrigins;
   readonly now: () => number;
   readonly log: Log;
@@ -101,8 +98,6 @@ export type Http = AppOptions & {
   readonly idPrefix: string;
   requestCount: number;
   draining: boolean;
-  /** Another process takes over: every answer ends its connection, so that the client reconnects. */
-  leaving: boolean;
 };
 
 type Client = { readonly address: string; readonly network: string; readonly masked: string };
@@ -110,15 +105,11 @@ const clientsMax = 10_000;
 
 export function createHttp(options: AppOptions): Http {
   const limits = { ...capacityLimits(options.settings), ...options.limits };
-  const { listener = "public", counting: { share } = ownCounting } = options;
   return {
     ...options,
-    capacity: createCapacity(limits, {
-      normal: (what, max) => share(`${listener} ${what}`, max),
-      reserved: (what, max) => share(`${listener} reserved ${what}`, max),
-    }),
+    capacity: createCapacity(limits),
     streams: {
-      budget: share(`${listener} answers`, limits.bodyBytesMax, { allowOversizeWhenIdle: true }),
+      budget: createFairShare(limits.bodyBytesMax, { allowOversizeWhenIdle: true }),
       deadlineMs: limits.bodyDeadlineMs,
       turns: createTurns(),
     },
@@ -128,7 +119,6 @@ export function createHttp(options: AppOptions): Http {
     idPrefix: `${crypto.randomUUID().slice(0, 13)}-`,
     requestCount: 0,
     draining: false,
-    leaving: false,
   };
 }
 
@@ -320,7 +310,7 @@ function finish(http: Http, plan: Plan, exchange: Exchange, { result, connection
   const response = renderResponse(result, {
     requestId: exchange.requestId,
     faults: plan.route.faults,
-    close: exchange.close || http.draining || http.leaving,
+    close: exchange.close || http.draining,
     cors: http.cors(http.readsOrigin ? exchange.headers.get("origin") : null),
     headers: plan.route.headers,
     showSignedText: http.settings.show_signed_text,

@@ -10,7 +10,6 @@ import { connect } from "node:net";
 import type { Server, WebSocketHandler } from "bun";
 import { type Fault, fault } from "../../core/fault.ts";
 import { parseListenAddress } from "../../core/message/address.ts";
-import { late, withDeadline } from "../../core/std/bounded.ts";
 import type { App } from "./app.ts";
 import { checkRewriting, pathOf, type RoutedRequest } from "./route.ts";
 
@@ -134,58 +133,6 @@ function listenerOf<Session>(
   };
 }
 
-// ---------------------------------------------------------------------------------------------- take-over
-
-/** Listens before there is an app; requests wait for it. */
-export type AheadListener<Session> = {
-  readonly open: (options: ListenOptions<Session>) => Listener;
-  /** Releases the address; waiting requests are refused. */
-  readonly close: () => void;
-};
-
-type AheadOptions = {
-  readonly address: string;
-  readonly certificate?: Certificate;
-  /** The longest wait of a request, and how many may wait. */
-  readonly waitMs: number;
-  readonly waitingMax: number;
-};
-
-/** On the port that another process still listens on. */
-export function listenAhead<Session>({ address, certificate: tls, ...bounds }: AheadOptions): AheadListener<Session> {
-  const { hostname, port } = placeOf(address) as Place;
-  const opened = Promise.withResolvers<ListenOptions<Session> | null>();
-  let waiting = 0;
-  const wait = async (request: Request, server: Server<Session>): Promise<Response | undefined> => {
-    if (waiting >= bounds.waitingMax) return notYet();
-    waiting++;
-    const options = await withDeadline(opened.promise, bounds.waitMs).finally(() => waiting--);
-    if (options === late || options === null) return notYet();
-    const isUpgrade = options.upgrade?.matches(pathOf(request.url)) ?? false;
-    return isUpgrade ? handlersOf(options).fetch(request, server) : options.app.respond(request, server);
-  };
-  const serveAt = binder<Session>(hostname, { ...common, routes: {}, fetch: wait, websocket: noWebSocket<Session>() });
-  const server = serveAt({ port, tls, reusePort: true });
-  return {
-    open: (options) => {
-      const handlers = handlersOf(options);
-      server.reload({ ...handlers, idleTimeout: idleTimeoutSeconds });
-      opened.resolve(options);
-      return listenerOf(options, [server], binder<Session>(hostname, handlers));
-    },
-    close: () => {
-      opened.resolve(null);
-      void server.stop(true);
-    },
-  };
-}
-
-function notYet(): Response {
-  const json = { type: "about:blank", title: "Not ready yet", status: 503, code: "service_unavailable" };
-  const headers = { "content-type": "application/problem+json", "retry-after": "1", connection: "close" };
-  return new Response(JSON.stringify(json), { status: 503, headers });
-}
-
 type Binding = { readonly port: number; readonly reusePort: boolean; readonly tls: Certificate | undefined };
 type Bind<Session> = (binding: Binding) => Server<Session>;
 
@@ -193,15 +140,14 @@ type Bind<Session> = (binding: Binding) => Server<Session>;
 const canShare = process.platform === "linux";
 
 /**
- * A server's certificate is fixed when it begins to listen, so a new one needs a second socket on the same port, and so
- * does a process that takes over. Such a socket must be shareable from the start, so a socket that is not shareable
- * tests first that the address is free.
+ * A server's certificate is fixed when it begins to listen, so a new one needs a second socket on the same port. With TLS
+ * the first socket must be shareable for that, so the address is tested first: it must be free.
  */
 function bindFirst<Session>(
   serveAt: Bind<Session>,
   { port, tls, shares }: { readonly port: number; readonly tls: Certificate | undefined; readonly shares: boolean },
 ): Server<Session> {
-  if (shares || !canShare || (port === 0 && tls === undefined)) return serveAt({ port, tls, reusePort: shares });
+  if (shares || !canShare || tls === undefined) return serveAt({ port, tls, reusePort: shares });
   const alone = serveAt({ port, tls, reusePort: false });
   const given = alone.port ?? port;
   void alone.stop(true);
@@ -296,25 +242,8 @@ function baseUrl(scheme: "http" | "https", hostname: string, port: number): stri
 
 const drainPollMs = 20;
 
-const shortTurnMs = 0.2;
-const turnsMax = 500;
-
-/**
- * Just after a short turn of the event loop, in which what connected was accepted: connections that a socket has not
- * accepted are reset when it is closed, unless the kernel gives them to another socket of the port
- * (`net.ipv4.tcp_migrate_req`).
- */
-async function shortTurn(): Promise<void> {
-  for (let turn = 0; turn < turnsMax; turn++) {
-    const beganMs = performance.now();
-    await new Promise((resolve) => setImmediate(resolve));
-    if (performance.now() - beganMs < shortTurnMs) return;
-  }
-}
-
 async function drain<Session>(app: App, servers: readonly Server<Session>[], timeoutMs: number): Promise<void> {
-  if (app.leaving()) await shortTurn();
-  else app.startDraining();
+  app.startDraining();
   const stopped = Promise.all(servers.map((server) => server.stop(false)));
   const endsAt = performance.now() + timeoutMs;
   const busy = (): boolean => {

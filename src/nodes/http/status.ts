@@ -27,7 +27,7 @@ type StatusOptions = {
   readonly servers?: readonly string[];
   /** What `/limits` answers: the limits of all nodes of the listener. */
   readonly limits: () => Promise<Readonly<Record<string, unknown>>>;
-  /** The text of `/metrics`, of all threads of the process. */
+  /** The text of `/metrics`. */
   readonly renderMetrics: () => Promise<string>;
   readonly withMetrics: boolean;
   /** Names of what must work, and the probe of each; a probe throws when it does not. */

@@ -7,7 +7,7 @@
 import { type Did, type MailboxKey, mailboxOf, parseDid } from "../../core/codec/did.ts";
 import { parseJson } from "../../core/codec/json.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
-import { blockBody, compileShape, leaveBody, purgeBody, reloadBody } from "../../core/schema/schema.ts";
+import { blockBody, compileShape, purgeBody, reloadBody } from "../../core/schema/schema.ts";
 import type { Mailbox } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
@@ -24,8 +24,6 @@ type ReloadOutcome = {
 type OperationsParts = {
   /** Reads the configuration again; a text gives the reason why it was not applied. */
   readonly reload: () => Promise<ReloadOutcome | string>;
-  /** Makes room for the process `pid` that takes over; a text gives the reason why not. */
-  readonly leave: (isNow: boolean, pid: number) => Promise<string | null>;
   readonly blocks: Blocks;
   /** `null` without a Cache. */
   readonly cache: { readonly mailbox: Mailbox; readonly recipients: RecipientSource } | null;
@@ -34,7 +32,7 @@ type OperationsParts = {
 };
 
 export function operationRoutes(parts: OperationsParts): Route[] {
-  return [reloadRoute(parts), leaveRoute(parts), ...blockRoutes(parts), purgeRoute(parts)];
+  return [reloadRoute(parts), ...blockRoutes(parts), purgeRoute(parts)];
 }
 
 const bodyBytesMax = 4 << 20;
@@ -94,29 +92,6 @@ function reloadRoute({ reload }: OperationsParts): Route {
       const outcome = await reload();
       if (typeof outcome === "string") return { status: 200, json: { ok: false, reason: outcome } };
       return { status: 200, json: { ok: true, changed: outcome.changed, needs_restart: outcome.needsRestart } };
-    },
-  });
-}
-
-// -------------------------------------------------------------------------------------------------- leave
-
-const checkLeaveRequest = compileShape(leaveBody);
-
-function leaveRoute({ leave, log }: OperationsParts): Route {
-  return operation({
-    method: "POST",
-    path: "/operations/leave",
-    id: "leave",
-    summary: "Ask the node to stop for a process that takes over",
-    answer: "The process id; or why this process can't be followed by another.",
-    request: leaveBody,
-    handle: async (call) => {
-      const body = bodyOf(call, checkLeaveRequest);
-      if (isFault(body)) return body;
-      const reason = await leave(body.now, body.pid);
-      if (reason !== null) return { status: 200, json: { ok: false, reason } };
-      log("info", body.now ? "another process takes over" : "another process prepares to take over", { by: body.pid });
-      return { status: 200, json: { ok: true, pid: process.pid } };
     },
   });
 }

@@ -9,7 +9,7 @@ import { utf8 } from "../../core/codec/bytes.ts";
 import { sha256 } from "../../core/codec/crypto.ts";
 import { type Did, parseUuid, type Uuid } from "../../core/codec/did.ts";
 import { isJsonObject, type JsonObject, type JsonValue, parseJson } from "../../core/codec/json.ts";
-import { parseDuration, parseTimestamp, secondMs } from "../../core/codec/time.ts";
+import { parseDuration, parseTimestamp } from "../../core/codec/time.ts";
 import { describeFault, type Fault, type FaultCode, fault, faultCodes, isFault } from "../../core/fault.ts";
 import {
   type AttemptOutcome,
@@ -27,7 +27,6 @@ import type { Envelope } from "../../core/message/envelope.ts";
 import { sameEndpoint } from "../../core/message/proof.ts";
 import { type Receipts, StoreError } from "../../storage/contract.ts";
 import type { Admission, FactsSource } from "../admission.ts";
-import type { FairShare } from "../http/capacity.ts";
 import type { Log } from "../http/log.ts";
 import type { Call } from "../http/route.ts";
 import type { Egress, EgressAnswer } from "./egress.ts";
@@ -385,8 +384,6 @@ export type Dedup = {
   readonly receipts: Receipts;
   readonly log: Log;
   readonly inFlight: Map<string, Turn>;
-  /** The messages that any worker thread of the process is delivering; `null` where there is one thread. */
-  readonly deliveries: FairShare | null;
   /** Results that are being written. */
   remembering: number;
 };
@@ -395,8 +392,6 @@ export type Dedup = {
 export type Turn = InFlight & {
   readonly key: string;
   readonly digest: string;
-  /** The other threads wait. */
-  isAlone: boolean;
   outcome: Delivered | Fault | null;
 };
 
@@ -409,7 +404,7 @@ export function beginTurn({ inFlight }: Dedup, { to, messageId, bytes }: Envelop
   const digest = sha256(bytes).toHex();
   const first = inFlight.get(key);
   if (first !== undefined) return outcomeOf(first, digest);
-  const turn = { key, to, digest, isAlone: false, delaysJoins: false, ended: null, outcome: null };
+  const turn = { key, to, digest, delaysJoins: false, ended: null, outcome: null };
   inFlight.set(key, turn);
   return turn;
 }
@@ -421,20 +416,6 @@ async function outcomeOf(first: Turn, digest: string): Promise<Delivered | Fault
   const outcome = first.outcome as Delivered | Fault;
   if (isFault(outcome) || outcome.status >= 300) return outcome;
   return deduped(JSON.parse(outcome.text) as DeliveryResult);
-}
-
-const othersPollMs = 20;
-/** Longer than any delivery. */
-const othersMsMax = 60 * secondMs;
-
-/** Waits until no other thread delivers the message, or so long that it can't. */
-export async function waitForOthers(deliveries: FairShare, turn: Turn): Promise<void> {
-  const endsAtMs = performance.now() + othersMsMax;
-  for (;;) {
-    turn.isAlone = deliveries.take(turn.key, 1);
-    if (turn.isAlone || performance.now() > endsAtMs) return;
-    await Bun.sleep(othersPollMs);
-  }
 }
 
 /** What a record answers; `null` without one, and after a failure of the same envelope, which is delivered again. */
@@ -452,18 +433,13 @@ export function endTurn(dedup: Dedup, turn: Turn, outcome: Delivered | Fault): D
   turn.delaysJoins = false;
   turn.ended?.resolve();
   if (!isFault(outcome) && !outcome.isRemembered) return outcome;
-  leave(dedup, turn);
+  dedup.inFlight.delete(turn.key);
   return null;
 }
 
 export function abandonTurn(dedup: Dedup, turn: Turn, error: unknown): void {
   turn.ended?.reject(error);
-  leave(dedup, turn);
-}
-
-function leave({ inFlight, deliveries }: Dedup, { key, isAlone }: Turn): void {
-  inFlight.delete(key);
-  if (isAlone) deliveries?.give(key, 1);
+  dedup.inFlight.delete(turn.key);
 }
 
 /** Writes a result, which ends its turn. The answer waits for that only when many others are being written. */
@@ -484,7 +460,7 @@ async function writeRecord(dedup: Dedup, turn: Turn, { status, text }: Delivered
     dedup.log("warn", loss, { error: error.code });
   } finally {
     dedup.remembering -= 1;
-    leave(dedup, turn);
+    dedup.inFlight.delete(turn.key);
   }
 }
 

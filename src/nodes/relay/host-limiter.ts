@@ -41,21 +41,6 @@ export const hostLimits: HostLimits = {
   destinationsMax: 4_096,
 };
 
-/** The limits of one of so many threads: what is counted over all destinations is divided among them. */
-export function dividedHosts(settings: { readonly destination_requests_max: number }, threads: number): HostLimits {
-  const part = (whole: number): number => Math.ceil(whole / threads);
-  return {
-    ...hostLimits,
-    concurrentPerDestination: part(settings.destination_requests_max),
-    queuedPerDestination: part(hostLimits.queuedPerDestination),
-    concurrentTotal: part(hostLimits.concurrentTotal),
-    queuedTotal: part(hostLimits.queuedTotal),
-    concurrentPerClient: part(hostLimits.concurrentPerClient),
-    queuedPerClient: part(hostLimits.queuedPerClient),
-    concurrentPerNetwork: part(hostLimits.concurrentPerNetwork),
-  };
-}
-
 /** A slot in use. */
 export type Slot = {
   /** Counts the request under the network of its destination; `false` when that network has used up its share. */

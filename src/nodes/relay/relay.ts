@@ -27,11 +27,11 @@ import { checkRelay } from "../../core/message/policy.ts";
 import { deliveryResultShape, envelopeShape, signedSending } from "../../core/schema/messages.ts";
 import type { Receipts } from "../../storage/contract.ts";
 import { type AdmissionFacts, type AdmissionRules, decideAdmission, type FactsSource, factsOf } from "../admission.ts";
-import { type Counting, checkClientRate, checkRate, limitOf, ownCounting, type RateLimiter } from "../counting.ts";
 import type { Log } from "../http/log.ts";
 import { type CounterSeries, type HistogramSeries, type Metrics, observe } from "../http/metrics.ts";
 import type { Answer, Call, Operation, Route } from "../http/route.ts";
 import type { Blocks } from "../operations/blocks.ts";
+import { checkClientRate, checkRate, createRateLimiter, limitOf, type RateLimiter } from "../rates.ts";
 import type { RecipientSource } from "../recipients.ts";
 import {
   abandonTurn,
@@ -48,7 +48,6 @@ import {
   remember,
   runDelivery,
   type Turn,
-  waitForOthers,
 } from "./delivery.ts";
 import type { Egress } from "./egress.ts";
 import type { LiveOutcome } from "./live/registry.ts";
@@ -69,12 +68,11 @@ type RelayParts = {
   readonly random: () => number;
   readonly log: Log;
   readonly metrics: Metrics;
-  /** One for all workers of a process; an own one unless it is given. */
+  /** Tests give one. */
   readonly id?: string;
-  readonly counting?: Counting;
 };
 
-export function createRelayId(): string {
+function createRelayId(): string {
   return crypto.getRandomValues(new Uint8Array(8)).toHex();
 }
 
@@ -102,11 +100,8 @@ type RelayNode = RelayParts & {
 
 export function createRelay(parts: RelayParts): Relay {
   const { settings, limits } = parts;
-  const { receipts, log, counting = ownCounting } = parts;
-  // The map of one thread is enough for one thread.
-  const isOneThread = counting === ownCounting;
-  const deliveries = isOneThread ? null : counting.share("deliveries", Number.POSITIVE_INFINITY, { clientMax: 1 });
-  const dedup: Dedup = { receipts, log, inFlight: new Map(), deliveries, remembering: 0 };
+  const { receipts, log } = parts;
+  const dedup: Dedup = { receipts, log, inFlight: new Map(), remembering: 0 };
   const counts = relayMetrics(parts.metrics, {
     inFlight: () => dedup.inFlight.size,
     outbound: () => parts.egress.stats(),
@@ -119,9 +114,9 @@ export function createRelay(parts: RelayParts): Relay {
     delivery: { ...parts, id, sharesAdmission: parts.localCache?.facts === facts, onAttempt: counts.attempt },
     dedup,
     counts,
-    clientRate: counting.limiter("relay clients", limitOf(settings, "client_rate", "client_burst")),
-    recipientRate: counting.limiter("relay recipients", limitOf(settings, "recipient_rate", "recipient_burst")),
-    resultRate: counting.limiter("relay results", limitOf(settings, "results_rate", "results_burst")),
+    clientRate: createRateLimiter(limitOf(settings, "client_rate", "client_burst")),
+    recipientRate: createRateLimiter(limitOf(settings, "recipient_rate", "recipient_burst")),
+    resultRate: createRateLimiter(limitOf(settings, "results_rate", "results_burst")),
     facts,
     rules: {
       operator: settings,
@@ -182,7 +177,6 @@ async function deliverOnce(node: RelayNode, relayed: Relayed): Promise<Answer | 
   if (turn instanceof Promise) return answerOf(node, relayed.call, await turn);
   let outcome: Delivered | Fault;
   try {
-    if (dedup.deliveries !== null) await waitForOthers(dedup.deliveries, turn);
     const known = recordedOutcome(await dedup.receipts.get(turn.key, relayed.call.nowMs), turn);
     outcome = known ?? (await deliver(node, relayed, turn));
   } catch (error) {

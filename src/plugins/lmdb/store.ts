@@ -42,7 +42,7 @@ export async function openLmdb(
     const mailbox = new DiskMailbox(environment, { ...test, rowsMax: options.message_ids_max, claims }, host.log);
     let opening = true;
     const table = openTable(environment, () => (opening ? "removal" : "record"));
-    const { ledger, followHead } = await openLedger(table, options.block_time_ms, host);
+    const ledger = await openLedger(table, options.block_time_ms, host);
     opening = false;
     let closed: Promise<void> | null = null;
     const scrub = openScrub(options, environment, host);
@@ -58,7 +58,6 @@ export async function openLmdb(
       durability: "flushed",
       capabilities: { mailbox, replay: claims, receipts: new DiskReceipts(environment), ledger },
       importLedger: ledgerImport(table),
-      followHead,
       scrubbed: () => scrub.report,
       async probe() {
         environment.checkWork();

@@ -55,7 +55,7 @@ async function openMemory(options: MemoryOptions, environment: StoreEnvironment)
     if (!open) throw new StoreError("closed", "the store is closed");
   };
   const table = new MemoryTable(options.ledger_bytes_max);
-  const { ledger, followHead } = await openLedger(table, options.block_time_ms, environment);
+  const ledger = await openLedger(table, options.block_time_ms, environment);
   const claims = new ExpiringMap<true>(options.records_max);
   const claim = (one: TagClaim, nowMs: number) => claimTag(claims, one, nowMs);
   const room = { entries: options.message_ids_max, bytes: options.mailbox_bytes_max };
@@ -69,7 +69,6 @@ async function openMemory(options: MemoryOptions, environment: StoreEnvironment)
       ledger,
     },
     importLedger: ledgerImport(table),
-    followHead,
     async probe() {
       checkOpen();
     },

@@ -55,7 +55,7 @@ export async function openPostgres(
     const table = new PostgresTable(pool, environment.now);
     await table.readClock();
     const now = () => table.databaseNow();
-    const { ledger } = await openLedger(table, options.block_time_ms, { ...environment, now });
+    const ledger = await openLedger(table, options.block_time_ms, { ...environment, now });
     const ageMs = test.totalsAgeMs ?? totalsAgeMs;
     const totals = new StoreTotals(pool, ageMs);
     const labels = new LabelTotals(pool, ageMs * labelsAgeFactor);

@@ -387,7 +387,6 @@ const cases: readonly Case[] = [
       "2:1: server.share_port: needs postgres stores: stores.main belongs to one process, but requests for a Directory or a Cache reach several",
     ],
   ],
-  ["workers 0", withLine(base, "server", "workers = 0"), ["2:1: server.workers: must be at least 1"]],
   ["bus misspelt", `${base}\n[bus]\nplugin = "nat"\n`, ['12:1: bus.plugin: must be "local" or "nats"']],
   ["bus nats without servers", `${base}\n[bus]\nplugin = "nats"\n`, ["11:1: bus.servers: is missing"]],
   [

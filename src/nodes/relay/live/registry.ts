@@ -29,11 +29,11 @@ import {
 import { BoundedMap, withDeadline } from "../../../core/std/bounded.ts";
 import type { Bus } from "../../../storage/bus.ts";
 import type { Replay } from "../../../storage/contract.ts";
-import { type Counting, ownCounting, type RateLimit, type RateLimiter, rateKeysMax } from "../../counting.ts";
-import type { FairShare } from "../../http/capacity.ts";
+import { createFairShare, type FairShare } from "../../http/capacity.ts";
 import type { Log } from "../../http/log.ts";
 import { pathOf } from "../../http/route.ts";
 import type { Blocks } from "../../operations/blocks.ts";
+import { createRateLimiter, type RateLimit, type RateLimiter, rateKeysMax } from "../../rates.ts";
 import type { RecipientSource } from "../../recipients.ts";
 import type { StoredSignal } from "../../signals.ts";
 
@@ -77,7 +77,6 @@ export type SessionParts = {
   readonly limits: Pick<Config["limits"], "clock_skew">;
   readonly bounds?: Partial<SessionBounds>;
   readonly bus?: Bus;
-  readonly counting?: Counting;
   /** Says what Caches stored, to the sessions that asked for it. */
   readonly stored?: StoredSignal;
   /** In development a refused proof is answered with what was verified, before the session is closed. */
@@ -135,7 +134,7 @@ export type SessionSocket = {
 
 export type SessionWebSocket = ServerWebSocket<SessionSocket>;
 
-/** Live sessions of other processes and threads (`remote.ts`). */
+/** Live sessions of other processes (`remote.ts`). */
 export type RemoteSessions = {
   /** Takes part in deliveries to the DID; returns a function that ends that. */
   listen(did: Did): () => void;
@@ -176,7 +175,7 @@ export type SessionRegistry = Omit<SessionParts, "bus"> & {
   opening: number;
   readonly unproven: Set<SessionWebSocket>;
   readonly connects: RateLimiter;
-  /** Sessions of each DID that are joining or live, in all threads of the process. */
+  /** Sessions of each DID that are joining or live in this process. */
   readonly places: FairShare;
   /** Of all sessions. */
   unackedBytes: number;
@@ -187,7 +186,7 @@ export type SessionRegistry = Omit<SessionParts, "bus"> & {
 
 export function createRegistry(parts: SessionParts): SessionRegistry {
   const bounds = { ...sessionBounds, ...parts.bounds };
-  const { counting = ownCounting, settings } = parts;
+  const { settings } = parts;
   const clientMax = settings.recipient_sessions_max;
   return {
     ...parts,
@@ -199,8 +198,8 @@ export function createRegistry(parts: SessionParts): SessionRegistry {
     sockets: new Set(),
     unproven: new Set(),
     opening: 0,
-    places: counting.share("live sessions", Number.POSITIVE_INFINITY, { clientMax }),
-    connects: counting.limiter("live connections", bounds.connects),
+    places: createFairShare(Number.POSITIVE_INFINITY, { clientMax }),
+    connects: createRateLimiter(bounds.connects),
     unackedBytes: 0,
     acknowledged: new BoundedMap(4_096),
     closed: false,

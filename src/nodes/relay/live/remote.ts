@@ -1,5 +1,5 @@
 /**
- * Live sessions of other processes and threads, over the bus. A delivery asks every process that holds sessions of the
+ * Live sessions of other processes, over the bus. A delivery asks every process that holds sessions of the
  * recipient; when there is none, the outcome is "gone" after one round trip. A session that joins ends older ones of
  * its device in other processes. Joins are counted like Lamport clocks, so that of two sessions that join at once
  * exactly one stays. A session also waits for the deliveries that other processes have in flight, so that its welcome

@@ -15,9 +15,9 @@ import { clientNetwork, isLoopbackAddress } from "../../../core/message/address.
 import type { Envelope } from "../../../core/message/envelope.ts";
 import { decideRetrievalProof, proofReplayed, type RetrievalProof } from "../../../core/message/proof.ts";
 import { StoreError } from "../../../storage/contract.ts";
-import { networkPlaces } from "../../counting.ts";
 import { createFairShare } from "../../http/capacity.ts";
 import type { Upgrade, UpgradeContext } from "../../http/server.ts";
+import { networkPlaces } from "../../rates.ts";
 import {
   add,
   authorizedEndpoints,
@@ -151,7 +151,6 @@ function makeWay(
 
 function createUpgrade(registry: SessionRegistry): Upgrade<SessionSocket> {
   const { settings } = registry;
-  // In this thread, whose limit is its part of the process's.
   const networks = networkPlaces(createFairShare(settings.sessions_max));
   return {
     matches: (pathname) => registry.settings.public_endpoints.length > 0 && isSessionPath(pathname),
@@ -398,7 +397,7 @@ function sameDevice(registry: SessionRegistry, { did, deviceId }: SessionTarget)
   return [...(registry.proven.get(did) ?? [])].filter((socket) => socket.data.target.deviceId === deviceId);
 }
 
-/** The last place may be that of an older session of the device in another thread. */
+/** The last place may be that of an older session of the device in another process. */
 async function makePlace(registry: SessionRegistry, session: SessionSocket): Promise<boolean> {
   const { remote, bounds } = registry;
   if (remote === null) return false;

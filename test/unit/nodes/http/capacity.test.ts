@@ -19,11 +19,8 @@ const limits: CapacityLimits = {
   bodyDeadlineMs: 1_000,
 };
 
-const share = (_: string, max: number) => createFairShare(max);
-const own = { normal: share, reserved: share };
-
 test("lower limits refuse new requests until enough active ones have ended", () => {
-  const capacity = createCapacity(limits, own);
+  const capacity = createCapacity(limits);
   const { work } = capacity.normal;
   expect([work.take("a", 1), work.take("b", 1), work.take("c", 1)]).toEqual([true, true, true]);
   changeCapacity(capacity, { ...limits, requestsMax: 2 });
@@ -34,7 +31,7 @@ test("lower limits refuse new requests until enough active ones have ended", () 
 });
 
 test("higher limits give every room more at once, and each client half of it", () => {
-  const capacity = createCapacity(limits, own);
+  const capacity = createCapacity(limits);
   expect(capacity.normal.bodyBytes.take("a", 700)).toBe(false);
   changeCapacity(capacity, { ...limits, bodyBytesMax: 2_000 });
   expect(capacity.normal.bodyBytes.take("a", 700)).toBe(true);

@@ -1,6 +1,6 @@
 /** The text format of /metrics. */
 import { describe, expect, test } from "bun:test";
-import { createMetrics, mergeSamples, renderMetrics } from "../../../../src/nodes/http/metrics.ts";
+import { createMetrics } from "../../../../src/nodes/http/metrics.ts";
 
 describe("metrics", () => {
   test("metrics render in the text format", async () => {
@@ -32,29 +32,4 @@ describe("metrics", () => {
       ].join("\n"),
     );
   });
-});
-
-test("the samples of several threads are those of one process", async () => {
-  const thread = (requests: number, lag: number) => {
-    const metrics = createMetrics();
-    metrics.counter({ name: "requests", help: "R.", labels: ["route"] }).add(["/a"], requests);
-    metrics.gauge({ name: "lag", help: "L.", merge: "max" }, () => lag);
-    metrics.histogram({ name: "seconds", help: "S." }, [0.1, 1]).observe([], lag);
-    return metrics;
-  };
-  const merged = mergeSamples([await thread(2, 0.5).collect(), await thread(3, 0.05).collect()]);
-  expect(renderMetrics(merged)).toBe(
-    [
-      "# HELP waypost_requests R.\n# TYPE waypost_requests counter",
-      'waypost_requests{route="/a"} 5',
-      "# HELP waypost_lag L.\n# TYPE waypost_lag gauge",
-      "waypost_lag 0.5",
-      "# HELP waypost_seconds S.\n# TYPE waypost_seconds histogram",
-      'waypost_seconds_bucket{le="0.1"} 1',
-      'waypost_seconds_bucket{le="1"} 2',
-      'waypost_seconds_bucket{le="+Inf"} 2',
-      "waypost_seconds_sum 0.55",
-      "waypost_seconds_count 2\n",
-    ].join("\n"),
-  );
 });

@@ -1,0 +1,111 @@
+/**
+ * Rates: a token bucket for each key over a bounded table. When the table is full, the bucket used longest ago is
+ * forgotten, which gives its key a fresh burst: under a flood of keys the limiter fails open, and its memory stays
+ * bounded.
+ * Source: rules section 5 "Rate limits", section 9.
+ */
+import { type Fault, fault } from "../core/fault.ts";
+import { clientNetwork, isLoopbackAddress } from "../core/message/address.ts";
+import { BoundedMap } from "../core/std/bounded.ts";
+import type { FairShare } from "./http/capacity.ts";
+
+/** Read at every claim, so that a setting behind it may change. */
+export type RateLimit = {
+  readonly perSecond: number;
+  readonly burst: number;
+  /** Keys remembered at once; about 150 bytes each. */
+  readonly keysMax: number;
+};
+
+export type RateLimiter = {
+  /** Claims one token: 0 when there was one, else the milliseconds until there is. */
+  claim(key: string, nowMs: number): number;
+  readonly size: number;
+};
+
+/** The rate and burst that two settings name, read at each claim: a reload changes them. */
+export function limitOf<Name extends string>(
+  settings: Readonly<Record<NoInfer<Name>, number>>,
+  rate: Name,
+  burst: Name,
+): RateLimit {
+  return {
+    get perSecond() {
+      return settings[rate];
+    },
+    get burst() {
+      return settings[burst];
+    },
+    keysMax: rateKeysMax,
+  };
+}
+
+/** Keys of one limiter: about 10 MB when full. */
+export const rateKeysMax = 65_536;
+
+type Bucket = { tokens: number; atMs: number };
+
+export function createRateLimiter(limit: RateLimit): RateLimiter {
+  const buckets = new BoundedMap<string, Bucket>(limit.keysMax);
+  return {
+    claim(key, nowMs) {
+      const bucket = buckets.get(key) ?? { tokens: limit.burst, atMs: nowMs };
+      refill(bucket, limit, nowMs);
+      // Set again at each use, so that the one that goes is the one used longest ago.
+      buckets.set(key, bucket);
+      if (bucket.tokens >= 1) {
+        bucket.tokens -= 1;
+        return 0;
+      }
+      return Math.ceil(((1 - bucket.tokens) * 1_000) / limit.perSecond);
+    },
+    get size() {
+      return buckets.size;
+    },
+  };
+}
+
+/** Adds what has come since the bucket was used last. */
+function refill(bucket: Bucket, { perSecond, burst }: RateLimit, nowMs: number): void {
+  // A clock that steps back refills nothing and takes nothing away.
+  const elapsedMs = Math.max(0, nowMs - bucket.atMs);
+  bucket.tokens = Math.min(burst, bucket.tokens + (elapsedMs * perSecond) / 1_000);
+  bucket.atMs = nowMs;
+}
+
+/** The client of a request, asked before its body is read: 429 `rate_limited`. */
+export function checkClientRate(
+  limiter: RateLimiter,
+  { client, network, nowMs }: { readonly client: string; readonly network: string; readonly nowMs: number },
+  settings: { readonly rate_limit_loopback: boolean },
+): Fault | null {
+  if (!settings.rate_limit_loopback && isLoopbackAddress(client)) return null;
+  return checkRate(limiter, network, nowMs);
+}
+
+/** Places of client networks: one gets at most half of all. */
+type NetworkPlaces = {
+  readonly take: (client: string, max: number) => boolean;
+  readonly give: (client: string) => void;
+};
+
+/** A client of this machine may have many others behind it: it counts only in all. */
+export function networkPlaces(share: FairShare): NetworkPlaces {
+  return {
+    take(client, max) {
+      if (isLoopbackAddress(client)) return true;
+      // A reload may have changed it.
+      share.resize(max);
+      return share.take(clientNetwork(client), 1);
+    },
+    give(client) {
+      if (!isLoopbackAddress(client)) share.give(clientNetwork(client), 1);
+    },
+  };
+}
+
+export function checkRate(limiter: RateLimiter, key: string, nowMs: number): Fault | null {
+  const waitMs = limiter.claim(key, nowMs);
+  if (waitMs === 0) return null;
+  return fault("rate_limited", "too many requests in a short time", { retryAfterSeconds: Math.ceil(waitMs / 1_000) });
+}
