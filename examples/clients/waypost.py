@@ -89,6 +89,25 @@ def uncbor(data):
     return record
 
 
+# ---- SCALE, as far as the first document needs it
+
+def scale(value):
+    """Text, bytes or a list, with its length in front."""
+    if isinstance(value, str): value = value.encode()
+    n = len(value)
+    head = bytes([n << 2]) if n < 64 else (n << 2 | 1).to_bytes(2, "little")
+    return head + (value if isinstance(value, bytes) else b"".join(value))
+
+
+def scale_document(document):
+    key = lambda k: b"".join(scale(k[name]) for name in ("id", "type", "controller", "publicKeyMultibase"))
+    ids = lambda listed: b"\1" + scale([scale(one) for one in listed])
+    service = lambda s: (scale(s["id"]) + scale(s["type"]) + scale([scale(url) for url in s["serviceEndpoint"]])
+                         + ids(s["authorization"]) + b"\0")
+    return (scale(document["id"]) + scale([key(k) for k in document["verificationMethod"]]) + ids(document["authentication"])
+            + scale([key(k) for k in document["keyAgreement"]]) + b"\1" + scale([service(s) for s in document["service"]]))
+
+
 # ---- HTTP
 
 def call(method, url, body=None, headers=None, attempts=4):
@@ -114,10 +133,18 @@ class Identity:
     def __init__(self, url):
         self.url = url.rstrip("/")
         self.root, self.agreement = Ed25519PrivateKey.generate(), X25519PrivateKey.generate()
+        self.limits = call("GET", self.url + "/limits")
+        self.did = "did:svc:" + self.address()
+        self.key_id = self.did + "#root"
+
+    def address(self):
+        """Derived from ledger and key, so that others can check it; random where the ledger has no such names."""
+        if self.limits.get("self_certifying_dids"):
+            genesis = bytes.fromhex(self.limits["genesis_hash"][2:])
+            return base58(b"\xc9\xf4" + hashlib.sha256(b"svc:did:v1|" + genesis + raw_public(self.root)).digest()[:20])
         address = ""
         while len(address) < 16: address = base58(os.urandom(16))
-        self.did = "did:svc:" + address
-        self.key_id = self.did + "#root"
+        return address
 
     def sign(self, data): return b64(self.root.sign(data))
 
@@ -126,23 +153,35 @@ class Identity:
         agreement = "z" + base58(b"\xec\x01" + raw_public(self.agreement))
         service = lambda name, kind: {"id": f"{self.did}#{name}", "type": kind, "serviceEndpoint": [self.url],
                                       "authorization": [self.key_id]}
-        timestamp = now()
+        document = {
+            "id": self.did, "authentication": [self.key_id],
+            "verificationMethod": [{"id": self.key_id, "type": "Multikey", "controller": self.did,
+                                    "publicKeyMultibase": root}],
+            "keyAgreement": [{"id": self.did + "#x25519-1", "type": "X25519KeyAgreementKey2020",
+                              "controller": self.did, "publicKeyMultibase": agreement}],
+            "service": [service("relay", "SvcRelayService"), service("cache", "SvcCacheService")],
+        }
+        timestamp, message = self.registration(document)
         call("POST", self.url + "/register-did", json.dumps({
-            "did": self.did, "timestamp": timestamp, "root_pubkey": root,
-            "signature": self.sign(f"{self.did}|{timestamp}".encode()),
-            "did_document": {
-                "id": self.did, "authentication": [self.key_id],
-                "verificationMethod": [{"id": self.key_id, "type": "Multikey", "controller": self.did,
-                                        "publicKeyMultibase": root}],
-                "keyAgreement": [{"id": self.did + "#x25519-1", "type": "X25519KeyAgreementKey2020",
-                                  "controller": self.did, "publicKeyMultibase": agreement}],
-                "service": [service("relay", "SvcRelayService"), service("cache", "SvcCacheService")],
-            }}).encode())
+            "did": self.did, "timestamp": timestamp, "root_pubkey": root, "signature": self.sign(message),
+            "did_document": document}).encode())
         for _ in range(240):
             if call("GET", f"{self.url}/registration-status/{quote(self.did)}")["registration_status"] == "confirmed":
                 return
             time.sleep(0.25)
         raise RuntimeError("the registration did not settle")
+
+    def registration(self, document):
+        """Time and message of the proof: version 3, which a derived name needs, or version 1."""
+        if not self.limits.get("self_certifying_dids"):
+            timestamp = now()
+            return timestamp, f"{self.did}|{timestamp}".encode()
+        expiry = int(time.time() * 1000) + 300_000
+        genesis, operator = (bytes.fromhex(self.limits[name][2:]) for name in ("genesis_hash", "operator_account"))
+        return f"v3:0:{expiry}", b"".join([
+            b"svc:register:v3|", scale(self.did), b"\0", scale(raw_public(self.root)),
+            hashlib.blake2b(scale_document(document), digest_size=32).digest(),
+            bytes(8), expiry.to_bytes(8, "little"), genesis, b"\1", operator])
 
     # ---- sending
 

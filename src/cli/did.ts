@@ -9,9 +9,9 @@ import { type Command, Option } from "commander";
 import { failed } from "../app/failure.ts";
 import { isRecord, parseRecord } from "../client/answers.ts";
 import type { DeliveryPolicyMembers, OwnerUpdate, PersonaPolicyMembers } from "../client/change.ts";
-import type { Submission } from "../client/directory.ts";
+import { identityFor, type Submission } from "../client/directory.ts";
 import { ClientError, jsonBody, orNull } from "../client/http.ts";
-import { createIdentity, type Identity } from "../client/keys.ts";
+import type { Identity } from "../client/keys.ts";
 import { firstDocument, register, settleRegistration } from "../client/registration.ts";
 import { decodeBase64, decodeHex, encodeBase64, utf8 } from "../core/codec/bytes.ts";
 import { isDid, parseDidUrl } from "../core/codec/did.ts";
@@ -108,7 +108,7 @@ async function refuseWrongEndpoints({ relayUrl, cacheUrl }: Session): Promise<vo
 async function claimIdentity(session: Session, name: string): Promise<Identity> {
   const { keysFolder, client } = session;
   if (!(await listIdentities(keysFolder)).includes(name)) {
-    const identity = createIdentity(name);
+    const identity = await identityFor(client, name);
     await saveNewIdentity(keysFolder, identity);
     return identity;
   }

@@ -192,6 +192,7 @@ export const limitsShape = objectOf({
   registration_proofs: optional(listOf(text)),
   authorization_proofs: optional(listOf(text)),
   genesis_hash: optional(text),
+  self_certifying_dids: optional(truth),
   operator_account: optional(text),
 });
 

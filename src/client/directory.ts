@@ -38,6 +38,7 @@ import {
   type Received,
   readAnswer,
 } from "./http.ts";
+import { createCertifiedIdentity, createIdentity, type Identity } from "./keys.ts";
 
 /** A request that changes something, ready to send: its body keeps its bytes, because a proof covers them. */
 export type Submission = Required<Pick<Exchange, "method" | "path" | "body">> & Pick<Exchange, "headers">;
@@ -108,7 +109,12 @@ async function solveWork(body: Uint8Array, bits: number): Promise<string> {
 export const authorizationLifeMs = 5 * minuteMs;
 
 /** What a proof of version 3 binds at a Directory; `null` for what the Directory does not accept in version 3. */
-type Proving = { readonly registration: ProofBinding | null; readonly genesisHash: Uint8Array | null };
+type Proving = {
+  readonly registration: ProofBinding | null;
+  readonly genesisHash: Uint8Array | null;
+  /** Whether the ledger holds self-certifying DIDs to their rules (docs/trust.md). */
+  readonly selfCertifying: boolean;
+};
 
 /**
  * Reads which proofs the Directory accepts. One whose limits do not mention version 3 gets the versions that every
@@ -137,7 +143,19 @@ export async function provingAt({
   return {
     registration: registers && genesisHash !== null && submitter !== null ? { genesisHash, submitter } : null,
     genesisHash: authorizes ? genesisHash : null,
+    selfCertifying: authorizes && registers && limits?.self_certifying_dids === true,
   };
+}
+
+/** A new identity, of the form that the Directory's ledger has rules for. */
+export async function identityFor(
+  client: Parameters<typeof provingAt>[0],
+  name: string,
+  nowMs: number = Date.now(),
+): Promise<Identity> {
+  const { genesisHash, selfCertifying } = await provingAt(client);
+  const certified = selfCertifying && genesisHash !== null;
+  return certified ? createCertifiedIdentity(name, genesisHash, nowMs) : createIdentity(name, nowMs);
 }
 
 function decodeHash(text = ""): Uint8Array | null {

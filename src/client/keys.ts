@@ -19,6 +19,7 @@ import {
 } from "../core/codec/bytes.ts";
 import { type Did, isDid } from "../core/codec/did.ts";
 import { weekMs } from "../core/codec/time.ts";
+import { deriveDid } from "../core/trust/names.ts";
 import { isRecord, parseRecord } from "./answers.ts";
 import { ed25519PublicKey, hkdf } from "./crypto.ts";
 import { localError } from "./http.ts";
@@ -86,11 +87,30 @@ export function isRotationDue({ agreements, chain }: Identity, nowMs: number, ev
   return isOver || nowMs - (chain?.sinceMs ?? 0) >= everyMs;
 }
 
-/** New keys and a new DID of 16 random bytes. Nothing is written. */
+/** New keys and a new DID of 16 random bytes, whose keys nothing proves. Nothing is written. */
 export function createIdentity(name: string, nowMs: number = Date.now()): Identity {
-  if (!nameForm.test(name)) throw localError("invalid_name", "a name is 1 to 64 of A-Z a-z 0-9 . _ -, no dot first");
   const did = `did:svc:${freshAddress()}` as Did;
-  const rootSeed = crypto.getRandomValues(new Uint8Array(32));
+  return newIdentity({ name, did, rootSeed: freshSeed(), ledger: null }, nowMs);
+}
+
+/** New keys, and the self-certifying DID that follows from the root key and the ledger. Nothing is written. */
+export async function createCertifiedIdentity(
+  name: string,
+  genesisHash: Uint8Array,
+  nowMs: number = Date.now(),
+): Promise<Identity> {
+  const rootSeed = freshSeed();
+  const did = deriveDid(genesisHash, await ed25519PublicKey(rootSeed));
+  return newIdentity({ name, did, rootSeed, ledger: encodeHex(genesisHash) }, nowMs);
+}
+
+const freshSeed = (): Uint8Array => crypto.getRandomValues(new Uint8Array(32));
+
+function newIdentity(
+  { name, did, rootSeed, ledger }: Pick<Identity, "name" | "did" | "rootSeed" | "ledger">,
+  nowMs: number,
+): Identity {
+  if (!nameForm.test(name)) throw localError("invalid_name", "a name is 1 to 64 of A-Z a-z 0-9 . _ -, no dot first");
   const { secret, chain } = startChain(nowMs);
   return {
     name,
@@ -100,7 +120,7 @@ export function createIdentity(name: string, nowMs: number = Date.now()): Identi
     methods: [{ id: `${did}#root`, secret: rootSeed }],
     agreements: [{ id: `${did}#x25519-1`, secret, destroyAtMs: null }],
     chain,
-    ledger: null,
+    ledger,
   };
 }
 

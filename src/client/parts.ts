@@ -27,7 +27,7 @@ export {
   senderOf,
 } from "./client.ts";
 export type { Signer } from "./crypto.ts";
-export { type DirectoryClient, type Waiting, waitingDefault } from "./directory.ts";
+export { type DirectoryClient, identityFor, type Waiting, waitingDefault } from "./directory.ts";
 export { createIdentity, type Identity, parseIdentity, renderIdentity } from "./keys.ts";
 export {
   type CacheClient,

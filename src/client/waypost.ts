@@ -8,11 +8,10 @@ import type { Did } from "../core/codec/did.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
 import { type Client, connect, lookUp, planSend, recipientOf, senderOf } from "./client.ts";
 import { randomUuid } from "./crypto.ts";
-import { provingAt, type Waiting } from "./directory.ts";
+import { identityFor, provingAt, type Waiting } from "./directory.ts";
 import { ClientError, localError } from "./http.ts";
 import {
   agreementSecrets,
-  createIdentity,
   type Identity,
   isRotationDue,
   type KeyStore,
@@ -94,7 +93,7 @@ export class Waypost {
     const urls = urlsOf(options);
     const client = connect({ ...urls, ...(options.timeoutMs === undefined ? {} : { timeoutMs: options.timeoutMs }) });
     const name = options.name ?? "default";
-    const identity = (await loadIdentity(options.keys, name)) ?? (await makeIdentity(options, name));
+    const identity = (await loadIdentity(options.keys, name)) ?? (await makeIdentity(client, options, name));
     client.known.ledger = identity.ledger;
     const me = new Waypost(client, options, identity);
     await me.#settle(urls);
@@ -373,8 +372,12 @@ async function loadIdentity(keys: KeyStore, name: string): Promise<Identity | nu
 }
 
 /** Saved before it is registered: keys of an existing DID must not be lost. */
-async function makeIdentity({ keys, nowMs = Date.now }: WaypostOptions, name: string): Promise<Identity> {
-  const identity = createIdentity(name, nowMs());
+async function makeIdentity(
+  client: Client,
+  { keys, nowMs = Date.now }: WaypostOptions,
+  name: string,
+): Promise<Identity> {
+  const identity = await identityFor(client, name, nowMs());
   await keys.save(name, renderIdentity(identity));
   return identity;
 }

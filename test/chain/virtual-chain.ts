@@ -199,7 +199,12 @@ export class VirtualChain {
       call,
       nowMs: this.time.nowMs,
       operator: this.operator.account,
-      proofs: { genesisHash: Uint8Array.fromHex(this.genesis.hash.slice(2)), bound: true, plain: true },
+      proofs: {
+        genesisHash: Uint8Array.fromHex(this.genesis.hash.slice(2)),
+        bound: true,
+        plain: true,
+        selfCertifying: false,
+      },
       bounds: embeddedBounds,
     });
     this.applied.set(key, outcome);

@@ -8,7 +8,7 @@ import type { LedgerProofs } from "../../src/core/ledger/account.ts";
 import type { ProofVersion } from "../../src/core/ledger/document-codec.ts";
 import type { Ledger } from "../../src/storage/contract.ts";
 import { registerBodyOf, simpleDocument, type TestDirectory, testDirectory } from "../support/directory.ts";
-import { type Identity, identityOf } from "../support/identity.ts";
+import { certifiedOf, type Identity, identityOf } from "../support/identity.ts";
 
 const opened: TestDirectory[] = [];
 afterEach(async () => {
@@ -47,7 +47,27 @@ test("limits name the ledger, the account and the versions, the best first", asy
     authorization_proofs: ["v3", "plain"],
     genesis_hash: `0x${genesisHash.toHex()}`,
     operator_account: `0x${(await ledger.operator()).toHex()}`,
+    self_certifying_dids: true,
   });
+});
+
+test("a self-certifying DID is prepared in version 3 without asking, and registers under its own key alone", async () => {
+  const directory = await directoryOf();
+  const { genesisHash } = await directory.ledger.proofs();
+  const [identity, thief] = [certifiedOf("certified", genesisHash), identityOf("thief")];
+  const prepared = await directory.ask("POST", "/register-did/prepare", members(identity));
+  expect(prepared.body).toMatchObject({ proof_version: "v3" });
+  const stolen = { ...identity, root: thief.root };
+  const taken = await directory.ask("POST", "/register-did/prepare", members(stolen));
+  const refused = await directory.ask("POST", "/register-did", signed(stolen, taken.body));
+  expect([refused.status, refused.body["code"]]).toEqual([400, "invalid_did"]);
+  const accepted = await directory.ask("POST", "/register-did", signed(identity, prepared.body));
+  expect((await directory.settle(accepted)).state).toBe("finalized");
+  const plain = await directory.ask("POST", `/dids/${identity.did}/prepare`, {
+    did: identity.did,
+    action: "deactivate_did",
+  });
+  expect(plain.body).toMatchObject({ proof_version: "v3" });
 });
 
 test("a prepared registration of version 3 registers, and nothing else does with its signature", async () => {

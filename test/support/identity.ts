@@ -12,6 +12,7 @@ import { callOfIntent, type LedgerCall } from "../../src/core/ledger/calls.ts";
 import { emptyDocument } from "../../src/core/ledger/document.ts";
 import { documentMessage, encodeDidDocument, registrationMessage } from "../../src/core/ledger/document-codec.ts";
 import { authorizationMessage, encodeAuthorization } from "../../src/core/ledger/structures.ts";
+import { deriveDid } from "../../src/core/trust/names.ts";
 
 export type KeyPair = { readonly publicKey: Uint8Array; readonly sign: (message: Uint8Array) => Uint8Array };
 
@@ -38,6 +39,12 @@ export function identityOf(label: string): Identity {
   const bytes = sha256(new TextEncoder().encode(`waypost test did ${label}`)).slice(0, 16);
   // 16 bytes are at most 22 characters; fewer than 16 would take 5 leading zero bytes.
   return { did: `did:svc:${encodeBase58(bytes)}` as Did, root: keyOf(label), label };
+}
+
+/** An identity whose DID is derived from its root key and the ledger. */
+export function certifiedOf(label: string, genesisHash: Uint8Array): Identity {
+  const root = keyOf(label);
+  return { did: deriveDid(genesisHash, root.publicKey), root, label };
 }
 
 export function methodOf(did: Did, fragment: string, key: KeyPair): VerificationMethod {

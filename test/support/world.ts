@@ -19,8 +19,13 @@ import { type AppliedWithEvents, applyWithEvents } from "../oracles/ledger-event
 
 export const operatorAccount = new Uint8Array(32).fill(0xaa);
 
-/** A ledger that takes proofs of every version. */
-export const everyProof: LedgerProofs = { genesisHash: new Uint8Array(32).fill(0x11), bound: true, plain: true };
+/** A ledger that takes proofs of every version, as the embedded one does. */
+export const everyProof: LedgerProofs = {
+  genesisHash: new Uint8Array(32).fill(0x11),
+  bound: true,
+  plain: true,
+  selfCertifying: true,
+};
 
 export class World {
   readonly accounts = new Map<Did, Account>();

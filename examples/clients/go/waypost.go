@@ -25,6 +25,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/crypto/blake2b"
 	"golang.org/x/crypto/chacha20poly1305"
 	"golang.org/x/crypto/hkdf"
 )
@@ -247,11 +248,54 @@ func call(method, address string, body object, headers map[string]string, attemp
 	}
 }
 
+// ---- SCALE, as far as the first document needs it
+
+// With the number of parts, or of bytes, in front.
+func scaled(n int, data []byte) []byte {
+	if n < 64 {
+		return append([]byte{byte(n << 2)}, data...)
+	}
+	return append(binary.LittleEndian.AppendUint16(nil, uint16(n<<2|1)), data...)
+}
+
+func scale(data []byte) []byte { return scaled(len(data), data) }
+
+func scaleIDs(ids []string) []byte {
+	var out []byte
+	for _, id := range ids {
+		out = append(out, scale([]byte(id))...)
+	}
+	return scaled(len(ids), out)
+}
+
+func scaleKeys(keys []object) []byte {
+	var out []byte
+	for _, key := range keys {
+		for _, name := range []string{"id", "type", "controller", "publicKeyMultibase"} {
+			out = append(out, scale([]byte(text(key, name)))...)
+		}
+	}
+	return scaled(len(keys), out)
+}
+
+func scaleDocument(document object) []byte {
+	services := document["service"].([]object)
+	var out []byte
+	for _, service := range services {
+		out = bytes.Join([][]byte{out, scale([]byte(text(service, "id"))), scale([]byte(text(service, "type"))),
+			scaleIDs(service["serviceEndpoint"].([]string)), {1}, scaleIDs(service["authorization"].([]string)), {0}}, nil)
+	}
+	return bytes.Join([][]byte{scale([]byte(text(document, "id"))), scaleKeys(document["verificationMethod"].([]object)),
+		{1}, scaleIDs(document["authentication"].([]string)), scaleKeys(document["keyAgreement"].([]object)),
+		{1}, scaled(len(services), out)}, nil)
+}
+
 // ---- an identity
 
 // Identity holds the keys of one DID. Keep them where nobody else reads.
 type Identity struct {
 	url, did, keyID string
+	limits          object
 	root            ed25519.PrivateKey
 	agreement       *ecdh.PrivateKey
 }
@@ -259,12 +303,47 @@ type Identity struct {
 func newIdentity(address string) *Identity {
 	_, root, _ := ed25519.GenerateKey(rand.Reader)
 	agreement, _ := ecdh.X25519().GenerateKey(rand.Reader)
-	did := ""
-	for len(did) < 16 {
-		did = base58(random(16))
+	me := &Identity{url: strings.TrimRight(address, "/"), root: root, agreement: agreement}
+	me.limits, _ = call("GET", me.url+"/limits", nil, nil, 4)
+	me.did = "did:svc:" + me.address()
+	me.keyID = me.did + "#root"
+	return me
+}
+
+// Whether names are derived from ledger and key, so that others can check them.
+func (me *Identity) derived() bool { return me.limits["self_certifying_dids"] == true }
+
+func (me *Identity) public() []byte { return me.root.Public().(ed25519.PublicKey) }
+
+func (me *Identity) hash(name string) []byte {
+	value, _ := hex.DecodeString(strings.TrimPrefix(text(me.limits, name), "0x"))
+	return value
+}
+
+func (me *Identity) address() string {
+	if me.derived() {
+		digest := sha256.Sum256(bytes.Join([][]byte{[]byte("svc:did:v1|"), me.hash("genesis_hash"), me.public()}, nil))
+		return base58(append([]byte{0xc9, 0xf4}, digest[:20]...))
 	}
-	did = "did:svc:" + did
-	return &Identity{strings.TrimRight(address, "/"), did, did + "#root", root, agreement}
+	address := ""
+	for len(address) < 16 {
+		address = base58(random(16))
+	}
+	return address
+}
+
+// Time and message of the proof: version 3, which a derived name needs, or version 1.
+func (me *Identity) registration(document object) (string, []byte) {
+	if !me.derived() {
+		timestamp := now()
+		return timestamp, []byte(me.did + "|" + timestamp)
+	}
+	expiry := time.Now().UnixMilli() + 300_000
+	digest := blake2b.Sum256(scaleDocument(document))
+	return fmt.Sprintf("v3:0:%d", expiry), bytes.Join([][]byte{
+		[]byte("svc:register:v3|"), scale([]byte(me.did)), {0}, scale(me.public()), digest[:], make([]byte, 8),
+		binary.LittleEndian.AppendUint64(nil, uint64(expiry)), me.hash("genesis_hash"), {1}, me.hash("operator_account"),
+	}, nil)
 }
 
 func (me *Identity) sign(data []byte) string { return b64(ed25519.Sign(me.root, data)) }
@@ -278,16 +357,15 @@ func (me *Identity) register() error {
 	service := func(name, kind string) object {
 		return object{"id": me.did + "#" + name, "type": kind, "serviceEndpoint": []string{me.url}, "authorization": []string{me.keyID}}
 	}
-	timestamp := now()
+	document := object{
+		"id": me.did, "authentication": []string{me.keyID},
+		"verificationMethod": []object{component(me.keyID, "Multikey", root)},
+		"keyAgreement":       []object{component(me.did+"#x25519-1", "X25519KeyAgreementKey2020", agreement)},
+		"service":            []object{service("relay", "SvcRelayService"), service("cache", "SvcCacheService")},
+	}
+	timestamp, message := me.registration(document)
 	_, err := call("POST", me.url+"/register-did", object{
-		"did": me.did, "timestamp": timestamp, "root_pubkey": root,
-		"signature": me.sign([]byte(me.did + "|" + timestamp)),
-		"did_document": object{
-			"id": me.did, "authentication": []string{me.keyID},
-			"verificationMethod": []object{component(me.keyID, "Multikey", root)},
-			"keyAgreement":       []object{component(me.did+"#x25519-1", "X25519KeyAgreementKey2020", agreement)},
-			"service":            []object{service("relay", "SvcRelayService"), service("cache", "SvcCacheService")},
-		},
+		"did": me.did, "timestamp": timestamp, "root_pubkey": root, "signature": me.sign(message), "did_document": document,
 	}, nil, 4)
 	for i := 0; err == nil && i < 240; i++ {
 		var status object

@@ -100,6 +100,8 @@ export type LedgerProofs = {
   readonly bound: boolean;
   /** Whether it accepts versions 1 and 2, and payloads that are signed plainly. */
   readonly plain: boolean;
+  /** Whether it holds self-certifying DIDs to their rules (docs/trust.md "Names"). */
+  readonly selfCertifying: boolean;
 };
 
 export type Device = { readonly deviceId: string; readonly addedAtMs: bigint; readonly tombstoned: boolean };

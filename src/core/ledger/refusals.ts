@@ -83,6 +83,12 @@ const faults = {
   ProofVersionRefused: ["invalid_request", "the ledger does not accept proofs of this version"],
   DepositUnavailable: ["chain_submission_rejected", "the Directory's account can't pay the deposit of a record"],
   TooManyProofs: ["rate_limited", "the DID has made many changes in a short time"],
+  NameNotDerived: [
+    "invalid_did",
+    "a DID of this form is derived from the ledger and the root key, and this one is not",
+  ],
+  NameRetired: ["did_already_registered", "the DID was deleted, which is final for a DID of this form"],
+  OnlyRootSigns: ["invalid_signature", "only root may sign this change of a DID of this form"],
 } as const satisfies Record<string, readonly [code: FaultCode, detail: string]>;
 
 export type LedgerError = keyof typeof faults;

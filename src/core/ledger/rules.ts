@@ -7,6 +7,7 @@
 import { equalBytes, publicKeyBytes, signatureBytes } from "../codec/bytes.ts";
 import { isAdmissibleKey, verifyEd25519 } from "../codec/crypto.ts";
 import { isDid, normalizeAlias } from "../codec/did.ts";
+import { deriveDid, isSelfCertifying } from "../trust/names.ts";
 import {
   type Account,
   type AccountId,
@@ -35,7 +36,7 @@ import {
   type ProofCall,
   type RegistrationCall,
 } from "./calls.ts";
-import { checkDocument, keyFor } from "./document.ts";
+import { checkDocument, keyFor, rootKeyId } from "./document.ts";
 import {
   decodeDidDocument,
   documentMessage,
@@ -89,6 +90,7 @@ function authorize(input: LedgerInput, call: ProofCall, intent: Intent): DidReco
   if (record.deactivated) return refuse("DidDeactivated");
   const expected = account.counters[domain];
   if (terms.nonce !== expected) return refuse(nonceError, { expected });
+  if (call.signerKeyId !== rootKeyId && isBound(input) && isOnlyForRoot(intent)) return refuse("OnlyRootSigns");
   const key = keyFor(record, call.signerKeyId, "change");
   if (key === null || !isSigned(input, call, { domain, key })) return refuse("InvalidSignature");
   return record;
@@ -96,14 +98,15 @@ function authorize(input: LedgerInput, call: ProofCall, intent: Intent): DidReco
 
 /** Version 3 first; a ledger that accepts plain payloads as well pays for a second check of those. */
 function isSigned(
-  { proofs }: LedgerInput,
+  input: LedgerInput,
   { signature, signedPayload }: ProofCall,
   { domain, key }: { readonly domain: CounterName; readonly key: Uint8Array },
 ): boolean {
+  const { proofs } = input;
   const message = authorizationMessage(domain, proofs.genesisHash, signedPayload);
   return (
     (proofs.bound && verifyEd25519(signature, message, key)) ||
-    (proofs.plain && verifyEd25519(signature, signedPayload, key))
+    (proofs.plain && !isBound(input) && verifyEd25519(signature, signedPayload, key))
   );
 }
 
@@ -181,6 +184,8 @@ function register(input: LedgerInput, call: RegistrationCall): Applied | LedgerR
   const untimely = checkExpiry(stamp, nowMs, "RegistrationExpired");
   if (untimely !== null) return untimely;
   if (account.record !== null) return refuse("DidAlreadyExists");
+  const misnamed = isBound(input) ? checkName(input, call) : null;
+  if (misnamed !== null) return misnamed;
   if (isStaleRegistration(account, stamp)) return refuse("DocumentStale");
   if (!isAdmissibleKey(call.pubkey)) return refuse("InvalidRootPubkey");
   const binding = { genesisHash: input.proofs.genesisHash, submitter: input.operator };
@@ -243,6 +248,27 @@ function setDocument(input: LedgerInput, call: DocumentCall): Applied | LedgerRe
   return applyChange({ account: timed, record, nowMs, counter }, { record: { document } });
 }
 
+// ---------------------------------------------------------------------------------------------- self-certifying DIDs
+
+/**
+ * Whether the DID is bound to this ledger and its first root key (docs/trust.md "Names"). Other versions of proofs than 3
+ * name no ledger, so a signature from another ledger would count here.
+ */
+function isBound({ call, proofs }: LedgerInput): boolean {
+  return proofs.selfCertifying && isSelfCertifying(call.did);
+}
+
+/** Under its first key, and once: a first key that was stolen later revives nothing. */
+function checkName({ account, proofs }: LedgerInput, { did, pubkey }: RegistrationCall): LedgerRefusal | null {
+  if (account.life > 0) return refuse("NameRetired");
+  return deriveDid(proofs.genesisHash, pubkey) === did ? null : refuse("NameNotDerived");
+}
+
+/** A method that `authentication` lists can't take over or end the identity. */
+function isOnlyForRoot({ action }: Intent): boolean {
+  return action === "UpdateRootPubkey" || action === "deactivate_did" || action === "delete_did";
+}
+
 function hasProofSizes(call: RegistrationCall | DocumentCall): boolean {
   return call.pubkey.length === publicKeyBytes && call.signature.length === signatureBytes;
 }
@@ -259,10 +285,12 @@ function readDocument(input: LedgerInput, call: RegistrationCall | DocumentCall)
 }
 
 /** The time of a proof whose version this ledger accepts. The Directory checks how old a version 1 time may be. */
-function acceptedTimestamp({ proofs, nowMs }: LedgerInput, text: string): ProofTimestamp | LedgerRefusal {
+function acceptedTimestamp(input: LedgerInput, text: string): ProofTimestamp | LedgerRefusal {
+  const { proofs, nowMs } = input;
   const stamp = parseProofTimestamp(text);
   if (stamp === null) return refuse("InvalidProofTimestamp");
-  if (!(stamp.version === "v3" ? proofs.bound : proofs.plain)) return refuse("ProofVersionRefused");
+  const accepted = stamp.version === "v3" ? proofs.bound : proofs.plain && !isBound(input);
+  if (!accepted) return refuse("ProofVersionRefused");
   const early = stamp.version === "v1" && stamp.timestampMs > nowMs + proofAheadMsMax;
   return early ? refuse("ProofTooFarAhead") : stamp;
 }

@@ -460,6 +460,7 @@ const directoryLimitsShape = Type.Object({
   authorization_proofs: Type.Array(namedText(["v3", "plain"]), { description: "accepted forms of signed payloads" }),
   genesis_hash: Type.String({ description: "names the ledger in proofs of version 3: 0x and 64 hex digits" }),
   operator_account: Type.String({ description: "submits registrations; proofs of version 3 name it: 0x and 64 hex" }),
+  self_certifying_dids: Type.Boolean({ description: "whether the ledger holds DIDs of that form to their rules" }),
   unsigned_updates: namedText(["allow", "deny"]),
   registration_rate_per_second: Type.Integer(),
   registration_burst: Type.Integer(),

@@ -19,6 +19,7 @@ import {
 } from "../../core/ledger/document-codec.ts";
 import type { DirectoryLimits } from "../../core/schema/directory.ts";
 import type { Signed } from "../../core/schema/signing.ts";
+import { isSelfCertifying } from "../../core/trust/names.ts";
 import type { Ledger, Receipts, Replay, Submission } from "../../storage/contract.ts";
 import type { Answer, Call, Operation, Route } from "../http/route.ts";
 import type { Blocks } from "../operations/blocks.ts";
@@ -220,13 +221,22 @@ export function acceptedVersions(settings: DirectorySettings, proofs: LedgerProo
 export function renderProofs(
   settings: DirectorySettings,
   { proofs, submitter }: Binding,
-): Pick<DirectoryLimits, "registration_proofs" | "authorization_proofs" | "genesis_hash" | "operator_account"> {
+): Pick<
+  DirectoryLimits,
+  "registration_proofs" | "authorization_proofs" | "genesis_hash" | "operator_account" | "self_certifying_dids"
+> {
   return {
     registration_proofs: [...acceptedVersions(settings, proofs)],
     authorization_proofs: [...(proofs.bound ? ["v3"] : []), ...(proofs.plain ? ["plain"] : [])],
     genesis_hash: encodeHex0x(proofs.genesisHash),
     operator_account: encodeHex0x(submitter),
+    self_certifying_dids: proofs.selfCertifying,
   };
+}
+
+/** A self-certifying DID needs version 3, whatever is asked for (docs/trust.md). */
+export function askedVersion(asked: string | undefined, did: Did, { proofs }: Binding): string | undefined {
+  return asked === undefined && proofs.selfCertifying && isSelfCertifying(did) ? "v3" : asked;
 }
 
 /**

@@ -46,6 +46,7 @@ import {
 import { compileShape } from "../../core/schema/schema.ts";
 import type { Call, Route } from "../http/route.ts";
 import {
+  askedVersion,
   type Binding,
   bindDid,
   checkEnd,
@@ -148,7 +149,7 @@ function prepareRegistrationRoute(parts: DirectoryParts): Route {
       const endMs = decidePreparedEnd(body.valid_until, call.nowMs, life);
       if (isFault(endMs)) return endMs;
       const binding = await readBinding(parts.ledger);
-      const version = decideVersion(body.proof_version, parts.settings, binding);
+      const version = decideVersion(askedVersion(body.proof_version, subject.did, binding), parts.settings, binding);
       if (isFault(version)) return version;
       const facts = await gatherFacts(parts.ledger, subject);
       const refusal = checkSubject(subject, facts);
@@ -307,7 +308,7 @@ function prepareUpdateRoute(parts: DirectoryParts): Route {
         parts.ledger.bounds(),
         readBinding(parts.ledger),
       ]);
-      const bound = decideBound(asked.version, binding);
+      const bound = decideBound(askedVersion(asked.version, asked.did, binding), binding);
       if (isFault(bound)) return bound;
       if (record === null) return fault("did_not_found", "the DID is not registered");
       if (record.deactivated) return fault("did_deactivated", "the DID is deactivated");

@@ -310,7 +310,8 @@ export class Session {
       throw new Unusable("gone", `the time of its block ${number} is more than 5 minutes ahead of this clock`);
     // A chain without the switch knows only the versions before 3, and accepts them.
     const bound = keys.plainProofs !== null;
-    const proofs = { genesisHash: metadata.frame.genesis, bound, plain: !bound || plain?.[0] === 1 };
+    const accepted = { bound, plain: !bound || plain?.[0] === 1, selfCertifying: false };
+    const proofs = { genesisHash: metadata.frame.genesis, ...accepted };
     return { number, hash, timeMs, metadata, proofs, ...readAccountState(account ?? null) };
   }
 
