@@ -1,11 +1,102 @@
-/**
- * The functions of the schema that mailboxes, claims and receipts call: one call does all the operations that arrived in
- * one turn of a node, in one transaction. Rows of `mailbox` are the locks, always acquired in the order of their keys, so
- * calls of several nodes wait for each other and never in a circle. Decisions use only what is read after the locks.
- */
+-- The schema of the database: tables, and the functions that write. `{s}` is its name.
+--
+-- Messages are partitioned by the time of their end, and are dropped with their partition: `held` and `acked` by expiry,
+-- `kept` by the end of the remains. Single rows are deleted only for acknowledged messages, replay claims and receipts.
+--
+-- A function does all the operations that arrived in one turn of a node, in one transaction. Rows of `mailbox` are the
+-- locks, always acquired in the order of their keys, so calls of several nodes wait for each other and never in a circle.
+-- Decisions use only what is read after the locks.
 
-/** Begins a write: answers its outcome if it was committed before, else null. The row lock waits for a lost copy of it. */
-const writes = `
+---------------------------------------------------------------------------------------------------------------- tables
+
+create table {s}.meta (
+  one boolean primary key default true check (one),
+  version integer not null,
+  partition_ms bigint not null,
+  tally_ms bigint not null
+);
+-- One row a mailbox: its lock, its sums, its last place in the order of arrival.
+create table {s}.mailbox (
+  no bigint generated always as identity primary key,
+  key text collate "C" not null unique,
+  entries bigint not null default 0,
+  bytes bigint not null default 0,
+  last_arrival bigint not null default 0,
+  -- What had expired at this time is not in the sums.
+  settled_ms bigint not null default -1,
+  -- Nothing of this mailbox lasts longer.
+  until_ms bigint not null default 0
+) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
+-- Envelopes that are neither acknowledged nor dropped.
+create table {s}.held (
+  mailbox_no bigint not null,
+  arrival bigint not null,
+  id uuid not null,
+  expires_ms bigint not null,
+  size integer not null,
+  group_id uuid,
+  sequence bigint,
+  total bigint,
+  labels text[],
+  digest bytea,
+  envelope bytea not null
+) partition by range (expires_ms);
+create index held_id on {s}.held (mailbox_no, id);
+create index held_arrival on {s}.held (mailbox_no, arrival);
+create index held_group on {s}.held (mailbox_no, group_id) where group_id is not null;
+-- Ids that were acknowledged, until their expiry.
+create table {s}.acked (
+  mailbox_no bigint not null,
+  id uuid not null,
+  expires_ms bigint not null,
+  digest bytea,
+  arrival bigint
+) partition by range (expires_ms);
+create index acked_id on {s}.acked (mailbox_no, id);
+-- Remains of messages after their expiry.
+create table {s}.kept (
+  mailbox_no bigint not null,
+  id uuid not null,
+  expires_ms bigint not null,
+  kept_ms bigint not null,
+  preview bytea
+) partition by range (kept_ms);
+create index kept_id on {s}.kept (mailbox_no, id);
+-- All partitions.
+create table {s}.part (
+  kind text not null,
+  upper_ms bigint not null,
+  -- Mailboxes up to this number no longer count what the partition holds.
+  settled_no bigint not null default 0,
+  primary key (kind, upper_ms)
+);
+-- Sums of the whole store by span of expiry, in one row a writer and span.
+create table {s}.tally (
+  upper_ms bigint not null,
+  writer uuid not null,
+  entries bigint not null,
+  bytes bigint not null,
+  primary key (upper_ms, writer)
+) with (fillfactor = 50);
+-- The last write of each connection with its outcome: a lost answer is found here.
+create table {s}.writer (
+  id uuid primary key,
+  seq bigint not null default 0,
+  outcome json,
+  used_at timestamptz not null default now()
+) with (fillfactor = 50);
+create table {s}.claim (tag bytea primary key, until_ms bigint not null, at_ms bigint not null)
+  with (autovacuum_vacuum_scale_factor = 0.05);
+create index claim_until on {s}.claim (until_ms);
+create table {s}.receipt (key bytea primary key, value bytea not null, until_ms bigint not null, at_ms bigint not null)
+  with (autovacuum_vacuum_scale_factor = 0.05);
+create index receipt_until on {s}.receipt (until_ms);
+create table {s}.ledger (key text collate "C" primary key, value bytea not null);
+alter table {s}.held alter column envelope set storage external;
+
+---------------------------------------------------------------------------------------------------------------- writes
+
+-- Begins a write: returns its outcome if it was committed before, else null. The row lock waits for a lost copy of it.
 create function {s}.begin_write(p_writer uuid, p_seq bigint) returns json language plpgsql as $$
 declare
   last record;
@@ -25,9 +116,9 @@ begin
   update {s}.writer set seq = p_seq, outcome = p_outcome, used_at = clock_timestamp() where id = p_writer;
   return p_outcome;
 end $$;
-`;
 
-const boxes = `
+------------------------------------------------------------------------------------------------------------- mailboxes
+
 create function {s}.open_boxes(p_keys text[]) returns void language plpgsql as $$
 declare
   locked bigint;
@@ -43,7 +134,7 @@ begin
     exit when locked >= cardinality(p_keys);
   end loop;
 end $$;
--- Takes what is over at a time out of the sums of mailboxes, whose rows are locked.
+-- Takes what has expired at a time out of the sums of mailboxes, whose rows are locked.
 create function {s}.settle(p_nos bigint[], p_at bigint) returns void language plpgsql as $$
 begin
   update {s}.mailbox m
@@ -57,20 +148,14 @@ begin
   ) over
   where m.no = over.no;
 end $$;
-`;
-
-const entryType = `
 create type {s}.entry as (
   n integer, round integer, box text, id uuid, at bigint, expires bigint, kept bigint, size integer, start integer,
   group_id uuid, sequence bigint, total bigint, labels text[], preview bytea,
-  entries_max bigint, bytes_max bigint, shares json, store_entries_max bigint, store_bytes_max bigint
+  entries_max bigint, bytes_max bigint, shares json, store_entries_max bigint, store_bytes_max bigint,
+  digest bytea
 );
-`;
-
-/** Since version 2: shares that shrink. Arguments of nodes of version 1 keep their meaning. */
-export const storeRound = `
 -- Entries of one mailbox have different rounds; a round decides and writes one entry of each mailbox.
-create or replace function {s}.store_round(
+create function {s}.store_round(
   p_writer uuid, p_entries {s}.entry[], p_round integer, p_bytes bytea, p_store_entries bigint, p_store_bytes bigint
 ) returns json language plpgsql as $$
 declare
@@ -174,9 +259,6 @@ begin
   into answers from final;
   return answers;
 end $$;
-`;
-
-const dropEarlier = `
 -- A new life of an id replaces what an earlier one left.
 create function {s}.drop_earlier(p_entries {s}.entry[]) returns void language plpgsql as $$
 begin
@@ -197,10 +279,7 @@ begin
   delete from {s}.kept k using unnest(p_entries) e, {s}.mailbox m
     where m.key = e.box and k.mailbox_no = m.no and k.id = e.id and k.expires_ms <= e.at;
 end $$;
-`;
-
-const store = `
-create or replace function {s}.store(
+create function {s}.store(
   p_writer uuid, p_seq bigint, p_given text, p_bytes bytea, p_store_entries bigint, p_store_bytes bigint
 ) returns json language plpgsql as $$
 declare
@@ -226,7 +305,7 @@ begin
       bytes_max bigint, shares json, store_entries_max bigint, store_bytes_max bigint, digest text)
     order by e.n);
   perform {s}.open_boxes(array(select distinct e.box from unnest(given) e));
-  -- The sums of a mailbox may count what is over; that matters only where they reach a quota.
+  -- The sums of a mailbox may count what has expired; that matters only where they reach a quota.
   nearly_full := array(
     select m.no from {s}.mailbox m join (
       select e.box, count(*) as entries, sum(e.size) as bytes, min(e.entries_max) as entries_max,
@@ -255,9 +334,8 @@ begin
   end if;
   return {s}.end_write(p_writer, p_seq, array_to_json(answers));
 end $$;
-`;
-
-const removalStart = `(p_writer uuid, p_seq bigint, p_given text) returns json language plpgsql as $$
+-- Entries with a tag are removed only when its claim succeeds; of several with one tag, the first does.
+create function {s}.claim_and_remove(p_writer uuid, p_seq bigint, p_given text) returns json language plpgsql as $$
 declare
   done json := {s}.begin_write(p_writer, p_seq);
   span bigint := (select tally_ms from {s}.meta);
@@ -266,10 +344,20 @@ begin
   if done is not null then
     return done;
   end if;
-`;
-
-/** Removes the given entries, except those whose numbers are in `replayed`. */
-const removal = `  perform 1 from {s}.mailbox m
+  with given as materialized (
+    select distinct on (g.tag) decode(g.tag, 'hex') as tag, g.n, g.until, g.at
+    from json_to_recordset(p_given::json) as g(n integer, tag text, until bigint, at bigint)
+    where g.tag is not null order by g.tag, g.n
+  ), won as (
+    insert into {s}.claim as c (tag, until_ms, at_ms) select tag, until, at from given order by tag
+    on conflict (tag) do update set until_ms = excluded.until_ms, at_ms = excluded.at_ms
+      where c.until_ms <= excluded.at_ms
+    returning c.tag
+  )
+  select coalesce(array_agg(g.n), '{}') into replayed
+  from json_to_recordset(p_given::json) as g(n integer, tag text)
+  where g.tag is not null and g.n not in (select given.n from given join won using (tag));
+  perform 1 from {s}.mailbox m
     where m.key in (select g.box from json_to_recordset(p_given::json) as g(box text)) order by m.key for update;
   with given as materialized (
     select g.n, g.at, m.no, m.settled_ms, i.id::uuid as id
@@ -299,46 +387,11 @@ const removal = `  perform 1 from {s}.mailbox m
       set entries = t.entries + excluded.entries, bytes = t.bytes + excluded.bytes
   )
   select coalesce(json_agg(json_build_array(n, id, labels, size)), '[]') into done from gone;
-`;
-
-const remove = `create function {s}.remove${removalStart}${removal}  return {s}.end_write(p_writer, p_seq, done);
+  return {s}.end_write(p_writer, p_seq, json_build_object('replayed', replayed, 'gone', done));
 end $$;
-`;
 
-/** Since version 3: entries with a tag are removed only when its claim succeeds; of several with one tag, the first does. */
-export const claimAndRemove = `create or replace function {s}.claim_and_remove${removalStart}
-  with given as materialized (
-    select distinct on (g.tag) decode(g.tag, 'hex') as tag, g.n, g.until, g.at
-    from json_to_recordset(p_given::json) as g(n integer, tag text, until bigint, at bigint)
-    where g.tag is not null order by g.tag, g.n
-  ), won as (
-    insert into {s}.claim as c (tag, until_ms, at_ms) select tag, until, at from given order by tag
-    on conflict (tag) do update set until_ms = excluded.until_ms, at_ms = excluded.at_ms
-      where c.until_ms <= excluded.at_ms
-    returning c.tag
-  )
-  select coalesce(array_agg(g.n), '{}') into replayed
-  from json_to_recordset(p_given::json) as g(n integer, tag text)
-  where g.tag is not null and g.n not in (select given.n from given join won using (tag));
-${removal}  return {s}.end_write(p_writer, p_seq, json_build_object('replayed', replayed, 'gone', done));
-end $$;
-`;
+---------------------------------------------------------------------------------------------------- claims and receipts
 
-export const mailboxFunctions = writes + boxes + entryType + storeRound + dropEarlier + store + remove;
-
-/**
- * Since version 5: the digest of a delivered envelope, and what names it when it was acknowledged. Nodes of version 4 send
- * no digest, and ignore the members of an answer that they don't know.
- */
-export const deliveryDigests = `
-alter table {s}.held add column digest bytea;
-alter table {s}.acked add column digest bytea, add column arrival bigint;
-alter type {s}.entry add attribute digest bytea;
-${storeRound}${store}${claimAndRemove}`;
-
-// -------------------------------------------------------------------------------------------- claims and receipts
-
-export const recordFunctions = `
 create function {s}.claim_tags(p_writer uuid, p_seq bigint, p_given text) returns json language plpgsql as $$
 declare
   done json := {s}.begin_write(p_writer, p_seq);
@@ -367,11 +420,8 @@ begin
   get diagnostics freed = row_count;
   return freed;
 end $$;
-`;
-
-/** Answers key and value for each key that another value excludes. */
-export const writeReceipts = `
-create or replace function {s}.write_receipts(p_writer uuid, p_seq bigint, p_given text, p_bytes bytea)
+-- Returns key and value for each key that another value excludes.
+create function {s}.write_receipts(p_writer uuid, p_seq bigint, p_given text, p_bytes bytea)
 returns json language plpgsql as $$
 declare
   done json := {s}.begin_write(p_writer, p_seq);
@@ -403,4 +453,83 @@ begin
   where g.how <> 'remove' and r.key <> all (written);
   return {s}.end_write(p_writer, p_seq, done);
 end $$;
-`;
+
+------------------------------------------------------------------------------------------------------------ partitions
+
+-- A partition holds what ends after `upper - partition_ms` and not after `upper`.
+create function {s}.add_part(p_kind text, p_upper bigint) returns void language plpgsql as $$
+declare
+  span bigint := (select partition_ms from {s}.meta);
+  name text := p_kind || '_' || p_upper;
+begin
+  perform pg_advisory_xact_lock(hashtextextended('{s}', 1));
+  if exists (select 1 from {s}.part where kind = p_kind and upper_ms = p_upper) then
+    return;
+  end if;
+  execute format('create table {s}.%I (like {s}.%I including defaults including storage)', name, p_kind);
+  if p_kind = 'held' then
+    execute format('alter table {s}.%I set (autovacuum_vacuum_scale_factor = 0.05)', name);
+  end if;
+  execute format('alter table {s}.%I attach partition {s}.%I for values from (%s) to (%s)',
+    p_kind, name, p_upper - span + 1, p_upper + 1);
+  insert into {s}.part (kind, upper_ms) values (p_kind, p_upper);
+end $$;
+-- Mailboxes that count what a partition holds are settled in steps, oldest partition first, then it is dropped.
+create function {s}.settle_part(p_upper bigint, p_after bigint, p_limit integer) returns bigint[] language plpgsql as $$
+declare
+  nos bigint[];
+begin
+  execute format('select array(select mailbox_no from {s}.%I where mailbox_no > $1 group by 1 order by 1 limit $2)',
+    'held_' || p_upper) into nos using p_after, p_limit;
+  perform 1 from {s}.mailbox m where m.no = any (nos) order by m.key for update;
+  perform {s}.settle(nos, p_upper);
+  return nos;
+end $$;
+create function {s}.expire(p_now bigint, p_grace bigint, p_limit integer) returns integer language plpgsql as $$
+declare
+  due record;
+  nos bigint[];
+  freed integer := 0;
+  patience text := current_setting('lock_timeout');
+begin
+  if not pg_try_advisory_xact_lock(hashtextextended('{s}', 2)) then
+    return 0;
+  end if;
+  for due in
+    select kind, upper_ms, settled_no from {s}.part where upper_ms <= p_now - p_grace order by upper_ms, kind
+  loop
+    exit when freed >= p_limit;
+    if due.kind = 'held' then
+      -- Locks on mailboxes and on a whole partition are never held together: what follows a drop is the next call's.
+      exit when freed > 0;
+      nos := {s}.settle_part(due.upper_ms, due.settled_no, p_limit - freed);
+      freed := freed + cardinality(nos);
+      update {s}.part set settled_no = coalesce((select max(n) from unnest(nos) n), settled_no)
+        where kind = due.kind and upper_ms = due.upper_ms;
+      exit when cardinality(nos) > 0;
+    end if;
+    -- A table in use is dropped at the next call: statements must not wait for long behind the lock that it needs.
+    begin
+      perform set_config('lock_timeout', '200ms', true);
+      execute format('drop table {s}.%I', due.kind || '_' || due.upper_ms);
+      perform set_config('lock_timeout', patience, true);
+    exception when lock_not_available then
+      exit;
+    end;
+    delete from {s}.part where kind = due.kind and upper_ms = due.upper_ms;
+    freed := freed + 1;
+  end loop;
+  delete from {s}.tally where upper_ms <= p_now - p_grace;
+  return freed;
+end $$;
+-- Drops empty mailboxes from a number on; returns the number to go on from, or null at the end.
+create function {s}.drop_idle(p_after bigint, p_before_ms bigint, p_limit integer) returns bigint language plpgsql as $$
+declare
+  last bigint;
+begin
+  select max(no) into last from (select no from {s}.mailbox where no > p_after order by no limit p_limit) page;
+  delete from {s}.mailbox where no in (
+    select no from {s}.mailbox where no > p_after and no <= last and until_ms < p_before_ms for update skip locked);
+  delete from {s}.writer where used_at < now() - interval '7 days';
+  return last;
+end $$;
