@@ -181,13 +181,14 @@ describe("exports", () => {
     // Pure decisions and texts.
     "cli/init.ts": ["nextSteps", "proxyFile", "renderConfiguration"],
     "cli/operations.ts": ["renderTop"],
+    "client/connections.ts": ["backoffMs"],
     "client/receiver.ts": ["Queue"],
     "nodes/http/connections.ts": ["decideSurplus"],
     // Parsers, which fuzzing and tables of bad inputs call.
     "client/seal.ts": ["decodeCborMap", "encodeCborMap"],
     "plugins/chain/rpc.ts": ["withoutSecrets"],
     // Steps of a longer course, stopped between two of them; and requests as an attacker changes them.
-    "cli/files/inbox.ts": ["openJournal", "openLiveChunks", "storeMessage", "wasReceived"],
+    "cli/files/inbox.ts": ["storeMessage", "wasReceived"],
     "client/change.ts": ["reconcileAgreements", "signOwnerUpdate"],
     "client/reader.ts": ["proofHeaders"],
     "plugins/chain/driver.ts": ["openLedger", "readOperatorKey"],

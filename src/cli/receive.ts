@@ -8,10 +8,9 @@
 import { type Command, Option } from "commander";
 import { failed, failedInResult, timedOut } from "../app/failure.ts";
 import { cachesOf, liveEndpoints } from "../client/client.ts";
-import { ClientError } from "../client/http.ts";
+import type { ClientError } from "../client/http.ts";
 import type { Identity } from "../client/keys.ts";
-import { type CacheClient, type LiveEvents, listenLive, type Reader } from "../client/reader.ts";
-import { backoffMs, pause, Signal } from "../client/receiver.ts";
+import type { WaypostEvent } from "../client/message.ts";
 import { acknowledge, isComplete, listPending, type PendingMessage } from "../client/retrieve.ts";
 import {
   addIdentityFlag,
@@ -41,10 +40,8 @@ type ReceiveFlags = ConnectionFlags & {
 
 const deviceOption = (): Option => new Option("--device <id>", "the device to read as").default("", "none");
 
-/** Pause between two reads while waiting; the longest pause while the streams are silent; pause before a reconnect. */
+/** Pause between two reads while waiting. */
 const pollMs = 1_000;
-const followPollMs = 30_000;
-const reconnectMs = 2_000;
 
 export function registerReceiveCommands(program: Command): void {
   registerReceive(program);
@@ -68,46 +65,25 @@ function registerReceive(program: Command): void {
   clientCommand(addIdentityFlag(command), async (session, flags: ReceiveFlags) => {
     const identity = await rotateIfDue(session, await chooseIdentity(session, flags.as));
     const work = (inbox: Inbox) =>
-      flags.follow === true ? follow(session, inbox) : receiveWaiting(session, inbox, flags.waitFor ?? 0);
+      flags.follow === true
+        ? follow(session, inbox, { device: null, relays: 0 })
+        : receiveWaiting(session, inbox, flags.waitFor ?? 0);
     await withInbox(session, identity, { place: { folder: flags.out, device: flags.device }, work });
   });
 }
 
 async function receiveWaiting(session: Session, inbox: Inbox, waitMs: number): Promise<void> {
   const begunMs = performance.now();
-  let round = await inbox.receive(inbox.caches);
+  let round = await inbox.receive();
   while (round.received.length === 0 && performance.now() - begunMs < waitMs) {
     session.report.progress("nothing yet");
     await Bun.sleep(Math.min(pollMs, waitMs));
-    round = await inbox.receive(inbox.caches);
+    round = await inbox.receive();
   }
   if (waitMs > 0 && round.received.length + round.unreadable.length + round.failed.length === 0)
     throw timedOut("nothing arrived");
   session.report.result(renderRound(round), describeRound(round).join("\n") || "Nothing is waiting.");
   if (round.failed.length > 0) throw failedInResult(`not received: ${countOf(round.failed.length, "message")}`);
-}
-
-async function follow(session: Session, inbox: Inbox): Promise<void> {
-  const signal = untilInterrupted();
-  const reportRound = createRoundReporter(session);
-  const arrivals = new Signal();
-  for (const cache of inbox.caches) void signalArrivals(cache, arrivals, signal);
-  while (!signal.aborted) {
-    const quiet = arrivals.next(followPollMs, signal);
-    await receiveRound(session, inbox.receive(inbox.caches), reportRound);
-    await quiet;
-  }
-}
-
-async function signalArrivals(cache: CacheClient, arrivals: Signal, signal: AbortSignal): Promise<void> {
-  while (!signal.aborted) {
-    await cache
-      .stream(() => arrivals.wake(), signal)
-      .catch((error: unknown) => {
-        if (!(error instanceof ClientError)) throw error;
-      });
-    await pause(reconnectMs, signal);
-  }
 }
 
 // ------------------------------------------------------------------------------------------------- listen
@@ -123,68 +99,34 @@ function registerListen(program: Command): void {
   clientCommand(addIdentityFlag(command), async (session, flags: ListenFlags) => {
     const identity = await rotateIfDue(session, await chooseIdentity(session, flags.as));
     const relays = await liveEndpoints(session.client, identity, flags.device);
-    const work = (inbox: Inbox) => listen(session, inbox, relays);
+    const work = (inbox: Inbox) => follow(session, inbox, { device: flags.device, relays: relays.length });
     // Caches are read for all devices: the name is only that of the live session.
     await withInbox(session, identity, { place: { folder: flags.out, device: "" }, work });
   });
 }
 
-/** Connects to the Relays in turn. Ends when every one refused at the first attempt, without a live session before. */
-async function listen(session: Session, inbox: Inbox, relays: readonly Reader[]): Promise<void> {
-  const signal = untilInterrupted();
-  let failures = 0;
-  for (let turn = 0; !signal.aborted; turn++) {
-    const relay = relays[turn % relays.length] as Reader;
-    let admitted = false;
-    const rounds = createRounds(session, inbox);
-    const events: LiveEvents = {
-      onReady: () => {
-        admitted = true;
-        failures = 0;
-        session.report.note(`listening at ${relay.at.url}`);
-        rounds.request("everywhere");
-      },
-      onEnvelope: async (chunk) => {
-        const kept = await inbox.keep(chunk);
-        if (kept) rounds.request("here");
-        return kept;
-      },
-    };
-    try {
-      await listenLive(relay, events, signal);
-    } catch (error) {
-      if (!(error instanceof ClientError) || (error.kind === "refused" && !admitted && turn < relays.length))
-        throw error;
-      session.report.note(`${error.message} (${error.code})`);
-    } finally {
-      await rounds.idle();
-    }
-    await pause(backoffMs(failures++), signal);
-  }
-}
+type Following = { readonly device: string | null; readonly relays: number };
 
-type Where = "here" | "everywhere";
-
-/** Runs rounds one at a time; requests during a round cause one more. */
-function createRounds(session: Session, inbox: Inbox) {
-  const reportRound = createRoundReporter(session);
-  let wanted: Where | null = null;
-  let running: Promise<void> | null = null;
-  const run = async () => {
-    while (wanted !== null) {
-      const caches = wanted === "everywhere" ? inbox.caches : [];
-      wanted = null;
-      await receiveRound(session, inbox.receive(caches), reportRound);
+/** Ends when every Relay refused before one of them accepted a live session. */
+async function follow(session: Session, inbox: Inbox, { device, relays }: Following): Promise<void> {
+  const stop = new AbortController();
+  for (const name of ["SIGINT", "SIGTERM"]) process.once(name, () => stop.abort());
+  const refused = new Map<string, ClientError>();
+  let isAdmitted = false;
+  const isHopeless = () => !isAdmitted && relays > 0 && refused.size === relays;
+  const onEvent = (event: WaypostEvent) => {
+    if (event.type === "connected") {
+      isAdmitted = true;
+      session.report.note(`listening at ${event.url}`);
+    } else if (event.type === "disconnected" && event.error !== null) {
+      session.report.note(`${event.error.message} (${event.error.code})`);
+      if (event.what === "live" && event.error.kind === "refused") refused.set(event.url, event.error);
+      if (isHopeless()) stop.abort();
     }
-    running = null;
   };
-  return {
-    request: (where: Where) => {
-      if (wanted !== "everywhere") wanted = where;
-      running ??= run();
-    },
-    idle: () => running ?? Promise.resolve(),
-  };
+  await inbox.follow({ device, onRound: createRoundReporter(session), onEvent }, stop.signal);
+  const [failure] = refused.values();
+  if (isHopeless()) throw failure;
 }
 
 // ------------------------------------------------------------------------------------------------- rounds
@@ -229,7 +171,7 @@ function renderRound(round: Round): Record<string, unknown> {
 
 function describeRound(round: Round): string[] {
   return [
-    ...round.received.map((one) => `${one.path} (${renderBytes(one.sizeBytes)}) ${describeSender(one)}`),
+    ...round.received.map((one) => printable(`${one.path} (${renderBytes(one.sizeBytes)}) ${describeSender(one)}`)),
     ...round.incomplete.map(({ held, total }) => `a file is on its way: ${held} of ${total} chunks so far`),
     ...round.unreadable.map((one) =>
       printable(`${one.what}: ${one.message} (${one.code}); to remove it unread: ${removal(one)}`),
@@ -246,15 +188,6 @@ function describeSender({ from }: Received): string {
   if (from === null) return "from an unnamed sender";
   if (from.verified === true) return `from ${from.did}`;
   return `claims to be from ${from.did}: ${from.verified === null ? "not checked" : "ITS SIGNATURE DOES NOT VERIFY"}`;
-}
-
-async function receiveRound(session: Session, round: Promise<Round>, report: (round: Round) => void): Promise<void> {
-  try {
-    report(await round);
-  } catch (error) {
-    if (!(error instanceof ClientError)) throw error;
-    session.report.note(`${error.message} (${error.code})`);
-  }
 }
 
 /**
@@ -278,13 +211,6 @@ function createRoundReporter(session: Session): (round: Round) => void {
     if (lists.every((list) => list.length === 0)) return;
     session.report.result(renderRound(shown), describeRound(shown).join("\n"));
   };
-}
-
-/** Aborted by Ctrl-C and SIGTERM, for commands that go on until then. */
-function untilInterrupted(): AbortSignal {
-  const stop = new AbortController();
-  for (const name of ["SIGINT", "SIGTERM"]) process.once(name, () => stop.abort());
-  return stop.signal;
 }
 
 // --------------------------------------------------------------------------------------------------------------- query

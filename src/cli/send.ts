@@ -9,13 +9,13 @@ import { failed } from "../app/failure.ts";
 import { planSend, senderOf } from "../client/client.ts";
 import {
   buildEnvelope,
-  type ChunkProgress,
   chunkCount,
+  Outgoing,
   retryingDefault,
   type SendPlan,
+  type SendProgress,
   type Sent,
   type Source,
-  sendPlan,
 } from "../client/send.ts";
 import type { Did } from "../core/codec/did.ts";
 import {
@@ -34,7 +34,7 @@ import {
 } from "./command.ts";
 import { explainSending } from "./explain.ts";
 import { removeIfThere } from "./files/files.ts";
-import { fileSource, findUnfinished, outboxFolder, saveProgress } from "./files/outbox.ts";
+import { fileSource, findUnfinished, outboxFolder, saveOutgoing } from "./files/outbox.ts";
 
 type SendFlags = ConnectionFlags & {
   readonly to: string;
@@ -137,22 +137,21 @@ async function sendResumably(session: Session, fresh: SendPlan, source: Source, 
   const chunked = chunkCount(fresh) > 1;
   const unfinished = chunked ? await findUnfinished(folder, fresh, Date.now()) : null;
   const plan = unfinished === null ? fresh : { ...unfinished.plan, sender: fresh.sender };
-  const from = unfinished?.delivered ?? 0;
-  if (from > 0) report.note(`continuing after ${from} of ${chunkCount(plan)} chunks`);
-  const name = printable(plan.file.name);
-  let state = chunked ? await saveProgress(folder, plan, from) : null;
-  const onDelivered = async ({ chunk, chunks }: ChunkProgress) => {
-    report.progress(`${name} ${renderBar(chunk + 1, chunks)}`);
-    if (chunked) state = await saveProgress(folder, plan, chunk + 1);
-  };
-  const onRetry = (attempt: number, reason: string, delayMs: number) =>
-    report.progress(`attempt ${attempt} failed (${reason}), again in ${delayMs / 1_000} s`);
-  report.progress(`${name} ${renderBar(from, chunkCount(plan))}`);
-  const sent = await sendPlan(plan, source, {
-    relay: client.relay,
-    retrying: { ...retryingDefault, retries, onRetry },
-    from,
-    onDelivered,
+  const delivered = unfinished?.delivered ?? 0;
+  const outgoing = new Outgoing(client.relay, { plan, source, delivered });
+  if (delivered > 0) report.note(`continuing after ${delivered} of ${chunkCount(plan)} chunks`);
+  const show = (sentBytes: number) =>
+    report.progress(`${printable(plan.file.name)} ${renderBar(sentBytes, plan.file.sizeBytes)}`);
+  let state = chunked ? await saveOutgoing(folder, outgoing) : null;
+  show(Math.min(delivered * plan.chunkBytes, plan.file.sizeBytes));
+  const sent = await outgoing.send({
+    retries,
+    onProgress: async ({ sentBytes }: SendProgress) => {
+      show(sentBytes);
+      if (chunked) state = await saveOutgoing(folder, outgoing);
+    },
+    onRetry: (attempt, reason, delayMs) =>
+      report.progress(`attempt ${attempt} failed (${reason}), again in ${delayMs / 1_000} s`),
   });
   if (state !== null) await removeIfThere(state);
   return sent;

@@ -1,15 +1,15 @@
 /**
- * Continuous receiving: live sessions at every Relay of the identity, streams of every Cache, and the messages that wait
- * in the Caches, each message once. Only the program acknowledges. A message that can't be opened is an event; other
- * messages still arrive.
+ * Continuous receiving into memory: messages of live sessions and those that wait in the Caches, each once. Only the
+ * program acknowledges. A message that can't be opened is an event; other messages still arrive.
  * Source: docs/client.md "Receiving", interface "Cache", rules sections 5 and 6.
  */
 import { hourMs } from "../core/codec/time.ts";
-import { type Client, cachesOf, liveEndpoints } from "./client.ts";
+import type { Client } from "./client.ts";
+import { type LiveAnswer, lookMs, pause, stayConnected } from "./connections.ts";
 import { ClientError } from "./http.ts";
 import type { Identity } from "./keys.ts";
 import { Message, type MessageActions, type WaypostEvent } from "./message.ts";
-import { type CacheClient, type LiveEnvelope, listenLive, type Reader } from "./reader.ts";
+import type { CacheClient, LiveEnvelope } from "./reader.ts";
 import {
   acknowledge,
   chunkOf,
@@ -42,11 +42,7 @@ type ReceiverHost = {
 const queuedMax = 32;
 /** The Relay waits 5 s for an acknowledgement, and then sends the envelope to the Cache. */
 const liveAckMs = 4_500;
-/** Pause between two reads of the Caches when no stream announces anything. */
-const lookMs = 60_000;
 const refreshMs = hourMs;
-/** How long the receiver leaves a live session when chunks arrive: they are assembled from the Cache. */
-const retreatMs = 3_000;
 /** Most messages remembered as known; expired ones are forgotten first. */
 const knownMax = 100_000;
 /** From this number on, messages are fetched by pages instead of one by one. */
@@ -69,10 +65,8 @@ export class Receiver {
   readonly #queue = new Queue<Message>(queuedMax);
   readonly #known = new Map<string, Known>();
   readonly #stop = new AbortController();
-  readonly #news = new Signal();
   /** Acknowledgements under way of messages that the SDK took for itself. */
   readonly #acking = new Set<Promise<void>>();
-  #caches: readonly CacheClient[] = [];
   #loops: Promise<unknown> = Promise.resolve();
   #failure: unknown = null;
   #refreshedMs = Number.NEGATIVE_INFINITY;
@@ -84,6 +78,7 @@ export class Receiver {
   start(): void {
     this.#loops = this.#run().catch((error: unknown) => {
       this.#failure = error;
+      this.#stop.abort();
       this.#queue.close();
     });
   }
@@ -102,7 +97,6 @@ export class Receiver {
     await Promise.race([Promise.allSettled(this.#acking), pause(stopMs, this.#stop.signal)]);
     await pause(0, this.#stop.signal);
     this.#stop.abort();
-    this.#news.wake();
     for (const known of this.#known.values()) known.answer?.(false);
     await this.#loops;
   }
@@ -110,111 +104,20 @@ export class Receiver {
   // ------------------------------------------------------------------------------------------------ loops
 
   async #run(): Promise<void> {
-    const { signal } = this.#stop;
-    const readers = await this.#endpoints();
-    if (signal.aborted) return;
-    const loops = [
-      ...this.#caches.map((cache) => this.#follow(cache)),
-      ...readers.map((reader) => this.#listen(reader)),
-      this.#catchUp(),
-      this.#refresh(),
-    ];
-    // A loop that fails because of a bug ends the others.
-    await Promise.all(
-      loops.map((loop) =>
-        loop.catch((error: unknown) => {
-          this.#stop.abort();
-          throw error;
-        }),
-      ),
+    const { client, identity, device, emit } = this.#host;
+    const connected = stayConnected(
+      {
+        client,
+        identity,
+        cacheDevice: "",
+        liveDevice: device,
+        emit,
+        receiveWaiting: (caches) => this.#receiveWaiting(caches),
+        receiveLive: (envelope) => this.#receiveLive(envelope),
+      },
+      this.#stop.signal,
     );
-  }
-
-  /** Where to receive, from the document; asked until the Directory answers. */
-  async #endpoints(): Promise<Reader[]> {
-    const { client, identity, device } = this.#host;
-    const { signal } = this.#stop;
-    for (let failures = 0; !signal.aborted; failures++) {
-      try {
-        this.#caches = await cachesOf(client, identity(), "");
-        if (typeof WebSocket === "undefined") return [];
-        return await liveEndpoints(client, identity(), device);
-      } catch (error) {
-        if (!(error instanceof ClientError)) throw error;
-        if (error.code === "no_relay") return [];
-        if (error.kind === "local") throw error;
-        this.#host.emit({ type: "disconnected", what: "directory", url: client.directory.endpoint.url, error });
-        await pause(backoffMs(failures), signal);
-      }
-    }
-    return [];
-  }
-
-  async #follow(cache: CacheClient): Promise<void> {
-    const { signal } = this.#stop;
-    const url = cache.reader.at.url;
-    for (let failures = 0; !signal.aborted; failures++) {
-      const begunMs = performance.now();
-      try {
-        this.#news.wake();
-        await cache.stream(() => this.#news.wake(), signal);
-      } catch (error) {
-        if (!(error instanceof ClientError)) throw error;
-        if (!signal.aborted) this.#host.emit({ type: "disconnected", what: "stream", url, error });
-      }
-      if (performance.now() - begunMs > backoffMs(10)) failures = 0;
-      await pause(backoffMs(failures), signal);
-    }
-  }
-
-  async #listen(reader: Reader): Promise<void> {
-    const { signal } = this.#stop;
-    const { url } = reader.at;
-    for (let failures = 0; !signal.aborted; failures++) {
-      const session = new AbortController();
-      const end = () => session.abort();
-      signal.addEventListener("abort", end);
-      let retreat = false;
-      try {
-        const events = {
-          onReady: () => {
-            failures = 0;
-            this.#host.emit({ type: "connected", what: "live", url });
-            this.#news.wake();
-          },
-          onEnvelope: (envelope: LiveEnvelope) => {
-            if (chunkOf(envelope.envelope) === null) return this.#onLive(envelope);
-            retreat = true;
-            session.abort();
-            return Promise.resolve(false);
-          },
-        };
-        await listenLive(reader, events, session.signal);
-        if (!signal.aborted && !retreat) this.#host.emit({ type: "disconnected", what: "live", url, error: null });
-      } catch (error) {
-        if (!(error instanceof ClientError)) throw error;
-        if (!signal.aborted) this.#host.emit({ type: "disconnected", what: "live", url, error });
-      } finally {
-        signal.removeEventListener("abort", end);
-      }
-      await pause(retreat ? retreatMs : backoffMs(failures), signal);
-    }
-  }
-
-  async #catchUp(): Promise<void> {
-    const { signal } = this.#stop;
-    for (let failures = 0; !signal.aborted; ) {
-      const woken = this.#news.next(failures === 0 ? lookMs : backoffMs(failures), signal);
-      try {
-        const complete = await this.#receiveWaiting();
-        failures = complete ? 0 : failures + 1;
-      } catch (error) {
-        if (!(error instanceof ClientError)) throw error;
-        failures++;
-        this.#host.emit({ type: "disconnected", what: "cache", url: this.#caches[0]?.reader.at.url ?? "", error });
-      }
-      await woken;
-    }
+    await Promise.all([connected, this.#refresh()]);
   }
 
   async #refresh(): Promise<void> {
@@ -228,8 +131,8 @@ export class Receiver {
   // ------------------------------------------------------------------------------------------------ Caches
 
   /** Reads the waiting messages once. `false` when something could not be fetched and should be tried again soon. */
-  async #receiveWaiting(): Promise<boolean> {
-    const { pending, unreachable } = await listPending(this.#caches);
+  async #receiveWaiting(caches: readonly CacheClient[]): Promise<boolean> {
+    const { pending, unreachable } = await listPending(caches);
     for (const { endpoint, error } of unreachable)
       this.#host.emit({ type: "disconnected", what: "cache", url: endpoint, error });
     this.#forgetExpired();
@@ -314,8 +217,11 @@ export class Receiver {
 
   // -------------------------------------------------------------------------------------------------- live
 
-  /** Whether to acknowledge: `true` once the program has. Otherwise the Relay gives it to the Cache. */
-  async #onLive({ messageId, expiresAtMs, envelope }: LiveEnvelope): Promise<boolean> {
+  /**
+   * Acknowledges once the program has; otherwise the Relay gives it to the Cache. Chunks are assembled from the Cache.
+   */
+  async #receiveLive({ messageId, expiresAtMs, envelope }: LiveEnvelope): Promise<LiveAnswer> {
+    if (chunkOf(envelope) !== null) return "leave";
     const before = this.#known.get(messageId);
     if (before !== undefined) return before.state === "acked";
     if (this.#queue.isFull) return false;
@@ -376,21 +282,6 @@ function partsOf(pending: PendingMessage, read: Awaited<ReturnType<typeof readMe
   return { id: pending.groupId ?? pending.parts[0]?.messageId ?? "", messageIds, written, data };
 }
 
-/** Wakes a waiting loop. A wake-up while nobody waits is lost, so a loop calls `next` before it reads. */
-export class Signal {
-  #abortWait: () => void = () => undefined;
-
-  wake(): void {
-    this.#abortWait();
-  }
-
-  next(timeoutMs: number, signal: AbortSignal): Promise<void> {
-    const woken = new AbortController();
-    this.#abortWait = () => woken.abort();
-    return pause(timeoutMs, AbortSignal.any([woken.signal, signal]));
-  }
-}
-
 /** Reads ahead by pages of about 1 MiB when many messages wait; one page is kept at a time. */
 class Pages {
   readonly #paged: boolean;
@@ -428,29 +319,6 @@ class Pages {
 }
 
 // ------------------------------------------------------------------------------------------------------------- waiting
-
-/** Resolves after `ms`, or at once when `signal` is aborted. */
-export function pause(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    if (signal.aborted) return resolve();
-    const end = () => {
-      clearTimeout(timer);
-      signal.removeEventListener("abort", end);
-      resolve();
-    };
-    const timer = setTimeout(end, ms);
-    signal.addEventListener("abort", end);
-  });
-}
-
-const backoffMsMin = 500;
-const backoffMsMax = 30_000;
-
-/** A random part of a time that doubles with each failure, so that clients of one node don't come back together. */
-export function backoffMs(failures: number): number {
-  const most = Math.min(backoffMsMin * 2 ** Math.min(failures, 10), backoffMsMax);
-  return most / 2 + Math.random() * (most / 2);
-}
 
 /** Holds at most `max` items; a producer of more waits until one is consumed. */
 export class Queue<T> {

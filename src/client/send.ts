@@ -78,7 +78,7 @@ function messageIdOf(plan: SendPlan, sequence: number): string {
 }
 
 /** The id that all chunks of a chunk set share. */
-export function groupIdOf(plan: SendPlan): string {
+function groupIdOf(plan: SendPlan): string {
   return deriveUuid(plan, "group");
 }
 
@@ -119,7 +119,7 @@ async function signed(envelope: JsonObject, sender: Signer & { readonly did: Did
   return { ...members, sender_signature: encodeBase64(await signEd25519(encodeSenderText(members), sender.seed)) };
 }
 
-export type ChunkProgress = { readonly chunk: number; readonly chunks: number; readonly report: DeliveryReport };
+type ChunkProgress = { readonly chunk: number; readonly chunks: number; readonly report: DeliveryReport };
 
 type SendOptions = {
   readonly relay: Endpoint;
@@ -172,7 +172,7 @@ export type SavedPlan = {
  * A plan as text, to resume it after an interruption. The text holds the seed of the message and is secret until all of
  * it is sent; the sender's own seed is not in it.
  */
-export function renderPlan(plan: SendPlan, delivered: number): string {
+function renderPlan(plan: SendPlan, delivered: number): string {
   const { seed, to, recipient, file, chunkBytes, timestamp, ttl, tag, hint, sender } = plan;
   const state = {
     version: 1,
@@ -232,8 +232,10 @@ export function parsePlan(text: string): SavedPlan | null {
 export type SendProgress = { readonly sentBytes: number; readonly totalBytes: number };
 
 export type TransferOptions = {
-  /** Called after each chunk. */
-  readonly onProgress?: (progress: SendProgress) => void;
+  /** Awaited after each chunk, so that `save()` can be stored. */
+  readonly onProgress?: (progress: SendProgress) => unknown;
+  /** Called before each pause after a temporary failure. */
+  readonly onRetry?: (attempt: number, reason: string, delayMs: number) => void;
   /** Retries for each envelope after a temporary failure; 3 by default. */
   readonly retries?: number;
 };
@@ -271,16 +273,19 @@ export class Outgoing {
   }
 
   /** Sends the remaining chunks. After a failure it may be called again. */
-  async send({ onProgress, retries }: TransferOptions = {}): Promise<Sent> {
-    const retrying: Retrying = retries === undefined ? retryingDefault : { ...retryingDefault, retries };
+  async send({ onProgress, onRetry, retries = retryingDefault.retries }: TransferOptions = {}): Promise<Sent> {
+    const retrying: Retrying = { ...retryingDefault, retries, ...(onRetry === undefined ? {} : { onRetry }) };
     const { chunkBytes, file } = this.#plan;
     return sendPlan(this.#plan, this.#source, {
       relay: this.#relay,
       retrying,
       from: this.#delivered,
-      onDelivered: ({ chunk }) => {
+      onDelivered: async ({ chunk }) => {
         this.#delivered = chunk + 1;
-        onProgress?.({ sentBytes: Math.min((chunk + 1) * chunkBytes, file.sizeBytes), totalBytes: file.sizeBytes });
+        await onProgress?.({
+          sentBytes: Math.min((chunk + 1) * chunkBytes, file.sizeBytes),
+          totalBytes: file.sizeBytes,
+        });
       },
     });
   }

@@ -39,8 +39,8 @@ const options = {
 };
 const inbox = await openInbox(bob.client, await loadIdentity(keys, "bob"), options);
 const busy = await openInbox(bob.client, bob.identity, options).catch((error) => error);
-const first = await inbox.receive(inbox.caches);
-const second = await inbox.receive(inbox.caches);
+const first = await inbox.receive();
+const second = await inbox.receive();
 await inbox.close();
 const stored = await readFile(first.received[0].path);
 

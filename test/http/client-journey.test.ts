@@ -7,7 +7,8 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "n
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { openJournal, storeMessage, wasReceived } from "../../src/cli/files/inbox.ts";
+import { storeMessage, wasReceived } from "../../src/cli/files/inbox.ts";
+import { openJournal } from "../../src/cli/files/journal.ts";
 import { fileSource } from "../../src/cli/files/outbox.ts";
 import { change, changeAsOwner, signIntent } from "../../src/client/change.ts";
 import { activeDocument, cachesOf, connect, lookUp, recipientOf, senderOf } from "../../src/client/client.ts";

@@ -6,7 +6,8 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { existsSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { openJournal, openLiveChunks, storeMessage } from "../../src/cli/files/inbox.ts";
+import { openInbox, type Round, storeMessage } from "../../src/cli/files/inbox.ts";
+import { openJournal, openLiveChunks } from "../../src/cli/files/journal.ts";
 import { fileSource } from "../../src/cli/files/outbox.ts";
 import { activeDocument, cachesOf, connect, liveEndpoints, recipientOf } from "../../src/client/client.ts";
 import { waitingDefault } from "../../src/client/directory.ts";
@@ -100,6 +101,55 @@ test("a chunk set that comes live is on disk before it is acknowledged, and make
   expect(readdirSync(out)).toEqual(["live.bin"]);
   expect(readdirSync(folder)).toEqual([]);
 });
+
+/** An inbox that follows while `work` runs; returns the paths of what it stored. */
+async function whileFollowing(device: string | null, work: (received: Promise<void>) => Promise<void>) {
+  const inbox = await openInbox(client, bob, {
+    folder: join(scratch, "in"),
+    state: join(scratch, "in-state"),
+    deviceId: "",
+  });
+  const stop = new AbortController();
+  const [ready, received] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const paths: string[] = [];
+  const onRound = (round: Round) => {
+    paths.push(...round.received.map(({ path }) => path));
+    if (paths.length > 0) received.resolve();
+    // Without a live session the first look shows that it follows.
+    if (device === null) ready.resolve();
+  };
+  const ended = inbox.follow(
+    { device, onRound, onEvent: ({ type }) => type === "connected" && ready.resolve() },
+    stop.signal,
+  );
+  await Promise.race([ready.promise, ended]);
+  await work(received.promise);
+  stop.abort();
+  await ended;
+  await inbox.close();
+  return paths;
+}
+
+test("an inbox that follows stores a live file in chunks, and leaves nothing behind", async () => {
+  const paths = await whileFollowing("laptop", async (received) => {
+    expect(await send("followed.bin", 2_500)).toBe("direct");
+    await received;
+  });
+  expect(paths).toEqual([join(scratch, "in", "followed.bin")]);
+  expect(readdirSync(join(scratch, "in-state", "chunks"))).toEqual([]);
+  const [cache] = await cachesOf(client, bob, "");
+  expect((await cache?.summary())?.count).toBe(0);
+}, 60_000);
+
+test("an inbox that follows the Caches alone stores what a stream announces, and acknowledges it", async () => {
+  const paths = await whileFollowing(null, async (received) => {
+    expect(await send("announced.bin", 10)).toBe("cache");
+    await received;
+  });
+  expect(paths).toEqual([join(scratch, "in", "announced.bin")]);
+  const [cache] = await cachesOf(client, bob, "");
+  expect((await cache?.summary())?.count).toBe(0);
+}, 60_000);
 
 test("what is not kept is not acknowledged, and waits in the Cache", async () => {
   let offered = 0;

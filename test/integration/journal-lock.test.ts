@@ -3,7 +3,7 @@
  */
 import { expect, test } from "bun:test";
 import { join } from "node:path";
-import { openJournal } from "../../src/cli/files/inbox.ts";
+import { openJournal } from "../../src/cli/files/journal.ts";
 import { ClientError } from "../../src/client/http.ts";
 import { scratchPaths } from "../support/scratch.ts";
 
@@ -12,7 +12,7 @@ const freshFolder = scratchPaths("journal");
 test("a run that died leaves its journal to the next", async () => {
   const state = freshFolder();
   const script = `
-    import { openJournal } from ${JSON.stringify(join(import.meta.dir, "../../src/cli/files/inbox.ts"))};
+    import { openJournal } from ${JSON.stringify(join(import.meta.dir, "../../src/cli/files/journal.ts"))};
     await openJournal(${JSON.stringify(state)}, Date.now());
     console.log("open");
     await new Promise(() => setInterval(() => {}, 1_000));`;

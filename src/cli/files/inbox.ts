@@ -5,16 +5,15 @@
  * Source: interface "Cache" (acknowledging), docs/ledger.md 3.2 and 3.3, rules section 6.
  */
 import { mkdir, open, readdir } from "node:fs/promises";
-import { dirname, join, resolve } from "node:path";
-import { isRecord } from "../../client/answers.ts";
+import { join, resolve } from "node:path";
 import { type Client, cachesOf, recipientOf } from "../../client/client.ts";
-import { ClientError, localError } from "../../client/http.ts";
+import { stayConnected } from "../../client/connections.ts";
+import { ClientError } from "../../client/http.ts";
 import type { Identity } from "../../client/keys.ts";
+import type { WaypostEvent } from "../../client/message.ts";
 import type { CacheClient, LiveEnvelope } from "../../client/reader.ts";
 import {
   acknowledge,
-  chunkOf,
-  type HeldEnvelope,
   isComplete,
   isUnreadable,
   listPending,
@@ -25,17 +24,8 @@ import {
   type Written,
 } from "../../client/retrieve.ts";
 import { encodeHex } from "../../core/codec/bytes.ts";
-import { errorText } from "../../core/fault.ts";
-import {
-  isPlaced,
-  placeFile,
-  readText,
-  removeIfThere,
-  safeFileName,
-  sweepLeftovers,
-  syncFolder,
-  writeDurably,
-} from "./files.ts";
+import { removeIfThere, safeFileName } from "./files.ts";
+import { type Journal, openJournal, openLiveChunks } from "./journal.ts";
 
 export type InboxOptions = {
   /** Where files go; made when it is not there. */
@@ -64,42 +54,32 @@ export type Round = {
 };
 
 export type Inbox = {
-  /** Every Cache that the identity's document names and that one of its keys may read. */
-  readonly caches: readonly CacheClient[];
-  /** Stores and acknowledges every message that is complete in `caches` and on this machine. Throws when no Cache answers. */
-  readonly receive: (caches: readonly CacheClient[]) => Promise<Round>;
-  /** Keeps an envelope of a live session until its file is complete; `true` means synced. */
-  readonly keep: (chunk: LiveEnvelope) => Promise<boolean>;
+  /** Stores and acknowledges every message that is complete now. Throws when no Cache answers. */
+  readonly receive: () => Promise<Round>;
+  /** Receives until `signal` is aborted, and reconnects by itself. */
+  readonly follow: (options: FollowOptions, signal: AbortSignal) => Promise<void>;
   readonly close: () => Promise<void>;
+};
+
+export type FollowOptions = {
+  /** Names a live session at every Relay; `null` receives from the Caches alone. */
+  readonly device: string | null;
+  readonly onRound: (round: Round) => void;
+  readonly onEvent: (event: WaypostEvent) => void;
 };
 
 /** Throws `busy` while another process has it open. */
 export async function openInbox(client: Client, identity: Identity, options: InboxOptions): Promise<Inbox> {
   const journal = await openJournal(options.state, Date.now());
   try {
-    const folder = resolve(options.folder);
-    const temporaryPrefix = `.waypost-${identity.did.slice("did:svc:".length)}-`;
-    await sweepTemporaries(folder, temporaryPrefix);
+    const steps = await openSteps(client, identity, { ...options, journal });
     const caches = await cachesOf(client, identity, options.deviceId);
-    const recipient = recipientOf(client, identity);
-    const chunks = await openLiveChunks(join(options.state, "chunks"), Date.now());
-    const { onChunk } = options;
-    const places: ReceiveOptions = {
-      folder,
-      journal,
-      temporaryPrefix,
-      ...(onChunk === undefined ? {} : { onChunk }),
-    };
     return {
-      caches,
-      receive: (from) =>
-        receiveRound(from, {
-          held: chunks.held,
-          isKnown: (message) => wasReceived(message, journal),
-          store: (message) => storeMessage(message, recipient, places),
-          forget: chunks.remove,
-        }),
-      keep: async (chunk) => journal.has(chunk.messageId) || chunks.has(chunk.messageId) || (await chunks.put(chunk)),
+      receive: () => receiveRound(caches, steps),
+      follow: (following, signal) => {
+        const host = { client, identity: () => identity, cacheDevice: options.deviceId };
+        return stayConnected({ ...host, ...arrivals(steps, following) }, signal);
+      },
       close: journal.close,
     };
   } catch (error) {
@@ -108,10 +88,50 @@ export async function openInbox(client: Client, identity: Identity, options: Inb
   }
 }
 
+async function openSteps(
+  client: Client,
+  identity: Identity,
+  { journal, state, onChunk, ...options }: InboxOptions & { readonly journal: Journal },
+): Promise<Steps> {
+  const folder = resolve(options.folder);
+  const temporaryPrefix = `.waypost-${identity.did.slice("did:svc:".length)}-`;
+  await sweepTemporaries(folder, temporaryPrefix);
+  const recipient = recipientOf(client, identity);
+  const chunks = await openLiveChunks(join(state, "chunks"), Date.now());
+  const places: ReceiveOptions = { folder, journal, temporaryPrefix, ...(onChunk === undefined ? {} : { onChunk }) };
+  return {
+    held: chunks.held,
+    isKnown: (message) => wasReceived(message, journal),
+    store: (message) => storeMessage(message, recipient, places),
+    keep: async (chunk) => journal.has(chunk.messageId) || chunks.has(chunk.messageId) || (await chunks.put(chunk)),
+    forget: chunks.remove,
+  };
+}
+
+/** An envelope of a live session is on disk before it is acknowledged; its message does not wait for a Cache. */
+function arrivals(steps: Steps, { device, onRound, onEvent }: FollowOptions) {
+  const receive = async (caches: readonly CacheClient[]): Promise<boolean> => {
+    const round = await receiveRound(caches, steps);
+    onRound(round);
+    return round.failed.length + round.unreachable.length === 0;
+  };
+  return {
+    liveDevice: device,
+    emit: onEvent,
+    receiveLive: async (envelope: LiveEnvelope) => ((await steps.keep(envelope)) ? ("kept" as const) : false),
+    receiveWaiting: async (caches: readonly CacheClient[]) => {
+      if (steps.held().length > 0) await receive([]);
+      return receive(caches);
+    },
+  };
+}
+
 type Steps = {
   readonly held: () => NonNullable<Parameters<typeof listPending>[1]>;
   readonly isKnown: (message: PendingMessage) => boolean;
   readonly store: (message: PendingMessage) => Promise<Received>;
+  /** Keeps an envelope of a live session until its message is complete; `true` means synced. */
+  readonly keep: (chunk: LiveEnvelope) => Promise<boolean>;
   readonly forget: (messageIds: readonly string[]) => Promise<void>;
 };
 
@@ -227,197 +247,5 @@ async function sweepTemporaries(folder: string, prefix: string): Promise<void> {
   const files = await readdir(folder).catch(() => []);
   for (const file of files) {
     if (file.startsWith(prefix) && file.endsWith(".part")) await removeIfThere(join(folder, file));
-  }
-}
-
-// -------------------------------------------------------------------------------------------- live chunks
-
-/** Further ones are refused; the Relay then stores them in the Cache. */
-const chunksKeptMax = 100_000;
-
-type LiveChunks = {
-  readonly held: () => HeldEnvelope[];
-  readonly has: (messageId: string) => boolean;
-  /** `false` when there are too many; true means synced. */
-  readonly put: (chunk: {
-    messageId: string;
-    expiresAtMs: number;
-    envelope: Record<string, unknown>;
-  }) => Promise<boolean>;
-  readonly remove: (messageIds: readonly string[]) => Promise<void>;
-};
-
-export async function openLiveChunks(folder: string, nowMs: number): Promise<LiveChunks> {
-  await mkdir(folder, { recursive: true, mode: 0o700 });
-  await sweepLeftovers(folder, nowMs);
-  const index = new Map<string, HeldEnvelope>();
-  for (const file of (await readdir(folder)).filter((name) => name.endsWith(".json"))) {
-    const path = join(folder, file);
-    const chunk = await readChunkFile(path);
-    if (chunk === null || chunk.expiresAtMs <= nowMs) await removeIfThere(path);
-    else index.set(file.slice(0, -".json".length), heldChunk(path, chunk));
-  }
-  return {
-    held: () => [...index.values()],
-    has: (messageId) => index.has(messageId),
-    put: async ({ messageId, expiresAtMs, envelope }) => {
-      if (index.size >= chunksKeptMax) return false;
-      const path = join(folder, `${messageId}.json`);
-      await writeDurably(path, JSON.stringify({ expires_at_ms: expiresAtMs, envelope }));
-      index.set(messageId, heldChunk(path, { messageId, expiresAtMs, envelope }));
-      return true;
-    },
-    remove: async (messageIds) => {
-      for (const messageId of messageIds) {
-        if (index.delete(messageId)) await removeIfThere(join(folder, `${messageId}.json`));
-      }
-    },
-  };
-}
-
-type StoredEnvelope = {
-  readonly messageId: string;
-  readonly expiresAtMs: number;
-  readonly envelope: Record<string, unknown>;
-};
-
-/** Keeps the chunk's place in its message in memory, and its payload on disk. */
-function heldChunk(path: string, chunk: StoredEnvelope): HeldEnvelope {
-  const { messageId, expiresAtMs, envelope } = chunk;
-  const local = async () => (await readChunkFile(path).catch(() => null))?.envelope ?? null;
-  return { messageId, expiresAtMs, chunk: chunkOf(envelope), at: [], local };
-}
-
-/** `null` when the file is not a chunk. Throws when it can't be read: it may be the only copy, so it is not removed. */
-async function readChunkFile(path: string): Promise<StoredEnvelope | null> {
-  const text = await readText(path);
-  try {
-    const json: unknown = JSON.parse(text ?? "");
-    if (!isRecord(json) || !isRecord(json["envelope"]) || typeof json["expires_at_ms"] !== "number") return null;
-    const { envelope, expires_at_ms: expiresAtMs } = json;
-    return { messageId: String(envelope["message_id"]).toLowerCase(), expiresAtMs, envelope };
-  } catch {
-    return null;
-  }
-}
-
-// ------------------------------------------------------------------------------------------------------------- journal
-
-type JournalEntry = {
-  readonly messageIds: readonly string[];
-  /** When the last of the messages expires: after that no Cache can offer them again. */
-  readonly untilMs: number;
-  readonly temporary: string;
-  readonly folder: string;
-  readonly name: string;
-};
-
-/**
- * The received messages on disk, so that no file is stored twice after a crash between storing and acknowledging, or when
- * a Cache could not be reached. One line of JSON per file, appended and synced before the file gets its name; lines are
- * dropped when the messages have expired.
- */
-type Journal = {
-  readonly has: (messageId: string) => boolean;
-  /** Appends the entry, then gives the file its name. Answers the path. */
-  readonly place: (entry: JournalEntry) => Promise<string>;
-  readonly close: () => Promise<void>;
-};
-
-/** Opens the journal in a folder of this identity alone, and names the files that a crash left without a name. */
-export async function openJournal(folder: string, nowMs: number): Promise<Journal> {
-  await mkdir(folder, { recursive: true, mode: 0o700 });
-  const unlock = await lock(join(folder, "receiver.lock"));
-  try {
-    return await openLocked(join(folder, "received.jsonl"), unlock, nowMs);
-  } catch (error) {
-    unlock();
-    throw error;
-  }
-}
-
-async function openLocked(file: string, unlock: () => void, nowMs: number): Promise<Journal> {
-  await sweepLeftovers(dirname(file), nowMs);
-  const all = parseEntries((await readText(file)) ?? "");
-  for (const entry of all) await finish(entry);
-  const entries = all.filter((entry) => entry.untilMs > nowMs);
-  await writeDurably(file, entries.map(renderEntry).join(""));
-  const known = new Set(entries.flatMap((entry) => entry.messageIds));
-  const handle = await open(file, "a", 0o600);
-  return {
-    has: (messageId) => known.has(messageId),
-    place: async (entry) => {
-      await handle.appendFile(renderEntry(entry));
-      await handle.sync();
-      for (const id of entry.messageIds) known.add(id);
-      return placeFile(entry.temporary, entry.folder, entry.name);
-    },
-    close: async () => {
-      await handle.close();
-      unlock();
-    },
-  };
-}
-
-/** The file of an entry that a crash kept from getting its name. */
-async function finish(entry: JournalEntry): Promise<void> {
-  const placed = await isPlaced(entry.temporary);
-  if (placed === null) return;
-  if (placed) {
-    await removeIfThere(entry.temporary);
-    await syncFolder(entry.folder);
-  } else {
-    await placeFile(entry.temporary, entry.folder, entry.name);
-  }
-}
-
-const renderEntry = (entry: JournalEntry) => `${JSON.stringify(entry)}\n`;
-
-/** A last line that a crash cut off is ignored: its file did not get its name. */
-function parseEntries(text: string): JournalEntry[] {
-  return text.split("\n").flatMap((line) => {
-    const entry = parseLine(line);
-    return entry === null ? [] : [entry];
-  });
-}
-
-function parseLine(line: string): JournalEntry | null {
-  let json: unknown;
-  try {
-    json = JSON.parse(line);
-  } catch {
-    return null;
-  }
-  if (!isRecord(json) || !Array.isArray(json["messageIds"]) || typeof json["untilMs"] !== "number") return null;
-  const { temporary, folder, name } = json;
-  if (typeof temporary !== "string" || typeof folder !== "string" || typeof name !== "string") return null;
-  return { messageIds: json["messageIds"].map(String), untilMs: json["untilMs"], temporary, folder, name };
-}
-
-const sqliteBusy = 5;
-
-/** Deno gives no code of SQLite, only its message. */
-function isBusy(error: unknown): boolean {
-  if (!(error instanceof Error)) return false;
-  return "errcode" in error ? error.errcode === sqliteBusy : error.message === "database is locked";
-}
-
-/**
- * A lock that the kernel releases when the process dies, however it dies: SQLite's exclusive lock on an empty file. A
- * process id would not do: in a container the next process has the same one.
- */
-async function lock(path: string): Promise<() => void> {
-  const { DatabaseSync } = await import("node:sqlite");
-  let held: InstanceType<typeof DatabaseSync> | null = null;
-  try {
-    held = new DatabaseSync(path);
-    for (const sql of ["PRAGMA locking_mode = EXCLUSIVE", "PRAGMA journal_mode = OFF", "BEGIN EXCLUSIVE"])
-      held.exec(sql);
-    const taken = held;
-    return () => taken.close();
-  } catch (error) {
-    held?.close();
-    if (isBusy(error)) throw localError("busy", `another process receives for this identity: it has ${path} open`);
-    throw localError("unusable", `${path} can't be used: ${errorText(error)}`);
   }
 }

@@ -8,9 +8,8 @@ import { basename, join } from "node:path";
 import { createSha256 } from "#sha256";
 import { localError } from "../../client/http.ts";
 import {
-  groupIdOf,
+  type Outgoing,
   parsePlan,
-  renderPlan,
   type SavedPlan,
   type SendPlan,
   type Source,
@@ -26,9 +25,10 @@ export function outboxFolder(keysFolder: string): string {
   return join(keysFolder, ".state", "outbox");
 }
 
-export async function saveProgress(folder: string, plan: SendPlan, delivered: number): Promise<string> {
-  const path = join(folder, `${groupIdOf(plan)}.json`);
-  await writeDurably(path, renderPlan(plan, delivered));
+/** Written again after each chunk; the caller removes the file when all is sent. */
+export async function saveOutgoing(folder: string, outgoing: Outgoing): Promise<string> {
+  const path = join(folder, `${outgoing.id}.json`);
+  await writeDurably(path, outgoing.save());
   return path;
 }
 

@@ -8,5 +8,13 @@ export {
   saveIdentity,
   stateFolder,
 } from "./files.ts";
-export { type Inbox, type InboxOptions, openInbox, type Problem, type Received, type Round } from "./inbox.ts";
-export { fileSource, findUnfinished, outboxFolder, saveProgress } from "./outbox.ts";
+export {
+  type FollowOptions,
+  type Inbox,
+  type InboxOptions,
+  openInbox,
+  type Problem,
+  type Received,
+  type Round,
+} from "./inbox.ts";
+export { fileSource, findUnfinished, outboxFolder, saveOutgoing } from "./outbox.ts";

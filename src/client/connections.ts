@@ -1,0 +1,189 @@
+/**
+ * Stays connected for an identity: a live session at every Relay, a stream of every Cache, and a look at the Caches
+ * whenever one of them announces a message. Each reconnects after a pause that grows with its failures. What arrives goes to
+ * the host, which decides what is acknowledged.
+ * Source: docs/client.md "Receiving", interface "Cache", rules sections 5 and 6.
+ */
+import { type Client, cachesOf, liveEndpoints } from "./client.ts";
+import { ClientError } from "./http.ts";
+import type { Identity } from "./keys.ts";
+import type { WaypostEvent } from "./message.ts";
+import { type CacheClient, type LiveEnvelope, listenLive, type Reader } from "./reader.ts";
+
+/**
+ * `true` acknowledges; `kept` does too, and `receiveWaiting` runs next. `leave` ends the session for a while: the Relay
+ * gives the envelope to the Cache at once.
+ */
+export type LiveAnswer = boolean | "kept" | "leave";
+
+type ConnectionHost = {
+  readonly client: Client;
+  readonly identity: () => Identity;
+  /** The device to read the Caches as; empty for all. */
+  readonly cacheDevice: string;
+  /** Names the live session; a second session of the same device replaces the first. `null`: Caches only. */
+  readonly liveDevice: string | null;
+  readonly emit: (event: WaypostEvent) => void;
+  /** Receives what waits. `false` when something could not be fetched and should be tried again soon. */
+  readonly receiveWaiting: (caches: readonly CacheClient[]) => Promise<boolean>;
+  /** Decides what becomes of an envelope of a live session. */
+  readonly receiveLive: (envelope: LiveEnvelope) => Promise<LiveAnswer>;
+};
+
+/** Pause between two reads of the Caches when no stream announces anything. */
+export const lookMs = 60_000;
+/** How long a session is left. */
+const leaveMs = 3_000;
+
+type Connections = ConnectionHost & { readonly signal: AbortSignal; readonly news: Signal };
+
+/** Runs until `signal` is aborted. Throws only for bugs, and when the document names no Cache. */
+export async function stayConnected(host: ConnectionHost, signal: AbortSignal): Promise<void> {
+  const failed = new AbortController();
+  const connections = { ...host, signal: AbortSignal.any([signal, failed.signal]), news: new Signal() };
+  const { caches, relays } = await readEndpoints(connections);
+  const loops = [
+    ...caches.map((cache) => follow(connections, cache)),
+    ...relays.map((relay) => listen(connections, relay)),
+    catchUp(connections, caches),
+  ];
+  // A loop that fails because of a bug ends the others.
+  const endAll = (error: unknown) => {
+    failed.abort();
+    throw error;
+  };
+  await Promise.all(loops.map((loop) => loop.catch(endAll)));
+}
+
+type Endpoints = { readonly caches: readonly CacheClient[]; readonly relays: readonly Reader[] };
+
+/** Where to receive, from the document; asked until the Directory answers. */
+async function readEndpoints({ client, identity, signal, emit, ...host }: Connections): Promise<Endpoints> {
+  for (let failures = 0; !signal.aborted; failures++) {
+    try {
+      const caches = await cachesOf(client, identity(), host.cacheDevice);
+      const device = typeof WebSocket === "undefined" ? null : host.liveDevice;
+      return { caches, relays: device === null ? [] : await relaysOf(client, identity(), device) };
+    } catch (error) {
+      if (!(error instanceof ClientError) || error.kind === "local") throw error;
+      emit({ type: "disconnected", what: "directory", url: client.directory.endpoint.url, error });
+      await pause(backoffMs(failures), signal);
+    }
+  }
+  return { caches: [], relays: [] };
+}
+
+async function relaysOf(client: Client, identity: Identity, device: string): Promise<Reader[]> {
+  try {
+    return await liveEndpoints(client, identity, device);
+  } catch (error) {
+    if (error instanceof ClientError && error.code === "no_relay") return [];
+    throw error;
+  }
+}
+
+async function follow({ signal, news, emit }: Connections, cache: CacheClient): Promise<void> {
+  const url = cache.reader.at.url;
+  for (let failures = 0; !signal.aborted; failures++) {
+    const begunMs = performance.now();
+    try {
+      news.wake();
+      await cache.stream(() => news.wake(), signal);
+    } catch (error) {
+      if (!(error instanceof ClientError)) throw error;
+      if (!signal.aborted) emit({ type: "disconnected", what: "stream", url, error });
+    }
+    if (performance.now() - begunMs > backoffMs(10)) failures = 0;
+    await pause(backoffMs(failures), signal);
+  }
+}
+
+async function listen({ signal, news, emit, receiveLive }: Connections, relay: Reader): Promise<void> {
+  const { url } = relay.at;
+  for (let failures = 0; !signal.aborted; failures++) {
+    const session = new AbortController();
+    let leaves = false;
+    const events = {
+      onReady: () => {
+        failures = 0;
+        emit({ type: "connected", what: "live", url });
+        news.wake();
+      },
+      onEnvelope: async (envelope: LiveEnvelope) => {
+        const answer = await receiveLive(envelope);
+        if (answer === "kept") news.wake();
+        if (answer === "leave") {
+          leaves = true;
+          session.abort();
+        }
+        return answer === true || answer === "kept";
+      },
+    };
+    let error: ClientError | null = null;
+    try {
+      await listenLive(relay, events, AbortSignal.any([signal, session.signal]));
+    } catch (cause) {
+      if (!(cause instanceof ClientError)) throw cause;
+      error = cause;
+    }
+    if (!signal.aborted && !leaves) emit({ type: "disconnected", what: "live", url, error });
+    await pause(leaves ? leaveMs : backoffMs(failures), signal);
+  }
+}
+
+async function catchUp(
+  { signal, news, emit, receiveWaiting }: Connections,
+  caches: readonly CacheClient[],
+): Promise<void> {
+  for (let failures = 0; !signal.aborted; ) {
+    const woken = news.next(failures === 0 ? lookMs : backoffMs(failures), signal);
+    try {
+      failures = (await receiveWaiting(caches)) ? 0 : failures + 1;
+    } catch (error) {
+      if (!(error instanceof ClientError)) throw error;
+      failures++;
+      emit({ type: "disconnected", what: "cache", url: caches[0]?.reader.at.url ?? "", error });
+    }
+    await woken;
+  }
+}
+
+// ------------------------------------------------------------------------------------------------------------- waiting
+
+/** Wakes a waiting loop. A wake-up while nobody waits is lost, so a loop calls `next` before it reads. */
+class Signal {
+  #abortWait: () => void = () => undefined;
+
+  wake(): void {
+    this.#abortWait();
+  }
+
+  next(timeoutMs: number, signal: AbortSignal): Promise<void> {
+    const woken = new AbortController();
+    this.#abortWait = () => woken.abort();
+    return pause(timeoutMs, AbortSignal.any([woken.signal, signal]));
+  }
+}
+
+/** Resolves after `ms`, or at once when `signal` is aborted. */
+export function pause(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal.aborted) return resolve();
+    const end = () => {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", end);
+      resolve();
+    };
+    const timer = setTimeout(end, ms);
+    signal.addEventListener("abort", end);
+  });
+}
+
+const backoffMsMin = 500;
+const backoffMsMax = 30_000;
+
+/** A random part of a time that doubles with each failure, so that clients of one node don't come back together. */
+export function backoffMs(failures: number): number {
+  const most = Math.min(backoffMsMin * 2 ** Math.min(failures, 10), backoffMsMax);
+  return most / 2 + Math.random() * (most / 2);
+}
