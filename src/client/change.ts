@@ -27,7 +27,7 @@ import {
   waitingDefault,
 } from "./directory.ts";
 import { ClientError, endpoint, jsonBody, localError, path } from "./http.ts";
-import { type AgreementChain, advanceChain, type HeldAgreement, type Identity, startChain } from "./keys.ts";
+import { type AgreementChain, advanceChain, type HeldAgreement, type Identity } from "./keys.ts";
 
 /** The counter value that a change uses up, and the time of its signature. */
 type ChangeTerms = {
@@ -262,7 +262,7 @@ export async function reconcileAgreements(
   const agreements = held.agreements.map((one, i) =>
     isSuperseded(one, i) ? { ...one, destroyAtMs: nowMs + keptMs } : one,
   );
-  const chain = held.chain === null ? null : { ...held.chain, sinceMs: nowMs };
+  const chain = { ...held.chain, sinceMs: nowMs };
   return { identity: destroyExpired({ ...held, agreements, chain }, nowMs), holdsPublished: true };
 }
 
@@ -272,7 +272,7 @@ async function derivePublished(
   { id, publicKey }: { readonly id: string; readonly publicKey: Uint8Array },
   nowMs: number,
 ): Promise<Identity | null> {
-  if (identity.chain === null || (await findOpening(identity.agreements, { id: null, publicKey })) >= 0) return null;
+  if ((await findOpening(identity.agreements, { id: null, publicKey })) >= 0) return null;
   const agreements: HeldAgreement[] = [...identity.agreements];
   let chain: AgreementChain = identity.chain;
   for (let i = 0; i < epochsAheadMax; i++) {
@@ -317,8 +317,7 @@ export async function rotateAgreement(client: Client, identity: Identity, option
   const before = await reconcileAgreements(identity, document, { nowMs, keptMs });
   if (before.identity !== identity) await options.save(before.identity);
   const published = sealingKeyOf(document);
-  const since = before.identity.chain?.sinceMs ?? 0;
-  const isDue = before.holdsPublished && nowMs - since >= options.everyMs;
+  const isDue = before.holdsPublished && nowMs - before.identity.chain.sinceMs >= options.everyMs;
   if (published === null || !isDue) return { ...before, rotated: false };
   const next = nextSecret(before.identity, published.id);
   await options.save(next.identity);
@@ -339,8 +338,7 @@ export async function rotateAgreement(client: Client, identity: Identity, option
  * rotation is still due.
  */
 function nextSecret(identity: Identity, id: string): { identity: Identity; secret: Uint8Array } {
-  const before = identity.chain;
-  const { secret, chain } = before === null ? startChain(0) : advanceChain(before, before.sinceMs);
+  const { secret, chain } = advanceChain(identity.chain, identity.chain.sinceMs);
   const agreements = [...identity.agreements, { id, secret, destroyAtMs: null }];
   return { identity: { ...identity, agreements, chain }, secret };
 }

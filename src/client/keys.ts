@@ -55,8 +55,7 @@ export type Identity = {
   readonly methods: readonly HeldKey[];
   /** Secrets of key agreements, old ones too, since messages sealed to them may still arrive. */
   readonly agreements: readonly HeldAgreement[];
-  /** `null` in key files of 0.1.0: the first rotation begins a chain. */
-  readonly chain: AgreementChain | null;
+  readonly chain: AgreementChain;
   /**
    * The genesis hash of the ledger that the identity belongs to, in hex: pinned with its first use at a Directory that
    * accepts proofs of version 3. Nothing is signed for another ledger from then on.
@@ -69,7 +68,7 @@ export const rootSignerId = "root";
 export const nameForm = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$/;
 
 /** A new chain and its first secret. */
-export function startChain(nowMs: number): { secret: Uint8Array; chain: AgreementChain } {
+function startChain(nowMs: number): { secret: Uint8Array; chain: AgreementChain } {
   return advanceChain({ epoch: 0, key: crypto.getRandomValues(new Uint8Array(32)), sinceMs: nowMs }, nowMs);
 }
 
@@ -84,7 +83,7 @@ export const rotationMsDefault = weekMs;
 /** Whether `rotateAgreement` has something to do: a key that is due, or a secret to destroy. */
 export function isRotationDue({ agreements, chain }: Identity, nowMs: number, everyMs: number): boolean {
   const isOver = agreements.some(({ destroyAtMs }) => destroyAtMs !== null && destroyAtMs <= nowMs);
-  return isOver || nowMs - (chain?.sinceMs ?? 0) >= everyMs;
+  return isOver || nowMs - chain.sinceMs >= everyMs;
 }
 
 /** New keys and a new DID of 16 random bytes, whose keys nothing proves. Nothing is written. */
@@ -162,7 +161,7 @@ export const renderIdentity = (identity: Identity): string =>
       next_root_seed: identity.nextRootSeed === null ? null : encodeHex(identity.nextRootSeed),
       methods: identity.methods.map(renderHeld),
       agreements: identity.agreements.map((held) => ({ ...renderHeld(held), destroy_at_ms: held.destroyAtMs })),
-      agreement_chain: identity.chain === null ? null : renderChain(identity.chain),
+      agreement_chain: renderChain(identity.chain),
       ledger: identity.ledger,
     },
     null,
@@ -184,13 +183,12 @@ export function parseIdentity(text: string, name: string): Identity | null {
     ...key,
     destroyAtMs: typeof destroyAtMs === "number" ? destroyAtMs : null,
   }));
-  if (rootSeed === null || methods === null || agreements === null) return null;
   const chain = parseChain(json["agreement_chain"]);
+  if (rootSeed === null || methods === null || agreements === null || chain === null) return null;
   const ledger = typeof json["ledger"] === "string" && /^[0-9a-f]{64}$/.test(json["ledger"]) ? json["ledger"] : null;
   return { name, did: json["did"], rootSeed, nextRootSeed, methods, agreements, chain, ledger };
 }
 
-/** Absent in files of 0.1.0. */
 function parseChain(value: unknown): AgreementChain | null {
   if (!isRecord(value)) return null;
   const key = parseSecret(value["key"]);

@@ -203,8 +203,7 @@ export function parsePlan(text: string): SavedPlan | null {
   const count = (value: unknown) => (typeof value === "number" && Number.isSafeInteger(value) ? value : -1);
   const hex = (name: string) => (/^[0-9a-f]{64}$/.test(string(name)) ? decodeHex(string(name)) : null);
   const [seed, publicKey, sha256] = [hex("seed"), hex("recipient_key"), hex("sha256")];
-  // 0.1.0 called chunks pieces.
-  const chunkBytes = count(json["chunk_bytes"] ?? json["piece_bytes"]);
+  const chunkBytes = count(json["chunk_bytes"]);
   const [sizeBytes, delivered] = [count(json["size_bytes"]), count(json["delivered"])];
   const to = string("to");
   if (seed === null || publicKey === null || sha256 === null || !isDid(to)) return null;

@@ -113,7 +113,7 @@ describe("devices of one identity", () => {
     expect(secrets(followed)).toEqual(secrets(ahead));
     expect(followed.agreements.at(-1)?.destroyAtMs).toBeNull();
     expect(followed.agreements.slice(0, -1).every(({ destroyAtMs }) => destroyAtMs === nowMs + keptMs)).toBe(true);
-    expect(followed.chain?.sinceMs).toBe(nowMs);
+    expect(followed.chain.sinceMs).toBe(nowMs);
   });
 
   test("that rotate at the same time publish the same key", async () => {

@@ -1,6 +1,6 @@
 /** Identities on disk: mode 0600, never overwritten, found again. */
 import { describe, expect, test } from "bun:test";
-import { chmodSync, statSync } from "node:fs";
+import { chmodSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import {
   listIdentities,
@@ -55,6 +55,15 @@ describe("identities", () => {
     expect(await clientCode(() => loadIdentity(folder, "half"))).toBe("keys_unreadable");
     expect(await clientCode(() => loadIdentity(folder, "../x"))).toBe("invalid_name");
     expect(await clientCode(() => Promise.resolve().then(() => createIdentity(".x")))).toBe("invalid_name");
+  });
+  test("of another version, or without a chain of agreement keys, are refused", async () => {
+    const folder = freshFolder();
+    await saveNewIdentity(folder, createIdentity("a"));
+    const held = JSON.parse(readFileSync(join(folder, "a.json"), "utf8"));
+    for (const changed of [{ version: 2 }, { agreement_chain: null }]) {
+      await writeDurably(join(folder, "a.json"), JSON.stringify({ ...held, ...changed }));
+      expect(await clientCode(() => loadIdentity(folder, "a"))).toBe("keys_unreadable");
+    }
   });
   test("find the seed of a key by the key itself, and only their own", async () => {
     const [mine, other] = [createIdentity("a"), createIdentity("b")];
