@@ -183,7 +183,6 @@ describe("exports", () => {
     "cli/operations.ts": ["renderTop"],
     "client/connections.ts": ["backoffMs"],
     "client/receiver.ts": ["Queue"],
-    "nodes/http/connections.ts": ["decideSurplus"],
     // Parsers, which fuzzing and tables of bad inputs call.
     "client/seal.ts": ["decodeCborMap", "encodeCborMap"],
     "plugins/chain/rpc.ts": ["withoutSecrets"],

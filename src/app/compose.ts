@@ -6,9 +6,7 @@
 import { applyReload, decideReload, type ReloadPlan } from "../config/config.ts";
 import type { Config } from "../config/schema.ts";
 import { errorText } from "../core/fault.ts";
-import { parseListenAddress } from "../core/message/address.ts";
 import { createWakeHook, type WakeHook } from "../nodes/cache/stream.ts";
-import { type ConnectionGuard, connectionsMaxHere, startConnectionGuard } from "../nodes/http/connections.ts";
 import type { Log } from "../nodes/http/log.ts";
 import { createMetrics } from "../nodes/http/metrics.ts";
 import { removeStaleSocket } from "../nodes/http/server.ts";
@@ -17,7 +15,7 @@ import { certificateOf, openEventKey } from "./credentials.ts";
 import { endInTime, endingMsMax } from "./failure.ts";
 import { measureStores, registerProcessMetrics, registerStoreMetrics, startHistory } from "./metrics.ts";
 import type { NodeOverrides } from "./nodes.ts";
-import { type ProcessView, type Serving, type ServingParts, startServing } from "./serving.ts";
+import { type ProcessView, type Serving, startServing } from "./serving.ts";
 import { openConfiguredBus, openConfiguredStores, registerBusMetrics, startSweepers } from "./stores.ts";
 
 /** Tests set another clock and resolver. */
@@ -51,7 +49,6 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   certificateOf(config, now());
   const metrics = createMetrics();
   let serving: Serving | null = null;
-  let guard: ConnectionGuard | null = null;
   const history = startHistory(metrics.render, now);
   const log = history.watch(options.log);
   const eventKey = await openEventKey(config.cache.enabled ? config.cache.signing_key_file : null, log);
@@ -60,7 +57,6 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   const bus = await openConfiguredBus(config, { log });
   const wake = wakeHookOf(config, log);
   const release = async (): Promise<void> => {
-    guard?.close();
     wake?.close();
     history.close();
     await bus.close();
@@ -84,8 +80,6 @@ export async function startNodes(config: Config, options: StartOptions): Promise
       reloadFile: readAgain,
     };
     const shared = { ...options, log, stores, bus, now, metrics, eventKey, view, onStored: wake?.stored ?? null };
-    const urlsNow = () => [...(serving?.urls ?? []), ...(serving?.adminUrls ?? [])];
-    guard = guardConnections(config, { urls: urlsNow, metrics, now, log });
     const started = await startServing(config, shared);
     serving = started;
     const sweepers = startSweepers(stores, { now, log });
@@ -146,26 +140,4 @@ async function reloadFile(
     log("error", "the configuration was not reloaded", { reason });
     return reason;
   }
-}
-
-type GuardParts = Pick<ServingParts, "metrics" | "now" | "log"> & {
-  /** Where the process listens; nowhere before it does. */
-  readonly urls: () => readonly string[];
-};
-
-function guardConnections(config: Config, { urls, metrics, now, log }: GuardParts): ConnectionGuard | null {
-  const places = [...config.server.listen, ...config.server.admin_listen].map(parseListenAddress);
-  const set = places.flatMap((place) => (place !== null && "port" in place ? [place.port] : []));
-  const ports = () => {
-    const bound = urls().map((url) => Number(URL.parse(url)?.port));
-    return [...new Set([...bound, ...set])].filter((port) => port > 0);
-  };
-  return startConnectionGuard({
-    ports,
-    connectionsMax: connectionsMaxHere(),
-    trustedProxies: () => config.server.trusted_proxies,
-    log,
-    metrics,
-    now,
-  });
 }
