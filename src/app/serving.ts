@@ -37,7 +37,7 @@ export type ProcessView = {
   readonly reloadFile: () => Promise<ReloadPlan | string>;
 };
 
-export type ServingParts = ComposeParts & { readonly view: ProcessView };
+type ServingParts = ComposeParts & { readonly view: ProcessView };
 
 export type Serving = {
   readonly urls: readonly string[];
