@@ -8,7 +8,15 @@ import { join } from "node:path";
 
 const root = import.meta.dir;
 const out = join(root, "dist", "client");
-const dependencies = ["@noble/ciphers", "@noble/curves", "@noble/hashes"];
+const dependencies = [
+  "@noble/ciphers",
+  "@noble/curves",
+  "@noble/hashes",
+  "@scure/base",
+  "canonicalize",
+  "cborg",
+  "zod",
+];
 
 type Manifest = { version: string; license: string; dependencies: Record<string, string> };
 const source: Manifest = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
@@ -31,9 +39,7 @@ function nameModules(): number {
     const text = readFileSync(path, "utf8");
     writeFileSync(path, text.replace(/((?:from|import)\s*\(?\s*["']\.{1,2}\/[^"']*)\.ts(["'])/g, "$1.js$2"));
   }
-  const foreign = names.filter((name) =>
-    /["'](@sinclair|zod|elysia|bun)["'/]/.test(readFileSync(join(out, name), "utf8")),
-  );
+  const foreign = names.filter((name) => /["'](@sinclair|elysia|bun)["'/]/.test(readFileSync(join(out, name), "utf8")));
   if (foreign.length > 0) fail(`packages of the nodes are reached from ${foreign.join(", ")}`);
   return names.filter((name) => name.endsWith(".js")).length;
 }
@@ -54,7 +60,7 @@ function manifest(): Record<string, unknown> {
       "./node": entry("cli/files/package"),
     },
     imports: {
-      "#sha256": "./core/codec/sha256-portable.js",
+      "#sha256": "@noble/hashes/sha2.js",
       "#crypto": "./core/codec/crypto-portable.js",
       "#blake2": "./core/codec/blake2-portable.js",
     },

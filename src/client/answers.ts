@@ -1,40 +1,20 @@
 /**
- * The answers of the nodes, as this client relies on them: shapes put together from small checks. Answers may have
- * further members, because a newer node knows more than this client. The nodes' own schemas are stricter, but their
- * checker is compiled at run time, which the policy of a page may forbid; a test checks every example of theirs with
- * these shapes.
+ * The answers of the nodes, as this client relies on them. Answers may have further members, because a newer node knows
+ * more than this client. The nodes' own schemas are stricter, but their checker is compiled at run time, which the policy
+ * of a page may forbid; a test checks every example of theirs with these schemas.
  * Source: interface "Endpoints", rules sections 4, 6 and 10 ("Reads").
  */
+import * as z from "zod/mini";
 
-declare const checked: unique symbol;
+export type Shape<T> = z.ZodMiniType<T>;
 
-/** Returns what is wrong with a value, with its place, or `null`. */
-export type Shape<T> = ((value: unknown, at: string) => string | null) & { readonly [checked]?: T };
-type OptionalShape<T> = Shape<T> & { readonly isOptional: true };
-type TypeOf<S> = S extends Shape<infer T> ? T : never;
-
-type Members = Readonly<Record<string, Shape<unknown>>>;
-type OptionalNames<M extends Members> = {
-  [K in keyof M]: M[K] extends OptionalShape<unknown> ? K : never;
-}[keyof M];
-type Flat<T> = { [K in keyof T]: T[K] };
-type ObjectOf<M extends Members> = Flat<
-  { [K in Exclude<keyof M, OptionalNames<M>>]: TypeOf<M[K]> } & { [K in OptionalNames<M>]?: TypeOf<M[K]> }
->;
-
-const of =
-  <T>(accepts: (value: unknown) => value is T, expected: string): Shape<T> =>
-  (value, at) =>
-    accepts(value) ? null : `${at || "the answer"} must be ${expected}`;
-
-const text = of((value) => typeof value === "string", "text");
-const truth = of((value) => typeof value === "boolean", "true or false");
-const integer = of((value): value is number => Number.isSafeInteger(value), "an integer");
-const decimal = of(
-  (value): value is string => typeof value === "string" && /^(0|[1-9][0-9]{0,38})$/.test(value),
-  "decimal text",
-);
-const record = of(isRecord, "an object");
+/** What is wrong with a value, with its place, or `null`. */
+export function problemOf(shape: Shape<unknown>, value: unknown): string | null {
+  const [issue] = z.safeParse(shape, value).error?.issues ?? [];
+  if (issue === undefined) return null;
+  const expected = issue.code === "invalid_type" ? issue.expected : issue.message;
+  return `${issue.path.length === 0 ? "the answer" : `/${issue.path.map(String).join("/")}`} must be ${expected}`;
+}
 
 export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
@@ -50,201 +30,169 @@ export function parseRecord(text: string): Record<string, unknown> | null {
   }
 }
 
+const text = z.string();
+const truth = z.boolean();
+/** Smaller than the checks of the library, which a page would load. */
+const integer = z.custom<number>(Number.isSafeInteger, "an integer");
+const decimal = z.custom<string>((value) => typeof value === "string" && /^[0-9]{1,39}$/.test(value), "decimal text");
+const record = z.custom<Record<string, unknown>>(isRecord, "an object");
+
 function oneOf<const T extends string>(...texts: readonly T[]): Shape<T> {
-  return of((value): value is T => texts.some((one) => one === value), texts.join(" or "));
-}
-
-function nullable<T>(shape: Shape<T>): Shape<T | null> {
-  return (value, at) => (value === null ? null : shape(value, at));
-}
-
-function optional<T>(shape: Shape<T>): OptionalShape<T> {
-  const check: Shape<T> = (value, at) => (value === undefined ? null : shape(value, at));
-  return Object.assign(check, { isOptional: true as const });
-}
-
-function listOf<T>(shape: Shape<T>): Shape<T[]> {
-  return (value, at) => {
-    if (!Array.isArray(value)) return `${at || "the answer"} must be a list`;
-    for (const [i, entry] of value.entries()) {
-      const problem = shape(entry, `${at}/${i}`);
-      if (problem !== null) return problem;
-    }
-    return null;
-  };
-}
-
-function objectOf<const M extends Members>(members: M): Shape<ObjectOf<M>> {
-  return (value, at) => {
-    if (!isRecord(value)) return `${at || "the answer"} must be an object`;
-    for (const [name, shape] of Object.entries(members)) {
-      const problem = shape(value[name], `${at}/${name}`);
-      if (problem !== null) return problem;
-    }
-    return null;
-  };
+  return z.custom<T>((value) => texts.some((one) => one === value), texts.join(" or "));
 }
 
 const component = { id: text, type: text, controller: text, publicKeyMultibase: text };
-const service = objectOf({
+const service = z.object({
   id: text,
   type: text,
-  serviceEndpoint: listOf(text),
-  authorization: optional(listOf(text)),
-  priority: optional(integer),
+  serviceEndpoint: z.array(text),
+  authorization: z.optional(z.array(text)),
+  priority: z.optional(integer),
 });
-const documentShape = objectOf({
+const documentShape = z.object({
   id: text,
-  verificationMethod: listOf(objectOf(component)),
-  authentication: listOf(text),
-  keyAgreement: listOf(objectOf(component)),
-  service: listOf(service),
+  verificationMethod: z.array(z.object(component)),
+  authentication: z.array(text),
+  keyAgreement: z.array(z.object(component)),
+  service: z.array(service),
 });
 
 // ---------------------------------------------------------------------------------------------- Directory
 
-export const registeredShape = objectOf({ registration_status: text, tx_id: text, did: text, did_document: record });
-export const registrationStatusShape = objectOf({
+export const registeredShape = z.object({ registration_status: text, tx_id: text, did: text, did_document: record });
+export const registrationStatusShape = z.object({
   did: text,
   registered: truth,
   registration_status: oneOf("confirmed", "pending", "missing"),
-  did_document: optional(record),
-  version: optional(integer),
-  tx_id: optional(text),
+  did_document: z.optional(record),
+  version: z.optional(integer),
+  tx_id: z.optional(text),
 });
-export const noncesShape = objectOf({
+export const noncesShape = z.object({
   did: text,
   document_nonce: decimal,
-  alias_nonce: optional(decimal),
+  alias_nonce: z.optional(decimal),
   root_pubkey_nonce: decimal,
-  control_nonce: optional(decimal),
+  control_nonce: z.optional(decimal),
 });
-export const resolvedShape = objectOf({
+export const resolvedShape = z.object({
   did: text,
-  document: nullable(documentShape),
-  aliases: listOf(text),
-  root_pubkey: nullable(text),
+  document: z.nullable(documentShape),
+  aliases: z.array(text),
+  root_pubkey: z.nullable(text),
   version: integer,
   deactivated: truth,
   updated_at: text,
-  delivery_policy_links: nullable(
-    objectOf({ recipient_policy: nullable(text), tag_policies: listOf(text), persona_policies: listOf(text) }),
+  delivery_policy_links: z.nullable(
+    z.object({ recipient_policy: z.nullable(text), tag_policies: z.array(text), persona_policies: z.array(text) }),
   ),
 });
-export const aliasShape = objectOf({ alias: text, did: text });
-export const submissionShape = objectOf({
+export const aliasShape = z.object({ alias: text, did: text });
+export const submissionShape = z.object({
   tx_hash: text,
   did: text,
   state: oneOf("pending", "in_block", "finalized", "failed", "dropped"),
-  reason: nullable(objectOf({ code: text, message: text })),
+  reason: z.nullable(z.object({ code: text, message: text })),
 });
-export const acceptedShape = objectOf({
+export const acceptedShape = z.object({
   did: text,
   tx_hash: text,
   message: text,
-  action: optional(text),
-  alias: optional(text),
-  extrinsic: optional(text),
+  action: z.optional(text),
+  alias: z.optional(text),
+  extrinsic: z.optional(text),
 });
-export const preparedShape = objectOf({
+export const preparedShape = z.object({
   did: text,
   action: text,
-  nonce_domain: nullable(text),
+  nonce_domain: z.nullable(text),
   payload_to_sign: text,
   request: record,
-  submit: objectOf({ method: text, path: text }),
-  headers: optional(record as Shape<Record<string, string>>),
-  body: optional(text),
+  submit: z.object({ method: text, path: text }),
+  headers: z.optional(z.custom<Record<string, string>>(isRecord, "an object")),
+  body: z.optional(text),
   expires_at: text,
 });
-export const recipientPolicyShape = objectOf({
+export const recipientPolicyShape = z.object({
   did: text,
-  policy: objectOf({ max_message_bytes: integer, cache_eligible: truth, effective_ttl: integer }),
+  policy: z.object({ max_message_bytes: integer, cache_eligible: truth, effective_ttl: integer }),
 });
-export const personaPolicyShape = objectOf({ did: text, policy: record });
-export const resolutionShape = objectOf({
+export const personaPolicyShape = z.object({ did: text, policy: record });
+export const resolutionShape = z.object({
   target: text,
   encryption_profile: text,
   recipient_key_id: text,
   recipient_public_key_multibase: text,
-  policy: nullable(
-    objectOf({
-      effective_constraints: objectOf({
-        max_chunk_bytes: optional(integer),
-        max_unchunked_message_bytes: optional(integer),
-        max_http_envelope_bytes: optional(integer),
-        max_message_bytes: optional(integer),
-        max_chunks: optional(integer),
+  policy: z.nullable(
+    z.object({
+      effective_constraints: z.object({
+        max_chunk_bytes: z.optional(integer),
+        max_unchunked_message_bytes: z.optional(integer),
+        max_http_envelope_bytes: z.optional(integer),
+        max_message_bytes: z.optional(integer),
+        max_chunks: z.optional(integer),
       }),
     }),
   ),
 });
-export const limitsShape = objectOf({
-  max_http_body_bytes: optional(integer),
-  max_unchunked_bytes: optional(integer),
-  max_chunk_bytes: optional(integer),
-  max_header_bytes: optional(integer),
-  default_ttl: optional(text),
-  max_ttl: optional(text),
-  max_clock_skew_seconds: optional(integer),
-  max_mailbox_entries: optional(integer),
-  max_mailbox_bytes: optional(integer),
-  registration_proofs: optional(listOf(text)),
-  authorization_proofs: optional(listOf(text)),
-  genesis_hash: optional(text),
-  self_certifying_dids: optional(truth),
-  operator_account: optional(text),
+export const limitsShape = z.object({
+  max_http_body_bytes: z.optional(integer),
+  max_unchunked_bytes: z.optional(integer),
+  max_chunk_bytes: z.optional(integer),
+  max_header_bytes: z.optional(integer),
+  default_ttl: z.optional(text),
+  max_ttl: z.optional(text),
+  max_clock_skew_seconds: z.optional(integer),
+  max_mailbox_entries: z.optional(integer),
+  max_mailbox_bytes: z.optional(integer),
+  registration_proofs: z.optional(z.array(text)),
+  authorization_proofs: z.optional(z.array(text)),
+  genesis_hash: z.optional(text),
+  self_certifying_dids: z.optional(truth),
+  operator_account: z.optional(text),
 });
 
 // -------------------------------------------------------------------------------------------------- Cache
 
-const entry = objectOf({
+const entry = z.object({
   message_id: text,
-  recipient: optional(text),
-  expires_at: optional(text),
-  chunk: optional(objectOf({ message_group_id: text, sequence_number: integer, total_chunks: integer })),
+  recipient: z.optional(text),
+  expires_at: z.optional(text),
+  chunk: z.optional(z.object({ message_group_id: text, sequence_number: integer, total_chunks: integer })),
   envelope: record,
 });
-export const messagesShape = objectOf({
+export const messagesShape = z.object({
   count: integer,
-  messages: listOf(entry),
-  has_more: optional(truth),
-  next_cursor: optional(text),
+  messages: z.array(entry),
+  has_more: z.optional(truth),
+  next_cursor: z.optional(text),
 });
-export const chunksShape = objectOf({
+export const summaryShape = z.object({
   count: integer,
-  chunks: listOf(entry),
-  complete: optional(truth),
-  total_chunks: optional(nullable(integer)),
-  has_more: optional(truth),
-  next_cursor: optional(text),
-});
-export const summaryShape = objectOf({
-  count: integer,
-  messages: listOf(
-    objectOf({
+  messages: z.array(
+    z.object({
       message_id: text,
       expires_at: text,
-      message_group_id: optional(text),
-      sequence_number: optional(integer),
-      total_chunks: optional(integer),
+      message_group_id: z.optional(text),
+      sequence_number: z.optional(integer),
+      total_chunks: z.optional(integer),
     }),
   ),
-  next_cursor: optional(text),
+  next_cursor: z.optional(text),
 });
-export const messageStateShape = objectOf({
+export const messageStateShape = z.object({
   state: text,
-  message: nullable(objectOf({ message_id: text, envelope: record })),
+  message: z.nullable(z.object({ message_id: text, envelope: record })),
 });
-export const ackShape = objectOf({ acked: integer, message_ids: listOf(text) });
+export const ackShape = z.object({ acked: integer, message_ids: z.array(text) });
 
-export type RegistrationStatus = TypeOf<typeof registrationStatusShape>;
-export type Resolved = TypeOf<typeof resolvedShape>;
-export type SubmissionStatus = TypeOf<typeof submissionShape>;
-export type Registered = TypeOf<typeof registeredShape>;
-export type Prepared = TypeOf<typeof preparedShape>;
-export type NodeLimits = TypeOf<typeof limitsShape>;
-export type Resolution = TypeOf<typeof resolutionShape>;
+export type RegistrationStatus = z.infer<typeof registrationStatusShape>;
+export type Resolved = z.infer<typeof resolvedShape>;
+export type SubmissionStatus = z.infer<typeof submissionShape>;
+export type Registered = z.infer<typeof registeredShape>;
+export type Prepared = z.infer<typeof preparedShape>;
+export type NodeLimits = z.infer<typeof limitsShape>;
+export type Resolution = z.infer<typeof resolutionShape>;
 /** Any accepted change: `tx_hash` leads to `GET /submissions`. */
-export type Accepted = TypeOf<typeof acceptedShape>;
-export type CachedEntry = TypeOf<typeof entry>;
+export type Accepted = z.infer<typeof acceptedShape>;
+export type CachedEntry = z.infer<typeof entry>;

@@ -64,7 +64,7 @@ export async function lookUp(client: Client, target: string): Promise<Did> {
   if (alias === null) throw localError("invalid_target", `neither a DID nor an alias: ${target}`);
   const found = await client.directory.alias(alias);
   if (isDid(found.did)) return found.did;
-  throw new ClientError("unreadable", "unreadable", "the Directory answered with something else than a DID");
+  throw new ClientError("unreadable", "unreadable", "the Directory returned something other than a DID");
 }
 
 /** The document of an active DID, with absolute ids. */
@@ -282,7 +282,17 @@ async function verifySender(envelope: EnvelopeJson, document: DidDocument | null
   const method = methodFor(document, keyId, "send");
   const key = method === null ? null : parseMethodKey(method);
   const signature = decodeBase64(text);
-  return key !== null && signature !== null && verifyEd25519(signature, encodeSenderText(envelope), key);
+  const signed = textOf(envelope);
+  return key !== null && signature !== null && signed !== null && verifyEd25519(signature, signed, key);
+}
+
+/** `null` when a part of it has no canonical form, such as text with a lone surrogate. */
+function textOf(envelope: EnvelopeJson): Uint8Array | null {
+  try {
+    return encodeSenderText(envelope);
+  } catch {
+    return null;
+  }
 }
 
 /** Documents of senders, each read at most once within `freshMs`. */

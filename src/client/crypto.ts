@@ -5,7 +5,8 @@
  * rule of every node, which a test shows over the edge vectors.
  * Source: rules section 8, RFC 8032, RFC 8410, RFC 5869, "Secure Curves in the Web Cryptography API".
  */
-import { sha256 } from "#sha256";
+import { hkdf as hkdfOf } from "@noble/hashes/hkdf.js";
+import { sha256 } from "@noble/hashes/sha2.js";
 import {
   concatBytes,
   decodeBase64,
@@ -176,29 +177,9 @@ const webCurves: Curves = {
 
 // ------------------------------------------------------------------------------------------------------- derived keys
 
-const blockBytes = 64;
-const hashBytes = 32;
-
-/**
- * HKDF with SHA-256: at most 8,160 bytes of key material; no `salt` stands for zeros. WebCrypto's would not work on pages
- * without a secure origin.
- */
+/** HKDF with SHA-256. WebCrypto's would not work on pages without a secure origin. */
 export function hkdf(key: Uint8Array, salt: Uint8Array | null, info: Uint8Array, length: number): Uint8Array {
-  const extracted = hmac(salt ?? new Uint8Array(hashBytes), key);
-  let block: Uint8Array = new Uint8Array(0);
-  const blocks: Uint8Array[] = [];
-  for (let i = 1; blocks.length * hashBytes < length; i++) {
-    block = hmac(extracted, concatBytes(block, info, Uint8Array.of(i)));
-    blocks.push(block);
-  }
-  return concatBytes(...blocks).slice(0, length);
-}
-
-function hmac(key: Uint8Array, message: Uint8Array): Uint8Array {
-  const padded = new Uint8Array(blockBytes);
-  padded.set(key.length > blockBytes ? sha256(key) : key);
-  const mixed = (byte: number) => padded.map((one) => one ^ byte);
-  return sha256(concatBytes(mixed(0x5c), sha256(concatBytes(mixed(0x36), message))));
+  return hkdfOf(sha256, key, salt ?? undefined, info, length);
 }
 
 // ---------------------------------------------------------------------------------------------------------------- ids

@@ -6,7 +6,7 @@
  */
 import { concatBytes } from "../core/codec/bytes.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
-import { isRecord, type Shape } from "./answers.ts";
+import { isRecord, problemOf, type Shape } from "./answers.ts";
 
 /** How an exchange failed. `unreadable` is an answer that breaks the interface. */
 export type ClientErrorKind = "refused" | "unreachable" | "timed_out" | "unreadable" | "local";
@@ -170,9 +170,9 @@ export async function ask<T>(to: Endpoint, request: Exchange, shape: Shape<T>): 
 /** As `ask`, for an answer that was already received. */
 export function readAnswer<T>(to: Endpoint, received: Received, shape: Shape<T>): T {
   if (received.status < 200 || received.status > 299) throw refusal(received);
-  const problem = shape(received.json, "");
+  const problem = problemOf(shape, received.json);
   if (problem === null) return received.json as T;
-  throw new ClientError("unreadable", "unreadable", `${to.url} answered something else than agreed: ${problem}`, {
+  throw new ClientError("unreadable", "unreadable", `${to.url} returned an unexpected answer: ${problem}`, {
     status: received.status,
     answer: received.json,
   });

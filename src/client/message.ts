@@ -3,7 +3,7 @@
  * docs/protocol.md ("Content"): the media type names the kind of a message, and its parameters its relation to other
  * messages. A client that does not know them still shows the text or the file.
  */
-import { createSha256 } from "#sha256";
+import { sha256 } from "#sha256";
 import { decodeUtf8, utf8 } from "../core/codec/bytes.ts";
 import { type Did, parseUuid } from "../core/codec/did.ts";
 import { isRecord } from "./answers.ts";
@@ -176,7 +176,7 @@ export async function sourceOf(content: Content, names: ContentNames, relations:
 
 async function blobSource(blob: Blob, name: string, mediaType: string): Promise<Source> {
   const read = async (from: number, to: number) => new Uint8Array(await blob.slice(from, to).arrayBuffer());
-  const hash = createSha256();
+  const hash = sha256.create();
   for (let from = 0; from < blob.size; from += readBytes) {
     hash.update(await read(from, Math.min(from + readBytes, blob.size)));
   }

@@ -14,15 +14,7 @@ import {
   retrievalHeaders,
   withoutTrailingSlashes,
 } from "../core/message/proof.ts";
-import {
-  ackShape,
-  chunksShape,
-  messageStateShape,
-  messagesShape,
-  parseRecord,
-  type Shape,
-  summaryShape,
-} from "./answers.ts";
+import { ackShape, messageStateShape, messagesShape, parseRecord, type Shape, summaryShape } from "./answers.ts";
 import { randomUuid, type Signer, signEd25519 } from "./crypto.ts";
 import { ask, ClientError, type Endpoint, endpoint, followEvents, jsonBody, localError, path } from "./http.ts";
 
@@ -59,8 +51,6 @@ export function cacheClient(reader: Reader) {
     messages: (cursor: string | undefined, limit: number) =>
       read("pull", "*", { path: path`/cache/messages/${did}`, cursor, limit }, messagesShape),
     summary: (cursor?: string) => read("summary", "*", { path: summaryPath(did, deviceId), cursor }, summaryShape),
-    chunks: (groupId: string, cursor?: string) =>
-      read("chunks", groupId, { path: path`/cache/chunks/${did}/${groupId}`, cursor, limit: pageEntries }, chunksShape),
     message: (messageId: string) =>
       read(
         "pull_message",
@@ -93,9 +83,6 @@ function queryOf({ cursor, limit }: Read): string {
   ];
   return asked.length === 0 ? "" : `?${new URLSearchParams(asked)}`;
 }
-
-/** Chunks of one page: a set is read page by page, so that it is never in memory as a whole. */
-const pageEntries = 100;
 
 function summaryPath(did: string, deviceId: string): string {
   return deviceId === "" ? path`/cache/summary/${did}` : path`/cache/summary/${did}/${deviceId}`;

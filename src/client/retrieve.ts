@@ -3,7 +3,7 @@
  * then acknowledged at every Cache with a copy. A message that can't be opened stays in its Cache and is reported.
  * Source: interface "Cache" (acknowledging), docs/ledger.md 3.2 and 3.3.
  */
-import { createSha256 } from "#sha256";
+import { sha256 } from "#sha256";
 import { concatBytes, equalBytes } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
 import type { JsonObject } from "../core/codec/json.ts";
@@ -178,7 +178,7 @@ export async function readChunks(
   recipient: Recipient,
   { write, onChunk }: Sink,
 ): Promise<Written> {
-  const hash = createSha256();
+  const hash = sha256.create();
   let whole: Written | null = null;
   let length = 0;
   for (const [i, part] of message.parts.entries()) {

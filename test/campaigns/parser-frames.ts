@@ -1,10 +1,9 @@
 /**
  * What reaches a node otherwise than as an envelope, as targets of the parser campaign: proofs in headers and
- * bodies, frames of live sessions, messages of the bus, frames and values of chain nodes, and CBOR by itself.
+ * bodies, frames of live sessions, messages of the bus, and frames and values of chain nodes.
  * Frames and messages go in where the network hands them over, so that what stands between is attacked as well.
  */
-import { decodeCborMap, encodeCborMap } from "../../src/client/seal.ts";
-import { decodeHex, decodeUtf8, encodeHex0x, equalBytes, utf8 } from "../../src/core/codec/bytes.ts";
+import { decodeUtf8, encodeHex0x, equalBytes, utf8 } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import { parseJson } from "../../src/core/codec/json.ts";
 import { type Codec, decodeWith, encodeWith } from "../../src/core/codec/scale.ts";
@@ -373,28 +372,10 @@ const chainTargets: readonly Target[] = [
 
 // --------------------------------------------------------------------------------------------------- CBOR
 
-const records = listOf("sealed/payloads.json").flatMap(({ record_cbor: record }) =>
-  typeof record === "string" ? [decodeHex(record) ?? new Uint8Array()] : [],
-);
-
-const cborTargets: readonly Target[] = [
-  {
-    name: "CBOR",
-    samples: records,
-    run: (input) => {
-      const members = decodeCborMap(input);
-      if (members === null) return "refused";
-      check(equalBytes(encodeCborMap(members), input), "a map encodes to its bytes");
-      return `accepted ${Object.keys(members).length}`;
-    },
-  },
-];
-
 export const frameAndProofTargets: readonly Target[] = [
   ...headerTargets,
   ...bodyTargets,
   ...frameTargets,
   ...busTargets,
   ...chainTargets,
-  ...cborTargets,
 ];

@@ -5,7 +5,7 @@
  */
 import { open, readdir, stat } from "node:fs/promises";
 import { basename, join } from "node:path";
-import { createSha256 } from "#sha256";
+import { sha256 } from "#sha256";
 import { localError } from "../../client/http.ts";
 import {
   type Outgoing,
@@ -90,7 +90,7 @@ export async function fileSource(path: string, mediaType: string): Promise<Sourc
     throw error;
   });
   if (!facts.isFile()) throw localError("no_file", `${path} is not a file`);
-  const hash = createSha256();
+  const hash = sha256.create();
   for (let from = 0; from < facts.size; from += readBytes) {
     hash.update(await readRange(path, from, Math.min(from + readBytes, facts.size)));
   }

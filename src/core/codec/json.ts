@@ -299,24 +299,6 @@ function isForbiddenName(name: string, outermost: boolean): boolean {
   return name === "__proto__" || (outermost && (name === "constructor" || name === "prototype"));
 }
 
-// ----------------------------------------------------------------------------------------------------- canonical form
-
-/** Deeper than any node accepts. A stranger's answer may nest a million times, which would overflow the stack. */
-const depthMax = 256;
-
-/**
- * The one form that hashes cover (JCS, RFC 8785): no white space, members sorted by UTF-16 units, numbers as ECMAScript
- * writes them. The value comes from parsed JSON, so it has no lone surrogates. Parts nested deeper than `depthMax`
- * become empty text.
- */
-export function renderCanonical(value: JsonValue, depth = 0): string {
-  if (depth > depthMax) return "";
-  if (Array.isArray(value)) return `[${value.map((entry) => renderCanonical(entry, depth + 1)).join(",")}]`;
-  if (typeof value !== "object" || value === null) return JSON.stringify(value);
-  const member = (name: string) => `${JSON.stringify(name)}:${renderCanonical(value[name] ?? null, depth + 1)}`;
-  return `{${Object.keys(value).sort().map(member).join(",")}}`;
-}
-
 // ------------------------------------------------------------------------------------------------------ large numbers
 
 export const u64Max = 2n ** 64n - 1n;

@@ -1,12 +1,11 @@
 /**
  * Native Ed25519, SHA-256 and BLAKE2b: `#crypto`, `#sha256` and `#blake2` in Bun, and so in every node. Elsewhere these
- * are `crypto-portable.ts`, `sha256-portable.ts` and `blake2-portable.ts`: three files, so that a page loads each only
- * when it needs it. Tests compare both sides.
+ * are `crypto-portable.ts`, `blake2-portable.ts` and the SHA-256 of @noble/hashes: three modules, so that a page loads
+ * each only when it needs it. Tests compare both sides.
  * Source: rules section 8.
  */
 import { createHash, createPrivateKey, createPublicKey, hash, type KeyObject, sign, verify } from "node:crypto";
 import { BoundedMap } from "../std/bounded.ts";
-import type { Sha256 } from "./sha256-portable.ts";
 
 /** Keys remembered; the oldest leaves first. About 1 KiB each. */
 const importedKeysMax = 4_096;
@@ -83,15 +82,26 @@ function importKey(publicKey: Uint8Array): KeyObject {
 
 // ------------------------------------------------------------------------------------------------------------- hashes
 
-/** SHA-256 of bytes that come in parts. Nothing may follow `digest`. */
-export function createSha256(): Sha256 {
+/** A hash of bytes that come in parts. Nothing may follow `digest`. */
+type PartialHash = { readonly update: (bytes: Uint8Array) => PartialHash; readonly digest: () => Uint8Array };
+
+function createSha256(): PartialHash {
   const parts = createHash("sha256");
-  return { update: (bytes) => void parts.update(bytes), digest: () => new Uint8Array(parts.digest()) };
+  const made: PartialHash = {
+    update: (bytes) => {
+      parts.update(bytes);
+      return made;
+    },
+    digest: () => new Uint8Array(parts.digest()),
+  };
+  return made;
 }
 
-export function sha256(bytes: Uint8Array): Uint8Array {
-  return new Uint8Array(hash("sha256", bytes, "buffer"));
-}
+/** The parts of the interface of @noble/hashes that are used here. */
+export const sha256 = Object.assign(
+  (bytes: Uint8Array): Uint8Array => new Uint8Array(hash("sha256", bytes, "buffer")),
+  { create: createSha256 },
+);
 
 /** BLAKE2b with a 32-byte digest, as the chain hashes document blobs and extrinsics. */
 export function blake2b256(bytes: Uint8Array): Uint8Array {

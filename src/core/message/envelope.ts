@@ -5,7 +5,7 @@
  * of the ciphertext is copied.
  * Source: interface "DDN envelope", rules sections 2 and 10.
  */
-import { decodeBase64, equalBytes, measureBase64, signatureBytes, utf8 } from "../codec/bytes.ts";
+import { decodeBase64, equalBytes, signatureBytes, utf8 } from "../codec/bytes.ts";
 import { verifyEd25519, verifyEd25519InPool } from "../codec/crypto.ts";
 import { type Did, isDid, parseDidUrl, parseUuid, type Uuid } from "../codec/did.ts";
 import { isJsonObject, type JsonObject, type JsonValue, outerNameSpans, readJson } from "../codec/json.ts";
@@ -294,7 +294,7 @@ function readPayload(members: JsonObject, errors: InputError[]): number | null {
   }
   const ciphertext = payload["ciphertext_b64"];
   if (ciphertext === undefined) return utf8(JSON.stringify(payload)).length;
-  const bytes = typeof ciphertext === "string" ? measureBase64(ciphertext) : null;
+  const bytes = typeof ciphertext === "string" ? (decodeBase64(ciphertext)?.length ?? null) : null;
   if (bytes === null) errors.push({ pointer: "/payload/ciphertext_b64", message: "must be standard Base64, padded" });
   return bytes;
 }

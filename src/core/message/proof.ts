@@ -5,11 +5,12 @@
  * The operation runs only after that claim was won. The order of checks is law: it decides what an outsider can learn.
  * Source: interface "Signed Cache proof", rules sections 2, 3, 4, 6 and 10 ("Live sessions"), D152.
  */
+import canonicalize from "canonicalize";
 import { sha256 } from "#sha256";
 import { decodeBase64, encodeHex, signatureBytes, utf8 } from "../codec/bytes.ts";
 import { verifyEd25519, verifyEd25519InPool } from "../codec/crypto.ts";
 import type { Did } from "../codec/did.ts";
-import { type JsonObject, type JsonValue, renderCanonical } from "../codec/json.ts";
+import type { JsonObject, JsonValue } from "../codec/json.ts";
 import { parseTimestamp, secondMs } from "../codec/time.ts";
 import { type Fault, fault, isFault, withSignedText } from "../fault.ts";
 import type { DidDocument } from "../ledger/account.ts";
@@ -421,9 +422,9 @@ function headerMembers(members: JsonObject): JsonObject {
   return header;
 }
 
-/** Lower hex of SHA-256 over the JCS form. Numbers are safe here: the envelope's decoder bounds them. */
+/** Lower hex of SHA-256 over the JCS form (RFC 8785). Numbers are safe here: the envelope's decoder bounds them. */
 function hashCanonical(value: JsonValue): string {
-  return encodeHex(sha256(utf8(renderCanonical(value))));
+  return encodeHex(sha256(utf8(canonicalize(value) ?? "")));
 }
 
 // ------------------------------------------------------------------------------------------------------ proof of work
