@@ -40,14 +40,12 @@ export type Run = { readonly differences: string[]; calls: number; taken: number
 export type Script = (turn: Turn) => LedgerCall;
 
 export type Contest = {
-  /** Random rounds, until the time is over or something differs. The same seed and label are the same people. */
+  /** Random rounds, until so many calls were made or something differs. The same seed and label are the same people. */
   readonly play: (given: {
     readonly seed: number;
-    readonly untilMs: number;
+    readonly calls: number;
     readonly label: string;
     readonly apply?: Apply;
-    /** Whether it may end; on a busy machine the time may be over before. */
-    readonly isEnough?: (run: Run) => boolean;
   }) => Promise<Run>;
   /** One person's calls, one a block. */
   readonly playSteps: (
@@ -62,13 +60,13 @@ export async function openContest(node: Node): Promise<Contest> {
   const store = await openStore(environment, { endpoints: [node.endpoint] }, { takesCanary: true });
   const chain = await chainSide(node, store);
   return {
-    async play({ seed, untilMs, label, apply = applyWithEvents, isEnough = () => true }) {
+    async play({ seed, calls, label, apply = applyWithEvents }) {
       const chance = chanceOf(seed);
       const identities = Array.from({ length: people }, (_, n) => identityOf(`${label} ${seed} ${n}`));
       const aliases = Array.from({ length: 40 }, (_, n) => `${label}-${seed}-${n}`.toLowerCase().replaceAll(" ", "."));
       const cast = { chance, identities, aliases, world: await freshWorld(chain), apply };
       const run = freshRun();
-      while ((Date.now() < untilMs || !isEnough(run)) && run.differences.length === 0) await round(chain, run, cast);
+      while (run.calls < calls && run.differences.length === 0) await round(chain, run, cast);
       return run;
     },
     async playSteps(person, { aliases, steps }) {

@@ -51,8 +51,8 @@ for (const { name, scenarios, options } of directoryAreas) {
   describe(`the Directory on a chain: ${name}`, () => {
     let stage: Stage;
     beforeAll(async () => {
-      stage = await openStage(options, { open: openOnChain });
-    }, 120_000);
+      stage = await openStage(options, { open: openOnChain, sharesCasts: true });
+    });
     afterAll(() => stage.close());
     playScenarios(scenarios, () => stage);
   });

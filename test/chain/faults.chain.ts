@@ -26,7 +26,7 @@ import { endStand, freshPath, makeBlock, type Node, openStore, startNode, until 
 let node: Node;
 beforeAll(async () => {
   node = await startNode({ manual: true });
-}, 120_000);
+});
 afterAll(endStand);
 
 const logged: string[] = [];
@@ -55,18 +55,14 @@ async function taken(ledger: Ledger, identity: Identity): Promise<Submission> {
 
 /** Builds blocks until every submission has come to its end. */
 async function settle(ledger: Ledger, submissions: readonly Submission[], build = true): Promise<Submission[]> {
-  return until(
-    "the submissions to settle",
-    async () => {
-      if (build) await makeBlock(node);
-      await Bun.sleep(100);
-      const now = await Promise.all(submissions.map(({ txHash }) => ledger.submission(txHash)));
-      return now.every((one) => one !== null && one.state !== "pending" && one.state !== "in_block")
-        ? (now as Submission[])
-        : null;
-    },
-    90_000,
-  );
+  return until("the submissions to settle", async () => {
+    if (build) await makeBlock(node);
+    await Bun.sleep(100);
+    const now = await Promise.all(submissions.map(({ txHash }) => ledger.submission(txHash)));
+    return now.every((one) => one !== null && one.state !== "pending" && one.state !== "in_block")
+      ? (now as Submission[])
+      : null;
+  });
 }
 
 /** Every DID has its first record. A machine that is busy may lose a connection on the way. */
@@ -250,30 +246,26 @@ describe("a node", () => {
       },
       [mortal.endpoint],
     );
-  }, 120_000);
+  });
 });
 
 describe("calls", () => {
-  test(
-    "survive connections that are cut in the middle of 60 registrations",
-    () =>
-      behindProxy(async (proxy, ledger) => {
-        const identities = Array.from({ length: 60 }, stranger);
-        const work = Promise.all(identities.map((identity) => taken(ledger, identity)));
-        const submissions = await work;
-        for (let cut = 0; cut < 3; cut++) {
-          await Bun.sleep(250);
-          proxy.cut();
-          await makeBlock(node);
-          await Bun.sleep(150);
-          proxy.mend();
-        }
-        const ends = await settle(ledger, submissions);
-        expect(new Set(ends.map(({ state }) => state))).toEqual(new Set(["finalized"]));
-        await eachOnce(ledger, identities);
-      }),
-    150_000,
-  );
+  test("survive connections that are cut in the middle of 60 registrations", () =>
+    behindProxy(async (proxy, ledger) => {
+      const identities = Array.from({ length: 60 }, stranger);
+      const work = Promise.all(identities.map((identity) => taken(ledger, identity)));
+      const submissions = await work;
+      for (let cut = 0; cut < 3; cut++) {
+        await Bun.sleep(250);
+        proxy.cut();
+        await makeBlock(node);
+        await Bun.sleep(150);
+        proxy.mend();
+      }
+      const ends = await settle(ledger, submissions);
+      expect(new Set(ends.map(({ state }) => state))).toEqual(new Set(["finalized"]));
+      await eachOnce(ledger, identities);
+    }));
 
   test("wait while blocks are withheld, and are neither failed nor dropped by that", () =>
     withStore({}, async (_, ledger) => {
@@ -388,23 +380,19 @@ describe("calls", () => {
     proxy.close();
   });
 
-  test(
-    "of two Directories on one operator account all come through",
-    () =>
-      withStore({}, (_, one) =>
-        withStore({}, async (_, two) => {
-          const identities = Array.from({ length: 12 }, stranger);
-          const submissions = await Promise.all(
-            identities.map((identity, i) => taken(i % 2 === 0 ? one : two, identity)),
-          );
-          const mine = (rest: number) => submissions.filter((_, i) => i % 2 === rest);
-          const ends = [...(await settle(one, mine(0))), ...(await settle(two, mine(1)))];
-          expect(ends.map(({ state }) => state)).toEqual(submissions.map(() => "finalized"));
-          await eachOnce(one, identities);
-        }),
-      ),
-    200_000,
-  );
+  test("of two Directories on one operator account all come through", () =>
+    withStore({}, (_, one) =>
+      withStore({}, async (_, two) => {
+        const identities = Array.from({ length: 12 }, stranger);
+        const submissions = await Promise.all(
+          identities.map((identity, i) => taken(i % 2 === 0 ? one : two, identity)),
+        );
+        const mine = (rest: number) => submissions.filter((_, i) => i % 2 === rest);
+        const ends = [...(await settle(one, mine(0))), ...(await settle(two, mine(1)))];
+        expect(ends.map(({ state }) => state)).toEqual(submissions.map(() => "finalized"));
+        await eachOnce(one, identities);
+      }),
+    ));
 });
 
 describe("the best head", () => {

@@ -33,7 +33,7 @@ beforeAll(async () => {
   early = await registered();
   await spend(early, 0, 1);
   earlyBlock = (await ledger.head()).finalized.number;
-}, 120_000);
+});
 afterAll(async () => {
   await store.close();
   await endStand();
@@ -95,7 +95,7 @@ describe("calls with a proof", () => {
     });
     const rotated = await submit(person, rotation(0));
     expect(await end(rotated)).toBe("finalized");
-  }, 120_000);
+  });
 
   test("that a stranger sends to the node itself fill no blocks", async () => {
     const person = await registered();
@@ -116,7 +116,7 @@ describe("calls with a proof", () => {
     }
     const end: Intent = { did: person.did, action: "delete_did" };
     expect(await outsider({ ...person, root }, end, BigInt(atOnce))).toBe("custom 52");
-  }, 180_000);
+  });
 
   test("that two submit for the last place: one enters a block, the other waits and does not fail", async () => {
     const person = early;
@@ -154,7 +154,7 @@ describe("calls with a proof", () => {
     expect(ends.map((one) => one?.state)).toEqual(["finalized", "finalized"]);
     const last = Math.max(...ends.map((one) => Number(one?.block?.number)));
     expect(last - Number(earlyBlock)).toBeWithin(intervalBlocks - 1, intervalBlocks + 16);
-  }, 180_000);
+  });
 });
 
 /** Sends a call past every Directory, and makes a block of it: why the node refuses it, or an empty text. */

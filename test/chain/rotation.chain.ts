@@ -40,7 +40,7 @@ beforeAll(async () => {
   // The first opening makes the folder of the keys.
   await open(formerFile);
   writeFileSync(nextFile, "//Bob\n", { mode: 0o600 });
-}, 120_000);
+});
 afterAll(async () => {
   await store?.close();
   await endStand();
@@ -100,7 +100,7 @@ describe("a Directory with another key", () => {
     await expect(open(nextFile)).rejects.toThrow(/1 calls that the account 5Grw\w+ signed have not ended/);
     const again = await open(formerFile);
     expect(await end(again, waiting)).toBe("finalized");
-  }, 120_000);
+  });
 
   test("then goes on: it registers from the new account, and knows what ended before", async () => {
     const ledger = await open(nextFile);
@@ -116,7 +116,7 @@ describe("a Directory with another key", () => {
     expect(await held(accounts.former)).toBe(before.former);
     // The same deposit for each record.
     expect(2n * ((await held(accounts.next)) - before.next)).toBe(before.former);
-  }, 120_000);
+  });
 
   test("changes a DID of the former account by the DID's own proofs, and by no call of an account", async () => {
     const ledger = await open(nextFile);
@@ -126,7 +126,7 @@ describe("a Directory with another key", () => {
     const added = await byProof(first, { did: first.did, action: "add_alias", alias });
     expect(await end(ledger, await taken(ledger, added))).toBe("finalized");
     expect((await ledger.account(first.did)).record?.owner).toEqual(accounts.former);
-  }, 120_000);
+  });
 
   test("gives the deposit of such a DID back to the former account when the DID is deleted", async () => {
     const ledger = await open(nextFile);
@@ -136,5 +136,5 @@ describe("a Directory with another key", () => {
     expect((await ledger.account(second.did)).record).toBeNull();
     expect(2n * (await held(accounts.former))).toBe(before.former);
     expect(await held(accounts.next)).toBe(before.next);
-  }, 120_000);
+  });
 });

@@ -11,6 +11,9 @@ import { openChain } from "../../src/plugins/chain/driver.ts";
 import type { Store, StoreEnvironment } from "../../src/storage/contract.ts";
 
 const base = join(tmpdir(), `waypost-chain-${crypto.randomUUID()}`);
+/** What takes this long hangs: tests are bounded by their work, because a busy machine needs any time for it. */
+export const hangMs = 1_500_000;
+
 let count = 0;
 const running = new Set<ReturnType<typeof Bun.spawn>>();
 
@@ -65,8 +68,7 @@ export async function startNode(options: NodeOptions = {}): Promise<Node> {
     endpoint,
     port: Number(new URL(endpoint).port),
     async ask(method, params = []) {
-      // A block of a hundred registrations takes half a minute on a busy machine.
-      provider ??= new WsProvider(endpoint, 100, {}, 60_000);
+      provider ??= new WsProvider(endpoint, 100, {}, hangMs);
       await provider.isReady;
       return provider.send(method, params);
     },
@@ -122,7 +124,7 @@ export async function openStore(
   return openChain(parsed.options, environment, trial);
 }
 
-export async function until<T>(what: string, ask: () => Promise<T | null | false>, patienceMs = 60_000): Promise<T> {
+export async function until<T>(what: string, ask: () => Promise<T | null | false>, patienceMs = hangMs): Promise<T> {
   for (const end = Date.now() + patienceMs; Date.now() < end; await Bun.sleep(10)) {
     const answer = await ask();
     if (answer !== null && answer !== false) return answer;

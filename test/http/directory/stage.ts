@@ -66,12 +66,17 @@ type Cast = { standing?: Identity; deactivated?: Identity; unknown?: Identity };
 /** How long a call stays pending on a memory ledger: longer than a scenario needs for its next request. */
 const pendingMs = 40;
 
-/** `elsewhere` plays on another driver than the memory one. */
+/** Another driver than the memory one. */
+type Elsewhere = Pick<TestDirectoryOptions, "open"> & {
+  /** Where a registration takes long: identities stay on stage until a call was taken, and none is registered before. */
+  readonly sharesCasts?: true;
+};
+
 export async function openStage(
   options: Partial<DirectorySettings> = {},
-  elsewhere: Pick<TestDirectoryOptions, "open"> = {},
+  { sharesCasts, ...elsewhere }: Elsewhere = {},
 ): Promise<Stage> {
-  const outage: { how: "none" | Outage } = { how: "none" };
+  const outage: Trouble = { how: "none", taken: false };
   const directory = await testDirectory({
     ...elsewhere,
     options,
@@ -90,10 +95,14 @@ export async function openStage(
   let entering: Promise<unknown> = Promise.resolve();
   const enter = (identity: Identity, deactivate: boolean): Identity => {
     const begin = async () => {
+      const before = { ...outage };
+      outage.how = "none";
       await directory.register(identity, membersOf(identity));
-      if (!deactivate) return;
-      const body = updateBodyOf(identity, "deactivate_did", {}, termsAt(directory));
-      await directory.settle(await directory.ask("POST", `/dids/${identity.did}/deactivate`, body));
+      if (deactivate) {
+        const body = updateBodyOf(identity, "deactivate_did", {}, termsAt(directory));
+        await directory.settle(await directory.ask("POST", `/dids/${identity.did}/deactivate`, body));
+      }
+      Object.assign(outage, before);
     };
     entering = entering.then(begin);
     return identity;
@@ -117,9 +126,11 @@ export async function openStage(
       return cast.unknown;
     },
     recast: () => {
-      cast = {};
+      if (!sharesCasts || outage.taken) cast = {};
+      outage.taken = false;
     },
     prepareCasts: async (wanted) => {
+      if (sharesCasts) return;
       const identities = Array.from({ length: wanted }, next);
       await directory.registerAll(identities.map((identity) => [identity, membersOf(identity)]));
       prepared.push(...identities);
@@ -138,14 +149,19 @@ export async function openStage(
   };
 }
 
+/** What the ledger does, and whether it has taken a call of the scenario. */
+type Trouble = { how: "none" | Outage; taken: boolean };
+
 /** The ledger itself, or what is left of it: reads and submissions behave as a node's would. */
-function broken(ledger: Ledger, outage: { how: string }): Ledger {
+function broken(ledger: Ledger, outage: Trouble): Ledger {
   const submit: Ledger["submit"] = async (call, label) => {
     if (outage.how === "unreadable") throw new StoreError("unavailable", "no answer");
     if (outage.how === "full") throw new StoreError("full", "no room");
     if (outage.how === "refusing") return fault("chain_submission_rejected", "the chain says no");
     if (outage.how === "exhausted") return faultOfRefusal(refuse("TooManyProofs"));
-    return ledger.submit(call, label);
+    const outcome = await ledger.submit(call, label);
+    if (!isFault(outcome)) outage.taken = true;
+    return outcome;
   };
   return new Proxy(ledger, {
     get(target, name) {
