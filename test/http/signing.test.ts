@@ -9,6 +9,7 @@ import { isFault } from "../../src/core/fault.ts";
 import { decodeEnvelope, verifySender } from "../../src/core/message/envelope.ts";
 import { decideRetrievalProof, decodeRetrievalProof, retrievalHeaders } from "../../src/core/message/proof.ts";
 import { exampleDid, exampleDocument, exampleTime } from "../../src/core/schema/schema.ts";
+import { sealingExample } from "../../src/core/schema/sealing.ts";
 import type { SignedExample } from "../../src/core/schema/signing.ts";
 import type { DescribedOperation, InterfaceDescription } from "../../src/nodes/http/openapi.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
@@ -108,7 +109,7 @@ describe("the pages", () => {
 
   test("/docs begins with the walk-through", async () => {
     const page = await read("/docs");
-    const places = ["walk-through", "step-register", "step-AddService", "step-cacheStore", "step-cacheMessages"].map(
+    const places = ["walk-through", "step-register", "step-AddKeyAgreement", "step-AddService", "step-cacheStore"].map(
       (id) => page.indexOf(`id="${id}"`),
     );
     expect(places).toEqual([...places].sort((a, b) => a - b));
@@ -122,6 +123,16 @@ describe("the pages", () => {
     for (const scheme of Object.keys(description.components.securitySchemes)) expect(page).toContain(`id="${scheme}"`);
     expect(page).toContain("svc:cache:retrieval-proof:v1\noperation=ack\n");
     expect(page).toContain("byte string of 32 bytes");
+  });
+
+  test("/docs/signing shows how to seal, with every key of an example", async () => {
+    const page = await read("/docs/signing");
+    const sealing = page.slice(page.indexOf('<section id="sealing">'));
+    for (const step of ["GET /delivery-resolution/{did}", "HKDF-SHA256", "ChaCha20-Poly1305"])
+      expect(sealing).toContain(step);
+    const { payload, ...made } = sealingExample;
+    for (const [name, value] of Object.entries(made)) expect(sealing).toContain(`${name}=${value}`);
+    expect(sealing).toContain(payload.ciphertext_b64);
   });
 
   test("every problem has a cause and a remedy", async () => {

@@ -7,6 +7,9 @@ import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { ClientError } from "../../src/client/http.ts";
 import { type Binding, openPayload, sealPayload } from "../../src/client/seal.ts";
+import { parseAgreementKey } from "../../src/core/codec/bytes.ts";
+import { exampleAgreement } from "../../src/core/schema/schema.ts";
+import { sealingExample } from "../../src/core/schema/sealing.ts";
 import { vectors as generated, type SealedVector } from "./sealed/generate.ts";
 
 const vectors: SealedVector[] = JSON.parse(readFileSync(new URL("sealed/payloads.json", import.meta.url), "utf8"));
@@ -25,6 +28,14 @@ const open = (v: SealedVector) => openPayload(v.payload, bindingOf(v), () => [by
 test("the file holds what the generator writes", () => {
   expect(vectors).toEqual([...generated]);
   expect(vectors.filter(({ opens }) => opens !== null).length).toBe(6);
+});
+
+test("the example of /docs/signing is the first vector, for the key agreement of the examples", () => {
+  const [first] = vectors;
+  if (first === undefined) throw new Error("no vector");
+  const { key, aad, ...same } = sealingExample;
+  expect(first).toMatchObject({ ...same, content_key: key, additional_data: aad });
+  expect(parseAgreementKey(exampleAgreement.publicKeyMultibase)?.toHex()).toBe(first.recipient_public);
 });
 
 for (const v of vectors) {

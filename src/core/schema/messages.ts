@@ -17,9 +17,9 @@ import {
   timestampText,
   uuidText,
 } from "./schema.ts";
+import { exampleMessageId, examplePayload } from "./sealing.ts";
 import { exampleRetrieval, signedAck, signedEnvelope } from "./signing.ts";
 
-const messageId = "0190b3b4-0000-7000-8000-000000000001";
 const groupId = "0190b3b4-0000-7000-8000-0000000000f0";
 const durationText = Type.String({
   description: "ISO-8601 duration in hours, minutes and seconds",
@@ -35,12 +35,12 @@ const headerMembers = {
 };
 
 const exampleEnvelope = {
-  message_id: messageId,
+  message_id: exampleMessageId,
   to: exampleDid,
   timestamp: "2026-07-16T12:00:00Z",
   ttl: "24h",
   delivery_hint: "standard",
-  payload: { ciphertext_b64: "aGVsbG8=" },
+  payload: examplePayload,
 };
 
 /** Body of `POST /relay`, `POST /relay/{recipientDid}` and `POST /cache/store`. */
@@ -85,7 +85,7 @@ const eventProof = open(
   },
   {
     event_type: "delivery",
-    message_id: messageId,
+    message_id: exampleMessageId,
     recipient_did: exampleDid,
     timestamp: "2026-07-16T12:00:00.000Z",
     reason: null,
@@ -96,7 +96,7 @@ const eventProof = open(
 const exampleReceipt = {
   accepted: true,
   deduped: false,
-  message_id: messageId,
+  message_id: exampleMessageId,
   recipient: exampleDid,
   expires_at: "2026-07-17T12:00:00.000Z",
   max_ttl: "PT48H",
@@ -152,7 +152,13 @@ const nonDeliveryReport = open(
       }),
     ),
   },
-  { message_id: messageId, recipient: exampleDid, reason: "destination_unavailable", final: false, attempts: [] },
+  {
+    message_id: exampleMessageId,
+    recipient: exampleDid,
+    reason: "destination_unavailable",
+    final: false,
+    attempts: [],
+  },
 );
 
 /** Every answer of the Relay, refusals included. */
@@ -209,7 +215,7 @@ const cachedEntryShape = open(
     proof: eventProof,
   },
   {
-    message_id: messageId,
+    message_id: exampleMessageId,
     recipient: exampleDid,
     expires_at: "2026-07-17T12:00:00.000Z",
     chunked: false,
@@ -261,11 +267,11 @@ export const summaryShape = open(
   },
   {
     count: 1,
-    messages: [{ message_id: messageId, expires_at: "2026-07-17T12:00:00.000Z", chunked: false }],
+    messages: [{ message_id: exampleMessageId, expires_at: "2026-07-17T12:00:00.000Z", chunked: false }],
   },
 );
 
-/** `200` of `GET /cache/message/{did}/{messageId}`. */
+/** `200` of `GET /cache/message/{did}/{exampleMessageId}`. */
 export const messageStateShape = open(
   {
     state: Type.String({ enum: ["active", "acked", "expired", "absent"] }),
@@ -295,14 +301,14 @@ const ackProofMembers = {
 /** What `POST /cache/ack` checks: a missing value of the proof is left to the proof, which answers 401. */
 export const ackRequestShape = closed({ ...ackMembers, ...Type.Partial(Type.Object(ackProofMembers)).properties });
 
-const exampleAck = exampleRetrieval("ack", messageId);
+const exampleAck = exampleRetrieval("ack", exampleMessageId);
 
 /** Body of `POST /cache/ack`. The ids are parsed, trimmed and counted by the Cache. */
 export const ackBodyShape = closed(
   { ...ackMembers, ...ackProofMembers },
   {
     did: exampleDid,
-    message_ids: [messageId],
+    message_ids: [exampleMessageId],
     service_id: exampleAck.claims.serviceId,
     cache_endpoint: exampleAck.claims.endpoint,
     key_id: exampleAck.claims.keyId,
@@ -313,13 +319,12 @@ export const ackBodyShape = closed(
 );
 
 /** What the examples sign. */
-export const signedAcknowledgement = signedAck(messageId);
+export const signedAcknowledgement = signedAck(exampleMessageId);
 export const signedSending = signedEnvelope(exampleEnvelope);
-export const exampleMessageId = messageId;
 export const exampleGroupId = groupId;
 
 /** `200` of `POST /cache/ack`. */
 export const ackShape = open(
   { acked: Type.Integer({ minimum: 0 }), message_ids: Type.Array(uuidText) },
-  { acked: 1, message_ids: [messageId] },
+  { acked: 1, message_ids: [exampleMessageId] },
 );

@@ -37,11 +37,12 @@ export const exampleMethod: VerificationMethod = {
 };
 export const exampleSecondMethod: VerificationMethod = { ...exampleMethod, id: `${exampleDid}#k2` };
 
+/** Its secret is public too: 32 bytes 03. */
 export const exampleAgreement: VerificationMethod = {
   id: `${exampleDid}#x25519-1`,
   type: "X25519KeyAgreementKey2020",
   controller: exampleDid,
-  publicKeyMultibase: "z6LSgtvMnb35HnMsEx48tQXVmXHLUAutTBadN6Zr6bwfmtkz",
+  publicKeyMultibase: "z6LSi16V2fWZVEKxqVaaFo1By6dmYbPjLj6YcnnHvZaiLGQh",
 };
 
 export const exampleService: Service = {

@@ -56,11 +56,11 @@ export const schemes: Readonly<Record<SchemeName, Scheme>> = {
     sentIn: "body: timestamp, signature; the root key is root_pubkey, else the first verification method",
     layout: [
       "version 1: <did>|<timestamp>",
-      "version 2: svc:register:v2| and SCALE (did bytes, option alias bytes, root key 32 bytes, BLAKE2b-256 of the document's SCALE, nonce u64 = 0, expiry u64 in ms)",
+      "version 2: svc:register:v2| and SCALE (did bytes, option alias bytes, root key bytes, BLAKE2b-256 of the document's SCALE, nonce u64 = 0, expiry u64 in ms)",
       "version 3: svc:register:v3| and the same, then genesis_hash 32 bytes, and 01 with operator_account 32 bytes",
     ],
     notes:
-      "Versions 2 and 3 are the timestamps v2:0:<expiry in ms> and v3:0:<expiry in ms>, at most one hour ahead; they cover the document. Version 3 is for this ledger and this Directory alone; GET /limits names both, and the versions that are taken.",
+      "Versions 2 and 3 are the timestamps v2:0:<expiry in ms> and v3:0:<expiry in ms>, at most one hour ahead; they cover the document. Version 3 also binds the ledger and the Directory; GET /limits names both, and the versions that it accepts.",
   },
   documentProof: {
     title: "Replacement of a document",
@@ -127,18 +127,6 @@ export const schemes: Readonly<Record<SchemeName, Scheme>> = {
     notes: "Lines are joined by line feeds, without one at the end.",
   },
 };
-
-/** The members of a sealed payload, which is CBOR: what a recipient finds after opening an envelope. */
-export const sealedMembers: readonly (readonly [name: string, type: string, meaning: string])[] = [
-  ["name", "text", "name of the file"],
-  ["media_type", "text", "media type of the file"],
-  ["size_bytes", "unsigned integer", "size of the whole file"],
-  ["sha256", "byte string of 32 bytes", "SHA-256 of the whole file"],
-  ["message_group_id", "text", "id of the group of chunks; empty without chunks"],
-  ["sequence_number", "unsigned integer", "place of this chunk, from 0"],
-  ["total_chunks", "unsigned integer", "number of chunks"],
-  ["data", "byte string", "the bytes of this chunk"],
-];
 
 /** A signed text as documents show it. The key is `publicKeyMultibase` of the examples' identity. */
 export type SignedExample = {

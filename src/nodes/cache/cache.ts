@@ -20,7 +20,6 @@ import {
   chunksShape,
   envelopeShape,
   exampleGroupId,
-  exampleMessageId,
   messageStateShape,
   messagesShape,
   signedAcknowledgement,
@@ -28,6 +27,7 @@ import {
   storeReceiptShape,
   summaryShape,
 } from "../../core/schema/messages.ts";
+import { exampleMessageId } from "../../core/schema/sealing.ts";
 import { type Signed, signedRead } from "../../core/schema/signing.ts";
 import type { Mailbox, Receipts, Replay } from "../../storage/contract.ts";
 import { type FactsSource, factsOf } from "../admission.ts";

@@ -10,7 +10,8 @@ import { describeFault, type Fault, type FaultCode, fault } from "../../core/fau
 import { tagForm } from "../../core/message/envelope.ts";
 import { deliveryResultShape } from "../../core/schema/messages.ts";
 import { exampleDid, exampleTxHash, problemShape } from "../../core/schema/schema.ts";
-import { type SchemeName, type Signed, type SignedExample, schemes, sealedMembers } from "../../core/schema/signing.ts";
+import { sealedMembers, sealingExample, sealingSteps } from "../../core/schema/sealing.ts";
+import { type SchemeName, type Signed, type SignedExample, schemes } from "../../core/schema/signing.ts";
 import { type Route, renderDeliveryFault, renderProblem } from "./route.ts";
 
 export type InterfaceDescription = {
@@ -268,14 +269,19 @@ const steps: readonly { readonly id: string; readonly title: string; readonly wh
     what: "Make an Ed25519 key, choose a DID, write its document, sign, and send. Then ask `GET /registration-status/{did}` until it answers `confirmed`.",
   },
   {
+    id: "AddKeyAgreement",
+    title: "Publish a key to seal to",
+    what: "Make an X25519 key and publish it in the document: senders seal to the first one that `GET /delivery-resolution/{did}` finds. The registered document may already have it.",
+  },
+  {
     id: "AddService",
     title: "Publish",
-    what: "Publish in the document where messages go: a service of type `SvcCacheService` with this node's address, and in `authorization` the key that may retrieve. The registered document may already have it, as in the example above. Senders encrypt to a key agreement (X25519).",
+    what: "Publish in the document where messages go: a service of type `SvcCacheService` with this node's address, and in `authorization` the key that may retrieve. The registered document may already have it, as in the first example.",
   },
   {
     id: "cacheStore",
     title: "Send",
-    what: "Encrypt for the recipient's key agreement and put the result into an envelope. `POST /relay` finds the recipient's destinations; `POST /cache/store` writes to this Cache. Send a message that is larger than `/limits` allows in chunks: each is an envelope with its own `message_id`, the same `message_group_id`, `sequence_number` from 0, `total_chunks`, and `delivery_hint` `chunked`. A signature of the sender is optional.",
+    what: "Seal the content for the recipient's key agreement, as `/docs/signing` shows (Sealing), and put the payload into an envelope. `POST /relay` finds the recipient's destinations; `POST /cache/store` writes to this Cache. Send a message that is larger than `/limits` allows in chunks: each is an envelope with its own `message_id`, the same `message_group_id`, `sequence_number` from 0, `total_chunks`, and `delivery_hint` `chunked`. A signature of the sender is optional.",
   },
   {
     id: "cacheMessages",
@@ -337,16 +343,26 @@ export function renderSigning(description: InterfaceDescription): string {
 <h4>Signed</h4><pre>${text(layout.join("\n"))}</pre>${renderSigned(first?.operation["x-signed-text"])}
 <ul class="index">${links.join("")}</ul></section>`;
   });
-  const rows = sealedMembers.map(
-    ([name, type, meaning]) => `<tr><td><code>${name}</code></td><td>${type}</td><td>${meaning}</td></tr>`,
-  );
   return page(
     "Signing",
     `<h1>Signing</h1><p>All signatures are Ed25519 over the bytes themselves, in standard Base64. Private keys stay with
-the client. <a href="/docs">Back to the interface</a>.</p>${sections.join("")}
-<section id="sealed"><h2>Inside a sealed payload</h2><p>After decryption, <code>ciphertext_b64</code> is a
-CBOR map. No node reads it.</p><table>${rows.join("")}</table></section>`,
+the client. How a message is encrypted: <a href="#sealing">Sealing</a>. <a href="/docs">Back to the interface</a>.</p>
+${sections.join("")}${renderSealing()}`,
   );
+}
+
+/** How a payload is sealed for its recipient, with an example that opens. */
+function renderSealing(): string {
+  const rows = sealedMembers.map(
+    ([name, type, meaning]) => `<tr><td><code>${name}</code></td><td>${type}</td><td>${text(meaning)}</td></tr>`,
+  );
+  const { payload, ...made } = sealingExample;
+  const lines = Object.entries(made).map(([name, value]) => `${name}=${value}`);
+  return `<section id="sealing"><h2>Sealing</h2><p>A payload is encrypted for one recipient, one message id and one
+place in a file. Nodes can't open it.</p><ol>${sealingSteps.map((step) => `<li>${text(step)}</li>`).join("")}</ol>
+<h4>The record</h4><p>A CBOR map in deterministic form (RFC 8949 section 4.2.1) with exactly these members.</p>
+<table>${rows.join("")}</table><h4>An example that opens</h4><p>The recipient is the identity of the examples.
+Keys are hex.</p><pre>${text(lines.join("\n"))}\npayload=${text(JSON.stringify(payload, null, 2))}</pre></section>`;
 }
 
 // ------------------------------------------------------------------------------------------- operations
