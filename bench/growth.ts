@@ -62,7 +62,6 @@ function newEntry(): MailboxEntry {
     onExpiry: "DeleteOnExpiry",
     headerPreview: null,
     labels: ["new"],
-    digest: null,
     envelope,
   };
 }

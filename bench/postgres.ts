@@ -40,7 +40,6 @@ function newEntry(): MailboxEntry {
     onExpiry: "DeleteOnExpiry",
     headerPreview: null,
     labels: ["new"],
-    digest: null,
     envelope: new Uint8Array(envelopeBytes).fill(7),
   };
 }

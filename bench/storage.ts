@@ -50,7 +50,6 @@ function entry(bytes: Uint8Array): MailboxEntry {
     onExpiry: "DeleteOnExpiry",
     headerPreview: null,
     labels: [],
-    digest: null,
     envelope: bytes,
   };
 }

@@ -34,7 +34,7 @@ import type { Answer, Call, Route } from "./http/route.ts";
 import type { Blocks } from "./operations/blocks.ts";
 import { type RecipientSource, type Subject, subjectBytes, subjectBytesMax, subjectsMax } from "./recipients.ts";
 
-export type AdmissionFacts = {
+type AdmissionFacts = {
   readonly recipient: Subject | null;
   /** Whether the sender that the envelope names has signed it. */
   readonly isSenderVerified: boolean;
@@ -44,8 +44,8 @@ export type AdmissionFacts = {
 
 // ----------------------------------------------------------------------------------------------- gather
 
-/** What is known of an envelope's parties, at once when it is remembered. Throws `unavailable` when the source can't be asked. */
-export type FactsSource = (envelope: Envelope) => AdmissionFacts | Promise<AdmissionFacts>;
+/** What is known of an envelope's parties. Throws `unavailable` when the source can't be asked. */
+export type FactsSource = (envelope: Envelope) => Promise<AdmissionFacts>;
 
 /** The facts of an envelope without a sender: those of most, which all share one record. */
 type RecipientFacts = AdmissionFacts & { readonly isSenderVerified: false };
@@ -57,34 +57,19 @@ type RememberedFacts = { readonly state: string; readonly facts: RecipientFacts;
  * is admitted on stale permission.
  */
 export function factsOf(source: RecipientSource): FactsSource {
-  const known = sources.get(source);
-  if (known !== undefined) return known;
-  const facts = createFactsSource(source);
-  sources.set(source, facts);
-  return facts;
-}
-
-/** The nodes of a process that have one source share what is remembered of it. */
-const sources = new WeakMap<RecipientSource, FactsSource>();
-
-function createFactsSource(source: RecipientSource): FactsSource {
   const remembered = new BoundedMap<string, RememberedFacts>(subjectsMax, {
     max: subjectBytesMax,
     of: ({ bytes }) => bytes,
   });
-  const factsAt = (state: string, did: Did, tag: string | null): RecipientFacts | Promise<RecipientFacts> => {
+  const recipientFacts = async (did: Did, tag: string | null): Promise<RecipientFacts> => {
+    const state = await source.state();
+    if (state === null) return gatherRecipientFacts(source, did, tag);
     const key = tag === null ? did : `${did} ${tag}`;
     const known = remembered.get(key);
     if (known?.state === state) return known.facts;
-    return gatherRecipientFacts(source, did, tag).then((facts) => {
-      remembered.set(key, { state, facts, bytes: subjectBytes(facts.recipient) });
-      return facts;
-    });
-  };
-  const recipientFacts = (did: Did, tag: string | null): RecipientFacts | Promise<RecipientFacts> => {
-    const state = source.state?.();
-    if (state === undefined) return gatherRecipientFacts(source, did, tag);
-    return typeof state === "string" ? factsAt(state, did, tag) : state.then((name) => factsAt(name, did, tag));
+    const facts = await gatherRecipientFacts(source, did, tag);
+    remembered.set(key, { state, facts, bytes: subjectBytes(facts.recipient) });
+    return facts;
   };
   const signedFacts = async ({ to, tag }: Envelope, sender: EnvelopeSender): Promise<AdmissionFacts> => {
     const [facts, from] = await Promise.all([recipientFacts(to, tag), source.subject(sender.from)]);
@@ -188,7 +173,7 @@ export function decideAdmission(
  * missing; 403 `policy_denied` when a list refuses the recipient or the proven sender.
  * Cost: each list has at most 1,000 entries and most nodes have none, so they are searched as they are.
  */
-export function checkParties(envelope: Envelope, isVerified: boolean, operator: OperatorRules): Fault | null {
+function checkParties(envelope: Envelope, isVerified: boolean, operator: OperatorRules): Fault | null {
   if (envelope.sender === null) {
     if (operator.require_sender_signature)
       return fault("sender_signature_invalid", "this node accepts signed envelopes only");

@@ -18,7 +18,7 @@ import {
 } from "../core/ledger/account.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
 import { parseDocument } from "../core/schema/identity.ts";
-import { BoundedMap, readCapped } from "../core/std/bounded.ts";
+import { readCapped } from "../core/std/bounded.ts";
 import type { Bus } from "../storage/bus.ts";
 import { type LedgerReader, StoreError } from "../storage/contract.ts";
 import { createMemo, type Memo } from "./memo.ts";
@@ -35,19 +35,15 @@ export type Subject = {
 };
 
 export interface RecipientSource {
-  /** At once when it is remembered. */
-  subject(did: Did): Subject | null | Promise<Subject | null>;
+  subject(did: Did): Promise<Subject | null>;
   /** The policy of a recipient (key: its DID) or of a tag (key: the tag). */
   policy(scope: "recipient" | "tag", key: string): Promise<DeliveryPolicy | null>;
   persona(key: string): Promise<PersonaPolicy | null>;
   /** Policies count time in blocks. */
   blockTimeMs(): Promise<number>;
-  /** Identifies the state that answers are read from; answers stay the same while it does. Absent where asking is costly. */
-  state?(): string | Promise<string>;
+  /** Identifies the state that answers are read from; answers stay the same while it does. `null` where asking is costly. */
+  state(): Promise<string | null>;
 }
-
-/** Subjects of the ledger in the cache: 60 MB when each has the largest document. */
-const ledgerSubjectsMax = 1_000;
 
 /** Subjects that a cache may hold, and what they may take of memory: strangers choose the size of their documents. */
 export const subjectsMax = 10_000;
@@ -59,39 +55,18 @@ export function subjectBytes(subject: Subject | null): number {
   return 1_024 + 5 * JSON.stringify([subject.document, subject.links]).length;
 }
 
-/**
- * The ledger of this process. A subject is cached while the ledger's version is the same, which saves a read
- * of the store for each proof; a driver with a remote source has its own cache for the rest.
- */
+/** The ledger of this process, which remembers what it has decoded. */
 export function ledgerRecipients(ledger: LedgerReader): RecipientSource {
-  type Cached = { readonly state: string; readonly subject: ReturnType<RecipientSource["subject"]> };
-  const cached = new BoundedMap<Did, Cached>(ledgerSubjectsMax);
-  const read = async (did: Did): Promise<Subject | null> => {
-    const { record, life } = await ledger.account(did);
-    if (record === null) return null;
-    return { did, document: record.document, deactivated: record.deactivated, links: record.links, life };
-  };
-  // Looked up once: behind a Proxy each look-up costs as much as the call.
-  const version = ledger.version?.bind(ledger) ?? (() => null);
   return {
-    subject(did) {
-      const state = version();
-      if (state === null) return read(did);
-      const known = cached.get(did);
-      if (known?.state === state) return known.subject;
-      const reading = read(did);
-      cached.set(did, { state, subject: reading });
-      // A failure is the answer to this request only.
-      reading.then(
-        (subject) => cached.set(did, { state, subject }),
-        () => cached.delete(did),
-      );
-      return reading;
+    async subject(did) {
+      const { record, life } = await ledger.account(did);
+      if (record === null) return null;
+      return { did, document: record.document, deactivated: record.deactivated, links: record.links, life };
     },
     policy: (scope, key) => ledger.policy(scope, key),
     persona: (key) => ledger.policy("persona", key),
     blockTimeMs: async () => (await ledger.head()).blockTimeMs,
-    state: () => version() ?? ledger.head().then(({ finalized }) => finalized.hash),
+    state: async () => ledger.version() ?? (await ledger.head()).finalized.hash,
   };
 }
 
@@ -165,6 +140,7 @@ export function directoryRecipients(url: string, options: DirectoryOptions = {})
     policy: async (scope, key) => (isDid(key) ? policies[scope].get(key) : null),
     persona: async (key) => (isDid(key) ? personas.get(key) : null),
     blockTimeMs: () => limits.get(""),
+    state: async () => null,
   };
 }
 

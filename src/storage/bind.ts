@@ -291,7 +291,7 @@ async function openNamed(
 // request as a 500.
 
 /** What a capability may lack. */
-type Optional = "version" | "claimDeferred";
+type Optional = "claimDeferred";
 
 /** Every method of every capability; a method that the contract gains or loses is a type error here. */
 export const capabilityMethods = {
@@ -315,6 +315,7 @@ export const capabilityMethods = {
     account: 1,
     aliasHolder: 1,
     policy: 1,
+    version: 1,
     submit: 1,
     submission: 1,
     operator: 1,

@@ -70,11 +70,6 @@ export type MailboxEntry = {
    * texts, each of 1 to 48 characters of `A-Za-z0-9_:-`. Stored with the entry.
    */
   readonly labels: readonly string[];
-  /**
-   * Names what a Relay delivered, so that a repeat of it is recognized: 32 lower-case hex digits, not all of them 0.
-   * `null` for an entry of any other origin. Stored with the entry, and remembered with its acknowledged id.
-   */
-  readonly digest: string | null;
   /** The normal form of the envelope: JSON bytes that answers contain unchanged. */
   readonly envelope: Uint8Array;
 };
@@ -118,17 +113,10 @@ export type MailboxQuota = {
   readonly storeShare?: StoreShare;
 };
 
-/** What a store knows of an entry while its id is active or remembered. */
-export type KnownEntry = {
-  readonly expiresAtMs: number;
-  /** When it was stored, or some milliseconds later where its place in the order of arrival says so; `null` without a digest. */
-  readonly delivery: { readonly digest: string; readonly storedAtMs: number } | null;
-};
-
 export type StoreOutcome =
   | { readonly kind: "stored" }
   /** The id is active, or was acknowledged and is still remembered. */
-  | ({ readonly kind: "duplicate" } & KnownEntry)
+  | { readonly kind: "duplicate"; readonly expiresAtMs: number }
   /** Another message has the sequence number, or the group has another total. */
   | { readonly kind: "chunk_conflict" }
   | { readonly kind: "full"; readonly scope: "recipient" | "store" }
@@ -169,8 +157,8 @@ export type GroupPage = Page<HeldMessage> & {
 };
 
 export type MessageState =
-  | ({ readonly state: "active"; readonly message: HeldMessage } & KnownEntry)
-  | ({ readonly state: "acked" } & KnownEntry)
+  | { readonly state: "active"; readonly message: HeldMessage }
+  | { readonly state: "acked" }
   | { readonly state: "expired"; readonly expiresAtMs: number; readonly headerPreview: Uint8Array | null }
   | { readonly state: "absent" };
 
@@ -312,9 +300,9 @@ export interface LedgerReader {
   policy(scope: PolicyScope, key: string): Promise<DeliveryPolicy | PersonaPolicy | null>;
   /**
    * Names the state that reads answer from, without waiting. While the name is the same, so are the answers; it changes
-   * no earlier than they do. `null`, or no such method, where only a request can find the state.
+   * no earlier than they do. `null` where only a request can find the state.
    */
-  version?(): string | null;
+  version(): string | null;
 }
 
 export interface LedgerWriter {

@@ -162,11 +162,10 @@ class Chain implements EmbeddedLedger {
 
   async head(): Promise<LedgerHead> {
     this.checkOpen();
-    const found = this.read((view) => {
+    const head = await this.read((view) => {
       const bytes = view.get(headKey);
       return bytes === null ? readHead(view) : this.heads.decode(null, headKey, bytes);
     });
-    const head = found instanceof Promise ? await found : found;
     // Another process may have changed the block time.
     this.clock = head.clock;
     return { finalized: this.finalized(head), blockTimeMs: this.options.blockTimeMs };
@@ -208,8 +207,7 @@ class Chain implements EmbeddedLedger {
     const [state, key] = [this.version(), accountKey(did)];
     const known = this.accounts.known(state, key);
     if (known !== undefined) return known;
-    const found = this.read((view) => view.get(key));
-    const bytes = found instanceof Promise ? await found : found;
+    const bytes = await this.read((view) => view.get(key));
     return bytes === null ? emptyAccount : this.accounts.decode(state, key, bytes);
   }
 

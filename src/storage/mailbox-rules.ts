@@ -5,7 +5,6 @@
 import { type Fault, fault } from "../core/fault.ts";
 import type {
   Cursor,
-  KnownEntry,
   MailboxEntry,
   MailboxQuota,
   MailboxShare,
@@ -17,18 +16,15 @@ import type {
 const previewBytesMax = 4_096;
 const labelsMax = 4;
 const labelForm = /^[A-Za-z0-9_:-]{1,48}$/;
-const digestForm = /^(?!0{32})[0-9a-f]{32}$/;
 const chunksMax = 2 ** 32 - 1;
 
 /** Throws for an entry that breaks the contract: a mistake of the caller, not a refusal. */
 export function checkEntry(entry: MailboxEntry): void {
-  const { storedAtMs, expiresAtMs, keptUntilMs, chunk, headerPreview, digest } = entry;
+  const { storedAtMs, expiresAtMs, keptUntilMs, chunk, headerPreview } = entry;
   if (!isTime(storedAtMs) || !isTime(expiresAtMs) || !isTime(keptUntilMs))
     throw new RangeError("times of an entry are whole milliseconds");
   if (expiresAtMs <= storedAtMs) throw new RangeError("the entry has expired before it is stored");
   if ((headerPreview?.length ?? 0) > previewBytesMax) throw new RangeError("a header preview has at most 4,096 bytes");
-  if (digest !== null && !digestForm.test(digest))
-    throw new RangeError("a digest has 32 lower-case hex digits, not all of them 0");
   checkLabels(entry.labels);
   if (chunk === null) return;
   const { sequence, total } = chunk;
@@ -183,10 +179,4 @@ export function nextArrival(last: number, storedAtMs: number): number {
 /** When an entry was stored, from its arrival: later only where the clock went back or a millisecond had too many. */
 export function storedAtOf(arrival: number, expiresAtMs: number): number {
   return Math.min(Math.floor(arrival / arrivalsPerMs), expiresAtMs - 1);
-}
-
-/** What is known of an entry that a driver remembers by its arrival. */
-export function knownEntry(expiresAtMs: number, digest: string | null, arrival: number): KnownEntry {
-  const delivery = digest === null ? null : { digest, storedAtMs: storedAtOf(arrival, expiresAtMs) };
-  return { expiresAtMs, delivery };
 }

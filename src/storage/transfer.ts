@@ -39,7 +39,6 @@ function encodeEntry(entry: MailboxEntry): Fields {
     kept_until_ms: entry.keptUntilMs,
     header_preview: headerPreview === null ? null : encodeBase64(headerPreview),
     labels: entry.labels,
-    ...(entry.digest === null ? {} : { digest: entry.digest }),
     envelope: encodeBase64(entry.envelope),
   };
 }
@@ -88,7 +87,6 @@ function parseEntry(fields: Fields): MailboxEntry {
     keptUntilMs: whole(fields, "kept_until_ms"),
     headerPreview: fields["header_preview"] === null ? null : bytes(fields, "header_preview"),
     labels,
-    digest: fields["digest"] === undefined ? null : text(fields, "digest"),
     envelope: bytes(fields, "envelope"),
   };
 }

@@ -128,23 +128,6 @@ const bugs: Readonly<Record<string, Bugs>> = {
       },
     }),
   },
-  "answers a repeat its own digest": {
-    mailbox: (real) => ({
-      store: async (entry, quota) => {
-        const outcome = await real.store(entry, quota);
-        if (outcome.kind !== "duplicate" || entry.digest === null) return outcome;
-        return { ...outcome, delivery: { digest: entry.digest, storedAtMs: entry.storedAtMs } };
-      },
-    }),
-  },
-  "forgets the digest of an acknowledged id": {
-    mailbox: (real) => ({
-      message: async (...asked) => {
-        const found = await real.message(...asked);
-        return found.state === "acked" ? { ...found, delivery: null } : found;
-      },
-    }),
-  },
   "ignores the shares of a mailbox": {
     mailbox: (real) => ({ store: (entry, quota) => real.store(entry, { ...quota, shares: [] }) }),
   },

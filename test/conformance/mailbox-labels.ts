@@ -52,7 +52,7 @@ export const labelCases: readonly ConformanceCase[] = [
     const shares = [{ label: "new", entriesMax: 0, bytesMax: large }];
     const none = quota({ recipientEntriesMax: 1, storeEntriesMax: 1, shares });
     const again = entry(1, { labels: ["new"] });
-    expect(await mailbox.store(again, none)).toEqual({ kind: "duplicate", expiresAtMs: 10_000, delivery: null });
+    expect(await mailbox.store(again, none)).toEqual({ kind: "duplicate", expiresAtMs: 10_000 });
     const chunk = chunkOf(1, 0, 2);
     expect(await mailbox.store({ ...again, messageId: id(2), chunk }, none)).toEqual({ kind: "chunk_conflict" });
     expect(await mailbox.store({ ...again, messageId: id(2) }, none)).toEqual({ kind: "full", scope: "recipient" });
@@ -206,26 +206,8 @@ export const labelCases: readonly ConformanceCase[] = [
       const held = ids(await listAll(again, alice, pageOf()));
       expect(held).toContain(id(5));
       expect(held).not.toContain(id(4));
-      expect(await again.message(alice, id(4), 2_000)).toEqual({ state: "acked", expiresAtMs: 10_000, delivery: null });
+      expect(await again.message(alice, id(4), 2_000)).toEqual({ state: "acked" });
       expect((await again.store(entry(4), quota())).kind).toBe("duplicate");
-    },
-  },
-  {
-    name: "digests survive closing and opening, also of acknowledged ids",
-    capability: "mailbox",
-    lasting: true,
-    async run({ store, reopen }) {
-      const digestOf = (n: number) => n.toString(16).padStart(32, "0");
-      const all = Array.from({ length: 20 }, (_, n) => entry(n, { digest: n % 3 === 0 ? null : digestOf(n) }));
-      const before = store.capabilities.mailbox!;
-      for (const one of all) await before.store(one, quota());
-      await before.remove(alice, [id(1), id(3)], 2_000);
-      const mailbox = (await reopen!()).capabilities.mailbox!;
-      for (const [n, one] of all.entries()) {
-        const delivery = n % 3 === 0 ? null : { digest: digestOf(n), storedAtMs: 1_000 };
-        const again = await mailbox.store({ ...one, digest: digestOf(99), storedAtMs: 3_000 }, quota());
-        expect(again).toEqual({ kind: "duplicate", expiresAtMs: 10_000, delivery });
-      }
     },
   },
   {

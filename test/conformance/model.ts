@@ -121,7 +121,6 @@ class Play {
       keptUntilMs: this.nowMs + 2 * lifeMs,
       onExpiry: this.pick(["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference"]),
       labels: [...["new", "net:a", "from:b"].filter(() => this.random() < 0.4), `via:${lifeMs % 3}`],
-      digest: this.random() < 0.5 ? String(1 + this.below(9)).repeat(32) : null,
       headerPreview: this.random() < 0.5 ? bytesOf(this.below(100), this.below(50)) : null,
       envelope: bytesOf(this.below(100), 1 + this.below(this.random() < 0.1 ? 3_000 : 500)),
     };

@@ -46,7 +46,6 @@ export function entry(n: number, changes: Partial<MailboxEntry> = {}): MailboxEn
     keptUntilMs: 19_000,
     headerPreview: null,
     labels: [],
-    digest: null,
     envelope: bytesOf(n, 100),
     ...changes,
   };

@@ -5,7 +5,6 @@
 import type { MailboxKey, Uuid } from "../../src/core/codec/did.ts";
 import type {
   HeldMessage,
-  KnownEntry,
   MailboxEntry,
   MailboxQuota,
   MailboxShare,
@@ -49,7 +48,7 @@ export function openTwin(): Twin {
       const same = lines.find(
         (l) => l.recipient === entry.recipient && l.messageId === entry.messageId && alive(l, now),
       );
-      if (same !== undefined) return { kind: "duplicate", ...knownOf(same) };
+      if (same !== undefined) return { kind: "duplicate", expiresAtMs: same.expiresAtMs };
       const mine = activeOf(entry.recipient, now);
       const { chunk } = entry;
       const conflict = mine.some(
@@ -114,10 +113,7 @@ export function openTwin(): Twin {
     message(recipient, messageId, nowMs) {
       const line = lines.find((l) => l.recipient === recipient && l.messageId === messageId);
       if (line === undefined) return { state: "absent" };
-      if (alive(line, nowMs))
-        return line.acked
-          ? { state: "acked", ...knownOf(line) }
-          : { state: "active", message: shown(line), ...knownOf(line) };
+      if (alive(line, nowMs)) return line.acked ? { state: "acked" } : { state: "active", message: shown(line) };
       if (line.acked || line.onExpiry === "DeleteOnExpiry" || line.keptUntilMs <= nowMs) return { state: "absent" };
       const headerPreview = line.onExpiry === "KeepHeaderPreview" ? line.headerPreview : null;
       return { state: "expired", expiresAtMs: line.expiresAtMs, headerPreview };
@@ -132,10 +128,6 @@ export function openTwin(): Twin {
       return { entries: active(nowMs).length, bytes: sum(active(nowMs)) };
     },
   };
-}
-
-function knownOf({ expiresAtMs, digest, storedAtMs }: Line): KnownEntry {
-  return { expiresAtMs, delivery: digest === null ? null : { digest, storedAtMs } };
 }
 
 function shown({ messageId, chunk, expiresAtMs, envelope }: Line): HeldMessage {

@@ -418,19 +418,19 @@ describe("the store of the Relay in the same process", () => {
     return decoded;
   };
 
-  const arrival = { client: "192.0.2.7", network: "c0000207", nowMs: testNowMs };
+  const submitted = { client: "192.0.2.7", network: "c0000207", nowMs: testNowMs };
 
   test("answers the same receipt and the same refusals as the route", async () => {
     const node = await cacheFor();
     const other = await cacheFor();
-    const stored = await node.cache.store(decode(envelopeTo(bob, 1)), arrival, (...answered) => answered);
-    expect(stored).toEqual([await (await other.store(envelopeTo(bob, 1))).text(), "stored"]);
+    const stored = await node.cache.store(decode(envelopeTo(bob, 1)), submitted);
+    expect(stored).toEqual(await (await other.store(envelopeTo(bob, 1))).json());
     for (const { envelope, prepare, outcome } of refusals.filter(
       (row) => !/400 envelope_invalid|503/.test(row.outcome),
     )) {
       const fresh = await cacheFor();
       prepare?.(fresh);
-      const refused = await fresh.cache.store(decode(envelope ?? envelopeTo(bob, 1)), arrival, String);
+      const refused = await fresh.cache.store(decode(envelope ?? envelopeTo(bob, 1)), submitted);
       expect(isFault(refused) && `${refused.status} ${refused.code}`).toBe(outcome as never);
     }
   });

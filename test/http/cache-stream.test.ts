@@ -3,8 +3,8 @@ import { describe, expect, test } from "bun:test";
 import { mailboxOf } from "../../src/core/codec/did.ts";
 import { hourMs, minuteMs } from "../../src/core/codec/time.ts";
 import type { Service, VerificationMethod } from "../../src/core/ledger/account.ts";
-import { createQuotas } from "../../src/nodes/cache/store.ts";
 import { StoreError } from "../../src/storage/contract.ts";
+import { quota } from "../conformance/samples.ts";
 import { listenForTest } from "../support/app.ts";
 import {
   ackBody,
@@ -19,7 +19,6 @@ import {
   testNowMs,
   uuidOf,
 } from "../support/cache-node.ts";
-import { cacheDefault } from "../support/settings.ts";
 
 const bob = createPerson(1);
 const alice = createPerson(2);
@@ -103,10 +102,7 @@ async function storeElsewhere(node: TestCache, number: number): Promise<void> {
     labels: [],
     digest: null,
   } as const;
-  await node.mailbox.store(
-    entry,
-    createQuotas(cacheDefault)("unsigned", { client: "198.51.100.1", network: "c6336401" }),
-  );
+  await node.mailbox.store(entry, quota());
 }
 
 /** The recipient's document with one thing changed in its Cache service. */

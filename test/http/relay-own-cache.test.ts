@@ -1,4 +1,4 @@
-/** The Relay and the Cache of its process: as the only destination, without the reducer, and as one of several, with it. */
+/** The Relay and the Cache of its process, as the only destination and as one of several. */
 import { afterEach, describe, expect, test } from "bun:test";
 import type { JsonObject } from "../../src/core/codec/json.ts";
 import type { Service } from "../../src/core/ledger/account.ts";

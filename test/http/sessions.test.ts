@@ -232,7 +232,7 @@ describe("proof", () => {
       client.send(frame());
       expect(await client.closed).toBe(code);
       expect(client.frames).toEqual([]);
-      expect(relay.sessions.listens(bob.did)).toBe(false);
+      expect(relay.sessions.mayListen(bob.did)).toBe(false);
     },
   );
 
@@ -270,7 +270,7 @@ describe("proof", () => {
     client.send(authFrame(bob, "phone"));
     expect(await client.closed).toBe(4401);
     gate.resolve();
-    expect(relay.sessions.listens(bob.did)).toBe(false);
+    expect(relay.sessions.mayListen(bob.did)).toBe(false);
   });
 
   const headerCases: [string, Record<string, string>, number, string][] = [

@@ -6,7 +6,7 @@ import {
   type AttemptOutcome,
   beginDelivery,
   type DeliveryFacts,
-  type DeliveryTurn,
+  type DeliveryProgress,
   nextStep,
   planDelivery,
 } from "../../src/core/message/delivery.ts";
@@ -78,7 +78,7 @@ test("every plan ends within its attempts and its time, and in a valid result", 
       const plan = planDelivery(facts);
       const { limits } = plan;
       let nowMs = 100;
-      let turn: DeliveryTurn = beginDelivery(plan, nowMs);
+      let turn: DeliveryProgress = beginDelivery(plan, nowMs);
       let attempts = 0;
       for (let i = 0; turn.step.kind !== "finished"; i++) {
         const move = script[i % script.length] as (typeof script)[number];

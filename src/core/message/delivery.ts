@@ -103,6 +103,7 @@ export type DeliveryFacts = {
   readonly hint: DeliveryHint;
   readonly expiresAtMs: number;
   readonly services: readonly Service[];
+  /** Whether a session of the recipient may listen, here or in another process. */
   readonly live: boolean;
   /** `Svc-Hops` of the request. */
   readonly hops: number;
@@ -125,21 +126,21 @@ export type DeliveryPlan = {
   readonly limits: DeliveryLimits;
 };
 
-/**
- * The destinations in their order. Cost: one pass over the services, once for each document that a ledger remembers.
- */
+/** The destinations in their order. Cost: one pass over the services for each type. */
 export function planDelivery(facts: DeliveryFacts): DeliveryPlan {
-  const { inboxes, relays, others, caches } = publishedBy(facts.services, facts.ownEndpoints);
+  const inboxes = destinations(facts.services, "SvcInboxService", "inbox");
+  const relays = destinations(facts.services, "SvcRelayService", "relay");
+  const caches = destinations(facts.services, "SvcCacheService", "cache");
+  const own = facts.ownEndpoints.map(withoutTrailingSlashes);
   const cacheAllowed = facts.cacheEligible && facts.hint !== "direct";
   const live: readonly Destination[] = facts.live ? [{ channel: "live", endpoint: null }] : none;
-  const forwards = facts.hops < hopsMax ? others : none;
-  const direct = live.length + forwards.length === 0 ? inboxes : [...live, ...inboxes, ...forwards];
+  const forwards = facts.hops < hopsMax ? relays.filter(({ endpoint }) => !own.includes(endpoint ?? "")) : none;
   const usable = facts.hint === "cache" ? caches.length : inboxes.length + relays.length + caches.length;
   return {
     messageId: facts.messageId,
     recipient: facts.recipient,
     expiresAtMs: facts.expiresAtMs,
-    direct: facts.hint === "cache" ? none : direct,
+    direct: facts.hint === "cache" ? none : [...live, ...inboxes, ...forwards],
     caches: cacheAllowed ? caches : none,
     copies: Math.max(1, facts.replication),
     nowhere: usable > 0 ? "not_deliverable" : "service_not_found",
@@ -148,29 +149,6 @@ export function planDelivery(facts: DeliveryFacts): DeliveryPlan {
 }
 
 const none: readonly Destination[] = [];
-
-/** `others`: Relays without `own`, the endpoints of this one. */
-type Published = Readonly<Record<"inboxes" | "relays" | "others" | "caches", readonly Destination[]>> & {
-  readonly own: readonly string[];
-};
-
-/** Keyed by the list of services, which is the same object until the document changes. */
-const published = new WeakMap<readonly Service[], Published>();
-
-function publishedBy(services: readonly Service[], own: readonly string[]): Published {
-  const known = published.get(services);
-  if (known !== undefined && known.own === own) return known;
-  const relays = destinations(services, "SvcRelayService", "relay");
-  const fresh = {
-    inboxes: destinations(services, "SvcInboxService", "inbox"),
-    relays,
-    others: relays.filter(({ endpoint }) => !own.some((one) => withoutTrailingSlashes(one) === endpoint)),
-    caches: destinations(services, "SvcCacheService", "cache"),
-    own,
-  };
-  published.set(services, fresh);
-  return fresh;
-}
 
 function destinations(services: readonly Service[], type: string, channel: Channel): Destination[] {
   const ordered = services
@@ -216,6 +194,8 @@ type DeliveryState = {
 type DeliveryEvent =
   | { readonly kind: "begin"; readonly nowMs: number }
   | { readonly kind: "waited"; readonly nowMs: number }
+  /** Instead of an outcome: no session listens, so that the plan goes on as if it had none. */
+  | { readonly kind: "nobody"; readonly nowMs: number }
   /** `jitter` is uniform in 0..1 and spreads the next wait between half and one and a half of its length. */
   | { readonly kind: "outcome"; readonly outcome: AttemptOutcome; readonly jitter: number; readonly nowMs: number };
 
@@ -224,9 +204,9 @@ type DeliveryStep =
   | { readonly kind: "wait"; readonly waitMs: number }
   | { readonly kind: "finished"; readonly result: DeliveryResult };
 
-export type DeliveryTurn = { readonly state: DeliveryState; readonly step: DeliveryStep };
+export type DeliveryProgress = { readonly state: DeliveryState; readonly step: DeliveryStep };
 
-export function beginDelivery(plan: DeliveryPlan, nowMs: number): DeliveryTurn {
+export function beginDelivery(plan: DeliveryPlan, nowMs: number): DeliveryProgress {
   const state: DeliveryState = {
     plan,
     at: 0,
@@ -242,7 +222,8 @@ export function beginDelivery(plan: DeliveryPlan, nowMs: number): DeliveryTurn {
 }
 
 /** The next step after an event. After `finished` no event is expected. */
-export function nextStep(state: DeliveryState, event: DeliveryEvent): DeliveryTurn {
+export function nextStep(state: DeliveryState, event: DeliveryEvent): DeliveryProgress {
+  if (event.kind === "nobody") return attempt(withoutLive(state), event.nowMs);
   if (event.kind !== "outcome") return attempt(state, event.nowMs);
   const destination = destinationAt(state.plan, state.at) as Destination;
   const { outcome, nowMs } = event;
@@ -261,12 +242,17 @@ export function nextStep(state: DeliveryState, event: DeliveryEvent): DeliveryTu
   return verdict === "success" || verdict === "final" ? finish(moved, nowMs) : attempt(moved, nowMs);
 }
 
+/** Live sessions come first, so the next destination takes their place. */
+function withoutLive(state: DeliveryState): DeliveryState {
+  return { ...state, plan: { ...state.plan, direct: state.plan.direct.slice(1) }, attemptsHere: 0 };
+}
+
 function destinationAt(plan: DeliveryPlan, at: number): Destination | null {
   return plan.direct[at] ?? plan.caches[at - plan.direct.length] ?? null;
 }
 
 /** The next attempt for which there is time, or the end. */
-function attempt(state: DeliveryState, nowMs: number): DeliveryTurn {
+function attempt(state: DeliveryState, nowMs: number): DeliveryProgress {
   const destination = destinationAt(state.plan, state.at);
   if (destination === null) return finish(state, nowMs);
   const live = destination.channel === "live";
@@ -355,7 +341,7 @@ function originOf(endpoint: string | null): string | null {
 
 // --------------------------------------------------------------------------------------------- results
 
-function finish(state: DeliveryState, nowMs: number): DeliveryTurn {
+function finish(state: DeliveryState, nowMs: number): DeliveryProgress {
   return { state, step: { kind: "finished", result: resultOf(state, nowMs) } };
 }
 
@@ -400,13 +386,11 @@ function cached(state: DeliveryState, kept: readonly Left[]): DeliveryResult {
     delivery_mode: "cache",
     http_status: 202,
     code: "cached",
-    message: cachedMessage,
+    message: "a Cache of the recipient keeps the envelope",
     cache_result: state.plan.copies > 1 ? { ...receipt, copies: kept.length } : receipt,
     details: {},
   };
 }
-
-export const cachedMessage = "a Cache of the recipient keeps the envelope";
 
 function successOf(state: DeliveryState) {
   return {

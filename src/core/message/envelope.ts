@@ -5,7 +5,7 @@
  * of the ciphertext is copied.
  * Source: interface "DDN envelope", rules sections 2 and 10.
  */
-import { decodeBase64, equalBytes, signatureBytes, utf8 } from "../codec/bytes.ts";
+import { decodeBase64, signatureBytes, utf8 } from "../codec/bytes.ts";
 import { verifyEd25519, verifyEd25519InPool } from "../codec/crypto.ts";
 import { type Did, isDid, parseDidUrl, parseUuid, type Uuid } from "../codec/did.ts";
 import { isJsonObject, type JsonObject, type JsonValue, outerNameSpans, readJson } from "../codec/json.ts";
@@ -137,20 +137,10 @@ export function verifySender(sender: EnvelopeSender, document: DidDocument | nul
   return key !== null && verifyEd25519(sender.signature, sender.signedBytes, key);
 }
 
-type Verdict = { readonly key: Uint8Array; readonly isValid: boolean | Promise<boolean> };
-
-/** An envelope that the Relay hands to the Cache of its process is verified once. */
-const verdicts = new WeakMap<EnvelopeSender, Verdict>();
-
 /** The same beside the event loop. */
-export function verifySenderInPool(sender: EnvelopeSender, document: DidDocument | null): boolean | Promise<boolean> {
+export async function verifySenderInPool(sender: EnvelopeSender, document: DidDocument | null): Promise<boolean> {
   const key = senderKey(sender, document);
-  if (key === null) return false;
-  const known = verdicts.get(sender);
-  if (known !== undefined && equalBytes(known.key, key)) return known.isValid;
-  const isValid = verifyEd25519InPool(sender.signature, sender.signedBytes, key);
-  verdicts.set(sender, { key, isValid });
-  return isValid;
+  return key !== null && (await verifyEd25519InPool(sender.signature, sender.signedBytes, key));
 }
 
 function senderKey(sender: EnvelopeSender, document: DidDocument | null): Uint8Array | null {

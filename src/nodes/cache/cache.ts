@@ -8,6 +8,7 @@ import type { TSchema } from "@sinclair/typebox";
 import type { Config } from "../../config/schema.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { type Fault, type FaultCode, isFault } from "../../core/fault.ts";
+import type { StoreReceipt } from "../../core/message/delivery.ts";
 import {
   decodeEnvelope,
   type Envelope,
@@ -30,7 +31,7 @@ import {
 import { exampleMessageId } from "../../core/schema/sealing.ts";
 import { type Signed, signedRead } from "../../core/schema/signing.ts";
 import type { Mailbox, Receipts, Replay } from "../../storage/contract.ts";
-import { type FactsSource, factsOf } from "../admission.ts";
+import { factsOf } from "../admission.ts";
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
 import type { Answer, Call, Operation, Route } from "../http/route.ts";
@@ -51,17 +52,7 @@ import {
   summaryIdsMax,
 } from "./retrieve.ts";
 import { createKnownSenders, createShareReports } from "./shares.ts";
-import {
-  type Arrival,
-  createQuotas,
-  type EventSigner,
-  type Recalling,
-  recallDelivery,
-  type StoredAs,
-  type StoreParts,
-  storeEnvelope,
-  storeRules,
-} from "./store.ts";
+import { type EventSigner, type StoreParts, type Submitted, storeEnvelope, storeRules } from "./store.ts";
 import { createStreams } from "./stream.ts";
 
 export type CacheParts = {
@@ -90,14 +81,7 @@ export type CacheParts = {
 export type Cache = {
   readonly routes: readonly Route[];
   /** For a Relay in the same process: the same checks in the same order as the route. */
-  readonly store: <T>(
-    envelope: Envelope,
-    arrival: Arrival,
-    answer: (receipt: string, as: StoredAs) => T,
-  ) => Promise<T | Fault>;
-  /** Whether the Relay has delivered the message to this Cache before, as `recallDelivery`. */
-  readonly recall: (envelope: Envelope, recalling: Recalling) => Promise<string | Fault | null>;
-  readonly facts: FactsSource;
+  readonly store: (envelope: Envelope, submitted: Submitted) => Promise<StoreReceipt | Fault>;
   /** What this node adds to `/limits`. */
   readonly limits: () => Readonly<Record<string, number | string>>;
   /** Ends all streams. */
@@ -118,7 +102,6 @@ export function createCache(parts: CacheParts): Cache {
     known: createKnownSenders(receipts, log),
     rules: storeRules(settings, parts.limits, parts.blocks),
     reports: createShareReports(log, metrics, now),
-    quotas: createQuotas(settings),
     clientRate: createRateLimiter(limitOf(settings, "client_rate", "client_burst")),
     signer: { sign: parts.sign, endpoint },
     facts: factsOf(parts.recipients),
@@ -130,9 +113,7 @@ export function createCache(parts: CacheParts): Cache {
   };
   return {
     routes: [storeRoute(node), ackRoute(node), ...reads.map((plan) => readRoute(node, plan))],
-    store: (envelope, arrival, answer) => storeEnvelope(node, envelope, arrival, answer),
-    recall: (envelope, recalling) => recallDelivery(node, envelope, recalling),
-    facts: node.facts,
+    store: (envelope, submitted) => storeEnvelope(node, envelope, submitted),
     limits: () => renderCacheLimits(settings, parts.limits),
     close: () => streams.close(),
   };
@@ -155,14 +136,11 @@ function renderCacheLimits(settings: Config["cache"], limits: EnvelopeLimits): R
   };
 }
 
-function store(node: CacheNode, call: Call): Promise<Answer | Fault> | Fault {
-  call.trace?.stage("decode");
+async function store(node: CacheNode, call: Call): Promise<Answer | Fault> {
   const envelope = decodeEnvelope(call.body, node.limits);
-  return isFault(envelope) ? envelope : storeEnvelope(node, envelope, call, accepted);
-}
-
-function accepted(receipt: string): Answer {
-  return { status: 202, jsonText: receipt };
+  if (isFault(envelope)) return envelope;
+  const receipt = await storeEnvelope(node, envelope, call);
+  return isFault(receipt) ? receipt : { status: 202, json: receipt };
 }
 
 // ------------------------------------------------------------------------------------------------ routes
@@ -306,7 +284,10 @@ function storeRoute(node: CacheNode): Route {
       request: envelopeShape,
       signed: signedSending,
       responses: {
-        202: { description: "The envelope is on disk, now or since an earlier time", schema: storeReceiptShape },
+        202: {
+          description: "The envelope is on disk, stored by this or an earlier request",
+          schema: storeReceiptShape,
+        },
       },
       codes: storeCodes,
     },

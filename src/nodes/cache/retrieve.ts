@@ -246,8 +246,7 @@ async function readProven(
   read: (proven: ProvenRead) => Promise<Answer | Fault>,
 ): Promise<Answer | Fault> {
   const { did, proof } = proven;
-  const found = recipients.subject(did);
-  const subject = found instanceof Promise ? await found : found;
+  const subject = await recipients.subject(did);
   const claim = await decideRetrievalProof(proof, subject);
   if (isFault(claim)) return claim;
   const mailbox = mailboxOf(did, subject?.life ?? 0);

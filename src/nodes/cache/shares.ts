@@ -143,7 +143,7 @@ export function storeShareOf(origin: Origin, settings: Config["cache"]): StoreSh
   return { label: networkLabels(origin.network).via, ...shrinking(room, first, least) };
 }
 
-export function isSpared({ client }: Origin, settings: Config["cache"]): boolean {
+function isSpared({ client }: Origin, settings: Config["cache"]): boolean {
   return !settings.rate_limit_loopback && isLoopbackAddress(client);
 }
 

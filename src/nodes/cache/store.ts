@@ -8,24 +8,15 @@ import { encodeBase64 } from "../../core/codec/bytes.ts";
 import { type Did, type MailboxKey, mailboxOf, type Uuid } from "../../core/codec/did.ts";
 import { renderDuration, renderTimestamp } from "../../core/codec/time.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
+import type { StoreReceipt } from "../../core/message/delivery.ts";
 import { checkEnvelopeTime, type Envelope, type EnvelopeLimits } from "../../core/message/envelope.ts";
 import { encodeEventProof, sameEndpoint } from "../../core/message/proof.ts";
-import { BoundedMap } from "../../core/std/bounded.ts";
-import type { KnownEntry, Mailbox, MailboxEntry, MailboxQuota, StoreOutcome } from "../../storage/contract.ts";
-import {
-  type Admission,
-  type AdmissionFacts,
-  type AdmissionRules,
-  checkParties,
-  decideAdmission,
-  type FactsSource,
-} from "../admission.ts";
-import type { Trace } from "../http/tracing.ts";
+import type { Mailbox, MailboxEntry, MailboxQuota, StoreOutcome } from "../../storage/contract.ts";
+import { type Admission, type AdmissionRules, decideAdmission, type FactsSource } from "../admission.ts";
 import type { Blocks } from "../operations/blocks.ts";
 import type { Subject } from "../recipients.ts";
 import {
   isKnown,
-  isSpared,
   type KnownSenders,
   labelsOf,
   type Origin,
@@ -41,105 +32,48 @@ export type StoreParts = {
   readonly known: KnownSenders;
   readonly facts: FactsSource;
   readonly settings: Config["cache"];
-  readonly limits: EnvelopeLimits;
   readonly rules: AdmissionRules;
   readonly signer: EventSigner;
   readonly reports: ShareReports;
-  readonly quotas: QuotaSource;
   /** Called for every new entry. */
   readonly onStored: (recipient: Did, mailbox: MailboxKey) => void;
 };
 
 /** When and by which client an envelope is submitted. */
-export type Arrival = Origin & {
-  readonly nowMs: number;
-  readonly trace?: Trace | null;
-  /** Of the envelope that the Relay of this process delivers: stored with the entry, to recognize repeats. */
-  readonly digest?: string;
-  /** What that Relay has decided just now: this Cache is a destination, and only its operator's lists are left. */
-  readonly admitted?: Admission | null;
-};
+export type Submitted = Origin & { readonly nowMs: number };
 
 /**
- * `held`: the mailbox had the message id already, and not from the Relay of this process. `repeat`: it had this very
- * envelope from the Relay, and the receipt is that of the first delivery.
+ * Refuses as `decideAdmission`, and with 404 `service_not_found`, 422 `not_deliverable` for a hint that forbids a Cache,
+ * 409 `chunk_conflict`, 507 `mailbox_full` or `storage_full`.
  */
-export type StoredAs = "stored" | "held" | "repeat";
-
-/**
- * Refuses as `decideAdmission`, and with 409 `chunk_conflict` (for a Relay also `duplicate_conflict`), 507 `mailbox_full`
- * or `storage_full`. `answer` makes the caller's answer of the receipt (as JSON) here, which costs no promise of its own.
- */
-export async function storeEnvelope<T>(
+export async function storeEnvelope(
   parts: StoreParts,
   envelope: Envelope,
-  arrival: Arrival,
-  answer: (receipt: string, as: StoredAs) => T,
-): Promise<T | Fault> {
-  const { nowMs, admitted = null } = arrival;
-  const decided = admitted === null ? admit(parts, envelope, arrival) : checkAdmitted(parts, envelope, admitted);
-  const admission = decided instanceof Promise ? await decided : decided;
+  submitted: Submitted,
+): Promise<StoreReceipt | Fault> {
+  const { nowMs } = submitted;
+  const admission = await admit(parts, envelope, nowMs);
   if (isFault(admission)) return admission;
   const mailbox = mailboxOf(envelope.to, admission.recipient.life);
-  const asked = sendingOf(parts, envelope, { mailbox, nowMs });
-  const sending = asked instanceof Promise ? await asked : asked;
-  const { digest = null } = arrival;
-  const entry = entryOf(envelope, admission, { mailbox, labels: labelsOf(sending, arrival), digest, nowMs });
-  arrival.trace?.stage("commit");
-  const outcome = await parts.mailbox.store(entry, parts.quotas(sending, arrival));
-  arrival.trace?.stage("render");
-  const refused = checkOutcome(parts, outcome, envelope.to, arrival);
+  const sending = await sendingOf(parts, envelope, { mailbox, nowMs });
+  const entry = entryOf(envelope, admission, { mailbox, labels: labelsOf(sending, submitted), nowMs });
+  const outcome = await parts.mailbox.store(entry, quotaOf(parts.settings, sending, submitted));
+  const refused = checkOutcome(parts, outcome, envelope.to, submitted);
   if (refused !== null) return refused;
-  const { ttlMsMax } = admission;
-  if (outcome.kind !== "duplicate") {
-    parts.onStored(envelope.to, mailbox);
-    const { expiresAtMs } = entry;
-    return answer(receiptOf(parts, envelope, { deduped: false, expiresAtMs, ttlMsMax, nowMs }), "stored");
-  }
-  const repeat = digest === null ? null : repeatOf(parts, envelope, { known: outcome, digest, ttlMsMax });
-  if (isFault(repeat)) return repeat;
-  if (repeat !== null) return answer(repeat, "repeat");
-  const { expiresAtMs } = outcome;
-  return answer(receiptOf(parts, envelope, { deduped: true, expiresAtMs, ttlMsMax, nowMs }), "held");
-}
-
-/** What the Relay of this process must know to find out whether its Cache was given a message before. */
-export type Recalling = {
-  readonly life: number;
-  readonly ttlMsMax: number;
-  readonly digest: string;
-  readonly nowMs: number;
-};
-
-/** The receipt of the first delivery, 409 `duplicate_conflict` for another envelope, or `null` without an earlier one. */
-export async function recallDelivery(
-  parts: StoreParts,
-  envelope: Envelope,
-  { life, ttlMsMax, digest, nowMs }: Recalling,
-): Promise<string | Fault | null> {
-  const known = await parts.mailbox.message(mailboxOf(envelope.to, life), envelope.messageId, nowMs);
-  return "delivery" in known ? repeatOf(parts, envelope, { known, digest, ttlMsMax }) : null;
-}
-
-type Repeated = { readonly known: KnownEntry; readonly digest: string; readonly ttlMsMax: number };
-
-function repeatOf(parts: StoreParts, envelope: Envelope, { known, digest, ttlMsMax }: Repeated) {
-  const { expiresAtMs, delivery } = known;
-  if (delivery === null) return null;
-  if (delivery.digest !== digest)
-    return fault("duplicate_conflict", "another envelope with this message_id was sent to this recipient");
-  return receiptOf(parts, envelope, { deduped: false, expiresAtMs, ttlMsMax, nowMs: delivery.storedAtMs });
+  const deduped = outcome.kind === "duplicate";
+  if (!deduped) parts.onStored(envelope.to, mailbox);
+  const { expiresAtMs } = deduped ? outcome : entry;
+  return receiptOf(parts, envelope, { deduped, expiresAtMs, ttlMsMax: admission.ttlMsMax, nowMs });
 }
 
 /** Whether the mailbox knows who signed. */
-function sendingOf(
+async function sendingOf(
   { known }: StoreParts,
   { sender }: Envelope,
   { mailbox, nowMs }: { readonly mailbox: MailboxKey; readonly nowMs: number },
-): Sending | Promise<Sending> {
+): Promise<Sending> {
   if (sender === null) return "unsigned";
-  const label = senderLabel(sender.from);
-  return isKnown(known, mailbox, sender.from, nowMs).then((isFriend) => ({ label, known: isFriend }));
+  return { label: senderLabel(sender.from), known: await isKnown(known, mailbox, sender.from, nowMs) };
 }
 
 // ------------------------------------------------------------------------------------------------ decide
@@ -160,33 +94,12 @@ export function storeRules(
   };
 }
 
-type Admitted = Admission | Fault;
-
-/** Besides `decideAdmission`: 404 `service_not_found`, 422 `not_deliverable` for a hint that forbids a Cache. */
-function admit(
-  { facts, rules, limits }: StoreParts,
-  envelope: Envelope,
-  arrival: Arrival,
-): Admitted | Promise<Admitted> {
-  const untimely = checkEnvelopeTime(envelope, arrival.nowMs, limits);
+async function admit({ facts, rules }: StoreParts, envelope: Envelope, nowMs: number): Promise<Admission | Fault> {
+  const untimely = checkEnvelopeTime(envelope, nowMs, rules.limits);
   if (untimely !== null) return untimely;
-  arrival.trace?.stage("gather");
-  const gathered = facts(envelope);
-  return gathered instanceof Promise
-    ? gathered.then((known) => decide(envelope, known, rules, arrival))
-    : decide(envelope, gathered, rules, arrival);
-}
-
-function decide(envelope: Envelope, facts: AdmissionFacts, rules: AdmissionRules, { nowMs, trace }: Arrival): Admitted {
-  trace?.stage("decide");
-  const admission = decideAdmission(envelope, facts, rules, nowMs);
+  const admission = decideAdmission(envelope, await facts(envelope), rules, nowMs);
   if (isFault(admission) || envelope.hint !== "direct") return admission;
   return fault("not_deliverable", "the sender does not allow a Cache for this envelope");
-}
-
-/** A sender that the Relay admitted is verified. */
-function checkAdmitted({ rules }: StoreParts, envelope: Envelope, admitted: Admission): Admitted {
-  return checkParties(envelope, true, rules.operator) ?? admitted;
 }
 
 /** The recipient's document must list this Cache. */
@@ -206,7 +119,7 @@ const previewBytesMax = 4_096;
 function entryOf(
   envelope: Envelope,
   { policy, ttlMs, expiresAtMs }: Admission,
-  at: Pick<MailboxEntry, "labels" | "digest"> & { readonly mailbox: MailboxKey; readonly nowMs: number },
+  at: Pick<MailboxEntry, "labels"> & { readonly mailbox: MailboxKey; readonly nowMs: number },
 ): MailboxEntry {
   const keeps = policy.expiration !== "DeleteOnExpiry";
   const previews = policy.expiration === "KeepHeaderPreview" && envelope.header !== null;
@@ -219,47 +132,8 @@ function entryOf(
     onExpiry: policy.expiration,
     keptUntilMs: keeps ? expiresAtMs + ttlMs : expiresAtMs,
     labels: at.labels,
-    digest: at.digest,
     headerPreview: previews ? envelope.header.slice(0, Math.min(policy.headerPreviewBytes, previewBytesMax)) : null,
     envelope: envelope.bytes,
-  };
-}
-
-/** Client networks whose quotas are in the cache; about 1 KiB each. */
-const quotasMax = 2_000;
-/** The parts of a quota beside the client's network and whether it is spared. */
-const quotaSettings = [
-  "recipient_entries_max",
-  "recipient_bytes_max",
-  "store_entries_max",
-  "store_bytes_max",
-  "stranger_share",
-  "network_share",
-] as const satisfies readonly (keyof Config["cache"])[];
-
-type QuotaSource = (sending: Sending, origin: Origin) => MailboxQuota;
-
-/** Quotas; those of unsigned senders are cached, because computing one costs as much as decoding an envelope. */
-export function createQuotas(settings: Config["cache"]): QuotaSource {
-  const cached = {
-    spared: new BoundedMap<string, MailboxQuota>(quotasMax),
-    others: new BoundedMap<string, MailboxQuota>(quotasMax),
-  };
-  let values: readonly number[] = [];
-  return (sending, origin) => {
-    if (sending !== "unsigned") return quotaOf(settings, sending, origin);
-    if (!quotaSettings.every((name, i) => settings[name] === values[i])) {
-      // The first envelope, or the first after a reload of the settings.
-      values = quotaSettings.map((name) => settings[name]);
-      cached.spared.clear();
-      cached.others.clear();
-    }
-    const quotas = isSpared(origin, settings) ? cached.spared : cached.others;
-    const known = quotas.get(origin.network);
-    if (known !== undefined) return known;
-    const quota = quotaOf(settings, sending, origin);
-    quotas.set(origin.network, quota);
-    return quota;
   };
 }
 
@@ -300,19 +174,28 @@ type ReceiptFacts = {
   readonly nowMs: number;
 };
 
-/** The receipt as JSON. None of its texts holds anything that JSON escapes, so they are written as they are. */
-function receiptOf({ signer }: StoreParts, envelope: Envelope, facts: ReceiptFacts): string {
+function receiptOf({ signer }: StoreParts, envelope: Envelope, facts: ReceiptFacts): StoreReceipt {
   const { messageId, to: recipient, chunk, timestampMs } = envelope;
   const { deduped, expiresAtMs, ttlMsMax, nowMs } = facts;
   const timestamp = renderTimestamp(nowMs);
-  const signed = signEvent("delivery", { messageId, timestamp }, { recipient, nowMs, signer });
-  const signature = signed === null ? "null" : `"${signed}"`;
-  const life = `"expires_at":"${renderTimestamp(expiresAtMs)}","max_ttl":"${renderDuration(ttlMsMax)}"`;
-  const applied = `"applied_ttl":"${renderDuration(Math.max(0, expiresAtMs - timestampMs))}","chunked":${chunk !== null}`;
-  const head = `{"accepted":true,"deduped":${deduped},"message_id":"${messageId}","recipient":"${recipient}"`;
-  const event = `"event_type":"delivery","message_id":"${messageId}","recipient_did":"${recipient}"`;
-  const tail = `"timestamp":"${timestamp}","reason":null,"signature":${signature}}}`;
-  return `${head},${life},${applied},"proof":{${event},${tail}`;
+  return {
+    accepted: true,
+    deduped,
+    message_id: messageId,
+    recipient,
+    expires_at: renderTimestamp(expiresAtMs),
+    max_ttl: renderDuration(ttlMsMax),
+    applied_ttl: renderDuration(Math.max(0, expiresAtMs - timestampMs)),
+    chunked: chunk !== null,
+    proof: {
+      event_type: "delivery",
+      message_id: messageId,
+      recipient_did: recipient,
+      timestamp,
+      reason: null,
+      signature: signEvent("delivery", { messageId, timestamp }, { recipient, nowMs, signer }),
+    },
+  };
 }
 
 /** How this Cache signs its events; without a key, signatures are `null`. */

@@ -13,44 +13,29 @@ import {
   type AttemptOutcome,
   type Channel,
   type DeliveryPlan,
+  type DeliveryResult,
   hopsMax,
   planDelivery,
 } from "../../core/message/delivery.ts";
 import {
   checkEnvelopeTime,
   decodeEnvelope,
-  type Envelope,
   type EnvelopeLimits,
   renderEnvelopeLimits,
 } from "../../core/message/envelope.ts";
 import { checkRelay } from "../../core/message/policy.ts";
 import { deliveryResultShape, envelopeShape, signedSending } from "../../core/schema/messages.ts";
 import type { Receipts } from "../../storage/contract.ts";
-import { type AdmissionFacts, type AdmissionRules, decideAdmission, type FactsSource, factsOf } from "../admission.ts";
+import { type AdmissionRules, decideAdmission, type FactsSource, factsOf } from "../admission.ts";
 import type { Log } from "../http/log.ts";
-import { type CounterSeries, type HistogramSeries, type Metrics, observe } from "../http/metrics.ts";
+import type { Metrics } from "../http/metrics.ts";
 import type { Answer, Call, Operation, Route } from "../http/route.ts";
 import type { Blocks } from "../operations/blocks.ts";
 import { checkClientRate, checkRate, createRateLimiter, limitOf, type RateLimiter } from "../rates.ts";
 import type { RecipientSource } from "../recipients.ts";
-import {
-  abandonTurn,
-  beginTurn,
-  type Dedup,
-  type Delivered,
-  type DeliveryParts,
-  endTurn,
-  type LocalCache,
-  onlyLocalCache,
-  type Relayed,
-  recallDelivery,
-  recordedOutcome,
-  remember,
-  runDelivery,
-  type Turn,
-} from "./delivery.ts";
+import { type Dedup, deliverOnce } from "./dedup.ts";
+import { type DeliveryParts, type LocalCache, type Relayed, runDelivery } from "./delivery.ts";
 import type { Egress } from "./egress.ts";
-import type { LiveOutcome } from "./live/registry.ts";
 import type { LiveSessions } from "./live/session.ts";
 
 type RelayParts = {
@@ -101,23 +86,22 @@ type RelayNode = RelayParts & {
 export function createRelay(parts: RelayParts): Relay {
   const { settings, limits } = parts;
   const { receipts, log } = parts;
-  const dedup: Dedup = { receipts, log, inFlight: new Map(), remembering: 0 };
+  const dedup: Dedup = { receipts, log, inFlight: new Map() };
   const counts = relayMetrics(parts.metrics, {
     inFlight: () => dedup.inFlight.size,
     outbound: () => parts.egress.stats(),
     sessions: () => parts.sessions?.stats().sockets ?? 0,
   });
-  const facts = factsOf(parts.recipients);
   const id = parts.id ?? createRelayId();
   const node: RelayNode = {
     ...parts,
-    delivery: { ...parts, id, sharesAdmission: parts.localCache?.facts === facts, onAttempt: counts.attempt },
+    delivery: { ...parts, id, onAttempt: counts.attempt },
     dedup,
     counts,
     clientRate: createRateLimiter(limitOf(settings, "client_rate", "client_burst")),
     recipientRate: createRateLimiter(limitOf(settings, "recipient_rate", "recipient_burst")),
     resultRate: createRateLimiter(limitOf(settings, "results_rate", "results_burst")),
-    facts,
+    facts: factsOf(parts.recipients),
     rules: {
       operator: settings,
       blocks: parts.blocks,
@@ -151,56 +135,30 @@ function renderRelayLimits(settings: Config["relay"], limits: EnvelopeLimits): R
   };
 }
 
-function relay(node: RelayNode, call: Call): Promise<Answer | Fault> | Fault {
-  call.trace?.stage("decode");
-  const arrival = decodeArrival(node, call);
-  if (isFault(arrival)) return arrival;
-  call.trace?.stage("gather");
-  const facts = node.facts(arrival.envelope);
-  if (facts instanceof Promise) return facts.then((gathered) => admit(node, arrival, gathered, call));
-  return admit(node, arrival, facts, call);
-}
-
-function admit(node: RelayNode, arrival: Arrival, facts: AdmissionFacts, call: Call): Promise<Answer | Fault> | Fault {
-  call.trace?.stage("decide");
-  const admission = decideAdmission(arrival.envelope, facts, node.rules, call.nowMs);
+async function relay(node: RelayNode, call: Call): Promise<Answer | Fault> {
+  const received = decodeReceived(node, call);
+  if (isFault(received)) return received;
+  const { envelope } = received;
+  const admission = decideAdmission(envelope, await node.facts(envelope), node.rules, call.nowMs);
   if (isFault(admission)) return admission;
-  call.trace?.stage("commit");
-  const { envelope, hops, via } = arrival;
-  return deliverOnce(node, { envelope, hops, via, admission, call });
-}
-
-/** One delivery for all requests of one message that are in flight together. */
-async function deliverOnce(node: RelayNode, relayed: Relayed): Promise<Answer | Fault> {
-  const { dedup } = node;
-  const turn = beginTurn(dedup, relayed.envelope);
-  if (turn instanceof Promise) return answerOf(node, relayed.call, await turn);
-  let outcome: Delivered | Fault;
-  try {
-    const known = recordedOutcome(await dedup.receipts.get(turn.key, relayed.call.nowMs), turn);
-    outcome = known ?? (await deliver(node, relayed, turn));
-  } catch (error) {
-    abandonTurn(dedup, turn, error);
-    throw error;
-  }
-  const unwritten = endTurn(dedup, turn, outcome);
-  if (unwritten !== null) await remember(dedup, turn, unwritten, rememberedUntilMs(node, relayed));
-  return answerOf(node, relayed.call, outcome);
-}
-
-function answerOf({ counts }: RelayNode, { trace }: Relayed["call"], outcome: Delivered | Fault): Answer | Fault {
+  const relayed = { ...received, admission, call };
+  const outcome = await deliverOnce(node.dedup, {
+    envelope,
+    nowMs: call.nowMs,
+    untilMs: () => rememberedUntilMs(node, relayed),
+    deliver: (begun) => deliver(node, relayed, begun),
+  });
   if (isFault(outcome)) return outcome;
-  trace?.stage("render");
-  counts.result(outcome);
-  return { status: outcome.status, jsonText: outcome.text };
+  node.counts.result(outcome);
+  return { status: outcome.http_status, json: outcome };
 }
 
 // ---------------------------------------------------------------------------------------------- decode
 
-type Arrival = { readonly envelope: Envelope; readonly hops: number; readonly via: string | null };
+type Received = Pick<Relayed, "envelope" | "hops" | "via">;
 
 /** In this order: size and shape, path, way, time, rate of the recipient. */
-function decodeArrival(node: RelayNode, call: Call): Arrival | Fault {
+function decodeReceived(node: RelayNode, call: Call): Received | Fault {
   const named = call.params["did"] === undefined ? null : parseDid(call.params["did"]);
   if (isFault(named)) return named;
   const envelope = decodeEnvelope(call.body, node.limits);
@@ -211,18 +169,15 @@ function decodeArrival(node: RelayNode, call: Call): Arrival | Fault {
   if (isFault(way)) return way;
   const untimely =
     checkEnvelopeTime(envelope, call.nowMs, node.limits) ?? checkRate(node.recipientRate, envelope.to, call.nowMs);
-  return untimely ?? { envelope, hops: way.hops, via: way.via };
+  return untimely ?? { envelope, ...way };
 }
 
-type Way = Pick<Arrival, "hops" | "via">;
-const firstWay: Way = { hops: 0, via: null };
 const viaForm = /^[0-9a-f]{16}(?:,[0-9a-f]{16}){0,7}$/;
 
 /** How an envelope came here. One that has passed this Relay before would wait for itself. */
-function decodeWay(node: RelayNode, headers: Headers): Way | Fault {
+function decodeWay(node: RelayNode, headers: Headers): Pick<Received, "hops" | "via"> | Fault {
   const hops = headers.get("svc-hops");
   const given = headers.get("svc-via");
-  if (hops === null && given === null) return firstWay;
   if (hops !== null && !/^\d{1,3}$/.test(hops))
     return fault("invalid_request", "Svc-Hops must be a number of at most three digits");
   const via = given !== null && viaForm.test(given) ? given : null;
@@ -232,58 +187,22 @@ function decodeWay(node: RelayNode, headers: Headers): Way | Fault {
 
 // ---------------------------------------------------------------------------------------------- commit
 
-/** What a mailbox remembers of the SHA-256: nobody finds a second envelope with the same 128 bits. */
-const digestDigits = 32;
-
 /** A delivery begins when no session of the recipient is joining: those that join later wait for it. */
-function deliver(node: RelayNode, relayed: Relayed, turn: Turn): Promise<Delivered | Fault> {
-  const joins = node.sessions?.joinsEnding(relayed.envelope.to) ?? null;
-  return joins === null ? begin(node, relayed, turn) : joins.then(() => begin(node, relayed, turn));
-}
-
-function begin(node: RelayNode, relayed: Relayed, turn: Turn): Promise<Delivered | Fault> {
-  turn.delaysJoins = true;
-  const digest = turn.digest.slice(0, digestDigits);
-  if (!mayGoElsewhere(node, relayed.envelope)) {
-    const plan = planOf(node, relayed, "gone");
-    const only = onlyLocalCache(node.localCache, plan);
-    // Its mailbox recognizes a repeat by itself.
-    if (only !== null) return runDelivery(node.delivery, { relayed, digest, plan, elsewhere: "gone" }, only);
-  }
-  return deliverElsewhereToo(node, relayed, digest);
-}
-
-/** No other destination gets what the Cache of this process has got. */
-async function deliverElsewhereToo(node: RelayNode, relayed: Relayed, digest: string): Promise<Delivered | Fault> {
-  const known = await recallDelivery(node, { relayed, digest });
-  if (known !== null) return known;
-  const elsewhere = await deliverElsewhere(node, relayed);
-  return runDelivery(node.delivery, { relayed, digest, plan: planOf(node, relayed, elsewhere), elsewhere });
+async function deliver(node: RelayNode, relayed: Relayed, begun: () => void): Promise<DeliveryResult> {
+  await node.sessions?.joinsEnding(relayed.envelope.to);
+  begun();
+  return runDelivery(node.delivery, relayed, planOf(node, relayed));
 }
 
 /** A network that sends without end must not fill the store with results: those beyond its pace are forgotten soon. */
 function rememberedUntilMs({ resultRate, settings }: RelayNode, { call, admission: { expiresAtMs } }: Relayed): number {
   const { client, network, nowMs } = call;
-  const asked = { client, network: storingNetwork(network), nowMs };
-  const isBeyond = checkClientRate(resultRate, asked, settings) !== null;
+  const isBeyond = checkClientRate(resultRate, { client, network: storingNetwork(network), nowMs }, settings) !== null;
   return isBeyond ? Math.min(expiresAtMs, nowMs + settings.results_life_beyond) : expiresAtMs;
 }
 
-/** Whether sessions of other processes are asked: when none listens here. */
-function mayGoElsewhere({ sessions }: RelayNode, { to, hint }: Envelope): boolean {
-  return sessions !== null && hint !== "cache" && !sessions.listens(to) && sessions.mayListenElsewhere(to);
-}
-
-/** When no session listens here, one round trip finds out whether one does in another process. */
-async function deliverElsewhere(node: RelayNode, { envelope, admission }: Relayed): Promise<LiveOutcome> {
-  if (!mayGoElsewhere(node, envelope)) return "gone";
-  const { document } = admission.recipient;
-  const request = { envelope, document, timeoutMs: node.settings.live_ack_timeout };
-  return (await node.sessions?.deliverElsewhere(request)) ?? "gone";
-}
-
 /** Sessions are counted only now: one that joined while this delivery waited for it counts. */
-function planOf(node: RelayNode, { envelope, hops, admission }: Relayed, elsewhere: LiveOutcome): DeliveryPlan {
+function planOf({ sessions, settings }: RelayNode, { envelope, hops, admission }: Relayed): DeliveryPlan {
   const { recipient, policy, expiresAtMs } = admission;
   return planDelivery({
     messageId: envelope.messageId,
@@ -291,12 +210,12 @@ function planOf(node: RelayNode, { envelope, hops, admission }: Relayed, elsewhe
     hint: envelope.hint,
     expiresAtMs,
     services: recipient.document?.service ?? [],
-    live: elsewhere !== "gone" || (node.sessions?.listens(envelope.to) ?? false),
+    live: sessions?.mayListen(envelope.to) ?? false,
     hops,
     cacheEligible: policy.cacheEligible,
     replication: policy.replication,
-    ownEndpoints: node.settings.public_endpoints,
-    limits: node.settings,
+    ownEndpoints: settings.public_endpoints,
+    limits: settings,
   });
 }
 
@@ -368,7 +287,7 @@ function relayRoutes(node: RelayNode): Route[] {
 // ---------------------------------------------------------------------------------------------------- metrics
 
 type RelayMetrics = {
-  readonly result: (delivered: Delivered) => void;
+  readonly result: (result: DeliveryResult) => void;
   readonly attempt: (channel: Channel, outcome: AttemptOutcome) => void;
 };
 
@@ -404,22 +323,9 @@ function relayMetrics(metrics: Metrics, readings: RelayReadings): RelayMetrics {
     () => readings.outbound().waiting,
   );
   metrics.gauge({ name: "relay_live_sockets", help: "Open live sessions, proven or not." }, readings.sessions);
-  // What most envelopes count is looked up once.
-  let cached: CounterSeries | null = null;
-  let stored: { readonly attempts: CounterSeries; readonly seconds: HistogramSeries } | null = null;
   return {
-    result: ({ code, deduped }) => {
-      if (code !== "cached" || deduped) return results.add([code, String(deduped)]);
-      cached ??= results.series([code, "false"]);
-      cached.value += 1;
-    },
+    result: ({ code, details }) => results.add([code, String(details["deduped"] === true)]),
     attempt: (channel, outcome) => {
-      if (channel === "cache" && outcome.httpStatus === 202 && outcome.error === null) {
-        stored ??= { attempts: attempts.series([channel, "2xx"]), seconds: seconds.series([channel]) };
-        stored.attempts.value += 1;
-        observe(stored.seconds, outcome.durationMs / 1_000);
-        return;
-      }
       attempts.add([channel, outcomeLabel(outcome)]);
       seconds.observe([channel], outcome.durationMs / 1_000);
     },

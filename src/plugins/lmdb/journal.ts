@@ -36,7 +36,7 @@ import type { Elements, SavedIndex } from "./saved-index.ts";
 /** What pages and journal are read into. */
 export type IndexTables = { readonly rows: RowTable; readonly texts: TextTable };
 
-const codes = { stored: 1, acked: 2, cut: 3, dropped: 4, moved: 5, text: 6, digest: 7 } as const;
+const codes = { stored: 1, acked: 2, cut: 3, dropped: 4, moved: 5, text: 6 } as const;
 type Change = "acked" | "cut" | "dropped";
 const latestBytes = 16;
 
@@ -64,7 +64,7 @@ export class JournalWriter {
     this.writer.text(text);
   }
 
-  /** A row with its place; its digest follows, if it has one. */
+  /** A row with its place. */
   stored(slot: number): void {
     const { rows, writer } = this;
     this.begin(codes.stored, slot);
@@ -81,9 +81,6 @@ export class JournalWriter {
     writer.u53(rows.expiresAtMs[slot]!);
     writer.u53(rows.keptUntilMs.at(slot));
     this.place(slot);
-    if (!rows.hasDigest(slot)) return;
-    this.begin(codes.digest, slot);
-    for (let word = 4 * slot; word < 4 * slot + 4; word++) writer.u32(rows.digest.at(word));
   }
 
   change(kind: Change, slot: number): void {
@@ -122,7 +119,6 @@ export function replayRecord(
     each(subject, code === codes.text);
     if (code === codes.text) texts.load(subject, reader.text());
     else if (code === codes.stored) replayStored(rows, subject, reader, reader.advance(storedBytes));
-    else if (code === codes.digest) for (let n = 0; n < 4; n++) rows.digest.set(4 * subject + n, reader.u32());
     else if (code === codes.moved) replayPlace(rows, subject, reader);
     else if (code === codes.acked || code === codes.cut || code === codes.dropped) {
       // A page of later may have found the slot free already.
@@ -141,7 +137,6 @@ function replayStored(rows: RowTable, slot: number, { view }: Reader, at: number
   rows.status[slot] = held;
   rows.behavior[slot] = view.getUint8(at);
   for (let n = 0; n < 4; n++) rows.id[4 * slot + n] = view.getUint32(at + 1 + 4 * n);
-  if (rows.hasDigest(slot)) rows.setDigest(slot, null);
   rows.recipient[slot] = view.getUint32(at + 17);
   rows.labels[slot] = view.getUint32(at + 21);
   rows.group.set(slot, view.getUint32(at + 25));
@@ -173,8 +168,6 @@ const firstTextPage = 2 ** 41;
 const pageHeaderBytes = 48;
 /** In the place of an array's bit: the slots follow each other, and only the first is written. */
 const isRunBit = 2 ** 31;
-/** Likewise: the digests lie before the other arrays. Else no row has one. */
-const hasDigestsBit = 2 ** 30;
 
 function pageOf(slot: number): number {
   return Math.floor(slot / pageSlots);
@@ -186,15 +179,14 @@ function slotPage({ rows }: IndexTables, page: number, latest: Latest): Uint8Arr
   const end = Math.min((page + 1) * pageSlots, rows.slots);
   for (let slot = page * pageSlots; slot < end; slot++) if (rows.isUsed(slot)) slots.push(slot);
   if (slots.length === 0 && page !== latestPage) return null;
-  const digests = slots.some((slot) => rows.hasDigest(slot)) ? [rows.digests] : [];
-  const arrays = [...digests, ...rows.stored()];
+  const arrays = rows.stored();
   const rowBytes = arrays.reduce((sum, { elements, perRow }) => sum + perRow * elements.BYTES_PER_ELEMENT, 4);
   const buffer = new ArrayBuffer(pageHeaderBytes + 8 + slots.length * rowBytes);
   const isRun = slots.length > 0 && slots.at(-1)! - slots[0]! === slots.length - 1;
   const listed = isRun ? [slots[0]!, 0] : [...slots, ...(slots.length % 2 === 1 ? [0] : [])];
   new Uint32Array(buffer, pageHeaderBytes, listed.length).set(listed);
   let at = pageHeaderBytes + 4 * listed.length;
-  let equal = (isRun ? isRunBit : 0) + digests.length * hasDigestsBit;
+  let equal = isRun ? isRunBit : 0;
   for (const [i, array] of arrays.entries()) {
     const { elements, sparse, perRow } = array;
     const to = viewLike(elements, buffer, at, slots.length * perRow);
@@ -202,7 +194,7 @@ function slotPage({ rows }: IndexTables, page: number, latest: Latest): Uint8Arr
     else gather(array, slots, to);
     if (elements === rows.status) for (const [n, status] of to.entries()) to[n] = lastingStatus(status);
     const isOne = slots.length > 0 && perRow === 1 && to.every((element) => element === to[0]);
-    if (isOne) equal += 2 ** (i - digests.length);
+    if (isOne) equal += 2 ** i;
     at += isOne ? to.BYTES_PER_ELEMENT : to.byteLength;
   }
   const head = new DataView(buffer);
@@ -232,9 +224,8 @@ function loadSlotPage({ rows }: IndexTables, page: number, buffer: ArrayBuffer):
     rows.reserve(last + 1);
   }
   let at = pageHeaderBytes + listed.byteLength;
-  const digests = (equal & hasDigestsBit) === 0 ? [] : [rows.digests];
-  for (const [i, array] of [...digests, ...rows.stored()].entries()) {
-    const isOne = count > 0 && array.perRow === 1 && (equal & (2 ** (i - digests.length))) !== 0;
+  for (const [i, array] of rows.stored().entries()) {
+    const isOne = count > 0 && array.perRow === 1 && (equal & (2 ** i)) !== 0;
     const from = viewLike(array.elements, buffer, at, isOne ? 1 : count * array.perRow);
     at += from.byteLength;
     if (isOne && array.sparse?.usual === from[0]) continue;

@@ -2,7 +2,7 @@
  * The index of a mailbox: what is held for whom, in what order, until when, and every decision about it
  * (duplicate, chunk conflict, quota, acknowledgement, expiry). It knows no bytes and does no I/O: a
  * driver asks it, one call after the other, and keeps the bytes under the slot that it answers.
- * Memory: about 80 bytes a row, and 28 more with digest and chunk (an entry that is held, remembered or kept), and what recipients.ts needs
+ * Memory: about 80 bytes a row, and 12 more with a chunk (an entry that is held, remembered or kept), and what recipients.ts needs
  * for each recipient and group; the driver bounds the rows.
  * Laws: `Mailbox` in storage/contract.ts, rules section 6.
  */
@@ -10,7 +10,6 @@ import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
 import {
   type Cursor,
-  type KnownEntry,
   type MailboxEntry,
   type MailboxQuota,
   type MailboxStats,
@@ -22,7 +21,6 @@ import {
 import {
   checkQuota,
   encodeCursor,
-  knownEntry,
   nextArrival,
   PageFill,
   parseCursor,
@@ -128,7 +126,7 @@ export class MailboxIndex {
     before: number,
   ): Admission | null {
     const status = before === none ? null : this.rows.status[before];
-    if (status === held || status === acked) return { kind: "duplicate", ...this.known(before) };
+    if (status === held || status === acked) return { kind: "duplicate", expiresAtMs: this.rows.expiresAtMs[before]! };
     if (recipient !== undefined && entry.chunk !== null && this.recipients.conflicts(recipient, entry.chunk)) {
       return { kind: "chunk_conflict" };
     }
@@ -161,7 +159,6 @@ export class MailboxIndex {
     rows.previewBytes.set(slot, isPreviewKept ? headerPreview.length : none);
     rows.labels[slot] = labels.length === 0 ? none : texts.add(labels.join(" "));
     rows.group.set(slot, chunk === null ? none : texts.add(chunk.groupId));
-    rows.setDigest(slot, entry.digest);
     rows.sequence.set(slot, chunk?.sequence ?? 0);
     rows.total.set(slot, chunk?.total ?? 0);
     this.recipients.join(slot);
@@ -335,11 +332,6 @@ export class MailboxIndex {
     }
     const remains = status !== over && behavior[slot] !== 0 && keptUntilMs.at(slot) > nowMs;
     return { state: remains ? "expired" : "absent", slot };
-  }
-
-  known(slot: number): KnownEntry {
-    const { rows } = this;
-    return knownEntry(rows.expiresAtMs[slot]!, rows.digestOf(slot), rows.arrival[slot]!);
   }
 
   id(slot: number): Uuid {

@@ -284,11 +284,11 @@ export class DiskMailbox implements Mailbox {
     return this.environment.whenCommitted(() => {
       const { state, slot } = this.index.state(mailbox, messageId, nowMs);
       if (state === "absent") return { state };
-      if (state === "acked") return { state, ...this.index.known(slot) };
+      if (state === "acked") return { state };
       if (state === "active") {
         const [message] = this.messages([slot]);
         if (message === undefined) throw new StoreError("corrupt", "the stored message is damaged");
-        return { state, message, ...this.index.known(slot) };
+        return { state, message };
       }
       return { state, expiresAtMs: this.index.rows.expiresAtMs[slot]!, headerPreview: this.preview(slot) };
     });

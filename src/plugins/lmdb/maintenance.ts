@@ -304,7 +304,6 @@ function messageOf(
     onExpiry: behaviors[rows.behavior[slot]!]!,
     keptUntilMs: rows.keptUntilMs.at(slot),
     labels: recipients.labels(slot),
-    digest: rows.digestOf(slot),
     storedAtMs: storedAtOf(rows.arrival[slot]!, expiresAtMs),
     headerPreview: preview === none ? null : (body?.preview ?? noBytes),
     envelope: status === held ? (body?.envelope ?? noBytes) : noBytes,

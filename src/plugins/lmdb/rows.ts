@@ -1,7 +1,7 @@
 /**
  * The rows of a mailbox: everything known of an entry but its bytes, in typed arrays by slot number, with a
  * hash index from (recipient, message id) to the slot, and a heap of what ends next. A million rows take
- * 80 MB here, 16 more with digests, 12 more for chunks; a million objects with their strings would take 300
+ * 80 MB here, 12 more for chunks; a million objects with their strings would take 300
  * and the collector's time. Recipients, label sets and chunk groups are numbers of interned texts (recipients.ts).
  * Free slots of the lowest page are handed out first, so that what was stored together lies in few index pages.
  */
@@ -10,9 +10,6 @@ import { type ExpirationBehavior, expirationBehaviors } from "../../core/ledger/
 import type { Elements, SavedIndex } from "./saved-index.ts";
 
 export const none = 0xffffffff;
-
-const digestBytes = new Uint8Array(16);
-const digestView = new DataView(digestBytes.buffer);
 
 /** The life of a row; the number is also its form on disk. */
 export const free = 0;
@@ -117,7 +114,7 @@ const pageArrays = [
   ...(["envelopeBytes", "previewBytes", "offset", "status", "behavior"] as const),
 ];
 const otherArrays = ["next", "previous", "chain"] as const;
-const sparseArrays = ["keptUntilMs", "group", "sequence", "total", "previewBytes", "digest"] as const;
+const sparseArrays = ["keptUntilMs", "group", "sequence", "total", "previewBytes"] as const;
 const wholeArrays = [
   ...(["arrival", "expiresAtMs", "block", "id", "recipient", "labels"] as const),
   ...(["envelopeBytes", "offset", "status", "behavior", ...otherArrays] as const),
@@ -139,8 +136,6 @@ export class RowTable {
   block = new Float64Array(firstCapacity);
   /** Four words a slot. */
   id = new Uint32Array(4 * firstCapacity);
-  /** Four words a slot, all 0 without a digest. */
-  readonly digest = new SparseElements(new Uint32Array(), 0, 4);
   recipient = new Uint32Array(firstCapacity);
   /** The labels as one text; `none` without any. */
   labels = new Uint32Array(firstCapacity);
@@ -183,11 +178,6 @@ export class RowTable {
 
   isUsed(slot: number): boolean {
     return slot < this.fresh && this.status[slot] !== free && this.status[slot] !== gone;
-  }
-
-  /** Of an index page where any row has a digest. */
-  get digests(): StoredArray {
-    return { elements: this.digest.like, sparse: this.digest, perRow: 4 };
   }
 
   /** What every index page holds of its rows. */
@@ -316,30 +306,6 @@ export class RowTable {
   words(slot: number): IdWords {
     const at = slot * 4;
     return [this.id[at]!, this.id[at + 1]!, this.id[at + 2]!, this.id[at + 3]!];
-  }
-
-  setDigest(slot: number, digest: string | null): void {
-    if (digest === null) digestBytes.fill(0);
-    else digestBytes.setFromHex(digest);
-    for (let n = 0; n < 4; n++) this.digest.set(slot * 4 + n, digestView.getUint32(4 * n));
-  }
-
-  hasDigest(slot: number): boolean {
-    const { digest } = this;
-    const at = slot * 4;
-    return (digest.at(at) | digest.at(at + 1) | digest.at(at + 2) | digest.at(at + 3)) !== 0;
-  }
-
-  digestOf(slot: number): string | null {
-    if (!this.hasDigest(slot)) return null;
-    return [0, 1, 2, 3]
-      .map((n) =>
-        this.digest
-          .at(slot * 4 + n)
-          .toString(16)
-          .padStart(8, "0"),
-      )
-      .join("");
   }
 
   private matches(slot: number, recipient: number, words: IdWords): boolean {

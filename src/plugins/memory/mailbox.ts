@@ -10,7 +10,6 @@ import {
   type Chunk,
   type GroupPage,
   type HeldMessage,
-  type KnownEntry,
   type Mailbox,
   type MailboxEntry,
   type MailboxQuota,
@@ -87,7 +86,7 @@ export class MemoryMailbox implements Mailbox {
     const box = this.boxes.get(recipient) ?? newBox();
     const before = box.rows.get(messageId);
     if (before !== undefined && before.state !== "kept") {
-      return { kind: "duplicate", ...knownOf(before) };
+      return { kind: "duplicate", expiresAtMs: before.entry.expiresAtMs };
     }
     if (conflicts(box, given.chunk)) return { kind: "chunk_conflict" };
     const sums = { mailbox: box.held, store: this.held, known: this.known, room: this.options.room };
@@ -152,8 +151,8 @@ export class MemoryMailbox implements Mailbox {
     const row = this.boxes.get(recipient)?.rows.get(messageId);
     if (row === undefined) return { state: "absent" };
     const { expiresAtMs, onExpiry, keptUntilMs, headerPreview } = row.entry;
-    if (isActive(row, nowMs)) return { state: "active", message: messageOf(row), ...knownOf(row) };
-    if (row.state === "acked") return expiresAtMs > nowMs ? { state: "acked", ...knownOf(row) } : { state: "absent" };
+    if (isActive(row, nowMs)) return { state: "active", message: messageOf(row) };
+    if (row.state === "acked") return expiresAtMs > nowMs ? { state: "acked" } : { state: "absent" };
     if (onExpiry === "DeleteOnExpiry" || keptUntilMs <= nowMs) return { state: "absent" };
     const preview = onExpiry === "KeepHeaderPreview" ? (headerPreview?.slice() ?? null) : null;
     return { state: "expired", expiresAtMs, headerPreview: preview };
@@ -334,10 +333,6 @@ function conflicts(box: Box, chunk: Chunk | null): boolean {
   if (chunk === null || group === undefined) return false;
   const [any] = group.values();
   return group.has(chunk.sequence) || any?.entry.chunk?.total !== chunk.total;
-}
-
-function knownOf({ entry: { expiresAtMs, digest, storedAtMs } }: Row): KnownEntry {
-  return { expiresAtMs, delivery: digest === null ? null : { digest, storedAtMs } };
 }
 
 function arrivalOf(row: Row): number {

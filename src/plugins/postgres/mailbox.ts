@@ -8,7 +8,6 @@ import {
   type Chunk,
   type GroupPage,
   type HeldMessage,
-  type KnownEntry,
   type Mailbox,
   type MailboxEntry,
   type MailboxQuota,
@@ -24,14 +23,7 @@ import {
   type StoreShare,
   type TagClaim,
 } from "../../storage/contract.ts";
-import {
-  checkEntry,
-  encodeCursor,
-  exceedsShare,
-  knownEntry,
-  nothingHeld,
-  parseCursor,
-} from "../../storage/mailbox-rules.ts";
+import { checkEntry, encodeCursor, exceedsShare, nothingHeld, parseCursor } from "../../storage/mailbox-rules.ts";
 import { checkText } from "../drivers.ts";
 import { Batcher, type BatchLimits, batchLimits, type Pool, type Row, StatementError } from "./pool.ts";
 import { digestOf, packed } from "./records.ts";
@@ -235,21 +227,20 @@ export class PostgresMailbox implements Mailbox {
     if (!isUuid(messageId)) return { state: "absent" };
     const [row] = await this.pool.query(
       `with box as (select no from {s}.mailbox where key = $1)
-       select 'active' as state, ${messageColumns}, encode(digest, 'hex') as digest, arrival, null::bytea as preview
+       select 'active' as state, ${messageColumns}, null::bytea as preview
          from {s}.held where mailbox_no = (select no from box) and id = $2::uuid and expires_ms > $3
        union all
-       select 'acked', id, expires_ms, null, null, null, null, encode(digest, 'hex'), arrival, null from {s}.acked
+       select 'acked', id, expires_ms, null, null, null, null, null from {s}.acked
          where mailbox_no = (select no from box) and id = $2::uuid and expires_ms > $3
        union all
-       select 'expired', id, expires_ms, null, null, null, null, null, null, preview from {s}.kept
+       select 'expired', id, expires_ms, null, null, null, null, preview from {s}.kept
          where mailbox_no = (select no from box) and id = $2::uuid and expires_ms <= $3 and kept_ms > $3
        limit 1`,
       [recipient, messageId, nowMs],
     );
     if (row === undefined) return { state: "absent" };
-    const known = () => knownOf(row["expires_ms"], row["digest"], row["arrival"]);
-    if (row["state"] === "active") return { state: "active", message: messageOf(row), ...known() };
-    if (row["state"] === "acked") return { state: "acked", ...known() };
+    if (row["state"] === "active") return { state: "active", message: messageOf(row) };
+    if (row["state"] === "acked") return { state: "acked" };
     const preview = row["preview"] as Uint8Array | null;
     return {
       state: "expired",
@@ -309,7 +300,6 @@ function encodeEntry(entry: MailboxEntry) {
       ? {}
       : { group_id: entry.chunk.groupId, sequence: entry.chunk.sequence, total: entry.chunk.total }),
     ...(entry.labels.length === 0 ? {} : { labels: entry.labels.join(",") }),
-    ...(entry.digest === null ? {} : { digest: entry.digest }),
     ...(keepsPreview ? { preview: Buffer.from(entry.headerPreview).toString("base64") } : {}),
   };
 }
@@ -338,12 +328,8 @@ function withoutRoom({ entry, quota }: Storing): Storing {
   return { entry, quota: { ...quota, storeEntriesMax: 0 }, beyondShare: quota.storeShare?.label ?? "" };
 }
 
-/** Number, outcome, and what belongs to it: end of the known entry, label, size, digest and arrival of the known entry. */
-type Answered = readonly [number, string, number | null, string | null, number | null, string | null, number | null];
-
-function knownOf(until: unknown, digest: unknown, arrival: unknown): KnownEntry {
-  return knownEntry(Number(until), typeof digest === "string" ? digest : null, Number(arrival));
-}
+/** Number, outcome, and what belongs to it: end of the known entry, label, size. */
+type Answered = readonly [number, string, number | null, string | null, number | null];
 
 function outcomesOf(answer: unknown, given: readonly Storing[]) {
   const outcomes = new Array<StoreOutcome>(given.length);
@@ -359,12 +345,9 @@ function outcomesOf(answer: unknown, given: readonly Storing[]) {
   return { outcomes, stored };
 }
 
-function outcomeOf(
-  [, outcome, knownUntil, label, , digest, arrival]: Answered,
-  beyondShare: string | undefined,
-): StoreOutcome {
+function outcomeOf([, outcome, knownUntil, label]: Answered, beyondShare: string | undefined): StoreOutcome {
   if (outcome === "stored" || outcome === "chunk_conflict") return { kind: outcome };
-  if (outcome === "duplicate") return { kind: "duplicate", ...knownOf(knownUntil, digest, arrival) };
+  if (outcome === "duplicate") return { kind: "duplicate", expiresAtMs: Number(knownUntil) };
   if (outcome === "share") return { kind: "full", scope: "share", label: label ?? "" };
   if (outcome === "recipient") return { kind: "full", scope: "recipient" };
   if (beyondShare !== undefined) return { kind: "full", scope: "store_share", label: beyondShare };

@@ -38,7 +38,6 @@ create table {s}.held (
   sequence bigint,
   total bigint,
   labels text[],
-  digest bytea,
   envelope bytea not null
 ) partition by range (expires_ms);
 create index held_id on {s}.held (mailbox_no, id);
@@ -48,9 +47,7 @@ create index held_group on {s}.held (mailbox_no, group_id) where group_id is not
 create table {s}.acked (
   mailbox_no bigint not null,
   id uuid not null,
-  expires_ms bigint not null,
-  digest bytea,
-  arrival bigint
+  expires_ms bigint not null
 ) partition by range (expires_ms);
 create index acked_id on {s}.acked (mailbox_no, id);
 -- Remains of messages after their expiry.
@@ -151,8 +148,7 @@ end $$;
 create type {s}.entry as (
   n integer, round integer, box text, id uuid, at bigint, expires bigint, kept bigint, size integer, start integer,
   group_id uuid, sequence bigint, total bigint, labels text[], preview bytea,
-  entries_max bigint, bytes_max bigint, shares json, store_entries_max bigint, store_bytes_max bigint,
-  digest bytea
+  entries_max bigint, bytes_max bigint, shares json, store_entries_max bigint, store_bytes_max bigint
 );
 -- Entries of one mailbox have different rounds; a round decides and writes one entry of each mailbox.
 create function {s}.store_round(
@@ -164,13 +160,13 @@ declare
 begin
   with given as materialized (
     select e.*, m.no, m.entries, m.bytes, m.settled_ms, m.last_arrival,
-      known.until as known_until, known.digest as known_digest, known.arrival as known_arrival
+      known.until as known_until
     from unnest(p_entries) e join {s}.mailbox m on m.key = e.box
     left join lateral (
-      (select h.expires_ms as until, h.digest, h.arrival from {s}.held h
+      (select h.expires_ms as until from {s}.held h
         where h.mailbox_no = m.no and h.id = e.id and h.expires_ms > e.at limit 1)
       union all
-      (select a.expires_ms, a.digest, a.arrival from {s}.acked a
+      (select a.expires_ms from {s}.acked a
         where a.mailbox_no = m.no and a.id = e.id and a.expires_ms > e.at limit 1)
       limit 1
     ) known on true
@@ -233,8 +229,8 @@ begin
     from summed s
   ), new_held as (
     insert into {s}.held
-      (mailbox_no, arrival, id, expires_ms, size, group_id, sequence, total, labels, digest, envelope)
-    select no, arrival, id, expires, size, group_id, sequence, total, labels, digest,
+      (mailbox_no, arrival, id, expires_ms, size, group_id, sequence, total, labels, envelope)
+    select no, arrival, id, expires, size, group_id, sequence, total, labels,
       substring(p_bytes from start for size)
     from final where outcome = 'stored'
   ), new_kept as (
@@ -254,8 +250,7 @@ begin
     on conflict (upper_ms, writer) do update
       set entries = t.entries + excluded.entries, bytes = t.bytes + excluded.bytes
   )
-  select json_agg(json_build_array(n, outcome, known_until, share, case when outcome = 'stored' then size end,
-    encode(known_digest, 'hex'), known_arrival))
+  select json_agg(json_build_array(n, outcome, known_until, share, case when outcome = 'stored' then size end))
   into answers from final;
   return answers;
 end $$;
@@ -298,11 +293,11 @@ begin
   given := array(select row(
       e.n, e.round, e.box, e.id, e.at, e.expires, e.kept, e.size, e.start, e.group_id, e.sequence, e.total,
       string_to_array(e.labels, ','), decode(e.preview, 'base64'), e.entries_max, e.bytes_max, e.shares,
-      e.store_entries_max, e.store_bytes_max, decode(e.digest, 'hex'))::{s}.entry
+      e.store_entries_max, e.store_bytes_max)::{s}.entry
     from json_to_recordset(p_given::json) as e(
       n integer, round integer, box text, id uuid, at bigint, expires bigint, kept bigint, size integer,
       start integer, group_id uuid, sequence bigint, total bigint, labels text, preview text, entries_max bigint,
-      bytes_max bigint, shares json, store_entries_max bigint, store_bytes_max bigint, digest text)
+      bytes_max bigint, shares json, store_entries_max bigint, store_bytes_max bigint)
     order by e.n);
   perform {s}.open_boxes(array(select distinct e.box from unnest(given) e));
   -- The sums of a mailbox may count what has expired; that matters only where they reach a quota.
@@ -367,10 +362,10 @@ begin
   ), gone as (
     delete from {s}.held h using given g
     where h.mailbox_no = g.no and h.id = g.id and h.expires_ms > g.at
-    returning g.n, g.settled_ms, h.mailbox_no, h.id, h.expires_ms, h.size, h.labels, h.digest, h.arrival
+    returning g.n, g.settled_ms, h.mailbox_no, h.id, h.expires_ms, h.size, h.labels
   ), new_acked as (
-    insert into {s}.acked (mailbox_no, id, expires_ms, digest, arrival)
-    select mailbox_no, id, expires_ms, digest, arrival from gone
+    insert into {s}.acked (mailbox_no, id, expires_ms)
+    select mailbox_no, id, expires_ms from gone
   ), gone_kept as (
     delete from {s}.kept k using gone g where k.mailbox_no = g.mailbox_no and k.id = g.id
   ), new_sums as (

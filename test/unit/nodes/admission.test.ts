@@ -37,6 +37,7 @@ test("the facts of an envelope are the tag's policy, the linked recipient's and 
     },
     persona: async (key) => (key === "known" ? persona : null),
     blockTimeMs: async () => 500,
+    state: async () => null,
   });
   const linked = { recipientPolicy: "other", tagPolicies: ["t"], personaPolicies: ["known", "unknown"] };
   const tagged = decode({ ...unsignedMembers, tag: "t" });
@@ -67,10 +68,11 @@ describe("the parties of an envelope", () => {
     const operator = { ...relayDefault, ...rules };
     const admission = { operator, limits: limitsDefault, checkPolicy: () => null };
     const source: RecipientSource = {
-      subject: (did) => (did === recipient.did ? recipient : sender && { ...recipient, ...sender, did }),
+      subject: async (did) => (did === recipient.did ? recipient : sender && { ...recipient, ...sender, did }),
       policy: async () => null,
       persona: async () => null,
       blockTimeMs: async () => 6_000,
+      state: async () => null,
     };
     const facts = await factsOf(source)(given);
     expect(facts.policy).toEqual(open);

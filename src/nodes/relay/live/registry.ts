@@ -12,6 +12,7 @@ import { type Did, type MailboxKey, parseDid, parseUuid, type Uuid } from "../..
 import { type JsonObject, parseJsonObject } from "../../../core/codec/json.ts";
 import { type Fault, fault, isFault } from "../../../core/fault.ts";
 import type { DidDocument } from "../../../core/ledger/account.ts";
+import type { DeliveryResult } from "../../../core/message/delivery.ts";
 import type { Envelope } from "../../../core/message/envelope.ts";
 import {
   decodeRetrievalProof,
@@ -77,7 +78,7 @@ export type SessionParts = {
   readonly limits: Pick<Config["limits"], "clock_skew">;
   readonly bounds?: Partial<SessionBounds>;
   readonly bus?: Bus;
-  /** Says what Caches stored, to the sessions that asked for it. */
+  /** Notifies subscribed sessions of newly stored envelopes. */
   readonly stored?: StoredSignal;
   /** In development a refused proof is answered with what was verified, before the session is closed. */
   readonly showSignedText?: boolean;
@@ -148,18 +149,13 @@ export type RemoteSessions = {
   close(): void;
 };
 
-/** One delivery in flight. Whoever waits for its end makes the promise, which is rare. */
+/** One delivery in flight. */
 export type InFlight = {
   readonly to: Did;
   /** Sessions of the recipient that begin to join now wait for it. */
-  delaysJoins: boolean;
-  ended: PromiseWithResolvers<void> | null;
+  readonly delaysJoins: boolean;
+  readonly outcome: Promise<DeliveryResult | Fault>;
 };
-
-export function endOf(delivery: InFlight): Promise<void> {
-  delivery.ended ??= Promise.withResolvers<void>();
-  return delivery.ended.promise;
-}
 
 export type SessionRegistry = Omit<SessionParts, "bus"> & {
   readonly bounds: SessionBounds;
@@ -233,7 +229,7 @@ export function add<K, V>(map: Map<K, Set<V>>, key: K, value: V): () => void {
 }
 
 /** Resolves when all have settled, or when the time is up. */
-export async function settledWithin(promises: readonly Promise<void>[], ms: number): Promise<void> {
+export async function settledWithin(promises: readonly Promise<unknown>[], ms: number): Promise<void> {
   await withDeadline(Promise.allSettled(promises), ms);
 }
 
@@ -268,7 +264,7 @@ export type LiveDelivery = {
   readonly timeoutMs: number;
 };
 
-/** `silent`: sent, and not acknowledged in time. `gone`: nobody is there, or nobody has room. */
+/** `silent`: sent, and not acknowledged in time. `gone`: no session is there, or none has room. */
 export type LiveOutcome = "acknowledged" | "silent" | "gone";
 
 /** Resolves when no session of the DID is joining, or after three joins at most. A session that joins during this wait is waited for too. */
@@ -282,8 +278,9 @@ export async function joinsEnding(registry: SessionRegistry, did: Did): Promise<
 }
 
 /** Cost: one look at each delivery in flight; a session joins rarely. */
-export function deliveriesEnding({ inFlight }: SessionRegistry, did: Did): Promise<void>[] {
-  return [...inFlight.values()].filter(({ to, delaysJoins }) => delaysJoins && to === did).map(endOf);
+export function deliveriesEnding({ inFlight }: SessionRegistry, did: Did): Promise<unknown>[] {
+  const delaying = [...inFlight.values()].filter(({ to, delaysJoins }) => delaysJoins && to === did);
+  return delaying.map(({ outcome }) => outcome);
 }
 
 /** What a document allows listeners: keys in it that a Relay service lists. */

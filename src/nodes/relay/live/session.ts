@@ -66,18 +66,14 @@ type LiveRequest = {
 
 export type LiveSessions = {
   readonly upgrade: Upgrade<SessionSocket>;
-  /** Whether anybody listens for the DID in this process. */
-  listens(did: Did): boolean;
+  /** Whether a session of the DID may listen, as far as this process knows. */
+  mayListen(did: Did): boolean;
   /** Sessions will join only after those of these deliveries that began before. */
   follow(inFlight: ReadonlyMap<string, InFlight>): void;
-  /** A delivery begins when no session of the DID is joining: `null`, or the end of the wait. */
-  joinsEnding(did: Did): Promise<void> | null;
-  /** To every session of the recipient, wherever it is. */
-  deliver(request: LiveRequest): Promise<LiveOutcome>;
-  /** Whether one may listen in another process, as far as this one knows. */
-  mayListenElsewhere(did: Did): boolean;
-  /** To the sessions of other processes only; "gone" in one round trip when there are none. */
-  deliverElsewhere(request: LiveRequest): Promise<LiveOutcome>;
+  /** A delivery begins when no session of the DID is joining. */
+  joinsEnding(did: Did): Promise<void>;
+  /** To every session of the recipient, wherever it is; `nobody` when there is none, after a round trip at most. */
+  deliver(request: LiveRequest): Promise<LiveOutcome | "nobody">;
   /** Of this process. */
   stats(): { readonly sockets: number; readonly unproven: number; readonly dids: number };
   close(): void;
@@ -96,20 +92,20 @@ export function createSessions(parts: SessionParts): LiveSessions {
     });
   }
   const unfollow = parts.blocks?.follow(() => endShutOut(registry));
-  const elsewhere = (delivery: LiveDelivery) => registry.remote?.deliver(delivery) ?? Promise.resolve("gone" as const);
   return {
     upgrade: createUpgrade(registry),
-    listens: (did) => registry.proven.has(did) && liveSockets(registry, did).length > 0,
+    mayListen: (did) => liveSockets(registry, did).length > 0 || registry.remote?.mayReach(did) === true,
     follow: (inFlight) => {
       registry.inFlight = inFlight;
     },
-    joinsEnding: (did) => (registry.joining.has(did) ? joinsEnding(registry, did) : null),
-    deliver: (request) => {
-      const delivery = deliveryOf(request);
-      return firstAcknowledged([...here(delivery), elsewhere(delivery)]);
+    joinsEnding: (did) => joinsEnding(registry, did),
+    async deliver({ document, ...request }) {
+      const delivery = { ...request, authorized: authorizedEndpoints(document) };
+      const outcomes = here(delivery);
+      const elsewhere = registry.remote?.deliver(delivery);
+      const outcome = await firstAcknowledged(elsewhere === undefined ? outcomes : [...outcomes, elsewhere]);
+      return outcome === "gone" && outcomes.length === 0 ? "nobody" : outcome;
     },
-    mayListenElsewhere: (did) => registry.remote?.mayReach(did) ?? false,
-    deliverElsewhere: (request) => elsewhere(deliveryOf(request)),
     stats: () => ({ sockets: registry.sockets.size, unproven: registry.unproven.size, dids: registry.proven.size }),
     close: () => {
       registry.closed = true;
@@ -118,10 +114,6 @@ export function createSessions(parts: SessionParts): LiveSessions {
       for (const socket of registry.sockets) socket.close(closeCodes.goingAway, "the node is shutting down");
     },
   };
-}
-
-function deliveryOf({ document, ...delivery }: LiveRequest): LiveDelivery {
-  return { ...delivery, authorized: authorizedEndpoints(document) };
 }
 
 /** Ends the sessions of DIDs and networks that the operator has blocked since they began. */

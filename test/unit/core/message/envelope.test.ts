@@ -216,7 +216,7 @@ describe("the sender signature", () => {
     expect(verifySender(sender, documentOf(signed))).toBe(true);
   });
 
-  test("is verified once beside the event loop, for each key that the document may give", async () => {
+  test("is verified beside the event loop with the key that the document gives", async () => {
     const signed = (signedEnvelopes as Signed[])[0] as Signed;
     const { sender } = accepted(decode({ name: "", envelope: signed.envelope }));
     if (sender === null) throw new Error("no sender");
@@ -224,11 +224,9 @@ describe("the sender signature", () => {
       ...signed,
       public_key_hex: encodeHex(ed25519.getPublicKey(new Uint8Array(32).fill(99))),
     });
-    const first = verifySenderInPool(sender, documentOf(signed));
-    expect(verifySenderInPool(sender, documentOf(signed))).toBe(first);
-    expect([await first, await verifySenderInPool(sender, changed)]).toEqual([true, false]);
-    expect(await verifySenderInPool(sender, null)).toBe(false);
     expect(await verifySenderInPool(sender, documentOf(signed))).toBe(true);
+    expect(await verifySenderInPool(sender, changed)).toBe(false);
+    expect(await verifySenderInPool(sender, null)).toBe(false);
   });
 
   test("needs a key that the sender's document lists in authentication", () => {

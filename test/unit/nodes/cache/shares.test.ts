@@ -13,7 +13,6 @@ import {
   sharesOf,
   storeShareOf,
 } from "../../../../src/nodes/cache/shares.ts";
-import { createQuotas } from "../../../../src/nodes/cache/store.ts";
 import type { Receipts, Rest } from "../../../../src/storage/contract.ts";
 import { cacheDefault } from "../../../support/settings.ts";
 
@@ -71,31 +70,6 @@ test("one network holds half of the store while it is alone, one of this machine
   expect(aloneEntries(storeShareOf(far, store))).toBe(500_000);
   expect(aloneEntries(storeShareOf(near, store))).toBe(750_000);
   expect(storeShareOf(far, store).rest).toMatchObject({ entriesMin: 100, bytesMin: 256_000 });
-});
-
-test("a cached quota is the one that is worked out, for every client, sender and setting", () => {
-  const live = { ...settings };
-  const quotas = createQuotas(live);
-  const senders: readonly Sending[] = ["unsigned", friend, newcomer];
-  const agree = () => {
-    for (const origin of [far, near, { ...near, client: "198.51.100.8" }, { ...far, network: "c6336408" }])
-      for (const sending of [...senders, ...senders])
-        expect(quotas(sending, origin)).toEqual(createQuotas(live)(sending, origin));
-  };
-  agree();
-  expect(quotas("unsigned", far)).toBe(quotas("unsigned", { ...far }));
-  for (const change of [
-    { recipient_entries_max: 2_000 },
-    { recipient_bytes_max: mebibyte },
-    { store_entries_max: 50 },
-    { store_bytes_max: 7 * mebibyte },
-    { stranger_share: 40 },
-    { network_share: 10 },
-    { rate_limit_loopback: true },
-  ]) {
-    Object.assign(live, change);
-    agree();
-  }
 });
 
 const box = mailboxOf("did:svc:1111111111111111111111" as Did, 0);

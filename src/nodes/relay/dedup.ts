@@ -1,0 +1,106 @@
+/**
+ * Idempotency of the Relay: one delivery for one message. A repeat that comes before the answer waits for it and gets
+ * it too. A repeat after a success gets the same result from a record, at every node that shares the store, because the
+ * record is written before the answer. A repeat after a failure tries again. Another envelope with the same id is a
+ * conflict. Source: rules section 5 ("Repeats"), D87.
+ */
+import { utf8 } from "../../core/codec/bytes.ts";
+import { sha256 } from "../../core/codec/crypto.ts";
+import type { Did } from "../../core/codec/did.ts";
+import { type Fault, fault, isFault } from "../../core/fault.ts";
+import type { DeliveryResult } from "../../core/message/delivery.ts";
+import type { Envelope } from "../../core/message/envelope.ts";
+import { type Receipts, StoreError } from "../../storage/contract.ts";
+import type { Log } from "../http/log.ts";
+import type { InFlight } from "./live/registry.ts";
+
+type Outcome = DeliveryResult | Fault;
+
+/** A message from its request to its answer. */
+type Delivering = InFlight & { readonly digest: string };
+
+export type Dedup = {
+  readonly receipts: Receipts;
+  readonly log: Log;
+  /** By recipient and message id. */
+  readonly inFlight: Map<string, Delivering>;
+};
+
+type OneDelivery = {
+  readonly envelope: Pick<Envelope, "to" | "messageId" | "bytes">;
+  readonly nowMs: number;
+  /** How long the result is remembered. */
+  readonly untilMs: () => number;
+  /** Sessions that begin to join wait for the delivery once `begun` was called. */
+  readonly deliver: (begun: () => void) => Promise<DeliveryResult>;
+};
+
+/** The outcome of the only delivery of the message: 409 `duplicate_conflict` for another envelope. */
+export function deliverOnce(dedup: Dedup, delivery: OneDelivery): Promise<Outcome> {
+  const { to, messageId, bytes } = delivery.envelope;
+  const key = `relay:${to}:${messageId}`;
+  const digest = sha256(bytes).toHex();
+  const first = dedup.inFlight.get(key);
+  if (first !== undefined) return first.digest === digest ? first.outcome.then(asRepeat) : Promise.resolve(conflict());
+  return begin(dedup, delivery, { key, to, digest });
+}
+
+type Message = { readonly key: string; readonly to: Did; readonly digest: string };
+
+function begin(dedup: Dedup, delivery: OneDelivery, message: Message): Promise<Outcome> {
+  const state = { delaysJoins: false };
+  const outcome = deliverUnlessKnown(dedup, delivery, message, () => {
+    state.delaysJoins = true;
+  }).finally(() => dedup.inFlight.delete(message.key));
+  dedup.inFlight.set(message.key, {
+    ...message,
+    outcome,
+    get delaysJoins() {
+      return state.delaysJoins;
+    },
+  });
+  return outcome;
+}
+
+async function deliverUnlessKnown(
+  dedup: Dedup,
+  { nowMs, untilMs, deliver }: OneDelivery,
+  { key, digest }: Message,
+  begun: () => void,
+): Promise<Outcome> {
+  const record = await dedup.receipts.get(key, nowMs);
+  const known = record === null ? null : decodeRecord(record);
+  if (known !== null && known.digest !== digest) return conflict();
+  if (known?.result) return asRepeat(known.result);
+  const result = await deliver(begun);
+  await remember(dedup, key, { digest, result: result.success ? result : null }, untilMs());
+  return result;
+}
+
+/** A failure is the same for all that wait for it. */
+function asRepeat(outcome: Outcome): Outcome {
+  if (isFault(outcome) || !outcome.success) return outcome;
+  return { ...outcome, details: { ...outcome.details, deduped: true } };
+}
+
+function conflict(): Fault {
+  return fault("duplicate_conflict", "another envelope with this message_id was sent to this recipient");
+}
+
+/** After a failure there is no result, and the id belongs to the envelope with the digest. */
+type DeliveryRecord = { readonly digest: string; readonly result: DeliveryResult | null };
+
+function decodeRecord(bytes: Uint8Array): DeliveryRecord {
+  return JSON.parse(new TextDecoder().decode(bytes)) as DeliveryRecord;
+}
+
+/** What was delivered stays delivered, even when it can't be remembered. */
+async function remember({ receipts, log }: Dedup, key: string, record: DeliveryRecord, untilMs: number): Promise<void> {
+  try {
+    await receipts.put(key, utf8(JSON.stringify(record)), untilMs);
+  } catch (error) {
+    if (!(error instanceof StoreError)) throw error;
+    const loss = "a delivery result could not be stored; a repeated request would be delivered again";
+    log("warn", loss, { error: error.code });
+  }
+}
