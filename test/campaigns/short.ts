@@ -1,0 +1,59 @@
+/**
+ * Every campaign for some seconds, so that none rots: each must end with 0. A campaign whose program is not installed
+ * ends with 2 and is reported as skipped.
+ *
+ * `bun test/campaigns/short.ts` prints a line for each; `--only kill,soak` runs some of them.
+ */
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+
+const campaigns: Readonly<Record<string, readonly string[]>> = {
+  "storage-kill": ["--kills", "10"],
+  "storage-power": ["--cuts", "10"],
+  "storage-bitrot": ["--flips", "8"],
+  "storage-disk": ["--rounds", "1"],
+  parsers: ["--inputs", "3000"],
+  kill: ["--kills", "2"],
+  soak: ["--minutes", "0.1"],
+  hostile: ["--scale", "0.01", "--only", "framing"],
+  abuse: ["--seconds", "1", "--only", "tester"],
+  cluster: ["--kills", "3"],
+  clock: ["--rounds", "1", "--seconds", "1", "--from", "10"],
+};
+
+/** A campaign waits more than it computes: as many as run at once. */
+const atOnce = 3;
+/** What hangs is a failure, and not the end of a run without a word. */
+const limitMs = 180_000;
+const missingProgram = 2;
+
+const { values } = parseArgs({ options: { only: { type: "string" } } });
+const chosen = Object.entries(campaigns).filter(([name]) => values.only?.split(",").includes(name) ?? true);
+const failed: string[] = [];
+
+async function run(name: string, args: readonly string[]): Promise<void> {
+  const startedMs = performance.now();
+  const command = [process.execPath, join(import.meta.dir, `${name}.ts`), ...args];
+  const child = Bun.spawn(command, { stdout: "pipe", stderr: "pipe", timeout: limitMs, killSignal: "SIGKILL" });
+  const [out, err, code] = await Promise.all([
+    new Response(child.stdout).text(),
+    new Response(child.stderr).text(),
+    child.exited,
+  ]);
+  const seconds = ((performance.now() - startedMs) / 1_000).toFixed(1);
+  const outcome = code === 0 ? "ok" : code === missingProgram ? "skipped" : "failed";
+  console.log(`${outcome}: ${name} ${args.join(" ")} (${seconds} s)`);
+  if (outcome === "skipped") console.log(out.trimEnd());
+  if (outcome !== "failed") return;
+  failed.push(name);
+  console.log(`ended with ${code}\n${out}${err}`);
+}
+
+async function runNext(waiting: (typeof chosen)[number][]): Promise<void> {
+  for (let next = waiting.shift(); next !== undefined; next = waiting.shift()) await run(...next);
+}
+
+const waiting = [...chosen];
+await Promise.all(Array.from({ length: atOnce }, () => runNext(waiting)));
+console.log(failed.length === 0 ? `${chosen.length} campaigns` : `failed: ${failed.join(", ")}`);
+process.exit(failed.length === 0 ? 0 : 1);
