@@ -136,16 +136,6 @@ export function registerStoreMetrics(metrics: Metrics, { config, stores, now }: 
     const head = await store.capabilities.ledger?.head();
     return head === undefined ? null : Math.max(0, now() - head.finalized.timeMs) / 1_000;
   });
-  gauge(
-    "store_scrub_passes",
-    "Times that the scrub has read every record.",
-    async ({ scrubbed }) => scrubbed?.().passes ?? null,
-  );
-  gauge(
-    "store_scrub_problems",
-    "Damaged records that the scrub has found.",
-    async ({ scrubbed }) => scrubbed?.().problems ?? null,
-  );
   gauge("store_disk_free_bytes", "Free space on the file system of the store.", (_, name) =>
     freeBytesOf(config.stores[name]),
   );
@@ -201,14 +191,12 @@ function measureStore(name: string, store: Store, seconds: Histogram): Store {
     };
   };
   const capabilities = measureCapabilities(store.capabilities, timed);
-  const scrubbed = store.scrubbed?.bind(store);
   return {
     plugin: store.plugin,
     durability: store.durability,
     capabilities,
     probe: () => store.probe(),
     close: () => store.close(),
-    ...(scrubbed === undefined ? {} : { scrubbed }),
   };
 }
 

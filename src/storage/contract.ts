@@ -335,15 +335,6 @@ export type Capabilities = {
 
 export type CapabilityName = keyof Capabilities;
 
-/** A scrub reads every record of a running store, at a set pace and again and again. */
-export type ScrubReport = {
-  readonly passes: number;
-  readonly records: number;
-  readonly problems: number;
-  /** `null` before the first pass ended. */
-  readonly lastPassMs: number | null;
-};
-
 export interface Store {
   readonly plugin: string;
   readonly durability: Durability;
@@ -352,8 +343,6 @@ export interface Store {
   probe(): Promise<void>;
   /** Replaces the new store's empty embedded ledger by the pairs of an exported one. */
   importLedger?(pairs: readonly (readonly [string, Uint8Array])[]): Promise<void>;
-  /** What the scrub of a running store has found, for metrics. */
-  scrubbed?(): ScrubReport;
   /** Finishes the running operations and releases everything. Later calls throw `closed`. Idempotent. */
   close(): Promise<void>;
 }

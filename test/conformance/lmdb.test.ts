@@ -3,8 +3,6 @@
  * reopening. Drivers that bound the ids they remember share them like entries.
  */
 import { expect, test } from "bun:test";
-import { rmSync } from "node:fs";
-import { join } from "node:path";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
 import { openLmdb } from "../../src/plugins/lmdb/store.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
@@ -33,16 +31,6 @@ runConformance({
   provides: lmdbPlugin.provides,
   open: (environment) => openAt(newPath(), environment),
   reopen: (store, environment) => openAt(paths.get(store)!, environment),
-});
-
-runConformance({
-  name: "lmdb without its saved index",
-  provides: ["mailbox"],
-  open: (environment) => openAt(newPath(), environment),
-  reopen: (store, environment) => {
-    rmSync(join(paths.get(store)!, "index.saved"));
-    return openAt(paths.get(store)!, environment);
-  },
 });
 
 /** Stores under the label and acknowledges at once, until it is refused. */

@@ -303,7 +303,6 @@ test.skipIf(process.getuid?.() !== 0)("what root makes belongs to the owner of t
   const path = join(around, "store");
   const ownersOf = (names: readonly string[]) => names.map((name) => statSync(join(path, name)).uid);
   await (await open(path)).close();
-  expect(ownersOf(["index.saved"])).toEqual([65_534]);
   await backupStore(path, join(roots, "backup"), 1e9);
   writeFileSync(join(roots, "secret"), "");
   symlinkSync(join(roots, "secret"), join(path, "link"));

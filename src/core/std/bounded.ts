@@ -64,7 +64,7 @@ export class BoundedMap<K, V> {
 export const late: unique symbol = Symbol("late");
 
 /** A longer delay makes a timer fire at once (the platform keeps it in 32 bits). About 24.8 days. */
-export const timerMsMax: number = 2 ** 31 - 1;
+const timerMsMax: number = 2 ** 31 - 1;
 
 /**
  * The value of `work`, or `late` after `timeoutMs` (0 and below: at the next turn of the event loop). A rejection in

@@ -10,7 +10,6 @@
  */
 import type { StoreEnvironment } from "../../storage/contract.ts";
 import type { Batch } from "./commits.ts";
-import { DamagedFile } from "./data-file.ts";
 import type { Environment } from "./environment.ts";
 import type { JournalWriter } from "./journal.ts";
 import {
@@ -20,12 +19,12 @@ import {
   type FoundBody,
   headerBytes,
   matchesChecksum,
+  orderedKey,
+  orderedNumber,
   recordVersion,
-  u53At,
   Writer,
 } from "./records.ts";
 import { held, type IdWords, kept, lapsed, none, type RowTable } from "./rows.ts";
-import type { SavedIndex } from "./saved-index.ts";
 
 type Place = { readonly block: number; readonly offset: number };
 
@@ -203,17 +202,6 @@ class BlockTable {
     return { blocks, last };
   }
 
-  exchange(saved: SavedIndex): void {
-    this.known = saved.number(this.known);
-    for (const first of saved.numbers([...this.parts.values()].map((part) => part.first))) {
-      const part = this.part(first);
-      part.blocks = saved.number(part.blocks);
-      saved.array(part.sizes);
-      saved.array(part.live);
-    }
-    for (const blocks of [this.empty, this.sparse]) for (const block of saved.numbers(blocks)) blocks.add(block);
-  }
-
   private part(block: number): Part {
     const { latest } = this;
     if (latest !== null && block >= latest.first && block < latest.first + partBlocks) return latest;
@@ -270,12 +258,7 @@ export class Bodies {
     return new BlockPacker(this.writer, this.next);
   }
 
-  exchange(saved: SavedIndex): void {
-    this.next = saved.number(this.next);
-    this.blocks.exchange(saved);
-  }
-
-  /** Finds the blocks on disk, once the rows are loaded. Reads no body, and checks the table of blocks on the way. */
+  /** Finds the blocks on disk, once the rows are loaded. Reads no body. */
   load(): void {
     const { slots, block } = this.rows;
     // Neighbours lie in one block.
@@ -289,32 +272,15 @@ export class Bodies {
       bytes += this.liveBytes(slot);
     }
     if (bytes > 0) this.blocks.count(current, bytes);
-    this.eachBlock((number, size) => {
-      this.blocks.add(number, size, 0);
+    const all = { start: orderedKey(0), limit: Number.MAX_SAFE_INTEGER };
+    for (const key of this.environment.keys("blocks", all)) {
+      const number = orderedNumber(key);
+      this.blocks.add(number, key.readUInt32BE(8), 0);
       this.next = number + 1;
-    });
+    }
     const { blocks, last } = this.blocks.missing();
     this.next = Math.max(this.next, last + 1);
     if (blocks > 0) this.log("error", "blocks of messages are missing", { blocks });
-  }
-
-  /** Checks the table of blocks, where the rows were not loaded from the file. */
-  check(): void {
-    this.eachBlock((number, size) => {
-      if (this.blocks.size(number) !== size) throw new DamagedFile(`block ${number} has another size`);
-    });
-  }
-
-  private eachBlock(each: (number: number, size: number) => void): void {
-    this.environment.readFile((file) => {
-      const tree = file.tree("blocks");
-      if (tree === undefined) return;
-      file.eachKey(tree, blockKeyBytes, (page, at) => {
-        const number = u53At(page, at);
-        each(number, page.getUint32(at + 8));
-        return number;
-      });
-    });
   }
 
   /** Puts the body of a new row into the blocks of a commit. */

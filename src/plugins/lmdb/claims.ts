@@ -14,14 +14,14 @@ import { mixed } from "./rows.ts";
 
 const claimsMax = 2 ** 24;
 /** A claim that looks like an earlier one reads the record of that: at most about 0.1 ms. */
-export const claimsPerRecord = 256;
+const claimsPerRecord = 256;
 /** Claims that nobody waits for gather up to about this size before the next ones queue separately. */
 const gatheredBytesMax = 64 * 1024;
 const gatheredSize = { kind: "removal", bytes: 2 * gatheredBytesMax } as const;
 const claimOverhead = 10;
 const removal = { kind: "removal", bytes: 0 } as const;
 
-export type Claim = { readonly tag: Uint8Array; readonly untilMs: number };
+type Claim = { readonly tag: Uint8Array; readonly untilMs: number };
 type Gathered = { readonly claims: Claim[]; bytes: number; readonly written: Promise<void> };
 
 export class Claims implements Replay {
@@ -39,13 +39,11 @@ export class Claims implements Replay {
     private readonly environment: Environment,
     private readonly max = claimsMax,
   ) {
-    environment.readFile((file) => {
-      for (const { key, value } of file.recordsOf("claims")) {
-        const [untilMs, number] = [orderedNumber(key), key.readUInt32BE(8)];
-        this.ends.set(number, untilMs);
-        eachClaim(key, value(), (_, tag) => this.table.add(this.hash(tag), number));
-      }
-    });
+    for (const key of environment.keys("claims", { start: orderedKey(0), limit: Number.MAX_SAFE_INTEGER })) {
+      const number = key.readUInt32BE(8);
+      this.ends.set(number, orderedNumber(key));
+      eachClaim(key, environment.borrow("claims", key)!, (_, tag) => this.table.add(this.hash(tag), number));
+    }
   }
 
   async claim(tag: string, untilMs: number, nowMs: number): Promise<boolean> {
@@ -207,7 +205,7 @@ function recordKey(untilMs: number, number: number): Buffer {
 }
 
 /** A record of claims with its key. */
-export function claimRecord(claims: readonly Claim[], number: number): readonly [Buffer, Uint8Array] {
+function claimRecord(claims: readonly Claim[], number: number): readonly [Buffer, Uint8Array] {
   const writer = new Writer(claims.length * 96);
   let endMs = 0;
   for (const { tag, untilMs } of claims) {
@@ -228,7 +226,7 @@ export function eachClaim(key: Uint8Array, record: Uint8Array, each: (untilMs: n
 }
 
 /** A text that is no sequence of characters can't be UTF-8. The first letter says which it is, so that no two tags meet. */
-export function encodeTag(tag: string): Uint8Array {
+function encodeTag(tag: string): Uint8Array {
   return tag.isWellFormed() ? Buffer.from(`8${tag}`) : Buffer.from(`6${tag}`, "utf16le");
 }
 

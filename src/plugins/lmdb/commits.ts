@@ -78,7 +78,8 @@ class Changes implements View {
 
 const readWithin = new Set<DatabaseName>(["meta", "table", "receipts"]);
 
-function nameOf(database: DatabaseName, key: Buffer): string {
+/** One text for each record. */
+export function nameOf(database: DatabaseName, key: Buffer): string {
   return `${database} ${key.toString("latin1")}`;
 }
 

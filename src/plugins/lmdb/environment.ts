@@ -7,26 +7,35 @@
  */
 import type { Database as LockFile } from "bun:sqlite";
 import { dirname, join } from "node:path";
-import type { Database, RootDatabase } from "lmdb";
+import type { RootDatabase } from "lmdb";
 import { minuteMs } from "../../core/codec/time.ts";
 import { errorText } from "../../core/fault.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
-import { type Batch, GroupCommits, type KeyRange, type View, type Write, type WriteSize } from "./commits.ts";
-import type { DataFile } from "./data-file.ts";
+import { type Batch, GroupCommits, type KeyRange, nameOf, type View, type Write, type WriteSize } from "./commits.ts";
 import { dataFile, giveToOwner, lockFolder, prepareDirectory, syncDirectory } from "./folder.ts";
 import {
-  currentFormat,
+  countsKey,
   type DatabaseName,
   databaseNames,
   formatKey,
+  formatStamp,
   hasFormat,
-  nonceKey,
   openRoot,
+  type Tables,
   tableBytes,
-  tableOf,
+  tablesOf,
+  unopened,
 } from "./format.ts";
-import { checkDataFile, readDataFile, transactionOf } from "./integrity.ts";
-import { type SavedIndex, type StoreState, saveIndex, takeIndex } from "./saved-index.ts";
+import {
+  type Counts,
+  checkedCounts,
+  cutShort,
+  lengthen,
+  noCounts,
+  readFileState,
+  sealedCounts,
+  verifyTables,
+} from "./integrity.ts";
 import { type Disk, openDisk, openSpaceGuard, type SpaceGuard, type SpaceLimits } from "./space.ts";
 
 const commitMsMax = 60_000;
@@ -50,19 +59,14 @@ export async function openEnvironment(options: EnvironmentOptions): Promise<Envi
   prepareDirectory(path);
   const lock = lockFolder(path);
   try {
-    checkDataFile(join(path, dataFile));
-    const root = openRoot(path);
-    const isStamped = await hasFormat(root, path).catch(async (error: unknown) => {
-      await root.close();
-      throw error;
-    });
+    const { root, counts } = await openChecked(path);
     // The library syncs the file but never the directories that name it.
     for (const directory of [path, dirname(path)]) syncDirectory(directory);
     giveToOwner(path);
     const disk = options.disk ?? openDisk(join(path, dataFile));
-    const environment = new Environment(options, root, disk, lock);
+    const environment = new Environment(options, { root, disk, lock, counts });
     try {
-      if (!isStamped) await environment.stamp();
+      if (counts === null) await environment.stamp();
     } catch (error) {
       await environment.close();
       throw error;
@@ -74,27 +78,68 @@ export async function openEnvironment(options: EnvironmentOptions): Promise<Envi
   }
 }
 
+type Root = RootDatabase<Buffer, Buffer>;
+
+/** Opens a data file that can be trusted. Without counts it is new. */
+async function openChecked(path: string): Promise<{ readonly root: Root; readonly counts: Counts | null }> {
+  const file = join(path, dataFile);
+  const state = readFileState(file);
+  const shorten = state === null ? () => {} : lengthen(file, state);
+  let root: Root | null = null;
+  try {
+    root = openRoot(path);
+    const counts = hasFormat(root, path) ? checkedCounts(tablesOf(root)) : null;
+    const isShort = state !== null && state.missingBytes > 0;
+    if (isShort && counts !== null && !isWhole(root)) throw cutShort(file);
+    return { root, counts };
+  } catch (error) {
+    await root?.close();
+    shorten();
+    if (error instanceof StoreError) throw error;
+    throw state !== null && state.missingBytes > 0 ? cutShort(file) : unopened(path, error);
+  }
+}
+
+function isWhole(root: Root): boolean {
+  const tables = tablesOf(root);
+  const transaction = root.useReadTransaction();
+  try {
+    return verifyTables(tables, transaction).problems.length === 0;
+  } finally {
+    transaction.done();
+  }
+}
+
 type Commit = { turns: number; readonly reject: (error: StoreError) => void };
 
+type Held = {
+  readonly root: Root;
+  readonly disk: Disk;
+  readonly lock: LockFile;
+  readonly counts: Counts | null;
+};
+
 export class Environment implements View {
-  private readonly databases: Readonly<Record<DatabaseName, Database<Buffer, Buffer>>>;
+  private readonly databases: Tables;
   private readonly space: SpaceGuard;
   private readonly pending = new Set<Commit>();
   private readonly watch: ReturnType<typeof setInterval>;
   private readonly readers: ReturnType<typeof setInterval>;
   private readonly group: GroupCommits;
-  private isReleaseDue = false;
   private failure: StoreError | null = null;
   private closed: Promise<void> | null = null;
+  private readonly root: Root;
+  /** How many records each table has once the commit at hand is on disk. */
+  private readonly counts: Counts;
 
   constructor(
     private readonly options: EnvironmentOptions,
-    private readonly root: RootDatabase<Buffer, Buffer>,
-    private readonly disk: Disk,
-    private readonly lock: LockFile,
+    private readonly held: Held,
   ) {
-    const opened = databaseNames.map((name) => [name, tableOf(root, name)] as const);
-    this.databases = Object.fromEntries(opened) as Record<DatabaseName, Database<Buffer, Buffer>>;
+    const { root, disk, counts } = held;
+    this.root = root;
+    this.counts = counts ?? noCounts();
+    this.databases = tablesOf(root);
     this.space = withLoggedRefusals(
       openSpaceGuard(disk, options.space, () => this.freePageBytes()),
       options.host.log,
@@ -116,8 +161,8 @@ export class Environment implements View {
 
   /** Makes the environment a store of this format. */
   async stamp(): Promise<void> {
-    const text = new TextEncoder().encode(currentFormat);
-    await this.join({ kind: "record", bytes: text.length }, (batch) => batch.put("meta", formatKey, text));
+    const size = { kind: "record", bytes: formatStamp.length } as const;
+    await this.join(size, (batch) => batch.put("meta", formatKey, formatStamp));
   }
 
   get(database: DatabaseName, key: Buffer): Uint8Array | null {
@@ -185,28 +230,33 @@ export class Environment implements View {
 
   /** One transaction that the library's thread runs alone: nothing of it waits for this thread. */
   private async writeAll(writes: readonly Write[]): Promise<void> {
-    this.releaseMap();
+    this.count(writes);
     try {
       await this.root.batch(() => {
         for (const { database, key, value } of writes) {
           if (value === null) this.databases[database].remove(key);
           else this.databases[database].put(key, value as Buffer);
         }
+        this.databases.meta.put(countsKey, sealedCounts(this.counts) as Buffer);
       });
     } catch (error) {
       throw this.fail("a commit failed", reasonOf(error));
     }
   }
 
-  /** At most once a turn of the watch, and only while the library writes nothing. */
-  private releaseMap(): void {
-    if (this.isReleaseDue) this.disk.releaseMap();
-    this.isReleaseDue = false;
+  /** Counts the records that come and go with the writes, which may touch one more than once. */
+  private count(writes: readonly Write[]): void {
+    const isThere = new Map<string, boolean>();
+    for (const { database, key, value } of writes) {
+      if (database === "meta") continue;
+      const name = nameOf(database, key);
+      const before = isThere.get(name) ?? this.databases[database].doesExist(key);
+      this.counts[database] += Number(value !== null) - Number(before);
+      isThere.set(name, value !== null);
+    }
   }
 
   private countTurns(): void {
-    this.isReleaseDue = true;
-    if (this.pending.size === 0) this.releaseMap();
     for (const commit of this.pending) {
       commit.turns++;
       if (commit.turns === slowTurns) {
@@ -249,62 +299,31 @@ export class Environment implements View {
     }
   }
 
-  /** Reads the data file beside the library. Throws `corrupt` where it is damaged. */
-  readFile<T>(read: (file: DataFile) => T): T {
-    return readDataFile(join(this.options.path, dataFile), read);
-  }
-
   /** Pages of the file that no database uses. Cost: one look at the root page of each. */
   private freePageBytes(): number {
     let used = 0;
     for (const name of databaseNames) used += tableBytes(this.databases[name]);
-    return Math.max(this.disk.fileBytes() - used, 0);
+    return Math.max(this.held.disk.fileBytes() - used, 0);
   }
 
-  /** Waits for what was begun, saves what `give` gives for the next start, and lets go of the files. */
-  close(give?: (saved: SavedIndex) => void): Promise<void> {
-    this.closed ??= this.letGo(give);
+  /** Waits for what was begun, and lets go of the files. */
+  close(): Promise<void> {
+    this.closed ??= this.letGo();
     return this.closed;
-  }
-
-  /** Gives `take` what was saved of this very state, and answers whether it got all. Must precede every commit. */
-  restore(take: (saved: SavedIndex) => void): boolean {
-    const nonce = this.get("meta", nonceKey);
-    return nonce !== null && takeIndex(this.stateWith(nonce), take);
-  }
-
-  private stateWith(nonce: Uint8Array): StoreState {
-    const { path: folder } = this.options;
-    const transaction = transactionOf(join(folder, dataFile));
-    return { folder, fileBytes: this.disk.fileBytes(), transaction, nonce: nonce.toHex() };
-  }
-
-  /** A text that this transaction alone wrote names the state that is saved, whatever is restored or copied later. */
-  private async save(give: (saved: SavedIndex) => void): Promise<void> {
-    this.space.check("removal", 0);
-    const nonce = crypto.getRandomValues(new Uint8Array(16));
-    await this.watched(() => this.writeAll([{ database: "meta", key: nonceKey, value: nonce }]));
-    const bytesMax = this.disk.freeBytes() - this.options.space.floorBytes;
-    saveIndex(this.stateWith(nonce), bytesMax, give);
-    giveToOwner(this.options.path);
   }
 
   /**
    * A failed environment is not closed, because the library might never return from it, and its lock is
    * kept: whatever the library still does, it does alone until the process ends.
    */
-  private async letGo(give?: (saved: SavedIndex) => void): Promise<void> {
+  private async letGo(): Promise<void> {
     clearInterval(this.watch);
     clearInterval(this.readers);
     while ((this.pending.size > 0 || !this.group.isIdle) && this.failure === null) await Bun.sleep(1);
-    // A store whose index can't be saved is closed like any other: the next start builds the index.
-    const notSaved = (error: unknown) =>
-      this.options.host.log("warn", "the index of the mailboxes was not saved", { reason: errorText(error) });
-    if (give !== undefined && this.failure === null) await this.save(give).catch(notSaved);
-    this.disk.close();
+    this.held.disk.close();
     if (this.failure !== null) return;
     await this.root.close();
-    this.lock.close();
+    this.held.lock.close();
   }
 }
 

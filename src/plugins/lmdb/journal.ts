@@ -30,8 +30,18 @@ import {
   unsealed,
   type Writer,
 } from "./records.ts";
-import { acked, free, held, kept, lapsed, pageSlots, type RowTable, type StoredArray, viewLike } from "./rows.ts";
-import type { Elements, SavedIndex } from "./saved-index.ts";
+import {
+  acked,
+  type Elements,
+  free,
+  held,
+  kept,
+  lapsed,
+  pageSlots,
+  type RowTable,
+  type StoredArray,
+  viewLike,
+} from "./rows.ts";
 
 /** What pages and journal are read into. */
 export type IndexTables = { readonly rows: RowTable; readonly texts: TextTable };
@@ -151,7 +161,7 @@ function replayStored(rows: RowTable, slot: number, { view }: Reader, at: number
   rows.offset[slot] = view.getUint32(at + 77);
 }
 
-export function replayPlace(rows: RowTable, slot: number, reader: Reader): void {
+function replayPlace(rows: RowTable, slot: number, reader: Reader): void {
   const [block, offset] = [reader.u53(), reader.u32()];
   rows.reserve(slot + 1);
   rows.block[slot] = block;
@@ -290,18 +300,7 @@ export function loadPage(tables: IndexTables, page: number, record: Uint8Array):
   return loadSlotPage(tables, page, scratch.buffer);
 }
 
-/** The records of all pages of an index, for a store that has none yet. */
-export function* allPages(tables: IndexTables, latest: Latest): Generator<readonly [Buffer, Uint8Array]> {
-  const pages = [latestPage];
-  for (let page = 0; page < tables.rows.slots / pageSlots; page++) pages.push(page);
-  for (let page = 0; page < tables.texts.length / pageSlots; page++) pages.push(firstTextPage + page);
-  for (const page of pages) {
-    const record = page < firstTextPage ? slotPage(tables, page, latest) : textPage(tables, page, latest);
-    if (record !== null) yield [orderedKey(page), record];
-  }
-}
-
-export function later(a: Latest, b: Latest): Latest {
+function later(a: Latest, b: Latest): Latest {
   return { nowMs: Math.max(a.nowMs, b.nowMs), arrival: Math.max(a.arrival, b.arrival) };
 }
 
@@ -330,15 +329,6 @@ export class IndexPages {
     private readonly index: MailboxIndex,
     private readonly limits: FoldLimits = foldLimits,
   ) {}
-
-  /** Saves which pages are behind, or takes it from the saved index. A fold that was under way begins again. */
-  exchange(saved: SavedIndex): void {
-    const behind = saved.numbers([...this.dirty, ...(this.fold?.pages ?? [])]);
-    for (const page of behind) this.dirty.add(page);
-    this.first = saved.number(this.first);
-    this.next = saved.number(this.next);
-    this.operations = saved.number(this.operations);
-  }
 
   /** Reads the pages and then the journal into the tables of the index. */
   load(environment: Environment): Latest {

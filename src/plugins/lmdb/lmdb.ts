@@ -29,14 +29,6 @@ const lmdbOptions = z.strictObject({
     .min(mebibyte)
     .default(32 * mebibyte)
     .describe("Disk space set aside, so that retrieval and acknowledgement still work when stores are refused"),
-  scrub_bytes_per_second: z
-    .int()
-    .min(0)
-    .max(1024 * mebibyte)
-    .default(mebibyte)
-    .describe(
-      "Bytes per second at which a running store reads and checks all its records, again and again; 0 turns this off",
-    ),
 });
 
 export type LmdbOptions = z.output<typeof lmdbOptions>;
@@ -48,7 +40,7 @@ export const lmdbPlugin: StoragePlugin<LmdbOptions> = {
   provides: ["mailbox", "replay", "receipts", "ledger"],
   parseOptions: (input) => parseWith(lmdbOptions, input),
   open: async (options, environment) => (await loadNative(() => import("./store.ts"))).openLmdb(options, environment),
-  migrate: async ({ path }) => (await loadNative(() => import("./migrate.ts"))).migrateLmdb(path),
+  migrate: async ({ path }) => (await maintenance()).migrateStore(path),
   maintenance: {
     backup: async ({ path }, to, bytesPerSecondMax) => (await maintenance()).backupStore(path, to, bytesPerSecondMax),
     restore: async ({ path }, from) => (await maintenance()).restoreStore(path, from),

@@ -44,7 +44,6 @@ import {
   type RowList,
   RowTable,
 } from "./rows.ts";
-import type { SavedIndex } from "./saved-index.ts";
 
 /** What no row may fall behind, though the rows themselves are gone: the latest time that a call has named. */
 export type Latest = { readonly nowMs: number; readonly arrival: number };
@@ -165,17 +164,6 @@ export class MailboxIndex {
     this.recipients.count(slot, 1);
     this.ends.push(slot);
     return slot;
-  }
-
-  /** Saves the index, or takes it from the saved index. */
-  exchange(saved: SavedIndex): void {
-    this.rows.exchange(saved);
-    this.recipients.exchange(saved);
-    this.ends.exchange(saved);
-    this.lastArrival = saved.number(this.lastArrival);
-    this.latestMs = saved.number(this.latestMs);
-    this.sweepQueue.first = saved.number(this.sweepQueue.first);
-    this.sweepQueue.last = saved.number(this.sweepQueue.last);
   }
 
   /**

@@ -23,7 +23,6 @@ import { type FoldLimits, IndexPages, JournalWriter } from "./journal.ts";
 import { MailboxIndex } from "./mailbox-index.ts";
 import { Writer } from "./records.ts";
 import { behaviors, none } from "./rows.ts";
-import type { SavedIndex } from "./saved-index.ts";
 
 /** Freeing blocks touches scattered pages, so it waits until many are empty, or for a second. */
 const emptyBlocksMin = 512;
@@ -45,9 +44,9 @@ type MailboxSettings = {
 };
 
 export class DiskMailbox implements Mailbox {
-  private index: MailboxIndex;
-  private bodies: Bodies;
-  private pages: IndexPages;
+  private readonly index: MailboxIndex;
+  private readonly bodies: Bodies;
+  private readonly pages: IndexPages;
   /** One commit is decided and written at a time, so all share its memory. */
   private readonly journalWriter = new Writer(16 * 1024);
   private atHand: CommitAtHand | null = null;
@@ -64,30 +63,12 @@ export class DiskMailbox implements Mailbox {
       onDrop: (slot: number) => this.dropped(slot),
       onText: (number: number, text: string | null) => this.textChanged(number, text),
     };
-    const begin = () => {
-      const index = new MailboxIndex(events, settings.rowsMax);
-      const pages = new IndexPages(index, settings.fold);
-      return [index, pages, new Bodies(environment, index.rows, log)] as const;
-    };
-    [this.index, this.pages, this.bodies] = begin();
-    if (environment.restore((saved) => this.exchange(saved))) this.bodies.check();
-    else {
-      // What a damaged saved index left behind goes.
-      [this.index, this.pages, this.bodies] = begin();
-      const begunMs = performance.now();
-      this.index.finishLoading(this.pages.load(environment));
-      this.bodies.load();
-      const facts = { messageIds: this.index.rows.rows, ms: Math.round(performance.now() - begunMs) };
-      if (facts.messageIds > 0) log("info", "the index of the mailboxes was rebuilt, as after a crash", facts);
-    }
+    this.index = new MailboxIndex(events, settings.rowsMax);
+    this.pages = new IndexPages(this.index, settings.fold);
+    this.bodies = new Bodies(environment, this.index.rows, log);
+    this.index.finishLoading(this.pages.load(environment));
+    this.bodies.load();
     this.planChores();
-  }
-
-  /** Saves the index, or takes it from the saved index. */
-  exchange(saved: SavedIndex): void {
-    this.index.exchange(saved);
-    this.pages.exchange(saved);
-    this.bodies.exchange(saved);
   }
 
   // ---------------------------------------------------------------------------------------------- writing

@@ -18,18 +18,26 @@ import {
   writeSync,
 } from "node:fs";
 import { join, resolve } from "node:path";
+import type { RootDatabase, Transaction } from "lmdb";
+import { errorText } from "../../core/fault.ts";
 import { StoreError, type StoreRecord, type VerifyReport } from "../../storage/contract.ts";
 import { storedAtOf } from "../../storage/mailbox-rules.ts";
 import { blockKey, isSameId } from "./bodies.ts";
 import { decodeTag, eachClaim } from "./claims.ts";
-import { DamagedFile, DataFile, type FileRecord, type Tree } from "./data-file.ts";
 import { dataFile, giveToOwner, lockFolder, partialFile, storeAbsence, syncDirectory } from "./folder.ts";
-import { currentFormat, type DatabaseName, openRoot } from "./format.ts";
-import { checkDataFile, damaged, formatOf, transactionOf, verifyFile, verifyRecords } from "./integrity.ts";
+import { type DatabaseName, hasFormat, openRoot, type Tables, tablesOf, unopened } from "./format.ts";
+import { cutShort, type FileState, lengthen, readAt, readFileState, verifyTables } from "./integrity.ts";
 import { type IndexTables, loadPage, replayRecord } from "./journal.ts";
 import { RecipientIndex, TextTable } from "./recipients.ts";
 import { bodyAt, type FoundBody, howToGoOn, orderedNumber, Reader, unsealedUnder } from "./records.ts";
 import { acked, behaviors, held, idText, kept, none, RowTable } from "./rows.ts";
+
+/** There is one format so far: a store has it, or is refused. */
+export async function migrateStore(path: string): Promise<string> {
+  if (storeAbsence(resolve(path)) !== null) return "does not exist yet; it is made in the current format";
+  await (await openSnapshot(path)).close();
+  return "has the current format";
+}
 
 const partBytes = 1024 * 1024;
 
@@ -40,23 +48,25 @@ export async function backupStore(from: string, to: string, bytesPerSecondMax: n
   mkdirSync(folder, { recursive: true, mode: 0o700 });
   const snapshot = await openSnapshot(from);
   try {
-    await copyState(snapshot.file, join(folder, partialFile), bytesPerSecondMax);
+    await copyState(snapshot, join(folder, partialFile), bytesPerSecondMax);
   } finally {
     await snapshot.close();
   }
-  const { records, bytes } = finishCopy(folder);
+  const { records, bytes } = await finishCopy(folder);
   return `copied ${records} records, ${bytes} bytes, to ${folder}; the copy was verified`;
 }
 
+type Source = { readonly data: string; readonly state: FileState };
+
 /** The free pages are copied too, as whatever they hold at that moment: nothing refers to them. */
-async function copyState(file: DataFile, to: string, bytesPerSecondMax: number): Promise<void> {
-  const target = openSync(to, "w", 0o600);
+async function copyState({ data, state }: Source, to: string, bytesPerSecondMax: number): Promise<void> {
+  const [source, target] = [openSync(data, "r"), openSync(to, "w", 0o600)];
   try {
     const startedMs = performance.now();
-    const head = file.metaPages();
-    writeSync(target, head);
-    for (let at = head.length; at < file.lengthBytes; at += partBytes) {
-      const part = file.raw(at, Math.min(partBytes, file.lengthBytes - at));
+    const { firstPages, lengthBytes } = state;
+    writeSync(target, firstPages);
+    for (let at = firstPages.length; at < lengthBytes; at += partBytes) {
+      const part = readAt(source, at, Math.min(partBytes, lengthBytes - at));
       if (part.length === 0) break;
       writeSync(target, part, 0, part.length, at);
       const aheadMs = (at / bytesPerSecondMax) * 1_000 - (performance.now() - startedMs);
@@ -64,39 +74,70 @@ async function copyState(file: DataFile, to: string, bytesPerSecondMax: number):
     }
     fsyncSync(target);
   } finally {
+    closeSync(source);
     closeSync(target);
   }
 }
 
+type Copied = { readonly records: number; readonly bytes: number };
+
 /** Verifies the unfinished copy in a folder and gives it the name of a store, in whose place nothing may be by then. */
-function finishCopy(folder: string, makeRoom = () => {}): { readonly records: number; readonly bytes: number } {
+async function finishCopy(folder: string, makeRoom = () => {}): Promise<Copied> {
   const partial = join(folder, partialFile);
-  const { records, problems } = verifyFile(partial);
-  if (problems.length > 0) {
-    rmSync(partial);
-    throw new StoreError("corrupt", `the copy has ${problems.length} problems: ${problems[0]}${howToGoOn}`);
+  try {
+    const { records, problems } = await verifyCopy(partial);
+    if (problems.length > 0) {
+      throw new StoreError("corrupt", `the copy has ${problems.length} problems: ${problems[0]}${howToGoOn}`);
+    }
+    makeRoom();
+    renameSync(partial, join(folder, dataFile));
+    syncDirectory(folder);
+    return { records, bytes: statSync(join(folder, dataFile)).size };
+  } finally {
+    rmSync(partial, { force: true });
   }
-  makeRoom();
-  renameSync(partial, join(folder, dataFile));
-  syncDirectory(folder);
-  return { records, bytes: statSync(join(folder, dataFile)).size };
 }
 
-/**
- * Checks every record. Beside a running node a pinned state is read. A file whose structure is damaged is
- * read without LMDB, which can't be trusted with it; then no node has it open.
- */
-export async function verifyStore(path: string): Promise<VerifyReport> {
-  const snapshot = await openSnapshot(path).catch((error: unknown) => {
-    if (error instanceof StoreError && error.code === "corrupt") return null;
-    throw error;
-  });
-  if (snapshot === null) return verifyFile(join(resolve(path), dataFile));
+/** Opens a file that has no node, and is not yet in its place. */
+async function verifyCopy(file: string): Promise<ReturnType<typeof verifyTables>> {
+  const state = readFileState(file);
+  if (state === null) throw cutShort(file);
+  const shorten = lengthen(file, state);
+  const root = openRoot(file, { readOnly: true, isFile: true });
   try {
-    return verifyRecords(snapshot.file);
+    if (!hasFormat(root, file)) throw new StoreError("unavailable", `${file} is not a store of this program`);
+    const tables = tablesOf(root);
+    const transaction = root.useReadTransaction();
+    const report = verifyTables(tables, transaction);
+    transaction.done();
+    return report;
   } finally {
-    await snapshot.close();
+    await root.close();
+    rmSync(`${file}-lock`, { force: true });
+    shorten();
   }
+}
+
+/** Checks every record. Beside a running node a pinned state is read. */
+export async function verifyStore(path: string): Promise<VerifyReport> {
+  const { bytes } = sizeOf(path);
+  try {
+    const snapshot = await openSnapshot(path);
+    try {
+      return { ...verifyTables(snapshot.tables, snapshot.transaction), bytes };
+    } finally {
+      await snapshot.close();
+    }
+  } catch (error) {
+    if (!(error instanceof StoreError && error.code === "corrupt")) throw error;
+    return { records: 0, bytes, problems: [error.message.replace(howToGoOn, "")] };
+  }
+}
+
+function sizeOf(path: string): { readonly bytes: number } {
+  const data = join(resolve(path), dataFile);
+  if (!existsSync(data)) throw new StoreError("unavailable", `${resolve(path)} has no store`);
+  return { bytes: statSync(data).size };
 }
 
 /** Makes the store at `path` out of the backup in the folder `from`. A store that is there is set aside. */
@@ -106,15 +147,11 @@ export async function restoreStore(path: string, from: string): Promise<string> 
   mkdirSync(folder, { recursive: true, mode: 0o700 });
   const lock = lockFolder(folder);
   try {
-    const file = DataFile.open(source);
-    try {
-      if (formatOf(file) === null) throw new StoreError("unavailable", `${source} is not a store of this program`);
-      await copyState(file, join(folder, partialFile), Number.MAX_SAFE_INTEGER);
-    } finally {
-      file.close();
-    }
+    const state = readFileState(source);
+    if (state === null) throw cutShort(source);
+    await copyState({ data: source, state }, join(folder, partialFile), Number.MAX_SAFE_INTEGER);
     let aside: string | null = null;
-    const { records, bytes } = finishCopy(folder, () => {
+    const { records, bytes } = await finishCopy(folder, () => {
       aside = setAside(folder);
     });
     giveToOwner(folder);
@@ -137,12 +174,12 @@ function setAside(folder: string): string | null {
 export async function compactStore(path: string): Promise<string> {
   const folder = resolve(path);
   if (storeAbsence(folder) !== null) throw new StoreError("unavailable", `${folder} has no store`);
+  const { problems } = await verifyStore(folder);
+  if (problems.length > 0) throw new StoreError("corrupt", `the store is damaged: ${problems[0]}${howToGoOn}`);
   const lock = lockFolder(folder);
   try {
     const data = join(folder, dataFile);
     const before = statSync(data).size;
-    const { problems } = verifyFile(data);
-    if (problems.length > 0) throw new StoreError("corrupt", `the store is damaged: ${problems[0]}${howToGoOn}`);
     const copy = join(folder, "compact");
     rmSync(copy, { recursive: true, force: true });
     mkdirSync(copy, { mode: 0o700 });
@@ -152,7 +189,7 @@ export async function compactStore(path: string): Promise<string> {
     syncFile(join(copy, dataFile));
     renameSync(join(copy, dataFile), join(folder, partialFile));
     rmSync(copy, { recursive: true });
-    const { bytes } = finishCopy(folder);
+    const { bytes } = await finishCopy(folder);
     rmSync(join(folder, "lock.mdb"), { force: true });
     giveToOwner(folder);
     return `compacted from ${before} to ${bytes} bytes`;
@@ -169,88 +206,133 @@ function syncFile(path: string): void {
 
 const attemptsMax = 100;
 
-type Snapshot = { readonly file: DataFile; readonly close: () => Promise<void> };
+type Snapshot = Source & {
+  readonly tables: Tables;
+  readonly transaction: Transaction;
+  readonly close: () => Promise<void>;
+};
 
+/** The state of this moment, whatever a node that has the store open writes meanwhile. */
 async function openSnapshot(folder: string): Promise<Snapshot> {
   const path = resolve(folder);
+  sizeOf(path);
   const data = join(path, dataFile);
-  if (!existsSync(data)) throw new StoreError("unavailable", `${path} has no store`);
-  // LMDB maps the file, so it must not be cut short. The readers of the tables check them.
-  checkDataFile(data, 0);
+  const unlock = lengthenAlone(path);
   const root = openRoot(path, { readOnly: true });
-  try {
-    for (let attempt = 0; attempt < attemptsMax; attempt++) {
-      const before = transactionOf(data);
-      const pin = root.useReadTransaction();
-      const file = DataFile.open(data);
-      // Nothing was committed between the two looks: the pinned transaction is the one that the file shows.
-      if (file.transaction === before) {
-        if (formatOf(file) !== currentFormat) {
-          throw new StoreError(
-            "unavailable",
-            `${path} does not have the current format: see \`waypost storage migrate\``,
-          );
-        }
-        const close = async () => {
-          file.close();
-          pin.done();
-          await root.close();
-        };
-        return { file, close };
-      }
-      file.close();
-      pin.done();
-      await Bun.sleep(1);
-    }
-    throw new StoreError("unavailable", `${path} changes all the time: try again`);
-  } catch (error) {
+  const close = async () => {
     await root.close();
-    throw error instanceof DamagedFile ? damaged(data, error) : error;
+    unlock();
+  };
+  try {
+    if (!hasFormat(root, path)) throw new StoreError("unavailable", `${path} is not a finished store`);
+    // A table that is opened later would end the transaction.
+    const tables = tablesOf(root);
+    const { state, transaction } = await pinned(root, data);
+    const release = async () => {
+      transaction.done();
+      await close();
+    };
+    return { data, state, tables, transaction, close: release };
+  } catch (error) {
+    await close();
+    throw error instanceof StoreError ? error : unopened(data, error);
   }
+}
+
+/**
+ * LMDB must not read behind the end of a file that is cut short. A node that runs has checked its file; without one
+ * the file gets its length for as long as it is read. Returns what takes that back.
+ */
+function lengthenAlone(path: string): () => void {
+  const data = join(path, dataFile);
+  const state = stateNow(data);
+  if (state.missingBytes === 0) return () => {};
+  try {
+    const lock = lockFolder(path);
+    const shorten = lengthen(data, state);
+    return () => {
+      shorten();
+      lock.close();
+    };
+  } catch (error) {
+    if (error instanceof StoreError && error.code === "busy") return () => {};
+    throw error;
+  }
+}
+
+/** Both first pages are written by a running node, so that a look may find them torn apart: the next look does not. */
+function stateNow(data: string): FileState {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      const state = readFileState(data);
+      if (state === null) throw cutShort(data);
+      return state;
+    } catch (error) {
+      if (attempt === attemptsMax) throw error;
+    }
+  }
+}
+
+async function pinned(
+  root: RootDatabase<Buffer, Buffer>,
+  data: string,
+): Promise<Pick<Snapshot, "state" | "transaction">> {
+  for (let attempt = 0; attempt < attemptsMax; attempt++) {
+    const before = stateNow(data);
+    const transaction = root.useReadTransaction();
+    const state = stateNow(data);
+    // Nothing was committed between the two looks: the pinned transaction is the one that the file shows.
+    if (state.transaction === before.transaction) return { state, transaction };
+    transaction.done();
+    await Bun.sleep(1);
+  }
+  throw new StoreError("unavailable", `${data} changes all the time: try again`);
 }
 
 type Skipped = (problem: string) => void;
 
 export async function* exportRecords(path: string, skipped: Skipped): AsyncGenerator<StoreRecord> {
-  const { file, close } = await openSnapshot(path);
+  const snapshot = await openSnapshot(path);
   try {
-    const whole = (name: DatabaseName) => sound(file, name, skipped);
+    const whole = (name: DatabaseName) => recordsOf(snapshot, name, skipped);
     for (const { key, value } of whole("table")) {
-      const found = tried(() => unsealedUnder(key, value(), `ledger record ${key}`), skipped);
+      const found = tried(() => unsealedUnder(key, value, `ledger record ${key}`), skipped);
       if (found !== null) yield { kind: "ledger", key: key.toString(), value: found };
     }
     for (const { key, value } of whole("claims")) {
       const claims: StoreRecord[] = [];
       const add = (untilMs: number, tag: Uint8Array) =>
         void claims.push({ kind: "claim", tag: decodeTag(tag), untilMs });
-      tried(() => eachClaim(key, value(), add), skipped);
+      tried(() => eachClaim(key, value, add), skipped);
       yield* claims;
     }
     for (const { key, value } of whole("receipts")) {
-      const record = tried(() => new Reader(unsealedUnder(key, value(), "a receipt"), "a receipt"), skipped);
+      const record = tried(() => new Reader(unsealedUnder(key, value, "a receipt"), "a receipt"), skipped);
       if (record === null) continue;
       const untilMs = record.u53();
       yield { kind: "receipt", key: key.toString("utf16le"), value: record.bytes(record.u32()).slice(), untilMs };
     }
     const index = indexOf(whole("pages"), whole("journal"), skipped);
-    const blocks = file.tree("blocks");
     for (const slot of inOrder(index.rows)) {
-      const message = messageOf(file, blocks, index, slot);
+      const message = messageOf(snapshot, index, slot);
       if (message === null) skipped(`message ${idText(index.rows.words(slot))} is damaged`);
       else yield message;
     }
   } finally {
-    await close();
+    await snapshot.close();
   }
 }
 
-/** Ends at the first page that can't be read. */
-function* sound(file: DataFile, table: DatabaseName, skipped: Skipped): Generator<FileRecord> {
+type FileRecord = { readonly key: Buffer; readonly value: Uint8Array };
+
+/** Ends at the first record that the library can't read. */
+function* recordsOf({ tables, transaction }: Snapshot, name: DatabaseName, skipped: Skipped): Generator<FileRecord> {
   try {
-    yield* file.recordsOf(table);
+    for (const { key, value } of tables[name].getRange({ transaction })) {
+      yield { key: Buffer.from(key), value: Uint8Array.from(value) };
+    }
   } catch (error) {
-    if (!(error instanceof DamagedFile)) throw error;
-    skipped(error.message);
+    skipped(`table "${name}" can't be read further: ${errorText(error)}`);
   }
 }
 
@@ -258,7 +340,7 @@ function tried<T>(read: () => T, skipped: Skipped): T | null {
   try {
     return read();
   } catch (error) {
-    if (!(error instanceof StoreError || error instanceof DamagedFile)) throw error;
+    if (!(error instanceof StoreError)) throw error;
     skipped(error.message);
     return null;
   }
@@ -269,9 +351,9 @@ type Index = IndexTables & { readonly recipients: RecipientIndex };
 /** What the pages and then the journal hold. */
 function indexOf(pages: Iterable<FileRecord>, journal: Iterable<FileRecord>, skipped: Skipped): Index {
   const tables = { rows: new RowTable(), texts: new TextTable(() => {}) };
-  for (const { key, value } of pages) tried(() => loadPage(tables, orderedNumber(key), value()), skipped);
+  for (const { key, value } of pages) tried(() => loadPage(tables, orderedNumber(key), value), skipped);
   for (const { key, value } of journal) {
-    tried(() => replayRecord(tables, value(), `journal record ${orderedNumber(key)}`), skipped);
+    tried(() => replayRecord(tables, value, `journal record ${orderedNumber(key)}`), skipped);
   }
   return { ...tables, recipients: new RecipientIndex(tables.rows, tables.texts) };
 }
@@ -285,15 +367,10 @@ function inOrder(rows: RowTable): number[] {
 
 const noBytes = new Uint8Array(0);
 
-function messageOf(
-  file: DataFile,
-  blocks: Tree | undefined,
-  { rows, texts, recipients }: Index,
-  slot: number,
-): StoreRecord | null {
+function messageOf(snapshot: Snapshot, { rows, texts, recipients }: Index, slot: number): StoreRecord | null {
   const [status, preview, expiresAtMs] = [rows.status[slot], rows.previewBytes.at(slot), rows.expiresAtMs[slot]!];
   const needsBody = status === held || (status === kept && preview !== none && preview > 0);
-  const body = needsBody ? bodyOf(file, blocks, rows, slot) : null;
+  const body = needsBody ? bodyOf(snapshot, rows, slot) : null;
   const names = [rows.recipient[slot]!, rows.labels[slot]!, rows.group.at(slot)].filter((number) => number !== none);
   if ((needsBody && body === null) || names.some((number) => !texts.has(number))) return null;
   const entry = {
@@ -311,16 +388,12 @@ function messageOf(
   return { kind: "message", state: status === held ? "active" : status === acked ? "acked" : "kept", entry };
 }
 
-function bodyOf(file: DataFile, blocks: Tree | undefined, rows: RowTable, slot: number): FoundBody | null {
+function bodyOf({ tables, transaction }: Snapshot, rows: RowTable, slot: number): FoundBody | null {
   const [block, offset] = [rows.block[slot]!, rows.offset[slot]!];
-  if (blocks === undefined) return null;
-  try {
-    for (const { key, value } of file.records(blocks, blockKey(block, 0))) {
-      const body = orderedNumber(key) === block ? bodyAt(value(), offset) : null;
-      return body?.isIntact && isSameId(body.words, rows.words(slot)) ? body : null;
-    }
-  } catch (error) {
-    if (!(error instanceof DamagedFile)) throw error;
+  const range = { start: blockKey(block, 0), end: blockKey(block + 1, 0), limit: 1, transaction };
+  for (const { value } of tables.blocks.getRange(range)) {
+    const body = bodyAt(Uint8Array.from(value), offset);
+    return body?.isIntact && isSameId(body.words, rows.words(slot)) ? body : null;
   }
   return null;
 }

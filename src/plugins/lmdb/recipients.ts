@@ -10,7 +10,6 @@ import { type Chunk, type MailboxStats, StoreError } from "../../storage/contrac
 import { isStoreLabel, nothingHeld } from "../../storage/mailbox-rules.ts";
 import { howToGoOn } from "./records.ts";
 import { free, held, none, type RowTable, resized } from "./rows.ts";
-import type { SavedIndex } from "./saved-index.ts";
 
 /** Texts by number, counted by the rows that name them. A number is used again when no row names its text. */
 export class TextTable {
@@ -86,14 +85,6 @@ export class TextTable {
       throw new StoreError("corrupt", `the text number ${number} of the mailbox index is missing${howToGoOn}`);
     }
     this.users[number]!++;
-  }
-
-  exchange(saved: SavedIndex): void {
-    this.texts = saved.json(this.texts.map((text) => text ?? null)).map((text) => text ?? undefined);
-    const { length } = this.texts;
-    if (length > this.users.length) this.users = resized(this.users, 2 * length);
-    saved.array(this.users.subarray(0, length));
-    if (this.numbers.size === 0) this.finishLoading();
   }
 
   finishLoading(): void {
@@ -279,18 +270,6 @@ export class RecipientIndex {
       const isGone = number !== none && this.texts.release(number);
       if (isGone && number < this.labelSets.length) this.labelSets[number] = undefined;
     }
-  }
-
-  /** Saves what is counted, or takes it from the saved index. Details are counted again when somebody asks. */
-  exchange(saved: SavedIndex): void {
-    this.texts.exchange(saved);
-    this.entries = saved.number(this.entries);
-    this.bytes = saved.number(this.bytes);
-    const { length } = this.texts;
-    this.reserve(length);
-    for (const array of [this.entriesOf, this.bytesOf, this.firstOf, this.lastOf])
-      saved.array(array.subarray(0, length));
-    for (const usage of saved.json([...this.storeUsages.values()])) this.storeUsages.set(usage.label, usage);
   }
 
   /**

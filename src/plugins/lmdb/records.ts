@@ -9,7 +9,7 @@ import type { IdWords } from "./rows.ts";
 
 const firstVersion = 1;
 /** Version of a record that is sealed together with its key. */
-export const boundVersion = 2;
+const boundVersion = 2;
 export const recordVersion = 3;
 export const checksumBytes = 16;
 export const sealBytes = 1 + checksumBytes;

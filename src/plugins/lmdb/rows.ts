@@ -7,7 +7,13 @@
  */
 import type { Uuid } from "../../core/codec/did.ts";
 import { type ExpirationBehavior, expirationBehaviors } from "../../core/ledger/account.ts";
-import type { Elements, SavedIndex } from "./saved-index.ts";
+
+export type Elements =
+  | Float64Array<ArrayBuffer>
+  | Uint32Array<ArrayBuffer>
+  | Int32Array<ArrayBuffer>
+  | Uint16Array<ArrayBuffer>
+  | Uint8Array<ArrayBuffer>;
 
 export const none = 0xffffffff;
 
@@ -84,11 +90,6 @@ class SparseElements<T extends Elements = Uint32Array<ArrayBuffer>> {
     for (let i = 0; i < length; i++) page[i] = this.usualAt(number * length + i);
     this.pages[number] = page;
     return page;
-  }
-
-  exchange(saved: SavedIndex): void {
-    const numbers = [...this.pages.keys()].filter((number) => this.pages[number] !== undefined);
-    for (const number of saved.numbers(numbers)) saved.array(this.pages[number] ?? this.addPage(number));
   }
 }
 
@@ -261,21 +262,6 @@ export class RowTable {
     this.freeIn = resized(this.freeIn, Math.ceil(this.capacity / pageSlots));
   }
 
-  /** Saves the rows, or takes them from the saved index. */
-  exchange(saved: SavedIndex): void {
-    this.fresh = saved.number(this.fresh);
-    this.used = saved.number(this.used);
-    this.firstFree = saved.number(this.firstFree);
-    this.seed = saved.number(this.seed);
-    this.expect(this.fresh);
-    for (const name of wholeArrays) saved.array(this[name].subarray(0, this.fresh * perRowOf(name)));
-    for (const name of sparseArrays) this[name].exchange(saved);
-    const buckets = saved.number(this.buckets.length);
-    if (buckets !== this.buckets.length) this.buckets = new Uint32Array(buckets);
-    saved.array(this.buckets);
-    saved.array(this.freeIn.subarray(0, Math.ceil(this.fresh / pageSlots)));
-  }
-
   /** After the arrays were loaded: finds the rows and the gaps. */
   finishLoading(): void {
     const { status, fresh } = this;
@@ -419,12 +405,6 @@ export class EndHeap {
     const last = this.heap[this.size--]!;
     if (this.size > 0) this.sink(1, last);
     return slot;
-  }
-
-  exchange(saved: SavedIndex): void {
-    this.size = saved.number(this.size);
-    if (this.size >= this.heap.length) this.heap = new Uint32Array(Math.ceil(this.size * 1.25));
-    saved.array(this.heap.subarray(0, this.size + 1));
   }
 
   /** Puts slots into the empty heap. Cost: O(n), and least when their ends rise too. */

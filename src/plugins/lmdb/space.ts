@@ -9,7 +9,7 @@
  * Source: rules section 3 (507 `storage_full`); the behavior of the library was measured.
  */
 import { dlopen, FFIType } from "bun:ffi";
-import { closeSync, fstatSync, openSync, readFileSync, realpathSync, statfsSync } from "node:fs";
+import { closeSync, fstatSync, openSync, statfsSync } from "node:fs";
 import { StoreError } from "../../storage/contract.ts";
 
 /** What kind of write asks: how much of the reserve it may use. */
@@ -25,11 +25,6 @@ export type Disk = {
   allocatedBytes(): number;
   /** Sets room aside up to this offset of the file; `false` when there is none, `null` when it can't be done. */
   setAside(upTo: number): boolean | null;
-  /**
-   * Takes the pages of the mapped file out of this process when they are many: each touch maps 16 pages at a time, so
-   * that in the end the whole file would count as its memory. The system keeps them cached. No write may be under way.
-   */
-  releaseMap(): void;
   close(): void;
 };
 
@@ -120,11 +115,7 @@ export function openSpaceGuard(disk: Disk, limits: SpaceLimits, pagesFree: () =>
 }
 
 const keepSize = 1;
-const dontNeed = 4;
-const mappedBytesMax = 8 * 1024 * 1024;
 const libraries = ["libc.so.6", "libc.musl-x86_64.so.1", "libc.musl-aarch64.so.1"];
-
-type System = NonNullable<ReturnType<typeof systemCalls>>;
 
 /** Calls of the C library, or `null` where it is not to be had. */
 function systemCalls() {
@@ -133,7 +124,6 @@ function systemCalls() {
     try {
       return dlopen(name, {
         fallocate: { args: [FFIType.i32, FFIType.i32, FFIType.i64, FFIType.i64], returns: FFIType.i32 },
-        madvise: { args: [FFIType.u64, FFIType.u64, FFIType.i32], returns: FFIType.i32 },
       }).symbols;
     } catch {}
   }
@@ -146,8 +136,6 @@ export function openDisk(file: string): Disk {
   const system = systemCalls();
   // Some file systems have no such call; after one that fails in spite of room, room is only counted.
   let usable = system !== null;
-  const residentBytes = system === null ? () => 0 : fileResidentBytes;
-  const residentAtFirst = residentBytes();
   const freeBytes = () => {
     const { bavail, bsize } = statfsSync(file);
     return Number(bavail) * Number(bsize);
@@ -164,36 +152,6 @@ export function openDisk(file: string): Disk {
       usable = false;
       return null;
     },
-    releaseMap() {
-      if (system === null) return;
-      try {
-        if (residentBytes() - residentAtFirst >= mappedBytesMax) releaseMapOf(file, system);
-      } catch (error) {
-        if (!isOutOfDescriptors(error)) throw error;
-      }
-    },
     close: () => closeSync(descriptor),
   };
-}
-
-function releaseMapOf(file: string, system: System): void {
-  const path = realpathSync(file);
-  for (const line of readFileSync("/proc/self/maps", "utf8").split("\n")) {
-    const [range = "", mode] = line.split(" ");
-    if (mode !== "r--s" || !line.endsWith(` ${path}`)) continue;
-    const [from, to] = range.split("-").map((hex) => Number.parseInt(hex, 16));
-    system.madvise(from!, to! - from!, dontNeed);
-  }
-}
-
-/** Connections can use up the descriptors of this process, or of the machine, for a moment. */
-export function isOutOfDescriptors(error: unknown): boolean {
-  return error instanceof Error && "code" in error && (error.code === "EMFILE" || error.code === "ENFILE");
-}
-
-const pageBytes = 4_096;
-
-/** What of mapped files is in the memory of this process. */
-function fileResidentBytes(): number {
-  return Number(readFileSync("/proc/self/statm", "latin1").split(" ")[2]) * pageBytes;
 }

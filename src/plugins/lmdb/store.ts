@@ -1,15 +1,13 @@
 /**
  * The LMDB store, put together: the mailbox, replay claims, receipts, and the table of the embedded ledger. Loaded only when a store is opened, because it brings the native addon along.
  */
-import { join, resolve } from "node:path";
+import { resolve } from "node:path";
 import type { Receipts, Store, StoreEnvironment } from "../../storage/contract.ts";
 import { checkKey, type Table, type TableChange, type TableView } from "../../storage/table.ts";
 import { checkReceipt, ledgerImport, openLedger } from "../drivers.ts";
 import { Claims } from "./claims.ts";
 import type { Batch, View, WriteSize } from "./commits.ts";
 import { type Environment, openEnvironment } from "./environment.ts";
-import { dataFile } from "./folder.ts";
-import { Scrub } from "./integrity.ts";
 import type { FoldLimits } from "./journal.ts";
 import type { LmdbOptions } from "./lmdb.ts";
 import { DiskMailbox } from "./mailbox.ts";
@@ -45,20 +43,16 @@ export async function openLmdb(
     const ledger = await openLedger(table, options.block_time_ms, host);
     opening = false;
     let closed: Promise<void> | null = null;
-    const scrub = openScrub(options, environment, host);
-    scrub.start();
     const close = async () => {
-      scrub.stop();
       await ledger.close();
       mailbox.close();
-      await environment.close((saved) => mailbox.exchange(saved));
+      await environment.close();
     };
     return {
       plugin: "lmdb",
       durability: "flushed",
       capabilities: { mailbox, replay: claims, receipts: new DiskReceipts(environment), ledger },
       importLedger: ledgerImport(table),
-      scrubbed: () => scrub.report,
       async probe() {
         environment.checkWork();
       },
@@ -71,15 +65,6 @@ export async function openLmdb(
     await environment.close();
     throw error;
   }
-}
-
-function openScrub(options: LmdbOptions, environment: Environment, host: StoreEnvironment): Scrub {
-  return new Scrub({
-    path: join(resolve(options.path), dataFile),
-    bytesPerSecond: options.scrub_bytes_per_second,
-    log: host.log,
-    fail: (reason) => environment.fail(reason, null),
-  });
 }
 
 /** About what a commit of the ledger writes. */
