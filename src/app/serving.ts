@@ -13,7 +13,6 @@ import { httpMetrics } from "../nodes/http/metrics.ts";
 import type { CorsOrigins, Route } from "../nodes/http/route.ts";
 import { type Listener, listen } from "../nodes/http/server.ts";
 import { aboutRoute, statusRoutes } from "../nodes/http/status.ts";
-import { createTracer, type Tracer, tracingSettings } from "../nodes/http/tracing.ts";
 import { operationRoutes } from "../nodes/operations/operations.ts";
 import { StoreError } from "../storage/contract.ts";
 import { version } from "../version.ts";
@@ -51,13 +50,12 @@ export type Serving = {
 export async function startServing(config: Config, parts: ServingParts): Promise<Serving> {
   const { now, metrics, log } = parts;
   const certificate = certificateOf(config, now());
-  const tracer = tracerOf(parts);
   const nodes = await composeNodes(config, parts).catch((error: unknown) => {
     throw error instanceof StoreError ? failed(error.message) : error;
   });
   try {
     const operations = operationRoutes({ ...nodes.operated, reload: parts.view.reloadFile, now, log });
-    const apps = createApps(config, { ...parts, nodes, operations, tracer });
+    const apps = createApps(config, { ...parts, nodes, operations });
     const listeners = bindListeners(config, { ...parts, nodes, ...apps, certificate });
     const watch = certificate === null ? null : watchListeners(config, certificate, { listeners, now, log, metrics });
     return {
@@ -74,7 +72,6 @@ export async function startServing(config: Config, parts: ServingParts): Promise
         watch?.close();
         await Promise.all(drained);
         nodes.close();
-        await tracer?.close();
       },
     };
   } catch (error) {
@@ -102,21 +99,9 @@ function watchListeners(config: Config, first: LoadedCertificate, parts: WatchPa
   return watch;
 }
 
-/** By the variables of OpenTelemetry; `null` when they name no collector. */
-function tracerOf({ now, log, metrics }: ServingParts): Tracer | null {
-  const settings = tracingSettings(process.env);
-  if (settings === null) return null;
-  if (typeof settings === "string") throw failed(settings);
-  const tracer = createTracer(settings, { version, now, log });
-  const help = "Spans that no collector took, since the start.";
-  metrics.gauge({ name: "trace_spans_dropped", help }, tracer.dropped);
-  return tracer;
-}
-
 type AppParts = ServingParts & {
   readonly nodes: ComposedNodes;
   readonly operations: readonly Route[];
-  readonly tracer: Tracer | null;
 };
 
 type Apps = {
@@ -141,7 +126,7 @@ function createApps(config: Config, parts: AppParts): Apps {
     probes: { ...Object.fromEntries(ofStores), ...parts.nodes.probes },
     draining: () => main?.draining() ?? false,
   };
-  const build = (routes: readonly Route[], origins: () => CorsOrigins, tracer: Tracer | null): App =>
+  const build = (routes: readonly Route[], origins: () => CorsOrigins): App =>
     createApp({
       routes,
       settings: server,
@@ -149,7 +134,6 @@ function createApps(config: Config, parts: AppParts): Apps {
       now: parts.now,
       log: parts.log,
       metrics: measured,
-      tracer,
     });
   const notes = parts.nodes.upgrade === undefined ? [] : [liveSessionsNote];
   const dashboard = dashboardRoutes({
@@ -166,10 +150,10 @@ function createApps(config: Config, parts: AppParts): Apps {
   const shown = isPrivate ? [...routes, ...dashboard] : routes;
   const servers = [...new Set([...config.relay.public_endpoints, ...config.cache.public_endpoints])];
   const statusOfMain = statusRoutes({ ...common, routes, notes, servers, withMetrics: !apart });
-  main = build([...shown, ...statusOfMain], () => corsOrigins(config), parts.tracer);
+  main = build([...shown, ...statusOfMain], () => corsOrigins(config));
   const buildApart = (operations: readonly Route[]): App => {
     const status = statusRoutes({ ...common, routes: operations, notes: [], withMetrics: true });
-    return build([...dashboard, ...operations, ...status], () => "loopback", null);
+    return build([...dashboard, ...operations, ...status], () => "loopback");
   };
   registerHttpGauges(parts.metrics, main);
   const operator = server.admin_listen.some(isSocket) ? buildApart(parts.operations) : null;

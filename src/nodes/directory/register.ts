@@ -88,7 +88,6 @@ function registerRoute(parts: DirectoryParts): Route {
     codes: registrationCodes,
     signed: signedRegistration,
     handle: async (call) => {
-      call.trace?.stage("decode");
       const binding = await readBinding(parts.ledger);
       const { clock_skew } = parts.limits;
       const rule = { clock_skew, registration_proofs: acceptedVersions(parts.settings, binding.proofs) };
@@ -107,17 +106,13 @@ type BoundParts = DirectoryParts & { readonly binding: Binding };
 
 /** Two registrations of one DID never run side by side here, so that the later one sees the receipt. */
 async function register(parts: BoundParts, registration: Registration, call: Call): Promise<Answer | Fault> {
-  const { nowMs, trace } = call;
-  trace?.stage("gather");
+  const { nowMs } = call;
   // Receipt first, state second: a registration that is no longer pending is then already in the state.
   const pending = await stillPending(parts, await readReceipt(parts, registration.did, nowMs), nowMs);
   const facts = await gatherFacts(parts.ledger, registration);
-  trace?.stage("decide");
   const refusal = decideRegistration(registration, facts, { pending, binding: parts.binding });
   if (refusal !== null) return refusal;
-  trace?.stage("commit");
   const txId = pending?.txId ?? (await submitRegistration(parts, registration, { pending, nowMs }));
-  trace?.stage("render");
   return isFault(txId) ? txId : renderRegistered(registration, txId);
 }
 

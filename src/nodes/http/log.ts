@@ -106,3 +106,17 @@ export function maskAddress(address: string): string {
   const padded = [...groups, ...new Array<string>(Math.max(0, missing)).fill("0")];
   return `${padded.slice(0, 3).join(":")}::/48`;
 }
+
+type Traceparent = { readonly text: string; readonly traceId: string };
+
+const traceparentForm = /^(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?$/;
+
+/**
+ * The caller's trace, which the log names and the Relay passes on; `null` for none and for a malformed one.
+ * Source: W3C Trace Context level 1.
+ */
+export function traceparentOf(headers: Headers): Traceparent | null {
+  const text = headers.get("traceparent");
+  const match = text === null || text.length > 256 ? null : traceparentForm.exec(text);
+  return match === null ? null : { text: match[0], traceId: match[1] ?? "" };
+}

@@ -37,7 +37,7 @@ import {
   type Room,
   turnEnd,
 } from "./capacity.ts";
-import { type Log, maskAddress } from "./log.ts";
+import { type Log, maskAddress, traceparentOf } from "./log.ts";
 import { type CounterSeries, type HistogramSeries, type HttpMetrics, observe } from "./metrics.ts";
 import {
   type Answer,
@@ -58,7 +58,6 @@ import {
   splicedLength,
   valuesOf,
 } from "./route.ts";
-import type { RequestTrace, Tracer } from "./tracing.ts";
 
 export type AppOptions = {
   readonly routes: readonly Route[];
@@ -69,7 +68,6 @@ export type AppOptions = {
   readonly now: () => number;
   readonly log: Log;
   readonly metrics: HttpMetrics;
-  readonly tracer?: Tracer | null;
 };
 
 /** What the listener knows about a request's connection; Bun's server implements it. */
@@ -203,7 +201,6 @@ class Exchange implements Call {
   readonly headers: Headers;
   params: Readonly<Record<string, string>> = noValues;
   received: ReadBody = noBody;
-  trace: RequestTrace | null = null;
   /** The body may be unread, so the connection ends with the answer. */
   close = false;
   /** Where it counts as active. */
@@ -263,7 +260,6 @@ export async function serve(http: Http, plan: Plan, request: Request, connection
     await turnEnd();
     const requestId = requestIdOf(http, request.headers);
     const exchange = new Exchange(request, requestId, clientOf(http, request, peer), http.now());
-    if (http.tracer != null) exchange.trace = http.tracer.begin(plan.route.path, exchange.method, request.headers);
     const head = bodyHeadOf(exchange.headers);
     const bodiless = isBodiless(request, head);
     let refused = refuseHead(http, plan, exchange, bodiless ? null : head);
@@ -316,7 +312,6 @@ function finish(http: Http, plan: Plan, exchange: Exchange, { result, connection
     showSignedText: http.settings.show_signed_text,
     headOnly: exchange.method === "HEAD",
   });
-  exchange.trace?.end(result.status);
   record(http, plan, exchange, { result, durationMs: performance.now() - startedMs });
   return exchange.method === "HEAD" ? withoutStream(response, result) : response;
 }
@@ -440,8 +435,10 @@ function record(http: Http, plan: Plan, exchange: Exchange, { result, durationMs
   const code = isFault(result) ? result.code : undefined;
   if (code !== undefined) http.metrics.refusals.add([code]);
   if (!http.logsRequests) return;
+  const trace = traceparentOf(exchange.headers);
   http.log("info", "request", {
     request_id: exchange.requestId,
+    ...(trace === null ? {} : { trace_id: trace.traceId }),
     client: exchange.source.masked,
     method,
     route: route.path,

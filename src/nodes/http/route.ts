@@ -13,7 +13,6 @@ import type { Signed } from "../../core/schema/signing.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { StoreError } from "../../storage/contract.ts";
 import type { Log } from "./log.ts";
-import type { Trace } from "./tracing.ts";
 
 /** One request as a handler sees it. */
 export type Call = {
@@ -29,8 +28,6 @@ export type Call = {
   /** The network under which the client is counted (`clientNetwork`). */
   readonly network: string;
   readonly nowMs: number;
-  /** `null` unless this request is traced. */
-  readonly trace: Trace | null;
   /** Aborted when the client has gone. */
   readonly signal: AbortSignal;
 };

@@ -20,6 +20,7 @@ import type { Envelope } from "../../core/message/envelope.ts";
 import { sameEndpoint } from "../../core/message/proof.ts";
 import { StoreError } from "../../storage/contract.ts";
 import type { Admission } from "../admission.ts";
+import { traceparentOf } from "../http/log.ts";
 import type { Call } from "../http/route.ts";
 import type { Egress, EgressAnswer } from "./egress.ts";
 import type { LiveSessions } from "./live/session.ts";
@@ -32,7 +33,7 @@ export type Relayed = {
   readonly via: string | null;
   readonly admission: Admission;
   /** Outbound slots and mailboxes are shared between client networks. */
-  readonly call: Pick<Call, "client" | "network" | "nowMs" | "trace">;
+  readonly call: Pick<Call, "client" | "network" | "nowMs" | "headers">;
 };
 
 /** The Cache of this process: the same checks as over HTTP, without HTTP. */
@@ -120,12 +121,13 @@ function post(
   { destination, suffix, wantsBody, countsHops, timeoutMs }: Attempt & Posting,
 ): Promise<EgressAnswer> {
   const viaNext = via === null ? id : [...via.split(",").slice(-7), id].join(",");
+  const trace = traceparentOf(call.headers);
   const way = countsHops ? { "svc-hops": String(hops + 1), "svc-via": viaNext } : {};
   return egress.post({
     endpoint: destination.endpoint ?? "",
     suffix,
     body: envelope.bytes,
-    headers: { ...way, ...(call.trace === null ? {} : { traceparent: call.trace.traceparent }) },
+    headers: { ...way, ...(trace === null ? {} : { traceparent: trace.text }) },
     wantsBody,
     client: call.network,
     timeoutMs,
