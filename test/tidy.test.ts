@@ -182,7 +182,6 @@ describe("exports", () => {
   const testedAlone: Readonly<Record<string, readonly string[]>> = {
     // Pure decisions and texts.
     "cli/init.ts": ["nextSteps", "proxyFile", "renderConfiguration"],
-    "cli/operations.ts": ["renderTop"],
     "client/connections.ts": ["backoffMs"],
     "client/receiver.ts": ["Queue"],
     // Parsers, which fuzzing and tables of bad inputs call.

@@ -66,7 +66,6 @@ const examples = [
   "config schema > waypost.schema.json",
   "doctor --config /etc/waypost/waypost.toml",
   "health https://waypost.example.org --wait 60s",
-  "top --config /etc/waypost/waypost.toml",
   "reload --config /etc/waypost/waypost.toml",
   "block add 203.0.113.0/24 --reason flood --config /etc/waypost/waypost.toml",
   "block remove 203.0.113.0/24 --config /etc/waypost/waypost.toml",
@@ -80,7 +79,6 @@ const examples = [
   "storage import --from waypost.jsonl --config /etc/waypost/waypost.toml",
   "storage top --config /etc/waypost/waypost.toml",
   "storage stats --config /etc/waypost/waypost.toml",
-  "bench --url http://127.0.0.1:7400 --count 2000",
 ];
 
 function addExamples(program: Command): void {

@@ -180,7 +180,7 @@ function devConfig({ port, folder }: DevOptions): Config {
 /** The longest path of a socket that systems accept, without its end. */
 const socketPathBytesMax = 100;
 
-/** For `waypost top`, `block` and `purge --recipient` in the same folder. */
+/** For `waypost block` and `purge --recipient` in the same folder. */
 function adminListen(folder: string): string[] {
   const path = join(folder, devSocketName);
   const fits = process.platform !== "win32" && Buffer.byteLength(path) <= socketPathBytesMax;
@@ -213,7 +213,7 @@ Data is kept in ${folder}. Ctrl-C stops it.
   Interface    ${url}/docs
   Readiness    ${url}/readyz
   Metrics      ${url}/metrics
-  Status       ${url}/status, or in a terminal: ${waypost} top
+  Status       ${url}/status
 
 Try it in another terminal, in this folder:
 

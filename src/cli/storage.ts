@@ -59,7 +59,7 @@ export function registerStorageCommand(program: Command): void {
   command(storage, "top", "print which recipients and labels have the most, beside running nodes")
     .option("--limit <number>", "how many of each", "20")
     .action(top);
-  const statsText = "print counts and sizes of the stores of a stopped node (waypost top shows a running one)";
+  const statsText = "print counts and sizes of the stores of a stopped node (/status shows a running one)";
   command(storage, "stats", statsText).action(stats);
 }
 
