@@ -60,7 +60,7 @@ export function makeDeb({ file, cpu, name }: Platform, out = join(root, "dist"))
   };
   copyFileSync(join(root, "dist", file), place("usr/bin/waypost"));
   chmodSync(place("usr/bin/waypost"), 0o755);
-  const unit = unitFile({ config: "/etc/waypost/waypost.toml", data: "/var/lib/waypost" });
+  const unit = unitFile({ config: "/etc/waypost/waypost.toml", data: "/var/lib/waypost", listen: "127.0.0.1:7400" });
   writeFileSync(place("usr/lib/systemd/system/waypost.service"), unit.replace("/usr/local/bin/", "/usr/bin/"));
   mkdirSync(place("etc/waypost"), { mode: 0o755 });
   const doc = "usr/share/doc/waypost";

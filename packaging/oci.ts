@@ -155,7 +155,11 @@ function imageManifest(config: Blob, layer: Blob): unknown {
 type IndexFacts = { readonly architecture: string; readonly version: string };
 
 function imageIndex(manifest: Blob, { architecture, version }: IndexFacts): unknown {
-  const annotations = { "org.opencontainers.image.ref.name": version };
+  // Podman names the image by the first, containerd and Docker by the second.
+  const annotations = {
+    "org.opencontainers.image.ref.name": `waypost:${version}`,
+    "io.containerd.image.name": `docker.io/library/waypost:${version}`,
+  };
   const mediaType = "application/vnd.oci.image.manifest.v1+json";
   return {
     schemaVersion: 2,

@@ -8,9 +8,10 @@ import { resolve } from "node:path";
 import { createInterface } from "node:readline/promises";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import type { Command } from "commander";
-import { failed } from "../app/failure.ts";
+import { CommandFailure, failed } from "../app/failure.ts";
 import { parseConfig } from "../config/config.ts";
 import { isPublicEndpoint } from "../config/schema.ts";
+import { parseListenAddress } from "../core/message/address.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
 import { createReport } from "./command.ts";
 import { createDurably } from "./files/files.ts";
@@ -28,6 +29,8 @@ type InitAnswers = {
   readonly data: string;
   /** Whether a proxy on this machine ends TLS. */
   readonly proxy: boolean;
+  /** Files with which the node ends TLS, where no proxy does. */
+  readonly tls: { readonly certificate: string; readonly key: string } | null;
   readonly listen: string;
 };
 
@@ -39,6 +42,8 @@ type InitFlags = {
   readonly data?: string;
   readonly listen?: string;
   readonly proxy: boolean;
+  readonly tlsCert?: string;
+  readonly tlsKey?: string;
   readonly yes?: boolean;
   readonly json?: boolean;
 };
@@ -54,10 +59,12 @@ export function registerInitCommand(program: Command): void {
     .option("--data <folder>", `folder of the data (default: ${defaults.data})`)
     .option("--listen <address>", `address to listen on (default: ${defaults.listen})`)
     .option("--no-proxy", "no proxy is in front of the nodes")
+    .option("--tls-cert <file>", "without a proxy: certificate of the nodes, PEM")
+    .option("--tls-key <file>", "without a proxy: key of the certificate, PEM")
     .option("-y, --yes", "ask no questions; use defaults for flags that are not given")
     .option("--json", "print the result as JSON")
     .action(async (flags: InitFlags) => {
-      const answers = checkAnswers(flags.yes === true ? answersOf(flags) : await askAnswers(flags));
+      const answers = flags.yes === true ? answersOf(flags) : await askAnswers(flags);
       const folder = resolve(flags.out);
       const files = await writeFiles(answers, folder);
       const steps = nextSteps(answers, folder, await foundHere(answers, folder));
@@ -70,47 +77,110 @@ export function registerInitCommand(program: Command): void {
 
 const defaults = { nodes: nodeNames.join(","), data: "/var/lib/waypost", listen: "127.0.0.1:7400" };
 
-type RawAnswers = Omit<InitAnswers, "nodes"> & { readonly nodes: string };
-
-function answersOf(flags: InitFlags): RawAnswers {
+/** What `--yes` and an empty line stand for; the URL and a Directory elsewhere have no default. */
+function answersOf(flags: InitFlags): InitAnswers {
   if (flags.url === undefined) throw failed("--url is missing: the URL by which others reach the nodes");
+  const nodes = of("--nodes", parseNodes, flags.nodes ?? defaults.nodes);
+  const elsewhere = !nodes.includes("directory");
+  if (elsewhere && flags.directory === undefined)
+    throw failed("--directory is missing: a Relay or a Cache without a Directory asks one by its URL");
+  const url = of("--url", parsePublicUrl, flags.url);
+  const { proxy, tlsCert, tlsKey } = flags;
+  const hasTls = tlsCert !== undefined && tlsKey !== undefined;
+  if (needsTls(url, proxy) && !hasTls)
+    throw failed("--tls-cert and --tls-key are missing: without a proxy, the node itself ends TLS");
   return {
-    url: flags.url,
-    nodes: flags.nodes ?? defaults.nodes,
-    directory: flags.directory ?? null,
+    url,
+    nodes,
+    directory: elsewhere ? of("--directory", parsePublicUrl, flags.directory ?? "") : null,
     data: resolve(flags.data ?? defaults.data),
-    proxy: flags.proxy,
-    listen: flags.listen ?? defaults.listen,
+    proxy,
+    tls: hasTls && !proxy ? { certificate: resolve(tlsCert), key: resolve(tlsKey) } : null,
+    listen: of("--listen", parseListen, flags.listen ?? listenDefault(url, proxy)),
   };
 }
 
-async function askAnswers(flags: InitFlags): Promise<RawAnswers> {
+/** A flag's value; a refusal names the flag. */
+function of<T>(flag: string, parse: (text: string) => T, text: string): T {
+  try {
+    return parse(text);
+  } catch (error) {
+    throw error instanceof CommandFailure ? failed(`${flag}: ${error.message}`) : error;
+  }
+}
+
+/** Asks until the answer parses. `given`: the flag's value, not asked for unless it is refused; `standard`: an empty line. */
+type Ask = <T>(text: string, given: string | undefined, standard: string, parse: (text: string) => T) => Promise<T>;
+
+async function askAnswers(flags: InitFlags): Promise<InitAnswers> {
   if (!process.stdin.isTTY) throw failed("standard input is not a terminal: give the flags and --yes");
   const terminal = createInterface({ input: process.stdin, output: process.stderr });
-  const ask = async (question: string, preset: string | undefined, standard: string): Promise<string> => {
-    if (preset !== undefined) return preset;
-    const answer = (await terminal.question(`${question}${standard === "" ? "" : ` [${standard}]`}: `)).trim();
-    return answer === "" ? standard : answer;
+  const ask: Ask = async (text, given, standard, parse) => {
+    const prompt = `${text}${standard === "" ? "" : ` [${standard}]`}: `;
+    for (let preset = given; ; preset = undefined) {
+      const answer = (preset ?? (await terminal.question(prompt))).trim();
+      try {
+        return parse(answer === "" ? standard : answer);
+      } catch (error) {
+        if (!(error instanceof CommandFailure)) throw error;
+        process.stderr.write(`  ${error.message}\n`);
+      }
+    }
   };
   try {
-    const url = await ask("URL by which others reach the nodes (https://…)", flags.url, "");
-    const nodes = await ask("Which nodes: directory, relay, cache", flags.nodes, defaults.nodes);
-    const needsDirectory = !parseNodes(nodes).includes("directory");
-    const directory = needsDirectory ? await ask("URL of the Directory to ask", flags.directory, "") : null;
-    const data = await ask("Folder of the data", flags.data, defaults.data);
-    const listen = await ask("Address to listen on", flags.listen, defaults.listen);
-    const proxy = flags.proxy && (await ask("Does a proxy on this machine end TLS? (yes/no)", undefined, "yes"));
-    return { url, nodes, directory, data: resolve(data), listen, proxy: proxy === "yes" || proxy === "y" };
+    return await askInTurn(ask, flags);
+  } catch (error) {
+    // Ctrl-C and Ctrl-D.
+    throw error instanceof Error && error.name === "AbortError" ? failed("\nstopped; nothing was written") : error;
   } finally {
     terminal.close();
   }
 }
 
+async function askInTurn(ask: Ask, flags: InitFlags): Promise<InitAnswers> {
+  const url = await ask("URL by which others reach the nodes (https://…)", flags.url, "", parsePublicUrl);
+  const nodes = await ask("Which nodes: directory, relay, cache", flags.nodes, defaults.nodes, parseNodes);
+  const isAlone = !nodes.includes("directory");
+  const directory = isAlone ? await ask("URL of the Directory to ask", flags.directory, "", parsePublicUrl) : null;
+  const data = await ask("Folder of the data", flags.data, defaults.data, (text) => resolve(text));
+  const proxy =
+    flags.proxy && (await ask("Does a proxy on this machine end TLS? (yes/no)", undefined, "yes", parseYes));
+  const tls = needsTls(url, proxy)
+    ? {
+        certificate: await ask("Certificate of the nodes (PEM file)", flags.tlsCert, "", parsePath),
+        key: await ask("Key of the certificate (PEM file)", flags.tlsKey, "", parsePath),
+      }
+    : null;
+  const listen = await ask("Address to listen on", flags.listen, listenDefault(url, proxy), parseListen);
+  return { url, nodes, directory, data, proxy, tls, listen };
+}
+
+/** Without a proxy, the node itself answers at an address of https. */
+function needsTls(url: string, proxy: boolean): boolean {
+  return !proxy && url.startsWith("https:");
+}
+
+function listenDefault(url: string, proxy: boolean): string {
+  if (proxy || !url.startsWith("https:")) return defaults.listen;
+  return `0.0.0.0:${new URL(url).port || 443}`;
+}
+
+function parsePath(text: string): string {
+  if (text === "") throw failed("a file is needed");
+  return resolve(text);
+}
+
 function parseNodes(text: string): NodeName[] {
-  const names = text.split(",").map((name) => name.trim().toLowerCase());
+  const names = text.split(/[\s,]+/).map((name) => name.toLowerCase());
   const unknown = names.find((name) => !nodeNames.some((one) => one === name));
-  if (unknown !== undefined) throw failed(`--nodes: ${unknown || "(nothing)"} is not directory, relay or cache`);
+  if (unknown !== undefined) throw failed(`${unknown || "(nothing)"} is not directory, relay or cache`);
   return nodeNames.filter((name) => names.includes(name));
+}
+
+function parsePublicUrl(text: string): string {
+  const url = withoutTrailingSlashes(text);
+  if (isPublicEndpoint(url)) return url;
+  throw failed(`${text || "(nothing)"} must begin with https:// (or http://), such as https://${hostIn(text)}`);
 }
 
 /** What of a text could be a host. */
@@ -118,15 +188,15 @@ function hostIn(text: string): string {
   return /[a-z0-9.-]+\.[a-z]{2,}/i.exec(text)?.[0].toLowerCase() ?? "waypost.example.org";
 }
 
-function checkAnswers(raw: RawAnswers): InitAnswers {
-  const url = withoutTrailingSlashes(raw.url);
-  if (!isPublicEndpoint(url))
-    throw failed(`--url: ${raw.url} must begin with https:// (or http://), such as https://${hostIn(raw.url)}`);
-  const nodes = parseNodes(raw.nodes);
-  const directory = raw.directory === null ? null : withoutTrailingSlashes(raw.directory);
-  if (!nodes.includes("directory") && (directory === null || !isPublicEndpoint(directory)))
-    throw failed("--directory is missing: a Relay or a Cache without a Directory asks one by its URL");
-  return { ...raw, url, nodes, directory };
+function parseListen(text: string): string {
+  if (parseListenAddress(text) !== null) return text;
+  throw failed(`${text} is not an address such as 127.0.0.1:7400, [::1]:7400 or unix:/run/waypost.sock`);
+}
+
+function parseYes(text: string): boolean {
+  if (/^y(es)?$/i.test(text)) return true;
+  if (/^no?$/i.test(text)) return false;
+  throw failed("answer yes or no");
 }
 
 // ------------------------------------------------------------------------------------------------- files
@@ -140,7 +210,8 @@ async function writeFiles(answers: InitAnswers, folder: string): Promise<string[
     throw failed(problems.join("\n"));
   }
   const files: [name: string, text: string][] = [["waypost.toml", text]];
-  const unit = unitFile({ config: `${folder}/waypost.toml`, data: answers.data });
+  const { listen } = answers;
+  const unit = unitFile({ config: `${folder}/waypost.toml`, data: answers.data, listen });
   const ownUnit = isPackaged() ? unit.replace("/usr/local/bin/", "/usr/bin/") : unit;
   if (!hasPackagedUnit(answers, folder)) files.push(["waypost.service", ownUnit]);
   if (answers.nodes.includes("cache")) files.push(["signing.key", `${ed25519.utils.randomSecretKey().toHex()}\n`]);
@@ -160,7 +231,7 @@ async function writeFiles(answers: InitAnswers, folder: string): Promise<string[
 
 /** The configuration file that the answers lead to. */
 export function renderConfiguration(answers: InitAnswers, keyFile: string): string {
-  const { url, nodes, directory, data, listen, proxy } = answers;
+  const { url, nodes, directory, data, listen, proxy, tls } = answers;
   const runs = (node: NodeName): boolean => nodes.includes(node);
   const quoted = (text: string): string => JSON.stringify(text);
   const recipients = runs("directory") ? [] : [`recipients = ${quoted(directory ?? "")}`];
@@ -173,6 +244,7 @@ export function renderConfiguration(answers: InitAnswers, keyFile: string): stri
         `listen = [${quoted(listen)}]`,
         `admin_listen = [${quoted(`unix:${data}/admin.sock`)}]`,
         ...(proxy ? ['trusted_proxies = ["127.0.0.1", "::1"]'] : []),
+        ...(tls === null ? [] : [`tls_cert_file = ${quoted(tls.certificate)}`, `tls_key_file = ${quoted(tls.key)}`]),
       ],
     ],
     ["stores.main", ['plugin = "lmdb"', `path = ${quoted(`${data}/store`)}`]],
@@ -195,8 +267,8 @@ function isPackaged(): boolean {
 type Found = { readonly isInstalled: boolean; readonly hasUser: boolean; readonly hasUnit: boolean };
 
 /** The unit of the package names these two. */
-function hasPackagedUnit({ data }: InitAnswers, folder: string): boolean {
-  return isPackaged() && folder === "/etc/waypost" && data === defaults.data;
+function hasPackagedUnit({ data, listen }: InitAnswers, folder: string): boolean {
+  return isPackaged() && folder === "/etc/waypost" && data === defaults.data && !isPrivileged(listen);
 }
 
 async function foundHere(answers: InitAnswers, folder: string): Promise<Found> {
@@ -205,7 +277,7 @@ async function foundHere(answers: InitAnswers, folder: string): Promise<Found> {
   return { isInstalled, hasUser: /^waypost:/m.test(users), hasUnit: hasPackagedUnit(answers, folder) };
 }
 
-export function nextSteps({ url, data, nodes, proxy }: InitAnswers, folder: string, found: Found): string {
+export function nextSteps({ url, data, nodes, proxy, tls }: InitAnswers, folder: string, found: Found): string {
   const { isInstalled, hasUser, hasUnit } = found;
   const unit = hasUnit ? "" : `cp ${folder}/waypost.service /etc/systemd/system/ && `;
   return [
@@ -214,6 +286,7 @@ export function nextSteps({ url, data, nodes, proxy }: InitAnswers, folder: stri
     ...(hasUser ? [] : [`  useradd --system --home-dir ${data} --shell /usr/sbin/nologin waypost`]),
     ...(isStateFolder(data) ? [] : [`  install -d -m 700 -o waypost ${data}`]),
     ...(nodes.includes("cache") ? [`  chown waypost: ${folder}/signing.key`] : []),
+    ...(tls === null ? [] : [`  chgrp waypost ${tls.certificate} ${tls.key} && chmod 640 ${tls.key}`]),
     `  waypost doctor --config ${folder}/waypost.toml`,
     `  ${unit}systemctl enable --now waypost`,
     ...(proxy ? [`  cp ${folder}/Caddyfile /etc/caddy/Caddyfile && systemctl reload caddy`] : []),
@@ -240,8 +313,16 @@ function isHidden(path: string): boolean {
   return /^\/(home|root|run\/user|tmp|var\/tmp)(\/|$)/.test(path);
 }
 
+type UnitFacts = { readonly config: string; readonly data: string; readonly listen: string };
+
+/** Whether only a process with the capability may listen there. */
+function isPrivileged(listen: string): boolean {
+  const place = parseListenAddress(listen);
+  return place !== null && "port" in place && place.port < 1_024;
+}
+
 /** A hardened unit for systemd; `systemd-analyze security` rates it 1.5 ("OK"). */
-export function unitFile({ config, data }: { readonly config: string; readonly data: string }): string {
+export function unitFile({ config, data, listen }: UnitFacts): string {
   const state = isStateFolder(data)
     ? [`StateDirectory=${data.slice("/var/lib/".length)}`, "StateDirectoryMode=0700"]
     : [`ReadWritePaths=${data}`];
@@ -281,7 +362,7 @@ ProtectKernelTunables=yes
 ProtectProc=invisible
 ProcSubset=pid
 NoNewPrivileges=yes
-CapabilityBoundingSet=
+${isPrivileged(listen) ? "AmbientCapabilities=CAP_NET_BIND_SERVICE\nCapabilityBoundingSet=CAP_NET_BIND_SERVICE" : "CapabilityBoundingSet="}
 LockPersonality=yes
 RemoveIPC=yes
 RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX

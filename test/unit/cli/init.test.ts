@@ -12,6 +12,7 @@ const answers = {
   directory: null,
   data: "/var/lib/waypost",
   proxy: true,
+  tls: null,
   listen: "127.0.0.1:7400",
 };
 
@@ -41,6 +42,17 @@ describe("the configuration", () => {
     expect(config.cache.recipients).toBe("https://directory.waypost.net");
     expect(config.server.trusted_proxies).toEqual([]);
   });
+});
+
+test("without a proxy the node ends TLS itself, at a port that the unit allows", () => {
+  const tls = { certificate: "/etc/waypost/cert.pem", key: "/etc/waypost/key.pem" };
+  const direct = { ...answers, proxy: false, tls, listen: "0.0.0.0:443" };
+  expect(configOf(direct).server).toMatchObject({ tls_cert_file: tls.certificate, tls_key_file: tls.key });
+  const unit = unitFile({ config: "/etc/waypost/waypost.toml", ...direct });
+  expect(unit).toContain("AmbientCapabilities=CAP_NET_BIND_SERVICE\nCapabilityBoundingSet=CAP_NET_BIND_SERVICE\n");
+  const text = nextSteps(direct, "/etc/waypost", { isInstalled: true, hasUser: true, hasUnit: false });
+  expect(text).toContain("chgrp waypost /etc/waypost/cert.pem /etc/waypost/key.pem");
+  expect(text).not.toContain("Caddyfile");
 });
 
 describe("the next steps", () => {
@@ -86,7 +98,7 @@ describe("the examples of the repository", () => {
   const example = (name: string): Promise<string> => Bun.file(`${import.meta.dir}/../../../examples/${name}`).text();
 
   test("hold the same unit", async () => {
-    const unit = unitFile({ config: "/etc/waypost/waypost.toml", data: "/var/lib/waypost" });
+    const unit = unitFile({ config: "/etc/waypost/waypost.toml", ...answers });
     expect(await example("waypost.service")).toBe(unit);
   });
 
