@@ -175,6 +175,6 @@ async function askReadiness(url: string): Promise<{ readonly ready: boolean; rea
     return { ready: false, text: `${url} answered ${response.status} without JSON: is that the address of a node?` };
   } catch (error) {
     const isRefused = error instanceof Error && "code" in error && error.code === "ECONNREFUSED";
-    return { ready: false, text: `${url}: ${isRefused ? "nobody listens there" : errorText(error)}` };
+    return { ready: false, text: `${url}: ${isRefused ? "connection refused" : errorText(error)}` };
   }
 }

@@ -113,7 +113,7 @@ export class Message {
 
   /** Sends to the sender of this message. Throws `no_sender` when it is unsigned. */
   reply(content: Content, options: MessageOptions = {}): Promise<Sent> {
-    if (this.from === null) throw localError("no_sender", "nobody signed this message");
+    if (this.from === null) throw localError("no_sender", "this message is not signed");
     return this.#actions.send(this.from, content, { replyTo: this.id, group: this.group, ...options });
   }
 

@@ -130,7 +130,7 @@ function* listWarnings(config: Config): Generator<InputProblem> {
   for (const node of ["relay", "cache"] as const) {
     for (const list of listNames) {
       for (const [i, entry] of config[node][list].entries()) {
-        const message = `${entry} is not a DID: the entry matches nobody`;
+        const message = `${entry} is not a DID: the entry matches no DID`;
         if (!isDid(entry)) yield { setting: `${node}.${list}.${i}`, message };
       }
     }
@@ -142,7 +142,7 @@ function* exampleWarnings(config: Config): Generator<InputProblem> {
   for (const node of ["relay", "cache"] as const) {
     if (!config[node].enabled) continue;
     for (const [i, endpoint] of config[node].public_endpoints.entries()) {
-      const message = `${endpoint} is a name from an example: nobody can reach this node by it`;
+      const message = `${endpoint} is a name from an example: this node can't be reached by it`;
       const isExample = /(^|\.)example(\.(org|com|net))?$/.test(new URL(endpoint).hostname);
       if (isExample) yield { setting: `${node}.public_endpoints.${i}`, message };
     }

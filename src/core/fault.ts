@@ -236,7 +236,7 @@ export const problems: Readonly<Record<FaultCode, Problem>> = {
   },
   sender_signature_invalid: {
     cause:
-      "The sender signature does not verify, its key is not in authentication, or the node requires one and it is missing.",
+      "The signature does not verify, its key is not in authentication, the sender is not registered where this node looks DIDs up, or a required signature is missing.",
     remedy: "Sign the text of /docs/signing with a key of the sender's document.",
   },
   unsigned_update_denied: {
@@ -248,7 +248,7 @@ export const problems: Readonly<Record<FaultCode, Problem>> = {
     remedy: "Register it, or wait until GET /registration-status/{did} answers confirmed.",
   },
   policy_not_found: {
-    cause: "Nobody has set this policy.",
+    cause: "This policy is not set.",
     remedy: "Nothing to do: without a policy the limits of the node hold.",
   },
   component_not_found: { cause: "The document has no component with this id.", remedy: readDocument },
@@ -258,10 +258,13 @@ export const problems: Readonly<Record<FaultCode, Problem>> = {
   },
   recipient_not_found: {
     cause: "The recipient is not registered where this node looks DIDs up.",
-    remedy: "Check the DID; after a registration wait until it is confirmed.",
+    remedy: "Check the DID, and which Directory it belongs to; after a registration wait until it is confirmed.",
   },
   alias_not_found: { cause: "No DID has this alias.", remedy: "Check its spelling." },
-  not_found: { cause: "No route has this path.", remedy: "Compare with /openapi.json; a trailing slash counts." },
+  not_found: {
+    cause: "No route has this path, or the ledger knows no such submission.",
+    remedy: "Compare with /openapi.json; a trailing slash counts.",
+  },
   method_not_allowed: { cause: "The path exists for other methods.", remedy: "Use a method of the header Allow." },
   nonce_mismatch: { cause: "Another update was accepted first, or the nonce was guessed.", remedy: newNonce },
   did_already_registered: { cause: "The DID has a record.", remedy: "Update it, or register another DID." },

@@ -56,7 +56,7 @@ const publicKeyText = Type.String({
 });
 const proofTimestampText = Type.String({
   format: "proof-timestamp",
-  description: "a timestamp (version 1), or v2:<nonce>:<expiry in milliseconds> (version 2)",
+  description: "a timestamp (version 1), or v2:<nonce>:<expiry in milliseconds>, or the same with v3",
   examples: [exampleTime],
 });
 const aliasText = Type.String({ description: "1 to 64 of a-z 0-9 _ - . after lowering", examples: ["team.one"] });

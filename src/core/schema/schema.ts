@@ -79,7 +79,7 @@ const formats: Record<string, { readonly accepts: (text: string) => boolean; rea
   },
   "proof-timestamp": {
     accepts: (text) => parseProofTimestamp(text) !== null,
-    expected: "a timestamp, or v2:<nonce>:<expiry in milliseconds>",
+    expected: "a timestamp, or v2: or v3:, then <nonce>:<expiry in milliseconds>",
   },
   "ed25519-signature": {
     accepts: (text) => text.length === 88 && decodeBase64(text)?.length === 64,

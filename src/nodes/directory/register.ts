@@ -339,7 +339,7 @@ function statusRoute(parts: DirectoryParts): Route {
     method: "GET",
     path: "/registration-status/:did",
     id: "registrationStatus",
-    summary: "Whether a DID is registered, confirmed against the chain",
+    summary: "Whether a DID is registered, as the ledger says",
     answer: [200, "The state; `missing` is an answer, not an error.", registrationStatusAnswer],
     codes: pathCodes,
     handle: async (call) => {

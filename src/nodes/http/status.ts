@@ -198,7 +198,7 @@ function documentation(options: StatusOptions, own: readonly Route[]): Route[] {
       "/docs/signing",
       {
         id: "signing",
-        summary: "Texts that clients sign, as a page",
+        summary: "Texts that clients sign, and how to seal a message, as a page",
         responses: { 200: { description: "A page without external assets." } },
       },
       pageOf(renderSigning),
