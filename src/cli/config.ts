@@ -27,8 +27,7 @@ export function registerConfigCommand(program: Command): void {
     .description("report every problem and every warning of a configuration file")
     .option("-c, --config <file>", "configuration file", defaultConfigFile)
     .action(async (options: { config: string }) => {
-      const { config, retired } = await readConfigFile(options.config, { toServe: true });
-      const warnings = warningsOf(config, retired);
+      const warnings = warningsOf(await readConfig(options.config, { toServe: true }));
       for (const { setting, message } of warnings) console.error(`warning: ${setting}: ${message}`);
       console.log(`${options.config}: no problems`);
     });
@@ -56,18 +55,8 @@ export function registerConfigCommand(program: Command): void {
 /** `toServe` checks the certificate as well, which only a process that listens needs. */
 type ReadOptions = { readonly toServe?: boolean };
 
-export async function readConfig(file: string, options: ReadOptions = {}): Promise<Config> {
-  return (await readConfigFile(file, options)).config;
-}
-
-type ReadConfig = {
-  readonly config: Config;
-  /** Settings of earlier versions, with what counts in their place. */
-  readonly retired: readonly InputProblem[];
-};
-
 /** Reads a file and the overrides of the environment; throws a failure that lists every problem. */
-export async function readConfigFile(file: string, { toServe = false }: ReadOptions = {}): Promise<ReadConfig> {
+export async function readConfig(file: string, { toServe = false }: ReadOptions = {}): Promise<Config> {
   const surroundings = { env: process.env, readFile: (path: string) => readFileSync(path, "utf8") };
   const result = parseConfig(await readTextOf(file), surroundings);
   const reported = result.ok ? [] : result.problems;
@@ -80,7 +69,7 @@ export async function readConfigFile(file: string, { toServe = false }: ReadOpti
     .map((problem) => ({ ...problem, place: result.placeOf(problem.setting) }));
   const problems = [...reported, ...further];
   if (config === null || problems.length > 0) throw problemReport(file, problems);
-  return { config, retired: result.ok ? result.retired : [] };
+  return config;
 }
 
 function certificateProblems(config: Config): InputProblem[] {
@@ -105,11 +94,11 @@ function problemReport(file: string, problems: readonly ConfigProblem[]) {
   return failed([`${file}: ${countOf(problems.length, "problem")}`, ...lines].join("\n"));
 }
 
-/** Warnings about retired settings, settings that are probably a mistake, the certificate, and quotas above the disk. */
-export function warningsOf(config: Config, retired: readonly InputProblem[]): InputProblem[] {
+/** Warnings about settings that are probably a mistake, the certificate, and quotas above the disk. */
+export function warningsOf(config: Config): InputProblem[] {
   const loaded = loadCertificate(config, Date.now());
   const ofCertificate = loaded?.ok === true ? loaded.certificate.warnings : [];
-  return [...retired, ...configWarnings(config), ...ofCertificate, ...diskWarnings(config)];
+  return [...configWarnings(config), ...ofCertificate, ...diskWarnings(config)];
 }
 
 function diskWarnings({ cache, stores }: Config): InputProblem[] {

@@ -17,10 +17,10 @@ import { minuteMs } from "../core/codec/time.ts";
 import { errorText } from "../core/fault.ts";
 import { parseListenAddress } from "../core/message/address.ts";
 import type { OpenStep } from "../storage/bind.ts";
-import { type InputProblem, type Store, StoreError } from "../storage/contract.ts";
+import { type Store, StoreError } from "../storage/contract.ts";
 import { version } from "../version.ts";
 import { askJson, checkEndpoint, createReport, type JsonReply, renderBytes } from "./command.ts";
-import { defaultConfigFile, environmentProblems, nearestFolder, readConfigFile, warningsOf } from "./config.ts";
+import { defaultConfigFile, environmentProblems, nearestFolder, readConfig, warningsOf } from "./config.ts";
 
 /** A warning may be intended, or can't be checked while no node runs. */
 type Finding = {
@@ -41,13 +41,13 @@ export function registerDoctorCommand(program: Command): void {
     .option("-c, --config <file>", "configuration file", defaultConfigFile)
     .option("--json", "print the findings as JSON")
     .action(async (options: { config: string; json?: boolean }) => {
-      const { config, retired } = await readConfigFile(options.config);
+      const config = await readConfig(options.config);
       const running = await runningNode(config);
       const program = `waypost ${version}, Bun ${Bun.version}, ${process.platform}-${process.arch}`;
       const findings: Finding[] = [
         { name: "program", ok: true, detail: program },
         { name: "configuration", ok: true, detail: options.config },
-        ...settingWarnings(config, retired),
+        ...settingWarnings(config),
         clock(),
         openFiles(config),
         environment(config),
@@ -69,8 +69,8 @@ export function registerDoctorCommand(program: Command): void {
     });
 }
 
-function settingWarnings(config: Config, retired: readonly InputProblem[]): Finding[] {
-  return warningsOf(config, retired).map(({ setting, message: detail }) => ({
+function settingWarnings(config: Config): Finding[] {
+  return warningsOf(config).map(({ setting, message: detail }) => ({
     name: `setting ${setting}`,
     ok: true,
     warning: true,

@@ -16,7 +16,7 @@ import { checkOutboundEnvironment } from "../nodes/relay/egress.ts";
 import { StoreError } from "../storage/contract.ts";
 import { version } from "../version.ts";
 import { parseBetween } from "./command.ts";
-import { defaultConfigFile, environmentProblems, readConfig, readConfigFile, warningsOf } from "./config.ts";
+import { defaultConfigFile, environmentProblems, readConfig, warningsOf } from "./config.ts";
 import { devFolder, devSocketName } from "./operations.ts";
 
 export function registerServeCommands(program: Command): void {
@@ -30,10 +30,10 @@ function registerServe(program: Command): void {
     .description("run the nodes of a configuration file")
     .option("-c, --config <file>", "configuration file", defaultConfigFile)
     .action(async (options: { config: string }) => {
-      const { config, retired } = await readConfigFile(options.config, { toServe: true });
+      const config = await readConfig(options.config, { toServe: true });
       refuseWeakEnvironment(config);
       const sink = logTo(process.stdout, config);
-      for (const warning of warningsOf(config, retired))
+      for (const warning of warningsOf(config))
         sink.log("warn", "a setting needs attention", { setting: warning.setting, reason: warning.message });
       const reloading = reloadOnHangup();
       const readAgain = (): Promise<Config> => readConfig(options.config, { toServe: true });

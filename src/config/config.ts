@@ -3,14 +3,12 @@
  * settings. Every independent problem is reported in one run, each with its setting and its place.
  */
 import type { z } from "zod";
-import { minuteMs, secondMs } from "../core/codec/time.ts";
 import type { InputProblem } from "../storage/contract.ts";
 import { describeFinding, firstFindings, meant, nearestName, problemsOfIssue } from "../storage/setting-problem.ts";
-import { constants } from "./constants.ts";
 import { listSettings } from "./reference.ts";
 import { isReported, relationProblems } from "./relations.ts";
-import { type Config, configSchema, parseDurationSetting, renderDurationSetting, type SectionName } from "./schema.ts";
-import { isTable, overrideFromEnvironment, type Place, parseSource, readSecretFiles, type Table } from "./source.ts";
+import { type Config, configSchema, type SectionName } from "./schema.ts";
+import { isTable, overrideFromEnvironment, type Place, parseSource, readSecretFiles } from "./source.ts";
 
 export type ConfigProblem = InputProblem & {
   /** `null` when the setting is not in the file. */
@@ -21,8 +19,6 @@ type ConfigResult =
   | {
       readonly ok: true;
       readonly config: Config;
-      /** Settings of earlier versions, with what counts in their place. */
-      readonly retired: readonly InputProblem[];
       readonly placeOf: (setting: string) => Place | null;
     }
   | {
@@ -75,20 +71,16 @@ const wording = { error: describeFinding };
 
 /** Checks a value of the shape of the file, including the relations between settings. */
 export function checkConfig(input: unknown): ConfigResult {
-  const retired = removeRetired(input);
-  const parsed = configSchema.safeParse(retired.input, wording);
+  const parsed = configSchema.safeParse(input, wording);
   const problems = parsed.success
     ? []
     : firstFindings(parsed.error.issues)
         .flatMap(problemsOfIssue)
-        .map((one) => withNearestName(one, retired.input));
-  const valid = parsed.success
-    ? parsed
-    : configSchema.safeParse(withoutInvalid(retired.input, parsed.error.issues), wording);
+        .map((one) => withNearestName(one, input));
+  const valid = parsed.success ? parsed : configSchema.safeParse(withoutInvalid(input, parsed.error.issues), wording);
   const rest = valid.success ? valid.data : null;
   const all = rest === null ? problems : [...problems, ...relationProblems(rest, problems)];
-  if (rest !== null && all.length === 0)
-    return { ok: true, config: rest, retired: retired.warnings(rest), placeOf: nowhere };
+  if (rest !== null && all.length === 0) return { ok: true, config: rest, placeOf: nowhere };
   return { ok: false, problems: all.map((problem) => ({ ...problem, place: null })), rest, placeOf: nowhere };
 }
 
@@ -150,109 +142,6 @@ function withoutInvalid(input: unknown, issues: readonly Issue[]): unknown {
   return copy;
 }
 
-// ---------------------------------------------------------------------------------------- settings of earlier versions
-
-// A file or a variable that names one does not keep a node from starting: the value is removed or moved before the
-// schema sees it, and a warning names what counts now.
-
-/** Several durations of earlier versions that are one now. */
-type Merged = {
-  readonly from: readonly string[];
-  readonly to: string;
-  readonly defaultMs: number;
-  readonly minMs: number;
-};
-
-const merged: readonly Merged[] = [
-  {
-    from: ["directory.clock_skew", "relay.clock_skew", "cache.clock_skew", "limits.clock_ahead"],
-    to: "limits.clock_skew",
-    defaultMs: 5 * minuteMs,
-    minMs: secondMs,
-  },
-];
-
-/** Settings whose feature is gone, and what applies now. */
-const removed: Readonly<Record<string, string>> = {
-  "server.reserved_requests_max": "a quarter of server.requests_max applies",
-  "server.arriving_max": "16384 bodies may arrive at once",
-  "server.refusals_max": "4096 refusals may wait at once",
-  "server.refusal_delay": "500ms applies",
-  "relay.cache_reserve": "two fifths of relay.delivery_budget are kept for the Cache",
-  "relay.destination_queue_max": "32 requests may wait for one destination",
-  "relay.outbound_requests_max": "256 requests may be under way at once",
-  "relay.peer_listen": "processes reach each other over the [bus]",
-  "relay.peers": "processes reach each other over the [bus]",
-  "cache.summary_entries_max": "1000 applies",
-  "cache.ack_ids_max": "1000 applies",
-};
-
-type Retired = {
-  /** `input` without the retired settings. */
-  readonly input: unknown;
-  /** What counts now, once the configuration is known. */
-  readonly warnings: (config: Config) => InputProblem[];
-};
-
-/** Removes retired settings from a copy of the file's value. */
-function removeRetired(input: unknown): Retired {
-  if (!isTable(input)) return { input, warnings: () => [] };
-  const rest: Table = structuredClone(input);
-  const replaced = merged.flatMap((one) => merge(rest, one));
-  const unused = Object.keys(removed).filter((setting) => removeSetting(rest, setting) !== undefined);
-  const dropped = constantNames().filter((setting) => removeSetting(rest, setting) !== undefined);
-  return {
-    input: rest,
-    warnings: (config) => [
-      ...replaced.map(({ setting, to }) => ({
-        setting,
-        message: `is no longer a setting: ${to} = "${renderSetting(config, to)}" applies`,
-      })),
-      ...unused.map((setting) => ({ setting, message: withoutEffect(removed[setting] ?? "") })),
-      ...dropped.map((setting) => ({ setting, message: withoutEffect(`${renderSetting(config, setting)} applies`) })),
-    ],
-  };
-}
-
-function withoutEffect(instead: string): string {
-  return `is no longer a setting and has no effect: ${instead}`;
-}
-
-/** The shortest of several values counts, unless the new setting is there. */
-function merge(input: Table, { from, to, defaultMs, minMs }: Merged): { setting: string; to: string }[] {
-  const found = from.map((setting) => ({ setting, value: removeSetting(input, setting) }));
-  const present = found.filter(({ value }) => value !== undefined);
-  const [section = "", name = ""] = to.split(".");
-  const table = isTable(input[section]) ? input[section] : {};
-  if (present.length > 0 && table[name] === undefined) {
-    const values = present.map(({ value }) => (typeof value === "string" ? parseDurationSetting(value) : null));
-    const shortestMs = Math.max(minMs, Math.min(...values.map((ms) => ms ?? defaultMs)));
-    input[section] = { ...table, [name]: renderDurationSetting(shortestMs) };
-  }
-  return present.map(({ setting }) => ({ setting, to }));
-}
-
-function removeSetting(input: Table, setting: string): unknown {
-  const [section = "", name = ""] = setting.split(".");
-  const table = input[section];
-  if (!isTable(table) || !Object.hasOwn(table, name)) return undefined;
-  const value = table[name];
-  delete table[name];
-  return value;
-}
-
-function constantNames(): string[] {
-  return Object.entries(constants).flatMap(([section, own]) => Object.keys(own).map((name) => `${section}.${name}`));
-}
-
-function renderSetting(config: Config, setting: string): string {
-  const [section = "", name = ""] = setting.split(".");
-  const value: unknown = Reflect.get(Reflect.get(config, section), name);
-  const constant: unknown = Reflect.get(Reflect.get(constants, section) ?? {}, name);
-  const isCount = isTable(constant) && constant["form"] === "count";
-  return typeof value === "number" && !isCount ? renderDurationSetting(value) : String(value);
-}
-
 // ----------------------------------------------------------------------------------------------- changes while running
 
 // Nodes hold the sections of the configuration and read a setting where they use it. So a changed setting is written
@@ -307,10 +196,11 @@ export function decideReload(current: Config, next: Config): ReloadPlan {
 
 /** Writes the settings of `plan.changed`, and the constants that follow from them, into the sections that nodes hold. */
 export function applyReload(current: Config, next: Config, plan: ReloadPlan): void {
+  const settings = new Set(listSettings().map(({ section, name }) => `${section}.${name}`));
   for (const setting of plan.changed) {
     const [section, name] = setting.split(".") as [SectionName, string];
     Reflect.set(current[section], name, Reflect.get(next[section], name));
-    for (const constant of Object.keys(Reflect.get(constants, section) ?? {}))
-      Reflect.set(current[section], constant, Reflect.get(next[section], constant));
+    const constants = Object.keys(next[section]).filter((one) => !settings.has(`${section}.${one}`));
+    for (const constant of constants) Reflect.set(current[section], constant, Reflect.get(next[section], constant));
   }
 }

@@ -4,7 +4,7 @@
  * Source: rules sections 4 ("unsigned_updates"), 5, 6, 7 and 9.
  */
 import { isDid } from "../core/codec/did.ts";
-import { isLoopbackListener } from "../core/message/address.ts";
+import { isLoopbackListener, parseListenAddress } from "../core/message/address.ts";
 import type { InputProblem } from "../storage/contract.ts";
 import { type Config, renderSizeSetting } from "./schema.ts";
 
@@ -33,6 +33,12 @@ function* serverProblems(config: Config): Generator<Broken> {
       message: "is set without its counterpart: set both tls_cert_file and tls_key_file",
     };
   }
+  for (const address of server.admin_listen.filter((one) => server.listen.some((other) => isSameAddress(one, other)))) {
+    yield {
+      settings: ["server.admin_listen", "server.listen"],
+      message: `${address} is also in listen: an admin listener needs an address of its own`,
+    };
+  }
   if (!server.share_port) return;
   if (process.platform !== "linux") {
     yield { settings: ["server.share_port"], message: "only Linux spreads the connections of a port over processes" };
@@ -43,6 +49,15 @@ function* serverProblems(config: Config): Generator<Broken> {
     settings: ["server.share_port", "directory.enabled", "cache.enabled"],
     message: `needs postgres stores: ${lonely.join(", ")} belongs to one process, but requests for a Directory or a Cache reach several`,
   };
+}
+
+/** Whether two listeners would meet at an address. Port 0 is a free one each time. */
+function isSameAddress(one: string, other: string): boolean {
+  const [a, b] = [parseListenAddress(one), parseListenAddress(other)];
+  if (a === null || b === null || "unix" in a || "unix" in b) return one === other;
+  const [host, otherHost] = [a, b].map(({ hostname }) => (hostname === "localhost" ? "127.0.0.1" : hostname));
+  const isShared = host === otherHost || [host, otherHost].some((name) => name === "0.0.0.0" || name === "::");
+  return a.port !== 0 && a.port === b.port && isShared;
 }
 
 /**

@@ -6,7 +6,15 @@
 import { z } from "zod";
 import { isProxyNetwork, parseListenAddress, parseNetwork } from "../core/message/address.ts";
 import { workBitsMax } from "../core/message/proof.ts";
-import { constants, deliveryMsMax, liveAckMsMin, withConstants } from "./constants.ts";
+import {
+  cacheConstants,
+  deliveryMsMax,
+  directoryConstants,
+  limitConstants,
+  liveAckMsMin,
+  relayConstants,
+  serverConstants,
+} from "./constants.ts";
 
 // ------------------------------------------------------------------------------------- kinds of settings
 
@@ -331,13 +339,15 @@ const cacheSchema = z.strictObject({
 });
 
 export const configSchema = z.strictObject({
-  server: serverSchema.transform((server) => withConstants(server, constants.server)).prefault({}),
+  server: serverSchema.transform((server) => ({ ...server, ...serverConstants() })).prefault({}),
   stores: z.record(name, storeSchema).prefault({}),
   bus: busSchema.prefault({}),
-  limits: limitsSchema.transform((limits) => withConstants(limits, constants.limits)).prefault({}),
-  directory: directorySchema.transform((directory) => withConstants(directory, constants.directory)).prefault({}),
-  relay: relaySchema.transform((relay) => withConstants(relay, constants.relay)).prefault({}),
-  cache: cacheSchema.transform((cache) => withConstants(cache, constants.cache)).prefault({}),
+  limits: limitsSchema.transform((limits) => ({ ...limits, ...limitConstants(limits) })).prefault({}),
+  directory: directorySchema
+    .transform((directory) => ({ ...directory, ...directoryConstants(directory) }))
+    .prefault({}),
+  relay: relaySchema.transform((relay) => ({ ...relay, ...relayConstants(relay) })).prefault({}),
+  cache: cacheSchema.transform((cache) => ({ ...cache, ...cacheConstants(cache) })).prefault({}),
 });
 
 /** The sections with settings of our own; options of stores belong to their plugins. */

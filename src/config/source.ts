@@ -20,7 +20,7 @@ type SourceResult =
   | { readonly ok: true; readonly source: ConfigSource }
   | { readonly ok: false; readonly problem: InputProblem & { readonly place: Place | null } };
 
-export type Table = Record<string, unknown>;
+type Table = Record<string, unknown>;
 
 export function isTable(value: unknown): value is Table {
   return typeof value === "object" && value !== null && !Array.isArray(value) && !(value instanceof Date);

@@ -5,8 +5,7 @@
 
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { type RunningNodes, type StartOptions, startNodes } from "../../src/app/compose.ts";
-import type { constants } from "../../src/config/constants.ts";
-import type { ConfigInput } from "../../src/config/schema.ts";
+import type { Config, ConfigInput } from "../../src/config/schema.ts";
 import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import type { JsonObject } from "../../src/core/codec/json.ts";
@@ -21,7 +20,9 @@ export type TestNodes = RunningNodes & {
 };
 
 /** Constants that no file sets, for a test that can't wait for the real ones. */
-type OtherConstants = { readonly [Section in keyof typeof constants]?: Readonly<Record<string, number | boolean>> };
+type OtherConstants = {
+  readonly [Section in "server" | "limits" | "directory" | "relay" | "cache"]?: Partial<Config[Section]>;
+};
 
 /** All three nodes with everything local allowed; `input` replaces whole sections. */
 export async function startTestNodes(

@@ -6,7 +6,7 @@ import { afterAll, describe, expect, test } from "bun:test";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { readConfigFile } from "../../../src/cli/config.ts";
+import { readConfig } from "../../../src/cli/config.ts";
 import { builtInPlugins } from "../../../src/plugins/load.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "waypost-config-"));
@@ -468,7 +468,7 @@ async function problemsOf(text: string): Promise<string[]> {
   writeFileSync(file, text);
   process.chdir(folder);
   try {
-    const failure = await readConfigFile(file, { toServe: true }).then(
+    const failure = await readConfig(file, { toServe: true }).then(
       () => new Error("no problems"),
       (error: Error) => error,
     );

@@ -4,7 +4,6 @@
  */
 import { describe, expect, test } from "bun:test";
 import { checkConfig, parseConfig } from "../../../src/config/config.ts";
-import { constants } from "../../../src/config/constants.ts";
 import { listSettings, renderEffective, renderJsonSchema, renderReference } from "../../../src/config/reference.ts";
 import { configWarnings } from "../../../src/config/relations.ts";
 import { parseDurationSetting } from "../../../src/config/schema.ts";
@@ -20,15 +19,6 @@ enabled = true
 enabled = true
 public_endpoints = ["https://cache.example.org"]
 `;
-
-/** Settings of earlier versions that went with what they set. */
-const removedSettings = [
-  ...["reserved_requests_max", "arriving_max", "refusals_max", "refusal_delay"].map((name) => `server.${name}`),
-  ...["cache_reserve", "destination_queue_max", "outbound_requests_max", "peer_listen", "peers"].map(
-    (name) => `relay.${name}`,
-  ),
-  ...["summary_entries_max", "ack_ids_max"].map((name) => `cache.${name}`),
-];
 
 function problemsOf(text: string): string[] {
   const result = parseConfig(text);
@@ -233,63 +223,31 @@ describe("the environment", () => {
   });
 });
 
-describe("settings of earlier versions", () => {
-  const read = (sections: Readonly<Record<string, Readonly<Record<string, unknown>>>>) => {
-    const result = checkConfig({ stores: { main: { plugin: "memory" } }, directory: { enabled: true }, ...sections });
-    if (!result.ok) throw new Error(JSON.stringify(result.problems));
-    return result;
-  };
-
-  const constantNames = Object.entries(constants).flatMap(([section, own]) =>
-    Object.keys(own).map((name) => `${section}.${name}`),
-  );
-  test.each([...removedSettings, ...constantNames])(
-    "%s is accepted, has no effect, and its warning says what counts",
-    (setting) => {
-      const [section = "", name = ""] = setting.split(".");
-      for (const value of ["7s", 7, "nonsense", ["a"]]) {
-        const enabled = section === "directory" ? { enabled: true } : {};
-        const { config, retired } = read({ [section]: { ...enabled, [name]: value } });
-        expect(config).toEqual(read({}).config);
-        expect(retired).toEqual([
-          { setting, message: expect.stringMatching(/^is no longer a setting and has no effect: .{8,}$/) },
-        ]);
-      }
-    },
-  );
-
-  test("the warning names the value with its unit", () => {
-    const { retired } = read({
-      cache: { stream_life: "1h", page_entries_max: 5 },
-      relay: { client_burst: 9, client_rate: 3 },
+describe("an admin listener has an address of its own", () => {
+  const check = (listen: string, admin: string) =>
+    checkConfig({
+      server: { listen: [listen], admin_listen: ["unix:/run/other.sock", admin] },
+      stores: { main: { plugin: "memory" } },
+      directory: { enabled: true },
     });
-    expect(retired.map(({ setting, message }) => [setting, message.split(": ")[1]])).toEqual([
-      ["relay.client_burst", "12 applies"],
-      ["cache.page_entries_max", "100 applies"],
-      ["cache.stream_life", "15m applies"],
-    ]);
+
+  test.each([
+    ["127.0.0.1:7400", "127.0.0.1:7400"],
+    ["127.0.0.1:7400", "localhost:7400"],
+    ["0.0.0.0:7400", "127.0.0.1:7400"],
+    ["127.0.0.1:7400", "[::]:7400"],
+    ["unix:/run/w.sock", "unix:/run/w.sock"],
+  ])("%s is no room for %s", (listen, admin) => {
+    const message = `${admin} is also in listen: an admin listener needs an address of its own`;
+    expect(check(listen, admin)).toMatchObject({ ok: false, problems: [{ setting: "server.admin_listen", message }] });
   });
 
-  test("the clock skews of all nodes are one; of several the shortest counts", () => {
-    const skewed = (sections: Parameters<typeof read>[0]) => {
-      const { config, retired } = read(sections);
-      return [config.limits.clock_skew, retired.map(({ setting }) => setting)];
-    };
-    expect(skewed({})).toEqual([300_000, []]);
-    expect(skewed({ relay: { clock_skew: "7m" } })).toEqual([420_000, ["relay.clock_skew"]]);
-    const several = { relay: { clock_skew: "7m" }, cache: { clock_skew: "6m" }, limits: { clock_ahead: "0ms" } };
-    expect(skewed(several)).toEqual([1_000, ["relay.clock_skew", "cache.clock_skew", "limits.clock_ahead"]]);
-    expect(skewed({ limits: { clock_skew: "9m" }, cache: { clock_skew: "6m" } })).toEqual([
-      540_000,
-      ["cache.clock_skew"],
-    ]);
-    expect(read({ cache: { clock_skew: "6m" } }).retired[0]?.message).toContain('limits.clock_skew = "6m" applies');
-  });
-
-  test("a variable of the environment may name one", () => {
-    const env = { WAYPOST_CACHE__STREAM_LIFE: "1h" };
-    expect(parseConfig(allInOne, { env })).toMatchObject({ ok: true, retired: [{ setting: "cache.stream_life" }] });
-  });
+  test.each([
+    ["127.0.0.1:7400", "127.0.0.1:7401"],
+    ["127.0.0.1:7400", "127.0.0.2:7400"],
+    ["127.0.0.1:0", "127.0.0.1:0"],
+    ["unix:/run/w.sock", "unix:/run/admin.sock"],
+  ])("%s leaves room for %s", (listen, admin) => expect(check(listen, admin).ok).toBe(true));
 });
 
 describe("secrets", () => {
