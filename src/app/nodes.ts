@@ -123,12 +123,13 @@ function receiptsOf({ cache, relay }: Config, stores: OpenStores): Receipts {
 function resolutionRoutes(config: Config, { stores, recipients }: NodeParts): Route[] {
   const { directory, relay, cache, limits } = config;
   if (directory.enabled) {
-    const ledger = ledgerRecipients(stores.capability("directory.ledger", "ledger"));
-    return [resolutionRoute({ recipients: ledger, limits, unavailable: "chain_unavailable" })];
+    const ledger = stores.capability("directory.ledger", "ledger");
+    const recipients = ledgerRecipients(ledger);
+    return [resolutionRoute({ recipients, limits, unavailable: "chain_unavailable", ledger })];
   }
   const node = relay.enabled ? "relay" : cache.enabled ? "cache" : null;
   if (node === null) return [];
-  return [resolutionRoute({ recipients: recipients(node), limits, unavailable: "service_unavailable" })];
+  return [resolutionRoute({ recipients: recipients(node), limits, unavailable: "service_unavailable", ledger: null })];
 }
 
 function composeDirectory({ directory, limits }: Config, parts: NodeParts & { ledger: Ledger }): Directory {

@@ -42,6 +42,7 @@ const catalogue = {
   component_exists: [409, "The component already exists"],
   component_in_use: [409, "The component is still in use"],
   document_stale: [409, "A later document has already been accepted"],
+  document_needed: [409, "A whole document must come first"],
   proof_replayed: [409, "The nonce of the proof was used before"],
   chunk_conflict: [409, "The chunk contradicts its group"],
   duplicate_conflict: [409, "The message id was used for other content"],
@@ -282,6 +283,10 @@ export const problems: Readonly<Record<FaultCode, Problem>> = {
   document_stale: {
     cause: "A document with a later time has been accepted.",
     remedy: "Sign the document again with the current time.",
+  },
+  document_needed: {
+    cause: "A self-certifying DID has made eight component calls since its last whole document, or has a new root key.",
+    remedy: "Sign and submit the whole document: PUT /dids/{did}/document/proof.",
   },
   proof_replayed: { cause: "The nonce was used before with this operation, DID and key.", remedy: proofAnew },
   chunk_conflict: {

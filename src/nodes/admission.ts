@@ -5,6 +5,7 @@
  * knows recipients. Source: rules sections 2 and 4, interface "Errors", docs/ledger.md 3.1.
  */
 import type { Config } from "../config/schema.ts";
+import { encodeBase64 } from "../core/codec/bytes.ts";
 import { type Did, parseDid } from "../core/codec/did.ts";
 import { type Fault, fault, isFault, withSignedText } from "../core/fault.ts";
 import type { PersonaPolicy } from "../core/ledger/account.ts";
@@ -30,6 +31,8 @@ import {
 } from "../core/message/policy.ts";
 import { resolutionAnswer } from "../core/schema/directory.ts";
 import { BoundedMap } from "../core/std/bounded.ts";
+import type { LedgerReader } from "../storage/contract.ts";
+import { isKnownProof, parseKnown, readKeyProof } from "./directory/proof.ts";
 import type { Answer, Call, Route } from "./http/route.ts";
 import type { Blocks } from "./operations/blocks.ts";
 import { type RecipientSource, type Subject, subjectBytes, subjectBytesMax, subjectsMax } from "./recipients.ts";
@@ -201,6 +204,8 @@ type ResolutionParts = {
   readonly limits: Config["limits"];
   /** What recipients are looked up in: a ledger, or a Directory elsewhere. */
   readonly unavailable: "chain_unavailable" | "service_unavailable";
+  /** The ledger, where this node has one: it keeps what proves the keys of recipients. */
+  readonly ledger: Pick<LedgerReader, "keyProof"> | null;
 };
 
 export function resolutionRoute(parts: ResolutionParts): Route {
@@ -211,7 +216,7 @@ export function resolutionRoute(parts: ResolutionParts): Route {
       id: "deliveryResolution",
       summary: "The key to seal to and the sizes that one recipient accepts",
       tag: "Directory",
-      query: ["tag"],
+      query: ["tag", "proof"],
       responses: { 200: { description: "Key and constraints at the finalized head.", schema: resolutionAnswer } },
       codes: [
         "invalid_did",
@@ -231,16 +236,21 @@ export function resolutionRoute(parts: ResolutionParts): Route {
   };
 }
 
-async function resolve(call: Call, { recipients, limits }: ResolutionParts): Promise<Answer | Fault> {
+async function resolve(call: Call, { recipients, limits, ledger }: ResolutionParts): Promise<Answer | Fault> {
   const did = parseDid(call.params["target"] ?? "");
   if (isFault(did)) return did;
   const tag = call.query.get("tag");
   if (tag !== null && !isTag(tag)) return fault("invalid_request", `tag: must be ${tagForm}`);
+  const known = parseKnown(call, "proof");
+  if (isFault(known)) return known;
   const recipient = await recipients.subject(did);
   const receives = recipient !== null && !recipient.deactivated;
   const policy = receives ? await gatherPolicyFacts(recipients, recipient, tag) : null;
   const resolution = decideResolution({ recipient, policy }, limits);
-  return isFault(resolution) ? resolution : { status: 200, json: renderResolution(did, resolution) };
+  if (isFault(resolution)) return resolution;
+  const proof = known === null || ledger === null ? null : await readKeyProof(ledger, did);
+  const unknown = proof === null || isKnownProof(proof, known ?? "") ? {} : { key_proof: encodeBase64(proof) };
+  return { status: 200, json: { ...renderResolution(did, resolution), ...unknown } };
 }
 
 function renderResolution(target: string, resolution: Resolution): Record<string, unknown> {

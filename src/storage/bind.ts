@@ -313,6 +313,7 @@ export const capabilityMethods = {
     head: 1,
     bounds: 1,
     account: 1,
+    keyProof: 1,
     aliasHolder: 1,
     policy: 1,
     version: 1,

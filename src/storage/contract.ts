@@ -293,6 +293,11 @@ export interface LedgerReader {
   bounds(): Promise<LedgerBounds>;
   /** The state of one DID at the finalized head; an unknown DID has `record` null and counters 0. */
   account(did: Did): Promise<Account>;
+  /**
+   * What proves the keys of a self-certifying DID (docs/trust.md "Key proofs"), as of the finalized head or later; `null`
+   * for every other DID, and where the ledger keeps no proofs.
+   */
+  keyProof(did: Did): Promise<Uint8Array | null>;
   /** The DID that owns an alias in normal form. */
   aliasHolder(alias: string): Promise<Did | null>;
   policy(scope: "recipient" | "tag", key: string): Promise<DeliveryPolicy | null>;

@@ -40,13 +40,18 @@ import {
   decodeLedgerCall,
   type LedgerCall,
 } from "../core/ledger/calls.ts";
+import type { ProofBinding } from "../core/ledger/document-codec.ts";
 import { accountCodec, deliveryPolicyCodec, personaPolicyCodec } from "../core/ledger/structures.ts";
+import { keepKeyProof } from "../core/trust/keep.ts";
+import { isSelfCertifying } from "../core/trust/names.ts";
+import { decodeKeyProof, encodeKeyProof } from "../core/trust/proof.ts";
 import { type Block, StoreError, type Submission } from "./contract.ts";
 import type { TableChange, TableView } from "./table.ts";
 
 export const headKey = "head";
 const genesisKey = "genesis";
 export const accountKey = (did: Did) => `a/${did}`;
+export const keyProofKey = (did: Did) => `k/${did}`;
 const aliasKey = (alias: string) => `n/${alias}`;
 export const policyKey = (scope: PolicyScope, key: string) => `p/${scope}/${key}`;
 export const poolPrefix = "q/";
@@ -326,6 +331,19 @@ export function writeApplied(view: TableChange, did: Did, applied: Applied): voi
     if (policy === null) view.remove(policyKey(scope, key));
     else view.put(policyKey(scope, key), encodePolicy(scope, policy));
   }
+}
+
+/** After an applied call: in the commit of the change that it proves, and that overrules what was proved before. */
+export function writeKeyProof(view: TableChange, call: LedgerCall, binding: ProofBinding): void {
+  if (!isSelfCertifying(call.did)) return;
+  const key = keyProofKey(call.did);
+  const bytes = view.get(key);
+  const before = bytes === null ? null : decodeKeyProof(bytes);
+  if (bytes !== null && before === null) throw corrupt("key proof");
+  const proof = keepKeyProof(before, call, binding);
+  if (proof === before) return;
+  if (proof === null) view.remove(key);
+  else view.put(key, encodeKeyProof(proof));
 }
 
 /** A block's hash covers the block before it, its number and time, and its calls in order. */

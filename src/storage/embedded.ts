@@ -46,6 +46,7 @@ import {
   forgetSettled,
   type Head,
   headKey,
+  keyProofKey,
   maxOf,
   numberAt,
   type Pending,
@@ -67,6 +68,7 @@ import {
   submissionKey,
   writeApplied,
   writeClaims,
+  writeKeyProof,
 } from "./embedded-records.ts";
 import { rememberInState, type SharedTable, type Table, type TableChange, type TableView } from "./table.ts";
 
@@ -209,6 +211,11 @@ class Chain implements EmbeddedLedger {
     if (known !== undefined) return known;
     const bytes = await this.read((view) => view.get(key));
     return bytes === null ? emptyAccount : this.accounts.decode(state, key, bytes);
+  }
+
+  async keyProof(did: Did): Promise<Uint8Array | null> {
+    this.checkOpen();
+    return this.read((view) => view.get(keyProofKey(did)));
   }
 
   async aliasHolder(alias: string): Promise<Did | null> {
@@ -434,6 +441,8 @@ class Chain implements EmbeddedLedger {
     const outcome = dropped ? lifeOver : this.apply(view, entry);
     const refused = isFault(outcome);
     if (!refused) writeApplied(view, kept.submission.did, outcome);
+    const binding = { ...this.acceptedProofs, submitter: this.options.operator };
+    if (!refused && entry.call !== null) writeKeyProof(view, entry.call, binding);
     const state = dropped ? "dropped" : refused ? "failed" : "finalized";
     const submission: Submission = {
       ...kept.submission,

@@ -23,6 +23,16 @@ const bugs: Readonly<Record<string, (real: Ledger) => Partial<Ledger>>> = {
       },
     };
   },
+  "keeps the proof of the first registration only": (real) => {
+    const first = new Map<Did, Uint8Array | null>();
+    return {
+      keyProof: async (did) => {
+        const proof = await real.keyProof(did);
+        if (!first.has(did) && proof !== null) first.set(did, proof);
+        return first.get(did) ?? proof;
+      },
+    };
+  },
   "restarts the counters after a deletion": (real) => ({
     account: async (did) => {
       const account = await real.account(did);

@@ -4,6 +4,8 @@
  */
 
 import { expect } from "bun:test";
+import { verifyEd25519 } from "../../src/core/codec/crypto.ts";
+import type { Did } from "../../src/core/codec/did.ts";
 import { isFault } from "../../src/core/fault.ts";
 import {
   type Account,
@@ -14,8 +16,17 @@ import {
 } from "../../src/core/ledger/account.ts";
 import { actions, type Intent } from "../../src/core/ledger/actions.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
+import { decodeKeyProof, replayKeyProof } from "../../src/core/trust/proof.ts";
 import type { Ledger, Submission } from "../../src/storage/contract.ts";
-import { authorizedCall, documentOf, type Identity, identityOf, registrationOf } from "../support/identity.ts";
+import {
+  authorizedCall,
+  certifiedOf,
+  documentOf,
+  type Identity,
+  identityOf,
+  keyOf,
+  registrationOf,
+} from "../support/identity.ts";
 import type { ConformanceCase, Subject } from "./kit.ts";
 
 /** A hang, not a slow machine. */
@@ -63,15 +74,41 @@ async function registered(ledger: Ledger, alias?: string): Promise<Identity> {
 }
 
 /** The call for an intent with the counter value that the ledger shows, plus `offset`. */
-async function signed(ledger: Ledger, identity: Identity, intent: Intent, offset = 0n): Promise<LedgerCall> {
+async function signed(
+  ledger: Ledger,
+  identity: Identity,
+  intent: Intent,
+  genesisHash: Uint8Array | null = null,
+  offset = 0n,
+): Promise<LedgerCall> {
   const { counters } = await ledger.account(identity.did);
   const nonce = counters[actions[intent.action].counter] + offset;
   const terms = { nonce, validUntilMs: BigInt(Date.now() + 600_000), signerKeyId: "root" };
-  return authorizedCall(intent, terms, identity.root);
+  return authorizedCall(intent, terms, identity.root, genesisHash);
 }
 
 function submitIntent(ledger: Ledger, identity: Identity, intent: Intent): Promise<unknown> {
   return signed(ledger, identity, intent).then((call) => ledger.submit(call, intent.action));
+}
+
+/** A registered identity of the self-certifying form. */
+async function certified(ledger: Ledger): Promise<Identity> {
+  const { genesisHash } = await ledger.proofs();
+  const identity = certifiedOf(crypto.randomUUID(), genesisHash);
+  const binding = { genesisHash, submitter: await ledger.operator() };
+  const call = registrationOf(identity, { timestamp: `v3:0:${Date.now() + 60_000}`, binding });
+  await finalized(ledger, await ledger.submit(call, "register"));
+  return identity;
+}
+
+/** The proof leads to what the record shows. */
+async function expectProof(ledger: Ledger, did: Did): Promise<void> {
+  const proof = decodeKeyProof((await ledger.keyProof(did)) ?? new Uint8Array(0));
+  const state = proof === null ? null : replayKeyProof(proof);
+  expect(state?.did).toBe(did);
+  expect(state?.signatures.every((one) => verifyEd25519(one.signature, one.message, one.publicKey))).toBe(true);
+  const { document, rootPubkey } = recordOf(await ledger.account(did));
+  expect([state?.document, state?.rootKeys.at(-1)]).toEqual([document ?? undefined, rootPubkey ?? undefined]);
 }
 
 function recordOf(account: Account): DidRecord {
@@ -157,7 +194,7 @@ const cases: readonly LedgerCase[] = [
       const again = registrationOf(identity, { timestamp: String(Date.now() + 1_000) });
       expect(codeOf(await ledger.submit(again, "register"))).toBe("did_already_registered");
       const mine: Intent = { ...addAlias, did: identity.did };
-      const early = await ledger.submit(await signed(ledger, identity, mine, 1n), "add_alias");
+      const early = await ledger.submit(await signed(ledger, identity, mine, null, 1n), "add_alias");
       expect(isFault(early) && [early.code, early.extra.expected]).toEqual(["nonce_mismatch", "0"]);
       expect(await ledger.account(nobody.did)).toEqual(emptyAccount);
       expect(recordOf(await ledger.account(identity.did)).version).toBe(1n);
@@ -351,6 +388,35 @@ const cases: readonly LedgerCase[] = [
         expect(head.timeMs).toBeGreaterThanOrEqual(last.timeMs);
         last = head;
       }
+    },
+  },
+  {
+    name: "the proof of a self-certifying DID follows every change, and ends with a deletion",
+    async run({ ledger }) {
+      const { genesisHash, selfCertifying } = await ledger.proofs();
+      expect(await ledger.keyProof(stranger().did)).toBeNull();
+      // A ledger without the rules keeps no proofs.
+      if (!selfCertifying) return;
+      const identity = await certified(ledger);
+      const { did } = identity;
+      await expectProof(ledger, did);
+      const change = async (intent: Intent, root = identity.root) =>
+        finalized(ledger, await ledger.submit(await signed(ledger, { ...identity, root }, intent, genesisHash), "c"));
+      await change({ action: "RemoveAuthentication", did, id: `${did}#k1` });
+      await expectProof(ledger, did);
+      await change({ action: "UpdateRootPubkey", did, newRootPubkey: keyOf("next").publicKey });
+      await expectProof(ledger, did);
+      await change({ action: "delete_did", did }, keyOf("next"));
+      expect(await ledger.keyProof(did)).toBeNull();
+    },
+  },
+  {
+    name: "the proof of a self-certifying DID stands after the store was opened again",
+    lasting: true,
+    async run({ ledger, reopen }) {
+      if (!(await ledger.proofs()).selfCertifying) return;
+      const { did } = await certified(ledger);
+      await expectProof(await reopen(), did);
     },
   },
   {

@@ -21,7 +21,7 @@ afterAll(() => rmSync(path, { recursive: true, force: true }));
 const format = {
   number: "waypost lmdb store, format 1",
   store: "e4769c5fb68f67e9f54967d4a4245291fb2bb2586c837f1983eae89be8298339",
-  ledger: "b14847fed01e3c5ae4f1b4c4b8abfd19f6a5610e06e40e1eaf6f4534eba7b224",
+  ledger: "646ce009b32c648240d6a7dad51de91f4c1f7b4116b19e3df132a55cf9a5f78f",
 };
 
 /** All that a hash needs to be the same again: keys and values in order, each with its length. */

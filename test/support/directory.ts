@@ -7,14 +7,20 @@
 import { encodeBase64, encodeHex0x, renderPublicKey, utf8 } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import { isFault } from "../../src/core/fault.ts";
-import { parseIntent, type RoutedAction, routedActions, subjectParameter } from "../../src/core/ledger/actions.ts";
+import {
+  actions,
+  parseIntent,
+  type RoutedAction,
+  routedActions,
+  subjectParameter,
+} from "../../src/core/ledger/actions.ts";
 import {
   documentMessage,
   encodeDidDocument,
   type ProofBinding,
   registrationMessage,
 } from "../../src/core/ledger/document-codec.ts";
-import { encodeAuthorization } from "../../src/core/ledger/structures.ts";
+import { authorizationMessage, encodeAuthorization } from "../../src/core/ledger/structures.ts";
 import { encodeUpdateProof } from "../../src/core/message/proof.ts";
 import { parseDocument } from "../../src/core/schema/identity.ts";
 import { resolutionRoute } from "../../src/nodes/admission.ts";
@@ -97,6 +103,7 @@ export async function testDirectory(given: TestDirectoryOptions = {}): Promise<T
     recipients: ledgerRecipients(ledger),
     limits: limitsDefault,
     unavailable: "chain_unavailable",
+    ledger,
   });
   const app = testApp([...directory.routes, resolution], {
     now: () => nowMs,
@@ -106,7 +113,10 @@ export async function testDirectory(given: TestDirectoryOptions = {}): Promise<T
     const text = body === undefined || typeof body === "string" ? body : JSON.stringify(body);
     const init = text === undefined ? {} : { body: text, headers: { "content-type": "application/json", ...headers } };
     const response = await app.ask(path, { method, ...init });
-    return { status: response.status, body: (await response.json()) as Json, headers: response.headers };
+    const { status, headers: answered } = response;
+    const isJson = answered.get("content-type")?.includes("json") === true;
+    const read = isJson ? ((await response.json()) as Json) : { hex: (await response.bytes()).toHex() };
+    return { status, body: read, headers: answered };
   };
   const settle = (reply: Reply) => settled(ledger, String(reply.body["tx_hash"] ?? reply.body["tx_id"]));
   const registration = ([identity, members]: readonly [Identity, Json]): Promise<Reply> => {
@@ -272,6 +282,8 @@ export type Terms = {
   readonly validUntilMs: number;
   readonly signerKeyId?: string;
   readonly signer?: KeyPair;
+  /** Signs in version 3 for this ledger. */
+  readonly genesisHash?: Uint8Array;
 };
 
 /** The body of a signed update. Alias bodies carry `timestamp` among the members. */
@@ -282,6 +294,9 @@ export function updateBodyOf(identity: Identity, action: RoutedAction, members: 
   if (isFault(intent)) throw new Error(intent.detail);
   const validUntilMs = BigInt(terms.validUntilMs);
   const payload = encodeAuthorization(intent, { nonce: BigInt(terms.nonce), validUntilMs, signerKeyId });
+  const { genesisHash } = terms;
+  const message =
+    genesisHash === undefined ? payload : authorizationMessage(actions[action].counter, genesisHash, payload);
   return {
     did,
     action,
@@ -290,7 +305,7 @@ export function updateBodyOf(identity: Identity, action: RoutedAction, members: 
     valid_until: String(terms.validUntilMs),
     signer_key_id: signerKeyId,
     canonical_payload: encodeHex0x(payload),
-    signature: encodeBase64((terms.signer ?? identity.root).sign(payload)),
+    signature: encodeBase64((terms.signer ?? identity.root).sign(message)),
   };
 }
 

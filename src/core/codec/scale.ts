@@ -322,25 +322,6 @@ export function vector<T>(inner: Codec<T>, entriesMax: number): Codec<readonly T
   };
 }
 
-/**
- * A last field that a structure got in a later version. It is not written while it has its first value, and has that
- * value when the bytes end before it, so bytes of earlier versions are still read.
- */
-export function trailing<T>(inner: Codec<T>, first: T): Codec<T> {
-  return {
-    write: (writer, value) => {
-      if (value !== first) inner.write(writer, value);
-    },
-    read: (reader) => {
-      if (reader.failed || reader.at === reader.bytes.length) return first;
-      const value = inner.read(reader);
-      // One value has one encoding.
-      if (value === first) reader.refuse();
-      return value;
-    },
-  };
-}
-
 /** An option of a list: an empty list is written as none. An empty list written as some is read as the same list. */
 export function optionalList<T>(inner: Codec<readonly T[]>): Codec<readonly T[]> {
   const outer = option(inner);

@@ -134,6 +134,8 @@ export type Account = {
   readonly registrationExpiryMs: bigint;
   /** How often the DID was deleted; 0 when a ledger can't say. A message admitted for one life does not belong to the next. */
   readonly life: number;
+  /** Of a self-certifying DID: the component calls that are accepted before the next whole document (docs/trust.md). */
+  readonly componentCallsLeft: number;
 };
 
 export const emptyAccount: Account = {
@@ -142,6 +144,7 @@ export const emptyAccount: Account = {
   documentTimeMs: 0n,
   registrationExpiryMs: 0n,
   life: 0,
+  componentCallsLeft: 0,
 };
 
 // ------------------------------------------------------------------------------------------------------------- bounds

@@ -98,6 +98,11 @@ const actionsByCall = new Map<string, ActionName>(
   (Object.keys(actions) as ActionName[]).map((action) => [actionRows[action].call, action]),
 );
 
+/** The action that a call is for. */
+export function actionOfCall(call: Exclude<ProofCall, ControlCall>): ArgumentAction {
+  return actionsByCall.get(call.name) as ArgumentAction;
+}
+
 /** The runtime call for an authorization. */
 export function callOfIntent(intent: Intent, signed: SignedPayload): ProofCall {
   const { signedPayload, signature, signerKeyId } = signed;
@@ -117,7 +122,7 @@ export function intentOfCall(call: ProofCall, aliasBytes: number = aliasBytesMax
     if (payload === null) return refuse("InvalidControlPayload");
     return { action: payload.action, did, ...payload.items } as Intent;
   }
-  const action = actionsByCall.get(call.name) as ArgumentAction;
+  const action = actionOfCall(call);
   const values: Partial<Record<ItemName, unknown>> = call;
   const intent: Record<string, unknown> = { action, did };
   for (const item of actions[action].items) {

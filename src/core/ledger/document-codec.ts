@@ -161,17 +161,16 @@ export function registrationMessage(
   const alias = proof.alias === null ? null : normalizeAlias(proof.alias, aliasBytes);
   if (parsed.nonce !== 0n || (alias === null && proof.alias !== null)) return null;
   const { nonce, expiryMs } = parsed;
-  const tail = encodeWith(registrationTailCodec, {
-    did,
-    alias,
-    rootPubkey: pubkey,
-    documentHash: blake2b256(docBlob),
-    nonce,
-    expiryMs,
-  });
-  if (parsed.version === "v2") return concatBytes(utf8("svc:register:v2|"), tail);
-  if (binding === null) return null;
-  return concatBytes(utf8("svc:register:v3|"), tail, encodeWith(registrationBindingCodec, binding));
+  const documentHash = blake2b256(docBlob);
+  const tail = { did, alias, rootPubkey: pubkey, documentHash, nonce, expiryMs };
+  if (parsed.version === "v2") return concatBytes(utf8("svc:register:v2|"), encodeWith(registrationTailCodec, tail));
+  return binding === null ? null : boundRegistrationMessage({ ...tail, ...binding });
+}
+
+/** The bytes that a registration of version 3 signs. */
+export function boundRegistrationMessage(signed: Omit<RegistrationTail, "nonce"> & ProofBinding): Uint8Array {
+  const tail = encodeWith(registrationTailCodec, { ...signed, nonce: 0n });
+  return concatBytes(utf8("svc:register:v3|"), tail, encodeWith(registrationBindingCodec, signed));
 }
 
 type DocumentProof = { readonly did: string; readonly timestamp: string; readonly docBlob: Uint8Array };
@@ -186,7 +185,12 @@ export function documentMessage(proof: DocumentProof, genesisHash: Uint8Array | 
     return concatBytes(utf8(`svc:set_document:v1|${did}|`), documentHash, utf8(`|${timestamp}`));
   }
   const { nonce, expiryMs } = parsed;
-  const tail = encodeWith(setDocumentTailCodec, { did, documentHash, nonce, expiryMs });
-  if (parsed.version === "v2") return concatBytes(utf8("svc:set_document:v2|"), tail);
-  return genesisHash === null ? null : concatBytes(utf8("svc:set_document:v3|"), tail, genesisHash);
+  const tail = { did, documentHash, nonce, expiryMs };
+  if (parsed.version === "v2") return concatBytes(utf8("svc:set_document:v2|"), encodeWith(setDocumentTailCodec, tail));
+  return genesisHash === null ? null : boundDocumentMessage({ ...tail, genesisHash });
+}
+
+/** The bytes that a whole document of version 3 signs. */
+export function boundDocumentMessage(signed: SetDocumentTail & { readonly genesisHash: Uint8Array }): Uint8Array {
+  return concatBytes(utf8("svc:set_document:v3|"), encodeWith(setDocumentTailCodec, signed), signed.genesisHash);
 }

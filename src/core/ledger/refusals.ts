@@ -88,6 +88,8 @@ const faults = {
     "a DID of this form is derived from the ledger and the root key, and this one is not",
   ],
   NameRetired: ["did_already_registered", "the DID was deleted, which is final for a DID of this form"],
+  DocumentNeeded: ["document_needed", "the next change of the document must be a whole document"],
+  TooManyRootKeys: ["chain_submission_rejected", "the DID has had as many root keys as it may"],
   OnlyRootSigns: ["invalid_signature", "only root may sign this change of a DID of this form"],
 } as const satisfies Record<string, readonly [code: FaultCode, detail: string]>;
 

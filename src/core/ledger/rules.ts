@@ -8,6 +8,7 @@ import { equalBytes, publicKeyBytes, signatureBytes } from "../codec/bytes.ts";
 import { isAdmissibleKey, verifyEd25519 } from "../codec/crypto.ts";
 import { isDid, normalizeAlias } from "../codec/did.ts";
 import { deriveDid, isSelfCertifying } from "../trust/names.ts";
+import { componentCallsMax, rotationsMax } from "../trust/proof.ts";
 import {
   type Account,
   type AccountId,
@@ -70,7 +71,9 @@ function applyAuthorized(input: LedgerInput, call: ProofCall): Applied | LedgerR
   if (isRefusal(record)) return record;
   const change = decideChange(input, intent, record);
   if (isRefusal(change)) return change;
-  return applyChange({ account, record, nowMs, counter: actions[intent.action].counter }, change);
+  const { counter } = actions[intent.action];
+  const counted = isBound(input) ? countForProof(account, counter) : account;
+  return isRefusal(counted) ? counted : applyChange({ account: counted, record, nowMs, counter }, change);
 }
 
 /**
@@ -197,6 +200,7 @@ function register(input: LedgerInput, call: RegistrationCall): Applied | LedgerR
   return {
     account: {
       ...account,
+      componentCallsLeft: isBound(input) ? componentCallsMax : 0,
       record: newRecord(input, { document, aliases, rootPubkey: call.pubkey }),
       ...timesAfter(account, stamp, nowMs),
       registrationExpiryMs: stamp.version === "v1" ? account.registrationExpiryMs : stamp.expiryMs,
@@ -244,8 +248,9 @@ function setDocument(input: LedgerInput, call: DocumentCall): Applied | LedgerRe
   const message = documentMessage(call, input.proofs.genesisHash);
   if (message === null || !verifyEd25519(call.signature, message, call.pubkey)) return refuse("InvalidSignature");
   const timed = { ...account, ...timesAfter(account, stamp, nowMs) };
+  const componentCallsLeft = isBound(input) ? componentCallsMax : 0;
   const counter = stamp.version === "v1" ? null : "document";
-  return applyChange({ account: timed, record, nowMs, counter }, { record: { document } });
+  return applyChange({ account: { ...timed, componentCallsLeft }, record, nowMs, counter }, { record: { document } });
 }
 
 // ---------------------------------------------------------------------------------------------- self-certifying DIDs
@@ -262,6 +267,22 @@ function isBound({ call, proofs }: LedgerInput): boolean {
 function checkName({ account, proofs }: LedgerInput, { did, pubkey }: RegistrationCall): LedgerRefusal | null {
   if (account.life > 0) return refuse("NameRetired");
   return deriveDid(proofs.genesisHash, pubkey) === did ? null : refuse("NameNotDerived");
+}
+
+/**
+ * Key proofs stay small: after eight component calls, and after a rotation, comes a whole document, which the present root
+ * key signs. No component call can then be hidden behind a later one.
+ */
+function countForProof(account: Account, counter: CounterName): Account | LedgerRefusal {
+  if (counter === "rootPubkey") {
+    const isLast = account.counters.rootPubkey >= BigInt(rotationsMax);
+    return isLast ? refuse("TooManyRootKeys") : { ...account, componentCallsLeft: 0 };
+  }
+  if (counter !== "document") return account;
+  const { componentCallsLeft } = account;
+  return componentCallsLeft === 0
+    ? refuse("DocumentNeeded")
+    : { ...account, componentCallsLeft: componentCallsLeft - 1 };
 }
 
 /** A method that `authentication` lists can't take over or end the identity. */

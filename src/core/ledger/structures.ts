@@ -19,7 +19,6 @@ import {
   optionalList,
   structure,
   text,
-  trailing,
   u8,
   u32,
   u64,
@@ -216,7 +215,8 @@ export const accountCodec: Codec<Account> = structure<Account>({
   counters: structure<Counters>({ alias: u64, document: u64, rootPubkey: u64, control: u64 }),
   documentTimeMs: u64,
   registrationExpiryMs: u64,
-  life: trailing(u32, 0),
+  life: u32,
+  componentCallsLeft: u8,
 });
 
 // ----------------------------------------------------------------------------------------------- payloads

@@ -425,6 +425,9 @@ export const resolutionAnswer = open(
     encryption_profile: Type.String({ description: "`direct`: seal to the key" }),
     recipient_key_id: didUrlText,
     recipient_public_key_multibase: Type.String({ description: "X25519, z base58btc, bare or with `ec 01`" }),
+    key_proof: Type.Optional(
+      Type.String({ description: "Base64 of the key proof, when `proof` asks for it and doesn't name this one" }),
+    ),
     policy: Type.Object({
       effective_constraints: Type.Object({
         max_chunk_bytes: Type.Integer(),

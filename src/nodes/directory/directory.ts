@@ -40,6 +40,7 @@ import {
 } from "./parts.ts";
 import { ownerRoutes, ownerUpdates, policyReadRoutes } from "./policy.ts";
 import { prepareRoutes } from "./prepare.ts";
+import { keyProofRoute } from "./proof.ts";
 import { registrationRoutes } from "./register.ts";
 import { documentRoute, updateRoutes } from "./update.ts";
 
@@ -53,7 +54,7 @@ export function createDirectory(parts: DirectoryParts): Directory {
   const changes = [...updateRoutes(parts), documentRoute(parts), ...ownerRoutes(parts)];
   const others = [
     ...registrationRoutes(parts),
-    ...[noncesRoute, resolveRoute, aliasRoute, submissionRoute].map((route) => route(parts)),
+    ...[noncesRoute, keyProofRoute, resolveRoute, aliasRoute, submissionRoute].map((route) => route(parts)),
     ...policyReadRoutes(parts),
     ...prepareRoutes(parts),
   ];

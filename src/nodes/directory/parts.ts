@@ -50,7 +50,9 @@ type RoutePlan = {
   readonly summary: string;
   readonly request?: TSchema;
   readonly headers?: readonly string[];
-  readonly answer: readonly [status: number, description: string, schema: TSchema];
+  readonly query?: readonly string[];
+  /** Without a schema the answer is not JSON. */
+  readonly answer: readonly [status: number, description: string, schema?: TSchema];
   readonly codes: readonly FaultCode[];
   /** Alias authorization is not final, and every answer to an alias operation states this. */
   readonly unstable?: boolean;
@@ -71,7 +73,7 @@ export const mutationCodes = [
 ] as const satisfies readonly FaultCode[];
 
 export function directoryRoute(plan: RoutePlan): Route {
-  const { method, path, id, summary, request, headers, answer, codes, handle } = plan;
+  const { method, path, id, summary, request, headers, query, answer, codes, handle } = plan;
   const [status, description, schema] = answer;
   const operation: Operation = {
     id,
@@ -79,8 +81,9 @@ export function directoryRoute(plan: RoutePlan): Route {
     tag: "Directory",
     ...(request === undefined ? {} : { request }),
     ...(headers === undefined ? {} : { headers }),
+    ...(query === undefined ? {} : { query }),
     ...(plan.signed === undefined ? {} : { signed: plan.signed }),
-    responses: { [status]: { description, schema } },
+    responses: { [status]: schema === undefined ? { description } : { description, schema } },
     // A client of a blocked network writes nothing.
     codes: [...new Set([...codes, ...(method === "GET" ? [] : (["policy_denied"] as const))])],
   };
@@ -120,7 +123,11 @@ export function stateRoute({ ledger }: DirectoryParts, plan: RoutePlan): Route {
     return jsonText === undefined ? { status, headers, json } : { status, headers, jsonText };
   };
   const described = `${description} Svc-Block is the number of a finalized block that it includes.`;
-  return directoryRoute({ ...plan, answer: [status, described, schema], handle });
+  return directoryRoute({
+    ...plan,
+    answer: schema === undefined ? [status, described] : [status, described, schema],
+    handle,
+  });
 }
 
 function ignore(): void {}

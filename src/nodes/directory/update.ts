@@ -86,7 +86,11 @@ function updateRoute(parts: DirectoryParts, action: RoutedAction): Route {
     summary,
     request,
     answer: [202, "The ledger has accepted the update; it is not settled yet.", schema],
-    codes: [...updateCodes, ...codes],
+    codes: [
+      ...updateCodes,
+      ...codes,
+      ...(actionRows[action].counter === "document" ? (["document_needed"] as const) : []),
+    ],
     unstable: isAliasAction(action),
     signed: signedAction(action),
     handle: async (call) => {

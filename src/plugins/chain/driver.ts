@@ -235,6 +235,7 @@ function ledgerOf({ endpoints, reader, submissions, key, options }: LedgerOf): L
     version: () => endpoints.session().head.hash,
     bounds: async () => endpoints.session().head.metadata.bounds,
     account: async (did: Did) => reader.account(did),
+    keyProof: async () => null,
     aliasHolder: async (alias: string) => reader.aliasHolder(alias),
     async submit(call: LedgerCall, label: string) {
       checkOpen();

@@ -226,6 +226,7 @@ async function readFacts(
       documentTimeMs,
       registrationExpiryMs,
       life,
+      componentCallsLeft: 0,
     },
     holders: new Map(holders),
     allowanceWholeAt: BigInt(wholeAt),

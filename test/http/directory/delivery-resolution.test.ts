@@ -6,6 +6,7 @@ import { compileShape } from "../../../src/core/schema/schema.ts";
 import { type Json, type Reply, simpleDocument } from "../../support/directory.ts";
 import type { Identity } from "../../support/identity.ts";
 import { limitsDefault } from "../../support/settings.ts";
+import { certified, freshLabel } from "./certified.ts";
 import { agreementOf, openStage, richDocument, type Stage } from "./stage.ts";
 
 let stage: Stage;
@@ -89,4 +90,17 @@ test("a recipient without a key agreement is refused", async () => {
   const identity = await stage.fresh((own) => simpleDocument(own));
   const reply = await ask(identity.did);
   expect([reply.status, reply.body["code"]]).toEqual([404, "component_not_found"]);
+});
+
+test("a self-certifying recipient comes with its proof for a client that asks, unless it has just this one", async () => {
+  const { did } = await certified(stage, freshLabel());
+  expect(Object.keys((await ask(did)).body)).not.toContain("key_proof");
+  const proof = String((await ask(did, "?proof=")).body["key_proof"]);
+  const hex = (await stage.ask("GET", `/dids/${did}/proof`)).body["hex"];
+  expect(Uint8Array.fromBase64(proof).toHex()).toBe(String(hex));
+  const known = new Bun.CryptoHasher("sha256").update(Uint8Array.fromBase64(proof)).digest("hex");
+  expect(Object.keys((await ask(did, `?proof=${known}`)).body)).not.toContain("key_proof");
+  expect(Object.keys((await ask(did, `?proof=${"0".repeat(64)}`)).body)).toContain("key_proof");
+  expect((await ask(did, "?proof=abc")).body["code"]).toBe("invalid_request");
+  expect(Object.keys((await ask(stage.standing.did, "?proof=")).body)).not.toContain("key_proof");
 });

@@ -273,6 +273,7 @@ describe("pending registrations", () => {
       around: (ledger) => ({
         head: () => ledger.head(),
         bounds: () => ledger.bounds(),
+        keyProof: (did) => ledger.keyProof(did),
         aliasHolder: (alias) => ledger.aliasHolder(alias),
         policy: ledger.policy.bind(ledger),
         submit: (call, label) => ledger.submit(call, label),

@@ -102,7 +102,8 @@ test("the reads answer as documented once the examples of the policies have been
   for (const route of writes) replies.push(await send(stage, route));
   for (const reply of replies) await stage.settle(reply);
   for (const route of routes.filter((one) => !takesBody(one))) {
-    if (!route.path.startsWith("/submissions")) await send(stage, route);
+    // A random DID has no key proof.
+    if (!route.path.startsWith("/submissions") && route.operation.id !== "keyProof") await send(stage, route);
   }
 });
 

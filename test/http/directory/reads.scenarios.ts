@@ -4,14 +4,18 @@
  */
 import { expect } from "bun:test";
 import { encodeBase64, renderPublicKey } from "../../../src/core/codec/bytes.ts";
+import { verifyEd25519 } from "../../../src/core/codec/crypto.ts";
 import type { RoutedAction } from "../../../src/core/ledger/actions.ts";
+import { decodeKeyProof, replayKeyProof } from "../../../src/core/trust/proof.ts";
 import type { Json } from "../../support/directory.ts";
+import { freshLabel, rotated } from "./certified.ts";
 import { outages } from "./outages.ts";
 import { aliasOf, noRoute, richDocument, type Scenario, type Stage, sendUpdate } from "./stage.ts";
 
 const unreadable = (route: string, act: Scenario["act"]): Scenario => outages(route, act)[0] as Scenario;
 
 const nonces = "GET /dids/:did/nonces";
+const keyProof = "GET /dids/:did/proof";
 const resolve = "GET /resolve/:did";
 const alias = "GET /aliases/:alias";
 const submission = "GET /submissions/:txHash";
@@ -48,6 +52,63 @@ export const readScenarios: readonly Scenario[] = [
     act: (stage) => stage.ask("GET", "/dids/did%3Asvc%3A111/nonces"),
   },
   unreadable(nonces, (stage) => stage.ask("GET", `/dids/${about(stage)}/nonces`)),
+  {
+    name: "answers what proves the keys of a self-certifying DID, after a rotation too",
+    route: keyProof,
+    status: 200,
+    act: async (stage) => stage.ask("GET", `/dids/${(await rotated(stage, freshLabel())).did}/proof`),
+    check: async ({ body, headers }, stage) => {
+      expect(headers.get("content-type")).toBe("application/octet-stream");
+      const bytes = Uint8Array.fromHex(String(body["hex"]));
+      const proof = decodeKeyProof(bytes);
+      const state = proof === null ? null : replayKeyProof(proof);
+      expect(state?.signatures.map((one) => verifyEd25519(one.signature, one.message, one.publicKey))).toEqual([
+        true,
+        true,
+      ]);
+      const { body: record } = await stage.ask("GET", `/resolve/${state?.did}`);
+      expect(record["root_pubkey"]).toBe(renderPublicKey(state?.rootKeys.at(-1) as Uint8Array));
+      const known = new Bun.CryptoHasher("sha256").update(bytes).digest("hex");
+      const again = await stage.ask("GET", `/dids/${state?.did}/proof?known=${known}`);
+      expect([again.status, again.body]).toEqual([200, { hex: "" }]);
+    },
+  },
+  {
+    name: "has no proof of a random DID",
+    route: keyProof,
+    status: 404,
+    code: "not_found",
+    act: (stage) => stage.ask("GET", `/dids/${about(stage)}/proof`),
+  },
+  {
+    name: "has no proof of a DID that is not registered",
+    route: keyProof,
+    status: 404,
+    code: "did_not_found",
+    act: (stage) => stage.ask("GET", `/dids/${stage.unknown.did}/proof`),
+  },
+  {
+    name: "has no proof of a deactivated DID",
+    route: keyProof,
+    status: 422,
+    code: "did_deactivated",
+    act: (stage) => stage.ask("GET", `/dids/${stage.deactivated.did}/proof`),
+  },
+  {
+    name: "refuses a malformed DID",
+    route: keyProof,
+    status: 400,
+    code: "invalid_did",
+    act: (stage) => stage.ask("GET", "/dids/did%3Asvc%3A111/proof"),
+  },
+  {
+    name: "refuses a hash that is none",
+    route: keyProof,
+    status: 400,
+    code: "invalid_request",
+    act: (stage) => stage.ask("GET", `/dids/${about(stage)}/proof?known=0x11`),
+  },
+  unreadable(keyProof, (stage) => stage.ask("GET", `/dids/${about(stage)}/proof`)),
   {
     name: "answers the record",
     route: resolve,

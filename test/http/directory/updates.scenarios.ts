@@ -6,6 +6,7 @@ import { expect } from "bun:test";
 import type { FaultCode } from "../../../src/core/fault.ts";
 import { type Json, type Update, updates } from "../../support/directory.ts";
 import { type Identity, keyOf } from "../../support/identity.ts";
+import { freshLabel, rotated } from "./certified.ts";
 import { outages } from "./outages.ts";
 import { ruleScenarios } from "./rules.scenarios.ts";
 import { pathOf, type Sending, sampleOf, send } from "./samples.ts";
@@ -185,7 +186,22 @@ function acceptedScenario(update: Update): Scenario {
   };
 }
 
+function documentNeeded(update: Update): Scenario {
+  return {
+    name: "refuses a component of a self-certifying DID after a rotation",
+    route: `${update.method} ${update.path}`,
+    status: 409,
+    code: "document_needed",
+    act: async (stage) => {
+      const identity = await rotated(stage, freshLabel());
+      const { genesisHash } = await stage.ledger.proofs();
+      return send(update, stage, { identity: () => identity, terms: () => ({ genesisHash }) });
+    },
+  };
+}
+
 export const updateScenarios: readonly Scenario[] = [
   ...updates.flatMap((update) => [acceptedScenario(update), ...commonScenarios(update)]),
+  ...updates.filter(({ path }) => path.startsWith("/dids/:did/document/")).map(documentNeeded),
   ...ruleScenarios,
 ];

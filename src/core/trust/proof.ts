@@ -1,0 +1,239 @@
+/**
+ * Key proofs: the signed calls that show, without anyone's word, which keys and which document a self-certifying DID
+ * has. A proof has the registration, every rotation, the base (the last whole document) and every component call since.
+ * Reading one is pure: it returns the state that the calls lead to and the signatures that the reader has to verify.
+ * There are no rules of time, because a proof names no block: an expired call may be shown as applied.
+ * Source: docs/trust.md "Key proofs".
+ */
+import { blake2b256 } from "#blake2";
+import { sha256 } from "#sha256";
+import { equalBytes } from "../codec/bytes.ts";
+import type { Did } from "../codec/did.ts";
+import {
+  byteVector,
+  type Codec,
+  decodeWith,
+  encodeWith,
+  fixedBytes,
+  option,
+  structure,
+  text,
+  u8,
+  u64,
+  vector,
+} from "../codec/scale.ts";
+import { type DidDocument, methodFor, parseMethodKey, scaleBounds } from "../ledger/account.ts";
+import { actionRows } from "../ledger/actions.ts";
+import {
+  boundDocumentMessage,
+  boundRegistrationMessage,
+  decodeDidDocument,
+  encodeDidDocument,
+} from "../ledger/document-codec.ts";
+import { authorizationMessage, decodePayload, encodeAuthorization, type Payload } from "../ledger/structures.ts";
+import { deriveDid } from "./names.ts";
+
+/** Component calls that may follow a whole document. Then the next change must be a whole document. */
+export const componentCallsMax = 8;
+/** Rotations of one DID. With this bound the largest proof stays below `keyProofBytesMax`. */
+export const rotationsMax = 200;
+/** Of a proof whose every member is as large as it may be; a usual one has 1 to 4 KB. */
+export const keyProofBytesMax = 65_536;
+
+export type KeyProof = {
+  readonly version: 1;
+  readonly genesisHash: Uint8Array;
+  /** The first root key, from which the DID follows. */
+  readonly rootKey: Uint8Array;
+  readonly registration: {
+    readonly alias: string | null;
+    readonly expiryMs: bigint;
+    readonly submitter: Uint8Array | null;
+    /** BLAKE2b-256 of the registered document. */
+    readonly documentHash: Uint8Array;
+    readonly signature: Uint8Array;
+  };
+  /** The first is signed by the first root key, each further one by the key before. */
+  readonly rotations: readonly {
+    readonly newRootPubkey: Uint8Array;
+    readonly validUntilMs: bigint;
+    readonly signature: Uint8Array;
+  }[];
+  /** Who signed `document` as a whole, and when; `null` for the document of the registration. */
+  readonly base: {
+    /** Number of the root key: 0 is the first. */
+    readonly root: number;
+    readonly nonce: bigint;
+    readonly expiryMs: bigint;
+    readonly signature: Uint8Array;
+  } | null;
+  /** SCALE of the base. */
+  readonly document: Uint8Array;
+  /** The component calls since, with nonces without a gap. */
+  readonly calls: readonly { readonly payload: Uint8Array; readonly signature: Uint8Array }[];
+};
+
+/** A component call is at most a service with full lists. */
+const payloadBytesMax = 4_096;
+
+const signature = fixedBytes(64);
+const one: Codec<1> = {
+  write: (writer, value) => u8.write(writer, value),
+  read: (reader) => {
+    if (u8.read(reader) !== 1) reader.refuse();
+    return 1;
+  },
+};
+
+const keyProofCodec = structure<KeyProof>({
+  version: one,
+  genesisHash: fixedBytes(32),
+  rootKey: fixedBytes(32),
+  registration: structure<KeyProof["registration"]>({
+    alias: option(text(scaleBounds.aliasBytes)),
+    expiryMs: u64,
+    submitter: option(fixedBytes(32)),
+    documentHash: fixedBytes(32),
+    signature,
+  }),
+  rotations: vector(
+    structure<KeyProof["rotations"][number]>({ newRootPubkey: fixedBytes(32), validUntilMs: u64, signature }),
+    rotationsMax,
+  ),
+  base: option(structure<NonNullable<KeyProof["base"]>>({ root: u8, nonce: u64, expiryMs: u64, signature })),
+  document: byteVector(scaleBounds.documentBytes),
+  calls: vector(
+    structure<KeyProof["calls"][number]>({ payload: byteVector(payloadBytesMax), signature }),
+    componentCallsMax,
+  ),
+});
+
+export function encodeKeyProof(proof: KeyProof): Uint8Array {
+  return encodeWith(keyProofCodec, proof);
+}
+
+/** `null` for anything but the bytes of a proof. */
+export function decodeKeyProof(bytes: Uint8Array): KeyProof | null {
+  return bytes.length > keyProofBytesMax ? null : decodeWith(keyProofCodec, bytes);
+}
+
+// ------------------------------------------------------------------------------------------------------------- replay
+
+type SignedMessage = {
+  readonly signature: Uint8Array;
+  readonly message: Uint8Array;
+  readonly publicKey: Uint8Array;
+};
+
+/** A state of the document that the proof goes through: the next document nonce there, and the hash of the document. */
+type ProvenStep = { readonly nonce: bigint; readonly hash: Uint8Array };
+
+/** The state that a proof leads to. It holds when every signature does. */
+export type KeyState = {
+  readonly did: Did;
+  readonly genesisHash: Uint8Array;
+  /** Every root key, the first one first. The last one is in force. */
+  readonly rootKeys: readonly Uint8Array[];
+  /** Number of the root key that signed the base: with a later rotation, no document was signed since. */
+  readonly baseRoot: number;
+  readonly document: DidDocument;
+  /** From the base to the present. */
+  readonly steps: readonly [ProvenStep, ...ProvenStep[]];
+  readonly signatures: readonly SignedMessage[];
+};
+
+/** The state behind a proof, or `null` when its calls don't follow from one another. Verifies no signature. */
+export function replayKeyProof(proof: KeyProof): KeyState | null {
+  const { genesisHash, rootKey, rotations } = proof;
+  const did = deriveDid(genesisHash, rootKey);
+  const rootKeys = [rootKey, ...rotations.map(({ newRootPubkey }) => newRootPubkey)];
+  const signatures = rotations.map((rotation, i) => rotationOf(did, genesisHash, rotation, { nonce: i, rootKeys }));
+  signatures.push({
+    signature: proof.registration.signature,
+    message: boundRegistrationMessage({ ...proof.registration, did, genesisHash, rootPubkey: rootKey }),
+    publicKey: rootKey,
+  });
+  const base = baseOf(proof, did, rootKeys);
+  if (base === null) return null;
+  if (base.signed !== null) signatures.push(base.signed);
+  const steps: [ProvenStep, ...ProvenStep[]] = [{ nonce: base.nonce, hash: sha256(proof.document) }];
+  let { document } = base;
+  for (const call of proof.calls) {
+    const nonce = base.nonce + BigInt(steps.length - 1);
+    const payload = decodePayload("document", call.payload);
+    if (payload === null || payload.did !== did || payload.nonce !== nonce) return null;
+    const publicKey = signerOf(payload.signerKeyId, document, base.rootKey);
+    const changed = applyComponent(document, payload);
+    if (publicKey === null || changed === null) return null;
+    const message = authorizationMessage("document", genesisHash, call.payload);
+    signatures.push({ signature: call.signature, message, publicKey });
+    document = changed;
+    steps.push({ nonce: nonce + 1n, hash: sha256(encodeDidDocument(document)) });
+  }
+  return { did, genesisHash, rootKeys, baseRoot: proof.base?.root ?? 0, document, steps, signatures };
+}
+
+function rotationOf(
+  did: Did,
+  genesisHash: Uint8Array,
+  rotation: KeyProof["rotations"][number],
+  { nonce, rootKeys }: { readonly nonce: number; readonly rootKeys: readonly Uint8Array[] },
+): SignedMessage {
+  const { newRootPubkey, validUntilMs } = rotation;
+  const terms = { nonce: BigInt(nonce), validUntilMs, signerKeyId: "root" };
+  const payload = encodeAuthorization({ action: "UpdateRootPubkey", did, newRootPubkey }, terms);
+  const message = authorizationMessage("rootPubkey", genesisHash, payload);
+  return { signature: rotation.signature, message, publicKey: rootKeys[nonce] as Uint8Array };
+}
+
+type Base = {
+  readonly document: DidDocument;
+  /** The next document nonce. */
+  readonly nonce: bigint;
+  readonly rootKey: Uint8Array;
+  /** `null` when the registration covers it. */
+  readonly signed: SignedMessage | null;
+};
+
+function baseOf(proof: KeyProof, did: Did, rootKeys: readonly Uint8Array[]): Base | null {
+  const { base, registration, genesisHash } = proof;
+  const document = decodeDidDocument(proof.document);
+  const rootKey = rootKeys[base?.root ?? 0];
+  if (document === null || document.id !== did || rootKey === undefined) return null;
+  const documentHash = blake2b256(proof.document);
+  if (base === null) {
+    return equalBytes(documentHash, registration.documentHash) ? { document, nonce: 0n, rootKey, signed: null } : null;
+  }
+  const message = boundDocumentMessage({ did, documentHash, nonce: base.nonce, expiryMs: base.expiryMs, genesisHash });
+  const signed = { signature: base.signature, message, publicKey: rootKey };
+  return { document, nonce: base.nonce + 1n, rootKey, signed };
+}
+
+/** `root` is the key that signed the base: after a rotation only a whole document is accepted. */
+function signerOf(keyId: string, document: DidDocument, rootKey: Uint8Array): Uint8Array | null {
+  if (keyId === "root") return rootKey;
+  const method = methodFor(document, keyId, "change");
+  return method === null ? null : parseMethodKey(method);
+}
+
+/**
+ * The document after a component call, or `null` where the ledger would have refused it for what is or isn't there.
+ * Bounds and forms are left to the ledger: the holder of the key signed them.
+ */
+function applyComponent(document: DidDocument, payload: Payload): DidDocument | null {
+  const { change, items } = actionRows[payload.action];
+  const [item] = items;
+  const value = item === undefined ? undefined : payload.items[item as keyof Payload["items"]];
+  if (change === undefined || change.list === "aliases" || value === undefined || value === null) return null;
+  const idOf = (entry: unknown) => (typeof entry === "string" ? entry : (entry as { readonly id: string }).id);
+  const list: readonly unknown[] = document[change.list];
+  const id = idOf(value);
+  const exists = list.some((entry) => idOf(entry) === id);
+  if (exists === payload.action.startsWith("Add")) return null;
+  if (payload.action === "RemoveVerificationMethod" && document.authentication.includes(id)) return null;
+  if (payload.action === "AddAuthentication" && !document.verificationMethod.some((held) => held.id === id))
+    return null;
+  const others = list.filter((entry) => idOf(entry) !== id);
+  const replaced = exists ? list.map((entry) => (idOf(entry) === id ? value : entry)) : [...list, value];
+  return { ...document, [change.list]: change.effect === "remove" ? others : replaced };
+}

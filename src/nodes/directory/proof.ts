@@ -1,0 +1,57 @@
+/**
+ * `GET /dids/{did}/proof`: what proves the keys of a self-certifying DID, as the ledger keeps it. The reader needs to trust
+ * nobody's word, so the bytes are served as they are.
+ * Source: docs/trust.md "Key proofs".
+ */
+import { encodeHex } from "../../core/codec/bytes.ts";
+import { sha256 } from "../../core/codec/crypto.ts";
+import { type Did, parseDid } from "../../core/codec/did.ts";
+import { type Fault, fault, isFault } from "../../core/fault.ts";
+import { isSelfCertifying } from "../../core/trust/names.ts";
+import type { LedgerReader } from "../../storage/contract.ts";
+import type { Call, Route } from "../http/route.ts";
+import { type DirectoryParts, directoryRoute, pathCodes, pathValue } from "./parts.ts";
+
+export function keyProofRoute({ ledger }: DirectoryParts): Route {
+  return directoryRoute({
+    method: "GET",
+    path: "/dids/:did/proof",
+    id: "keyProof",
+    summary: "The signed calls that prove the keys of a self-certifying DID",
+    query: ["known"],
+    answer: [200, "The proof (docs/trust.md); nothing when it is the one that `known` names by its SHA-256 in hex."],
+    codes: [...pathCodes, "invalid_request", "did_not_found", "did_deactivated", "not_found"],
+    handle: async (call) => {
+      const did = parseDid(pathValue(call, "did"));
+      if (isFault(did)) return did;
+      const known = parseKnown(call, "known");
+      if (isFault(known)) return known;
+      const { record } = await ledger.account(did);
+      if (record === null) return fault("did_not_found", "the DID is not registered");
+      if (record.deactivated) return fault("did_deactivated", "the DID is deactivated");
+      const bytes = await readKeyProof(ledger, did);
+      if (bytes === null) return fault("not_found", "nothing proves the keys of this DID here");
+      const content = isKnownProof(bytes, known ?? "") ? new Uint8Array(0) : bytes;
+      return { status: 200, body: { contentType: "application/octet-stream", content } };
+    },
+  });
+}
+
+const hashForm = /^[0-9a-f]{64}$/;
+
+/** The hash of the proof that the client has: `""` for none, `null` when it asks for no proof. */
+export function parseKnown({ query }: Pick<Call, "query">, name: string): string | null | Fault {
+  const text = query.get(name);
+  if (text === null || text === "" || hashForm.test(text)) return text;
+  return fault("invalid_request", `${name}: must be the SHA-256 of a proof in hex, or empty`);
+}
+
+/** `null` where nothing proves the keys of the DID. */
+export function readKeyProof(ledger: Pick<LedgerReader, "keyProof">, did: Did): Promise<Uint8Array | null> {
+  return isSelfCertifying(did) ? ledger.keyProof(did) : Promise.resolve(null);
+}
+
+/** Whether the client has just this proof. */
+export function isKnownProof(bytes: Uint8Array, known: string): boolean {
+  return known !== "" && encodeHex(sha256(bytes)) === known;
+}
