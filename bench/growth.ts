@@ -40,6 +40,7 @@ const quota: MailboxQuota = {
   shares: [],
   storeEntriesMax: 1e9,
   storeBytesMax: 1e15,
+  storeShare: null,
 };
 const nowMs = Date.now();
 

@@ -23,9 +23,10 @@ const server = await startPostgres(["fsync=on", "max_connections=80", "shared_bu
 const quota: MailboxQuota = {
   recipientEntriesMax: 10_000,
   recipientBytesMax: 256 << 20,
-  shares: [{ label: "new", entriesMax: 1_000, bytesMax: 1 << 24 }],
+  shares: [{ label: "new", entriesMax: 1_000, bytesMax: 1 << 24, rest: null }],
   storeEntriesMax: 10_000_000,
   storeBytesMax: 2 ** 40,
+  storeShare: null,
 };
 
 function newEntry(): MailboxEntry {

@@ -29,6 +29,7 @@ const quota: MailboxQuota = {
   shares: [],
   storeEntriesMax: 1e9,
   storeBytesMax: 1e15,
+  storeShare: null,
 };
 const environment = { now: Date.now, log: () => {}, fatal: (reason: string) => console.error(reason) };
 const recipients = 1_000;

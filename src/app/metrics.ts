@@ -195,6 +195,7 @@ function measureStore(name: string, store: Store, seconds: Histogram): Store {
     plugin: store.plugin,
     durability: store.durability,
     capabilities,
+    importLedger: store.importLedger,
     probe: () => store.probe(),
     close: () => store.close(),
   };
@@ -228,10 +229,8 @@ function measureMailbox(mailbox: Mailbox, timed: Timed): Mailbox {
 
 function measureReplay(replay: Replay, timed: Timed): Replay {
   const claimed = timed("claim");
-  const claimDeferred = replay.claimDeferred?.bind(replay);
   return {
     claim: (tag, untilMs, nowMs) => claimed(replay.claim(tag, untilMs, nowMs)),
-    ...(claimDeferred === undefined ? {} : { claimDeferred }),
     expire: (nowMs, limit) => replay.expire(nowMs, limit),
   };
 }

@@ -31,7 +31,7 @@ export function createStoredSignal(bus: Bus): StoredSignal {
   return {
     send: (mailbox) => {
       const subject = subjectOf(mailbox);
-      if (bus.mayReach?.(subject) !== false) bus.publish(subject, own);
+      if (bus.mayReach(subject)) bus.publish(subject, own);
     },
     async follow(mailbox, wake, of) {
       const receive = (message: Uint8Array): undefined => {

@@ -82,13 +82,13 @@ function shapeProblem(exported: unknown): string | null {
     exported.catch(() => {});
     return "exports a function that returns a promise; it must return the plugin itself";
   }
-  const { name, provides, parseOptions, open } = exported as Partial<Record<keyof StoragePlugin, unknown>>;
+  const { name, provides, ...members } = exported as Partial<Record<keyof StoragePlugin, unknown>>;
   if (typeof name !== "string" || name === "") return "exports a plugin without a name";
   if (!Array.isArray(provides) || provides.length === 0) return "exports a plugin that provides nothing";
   const unknown = provides.find((one) => !capabilityNames.includes(one));
   if (unknown !== undefined) return `exports a plugin that provides an unknown capability, "${String(unknown)}"`;
-  if (typeof parseOptions !== "function" || typeof open !== "function") {
-    return "exports a plugin without parseOptions or open";
-  }
-  return null;
+  const missing = (["parseOptions", "open", "absence"] as const).find((one) => typeof members[one] !== "function");
+  if (missing !== undefined) return `exports a plugin without ${missing}`;
+  const unset = (["migrate", "maintenance"] as const).find((one) => members[one] === undefined);
+  return unset === undefined ? null : `exports a plugin without ${unset}, which may be null`;
 }

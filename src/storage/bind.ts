@@ -63,12 +63,13 @@ export function configurable<Options>(plugin: StoragePlugin<Options>): Configura
       const parsed = parsedOptions(() => plugin.parseOptions(input));
       if (!parsed.ok) return parsed;
       const options = parsed.options as Options;
+      const { migrate, maintenance } = plugin;
       return {
         ok: true,
         open: (environment) => plugin.open(options, environment),
-        absence: () => plugin.absence?.(options) ?? null,
-        migrate: plugin.migrate === undefined ? null : () => plugin.migrate!(options),
-        maintenance: plugin.maintenance === undefined ? null : bindMaintenance(plugin.maintenance, options),
+        absence: () => plugin.absence(options),
+        migrate: migrate === null ? null : () => migrate(options),
+        maintenance: maintenance === null ? null : bindMaintenance(maintenance, options),
       };
     },
   };
@@ -290,9 +291,6 @@ async function openNamed(
 // An older contract, a forgotten method or a missing `await` is reported under the plugin's name, not at the first
 // request as a 500.
 
-/** What a capability may lack. */
-type Optional = "claimDeferred";
-
 /** Every method of every capability; a method that the contract gains or loses is a type error here. */
 export const capabilityMethods = {
   mailbox: {
@@ -323,7 +321,7 @@ export const capabilityMethods = {
     proofs: 1,
   },
 } as const satisfies {
-  readonly [Name in CapabilityName]: Record<Exclude<keyof NonNullable<Capabilities[Name]>, Optional>, 1>;
+  readonly [Name in CapabilityName]: Record<keyof NonNullable<Capabilities[Name]>, 1>;
 };
 
 export const capabilityNames = Object.keys(capabilityMethods) as CapabilityName[];
@@ -334,7 +332,8 @@ export function storeShapeProblem(opened: unknown): string | null {
   const missing = ["probe", "close"].find((method) => typeof opened[method] !== "function");
   if (missing !== undefined) return `the store has no ${missing}()`;
   if (typeof opened["plugin"] !== "string") return "the store does not name its plugin";
-  const { durability, capabilities } = opened;
+  const { durability, capabilities, importLedger } = opened;
+  if (importLedger !== null && typeof importLedger !== "function") return "importLedger is neither a function nor null";
   if (durability !== "volatile" && durability !== "committed" && durability !== "flushed") {
     return `the store has the durability "${String(durability)}", which is not volatile, committed or flushed`;
   }

@@ -51,8 +51,8 @@ export interface Bus {
   readonly messageBytesMax: number;
   publish(subject: string, message: Uint8Array): void;
   subscribe(subject: string, handler: BusReceiver, options?: SubscribeOptions): Subscription;
-  /** `false` when certainly nobody has subscribed, so that no message need be made. Absent where only a request can show it. */
-  mayReach?(subject: string): boolean;
+  /** `false` when certainly nobody has subscribed, so that no message need be made; `true` where only a request can show it. */
+  mayReach(subject: string): boolean;
   /**
    * Returns the first answer; "nobody" at once when the subject has no subscription, or after `timeoutMs`. After a
    * timeout, a subscription may still have handled the message.

@@ -75,17 +75,19 @@ export type MailboxEntry = {
 };
 
 /**
- * The most that active entries with `label` may use of one mailbox. With `rest`, the share shrinks as the others
+ * The most that active entries with `label` may use of one mailbox. With a `rest`, the share shrinks as the others
  * grow, so that many labels together never fill the mailbox and a new label always finds room.
  */
 export type MailboxShare = {
   readonly label: string;
   readonly entriesMax: number;
   readonly bytesMax: number;
-  readonly rest?: Rest & {
-    /** Who the others are: the active entries with this label, or of the whole mailbox (`null`), except those with `label`. */
-    readonly among: string | null;
-  };
+  readonly rest:
+    | (Rest & {
+        /** Who the others are: the active entries with this label, or of the whole mailbox (`null`), except those with `label`. */
+        readonly among: string | null;
+      })
+    | null;
 };
 
 /**
@@ -110,7 +112,7 @@ export type MailboxQuota = {
   readonly storeEntriesMax: number;
   readonly storeBytesMax: number;
   /** Applies when the new entry has its label. */
-  readonly storeShare?: StoreShare;
+  readonly storeShare: StoreShare | null;
 };
 
 export type StoreOutcome =
@@ -224,12 +226,6 @@ export interface Mailbox {
 
 export type TagClaim = { readonly tag: string; readonly untilMs: number };
 
-export type DeferredClaim = {
-  readonly isFirst: boolean;
-  /** Resolves when the claim is durable. Until this is called the driver may let the claim wait for other writes, but not long. */
-  readonly durable: () => Promise<void>;
-};
-
 export interface Replay {
   /**
    * Claims a tag until `untilMs`. Returns `true` to exactly one caller, and `false` while an earlier claim
@@ -237,11 +233,6 @@ export interface Replay {
    * characters, U+0000 included, compared exactly.
    */
   claim(tag: string, untilMs: number, nowMs: number): Promise<boolean>;
-  /**
-   * The same, answered before the claim is durable: of all claims of a tag exactly one wins in a process, and after a
-   * crash a claim of the last moments may be absent. A driver has it where waiting for the disk costs much.
-   */
-  claimDeferred?(tag: string, untilMs: number, nowMs: number): DeferredClaim;
   /** Forgets claims that have ended at `nowMs`, at most `limit` in one write; returns how many. */
   expire(nowMs: number, limit: number): Promise<number>;
 }
@@ -346,8 +337,8 @@ export interface Store {
   readonly capabilities: Capabilities;
   /** A cheap readiness check: resolves when reads and writes work, else throws a `StoreError`. */
   probe(): Promise<void>;
-  /** Replaces the new store's empty embedded ledger by the pairs of an exported one. */
-  importLedger?(pairs: readonly (readonly [string, Uint8Array])[]): Promise<void>;
+  /** Replaces the new store's empty embedded ledger by the pairs of an exported one; `null` without such a ledger. */
+  readonly importLedger: ((pairs: readonly (readonly [string, Uint8Array])[]) => Promise<void>) | null;
   /** Finishes the running operations and releases everything. Later calls throw `closed`. Idempotent. */
   close(): Promise<void>;
 }
@@ -403,17 +394,14 @@ export interface StoragePlugin<Options = unknown> {
   /** Parses the configured table synchronously: into options, or into every problem with its setting's name. */
   parseOptions(input: unknown): { ok: true; options: Options } | { ok: false; problems: InputProblem[] };
   open(options: Options, environment: StoreEnvironment): Promise<Store>;
+  /** Why the store does not exist yet, or `null`. Must not create anything; used by `doctor` and `storage stats`. */
+  absence(options: Options): string | null;
   /**
-   * Why the store does not exist yet, or `null`. Must not create anything; used by `doctor` and
-   * `storage stats`. A plugin without it is opened to find out.
+   * Brings the base of the store (a database's schema) to the version of this program and returns a text about what was
+   * done; `null` where there is nothing to prepare.
    */
-  absence?(options: Options): string | null;
-  /**
-   * Brings the base of the store (a database's schema) to the version of this program and returns a text
-   * about what was done. A plugin without it has nothing to prepare.
-   */
-  migrate?(options: Options): Promise<string>;
-  readonly maintenance?: StoreMaintenance<Options>;
+  readonly migrate: ((options: Options) => Promise<string>) | null;
+  readonly maintenance: StoreMaintenance<Options> | null;
 }
 
 export type InputProblem = { readonly setting: string; readonly message: string };

@@ -88,7 +88,7 @@ export function checkQuota(
   if (isOver(store.of(null), bytes, quota.storeEntriesMax, quota.storeBytesMax))
     return { kind: "full", scope: "store" };
   const { storeShare } = quota;
-  if (storeShare === undefined || !labels.includes(storeShare.label)) return null;
+  if (storeShare === null || !labels.includes(storeShare.label)) return null;
   const { label } = storeShare;
   const isFull =
     exceedsShare(storeShare, { own: store.of(label), all: store.of(null) }, bytes) ||
@@ -107,7 +107,7 @@ type ShareUse = { readonly own: MailboxStats; readonly all: MailboxStats };
 export function exceedsShare(share: MailboxShare | StoreShare, use: ShareUse, bytes: number): boolean {
   const { entriesMax, bytesMax, rest } = share;
   const { own, all } = use;
-  if (rest === undefined) return isOver(own, bytes, entriesMax, bytesMax);
+  if (rest === null) return isOver(own, bytes, entriesMax, bytesMax);
   const left = (max: number, others: number) => Math.floor(rest.part * (max - Math.max(0, others)));
   const entriesLeft = Math.max(rest.entriesMin, left(entriesMax, all.entries - own.entries));
   return isOver(own, bytes, entriesLeft, Math.max(rest.bytesMin, left(bytesMax, all.bytes - own.bytes)));

@@ -131,6 +131,7 @@ const noLimit: MailboxQuota = {
   shares: [],
   storeEntriesMax: Number.MAX_SAFE_INTEGER,
   storeBytesMax: Number.MAX_SAFE_INTEGER,
+  storeShare: null,
 };
 
 /**
@@ -185,7 +186,7 @@ async function importBatch(store: Store, batch: readonly StoreRecord[], report: 
     } else if (record.kind === "receipt" && receipts !== undefined) {
       await receipts.put(record.key, record.value, record.untilMs);
       report.receipts++;
-    } else if (record.kind === "ledger" && store.importLedger !== undefined) pairs.push([record.key, record.value]);
+    } else if (record.kind === "ledger" && store.importLedger !== null) pairs.push([record.key, record.value]);
     else throw new StoreError("unavailable", `a store of "${store.plugin}" does not accept a ${record.kind} record`);
   });
   await Promise.all(writes);

@@ -72,9 +72,10 @@ describe("the kit catches a bus that", () => {
         name: bug,
         open: async (environment) => {
           const real = openLocalBus(environment);
-          const methods: Pick<Bus, "publish" | "subscribe" | "request" | "stats" | "close"> = {
+          const methods: Pick<Bus, "publish" | "subscribe" | "mayReach" | "request" | "stats" | "close"> = {
             publish: (...given) => real.publish(...given),
             subscribe: (...given) => real.subscribe(...given),
+            mayReach: (...given) => real.mayReach(...given),
             request: (...given) => real.request(...given),
             stats: () => real.stats(),
             close: () => real.close(),

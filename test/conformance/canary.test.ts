@@ -136,7 +136,7 @@ const bugs: Readonly<Record<string, Bugs>> = {
       store: (entry, quota) => {
         const shares = quota.shares.map((share) => {
           const { rest } = share;
-          if (rest === undefined) return share;
+          if (rest === null) return share;
           return { ...share, rest: { ...rest, among: share.label } };
         });
         return real.store(entry, { ...quota, shares });
@@ -145,7 +145,7 @@ const bugs: Readonly<Record<string, Bugs>> = {
   },
   "ignores the share of the store": {
     mailbox: (real) => ({
-      store: (entry, { storeShare: _, ...quota }) => real.store(entry, quota),
+      store: (entry, quota) => real.store(entry, { ...quota, storeShare: null }),
     }),
   },
   "checks the shares of a mailbox before its whole": {

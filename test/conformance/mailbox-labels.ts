@@ -17,7 +17,7 @@ const full = (label: string) => ({ kind: "full", scope: "share", label }) as con
 
 export const labelCases: readonly ConformanceCase[] = [
   labelCase("a share bounds the active entries of its label in one mailbox, and no others", async (mailbox) => {
-    const limits = quota({ shares: [{ label: "new", entriesMax: 2, bytesMax: large }] });
+    const limits = quota({ shares: [{ label: "new", entriesMax: 2, bytesMax: large, rest: null }] });
     const fresh = (n: number) => entry(n, { labels: ["new", `from:${n}`] });
     for (const n of [1, 2]) expect(await mailbox.store(fresh(n), limits)).toEqual({ kind: "stored" });
     expect(await mailbox.store(fresh(3), limits)).toEqual(full("new"));
@@ -34,8 +34,8 @@ export const labelCases: readonly ConformanceCase[] = [
     "shares of bytes are exact under concurrency, and the first exhausted share is answered",
     async (mailbox) => {
       const shares = [
-        { label: "net:a", entriesMax: large, bytesMax: 1_000 },
-        { label: "new", entriesMax: 7, bytesMax: large },
+        { label: "net:a", entriesMax: large, bytesMax: 1_000, rest: null },
+        { label: "new", entriesMax: 7, bytesMax: large, rest: null },
       ];
       const labelled = (n: number, labels: string[]) => mailbox.store(entry(n, { labels }), quota({ shares }));
       const both = await Promise.all(Array.from({ length: 20 }, (_, n) => labelled(n, ["new", "net:a"])));
@@ -49,7 +49,7 @@ export const labelCases: readonly ConformanceCase[] = [
   ),
   labelCase("a share is checked after the recipient's quota and before the store's", async (mailbox) => {
     await mailbox.store(entry(1, { chunk: chunkOf(1, 0, 2), labels: ["new"] }), quota());
-    const shares = [{ label: "new", entriesMax: 0, bytesMax: large }];
+    const shares = [{ label: "new", entriesMax: 0, bytesMax: large, rest: null }];
     const none = quota({ recipientEntriesMax: 1, storeEntriesMax: 1, shares });
     const again = entry(1, { labels: ["new"] });
     expect(await mailbox.store(again, none)).toEqual({ kind: "duplicate", expiresAtMs: 10_000 });
@@ -65,7 +65,7 @@ export const labelCases: readonly ConformanceCase[] = [
       const rest = { among: "new", part: 0.5, entriesMin: 2, bytesMin: 200 };
       const from = async (network: string, start: number) => {
         const shares = [
-          { label: "new", entriesMax: 24, bytesMax: large },
+          { label: "new", entriesMax: 24, bytesMax: large, rest: null },
           { label: network, entriesMax: 20, bytesMax: large, rest },
         ];
         for (let n = 0; ; n++) {
@@ -215,7 +215,7 @@ export const labelCases: readonly ConformanceCase[] = [
     capability: "mailbox",
     lasting: true,
     async run({ store, reopen }) {
-      const shares = [{ label: "new", entriesMax: 2, bytesMax: large }];
+      const shares = [{ label: "new", entriesMax: 2, bytesMax: large, rest: null }];
       const fresh = (n: number) => entry(n, { labels: ["new", "net:a"] });
       for (const n of [1, 2]) await store.capabilities.mailbox!.store(fresh(n), quota({ shares }));
       const mailbox = (await reopen!()).capabilities.mailbox!;

@@ -20,11 +20,12 @@ const quota: MailboxQuota = {
   recipientEntriesMax: 12,
   recipientBytesMax: 6_000,
   shares: [
-    { label: "new", entriesMax: 5, bytesMax: 2_000 },
-    { label: "net:a", entriesMax: 4, bytesMax: 3_000 },
+    { label: "new", entriesMax: 5, bytesMax: 2_000, rest: null },
+    { label: "net:a", entriesMax: 4, bytesMax: 3_000, rest: null },
   ],
   storeEntriesMax: 30,
   storeBytesMax: 14_000,
+  storeShare: null,
 };
 const shrinking: MailboxQuota = {
   ...quota,

@@ -46,25 +46,6 @@ export const replayCases: readonly ConformanceCase[] = [
     },
   },
   {
-    name: "a claim that is answered early, where there is one, stands in the way of every other at once and durably",
-    capability: "replay",
-    async run({ store }) {
-      const replay = store.capabilities.replay!;
-      if (replay.claimDeferred === undefined) return;
-      const deferred = replay.claimDeferred("soon", 5_000, 1_000);
-      expect([deferred.isFirst, replay.claimDeferred("soon", 9_000, 4_999).isFirst]).toEqual([true, false]);
-      expect(await replay.claim("soon", 9_000, 4_999)).toBe(false);
-      const claimed = replay.claim("claimed", 5_000, 1_000);
-      expect(replay.claimDeferred("claimed", 9_000, 1_000).isFirst).toBe(false);
-      expect(await claimed).toBe(true);
-      await deferred.durable();
-      expect(replay.claimDeferred("soon", 9_000, 4_999).isFirst).toBe(false);
-      const again = replay.claimDeferred("soon", 9_000, 5_000);
-      await again.durable();
-      expect([again.isFirst, await replay.claim("soon", 9_900, 8_999)]).toEqual([true, false]);
-    },
-  },
-  {
     name: "tags of 512 characters in any script are distinguished",
     capability: "replay",
     async run({ store }) {

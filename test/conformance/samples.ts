@@ -64,6 +64,7 @@ export function quota(changes: Partial<MailboxQuota> = {}): MailboxQuota {
     shares: [],
     storeEntriesMax: large,
     storeBytesMax: large,
+    storeShare: null,
     ...changes,
   };
 }

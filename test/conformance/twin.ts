@@ -67,7 +67,7 @@ export function openTwin(): Twin {
         const own = held.filter((line) => line.labels.includes(label));
         const among = rest?.among ?? null;
         const all = held.filter((line) => among === null || line.labels.includes(among));
-        if (rest === undefined) return own.length + 1 > entriesMax || sum(own) + size > bytesMax;
+        if (rest === null) return own.length + 1 > entriesMax || sum(own) + size > bytesMax;
         const [lines, bytes] = [Math.max(0, all.length - own.length), Math.max(0, sum(all) - sum(own))];
         const entriesLeft = Math.max(rest.entriesMin, Math.floor(rest.part * (entriesMax - lines)));
         const bytesLeft = Math.max(rest.bytesMin, Math.floor(rest.part * (bytesMax - bytes)));
@@ -81,7 +81,7 @@ export function openTwin(): Twin {
         return { kind: "full", scope: "store" };
       }
       const whole = quota.storeShare;
-      if (whole !== undefined && entry.labels.includes(whole.label)) {
+      if (whole !== null && entry.labels.includes(whole.label)) {
         const share = { ...whole, rest: { ...whole.rest, among: null } };
         if (isOver(share, all)) return { kind: "full", scope: "store_share", label: whole.label };
       }

@@ -15,12 +15,16 @@ const plugin: StoragePlugin<Options> = {
     if (typeof greeting !== "string") problems.push({ setting: "greeting", message: "must be a text" });
     return problems.length > 0 ? { ok: false, problems } : { ok: true, options: { greeting: String(greeting) } };
   },
+  absence: () => null,
+  migrate: null,
+  maintenance: null,
   open: async (options, environment): Promise<Store> => {
     environment.log("info", `${options.greeting} from a plugin`);
     return {
       plugin: "maps",
       durability: "volatile",
       capabilities: { replay: openReplay(), receipts: openReceipts() },
+      importLedger: null,
       probe: async () => undefined,
       close: async () => undefined,
     };

@@ -37,14 +37,16 @@ test("claims of many ends, renewed and forgotten in steps, are those of a plain 
     const nowMs = 1_000 + 100 * round;
     // The number of claims rises and falls, so that the table grows and shrinks.
     const count = round < 25 ? 1_200 : 60;
+    const claims: Promise<void>[] = [];
     for (let n = 0; n < count; n++) {
       const [tag, untilMs] = [`tag ${random(40_000)}`, nowMs + 1 + random(1_500)];
-      const { isFirst, durable } = replayOf(store).claimDeferred!(tag, untilMs, nowMs);
-      expect(isFirst).toBe((model.get(tag) ?? 0) <= nowMs);
-      if (!isFirst) continue;
-      model.set(tag, untilMs);
-      if (n % 100 === 0) await durable();
+      const isFree = (model.get(tag) ?? 0) <= nowMs;
+      const claimed = replayOf(store).claim(tag, untilMs, nowMs);
+      claims.push(claimed.then((isFirst) => expect(isFirst).toBe(isFree)));
+      if (isFree) model.set(tag, untilMs);
+      if (n % 100 === 0) await claimed;
     }
+    await Promise.all(claims);
     while ((await replayOf(store).expire(nowMs, 700)) > 0);
     if (round % 12 !== 11) continue;
     await store.close();
@@ -86,12 +88,11 @@ test("the claims of a commit are one record, with those of acknowledgements, and
 test("a claim that ended before it was written does not take away the next one of its tag", async () => {
   const store = await open(newPath());
   const replay = replayOf(store);
-  const written = replay.claimDeferred!("tag", 5_000, 1_000).durable();
+  const first = replay.claim("tag", 5_000, 1_000);
   // Its commit is under way.
   await new Promise<void>((next) => void setImmediate(next));
-  expect(replay.claimDeferred!("tag", 9_000, 5_000).isFirst).toBe(true);
-  await written;
-  expect(replay.claimDeferred!("tag", 9_500, 5_000).isFirst).toBe(false);
+  const next = replay.claim("tag", 9_000, 5_000);
+  expect([await first, await next, await replay.claim("tag", 9_500, 5_000)]).toEqual([true, true, false]);
   await store.close();
 });
 
@@ -117,25 +118,27 @@ test("a record that was forgotten in part does not shorten the one that follows 
   await store.close();
 });
 
-test("claims that nobody waits for gather, however many, and each is on the disk after a stop, in records of 256", async () => {
+test("claims that come together are on the disk in records of 256", async () => {
   const path = newPath();
   const tags = Array.from({ length: 3_000 }, (_, n) => `${n} `.padEnd(100, "x"));
+  const claimAll = (store: Store) => Promise.all(tags.map((tag) => replayOf(store).claim(tag, 5_000, 1_000)));
   const store = await open(path);
-  for (const tag of tags) expect(replayOf(store).claimDeferred!(tag, 5_000, 1_000).isFirst).toBe(true);
-  for (const tag of tags) expect(replayOf(store).claimDeferred!(tag, 5_000, 1_000).isFirst).toBe(false);
+  expect((await claimAll(store)).every((isFirst) => isFirst)).toBe(true);
   await store.close();
   expect(await recordsIn(path)).toBeGreaterThanOrEqual(12);
   const again = await open(path);
-  for (const tag of tags) expect(replayOf(again).claimDeferred!(tag, 5_000, 1_000).isFirst).toBe(false);
+  expect((await claimAll(again)).some((isFirst) => isFirst)).toBe(false);
   await again.close();
 });
 
 test("claims that wait for the disk are bounded", async () => {
   const store = await open(newPath());
-  const claimMany = () => {
-    for (let n = 0; n < 50_000; n++) replayOf(store).claimDeferred!(`${n} `.padEnd(512, "☃"), 5_000, 1_000);
-  };
-  expect(claimMany).toThrow("too many writes are waiting");
+  const claims = Array.from({ length: 50_000 }, (_, n) =>
+    replayOf(store).claim(`${n} `.padEnd(512, "☃"), 5_000, 1_000),
+  );
+  const settled = await Promise.allSettled(claims);
+  const refused = settled.find((one) => one.status === "rejected");
+  expect(String(refused?.reason)).toContain("too many writes are waiting");
   await store.close();
 }, 120_000);
 
@@ -159,10 +162,10 @@ test("more claims than the store knows are refused, written or not, until some h
   const store = await open(newPath(), 10);
   const replay = replayOf(store);
   for (let n = 0; n < 5; n++) await replay.claim(`tag ${n}`, 5_000, 1_000);
-  const deferred = Array.from({ length: 5 }, (_, n) => replay.claimDeferred!(`tag ${5 + n}`, 5_000, 1_000));
-  expect(() => replay.claimDeferred!("more", 5_000, 1_000)).toThrow("the store knows 10 claims");
+  const unwritten = Array.from({ length: 5 }, (_, n) => replay.claim(`tag ${5 + n}`, 5_000, 1_000));
+  await expect(replay.claim("more", 5_000, 1_000)).rejects.toThrow("the store knows 10 claims");
   expect(await replay.claim("tag 1", 9_000, 4_999)).toBe(false);
-  await deferred[0]?.durable();
+  await Promise.all(unwritten);
   expect(await replay.expire(5_000, 100)).toBe(10);
   expect(await replay.claim("more", 9_000, 5_000)).toBe(true);
   await store.close();

@@ -200,8 +200,8 @@ export type TestCacheOptions = Partial<Config["cache"]> & {
   /** Methods that stand in front of the memory driver's mailbox. */
   readonly wrap?: (mailbox: Mailbox) => Partial<Mailbox>;
   readonly memory?: Record<string, unknown>;
-  /** Claims of pulls, in front of the memory driver's. */
-  readonly claimDeferred?: CacheParts["replay"]["claimDeferred"];
+  /** In front of the memory driver's. */
+  readonly claim?: CacheParts["replay"]["claim"];
   /** Nobody but the streams of this Cache gets to know of new entries. */
   readonly unreported?: boolean;
   readonly signal?: CacheParts["signal"];
@@ -216,7 +216,7 @@ export async function createTestCache(options: TestCacheOptions = {}): Promise<T
     unreported = false,
     limits,
     signal,
-    claimDeferred,
+    claim,
     trustedProxies = [],
     ...changed
   } = options;
@@ -235,7 +235,7 @@ export async function createTestCache(options: TestCacheOptions = {}): Promise<T
   const metrics = createMetrics();
   const cache = createCache({
     mailbox,
-    replay: claimDeferred === undefined ? replay : { ...replay, claimDeferred },
+    replay: claim === undefined ? replay : withMethods("replay", replay, { claim }),
     receipts,
     log: (level, message, fields) => lines.push({ level, message, fields: { ...fields } }),
     metrics,

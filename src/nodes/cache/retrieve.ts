@@ -250,15 +250,8 @@ async function readProven(
   const claim = await decideRetrievalProof(proof, subject);
   if (isFault(claim)) return claim;
   const mailbox = mailboxOf(did, subject?.life ?? 0);
-  const deferred =
-    proof.claims.operation === "pull" ? replay.claimDeferred?.(claim.tag, claim.untilMs, nowMs) : undefined;
-  // The read follows in the turn in which the claim is answered, so that it waits for no commit of its own.
-  const isFirst = deferred === undefined ? await replay.claim(claim.tag, claim.untilMs, nowMs) : deferred.isFirst;
-  if (!isFirst) return proofReplayed();
-  const answer = await read({ did, proof, mailbox });
-  // That nothing waits may be answered before the claim is on disk (D222).
-  if (answer !== nothingWaiting) await deferred?.durable();
-  return answer;
+  if (!(await replay.claim(claim.tag, claim.untilMs, nowMs))) return proofReplayed();
+  return read({ did, proof, mailbox });
 }
 
 /**
@@ -335,10 +328,7 @@ function parseMessageIds(texts: readonly string[], named: readonly string[]): Uu
 
 // ----------------------------------------------------------------------------------------------- render
 
-const nothingWaiting: Answer = { status: 200, jsonText: '{"count":0,"messages":[]}' };
-
 function renderMessages(entries: readonly HeldMessage[], next: Cursor | null, context: AnswerContext): Answer {
-  if (entries.length === 0 && next === null) return nothingWaiting;
   const head = `{"count":${entries.length},"messages":[`;
   return spliced([head, ...entryParts(entries, context), `]${renderMore(next)}}`]);
 }

@@ -114,7 +114,7 @@ export function sharesOf(sending: Sending, origin: Origin, settings: Config["cac
   const { rest, ...sums } = shrinking(strangers, first, networkMin);
   const most = partOf(room, strangersMax);
   return [
-    { label: strangerLabel, entriesMax: strangers.entries, bytesMax: strangers.bytes },
+    { label: strangerLabel, entriesMax: strangers.entries, bytesMax: strangers.bytes, rest: null },
     {
       label: strangerLabel,
       entriesMax: most.entries,

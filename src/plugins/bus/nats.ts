@@ -152,6 +152,11 @@ class NatsBus implements Bus {
     return this.connection?.info?.max_payload ?? messageBytesMaxAtFirst;
   }
 
+  /** Only a request shows it. */
+  mayReach(): boolean {
+    return true;
+  }
+
   /** Waits shortly for the first connection, so that a reachable server is used from the start. */
   async start(options: ConnectionOptions): Promise<void> {
     const first = this.keepConnecting(options);

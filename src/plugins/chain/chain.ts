@@ -105,4 +105,6 @@ export const chainPlugin: StoragePlugin<ChainOptions> = {
     return openChain(options, environment);
   },
   absence: ({ outbox }) => storeAbsence(resolve(outbox)),
+  migrate: null,
+  maintenance: null,
 };

@@ -65,6 +65,7 @@ export async function openChain(
     plugin: "chain",
     durability: "flushed",
     capabilities: { ledger },
+    importLedger: null,
     async probe() {
       files.checkWork();
       endpoints.session();

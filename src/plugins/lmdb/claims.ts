@@ -5,7 +5,7 @@
  * Memory: 11 to 21 bytes for each claim and 40 for each record; at most 16.8 million claims are known at a time, beyond
  * that new ones are refused as `full`. A start reads all of them, 0.7 µs each.
  */
-import { type DeferredClaim, type Replay, StoreError, type TagClaim } from "../../storage/contract.ts";
+import { type Replay, StoreError, type TagClaim } from "../../storage/contract.ts";
 import { checkText } from "../drivers.ts";
 import type { Batch } from "./commits.ts";
 import type { Environment } from "./environment.ts";
@@ -47,19 +47,11 @@ export class Claims implements Replay {
   }
 
   async claim(tag: string, untilMs: number, nowMs: number): Promise<boolean> {
-    const { isFirst, durable } = this.claimDeferred(tag, untilMs, nowMs);
-    if (isFirst) await durable();
-    return isFirst;
-  }
-
-  claimDeferred(tag: string, untilMs: number, nowMs: number): DeferredClaim {
     const written = this.win({ tag, untilMs }, nowMs, (claim) => this.gather(claim));
-    if (written === null) return lost;
-    const durable = () => {
-      this.environment.beginCommit();
-      return written;
-    };
-    return { isFirst: true, durable };
+    if (written === null) return false;
+    this.environment.beginCommit();
+    await written;
+    return true;
   }
 
   /** The same in a commit that the caller joins, which `write`s the claim; `null` while an earlier one lasts. */
@@ -192,8 +184,6 @@ export class Claims implements Replay {
     return h >>> 0;
   }
 }
-
-const lost: DeferredClaim = { isFirst: false, durable: async () => {} };
 
 // ------------------------------------------------------------------------------------------------------------ records
 

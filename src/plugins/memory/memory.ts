@@ -44,6 +44,9 @@ type MemoryOptions = z.output<typeof optionsSchema>;
 
 export const memoryPlugin: StoragePlugin<MemoryOptions> = {
   name: "memory",
+  absence: () => null,
+  migrate: null,
+  maintenance: null,
   provides: ["mailbox", "replay", "receipts", "ledger"],
   parseOptions: (input) => parseWith(optionsSchema, input),
   open: openMemory,

@@ -96,7 +96,7 @@ export class PostgresMailbox implements Mailbox {
   private async exceedsStoreShare({ entry, quota }: Storing, all: MailboxStats): Promise<boolean> {
     const { storeShare, storeEntriesMax, storeBytesMax } = quota;
     const bytes = entry.envelope.length;
-    if (storeShare === undefined || !entry.labels.includes(storeShare.label)) return false;
+    if (storeShare === null || !entry.labels.includes(storeShare.label)) return false;
     if (all.entries + 1 > storeEntriesMax || all.bytes + bytes > storeBytesMax) return false;
     return this.labels.exceeds(storeShare, all, { bytes, nowMs: entry.storedAtMs });
   }
@@ -318,7 +318,7 @@ function encodeQuota({ labels }: MailboxEntry, quota: MailboxQuota) {
 }
 
 function encodeRest(rest: MailboxShare["rest"]) {
-  if (rest === undefined) return {};
+  if (rest === null) return {};
   const { among, part, entriesMin, bytesMin } = rest;
   return { among, part, entries_min: entriesMin, bytes_min: bytesMin };
 }

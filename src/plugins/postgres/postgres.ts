@@ -73,6 +73,8 @@ export const postgresPlugin: StoragePlugin<PostgresOptions> = {
     const { openPostgres } = await import("./store.ts");
     return openPostgres(options, environment);
   },
+  absence: () => null,
+  maintenance: null,
   async migrate(options) {
     const { migratePostgres } = await import("./store.ts");
     return migratePostgres(options);

@@ -68,6 +68,7 @@ export async function openPostgres(
         receipts: openPostgresReceipts(pool),
         ledger,
       },
+      importLedger: null,
       async probe() {
         await pool.query("select 1");
       },

@@ -33,6 +33,9 @@ function sampleDriver(
     name,
     provides: ["replay"],
     parseOptions: () => ({ ok: true, options: null }),
+    absence: () => null,
+    migrate: null,
+    maintenance: null,
     async open(): Promise<Store> {
       if (says.fails) throw new StoreError("unavailable", "no disk here");
       const replay = { claim: async () => true, expire: async () => 0 };
@@ -40,7 +43,8 @@ function sampleDriver(
         says.closed?.push(name);
         if (says.hangs) await new Promise(() => {});
       };
-      return { plugin: name, durability: says.durability, capabilities: { replay }, probe: async () => {}, close };
+      const probe = async () => {};
+      return { plugin: name, durability: says.durability, capabilities: { replay }, importLedger: null, probe, close };
     },
   };
   return configurable(plugin);

@@ -45,7 +45,7 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
     void settled.finally(() => report(true));
     return busyAnswer;
   });
-  const mayReach = (did: Did): boolean => bus.mayReach?.(subjects.deliver(did)) !== false;
+  const mayReach = (did: Did): boolean => bus.mayReach(subjects.deliver(did));
   return {
     mayReach,
     listen(did) {

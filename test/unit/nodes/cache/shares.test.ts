@@ -132,6 +132,6 @@ test("an acknowledgement of unsigned entries writes nothing", async () => {
 });
 
 /** How many entries a label may have when no other has any. */
-function aloneEntries({ entriesMax, rest }: { readonly entriesMax: number; readonly rest?: Rest }): number {
+function aloneEntries({ entriesMax, rest }: { readonly entriesMax: number; readonly rest: Rest | null }): number {
   return Math.round(entriesMax * (rest?.part ?? 1));
 }
