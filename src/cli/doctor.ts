@@ -19,7 +19,7 @@ import { parseListenAddress } from "../core/message/address.ts";
 import type { OpenStep } from "../storage/bind.ts";
 import { type Store, StoreError } from "../storage/contract.ts";
 import { version } from "../version.ts";
-import { askJson, checkEndpoint, createReport, type JsonReply, renderBytes } from "./command.ts";
+import { askJson, checkEndpoint, createReport, type JsonReply, probeTimeoutMs, renderBytes } from "./command.ts";
 import { defaultConfigFile, environmentProblems, nearestFolder, readConfig, warningsOf } from "./config.ts";
 
 /** A warning may be intended, or can't be checked while no node runs. */
@@ -58,8 +58,7 @@ export function registerDoctorCommand(program: Command): void {
         ...certificate(config),
         ...(await signingKey(config)),
         ...operatorKeys(config),
-        ...(await directories(config)),
-        ...(await publicEndpoints(config, running !== null)),
+        ...(await Promise.all([directories(config), publicEndpoints(config, running !== null)])).flat(),
       ];
       const lines = findings.map(
         (one) => `${one.ok ? (one.warning === true ? "warn" : "ok  ") : "FAIL"}  ${one.name}: ${one.detail}`,
@@ -324,15 +323,24 @@ async function publicEndpoints(config: Config, isRunning: boolean): Promise<Find
   return findings.map((finding) => (finding.ok || isRunning ? finding : { ...finding, ok: true, warning: true }));
 }
 
+/** The system's resolver asks silent servers again for most of a minute. */
+function resolveName(hostname: string): Promise<"found" | "none" | "silent"> {
+  return Promise.race([
+    lookup(hostname).then(
+      () => "found" as const,
+      () => "none" as const,
+    ),
+    Bun.sleep(probeTimeoutMs).then(() => "silent" as const),
+  ]);
+}
+
 async function endpointFinding(published: { role: "relay" | "cache"; endpoint: string }): Promise<Finding> {
   const { role, endpoint } = published;
   const name = `public endpoint ${endpoint} (${role})`;
   const { hostname } = new URL(endpoint);
-  try {
-    await lookup(hostname.replace(/^\[|\]$/g, ""));
-  } catch {
-    return { name, ok: false, detail: `${hostname} has no address: publish it in DNS` };
-  }
+  const resolution = await resolveName(hostname.replace(/^\[|\]$/g, ""));
+  if (resolution === "none") return { name, ok: false, detail: `${hostname} has no address: publish it in DNS` };
+  if (resolution === "silent") return { name, ok: false, detail: `DNS does not answer for ${hostname}` };
   const check = await checkEndpoint(endpoint, role);
   if (check.state === "ok") return { name, ok: true, detail: "answers under this address" };
   return { name, ok: false, detail: check.state === "unknown" ? "answers, but not as this version" : check.reason };
