@@ -3,7 +3,9 @@ import { describe, expect, test } from "bun:test";
 import { mailboxOf } from "../../src/core/codec/did.ts";
 import { hourMs, minuteMs } from "../../src/core/codec/time.ts";
 import type { Service, VerificationMethod } from "../../src/core/ledger/account.ts";
-import { StoreError } from "../../src/storage/contract.ts";
+import { createStreams } from "../../src/nodes/cache/stream.ts";
+import { noSignal } from "../../src/nodes/signals.ts";
+import { type Mailbox, StoreError } from "../../src/storage/contract.ts";
 import { quota } from "../conformance/samples.ts";
 import { listenForTest } from "../support/app.ts";
 import {
@@ -19,6 +21,7 @@ import {
   testNowMs,
   uuidOf,
 } from "../support/cache-node.ts";
+import { cacheDefault } from "../support/settings.ts";
 
 const bob = createPerson(1);
 const alice = createPerson(2);
@@ -100,7 +103,6 @@ async function storeElsewhere(node: TestCache, number: number): Promise<void> {
     keptUntilMs: testNowMs + hourMs,
     headerPreview: null,
     labels: [],
-    digest: null,
   } as const;
   await node.mailbox.store(entry, quota());
 }
@@ -270,6 +272,7 @@ describe("a stream", () => {
     ["when the service names another Cache", (node) => changeService(node, { serviceEndpoint: ["https://b.example"] })],
     ["when another key takes its id", (node) => giveKeyTo(node, alice)],
     ["when its recipient is deactivated", (node) => node.recipients.add(bob, { deactivated: true })],
+    ["when its recipient was deleted and has registered again", (node) => node.recipients.add(bob, { life: 1 })],
     ["when its recipient can't be asked about", (node) => Object.assign(node.recipients, { reachable: false })],
   ];
   for (const [name, withdraw] of withdrawals) {
@@ -306,6 +309,24 @@ describe("a stream", () => {
     await node.store(envelopeTo(bob, 1));
     expect(await event).toBeNull();
   });
+});
+
+test("a connection of a stream may be silent for three heartbeats, whatever the life of the stream", async () => {
+  const mailbox = { summary: async () => ({ entries: [], next: null }) };
+  const streams = createStreams({
+    mailbox: mailbox as Partial<Mailbox> as Mailbox,
+    now: () => testNowMs,
+    settings: { ...cacheDefault, stream_heartbeat: 7_000, stream_life: 100_000 },
+    signal: noSignal,
+  });
+  const opened = await streams.open(mailboxOf(bob.did, 0), {
+    after: null,
+    client: "192.0.2.7",
+    signal: new AbortController().signal,
+    isPermitted: async () => true,
+  });
+  expect(opened).toMatchObject({ status: 200, idleSeconds: 21 });
+  streams.close();
 });
 
 describe("the number of streams", () => {

@@ -344,6 +344,20 @@ describe("a result", () => {
     expect(inbox.bodies.length).toBe(2);
   });
 
+  test("of a network beyond its pace of results is remembered for its own short time", async () => {
+    const settings = { results_rate: 1, results_burst: 1, results_life_beyond: 7_000 };
+    const relay = await relayFor({ settings });
+    const bob = knownBob(relay, [inboxAt(inboxFor().url)]);
+    const untils: number[] = [];
+    const { put } = relay.receipts;
+    relay.receipts.put = (key, value, untilMs) => {
+      untils.push(untilMs);
+      return put.call(relay.receipts, key, value, untilMs);
+    };
+    for (const n of [1, 2]) await relay.send(envelopeTo(bob, n, { ttl: "1h" }));
+    expect(untils).toEqual([relay.clock.nowMs + 3_600_000, relay.clock.nowMs + 7_000]);
+  });
+
   test("that is a failure is tried again by a repeat right after the answer", async () => {
     const relay = await relayFor();
     const inbox = inboxFor(status(404));

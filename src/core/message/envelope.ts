@@ -10,7 +10,7 @@ import { verifyEd25519, verifyEd25519InPool } from "../codec/crypto.ts";
 import { type Did, isDid, parseDidUrl, parseUuid, type Uuid } from "../codec/did.ts";
 import { isJsonObject, type JsonObject, type JsonValue, outerNameSpans, readJson } from "../codec/json.ts";
 import { parseDuration, parseTimestamp, renderDuration, secondMs } from "../codec/time.ts";
-import { badInput, type Fault, fault, type InputError, isFault, pointerNameCharsMax } from "../fault.ts";
+import { badInput, type Fault, fault, type InputError, isFault, jsonPointer, pointerNameCharsMax } from "../fault.ts";
 import type { DidDocument } from "../ledger/account.ts";
 import { keyFor } from "../ledger/document.ts";
 import { encodeSenderText } from "./proof.ts";
@@ -203,8 +203,7 @@ function readGroups(members: JsonObject, errors: InputError[]): Present {
 
 /** RFC 6901; to the parent where the name is too long to repeat. Cutting it could halve a character. */
 function pointerTo(name: string): string {
-  if (name.length > pointerNameCharsMax) return "";
-  return `/${name.replaceAll("~", "~0").replaceAll("/", "~1")}`;
+  return name.length > pointerNameCharsMax ? "" : jsonPointer(name);
 }
 
 /** Which of the two names of a member was sent; both together are refused. */

@@ -47,6 +47,14 @@ describe("a network that changes many DIDs", () => {
     stage.advance(1_000);
     expect([(await change()).status, (await change()).status]).toEqual([400, 429]);
   });
+
+  test("has a rate of its own, other than that of registrations", async () => {
+    const stage = await open({ change_burst: 1, change_rate: 0.1, registration_burst: 9, registration_rate: 9 });
+    const change = () => stage.ask("PUT", `/dids/${identityOf("changes").did}/alias`, { nonsense: true });
+    expect((await change()).status).toBe(400);
+    const refused = await change();
+    expect([refused.status, refused.headers.get("retry-after")]).toEqual([429, "10"]);
+  });
 });
 
 describe("a network that registers many", () => {
