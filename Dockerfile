@@ -5,9 +5,9 @@ FROM node:22-bookworm-slim AS build
 RUN npm install --global bun@1.4.5
 WORKDIR /build
 COPY package.json bun.lock bunfig.toml ./
+COPY packaging ./packaging
 RUN bun install --frozen-lockfile
 COPY tsconfig.json build.ts ./
-COPY packaging ./packaging
 COPY src ./src
 RUN bun build.ts
 

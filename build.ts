@@ -8,6 +8,7 @@ import { existsSync, mkdirSync, readFileSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import type { BunPlugin } from "bun";
+import { isMended } from "./packaging/addon.ts";
 import { platforms } from "./packaging/platforms.ts";
 
 const { values } = parseArgs({ options: { target: { type: "string" }, outfile: { type: "string" } } });
@@ -60,6 +61,8 @@ function findAddon(target: string): string {
   const folder = join(import.meta.dir, "node_modules", "@lmdb", lmdbPackage(target));
   const files = target.includes("-musl") ? ["node.napi.musl.node"] : ["node.napi.glibc.node", "node.napi.node"];
   const found = files.map((file) => join(folder, file)).find((path) => existsSync(path));
+  if (found !== undefined && !isMended(readFileSync(found)))
+    fail(`${found} overflows: bun packaging/addon.ts mends it`);
   return found ?? fail(`${folder} holds no addon: bun install --frozen-lockfile --os='*' --cpu='*' brings all of them`);
 }
 
