@@ -5,6 +5,7 @@
 import { describe, expect, test } from "bun:test";
 import type { JsonObject } from "../../src/core/codec/json.ts";
 import { dayMs } from "../../src/core/codec/time.ts";
+import { respond } from "../support/app.ts";
 import {
   ackBody,
   cachesKnowing,
@@ -19,6 +20,7 @@ import {
   testNowMs,
   uuidOf,
 } from "../support/cache-node.ts";
+
 import { policyOf } from "../support/policies.ts";
 import { cacheDefault } from "../support/settings.ts";
 
@@ -44,7 +46,7 @@ function storeFrom(node: TestCache, client: string, envelope: JsonObject): Promi
     body: JSON.stringify(envelope),
   });
   const connection = { requestIP: () => ({ address: client }), timeout: () => undefined };
-  return outcomeOf(node.app.respond(request, connection));
+  return outcomeOf(respond(node.app, request, connection));
 }
 
 const network = (number: number) => `198.51.100.${number}`;

@@ -4,7 +4,7 @@
  */
 import { afterEach, expect, test } from "bun:test";
 import { type HostLimits, hostLimits } from "../../src/nodes/relay/host-limiter.ts";
-import { testApp, testLimits } from "../support/app.ts";
+import { respond, testApp, testLimits } from "../support/app.ts";
 import { createPerson, envelopeTo, type Person, uuidOf } from "../support/cache-node.ts";
 import { startOwnTime } from "../support/own-time.ts";
 import { createTestRelay } from "../support/relay-node.ts";
@@ -57,7 +57,7 @@ async function attack(hosts: HostLimits): Promise<number[]> {
       body: JSON.stringify(envelope),
     });
     const connection = { requestIP: () => ({ address: client }), timeout: () => undefined };
-    return ((await (await app.respond(request, connection)).json()) as { code: string }).code;
+    return ((await (await respond(app, request, connection)).json()) as { code: string }).code;
   };
   const victims = Array.from({ length: attackers * inboxesPerAttacker }, (_, i) =>
     inboxOf(10 + i, `http://127.0.1.${i + 1}:${slow}/in`),

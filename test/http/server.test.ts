@@ -317,7 +317,6 @@ test("a client that resets its connection does not pass for one of a Unix socket
   const route = testRoute({
     method: "POST",
     path: "/count",
-    hot: true,
     bodyBytesMax: 100,
     handle: (call) => {
       clients.set(call.client, (clients.get(call.client) ?? 0) + 1);

@@ -8,7 +8,7 @@ import { type App, createApp } from "../../src/nodes/http/app.ts";
 import type { CapacityLimits } from "../../src/nodes/http/capacity.ts";
 import { createMetrics, httpMetrics, type Metrics } from "../../src/nodes/http/metrics.ts";
 import type { AppOptions, Connection } from "../../src/nodes/http/pipeline.ts";
-import type { Route } from "../../src/nodes/http/route.ts";
+import { pathOf, type Route } from "../../src/nodes/http/route.ts";
 import { listen } from "../../src/nodes/http/server.ts";
 
 export type LoggedLine = { level: string; message: string; fields: Record<string, unknown> };
@@ -51,8 +51,20 @@ export function testApp(
   });
   const connection: Connection = { requestIP: () => ({ address: "192.0.2.7" }), timeout: () => undefined };
   const ask = (path: string, init?: RequestInit): Promise<Response> =>
-    app.respond(new Request(`http://waypost.invalid${path}`, init), connection);
+    respond(app, new Request(`http://waypost.invalid${path}`, init), connection);
   return { app, metrics, lines, ask };
+}
+
+/** Finds the route as the server's own table does, without a server. */
+export async function respond(app: App, request: Request, connection: Connection): Promise<Response> {
+  const segments = pathOf(request.url).split("/");
+  const method = request.method === "HEAD" ? "GET" : request.method;
+  const found = app.table.find(({ route }) => {
+    const own = route.path.split("/");
+    const fits = own.every((one, i) => one === segments[i] || (one.startsWith(":") && segments[i] !== ""));
+    return route.method === method && own.length === segments.length && fits;
+  });
+  return found === undefined ? app.respondElsewhere(request) : found.serve(request, connection);
 }
 
 /** A route with everything that a test does not care about filled in. */

@@ -269,7 +269,7 @@ function readRoute(node: CacheNode, plan: ReadPlan): Route {
     faults: "problem",
     unavailable: "service_unavailable",
   } as const;
-  return { method: "GET", path, hot: true, operation, ...shared, handle: (call) => handle(node, call) };
+  return { method: "GET", path, operation, ...shared, handle: (call) => handle(node, call) };
 }
 
 function storeRoute(node: CacheNode): Route {
@@ -295,7 +295,6 @@ function storeRoute(node: CacheNode): Route {
       return node.limits.body_bytes_max;
     },
     capacity: "normal",
-    hot: true,
     faults: "problem",
     unavailable: "service_unavailable",
     rateLimit: (request) =>
@@ -319,7 +318,6 @@ function ackRoute(node: CacheNode): Route {
     },
     bodyBytesMax: ackProofBytesMax + ackIdBytesMax * ackIdsMax,
     capacity: "reserved",
-    hot: true,
     faults: "problem",
     unavailable: "service_unavailable",
     handle: (call) => acknowledge(node, call),

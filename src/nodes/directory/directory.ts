@@ -111,7 +111,6 @@ function noncesRoute(parts: DirectoryParts): Route {
     summary: "Counter values that the next authorizations of a DID must have",
     answer: [200, "The counters at the finalized head.", noncesAnswer],
     codes: [...pathCodes, "did_not_found"],
-    hot: true,
     handle: async (call) => {
       const did = parseDid(pathValue(call, "did"));
       if (isFault(did)) return did;
@@ -143,7 +142,6 @@ function resolveRoute(parts: DirectoryParts): Route {
     summary: "The record of a DID",
     answer: [200, "The record at the finalized head.", resolvedAnswer],
     codes: [...pathCodes, "did_not_found"],
-    hot: true,
     handle: async (call) => {
       const did = parseDid(pathValue(call, "did"));
       if (isFault(did)) return did;

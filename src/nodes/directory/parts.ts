@@ -43,7 +43,6 @@ export const directoryBodyBytesMax = 128 * 1024;
 
 type RoutePlan = {
   readonly signed?: Signed;
-  readonly hot?: true;
   readonly method: Route["method"];
   readonly path: string;
   readonly id: string;
@@ -96,7 +95,6 @@ export function directoryRoute(plan: RoutePlan): Route {
     capacity: "normal",
     faults: "problem",
     unavailable: "chain_unavailable",
-    ...(plan.hot === undefined ? {} : { hot: plan.hot }),
     ...(plan.unstable ? { headers: { "svc-stability": "unstable" } } : {}),
     handle,
   };

@@ -1,7 +1,6 @@
 /**
  * An app: a list of routes, and the router that finds the route of a request. Nodes never see the framework: they give
- * `Route`s and answer `Answer | Fault`. Elysia finds most routes; hot ones go from the server's own route table straight
- * to the pipeline.
+ * `Route`s and answer `Answer | Fault`. The server's own table finds the route; what has none goes to Elysia.
  * Source: rules sections 3, 9 and D140.
  */
 import { Elysia } from "elysia";
@@ -26,11 +25,10 @@ import { internalError, preflightHeaders, type Route } from "./route.ts";
 type Respond = (request: Request, connection: Connection) => Response | Promise<Response>;
 
 export type App = {
-  readonly routes: readonly Route[];
-  /** Finds the route of a request with the framework. Never rejects. */
-  readonly respond: (request: Request, connection: Connection) => Promise<Response>;
-  /** The hot routes, each with what answers its requests. */
-  readonly hot: readonly { readonly route: Route; readonly serve: Respond }[];
+  /** The routes, each with what answers its requests, for the server's own table. */
+  readonly table: readonly { readonly route: Route; readonly serve: Respond }[];
+  /** Answers what no route has: preflights, other methods, unknown paths. Never rejects. */
+  readonly respondElsewhere: (request: Request) => Promise<Response>;
   /** A refusal of the server itself, for requests that reach no route. */
   readonly refuse: (request: Request, refusal: Fault) => Response;
   readonly clientOf: (request: Request, connection: Connection) => string;
@@ -47,20 +45,16 @@ export type App = {
 
 export function createApp(options: AppOptions): App {
   const http = createHttp(options);
-  const plans = options.routes.map((route) => planOf(http, route));
-  const router = createRouter(http, plans);
+  const elsewhere = createElsewhere(http);
   return {
-    routes: options.routes,
-    respond: async (request, connection) => {
+    table: options.routes.map((route) => {
+      const plan = planOf(http, route);
+      return { route, serve: (request, connection) => serveChecked(http, plan, request, connection) };
+    }),
+    respondElsewhere: async (request) => {
       const refusal = checkHead(request);
-      return refusal === null ? router(request, connection) : refuse(http, request, refusal);
+      return refusal === null ? elsewhere(request) : refuse(http, request, refusal);
     },
-    hot: plans
-      .filter(({ route }) => route.hot === true)
-      .map((plan) => ({
-        route: plan.route,
-        serve: (request, connection) => serveHot(http, plan, request, connection),
-      })),
     refuse: (request, refusal) => refuse(http, request, refusal),
     clientOf: (request, connection) => clientOf(http, request, peerOf(request, connection)).address,
     startDraining: () => {
@@ -87,42 +81,35 @@ function checkHead(request: Request): Fault | null {
   return named ? null : fault("invalid_request", "a request must name exactly one host");
 }
 
-function serveHot(http: Http, plan: Plan, request: Request, connection: Connection): Response | Promise<Response> {
+function serveChecked(http: Http, plan: Plan, request: Request, connection: Connection) {
   const refusal = checkHead(request);
   return refusal === null ? serve(http, plan, request, connection) : refuse(http, request, refusal);
 }
 
-/**
- * Elysia finds the route by the raw path; path values are decoded afterwards, exactly. It neither
- * parses nor validates, and its one error path means a bug of this file.
- */
-function createRouter(http: Http, plans: readonly Plan[]): App["respond"] {
+/** Elysia finds the path of a request that no route answers. It neither parses nor validates. */
+function createElsewhere(http: Http): App["respondElsewhere"] {
   const app = new Elysia({ strictPath: true, normalize: false, handler: { standardHostname: false } });
-  const connections = new WeakMap<Request, Connection>();
   app.onError(({ error, request }) => {
     http.log("error", "the router failed", { error: errorStack(error) });
     return refuse(http, request, internalError());
   });
-  for (const plan of plans) {
-    const answer = ({ request }: { request: Request }) =>
-      serve(http, plan, request, connections.get(request) ?? noConnection);
-    app.route(plan.route.method, positional(plan.route.path), answer, { parse: "none" });
-  }
-  for (const [path, routes] of routesByPath(plans)) {
+  const unknown = fault("not_found", "there is no such route");
+  for (const [path, routes] of routesByPath(http.routes)) {
     const methods = routes.flatMap(({ method }) => (method === "GET" ? ["GET", "HEAD"] : [method]));
     const allow = methods.join(", ");
     const refusal = fault("method_not_allowed", `this path accepts ${allow}`);
     const preflight = preflightHeaders(methods, headersReadBy(routes));
-    const answer = ({ request }: { request: Request }) =>
-      request.method === "OPTIONS" && request.headers.has("access-control-request-method")
+    const answer = ({ request }: { request: Request }) => {
+      // The path became this one only by rewriting.
+      if (methods.includes(request.method)) return refuse(http, request, unknown);
+      return request.method === "OPTIONS" && request.headers.has("access-control-request-method")
         ? answerPreflight(http, request, preflight)
         : withHeader(refuse(http, request, refusal), "allow", allow);
+    };
     app.all(path, answer, { parse: "none" });
   }
-  const unknown = fault("not_found", "there is no such route");
   app.all("/*", ({ request }) => refuse(http, request, unknown), { parse: "none" });
-  return async (request, connection) => {
-    connections.set(request, connection);
+  return async (request) => {
     // Elysia looks for the path from the eighth character on, where an https URL still has a slash of its scheme.
     if (request.url.startsWith("https:")) {
       const url = `http${request.url.slice("https".length)}`;
@@ -131,8 +118,6 @@ function createRouter(http: Http, plans: readonly Plan[]): App["respond"] {
     return app.fetch(request);
   };
 }
-
-const noConnection: Connection = { requestIP: () => null, timeout: () => undefined };
 
 function withHeader(response: Response, name: string, value: string): Response {
   response.headers.set(name, value);
@@ -147,9 +132,9 @@ function positional(path: string): string {
     .join("/");
 }
 
-function routesByPath(plans: readonly Plan[]): Map<string, Route[]> {
+function routesByPath(routes: readonly Route[]): Map<string, Route[]> {
   const paths = new Map<string, Route[]>();
-  for (const { route } of plans) {
+  for (const route of routes) {
     const path = positional(route.path);
     paths.set(path, [...(paths.get(path) ?? []), route]);
   }

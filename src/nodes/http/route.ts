@@ -86,8 +86,6 @@ export type Route = {
   readonly unavailable?: "chain_unavailable" | "service_unavailable";
   /** Headers of every answer of the route, refusals too. */
   readonly headers?: Readonly<Record<string, string>>;
-  /** Served from the server's own route table, without the framework. */
-  readonly hot?: true;
   /** Called before the body is read: nothing is read from a client above its rate. */
   readonly rateLimit?: (request: Pick<Call, "client" | "network" | "nowMs">) => Fault | null;
   readonly handle: (call: Call) => Promise<Answer | Fault> | Answer | Fault;
@@ -119,7 +117,7 @@ export const noValues: Readonly<Record<string, string>> = Object.freeze({});
 export type RoutedRequest = Request & { readonly params?: Readonly<Record<string, string>> };
 
 /** Refuses values that URL rewriting changes: dot segments, backslashes, controls. No identifier holds any of them. */
-export function checkRewriting(params: RoutedRequest["params"]): Fault | null {
+function checkRewriting(params: RoutedRequest["params"]): Fault | null {
   const isRewritten = Object.values(params ?? {}).some((value) => /^\.\.?$|[\\\x00-\x1f\x7f]/.test(value));
   if (!isRewritten) return null;
   return fault("invalid_request", "path values must not contain dot segments, backslashes or control characters");

@@ -11,7 +11,7 @@ import type { Server, WebSocketHandler } from "bun";
 import { type Fault, fault } from "../../core/fault.ts";
 import { parseListenAddress } from "../../core/message/address.ts";
 import type { App } from "./app.ts";
-import { checkRewriting, pathOf, type RoutedRequest } from "./route.ts";
+import { pathOf, type RoutedRequest } from "./route.ts";
 
 /** The seam of live sessions. `Session` is what the server keeps for each open socket. */
 export type Upgrade<Session> = {
@@ -90,7 +90,7 @@ function handlersOf<Session>(options: ListenOptions<Session>) {
       if (app.draining()) return app.refuse(request, fault("shutting_down", "the node is shutting down"));
       return upgrade.open(request, server, upgradeContext(options, request, server));
     }
-    return app.refuse(request, fault("not_found", "there is no such route"));
+    return app.respondElsewhere(request);
   };
   const websocket = upgrade?.websocket ?? noWebSocket<Session>();
   return { ...common, routes: routeTable<Session>(app), fetch, websocket };
@@ -178,27 +178,18 @@ function isIdle<Session>({ pendingRequests, pendingWebSockets }: Server<Session>
 type Answering<Session> = (request: RoutedRequest, server: Server<Session>) => Promise<Response> | Response;
 
 /**
- * The server's own route table, which sees paths as they were sent. Hot routes go straight to the pipeline, everything
- * else by the framework.
+ * The server's own table, which sees paths as they were sent. A path that has another method goes on to `fetch`.
  */
-function routeTable<Session>(app: App): Record<string, Answering<Session> | Record<string, Answering<Session>>> {
-  const others: Answering<Session> = (request, server) => {
-    const refused = checkRewriting(request.params);
-    return refused === null ? app.respond(request, server) : app.refuse(request, refused);
-  };
-  const table: Record<string, Answering<Session> | Record<string, Answering<Session>>> = {};
-  for (const { path } of app.routes) table[path] = others;
-  for (const { route, serve } of app.hot) {
-    const known = table[route.path];
-    const methods = typeof known === "object" ? known : Object.fromEntries(httpMethods.map((name) => [name, others]));
-    // `pathValues` refuses what was rewritten, and looks at each value once.
+function routeTable<Session>({ table }: App): Record<string, Record<string, Answering<Session>>> {
+  const paths: Record<string, Record<string, Answering<Session>>> = {};
+  for (const { route, serve } of table) {
+    paths[route.path] ??= {};
+    const methods = paths[route.path] as Record<string, Answering<Session>>;
     methods[route.method] = serve;
-    table[route.path] = methods;
+    if (route.method === "GET") methods["HEAD"] = serve;
   }
-  return table;
+  return paths;
 }
-
-const httpMethods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] as const;
 
 /** Without sessions no request is ever upgraded. */
 function noWebSocket<Session>(): WebSocketHandler<Session> {

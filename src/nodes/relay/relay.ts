@@ -268,7 +268,6 @@ function relayRoutes(node: RelayNode): Route[] {
       return node.limits.body_bytes_max;
     },
     capacity: "normal",
-    hot: true,
     faults: "delivery",
     unavailable: "service_unavailable",
     rateLimit: (request) =>

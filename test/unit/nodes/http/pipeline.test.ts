@@ -6,7 +6,7 @@ import { describe, expect, test } from "bun:test";
 import { fault } from "../../../../src/core/fault.ts";
 import type { Route } from "../../../../src/nodes/http/route.ts";
 import { StoreError } from "../../../../src/storage/contract.ts";
-import { codeOf, echo, jsonType, post, take, testApp, testRoute } from "../../../support/app.ts";
+import { codeOf, echo, jsonType, listenForTest, post, take, testApp, testRoute } from "../../../support/app.ts";
 
 const relay: Route = testRoute({
   method: "POST",
@@ -84,9 +84,11 @@ describe("routing", () => {
   });
 
   test("HEAD answers as GET without a body", async () => {
-    const { ask } = testApp([echo]);
-    const response = await ask("/things/a", { method: "HEAD" });
+    const listener = listenForTest(testApp([echo]).app);
+    const response = await fetch(`${listener.url}/things/a`, { method: "HEAD" });
     expect([response.status, await response.text()]).toEqual([200, ""]);
+    expect(response.headers.get("content-length")).toBe(String('{"id":"a"}'.length));
+    await listener.stop();
   });
 });
 
@@ -194,7 +196,6 @@ describe("requests of one turn of the event loop", () => {
     const route = (name: string): Route =>
       testRoute({
         path: `/${name}`,
-        hot: true,
         handle: async () => {
           steps.push(`${name} begins`);
           await null;
@@ -204,7 +205,7 @@ describe("requests of one turn of the event loop", () => {
       });
     const { app } = testApp([route("first"), route("second")]);
     const connection = { requestIP: () => null, timeout: () => undefined };
-    const answered = app.hot.map(({ route, serve }) => serve(requestTo(route.path), connection));
+    const answered = app.table.map(({ route, serve }) => serve(requestTo(route.path), connection));
     expect(steps).toEqual([]);
     for (const response of await Promise.all(answered)) expect(response.status).toBe(204);
     expect(steps).toEqual(["first begins", "second begins", "first ends", "second ends"]);
@@ -217,12 +218,12 @@ describe("requests of one turn of the event loop", () => {
       clients.push(call.client);
       return { status: 204 };
     };
-    const { app } = testApp([testRoute({ path: "/once", hot: true, handle })]);
+    const { app } = testApp([testRoute({ path: "/once", handle })]);
     const connection = {
       requestIP: () => (isConnected ? { address: "192.0.2.9" } : null),
       timeout: () => undefined,
     };
-    const answered = app.hot.map(({ serve }) => serve(requestTo("/once"), connection));
+    const answered = app.table.map(({ serve }) => serve(requestTo("/once"), connection));
     isConnected = false;
     await Promise.all(answered);
     expect(clients).toEqual(["192.0.2.9"]);
