@@ -9,7 +9,7 @@ import { isFault } from "../../src/core/fault.ts";
 import { isLoopbackListener, parseListenAddress } from "../../src/core/message/address.ts";
 import type { Route } from "../../src/nodes/http/route.ts";
 import { listen } from "../../src/nodes/http/server.ts";
-import { jsonType, listenForTest, testApp, testLimits, testRoute } from "../support/app.ts";
+import { echo, jsonType, listenForTest, testApp, testLimits, testRoute } from "../support/app.ts";
 import { sendOnce, sendRaw } from "./raw.ts";
 
 const seen: string[] = [];
@@ -237,6 +237,14 @@ describe("bodies on the wire", () => {
     const answer = await sendRaw(server.url, raw);
     expect([answer.status, answer.all.match(/HTTP\/1\.1 /g)?.length]).toEqual([415, 1]);
   });
+});
+
+test("HEAD answers as GET without a body", async () => {
+  const listener = listenForTest(testApp([echo]).app);
+  const response = await fetch(`${listener.url}/things/a`, { method: "HEAD" });
+  expect([response.status, await response.text()]).toEqual([200, ""]);
+  expect(response.headers.get("content-length")).toBe(String('{"id":"a"}'.length));
+  await listener.stop();
 });
 
 test("a stream is answered as it comes and HEAD leaves it out", async () => {

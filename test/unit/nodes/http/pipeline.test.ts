@@ -6,7 +6,7 @@ import { describe, expect, test } from "bun:test";
 import { fault } from "../../../../src/core/fault.ts";
 import type { Route } from "../../../../src/nodes/http/route.ts";
 import { StoreError } from "../../../../src/storage/contract.ts";
-import { codeOf, echo, jsonType, listenForTest, post, take, testApp, testRoute } from "../../../support/app.ts";
+import { codeOf, echo, jsonType, post, take, testApp, testRoute } from "../../../support/app.ts";
 
 const relay: Route = testRoute({
   method: "POST",
@@ -81,14 +81,6 @@ describe("routing", () => {
       expect(body).toMatchObject({ success: false, delivery_mode: "failed", http_status: status, code, ndr: null });
       expect(Object.keys(body)).toHaveLength(10);
     }
-  });
-
-  test("HEAD answers as GET without a body", async () => {
-    const listener = listenForTest(testApp([echo]).app);
-    const response = await fetch(`${listener.url}/things/a`, { method: "HEAD" });
-    expect([response.status, await response.text()]).toEqual([200, ""]);
-    expect(response.headers.get("content-length")).toBe(String('{"id":"a"}'.length));
-    await listener.stop();
   });
 });
 
