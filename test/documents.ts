@@ -184,6 +184,32 @@ describe("what the documents name", () => {
         expect([name, link, exists(join(dirname(name), link as string))]).toEqual([name, link, true]);
   });
 
+  test("links to a section lead to its heading", () => {
+    const anchorOf = (heading: string): string =>
+      heading
+        .toLowerCase()
+        .replace(/[^\w\- ]/g, "")
+        .replaceAll(" ", "-");
+    const anchors = new Map(pages.map(({ name, text }) => [name, headings(text).map(anchorOf)]));
+    let count = 0;
+    for (const { name, text } of pages)
+      for (const [, link, anchor] of text.matchAll(/\]\((?!https?:)([^)#\s]*)#([^)\s]+)\)/g)) {
+        count++;
+        const page = link === "" ? name : join(dirname(name), link as string);
+        expect([name, link, anchor, anchors.get(page)?.includes(anchor as string)]).toEqual([name, link, anchor, true]);
+      }
+    expect(count).toBeGreaterThan(20);
+  });
+
+  test("decisions exist", () => {
+    const known = new Set(
+      [...decisions.matchAll(/^\*\*((?:D\d+(?:, )?)+)\./gm)].flatMap((m) => m[1]?.split(", ") ?? []),
+    );
+    for (const { name, text } of pages)
+      for (const [number] of text.matchAll(/\bD\d{1,3}\b/g))
+        expect([name, number, known.has(number)]).toEqual([name, number, true]);
+  });
+
   test("paths of this repository exist", () => {
     const pattern = /(?<![\w/.-])(?:src|test|docs|bench|runtime|examples|packaging)\/[\w./-]*[\w/]/g;
     let count = 0;
