@@ -35,6 +35,7 @@ async function openOnChain(environment: StoreEnvironment): Promise<Store> {
     durability: "volatile",
     capabilities: { ...memory.capabilities, ledger: chain.capabilities.ledger! },
     probe: () => chain.probe(),
+    importLedger: null,
     async close() {
       await chain.close();
       await memory.close();

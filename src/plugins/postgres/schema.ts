@@ -2,6 +2,7 @@
  * The schema of the database: its version and its partitions. `waypost storage migrate` makes it; a node opens only a
  * schema of its own version. Tables and functions are in `schema.sql`.
  */
+/// <reference path="./sql.d.ts" />
 import { dayMs } from "../../core/codec/time.ts";
 import { type MailboxEntry, StoreError } from "../../storage/contract.ts";
 import type { Pool } from "./pool.ts";
