@@ -87,8 +87,8 @@ type DirectoryOptions = {
 
 /** Permission must not outlive its withdrawal for longer. */
 const memoMs = 30_000;
-/** An absence expires within a second, so that a DID that is looked up just before its registration is found soon. */
-const absentMs = 900;
+/** An absence or a failure: a DID that is looked up just before its registration is found soon. */
+const absentMs = 2_000;
 /** A document of 16 KiB and its record stay far below this as JSON. */
 const answerBytesMax = 256 * 1024;
 
@@ -106,7 +106,7 @@ export function directoryRecipients(url: string, options: DirectoryOptions = {})
     createMemo({
       load: async (key) => read(await ask(`${base}${path(key)}`, options), key),
       valueMs,
-      failureMs: options.failureMs ?? 2_000,
+      failureMs: options.failureMs ?? absentMs,
       entriesMax: options.entriesMax ?? subjectsMax,
       bytes: { max: subjectBytesMax, of: bytesOf },
       loadsMax: 256,

@@ -36,6 +36,7 @@ type ChunksAnswer = {
   complete: boolean;
   total_chunks: number | null;
   next_cursor?: string;
+  has_more?: boolean;
 };
 
 /** Proofs are made at the node's own time, so that tests may move the clock. */
@@ -73,6 +74,7 @@ describe("GET /cache/messages/{did}", () => {
     await node.store(envelope);
     expect(await messages(node, bob)).toEqual({
       count: 1,
+      has_more: false,
       messages: [
         {
           message_id: uuidOf(1),
@@ -94,7 +96,7 @@ describe("GET /cache/messages/{did}", () => {
   });
 
   test("answers count 0 and an empty list when nothing is pending", async () => {
-    expect(await messages(await cacheFor(), bob)).toEqual({ count: 0, messages: [] });
+    expect(await messages(await cacheFor(), bob)).toEqual({ count: 0, messages: [], has_more: false });
   });
 
   test("answers the oldest first, removes nothing, and mixes no recipients", async () => {
@@ -129,7 +131,7 @@ describe("GET /cache/messages/{did}", () => {
       const answer = await messages(node, bob, query);
       expect(answer.count).toBe(page < 2 ? 3 : 2);
       seen.push(...idsOf(answer));
-      expect(["next_cursor" in answer, answer.has_more]).toEqual(page < 2 ? [true, true] : [false, undefined]);
+      expect(["next_cursor" in answer, answer.has_more]).toEqual(page < 2 ? [true, true] : [false, false]);
       query = `?cursor=${answer.next_cursor}`;
     }
     expect(seen).toEqual(Array.from({ length: 8 }, (_, i) => uuidOf(i + 1)));
@@ -193,6 +195,7 @@ describe("GET /cache/chunks/{did}/{messageGroupId}", () => {
   test("answers an unknown group with nothing", async () => {
     expect(await chunks(await cacheFor(), uuidOf(9))).toEqual({
       count: 0,
+      has_more: false,
       chunks: [],
       complete: false,
       total_chunks: null,
@@ -234,6 +237,7 @@ describe("GET /cache/summary/{did}", () => {
     await storeAll(node, [envelopeTo(bob, 1), chunkTo(bob, 2, { group: 9, sequence: 1, total: 2 })]);
     const expected = {
       count: 2,
+      has_more: false,
       messages: [
         { message_id: uuidOf(1), expires_at: "2026-07-17T12:00:00.000Z", chunked: false },
         {

@@ -83,7 +83,7 @@ describe("GET /cache/messages/{did} without a cursor", () => {
     const answer = await pull(node);
     expect(answer.messages.map((entry) => entry.envelope)).toEqual(envelopes);
     expect(answer).toMatchObject({ count: 30 });
-    expect("has_more" in answer || "next_cursor" in answer).toBe(false);
+    expect([answer.has_more, "next_cursor" in answer]).toEqual([false, false]);
   });
 
   test("has a bounded number of entries, and a cursor to the next ones", async () => {
@@ -152,7 +152,7 @@ describe("GET /cache/chunks/{did}/{group} without a cursor", () => {
     const answer = await chunksOf(node, 7);
     expect(answer).toMatchObject({ count: 20, complete: true, total_chunks: 20 });
     expect(idsOf(answer.chunks)).toEqual(idsIn(set));
-    expect("has_more" in answer).toBe(false);
+    expect(answer.has_more).toBe(false);
     const page = await chunksOf(node, 7, "?limit=1000");
     expect(page).toMatchObject({ count: 1, complete: true, has_more: true });
   });
@@ -197,7 +197,7 @@ describe("slow clients", () => {
       tail = (tail + (part as Buffer).toString("latin1")).slice(-200);
     }
     expect(bytes).toBeGreaterThan(total * 1_400_000);
-    expect(tail).toContain(`"count":${total},"complete":true,"total_chunks":${total}}`);
+    expect(tail).toContain(`"count":${total},"complete":true,"total_chunks":${total},"has_more":false}`);
     for (const socket of others) socket.destroy();
     await stop();
   }, 120_000);

@@ -167,7 +167,8 @@ function scanStructure(
   { outerNames, opaque }: ScanOptions,
 ): { members: number; opaqueChars: number } | string {
   const length = text.length;
-  const opaqueName = opaque === null ? null : JSON.stringify(opaque);
+  // White space around the opaque value is not part of it.
+  let isOpaqueNext = false;
   let inOpaque = false;
   let opaqueChars = 0;
   let depth = 0;
@@ -178,7 +179,9 @@ function scanStructure(
   let nameEnd = 0;
   let at = 0;
   while (at < length) {
-    switch (text.charCodeAt(at)) {
+    const code = text.charCodeAt(at);
+    if (isOpaqueNext && !isSpace(code)) [isOpaqueNext, inOpaque] = [false, true];
+    switch (code) {
       case quoteCode: {
         nameStart = at;
         at = endOfString(text, at + 1, ahead);
@@ -190,7 +193,7 @@ function scanStructure(
         members++;
         if (depth !== 1) break;
         outerNames?.push({ start: nameStart, end: nameEnd });
-        inOpaque = opaqueName !== null && text.startsWith(opaqueName, nameStart);
+        isOpaqueNext = opaque !== null && isName(text.slice(nameStart, nameEnd), opaque);
         break;
       case 0x7b: // an opening brace
       case 0x5b: // an opening bracket
@@ -199,7 +202,9 @@ function scanStructure(
         break;
       case 0x7d:
       case 0x5d:
-        depth--;
+        if (--depth > 1 || !inOpaque) break;
+        inOpaque = false;
+        opaqueChars++;
         break;
       case 0x2c: // a comma
         if (depth === 1) inOpaque = false;
@@ -211,6 +216,15 @@ function scanStructure(
     at++;
   }
   return { members, opaqueChars };
+}
+
+function isSpace(code: number): boolean {
+  return code === 0x20 || code === 0x0a || code === 0x0d || code === 0x09;
+}
+
+/** Whether a string of the text, quotes included, is the name: as it is, or with escapes. */
+function isName(quoted: string, name: string): boolean {
+  return quoted.includes("\\") ? parseText(quoted) === name : quoted === `"${name}"`;
 }
 
 /**

@@ -224,7 +224,7 @@ const cachedEntryShape = open(
   },
 );
 
-const hasMore = Type.Optional(Type.Boolean({ description: "true when something was left out" }));
+const hasMore = Type.Boolean({ description: "whether something was left out" });
 const nextCursor = Type.Optional(
   Type.String({ description: "present if something was left out; continue with ?cursor=" }),
 );
@@ -232,7 +232,7 @@ const nextCursor = Type.Optional(
 /** `200` of `GET /cache/messages/{did}`. */
 export const messagesShape = open(
   { count: Type.Integer(), messages: Type.Array(cachedEntryShape), has_more: hasMore, next_cursor: nextCursor },
-  { count: 1, messages: [cachedEntryShape["examples"][0]] },
+  { count: 1, messages: [cachedEntryShape["examples"][0]], has_more: false },
 );
 
 /** `200` of `GET /cache/chunks/{did}/{messageGroupId}`. */
@@ -245,7 +245,7 @@ export const chunksShape = open(
     has_more: hasMore,
     next_cursor: nextCursor,
   },
-  { count: 0, chunks: [], complete: false, total_chunks: null },
+  { count: 0, chunks: [], complete: false, total_chunks: null, has_more: false },
 );
 
 /** `200` of `GET /cache/summary/{did}`. */
@@ -268,6 +268,7 @@ export const summaryShape = open(
   {
     count: 1,
     messages: [{ message_id: exampleMessageId, expires_at: "2026-07-17T12:00:00.000Z", chunked: false }],
+    has_more: false,
   },
 );
 

@@ -50,9 +50,9 @@ function renderRetrievalProof(messageId: Uuid, timestamp: string, context: Answe
   return `{${event},"timestamp":"${timestamp}","reason":null,"signature":${signed}}`;
 }
 
-/** The last members of a list that was cut: `next` continues with everything that was left out. */
+/** The last members of a list: `next` continues with everything that was left out. */
 export function renderMore(next: string | null): string {
-  return next === null ? "" : `,"has_more":true,"next_cursor":${JSON.stringify(next)}`;
+  return next === null ? `,"has_more":false` : `,"has_more":true,"next_cursor":${JSON.stringify(next)}`;
 }
 
 function renderChunk(chunk: Chunk) {
@@ -289,7 +289,9 @@ export async function* groupParts(
     };
   }
   // Chunks that were acknowledged meanwhile are not in the answer, which is then not complete.
-  yield textPart(() => `],"count":${count},"complete":${complete && count === total},"total_chunks":${total}}`);
+  yield textPart(
+    () => `],"count":${count},"complete":${complete && count === total},"total_chunks":${total}${renderMore(null)}}`,
+  );
 }
 
 async function groupPage({ mailbox, recipient, groupId, now }: GroupSource, after: Cursor | null): Promise<GroupPage> {

@@ -371,7 +371,8 @@ function renderSummary(page: Page<MessageSummary>): Answer {
   return ok({
     count: messages.length,
     messages,
-    ...(page.next === null ? {} : { has_more: true, next_cursor: page.next }),
+    has_more: page.next !== null,
+    ...(page.next === null ? {} : { next_cursor: page.next }),
   });
 }
 

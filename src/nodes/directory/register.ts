@@ -88,6 +88,8 @@ function registerRoute(parts: DirectoryParts): Route {
     codes: registrationCodes,
     signed: signedRegistration,
     handle: async (call) => {
+      const tooFast = checkPace(call);
+      if (tooFast !== null) return tooFast;
       const binding = await readBinding(parts.ledger);
       const { clock_skew } = parts.limits;
       const rule = { clock_skew, registration_proofs: acceptedVersions(parts.settings, binding.proofs) };
@@ -95,8 +97,6 @@ function registerRoute(parts: DirectoryParts): Route {
       if (isFault(registration)) return registration;
       const blocked = parts.blocks?.checkDid(registration.did) ?? null;
       if (blocked !== null) return blocked;
-      const tooFast = checkPace(call);
-      if (tooFast !== null) return tooFast;
       return inTurn(registration.did, () => register({ ...parts, binding }, registration, call));
     },
   });

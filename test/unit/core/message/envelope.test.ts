@@ -313,6 +313,23 @@ describe("the payload is opaque", () => {
     expect(code({ text: "[1,2],".repeat(100_000) })).toBe("accepted");
   });
 
+  test("counts what is inside its brackets, under each spelling of its name, and no white space around it", () => {
+    const sent = (members: string) => {
+      const body = `{"message_id":"${messageIdText}","to":"${toText}","timestamp":"1784203200",${members}}`;
+      const decoded = decodeEnvelope(utf8(body), limitsDefault);
+      return isFault(decoded) ? decoded.code : "accepted";
+    };
+    const spaces = " ".repeat(300_000);
+    const [small, large] = [`{"list":[${"1,".repeat(6_000)}1]}`, `{"list":[${"1,".repeat(140_000)}1]}`];
+    expect(sent(`"payload":${spaces}${small}${spaces}`)).toBe("accepted");
+    expect(sent(`"payload"${spaces}:${small},${spaces}"ttl":"1h"`)).toBe("accepted");
+    expect(sent(`"pay\\u006coad":${small}`)).toBe("accepted");
+    expect(sent(`"pay\\u006coad":${large}`)).toBe("too_large");
+    expect(sent(`"payload":{"a":1${spaces}}`)).toBe("too_large");
+    // Another member behind it is bounded by values again.
+    expect(sent(`"payload":${small},"tag":[${"1,".repeat(6_000)}1]`)).toBe("invalid_json");
+  });
+
   test("refuses inside it what two parsers could understand differently", () => {
     const text = (payload: string) => {
       const body = `{"message_id":"${messageIdText}","to":"${toText}","timestamp":"1784203200","payload":${payload}}`;
