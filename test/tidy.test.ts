@@ -189,7 +189,7 @@ describe("exports", () => {
     // Parsers, which fuzzing and tables of bad inputs call.
     "plugins/chain/rpc.ts": ["withoutSecrets"],
     // Steps of a longer course, stopped between two of them; and requests as an attacker changes them.
-    "cli/files/inbox.ts": ["storeMessage", "wasReceived"],
+    "cli/files/inbox.ts": ["storeMessage"],
     "client/change.ts": ["reconcileAgreements", "signOwnerUpdate"],
     "client/reader.ts": ["proofHeaders"],
     "plugins/chain/driver.ts": ["openLedger", "readOperatorKey"],

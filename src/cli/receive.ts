@@ -8,10 +8,11 @@
 import { type Command, Option } from "commander";
 import { failed, failedInResult, timedOut } from "../app/failure.ts";
 import { cachesOf, liveEndpoints } from "../client/client.ts";
+import { isComplete, listPending, messageIdsOf, type PendingMessage } from "../client/copies.ts";
 import type { ClientError } from "../client/http.ts";
 import type { Identity } from "../client/keys.ts";
 import type { WaypostEvent } from "../client/message.ts";
-import { acknowledge, isComplete, listPending, type PendingMessage } from "../client/retrieve.ts";
+import { removeUnread } from "../client/retrieve.ts";
 import {
   addIdentityFlag,
   type ConnectionFlags,
@@ -230,12 +231,12 @@ async function query(session: Session, flags: QueryFlags): Promise<void> {
   const { pending, unreachable } = await listPending(await cachesOf(session.client, identity, flags.device));
   const waiting = pending.map((message) => ({
     message_group_id: message.groupId,
-    message_ids: message.held.map(({ messageId }) => messageId),
+    message_ids: messageIdsOf(message),
     held: message.parts.length,
     total: message.total,
     complete: isComplete(message),
-    expires_at: new Date(Math.min(...message.parts.map(({ expiresAtMs }) => expiresAtMs))).toISOString(),
-    caches: [...new Set(message.held.flatMap(({ at }) => at.map(({ reader }) => reader.at.url)))],
+    expires_at: new Date(Math.min(...message.parts.flat().map(({ expiresAtMs }) => expiresAtMs))).toISOString(),
+    caches: [...new Set(message.parts.flat().map(({ cache }) => cache?.reader.at.url))],
   }));
   const lines = waiting.map(
     ({ message_group_id, message_ids, held, total, expires_at }) =>
@@ -296,9 +297,9 @@ async function purge(session: Session, flags: PurgeFlags): Promise<void> {
   const { pending, unreachable } = await listPending(await cachesOf(session.client, identity, flags.device));
   for (const { endpoint, error } of unreachable) session.report.note(printable(`${endpoint}: ${error.message}`));
   const chosen = flags.all === true ? pending : pending.filter((message) => names(message, flags.id ?? []));
-  const messageIds = chosen.flatMap((message) => message.held.map(({ messageId }) => messageId));
+  const messageIds = chosen.flatMap(messageIdsOf);
   if (messageIds.length > 0) confirmed(`Remove ${countOf(messageIds.length, "message")} unread?`, flags);
-  const failures = await acknowledge(chosen);
+  const failures = await removeUnread(chosen.flatMap(({ parts }) => parts.flat()));
   if (failures[0] !== undefined) throw failures[0].error;
   session.report.result(
     { ok: true, removed: messageIds.length, message_ids: messageIds },
@@ -309,5 +310,5 @@ async function purge(session: Session, flags: PurgeFlags): Promise<void> {
 /** The id of any of its messages names a whole group: single chunks are useless. */
 function names(message: PendingMessage, ids: readonly string[]): boolean {
   const wanted = new Set(ids.map((id) => id.toLowerCase()));
-  return wanted.has(message.groupId ?? "") || message.held.some(({ messageId }) => wanted.has(messageId));
+  return wanted.has(message.groupId ?? "") || messageIdsOf(message).some((messageId) => wanted.has(messageId));
 }

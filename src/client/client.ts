@@ -13,8 +13,16 @@ import { type Signer, verifyEd25519 } from "./crypto.ts";
 import { type DirectoryClient, directoryClient } from "./directory.ts";
 import { ClientError, type Endpoint, endpoint, localError, orNull, timeoutMsDefault } from "./http.ts";
 import { agreementSecrets, heldSeed, type Identity } from "./keys.ts";
-import { type CacheClient, cacheClient, type Reader, type ReaderOptions, readersOf, signerOf } from "./reader.ts";
-import type { EnvelopeJson, Recipient, Sender } from "./retrieve.ts";
+import {
+  type CacheClient,
+  cacheClient,
+  type EnvelopeJson,
+  type Reader,
+  type ReaderOptions,
+  readersOf,
+  signerOf,
+} from "./reader.ts";
+import type { Recipient, Sender } from "./retrieve.ts";
 import type { FileFacts, RecipientKey } from "./seal.ts";
 import {
   chunkBytesDefault,
@@ -276,9 +284,11 @@ function senderVerifier(client: Client): (envelope: EnvelopeJson) => Promise<Sen
   };
 }
 
-async function verifySender(envelope: EnvelopeJson, document: DidDocument | null): Promise<boolean> {
+/** `null` for a sender whom this Directory does not know: another one may. */
+async function verifySender(envelope: EnvelopeJson, document: DidDocument | null): Promise<boolean | null> {
   const { sender_key_id: keyId, sender_signature: text } = envelope;
-  if (document === null || typeof keyId !== "string" || typeof text !== "string") return false;
+  if (document === null) return null;
+  if (typeof keyId !== "string" || typeof text !== "string") return false;
   const method = methodFor(document, keyId, "send");
   const key = method === null ? null : parseMethodKey(method);
   const signature = decodeBase64(text);

@@ -8,6 +8,7 @@ import { decodeUtf8, utf8 } from "../core/codec/bytes.ts";
 import { type Did, parseUuid } from "../core/codec/did.ts";
 import { isRecord } from "./answers.ts";
 import { type ClientError, localError } from "./http.ts";
+import { type MediaType, parseMediaType, type Relations, withRelations } from "./media-type.ts";
 import type { Written } from "./retrieve.ts";
 import { bytesSource, type Sent, type Source, type TransferOptions } from "./send.ts";
 
@@ -140,15 +141,6 @@ export type JsonContent = null | boolean | number | readonly unknown[] | { reado
 export const reactionType = "application/vnd.waypost.reaction+json";
 export const receiptType = "application/vnd.waypost.receipt+json";
 
-export type Relations = {
-  /** The message that this one answers. */
-  readonly replyTo: string | null;
-  /** The conversation of several that it belongs to. */
-  readonly group: string | null;
-  /** The sender asks for a receipt when the recipient has it. */
-  readonly wantsReceipt: boolean;
-};
-
 type ContentNames = { readonly name?: string; readonly mediaType?: string };
 
 /** A stream is read to its end before anything is sent, because every chunk names size and SHA-256 of the whole. */
@@ -192,47 +184,6 @@ function boundedStream(): TransformStream<Uint8Array, Uint8Array<ArrayBuffer>> {
       controller.enqueue(chunk.slice());
     },
   });
-}
-
-// ---------------------------------------------------------------------------------------------- media type
-
-/** `text/plain;charset=utf-8;waypost=1;reply-to=<id>`; without relations nothing is added. */
-function withRelations(mediaType: string, { replyTo, group, wantsReceipt }: Relations): string {
-  const parameters = [
-    ...(replyTo === null ? [] : [`reply-to=${replyTo}`]),
-    ...(group === null ? [] : [`group=${group}`]),
-    ...(wantsReceipt ? ["receipt=1"] : []),
-  ];
-  return parameters.length === 0 ? mediaType : [mediaType, "waypost=1", ...parameters].join(";");
-}
-
-type MediaType = {
-  /** Lower case, without parameters. */
-  readonly essence: string;
-  /** The media type as its sender named it, without the parameters of these conventions. */
-  readonly plain: string;
-  readonly relations: Relations;
-};
-
-/** Reads untrusted text: values of another form are ignored. */
-function parseMediaType(text: string): MediaType {
-  const [essence = "", ...rest] = text.split(";").map((part) => part.trim());
-  const own = rest.indexOf("waypost=1");
-  const parameters = new Map(
-    (own < 0 ? [] : rest.slice(own + 1)).map((part) => {
-      const [name = "", value = ""] = part.split("=");
-      return [name.toLowerCase(), value] as const;
-    }),
-  );
-  return {
-    essence: essence.toLowerCase(),
-    plain: [essence, ...(own < 0 ? rest : rest.slice(0, own))].join(";"),
-    relations: {
-      replyTo: parseUuid(parameters.get("reply-to") ?? ""),
-      group: parseUuid(parameters.get("group") ?? ""),
-      wantsReceipt: parameters.get("receipt") === "1",
-    },
-  };
 }
 
 export type Reaction = { readonly to: string; readonly reaction: string };

@@ -26,6 +26,7 @@ export {
   send,
   senderOf,
 } from "./client.ts";
+export { isComplete, listPending, type PendingMessage, versionsOf } from "./copies.ts";
 export type { Signer } from "./crypto.ts";
 export { type DirectoryClient, identityFor, type Waiting, waitingDefault } from "./directory.ts";
 export { createIdentity, type Identity, parseIdentity, renderIdentity } from "./keys.ts";
@@ -38,15 +39,6 @@ export {
   type Reader,
 } from "./reader.ts";
 export { firstDocument, type Homes, register, settleRegistration, signRegistration } from "./registration.ts";
-export {
-  acknowledge,
-  isComplete,
-  listPending,
-  openEnvelope,
-  type PendingMessage,
-  type Recipient,
-  readMessage,
-  type Sender,
-} from "./retrieve.ts";
+export { acknowledge, openEnvelope, type Recipient, readMessage, type Sender } from "./retrieve.ts";
 export { openPayload, sealPayload } from "./seal.ts";
 export { bytesSource, type SendPlan, type Sent, type Source, sendPlan } from "./send.ts";

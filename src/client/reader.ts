@@ -5,6 +5,7 @@
  */
 import { encodeBase64 } from "../core/codec/bytes.ts";
 import { type Did, parseUuid } from "../core/codec/did.ts";
+import type { JsonObject } from "../core/codec/json.ts";
 import { dayMs, parseDuration, parseTimestamp, renderTimestamp } from "../core/codec/time.ts";
 import type { DidDocument } from "../core/ledger/account.ts";
 import {
@@ -181,10 +182,13 @@ export async function signerOf(keyIds: readonly string[], seedOf: ReaderOptions[
 
 // ----------------------------------------------------------------------------------------------------- live sessions
 
+/** An envelope as JSON, from a Cache or a live session: untrusted. */
+export type EnvelopeJson = Readonly<JsonObject>;
+
 export type LiveEnvelope = {
   readonly messageId: string;
   readonly expiresAtMs: number;
-  readonly envelope: Record<string, unknown>;
+  readonly envelope: EnvelopeJson;
 };
 
 export type LiveEvents = {
@@ -291,7 +295,7 @@ async function receiveFrame(
 ): Promise<void> {
   const messageId = typeof frame?.["message_id"] === "string" ? parseUuid(frame["message_id"]) : null;
   if (frame === null || messageId === null || frame["to"] !== reader.did) return;
-  const envelope = { messageId, expiresAtMs: expiryOf(frame), envelope: frame };
+  const envelope = { messageId, expiresAtMs: expiryOf(frame), envelope: frame as EnvelopeJson };
   if (!(await events.onEnvelope(envelope)) || socket.readyState !== WebSocket.OPEN) return;
   socket.send(JSON.stringify({ type: "ack", message_id: messageId }));
 }

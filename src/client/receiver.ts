@@ -6,21 +6,23 @@
 import { hourMs } from "../core/codec/time.ts";
 import type { Client } from "./client.ts";
 import { type LiveAnswer, lookMs, pause, stayConnected } from "./connections.ts";
+import {
+  chunkOf,
+  type EnvelopeCopy,
+  isComplete,
+  listPending,
+  localCopy,
+  messageIdsOf,
+  type PendingMessage,
+  type ReceivedBefore,
+  splitReceived,
+  versionsOf,
+} from "./copies.ts";
 import { ClientError } from "./http.ts";
 import type { Identity } from "./keys.ts";
 import { Message, type MessageActions, type WaypostEvent } from "./message.ts";
 import type { CacheClient, LiveEnvelope } from "./reader.ts";
-import {
-  acknowledge,
-  chunkOf,
-  type HeldEnvelope,
-  isComplete,
-  isUnreadable,
-  listPending,
-  type PendingMessage,
-  type Recipient,
-  readMessage,
-} from "./retrieve.ts";
+import { acknowledge, isUnreadable, type Recipient, readMessage, removeUnread } from "./retrieve.ts";
 
 /** What the receiver needs of the identity it receives for. */
 type ReceiverHost = {
@@ -45,25 +47,33 @@ const liveAckMs = 4_500;
 const refreshMs = hourMs;
 /** Most messages remembered as known; expired ones are forgotten first. */
 const knownMax = 100_000;
-/** From this number on, messages are fetched by pages instead of one by one. */
-const pagedFrom = 4;
-const pageEntries = 256;
 /** Longest wait for acknowledgements under way. */
 const stopMs = 2_000;
 
 type Known = {
   state: "queued" | "acked" | "unreadable";
   readonly untilMs: number;
-  /** Which Caches have copies; `null` while only a live session brought it. */
-  copies: PendingMessage | null;
+  readonly digests: ReadonlySet<string>;
+  /** In Caches; none while only a live session brought it. */
+  copies: readonly EnvelopeCopy[];
   /** Ends the wait of the live session: whether to acknowledge. */
   answer: ((keep: boolean) => void) | null;
 };
 
+type Opened = Awaited<ReturnType<typeof readMessage>>;
+
 export class Receiver {
   readonly #host: ReceiverHost;
   readonly #queue = new Queue<Message>(queuedMax);
+  /** By the digests of their envelopes. */
   readonly #known = new Map<string, Known>();
+  /** Until when the envelopes of an id may be offered again. */
+  readonly #ids = new Map<string, number>();
+  readonly #before: ReceivedBefore = {
+    hasId: (messageId) => this.#ids.has(messageId.toLowerCase()),
+    has: (digest) => this.#known.has(digest),
+  };
+  readonly #digests = new Map<string, string>();
   readonly #stop = new AbortController();
   /** Acknowledgements under way of messages that the SDK took for itself. */
   readonly #acking = new Set<Promise<void>>();
@@ -132,57 +142,62 @@ export class Receiver {
 
   /** Reads the waiting messages once. `false` when something could not be fetched and should be tried again soon. */
   async #receiveWaiting(caches: readonly CacheClient[]): Promise<boolean> {
-    const { pending, unreachable } = await listPending(caches);
+    const { pending, unreachable } = await listPending(caches, { digests: this.#digests });
     for (const { endpoint, error } of unreachable)
       this.#host.emit({ type: "disconnected", what: "cache", url: endpoint, error });
     this.#forgetExpired();
-    const acked = pending.filter((one) => this.#known.get(keyOf(one))?.state === "acked");
-    await acknowledge(acked);
-    const fresh: PendingMessage[] = [];
+    const waiting: PendingMessage[] = [];
+    const acked: EnvelopeCopy[] = [];
     for (const one of pending) {
-      const known = this.#known.get(keyOf(one));
-      if (known !== undefined) known.copies = one;
-      else if (isComplete(one)) fresh.push(one);
+      const { again, fresh } = await splitReceived(one, this.#before);
+      for (const copy of again) if ((await this.#join(copy))?.state === "acked") acked.push(copy);
+      if (isComplete(fresh)) waiting.push(fresh);
     }
-    const pages = new Pages(fresh.filter(({ groupId }) => groupId === null).length >= pagedFrom);
+    await acknowledge(acked, this.#before);
     let complete = unreachable.length === 0;
-    for (const one of fresh) {
+    for (const one of waiting) {
       await this.#queue.space();
       if (this.#stop.signal.aborted) return true;
-      if (!(await this.#receive(await pages.place(one)))) complete = false;
+      if (!(await this.#receive(one))) complete = false;
     }
     return complete;
   }
 
-  /** Opens a waiting message and queues it. `false` when it could not be fetched now. */
-  async #receive(pending: PendingMessage): Promise<boolean> {
-    const key = keyOf(pending);
-    // A live session may bring the same message meanwhile.
-    if (this.#known.has(key)) return true;
-    const untilMs = Math.max(...pending.held.map(({ expiresAtMs }) => expiresAtMs));
-    const known: Known = { state: "queued", untilMs, copies: pending, answer: null };
-    this.#known.set(key, known);
-    try {
-      this.#handOver(await this.#open(pending), known);
-      return true;
-    } catch (error) {
-      if (!(error instanceof ClientError)) throw error;
-      if (!isUnreadable(error)) {
-        this.#known.delete(key);
-        return false;
-      }
-      known.state = "unreadable";
-      this.#emitUnreadable(pending, known, error);
-      return true;
-    }
+  /** Remembers where a known message has a copy. */
+  async #join(copy: EnvelopeCopy): Promise<Known | undefined> {
+    const known = this.#known.get((await copy.digest()) ?? "");
+    if (known === undefined) return undefined;
+    const isOther = ({ cache, messageId }: EnvelopeCopy) => cache !== copy.cache || messageId !== copy.messageId;
+    known.copies = [...known.copies.filter(isOther), copy];
+    return known;
   }
 
-  async #open(pending: PendingMessage): Promise<ReturnType<typeof partsOf>> {
+  /** Opens what waits under one id and queues it, verified first. `false` when it could not be fetched now. */
+  async #receive(pending: PendingMessage): Promise<boolean> {
+    let complete = true;
+    const opened: { readonly version: PendingMessage; readonly read: Opened }[] = [];
+    const versions = await versionsOf(pending);
+    for (const version of versions) {
+      try {
+        const read = await this.#open(version);
+        if (read.from?.verified === true) opened.unshift({ version, read });
+        else opened.push({ version, read });
+      } catch (error) {
+        if (!(error instanceof ClientError)) throw error;
+        if (isUnreadable(error)) await this.#reportUnreadable(version, { error, isAlone: versions.length === 1 });
+        else complete = false;
+      }
+    }
+    for (const { version, read } of opened) this.#handOver(version, read);
+    return complete;
+  }
+
+  async #open(version: PendingMessage): Promise<Opened> {
     try {
-      return partsOf(pending, await readMessage(pending, this.#host.recipient));
+      return await readMessage(version, this.#host.recipient);
     } catch (error) {
       if (!(error instanceof ClientError) || !isUnreadable(error) || !(await this.#refreshSoon())) throw error;
-      return partsOf(pending, await readMessage(pending, this.#host.recipient));
+      return readMessage(version, this.#host.recipient);
     }
   }
 
@@ -194,17 +209,31 @@ export class Receiver {
     return true;
   }
 
-  #emitUnreadable(pending: PendingMessage, known: Known, error: ClientError): void {
-    this.#host.emit({
-      type: "unreadable",
-      messageIds: pending.held.map(({ messageId }) => messageId),
-      code: error.code,
-      reason: error.message,
-      discard: async () => {
-        known.state = "acked";
-        await acknowledge([known.copies ?? pending]);
-      },
-    });
+  /** Removing it spares every copy that may belong to another message. */
+  async #reportUnreadable(
+    version: PendingMessage,
+    { error, isAlone }: { readonly error: ClientError; readonly isAlone: boolean },
+  ): Promise<void> {
+    const [first = [], ...others] = version.parts;
+    const digest = (await first[0]?.digest()) ?? "";
+    if (this.#known.has(digest)) return;
+    const known = this.#remember(version, { state: "unreadable", digests: new Set([digest]) });
+    const isBeside = ({ cache }: EnvelopeCopy) => isAlone && first.some((copy) => copy.cache === cache);
+    const discard = async () => {
+      known.state = "acked";
+      await removeUnread([...first, ...others.flat().filter(isBeside)]);
+    };
+    const { code, message: reason } = error;
+    this.#host.emit({ type: "unreadable", messageIds: messageIdsOf(version), code, reason, discard });
+  }
+
+  #remember(version: PendingMessage, { state, digests }: Pick<Known, "state" | "digests">): Known {
+    const copies = version.parts.flat();
+    const untilMs = Math.max(...copies.map(({ expiresAtMs }) => expiresAtMs));
+    const known: Known = { state, untilMs, digests, copies, answer: null };
+    for (const digest of digests) this.#known.set(digest, known);
+    for (const { messageId } of copies) this.#ids.set(messageId.toLowerCase(), untilMs);
+    return known;
   }
 
   #forgetExpired(): void {
@@ -213,6 +242,8 @@ export class Receiver {
       if (untilMs < nowMs - lookMs && answer === null) this.#known.delete(key);
       else if (this.#known.size > knownMax) this.#known.delete(key);
     }
+    for (const [id, untilMs] of this.#ids)
+      if (untilMs < nowMs - lookMs || this.#ids.size > knownMax) this.#ids.delete(id);
   }
 
   // -------------------------------------------------------------------------------------------------- live
@@ -222,23 +253,22 @@ export class Receiver {
    */
   async #receiveLive({ messageId, expiresAtMs, envelope }: LiveEnvelope): Promise<LiveAnswer> {
     if (chunkOf(envelope) !== null) return "leave";
-    const before = this.#known.get(messageId);
+    const copy = localCopy({ messageId, expiresAtMs, envelope: envelope });
+    const before = this.#known.get((await copy.digest()) ?? "");
     if (before !== undefined) return before.state === "acked";
     if (this.#queue.isFull) return false;
-    const known: Known = { state: "queued", untilMs: expiresAtMs, copies: null, answer: null };
-    this.#known.set(messageId, known);
-    const held: HeldEnvelope = { messageId, expiresAtMs, chunk: null, at: [], local: async () => envelope };
-    const pending: PendingMessage = { groupId: null, total: 1, parts: [held], held: [held] };
-    let parts: ReturnType<typeof partsOf>;
+    const version: PendingMessage = { groupId: null, total: 1, parts: [[copy]] };
+    let read: Opened;
     try {
-      parts = await this.#open(pending);
+      read = await this.#open(version);
     } catch (error) {
-      if (!(error instanceof ClientError)) throw error;
       // The copy in the Cache will be reported, and can be removed.
-      this.#known.delete(messageId);
-      return false;
+      if (error instanceof ClientError) return false;
+      throw error;
     }
-    const answered = new Promise<boolean>((resolve) => {
+    const known = this.#handOver(version, read);
+    if (known.state === "acked") return true;
+    return new Promise<boolean>((resolve) => {
       const timer = setTimeout(() => known.answer?.(false), liveAckMs);
       known.answer = (keep) => {
         clearTimeout(timer);
@@ -246,20 +276,26 @@ export class Receiver {
         resolve(keep);
       };
     });
-    this.#handOver(parts, known);
-    return answered;
   }
 
   // -------------------------------------------------------------------------------------------- handing over
 
-  #handOver(parts: ReturnType<typeof partsOf>, known: Known): void {
-    const message: Message = new Message(parts, { ack: () => this.#ack(message, known), send: this.#host.send });
+  /** Another session or Cache may have brought the same message meanwhile. */
+  #handOver(version: PendingMessage, { data, ...written }: Opened): Known {
+    const same = [...written.digests].map((digest) => this.#known.get(digest)).find((known) => known !== undefined);
+    if (same !== undefined) return same;
+    const known = this.#remember(version, { state: "queued", digests: written.digests });
+    const messageIds = messageIdsOf(version);
+    const id = version.groupId ?? messageIds[0] ?? "";
+    const actions = { ack: () => this.#ack(message, known), send: this.#host.send };
+    const message: Message = new Message({ id, messageIds, written, data }, actions);
     if (!this.#host.absorb(message)) {
       this.#queue.put(message);
-      return;
+      return known;
     }
     const acking = this.#ack(message, known).finally(() => this.#acking.delete(acking));
     this.#acking.add(acking);
+    return known;
   }
 
   async #ack(message: Message, known: Known): Promise<void> {
@@ -267,54 +303,8 @@ export class Receiver {
     known.state = "acked";
     known.answer?.(true);
     // A Cache that can't be reached offers it again; the acknowledgement follows then.
-    if (known.copies !== null) await acknowledge([known.copies]);
+    await acknowledge(known.copies, known.digests);
     this.#host.onAcked(message);
-  }
-}
-
-function keyOf({ groupId, parts }: PendingMessage): string {
-  return groupId === null ? (parts[0]?.messageId ?? "") : `group ${groupId.toLowerCase()}`;
-}
-
-function partsOf(pending: PendingMessage, read: Awaited<ReturnType<typeof readMessage>>) {
-  const { data, ...written } = read;
-  const messageIds = pending.held.map(({ messageId }) => messageId);
-  return { id: pending.groupId ?? pending.parts[0]?.messageId ?? "", messageIds, written, data };
-}
-
-/** Reads ahead by pages of about 1 MiB when many messages wait; one page is kept at a time. */
-class Pages {
-  readonly #paged: boolean;
-  readonly #cursors = new Map<CacheClient, string | null>();
-  #envelopes = new Map<string, Record<string, unknown>>();
-
-  constructor(paged: boolean) {
-    this.#paged = paged;
-  }
-
-  /** The same message, with its envelope at hand when a page brought it. */
-  async place(pending: PendingMessage): Promise<PendingMessage> {
-    const [part] = pending.parts;
-    if (!this.#paged || pending.groupId !== null || part === undefined) return pending;
-    const cache = part.at[0];
-    if (cache !== undefined && !this.#envelopes.has(part.messageId)) await this.#readPage(cache);
-    const envelope = this.#envelopes.get(part.messageId);
-    if (envelope === undefined) return pending;
-    return { ...pending, parts: [{ ...part, local: async () => envelope }] };
-  }
-
-  /** A Cache that does not answer now is asked for the message itself, and that failure counts. */
-  async #readPage(cache: CacheClient): Promise<void> {
-    const cursor = this.#cursors.get(cache);
-    if (cursor === null) return;
-    this.#cursors.set(cache, null);
-    try {
-      const page = await cache.messages(cursor, pageEntries);
-      this.#envelopes = new Map(page.messages.map((entry) => [entry.message_id, entry.envelope]));
-      this.#cursors.set(cache, page.next_cursor ?? null);
-    } catch (error) {
-      if (!(error instanceof ClientError)) throw error;
-    }
   }
 }
 

@@ -1,141 +1,17 @@
 /**
- * Receiving from all Caches of a recipient, each message once: fetched, checked, decrypted, written and synced, and only
- * then acknowledged at every Cache with a copy. A message that can't be opened stays in its Cache and is reported.
+ * Receiving from all Caches of a recipient, each message once: fetched, checked, decrypted, stored safely, and only then
+ * acknowledged at every Cache whose copy is the same envelope. A message that can't be opened stays in its Cache.
  * Source: interface "Cache" (acknowledging), docs/ledger.md 3.2 and 3.3.
  */
 import { sha256 } from "#sha256";
 import { concatBytes, equalBytes } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
-import type { JsonObject } from "../core/codec/json.ts";
 import { parseTimestamp } from "../core/codec/time.ts";
-import { isRecord } from "./answers.ts";
+import { chunkOf, type EnvelopeCopy, type PendingMessage, type Unreachable } from "./copies.ts";
 import { ClientError, localError } from "./http.ts";
-import { ackIdsMax, type CacheClient } from "./reader.ts";
+import { authorOf, withoutAuthor } from "./media-type.ts";
+import { ackIdsMax, type CacheClient, type EnvelopeJson } from "./reader.ts";
 import { type Binding, type FileFacts, type Opened, openPayload, type SecretsOf } from "./seal.ts";
-
-/** One message as in a summary, with every Cache that has it. */
-export type HeldEnvelope = {
-  readonly messageId: string;
-  readonly expiresAtMs: number;
-  readonly chunk: Binding["chunk"];
-  readonly at: readonly CacheClient[];
-  /** Reads the envelope from this machine, when a live session brought it. */
-  readonly local: (() => Promise<Record<string, unknown> | null>) | null;
-};
-
-/** Messages of one file: one message, or the available part of a chunk set, by sequence number. */
-export type PendingMessage = {
-  readonly groupId: string | null;
-  readonly total: number;
-  readonly parts: readonly HeldEnvelope[];
-  /** All copies of all parts, for the acknowledgement. */
-  readonly held: readonly HeldEnvelope[];
-};
-
-type Unreachable = { readonly endpoint: string; readonly error: ClientError };
-type Listing = { readonly pending: readonly PendingMessage[]; readonly unreachable: readonly Unreachable[] };
-
-/** Further messages are left for the next run, so that memory stays bounded. */
-const listedMax = 100_000;
-
-/**
- * Messages that wait in the Caches and, with `local`, those that a live session stored here; oldest first. Throws when
- * no Cache could be reached.
- */
-export async function listPending(
-  caches: readonly CacheClient[],
-  local: readonly HeldEnvelope[] = [],
-): Promise<Listing> {
-  const found = new Map(local.map((held) => [nameOf(held), held]));
-  const unreachable: Unreachable[] = [];
-  for (const cache of caches) {
-    try {
-      await listAt(cache, found);
-    } catch (error) {
-      if (!(error instanceof ClientError)) throw error;
-      unreachable.push({ endpoint: cache.reader.at.url, error });
-    }
-  }
-  const [first] = unreachable;
-  if (first !== undefined && unreachable.length === caches.length) throw first.error;
-  return { pending: groupMessages([...found.values()]), unreachable };
-}
-
-/** Stops reading a Cache that repeats itself: a page must contain something new. */
-async function listAt(cache: CacheClient, found: Map<string, HeldEnvelope>): Promise<void> {
-  const seen = new Set<string>();
-  let cursor: string | undefined;
-  do {
-    const page = await cache.summary(cursor);
-    const before = seen.size;
-    for (const message of page.messages) {
-      const identity = { messageId: message.message_id, chunk: chunkOf(message) };
-      const name = nameOf(identity);
-      const known = found.get(name);
-      if (seen.has(name)) continue;
-      if (known === undefined && found.size >= listedMax) return;
-      seen.add(name);
-      found.set(name, {
-        ...identity,
-        expiresAtMs: Date.parse(message.expires_at),
-        at: [...(known?.at ?? []), cache],
-        local: known?.local ?? null,
-      });
-    }
-    cursor = seen.size === before ? undefined : page.next_cursor;
-  } while (cursor !== undefined);
-}
-
-/**
- * Identity of a message or chunk: id plus position. A Cache that reports a wrong position cannot make us
- * acknowledge the copies of other Caches.
- */
-function nameOf({ messageId, chunk }: Pick<HeldEnvelope, "messageId" | "chunk">): string {
-  return chunk === null ? messageId : `${messageId} ${groupOf(chunk)} ${chunk.sequence} ${chunk.total}`;
-}
-
-const groupOf = (chunk: NonNullable<HeldEnvelope["chunk"]>): string => chunk.groupId.toLowerCase();
-
-type FlatChunk = {
-  readonly message_group_id?: unknown;
-  readonly sequence_number?: unknown;
-  readonly total_chunks?: unknown;
-};
-
-export function chunkOf(message: FlatChunk): Binding["chunk"] {
-  const { message_group_id: groupId, sequence_number: sequence, total_chunks: total } = message;
-  if (typeof groupId !== "string" || typeof sequence !== "number" || typeof total !== "number") return null;
-  return { groupId, sequence, total };
-}
-
-function groupMessages(held: readonly HeldEnvelope[]): PendingMessage[] {
-  const groups = new Map<string, HeldEnvelope[]>();
-  for (const one of held) {
-    const name = one.chunk === null ? one.messageId : `group ${groupOf(one.chunk)}`;
-    const members = groups.get(name);
-    if (members === undefined) groups.set(name, [one]);
-    else members.push(one);
-  }
-  return [...groups.values()].map((members) => {
-    const bySequence = new Map<number, HeldEnvelope>();
-    for (const one of members) {
-      const sequence = one.chunk?.sequence ?? 0;
-      if (!bySequence.has(sequence)) bySequence.set(sequence, one);
-    }
-    const parts = [...bySequence.entries()].sort(([a], [b]) => a - b).map(([, one]) => one);
-    const chunk = members[0]?.chunk ?? null;
-    return { groupId: chunk?.groupId ?? null, total: chunk?.total ?? 1, parts, held: members };
-  });
-}
-
-export function isComplete(message: PendingMessage): boolean {
-  return message.parts.length === message.total;
-}
-
-// ---------------------------------------------------------------------------------------------- receiving
-
-/** An envelope as JSON, from a Cache or a live session: untrusted. */
-export type EnvelopeJson = Readonly<JsonObject>;
 
 export type Recipient = {
   readonly did: Did;
@@ -152,6 +28,8 @@ export type Written = {
   readonly from: Sender | null;
   /** By the sender's clock; `null` when it can't be read. */
   readonly sentAtMs: number | null;
+  /** Of the envelopes that were opened. */
+  readonly digests: ReadonlySet<string>;
 };
 
 /**
@@ -179,24 +57,24 @@ export async function readChunks(
   { write, onChunk }: Sink,
 ): Promise<Written> {
   const hash = sha256.create();
-  let whole: Written | null = null;
+  const digests = new Set<string>();
+  const found: OpenedEnvelope[] = [];
   let length = 0;
-  for (const [i, part] of message.parts.entries()) {
-    const { opened, from, sentAtMs } = await fetchChunk(part, recipient);
-    const before: Written = whole ?? { file: opened.file, from, sentAtMs };
-    if (!sameFile(before.file, opened.file) || before.from?.did !== from?.did) {
-      throw localError("not_authentic", "the chunks describe different files");
-    }
-    whole = { ...before, from: weaker(before.from, from) };
+  for (const [i, copies] of message.parts.entries()) {
+    const opened = await openFirst(copies, recipient, found[0] ?? null);
+    digests.add(opened.digest);
     hash.update(opened.data);
     length += opened.data.length;
     await write(opened.data);
+    found.push({ ...opened, data: new Uint8Array(0) });
     onChunk?.(i + 1, message.parts.length);
   }
-  if (whole === null || length !== whole.file.sizeBytes || !equalBytes(hash.digest(), whole.file.sha256)) {
+  const [first] = found;
+  if (first === undefined || length !== first.file.sizeBytes || !equalBytes(hash.digest(), first.file.sha256)) {
     throw localError("not_authentic", "the file is not the one that was sent: size or SHA-256 differ");
   }
-  return whole;
+  const from = found.map((one) => one.from).reduce(weaker);
+  return { file: first.file, from, sentAtMs: first.sentAtMs, digests };
 }
 
 /** A file is verified only if each of its chunks is. */
@@ -210,63 +88,75 @@ function sameFile(a: FileFacts, b: FileFacts): boolean {
   return same && equalBytes(a.sha256, b.sha256);
 }
 
-/** From the first copy that opens: a Cache that answers anything else does not stop the search. */
-async function fetchChunk(part: HeldEnvelope, recipient: Recipient): Promise<OpenedEnvelope> {
-  let last: ClientError | null = null;
-  for (const read of copiesOf(part)) {
+/** From the first copy that opens and belongs to the file: any other does not stop the search. */
+async function openFirst(
+  copies: readonly EnvelopeCopy[],
+  recipient: Recipient,
+  whole: OpenedEnvelope | null,
+): Promise<OpenedEnvelope & { readonly digest: string }> {
+  let last: ClientError = localError("gone", `no Cache has ${copies[0]?.messageId} any more`);
+  for (const copy of copies) {
     try {
-      const envelope = await read();
-      if (envelope !== null) return await openChunk(envelope, part, recipient);
+      const read = await copy.read();
+      if (read === null) continue;
+      const opened = await openCopy(read.envelope, copy, recipient);
+      if (whole === null || (sameFile(whole.file, opened.file) && whole.from?.did === opened.from?.did))
+        return { ...opened, digest: read.digest };
+      last = localError("not_authentic", "the chunks describe different files");
     } catch (error) {
       if (!(error instanceof ClientError)) throw error;
       last = error;
     }
   }
-  throw last ?? localError("gone", `no Cache has ${part.messageId} any more`);
+  throw last;
 }
 
-/** From this machine first, then from each Cache; `null` when it is gone. */
-function copiesOf({ messageId, at, local }: HeldEnvelope): (() => Promise<Record<string, unknown> | null>)[] {
-  const elsewhere = at.map((cache) => async () => {
-    const { state, message } = await cache.message(messageId);
-    return state === "active" && isRecord(message?.envelope) ? message.envelope : null;
-  });
-  return local === null ? elsewhere : [local, ...elsewhere];
-}
-
-function openChunk(envelope: Record<string, unknown>, part: HeldEnvelope, recipient: Recipient) {
+function openCopy(envelope: EnvelopeJson, copy: EnvelopeCopy, recipient: Recipient): Promise<OpenedEnvelope> {
   const messageId = envelope["message_id"];
   const chunk = chunkOf(envelope);
   const expected =
     typeof messageId === "string" &&
-    messageId.toLowerCase() === part.messageId.toLowerCase() &&
-    envelope["to"] === recipient.did &&
-    chunk?.groupId.toLowerCase() === part.chunk?.groupId.toLowerCase() &&
-    chunk?.sequence === part.chunk?.sequence &&
-    chunk?.total === part.chunk?.total;
+    messageId.toLowerCase() === copy.messageId.toLowerCase() &&
+    chunk?.groupId.toLowerCase() === copy.chunk?.groupId.toLowerCase() &&
+    chunk?.sequence === copy.chunk?.sequence &&
+    chunk?.total === copy.chunk?.total;
   if (!expected) throw localError("not_authentic", "the Cache answered with another message");
   return openEnvelope(envelope, recipient);
 }
 
-type OpenedEnvelope = Pick<Written, "from" | "sentAtMs"> & { readonly opened: Opened };
+type OpenedEnvelope = Opened & Pick<Written, "from" | "sentAtMs">;
 
 /**
  * One envelope to this recipient, decrypted: a whole message, or one chunk of a file (`message_group_id`).
  * Throws a `local` ClientError: `unknown_profile`, `unknown_key`, `not_authentic` or
  * `record_unreadable`.
  */
-export async function openEnvelope(
-  envelope: Readonly<Record<string, unknown>>,
-  recipient: Recipient,
-): Promise<OpenedEnvelope> {
+export async function openEnvelope(envelope: EnvelopeJson, recipient: Recipient): Promise<OpenedEnvelope> {
   const messageId = envelope["message_id"];
-  if (typeof messageId !== "string" || envelope["to"] !== recipient.did)
+  const to = eitherOf(envelope, "to", "recipient");
+  const timestamp = eitherOf(envelope, "timestamp", "created_at");
+  if (typeof messageId !== "string" || to !== recipient.did)
     throw localError("not_authentic", "the envelope is for somebody else");
   const binding: Binding = { messageId, to: recipient.did, chunk: chunkOf(envelope) };
-  const opened = await openPayload(envelope["payload"], binding, recipient.secretsOf);
-  const timestamp = envelope["timestamp"] ?? envelope["created_at"];
+  const { file, data } = await openPayload(envelope["payload"], binding, recipient.secretsOf);
   const sentAtMs = typeof timestamp === "string" ? parseTimestamp(timestamp) : null;
-  return { opened, from: await recipient.senderOf(envelope as EnvelopeJson), sentAtMs };
+  const from = await recipient.senderOf(envelope);
+  const author = authorOf(file.mediaType);
+  // Signed by somebody who did not write it.
+  const isForeign = author !== null && from !== null && author !== from.did;
+  return {
+    file: { ...file, mediaType: withoutAuthor(file.mediaType) },
+    data,
+    from: isForeign ? { ...from, verified: false } : from,
+    sentAtMs,
+  };
+}
+
+/** A member with two names. Which of them a signature covers is ambiguous in an envelope with both. */
+function eitherOf(envelope: EnvelopeJson, name: string, other: string): unknown {
+  if (envelope[name] !== undefined && envelope[other] !== undefined)
+    throw localError("not_authentic", `the envelope has both ${name} and ${other}`);
+  return envelope[name] ?? envelope[other];
 }
 
 /** Codes of a message that no later attempt will open: it waits until it expires or is removed. */
@@ -276,16 +166,36 @@ export function isUnreadable(error: ClientError): boolean {
   return error.kind === "local" && unreadableCodes.includes(error.code);
 }
 
-/** Acknowledges every copy everywhere. Returns the Caches where that failed: they will offer the message again. */
-export async function acknowledge(pending: readonly PendingMessage[]): Promise<Unreachable[]> {
-  const idsAt = new Map<CacheClient, string[]>();
-  for (const { messageId, at } of pending.flatMap((message) => message.held)) {
-    for (const cache of at) {
-      const ids = idsAt.get(cache);
-      if (ids === undefined) idsAt.set(cache, [messageId]);
-      else ids.push(messageId);
+// ------------------------------------------------------------------------------------------------ acknowledging
+
+/**
+ * Acknowledges the copies that are what was received, by their digests. A copy that was not read yet is read first; one
+ * that differs stays. Returns the Caches where that failed: they will offer the message again.
+ */
+export async function acknowledge(
+  copies: readonly EnvelopeCopy[],
+  received: { readonly has: (digest: string) => boolean },
+): Promise<Unreachable[]> {
+  const same: EnvelopeCopy[] = [];
+  const failures: Unreachable[] = [];
+  for (const copy of copies) {
+    if (copy.cache === null) continue;
+    try {
+      const digest = await copy.digest();
+      if (digest !== null && received.has(digest)) same.push(copy);
+    } catch (error) {
+      if (!(error instanceof ClientError)) throw error;
+      failures.push({ endpoint: copy.cache.reader.at.url, error });
     }
   }
+  return [...failures, ...(await removeUnread(same))];
+}
+
+/** Acknowledges copies whatever they contain. */
+export async function removeUnread(copies: readonly EnvelopeCopy[]): Promise<Unreachable[]> {
+  const idsAt = new Map<CacheClient, string[]>();
+  for (const { messageId, cache } of copies)
+    if (cache !== null) idsAt.set(cache, [...(idsAt.get(cache) ?? []), messageId]);
   const failures: Unreachable[] = [];
   for (const [cache, ids] of idsAt) {
     try {

@@ -15,6 +15,7 @@ import { encodeSenderText } from "../core/message/proof.ts";
 import { isRecord, parseRecord } from "./answers.ts";
 import { hkdf, type Signer, signEd25519, uuidOf } from "./crypto.ts";
 import { ClientError, type Endpoint, type Exchange, exchange, jsonBody, localError, path } from "./http.ts";
+import { withAuthor } from "./media-type.ts";
 import { type FileFacts, type RecipientKey, sealPayload } from "./seal.ts";
 
 /** Bytes to send, readable by ranges and more than once. */
@@ -91,7 +92,7 @@ export async function buildEnvelope(plan: SendPlan, sequence: number, data: Uint
   const chunk = total === 1 ? null : { groupId: groupIdOf(plan), sequence, total };
   const payload = await sealPayload({
     binding: { messageId, to: plan.to, chunk },
-    file: plan.file,
+    file: { ...plan.file, mediaType: withAuthor(plan.file.mediaType, plan.sender?.did ?? null) },
     data,
     recipient: plan.recipient,
     entropy: {

@@ -19,13 +19,13 @@ import {
   renderIdentity,
   rotationMsDefault,
 } from "./keys.ts";
+import type { Relations } from "./media-type.ts";
 import {
   type Content,
   type Listener,
   type Message,
   type MessageOptions,
   parseReceipt,
-  type Relations,
   reactionType,
   receiptType,
   sourceOf,

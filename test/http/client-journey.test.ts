@@ -7,18 +7,19 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "n
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { storeMessage, wasReceived } from "../../src/cli/files/inbox.ts";
+import { storeMessage } from "../../src/cli/files/inbox.ts";
 import { openJournal } from "../../src/cli/files/journal.ts";
 import { fileSource } from "../../src/cli/files/outbox.ts";
 import { change, changeAsOwner, signIntent } from "../../src/client/change.ts";
 import { activeDocument, cachesOf, connect, lookUp, recipientOf, senderOf } from "../../src/client/client.ts";
+import { isComplete, listPending, type PendingMessage, splitReceived } from "../../src/client/copies.ts";
 import type { Signer } from "../../src/client/crypto.ts";
 import { waitingDefault } from "../../src/client/directory.ts";
 import { ClientError } from "../../src/client/http.ts";
 import { createIdentity, type Identity } from "../../src/client/keys.ts";
 import type { CacheClient } from "../../src/client/reader.ts";
 import { firstDocument, register, settleRegistration } from "../../src/client/registration.ts";
-import { acknowledge, isComplete, listPending, type PendingMessage } from "../../src/client/retrieve.ts";
+import { acknowledge, removeUnread } from "../../src/client/retrieve.ts";
 import {
   buildEnvelope,
   chunkCount,
@@ -110,10 +111,10 @@ async function receive(identity: Identity, folder: string, options: { ack: boole
     const recipient = recipientOf(client, identity);
     const received = [];
     for (const message of pending.filter(isComplete)) {
-      if (!wasReceived(message, journal)) {
+      if (isComplete((await splitReceived(message, journal)).fresh)) {
         received.push(await storeMessage(message, recipient, { folder, journal, temporaryPrefix: ".t-" }));
       }
-      if (options.ack) expect(await acknowledge([message])).toEqual([]);
+      if (options.ack) expect(await acknowledge(message.parts.flat(), journal)).toEqual([]);
     }
     return received;
   } finally {
@@ -188,7 +189,7 @@ describe("files", () => {
     expect(readdirSync(folder)).toEqual([]);
     const { pending } = await listPending(await cachesOf(client, bob, ""));
     expect(pending.length).toBe(1);
-    await acknowledge(pending);
+    await removeUnread(pending.flatMap(({ parts }) => parts.flat()));
   });
 
   test("names from the network stay inside the folder and replace nothing", async () => {
@@ -243,7 +244,7 @@ describe("several Caches", () => {
       expect((await fetch(`${url}/cache/store`, { method: "POST", body, headers })).status).toBe(202);
     }
     const { pending } = await listPending(await cachesOf(client, carol, ""));
-    expect(pending.map((message) => message.held.map(({ at }) => at.length))).toEqual([[2]]);
+    expect(pending.map(({ parts }) => parts.map((copies) => copies.length))).toEqual([[2]]);
     const folder = freshFolder();
     await receive(carol, folder);
     expect(readdirSync(folder)).toEqual(["twice.txt"]);
@@ -267,8 +268,8 @@ describe("several Caches", () => {
     const liar = { ...honest, summary, ack };
     for (const caches of [[liar, honest] as const, [honest, liar] as const]) {
       const { pending } = await listPending(caches);
-      expect(pending.map(({ held }) => held.map(({ at }) => at.length))).toEqual([[1], [1]]);
-      await acknowledge(pending.filter(({ groupId }) => groupId !== null));
+      expect(pending.map(({ parts }) => parts.map((copies) => copies.length))).toEqual([[1], [1]]);
+      await removeUnread(pending.filter(({ groupId }) => groupId !== null).flatMap(({ parts }) => parts.flat()));
     }
     expect(reported.length).toBe(2);
     const folder = freshFolder();
@@ -287,7 +288,7 @@ describe("several Caches", () => {
     };
     const { pending } = await listPending([{ ...honest, summary }]);
     expect(pages).toBe(2);
-    expect(pending.map(({ held }) => held.map(({ at }) => at.length))).toEqual([[1]]);
+    expect(pending.map(({ parts }) => parts.map((copies) => copies.length))).toEqual([[1]]);
   });
 
   test("one that answers with unreadable messages does not keep the others from being asked", async () => {

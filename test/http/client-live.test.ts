@@ -3,19 +3,19 @@
  * of a Cache announce messages. With the SDK that `listen` and `receive --follow` use.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { existsSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { openInbox, type Round, storeMessage } from "../../src/cli/files/inbox.ts";
 import { openJournal, openLiveChunks } from "../../src/cli/files/journal.ts";
 import { fileSource } from "../../src/cli/files/outbox.ts";
 import { activeDocument, cachesOf, connect, liveEndpoints, recipientOf } from "../../src/client/client.ts";
+import { digestOf, isComplete, listPending } from "../../src/client/copies.ts";
 import { waitingDefault } from "../../src/client/directory.ts";
 import { ClientError } from "../../src/client/http.ts";
 import { createIdentity, type Identity } from "../../src/client/keys.ts";
 import { type LiveEnvelope, listenLive } from "../../src/client/reader.ts";
 import { firstDocument, register, settleRegistration } from "../../src/client/registration.ts";
-import { isComplete, listPending } from "../../src/client/retrieve.ts";
 import { recipientKey, retryingDefault, type SendPlan, sendPlan } from "../../src/client/send.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 
@@ -78,7 +78,7 @@ test("a chunk set that comes live is on disk before it is acknowledged, and make
     async (chunk) => {
       const put = await chunks.put(chunk);
       kept.push(chunk.messageId);
-      expect(existsSync(join(folder, `${chunk.messageId}.json`))).toBe(true);
+      expect(readdirSync(folder).filter((name) => name.endsWith(".json")).length).toBe(kept.length);
       return put;
     },
     async () => expect(await send("live.bin", 2_500)).toBe("direct"),
@@ -88,14 +88,14 @@ test("a chunk set that comes live is on disk before it is acknowledged, and make
 
   // A later run finds the chunks, makes the file, and forgets them.
   const again = await openLiveChunks(folder, Date.now());
-  const { pending } = await listPending([], again.held());
+  const { pending } = await listPending([], { local: again.held() });
   expect(pending.map(isComplete)).toEqual([true]);
   const journal = await openJournal(join(scratch, "state"), Date.now());
   const out = join(scratch, "out");
   for (const message of pending) {
     const options = { folder: out, journal, temporaryPrefix: ".t-" };
     expect((await storeMessage(message, recipientOf(client, bob), options)).sizeBytes).toBe(2_500);
-    await again.remove(message.held.map(({ messageId }) => messageId));
+    await again.remove(message.parts.flat());
   }
   await journal.close();
   expect(readdirSync(out)).toEqual(["live.bin"]);
@@ -173,9 +173,10 @@ test("chunks that have expired are dropped when the folder is opened", async () 
   const nowMs = Date.now();
   const chunks = await openLiveChunks(folder, nowMs);
   const messageId = crypto.randomUUID();
-  await chunks.put({ messageId, expiresAtMs: nowMs + 1_000, envelope: { message_id: messageId } });
-  expect((await openLiveChunks(folder, nowMs)).has(messageId)).toBe(true);
-  expect((await openLiveChunks(folder, nowMs + 1_001)).has(messageId)).toBe(false);
+  const envelope = { message_id: messageId };
+  await chunks.put({ messageId, expiresAtMs: nowMs + 1_000, envelope });
+  expect((await openLiveChunks(folder, nowMs)).has(digestOf(envelope))).toBe(true);
+  expect((await openLiveChunks(folder, nowMs + 1_001)).has(digestOf(envelope))).toBe(false);
   expect(readdirSync(folder)).toEqual([]);
 });
 
@@ -183,11 +184,12 @@ test("a chunk file that can't be read is kept: it may be the only copy", async (
   const folder = join(scratch, "unreadable");
   const chunks = await openLiveChunks(folder, Date.now());
   const messageId = crypto.randomUUID();
-  await chunks.put({ messageId, expiresAtMs: Date.now() + 60_000, envelope: { message_id: messageId } });
+  const envelope = { message_id: messageId };
+  await chunks.put({ messageId, expiresAtMs: Date.now() + 60_000, envelope });
   // A link to itself fails every read, whoever reads.
   symlinkSync("again.json", join(folder, "again.json"));
   expect(await openLiveChunks(folder, Date.now()).catch((error: NodeJS.ErrnoException) => error.code)).toBe("ELOOP");
-  expect(readdirSync(folder).sort()).toEqual([`${messageId}.json`, "again.json"].sort());
+  expect(readdirSync(folder).sort()).toEqual([`${digestOf(envelope)}.json`, "again.json"].sort());
 });
 
 test("a proof by a key that the document does not authorize ends the session with its code", async () => {

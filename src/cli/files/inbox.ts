@@ -8,16 +8,23 @@ import { mkdir, open, readdir } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { type Client, cachesOf, recipientOf } from "../../client/client.ts";
 import { stayConnected } from "../../client/connections.ts";
+import {
+  digestOf,
+  type EnvelopeCopy,
+  isComplete,
+  listPending,
+  messageIdsOf,
+  type PendingMessage,
+  splitReceived,
+  versionsOf,
+} from "../../client/copies.ts";
 import { ClientError } from "../../client/http.ts";
 import type { Identity } from "../../client/keys.ts";
 import type { WaypostEvent } from "../../client/message.ts";
 import type { CacheClient, LiveEnvelope } from "../../client/reader.ts";
 import {
   acknowledge,
-  isComplete,
   isUnreadable,
-  listPending,
-  type PendingMessage,
   type Recipient,
   readChunks,
   type Sender,
@@ -101,9 +108,14 @@ async function openSteps(
   const places: ReceiveOptions = { folder, journal, temporaryPrefix, ...(onChunk === undefined ? {} : { onChunk }) };
   return {
     held: chunks.held,
-    isKnown: (message) => wasReceived(message, journal),
+    journal,
+    digests: new Map(),
     store: (message) => storeMessage(message, recipient, places),
-    keep: async (chunk) => journal.has(chunk.messageId) || chunks.has(chunk.messageId) || (await chunks.put(chunk)),
+    keep: async ({ messageId, expiresAtMs, envelope }) => {
+      const digest = digestOf(envelope);
+      if (journal.has(digest) || chunks.has(digest)) return true;
+      return chunks.put({ messageId, expiresAtMs, envelope: envelope });
+    },
     forget: chunks.remove,
   };
 }
@@ -127,35 +139,48 @@ function arrivals(steps: Steps, { device, onRound, onEvent }: FollowOptions) {
 }
 
 type Steps = {
-  readonly held: () => NonNullable<Parameters<typeof listPending>[1]>;
-  readonly isKnown: (message: PendingMessage) => boolean;
+  readonly held: () => readonly EnvelopeCopy[];
+  readonly journal: Journal;
+  /** Of copies that were read, from one round to the next. */
+  readonly digests: Map<string, string>;
   readonly store: (message: PendingMessage) => Promise<Received>;
   /** Keeps an envelope of a live session until its message is complete; `true` means synced. */
   readonly keep: (chunk: LiveEnvelope) => Promise<boolean>;
-  readonly forget: (messageIds: readonly string[]) => Promise<void>;
+  readonly forget: (copies: readonly EnvelopeCopy[]) => Promise<void>;
 };
 
 async function receiveRound(caches: readonly CacheClient[], steps: Steps): Promise<Round> {
-  const { pending, unreachable } = await listPending(caches, steps.held());
+  const { journal, digests } = steps;
+  const { pending, unreachable } = await listPending(caches, { local: steps.held(), digests });
   const received: Received[] = [];
   const unreadable: Problem[] = [];
   const failed: Problem[] = [];
+  const incomplete: PendingMessage[] = [];
   const unreported = unreachable.map(({ endpoint, error }) => problem(endpoint, error));
-  const isWhole = (message: PendingMessage) => steps.isKnown(message) || isComplete(message);
-  for (const message of pending.filter(isWhole)) {
-    const stored = steps.isKnown(message) ? null : await attempt(steps.store, message);
-    if (stored instanceof ClientError) {
-      (isUnreadable(stored) ? unreadable : failed).push(problem(nameOf(message), stored));
+  const settle = async (copies: readonly EnvelopeCopy[]) => {
+    for (const { endpoint, error } of await acknowledge(copies, journal)) unreported.push(problem(endpoint, error));
+    await steps.forget(copies.filter(({ cache }) => cache === null));
+  };
+  for (const message of pending) {
+    // Stored by an earlier run whose acknowledgement did not arrive everywhere.
+    const { again, fresh } = await splitReceived(message, journal);
+    await settle(again);
+    if (!isComplete(fresh)) {
+      if (fresh.parts.length > 0 && again.length === 0) incomplete.push(fresh);
       continue;
     }
-    if (stored !== null) received.push(stored);
-    await steps.forget(message.held.filter(({ local }) => local !== null).map(({ messageId }) => messageId));
-    for (const { endpoint, error } of await acknowledge([message])) unreported.push(problem(endpoint, error));
+    for (const version of await versionsOf(fresh)) {
+      const stored = await attempt(steps.store, version);
+      if (stored instanceof ClientError) {
+        (isUnreadable(stored) ? unreadable : failed).push(problem(nameOf(message), stored));
+        continue;
+      }
+      received.push(stored);
+      await settle(version.parts.flat());
+    }
   }
-  const incomplete = pending
-    .filter((message) => !isWhole(message))
-    .map(({ groupId, parts, total }) => ({ groupId, held: parts.length, total }));
-  return { received, incomplete, unreadable, failed, unreachable: unreported };
+  const missing = incomplete.map(({ groupId, parts, total }) => ({ groupId, held: parts.length, total }));
+  return { received, incomplete: missing, unreadable, failed, unreachable: unreported };
 }
 
 async function attempt(store: Steps["store"], message: PendingMessage): Promise<Received | ClientError> {
@@ -167,7 +192,7 @@ async function attempt(store: Steps["store"], message: PendingMessage): Promise<
   }
 }
 
-const nameOf = ({ groupId, parts }: PendingMessage): string => groupId ?? parts[0]?.messageId ?? "?";
+const nameOf = ({ groupId, parts }: PendingMessage): string => groupId ?? parts[0]?.[0]?.messageId ?? "?";
 
 const problem = (what: string, error: ClientError): Problem => ({ what, code: error.code, message: error.message });
 
@@ -191,14 +216,6 @@ type ReceiveOptions = {
   readonly onChunk?: (done: number, total: number) => void;
 };
 
-/**
- * Whether an earlier run stored the file and its acknowledgement did not arrive everywhere. The journal has whole files
- * only, so one known chunk means that all were stored.
- */
-export function wasReceived(message: PendingMessage, journal: Journal): boolean {
-  return message.held.some(({ messageId }) => journal.has(messageId));
-}
-
 /** Writes a complete message to a file with its own name. Nothing is acknowledged yet. */
 export async function storeMessage(
   message: PendingMessage,
@@ -207,12 +224,13 @@ export async function storeMessage(
 ): Promise<Received> {
   await mkdir(options.folder, { recursive: true });
   const temporary = join(options.folder, `${options.temporaryPrefix}${crypto.randomUUID()}.part`);
-  const { file, from } = await writeTemporary(temporary, message, recipient, options.onChunk);
-  const messageIds = message.held.map(({ messageId }) => messageId);
+  const { file, from, digests } = await writeTemporary(temporary, message, recipient, options.onChunk);
+  const messageIds = messageIdsOf(message);
   // From here on the file belongs to the journal: if it can't be named now, the next run does it.
   const path = await options.journal.place({
     messageIds,
-    untilMs: message.held.reduce((latest, { expiresAtMs }) => Math.max(latest, expiresAtMs), 0),
+    digests: [...digests],
+    untilMs: message.parts.flat().reduce((latest, { expiresAtMs }) => Math.max(latest, expiresAtMs), 0),
     temporary,
     folder: options.folder,
     name: safeFileName(file.name),

@@ -6,13 +6,16 @@
 import { mkdir, open, readdir } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { isRecord } from "../../client/answers.ts";
+import { digestOf, type EnvelopeCopy, localCopy, type ReceivedBefore } from "../../client/copies.ts";
 import { localError } from "../../client/http.ts";
-import { chunkOf, type HeldEnvelope } from "../../client/retrieve.ts";
+import type { EnvelopeJson, LiveEnvelope } from "../../client/reader.ts";
 import { errorText } from "../../core/fault.ts";
 import { isPlaced, placeFile, readText, removeIfThere, sweepLeftovers, syncFolder, writeDurably } from "./files.ts";
 
 type JournalEntry = {
   readonly messageIds: readonly string[];
+  /** Of the envelopes that were opened. */
+  readonly digests: readonly string[];
   /** When the last of the messages expires: after that no Cache can offer them again. */
   readonly untilMs: number;
   readonly temporary: string;
@@ -25,8 +28,7 @@ type JournalEntry = {
  * a Cache could not be reached. One line of JSON per file, appended and synced before the file gets its name; lines are
  * dropped when the messages have expired.
  */
-export type Journal = {
-  readonly has: (messageId: string) => boolean;
+export type Journal = ReceivedBefore & {
   /** Appends the entry, then gives the file its name. Answers the path. */
   readonly place: (entry: JournalEntry) => Promise<string>;
   readonly close: () => Promise<void>;
@@ -50,14 +52,17 @@ async function openLocked(file: string, unlock: () => void, nowMs: number): Prom
   for (const entry of all) await finish(entry);
   const entries = all.filter((entry) => entry.untilMs > nowMs);
   await writeDurably(file, entries.map(renderEntry).join(""));
-  const known = new Set(entries.flatMap((entry) => entry.messageIds));
+  const ids = new Set(entries.flatMap((entry) => entry.messageIds));
+  const known = new Set(entries.flatMap((entry) => entry.digests));
   const handle = await open(file, "a", 0o600);
   return {
-    has: (messageId) => known.has(messageId),
+    hasId: (messageId) => ids.has(messageId),
+    has: (digest) => known.has(digest),
     place: async (entry) => {
       await handle.appendFile(renderEntry(entry));
       await handle.sync();
-      for (const id of entry.messageIds) known.add(id);
+      for (const id of entry.messageIds) ids.add(id);
+      for (const digest of entry.digests) known.add(digest);
       return placeFile(entry.temporary, entry.folder, entry.name);
     },
     close: async () => {
@@ -96,10 +101,17 @@ function parseLine(line: string): JournalEntry | null {
   } catch {
     return null;
   }
-  if (!isRecord(json) || !Array.isArray(json["messageIds"]) || typeof json["untilMs"] !== "number") return null;
+  if (
+    !isRecord(json) ||
+    !Array.isArray(json["messageIds"]) ||
+    !Array.isArray(json["digests"]) ||
+    typeof json["untilMs"] !== "number"
+  )
+    return null;
   const { temporary, folder, name } = json;
   if (typeof temporary !== "string" || typeof folder !== "string" || typeof name !== "string") return null;
-  return { messageIds: json["messageIds"].map(String), untilMs: json["untilMs"], temporary, folder, name };
+  const [messageIds, digests] = [json["messageIds"].map(String), json["digests"].map(String)];
+  return { messageIds, digests, untilMs: json["untilMs"], temporary, folder, name };
 }
 
 const sqliteBusy = 5;
@@ -136,66 +148,64 @@ async function lock(path: string): Promise<() => void> {
 const chunksKeptMax = 100_000;
 
 type LiveChunks = {
-  readonly held: () => HeldEnvelope[];
-  readonly has: (messageId: string) => boolean;
+  readonly held: () => EnvelopeCopy[];
+  readonly has: (digest: string) => boolean;
   /** `false` when there are too many; true means synced. */
-  readonly put: (chunk: {
-    messageId: string;
-    expiresAtMs: number;
-    envelope: Record<string, unknown>;
-  }) => Promise<boolean>;
-  readonly remove: (messageIds: readonly string[]) => Promise<void>;
+  readonly put: (chunk: LiveEnvelope) => Promise<boolean>;
+  readonly remove: (copies: readonly EnvelopeCopy[]) => Promise<void>;
 };
 
+/** One file for each envelope, by its digest: two that differ under one id are both kept. */
 export async function openLiveChunks(folder: string, nowMs: number): Promise<LiveChunks> {
   await mkdir(folder, { recursive: true, mode: 0o700 });
   await sweepLeftovers(folder, nowMs);
-  const index = new Map<string, HeldEnvelope>();
+  const index = new Map<string, EnvelopeCopy>();
+  const pathOf = (digest: string) => join(folder, `${encodeURIComponent(digest)}.json`);
+  const keep = (digest: string, chunk: LiveEnvelope) =>
+    index.set(
+      digest,
+      localCopy(chunk, async () => (await readChunkFile(pathOf(digest)).catch(() => null))?.envelope ?? null),
+    );
   for (const file of (await readdir(folder)).filter((name) => name.endsWith(".json"))) {
     const path = join(folder, file);
     const chunk = await readChunkFile(path);
     if (chunk === null || chunk.expiresAtMs <= nowMs) await removeIfThere(path);
-    else index.set(file.slice(0, -".json".length), heldChunk(path, chunk));
+    else keep(digestOf(chunk.envelope), chunk);
   }
   return {
     held: () => [...index.values()],
-    has: (messageId) => index.has(messageId),
-    put: async ({ messageId, expiresAtMs, envelope }) => {
+    has: (digest) => index.has(digest),
+    put: async (chunk) => {
       if (index.size >= chunksKeptMax) return false;
-      const path = join(folder, `${messageId}.json`);
-      await writeDurably(path, JSON.stringify({ expires_at_ms: expiresAtMs, envelope }));
-      index.set(messageId, heldChunk(path, { messageId, expiresAtMs, envelope }));
+      const digest = digestOf(chunk.envelope);
+      await writeDurably(
+        pathOf(digest),
+        JSON.stringify({ expires_at_ms: chunk.expiresAtMs, envelope: chunk.envelope }),
+      );
+      keep(digest, chunk);
       return true;
     },
-    remove: async (messageIds) => {
-      for (const messageId of messageIds) {
-        if (index.delete(messageId)) await removeIfThere(join(folder, `${messageId}.json`));
+    remove: async (copies) => {
+      for (const copy of copies) {
+        const digest = (await copy.digest()) ?? "";
+        if (index.delete(digest)) await removeIfThere(pathOf(digest));
       }
     },
   };
 }
 
-type StoredEnvelope = {
-  readonly messageId: string;
-  readonly expiresAtMs: number;
-  readonly envelope: Record<string, unknown>;
-};
-
-/** Keeps the chunk's place in its message in memory, and its payload on disk. */
-function heldChunk(path: string, chunk: StoredEnvelope): HeldEnvelope {
-  const { messageId, expiresAtMs, envelope } = chunk;
-  const local = async () => (await readChunkFile(path).catch(() => null))?.envelope ?? null;
-  return { messageId, expiresAtMs, chunk: chunkOf(envelope), at: [], local };
-}
-
 /** `null` when the file is not a chunk. Throws when it can't be read: it may be the only copy, so it is not removed. */
-async function readChunkFile(path: string): Promise<StoredEnvelope | null> {
+async function readChunkFile(path: string): Promise<LiveEnvelope | null> {
   const text = await readText(path);
   try {
     const json: unknown = JSON.parse(text ?? "");
     if (!isRecord(json) || !isRecord(json["envelope"]) || typeof json["expires_at_ms"] !== "number") return null;
     const { envelope, expires_at_ms: expiresAtMs } = json;
-    return { messageId: String(envelope["message_id"]).toLowerCase(), expiresAtMs, envelope };
+    return {
+      messageId: String(envelope["message_id"]).toLowerCase(),
+      expiresAtMs,
+      envelope: envelope as EnvelopeJson,
+    };
   } catch {
     return null;
   }

@@ -406,8 +406,8 @@ export function encodeSenderText(members: JsonObject): Uint8Array {
       `message_group_id=${text("message_group_id")}`,
       `sequence_number=${count("sequence_number")}`,
       `total_chunks=${count("total_chunks")}`,
-      `header_sha256=${Object.keys(header).length === 0 ? "" : hashCanonical(header)}`,
-      `payload_sha256=${hashCanonical(members["payload"] ?? {})}`,
+      `header_sha256=${Object.keys(header).length === 0 ? "" : digestCanonical(header)}`,
+      `payload_sha256=${digestCanonical(members["payload"] ?? {})}`,
       `key_id=${text("sender_key_id")}`,
     ].join("\n"),
   );
@@ -423,7 +423,7 @@ function headerMembers(members: JsonObject): JsonObject {
 }
 
 /** Lower hex of SHA-256 over the JCS form (RFC 8785). Numbers are safe here: the envelope's decoder bounds them. */
-function hashCanonical(value: JsonValue): string {
+export function digestCanonical(value: JsonValue): string {
   return encodeHex(sha256(utf8(canonicalize(value) ?? "")));
 }
 

@@ -2,6 +2,7 @@
 import { describe, expect, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { ClientError } from "../../../src/client/http.ts";
+import { withAuthor } from "../../../src/client/media-type.ts";
 import { openPayload } from "../../../src/client/seal.ts";
 import { buildEnvelope, chunkCount } from "../../../src/client/send.ts";
 import { renderPublicKey } from "../../../src/core/codec/bytes.ts";
@@ -61,7 +62,7 @@ describe("chunks", () => {
     const binding = { messageId, to, chunk: { groupId: outgoing.id, sequence: 1, total: 3 } };
     const opened = await openPayload(JSON.parse(new TextDecoder().decode(body)).payload, binding, () => [readerSecret]);
     expect(opened.data).toEqual(content.slice(1_000, 2_000));
-    expect(opened.file).toEqual(plan.file);
+    expect(opened.file).toEqual({ ...plan.file, mediaType: withAuthor(plan.file.mediaType, plan.sender?.did ?? null) });
   });
 
   test("an empty file and one of exactly one chunk are one envelope without a group", async () => {

@@ -13,6 +13,7 @@ describe("the journal of what was received", () => {
   const untilMs = Date.now() + 60_000;
   const entryOf = (folder: string, id: string) => ({
     messageIds: [id],
+    digests: [`digest ${id}`],
     untilMs,
     temporary: join(folder, `${id}.part`),
     folder,
@@ -23,14 +24,14 @@ describe("the journal of what was received", () => {
     const [state, out] = [freshFolder(), freshFolder()];
     const journal = await openJournal(state, Date.now());
     await writeDurably(join(out, "a.part"), "a");
-    expect(journal.has("a")).toBe(false);
+    expect(journal.has("digest a")).toBe(false);
     expect(await journal.place(entryOf(out, "a"))).toBe(join(out, "note.txt"));
     await journal.close();
     const again = await openJournal(state, Date.now());
-    expect(again.has("a")).toBe(true);
+    expect(again.has("digest a")).toBe(true);
     await again.close();
     const later = await openJournal(state, untilMs + 1);
-    expect(later.has("a")).toBe(false);
+    expect(later.has("digest a")).toBe(false);
     await later.close();
   });
 
@@ -48,7 +49,7 @@ describe("the journal of what was received", () => {
     linkSync(join(out, "a.part"), join(out, "note.txt"));
     await writeDurably(join(state, "received.jsonl"), `${JSON.stringify(entryOf(out, "a"))}\n{"cut off`);
     const journal = await openJournal(state, Date.now());
-    expect(journal.has("a")).toBe(true);
+    expect(journal.has("digest a")).toBe(true);
     await journal.close();
     expect(readdirSync(out)).toEqual(["note.txt"]);
   });

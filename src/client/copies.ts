@@ -1,0 +1,255 @@
+/**
+ * Waiting messages as the Caches list them. A Cache or a Relay may be hostile, so copies under one id may differ: the
+ * digest of an envelope decides which copies are the same, and a Cache that lists much hides nothing of the others.
+ * Source: interface "Cache" (acknowledging), rules section 6.
+ */
+import { digestCanonical } from "../core/message/proof.ts";
+import { isRecord } from "./answers.ts";
+import { ClientError } from "./http.ts";
+import type { CacheClient, EnvelopeJson, LiveEnvelope } from "./reader.ts";
+import type { Binding } from "./seal.ts";
+
+type ReadEnvelope = { readonly envelope: EnvelopeJson; readonly digest: string };
+
+/** One copy of an envelope, of a whole message or of a chunk. */
+export type EnvelopeCopy = {
+  readonly messageId: string;
+  readonly chunk: Binding["chunk"];
+  readonly expiresAtMs: number;
+  /** `null` for an envelope of a live session. */
+  readonly cache: CacheClient | null;
+  /** `null` when it is gone. */
+  readonly read: () => Promise<ReadEnvelope | null>;
+  /** Reads the envelope only when this machine has not read it yet. */
+  readonly digest: () => Promise<string | null>;
+};
+
+/** A waiting message, or the available chunks of one. */
+export type PendingMessage = {
+  readonly groupId: string | null;
+  readonly total: number;
+  /** Copies by position, in order. */
+  readonly parts: readonly (readonly EnvelopeCopy[])[];
+};
+
+export type Unreachable = { readonly endpoint: string; readonly error: ClientError };
+type Listing = { readonly pending: readonly PendingMessage[]; readonly unreachable: readonly Unreachable[] };
+
+type ListOptions = {
+  /** Envelopes of live sessions that are kept on this machine. */
+  readonly local?: readonly EnvelopeCopy[];
+  /** Digests of copies that were read, from one list to the next. */
+  readonly digests?: Map<string, string>;
+};
+
+/** Further messages of a Cache are left for the next run, so that memory stays bounded. */
+const listedMax = 100_000;
+
+/**
+ * What waits in the Caches and on this machine, of each Cache in its order, of several in turns. Throws when no Cache
+ * could be reached.
+ */
+export async function listPending(
+  caches: readonly CacheClient[],
+  { local = [], digests = new Map() }: ListOptions = {},
+): Promise<Listing> {
+  if (digests.size > listedMax) digests.clear();
+  const lists = await Promise.all(caches.map((cache) => listAt(cache, digests)));
+  const unreachable = lists.flatMap(({ error }, i) =>
+    error === null ? [] : [{ endpoint: caches[i]?.reader.at.url ?? "", error }],
+  );
+  const [first] = unreachable;
+  if (first !== undefined && unreachable.length === caches.length) throw first.error;
+  return { pending: groupCopies(inTurns([local, ...lists.map(({ copies }) => copies)])), unreachable };
+}
+
+type CacheList = { readonly copies: readonly EnvelopeCopy[]; readonly error: ClientError | null };
+
+/** Stops reading a Cache that repeats itself: a page must contain something new. */
+async function listAt(cache: CacheClient, digests: Map<string, string>): Promise<CacheList> {
+  const copies = new Map<string, EnvelopeCopy>();
+  const read = envelopeReader(cache, () => copies.size >= pagedFrom);
+  let cursor: string | undefined;
+  try {
+    do {
+      const page = await cache.summary(cursor);
+      const before = copies.size;
+      for (const listed of page.messages) {
+        const chunk = chunkOf(listed);
+        const name = `${cache.reader.at.url} ${listed.message_id} ${placeOf(chunk)}`;
+        if (copies.has(name)) continue;
+        if (copies.size >= listedMax) return { copies: [...copies.values()], error: null };
+        const facts = { messageId: listed.message_id, chunk, expiresAtMs: Date.parse(listed.expires_at), cache };
+        copies.set(name, copyOf(facts, { read: () => read(listed.message_id), name, digests }));
+      }
+      cursor = copies.size === before ? undefined : page.next_cursor;
+    } while (cursor !== undefined);
+    return { copies: [...copies.values()], error: null };
+  } catch (error) {
+    if (!(error instanceof ClientError)) throw error;
+    return { copies: [...copies.values()], error };
+  }
+}
+
+type CopySource = {
+  readonly read: () => Promise<EnvelopeJson | null>;
+  readonly name: string;
+  readonly digests: Map<string, string>;
+};
+
+function copyOf(facts: Omit<EnvelopeCopy, "read" | "digest">, { read, name, digests }: CopySource): EnvelopeCopy {
+  const readOnce = async () => {
+    const envelope = await read();
+    if (envelope === null) return null;
+    const digest = digestOf(envelope);
+    digests.set(name, digest);
+    return { envelope, digest };
+  };
+  return { ...facts, read: readOnce, digest: async () => digests.get(name) ?? (await readOnce())?.digest ?? null };
+}
+
+/** An envelope that a live session brought, wherever this machine keeps it. */
+export function localCopy(
+  { messageId, expiresAtMs, envelope }: LiveEnvelope,
+  read: () => Promise<EnvelopeJson | null> = async () => envelope,
+): EnvelopeCopy {
+  const facts = { messageId, expiresAtMs, chunk: chunkOf(envelope), cache: null };
+  return copyOf(facts, { read, name: "", digests: new Map([["", digestOf(envelope)]]) });
+}
+
+/** Envelopes are the same when their canonical JSON is: nodes keep neither white space nor the order of members. */
+export function digestOf(envelope: EnvelopeJson): string {
+  try {
+    return digestCanonical(envelope);
+  } catch {
+    // Text with a lone surrogate, for example, has no canonical form; it can't be opened either.
+    return `malformed ${String(envelope["message_id"])}`;
+  }
+}
+
+/** From this number on, envelopes are read by pages instead of one by one. */
+const pagedFrom = 4;
+const pageEntries = 256;
+
+/** Reads in the order of the list: pages of about 1 MiB, of which one is kept, as long as they contain what is wanted. */
+function envelopeReader(
+  cache: CacheClient,
+  isLong: () => boolean,
+): (messageId: string) => Promise<EnvelopeJson | null> {
+  let page = new Map<string, EnvelopeJson>();
+  let cursor: string | undefined;
+  let isPaged = true;
+  return async (messageId) => {
+    if (isPaged && isLong() && !page.has(messageId)) {
+      const { messages, next_cursor: next } = await cache.messages(cursor, pageEntries);
+      page = new Map(messages.map((entry) => [entry.message_id, entry.envelope as EnvelopeJson]));
+      cursor = next;
+      isPaged = cursor !== undefined && page.has(messageId);
+    }
+    const known = page.get(messageId);
+    if (known !== undefined) return known;
+    const { state, message } = await cache.message(messageId);
+    return state === "active" && isRecord(message?.envelope) ? (message.envelope as EnvelopeJson) : null;
+  };
+}
+
+function inTurns<T>(lists: readonly (readonly T[])[]): T[] {
+  const longest = Math.max(...lists.map(({ length }) => length));
+  return Array.from({ length: longest }, (_, i) => lists.flatMap((list) => list.slice(i, i + 1))).flat();
+}
+
+type FlatChunk = {
+  readonly message_group_id?: unknown;
+  readonly sequence_number?: unknown;
+  readonly total_chunks?: unknown;
+};
+
+export function chunkOf(message: FlatChunk): Binding["chunk"] {
+  const { message_group_id: groupId, sequence_number: sequence, total_chunks: total } = message;
+  if (typeof groupId !== "string" || typeof sequence !== "number" || typeof total !== "number") return null;
+  return { groupId, sequence, total };
+}
+
+const placeOf = (chunk: Binding["chunk"]): string =>
+  chunk === null ? "" : `${chunk.groupId.toLowerCase()} ${chunk.sequence} ${chunk.total}`;
+
+/** A Cache that states another number of chunks names another group. */
+function groupCopies(copies: readonly EnvelopeCopy[]): PendingMessage[] {
+  const groups = new Map<string, { readonly chunk: Binding["chunk"]; readonly parts: Map<number, EnvelopeCopy[]> }>();
+  for (const copy of copies) {
+    const { chunk, messageId } = copy;
+    const name = chunk === null ? messageId.toLowerCase() : `${chunk.groupId.toLowerCase()} of ${chunk.total}`;
+    const group = groups.get(name) ?? { chunk, parts: new Map<number, EnvelopeCopy[]>() };
+    groups.set(name, group);
+    const position = chunk?.sequence ?? 0;
+    const same = group.parts.get(position);
+    if (same === undefined) group.parts.set(position, [copy]);
+    else same.push(copy);
+  }
+  return [...groups.values()].map(({ chunk, parts }) => ({
+    groupId: chunk?.groupId ?? null,
+    total: chunk?.total ?? 1,
+    parts: [...parts.entries()].sort(([a], [b]) => a - b).map(([, same]) => same),
+  }));
+}
+
+export function isComplete(message: PendingMessage): boolean {
+  return message.parts.length === message.total;
+}
+
+export function messageIdsOf(message: PendingMessage): string[] {
+  return [...new Set(message.parts.flat().map(({ messageId }) => messageId))];
+}
+
+// ------------------------------------------------------------------------------------------------ received before
+
+/** What was received before, by digest. `hasId` says of which ids anything was. */
+export type ReceivedBefore = {
+  readonly hasId: (messageId: string) => boolean;
+  readonly has: (digest: string) => boolean;
+};
+
+/** Separates copies of what was received before. A copy that can't be read now, and may be one, is in neither. */
+export async function splitReceived(
+  message: PendingMessage,
+  before: ReceivedBefore,
+): Promise<{ readonly again: readonly EnvelopeCopy[]; readonly fresh: PendingMessage }> {
+  const again: EnvelopeCopy[] = [];
+  const parts: EnvelopeCopy[][] = [];
+  for (const copies of message.parts) {
+    const fresh: EnvelopeCopy[] = [];
+    for (const copy of copies) {
+      const digest = before.hasId(copy.messageId) ? await orUnreadable(copy.digest()) : "";
+      if (digest === null) continue;
+      (before.has(digest) ? again : fresh).push(copy);
+    }
+    if (fresh.length > 0) parts.push(fresh);
+  }
+  return { again, fresh: { ...message, parts } };
+}
+
+/**
+ * The different messages under one id, told apart by the digest of their first envelope: usually one. Each has the copies
+ * that may belong to it.
+ */
+export async function versionsOf(message: PendingMessage): Promise<PendingMessage[]> {
+  const [first = [], ...others] = message.parts;
+  if (first.length < 2) return [message];
+  const versions = new Map<string, EnvelopeCopy[]>();
+  for (const copy of first) {
+    const digest = await orUnreadable(copy.digest());
+    if (digest !== null) versions.set(digest, [...(versions.get(digest) ?? []), copy]);
+  }
+  if (versions.size === 0) return [message];
+  return [...versions.values()].map((copies) => ({ ...message, parts: [copies, ...others] }));
+}
+
+/** `null` when the Cache can't be read now, or the envelope is gone. */
+async function orUnreadable(digest: Promise<string | null>): Promise<string | null> {
+  try {
+    return await digest;
+  } catch (error) {
+    if (error instanceof ClientError) return null;
+    throw error;
+  }
+}

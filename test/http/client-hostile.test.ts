@@ -1,0 +1,248 @@
+/**
+ * A hostile Cache or Relay against the SDK: what it puts under the id of a message, signs again, or lists beside it,
+ * never removes a message that was not opened, and never names another author.
+ */
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { openInbox } from "../../src/cli/files/inbox.ts";
+import { change } from "../../src/client/change.ts";
+import { activeDocument, cachesOf, planSend, recipientOf, senderOf } from "../../src/client/client.ts";
+import { isComplete, listPending } from "../../src/client/copies.ts";
+import { signEd25519 } from "../../src/client/crypto.ts";
+import { memoryKeys } from "../../src/client/keys.ts";
+import type { Message, WaypostEvent } from "../../src/client/message.ts";
+import type { CacheClient, EnvelopeJson } from "../../src/client/reader.ts";
+import { openEnvelope } from "../../src/client/retrieve.ts";
+import { sealPayload } from "../../src/client/seal.ts";
+import { buildEnvelope, bytesSource, recipientKey } from "../../src/client/send.ts";
+import { Waypost } from "../../src/client/waypost.ts";
+import { encodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
+import { encodeSenderText } from "../../src/core/message/proof.ts";
+import { clientCode } from "../support/client-code.ts";
+import { freePort } from "../support/executable.ts";
+import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+
+const waiting = { timeoutMs: 10_000, intervalMs: 20 };
+const scratch = mkdtempSync(join(tmpdir(), "waypost-hostile-"));
+let nodes: TestNodes;
+/** A Cache of somebody else, which stores whatever the test puts there. */
+let other: TestNodes;
+
+beforeAll(async () => {
+  nodes = await startTestNodes();
+  const address = `127.0.0.1:${freePort()}`;
+  other = await startTestNodes({
+    server: { listen: [address], drain_timeout: "2s" },
+    directory: { enabled: false },
+    relay: { enabled: false },
+    cache: { enabled: true, recipients: nodes.url, public_endpoints: [`http://${address}`] },
+  });
+});
+afterAll(async () => {
+  await Promise.all([nodes.stop(), other.stop()]);
+  rmSync(scratch, { recursive: true, force: true });
+});
+
+const open = () => Waypost.open({ url: nodes.url, keys: memoryKeys(), waiting });
+
+/** A recipient whose document names the other Cache first. */
+async function openWithTwoCaches(): Promise<Waypost> {
+  const me = await open();
+  const service = {
+    id: `${me.did}#cache-2`,
+    type: "SvcCacheService",
+    serviceEndpoint: [other.url],
+    authorization: [`${me.did}#root`],
+    priority: 1,
+  };
+  const signer = { keyId: "root", seed: me.identity.rootSeed };
+  await change(me.client, { action: "AddService", did: me.did, service }, { signer, waiting });
+  return me;
+}
+
+/** An envelope of a message of one chunk, and one of a stranger under the same id. */
+async function envelopesOf(from: Waypost, to: Waypost): Promise<{ honest: EnvelopeJson; forged: EnvelopeJson }> {
+  const parse = ({ body }: { body: Uint8Array }): EnvelopeJson => JSON.parse(new TextDecoder().decode(body));
+  const build = async (text: string, sender: Awaited<ReturnType<typeof senderOf>> | null) => {
+    const { file } = bytesSource("", "text/plain", utf8(text));
+    return { ...(await planSend(from.client, to.did, file, { sender })), seed };
+  };
+  const seed = crypto.getRandomValues(new Uint8Array(32));
+  const honest = await build("true", await senderOf(from.client, from.identity));
+  const forged = await build("forged", null);
+  return {
+    honest: parse(await buildEnvelope(honest, 0, utf8("true"))),
+    forged: parse(await buildEnvelope(forged, 0, utf8("forged"))),
+  };
+}
+
+async function store(at: TestNodes, envelope: EnvelopeJson): Promise<void> {
+  const headers = { "Content-Type": "application/json" };
+  const stored = await fetch(`${at.url}/cache/store`, { method: "POST", body: JSON.stringify(envelope), headers });
+  expect(stored.status).toBe(202);
+}
+
+async function counts(me: Waypost): Promise<Record<string, number>> {
+  const caches = await cachesOf(me.client, me.identity, "");
+  const summaries = await Promise.all(caches.map((cache) => cache.summary()));
+  return Object.fromEntries(
+    caches.map((cache, i) => [cache.reader.at.url === other.url ? "other" : "own", summaries[i]?.count ?? -1]),
+  );
+}
+
+async function take(me: Waypost, count: number, each: (message: Message) => Promise<void>): Promise<Message[]> {
+  const taken: Message[] = [];
+  for await (const message of me.messages()) {
+    taken.push(message);
+    await each(message);
+    if (taken.length === count) break;
+  }
+  return taken;
+}
+
+test("two messages under one id are both handed over, the verified one first, and acknowledged one by one", async () => {
+  const [alice, bob] = await Promise.all([open(), openWithTwoCaches()]);
+  const { honest, forged } = await envelopesOf(alice, bob);
+  expect(forged["message_id"]).toBe(honest["message_id"]);
+  await store(other, forged);
+  await store(nodes, honest);
+  const got = await take(bob, 2, async (message) => {
+    if (message.verified === true) await message.ack();
+  });
+  expect(got.map(({ text, from, verified }) => [text, from, verified])).toEqual([
+    ["true", alice.did, true],
+    ["forged", null, null],
+  ]);
+  expect(await counts(bob)).toEqual({ own: 0, other: 1 });
+});
+
+test("the same envelope in two Caches is one message, and acknowledged in both", async () => {
+  const [alice, bob] = await Promise.all([open(), openWithTwoCaches()]);
+  const { honest } = await envelopesOf(alice, bob);
+  await store(other, honest);
+  await store(nodes, honest);
+  const got = await take(bob, 1, (message) => message.ack());
+  expect(got.map(({ text }) => text)).toEqual(["true"]);
+  expect(await counts(bob)).toEqual({ own: 0, other: 0 });
+});
+
+test("a Cache with garbage under the id of a message loses nothing of it, even when the garbage is discarded", async () => {
+  const [alice, bob] = await Promise.all([open(), openWithTwoCaches()]);
+  const { honest, forged } = await envelopesOf(alice, bob);
+  const payload = { ...(forged["payload"] as object), ciphertext_b64: encodeBase64(new Uint8Array(64)) };
+  await store(other, { ...forged, payload });
+  await store(nodes, honest);
+  const reported = Promise.withResolvers<Extract<WaypostEvent, { type: "unreadable" }>>();
+  bob.on((event) => event.type === "unreadable" && reported.resolve(event));
+  const got = await take(bob, 1, async () => (await reported.promise).discard());
+  expect(got.map(({ text }) => text)).toEqual(["true"]);
+  expect(await counts(bob)).toEqual({ own: 1, other: 0 });
+});
+
+test("an inbox on disk stores both, and a later run acknowledges only what it stored", async () => {
+  const [alice, bob] = await Promise.all([open(), openWithTwoCaches()]);
+  const { honest, forged } = await envelopesOf(alice, bob);
+  const folder = join(scratch, "in");
+  const inbox = await openInbox(bob.client, bob.identity, { folder, state: join(scratch, "state"), deviceId: "" });
+  try {
+    await store(nodes, honest);
+    expect((await inbox.receive()).received.length).toBe(1);
+    expect(await counts(bob)).toEqual({ own: 0, other: 0 });
+    await store(other, forged);
+    const [second] = (await inbox.receive()).received;
+    expect([second?.from, second?.messageIds]).toEqual([null, [String(honest["message_id"])]]);
+    await store(other, honest);
+    expect((await inbox.receive()).received).toEqual([]);
+    expect(await counts(bob)).toEqual({ own: 0, other: 0 });
+  } finally {
+    await inbox.close();
+  }
+  const texts = readdirSync(folder).map((name) => readFileSync(join(folder, name), "utf8"));
+  expect(texts.sort()).toEqual(["forged", "true"]);
+});
+
+test("a message that somebody else signs again is not verified, and one that names no author still is", async () => {
+  const [alice, bob, mallory] = await Promise.all([open(), open(), open()]);
+  const sign = async (envelope: EnvelopeJson, by: Waypost): Promise<EnvelopeJson> => {
+    const signer = await senderOf(by.client, by.identity);
+    const members: EnvelopeJson = { ...envelope, from: by.did, sender_key_id: signer.keyId };
+    return { ...members, sender_signature: encodeBase64(await signEd25519(encodeSenderText(members), signer.seed)) };
+  };
+  const { honest, forged: unsigned } = await envelopesOf(alice, bob);
+  const recipient = recipientOf(bob.client, bob.identity);
+  expect((await openEnvelope(honest, recipient)).from).toEqual({ did: alice.did, verified: true });
+  for (const stolen of [honest, unsigned]) {
+    const signed = await sign(stolen, mallory);
+    expect(await recipient.senderOf(signed)).toEqual({ did: mallory.did, verified: true });
+    expect((await openEnvelope(signed, recipient)).from).toEqual({ did: mallory.did, verified: false });
+  }
+
+  const data = utf8("as others write it");
+  const binding = { messageId: String(honest["message_id"]), to: bob.did, chunk: null };
+  const { file } = bytesSource("", "text/plain", data);
+  const entropy = { ephemeralSecret: new Uint8Array(32).fill(1), nonce: new Uint8Array(12) };
+  const to = recipientKey(await activeDocument(bob.client, bob.did));
+  const payload = await sealPayload({ binding, file, data, recipient: to, entropy });
+  const opened = await openEnvelope(await sign({ ...honest, payload: { ...payload } }, alice), recipient);
+  expect([opened.from, opened.file.mediaType]).toEqual([{ did: alice.did, verified: true }, "text/plain"]);
+});
+
+test("an envelope with both names of a member is refused, because a signature covers only one of them", async () => {
+  const [alice, bob] = await Promise.all([open(), open()]);
+  const recipient = recipientOf(bob.client, bob.identity);
+  const { honest } = await envelopesOf(alice, bob);
+  const { timestamp = "", to = "", ...rest } = honest;
+  expect((await openEnvelope({ ...rest, to, created_at: timestamp }, recipient)).from?.verified).toBe(true);
+  expect((await openEnvelope({ ...rest, recipient: to, timestamp }, recipient)).from?.verified).toBe(true);
+  const forgedTime = { ...honest, created_at: timestamp, timestamp: "2020-01-01T00:00:00Z" };
+  for (const forged of [forgedTime, { ...honest, recipient: to }])
+    expect(await clientCode(() => openEnvelope(forged, recipient))).toBe("not_authentic");
+});
+
+test("members of a form that no text has end no program: the signature is wrong", async () => {
+  const [alice, bob] = await Promise.all([open(), open()]);
+  const recipient = recipientOf(bob.client, bob.identity);
+  const { honest } = await envelopesOf(alice, bob);
+  for (const change of [{ ttl: { toString: 1 } }, { encrypted_header: "\ud800" }, { tag: { toString: null } }])
+    expect((await openEnvelope({ ...honest, ...change }, recipient)).from).toEqual({ did: alice.did, verified: false });
+});
+
+test("a sender whom this Directory does not know has no wrong signature", async () => {
+  const elsewhere = await startTestNodes();
+  try {
+    const bob = await open();
+    const stranger = await Waypost.open({ url: elsewhere.url, keys: memoryKeys(), waiting });
+    const { file } = bytesSource("", "text/plain", utf8("hello"));
+    const sender = await senderOf(stranger.client, stranger.identity);
+    const plan = await planSend(bob.client, bob.did, file, { sender });
+    const { body } = await buildEnvelope(plan, 0, utf8("hello"));
+    const opened = await openEnvelope(
+      JSON.parse(new TextDecoder().decode(body)),
+      recipientOf(bob.client, bob.identity),
+    );
+    expect(opened.from).toEqual({ did: stranger.did, verified: null });
+  } finally {
+    await elsewhere.stop();
+  }
+});
+
+test("a Cache that lists a hundred thousand ids hides nothing of the others", async () => {
+  const [alice, bob] = await Promise.all([open(), open()]);
+  const { honest: envelope } = await envelopesOf(alice, bob);
+  await store(nodes, envelope);
+  const [honest] = (await cachesOf(bob.client, bob.identity, "")) as [CacheClient];
+  const page = Array.from({ length: 100_000 }, () => crypto.randomUUID());
+  const listing = page.map((message_id) => ({ message_id, expires_at: "2030-01-01T00:00:00Z" }));
+  const at = { ...honest.reader.at, url: "http://127.0.0.1:1" };
+  const liar = {
+    ...honest,
+    reader: { ...honest.reader, at },
+    summary: async () => ({ count: listing.length, messages: listing }),
+  };
+  const { pending } = await listPending([liar, honest]);
+  const ids = pending.filter(isComplete).map(({ parts }) => parts[0]?.[0]?.messageId);
+  expect(ids.indexOf(String(envelope["message_id"]))).toBeLessThanOrEqual(1);
+  expect(ids.indexOf(String(envelope["message_id"]))).toBeGreaterThanOrEqual(0);
+});
