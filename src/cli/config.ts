@@ -6,16 +6,17 @@ import { existsSync, readFileSync, statfsSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import type { Command } from "commander";
 import { loadCertificate } from "../app/credentials.ts";
-import { failed } from "../app/failure.ts";
+import { failed, failedInResult } from "../app/failure.ts";
 import { checkBus, checkStores } from "../app/stores.ts";
 import { type ConfigProblem, parseConfig } from "../config/config.ts";
 import { renderEffective, renderJsonSchema, renderReference } from "../config/reference.ts";
-import { configWarnings, isReported } from "../config/relations.ts";
+import { isReported } from "../config/relations.ts";
 import type { Config } from "../config/schema.ts";
+import { configWarnings } from "../config/warnings.ts";
 import { errorText } from "../core/fault.ts";
 import { checkOutboundEnvironment } from "../nodes/relay/egress.ts";
 import type { InputProblem } from "../storage/contract.ts";
-import { countOf } from "./command.ts";
+import { countOf, createReport } from "./command.ts";
 import { readText } from "./files/files.ts";
 
 export const defaultConfigFile = "waypost.toml";
@@ -26,11 +27,8 @@ export function registerConfigCommand(program: Command): void {
     .command("check")
     .description("report every problem and every warning of a configuration file")
     .option("-c, --config <file>", "configuration file", defaultConfigFile)
-    .action(async (options: { config: string }) => {
-      const warnings = warningsOf(await readConfig(options.config, { toServe: true }));
-      for (const { setting, message } of warnings) console.error(`warning: ${setting}: ${message}`);
-      console.log(`${options.config}: no problems`);
-    });
+    .option("--json", "print problems and warnings as JSON")
+    .action(checkFile);
   config
     .command("show")
     .description("print every setting with its effective value")
@@ -52,11 +50,29 @@ export function registerConfigCommand(program: Command): void {
     });
 }
 
+async function checkFile({ config: file, json = false }: { readonly config: string; readonly json?: boolean }) {
+  const { config, problems } = await examineConfig(file, { toServe: true });
+  if (!json && problems.length > 0) throw problemReport(file, problems);
+  const warnings = config === null || problems.length > 0 ? [] : warningsOf(config);
+  const result = { ok: problems.length === 0, file, problems, warnings };
+  if (!json) for (const { setting, message } of warnings) console.error(`warning: ${setting}: ${message}`);
+  createReport(json).result(result, `${file}: no problems`);
+  if (problems.length > 0) throw failedInResult("the configuration has problems");
+}
+
 /** `toServe` checks the certificate as well, which only a process that listens needs. */
 type ReadOptions = { readonly toServe?: boolean };
 
 /** Reads a file and the overrides of the environment; throws a failure that lists every problem. */
-export async function readConfig(file: string, { toServe = false }: ReadOptions = {}): Promise<Config> {
+export async function readConfig(file: string, options: ReadOptions = {}): Promise<Config> {
+  const { config, problems } = await examineConfig(file, options);
+  if (config === null || problems.length > 0) throw problemReport(file, problems);
+  return config;
+}
+
+type Examined = { readonly config: Config | null; readonly problems: readonly ConfigProblem[] };
+
+async function examineConfig(file: string, { toServe = false }: ReadOptions): Promise<Examined> {
   const surroundings = { env: process.env, readFile: (path: string) => readFileSync(path, "utf8") };
   const result = parseConfig(await readTextOf(file), surroundings);
   const reported = result.ok ? [] : result.problems;
@@ -67,9 +83,7 @@ export async function readConfig(file: string, { toServe = false }: ReadOptions 
   const further = [...ofStores, ...ofBus, ...ofCertificate]
     .filter(({ setting }) => !isReported(setting, reported))
     .map((problem) => ({ ...problem, place: result.placeOf(problem.setting) }));
-  const problems = [...reported, ...further];
-  if (config === null || problems.length > 0) throw problemReport(file, problems);
-  return config;
+  return { config, problems: [...reported, ...further] };
 }
 
 function certificateProblems(config: Config): InputProblem[] {

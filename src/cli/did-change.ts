@@ -371,7 +371,7 @@ function registerEndCommands(did: Command): void {
 /** Asks for confirmation on the terminal; without a terminal, `--yes` is required. */
 export function confirmed(question: string, flags: { readonly yes?: boolean }): void {
   if (flags.yes === true) return;
-  if (process.stdin.isTTY !== true) throw failed("this can't be undone; confirm with --yes");
+  if (process.stdin.isTTY !== true) throw failed(`${question} Confirm with --yes.`);
   if (prompt(`${question} Type yes:`) !== "yes") throw failed("cancelled: nothing was changed");
 }
 

@@ -8,9 +8,11 @@ import { join } from "node:path";
 import { type Command, Option } from "commander";
 import { failed, timedOut } from "../app/failure.ts";
 import { errorText } from "../core/fault.ts";
+import { parseNetwork } from "../core/message/address.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
 import { createReport, parseBetween, parseSeconds, parseUrl, printable, probeTimeoutMs } from "./command.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
+import { confirmed } from "./did-change.ts";
 
 const askTimeoutMs = 60_000;
 
@@ -98,6 +100,14 @@ function renderReload(answer: Answered): string {
 
 // -------------------------------------------------------------------------------------------------- block
 
+type BlockFlags = NodeFlags & { readonly sender?: true; readonly reason?: string; readonly yes?: boolean };
+
+/** A network of millions of clients, such as `0.0.0.0/0`: more than an operator blocks on purpose. */
+function isBroad(subject: string): boolean {
+  const network = parseNetwork(subject);
+  return network !== null && network.prefixBits < (network.address.length === 4 ? 8 : 20);
+}
+
 function registerBlock(program: Command): void {
   const block = program.command("block").description("block DIDs, senders and networks on the running node");
   addNodeFlags(
@@ -105,8 +115,11 @@ function registerBlock(program: Command): void {
       .command("add <subject...>")
       .description("block DIDs and networks (203.0.113.7, 203.0.113.0/24), from the next request on")
       .option("--sender", "block the DIDs only as senders: they still receive")
-      .option("--reason <text>", "why, for the list"),
-  ).action(async (subjects: string[], flags: NodeFlags & { readonly sender?: true; readonly reason?: string }) => {
+      .option("--reason <text>", "why, for the list")
+      .option("--yes", "do not ask about very large networks"),
+  ).action(async (subjects: string[], flags: BlockFlags) => {
+    const broad = subjects.filter(isBroad);
+    if (broad.length > 0) confirmed(`Block every client of ${broad.join(", ")}?`, flags);
     const add = subjects.map((subject) => ({
       subject,
       sender_only: flags.sender === true,

@@ -44,9 +44,9 @@ export function parseConfig(text: string, { env = {}, readFile = refuseFiles }: 
   const { placeOf } = parsed.source;
   const input = structuredClone(parsed.source.input);
   const overrides = overrideFromEnvironment(input, env);
-  const secrets = readSecretFiles(input, readFile);
+  const further = [...readSecretFiles(input, readFile), ...misspeltVariables(env)];
   const checked = checkConfig(input);
-  const problems = [...secrets, ...(checked.ok ? [] : checked.problems)];
+  const problems = [...further, ...(checked.ok ? [] : checked.problems)];
   if (checked.ok && problems.length === 0) return { ...checked, placeOf };
   const located = problems.map((problem) => locate(problem, placeOf, overrides));
   return { ok: false, problems: located, rest: checked.ok ? checked.config : checked.rest, placeOf };
@@ -61,6 +61,18 @@ function locate(
   const variable = [...overrides].find(([overridden]) => isReported(overridden, [{ setting, message }]))?.[1];
   if (variable === undefined) return { setting, message, place: placeOf(setting) };
   return { setting, message: `${message} (set by ${variable})`, place: null };
+}
+
+/** An override with one underscore too few would be ignored. */
+function misspeltVariables(env: Readonly<Record<string, string | undefined>>): InputProblem[] {
+  const settings = listSettings().flatMap(({ section, name }) => {
+    const variable = `WAYPOST_${section}_${name}`.toUpperCase();
+    const message = `${variable} is not read: write WAYPOST_${section.toUpperCase()}__${name.toUpperCase()}`;
+    return env[variable] === undefined ? [] : [{ setting: `${section}.${name}`, message }];
+  });
+  const stores = Object.keys(env).filter((variable) => /^WAYPOST_STORES_[A-Z0-9]/.test(variable));
+  const message = (variable: string) => `${variable} is not read: write WAYPOST_STORES__<NAME>__<OPTION>`;
+  return [...settings, ...stores.map((variable) => ({ setting: "stores", message: message(variable) }))];
 }
 
 function refuseFiles(): never {

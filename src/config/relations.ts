@@ -1,16 +1,20 @@
 /**
- * Checks across settings that are valid one by one. Problems keep a node from starting; warnings, for settings that are
- * valid and probably not meant, are printed by `config check` and logged at the start.
+ * Checks across settings that are valid one by one. A problem keeps a node from starting.
  * Source: rules sections 4 ("unsigned_updates"), 5, 6, 7 and 9.
  */
-import { isDid } from "../core/codec/did.ts";
+import { normalize } from "node:path";
 import { isLoopbackListener, parseListenAddress } from "../core/message/address.ts";
 import type { InputProblem } from "../storage/contract.ts";
 import { type Config, renderSizeSetting } from "./schema.ts";
 
 /** `reported`: settings already found invalid. They hold defaults here, so relations with them are not checked. */
 export function relationProblems(config: Config, reported: readonly InputProblem[]): InputProblem[] {
-  const broken = [...serverProblems(config), ...limitProblems(config), ...nodeProblems(config)];
+  const broken = [
+    ...serverProblems(config),
+    ...pathProblems(config),
+    ...limitProblems(config),
+    ...nodeProblems(config),
+  ];
   return broken
     .filter(({ settings }) => !settings.some((setting) => isReported(setting, reported)))
     .map(({ settings: [setting], message }) => ({ setting, message }));
@@ -71,6 +75,43 @@ function lonelyStores({ directory, cache, stores }: Config): string[] {
   return [...new Set(used)].filter((name) => stores[name]?.plugin !== "postgres").map((name) => `stores.${name}`);
 }
 
+/** Files and folders that settings name. Options of a store name a path by these. */
+function pathsOf({ server, cache, stores }: Config): (readonly [setting: string, path: string])[] {
+  const sockets = (["listen", "admin_listen"] as const).flatMap((list) =>
+    server[list].flatMap((text, i) =>
+      text.startsWith("unix:") ? [[`server.${list}.${i}`, text.slice(5)] as const] : [],
+    ),
+  );
+  const files = [
+    ["server.tls_cert_file", server.tls_cert_file],
+    ["server.tls_key_file", server.tls_key_file],
+    ["cache.signing_key_file", cache.signing_key_file],
+    ...Object.entries(stores).flatMap(([store, options]) =>
+      Object.entries(options)
+        .filter(([option]) => /^(path|outbox)$|_file$/.test(option))
+        .map(([option, value]) => [`stores.${store}.${option}`, value] as const),
+    ),
+  ] as const;
+  return [
+    ...sockets,
+    ...files.flatMap(([setting, path]) => (typeof path === "string" ? [[setting, path] as const] : [])),
+  ];
+}
+
+function* pathProblems(config: Config): Generator<Broken> {
+  const folders = new Map<string, string>();
+  for (const [setting, path] of pathsOf(config)) {
+    if (/^~|\$[A-Za-z{]/.test(path))
+      yield { settings: [setting], message: `${path} is not expanded as in a shell: write the path in full` };
+    if (!/\.(path|outbox)$/.test(setting)) continue;
+    const folder = normalize(`${path}/`);
+    const other = folders.get(folder);
+    if (other !== undefined)
+      yield { settings: [setting, other], message: `is also ${other}: each store needs a folder of its own` };
+    folders.set(folder, setting);
+  }
+}
+
 function* limitProblems({ limits, server }: Config): Generator<Broken> {
   const {
     chunk_bytes_max: chunk,
@@ -127,58 +168,4 @@ export function isReported(setting: string, reported: readonly InputProblem[]): 
     const [longer, shorter] = one.setting.length > setting.length ? [one.setting, setting] : [setting, one.setting];
     return longer === shorter || longer.startsWith(`${shorter}.`);
   });
-}
-
-// ----------------------------------------------------------------------------------------------------------- warnings
-
-export function configWarnings(config: Config): InputProblem[] {
-  return [...listWarnings(config), ...exampleWarnings(config), ...storeWarnings(config), ...listenerWarnings(config)];
-}
-
-const listNames = ["allow_recipients", "deny_recipients", "allow_senders", "deny_senders"] as const;
-
-function* listWarnings(config: Config): Generator<InputProblem> {
-  for (const [i, network] of config.server.trusted_proxies.entries()) {
-    const message = `${network} trusts every client: anybody can choose the address that rate limits see`;
-    if (/\/0+$/.test(network)) yield { setting: `server.trusted_proxies.${i}`, message };
-  }
-  for (const node of ["relay", "cache"] as const) {
-    for (const list of listNames) {
-      for (const [i, entry] of config[node][list].entries()) {
-        const message = `${entry} is not a DID: the entry matches no DID`;
-        if (!isDid(entry)) yield { setting: `${node}.${list}.${i}`, message };
-      }
-    }
-  }
-}
-
-/** Names of examples (RFC 2606) that were left in a file. */
-function* exampleWarnings(config: Config): Generator<InputProblem> {
-  for (const node of ["relay", "cache"] as const) {
-    if (!config[node].enabled) continue;
-    for (const [i, endpoint] of config[node].public_endpoints.entries()) {
-      const message = `${endpoint} is a name from an example: this node can't be reached by it`;
-      const isExample = /(^|\.)example(\.(org|com|net))?$/.test(new URL(endpoint).hostname);
-      if (isExample) yield { setting: `${node}.public_endpoints.${i}`, message };
-    }
-  }
-}
-
-function* storeWarnings({ cache, directory, stores }: Config): Generator<InputProblem> {
-  const isMemory = (store: string): boolean => stores[store]?.plugin === "memory";
-  if (cache.enabled && isMemory(cache.store)) {
-    const message = "keeps envelopes in memory: every envelope is lost when the process ends";
-    yield { setting: "cache.store", message };
-  }
-  if (directory.enabled && isMemory(directory.ledger)) {
-    const message = "keeps identities in memory: every identity is lost when the process ends";
-    yield { setting: "directory.ledger", message };
-  }
-}
-
-function* listenerWarnings({ server, relay, cache }: Config): Generator<InputProblem> {
-  const isPublic = (relay.enabled || cache.enabled) && server.admin_listen.length === 0;
-  const isOpen = server.listen.some((address) => /^(0\.0\.0\.0|\[::\]):/.test(address));
-  const message = "is empty: /metrics is public on the addresses of listen";
-  if (isPublic && isOpen) yield { setting: "server.admin_listen", message };
 }

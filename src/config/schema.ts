@@ -259,9 +259,11 @@ const relaySchema = z.strictObject({
     .prefault([])
     .meta(doc("URLs by which others reach this Relay. Live sessions need one, and the Relay never forwards to them.")),
   allow_http: flag(false).meta(doc("Whether `http:` destinations are allowed.")),
-  allow_private: textsOf((text) => parseNetwork(text) !== null, "a network such as 10.0.0.0/8").meta(
-    doc("Private networks that the Relay may connect to."),
-  ),
+  allow_private: listOf(
+    text
+      .refine((entry) => parseNetwork(entry) !== null, "must be a network such as 10.0.0.0/8")
+      .refine((entry) => parseNetwork(entry)?.prefixBits !== 0, "must not be every address"),
+  ).meta(doc("Private networks that the Relay may connect to.")),
   ignore_proxy_variables: flag(false).meta(
     doc(
       "Whether the Relay starts although the environment sets proxy variables. The Relay never uses them; it connects to destinations directly.",

@@ -124,6 +124,26 @@ describe("with --json", () => {
     });
   });
 
+  test("config check lists problems with their places, and warnings", async () => {
+    writeFileSync(join(cwd, "wrong.toml"), `${takenConfiguration}colour = 1\n`);
+    const wrong = await waypost("config", "check", "--config", "wrong.toml", "--json");
+    expect([wrong.code, wrong.stderr]).toEqual([1, ""]);
+    expect(oneLine(wrong.stdout)).toEqual({
+      ok: false,
+      file: "wrong.toml",
+      problems: [{ setting: "directory.colour", message: expect.any(String), place: { line: 8, column: 1 } }],
+      warnings: [],
+    });
+    writeFileSync(join(cwd, "doubtful.toml"), `${takenConfiguration}[limits]\nclock_skew = "12h"\n`);
+    const doubtful = await waypost("config", "check", "--config", "doubtful.toml", "--json");
+    expect([doubtful.code, doubtful.stderr]).toEqual([0, ""]);
+    expect(oneLine(doubtful.stdout)).toMatchObject({
+      ok: true,
+      problems: [],
+      warnings: [{ setting: "limits.clock_skew" }],
+    });
+  });
+
   test("after -- it is not an option", async () => {
     const { code, stderr } = await waypost("key", "show", "--", "--json");
     expect([code, stderr.trim()]).toEqual([1, "--json: there is no such file"]);
@@ -296,6 +316,12 @@ describe("beside `waypost dev`, in its folder", () => {
     expect((await waypost("block", "list")).stdout).toContain(did);
     expect((await waypost("block", "remove", did)).stdout.trim()).toBe("added 0, removed 1; the list has 0 now");
     expect((await waypost("purge", "--recipient", did, "--yes")).stdout.trim()).toBe("0 messages removed, 0 bytes.");
+    for (const everybody of ["0.0.0.0/0", "::/0", "10.0.0.0/7"]) {
+      const unasked = await waypost("block", "add", everybody);
+      expect([unasked.code, unasked.stderr]).toEqual([1, expect.stringContaining("Confirm with --yes")]);
+    }
+    expect((await waypost("block", "add", "0.0.0.0/1", "--yes")).stdout.trim()).toStartWith("added 1,");
+    expect((await waypost("block", "remove", "0.0.0.0/1")).stdout.trim()).toStartWith("added 0, removed 1;");
     const reload = await waypost("reload", "--socket", ".waypost/admin.sock");
     expect([reload.code, reload.stderr]).toEqual([1, expect.stringContaining("without a configuration file")]);
   }, 120_000);

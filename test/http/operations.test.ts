@@ -161,6 +161,15 @@ describe("blocks", () => {
     },
   );
 
+  test.each([
+    ["203.0.113.7/32", "203.0.113.7"],
+    ["2001:DB8:0:0::1", "2001:db8::1/128"],
+    ["2001:DB8:0::/48", "2001:db8::/48"],
+  ])("of %s are found as %s", async (added, removed) => {
+    expect((await operate("blocks", { add: [block(added)], remove: [] })).body).toMatchObject({ added: 1, entries: 1 });
+    expect((await operate("blocks", { add: [], remove: [removed] })).body).toMatchObject({ removed: 1, entries: 0 });
+  });
+
   test("refuse anything but a DID or a network, and change nothing then", async () => {
     for (const subject of ["somebody", "203.0.113.1/24", "did:web:x", ""]) {
       const reply = await operate("blocks", { add: [block("203.0.113.0/24"), block(subject)], remove: [] });

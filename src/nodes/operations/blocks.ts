@@ -151,11 +151,19 @@ function decideBlocks(
   return { blocks: [...bySubject.values()], added: add.length, removed };
 }
 
-/** What a subject can be: a network in lower case, a DID, or 400 `invalid_request`. */
+/** What a subject can be: a network in its one form, a DID, or 400 `invalid_request`. */
 export function parseBlockSubject(text: string): { readonly subject: string; readonly isNetwork: boolean } | Fault {
   if (isDid(text)) return { subject: text, isNetwork: false };
-  if (parseNetwork(text) !== null) return { subject: text.toLowerCase(), isNetwork: true };
+  if (parseNetwork(text) !== null) return { subject: normalNetwork(text), isNetwork: true };
   return fault("invalid_request", "a subject must be a DID, an IP address, or a network such as 192.0.2.0/24");
+}
+
+/** `192.0.2.7` for `192.0.2.7/32`, and IPv6 in its shortest form, so that a network is found however it is written. */
+function normalNetwork(text: string): string {
+  const [address = "", bits] = text.split("/");
+  const isIpv6 = address.includes(":");
+  const plain = isIpv6 ? new URL(`http://[${address}]`).hostname.slice(1, -1) : address;
+  return bits === undefined || bits === (isIpv6 ? "128" : "32") ? plain : `${plain}/${bits}`;
 }
 
 type Sets = {

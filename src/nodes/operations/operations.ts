@@ -149,10 +149,13 @@ function decodeChange(call: Call): BlockChange | Fault {
     const kind = parsed.isNetwork ? "network" : sender_only ? "sender" : "did";
     add.push({ subject: parsed.subject, kind, reason });
   }
-  return {
-    add,
-    remove: body.remove.map((one) => (one.includes(":") && !one.startsWith("did:") ? one.toLowerCase() : one)),
-  };
+  return { add, remove: body.remove.map(removedSubject) };
+}
+
+/** A text that can't be blocked is in no list. */
+function removedSubject(text: string): string {
+  const parsed = parseBlockSubject(text);
+  return isFault(parsed) ? text : parsed.subject;
 }
 
 // -------------------------------------------------------------------------------------------------- purge

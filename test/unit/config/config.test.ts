@@ -5,8 +5,8 @@
 import { describe, expect, test } from "bun:test";
 import { checkConfig, parseConfig } from "../../../src/config/config.ts";
 import { listSettings, renderEffective, renderJsonSchema, renderReference } from "../../../src/config/reference.ts";
-import { configWarnings } from "../../../src/config/relations.ts";
 import { parseDurationSetting } from "../../../src/config/schema.ts";
+import { configWarnings } from "../../../src/config/warnings.ts";
 
 const allInOne = `
 [stores.main]
@@ -270,6 +270,44 @@ describe("secrets", () => {
   });
 });
 
+describe("what is refused although it has the right form", () => {
+  const withStores = (stores: string) => allInOne.replace('[stores.main]\nplugin = "memory"', stores);
+  test.each<readonly [what: string, text: string, settings: string[]]>([
+    ["a home folder", withStores('[stores.main]\nplugin = "lmdb"\npath = "~/waypost"'), ["stores.main.path"]],
+    ["a variable", withStores('[stores.main]\nplugin = "lmdb"\npath = "$HOME/w"'), ["stores.main.path"]],
+    ["a variable in a socket", `${allInOne}[server]\nlisten = ["unix:\${RUN}/w.sock"]`, ["server.listen.0"]],
+    [
+      "a key in a home folder",
+      allInOne.replace("[cache]", '[cache]\nsigning_key_file = "~/k"'),
+      ["cache.signing_key_file"],
+    ],
+    [
+      "two stores in one folder",
+      withStores('[stores.main]\nplugin = "lmdb"\npath = "/d/w"\n[stores.b]\nplugin = "lmdb"\npath = "/d//x/../w/"'),
+      ["stores.b.path"],
+    ],
+    [
+      "every private address",
+      allInOne.replace("[relay]", '[relay]\nallow_private = ["::/0"]'),
+      ["relay.allow_private.0"],
+    ],
+  ])("%s", (_, text, settings) => expect(problemsOf(text)).toEqual(settings));
+
+  test.each([
+    ["WAYPOST_SERVER_LISTEN", "server.listen", "WAYPOST_SERVER__LISTEN"],
+    ["WAYPOST_RELAY_PUBLIC_ID", "relay.public_id", "WAYPOST_RELAY__PUBLIC_ID"],
+    ["WAYPOST_STORES_MAIN_PATH", "stores", "WAYPOST_STORES__<NAME>__<OPTION>"],
+  ])("the variable %s, with one underscore too few", (variable, setting, right) => {
+    const result = parseConfig(allInOne, { env: { [variable]: "x" } });
+    expect(result.ok ? [] : result.problems).toMatchObject([{ setting, message: expect.stringContaining(right) }]);
+  });
+
+  test("variables of the commands are none of the node's", () => {
+    const env = { WAYPOST_URL: "x", WAYPOST_DIRECTORY_URL: "x", WAYPOST_KEYS: "x", WAYPOST_AS: "x" };
+    expect(parseConfig(allInOne, { env }).ok).toBe(true);
+  });
+});
+
 describe("warnings", () => {
   const warned = (text: string): string[] => {
     const result = parseConfig(text);
@@ -278,7 +316,8 @@ describe("warnings", () => {
   };
   const quiet = allInOne
     .replace('plugin = "memory"', 'plugin = "lmdb"')
-    .replace("cache.example.org", "cache.waypost.net");
+    .replace("https://cache.example.org", "http://127.0.0.1:7400");
+  const at = (endpoint: string) => quiet.replace("http://127.0.0.1:7400", endpoint);
 
   test("a plain file has none", () => expect(warned(quiet)).toEqual([]));
 
@@ -286,13 +325,35 @@ describe("warnings", () => {
     ['[server]\ntrusted_proxies = ["0.0.0.0/0"]', "server.trusted_proxies.0"],
     ['[server]\ntrusted_proxies = ["10.0.0.0/8", "::/0"]', "server.trusted_proxies.1"],
     ['[server]\nlisten = ["0.0.0.0:7400"]', "server.admin_listen"],
+    ['[server]\nadmin_listen = ["0.0.0.0:7401"]', "server.admin_listen.0"],
+    ['[server]\nadmin_listen = ["unix:/run/w.sock", "10.0.0.1:7401"]', "server.admin_listen.1"],
+    ['[limits]\nclock_skew = "2h"', "limits.clock_skew"],
+    ["[server]\nrequests_max = 4", "server.requests_max"],
   ])("%s", (more, setting) => expect(warned(`${quiet}${more}`)).toEqual([setting]));
 
   test("an entry that is not a DID, an example name, and a volatile store are reported", () => {
     const listed = quiet.replace("[relay]", '[relay]\ndeny_senders = ["mallory"]');
     expect(warned(listed)).toEqual(["relay.deny_senders.0"]);
-    expect(warned(allInOne)).toEqual(["cache.public_endpoints.0", "cache.store", "directory.ledger"]);
+    expect(warned(allInOne)).toEqual([
+      "cache.public_endpoints.0",
+      "cache.store",
+      "directory.ledger",
+      "server.trusted_proxies",
+    ]);
   });
+
+  test.each<readonly [what: string, text: string, settings: string[]]>([
+    ["https without TLS here and without a trusted proxy", at("https://w.net"), ["server.trusted_proxies"]],
+    ["https behind a trusted proxy", `${at("https://w.net")}[server]\ntrusted_proxies = ["127.0.0.1"]`, []],
+    ["https with TLS here", `${at("https://w.net")}[server]\ntls_cert_file = "c"\ntls_key_file = "k"`, []],
+    [
+      "http on an open listener",
+      `${at("http://w.net")}[server]\nlisten = ["10.0.0.1:80"]`,
+      ["cache.public_endpoints.0"],
+    ],
+    ["http with TLS here", `${quiet}[server]\ntls_cert_file = "c"\ntls_key_file = "k"`, ["cache.public_endpoints.0"]],
+    ["a path", `${at("https://w.net/cache")}[server]\ntrusted_proxies = ["127.0.0.1"]`, ["cache.public_endpoints.0"]],
+  ])("an endpoint of %s", (_, text, settings) => expect(warned(text)).toEqual(settings));
 });
 
 test("the JSON Schema knows every setting and its form", () => {
