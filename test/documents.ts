@@ -88,6 +88,12 @@ describe("docs/decisions.md", () => {
     expect(decisions.match(/^(?!#|\*\*D\d|$).+/gm)?.length).toBe(1);
   });
 
+  test("has at most 60 entries of at most 90 words", () => {
+    const entries = decisions.match(/^\*\*D\d.+/gm) ?? [];
+    expect(entries.length).toBeLessThanOrEqual(60);
+    expect(entries.filter((entry) => entry.split(" ").length > 90)).toEqual([]);
+  });
+
   test("has every entry that the source and the other documents name", () => {
     const known = new Set(numbers);
     const named = [
