@@ -281,7 +281,7 @@ const relaySchema = z.strictObject({
     doc("Envelopes per second from one client network. A burst of 4 times as many is allowed first."),
   ),
   recipient_rate: count(20, { max: 1_000_000 }).meta(
-    doc("Envelopes per second to one recipient. A burst of 10 times as many is allowed first."),
+    doc("Envelopes per second to one recipient from one client network. A burst of 10 times as many is allowed first."),
   ),
   rate_limit_loopback: flag(true).meta(doc("Whether rates apply to clients on this machine too.")),
   ...admissionSettings,

@@ -366,12 +366,21 @@ describe("rate limits", () => {
     expect([await again(1), await again(2)]).toEqual([true, false]);
   });
 
-  test("hold for a recipient, whoever sends", async () => {
-    const relay = await relayFor({ settings: { recipient_rate: 1, recipient_burst: 2 } });
+  test("hold for a recipient and each client network, and only for what was admitted", async () => {
+    const settings = { recipient_rate: 1, recipient_burst: 2, deny_senders: [alice.did] };
+    const relay = await relayFor({ settings, trustedProxies: ["192.0.2.7"] });
+    relay.recipients.add(alice);
     const bob = knownBob(relay, [inboxAt(inboxFor().url)]);
+    let count = 0;
+    const codeFrom = async (client: string, change: (envelope: JsonObject) => JsonObject = (same) => same) => {
+      const envelope = change(envelopeTo(bob, ++count));
+      return (await relay.send(envelope, { headers: { "x-forwarded-for": client } })).code;
+    };
+    const refused = (envelope: JsonObject) => signedBy(alice, envelope);
+    for (let i = 0; i < 5; i++) expect(await codeFrom("198.51.100.1", refused)).toBe("policy_denied");
     const codes: string[] = [];
-    for (let i = 0; i < 3; i++) codes.push((await relay.send(envelopeTo(bob, i + 1))).code);
+    for (let i = 0; i < 3; i++) codes.push(await codeFrom("198.51.100.1"));
     expect(codes).toEqual(["delivered", "delivered", "rate_limited"]);
-    expect((await relay.send(envelopeTo(alice, 1))).code).toBe("recipient_not_found");
+    expect(await codeFrom("203.0.113.9")).toBe("delivered");
   });
 });

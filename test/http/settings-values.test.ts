@@ -161,6 +161,7 @@ async function observeDirectory({ directory: options }: Config, seen: Seen): Pro
 
 async function observeRelayPaces({ relay: configured }: Config, seen: Seen): Promise<void> {
   const relay = await relayFor({ settings: { ...configured, ...openToAll } });
+  relay.recipients.add(bob);
   const toBob = await passedBefore(429, 1_000, (n) => relay.raw(envelopeTo(bob, n)));
   seen.set("relay.recipient_rate", toBob / 10);
   const others = Array.from({ length: 200 }, (_, n) => createPerson((n % 250) + 3));

@@ -141,6 +141,9 @@ async function relay(node: RelayNode, call: Call): Promise<Answer | Fault> {
   const { envelope } = received;
   const admission = decideAdmission(envelope, await node.facts(envelope), node.rules, call.nowMs);
   if (isFault(admission)) return admission;
+  // What is refused costs the recipient nothing, and no network uses up what others may send.
+  const tooFast = checkRate(node.recipientRate, `${envelope.to} ${call.network}`, call.nowMs);
+  if (tooFast !== null) return tooFast;
   const relayed = { ...received, admission, call };
   const outcome = await deliverOnce(node.dedup, {
     envelope,
@@ -157,7 +160,7 @@ async function relay(node: RelayNode, call: Call): Promise<Answer | Fault> {
 
 type Received = Pick<Relayed, "envelope" | "hops" | "via">;
 
-/** In this order: size and shape, path, way, time, rate of the recipient. */
+/** In this order: size and shape, path, way, time. */
 function decodeReceived(node: RelayNode, call: Call): Received | Fault {
   const named = call.params["did"] === undefined ? null : parseDid(call.params["did"]);
   if (isFault(named)) return named;
@@ -167,9 +170,7 @@ function decodeReceived(node: RelayNode, call: Call): Received | Fault {
     return fault("recipient_mismatch", "the recipient in the path differs from the one in the envelope");
   const way = decodeWay(node, call.headers);
   if (isFault(way)) return way;
-  const untimely =
-    checkEnvelopeTime(envelope, call.nowMs, node.limits) ?? checkRate(node.recipientRate, envelope.to, call.nowMs);
-  return untimely ?? { envelope, ...way };
+  return checkEnvelopeTime(envelope, call.nowMs, node.limits) ?? { envelope, ...way };
 }
 
 const viaForm = /^[0-9a-f]{16}(?:,[0-9a-f]{16}){0,7}$/;
