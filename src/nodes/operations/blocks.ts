@@ -43,8 +43,6 @@ export type Blocks = {
   readonly list: () => readonly Block[];
   /** The number of entries that were added or replaced, and removed; durable when it resolves. */
   readonly change: (change: BlockChange) => Promise<{ added: number; removed: number } | Fault>;
-  /** Reads the list that another thread or process has changed. */
-  readonly refresh: () => Promise<void>;
   /** 403 `policy_denied` when sender or recipient is blocked. The sender's signature has been verified. */
   readonly checkParties: (envelope: Pick<Envelope, "to" | "sender">) => Fault | null;
   /** 403 `policy_denied` for a client of a blocked network. */
@@ -73,13 +71,14 @@ type BlocksParts = {
 export async function openBlocks(parts: BlocksParts): Promise<Blocks> {
   const { receipts, bus, now, log } = parts;
   const followers = new Set<() => void>();
-  let sets = setsOf(await readList(receipts, now()));
+  let sets = setsOf(await readList(receipts, { from: 0, nowMs: now() }));
   const apply = (list: List): void => {
-    const isNew = list.revision !== sets.revision;
+    if (list.revision <= sets.revision) return;
     sets = setsOf(list);
-    if (isNew) for (const changed of followers) changed();
+    for (const changed of followers) changed();
   };
-  const refresh = async (): Promise<void> => apply(await readList(receipts, now()));
+  const read = (): Promise<List> => readList(receipts, { from: sets.revision, nowMs: now() });
+  const refresh = async (): Promise<void> => apply(await read());
   const refreshLater = (): void => {
     refresh().catch((error: unknown) => log("warn", "the block list could not be read", { error: errorText(error) }));
   };
@@ -95,21 +94,23 @@ export async function openBlocks(parts: BlocksParts): Promise<Blocks> {
   timer.unref();
   let last: Promise<unknown> = Promise.resolve();
   const change = async (wanted: BlockChange): Promise<{ added: number; removed: number } | Fault> => {
-    const list = await readList(receipts, now()).catch(unchanged);
-    if (isFault(list)) return list;
-    const planned = decideBlocks(list.blocks, wanted, now());
-    if (planned.blocks.length > blocksMax)
-      return fault("invalid_request", `the block list can have at most ${blocksMax} entries`);
-    const written = { ...planned, revision: list.revision + 1, before: list };
-    const next = await writeList(receipts, written, now()).catch(unchanged);
-    if (isFault(next)) return next;
-    apply(next);
-    bus.publish(subject, utf8(String(list.revision + 1)));
-    return { added: planned.added, removed: planned.removed };
+    for (;;) {
+      const before = await read().catch(unchanged);
+      if (isFault(before)) return before;
+      const planned = decideBlocks(before.blocks, wanted, now());
+      if (planned.blocks.length > blocksMax)
+        return fault("invalid_request", `the block list can have at most ${blocksMax} entries`);
+      const next = await writeList(receipts, { blocks: planned.blocks, before }, now()).catch(unchanged);
+      // Another process has made the next revision: this change is decided again on it.
+      if (next === null) continue;
+      if (isFault(next)) return next;
+      apply(next);
+      bus.publish(subject, utf8(String(next.revision)));
+      return { added: planned.added, removed: planned.removed };
+    }
   };
   return {
     list: () => sets.blocks,
-    refresh,
     change: (wanted) => {
       const next = last.then(() => change(wanted));
       last = next.catch(() => undefined);
@@ -204,17 +205,41 @@ function checkClient({ networks }: Sets, client: string): Fault | null {
 
 // ------------------------------------------------------------------------------------------------ storage
 
-type List = { readonly revision: number; readonly pages: number; readonly blocks: readonly Block[] };
+// Revision n of the list has the head `operator-blocks:<n>`, which names its pages. Whoever sets that record first makes
+// the revision, so of two changes at once the second is decided again. Heads stay, about 100 bytes each, and show which
+// revision is the last; the pages of the one before are removed.
 
-const headKey = "operator-blocks";
-const pageKey = (revision: number, page: number): string => `${headKey}:${revision}:${page}`;
+type Head = { readonly id: string; readonly pages: number };
+type List = Head & { readonly revision: number; readonly blocks: readonly Block[] };
 
-async function readList(receipts: Receipts, nowMs: number): Promise<List> {
-  const head = await readJson<{ revision: number; pages: number }>(receipts, headKey, nowMs);
-  if (head === null) return { revision: 0, pages: 0, blocks: [] };
-  const pages = Array.from({ length: head.pages }, (_, page) => pageKey(head.revision, page));
-  const read = await Promise.all(pages.map((key) => readJson<Block[]>(receipts, key, nowMs)));
-  return { ...head, blocks: read.flatMap((page) => page ?? []) };
+const headKey = (revision: number): string => `operator-blocks:${revision}`;
+const pageKey = (id: string, page: number): string => `operator-blocks:${id}:${page}`;
+
+/** The last revision, which is `from` or a later one. Throws a `StoreError` when a page of it is lost. */
+async function readList(receipts: Receipts, { from, nowMs }: { from: number; nowMs: number }): Promise<List> {
+  const revision = await lastRevision(receipts, from, nowMs);
+  if (revision === 0) return { revision, id: "", pages: 0, blocks: [] };
+  const head = await readJson<Head>(receipts, headKey(revision), nowMs);
+  if (head === null) throw new StoreError("corrupt", "the block list has lost its head");
+  const keys = Array.from({ length: head.pages }, (_, page) => pageKey(head.id, page));
+  const pages = await Promise.all(keys.map((key) => readJson<Block[]>(receipts, key, nowMs)));
+  if (!pages.includes(null)) return { ...head, revision, blocks: pages.flatMap((page) => page ?? []) };
+  // Its pages were removed, because another process has made a later revision meanwhile.
+  if ((await lastRevision(receipts, revision, nowMs)) > revision) return readList(receipts, { from: revision, nowMs });
+  throw new StoreError("corrupt", "the block list has lost a page");
+}
+
+/** Each revision up to the last has a head. Cost: one look when `from` is the last one, else two for each doubling. */
+async function lastRevision(receipts: Receipts, from: number, nowMs: number): Promise<number> {
+  const exists = async (revision: number) => (await receipts.get(headKey(revision), nowMs)) !== null;
+  let last = from;
+  let step = 1;
+  while (await exists(last + step)) {
+    last += step;
+    step *= 2;
+  }
+  for (let half = step / 2; half >= 1; half /= 2) if (await exists(last + half)) last += half;
+  return last;
 }
 
 async function readJson<T>(receipts: Receipts, key: string, nowMs: number): Promise<T | null> {
@@ -222,18 +247,22 @@ async function readJson<T>(receipts: Receipts, key: string, nowMs: number): Prom
   return value === null ? null : (JSON.parse(new TextDecoder().decode(value)) as T);
 }
 
-type Written = { readonly blocks: readonly Block[]; readonly revision: number; readonly before: List };
+type Written = { readonly blocks: readonly Block[]; readonly before: List };
 
-/** Writes the pages first and the head last: a process that stops in between has the previous list. */
-async function writeList(receipts: Receipts, { blocks, revision, before }: Written, nowMs: number): Promise<List> {
-  const pages = Math.ceil(blocks.length / pageEntries);
-  const put = (key: string, value: unknown): Promise<void> =>
-    receipts.put(key, utf8(JSON.stringify(value)), nowMs + keptMs);
-  for (let page = 0; page < pages; page++)
-    await put(pageKey(revision, page), blocks.slice(page * pageEntries, (page + 1) * pageEntries));
-  await put(headKey, { revision, pages });
-  // The list is written. Nobody reads pages of the previous one, so a failed removal does no harm.
-  const previous = Array.from({ length: before.pages }, (_, page) => receipts.remove(pageKey(before.revision, page)));
-  await Promise.allSettled(previous);
-  return { revision, pages, blocks };
+/** Writes the pages first and the head last; `null` when another process made the revision. */
+async function writeList(receipts: Receipts, { blocks, before }: Written, nowMs: number): Promise<List | null> {
+  const revision = before.revision + 1;
+  const head: Head = { id: crypto.randomUUID(), pages: Math.ceil(blocks.length / pageEntries) };
+  const untilMs = nowMs + keptMs;
+  for (let page = 0; page < head.pages; page++) {
+    const entries = blocks.slice(page * pageEntries, (page + 1) * pageEntries);
+    await receipts.put(pageKey(head.id, page), utf8(JSON.stringify(entries)), untilMs);
+  }
+  const made = await receipts.putIfAbsent(headKey(revision), utf8(JSON.stringify(head)), untilMs, nowMs);
+  const unused = made === null ? before : head;
+  // No list names these pages, so a failed removal does no harm.
+  await Promise.allSettled(
+    Array.from({ length: unused.pages }, (_, page) => receipts.remove(pageKey(unused.id, page))),
+  );
+  return made === null ? { ...head, revision, blocks } : null;
 }
