@@ -7,7 +7,7 @@ import { resolutionRoute } from "../nodes/admission.ts";
 import { type Cache, createCache } from "../nodes/cache/cache.ts";
 import type { WakeHook } from "../nodes/cache/stream.ts";
 import { createDirectory, type Directory } from "../nodes/directory/directory.ts";
-import { directoryBodyBytesMax } from "../nodes/directory/parts.ts";
+import { type DirectoryParts, directoryBodyBytesMax } from "../nodes/directory/parts.ts";
 import type { Log } from "../nodes/http/log.ts";
 import type { Metrics } from "../nodes/http/metrics.ts";
 import type { Route } from "../nodes/http/route.ts";
@@ -18,10 +18,10 @@ import { createEgress, type Resolver } from "../nodes/relay/egress.ts";
 import type { SessionSocket } from "../nodes/relay/live/registry.ts";
 import { createSessions, type LiveSessions } from "../nodes/relay/live/session.ts";
 import { createRelay, type Relay } from "../nodes/relay/relay.ts";
-import { announceChanges, createStoredSignal } from "../nodes/signals.ts";
+import { createChangeSignal, createStoredSignal } from "../nodes/signals.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import type { Bus } from "../storage/bus.ts";
-import type { Ledger, Mailbox, Receipts } from "../storage/contract.ts";
+import type { Mailbox, Receipts } from "../storage/contract.ts";
 import type { EventKey } from "./credentials.ts";
 import { ledgerOfRecipients } from "./stores.ts";
 
@@ -72,10 +72,12 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
   const parts = { ...overrides, recipients: sharedRecipients(config, overrides), blocks };
   const { stores, bus, log } = overrides;
   const takesEnvelopes = config.relay.enabled || config.cache.enabled;
-  const announcer = config.directory.enabled
-    ? announceChanges(stores.capability("directory.ledger", "ledger"), bus, log)
-    : null;
-  const directory = announcer === null ? null : composeDirectory(config, { ...parts, ledger: announcer.ledger });
+  const ledger = config.directory.enabled ? stores.capability("directory.ledger", "ledger") : null;
+  const changes = ledger === null ? null : createChangeSignal({ ledger, bus, log });
+  const directory =
+    ledger === null || changes === null
+      ? null
+      : composeDirectory(config, { ...parts, ledger, onSubmitted: changes.follow });
   const cache = config.cache.enabled ? composeCache(config, parts) : null;
   const sessions = config.relay.enabled ? composeSessions(config, parts) : null;
   const relay = sessions === null ? null : composeRelay(config, { ...parts, cache, sessions });
@@ -107,7 +109,7 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
     },
     close: () => {
       relay?.close();
-      announcer?.close();
+      changes?.close();
       blocks.close();
     },
   };
@@ -132,7 +134,10 @@ function resolutionRoutes(config: Config, { stores, recipients }: NodeParts): Ro
   return [resolutionRoute({ recipients: recipients(node), limits, unavailable: "service_unavailable", ledger: null })];
 }
 
-function composeDirectory({ directory, limits }: Config, parts: NodeParts & { ledger: Ledger }): Directory {
+function composeDirectory(
+  { directory, limits }: Config,
+  parts: NodeParts & Pick<DirectoryParts, "ledger" | "onSubmitted">,
+): Directory {
   const { stores } = parts;
   return createDirectory({
     ...parts,

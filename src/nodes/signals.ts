@@ -7,11 +7,11 @@
  * Source: rules section 7 ("Changes").
  */
 import { utf8 } from "../core/codec/bytes.ts";
-import type { Did, MailboxKey } from "../core/codec/did.ts";
+import type { MailboxKey } from "../core/codec/did.ts";
 import { minuteMs } from "../core/codec/time.ts";
-import { errorText, isFault } from "../core/fault.ts";
+import { errorText } from "../core/fault.ts";
 import type { Bus } from "../storage/bus.ts";
-import type { Ledger, Submission } from "../storage/contract.ts";
+import type { LedgerWriter, Submission } from "../storage/contract.ts";
 import type { Log } from "./http/log.ts";
 
 // -------------------------------------------------------------------------------------------- stored messages
@@ -49,72 +49,48 @@ export function createStoredSignal(bus: Bus): StoredSignal {
 /** The message is the DID whose record or policy changed. */
 export const changedSubject = "recipients.changed";
 
-const pollMs = 250;
+const lookEveryMs = 250;
 /** Submissions that are watched at a time, and for how long: an ended one is announced late or not at all. */
 const watchedMax = 1_000;
 const watchMsMax = 10 * minuteMs;
 
-type Announcer = {
-  /** The same ledger, whose submissions are watched. */
-  readonly ledger: Ledger;
+type ChangeSignal = {
+  /** Announces the DID of a submission once its change is final; not at all while no process listens. */
+  readonly follow: (submission: Pick<Submission, "txHash" | "did">) => void;
   readonly close: () => void;
 };
 
-export function announceChanges(ledger: Ledger, bus: Bus, log: Log): Announcer {
-  const watched = new Map<string, { readonly did: Did; readonly untilMs: number }>();
-  let timer: ReturnType<typeof setTimeout> | null = null;
-  let closed = false;
+type SignalParts = { readonly ledger: Pick<LedgerWriter, "submission">; readonly bus: Bus; readonly log: Log };
 
-  const poll = async (): Promise<void> => {
-    for (const [txHash, { did, untilMs }] of watched) {
-      const submission = await ledger.submission(txHash);
-      const pending = submission?.state === "pending" || submission?.state === "in_block";
-      if (pending && performance.now() < untilMs) continue;
-      watched.delete(txHash);
-      if (submission?.state === "finalized") bus.publish(changedSubject, utf8(did));
+export function createChangeSignal({ ledger, bus, log }: SignalParts): ChangeSignal {
+  let watched = 0;
+  let closed = false;
+  const isFinal = async (txHash: string): Promise<boolean> => {
+    for (const endsAtMs = performance.now() + watchMsMax; performance.now() < endsAtMs; ) {
+      await new Promise((resolve) => setTimeout(resolve, lookEveryMs).unref());
+      if (closed) return false;
+      const state = (await ledger.submission(txHash))?.state;
+      if (state !== "pending" && state !== "in_block") return state === "finalized";
+    }
+    return false;
+  };
+  const announce = async ({ txHash, did }: Pick<Submission, "txHash" | "did">): Promise<void> => {
+    watched++;
+    try {
+      if (await isFinal(txHash)) bus.publish(changedSubject, utf8(did));
+    } catch (error) {
+      log("warn", "the state of a submission could not be read", { error: errorText(error) });
+    } finally {
+      watched--;
     }
   };
-  const schedule = (): void => {
-    if (closed || timer !== null || watched.size === 0) return;
-    timer = setTimeout(() => {
-      poll()
-        .catch((error: unknown) =>
-          log("warn", "the state of a submission could not be read", { error: errorText(error) }),
-        )
-        .finally(() => {
-          timer = null;
-          schedule();
-        });
-    }, pollMs);
-  };
-  const watch = ({ txHash, did }: Submission): void => {
-    if (watched.size >= watchedMax) return;
-    watched.set(txHash, { did, untilMs: performance.now() + watchMsMax });
-    schedule();
-  };
-  const submit: Ledger["submit"] = async (call, label) => {
-    const submission = await ledger.submit(call, label);
-    if (!isFault(submission)) watch(submission);
-    return submission;
-  };
-  // Binding a method costs a microsecond, so each is bound once.
-  const methods = new Map<string | symbol, unknown>([["submit", submit]]);
   return {
-    // Everything else is the ledger's own, whatever a driver offers besides the contract.
-    ledger: new Proxy(ledger, {
-      get: (target, name) => {
-        const known = methods.get(name);
-        if (known !== undefined) return known;
-        const value: unknown = Reflect.get(target, name);
-        if (typeof value !== "function") return value;
-        const method: unknown = value.bind(target);
-        methods.set(name, method);
-        return method;
-      },
-    }),
+    follow: (submission) => {
+      const isHeard = bus.mayReach?.(changedSubject) !== false;
+      if (isHeard && watched < watchedMax) void announce(submission);
+    },
     close: () => {
       closed = true;
-      if (timer !== null) clearTimeout(timer);
     },
   };
 }

@@ -11,6 +11,7 @@ import { type Did, parseDid, parseDidUrl } from "../../core/codec/did.ts";
 import { parseJson } from "../../core/codec/json.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault, withSignedText } from "../../core/fault.ts";
 import type { AccountId, LedgerProofs } from "../../core/ledger/account.ts";
+import type { LedgerCall } from "../../core/ledger/calls.ts";
 import {
   type ProofBinding,
   type ProofTimestamp,
@@ -34,10 +35,22 @@ export type DirectoryParts = {
   /** The operator's block list. */
   readonly blocks?: Pick<Blocks, "checkClient" | "checkDid">;
   readonly limits: Pick<Config["limits"], "clock_skew">;
+  /** Called with every accepted submission. */
+  readonly onSubmitted?: (submission: Submission) => void;
 };
 
 /** Documents are the largest bodies: 16 KiB of SCALE as hex, or the same as JSON with long escapes. */
 export const directoryBodyBytesMax = 128 * 1024;
+
+export async function submit(
+  { ledger, onSubmitted }: DirectoryParts,
+  call: LedgerCall,
+  label: string,
+): Promise<Submission | Fault> {
+  const submission = await ledger.submit(call, label);
+  if (!isFault(submission)) onSubmitted?.(submission);
+  return submission;
+}
 
 // ------------------------------------------------------------------------------------------------ routes
 

@@ -51,6 +51,7 @@ import {
   pathValue,
   renderAccepted,
   stateRoute,
+  submit,
 } from "./parts.ts";
 
 // ------------------------------------------------------------------------------------------------- table
@@ -180,7 +181,7 @@ function ownerRoute(parts: DirectoryParts, update: OwnerUpdate): Route {
       if (replayed !== null) return replayed;
       // To the policies of a ledger a deactivated DID is like a missing one; the caller learns which it is.
       if (account.record?.deactivated) return fault("did_deactivated", "the DID is deactivated");
-      const submission = await parts.ledger.submit(owned.call, extrinsic);
+      const submission = await submit(parts, owned.call, extrinsic);
       return isFault(submission) ? submission : renderAccepted({ did: owned.call.did, extrinsic }, submission);
     },
   });

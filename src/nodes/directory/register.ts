@@ -47,6 +47,7 @@ import {
   pathValue,
   readBinding,
   stateRoute,
+  submit,
 } from "./parts.ts";
 
 export function registrationRoutes(parts: DirectoryParts): Route[] {
@@ -191,7 +192,7 @@ async function submitRegistration(
   const pendingUntilMs = before.nowMs + parts.settings.pending_blocks * blockTimeMs;
   const receipt = { fingerprint: fingerprintOf(call), pendingUntilMs };
   await putReceipt(parts, did, { ...receipt, txId: null });
-  const submission = await parts.ledger.submit(call, "register");
+  const submission = await submit(parts, call, "register");
   if (isFault(submission)) {
     if (before.pending === null) await parts.receipts.remove(receiptKey(did));
     else await putReceipt(parts, did, before.pending);

@@ -56,6 +56,7 @@ import {
   parsePathId,
   pathValue,
   renderAccepted,
+  submit,
 } from "./parts.ts";
 
 const updateCodes = [
@@ -98,7 +99,7 @@ function updateRoute(parts: DirectoryParts, action: RoutedAction): Route {
       if (isFault(update)) return update;
       const untimely = checkTimes(update, call.nowMs, parts);
       if (untimely !== null) return untimely;
-      const submission = await parts.ledger.submit(update.call, action);
+      const submission = await submit(parts, update.call, action);
       if (isFault(submission)) return explainSignature(submission, update.call.signedPayload);
       return renderAccepted(acceptedOf(update.intent), submission);
     },
@@ -247,7 +248,7 @@ export function documentRoute(parts: DirectoryParts): Route {
       if (time === null) return badInput("invalid_request", "/timestamp", "has an unknown form");
       const untimely = checkProofTime(time, call.nowMs, parts.limits.clock_skew);
       if (untimely !== null) return untimely;
-      const submission = await parts.ledger.submit(replacement, "replace_document");
+      const submission = await submit(parts, replacement, "replace_document");
       if (isFault(submission)) {
         const { genesisHash } = await parts.ledger.proofs();
         return explainSignature(submission, documentMessage(replacement, genesisHash) ?? new Uint8Array(0));

@@ -1,29 +1,23 @@
 /** What a Directory finalizes is announced, and whoever remembers its answers asks again. */
 import { afterEach, beforeEach, expect, jest, test } from "bun:test";
 import type { Did } from "../../../src/core/codec/did.ts";
-import { fault, isFault } from "../../../src/core/fault.ts";
 import { createMemo } from "../../../src/nodes/memo.ts";
 import { directoryRecipients } from "../../../src/nodes/recipients.ts";
-import { announceChanges } from "../../../src/nodes/signals.ts";
+import { createChangeSignal } from "../../../src/nodes/signals.ts";
 import { openLocalBus } from "../../../src/plugins/bus/local.ts";
-import type { Ledger, Submission, SubmissionState } from "../../../src/storage/contract.ts";
+import type { Submission, SubmissionState } from "../../../src/storage/contract.ts";
 
 const did = "did:svc:1111111111111111111111" as Did;
 
+const submission = { txHash: "0x1", did };
+
 class StagedLedger {
   state: SubmissionState = "pending";
-  refuses = false;
-  readonly #submission = { txHash: "0x1", did };
-
-  async submit() {
-    return this.refuses ? fault("nonce_mismatch", "stale") : { ...this.#submission, state: this.state };
-  }
-
   looks = 0;
 
   async submission() {
     this.looks++;
-    return { ...this.#submission, state: this.state } as Submission;
+    return { ...submission, state: this.state } as Submission;
   }
 }
 
@@ -39,7 +33,7 @@ async function look(): Promise<void> {
 function stage() {
   const bus = openLocalBus({ log: () => {} });
   const ledger = new StagedLedger();
-  const announcer = announceChanges(ledger as Partial<Ledger> as Ledger, bus, () => {});
+  const signal = createChangeSignal({ ledger, bus, log: () => {} });
   let asked = 0;
   const source = directoryRecipients("https://directory.net", {
     bus,
@@ -49,13 +43,13 @@ function stage() {
       return Response.json(body);
     },
   });
-  return { ledger, announcer, source, asked: () => asked };
+  return { ledger, signal, source, asked: () => asked };
 }
 
 test("a DID is asked for again once its change is finalized, and not before", async () => {
-  const { ledger, announcer, source, asked } = stage();
+  const { ledger, signal, source, asked } = stage();
   await source.subject(did);
-  await announcer.ledger.submit({} as never, "test");
+  signal.follow(submission);
   await look();
   await source.subject(did);
   expect([ledger.looks, asked()]).toEqual([1, 1]);
@@ -63,21 +57,33 @@ test("a DID is asked for again once its change is finalized, and not before", as
   await look();
   await source.subject(did);
   expect([ledger.looks, asked()]).toEqual([2, 2]);
-  announcer.close();
+  signal.close();
 });
 
-test("refusals and failed submissions are not announced", async () => {
-  const { ledger, announcer, source, asked } = stage();
+test("a failed submission is not announced", async () => {
+  const { ledger, signal, source, asked } = stage();
   await source.subject(did);
-  ledger.refuses = true;
-  expect(isFault(await announcer.ledger.submit({} as never, "test"))).toBe(true);
-  ledger.refuses = false;
   ledger.state = "failed";
-  await announcer.ledger.submit({} as never, "test");
+  signal.follow(submission);
   await look();
   await source.subject(did);
   expect([ledger.looks, asked()]).toEqual([1, 1]);
-  announcer.close();
+  signal.close();
+});
+
+test("no state is looked at while no process listens, and none after the end", async () => {
+  const ledger = new StagedLedger();
+  const alone = createChangeSignal({ ledger, bus: openLocalBus({ log: () => {} }), log: () => {} });
+  alone.follow(submission);
+  await look();
+  expect(ledger.looks).toBe(0);
+  const { ledger: heard, signal } = stage();
+  signal.follow(submission);
+  await look();
+  signal.close();
+  await look();
+  await look();
+  expect(heard.looks).toBe(1);
 });
 
 test("an answer that was on its way when its question was forgotten is not remembered", async () => {

@@ -1,9 +1,12 @@
 /**
- * The edges of the two time rules of the Directory, to the millisecond.
+ * The edges of the two time rules of the Directory, to the millisecond; and which submissions it reports.
  * Source: rules section 4 ("Signing order of checks", "Registration proof").
  */
 import { expect, test } from "bun:test";
-import { checkEnd, checkFreshness } from "../../../../src/nodes/directory/parts.ts";
+import { fault } from "../../../../src/core/fault.ts";
+import type { LedgerCall } from "../../../../src/core/ledger/calls.ts";
+import { checkEnd, checkFreshness, type DirectoryParts, submit } from "../../../../src/nodes/directory/parts.ts";
+import type { Ledger, Submission } from "../../../../src/storage/contract.ts";
 
 const nowMs = 1_800_000_000_000;
 
@@ -25,4 +28,17 @@ test.each([
 ] as const)("an end %d ms ahead, with a window of 1 hour", (aheadMs, code) => {
   const rule = { aheadMsMax: 3_600_000, pointer: "/valid_until" };
   expect(checkEnd(BigInt(nowMs) + aheadMs, nowMs, rule)?.code).toBe(code);
+});
+
+test("an accepted submission is reported, a refused one is not", async () => {
+  const reported: string[] = [];
+  const parts = (answer: Awaited<ReturnType<Ledger["submit"]>>) => {
+    const ledger: Partial<Ledger> = { submit: async () => answer };
+    return { ledger, onSubmitted: ({ txHash }: Submission) => reported.push(txHash) } as Partial<DirectoryParts>;
+  };
+  const accepted = { txHash: "0x1" } as Submission;
+  expect(await submit(parts(accepted) as DirectoryParts, {} as LedgerCall, "test")).toBe(accepted);
+  const refusal = fault("nonce_mismatch", "stale");
+  expect(await submit(parts(refusal) as DirectoryParts, {} as LedgerCall, "test")).toBe(refusal);
+  expect(reported).toEqual(["0x1"]);
 });
