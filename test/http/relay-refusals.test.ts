@@ -366,6 +366,19 @@ describe("rate limits", () => {
     expect([await again(1), await again(2)]).toEqual([true, false]);
   });
 
+  test("hold for what a client network makes the Relay send to one host", async () => {
+    const settings = { client_rate: 1, client_burst: 4, recipient_rate: 1_000, recipient_burst: 1_000, attempts: 3 };
+    const relay = await relayFor({ settings, trustedProxies: ["192.0.2.7"] });
+    const inbox = inboxFor(status(500));
+    const bob = knownBob(relay, [inboxAt(inbox.url)]);
+    const codeFrom = async (client: string, n: number) =>
+      (await relay.send(envelopeTo(bob, n), { headers: { "x-forwarded-for": client } })).code;
+    for (const n of [1, 2, 3]) expect(await codeFrom("198.51.100.1", n)).toBe("destination_unavailable");
+    expect(inbox.bodies.length).toBeLessThanOrEqual(5);
+    inbox.answer = () => new Response("ok");
+    expect(await codeFrom("203.0.113.9", 4)).toBe("delivered");
+  });
+
   test("hold for a recipient and each client network, and only for what was admitted", async () => {
     const settings = { recipient_rate: 1, recipient_burst: 2, deny_senders: [alice.did] };
     const relay = await relayFor({ settings, trustedProxies: ["192.0.2.7"] });

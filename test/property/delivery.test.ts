@@ -5,11 +5,10 @@ import type { Did, Uuid } from "../../src/core/codec/did.ts";
 import {
   type AttemptOutcome,
   beginDelivery,
-  type DeliveryFacts,
   type DeliveryProgress,
   nextStep,
-  planDelivery,
 } from "../../src/core/message/delivery.ts";
+import { type DeliveryFacts, planDelivery } from "../../src/core/message/plan.ts";
 import { expectDeliveryResult } from "../support/delivery-shape.ts";
 import { relayDefault } from "../support/settings.ts";
 

@@ -1,17 +1,14 @@
 /**
- * The delivery plan as a pure reducer: it gets facts about a recipient and then the outcomes of attempts, and returns
+ * A delivery as a pure reducer: it gets a plan and then the outcomes of attempts, and returns
  * the next attempt, a wait, or the DeliveryResult. It reads no clock and draws no random numbers: both come with the
  * events. It always ends: its limits bound the attempts at each destination, and the time of all.
  * Source: interface "DeliveryResult", rules section 5 and section 10 ("Relay", "Failed deliveries").
  */
 import type { Did, Uuid } from "../codec/did.ts";
 import { describeFault, type FaultCode } from "../fault.ts";
-import type { Service } from "../ledger/account.ts";
-import type { DeliveryHint } from "./envelope.ts";
-import { withoutTrailingSlashes } from "./proof.ts";
+import type { Channel, DeliveryPlan, Destination } from "./plan.ts";
 
 type DeliveryMode = "direct" | "forwarded" | "cache" | "failed";
-export type Channel = "live" | "inbox" | "relay" | "cache";
 
 /** The answer of the Relay, with the names of the wire. */
 export type DeliveryResult = {
@@ -76,97 +73,10 @@ export type AttemptOutcome = {
   readonly downstream?: { readonly deliveryMode: string; readonly code: string };
 };
 
-export type Destination = { readonly channel: Channel; readonly endpoint: string | null };
+// --------------------------------------------------------------------------------------------- reducer
 
-/** The settings of a Relay that a delivery keeps to, under their own names; times in milliseconds. */
-type DeliveryLimits = {
-  /** For each destination. */
-  readonly attempts: number;
-  /** The first wait; each further one at the same destination is twice as long. */
-  readonly retry_delay: number;
-  /** All requests and waits together; the acknowledgement of a live session has its own time. */
-  readonly delivery_budget: number;
-  readonly request_timeout: number;
-  readonly live_ack_timeout: number;
-};
-
-/** Forwards after which an envelope is not forwarded again: enough for a chain of providers, short for a loop. */
-export const hopsMax = 3;
-/** URLs of one type that are tried: the bound of a document (4 services of 5 endpoints). */
-const destinationsMax = 20;
 /** What the Cache keeps of the budget when it is the last resort: 4 s of 10 s. */
 const cacheReserveShare = 0.4;
-
-export type DeliveryFacts = {
-  readonly messageId: Uuid;
-  readonly recipient: Did;
-  readonly hint: DeliveryHint;
-  readonly expiresAtMs: number;
-  readonly services: readonly Service[];
-  /** Whether a session of the recipient may listen, here or in another process. */
-  readonly live: boolean;
-  /** `Svc-Hops` of the request. */
-  readonly hops: number;
-  readonly cacheEligible: boolean;
-  readonly replication: number;
-  /** Public endpoints of this Relay: it does not forward to itself. */
-  readonly ownEndpoints: readonly string[];
-  readonly limits: DeliveryLimits;
-};
-
-export type DeliveryPlan = {
-  readonly messageId: Uuid;
-  readonly recipient: Did;
-  readonly expiresAtMs: number;
-  readonly direct: readonly Destination[];
-  readonly caches: readonly Destination[];
-  readonly copies: number;
-  /** The code when there is no destination. */
-  readonly nowhere: "service_not_found" | "not_deliverable";
-  readonly limits: DeliveryLimits;
-};
-
-/** The destinations in their order. Cost: one pass over the services for each type. */
-export function planDelivery(facts: DeliveryFacts): DeliveryPlan {
-  const inboxes = destinations(facts.services, "SvcInboxService", "inbox");
-  const relays = destinations(facts.services, "SvcRelayService", "relay");
-  const caches = destinations(facts.services, "SvcCacheService", "cache");
-  const own = facts.ownEndpoints.map(withoutTrailingSlashes);
-  const cacheAllowed = facts.cacheEligible && facts.hint !== "direct";
-  const live: readonly Destination[] = facts.live ? [{ channel: "live", endpoint: null }] : none;
-  const forwards = facts.hops < hopsMax ? relays.filter(({ endpoint }) => !own.includes(endpoint ?? "")) : none;
-  const usable = facts.hint === "cache" ? caches.length : inboxes.length + relays.length + caches.length;
-  return {
-    messageId: facts.messageId,
-    recipient: facts.recipient,
-    expiresAtMs: facts.expiresAtMs,
-    direct: facts.hint === "cache" ? none : [...live, ...inboxes, ...forwards],
-    caches: cacheAllowed ? caches : none,
-    copies: Math.max(1, facts.replication),
-    nowhere: usable > 0 ? "not_deliverable" : "service_not_found",
-    limits: facts.limits,
-  };
-}
-
-const none: readonly Destination[] = [];
-
-function destinations(services: readonly Service[], type: string, channel: Channel): Destination[] {
-  const ordered = services
-    .filter((service) => service.type === type)
-    .sort((a, b) => (a.priority ?? Number.POSITIVE_INFINITY) - (b.priority ?? Number.POSITIVE_INFINITY) || 0);
-  const endpoints = new Map<string, string>();
-  for (const service of ordered) {
-    for (const endpoint of service.serviceEndpoint) {
-      const key = withoutTrailingSlashes(endpoint);
-      if (!endpoints.has(key)) endpoints.set(key, endpoint);
-    }
-  }
-  return [...endpoints.values()]
-    .slice(0, destinationsMax)
-    .map((endpoint) => ({ channel, endpoint: channel === "inbox" ? endpoint : withoutTrailingSlashes(endpoint) }));
-}
-
-// --------------------------------------------------------------------------------------------- reducer
 
 /** How the attempts at a destination ended. `final`: the recipient's own refusal, after which no other is tried. */
 type Verdict = "success" | "final" | "refused" | "unreachable" | "timeout";

@@ -9,14 +9,12 @@ import { describeFault, type Fault, type FaultCode, fault, faultCodes, isFault }
 import {
   type AttemptOutcome,
   beginDelivery,
-  type Channel,
-  type DeliveryPlan,
   type DeliveryResult,
-  type Destination,
   nextStep,
   type StoreReceipt,
 } from "../../core/message/delivery.ts";
 import type { Envelope } from "../../core/message/envelope.ts";
+import type { Channel, DeliveryPlan, Destination } from "../../core/message/plan.ts";
 import { sameEndpoint } from "../../core/message/proof.ts";
 import { StoreError } from "../../storage/contract.ts";
 import type { Admission } from "../admission.ts";
@@ -49,6 +47,8 @@ export type DeliveryParts = {
   readonly egress: Egress;
   readonly localCache: LocalCache | null;
   readonly sessions: LiveSessions | null;
+  /** Whether the client network may cause another request to the host. */
+  readonly mayAsk: (call: Relayed["call"], host: string) => boolean;
   /** Names the Relay in `Svc-Via`. */
   readonly id: string;
   readonly now: () => number;
@@ -115,11 +115,13 @@ function madeOf(answer: EgressAnswer): Made {
 
 type Posting = { readonly suffix: string; readonly wantsBody: boolean; readonly countsHops: boolean };
 
-function post(
-  { egress, id }: DeliveryParts,
+async function post(
+  { egress, id, mayAsk }: DeliveryParts,
   { envelope, hops, via, call }: Relayed,
   { destination, suffix, wantsBody, countsHops, timeoutMs }: Attempt & Posting,
 ): Promise<EgressAnswer> {
+  const host = URL.parse(destination.endpoint ?? "")?.host ?? "";
+  if (!mayAsk(call, host)) return refusedByPace;
   const viaNext = via === null ? id : [...via.split(",").slice(-7), id].join(",");
   const trace = traceparentOf(call.headers);
   const way = countsHops ? { "svc-hops": String(hops + 1), "svc-via": viaNext } : {};
@@ -133,6 +135,14 @@ function post(
     timeoutMs,
   });
 }
+
+const refusedByPace: EgressAnswer = {
+  httpStatus: null,
+  error: "destination_unavailable",
+  body: null,
+  giveUp: true,
+  durationMs: 0,
+};
 
 async function deliverToInbox(parts: DeliveryParts, relayed: Relayed, attempt: Attempt): Promise<Made> {
   return madeOf(await post(parts, relayed, { ...attempt, suffix: "", wantsBody: false, countsHops: true }));

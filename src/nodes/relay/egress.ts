@@ -22,7 +22,7 @@ import {
   unmapAddress,
 } from "../../core/message/address.ts";
 import type { AttemptError } from "../../core/message/delivery.ts";
-import { late, readCapped, withDeadline } from "../../core/std/bounded.ts";
+import { BoundedMap, late, readCapped, withDeadline } from "../../core/std/bounded.ts";
 import { createMemo, type Memo } from "../memo.ts";
 import { createHostLimiter, type HostLimits, hostLimits, type Slot } from "./host-limiter.ts";
 
@@ -87,6 +87,9 @@ const lookupsMax = 64;
 /** A destination that answered this recently needs no test connection before a request. */
 const recentMs = 30_000;
 const ownAddressesMs = 10_000;
+/** Answers in a row that say that a URL is gone, after which they stand for so long without a request. */
+const goneInRow = 5;
+const goneMs = 30_000;
 
 type Outcome = Omit<EgressAnswer, "durationMs">;
 
@@ -103,6 +106,7 @@ export function createEgress(options: EgressOptions): Egress {
     now,
     addresses: createAddressMemo(options, now),
     recent: new Map(),
+    gone: new BoundedMap(namesMax),
     ownAddresses: ownAddressReader(now),
   };
 
@@ -110,6 +114,8 @@ export function createEgress(options: EgressOptions): Egress {
     const endpoint = parseEndpoint(request.endpoint, request.suffix, state.rules);
     if (endpoint === null) return refused;
     if (closed) return unavailable({ giveUp: true });
+    const gone = state.gone.get(endpoint.origin + endpoint.target);
+    if (gone !== undefined && gone.count >= goneInRow && now() < gone.untilMs) return gone.answer;
     const deadlineMs = now() + request.timeoutMs;
     const abort = new AbortController();
     let preempted = false;
@@ -129,6 +135,7 @@ export function createEgress(options: EgressOptions): Egress {
     inFlight.add(abort);
     try {
       outcome = await send(state, endpoint, { ...request, timeoutMs: deadlineMs - now(), abort, slot });
+      noteGone(state, endpoint, outcome);
       return preempted ? { ...timedOut, giveUp: true } : outcome;
     } finally {
       inFlight.delete(abort);
@@ -185,6 +192,8 @@ type EgressState = {
   readonly addresses: Memo<readonly ResolvedAddress[]>;
   /** Addresses that took a connection lately, by origin. */
   readonly recent: Map<string, { address: string; untilMs: number }>;
+  /** Answers 404 and 410 by URL: another URL of the host may be there. */
+  readonly gone: BoundedMap<string, { readonly answer: Outcome; readonly count: number; readonly untilMs: number }>;
   readonly ownAddresses: () => readonly Network[];
 };
 
@@ -225,6 +234,14 @@ async function send(state: EgressState, endpoint: Endpoint, request: AbortableRe
     case "unreachable":
       return unavailable({ giveUp: false });
   }
+}
+
+function noteGone({ gone, now }: EgressState, { origin, target }: Endpoint, { httpStatus }: Outcome): void {
+  const url = origin + target;
+  if (httpStatus === 404 || httpStatus === 410) {
+    const answer: Outcome = { httpStatus, error: null, body: null, giveUp: true };
+    gone.set(url, { answer, count: (gone.get(url)?.count ?? 0) + 1, untilMs: now() + goneMs });
+  } else if (httpStatus !== null) gone.delete(url);
 }
 
 /** The /24 or /48 of a public address. Private ones are the operator's own: each is a network by itself. */

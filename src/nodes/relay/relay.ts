@@ -9,20 +9,14 @@ import { parseDid } from "../../core/codec/did.ts";
 import { renderDuration } from "../../core/codec/time.ts";
 import { type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
 import { storingNetwork } from "../../core/message/address.ts";
-import {
-  type AttemptOutcome,
-  type Channel,
-  type DeliveryPlan,
-  type DeliveryResult,
-  hopsMax,
-  planDelivery,
-} from "../../core/message/delivery.ts";
+import type { AttemptOutcome, DeliveryResult } from "../../core/message/delivery.ts";
 import {
   checkEnvelopeTime,
   decodeEnvelope,
   type EnvelopeLimits,
   renderEnvelopeLimits,
 } from "../../core/message/envelope.ts";
+import { type Channel, type DeliveryPlan, hopsMax, planDelivery } from "../../core/message/plan.ts";
 import { checkRelay } from "../../core/message/policy.ts";
 import { deliveryResultShape, envelopeShape, signedSending } from "../../core/schema/messages.ts";
 import type { Receipts } from "../../storage/contract.ts";
@@ -95,7 +89,7 @@ export function createRelay(parts: RelayParts): Relay {
   const id = parts.id ?? createRelayId();
   const node: RelayNode = {
     ...parts,
-    delivery: { ...parts, id, onAttempt: counts.attempt },
+    delivery: { ...parts, id, mayAsk: pacedByHost(settings, parts.now), onAttempt: counts.attempt },
     dedup,
     counts,
     clientRate: createRateLimiter(limitOf(settings, "client_rate", "client_burst")),
@@ -120,6 +114,13 @@ export function createRelay(parts: RelayParts): Relay {
       parts.egress.close();
     },
   };
+}
+
+/** A client network makes the Relay send no more requests to a host than it may send envelopes itself. */
+function pacedByHost(settings: Config["relay"], now: () => number): DeliveryParts["mayAsk"] {
+  const limiter = createRateLimiter(limitOf(settings, "client_rate", "client_burst"));
+  return ({ client, network }, host) =>
+    checkClientRate(limiter, { client, network: `${network} ${host}`, nowMs: now() }, settings) === null;
 }
 
 function renderRelayLimits(settings: Config["relay"], limits: EnvelopeLimits): Record<string, number | string> {

@@ -5,11 +5,10 @@ import type { Service } from "../../../../src/core/ledger/account.ts";
 import {
   type AttemptOutcome,
   beginDelivery,
-  type DeliveryFacts,
   type DeliveryResult,
   nextStep,
-  planDelivery,
 } from "../../../../src/core/message/delivery.ts";
+import { type DeliveryFacts, planDelivery } from "../../../../src/core/message/plan.ts";
 import { expectDeliveryResult } from "../../../support/delivery-shape.ts";
 import { relayDefault } from "../../../support/settings.ts";
 
@@ -101,22 +100,37 @@ describe("order of destinations", () => {
     const plan = planDelivery(given);
     return [...plan.direct, ...plan.caches].map((destination) => destination.endpoint ?? "live");
   };
-  const inboxes = ["https://first.net", "https://first-b.net", "https://second.net", "https://late.net"];
-  const cases: [string, Partial<DeliveryFacts>, string[]][] = [
-    [
-      "live, inboxes by priority, relays, Caches",
-      { live: true },
-      ["live", ...inboxes, "https://r.net", "https://c.net"],
-    ],
-    ["no live session", {}, [...inboxes, "https://r.net", "https://c.net"]],
-    ["hint direct leaves Caches out", { hint: "direct", live: true }, ["live", ...inboxes, "https://r.net"]],
-    ["hint cache goes there at once", { hint: "cache", live: true }, ["https://c.net"]],
-    ["a policy without Cache", { cacheEligible: false }, [...inboxes, "https://r.net"]],
-    ["hop 2 is forwarded", { hops: 2 }, [...inboxes, "https://r.net", "https://c.net"]],
-    ["hop 3 is not forwarded again", { hops: 3 }, [...inboxes, "https://c.net"]],
+  const [first, firstB, second, late] = [
+    "https://first.net",
+    "https://first-b.net",
+    "https://second.net",
+    "https://late.net",
   ];
-  test.each(cases)("%s", (_name, more, expected) => {
-    expect(order(facts(everything, more))).toEqual(expected);
+  const [r, c] = ["https://r.net", "https://c.net"];
+  const inboxes = everything.filter(({ type }) => type === "SvcInboxService");
+  const few = [cache(c), relay(r), service("SvcInboxService", [late]), service("SvcInboxService", [first], 0)];
+  const cases: [string, Service[], Partial<DeliveryFacts>, string[]][] = [
+    ["live, inboxes by priority, relays, Caches", few, { live: true }, ["live", first, late, r, c]],
+    ["no live session", few, {}, [first, late, r, c]],
+    ["hint direct leaves Caches out", few, { hint: "direct", live: true }, ["live", first, late, r]],
+    ["hint cache goes there at once", few, { hint: "cache", live: true }, [c]],
+    ["a policy without Cache", few, { cacheEligible: false }, [first, late, r]],
+    ["hop 2 is forwarded", few, { hops: 2 }, [first, late, r, c]],
+    ["hop 3 is not forwarded again", few, { hops: 3 }, [first, late, c]],
+    ["at most four, and one of them a Cache", everything, { live: true }, ["live", first, firstB, second, c]],
+    ["four without a Cache", [...inboxes, relay(r)], {}, [first, firstB, second, late]],
+    [
+      "at most two at one host",
+      [
+        service("SvcInboxService", ["https://a.net/1", "https://a.net/2", "https://a.net/3", "https://b.net"]),
+        cache("https://a.net"),
+      ],
+      {},
+      ["https://a.net/1", "https://b.net", "https://a.net"],
+    ],
+  ];
+  test.each(cases)("%s", (_name, services, more, expected) => {
+    expect(order(facts(services, more))).toEqual(expected);
   });
 
   test("this Relay is not forwarded to, whatever its trailing slashes, and no endpoint is asked twice", () => {
