@@ -123,7 +123,8 @@ export function digestOf(envelope: EnvelopeJson): string {
     return digestCanonical(envelope);
   } catch {
     // Text with a lone surrogate, for example, has no canonical form; it can't be opened either.
-    return `malformed ${String(envelope["message_id"])}`;
+    const { message_id: id } = envelope;
+    return `malformed ${typeof id === "string" ? id : ""}`;
   }
 }
 

@@ -163,6 +163,67 @@ test("an inbox on disk stores both, and a later run acknowledges only what it st
   expect(texts.sort()).toEqual(["forged", "true"]);
 });
 
+test("no envelope that a Cache makes up ends an inbox, at once or at its next start", async () => {
+  const [alice, bob] = await Promise.all([open(), open()]);
+  const { honest } = await envelopesOf(alice, bob);
+  const payload = { ...(honest["payload"] as object), ciphertext_b64: encodeBase64(new Uint8Array(64)) };
+  const unreadable = { toString: 1 };
+  const deep = `${"[".repeat(20_000)}${"]".repeat(20_000)}`;
+  const makeUp: readonly ((id: string) => unknown)[] = [
+    () => null,
+    () => [],
+    () => ({ message_id: unreadable, to: bob.did, payload }),
+    () => ({ message_id: unreadable, to: bob.did, payload, tag: "\ud800" }),
+    (id) => ({ ...honest, message_id: id, ttl: unreadable, timestamp: unreadable, payload }),
+    (id) => ({ ...honest, message_id: id, from: unreadable }),
+    (id) => ({ ...honest, message_id: id, from: alice.did, sender_key_id: unreadable, sender_signature: unreadable }),
+    (id) => ({ message_id: id, to: bob.did, payload: null, context: null }),
+    (id) => ({ message_id: id, to: bob.did, payload: JSON.parse(deep) }),
+    (id) => ({ ...honest, message_id: id, tag: JSON.parse(deep) }),
+  ];
+  const listed = new Map(makeUp.map((make) => [crypto.randomUUID() as string, make]));
+  // It also goes on to offer what was received, and says no time for it.
+  listed.set(String(honest["message_id"]), () => honest);
+  const hostile = Bun.serve({
+    port: 0,
+    hostname: "127.0.0.1",
+    fetch: ({ url }) => {
+      const { pathname } = new URL(url);
+      const entries = [...listed].map(([message_id, make]) => ({
+        message_id,
+        expires_at: "soon",
+        envelope: make(message_id),
+      }));
+      if (pathname.startsWith("/cache/summary/"))
+        return Response.json({ count: entries.length, messages: entries, has_more: false });
+      if (pathname.startsWith("/cache/messages/")) return Response.json({ count: 0, messages: [], has_more: false });
+      const message = entries.find(({ message_id }) => pathname.endsWith(message_id));
+      return Response.json({ state: "active", message, messages: [], acked: 0, message_ids: [] });
+    },
+  });
+  const service = {
+    id: `${bob.did}#cache-2`,
+    type: "SvcCacheService",
+    serviceEndpoint: [`http://127.0.0.1:${hostile.port}`],
+    authorization: [`${bob.did}#root`],
+    priority: 1,
+  };
+  const signer = { keyId: "root", seed: bob.identity.rootSeed };
+  await change(bob.client, { action: "AddService", did: bob.did, service }, { signer, waiting });
+  await store(nodes, honest);
+  const options = { folder: join(scratch, "made-up"), state: join(scratch, "made-up-state"), deviceId: "" };
+  try {
+    for (const count of [1, 0]) {
+      const inbox = await openInbox(bob.client, bob.identity, options);
+      const round = await inbox.receive().finally(inbox.close);
+      expect(round.received.length).toBe(count);
+      expect(round.unreadable.length + round.failed.length).toBeGreaterThan(0);
+    }
+  } finally {
+    await hostile.stop(true);
+  }
+});
+
 test("a message that somebody else signs again is not verified, and one that names no author still is", async () => {
   const [alice, bob, mallory] = await Promise.all([open(), open(), open()]);
   const sign = async (envelope: EnvelopeJson, by: Waypost): Promise<EnvelopeJson> => {

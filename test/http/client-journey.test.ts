@@ -203,6 +203,10 @@ describe("files", () => {
     const folder = freshFolder();
     await receive(bob, folder);
     expect(readdirSync(folder).sort()).toEqual(["escape (1).txt", "escape (2).txt", "escape.txt"]);
+    const file = { ...plan.file, name: `${" ".repeat(400_000)}long${" ".repeat(400_000)}.txt` };
+    await sendPlan({ ...plan, file, seed: crypto.getRandomValues(new Uint8Array(32)) }, source, options);
+    const [long] = await receive(bob, folder);
+    expect([long?.name.length, readdirSync(folder).length]).toEqual([1_024, 4]);
   });
 });
 

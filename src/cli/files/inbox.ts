@@ -31,6 +31,7 @@ import {
   type Written,
 } from "../../client/retrieve.ts";
 import { encodeHex } from "../../core/codec/bytes.ts";
+import { dayMs } from "../../core/codec/time.ts";
 import { removeIfThere, safeFileName } from "./files.ts";
 import { type Journal, openJournal, openLiveChunks } from "./journal.ts";
 
@@ -230,13 +231,27 @@ export async function storeMessage(
   const path = await options.journal.place({
     messageIds,
     digests: [...digests],
-    untilMs: message.parts.flat().reduce((latest, { expiresAtMs }) => Math.max(latest, expiresAtMs), 0),
+    untilMs: expiryOf(message, Date.now()),
     temporary,
     folder: options.folder,
     name: safeFileName(file.name),
   });
-  const { name, mediaType, sizeBytes } = file;
-  return { path, name, mediaType, sizeBytes, sha256: encodeHex(file.sha256), messageIds, from };
+  const [name, mediaType] = [file.name, file.mediaType].map((text) => text.slice(0, shownCharactersMax)) as [
+    string,
+    string,
+  ];
+  return { path, name, mediaType, sizeBytes: file.sizeBytes, sha256: encodeHex(file.sha256), messageIds, from };
+}
+
+/** Longest name and media type that are shown; a sender may write millions of characters. */
+const shownCharactersMax = 1_024;
+/** No envelope lives longer. */
+const lifeMsMax = 30 * dayMs;
+
+/** When no Cache can offer the message again. A Cache may state any time, or none. */
+function expiryOf(message: PendingMessage, nowMs: number): number {
+  const latest = message.parts.flat().reduce((most, { expiresAtMs }) => Math.max(most, expiresAtMs), 0);
+  return latest >= nowMs && latest <= nowMs + lifeMsMax ? latest : nowMs + lifeMsMax;
 }
 
 /** The whole file under its temporary name, synced; or nothing. */
