@@ -4,7 +4,8 @@
  */
 
 export { ClientError, type ClientErrorKind } from "./http.ts";
-export { exportKeys, type Identity, importKeys, indexedDbKeys, type KeyStore, memoryKeys } from "./keys.ts";
+export { exportKeys, importKeys, indexedDbKeys, type KeyStore, memoryKeys } from "./key-stores.ts";
+export type { Identity } from "./keys.ts";
 export type { Content, JsonContent, Listener, Message, MessageOptions, Reaction, WaypostEvent } from "./message.ts";
 export type { Outgoing, SendProgress, Sent, TransferOptions } from "./send.ts";
 export { type Group, type GroupSent, Waypost, type WaypostOptions } from "./waypost.ts";

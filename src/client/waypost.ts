@@ -10,11 +10,11 @@ import { type Client, connect, lookUp, planSend, recipientOf, senderOf } from ".
 import { randomUuid } from "./crypto.ts";
 import { identityFor, provingAt, type Waiting } from "./directory.ts";
 import { ClientError, localError } from "./http.ts";
+import { type KeyStore, reliable } from "./key-stores.ts";
 import {
   agreementSecrets,
   type Identity,
   isRotationDue,
-  type KeyStore,
   parseIdentity,
   renderIdentity,
   rotationMsDefault,
@@ -93,13 +93,17 @@ export class Waypost {
     const urls = urlsOf(options);
     const client = connect({ ...urls, ...(options.timeoutMs === undefined ? {} : { timeoutMs: options.timeoutMs }) });
     const name = options.name ?? "default";
-    const identity = (await loadIdentity(options.keys, name)) ?? (await makeIdentity(client, options, name));
-    client.known.ledger = identity.ledger;
-    const me = new Waypost(client, options, identity);
-    await me.#settle(urls);
-    await me.#pinLedger();
-    await me.#rotateIfDue();
-    return me;
+    const keys = reliable(options.keys);
+    const opening = async () => {
+      const identity = (await loadIdentity(keys, name)) ?? (await makeIdentity(client, { ...options, keys }, name));
+      client.known.ledger = identity.ledger;
+      const me = new Waypost(client, { ...options, keys }, identity);
+      await me.#settle(urls);
+      await me.#pinLedger();
+      await me.#rotateIfDue();
+      return me;
+    };
+    return retryPassing(opening, retryingDefault);
   }
 
   get did(): Did {
@@ -266,7 +270,7 @@ export class Waypost {
   }
 
   async #save(identity: Identity): Promise<void> {
-    await this.#options.keys.save(this.#name, renderIdentity(identity));
+    await this.#options.keys.replace(this.#name, renderIdentity(identity));
     this.#identity = identity;
   }
 
@@ -285,15 +289,21 @@ export class Waypost {
   /** Registers what the Directory does not know, and waits for what is pending. */
   async #settle(urls: Urls): Promise<void> {
     const { alias = null, waiting } = this.#options;
-    const status = await this.#client.directory.registrationStatus(this.did);
+    const read = () => this.#client.directory.registrationStatus(this.did);
+    const status = await read();
     if (status.registration_status === "confirmed") return;
+    let registered = { did: this.did as string, tx_id: status.tx_id ?? "" };
     // Once in the life of an identity, and loaded then.
     const { firstDocument, register, settleRegistration } = await import("./registration.ts");
-    const document = await firstDocument(this.#identity, urls);
-    const registered =
-      status.registration_status === "pending"
-        ? { did: this.did, tx_id: status.tx_id ?? "" }
-        : await register(this.#client, this.#identity, { document, alias });
+    if (status.registration_status === "missing") {
+      const document = await firstDocument(this.#identity, urls);
+      try {
+        registered = await register(this.#client, this.#identity, { document, alias });
+      } catch (error) {
+        // Another tab or process may have registered the same identity a moment before.
+        if ((await read()).registration_status === "missing") throw error;
+      }
+    }
     await settleRegistration(this.#client, registered, waiting);
   }
 
@@ -378,6 +388,7 @@ async function makeIdentity(
   name: string,
 ): Promise<Identity> {
   const identity = await identityFor(client, name, nowMs());
-  await keys.save(name, renderIdentity(identity));
-  return identity;
+  if (await keys.add(name, renderIdentity(identity))) return identity;
+  // Another tab or process was first.
+  return (await loadIdentity(keys, name)) ?? identity;
 }

@@ -142,6 +142,29 @@ test.skipIf(chromiumPath === null)(
     // The identity stays in the browser: the same DID after a reload.
     const again = await tab("bob");
     expect(await again.evaluate("document.getElementById('did').textContent")).toBe(did);
+    for (const page of [alice, bob, again]) await page.call("Page.close", {});
+  },
+  180_000,
+);
+
+test.skipIf(chromiumPath === null)(
+  "two tabs at a first visit are one identity, which stays after a reload",
+  async () => {
+    const did = "document.getElementById('did').textContent";
+    const visit = (name: string) =>
+      browser.open(`http://127.0.0.1:${pages.port}/?node=${encodeURIComponent(url)}&name=${name}`);
+    for (let round = 0; round < 5; round++) {
+      const name = `visitor${round}`;
+      const tabs = await Promise.all([visit(name), visit(name)]);
+      for (const page of tabs) await page.until(`${did}.startsWith('did:svc:')`, `${name} has a DID`);
+      const [one, other] = await Promise.all(tabs.map((page) => page.evaluate(did)));
+      expect(other).toBe(one);
+      const again = await visit(name);
+      await again.until(`${did}.startsWith('did:svc:')`, `${name} has a DID`);
+      expect(await again.evaluate(did)).toBe(one);
+      // A browser has six connections to one origin, and each tab follows a stream.
+      for (const page of [...tabs, again]) await page.call("Page.close", {});
+    }
   },
   180_000,
 );

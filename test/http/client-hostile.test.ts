@@ -11,7 +11,7 @@ import { change } from "../../src/client/change.ts";
 import { activeDocument, cachesOf, planSend, recipientOf, senderOf } from "../../src/client/client.ts";
 import { isComplete, listPending } from "../../src/client/copies.ts";
 import { signEd25519 } from "../../src/client/crypto.ts";
-import { memoryKeys } from "../../src/client/keys.ts";
+import { memoryKeys } from "../../src/client/key-stores.ts";
 import type { Message, WaypostEvent } from "../../src/client/message.ts";
 import type { CacheClient, EnvelopeJson } from "../../src/client/reader.ts";
 import { openEnvelope } from "../../src/client/retrieve.ts";

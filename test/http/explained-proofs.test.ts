@@ -5,7 +5,7 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { cachesOf, liveEndpoints } from "../../src/client/client.ts";
-import { memoryKeys } from "../../src/client/keys.ts";
+import { memoryKeys } from "../../src/client/key-stores.ts";
 import type { Reader } from "../../src/client/reader.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { encodeBase64 } from "../../src/core/codec/bytes.ts";

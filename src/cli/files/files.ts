@@ -10,7 +10,8 @@ import { link, lstat, mkdir, open, readdir, readFile, rename, stat, unlink } fro
 import { homedir } from "node:os";
 import { dirname, join } from "node:path";
 import { localError } from "../../client/http.ts";
-import { type Identity, type KeyStore, nameForm, parseIdentity, renderIdentity } from "../../client/keys.ts";
+import type { KeyStore } from "../../client/key-stores.ts";
+import { type Identity, nameForm, parseIdentity, renderIdentity } from "../../client/keys.ts";
 
 /** Longest file name in bytes on common file systems, with room for ` (999999999)`. */
 const fileNameBytesMax = 240;
@@ -276,11 +277,9 @@ export function fileKeys(folder: string = defaultKeysFolder()): KeyStore {
       const identity = await loadIfThere(folder, name);
       return identity === null ? null : renderIdentity(identity);
     },
-    save: async (name, text) => {
-      const identity = parseIdentity(text, name);
-      if (identity === null) throw localError("keys_unreadable", "the text is not that of an identity");
-      await saveIdentity(folder, identity);
-    },
+    add: (name, text) => createDurably(identityPath(folder, name), text),
+    replace: (name, text) => writeDurably(identityPath(folder, name), text),
+    delete: (name) => forgetIdentity(folder, name),
   };
 }
 
