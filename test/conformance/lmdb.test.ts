@@ -19,7 +19,7 @@ async function openAt(path: string, environment: StoreEnvironment): Promise<Stor
   const options = optionsOf(lmdbPlugin, { path, block_time_ms: 50, reserve_bytes: 1024 * 1024 });
   // Folds after a few operations, so that every case meets pages and journals of all ages.
   const store = await openLmdb(options, environment, {
-    fold: { operationsMax: 7, recordsMax: 5 },
+    journal: { operationsMax: 7, recordsMax: 5 },
     commitMsMax: 60_000,
   });
   paths.set(store, path);

@@ -15,10 +15,10 @@ const [path, firstText, seedText, mode] = process.argv.slice(2) as [string, stri
 const environment = { now: Date.now, log: () => {}, fatal: () => process.exit(9) };
 const options = optionsOf(lmdbPlugin, { path, reserve_bytes: 1024 * 1024 });
 // Folds all the time, so that kills come at every stage of one.
-const fold = { operationsMax: 150, recordsMax: 20 };
+const journal = { operationsMax: 150, recordsMax: 20 };
 // A sync that does not return is noticed within the life of the writer.
 const isHanging = process.env.WAYPOST_SHIM_FAIL?.startsWith("hang") === true;
-const store = await openLmdb(options, environment, { fold, ...(isHanging ? { commitMsMax: 8_000 } : {}) });
+const store = await openLmdb(options, environment, { journal, ...(isHanging ? { commitMsMax: 8_000 } : {}) });
 const { mailbox, replay, receipts } = store.capabilities;
 const random = seeded(Number(seedText));
 let next = Number(firstText);

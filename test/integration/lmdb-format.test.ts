@@ -20,7 +20,7 @@ afterAll(() => rmSync(path, { recursive: true, force: true }));
 
 const format = {
   number: "waypost lmdb store, format 1",
-  store: "e4769c5fb68f67e9f54967d4a4245291fb2bb2586c837f1983eae89be8298339",
+  store: "855acc46691b0d675e1633fdffd439c33c679c49276f731867a925692f6fbceb",
   ledger: "646ce009b32c648240d6a7dad51de91f4c1f7b4116b19e3df132a55cf9a5f78f",
 };
 
@@ -33,8 +33,8 @@ function digest(rows: readonly (readonly [Uint8Array, Uint8Array])[]): string {
 
 /** Every kind of record: kept, chunked, acknowledged, cut to its preview, folded into pages. */
 async function writeStory(): Promise<void> {
-  const fold = { operationsMax: 4, recordsMax: 4 };
-  const store = await openLmdb(optionsOf(lmdbPlugin, { path }), testEnvironment(), { fold });
+  const journal = { operationsMax: 4, recordsMax: 4 };
+  const store = await openLmdb(optionsOf(lmdbPlugin, { path }), testEnvironment(), { journal });
   const { mailbox, replay, receipts } = store.capabilities;
   const [to, more] = [did(1), quota()];
   await mailbox?.store(entry(1, { recipient: to }), more);

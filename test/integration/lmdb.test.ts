@@ -309,7 +309,7 @@ async function storesAgain(mailbox: Mailbox, from: number): Promise<void> {
 describe("blocks", () => {
   test("that are empty or mostly dead are given back, and the file stops growing", async () => {
     const path = folder();
-    const settings = { fold: { operationsMax: 500, recordsMax: 50 }, sparseBlocksMin: 64 };
+    const settings = { journal: { operationsMax: 500, recordsMax: 50 }, sparseBlocksMin: 64 };
     const store = await openLmdb(options(path), testEnvironment(), settings);
     const mailbox = store.capabilities.mailbox!;
     let sizeAtEnd = 0;

@@ -1,12 +1,12 @@
 /**
  * Bodies and blocks: the bytes of entries, packed in the order of their arrival into records of about 8 KiB,
  * or one record for a single larger entry. What a synced transaction costs is the number of scattered
- * pages that it touches, so the bytes of all entries of a commit lie side by side. A block goes when
- * nothing in it is needed; one that is mostly dead is emptied by moving the rest.
+ * pages that it touches, so the bytes of all entries of a commit lie side by side. A block goes when no body in it is
+ * needed; one that is mostly dead is emptied by moving the rest.
  *
- * A body in a block: checksum 16 bytes, then version 1 byte, flags 1, preview length 2, envelope length 4,
+ * A body in a block: checksum 16 bytes, then version 1 byte, zero 1, preview length 2, envelope length 4,
  * slot 4, expiry 8, message id 16, preview, envelope. The checksum covers all that follows it.
- * Memory: 8 bytes for each block.
+ * Memory: about 80 bytes for each block.
  */
 import type { StoreEnvironment } from "../../storage/contract.ts";
 import type { Batch } from "./commits.ts";
@@ -15,25 +15,22 @@ import type { JournalWriter } from "./journal.ts";
 import {
   type Body,
   bodiesOf,
+  bodyAt,
+  bodyBytes,
   checksumBytes,
   type FoundBody,
-  headerBytes,
-  matchesChecksum,
+  isSameId,
   orderedKey,
   orderedNumber,
   recordVersion,
   Writer,
 } from "./records.ts";
-import { held, type IdWords, kept, lapsed, none, type RowTable } from "./rows.ts";
+import { expired, held, none, type RowTable, retained } from "./rows.ts";
 
 type Place = { readonly block: number; readonly offset: number };
 
 /** Two pages of the file, less what LMDB puts in front: a read touches the block, a write pays for each. */
 const blockBytesAim = 2 * 4_096 - 16;
-
-export function bodyBytes(previewBytes: number, envelopeBytes: number): number {
-  return headerBytes + previewBytes + envelopeBytes;
-}
 
 type Packed = { readonly number: number; readonly bytes: Uint8Array; readonly live: number };
 
@@ -100,125 +97,64 @@ class BlockPacker {
   }
 }
 
-export function isSameId(a: IdWords, b: IdWords): boolean {
-  return a[0] === b[0] && a[1] === b[1] && a[2] === b[2] && a[3] === b[3];
-}
-
 /** The key of a block holds its size, so that opening a store reads no bodies. */
-const blockKeyBytes = 12;
-
 export function blockKey(number: number, size: number): Buffer {
-  const key = Buffer.allocUnsafe(blockKeyBytes);
-  writeBlockKey(key, number, size);
-  return key;
-}
-
-function writeBlockKey(key: Buffer, number: number, size: number): void {
+  const key = Buffer.allocUnsafe(12);
   key.writeUInt32BE(Math.floor(number / 2 ** 32), 0);
   key.writeUInt32BE(number >>> 0, 4);
   key.writeUInt32BE(size, 8);
+  return key;
 }
 
-/** Blocks that are known together. */
-const partBlocks = 1_024;
-type Part = {
-  readonly first: number;
-  readonly sizes: Uint32Array<ArrayBuffer>;
-  readonly live: Int32Array<ArrayBuffer>;
-  blocks: number;
-};
-
-/** What is known of each block: its size, and how much of it is still needed. */
+/** The blocks on disk: the size of each, and how many of its bytes are still needed. */
 class BlockTable {
-  private readonly parts = new Map<number, Part>();
-  private known = 0;
-  /** The part that was used last: neighbours follow each other. */
-  private latest: Part | null = null;
-  /** Blocks that nothing needs any more. */
+  private readonly sizes = new Map<number, number>();
+  private readonly live = new Map<number, number>();
+  /** Blocks of which no byte is needed. */
   readonly empty = new Set<number>();
   /** Blocks that are mostly dead. */
   readonly sparse = new Set<number>();
 
   /** Mostly dead blocks take so much that a commit should empty some. */
   isWasteful(sparseBlocksMin: number): boolean {
-    return this.sparse.size >= Math.max(sparseBlocksMin, this.known / 4);
+    return this.sparse.size >= Math.max(sparseBlocksMin, this.sizes.size / 4);
   }
 
   /** 0 for a block that is not known. */
   size(block: number): number {
-    const number = Math.floor(block / partBlocks);
-    return this.parts.get(number)?.sizes[block - number * partBlocks] ?? 0;
+    return this.sizes.get(block) ?? 0;
   }
 
-  /** `live` is what bodies were counted for it before, and these. */
+  /** `live` adds to the bytes that were counted for the block before. */
   add(block: number, size: number, live: number): void {
-    const part = this.part(block);
-    const at = block - part.first;
-    part.sizes[at] = size;
-    part.live[at]! += live;
-    part.blocks++;
-    this.known++;
-    this.classify(block, part);
+    this.sizes.set(block, size);
+    this.count(block, live);
+    this.classify(block, size);
   }
 
   /** While the index is loaded: bodies are counted before their blocks are found. */
   count(block: number, bytes: number): void {
-    const part = this.part(block);
-    part.live[block - part.first]! += bytes;
+    this.live.set(block, (this.live.get(block) ?? 0) + bytes);
   }
 
   release(block: number, bytes: number): void {
-    const part = this.parts.get(Math.floor(block / partBlocks));
-    if (part === undefined || part.sizes[block - part.first] === 0 || bytes === 0) return;
-    part.live[block - part.first]! -= bytes;
-    this.classify(block, part);
+    const size = this.sizes.get(block);
+    if (size === undefined || bytes === 0) return;
+    this.count(block, -bytes);
+    this.classify(block, size);
   }
 
   forget(block: number): void {
-    const number = Math.floor(block / partBlocks);
-    const part = this.parts.get(number);
-    if (part === undefined) return;
-    part.sizes[block - part.first] = 0;
-    part.live[block - part.first] = 0;
-    this.known--;
-    if (--part.blocks === 0) {
-      this.parts.delete(number);
-      this.latest = null;
-    }
-    this.empty.delete(block);
-    this.sparse.delete(block);
+    for (const known of [this.sizes, this.live, this.empty, this.sparse]) known.delete(block);
   }
 
-  /** Blocks of bodies that were counted and never found; the highest of them. */
-  missing(): { readonly blocks: number; readonly last: number } {
-    let [blocks, last] = [0, 0];
-    for (const { first, sizes, live } of this.parts.values()) {
-      for (let i = 0; i < partBlocks; i++) {
-        if (sizes[i] !== 0 || live[i]! <= 0) continue;
-        blocks++;
-        last = Math.max(last, first + i);
-      }
-    }
-    return { blocks, last };
+  /** Blocks that rows name but the disk lacks. */
+  missing(): number[] {
+    return [...this.live.keys()].filter((block) => !this.sizes.has(block));
   }
 
-  private part(block: number): Part {
-    const { latest } = this;
-    if (latest !== null && block >= latest.first && block < latest.first + partBlocks) return latest;
-    const number = Math.floor(block / partBlocks);
-    const made = { first: number * partBlocks, blocks: 0 };
-    const part = this.parts.get(number) ?? {
-      ...made,
-      sizes: new Uint32Array(partBlocks),
-      live: new Int32Array(partBlocks),
-    };
-    this.parts.set(number, part);
-    this.latest = part;
-    return part;
-  }
-
-  private classify(block: number, { first, sizes, live }: Part): void {
-    const [size, needed] = [sizes[block - first]!, live[block - first]!];
+  private classify(block: number, size: number): void {
+    const needed = this.live.get(block)!;
     if (needed <= 0) {
       this.sparse.delete(block);
       this.empty.add(block);
@@ -240,10 +176,6 @@ export class Bodies {
   readonly blocks = new BlockTable();
   private next = 1;
   private readonly writer = new Writer(64 * 1024);
-  /** Of the block that is read: the library copies it at once. */
-  private readonly key = Buffer.alloc(blockKeyBytes);
-  /** Over the memory of the library that was read last. */
-  private view: DataView = new DataView(this.key.buffer);
   /** Blocks that hold a damaged body: they are left as they are. */
   private readonly damaged = new Set<number>();
 
@@ -278,9 +210,10 @@ export class Bodies {
       this.blocks.add(number, key.readUInt32BE(8), 0);
       this.next = number + 1;
     }
-    const { blocks, last } = this.blocks.missing();
-    this.next = Math.max(this.next, last + 1);
-    if (blocks > 0) this.log("error", "blocks of messages are missing", { blocks });
+    const missing = this.blocks.missing();
+    // Their numbers are not used again.
+    for (const number of missing) this.next = Math.max(this.next, number + 1);
+    if (missing.length > 0) this.log("error", "blocks of messages are missing", { blocks: missing.length });
   }
 
   /** Puts the body of a new row into the blocks of a commit. */
@@ -296,16 +229,16 @@ export class Bodies {
 
   /** Bytes of the body of a row as it was stored. */
   wholeBytes(slot: number): number {
-    const preview = this.rows.previewBytes.at(slot);
+    const preview = this.rows.previewBytes[slot]!;
     return bodyBytes(preview === none ? 0 : preview, this.rows.envelopeBytes[slot]!);
   }
 
   /** Bytes of a row's body that are still needed. */
   liveBytes(slot: number): number {
     const status = this.rows.status[slot];
-    if (status === held || status === lapsed) return this.wholeBytes(slot);
-    const preview = this.rows.previewBytes.at(slot);
-    return status === kept && preview !== none && preview > 0 ? bodyBytes(preview, 0) : 0;
+    if (status === held || status === expired) return this.wholeBytes(slot);
+    const preview = this.rows.previewBytes[slot]!;
+    return status === retained && preview !== none && preview > 0 ? bodyBytes(preview, 0) : 0;
   }
 
   /** So many bytes of a row's body are not needed any more. Blocks of the commit at hand are not known yet. */
@@ -359,7 +292,7 @@ export class Bodies {
       const { slot } = body;
       const live = this.livesAt(body, block) ? this.liveBytes(slot) : 0;
       if (live === 0) continue;
-      const envelope = this.rows.status[slot] === kept ? noBytes : body.envelope;
+      const envelope = this.rows.status[slot] === retained ? noBytes : body.envelope;
       this.setPlace(slot, packer.add({ ...body, envelope }));
       journal.moved(slot);
       touch(slot);
@@ -381,32 +314,14 @@ export class Bodies {
     return slots.map((slot) => {
       if (blocks[slot]! !== block) {
         block = blocks[slot]!;
-        writeBlockKey(this.key, block, this.blocks.size(block));
-        bytes = this.environment.borrow("blocks", this.key);
+        bytes = this.environment.borrow("blocks", blockKey(block, this.blocks.size(block)));
       }
-      const found = bytes === null ? null : this.partOf(bytes, slot, part);
-      if (found === null) this.log("error", "a stored message is damaged", { block, offset: offsets[slot]! });
-      return found;
+      const body = bytes === null ? null : bodyAt(bytes, offsets[slot]!);
+      if (body?.isIntact && body.slot === slot && isSameId(body.words, this.rows.words(slot)))
+        return body[part].slice();
+      this.log("error", "a stored message is damaged", { block, offset: offsets[slot]! });
+      return null;
     });
-  }
-
-  /** As `bodyAt`, without an object for each part: a page of 20 reads 20 blocks. */
-  private partOf(block: Uint8Array, slot: number, part: "envelope" | "preview"): Uint8Array | null {
-    const { id, offset } = this.rows;
-    const from = offset[slot]!;
-    if (from + headerBytes > block.length) return null;
-    if (this.view.buffer !== block.buffer) this.view = new DataView(block.buffer);
-    const { view } = this;
-    const at = block.byteOffset + from + checksumBytes;
-    const preview = from + headerBytes;
-    const envelope = preview + view.getUint16(at + 2);
-    const end = envelope + view.getUint32(at + 4);
-    let isSame = view.getUint32(at + 8) === slot;
-    for (let i = 0; i < 4; i++) isSame &&= view.getUint32(at + 20 + 4 * i) === id[4 * slot + i];
-    if (!isSame || end > block.length) return null;
-    const signed = block.subarray(from + checksumBytes, end);
-    if (!matchesChecksum(view.getUint8(at), signed, view, at - checksumBytes)) return null;
-    return part === "envelope" ? block.slice(envelope, end) : block.slice(preview, envelope);
   }
 }
 

@@ -3,7 +3,6 @@
  * that has gathered in order, and writes the outcome in one synced transaction. A promise settles after it.
  * Nothing is read inside the transaction, so that the library's thread writes without waiting for this one.
  * Reads wait while a commit is under way, so that what they answer is on disk.
- * What nobody waits for goes with the next commit, and begins one only when none came for a while.
  * Bounds: 4,096 queued operations or 64 MiB of them, and as many waiting reads; beyond, `unavailable`.
  */
 import { StoreError } from "../../storage/contract.ts";
@@ -14,14 +13,12 @@ const queueLengthMax = 4_096;
 const queueBytesMax = 64 * 1024 * 1024;
 const batchLengthMax = 2_048;
 const batchBytesMax = 8 * 1024 * 1024;
-/** What a commit writes besides: tree pages, the journal, and index pages while it folds. */
+/** What a commit writes besides: pages of trees, the journal, and up to 8 index pages. */
 const commitBytes = 768 * 1024;
 const bytesPerOperation = 256;
-/** A turn of the event loop that brings so many is worth another one before a commit begins, up to so many. */
+/** If a turn of the event loop adds at least 16 operations, one more is waited for, until the commit has 24. */
 const busyTurnMin = 16;
 const busyBatchLength = 24;
-/** The longest time for which operations that nobody waits for begin no commit. */
-const lazyMsMax = 10;
 
 export type WriteSize = { readonly kind: WriteKind; readonly bytes: number };
 export type Write = { readonly database: DatabaseName; readonly key: Buffer; readonly value: Uint8Array | null };
@@ -172,9 +169,6 @@ export class GroupCommits {
   private running: Promise<void> | null = null;
   private isCommitting = false;
   private readers: Reader[] = [];
-  /** Whether somebody waits for an operation in the queue. */
-  private isAwaited = false;
-  private lazyTimer: ReturnType<typeof setTimeout> | null = null;
 
   constructor(private readonly host: CommitHost) {}
 
@@ -186,42 +180,18 @@ export class GroupCommits {
   /** `decide` runs when the commit begins. When it throws, it must do so before its first write. */
   join<T>(size: WriteSize, decide: (batch: Batch) => T): Promise<T> {
     try {
-      const joined = this.add(size, decide);
-      this.begin();
-      return joined;
+      this.host.checkOpen();
+      if (this.queue.length >= queueLengthMax || this.queueBytes + size.bytes > queueBytesMax) {
+        throw new StoreError("unavailable", "too many writes are waiting");
+      }
+      this.host.checkRoom(size.kind, size.bytes);
     } catch (error) {
       return Promise.reject(error);
     }
-  }
-
-  /** The same for what nobody waits for yet; `begin` begins its commit. Throws when it is refused at once. */
-  joinLazily<T>(size: WriteSize, decide: (batch: Batch) => T): Promise<T> {
-    const joined = this.add(size, decide);
-    if (this.running === null) this.beginLater();
-    return joined;
-  }
-
-  /** Somebody waits for what has gathered. */
-  begin(): void {
-    if (this.lazyTimer !== null) clearTimeout(this.lazyTimer);
-    this.lazyTimer = null;
-    this.isAwaited = true;
-    if (this.queue.length > 0) this.running ??= this.run();
-  }
-
-  private beginLater(): void {
-    this.lazyTimer ??= setTimeout(() => this.begin(), lazyMsMax);
-  }
-
-  private add<T>(size: WriteSize, decide: (batch: Batch) => T): Promise<T> {
-    this.host.checkOpen();
-    if (this.queue.length >= queueLengthMax || this.queueBytes + size.bytes > queueBytesMax) {
-      throw new StoreError("unavailable", "too many writes are waiting");
-    }
-    this.host.checkRoom(size.kind, size.bytes);
     const operation = new Operation(size, decide);
     this.queue.push(operation);
     this.queueBytes += size.bytes;
+    this.running ??= this.run();
     return operation.promise;
   }
 
@@ -248,12 +218,11 @@ export class GroupCommits {
   }
 
   private async run(): Promise<void> {
-    while (this.isAwaited && this.queue.length > 0) {
+    while (this.queue.length > 0) {
       await this.gather();
       await this.commitNext();
     }
     this.running = null;
-    if (this.queue.length > 0) this.beginLater();
   }
 
   /** Until the end of this turn of the event loop; longer only while turns bring so many that fewer commits save time. */
@@ -270,7 +239,6 @@ export class GroupCommits {
       bytes += this.queue[length++]!.size.bytes;
     }
     this.queueBytes -= bytes;
-    this.isAwaited = length < this.queue.length;
     return this.queue.splice(0, length);
   }
 

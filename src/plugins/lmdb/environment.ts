@@ -202,15 +202,6 @@ export class Environment implements View {
     return this.group.join(size, decide);
   }
 
-  /** The same for what nobody waits for yet, in a commit that begins soon, or at `beginCommit`. Throws when it is refused at once. */
-  joinLazily<T>(size: WriteSize, decide: (batch: Batch) => T): Promise<T> {
-    return this.group.joinLazily(size, decide);
-  }
-
-  beginCommit(): void {
-    this.group.begin();
-  }
-
   /** Runs a read when no group commit is under way. */
   whenCommitted<T>(read: () => T): Promise<T> {
     return this.group.read(read);

@@ -2,7 +2,7 @@
  * The index of a mailbox: what is held for whom, in what order, until when, and every decision about it
  * (duplicate, chunk conflict, quota, acknowledgement, expiry). It knows no bytes and does no I/O: a
  * driver asks it, one call after the other, and keeps the bytes under the slot that it answers.
- * Memory: about 80 bytes a row, and 12 more with a chunk (an entry that is held, remembered or kept), and what recipients.ts needs
+ * Memory: about 110 bytes a row (an entry that is held, remembered or kept), and what recipients.ts needs
  * for each recipient and group; the driver bounds the rows.
  * Laws: `Mailbox` in storage/contract.ts, rules section 6.
  */
@@ -27,22 +27,20 @@ import {
   type QuotaSums,
 } from "../../storage/mailbox-rules.ts";
 import { RecipientIndex, TextTable } from "./recipients.ts";
+import { type IdWords, idText, idWords } from "./records.ts";
 import {
   acked,
   behaviors,
   EndHeap,
+  expired,
+  finished,
   free,
-  gone,
   held,
-  type IdWords,
-  idText,
-  idWords,
-  kept,
-  lapsed,
   none,
-  over,
   type RowList,
   RowTable,
+  released,
+  retained,
 } from "./rows.ts";
 
 /** What no row may fall behind, though the rows themselves are gone: the latest time that a call has named. */
@@ -152,14 +150,14 @@ export class MailboxIndex {
     rows.arrival[slot] = this.lastArrival;
     rows.behavior[slot] = behaviors.indexOf(entry.onExpiry);
     rows.expiresAtMs[slot] = entry.expiresAtMs;
-    rows.keptUntilMs.set(slot, entry.keptUntilMs);
+    rows.keptUntilMs[slot] = entry.keptUntilMs;
     rows.envelopeBytes[slot] = entry.envelope.length;
     const isPreviewKept = headerPreview !== null && entry.onExpiry === "KeepHeaderPreview";
-    rows.previewBytes.set(slot, isPreviewKept ? headerPreview.length : none);
+    rows.previewBytes[slot] = isPreviewKept ? headerPreview.length : none;
     rows.labels[slot] = labels.length === 0 ? none : texts.add(labels.join(" "));
-    rows.group.set(slot, chunk === null ? none : texts.add(chunk.groupId));
-    rows.sequence.set(slot, chunk?.sequence ?? 0);
-    rows.total.set(slot, chunk?.total ?? 0);
+    rows.group[slot] = chunk === null ? none : texts.add(chunk.groupId);
+    rows.sequence[slot] = chunk?.sequence ?? 0;
+    rows.total[slot] = chunk?.total ?? 0;
     this.recipients.join(slot);
     this.recipients.count(slot, 1);
     this.ends.push(slot);
@@ -194,12 +192,12 @@ export class MailboxIndex {
     const { status } = this.rows;
     for (let slot = this.ends.take(nowMs); slot !== -1; slot = this.ends.take(nowMs)) {
       const before = status[slot]!;
-      if (before === gone) {
+      if (before === released) {
         this.rows.release(slot);
         continue;
       }
       if (before === held) this.recipients.count(slot, -1);
-      status[slot] = before === held ? lapsed : over;
+      status[slot] = before === held ? expired : finished;
       this.rows.append(slot, this.sweepQueue);
     }
   }
@@ -211,14 +209,14 @@ export class MailboxIndex {
     const { rows } = this;
     while (swept.length < limit && this.sweepQueue.first !== none) {
       const slot = this.sweepQueue.first;
-      const keeps = rows.status[slot] === lapsed && rows.behavior[slot] !== 0 && rows.keptUntilMs.at(slot) > nowMs;
+      const keeps = rows.status[slot] === expired && rows.behavior[slot] !== 0 && rows.keptUntilMs[slot]! > nowMs;
       swept.push({ slot, action: keeps ? "cut" : "drop" });
       if (!keeps) {
         this.drop(slot);
         continue;
       }
       this.rows.unlink(slot, this.sweepQueue);
-      rows.status[slot] = kept;
+      rows.status[slot] = retained;
       this.ends.push(slot);
     }
     return swept;
@@ -227,7 +225,7 @@ export class MailboxIndex {
   /** A row that lies in the sweep queue, or is `kept` and lies in the heap. */
   private drop(slot: number): void {
     this.events.onDrop(slot);
-    const isSwept = this.rows.status[slot] !== kept;
+    const isSwept = this.rows.status[slot] !== retained;
     if (isSwept) this.rows.unlink(slot, this.sweepQueue);
     this.recipients.leave(slot);
     this.rows.forget(slot);
@@ -289,15 +287,15 @@ export class MailboxIndex {
     const active = [...chunks].filter((slot) => this.isActive(slot, page.nowMs));
     const [any] = active;
     if (any === undefined) return { slots: [], next: null, total: null, complete: false };
-    active.sort((a, b) => sequence.at(a) - sequence.at(b));
-    const facts = { total: totals.at(any), complete: active.length === totals.at(any) };
+    active.sort((a, b) => sequence[a]! - sequence[b]!);
+    const facts = { total: totals[any]!, complete: active.length === totals[any]! };
     const pages = new PageFill(page.entriesMax, page.bytesMax);
     const slots: number[] = [];
     for (const slot of active) {
-      if (sequence.at(slot) + 1 <= after) continue;
+      if (sequence[slot]! + 1 <= after) continue;
       if (!pages.accepts(envelopeBytes[slot]!)) {
         const last = slots.at(-1);
-        return { slots, next: encodeCursor(last === undefined ? after : sequence.at(last) + 1), ...facts };
+        return { slots, next: encodeCursor(last === undefined ? after : sequence[last]! + 1), ...facts };
       }
       slots.push(slot);
     }
@@ -318,7 +316,7 @@ export class MailboxIndex {
       if (expiresAtMs[slot]! > nowMs) return { state: status === held ? "active" : "acked", slot };
       if (status === acked) return { state: "absent", slot };
     }
-    const remains = status !== over && behavior[slot] !== 0 && keptUntilMs.at(slot) > nowMs;
+    const remains = status !== finished && behavior[slot] !== 0 && keptUntilMs[slot]! > nowMs;
     return { state: remains ? "expired" : "absent", slot };
   }
 

@@ -15,13 +15,13 @@ import {
   type StoreOutcome,
 } from "../../storage/contract.ts";
 import { checkEntry } from "../../storage/mailbox-rules.ts";
-import { Bodies, bodyBytes, type Moving } from "./bodies.ts";
+import { Bodies, type Moving } from "./bodies.ts";
 import type { Claims } from "./claims.ts";
 import type { Batch } from "./commits.ts";
 import type { Environment } from "./environment.ts";
-import { type FoldLimits, IndexPages, JournalWriter } from "./journal.ts";
+import { Journal, type JournalLimits, JournalWriter } from "./journal.ts";
 import { MailboxIndex } from "./mailbox-index.ts";
-import { Writer } from "./records.ts";
+import { bodyBytes, Writer } from "./records.ts";
 import { behaviors, none } from "./rows.ts";
 
 /** Freeing blocks touches scattered pages, so it waits until many are empty, or for a second. */
@@ -39,14 +39,14 @@ type CommitAtHand = Moving & { readonly batch: Batch };
 type MailboxSettings = {
   readonly rowsMax: number;
   readonly claims: Claims;
-  readonly fold?: FoldLimits;
+  readonly journal?: JournalLimits;
   readonly sparseBlocksMin?: number;
 };
 
 export class DiskMailbox implements Mailbox {
   private readonly index: MailboxIndex;
   private readonly bodies: Bodies;
-  private readonly pages: IndexPages;
+  private readonly journal: Journal;
   /** One commit is decided and written at a time, so all share its memory. */
   private readonly journalWriter = new Writer(16 * 1024);
   private atHand: CommitAtHand | null = null;
@@ -64,9 +64,9 @@ export class DiskMailbox implements Mailbox {
       onText: (number: number, text: string | null) => this.textChanged(number, text),
     };
     this.index = new MailboxIndex(events, settings.rowsMax);
-    this.pages = new IndexPages(this.index, settings.fold);
+    this.journal = new Journal(this.index, settings.journal);
     this.bodies = new Bodies(environment, this.index.rows, log);
-    this.index.finishLoading(this.pages.load(environment));
+    this.index.finishLoading(this.journal.load(environment));
     this.bodies.load();
     this.planChores();
   }
@@ -87,7 +87,7 @@ export class DiskMailbox implements Mailbox {
       if (outcome.kind !== "stored") return outcome;
       const { slot } = outcome;
       this.bodies.add(packer, slot, preview, entry.envelope);
-      journal.stored(slot);
+      journal.row(slot);
       touch(slot);
       return stored;
     });
@@ -147,13 +147,13 @@ export class DiskMailbox implements Mailbox {
 
   private textChanged(number: number, text: string | null): void {
     if (text !== null) this.atHand!.journal.text(number, text);
-    this.pages.touchText(number);
+    this.journal.touch(number, true);
   }
 
   /** What the operations of a commit share; the first of them begins it. */
   private commitOf(batch: Batch): CommitAtHand {
     if (this.atHand?.batch === batch) return this.atHand;
-    const touch = (slot: number) => this.pages.touch(slot);
+    const touch = (slot: number) => this.journal.touch(slot);
     const journal = new JournalWriter(this.index.rows, this.journalWriter);
     const made = { batch, packer: this.bodies.packer(), journal, touch };
     this.atHand = made;
@@ -165,7 +165,7 @@ export class DiskMailbox implements Mailbox {
     if (this.bodies.blocks.empty.size >= emptyBlocksMin) this.bodies.freeBlocks(commit.batch);
     if (this.isWasteful) this.bodies.emptyBlocks(commit);
     this.bodies.finish(commit.packer, commit.batch);
-    this.pages.write(commit.batch, commit.journal);
+    this.journal.write(commit.batch, commit.journal);
     this.planChores();
   }
 
@@ -178,7 +178,7 @@ export class DiskMailbox implements Mailbox {
   /** Work that nobody waits for goes with the next commit when there is much of it, and otherwise within a second. */
   private planChores(): void {
     const { empty, sparse } = this.bodies.blocks;
-    if (this.pages.isBehind || empty.size >= emptyBlocksMin || this.isWasteful) this.beginChores(() => {});
+    if (empty.size >= emptyBlocksMin || this.isWasteful) this.beginChores(() => {});
     else if (empty.size > 0 || sparse.size > 0) this.planChoresLater();
   }
 
@@ -277,7 +277,7 @@ export class DiskMailbox implements Mailbox {
 
   private preview(slot: number): Uint8Array | null {
     const { previewBytes, behavior } = this.index.rows;
-    const bytes = previewBytes.at(slot);
+    const bytes = previewBytes[slot]!;
     if (bytes === none || behaviors[behavior[slot]!] !== "KeepHeaderPreview") return null;
     return bytes === 0 ? noBytes : this.bodies.read([slot], "preview")[0]!;
   }

@@ -22,15 +22,24 @@ import type { RootDatabase, Transaction } from "lmdb";
 import { errorText } from "../../core/fault.ts";
 import { StoreError, type StoreRecord, type VerifyReport } from "../../storage/contract.ts";
 import { storedAtOf } from "../../storage/mailbox-rules.ts";
-import { blockKey, isSameId } from "./bodies.ts";
-import { decodeTag, eachClaim } from "./claims.ts";
+import { blockKey } from "./bodies.ts";
+import { claimsIn } from "./claims.ts";
 import { dataFile, giveToOwner, lockFolder, partialFile, storeAbsence, syncDirectory } from "./folder.ts";
 import { type DatabaseName, hasFormat, openRoot, type Tables, tablesOf, unopened } from "./format.ts";
 import { cutShort, type FileState, lengthen, readAt, readFileState, verifyTables } from "./integrity.ts";
 import { type IndexTables, loadPage, replayRecord } from "./journal.ts";
 import { RecipientIndex, TextTable } from "./recipients.ts";
-import { bodyAt, type FoundBody, howToGoOn, orderedNumber, Reader, unsealedUnder } from "./records.ts";
-import { acked, behaviors, held, idText, kept, none, RowTable } from "./rows.ts";
+import {
+  bodyAt,
+  type FoundBody,
+  howToGoOn,
+  idText,
+  isSameId,
+  orderedNumber,
+  Reader,
+  unsealedUnder,
+} from "./records.ts";
+import { acked, behaviors, held, none, RowTable, retained } from "./rows.ts";
 
 /** There is one format so far: a store has it, or is refused. */
 export async function migrateStore(path: string): Promise<string> {
@@ -300,11 +309,7 @@ export async function* exportRecords(path: string, skipped: Skipped): AsyncGener
       if (found !== null) yield { kind: "ledger", key: key.toString(), value: found };
     }
     for (const { key, value } of whole("claims")) {
-      const claims: StoreRecord[] = [];
-      const add = (untilMs: number, tag: Uint8Array) =>
-        void claims.push({ kind: "claim", tag: decodeTag(tag), untilMs });
-      tried(() => eachClaim(key, value, add), skipped);
-      yield* claims;
+      for (const claim of tried(() => claimsIn(key, value), skipped) ?? []) yield { kind: "claim", ...claim };
     }
     for (const { key, value } of whole("receipts")) {
       const record = tried(() => new Reader(unsealedUnder(key, value, "a receipt"), "a receipt"), skipped);
@@ -368,10 +373,10 @@ function inOrder(rows: RowTable): number[] {
 const noBytes = new Uint8Array(0);
 
 function messageOf(snapshot: Snapshot, { rows, texts, recipients }: Index, slot: number): StoreRecord | null {
-  const [status, preview, expiresAtMs] = [rows.status[slot], rows.previewBytes.at(slot), rows.expiresAtMs[slot]!];
-  const needsBody = status === held || (status === kept && preview !== none && preview > 0);
+  const [status, preview, expiresAtMs] = [rows.status[slot], rows.previewBytes[slot]!, rows.expiresAtMs[slot]!];
+  const needsBody = status === held || (status === retained && preview !== none && preview > 0);
   const body = needsBody ? bodyOf(snapshot, rows, slot) : null;
-  const names = [rows.recipient[slot]!, rows.labels[slot]!, rows.group.at(slot)].filter((number) => number !== none);
+  const names = [rows.recipient[slot]!, rows.labels[slot]!, rows.group[slot]!].filter((number) => number !== none);
   if ((needsBody && body === null) || names.some((number) => !texts.has(number))) return null;
   const entry = {
     recipient: recipients.mailbox(slot),
@@ -379,7 +384,7 @@ function messageOf(snapshot: Snapshot, { rows, texts, recipients }: Index, slot:
     chunk: recipients.chunk(slot),
     expiresAtMs,
     onExpiry: behaviors[rows.behavior[slot]!]!,
-    keptUntilMs: rows.keptUntilMs.at(slot),
+    keptUntilMs: rows.keptUntilMs[slot]!,
     labels: recipients.labels(slot),
     storedAtMs: storedAtOf(rows.arrival[slot]!, expiresAtMs),
     headerPreview: preview === none ? null : (body?.preview ?? noBytes),

@@ -162,14 +162,14 @@ export class RecipientIndex {
     const group = this.group(recipient, chunk.groupId);
     if (group === undefined) return false;
     const [slot] = group.values();
-    return this.rows.total.at(slot!) !== chunk.total || group.has(chunk.sequence);
+    return this.rows.total[slot!]! !== chunk.total || group.has(chunk.sequence);
   }
 
   chunk(slot: number): Chunk | null {
     const { group, sequence, total } = this.rows;
-    const number = group.at(slot);
+    const number = group[slot]!;
     if (number === none) return null;
-    return { groupId: this.texts.at(number) as Uuid, sequence: sequence.at(slot), total: total.at(slot) };
+    return { groupId: this.texts.at(number) as Uuid, sequence: sequence[slot]!, total: total[slot]! };
   }
 
   labels(slot: number): string[] {
@@ -197,11 +197,11 @@ export class RecipientIndex {
       if (usage.entries === 0) labels.delete(label);
       else labels.set(label, usage);
     }
-    const number = group.at(slot);
+    const number = group[slot]!;
     if (number === none) return;
     const chunks = groups.get(number) ?? new Map<number, number>();
-    if (sign === 1) groups.set(number, chunks.set(sequence.at(slot), slot));
-    else if (chunks.delete(sequence.at(slot)) && chunks.size === 0) groups.delete(number);
+    if (sign === 1) groups.set(number, chunks.set(sequence[slot]!, slot));
+    else if (chunks.delete(sequence[slot]!) && chunks.size === 0) groups.delete(number);
   }
 
   /** A held row begins to count, as the last of its recipient (1), or leaves its list, its group and the sums (-1). */
@@ -266,7 +266,7 @@ export class RecipientIndex {
     const { recipient, labels, group } = this.rows;
     const usage = this.storeUsageAt(slot);
     if (usage !== null && --usage.ids === 0) this.storeUsages.delete(usage.label);
-    for (const number of [recipient[slot]!, labels[slot]!, group.at(slot)]) {
+    for (const number of [recipient[slot]!, labels[slot]!, group[slot]!]) {
       const isGone = number !== none && this.texts.release(number);
       if (isGone && number < this.labelSets.length) this.labelSets[number] = undefined;
     }
@@ -291,7 +291,7 @@ export class RecipientIndex {
       const bytes = envelopeBytes[slot]!;
       texts.loadUser(owner);
       if (labels[slot] !== none) texts.loadUser(labels[slot]!);
-      if (group.at(slot) !== none) texts.loadUser(group.at(slot));
+      if (group[slot]! !== none) texts.loadUser(group[slot]!);
       if (labels[slot] !== set) {
         set = labels[slot]!;
         usage = this.storeUsageAt(slot);

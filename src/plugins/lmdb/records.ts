@@ -1,18 +1,17 @@
 /**
  * Bytes of records: a writer and a reader for the structures of this driver, and the seal that every
- * record on disk has. LMDB has no checksums of its own and hands out a flipped bit as data.
+ * record on disk has. LMDB has no checksums and returns a flipped bit as data.
  * A seal is 17 bytes in front: the version, then 16 bytes of checksum over what follows. It is XXH3 (64 bits and zeros)
- * in records of mail, and the beginning of SHA-256 in those of version 1, before format 5, and those with their keys.
+ * in records of mail (version 1), and the beginning of SHA-256 in those that are sealed with their keys (version 2).
  */
+import type { Uuid } from "../../core/codec/did.ts";
 import { StoreError } from "../../storage/contract.ts";
-import type { IdWords } from "./rows.ts";
 
-const firstVersion = 1;
+export const recordVersion = 1;
 /** Version of a record that is sealed together with its key. */
 const boundVersion = 2;
-export const recordVersion = 3;
 export const checksumBytes = 16;
-export const sealBytes = 1 + checksumBytes;
+const sealBytes = 1 + checksumBytes;
 
 /** What an operator does about a damaged store. */
 export const howToGoOn = "; run `waypost storage verify`, and restore a backup (`waypost storage restore`)";
@@ -33,26 +32,22 @@ function checksum(version: number, bytes: Uint8Array): DataView {
 }
 
 /** Whether the checksum that lies in the view is that of `bytes`; `false` for a version that has none. */
-export function matchesChecksum(version: number, bytes: Uint8Array, view: DataView, at = 0): boolean {
-  if (version < firstVersion || version > recordVersion) return false;
+function matchesChecksum(version: number, bytes: Uint8Array, view: DataView, at = 0): boolean {
+  if (version !== recordVersion && version !== boundVersion) return false;
   const expected = checksum(version, bytes);
   for (let i = 0; i < checksumBytes; i += 4) if (expected.getUint32(i) !== view.getUint32(at + i)) return false;
   return true;
 }
 
-/** A writer that begins behind the place of the seal; `seal` fills it in. */
-export function sealedWriter(bytes: number): Writer {
-  const writer = new Writer(sealBytes + bytes);
+/** The same writer, empty but for the place of the seal; `seal` fills it in. */
+export function sealedWriter(writer: Writer): Writer {
+  writer.reset();
   writer.skip(sealBytes);
   return writer;
 }
 
 export function seal(writer: Writer): Uint8Array {
-  return sealed(writer.finish());
-}
-
-/** Fills in the seal, for which the first bytes were left. */
-export function sealed(bytes: Uint8Array): Uint8Array {
+  const bytes = writer.finish();
   bytes[0] = recordVersion;
   checksum(recordVersion, bytes.subarray(sealBytes));
   bytes.set(checksumPart, 1);
@@ -73,35 +68,31 @@ export function sealedUnder(key: Uint8Array, content: Uint8Array): Uint8Array {
   return bytes.subarray(0, sealBytes + content.length);
 }
 
-function checksumIn(record: Uint8Array): DataView {
-  return new DataView(record.buffer, record.byteOffset + 1, checksumBytes);
-}
-
 /** The content of a record that `sealedUnder` made. Throws `corrupt` otherwise; `what` names it. */
 export function unsealedUnder(key: Uint8Array, record: Uint8Array, what: string): Uint8Array {
-  if (record.length < sealBytes || record[0] !== boundVersion) {
-    throw new StoreError("corrupt", `${what} is not a record of version ${boundVersion}${howToGoOn}`);
-  }
-  const bytes = new Uint8Array(record.length - sealBytes + key.length);
+  const length = Math.max(record.length - sealBytes, 0);
+  const bytes = new Uint8Array(length + key.length);
   bytes.set(record.subarray(sealBytes));
-  bytes.set(key, record.length - sealBytes);
-  if (!matchesChecksum(boundVersion, bytes, checksumIn(record))) {
-    throw new StoreError("corrupt", `${what} does not match its checksum${howToGoOn}`);
-  }
-  return bytes.subarray(0, record.length - sealBytes);
+  bytes.set(key, length);
+  checkSeal(boundVersion, bytes, record, what);
+  return bytes.subarray(0, length);
 }
 
-/** What a sealed record holds. Throws `corrupt` when it is not what was written; `what` names it. */
+/** The content of a sealed record. Throws `corrupt` when it is not what was written; `what` names it. */
 export function unsealed(record: Uint8Array, what: string): Uint8Array {
-  const version = record[0];
-  if (record.length < sealBytes || (version !== recordVersion && version !== firstVersion)) {
-    throw new StoreError("corrupt", `${what} is not a record of a known version${howToGoOn}`);
-  }
   const content = record.subarray(sealBytes);
-  if (!matchesChecksum(version, content, checksumIn(record))) {
+  checkSeal(recordVersion, content, record, what);
+  return content;
+}
+
+function checkSeal(version: number, signed: Uint8Array, record: Uint8Array, what: string): void {
+  if (record.length < sealBytes || record[0] !== version) {
+    throw new StoreError("corrupt", `${what} is not a record of version ${version}${howToGoOn}`);
+  }
+  const view = new DataView(record.buffer, record.byteOffset + 1, checksumBytes);
+  if (!matchesChecksum(version, signed, view)) {
     throw new StoreError("corrupt", `${what} does not match its checksum${howToGoOn}`);
   }
-  return content;
 }
 
 /** A writer that is reset keeps at most this much memory. */
@@ -176,14 +167,6 @@ export class Writer {
     this.bytes(bytes);
   }
 
-  /** Overwrites the eight bytes at `offset`. */
-  patch53(offset: number, value: number): void {
-    const at = this.at;
-    this.at = offset;
-    this.u53(value);
-    this.at = at;
-  }
-
   /** Puts the checksum of all that was written behind it at `offset`. */
   sign(offset: number): void {
     const sum = checksum(recordVersion, this.buffer.subarray(offset + checksumBytes, this.at));
@@ -205,7 +188,7 @@ export class Writer {
 }
 
 export class Reader {
-  readonly view: DataView;
+  private readonly view: DataView;
   private at = 0;
 
   constructor(
@@ -216,7 +199,12 @@ export class Reader {
   }
 
   get done(): boolean {
-    return this.at === this.buffer.length;
+    return this.left === 0;
+  }
+
+  /** Bytes that were not read yet. */
+  get left(): number {
+    return this.buffer.length - this.at;
   }
 
   u8(): number {
@@ -240,16 +228,11 @@ export class Reader {
     return this.buffer.subarray(at, at + length);
   }
 
-  words(): IdWords {
-    return [this.u32(), this.u32(), this.u32(), this.u32()];
-  }
-
   text(): string {
     return decoder.decode(this.bytes(this.u16()));
   }
 
-  /** Where the next bytes lie in the view; what is read afterwards lies behind them. */
-  advance(bytes: number): number {
+  private advance(bytes: number): number {
     const at = this.at;
     if (at + bytes > this.buffer.length) throw new StoreError("corrupt", `${this.what} ends too early`);
     this.at = at + bytes;
@@ -257,7 +240,7 @@ export class Reader {
   }
 }
 
-export function u53At(view: DataView, at: number): number {
+function u53At(view: DataView, at: number): number {
   return view.getUint32(at) * 2 ** 32 + view.getUint32(at + 4);
 }
 
@@ -273,9 +256,56 @@ export function orderedNumber(key: Uint8Array): number {
   return u53At(new DataView(key.buffer, key.byteOffset, key.byteLength), 0);
 }
 
+// ----------------------------------------------------------------------------------------------------- message ids
+
+/** A UUID as four big-endian words. */
+export type IdWords = readonly [number, number, number, number];
+
+/** The caller gives a UUID in its lower-case form. About 0.1 µs, against 0.5 with slices and `parseInt`. */
+export function idWords(id: Uuid): IdWords {
+  const a = halfWord(id, 0) * 65_536 + halfWord(id, 4);
+  const b = halfWord(id, 9) * 65_536 + halfWord(id, 14);
+  const c = halfWord(id, 19) * 65_536 + halfWord(id, 24);
+  const d = halfWord(id, 28) * 65_536 + halfWord(id, 32);
+  return [a, b, c, d];
+}
+
+function halfWord(text: string, at: number): number {
+  return (digit(text, at) << 12) | (digit(text, at + 1) << 8) | (digit(text, at + 2) << 4) | digit(text, at + 3);
+}
+
+function digit(text: string, at: number): number {
+  const code = text.charCodeAt(at);
+  return code < 58 ? code - 48 : code - 87;
+}
+
+const digits = Buffer.from("0123456789abcdef");
+const textOfId = Buffer.from("00000000-0000-0000-0000-000000000000");
+
+/** About 0.1 µs, against 0.4 with texts that are put together. */
+export function idText([a, b, c, d]: IdWords): Uuid {
+  putHalf(0, a >>> 16);
+  putHalf(4, a);
+  putHalf(9, b >>> 16);
+  putHalf(14, b);
+  putHalf(19, c >>> 16);
+  putHalf(24, c);
+  putHalf(28, d >>> 16);
+  putHalf(32, d);
+  return textOfId.toString("latin1") as Uuid;
+}
+
+function putHalf(at: number, half: number): void {
+  for (let i = 0; i < 4; i++) textOfId[at + i] = digits[(half >> (12 - 4 * i)) & 15]!;
+}
+
+export function isSameId(a: IdWords, b: IdWords): boolean {
+  return a[0] === b[0] && a[1] === b[1] && a[2] === b[2] && a[3] === b[3];
+}
+
 // -------------------------------------------------------------------------------------------------------------- bodies
 
-export const headerBytes = checksumBytes + 36;
+const headerBytes = checksumBytes + 36;
 
 export type Body = {
   readonly slot: number;
@@ -317,4 +347,8 @@ export function* bodiesOf(block: Uint8Array): Generator<FoundBody | null> {
     if (body === null) return;
     offset += body.bytes.length;
   }
+}
+
+export function bodyBytes(previewBytes: number, envelopeBytes: number): number {
+  return headerBytes + previewBytes + envelopeBytes;
 }

@@ -1,36 +1,29 @@
 /**
  * The rows of a mailbox: everything known of an entry but its bytes, in typed arrays by slot number, with a
- * hash index from (recipient, message id) to the slot, and a heap of what ends next. A million rows take
- * 80 MB here, 12 more for chunks; a million objects with their strings would take 300
- * and the collector's time. Recipients, label sets and chunk groups are numbers of interned texts (recipients.ts).
+ * hash index from (recipient, message id) to the slot, and a heap of the next expiries. A million rows take
+ * 105 MB here; a million objects with their strings would take 300 and the collector's time. Recipients, label sets and
+ * chunk groups are numbers of interned texts (recipients.ts).
  * Free slots of the lowest page are handed out first, so that what was stored together lies in few index pages.
  */
-import type { Uuid } from "../../core/codec/did.ts";
 import { type ExpirationBehavior, expirationBehaviors } from "../../core/ledger/account.ts";
-
-export type Elements =
-  | Float64Array<ArrayBuffer>
-  | Uint32Array<ArrayBuffer>
-  | Int32Array<ArrayBuffer>
-  | Uint16Array<ArrayBuffer>
-  | Uint8Array<ArrayBuffer>;
+import type { IdWords } from "./records.ts";
 
 export const none = 0xffffffff;
 
-/** The life of a row; the number is also its form on disk. */
+/** The life of a row; the numbers of `free`, `held`, `acked` and `retained` are also their form on disk. */
 export const free = 0;
 /** Held for the recipient until its expiry. */
 export const held = 1;
 /** Acknowledged; the id is remembered until the expiry. */
 export const acked = 2;
 /** Expired; its bytes wait for the sweep. */
-export const lapsed = 3;
-/** Expired and cut down to what its expiration behavior keeps. */
-export const kept = 4;
-/** Nothing of it is needed any more; it waits for the sweep. */
-export const over = 5;
-/** Nothing names the slot any more, and it is free when its time comes: until then it lies in the heap of ends. */
-export const gone = 6;
+export const expired = 3;
+/** Expired and cut down to what its expiration behavior retains. */
+export const retained = 4;
+/** No part of it is needed any more; it waits for the sweep. */
+export const finished = 5;
+/** No id names the slot any more; it lies in the heap of ends until its time comes, and is free then. */
+export const released = 6;
 
 export const behaviors: readonly ExpirationBehavior[] = expirationBehaviors;
 
@@ -40,90 +33,23 @@ const loadMax = 1.5;
 /** Slots of an index page, a power of 2. */
 export const pageSlots = 512;
 
-/** Elements that are mostly a number, or what another array has there: only pages with other ones take memory. */
-class SparseElements<T extends Elements = Uint32Array<ArrayBuffer>> {
-  private readonly pages: (T | undefined)[] = [];
-  private readonly shift: number;
-  private readonly mask: number;
+type Elements =
+  | Float64Array<ArrayBuffer>
+  | Uint32Array<ArrayBuffer>
+  | Uint16Array<ArrayBuffer>
+  | Uint8Array<ArrayBuffer>;
 
-  constructor(
-    readonly like: T,
-    readonly usual: number | (() => Elements),
-    perRow: 1 | 4 = 1,
-  ) {
-    this.mask = pageSlots * perRow - 1;
-    this.shift = Math.log2(pageSlots * perRow);
-    this.reserve(firstCapacity);
-  }
-
-  /** Nothing is read behind the end of the list of pages, which would be slow. */
-  reserve(slots: number): void {
-    while (this.pages.length * pageSlots < slots) this.pages.push(undefined);
-  }
-
-  at(index: number): number {
-    const page = this.pages[index >>> this.shift];
-    return page === undefined ? this.usualAt(index) : page[index & this.mask]!;
-  }
-
-  set(index: number, value: number): void {
-    const page = this.pages[index >>> this.shift];
-    if (page !== undefined) page[index & this.mask] = value;
-    else if (value !== this.usualAt(index)) this.addPage(index >>> this.shift)[index & this.mask] = value;
-  }
-
-  /** Sets neighbours from `first` on. */
-  setRun(first: number, from: Elements): void {
-    const usual = typeof this.usual === "number" || this.pages[first >>> this.shift] !== undefined ? [] : this.usual();
-    let i = 0;
-    while (i < from.length && from[i] === usual[first + i]) i++;
-    for (; i < from.length; i++) this.set(first + i, from[i]!);
-  }
-
-  private usualAt(index: number): number {
-    return typeof this.usual === "number" ? this.usual : (this.usual()[index] ?? 0);
-  }
-
-  private addPage(number: number): T {
-    const length = this.mask + 1;
-    const page = viewLike(this.like, new ArrayBuffer(length * this.like.BYTES_PER_ELEMENT), 0, length);
-    for (let i = 0; i < length; i++) page[i] = this.usualAt(number * length + i);
-    this.pages[number] = page;
-    return page;
-  }
-}
-
-/** What has an index page, with its elements for each row. `elements` of a sparse one only say their kind. */
-type MaybeSparse = { readonly sparse: SparseElements<Elements> | null; readonly perRow: 1 | 4 };
-export type StoredArray = MaybeSparse & { readonly elements: Elements };
-
-/** An array of the same kind over so many elements of a buffer. */
-export function viewLike<T extends Elements>(elements: T, buffer: ArrayBuffer, at: number, length: number): T {
-  const Kind = elements.constructor as new (buffer: ArrayBuffer, at: number, length: number) => T;
-  return new Kind(buffer, at, length);
-}
-
-/** The same with so many elements. Its former memory is free at once, and not when the collector runs. */
+/** The same array with so many elements. Its former memory is free at once, and not when the collector runs. */
 export function resized<T extends Elements>(from: T, length: number): T {
-  return viewLike(from, from.buffer.transfer(length * from.BYTES_PER_ELEMENT), 0, length);
+  const Kind = from.constructor as new (buffer: ArrayBuffer) => T;
+  return new Kind(from.buffer.transfer(length * from.BYTES_PER_ELEMENT));
 }
 
-/** What an index page holds of its rows: the widest elements first, so that each array is aligned. */
-const pageArrays = [
-  ...(["arrival", "expiresAtMs", "keptUntilMs", "block", "id"] as const),
-  ...(["recipient", "labels", "group", "sequence", "total"] as const),
-  ...(["envelopeBytes", "previewBytes", "offset", "status", "behavior"] as const),
+const arrays = [
+  ...(["arrival", "expiresAtMs", "keptUntilMs", "block", "id", "recipient", "labels"] as const),
+  ...(["group", "sequence", "total", "envelopeBytes", "previewBytes", "offset"] as const),
+  ...(["status", "behavior", "next", "previous", "chain"] as const),
 ];
-const otherArrays = ["next", "previous", "chain"] as const;
-const sparseArrays = ["keptUntilMs", "group", "sequence", "total", "previewBytes"] as const;
-const wholeArrays = [
-  ...(["arrival", "expiresAtMs", "block", "id", "recipient", "labels"] as const),
-  ...(["envelopeBytes", "offset", "status", "behavior", ...otherArrays] as const),
-];
-
-function perRowOf(name: (typeof pageArrays)[number] | (typeof otherArrays)[number]): 1 | 4 {
-  return name === "id" ? 4 : 1;
-}
 
 /** Rows that are chained by `next` and `previous`; `none` for both ends without any. */
 export type RowList = { first: number; last: number };
@@ -132,7 +58,7 @@ export class RowTable {
   /** Position in the order of arrival; cursors are made of it. */
   arrival = new Float64Array(firstCapacity);
   expiresAtMs = new Float64Array(firstCapacity);
-  readonly keptUntilMs = new SparseElements(new Float64Array(), () => this.expiresAtMs);
+  keptUntilMs = new Float64Array(firstCapacity);
   /** Number of the block that holds the body. */
   block = new Float64Array(firstCapacity);
   /** Four words a slot. */
@@ -141,12 +67,12 @@ export class RowTable {
   /** The labels as one text; `none` without any. */
   labels = new Uint32Array(firstCapacity);
   /** The id of the chunk group; `none` for a whole message. */
-  readonly group = new SparseElements(new Uint32Array(), none);
-  readonly sequence = new SparseElements(new Uint32Array(), 0);
-  readonly total = new SparseElements(new Uint32Array(), 0);
+  group = new Uint32Array(firstCapacity);
+  sequence = new Uint32Array(firstCapacity);
+  total = new Uint32Array(firstCapacity);
   envelopeBytes = new Uint32Array(firstCapacity);
   /** `none` without a preview, which is not the same as an empty one. */
-  readonly previewBytes = new SparseElements(new Uint32Array(), none);
+  previewBytes = new Uint32Array(firstCapacity);
   /** Where the body begins in its block. */
   offset = new Uint32Array(firstCapacity);
   status = new Uint8Array(firstCapacity);
@@ -178,16 +104,7 @@ export class RowTable {
   }
 
   isUsed(slot: number): boolean {
-    return slot < this.fresh && this.status[slot] !== free && this.status[slot] !== gone;
-  }
-
-  /** What every index page holds of its rows. */
-  stored(): readonly StoredArray[] {
-    return pageArrays.map((name) => {
-      const array = this[name];
-      if (array instanceof SparseElements) return { elements: array.like, sparse: array, perRow: perRowOf(name) };
-      return { elements: array, sparse: null, perRow: perRowOf(name) };
-    });
+    return slot < this.fresh && this.status[slot] !== free && this.status[slot] !== released;
   }
 
   find(recipient: number, words: IdWords): number {
@@ -229,7 +146,7 @@ export class RowTable {
       while (this.chain[at] !== slot) at = this.chain[at]!;
       this.chain[at] = this.chain[slot]!;
     }
-    this.status[slot] = gone;
+    this.status[slot] = released;
   }
 
   /** The slot of a forgotten id is free. */
@@ -255,10 +172,10 @@ export class RowTable {
   expect(slots: number): void {
     if (slots <= this.capacity) return;
     this.capacity = Math.ceil(slots * 1.25);
-    for (const name of wholeArrays) {
-      Object.assign(this, { [name]: resized(this[name], this.capacity * perRowOf(name)) });
+    for (const name of arrays) {
+      const perRow = name === "id" ? 4 : 1;
+      Object.assign(this, { [name]: resized(this[name], this.capacity * perRow) });
     }
-    for (const name of sparseArrays) this[name].reserve(this.capacity);
     this.freeIn = resized(this.freeIn, Math.ceil(this.capacity / pageSlots));
   }
 
@@ -324,7 +241,7 @@ export class RowTable {
     this.buckets = buckets;
     const { chain, status, fresh, id, recipient, seed } = this;
     for (let slot = 0, at = 0; slot < fresh; slot++, at += 4) {
-      if (status[slot] === free || status[slot] === gone) continue;
+      if (status[slot] === free || status[slot] === released) continue;
       const hash = mixed(mixed(mixed(seed ^ recipient[slot]!, id[at]!), id[at + 1]!), id[at + 2]!);
       const bucket = mixed(hash, id[at + 3]!) & (size - 1);
       chain[slot] = buckets[bucket]!;
@@ -334,56 +251,14 @@ export class RowTable {
 }
 
 /** A hash with one more word in it. */
-export function mixed(hash: number, word: number): number {
+function mixed(hash: number, word: number): number {
   let h = Math.imul(hash ^ word, 0x9e3779b1);
   h = Math.imul(h ^ (h >>> 15), 0x85ebca77);
   return h ^ (h >>> 13);
 }
 
-/** A UUID as four big-endian words. */
-export type IdWords = readonly [number, number, number, number];
-
-/** The caller gives a UUID in its lower-case form. About 0.1 µs, against 0.5 with slices and `parseInt`. */
-export function idWords(id: Uuid): IdWords {
-  const a = halfWord(id, 0) * 65_536 + halfWord(id, 4);
-  const b = halfWord(id, 9) * 65_536 + halfWord(id, 14);
-  const c = halfWord(id, 19) * 65_536 + halfWord(id, 24);
-  const d = halfWord(id, 28) * 65_536 + halfWord(id, 32);
-  return [a, b, c, d];
-}
-
-function halfWord(text: string, at: number): number {
-  return (digit(text, at) << 12) | (digit(text, at + 1) << 8) | (digit(text, at + 2) << 4) | digit(text, at + 3);
-}
-
-function digit(text: string, at: number): number {
-  const code = text.charCodeAt(at);
-  return code < 58 ? code - 48 : code - 87;
-}
-
-const digits = Buffer.from("0123456789abcdef");
-const textOfId = Buffer.from("00000000-0000-0000-0000-000000000000");
-
-/** About 0.1 µs, against 0.4 with texts that are put together. */
-export function idText([a, b, c, d]: IdWords): Uuid {
-  putHalf(0, a >>> 16);
-  putHalf(4, a);
-  putHalf(9, b >>> 16);
-  putHalf(14, b);
-  putHalf(19, c >>> 16);
-  putHalf(24, c);
-  putHalf(28, d >>> 16);
-  putHalf(32, d);
-  return textOfId.toString("latin1") as Uuid;
-}
-
-function putHalf(at: number, half: number): void {
-  for (let i = 0; i < 4; i++) textOfId[at + i] = digits[(half >> (12 - 4 * i)) & 15]!;
-}
-
 /**
- * A binary heap of slots by the end of their rows, the soonest first: by expiry, and for `kept` rows by the end of what is
- * kept. Cost: O(log n) per change, O(1) to see the first; 4 bytes a slot.
+ * A min-heap of slots by expiry, and by the end of retention for `retained` and `released` rows. Cost: O(log n) per change, O(1) to see the first; 4 bytes a slot.
  */
 export class EndHeap {
   /** Place 0 stays empty. */
@@ -395,7 +270,7 @@ export class EndHeap {
   /** When the time of a slot in the heap comes; must not change meanwhile. */
   endMs(slot: number): number {
     const { status, keptUntilMs, expiresAtMs } = this.rows;
-    return status[slot] === kept || status[slot] === gone ? keptUntilMs.at(slot) : expiresAtMs[slot]!;
+    return status[slot] === retained || status[slot] === released ? keptUntilMs[slot]! : expiresAtMs[slot]!;
   }
 
   /** Takes the first slot out when its time has come by `nowMs`; -1 when none has. */

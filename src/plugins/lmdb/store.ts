@@ -8,16 +8,16 @@ import { checkReceipt, ledgerImport, openLedger } from "../drivers.ts";
 import { Claims } from "./claims.ts";
 import type { Batch, View, WriteSize } from "./commits.ts";
 import { type Environment, openEnvironment } from "./environment.ts";
-import type { FoldLimits } from "./journal.ts";
+import type { JournalLimits } from "./journal.ts";
 import type { LmdbOptions } from "./lmdb.ts";
 import { DiskMailbox } from "./mailbox.ts";
 import { orderedKey, orderedNumber, Reader, sealedUnder, unsealedUnder, Writer } from "./records.ts";
 import type { Disk, WriteKind } from "./space.ts";
 
-/** Tests give their own disk, shorter folds, less waste, and commits as long as a busy machine needs. */
+/** Tests give their own disk, shorter journals, less waste, and commits as long as a busy machine needs. */
 type LmdbTestSettings = {
   readonly disk?: Disk;
-  readonly fold?: FoldLimits;
+  readonly journal?: JournalLimits;
   readonly sparseBlocksMin?: number;
   readonly claimsMax?: number;
   readonly commitMsMax?: number;

@@ -29,9 +29,7 @@ function heldDisk(checkRoom: CommitHost["checkRoom"] = () => {}) {
   const commits = new GroupCommits(host);
   const put = (key: string, of: WriteSize = size) =>
     commits.join(of, (batch) => batch.put("meta", Buffer.from(key), new Uint8Array(1)));
-  const putLazily = (key: string) =>
-    commits.joinLazily(size, (batch) => batch.put("meta", Buffer.from(key), new Uint8Array(1)));
-  return { commits, writes, put, putLazily };
+  return { commits, writes, put };
 }
 
 test("a commit begins at the end of the turn, with all that the turn brought", async () => {
@@ -144,41 +142,6 @@ test("a commit of removals alone needs no room for what is stored", async () => 
   const fullOf = (kind: WriteSize["kind"]) => commits.join({ kind, bytes: mib }, (batch) => batch.full?.code ?? null);
   expect(await fullOf("removal")).toBeNull();
   expect(await fullOf("store")).toBe("full");
-});
-
-test("what nobody waits for and came during a commit begins one after a while", async () => {
-  const { writes, put, putLazily } = heldDisk();
-  void put("a");
-  await turns();
-  void putLazily("b");
-  writes[0]!.end();
-  for (let n = 0; n < 500 && writes.length < 2; n++) await Bun.sleep(2);
-  expect(writes.map(({ keys }) => keys)).toEqual([["a"], ["b"]]);
-});
-
-test("what nobody waits for goes with the next commit, and begins one only after a while or when somebody waits", async () => {
-  const { commits, writes, put, putLazily } = heldDisk();
-  void putLazily("a");
-  expect(commits.isIdle).toBe(false);
-  await turns();
-  expect(writes).toEqual([]);
-  void put("b");
-  await turns();
-  void putLazily("c");
-  writes[0]!.end();
-  await turns();
-  expect(writes.map(({ keys }) => keys)).toEqual([["a", "b"]]);
-  commits.begin();
-  await turns();
-  expect(writes.map(({ keys }) => keys)).toEqual([["a", "b"], ["c"]]);
-  writes[1]!.end();
-  await turns();
-  void putLazily("d");
-  while (writes.length < 3) await Bun.sleep(1);
-  expect(writes[2]!.keys).toEqual(["d"]);
-  writes[2]!.end();
-  await turns();
-  expect(commits.isIdle).toBe(true);
 });
 
 test("a failed commit is an error for all that it held, and nothing else is answered", async () => {
