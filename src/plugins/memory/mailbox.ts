@@ -1,6 +1,6 @@
 /**
- * The mailbox of the memory driver: for each recipient a map of rows and a list of the active ones in order of arrival,
- * and a heap of what ends next.
+ * The mailbox of the memory driver: for each recipient a map of the active rows in order of arrival and a map of those
+ * that have ended, and a heap of what ends next.
  * No method awaits anything before it is done, so every operation is atomic. `room` bounds the ids that are active,
  * remembered or kept, and their bytes.
  */
@@ -45,15 +45,11 @@ type Row = {
   readonly entry: OwnEntry;
   readonly arrival: number;
   state: "active" | "acked" | "kept";
-  /** The active rows that arrived before and after it. */
-  before: Row | null;
-  after: Row | null;
 };
 type Box = {
-  readonly rows: Map<Uuid, Row>;
-  /** The active rows in order of arrival: a list does not walk over what has ended. */
-  first: Row | null;
-  last: Row | null;
+  /** In order of arrival, as a map keeps its keys: a list does not walk over what has ended. */
+  readonly active: Map<Uuid, Row>;
+  readonly ended: Map<Uuid, Row>;
   /** Active chunks by group and sequence number. */
   readonly groups: Map<Uuid, Map<number, Row>>;
   readonly held: Tally;
@@ -84,7 +80,7 @@ export class MemoryMailbox implements Mailbox {
     this.settle(given.storedAtMs);
     const { recipient, messageId } = given;
     const box = this.boxes.get(recipient) ?? newBox();
-    const before = box.rows.get(messageId);
+    const before = rowOf(box, messageId);
     if (before !== undefined && before.state !== "kept") {
       return { kind: "duplicate", expiresAtMs: before.entry.expiresAtMs };
     }
@@ -95,16 +91,9 @@ export class MemoryMailbox implements Mailbox {
     this.checkRoom(given);
     if (before !== undefined) this.free(box, before);
     this.lastArrival = nextArrival(this.lastArrival, given.storedAtMs);
-    const row: Row = {
-      entry: copyOf(given),
-      arrival: this.lastArrival,
-      state: "active",
-      before: box.last,
-      after: null,
-    };
+    const row: Row = { entry: copyOf(given), arrival: this.lastArrival, state: "active" };
     this.boxes.set(recipient, box);
-    box.rows.set(messageId, row);
-    append(box, row);
+    box.active.set(messageId, row);
     this.ends.push({ atMs: given.expiresAtMs, row });
     this.known.add(row.entry.labels, 1, bytesOf(row.entry));
     this.countActive(box, row, 1);
@@ -112,12 +101,12 @@ export class MemoryMailbox implements Mailbox {
   }
 
   async list(recipient: MailboxKey, page: PageRequest): Promise<Page<HeldMessage> | Fault> {
-    const found = pageOf(this.rowsOf(recipient), page, arrivalOf);
+    const found = pageOf(this.activeOf(recipient), page, arrivalOf);
     return isFault(found) ? found : { ...found, entries: found.entries.map(messageOf) };
   }
 
   async summary(recipient: MailboxKey, page: PageRequest): Promise<Page<MessageSummary> | Fault> {
-    const found = pageOf(this.rowsOf(recipient), { ...page, bytesMax: Number.POSITIVE_INFINITY }, arrivalOf);
+    const found = pageOf(this.activeOf(recipient), { ...page, bytesMax: Number.POSITIVE_INFINITY }, arrivalOf);
     if (isFault(found)) return found;
     const entries = found.entries.map(({ entry: { messageId, chunk, expiresAtMs, envelope }, arrival }) => ({
       messageId,
@@ -131,8 +120,8 @@ export class MemoryMailbox implements Mailbox {
 
   async read(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): Promise<HeldMessage[]> {
     this.options.checkOpen();
-    const rows = this.boxes.get(recipient)?.rows;
-    const found = messageIds.map((id) => rows?.get(id)).filter((row) => row !== undefined);
+    const active = this.boxes.get(recipient)?.active;
+    const found = messageIds.map((id) => active?.get(id)).filter((row) => row !== undefined);
     return found.filter((row) => isActive(row, nowMs)).map(messageOf);
   }
 
@@ -148,7 +137,7 @@ export class MemoryMailbox implements Mailbox {
 
   async message(recipient: MailboxKey, messageId: Uuid, nowMs: number): Promise<MessageState> {
     this.options.checkOpen();
-    const row = this.boxes.get(recipient)?.rows.get(messageId);
+    const row = rowOf(this.boxes.get(recipient), messageId);
     if (row === undefined) return { state: "absent" };
     const { expiresAtMs, onExpiry, keptUntilMs, headerPreview } = row.entry;
     if (isActive(row, nowMs)) return { state: "active", message: messageOf(row) };
@@ -163,7 +152,7 @@ export class MemoryMailbox implements Mailbox {
     const box = this.boxes.get(recipient);
     const removed: RemovedMessage[] = [];
     for (const messageId of messageIds.toSorted()) {
-      const row = box?.rows.get(messageId);
+      const row = box?.active.get(messageId);
       if (box === undefined || row === undefined || !isActive(row, nowMs)) continue;
       this.end(box, row, "acked");
       removed.push({ messageId, labels: row.entry.labels });
@@ -200,7 +189,7 @@ export class MemoryMailbox implements Mailbox {
       const { recipient, messageId, onExpiry, keptUntilMs } = row.entry;
       const box = this.boxes.get(recipient);
       // A new entry of the same id has replaced a kept row.
-      if (box?.rows.get(messageId) !== row) continue;
+      if (box === undefined || rowOf(box, messageId) !== row) continue;
       const leavesSomething = row.state === "active" && onExpiry !== "DeleteOnExpiry" && keptUntilMs > nowMs;
       if (row.state === "active") this.end(box, row, "kept");
       if (leavesSomething) this.ends.push({ atMs: keptUntilMs, row });
@@ -239,18 +228,19 @@ export class MemoryMailbox implements Mailbox {
     if (!keepsPreview) entry.headerPreview = null;
     this.known.add(entry.labels, 0, bytesOf(entry) - bytes);
     row.state = state;
-    unlink(box, row);
+    box.active.delete(entry.messageId);
+    box.ended.set(entry.messageId, row);
   }
 
   private free(box: Box, { entry }: Row): void {
     this.known.add(entry.labels, -1, -bytesOf(entry));
-    box.rows.delete(entry.messageId);
-    if (box.rows.size === 0) this.boxes.delete(entry.recipient);
+    box.ended.delete(entry.messageId);
+    if (box.active.size + box.ended.size === 0) this.boxes.delete(entry.recipient);
   }
 
-  private rowsOf(recipient: MailboxKey): Iterable<Row> {
+  private activeOf(recipient: MailboxKey): Iterable<Row> {
     this.options.checkOpen();
-    return walk(this.boxes.get(recipient)?.first ?? null);
+    return this.boxes.get(recipient)?.active.values() ?? [];
   }
 }
 
@@ -260,8 +250,6 @@ type Sum = { entries: number; bytes: number };
 class Tally {
   private readonly all: Sum = { entries: 0, bytes: 0 };
   private readonly byLabel = new Map<string, Sum>();
-  /** The labels that came last, and their sums: entries of one network share the array. */
-  private latest: { readonly labels: readonly string[]; readonly sums: readonly Sum[] } | null = null;
 
   constructor(private readonly counts: (label: string) => boolean) {}
 
@@ -269,59 +257,31 @@ class Tally {
     return label === null ? this.all : (this.byLabel.get(label) ?? nothingHeld);
   }
 
-  /** Nothing may change `labels` afterwards. */
   add(labels: readonly string[], entries: number, bytes: number): void {
-    if (this.latest?.labels !== labels) this.latest = { labels, sums: this.sumsOf(labels) };
-    let isEmpty = false;
-    for (const sum of this.latest.sums) {
-      sum.entries += entries;
-      sum.bytes += bytes;
-      isEmpty ||= sum.entries === 0;
-    }
-    if (isEmpty) this.forgetEmpty(labels);
-  }
-
-  private sumsOf(labels: readonly string[]): Sum[] {
-    const own = labels.filter(this.counts).map((label) => {
+    addTo(this.all, entries, bytes);
+    for (const label of labels.filter(this.counts)) {
       const sum = this.byLabel.get(label) ?? { entries: 0, bytes: 0 };
-      this.byLabel.set(label, sum);
-      return sum;
-    });
-    return [this.all, ...own];
+      addTo(sum, entries, bytes);
+      if (sum.entries === 0) this.byLabel.delete(label);
+      else this.byLabel.set(label, sum);
+    }
   }
+}
 
-  private forgetEmpty(labels: readonly string[]): void {
-    for (const label of labels) if (this.byLabel.get(label)?.entries === 0) this.byLabel.delete(label);
-    this.latest = null;
-  }
+function addTo(sum: Sum, entries: number, bytes: number): void {
+  sum.entries += entries;
+  sum.bytes += bytes;
 }
 
 const noBytes = new Uint8Array(0);
 const isMailboxLabel = (label: string): boolean => !isStoreLabel(label);
 
 function newBox(): Box {
-  return { rows: new Map(), first: null, last: null, groups: new Map(), held: new Tally(isMailboxLabel) };
+  return { active: new Map(), ended: new Map(), groups: new Map(), held: new Tally(isMailboxLabel) };
 }
 
-/** `row.before` is the last row already. */
-function append(box: Box, row: Row): void {
-  if (row.before === null) box.first = row;
-  else row.before.after = row;
-  box.last = row;
-}
-
-function unlink(box: Box, row: Row): void {
-  const { before, after } = row;
-  if (before === null) box.first = after;
-  else before.after = after;
-  if (after === null) box.last = before;
-  else after.before = before;
-  row.before = null;
-  row.after = null;
-}
-
-function* walk(first: Row | null): Generator<Row> {
-  for (let row = first; row !== null; row = row.after) yield row;
+function rowOf(box: Box | undefined, messageId: Uuid): Row | undefined {
+  return box?.active.get(messageId) ?? box?.ended.get(messageId);
 }
 
 function isActive(row: Row, nowMs: number): boolean {
