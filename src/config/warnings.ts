@@ -23,7 +23,7 @@ const listNames = ["allow_recipients", "deny_recipients", "allow_senders", "deny
 
 function* listWarnings(config: Config): Generator<InputProblem> {
   for (const [i, network] of config.server.trusted_proxies.entries()) {
-    const message = `${network} trusts every client: anybody can choose the address that rate limits see`;
+    const message = `${network} trusts every client: each can choose the address that rate limits see`;
     if (/\/0+$/.test(network)) yield { setting: `server.trusted_proxies.${i}`, message };
   }
   for (const node of ["relay", "cache"] as const) {
@@ -49,7 +49,7 @@ function* endpointDoubts(endpoint: string, { listen, tls_cert_file: cert }: Conf
   const { protocol, hostname, pathname } = new URL(endpoint);
   // Names of examples (RFC 2606) that were left in a file.
   if (/(^|\.)example(\.(org|com|net))?$/.test(hostname))
-    yield `${endpoint} is a name from an example: nobody can reach this node by it`;
+    yield `${endpoint} is a name from an example: this node can't be reached by it`;
   if (pathname !== "/") yield `${endpoint} has a path: a proxy must remove it, since this node serves none below it`;
   const isOpen = !listen.every(isLoopbackListener);
   if (protocol === "http:" && isOpen && !/^(localhost|127\.[\d.]+|\[::1\])$/.test(hostname))
@@ -75,7 +75,7 @@ function* listenerWarnings({ server, relay, cache }: Config): Generator<InputPro
   if (hasEndpoints && server.admin_listen.length === 0 && isOpen)
     yield { setting: "server.admin_listen", message: "is empty: /metrics is public on the addresses of listen" };
   for (const [i, address] of server.admin_listen.entries()) {
-    const message = `${address} is open to other machines: whoever reaches it blocks senders, removes messages and reloads`;
+    const message = `${address} is open to other machines: every client that reaches it can block senders, remove messages and reload`;
     if (!isLoopbackListener(address)) yield { setting: `server.admin_listen.${i}`, message };
   }
   const endpoints = [relay, cache].flatMap((node) => (node.enabled ? node.public_endpoints : []));

@@ -266,7 +266,7 @@ const steps: readonly { readonly id: string; readonly title: string; readonly wh
   {
     id: "register",
     title: "Register",
-    what: "Make an Ed25519 key, choose a DID, write its document, sign, and send. Then ask `GET /registration-status/{did}` until it answers `confirmed`.",
+    what: "Make an Ed25519 key, choose a DID or derive it from the key, write its document, sign, and send. Then ask `GET /registration-status/{did}` until it answers `confirmed`.",
   },
   {
     id: "AddKeyAgreement",
