@@ -43,6 +43,11 @@ function* serverProblems(config: Config): Generator<Broken> {
       message: `${address} is also in listen: an admin listener needs an address of its own`,
     };
   }
+  for (const list of ["listen", "admin_listen"] as const) {
+    const again = server[list].find((one, i) => server[list].some((other, j) => j < i && isSameAddress(one, other)));
+    if (again !== undefined)
+      yield { settings: [`server.${list}`], message: `${again} is listed twice, or is a part of another address` };
+  }
   if (!server.share_port) return;
   if (process.platform !== "linux") {
     yield { settings: ["server.share_port"], message: "only Linux spreads the connections of a port over processes" };

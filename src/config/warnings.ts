@@ -13,6 +13,7 @@ export function configWarnings(config: Config): InputProblem[] {
   return [
     ...listWarnings(config),
     ...endpointWarnings(config),
+    ...nodeWarnings(config),
     ...storeWarnings(config),
     ...listenerWarnings(config),
     ...limitWarnings(config),
@@ -47,17 +48,35 @@ function* endpointWarnings(config: Config): Generator<InputProblem> {
 
 function* endpointDoubts(endpoint: string, { listen, tls_cert_file: cert }: Config["server"]): Generator<string> {
   const { protocol, hostname, pathname } = new URL(endpoint);
+  const isOpen = !listen.every(isLoopbackListener);
+  const isOwn = /^(localhost|127\.[\d.]+|\[::1\])$/.test(hostname);
   // Names of examples (RFC 2606) that were left in a file.
   if (/(^|\.)example(\.(org|com|net))?$/.test(hostname))
     yield `${endpoint} is a name from an example: this node can't be reached by it`;
   if (pathname !== "/") yield `${endpoint} has a path: a proxy must remove it, since this node serves none below it`;
-  const isOpen = !listen.every(isLoopbackListener);
-  if (protocol === "http:" && isOpen && !/^(localhost|127\.[\d.]+|\[::1\])$/.test(hostname))
+  if (/^(0\.0\.0\.0|\[::\])$/.test(hostname)) yield `${endpoint} is an address to listen on, and nobody's address`;
+  if (isOwn && isOpen) yield `${endpoint} is reached from this machine alone, but the node listens for others`;
+  if (protocol === "http:" && isOpen && !isOwn)
     yield `${endpoint} is not encrypted: others on the way see who writes to whom, and pages of https can't use it`;
   if (protocol === "http:" && cert !== null) yield `${endpoint} is http, but the listeners use TLS: write https`;
 }
 
-function* storeWarnings({ cache, directory, stores }: Config): Generator<InputProblem> {
+/** Settings of a node that does not run, and a Relay that forwards alone. */
+function* nodeWarnings({ relay, cache }: Config): Generator<InputProblem> {
+  for (const [name, node] of [["relay", relay] as const, ["cache", cache] as const])
+    if (!node.enabled && node.public_endpoints.length > 0)
+      yield { setting: `${name}.enabled`, message: `is false: the settings of [${name}] have no effect` };
+  if (relay.enabled && relay.public_endpoints.length === 0)
+    yield { setting: "relay.public_endpoints", message: "is empty: nobody can receive live here" };
+}
+
+function* storeWarnings({ cache, directory, relay, stores }: Config): Generator<InputProblem> {
+  const used = new Set([
+    ...(directory.enabled ? [directory.store, directory.ledger] : []),
+    ...[relay, cache].flatMap((node) => (node.enabled ? [node.store, node.recipients.replace(/^ledger:/, "")] : [])),
+  ]);
+  for (const store of Object.keys(stores).filter((name) => !used.has(name)))
+    yield { setting: `stores.${store}`, message: "is used by no node: name it in store or ledger of one" };
   const isMemory = (store: string): boolean => stores[store]?.plugin === "memory";
   if (cache.enabled && isMemory(cache.store)) {
     const message = "keeps envelopes in memory: every envelope is lost when the process ends";

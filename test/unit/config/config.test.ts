@@ -286,6 +286,7 @@ describe("what is refused although it has the right form", () => {
       withStores('[stores.main]\nplugin = "lmdb"\npath = "/d/w"\n[stores.b]\nplugin = "lmdb"\npath = "/d//x/../w/"'),
       ["stores.b.path"],
     ],
+    ["an address twice", `${allInOne}[server]\nlisten = ["127.0.0.1:80", "0.0.0.0:80"]`, ["server.listen"]],
     [
       "every private address",
       allInOne.replace("[relay]", '[relay]\nallow_private = ["::/0"]'),
@@ -316,6 +317,7 @@ describe("warnings", () => {
   };
   const quiet = allInOne
     .replace('plugin = "memory"', 'plugin = "lmdb"')
+    .replace("[relay]\nenabled = true\n", "")
     .replace("https://cache.example.org", "http://127.0.0.1:7400");
   const at = (endpoint: string) => quiet.replace("http://127.0.0.1:7400", endpoint);
 
@@ -324,7 +326,6 @@ describe("warnings", () => {
   test.each([
     ['[server]\ntrusted_proxies = ["0.0.0.0/0"]', "server.trusted_proxies.0"],
     ['[server]\ntrusted_proxies = ["10.0.0.0/8", "::/0"]', "server.trusted_proxies.1"],
-    ['[server]\nlisten = ["0.0.0.0:7400"]', "server.admin_listen"],
     ['[server]\nadmin_listen = ["0.0.0.0:7401"]', "server.admin_listen.0"],
     ['[server]\nadmin_listen = ["unix:/run/w.sock", "10.0.0.1:7401"]', "server.admin_listen.1"],
     ['[limits]\nclock_skew = "2h"', "limits.clock_skew"],
@@ -332,10 +333,11 @@ describe("warnings", () => {
   ])("%s", (more, setting) => expect(warned(`${quiet}${more}`)).toEqual([setting]));
 
   test("an entry that is not a DID, an example name, and a volatile store are reported", () => {
-    const listed = quiet.replace("[relay]", '[relay]\ndeny_senders = ["mallory"]');
-    expect(warned(listed)).toEqual(["relay.deny_senders.0"]);
+    const listed = quiet.replace("[cache]", '[cache]\ndeny_senders = ["mallory"]');
+    expect(warned(listed)).toEqual(["cache.deny_senders.0"]);
     expect(warned(allInOne)).toEqual([
       "cache.public_endpoints.0",
+      "relay.public_endpoints",
       "cache.store",
       "directory.ledger",
       "server.trusted_proxies",
@@ -353,7 +355,20 @@ describe("warnings", () => {
     ],
     ["http with TLS here", `${quiet}[server]\ntls_cert_file = "c"\ntls_key_file = "k"`, ["cache.public_endpoints.0"]],
     ["a path", `${at("https://w.net/cache")}[server]\ntrusted_proxies = ["127.0.0.1"]`, ["cache.public_endpoints.0"]],
+    ["this machine, on an open listener", `${quiet}[server]\nlisten = ["10.0.0.1:80"]`, ["cache.public_endpoints.0"]],
+    ["every address", at("http://0.0.0.0:7400"), ["cache.public_endpoints.0"]],
   ])("an endpoint of %s", (_, text, settings) => expect(warned(text)).toEqual(settings));
+
+  test.each<readonly [what: string, text: string, settings: string[]]>([
+    ["a node that does not run", `${quiet}[relay]\npublic_endpoints = ["http://localhost:7400"]`, ["relay.enabled"]],
+    ["a Relay without an endpoint", `${quiet}[relay]\nenabled = true`, ["relay.public_endpoints"]],
+    ["a store that no node uses", `${quiet}[stores.old]\nplugin = "lmdb"\npath = "old"`, ["stores.old"]],
+    [
+      "metrics for everybody",
+      `${at("https://w.net")}[server]\nlisten = ["0.0.0.0:80"]\ntrusted_proxies = ["10.0.0.1"]`,
+      ["server.admin_listen"],
+    ],
+  ])("%s", (_, text, settings) => expect(warned(text)).toEqual(settings));
 });
 
 test("the JSON Schema knows every setting and its form", () => {
