@@ -4,6 +4,7 @@
  * so that a test can spoil any one of them.
  */
 
+import { jest } from "bun:test";
 import { encodeBase64, encodeHex0x, renderPublicKey, utf8 } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import { isFault } from "../../src/core/fault.ts";
@@ -184,6 +185,20 @@ export function openMemory(blockTimeMs: number): (environment: StoreEnvironment)
     if (!parsed.ok) throw new Error("the memory driver refuses its options");
     return memoryPlugin.open(parsed.options, environment);
   };
+}
+
+/**
+ * Nothing that the embedded ledger takes during `act` gets into a block, however busy the machine is: its timer stands
+ * still. Afterwards the block is made.
+ */
+export async function beforeBlock<T>(act: () => Promise<T>): Promise<T> {
+  jest.useFakeTimers();
+  try {
+    return await act();
+  } finally {
+    jest.runOnlyPendingTimers();
+    jest.useRealTimers();
+  }
 }
 
 async function settled(ledger: Ledger, txHash: string): Promise<Submission> {

@@ -18,6 +18,7 @@ import { compileShape, limitsShape } from "../../../src/core/schema/schema.ts";
 import { lmdbPlugin } from "../../../src/plugins/lmdb/lmdb.ts";
 import { type StoreEnvironment, StoreError } from "../../../src/storage/contract.ts";
 import {
+  beforeBlock,
   documentBlobOf,
   type Json,
   proofHeadersOf,
@@ -74,7 +75,9 @@ describe("concurrency", () => {
     const same = registerBodyOf(identity, directory.nowMs());
     const other = registerBodyOf(identity, directory.nowMs(), { did_document: richDocument(identity) });
     const bodies = [same, same, other, same, other, same, other, same];
-    const replies = await Promise.all(bodies.map((body) => directory.ask("POST", "/register-did", body)));
+    const replies = await beforeBlock(() =>
+      Promise.all(bodies.map((body) => directory.ask("POST", "/register-did", body))),
+    );
     const taken = replies.filter(({ status }) => status === 202);
     expect(taken.length).toBe(5);
     expect(new Set(taken.map(({ body }) => body["tx_id"])).size).toBe(1);
@@ -196,21 +199,24 @@ describe("pending registrations", () => {
   test("survive a restart with their transaction", async () => {
     const folder = await mkdtemp(join(tmpdir(), "waypost-directory-"));
     const open = async (environment: StoreEnvironment) => {
-      const parsed = lmdbPlugin.parseOptions({ path: folder, block_time_ms: 400 });
+      const parsed = lmdbPlugin.parseOptions({ path: folder, block_time_ms: 20 });
       if (!parsed.ok) throw new Error(JSON.stringify(parsed.problems));
       return lmdbPlugin.open(parsed.options, environment);
     };
     try {
       const identity = identityOf("survivor");
-      const before = await testDirectory({ open });
-      const reply = await before.ask("POST", "/register-did", registerBodyOf(identity, before.nowMs()));
-      expect(reply.status).toBe(202);
-      await before.close();
-      const after = await testDirectory({ open });
-      const pending = { registration_status: "pending", tx_id: reply.body["tx_id"] };
-      expect(await statusOf(after, identity)).toMatchObject(pending);
-      const again = await after.ask("POST", "/register-did", registerBodyOf(identity, after.nowMs()));
-      expect(again.body["tx_id"]).toBe(reply.body["tx_id"]);
+      const { after, reply } = await beforeBlock(async () => {
+        const before = await testDirectory({ open });
+        const reply = await before.ask("POST", "/register-did", registerBodyOf(identity, before.nowMs()));
+        expect(reply.status).toBe(202);
+        await before.close();
+        const after = await testDirectory({ open });
+        const pending = { registration_status: "pending", tx_id: reply.body["tx_id"] };
+        expect(await statusOf(after, identity)).toMatchObject(pending);
+        const again = await after.ask("POST", "/register-did", registerBodyOf(identity, after.nowMs()));
+        expect(again.body["tx_id"]).toBe(reply.body["tx_id"]);
+        return { after, reply };
+      });
       await after.settle(reply);
       expect(await statusOf(after, identity)).toMatchObject({
         registration_status: "confirmed",

@@ -180,9 +180,12 @@ export const readScenarios: readonly Scenario[] = [
       const alias = `late-${identity.did.slice(8, 20).toLowerCase()}`;
       const send = (action: RoutedAction, path: string, members: Json) =>
         sendUpdate(stage, { identity, action, method: "POST", path: `/dids/${identity.did}/${path}`, members });
-      const won = await send("deactivate_did", "deactivate", {});
-      const lost = await send("add_alias", "aliases", { alias, timestamp: String(stage.nowMs()) });
-      expect([won.status, lost.status]).toEqual([202, 202]);
+      const lost = await stage.beforeBlock(async () => {
+        const won = await send("deactivate_did", "deactivate", {});
+        const late = await send("add_alias", "aliases", { alias, timestamp: String(stage.nowMs()) });
+        expect([won.status, late.status]).toEqual([202, 202]);
+        return late;
+      });
       await stage.settle(lost);
       return stage.ask("GET", `/submissions/${lost.body["tx_hash"]}`);
     },
@@ -198,9 +201,11 @@ export const readScenarios: readonly Scenario[] = [
     status: 200,
     act: async (stage) => {
       const { did } = await stage.fresh();
-      const reply = await stage.ask("PUT", `/dids/${did}/delivery-policy-links`, { did });
-      const digits = String(reply.body["tx_hash"]).slice(2).toUpperCase();
-      return stage.ask("GET", `/submissions/0x${digits}`);
+      return stage.beforeBlock(async () => {
+        const reply = await stage.ask("PUT", `/dids/${did}/delivery-policy-links`, { did });
+        const digits = String(reply.body["tx_hash"]).slice(2).toUpperCase();
+        return stage.ask("GET", `/submissions/0x${digits}`);
+      });
     },
     check: ({ body }) =>
       expect(body).toMatchObject({

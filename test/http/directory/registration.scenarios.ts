@@ -272,9 +272,11 @@ const registrationScenarios: readonly Scenario[] = [
     code: "registration_pending",
     act: async (stage) => {
       const own = newcomer();
-      await sendRegistration(stage, own);
-      const document = { ...simpleDocument(own), service: [] };
-      return sendRegistration(stage, own, {}, { did_document: document, timestamp: `v2:0:${stage.nowMs() + 1_000}` });
+      const members = { did_document: { ...simpleDocument(own), service: [] } };
+      return stage.beforeBlock(async () => {
+        await sendRegistration(stage, own);
+        return sendRegistration(stage, own, {}, { ...members, timestamp: `v2:0:${stage.nowMs() + 1_000}` });
+      });
     },
   },
   {
@@ -283,10 +285,12 @@ const registrationScenarios: readonly Scenario[] = [
     status: 202,
     act: async (stage) => {
       const own = newcomer();
-      const first = await sendRegistration(stage, own);
-      const second = await sendRegistration(stage, own, { timestamp: `v2:0:${stage.nowMs() + 1_000}` });
-      expect(second.body["tx_id"]).toBe(first.body["tx_id"]);
-      return second;
+      return stage.beforeBlock(async () => {
+        const first = await sendRegistration(stage, own);
+        const second = await sendRegistration(stage, own, { timestamp: `v2:0:${stage.nowMs() + 1_000}` });
+        expect(second.body["tx_id"]).toBe(first.body["tx_id"]);
+        return second;
+      });
     },
   },
   {
@@ -296,8 +300,10 @@ const registrationScenarios: readonly Scenario[] = [
     code: "invalid_signature",
     act: async (stage) => {
       const own = newcomer();
-      await sendRegistration(stage, own);
-      return sendRegistration(stage, own, {}, { timestamp: String(stage.nowMs()) });
+      return stage.beforeBlock(async () => {
+        await sendRegistration(stage, own);
+        return sendRegistration(stage, own, {}, { timestamp: String(stage.nowMs()) });
+      });
     },
   },
   {
@@ -368,12 +374,12 @@ const statusScenarios: readonly Scenario[] = [
     status: 200,
     act: async (stage) => {
       const own = newcomer();
-      const reply = await sendRegistration(stage, own);
-      const pending = await stage.ask("GET", `/registration-status/${encodeURIComponent(own.did)}`);
-      expect(pending.body).toMatchObject({
-        registered: false,
-        registration_status: "pending",
-        tx_id: reply.body["tx_id"],
+      const reply = await stage.beforeBlock(async () => {
+        const taken = await sendRegistration(stage, own);
+        const { body } = await stage.ask("GET", `/registration-status/${encodeURIComponent(own.did)}`);
+        const pending = { registered: false, registration_status: "pending", tx_id: taken.body["tx_id"] };
+        expect(body).toMatchObject(pending);
+        return taken;
       });
       await stage.settle(reply);
       return stage.ask("GET", `/registration-status/${own.did}`);

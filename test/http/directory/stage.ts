@@ -16,6 +16,7 @@ import { describeInterface } from "../../../src/nodes/http/openapi.ts";
 import type { Route } from "../../../src/nodes/http/route.ts";
 import { type Ledger, StoreError } from "../../../src/storage/contract.ts";
 import {
+  beforeBlock,
   type Json,
   type Reply,
   type Terms,
@@ -56,15 +57,14 @@ export type Stage = TestDirectory & {
   /** What the ledger does until `restore`. */
   readonly breakLedger: (how: Outage) => void;
   readonly restore: () => void;
+  /** Runs requests of which no block of the memory ledger has a call before they are done; a chain's blocks take longer. */
+  readonly beforeBlock: <T>(act: () => Promise<T>) => Promise<T>;
   /** A fresh registered identity with the rich document and the alias `aliasOf`. */
   readonly fresh: (document?: (identity: Identity) => Json) => Promise<Identity>;
 };
 
 /** Identities of one scenario, registered when it first asks for them. */
 type Cast = { standing?: Identity; deactivated?: Identity; unknown?: Identity };
-
-/** How long a call stays pending on a memory ledger: longer than a scenario needs for its next request. */
-const pendingMs = 40;
 
 /** Another driver than the memory one. */
 type Elsewhere = Pick<TestDirectoryOptions, "open"> & {
@@ -81,7 +81,6 @@ export async function openStage(
     ...elsewhere,
     options,
     around: (ledger) => broken(ledger, outage),
-    blockTimeMs: pendingMs,
   });
   let count = 0;
   const next = (): Identity => identityOf(`stage ${count++}`);
@@ -145,6 +144,10 @@ export async function openStage(
     },
     restore: () => {
       outage.how = "none";
+    },
+    beforeBlock: async (act) => {
+      await entering;
+      return elsewhere.open === undefined ? beforeBlock(act) : act();
     },
   };
 }
