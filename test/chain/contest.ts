@@ -103,13 +103,12 @@ async function chainSide(node: Node, store: Store): Promise<ChainSide> {
   const genesis = Uint8Array.fromHex((await node.ask<string>("chain_getBlockHash", [0])).slice(2));
   const metadataHex = await node.ask<`0x${string}`>("state_getMetadata");
   const version = await node.ask<RuntimeVersion>("state_getRuntimeVersion");
-  const names = { did_registry: "DidRegistry", delivery_policy: "DeliveryPolicy" };
-  const metadata = readMetadata(metadataHex, { version, genesis, names });
+  const metadata = readMetadata(metadataHex, { version, genesis });
   if (Array.isArray(metadata)) throw new Error(metadata.join("\n"));
   const registry = new TypeRegistry();
   const described = new Metadata(registry, metadataHex);
   registry.setMetadata(described);
-  const pallet = described.asLatest.pallets.find(({ name }) => name.eq(names.did_registry));
+  const pallet = described.asLatest.pallets.find(({ name }) => name.eq("DidRegistry"));
   const { variants } = registry.lookup.getSiType(pallet!.errors.unwrap().type).def.asVariant;
   return { node, ledger, metadata, registry, key, errors: variants.map(({ name }) => name.toString()) };
 }

@@ -34,8 +34,8 @@ async function openOnChain(environment: StoreEnvironment): Promise<Store> {
     plugin: "chain",
     durability: "volatile",
     capabilities: { ...memory.capabilities, ledger: chain.capabilities.ledger! },
-    probe: () => chain.probe(),
     importLedger: null,
+    probe: () => chain.probe(),
     async close() {
       await chain.close();
       await memory.close();

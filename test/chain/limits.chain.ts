@@ -161,8 +161,7 @@ describe("calls with a proof", () => {
 async function stranger(to: Node) {
   const version = await to.ask<RuntimeVersion>("state_getRuntimeVersion");
   const genesis = Uint8Array.fromHex((await to.ask<string>("chain_getBlockHash", [0])).slice(2));
-  const names = { did_registry: "DidRegistry", delivery_policy: "DeliveryPolicy" };
-  const metadata = readMetadata(await to.ask<`0x${string}`>("state_getMetadata"), { version, genesis, names });
+  const metadata = readMetadata(await to.ask<`0x${string}`>("state_getMetadata"), { version, genesis });
   if (Array.isArray(metadata)) throw new Error(metadata.join());
   const { frame } = metadata;
   return async (person: Identity, intent: Intent, nonce: bigint): Promise<string> => {

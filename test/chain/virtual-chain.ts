@@ -15,6 +15,7 @@ import { isRefusal, type LedgerRefusal } from "../../src/core/ledger/refusals.ts
 import { applyCall } from "../../src/core/ledger/rules.ts";
 import type { OperatorKey } from "../../src/plugins/chain/layouts.ts";
 import { parseHeader } from "../../src/plugins/chain/rpc.ts";
+import { orderedRoot } from "../../src/plugins/chain/trie.ts";
 import { keyOf } from "../support/identity.ts";
 import type { Chance, VirtualTime } from "./virtual-time.ts";
 
@@ -94,6 +95,17 @@ export function operatorOf(scheme: 0 | 1): { readonly key: OperatorKey; readonly
   };
 }
 
+const emptyRoot = orderedRoot([], 0);
+
+function rootOf(extrinsics: readonly DecodedExtrinsic[]): string {
+  return extrinsics.length === 0
+    ? emptyRoot
+    : orderedRoot(
+        extrinsics.map(({ hex }) => Uint8Array.fromHex(hex.slice(2))),
+        0,
+      );
+}
+
 export type Validity = "valid" | "stale" | "future" | "bad proof" | "ancient birth block" | "refused";
 
 export class VirtualChain {
@@ -130,12 +142,11 @@ export class VirtualChain {
     const { salt, ...content } = given;
     const zeros = `0x${"00".repeat(32)}`;
     const number = parent === null ? 0 : parent.number + 1;
-    const root = blake2b256(new TextEncoder().encode(content.extrinsics.map(({ hash }) => hash).join()));
     const header = {
       parentHash: parent?.hash ?? zeros,
       number: `0x${number.toString(16)}`,
       stateRoot: zeros,
-      extrinsicsRoot: `0x${root.toHex()}`,
+      extrinsicsRoot: rootOf(content.extrinsics),
       digest: { logs: [`0x066175726104${salt}`] },
     };
     const { hash } = parseHeader(header);

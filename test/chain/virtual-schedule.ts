@@ -59,10 +59,9 @@ const endMsDefault = 8 * 60 * minuteMs;
 
 const file = new URL("../../runtime/artifacts/waypost-runtime.metadata.hex", import.meta.url);
 const hex = `0x${(await Bun.file(file).text()).trim().replace(/^0x/, "")}` as const;
-const names = { did_registry: "DidRegistry", delivery_policy: "DeliveryPolicy" };
 const runtimes = new Map<string, RuntimeMetadata>();
 const version = { specName: "waypost", specVersion: 1, transactionVersion: 1 };
-const read = readMetadata(hex, { version, genesis: new Uint8Array(32), names });
+const read = readMetadata(hex, { version, genesis: new Uint8Array(32) });
 if (Array.isArray(read)) throw new Error(read.join());
 const metadata: RuntimeMetadata = read;
 

@@ -5,29 +5,35 @@
  */
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
 import { parseHeader } from "../../src/plugins/chain/rpc.ts";
+import { orderedRoot } from "../../src/plugins/chain/trie.ts";
 
 const metadata = (
   await Bun.file(new URL("../../runtime/artifacts/waypost-runtime.metadata.hex", import.meta.url)).text()
 ).trim();
 
 const zeros = `0x${"00".repeat(32)}`;
-const headers: { readonly json: Readonly<Record<string, unknown>>; readonly hash: string }[] = [];
+type Blocks = ReadonlyMap<number, readonly string[]>;
+type FakeHeader = { readonly json: Readonly<Record<string, unknown>>; readonly hash: string };
 
-function headerAt(number: number): { readonly json: Readonly<Record<string, unknown>>; readonly hash: string } {
-  for (let n = headers.length; n <= number; n++) {
-    const parentHash = n === 0 ? zeros : headerAt(n - 1).hash;
+function headersTo(number: number, blocks: Blocks): FakeHeader[] {
+  const headers: FakeHeader[] = [];
+  for (let n = 0; n <= number; n++) {
+    const extrinsics = (blocks.get(n) ?? []).map((hex) => Uint8Array.fromHex(hex.slice(2)));
     const json = {
-      parentHash,
+      parentHash: headers.at(-1)?.hash ?? zeros,
       number: `0x${n.toString(16)}`,
       stateRoot: zeros,
-      extrinsicsRoot: zeros,
+      extrinsicsRoot: orderedRoot(extrinsics, 0),
       digest: { logs: [] },
     };
     headers.push({ json, hash: parseHeader(json).hash });
   }
-  return headers[number] as (typeof headers)[number];
+  return headers;
 }
 
+const headerAt = (number: number, blocks: Blocks = new Map()) => headersTo(number, blocks).at(-1) as FakeHeader;
+
+/** Of a block on a chain whose blocks are empty. */
 export const blockHash = (number: number): string => headerAt(number).hash;
 
 export type Asked = { readonly id: number; readonly method: string; readonly params: readonly unknown[] };
@@ -101,14 +107,17 @@ function eventsOf(count: number): string {
 }
 
 function resultOf({ method, params }: Asked, { head, blocks }: FakeNode): unknown {
-  const numberOf = (hash: unknown) =>
-    Array.from({ length: head + 1 }, (_, n) => n).find((n) => blockHash(n) === hash) ?? head;
-  const header = (number: number) => headerAt(number).json;
+  const headers = headersTo(head, blocks);
+  const numberOf = (asked: unknown) => {
+    const number = headers.findIndex(({ hash }) => hash === asked);
+    return number < 0 ? head : number;
+  };
+  const header = (number: number) => headers[number]?.json;
   switch (method) {
     case "chain_getBlockHash":
-      return blockHash(typeof params[0] === "number" ? params[0] : head);
+      return headerAt(typeof params[0] === "number" ? params[0] : head, blocks).hash;
     case "chain_getFinalizedHead":
-      return blockHash(head);
+      return headers.at(-1)?.hash;
     case "chain_getHeader":
       return header(numberOf(params[0]));
     case "chain_getBlock":

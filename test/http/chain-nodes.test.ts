@@ -66,13 +66,14 @@ function endpointsTo(
   addresses: readonly string[],
   events: Partial<EndpointsEvents> = {},
   changes: Readonly<Record<string, unknown>> = {},
+  after = host.after,
 ) {
   const logged: { readonly message: string; readonly fields: Readonly<Record<string, unknown>> }[] = [];
   const endpoints = new Endpoints(
     {
       settings: settingsOf(addresses, changes),
       operator,
-      host,
+      host: { ...host, after, chance: () => 0.5 },
       runtimes: new Map(),
       anchor: null,
       genesis: null,
@@ -241,21 +242,30 @@ describe("the way to the chain", () => {
 
   test("asks a node that soon ends every connection less and less often", async () => {
     const node = fakeNode();
-    const { endpoints, logged } = endpointsTo([node.endpoint], {
-      onSession: () => {
-        node.answer = () => "cut";
-        void endpoints
-          .session()
-          .hashAt(1n)
-          .catch(() => {
-            node.answer = () => null;
-          });
-      },
+    const pauses: number[] = [];
+    const onSession = () => {
+      node.answer = () => "cut";
+      void endpoints
+        .session()
+        .hashAt(1n)
+        .catch(() => {
+          node.answer = () => null;
+        });
+    };
+    const { endpoints, logged } = endpointsTo([node.endpoint], { onSession }, {}, (ms, work) => {
+      // Longer ones are deadlines and the heartbeat.
+      if (ms < 1_000) pauses.push(ms);
+      return host.after(ms, work);
     });
     endpoints.start();
-    const pauses = () => logged.flatMap(({ fields }) => ("pause_ms" in fields ? [fields["pause_ms"]] : []));
-    await until("three rounds", () => pauses().length >= 3);
-    expect(pauses().slice(0, 3)).toEqual([200, 400, 800]);
+    await until("three rounds", () => pauses.length >= 3);
+    expect(pauses.slice(0, 3)).toEqual([200, 400, 800]);
+    // However often it happens, an outage is one line of each kind.
+    const messages = logged.map(({ message }) => message);
+    expect(messages.filter((message) => message !== "connected to the chain")).toEqual([
+      "the connection to the chain has ended",
+      "the chain can't be reached",
+    ]);
   });
 
   test("goes on when the handler of a connection fails", async () => {
@@ -300,7 +310,7 @@ describe("submissions", () => {
       out: true,
       ...given,
     };
-    await outbox.keep({ sequence: 0n, call, submission, signed: [signed], renewals: 0 });
+    await outbox.keep({ sequence: 0n, call, submission, signed: [signed] });
     const events = { onSession: () => submissions.resume(), onHead: (head: Head) => submissions.onHead(head) };
     const { endpoints } = endpointsTo([node.endpoint], events, { block_time_ms: 10 });
     const logged: string[] = [];

@@ -19,7 +19,6 @@ const endpoint = z
     (text) => (isLight(text) ? text.length > lightScheme.length : isNodeUrl(text)),
     "must be a ws:// or wss:// URL without credentials and fragment, or light:<file of a chain specification>",
   );
-const pallet = z.string().regex(/^[A-Z][A-Za-z0-9]{0,63}$/, "must be the name of a pallet, such as DidRegistry");
 const milliseconds = (min: number, max: number) => z.int().min(min).max(max);
 
 const amount = z
@@ -37,18 +36,12 @@ const chainOptions = z.strictObject({
     .describe(
       "Nodes of the chain, ws:// or wss://, or light:<specification>, used in turn; of several, two must agree before a call ends",
     ),
-  finality: z
-    .enum(["finalized", "best"])
-    .default("finalized")
-    .describe("Which blocks are treated as final; best only on chains of one node"),
   operator_key_file: z.string().min(1).describe("File with the seed or secret phrase of the operator account"),
   operator_key_type: z.enum(["sr25519", "ed25519"]).default("sr25519").describe("Kind of the operator's key"),
   outbox: z
     .string()
     .min(1)
     .describe("Folder of the submitted calls and their outcomes, on a local disk; created with mode 0700"),
-  did_registry_pallet: pallet.default("DidRegistry").describe("Name of the pallet of DIDs"),
-  delivery_policy_pallet: pallet.default("DeliveryPolicy").describe("Name of the pallet of policies"),
   tip: amount
     .default(0n)
     .describe("Tip for each of the operator's calls, in the smallest denomination; a number or its digits"),

@@ -29,6 +29,8 @@ import { type Head, heartbeatMs } from "./session.ts";
 import { Submissions } from "./submissions.ts";
 
 const mebibyte = 1024 * 1024;
+/** The age of the final head at which the store is not ready: far above what finality needs, about three blocks. */
+const headAgeMsMax = 300_000;
 
 export async function openChain(
   options: ChainOptions,
@@ -68,13 +70,20 @@ export async function openChain(
     importLedger: null,
     async probe() {
       files.checkWork();
-      endpoints.session();
+      checkAge(endpoints.session().head, environment.now());
     },
     close() {
       closed ??= close().then(() => files.close());
       return closed;
     },
   };
+}
+
+/** A node that stands still, or a chain without finality, confirms nothing. */
+function checkAge({ number, timeMs }: Head, nowMs: number): void {
+  if (nowMs - timeMs <= headAgeMsMax) return;
+  const minutes = Math.floor((nowMs - timeMs) / 60_000);
+  throw new StoreError("unavailable", `the chain's final head stands still: block ${number} is ${minutes} minutes old`);
 }
 
 type LedgerParts = {
@@ -124,10 +133,10 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
       },
       onHead: (head) => {
         watchFunds(head);
-        if (options.finality === "finalized") keepAnchor(endpoints);
+        keepAnchor(endpoints);
         submissions.onHead(head);
       },
-      onBest: (hash) => submissions.onBest(hash),
+      onBest: (best) => submissions.onBest(best),
     },
   );
   const reportLacks = lacksReporter(environment);
@@ -155,7 +164,7 @@ function write(environment: StoreEnvironment, work: Promise<void>): void {
   work.catch((error: unknown) => environment.fatal(`the outbox can't be written: ${errorText(error)}`));
 }
 
-/** This account would sign the calls of another account again, and they would fail where their proofs name the other. */
+/** Refuses another operator account while calls are pending: signed again by it, they would fail. */
 function takeOver(outbox: Outbox, address: string, environment: StoreEnvironment): void {
   const previous = outbox.operator();
   if (previous === address) return;

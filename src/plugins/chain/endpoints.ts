@@ -8,6 +8,7 @@
 import { errorText } from "../../core/fault.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { blockTimeMsDefault } from "./layouts.ts";
+import type { BestBlock } from "./pool.ts";
 import { isLight, nameOf } from "./rpc.ts";
 import { type Anchor, type Head, Session, type SessionOptions, StateGone, Unusable } from "./session.ts";
 
@@ -21,7 +22,7 @@ export type EndpointsEvents = {
   /** A connection is open, the first one or a later one. Its head was reported before. */
   readonly onSession: (session: Session) => void;
   readonly onHead: (head: Head) => void;
-  readonly onBest: (hash: string) => void;
+  readonly onBest: (best: BestBlock) => void;
 };
 
 export type OpenSession = Session & { readonly head: Head };
@@ -33,8 +34,14 @@ const firstPauseMs = 200;
  */
 const disputeBlocks = { forked: 32, behind: 600 } as const;
 const distanceBlocks = 2;
-/** How long a call waits for the confirmation of a second endpoint when none answers. */
+/** How long calls wait for the confirmation of a second endpoint when none can be asked: once for all of them. */
 const aloneMsMax = 600_000;
+/** A second endpoint further behind than this confirms nothing. */
+const behindMax = { blocks: 16n, ms: 120_000 } as const;
+/** How long a head may stand still before another endpoint is asked for a later one. */
+const standsMsMax = 120_000;
+/** An outage is over when a connection has lasted so long: then its lines in the log are written again. */
+const calmMs = 60_000;
 
 /** How the use of an endpoint ended; `stoodMs` is `null` when it never began. */
 type Used = { readonly stoodMs: number | null; readonly reason: Unusable };
@@ -44,6 +51,7 @@ export class Endpoints {
   private currentEndpoint = "";
   /** Another endpoint, asked before calls end. */
   private witness: OpenSession | null = null;
+  private witnessEndpoint = "";
   private witnessTurn = 0;
   private aloneSinceMs: number | null = null;
   /** Witnesses in a row that contradicted the endpoint in use. */
@@ -58,8 +66,9 @@ export class Endpoints {
   private wake: () => void = () => {};
   private readonly firstRound = Promise.withResolvers<void>();
   private running: Promise<void> = Promise.resolve();
-  /** The last line in the log, until there is a connection again: an outage is one line for each reason. */
-  private logged = "";
+  private cancelWatch: () => void = () => {};
+  /** What the log says of the present outage: one line for each endpoint and kind of reason. */
+  private readonly said = new Set<string>();
 
   constructor(
     private readonly options: EndpointsOptions,
@@ -110,8 +119,7 @@ export class Endpoints {
 
   /** Tries the endpoints in turn, so a bad first one is not preferred. */
   private async run(): Promise<void> {
-    const { log, settings } = this.options;
-    const { endpoints, reconnect_max_ms: reconnectMsMax } = settings;
+    const { endpoints, reconnect_max_ms: reconnectMsMax } = this.options.settings;
     let pauseMs = firstPauseMs;
     for (let turn = 0, failed: Unusable[] = []; !this.closed; turn++) {
       const endpoint = endpoints[turn % endpoints.length] as string;
@@ -119,7 +127,9 @@ export class Endpoints {
       if (this.closed) return;
       failed = [...failed, new Unusable(reason.kind, `${nameOf(endpoint)}: ${reason.message}`)];
       if (stoodMs !== null) {
-        log("warn", "the connection to the chain has ended", { endpoint: nameOf(endpoint), reason: reason.message });
+        if (stoodMs >= calmMs) this.said.clear();
+        const ended = { endpoint: nameOf(endpoint), reason: reason.message };
+        this.logOnce(`ended ${endpoint} ${reason.kind}`, "the connection to the chain has ended", ended);
         failed = failed.slice(-1);
         // A node that soon ends every connection is asked as rarely as one that is gone.
         if (stoodMs >= reconnectMsMax) pauseMs = firstPauseMs;
@@ -128,16 +138,18 @@ export class Endpoints {
       if (failed.length < endpoints.length) continue;
       failed = [];
       this.firstRound.resolve();
-      this.logOnce("the chain can't be reached", { reason: this.outage(), pause_ms: pauseMs });
+      const kinds = this.reasons.map(({ kind }) => kind).join();
+      this.logOnce(`unreachable ${kinds}`, "the chain can't be reached", { reason: this.outage(), pause_ms: pauseMs });
       await this.pause(pauseMs * (0.75 + this.options.host.chance() / 2));
       pauseMs = Math.min(pauseMs * 2, reconnectMsMax);
     }
   }
 
-  private logOnce(message: string, fields: Readonly<Record<string, unknown>>): void {
-    const text = `${message} ${fields["reason"]}`;
-    if (text !== this.logged) this.options.log("warn", message, fields);
-    this.logged = text;
+  /** Reasons contain numbers of blocks, so the key decides what is the same. */
+  private logOnce(key: string, message: string, fields: Readonly<Record<string, unknown>>): void {
+    if (this.said.has(key)) return;
+    this.said.add(key);
+    this.options.log("warn", message, fields);
   }
 
   /** Uses one endpoint for as long as it lasts. Never throws: without this loop there is no connection ever again. */
@@ -169,7 +181,7 @@ export class Endpoints {
   private begin(session: OpenSession, endpoint: string): void {
     this.genesisHash = session.genesis;
     session.onHead = (head) => this.show(head);
-    session.onBest = (hash) => this.events.onBest(hash);
+    session.onBest = (best) => this.events.onBest(best);
     this.disputes.clear();
     // It may be the endpoint that is used now, and no endpoint can confirm itself.
     this.dropWitness();
@@ -177,8 +189,8 @@ export class Endpoints {
     this.current = session;
     this.currentEndpoint = endpoint;
     this.reasons = [];
-    this.logged = "";
     this.firstRound.resolve();
+    this.watch(session, session.head.number);
     this.options.log("info", "connected to the chain", {
       endpoint: nameOf(endpoint),
       block: String(session.head.number),
@@ -187,8 +199,7 @@ export class Endpoints {
   }
 
   private show(head: Head): void {
-    if (this.options.settings.finality === "finalized")
-      this.anchorBlock = { number: head.number, hash: head.hash, seenAtMs: this.options.host.nowMs() };
+    this.anchorBlock = { number: head.number, hash: head.hash, timeMs: head.timeMs };
     this.events.onHead(head);
   }
 
@@ -214,6 +225,35 @@ export class Endpoints {
     return this.options.settings.block_time_ms ?? runtime?.blockTimeMs ?? blockTimeMsDefault;
   }
 
+  /** Leaves a node whose head stands still while another endpoint has a later one. */
+  private watch(session: OpenSession, seen: bigint): void {
+    this.cancelWatch();
+    this.cancelWatch = this.options.host.after(standsMsMax, async () => {
+      if (this.current !== session) return;
+      const { number } = session.head;
+      if (number === seen && (await this.isOvertaken(number))) this.leave("its head stands still");
+      else if (this.current === session) this.watch(session, number);
+    });
+  }
+
+  private async isOvertaken(number: bigint): Promise<boolean> {
+    for (const endpoint of this.others()) {
+      const other = await this.open(endpoint, true).catch(() => null);
+      other?.end(new Unusable("gone", "it is not needed"));
+      if (other !== null && (other.head?.number ?? 0n) > number) return true;
+    }
+    return false;
+  }
+
+  /** The connection ends, and the next endpoint is used. Without another one, a bad node is better than none. */
+  leave(why: string): void {
+    if (this.others().length > 0) this.current?.end(new Unusable("gone", why));
+  }
+
+  private others(): readonly string[] {
+    return this.options.settings.endpoints.filter((endpoint) => endpoint !== this.currentEndpoint);
+  }
+
   // ------------------------------------------------------------------------------------------ second endpoint
 
   /**
@@ -222,77 +262,101 @@ export class Endpoints {
    */
   async confirm(session: OpenSession, head: Head): Promise<Head | null> {
     if (this.isAlone()) return head;
-    const witness = await this.openWitness();
-    if (witness === null) return this.aloneFor() >= aloneMsMax ? head : null;
+    for (const _ of this.others()) {
+      const witness = await this.openWitness();
+      const common = witness === null ? "silent" : await this.commonHead(session, witness, head);
+      if (common === "differs") return null;
+      if (common === "silent") continue;
+      this.aloneSinceMs = null;
+      return common;
+    }
+    return this.isAloneForLong() ? head : null;
+  }
+
+  /** `differs`: one of the two is wrong. `silent`: the second one can't be asked, or stands still. */
+  private async commonHead(
+    session: OpenSession,
+    witness: OpenSession,
+    head: Head,
+  ): Promise<Head | "differs" | "silent"> {
     try {
       const other = await witness.headAt(await witness.finalizedHash());
+      if (other.number + behindMax.blocks < head.number || other.timeMs + behindMax.ms < head.timeMs) {
+        this.dropWitness();
+        const fields = { endpoint: nameOf(this.witnessEndpoint), block: String(other.number) };
+        this.logOnce(`behind ${this.witnessEndpoint}`, "an endpoint is too far behind to confirm calls", fields);
+        return "silent";
+      }
       const common = other.number < head.number ? await session.headAt(await session.hashAt(other.number)) : head;
       // The state that was read of `common` is compared, not what a second request would answer now.
-      if (
-        common.hash === (await witness.hashAt(common.number)) &&
-        isSameState(common, await witness.headAt(common.hash))
-      ) {
+      const hash = await witness.hashAt(common.number);
+      if (common.hash === hash && isSameState(common, await witness.headAt(common.hash))) {
         this.contradictions = 0;
         return common;
       }
-      this.contradicted(session);
     } catch (error) {
       if (!(error instanceof StoreError) && !(error instanceof Unusable)) throw error;
+      this.dropWitness();
+      return "silent";
     }
-    this.dropWitness();
-    return null;
+    this.contradicted("block or state");
+    return "differs";
   }
 
-  /** When every other endpoint contradicts the one in use, its connection ends. */
-  private contradicted(session: OpenSession): void {
-    const others = this.options.settings.endpoints.length - 1;
-    this.logOnce("two endpoints of the chain disagree; no call ends meanwhile", { reason: "block or state" });
+  /** When every other endpoint contradicts the one in use, its connection ends; until then another one is asked. */
+  private contradicted(about: string): void {
+    const others = this.others().length;
+    this.dropWitness();
+    this.logOnce("differ", "two endpoints of the chain disagree; no call ends meanwhile", { reason: about });
     if (++this.contradictions < others || others < 2) return;
     this.contradictions = 0;
-    session.end(new Unusable("forked", "every other endpoint contradicts it"));
+    this.current?.end(new Unusable("forked", "every other endpoint contradicts it"));
   }
 
-  /** Whether a second endpoint has this value at a block, or no longer has the block's state. */
+  /**
+   * Whether a second endpoint has this value at a block, or no longer has the block's state. Throws when they differ:
+   * then another one is asked later.
+   */
   async corroborate(key: Uint8Array, value: Uint8Array, hash: string): Promise<boolean | "gone"> {
     if (this.isAlone()) return true;
     const witness = await this.openWitness();
-    if (witness === null) return this.aloneFor() >= aloneMsMax;
+    if (witness === null) return this.isAloneForLong();
     try {
       const [other] = await witness.values([key], hash);
-      return other?.toHex() === value.toHex();
+      if (other?.toHex() === value.toHex()) return true;
     } catch (error) {
       if (error instanceof StateGone) return "gone";
       throw error;
     }
+    this.contradicted("events");
+    throw new StoreError("unavailable", "two endpoints report different events of a block");
   }
 
   /** Whether answers need no comparison: with one endpoint, or with a light client, which proves its answers. */
   private isAlone(): boolean {
-    const { endpoints, finality } = this.options.settings;
-    return endpoints.length < 2 || finality === "best" || isLight(this.currentEndpoint);
+    return this.options.settings.endpoints.length < 2 || isLight(this.currentEndpoint);
   }
 
-  private aloneFor(): number {
+  /** The time without a second endpoint goes on while no call is pending, and over connections. */
+  private isAloneForLong(): boolean {
     const nowMs = this.options.host.elapsedMs();
     this.aloneSinceMs ??= nowMs;
-    const aloneMs = nowMs - this.aloneSinceMs;
-    if (aloneMs >= aloneMsMax)
-      this.logOnce("no second endpoint of the chain answers; calls end with the confirmation of one", {
-        reason: "alone",
-      });
-    return aloneMs;
+    if (nowMs - this.aloneSinceMs < aloneMsMax) return false;
+    const text = "no second endpoint of the chain can be asked; calls end with the confirmation of one";
+    this.logOnce("alone", text, { reason: "alone" });
+    return true;
   }
 
   private async openWitness(): Promise<OpenSession | null> {
     if (this.witness !== null) return this.witness;
-    const others = this.options.settings.endpoints.filter((endpoint) => endpoint !== this.currentEndpoint);
+    const others = this.others();
     const endpoint = others[this.witnessTurn++ % others.length] as string;
     try {
       const witness = (await this.open(endpoint, true)) as OpenSession;
       void witness.over.promise.then(() => {
         if (this.witness === witness) this.witness = null;
       });
-      this.aloneSinceMs = null;
+      this.witnessEndpoint = endpoint;
       this.witness = witness;
       return witness;
     } catch {
@@ -302,7 +366,6 @@ export class Endpoints {
 
   /** Called as well when no call is pending: the connection is not needed then. */
   dropWitness(): void {
-    this.aloneSinceMs = null;
     this.witness?.end(new Unusable("gone", "it is not needed"));
     this.witness = null;
   }
@@ -320,6 +383,7 @@ export class Endpoints {
   async close(): Promise<void> {
     this.stop.abort();
     this.wake();
+    this.cancelWatch();
     this.firstRound.resolve();
     this.dropWitness();
     await this.running;

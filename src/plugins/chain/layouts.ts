@@ -16,7 +16,9 @@ import { encodeLedgerCall, type LedgerCall, type LedgerCallName, type ProofCall 
 /** Used when neither the chain nor the configuration has one. */
 export const blockTimeMsDefault = 6_000;
 
-export type PalletRole = "did_registry" | "delivery_policy";
+/** The names of the pallets, by their role. */
+export const palletNames = { did_registry: "DidRegistry", delivery_policy: "DeliveryPolicy" } as const;
+export type PalletRole = keyof typeof palletNames;
 
 const method = "(bytes,bytes,bytes,bytes)";
 const service = "(bytes,bytes,[bytes],[bytes]?,u32?)";

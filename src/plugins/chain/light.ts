@@ -69,18 +69,16 @@ export type LightClients = { readonly host: Host; readonly close: () => Promise<
 
 /**
  * A host whose connections to `light:` endpoints are to light clients. Throws `unavailable` when the file of one is
- * no specification that a light client can start from, or when best blocks are to count.
+ * no specification that a light client can start from.
  */
 export function withLightClients(
   host: Host,
-  { endpoints, finality }: Pick<ChainOptions, "endpoints" | "finality">,
+  { endpoints }: Pick<ChainOptions, "endpoints">,
   log: StoreEnvironment["log"],
   /** Loaded when it is first used: the package is 3 MB of code, and hardly any configuration names it. */
   load: () => Promise<StartLight> = async () => (await import("smoldot")).start,
 ): LightClients {
   const light = endpoints.filter(isLight);
-  if (light.length > 0 && finality === "best")
-    throw new StoreError("unavailable", "a light client follows final blocks: finality must be finalized");
   const clients = new Map(
     light.map((endpoint) => [endpoint, new LightClient(readSpecification(endpoint), { host, log, load })]),
   );

@@ -24,10 +24,9 @@ import {
   type OptionalName,
   optionalLayouts,
   type PalletRole,
+  palletNames,
 } from "./layouts.ts";
 import type { RuntimeVersion } from "./rpc.ts";
-
-type PalletNames = Readonly<Record<PalletRole, string>>;
 
 export type RuntimeMetadata = {
   readonly frame: Frame;
@@ -73,9 +72,8 @@ export function parseMetadataCall(hex: `0x${string}`): `0x${string}` | null {
 /** The metadata, or everything that differs. */
 export function readMetadata(
   metadataHex: `0x${string}`,
-  given: { readonly version: RuntimeVersion; readonly genesis: Uint8Array; readonly names: PalletNames },
+  { version, genesis }: { readonly version: RuntimeVersion; readonly genesis: Uint8Array },
 ): RuntimeMetadata | string[] {
-  const { version, genesis, names } = given;
   const registry = new TypeRegistry();
   const metadata = new Metadata(registry, metadataHex);
   const { pallets, extrinsic } = metadata.asLatest;
@@ -84,9 +82,9 @@ export function readMetadata(
   const quiet = Object.fromEntries(extensions.map((name) => [name, { extrinsic: {}, payload: {} }]));
   registry.setMetadata(metadata, undefined, quiet);
   const { lookup } = registry;
-  const palletOf = (role: PalletRole) => pallets.find(({ name }) => name.toString() === names[role]);
+  const palletOf = (role: PalletRole) => pallets.find(({ name }) => name.eq(palletNames[role]));
   const missing = (["did_registry", "delivery_policy"] as const).filter((role) => palletOf(role) === undefined);
-  if (missing.length > 0) return missing.map((role) => `there is no pallet ${names[role]}`);
+  if (missing.length > 0) return missing.map((role) => `there is no pallet ${palletNames[role]}`);
   const own = { did_registry: palletOf("did_registry")!, delivery_policy: palletOf("delivery_policy")! };
   const differences = [
     ...extensionDifferences(lookup, metadata),
@@ -99,7 +97,7 @@ export function readMetadata(
   const expanded = expandMetadata(registry, metadata);
   const prefixes = new Map<string, Uint8Array>();
   for (const [section, items] of Object.entries(expanded.query)) {
-    const role = ownRole(section, names);
+    const role = ownRole(section);
     for (const item of Object.values(items)) {
       const { method } = item.meta.name === undefined ? { method: "" } : { method: item.meta.name.toString() };
       if (role !== null ? isOwnItem(method, role) : isSystemItem(section, method)) {
@@ -121,7 +119,7 @@ export function readMetadata(
     optionalPrefixOf: (name) => prefixes.get(name) ?? null,
     outcomes(events) {
       const records = registry.createTypeUnsafe<Vec<EventRecord>>(registry.createLookupType(eventsType!), [events]);
-      return outcomesOf(records, names);
+      return outcomesOf(records);
     },
   };
 }
@@ -166,11 +164,10 @@ function rawPrefix(key: string | Uint8Array): Uint8Array {
   return typeof key === "string" ? Uint8Array.fromHex(key.slice(2)) : Uint8Array.from(key);
 }
 
-const lowerFirst = (name: string) => name.charAt(0).toLowerCase() + name.slice(1);
-
-function ownRole(section: string, names: PalletNames): PalletRole | null {
-  if (section === lowerFirst(names.did_registry)) return "did_registry";
-  return section === lowerFirst(names.delivery_policy) ? "delivery_policy" : null;
+/** The library writes names of pallets with a small first letter. */
+function ownRole(section: string): PalletRole | null {
+  if (section === "didRegistry") return "did_registry";
+  return section === "deliveryPolicy" ? "delivery_policy" : null;
 }
 
 function isOwnItem(name: string, role: PalletRole): boolean {
@@ -267,21 +264,21 @@ function blockTimeOf(constants: Constants): number | null {
   return half === undefined ? null : 2 * Number(half.toString());
 }
 
-function outcomesOf(records: readonly EventRecord[], names: PalletNames): Map<number, DispatchFailure | null> {
+function outcomesOf(records: readonly EventRecord[]): Map<number, DispatchFailure | null> {
   const outcomes = new Map<number, DispatchFailure | null>();
   for (const { phase, event } of records) {
     if (!phase.isApplyExtrinsic || event.section !== "system") continue;
     const index = phase.asApplyExtrinsic.toNumber();
     if (event.method === "ExtrinsicSuccess") outcomes.set(index, null);
-    if (event.method === "ExtrinsicFailed") outcomes.set(index, failureOf(event.data[0] as DispatchError, names));
+    if (event.method === "ExtrinsicFailed") outcomes.set(index, failureOf(event.data[0] as DispatchError));
   }
   return outcomes;
 }
 
-function failureOf(error: DispatchError, names: PalletNames): DispatchFailure {
+function failureOf(error: DispatchError): DispatchFailure {
   if (!error.isModule) return { pallet: null, error: error.type };
   const { section, name } = error.registry.findMetaError(error.asModule);
-  return { pallet: ownRole(section, names), error: name };
+  return { pallet: ownRole(section), error: name };
 }
 
 // -------------------------------------------------------------------------------------------- type signatures

@@ -4,7 +4,7 @@
  *
  *   genesis        the chain that this outbox belongs to
  *   operator       the account whose key signed last
- *   anchor         the last finalized block that was shown, and when (JSON)
+ *   anchor         the last finalized block that was shown, with its time (JSON)
  *   q/<sequence>   a pending call and the extrinsics signed for it (JSON)
  *   s/<tx hash>    submission, as the embedded ledger keeps it     t/<number>  ends in order
  */
@@ -22,8 +22,6 @@ export type Pending = {
   readonly submission: Submission;
   /** Those that may still enter, oldest first; at least one. */
   readonly signed: readonly Signed[];
-  /** How often it was signed again because a nonce was lost or an era was over. */
-  readonly renewals: number;
 };
 
 type Ended = { readonly sequence: bigint; readonly submission: Submission };
@@ -47,10 +45,9 @@ type PlainPending = {
   readonly txHash: string;
   readonly call: string;
   readonly signed: readonly PlainSigned[];
-  readonly renewals: number;
 };
 
-type PlainAnchor = { readonly number: string; readonly hash: string; readonly seenAtMs: number };
+type PlainAnchor = { readonly number: string; readonly hash: string; readonly timeMs: number };
 
 export class Outbox {
   private endsFirst = 0n;
@@ -172,7 +169,7 @@ export class Outbox {
     const call = decodeLedgerCall(Uint8Array.fromHex(plain.call.slice(2)));
     const submission = this.submission(plain.txHash);
     if (call === null || submission === null) throw unreadable;
-    return { sequence, call, submission, signed: plain.signed.map(decodeSigned), renewals: plain.renewals };
+    return { sequence, call, submission, signed: plain.signed.map(decodeSigned) };
   }
 }
 
@@ -185,7 +182,7 @@ function parseJson<T>(bytes: Uint8Array): T | null {
   }
 }
 
-function encodePending({ call, submission, signed, renewals }: Pending): Uint8Array {
+function encodePending({ call, submission, signed }: Pending): Uint8Array {
   const plain: PlainPending = {
     txHash: submission.txHash,
     call: encodeHex0x(encodeLedgerCall(call)),
@@ -195,7 +192,6 @@ function encodePending({ call, submission, signed, renewals }: Pending): Uint8Ar
       birth: birth.toString(),
       death: death.toString(),
     })),
-    renewals,
   };
   return utf8(JSON.stringify(plain));
 }

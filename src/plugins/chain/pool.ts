@@ -2,9 +2,21 @@
  * The submission pool as a state machine: events in, actions out, no I/O and no clock. An entry is one call of
  * ours; it has a list of the extrinsics signed for it, each with its era and its fingerprint.
  *
+ *   add -> in the outbox? --stored--> due --send--> out --a finalized block holds one of its extrinsics--> ended
+ *                                      ^  |          |
+ *                                      |  +----+-----+
+ *                                      |       | none of its extrinsics can enter any more (law 2)
+ *                                      |       v
+ *                                      |    inspected: what does the head's state say?
+ *                                      |       |-- it shows the call, or would refuse it ----------------> ended
+ *                                      |       |-- a node had it in time, and no block included it ------> dropped
+ *                                      |       v
+ *                                      +--- absent: signed again, with the lowest free nonce
+ *
  * Laws:
  * 1. An entry ends once: `finalized` or `failed` when a finalized block holds one of its extrinsics or the head's
- *    state shows the call (`submissions.ts` reports both), `dropped` only when none of them can enter any more.
+ *    state decides (`submissions.ts` reports both), `dropped` only when none of them can enter any more. The state is
+ *    asked before anything is signed for another nonce, because a node may have hidden what a block holds.
  * 2. An extrinsic can't enter any more when its era is over or its nonce is used, both by the finalized head, and
  *    every finalized block since its birth was scanned. A node's answer ends nothing. Nothing signs the era of a call
  *    with its own proof, so its bytes are valid again a life later: only the state ends it.
@@ -12,12 +24,12 @@
  *    ever enters. Signing another one for the same nonce is always safe; a new runtime version or a node that takes
  *    none of the present ones is a reason for it.
  * 4. A free nonce below others is filled by signing the oldest call that no node can have.
- * 5. The first `window` calls that are in no block, by nonce, are with the node; silence halves the window.
+ * 5. The first `window` calls, by nonce, that the best block has not passed are with the node; silence halves the window.
  *
  * Source: docs/decisions.md D74, D75.
  */
 import { type Fault, fault } from "../../core/fault.ts";
-import type { Block, Submission } from "../../storage/contract.ts";
+import type { Submission } from "../../storage/contract.ts";
 
 /** One extrinsic that was signed for a call. Blocks after `birth` up to, not including, `death` may hold it. */
 export type Signed = {
@@ -43,8 +55,6 @@ export type Entry = {
   signed: readonly Signed[];
   /** Whether it is in the outbox; it is not sent before. */
   stored: boolean;
-  /** How often it was signed again because a nonce was lost or an era was over. */
-  renewals: number;
   /** Number of the present attempt to send; answers to earlier ones only show that a node may have it. */
   attempt: number;
   sending: boolean;
@@ -52,16 +62,15 @@ export type Entry = {
   sentAtMs: number | null;
   /** Invalid verdicts in a row. */
   invalid: number;
-  /** The finalized head at which a node had it and its nonce was the next. */
-  turn: bigint | null;
-  inBlock: Block | null;
+  /** The first finalized head at which a node had it and its nonce was the next. */
+  eligibleSince: bigint | null;
   /** Another extrinsic or a look at the state was requested and is not done. */
   busy: boolean;
 };
 
 export type End = Pick<Submission, "state" | "reason" | "block">;
 /** What a node answered to an extrinsic; `silence`: no answer, or one that leaves open whether it was accepted. */
-export type Verdict = "taken" | "known" | "invalid" | "banned" | "nonce-taken" | "full" | "silence";
+export type Verdict = "taken" | "known" | "nonce-used" | "invalid" | "banned" | "nonce-taken" | "full" | "silence";
 /** The finalized head: extrinsics are signed for its runtime, and their era begins at its block. */
 type PoolHead = {
   readonly number: bigint;
@@ -71,6 +80,9 @@ type PoolHead = {
   /** Whether the head's time is close to the clock: with an old head, no call is given up. */
   readonly recent: boolean;
 };
+
+/** A block that may not be final, and the operator's next nonce in its state. */
+export type BestBlock = { readonly number: bigint; readonly hash: string; readonly nonce: number };
 
 export type PoolEvent =
   | { readonly kind: "connected" }
@@ -87,16 +99,20 @@ export type PoolEvent =
   | { readonly kind: "absent"; readonly entry: Entry }
   /** Every finalized block after `missed` up to the head was scanned. */
   | { readonly kind: "scanned"; readonly head: PoolHead; readonly missed: bigint }
-  /** The fingerprints in blocks that are not final. */
-  | { readonly kind: "unfinalized"; readonly blocks: ReadonlyMap<string, Block> }
+  /** The node's best block, which may be reverted. */
+  | { readonly kind: "best"; readonly best: BestBlock }
   | { readonly kind: "tick"; readonly nowMs: number }
   | { readonly kind: "ended"; readonly entries: readonly Entry[] };
 
-export type Why = "missed" | "invalid" | "over";
+/**
+ * A block that no node could show may hold it; the operator's nonce was used, and no block shows the call; a node calls
+ * it invalid; its life is over.
+ */
+export type Why = "missed" | "nonce-used" | "invalid" | "over";
 export type PoolAction =
   | { readonly do: "send"; readonly entry: Entry; readonly signed: Signed; readonly attempt: number }
   | { readonly do: "sign"; readonly entry: Entry; readonly nonce: number | null }
-  /** Look at the head's state: blocks were missed, a node calls it invalid, or its life is over. */
+  /** Look at the head's state. */
   | { readonly do: "inspect"; readonly entry: Entry; readonly why: Why }
   | { readonly do: "end"; readonly entry: Entry; readonly end: End };
 
@@ -107,8 +123,6 @@ export type PoolLimits = {
   readonly lifetimeBlocks: number;
 };
 
-/** How often a call is signed again before it is given up: 32 lives or 32 lost nonces. */
-const renewalsMax = 32;
 /** Extrinsics of one entry that may still enter; over it, it waits until one can't. */
 const signedMax = 8;
 /** Requests with the node that have no answer yet. */
@@ -116,13 +130,11 @@ const sendingMax = 128;
 /** Calls that move into free nonces at one head. */
 const movesMax = 256;
 
-const drop = (detail: string): End => ({
+const lifeOver: End = {
   state: "dropped",
-  reason: fault("chain_submission_rejected", detail),
+  reason: fault("chain_submission_rejected", "no block included the call within its lifetime"),
   block: null,
-});
-const lifeOver = drop("no block included the call within its lifetime");
-const renewedTooOften = drop("the call was signed too often: the account lacks funds, or somebody else uses it");
+};
 export const lostSight: Fault = fault(
   "chain_submission_rejected",
   "a block may have included the call while this Directory was offline; the record shows it",
@@ -135,8 +147,7 @@ export class SubmissionPool {
   /** Every nonce from the chain's up to, not including, this one is used by an entry. */
   private lowestNonce = 0;
   private head: PoolHead | null = null;
-  /** How many entries are in blocks that are not final; they take no place in the window. */
-  private inBlocks = 0;
+  private best: BestBlock | null = null;
   /** To be sent, the most urgent last. */
   private queue: Entry[] = [];
   private sending = 0;
@@ -149,6 +160,10 @@ export class SubmissionPool {
 
   get size(): number {
     return this.entries.size;
+  }
+
+  get hasOwned(): boolean {
+    return this.nonces.size > 0;
   }
 
   holder(fingerprint: string): Entry | undefined {
@@ -172,9 +187,9 @@ export class SubmissionPool {
   }
 
   /** Adds a call; it is sent once `stored` was reported. */
-  add(given: Pick<Entry, "id" | "sequence" | "nonce" | "signed" | "renewals">): Entry {
+  add(given: Pick<Entry, "id" | "sequence" | "nonce" | "signed">): Entry {
     const fresh = { stored: false, attempt: 0, sending: false, sentAtMs: null, invalid: 0 };
-    const entry: Entry = { ...given, ...fresh, turn: null, inBlock: null, busy: false };
+    const entry: Entry = { ...given, ...fresh, eligibleSince: null, busy: false };
     if (entry.nonce !== null) this.nonces.set(entry.nonce, entry);
     this.entries.set(entry.id, entry);
     for (const { fingerprint } of entry.signed) this.byFingerprint.set(fingerprint, entry);
@@ -186,7 +201,6 @@ export class SubmissionPool {
     this.entries.delete(entry.id);
     this.keepSigned(entry, []);
     this.freeNonceOf(entry);
-    if (entry.inBlock !== null) this.inBlocks--;
     this.stopSending(entry);
   }
 
@@ -226,11 +240,11 @@ export class SubmissionPool {
         return [];
       case "absent":
         event.entry.busy = false;
-        return this.has(event.entry) ? this.renew(event.entry) : [];
+        return this.has(event.entry) ? this.onAbsent(event.entry) : [];
       case "scanned":
         return this.onScanned(event.head, event.missed);
-      case "unfinalized":
-        return this.onUnfinalized(event.blocks);
+      case "best":
+        return this.onBest(event.best);
       case "tick":
         return this.flush(event.nowMs);
       case "ended":
@@ -251,12 +265,13 @@ export class SubmissionPool {
       entry.sentAtMs = null;
       this.stopSending(entry);
     }
+    this.best = null;
     return this.flush();
   }
 
   /** Without going through all entries; one that has no place in the window waits for the next tick. */
   private sendNext(entry: Entry): PoolAction[] {
-    if (this.entries.size - this.inBlocks > this.window) return [];
+    if (this.entries.size - this.passedCount() > this.window) return [];
     this.queue.unshift(entry);
     return this.sendQueue();
   }
@@ -267,7 +282,7 @@ export class SubmissionPool {
     const owned: Entry[] = [];
     const proofs: Entry[] = [];
     for (const entry of this.entries.values()) {
-      if (entry.inBlock === null) (entry.nonce === null ? proofs : owned).push(entry);
+      if (!this.isPassed(entry.nonce)) (entry.nonce === null ? proofs : owned).push(entry);
     }
     owned.sort((a, b) => (a.nonce ?? 0) - (b.nonce ?? 0));
     const isDue = ({ sentAtMs }: Entry) => sentAtMs === null || sentAtMs <= dueMs;
@@ -280,7 +295,7 @@ export class SubmissionPool {
     while (this.sending < sendingMax) {
       const entry = this.queue.pop();
       if (entry === undefined) break;
-      if (!this.has(entry) || !entry.stored || entry.sending || entry.busy || entry.inBlock !== null) continue;
+      if (!this.has(entry) || !entry.stored || entry.sending || entry.busy || this.isPassed(entry.nonce)) continue;
       const signed = this.present(entry);
       if (signed === undefined) continue;
       entry.sending = true;
@@ -288,6 +303,16 @@ export class SubmissionPool {
       actions.push({ do: "send", entry, signed, attempt: ++entry.attempt });
     }
     return actions;
+  }
+
+  /** How many nonces the best block has used that no finalized one has. */
+  private passedCount(): number {
+    return this.best === null || this.head === null ? 0 : Math.max(0, this.best.nonce - this.head.nonce);
+  }
+
+  /** Whether a block that is not final has used the nonce: a finalized one will show whether the call is in it. */
+  private isPassed(nonce: number | null): boolean {
+    return nonce !== null && this.best !== null && nonce < this.best.nonce;
   }
 
   /** The extrinsic that the present runtime can accept. */
@@ -305,7 +330,7 @@ export class SubmissionPool {
     this.adapt(verdict, atMs);
     const isRefused = verdict === "invalid" || verdict === "banned";
     // The node that had it has dropped it: its chance ended, and the next one begins when a node has it again.
-    if (isRefused || verdict === "full") entry.turn = null;
+    if (isRefused || verdict === "full") entry.eligibleSince = null;
     entry.invalid = isRefused ? entry.invalid + (verdict === "banned" ? 2 : 1) : 0;
     return [...(isRefused ? this.onRefused(entry) : []), ...this.sendQueue()];
   }
@@ -324,7 +349,7 @@ export class SubmissionPool {
    * a hash for half an hour, and an era may begin in a block that was reverted. Another era is another hash.
    */
   private onRefused(entry: Entry): PoolAction[] {
-    if (entry.busy || entry.inBlock !== null) return [];
+    if (entry.busy) return [];
     if (entry.nonce === null && entry.invalid % 2 === 1) return this.inspect(entry, "invalid");
     return entry.invalid >= 2 ? this.sign(entry) : [];
   }
@@ -341,21 +366,19 @@ export class SubmissionPool {
 
   // ----------------------------------------------------------------------------------------------- following
 
-  private onUnfinalized(blocks: ReadonlyMap<string, Block>): PoolAction[] {
-    this.inBlocks = 0;
-    for (const entry of this.entries.values()) {
-      const holding = entry.signed.find(({ fingerprint }) => blocks.has(fingerprint));
-      const block = holding === undefined ? null : (blocks.get(holding.fingerprint) ?? null);
-      if (block === null && entry.inBlock !== null) entry.sentAtMs = null;
-      entry.inBlock = block;
-      if (block !== null) this.inBlocks++;
-    }
+  /** A call whose nonce a best block had used is due again when that block is taken back. */
+  private onBest(best: BestBlock): PoolAction[] {
+    const passed = [...this.nonces.values()].filter(({ nonce }) => this.isPassed(nonce));
+    const isFinal = this.head !== null && this.head.number >= best.number;
+    this.best = isFinal ? null : best;
+    for (const entry of passed) if (!this.isPassed(entry.nonce)) entry.sentAtMs = null;
     return this.flush();
   }
 
   /** Calls in finalized blocks have ended before; calls that can't enter any more are signed again or given up. */
   private onScanned(head: PoolHead, missed: bigint): PoolAction[] {
     this.head = head;
+    if (this.best !== null && this.best.number <= head.number) this.best = null;
     this.lowestNonce = head.nonce;
     const actions: PoolAction[] = [];
     if (head.recent) {
@@ -369,33 +392,33 @@ export class SubmissionPool {
 
   private reconsider(entry: Entry, head: PoolHead, missed: bigint): PoolAction[] {
     const isOut = entry.signed.some(({ out }) => out);
-    if (isOut && (entry.nonce === null || entry.nonce === head.nonce)) entry.turn ??= head.number;
+    if (isOut && (entry.nonce === null || entry.nonce === head.nonce)) entry.eligibleSince ??= head.number;
     // A block that no node could show may hold one whose era is over.
-    const open = entry.signed.filter((one) => !isOver(one, head) || (one.out && one.birth < missed));
-    const alive = open.filter((one) => !isOver(one, head));
-    if (alive.length > 0) {
+    const isMissed = (one: Signed) => one.out && one.birth < missed;
+    const open = entry.signed.filter((one) => !isOver(one, head) || isMissed(one));
+    if (open.some((one) => !isOver(one, head))) {
       if (open.length < entry.signed.length) this.keepSigned(entry, open);
-      return alive.every(({ specVersion }) => specVersion !== head.specVersion) ? this.sign(entry) : [];
+      const isOld = open.every((one) => isOver(one, head) || one.specVersion !== head.specVersion);
+      return isOld ? this.sign(entry) : [];
     }
     if (open.length > 0) return this.inspect(entry, "missed");
-    return entry.nonce === null ? this.inspect(entry, "over") : this.renew(entry);
+    return this.inspect(entry, isUsed(entry.nonce, head) ? "nonce-used" : "over");
   }
 
   /** None of its extrinsics can enter any more. A call that had its chance ends, any other is signed again. */
-  private renew(entry: Entry): PoolAction[] {
+  private onAbsent(entry: Entry): PoolAction[] {
     const { head } = this;
-    if (head === null) return [];
-    const isUsed = entry.nonce !== null && head.nonce > entry.nonce;
-    const chance = entry.turn === null ? 0n : head.number - entry.turn;
-    if (entry.nonce !== null && !isUsed && chance >= BigInt(this.limits.lifetimeBlocks >> 1))
+    if (head === null || entry.signed.some((one) => !isOver(one, head))) return [];
+    const chance = entry.eligibleSince === null ? 0n : head.number - entry.eligibleSince;
+    const wasUsed = isUsed(entry.nonce, head);
+    // The era of a call with its own proof is not signed: its bytes are valid again a life later, so only the state ends it.
+    if (entry.nonce !== null && !wasUsed && chance >= BigInt(this.limits.lifetimeBlocks >> 1))
       return [{ do: "end", entry, end: lifeOver }];
-    if (entry.renewals >= renewalsMax) return [{ do: "end", entry, end: renewedTooOften }];
-    entry.renewals++;
-    entry.turn = null;
+    entry.eligibleSince = null;
     this.keepSigned(entry, entry.nonce === null ? entry.signed.slice(-1) : []);
     // Even if its own nonce is unused: above a gap it would wait another life.
     const free = this.freeNonce(head.nonce);
-    if (entry.nonce !== null && (isUsed || free < entry.nonce)) this.moveTo(entry, free);
+    if (entry.nonce !== null && (wasUsed || free < entry.nonce)) this.moveTo(entry, free);
     return this.sign(entry);
   }
 
@@ -443,5 +466,7 @@ export class SubmissionPool {
 
 /** Whether no block after the head can hold it. */
 function isOver({ nonce, death }: Signed, head: PoolHead): boolean {
-  return head.number + 1n >= death || (nonce !== null && head.nonce > nonce);
+  return head.number + 1n >= death || isUsed(nonce, head);
 }
+
+const isUsed = (nonce: number | null, head: PoolHead): boolean => nonce !== null && head.nonce > nonce;

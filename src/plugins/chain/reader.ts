@@ -1,13 +1,13 @@
 /**
  * What the driver reads of a chain. Its state at one block: every question is one request to the node, and its answer is
  * cached for as long as that block is the head; bytes become records by the program's own codec, and an unreadable value
- * is `corrupt`, never absent. And its blocks: the extrinsics of a block by their fingerprints, their outcomes by the
- * block's events, and the unfinalized blocks between the finalized head and the best one, which may be reverted.
+ * is `corrupt`, never absent. And its blocks: the extrinsics of a block by their fingerprints, and their outcomes by the
+ * block's events.
  */
 import { decodeUtf8, equalBytes } from "../../core/codec/bytes.ts";
 import { type Did, didBytesMax, normalizeAlias } from "../../core/codec/did.ts";
 import { decodeWith } from "../../core/codec/scale.ts";
-import { errorText, type Fault, fault } from "../../core/fault.ts";
+import { type Fault, fault } from "../../core/fault.ts";
 import {
   type Account,
   type DeliveryPolicy,
@@ -25,7 +25,7 @@ import type { Endpoints, OpenSession } from "./endpoints.ts";
 import { blockTimeMsDefault, compactLength, fingerprintsOf, isGeneral, isOwned, type MapName } from "./layouts.ts";
 import { type DispatchFailure, type RuntimeMetadata, storageKeys, u32Of, u64Of } from "./metadata.ts";
 import type { Header } from "./rpc.ts";
-import { type Head, type Session, StateGone, singleFlight } from "./session.ts";
+import { type Head, type Session, StateGone } from "./session.ts";
 
 /** The state that decides about a call, all of one block. */
 export type Facts = {
@@ -402,67 +402,5 @@ export class FinalizedScan {
     this.missed = number;
     const text = "the node no longer has blocks that may hold pending calls; the state decides";
     if (isFirst) this.log("warn", text, { from: String(number) });
-  }
-}
-
-// ---------------------------------------------------------------------------------------- unfinalized blocks
-
-const unfinalizedMax = 256;
-
-type UnfinalizedOptions = {
-  readonly endpoints: Endpoints;
-  readonly log: StoreEnvironment["log"];
-  /** Whether any call is pending. */
-  readonly isWanted: () => boolean;
-  /** Called after each scan with the block of every fingerprint in one of those blocks. */
-  readonly onBlocks: (blocks: ReadonlyMap<string, Block>) => void;
-};
-
-/** Scans the blocks from the best head to the finalized one; of best heads that come fast, only the newest. */
-export class UnfinalizedBlocks {
-  /** The blocks of the last scan. */
-  private known = new Map<string, BlockContents>();
-  private best = "";
-  private closing = false;
-  private readonly follow = singleFlight(() => this.scanBest());
-
-  constructor(private readonly options: UnfinalizedOptions) {}
-
-  onBest(hash: string): void {
-    this.best = hash;
-    if (!this.closing) this.follow();
-  }
-
-  private async scanBest(): Promise<void> {
-    if (this.closing || !this.options.isWanted()) return;
-    try {
-      const blocks = await this.scan(this.best);
-      if (!this.closing) this.options.onBlocks(blocks);
-    } catch (error) {
-      if (error instanceof StoreError) return;
-      this.options.log("warn", "a best block can't be read", { error: errorText(error) });
-    }
-  }
-
-  private async scan(hash: string): Promise<Map<string, Block>> {
-    const session = this.options.endpoints.session();
-    const { head } = session;
-    const seen = new Map<string, BlockContents>();
-    const found = new Map<string, Block>();
-    for (let at = hash, steps = 0; at !== head.hash && steps < unfinalizedMax; steps++) {
-      const contents = this.known.get(at) ?? (await readContents(session, at, head.metadata));
-      if (contents === null || contents.number <= head.number) break;
-      seen.set(at, contents);
-      // Nobody needs the exact time of a block that may be reverted: it gets that of the finalized one.
-      const block: Block = { number: contents.number, hash: at, timeMs: head.timeMs };
-      for (const fingerprint of contents.fingerprints.keys()) found.set(fingerprint, block);
-      at = contents.parentHash;
-    }
-    this.known = seen;
-    return found;
-  }
-
-  close(): void {
-    this.closing = true;
   }
 }

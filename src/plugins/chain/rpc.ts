@@ -13,6 +13,7 @@ import { concatBytes, encodeHex0x } from "../../core/codec/bytes.ts";
 import { blake2b256 } from "../../core/codec/crypto.ts";
 import { type After, late, withDeadline } from "../../core/std/bounded.ts";
 import { encodeCompact } from "./layouts.ts";
+import { isRootOf } from "./trie.ts";
 
 /** Time and network, which tests replace to run faster than time passes. */
 export type Host = {
@@ -275,7 +276,12 @@ async function within<T>(host: Host, given: { work: Promise<T>; ms: number; miss
 // --------------------------------------------------------------------------------------- parsing of answers
 
 /** Parsers of answers throw when an answer has another form; the session then ends the connection. */
-export type Header = { readonly number: bigint; readonly parentHash: string; readonly hash: string };
+export type Header = {
+  readonly number: bigint;
+  readonly parentHash: string;
+  readonly extrinsicsRoot: string;
+  readonly hash: string;
+};
 export type SignedBlock = { readonly header: Header; readonly extrinsics: readonly Uint8Array[] };
 export type RuntimeVersion = {
   readonly specName: string;
@@ -297,22 +303,25 @@ export function parseHeader(answer: unknown): Header {
   if (height < 0n || height > 0xffff_ffffn) throw new Error("its number is not a u32");
   const logs = listOf(membersOf(digest)["logs"]).map(bytesOf);
   const parent = parseHash(parentHash);
+  const root = parseHash(extrinsicsRoot);
   const encoded = concatBytes(
     Uint8Array.fromHex(parent.slice(2)),
     encodeCompact(Number(height)),
     Uint8Array.fromHex(parseHash(stateRoot).slice(2)),
-    Uint8Array.fromHex(parseHash(extrinsicsRoot).slice(2)),
+    Uint8Array.fromHex(root.slice(2)),
     encodeCompact(logs.length),
     ...logs,
   );
-  return { number: height, parentHash: parent, hash: encodeHex0x(blake2b256(encoded)) };
+  return { number: height, parentHash: parent, extrinsicsRoot: root, hash: encodeHex0x(blake2b256(encoded)) };
 }
 
-/** `null` when the node no longer has the block. */
+/** The extrinsics are those that the header names. `null` when the node no longer has the block. */
 export function parseBlock(answer: unknown): SignedBlock | null {
   if (answer === null) return null;
   const { header, extrinsics } = membersOf(membersOf(answer)["block"]);
-  return { header: parseHeader(header), extrinsics: listOf(extrinsics).map(bytesOf) };
+  const block = { header: parseHeader(header), extrinsics: listOf(extrinsics).map(bytesOf) };
+  if (isRootOf(block.header.extrinsicsRoot, block.extrinsics)) return block;
+  throw new Error("its extrinsics are not those of its header");
 }
 
 export function parseVersion(answer: unknown): RuntimeVersion {

@@ -22,7 +22,7 @@ import {
   storageKeys,
   u64Of,
 } from "./metadata.ts";
-import type { Verdict } from "./pool.ts";
+import type { BestBlock, Verdict } from "./pool.ts";
 import {
   type Header,
   type Host,
@@ -39,8 +39,11 @@ import {
   type SignedBlock,
 } from "./rpc.ts";
 
-/** A finalized block that a node showed, and when: every later head must follow it. */
-export type Anchor = { readonly number: bigint; readonly hash: string; readonly seenAtMs: number };
+/**
+ * A finalized block that a node showed: every later head must follow it. Its time is the block's own: a clock of ours that
+ * was wrong when it was shown does no harm once it is right.
+ */
+export type Anchor = Pick<Block, "number" | "hash" | "timeMs">;
 
 export type SessionOptions = {
   readonly endpoint: string;
@@ -68,9 +71,6 @@ export type Head = Block & {
   readonly free: bigint;
   readonly proofs: LedgerProofs;
 };
-
-/** The newest block of the node, which may be reverted. */
-type BestHead = { readonly number: bigint; readonly hash: string };
 
 /**
  * Why a node can't be used: it has another chain or runtime, it is catching up or behind, its finalized blocks differ from
@@ -107,6 +107,9 @@ const verdicts: Readonly<Record<number, Verdict>> = {
   1016: "full",
 };
 
+/** The node's best block has used the nonce: it says so once, and then that the bytes are banned. */
+const isStale = ({ code, message }: NodeRefusal): boolean => code === 1010 && /outdated|stale/i.test(message);
+
 /** How long a node may fail to check every extrinsic before another one is asked. */
 const failingMsMax = 30_000;
 /** How many times longer a submission may take: a node checks many extrinsics one after another. */
@@ -126,9 +129,10 @@ export class Session {
   ) {}
 
   head: Head | null = null;
-  best: BestHead | null = null;
+  /** The newest block of the node, which may be reverted. */
+  best: BestBlock | null = null;
   onHead: (head: Head) => void = () => {};
-  onBest: (hash: string) => void = () => {};
+  onBest: (best: BestBlock) => void = () => {};
   /** Settles with the reason when the connection is over. */
   readonly over = Promise.withResolvers<Unusable>();
   private cancelPoll: () => void = () => {};
@@ -196,7 +200,7 @@ export class Session {
       return { verdict: "taken", refusal: null };
     } catch (error) {
       if (!(error instanceof NodeRefusal)) return silence;
-      const verdict = verdicts[error.code];
+      const verdict = isStale(error) ? "nonce-used" : verdicts[error.code];
       if (verdict === undefined) this.countFailure(error.message);
       else if (verdict !== "banned") this.failingSinceMs = null;
       return { verdict: verdict ?? "silence", refusal: error.message };
@@ -244,9 +248,8 @@ export class Session {
   }
 
   private async subscribe(): Promise<void> {
-    const { finality, request_timeout_ms: requestMs } = this.options.settings;
-    const heads = finality === "best" ? "NewHeads" : "FinalizedHeads";
-    await this.rpc.subscribe(`chain_subscribe${heads}`, this.refresh, requestMs);
+    const { request_timeout_ms: requestMs } = this.options.settings;
+    await this.rpc.subscribe("chain_subscribeFinalizedHeads", this.refresh, requestMs);
     await this.rpc.subscribe("chain_subscribeNewHeads", this.refreshBest, requestMs);
     void this.rpc.over.then((reason) => this.end(new Unusable("gone", reason)));
     this.poll();
@@ -263,9 +266,14 @@ export class Session {
   private async followBest(): Promise<void> {
     try {
       const hash = await this.ask("chain_getBlockHash", [], parseHash);
-      const { number } = await this.header(hash);
-      this.best = { number, hash };
-      this.onBest(hash);
+      const { head } = this;
+      if (head === null) return;
+      const [{ number }, [account]] = await Promise.all([
+        this.header(hash),
+        this.values([storageKeys(head.metadata).account(this.options.operator)], hash),
+      ]);
+      this.best = { number, hash, nonce: readAccountState(account ?? null).nonce };
+      this.onBest(this.best);
     } catch {
       // Either the connection has ended, or the node refused; the next finalized head shows which.
     }
@@ -282,14 +290,13 @@ export class Session {
   }
 
   finalizedHash(): Promise<string> {
-    const asked = this.options.settings.finality === "best" ? "chain_getBlockHash" : "chain_getFinalizedHead";
-    return this.ask(asked, [], parseHash);
+    return this.ask("chain_getFinalizedHead", [], parseHash);
   }
 
   private checkHead({ number, metadata }: Head): void {
     const { anchor, settings, host, passive } = this.options;
     const before = anchor();
-    if (settings.finality === "best" || passive || before === null) return;
+    if (passive || before === null) return;
     const blockTimeMs = settings.block_time_ms ?? metadata.blockTimeMs ?? blockTimeMsDefault;
     checkNumber(number, before, { nowMs: host.nowMs(), blockTimeMs });
   }
@@ -318,8 +325,7 @@ export class Session {
   /** A node that is not behind must have the block that was shown before. */
   private async checkAnchor(): Promise<void> {
     const anchor = this.options.anchor();
-    if (anchor === null || this.head === null || this.options.settings.finality === "best" || this.options.passive)
-      return;
+    if (anchor === null || this.head === null || this.options.passive) return;
     if ((await this.hashAt(anchor.number)) === anchor.hash) return;
     const text = `it has another block ${anchor.number} than the one that was final before`;
     throw new Unusable("forked", text, this.head.number - anchor.number);
@@ -336,13 +342,12 @@ export class Session {
       throw new Unusable("differs", `its runtime is ${canaryName}, which breaks rules on command and is for tests`);
     }
     const name = `${this.genesis}/${specVersion}/${transactionVersion}`;
-    const { runtimes, settings } = this.options;
+    const { runtimes } = this.options;
     const known = runtimes.get(name);
     if (known !== undefined) return known;
     const genesis = Uint8Array.fromHex(this.genesis.slice(2));
     const bytes = await this.metadataBytes(hash);
-    const names = { did_registry: settings.did_registry_pallet, delivery_policy: settings.delivery_policy_pallet };
-    const metadata = readMetadata(bytes, { version, genesis, names });
+    const metadata = readMetadata(bytes, { version, genesis });
     if (Array.isArray(metadata)) {
       throw new Unusable("differs", `its runtime ${specVersion} is not one for this program: ${metadata.join("; ")}`);
     }
@@ -393,10 +398,10 @@ function checkNumber(
     const text = `the node is at block ${number}, block ${anchor.number} was final before`;
     throw new Unusable("behind", text, anchor.number - number);
   }
-  const passedMs = Math.max(0, nowMs - anchor.seenAtMs);
+  const passedMs = Math.max(0, nowMs - anchor.timeMs);
   const most = anchor.number + BigInt(Math.ceil((passedMs / blockTimeMs) * 1.5)) + leapBlocksMax;
   if (number > most)
-    throw new Unusable("gone", `its head ${number} can't be true: block ${anchor.number} was final ${passedMs} ms ago`);
+    throw new Unusable("gone", `its head ${number} can't be true: block ${anchor.number} is ${passedMs} ms old`);
 }
 
 const unusable = (error: unknown): Unusable =>

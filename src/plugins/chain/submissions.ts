@@ -22,6 +22,7 @@ import { encodeExtrinsic, extrinsicHash, isOwned, type OperatorKey } from "./lay
 import { storageKeys } from "./metadata.ts";
 import type { Outbox, Pending } from "./outbox.ts";
 import {
+  type BestBlock,
   type End,
   type Entry,
   lostSight,
@@ -39,7 +40,6 @@ import {
   faultOfFailure,
   type Reader,
   readOutcomes,
-  UnfinalizedBlocks,
 } from "./reader.ts";
 import type { Host } from "./rpc.ts";
 import { clockSkewMs, type Head, heartbeatMs, silence } from "./session.ts";
@@ -70,6 +70,11 @@ const endsMax = 10_000;
 /** With finality further behind than this, an era that began at the finalized head could be over before its use. */
 const finalityLagMax = 5n;
 
+/** Different refusals in the log for one outage. */
+const refusalsMax = 8;
+/** Finalized blocks in which a node may include none of the operator's calls before another one gets them. */
+const idleBlocksMax = 16n;
+
 const notShown = fault("chain_submission_rejected", "the block does not show the outcome of the call");
 
 export class Submissions {
@@ -77,7 +82,6 @@ export class Submissions {
   private readonly resendMs: number;
   private readonly kept = new Map<string, Kept>();
   private readonly claims = new Map<string, Kept>();
-  private readonly unfinalized: UnfinalizedBlocks;
   /** The block in which a call about a DID or an alias ended last. */
   private readonly ends = new BoundedMap<string, bigint>(endsMax);
   private nextSequence = 0n;
@@ -89,21 +93,17 @@ export class Submissions {
   private readonly storing = new Set<Promise<unknown>>();
   private cancelTick: () => void = () => {};
   private closing = false;
-  /** The last refusal of a call of the operator that the log shows. */
-  private loggedRefusal = "";
+  /** The refusals of the operator's calls that the log shows, until no call is pending. */
+  private readonly loggedRefusals = new Set<string>();
+  /** The operator's nonce of the last scanned head, and the connection and block that showed it first. */
+  private progress: { readonly session: OpenSession; readonly nonce: number; readonly since: bigint } | null = null;
 
   constructor(private readonly options: SubmissionsOptions) {
-    const { settings, outbox, endpoints, environment } = options;
+    const { settings, outbox, environment } = options;
     const { in_flight_max: windowMax, lifetime_blocks: lifetimeBlocks } = settings;
     this.resendMs = settings.resend_ms ?? 2 * heartbeatMs(settings);
     this.pool = new SubmissionPool({ windowMax, resendMs: this.resendMs, lifetimeBlocks });
     this.scan = new FinalizedScan(environment.log);
-    this.unfinalized = new UnfinalizedBlocks({
-      endpoints,
-      log: environment.log,
-      isWanted: () => this.pool.size > 0,
-      onBlocks: (blocks) => this.apply({ kind: "unfinalized", blocks }),
-    });
     for (const pending of outbox.pending()) {
       this.keep(pending, Promise.resolve()).entry.stored = true;
       this.nextSequence = pending.sequence + 1n;
@@ -121,7 +121,7 @@ export class Submissions {
 
   submission(txHash: string): Submission | null {
     const kept = this.kept.get(txHash);
-    return kept === undefined ? this.options.outbox.submission(txHash) : submissionOf(kept);
+    return kept?.submission ?? this.options.outbox.submission(txHash);
   }
 
   // ------------------------------------------------------------------------------------------------- enqueue
@@ -178,7 +178,7 @@ export class Submissions {
       block: null,
       submittedAtMs: environment.now(),
     };
-    const pending: Pending = { sequence: this.nextSequence++, call, submission, signed: [signed], renewals: 0 };
+    const pending: Pending = { sequence: this.nextSequence++, call, submission, signed: [signed] };
     const kept = this.keep(pending, outbox.keep(pending));
     this.storing.add(kept.durable);
     try {
@@ -205,9 +205,9 @@ export class Submissions {
     return null;
   }
 
-  private keep({ sequence, call, submission, signed, renewals }: Pending, durable: Promise<void>): Kept {
+  private keep({ sequence, call, submission, signed }: Pending, durable: Promise<void>): Kept {
     const nonce = signed.at(-1)?.nonce ?? null;
-    const entry = this.pool.add({ id: submission.txHash, sequence, nonce, signed, renewals });
+    const entry = this.pool.add({ id: submission.txHash, sequence, nonce, signed });
     const kept = { entry, call, submission, claims: claimsOf(call).map(claimKey), durable };
     this.kept.set(entry.id, kept);
     for (const key of kept.claims) this.claims.set(key, kept);
@@ -279,15 +279,15 @@ export class Submissions {
 
   private async send({ entry, signed, attempt }: Extract<PoolAction, { do: "send" }>): Promise<void> {
     const { verdict, refusal } = (await this.sessionOrNull()?.submit(signed.extrinsic)) ?? silence;
-    if (signed.nonce !== null && verdict === "taken") this.loggedRefusal = "";
-    if (signed.nonce !== null && refusal !== null && verdict !== "known") this.logRefusal(refusal);
+    const isUsual = verdict === "known" || verdict === "nonce-used";
+    if (signed.nonce !== null && refusal !== null && !isUsual) this.logRefusal(refusal);
     this.apply({ kind: "answered", entry, attempt, signed, verdict, atMs: this.options.host.elapsedMs() });
   }
 
   /** The reason is usually the same for all calls, again and again: one line is enough. */
   private logRefusal(reason: string): void {
-    if (reason === this.loggedRefusal) return;
-    this.loggedRefusal = reason;
+    if (this.loggedRefusals.has(reason) || this.loggedRefusals.size >= refusalsMax) return;
+    this.loggedRefusals.add(reason);
     const hint = this.sessionOrNull()?.head.free === 0n ? { hint: "the operator account has no funds" } : {};
     this.options.environment.log("warn", "the chain node does not accept the operator's calls", { reason, ...hint });
   }
@@ -300,8 +300,8 @@ export class Submissions {
     const isNew = nonce === null || entry.signed.every(({ fingerprint }) => fingerprint !== signed.fingerprint);
     if (!isNew) return this.apply({ kind: "unchanged", entry });
     const { call, submission } = kept;
-    const { sequence, renewals } = entry;
-    await this.options.outbox.replace({ sequence, call, submission, signed: [...entry.signed, signed], renewals });
+    const { sequence } = entry;
+    await this.options.outbox.replace({ sequence, call, submission, signed: [...entry.signed, signed] });
     this.apply({ kind: "signed", entry, signed });
   }
 
@@ -311,12 +311,13 @@ export class Submissions {
     if (kept === undefined) return;
     const facts = await this.factsOf(kept);
     if (facts === null) return this.apply({ kind: "unchanged", entry });
+    // A counter also shows the call of somebody else, so it proves nothing unless a block was missed.
     const isMissed = entry.signed.some(({ out, birth }) => out && birth < this.scan.missed);
-    if (isMissed && (await this.isShown(kept.call, facts))) {
+    if ((isMissed || why === "nonce-used") && (await this.isShown(kept.call, facts))) {
       return this.finish([[entry, { state: "finalized", reason: null, block: null }]]);
     }
     const refused = this.dryRun(kept.call, facts);
-    if (refused === null) return this.apply({ kind: why === "invalid" ? "unchanged" : "absent", entry });
+    if (refused === null) return this.apply({ kind: "absent", entry });
     const end =
       why === "missed"
         ? ({ state: "dropped", reason: lostSight } as const)
@@ -352,9 +353,8 @@ export class Submissions {
     });
   }
 
-  /** Scans unfinalized blocks, to show `in_block`. */
-  onBest(hash: string): void {
-    if (this.options.settings.finality === "finalized") this.unfinalized.onBest(hash);
+  onBest(best: BestBlock): void {
+    this.apply({ kind: "best", best });
   }
 
   /** Runs one step after another; a step that fails for lack of an answer runs again later. */
@@ -377,6 +377,7 @@ export class Submissions {
     if (this.pool.size === 0) {
       this.scan.skipTo(newest);
       this.followed = newest.hash;
+      this.loggedRefusals.clear();
       endpoints.dropWitness();
       return;
     }
@@ -391,6 +392,15 @@ export class Submissions {
     const { specVersion } = metadata.frame;
     this.apply({ kind: "scanned", head: { number, nonce, specVersion, recent }, missed: this.scan.missed });
     if (head === newest) this.followed = head.hash;
+    this.checkProgress(session, head);
+  }
+
+  /** A node may take calls and include none of them. */
+  private checkProgress(session: OpenSession, { number, nonce }: Head): void {
+    const before = this.progress;
+    if (!this.pool.hasOwned || before?.session !== session || before.nonce !== nonce)
+      this.progress = { session, nonce, since: number };
+    else if (number - before.since >= idleBlocksMax) this.options.endpoints.leave("it includes none of the calls");
   }
 
   private async finishFound(session: OpenSession, contents: BlockContents, head: Head): Promise<void> {
@@ -403,7 +413,7 @@ export class Submissions {
     const key = storageKeys(head.metadata).events;
     const isSame = outcomes !== null && (await this.options.endpoints.corroborate(key, outcomes.events, contents.hash));
     if (outcomes !== null && isSame === false)
-      throw new StoreError("unavailable", "two endpoints report different events of a block");
+      throw new StoreError("unavailable", "no second endpoint can be asked for a block's events");
     const block: Block = outcomes?.block ?? { number: contents.number, hash: contents.hash, timeMs: head.timeMs };
     const ends: [Entry, End][] = [];
     for (const { kept, index } of found) {
@@ -449,18 +459,13 @@ export class Submissions {
   async close(): Promise<void> {
     this.closing = true;
     this.cancelTick();
-    this.unfinalized.close();
     await Promise.allSettled([...this.storing, this.work]);
   }
 }
 
 async function whenDurable(kept: Kept): Promise<Submission> {
   await kept.durable;
-  return submissionOf(kept);
-}
-
-function submissionOf({ entry, submission }: Kept): Submission {
-  return entry.inBlock === null ? submission : { ...submission, state: "in_block", block: entry.inBlock };
+  return kept.submission;
 }
 
 /** The DID and the aliases of a call. No alias has the form of a DID. */

@@ -8,7 +8,6 @@ describe("options", () => {
   test("the least that is needed gets the documented defaults", () => {
     const parsed = chainPlugin.parseOptions(least);
     expect(parsed.ok && parsed.options).toMatchObject({
-      finality: "finalized",
       lifetime_blocks: 64,
       in_flight_max: 4_096,
       tip: 0n,
@@ -24,7 +23,6 @@ describe("options", () => {
     ["a life that is not a power of two", { lifetime_blocks: 60 }, "lifetime_blocks"],
     ["more calls in flight than a pool takes of one account", { in_flight_max: 4_097 }, "in_flight_max"],
     ["a tip that is not a whole number", { tip: "1.5" }, "tip"],
-    ["a pallet that can't be a name", { did_registry_pallet: "did registry" }, "did_registry_pallet"],
   ];
   test.each(wrong)("%s is refused", (_, spoiled, setting) => {
     const parsed = chainPlugin.parseOptions({ ...least, ...spoiled });

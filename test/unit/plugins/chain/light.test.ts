@@ -38,7 +38,7 @@ describe("the specification of a light client", () => {
   test.each(refusals)("%s is refused with its path and the reason", (_, given, reason) => {
     let thrown: unknown;
     try {
-      withLightClients(host, { endpoints: [given], finality: "finalized" }, () => {});
+      withLightClients(host, { endpoints: [given] }, () => {});
     } catch (error) {
       thrown = error;
     }
@@ -49,17 +49,14 @@ describe("the specification of a light client", () => {
   });
 
   test("is taken when it is raw and names peers", () => {
-    expect(() => withLightClients(host, { endpoints: [endpoint], finality: "finalized" }, () => {})).not.toThrow();
+    expect(() => withLightClients(host, { endpoints: [endpoint] }, () => {})).not.toThrow();
   });
 });
 
-test("an endpoint may be a light client, with final blocks only", () => {
+test("an endpoint may be a light client", () => {
   const options = { operator_key_file: "key", outbox: "outbox" };
   expect(chainPlugin.parseOptions({ ...options, endpoints: [endpoint, "ws://127.0.0.1:9944"] }).ok).toBe(true);
   expect(chainPlugin.parseOptions({ ...options, endpoints: ["light:"] }).ok).toBe(false);
-  expect(() => withLightClients(host, { endpoints: [endpoint], finality: "best" }, () => {})).toThrow(
-    "must be finalized",
-  );
   expect(nameOf(endpoint)).toBe(endpoint);
 });
 
@@ -108,7 +105,7 @@ async function opened(answer: (method: string, params: readonly unknown[]) => Ch
   let addCount = 0;
   const clients = withLightClients(
     host,
-    { endpoints: [endpoint], finality: "finalized" },
+    { endpoints: [endpoint] },
     () => {},
     async () => () => ({
       terminate: async () => {},

@@ -29,7 +29,6 @@ describe("the outbox", () => {
         out: true,
       },
     ],
-    renewals: 0,
   });
   const ended = (n: number) => ({
     ...pending(n),
@@ -43,10 +42,10 @@ describe("the outbox", () => {
   test("gives back what it was given, in order, until it has ended", async () => {
     const { table, outbox } = open();
     for (const n of [0, 1, 2]) await outbox.keep(pending(n));
-    await outbox.replace({ ...pending(2), renewals: 1 });
+    await outbox.replace({ ...pending(2), signed: [] });
     await outbox.finish([ended(1)], { nowMs: 0, anchor: null });
     const again = open(table).outbox;
-    expect(again.pending()).toEqual([pending(0), { ...pending(2), renewals: 1 }]);
+    expect(again.pending()).toEqual([pending(0), { ...pending(2), signed: [] }]);
     expect(again.submission(pending(1).submission.txHash)).toEqual(ended(1).submission);
     expect(again.submission(pending(9).submission.txHash)).toBeNull();
   });
@@ -67,7 +66,7 @@ describe("the outbox", () => {
 
   test("remembers the last finalized block, also when only ends are written", async () => {
     const { table, outbox } = open();
-    const anchor = (number: bigint) => ({ number, hash: `0x${"ab".repeat(32)}`, seenAtMs: 5 });
+    const anchor = (number: bigint) => ({ number, hash: `0x${"ab".repeat(32)}`, timeMs: 5 });
     expect(outbox.anchor()).toBeNull();
     await outbox.keepAnchor(anchor(7n));
     expect(open(table).outbox.anchor()).toEqual(anchor(7n));

@@ -11,7 +11,6 @@ import {
   SubmissionPool,
   type Verdict,
 } from "../../../../src/plugins/chain/pool.ts";
-import type { Block } from "../../../../src/storage/contract.ts";
 
 const life = 16;
 
@@ -39,7 +38,7 @@ function play(limits: Partial<PoolLimits> = {}) {
     pool,
     /** A call that was signed at a block. */
     add(id: string, birth: number, nonce: number | null = pool.freeNonce(0)): string[] {
-      const entry = pool.add({ id, sequence: 0n, nonce, signed: [signedAt(birth, nonce)], renewals: 0 });
+      const entry = pool.add({ id, sequence: 0n, nonce, signed: [signedAt(birth, nonce)] });
       entries.set(id, entry);
       return apply({ kind: "stored", entry });
     },
@@ -59,7 +58,8 @@ function play(limits: Partial<PoolLimits> = {}) {
       const head = { number: BigInt(number), nonce, specVersion: spec, recent };
       return apply({ kind: "scanned", head, missed: BigInt(missed) });
     },
-    unfinalized: (blocks: ReadonlyMap<string, Block>) => apply({ kind: "unfinalized", blocks }),
+    best: (number: number, nonce: number) =>
+      apply({ kind: "best", best: { number: BigInt(number), hash: "best", nonce } }),
     connected: () => apply({ kind: "connected" }),
     tick(ms: number): string[] {
       nowMs += ms;
@@ -91,16 +91,35 @@ describe("sending", () => {
     expect(pool.end("a")).toEqual(["send c"]);
   });
 
-  test("what is in a block takes no place in the window, and is sent again when the block is taken back", () => {
+  test("what the best block has passed takes no place in the window, and is sent again when it is taken back", () => {
     const pool = play({ windowMax: 1 });
+    pool.head(1, 0);
     pool.add("a", 1);
     pool.answer("a", "taken");
     expect(pool.add("b", 1)).toEqual([]);
-    const block = { number: 2n, hash: "0x02", timeMs: 0 };
-    const fingerprint = pool.entry("a").signed[0]?.fingerprint ?? "";
-    expect(pool.unfinalized(new Map([[fingerprint, block]]))).toEqual(["send b"]);
-    expect(pool.entry("a").inBlock).toEqual(block);
-    expect(pool.unfinalized(new Map())).toEqual(["send a"]);
+    expect(pool.best(2, 1)).toEqual(["send b"]);
+    pool.answer("b", "taken");
+    expect(pool.tick(5_000)).toEqual(["send b"]);
+    pool.answer("b", "taken");
+    expect(pool.best(2, 0)).toEqual(["send a"]);
+  });
+
+  test("a best block that is not after the final one proves nothing", () => {
+    const pool = play();
+    pool.head(3, 0);
+    pool.best(3, 40);
+    expect(pool.add("a", 3)).toEqual(["send a"]);
+  });
+
+  test("a node that says that the nonce is used is not asked for another signature", () => {
+    const pool = play();
+    pool.head(1, 0);
+    pool.add("a", 1);
+    pool.answer("a", "taken");
+    for (let n = 0; n < 3; n++) {
+      expect(pool.tick(1_000)).toEqual(["send a"]);
+      expect(pool.answer("a", "nonce-used")).toEqual([]);
+    }
   });
 
   test("silence halves the window once for all answers that fail to come together", () => {
@@ -148,7 +167,8 @@ describe("a call is signed again", () => {
     pool.add("a", 1);
     expect(pool.answer("a", "nonce-taken")).toEqual([]);
     expect(pool.head(2, 0)).toEqual([]);
-    expect(pool.head(3, 1)).toEqual(["sign a 1"]);
+    expect(pool.head(3, 1)).toEqual(["inspect a nonce-used"]);
+    expect(pool.absent("a")).toEqual(["sign a 1"]);
     expect(pool.sign("a", 3)).toEqual(["send a"]);
   });
 
@@ -157,7 +177,8 @@ describe("a call is signed again", () => {
     pool.add("a", 1);
     pool.head(1, 0);
     pool.answer("a", "full");
-    expect(pool.head(life, 0)).toEqual(["sign a 0"]);
+    expect(pool.head(life, 0)).toEqual(["inspect a over"]);
+    expect(pool.absent("a")).toEqual(["sign a 0"]);
   });
 
   test("when its life is over before its turn came", () => {
@@ -166,7 +187,9 @@ describe("a call is signed again", () => {
     pool.add("b", 1);
     for (const id of ["a", "b"]) pool.answer(id, "taken");
     pool.head(2, 0);
-    expect(pool.head(life, 0)).toEqual(["end a dropped", "sign b 1"]);
+    expect(pool.head(life, 0)).toEqual(["inspect a over", "inspect b over"]);
+    expect(pool.absent("a")).toEqual(["end a dropped"]);
+    expect(pool.absent("b")).toEqual(["sign b 1"]);
   });
 
   test("when its life is over and the node that had it lost it, and has no place for it", () => {
@@ -176,17 +199,16 @@ describe("a call is signed again", () => {
     pool.head(2, 0);
     pool.tick(1_000);
     pool.answer("a", "full");
-    expect(pool.head(16, 0)).toEqual(["sign a 0"]);
+    expect(pool.head(16, 0)).toEqual(["inspect a over"]);
+    expect(pool.absent("a")).toEqual(["sign a 0"]);
   });
 
-  test("at most 32 times, and then given up", () => {
+  test("only while none of its extrinsics can enter", () => {
     const pool = play();
-    pool.add("a", 0);
-    for (let n = 1; n <= 32; n++) {
-      expect(pool.head(n * life, 0)).toEqual(["sign a 0"]);
-      pool.sign("a", n * life);
-    }
-    expect(pool.head(33 * life, 0)).toEqual(["end a dropped"]);
+    pool.add("p", 0, null);
+    expect(pool.head(1, 0)).toEqual([]);
+    expect(pool.answer("p", "invalid")).toEqual(["inspect p invalid"]);
+    expect(pool.absent("p")).toEqual([]);
   });
 });
 
@@ -210,7 +232,8 @@ describe("a hole", () => {
     for (const id of ["a", "b"]) pool.answer(id, "taken");
     pool.end("a");
     expect(pool.head(2, 0)).toEqual([]);
-    expect(pool.head(life, 0)).toEqual(["sign b 0"]);
+    expect(pool.head(life, 0)).toEqual(["inspect b over"]);
+    expect(pool.absent("b")).toEqual(["sign b 0"]);
   });
 
   test("is not kept open by signing a refused call again for the nonce above it", () => {
@@ -239,7 +262,8 @@ describe("an end", () => {
     pool.head(2, 0);
     expect(pool.head(life - 1, 0)).toEqual([]);
     expect(pool.head(life, 0, { recent: false })).toEqual([]);
-    expect(pool.head(life, 0)).toEqual(["end a dropped"]);
+    expect(pool.head(life, 0)).toEqual(["inspect a over"]);
+    expect(pool.absent("a")).toEqual(["end a dropped"]);
   });
 
   test("is left to the state when a block is gone that may hold the call", () => {

@@ -1,0 +1,40 @@
+/** The root of a block's extrinsics. */
+import { expect, test } from "bun:test";
+import { encodeHex0x } from "../../../../src/core/codec/bytes.ts";
+import { blake2b256 } from "../../../../src/core/codec/crypto.ts";
+import { isRootOf, orderedRoot } from "../../../../src/plugins/chain/trie.ts";
+
+const list = (length: number) => Array.from({ length }, (_, n) => new Uint8Array(n + 1).fill(n));
+
+test("of no extrinsics is the hash of a zero byte", () => {
+  expect(orderedRoot([], 0)).toBe("0x03170a2e7597b7b7e3d84c05391d139a62b157e78786d8c082f29dcf4c111314");
+});
+
+test("of one extrinsic is the hash of its leaf, as the specification writes it", () => {
+  const extrinsic = Uint8Array.fromHex("280401000bc730a907a201");
+  const leaf = Uint8Array.fromHex("42002c280401000bc730a907a201");
+  expect(orderedRoot([extrinsic], 0)).toBe(encodeHex0x(blake2b256(leaf)));
+});
+
+test("of Chopsticks is the hash of the extrinsics in a row", () => {
+  const root = "0x742f7d371ab75aa6d5b8ccf3db0bdac84381ddf50954855cab9b56b308f1da48";
+  expect(isRootOf(root, [Uint8Array.fromHex("280401000bc730a907a201")])).toBe(true);
+  expect(isRootOf(root, [Uint8Array.fromHex("280401000bc730a907a202")])).toBe(false);
+});
+
+test.each([0, 1] as const)("of version %d names every extrinsic and its place", (version) => {
+  for (const length of [1, 2, 16, 17, 70, 300]) {
+    const whole = list(length);
+    const root = orderedRoot(whole, version);
+    expect(isRootOf(root, whole)).toBe(true);
+    expect(isRootOf(root, whole.slice(0, -1))).toBe(false);
+    expect(isRootOf(root, [...whole, Uint8Array.of(1)])).toBe(false);
+    expect(isRootOf(root, whole.with(length >> 1, Uint8Array.of(9, 9)))).toBe(false);
+    if (length > 1) expect(isRootOf(root, whole.toReversed())).toBe(false);
+  }
+});
+
+test("differs between the versions once a value has 33 bytes", () => {
+  expect(orderedRoot([new Uint8Array(32)], 1)).toBe(orderedRoot([new Uint8Array(32)], 0));
+  expect(orderedRoot([new Uint8Array(33)], 1)).not.toBe(orderedRoot([new Uint8Array(33)], 0));
+});
