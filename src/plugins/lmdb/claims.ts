@@ -20,6 +20,8 @@ export class Claims implements Replay {
   /** When the last claim of each tag ends, on the disk or on its way there. */
   private readonly ends = new Map<string, number>();
   private lastNumber = 0;
+  /** The latest end of a claim that was forgotten. */
+  private forgottenMs: number;
   /** Claims of the commit that is being decided. */
   private deciding: { readonly batch: Batch; readonly claims: TagClaim[] } | null = null;
 
@@ -27,6 +29,8 @@ export class Claims implements Replay {
     private readonly environment: Environment,
     private readonly max = claimsMax,
   ) {
+    const forgotten = environment.get("meta", forgottenKey);
+    this.forgottenMs = forgotten === null ? 0 : decodeForgotten(forgotten);
     for (const key of environment.keys("claims", { start: orderedKey(0), limit: Number.MAX_SAFE_INTEGER })) {
       this.lastNumber = Math.max(this.lastNumber, key.readUInt32BE(8));
       for (const { tag, untilMs } of claimsIn(key, environment.borrow("claims", key)!)) {
@@ -46,6 +50,7 @@ export class Claims implements Replay {
   winWithin<T>(claim: TagClaim, nowMs: number, join: (write: (batch: Batch) => void) => Promise<T>): Promise<T> | null {
     const { tag, untilMs } = claim;
     checkText("tag", tag);
+    if (untilMs <= this.forgottenMs) return null;
     const before = this.ends.get(tag);
     if (before !== undefined && before > nowMs) return null;
     if (before === undefined && this.ends.size >= this.max) {
@@ -87,6 +92,7 @@ export class Claims implements Replay {
         if (freed === limit) break;
         freed += this.forget(batch, key, { nowMs, limit: limit - freed });
       }
+      batch.put("meta", forgottenKey, encodeForgotten(this.forgottenMs));
       return freed;
     });
   }
@@ -96,14 +102,29 @@ export class Claims implements Replay {
     let freed = 0;
     for (const { tag } of claimsIn(key, this.environment.borrow("claims", key)!)) {
       // A tag that was forgotten before, or claimed again later, is not this record's.
-      if ((this.ends.get(tag) ?? Number.POSITIVE_INFINITY) > nowMs) continue;
+      const endMs = this.ends.get(tag) ?? Number.POSITIVE_INFINITY;
+      if (endMs > nowMs) continue;
       if (freed === limit) return freed;
+      this.forgottenMs = Math.max(this.forgottenMs, endMs);
       this.ends.delete(tag);
       freed++;
     }
     batch.remove("claims", key);
     return freed;
   }
+}
+
+const forgottenKey = Buffer.from("claims forgotten");
+
+function encodeForgotten(untilMs: number): Uint8Array {
+  const writer = new Writer(8);
+  writer.u53(untilMs);
+  return sealedUnder(forgottenKey, writer.finish());
+}
+
+function decodeForgotten(record: Uint8Array): number {
+  const what = "the end of the claims that were forgotten";
+  return new Reader(unsealedUnder(forgottenKey, record, what), what).u53();
 }
 
 /** A record of claims with its key. */

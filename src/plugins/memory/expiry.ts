@@ -70,6 +70,8 @@ export class ExpiringMap<V> {
   private readonly pairs = new Map<string, Pair<V>>();
   /** Also has pairs that were replaced or removed, until there are more of them than of the others. */
   private readonly ends = new Heap<Pair<V>>((a, b) => a.untilMs < b.untilMs);
+  /** The latest end of a pair that `expire` has freed. */
+  freedUntilMs = 0;
 
   constructor(private readonly pairsMax: number) {}
 
@@ -98,8 +100,10 @@ export class ExpiringMap<V> {
       const isCurrent = this.pairs.get(pair.key) === pair;
       if (isCurrent && freed === limit) break;
       this.ends.pop();
-      if (isCurrent) this.pairs.delete(pair.key);
-      if (isCurrent) freed++;
+      if (!isCurrent) continue;
+      this.pairs.delete(pair.key);
+      this.freedUntilMs = Math.max(this.freedUntilMs, pair.untilMs);
+      freed++;
     }
     return freed;
   }

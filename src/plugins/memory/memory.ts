@@ -98,7 +98,7 @@ function openReplay(claims: ExpiringMap<true>, checkOpen: () => void): Replay {
 
 function claimTag(claims: ExpiringMap<true>, { tag, untilMs }: TagClaim, nowMs: number): boolean {
   checkText("tag", tag);
-  if (claims.get(tag, nowMs) !== null) return false;
+  if (untilMs <= claims.freedUntilMs || claims.get(tag, nowMs) !== null) return false;
   claims.set(tag, true, untilMs);
   return true;
 }

@@ -259,7 +259,10 @@ export function openPostgresReplay(pool: Pool): Replay {
       const given = { tag: digestOf(tag), until: untilMs, at: nowMs };
       return claims.add({ given, bytes: 128, key: given.tag });
     },
-    expire: (nowMs, limit) => expireRecords(pool, "claim", nowMs, limit),
+    async expire(nowMs, limit) {
+      const [row] = await pool.query("select {s}.expire_claims($1, $2) as freed", [nowMs, limit]);
+      return Number(row?.["freed"]);
+    },
   };
 }
 

@@ -13,7 +13,9 @@ create table {s}.meta (
   one boolean primary key default true check (one),
   version integer not null,
   partition_ms bigint not null,
-  tally_ms bigint not null
+  tally_ms bigint not null,
+  -- The latest end of a claim that was forgotten.
+  claims_forgotten_ms bigint not null default 0
 );
 -- One row a mailbox: its lock, its sums, its last place in the order of arrival.
 create table {s}.mailbox (
@@ -342,7 +344,7 @@ begin
   with given as materialized (
     select distinct on (g.tag) decode(g.tag, 'hex') as tag, g.n, g.until, g.at
     from json_to_recordset(p_given::json) as g(n integer, tag text, until bigint, at bigint)
-    where g.tag is not null order by g.tag, g.n
+    where g.tag is not null and g.until > (select claims_forgotten_ms from {s}.meta) order by g.tag, g.n
   ), won as (
     insert into {s}.claim as c (tag, until_ms, at_ms) select tag, until, at from given order by tag
     on conflict (tag) do update set until_ms = excluded.until_ms, at_ms = excluded.at_ms
@@ -397,13 +399,28 @@ begin
   with won as (
     insert into {s}.claim as c (tag, until_ms, at_ms)
     select decode(g.tag, 'hex'), g.until, g.at
-    from json_to_recordset(p_given::json) as g(tag text, until bigint, at bigint) order by 1
+    from json_to_recordset(p_given::json) as g(tag text, until bigint, at bigint)
+    where g.until > (select claims_forgotten_ms from {s}.meta) order by 1
     on conflict (tag) do update set until_ms = excluded.until_ms, at_ms = excluded.at_ms
       where c.until_ms <= excluded.at_ms
     returning encode(c.tag, 'hex') as tag
   )
   select coalesce(json_agg(tag), '[]') into done from won;
   return {s}.end_write(p_writer, p_seq, done);
+end $$;
+create function {s}.expire_claims(p_now bigint, p_limit integer) returns integer language plpgsql as $$
+declare
+  last bigint;
+  freed integer;
+begin
+  with gone as (
+    delete from {s}.claim where ctid = any (array(select ctid from {s}.claim
+      where until_ms <= p_now order by until_ms limit p_limit for update skip locked))
+    returning until_ms
+  )
+  select max(until_ms), count(*) into last, freed from gone;
+  update {s}.meta set claims_forgotten_ms = last where claims_forgotten_ms < last;
+  return freed;
 end $$;
 create function {s}.expire_records(p_table text, p_now bigint, p_limit integer) returns integer language plpgsql as $$
 declare
