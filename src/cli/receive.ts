@@ -116,7 +116,7 @@ async function follow(session: Session, inbox: Inbox, { device, relays }: Follow
   let isAdmitted = false;
   const isHopeless = () => !isAdmitted && relays > 0 && refused.size === relays;
   const onEvent = (event: WaypostEvent) => {
-    if (event.type === "connected") {
+    if (event.type === "connected" && event.what === "live") {
       isAdmitted = true;
       session.report.note(`listening at ${event.url}`);
     } else if (event.type === "disconnected" && event.error !== null) {

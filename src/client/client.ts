@@ -51,6 +51,8 @@ export type Client = {
     limits: { readonly value: NodeLimits | null; readonly untilMs: number } | null;
     /** Genesis hash in hex of the one ledger for which anything is signed; `null` until one is known. */
     ledger: string | null;
+    /** Time of the last message. */
+    sentMs: number;
   };
 };
 
@@ -59,7 +61,7 @@ export function connect({ directoryUrl, relayUrl, timeoutMs = timeoutMsDefault }
     directory: directoryClient(endpoint(directoryUrl, timeoutMs)),
     relay: endpoint(relayUrl, timeoutMs),
     timeoutMs,
-    known: { hasResolution: true, limits: null, ledger: null },
+    known: { hasResolution: true, limits: null, ledger: null, sentMs: 0 },
   };
 }
 
@@ -131,12 +133,18 @@ export async function planSend(client: Client, to: Did, file: FileFacts, choices
     recipient,
     file,
     chunkBytes: decideChunkBytes([...bounds, ...(await relayBounds(client))], choices.chunkBytes),
-    timestamp: renderTimestamp(Date.now()),
+    timestamp: renderTimestamp(nextSendMs(client)),
     ttl: choices.ttl ?? "24h",
     tag: choices.tag ?? null,
     hint: choices.hint ?? null,
     sender: choices.sender,
   };
+}
+
+/** Strictly increasing, so that the order of messages shows in their times. */
+function nextSendMs({ known }: Client): number {
+  known.sentMs = Math.max(Date.now(), known.sentMs + 1);
+  return known.sentMs;
 }
 
 /** The key to seal to, and how many bytes the recipient accepts. */

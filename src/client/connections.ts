@@ -5,16 +5,17 @@
  * Source: docs/client.md "Receiving", interface "Cache", rules sections 5 and 6.
  */
 import { type Client, cachesOf, liveEndpoints } from "./client.ts";
+import type { Unreachable } from "./copies.ts";
 import { ClientError } from "./http.ts";
 import type { Identity } from "./keys.ts";
 import type { WaypostEvent } from "./message.ts";
 import { type CacheClient, type LiveEnvelope, listenLive, type Reader } from "./reader.ts";
 
-/**
- * `true` acknowledges; `kept` does too, and `receiveWaiting` runs next. `leave` ends the session for a while: the Relay
- * gives the envelope to the Cache at once.
- */
-export type LiveAnswer = boolean | "kept" | "leave";
+/** `true` acknowledges. `leave` ends the session for a while: the Relay gives the envelope to the Cache at once. */
+export type LiveAnswer = boolean | "leave";
+
+/** One look at the Caches. Of an incomplete one something could not be fetched and should be tried again soon. */
+export type Look = { readonly isComplete: boolean; readonly unreachable: readonly Unreachable[] };
 
 type ConnectionHost = {
   readonly client: Client;
@@ -24,8 +25,9 @@ type ConnectionHost = {
   /** Names the live session; a second session of the same device replaces the first. `null`: Caches only. */
   readonly liveDevice: string | null;
   readonly emit: (event: WaypostEvent) => void;
-  /** Receives what waits. `false` when something could not be fetched and should be tried again soon. */
-  readonly receiveWaiting: (caches: readonly CacheClient[]) => Promise<boolean>;
+  /** Woken, the Caches are looked at next. */
+  readonly news: Signal;
+  readonly receiveWaiting: (caches: readonly CacheClient[]) => Promise<Look>;
   /** Decides what becomes of an envelope of a live session. */
   readonly receiveLive: (envelope: LiveEnvelope) => Promise<LiveAnswer>;
 };
@@ -35,12 +37,13 @@ export const lookMs = 60_000;
 /** How long a session is left. */
 const leaveMs = 3_000;
 
-type Connections = ConnectionHost & { readonly signal: AbortSignal; readonly news: Signal };
+type Connections = Omit<ConnectionHost, "emit"> & { readonly signal: AbortSignal; readonly report: Reporter };
 
 /** Runs until `signal` is aborted. Throws only for bugs, and when the document names no Cache. */
 export async function stayConnected(host: ConnectionHost, signal: AbortSignal): Promise<void> {
   const failed = new AbortController();
-  const connections = { ...host, signal: AbortSignal.any([signal, failed.signal]), news: new Signal() };
+  const report = createReporter(host.emit);
+  const connections = { ...host, report, signal: AbortSignal.any([signal, failed.signal]) };
   const { caches, relays } = await readEndpoints(connections);
   const loops = [
     ...caches.map((cache) => follow(connections, cache)),
@@ -55,18 +58,45 @@ export async function stayConnected(host: ConnectionHost, signal: AbortSignal): 
   await Promise.all(loops.map((loop) => loop.catch(endAll)));
 }
 
+type What = Extract<WaypostEvent, { type: "disconnected" }>["what"];
+
+type Reporter = {
+  readonly up: (what: What, url: string) => void;
+  readonly down: (what: What, url: string, error: ClientError | null) => void;
+};
+
+/** Each loss is an event once, and so is its end. The first connection is one only of a live session. */
+function createReporter(emit: ConnectionHost["emit"]): Reporter {
+  const states = new Map<string, "up" | "down">();
+  return {
+    up: (what, url) => {
+      const before = states.get(`${what} ${url}`);
+      states.set(`${what} ${url}`, "up");
+      if (before === "down" || (before === undefined && what === "live")) emit({ type: "connected", what, url });
+    },
+    down: (what, url, error) => {
+      if (states.get(`${what} ${url}`) === "down") return;
+      states.set(`${what} ${url}`, "down");
+      emit({ type: "disconnected", what, url, error });
+    },
+  };
+}
+
 type Endpoints = { readonly caches: readonly CacheClient[]; readonly relays: readonly Reader[] };
 
 /** Where to receive, from the document; asked until the Directory answers. */
-async function readEndpoints({ client, identity, signal, emit, ...host }: Connections): Promise<Endpoints> {
+async function readEndpoints({ client, identity, signal, report, ...host }: Connections): Promise<Endpoints> {
+  const { url } = client.directory.endpoint;
   for (let failures = 0; !signal.aborted; failures++) {
     try {
       const caches = await cachesOf(client, identity(), host.cacheDevice);
       const device = typeof WebSocket === "undefined" ? null : host.liveDevice;
-      return { caches, relays: device === null ? [] : await relaysOf(client, identity(), device) };
+      const relays = device === null ? [] : await relaysOf(client, identity(), device);
+      report.up("directory", url);
+      return { caches, relays };
     } catch (error) {
       if (!(error instanceof ClientError) || error.kind === "local") throw error;
-      emit({ type: "disconnected", what: "directory", url: client.directory.endpoint.url, error });
+      report.down("directory", url, error);
       await pause(backoffMs(failures), signal);
     }
   }
@@ -82,23 +112,23 @@ async function relaysOf(client: Client, identity: Identity, device: string): Pro
   }
 }
 
-async function follow({ signal, news, emit }: Connections, cache: CacheClient): Promise<void> {
+async function follow({ signal, news, report }: Connections, cache: CacheClient): Promise<void> {
   const url = cache.reader.at.url;
   for (let failures = 0; !signal.aborted; failures++) {
     const begunMs = performance.now();
     try {
       news.wake();
-      await cache.stream(() => news.wake(), signal);
+      await cache.stream({ onOpen: () => report.up("stream", url), onNews: () => news.wake() }, signal);
     } catch (error) {
       if (!(error instanceof ClientError)) throw error;
-      if (!signal.aborted) emit({ type: "disconnected", what: "stream", url, error });
+      if (!signal.aborted) report.down("stream", url, error);
     }
     if (performance.now() - begunMs > backoffMs(10)) failures = 0;
     await pause(backoffMs(failures), signal);
   }
 }
 
-async function listen({ signal, news, emit, receiveLive }: Connections, relay: Reader): Promise<void> {
+async function listen({ signal, news, report, receiveLive }: Connections, relay: Reader): Promise<void> {
   const { url } = relay.at;
   for (let failures = 0; !signal.aborted; failures++) {
     const session = new AbortController();
@@ -106,17 +136,16 @@ async function listen({ signal, news, emit, receiveLive }: Connections, relay: R
     const events = {
       onReady: () => {
         failures = 0;
-        emit({ type: "connected", what: "live", url });
+        report.up("live", url);
         news.wake();
       },
       onEnvelope: async (envelope: LiveEnvelope) => {
         const answer = await receiveLive(envelope);
-        if (answer === "kept") news.wake();
         if (answer === "leave") {
           leaves = true;
           session.abort();
         }
-        return answer === true || answer === "kept";
+        return answer === true;
       },
     };
     let error: ClientError | null = null;
@@ -126,23 +155,32 @@ async function listen({ signal, news, emit, receiveLive }: Connections, relay: R
       if (!(cause instanceof ClientError)) throw cause;
       error = cause;
     }
-    if (!signal.aborted && !leaves) emit({ type: "disconnected", what: "live", url, error });
+    if (!signal.aborted || error === null) report.down("live", url, error);
     await pause(leaves ? leaveMs : backoffMs(failures), signal);
   }
 }
 
 async function catchUp(
-  { signal, news, emit, receiveWaiting }: Connections,
+  { signal, news, report, receiveWaiting }: Connections,
   caches: readonly CacheClient[],
 ): Promise<void> {
   for (let failures = 0; !signal.aborted; ) {
     const woken = news.next(failures === 0 ? lookMs : backoffMs(failures), signal);
+    let lost: readonly Unreachable[] = [];
     try {
-      failures = (await receiveWaiting(caches)) ? 0 : failures + 1;
+      const { isComplete, unreachable } = await receiveWaiting(caches);
+      failures = isComplete ? 0 : failures + 1;
+      lost = unreachable;
     } catch (error) {
       if (!(error instanceof ClientError)) throw error;
       failures++;
-      emit({ type: "disconnected", what: "cache", url: caches[0]?.reader.at.url ?? "", error });
+      lost = caches.map(({ reader }) => ({ endpoint: reader.at.url, error }));
+    }
+    for (const { reader } of caches) {
+      const { url } = reader.at;
+      const failure = lost.find(({ endpoint }) => endpoint === url);
+      if (failure === undefined) report.up("cache", url);
+      else if (!signal.aborted) report.down("cache", url, failure.error);
     }
     await woken;
   }
@@ -150,8 +188,8 @@ async function catchUp(
 
 // ------------------------------------------------------------------------------------------------------------- waiting
 
-/** Wakes a waiting loop. A wake-up while nobody waits is lost, so a loop calls `next` before it reads. */
-class Signal {
+/** Wakes a waiting loop. A wake-up while nothing waits is lost, so a loop calls `next` before it reads. */
+export class Signal {
   #abortWait: () => void = () => undefined;
 
   wake(): void {

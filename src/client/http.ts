@@ -178,7 +178,7 @@ export function readAnswer<T>(to: Endpoint, received: Received, shape: Shape<T>)
   });
 }
 
-type Following = { readonly onNews: () => void; readonly signal: AbortSignal };
+export type StreamEvents = { readonly onOpen: () => void; readonly onNews: () => void };
 
 /** Longest silence on a stream of events: nodes send a comment every 15 seconds. */
 const silenceMsMax = 40_000;
@@ -187,7 +187,7 @@ const silenceMsMax = 40_000;
 export async function followEvents(
   to: Endpoint,
   request: { readonly path: string; readonly headers: Readonly<Record<string, string>> },
-  { onNews, signal }: Following,
+  { onOpen, onNews, signal }: StreamEvents & { readonly signal: AbortSignal },
 ): Promise<void> {
   const silence = new AbortController();
   const stop = AbortSignal.any([signal, silence.signal]);
@@ -202,6 +202,7 @@ export async function followEvents(
     });
     if (response.status !== 200)
       throw refusal({ status: response.status, json: await readJson(response), retryAfterMs: null, workBits: null });
+    onOpen();
     const decoder = new TextDecoder();
     for await (const chunk of chunksOf(response)) {
       clearTimeout(timer);

@@ -204,6 +204,8 @@ export function parseReceipt(json: unknown): string[] | null {
 
 // ------------------------------------------------------------------------------------------------------------- events
 
+type Connection = "directory" | "cache" | "stream" | "live";
+
 /** Events other than messages. None needs a reaction. */
 export type WaypostEvent =
   /** A message that can't be opened. It waits until it expires, or until `discard` removes it. */
@@ -216,11 +218,12 @@ export type WaypostEvent =
     }
   /** A recipient has a message of this identity. */
   | { readonly type: "receipt"; readonly from: Did; readonly messageIds: readonly string[] }
-  | { readonly type: "connected"; readonly what: "live"; readonly url: string }
+  /** A live session began, or what was lost is back. */
+  | { readonly type: "connected"; readonly what: Connection; readonly url: string }
   /** The SDK reconnects by itself. `error` is `null` when the node closed the connection normally. */
   | {
       readonly type: "disconnected";
-      readonly what: "directory" | "cache" | "stream" | "live";
+      readonly what: Connection;
       readonly url: string;
       readonly error: ClientError | null;
     }

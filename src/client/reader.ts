@@ -17,7 +17,17 @@ import {
 } from "../core/message/proof.ts";
 import { ackShape, messageStateShape, messagesShape, parseRecord, type Shape, summaryShape } from "./answers.ts";
 import { randomUuid, type Signer, signEd25519 } from "./crypto.ts";
-import { ask, ClientError, type Endpoint, endpoint, followEvents, jsonBody, localError, path } from "./http.ts";
+import {
+  ask,
+  ClientError,
+  type Endpoint,
+  endpoint,
+  followEvents,
+  jsonBody,
+  localError,
+  path,
+  type StreamEvents,
+} from "./http.ts";
 
 /** The most ids that a Cache accepts in one acknowledgement. */
 export const ackIdsMax = 1_000;
@@ -63,11 +73,11 @@ export function cacheClient(reader: Reader) {
      * Calls `onNews` for every entry that the Cache announces, the waiting ones first. Ends when the
      * Cache ends the stream or `signal` is aborted.
      */
-    stream: async (onNews: () => void, signal: AbortSignal) =>
+    stream: async (events: StreamEvents, signal: AbortSignal) =>
       followEvents(
         at,
         { path: path`/cache/stream/${did}`, headers: await proofHeaders(reader, "stream", "*") },
-        { onNews, signal },
+        { ...events, signal },
       ),
     /** Removes entries permanently. At most `ackIdsMax` ids; returns those that were there. */
     ack: async (messageIds: readonly string[]) =>

@@ -5,11 +5,11 @@
  */
 import { hourMs } from "../core/codec/time.ts";
 import type { Client } from "./client.ts";
-import { type LiveAnswer, lookMs, pause, stayConnected } from "./connections.ts";
+import { type LiveAnswer, type Look, lookMs, pause, Signal, stayConnected } from "./connections.ts";
 import {
   chunkOf,
   type EnvelopeCopy,
-  isComplete,
+  isComplete as isWhole,
   listPending,
   localCopy,
   messageIdsOf,
@@ -44,6 +44,8 @@ type ReceiverHost = {
 const queuedMax = 32;
 /** The Relay waits 5 s for an acknowledgement, and then sends the envelope to the Cache. */
 const liveAckMs = 4_500;
+/** Until a look at the Caches begins that was asked for. */
+const behindMs = 20;
 const refreshMs = hourMs;
 /** Most messages remembered as known; expired ones are forgotten first. */
 const knownMax = 100_000;
@@ -74,6 +76,13 @@ export class Receiver {
     has: (digest) => this.#known.has(digest),
   };
   readonly #digests = new Map<string, string>();
+  readonly #news = new Signal();
+  /** Something may wait in a Cache that came before the next envelope of a live session. */
+  #isBehind = true;
+  /** A Cache could not be read: live sessions don't wait for it. */
+  #isBlind = false;
+  #looking: Promise<unknown> | null = null;
+  #liveTurn: Promise<unknown> = Promise.resolve();
   readonly #stop = new AbortController();
   /** Acknowledgements under way of messages that the SDK took for itself. */
   readonly #acking = new Set<Promise<void>>();
@@ -121,8 +130,13 @@ export class Receiver {
         identity,
         cacheDevice: "",
         liveDevice: device,
-        emit,
-        receiveWaiting: (caches) => this.#receiveWaiting(caches),
+        emit: (event) => {
+          // What came before the session waits in the Caches.
+          if (event.type === "connected" && event.what === "live") this.#isBehind = true;
+          emit(event);
+        },
+        news: this.#news,
+        receiveWaiting: (caches) => this.#look(caches),
         receiveLive: (envelope) => this.#receiveLive(envelope),
       },
       this.#stop.signal,
@@ -140,27 +154,41 @@ export class Receiver {
 
   // ------------------------------------------------------------------------------------------------ Caches
 
-  /** Reads the waiting messages once. `false` when something could not be fetched and should be tried again soon. */
-  async #receiveWaiting(caches: readonly CacheClient[]): Promise<boolean> {
+  /** One look at a time; envelopes of live sessions wait for it. */
+  async #look(caches: readonly CacheClient[]): Promise<Look> {
+    this.#isBehind = false;
+    const looking = this.#receiveWaiting(caches);
+    this.#looking = looking.catch(() => undefined);
+    try {
+      const look = await looking;
+      this.#isBlind = look.unreachable.length > 0;
+      return look;
+    } catch (error) {
+      this.#isBlind = true;
+      throw error;
+    } finally {
+      this.#looking = null;
+    }
+  }
+
+  async #receiveWaiting(caches: readonly CacheClient[]): Promise<Look> {
     const { pending, unreachable } = await listPending(caches, { digests: this.#digests });
-    for (const { endpoint, error } of unreachable)
-      this.#host.emit({ type: "disconnected", what: "cache", url: endpoint, error });
     this.#forgetExpired();
     const waiting: PendingMessage[] = [];
     const acked: EnvelopeCopy[] = [];
     for (const one of pending) {
       const { again, fresh } = await splitReceived(one, this.#before);
       for (const copy of again) if ((await this.#join(copy))?.state === "acked") acked.push(copy);
-      if (isComplete(fresh)) waiting.push(fresh);
+      if (isWhole(fresh)) waiting.push(fresh);
     }
     await acknowledge(acked, this.#before);
-    let complete = unreachable.length === 0;
+    let isComplete = unreachable.length === 0;
     for (const one of waiting) {
       await this.#queue.space();
-      if (this.#stop.signal.aborted) return true;
-      if (!(await this.#receive(one))) complete = false;
+      if (this.#stop.signal.aborted) break;
+      if (!(await this.#receive(one))) isComplete = false;
     }
-    return complete;
+    return { isComplete, unreachable };
   }
 
   /** Remembers where a known message has a copy. */
@@ -250,32 +278,57 @@ export class Receiver {
 
   /**
    * Acknowledges once the program has; otherwise the Relay gives it to the Cache. Chunks are assembled from the Cache.
+   * Envelopes are opened one after the other, and behind what waited before them.
    */
-  async #receiveLive({ messageId, expiresAtMs, envelope }: LiveEnvelope): Promise<LiveAnswer> {
-    if (chunkOf(envelope) !== null) return "leave";
-    const copy = localCopy({ messageId, expiresAtMs, envelope: envelope });
-    const before = this.#known.get((await copy.digest()) ?? "");
-    if (before !== undefined) return before.state === "acked";
-    if (this.#queue.isFull) return false;
-    const version: PendingMessage = { groupId: null, total: 1, parts: [[copy]] };
-    let read: Opened;
-    try {
-      read = await this.#open(version);
-    } catch (error) {
-      // The copy in the Cache will be reported, and can be removed.
-      if (error instanceof ClientError) return false;
-      throw error;
+  async #receiveLive(live: LiveEnvelope): Promise<LiveAnswer> {
+    if (chunkOf(live.envelope) !== null) return "leave";
+    const untilMs = performance.now() + liveAckMs;
+    const turn = this.#liveTurn.then(() => this.#openLive(live, untilMs));
+    this.#liveTurn = turn.catch(() => undefined);
+    const known = await turn;
+    if (known === null) {
+      this.#isBehind = true;
+      return false;
     }
-    const known = this.#handOver(version, read);
-    if (known.state === "acked") return true;
+    if (known.state !== "queued" || known.answer !== null) return known.state === "acked";
     return new Promise<boolean>((resolve) => {
-      const timer = setTimeout(() => known.answer?.(false), liveAckMs);
+      const timer = setTimeout(() => known.answer?.(false), untilMs - performance.now());
       known.answer = (keep) => {
         clearTimeout(timer);
         known.answer = null;
         resolve(keep);
       };
     });
+  }
+
+  /** `null` leaves it to the Cache: there is no time or no room for it now, or it can't be opened. */
+  async #openLive({ messageId, expiresAtMs, envelope }: LiveEnvelope, untilMs: number): Promise<Known | null> {
+    if (!(await this.#catchUp(untilMs)) || this.#queue.isFull) return null;
+    const copy = localCopy({ messageId, expiresAtMs, envelope });
+    const before = this.#known.get((await copy.digest()) ?? "");
+    if (before !== undefined) return before;
+    const version: PendingMessage = { groupId: null, total: 1, parts: [[copy]] };
+    try {
+      return this.#handOver(version, await this.#open(version));
+    } catch (error) {
+      // The copy in the Cache will be reported, and can be removed.
+      if (error instanceof ClientError) return null;
+      throw error;
+    }
+  }
+
+  /** Waits for what came before. `false` when the time is over. */
+  async #catchUp(untilMs: number): Promise<boolean> {
+    while (!this.#isBlind && (this.#isBehind || this.#looking !== null)) {
+      if (performance.now() >= untilMs || this.#stop.signal.aborted) return false;
+      if (this.#isBehind) this.#news.wake();
+      const waits = [
+        this.#looking ?? pause(behindMs, this.#stop.signal),
+        pause(untilMs - performance.now(), this.#stop.signal),
+      ];
+      await Promise.race(waits);
+    }
+    return true;
   }
 
   // -------------------------------------------------------------------------------------------- handing over

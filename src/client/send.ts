@@ -240,6 +240,9 @@ export type TransferOptions = {
   readonly retries?: number;
 };
 
+/** Runs work when its turn has come: sends to one recipient take turns. */
+export type Turns = <T>(work: () => Promise<T>) => Promise<T>;
+
 /**
  * An outgoing message. Everything about it is fixed before the first byte is sent, so that a repeat, also after a
  * restart, sends identical bytes and the recipient gets the message once.
@@ -251,12 +254,15 @@ export class Outgoing {
   readonly #relay: Endpoint;
   readonly #plan: SendPlan;
   readonly #source: Source;
+  readonly #inTurn: Turns;
   #delivered: number;
 
   constructor(
     relay: Endpoint,
     { plan, source, delivered }: { readonly plan: SendPlan; readonly source: Source; readonly delivered: number },
+    inTurn: Turns = (work) => work(),
   ) {
+    this.#inTurn = inTurn;
     this.#relay = relay;
     this.#plan = plan;
     this.#source = source;
@@ -276,18 +282,15 @@ export class Outgoing {
   async send({ onProgress, onRetry, retries = retryingDefault.retries }: TransferOptions = {}): Promise<Sent> {
     const retrying: Retrying = { ...retryingDefault, retries, ...(onRetry === undefined ? {} : { onRetry }) };
     const { chunkBytes, file } = this.#plan;
-    return sendPlan(this.#plan, this.#source, {
-      relay: this.#relay,
-      retrying,
-      from: this.#delivered,
-      onDelivered: async ({ chunk }) => {
-        this.#delivered = chunk + 1;
-        await onProgress?.({
-          sentBytes: Math.min((chunk + 1) * chunkBytes, file.sizeBytes),
-          totalBytes: file.sizeBytes,
-        });
-      },
-    });
+    const onDelivered = async ({ chunk }: ChunkProgress) => {
+      this.#delivered = chunk + 1;
+      await onProgress?.({
+        sentBytes: Math.min((chunk + 1) * chunkBytes, file.sizeBytes),
+        totalBytes: file.sizeBytes,
+      });
+    };
+    const options = () => ({ relay: this.#relay, retrying, from: this.#delivered, onDelivered });
+    return this.#inTurn(() => sendPlan(this.#plan, this.#source, options()));
   }
 }
 

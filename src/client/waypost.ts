@@ -4,7 +4,7 @@
  * Source: docs/client.md.
  */
 import { equalBytes } from "../core/codec/bytes.ts";
-import type { Did } from "../core/codec/did.ts";
+import { type Did, isDid } from "../core/codec/did.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
 import { type Client, connect, lookUp, planSend, recipientOf, senderOf } from "./client.ts";
 import { randomUuid } from "./crypto.ts";
@@ -32,7 +32,16 @@ import {
   type WaypostEvent,
 } from "./message.ts";
 import { Receiver } from "./receiver.ts";
-import { Outgoing, parsePlan, retryingDefault, retryPassing, type SendPlan, type Sent, type Source } from "./send.ts";
+import {
+  Outgoing,
+  parsePlan,
+  retryingDefault,
+  retryPassing,
+  type SendPlan,
+  type Sent,
+  type Source,
+  type Turns,
+} from "./send.ts";
 
 export type WaypostOptions = {
   /** Address of all three nodes, or of each. */
@@ -76,6 +85,7 @@ export class Waypost {
   readonly #options: WaypostOptions;
   readonly #name: string;
   readonly #listeners = new Set<Listener>();
+  readonly #sending = new Map<string, Promise<void>>();
   #identity: Identity;
   #sender: Promise<NonNullable<SendPlan["sender"]>> | null = null;
   #receiver: Receiver | null = null;
@@ -128,10 +138,10 @@ export class Waypost {
 
   // ---------------------------------------------------------------------------------------------- sending
 
-  /** Sends to a DID or an alias. After a temporary failure it tries again with identical bytes. */
+  /** Sends to a DID or an alias, after what was sent there before. After a temporary failure it tries again with identical bytes. */
   async send(to: string, content: Content, options: MessageOptions = {}): Promise<Sent> {
     try {
-      return await (await this.prepare(to, content, options)).send(options);
+      return await this.#inTurn(to, async () => (await this.#outgoing(to, content, options)).send(options));
     } catch (error) {
       // The key that signs may have been replaced: the next message reads the document again.
       if (error instanceof ClientError && error.code === "sender_signature_invalid") this.#sender = null;
@@ -141,10 +151,7 @@ export class Waypost {
 
   /** Fixes everything about a message without sending it. Store the text of `save()` to resume after a restart. */
   async prepare(to: string, content: Content, options: MessageOptions = {}): Promise<Outgoing> {
-    const source = await sourceOf(content, options, this.#relationsOf(options));
-    const retrying = options.retries === undefined ? retryingDefault : { ...retryingDefault, retries: options.retries };
-    const plan = await retryPassing(() => this.#plan(to, source, options), retrying);
-    return new Outgoing(this.#client.relay, { plan, source, delivered: 0 });
+    return this.#outgoing(to, content, options, (work) => this.#inTurn(to, work));
   }
 
   /** Resumes a message that `save` returned, with the same content. Throws `content_changed` for other content. */
@@ -158,7 +165,8 @@ export class Waypost {
     const sender = senderKeyId === null ? null : await this.#asSender();
     if (sender !== null && sender.keyId !== senderKeyId)
       throw localError("unknown_key", `the message was signed by ${senderKeyId}, which may no longer sign`);
-    return new Outgoing(this.#client.relay, { plan: { ...plan, sender }, source, delivered });
+    const inTurn: Turns = (work) => this.#inTurn(plan.to, work);
+    return new Outgoing(this.#client.relay, { plan: { ...plan, sender }, source, delivered }, inTurn);
   }
 
   /** Reacts to a message with a short text, such as an emoji; empty text withdraws the reaction. */
@@ -275,6 +283,32 @@ export class Waypost {
   }
 
   // -------------------------------------------------------------------------------------------- background
+
+  async #outgoing(to: string, content: Content, options: MessageOptions, inTurn?: Turns): Promise<Outgoing> {
+    const source = await sourceOf(content, options, this.#relationsOf(options));
+    const retrying = options.retries === undefined ? retryingDefault : { ...retryingDefault, retries: options.retries };
+    const plan = await retryPassing(() => this.#plan(to, source, options), retrying);
+    return new Outgoing(this.#client.relay, { plan, source, delivered: 0 }, inTurn);
+  }
+
+  /** One after the other for each recipient, so that messages arrive in the order in which they were sent. */
+  async #inTurn<T>(to: string, work: () => Promise<T>): Promise<T> {
+    const before = this.#sending.get(to);
+    let end: () => void = () => undefined;
+    const ended = new Promise<void>((resolve) => {
+      end = resolve;
+    });
+    this.#sending.set(to, ended);
+    try {
+      await before;
+      // An alias waits for what is sent to its DID, too.
+      const did = isDid(to) ? to : await lookUp(this.#client, to);
+      return await (did === to ? work() : this.#inTurn(did, work));
+    } finally {
+      end();
+      if (this.#sending.get(to) === ended) this.#sending.delete(to);
+    }
+  }
 
   async #plan(to: string, source: Source, options: MessageOptions): Promise<SendPlan> {
     return planSend(this.#client, await lookUp(this.#client, to), source.file, {

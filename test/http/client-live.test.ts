@@ -206,7 +206,9 @@ test("a stream of a Cache announces a stored envelope", async () => {
   if (cache === undefined) throw new Error("no Cache");
   const stop = new AbortController();
   const news = Promise.withResolvers<void>();
-  const ended = cache.stream(news.resolve, stop.signal).catch((cause: unknown) => cause);
+  const ended = cache
+    .stream({ onOpen: () => undefined, onNews: news.resolve }, stop.signal)
+    .catch((cause: unknown) => cause);
   await send("news.bin", 10);
   await news.promise;
   stop.abort();

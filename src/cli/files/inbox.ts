@@ -7,7 +7,7 @@
 import { mkdir, open, readdir } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { type Client, cachesOf, recipientOf } from "../../client/client.ts";
-import { stayConnected } from "../../client/connections.ts";
+import { type Look, Signal, stayConnected } from "../../client/connections.ts";
 import {
   digestOf,
   type EnvelopeCopy,
@@ -123,15 +123,22 @@ async function openSteps(
 
 /** An envelope of a live session is on disk before it is acknowledged; its message does not wait for a Cache. */
 function arrivals(steps: Steps, { device, onRound, onEvent }: FollowOptions) {
-  const receive = async (caches: readonly CacheClient[]): Promise<boolean> => {
+  const news = new Signal();
+  const receive = async (caches: readonly CacheClient[]): Promise<Look> => {
     const round = await receiveRound(caches, steps);
     onRound(round);
-    return round.failed.length + round.unreachable.length === 0;
+    // The round itself reports its Caches.
+    return { isComplete: round.failed.length + round.unreachable.length === 0, unreachable: [] };
   };
   return {
     liveDevice: device,
     emit: onEvent,
-    receiveLive: async (envelope: LiveEnvelope) => ((await steps.keep(envelope)) ? ("kept" as const) : false),
+    news,
+    receiveLive: async (envelope: LiveEnvelope) => {
+      const isKept = await steps.keep(envelope);
+      if (isKept) news.wake();
+      return isKept;
+    },
     receiveWaiting: async (caches: readonly CacheClient[]) => {
       if (steps.held().length > 0) await receive([]);
       return receive(caches);
