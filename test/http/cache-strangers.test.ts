@@ -99,12 +99,23 @@ describe("shares of a mailbox", () => {
     const friends = [alice, carol, dave];
     for (const [place, friend] of friends.entries()) await befriend(node, friend, 70 + place);
     expect(await fillFrom(node, network(1), alice)).toBe(200);
-    expect(await fillFrom(node, network(1), carol)).toBe(88);
+    expect(await fillFrom(node, network(2), carol)).toBe(88);
     expect(await storeFrom(node, network(2), envelopeTo(bob, 9_001))).toBe("202 ok");
     expect(await storeFrom(node, network(3), signedBy(dave, envelopeTo(bob, 9_002)))).toBe("202 ok");
     await fillStrangers(node);
     expect(await held(node)).toBe(380);
     expect(await storeFrom(node, network(3), signedBy(dave, envelopeTo(bob, 9_003)))).toBe("202 ok");
+  });
+
+  test("of the known senders of one network add up to half of the mailbox, however many they are", async () => {
+    const node = await cacheFor({ recipient_entries_max: 400, client_rate: 100_000 });
+    for (const person of crowd) node.recipients.add(person);
+    for (const [place, person] of [...crowd, dave].entries()) await befriend(node, person, 70 + place);
+    let stored = 0;
+    for (const person of crowd) stored += await fillFrom(node, network(1), person);
+    expect(stored).toBe(200);
+    expect(await storeFrom(node, network(3), signedBy(dave, envelopeTo(bob, 9_002)))).toBe("202 ok");
+    expect(await storeFrom(node, network(4), envelopeTo(bob, 9_003))).toBe("202 ok");
   });
 
   test("senders that sign have the last fifth of a network's share, and known ones count for themselves", async () => {

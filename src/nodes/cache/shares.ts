@@ -1,11 +1,14 @@
 /**
- * Shares of a mailbox: what unsigned and first-time senders together, those of one client network alone, and
- * one known sender may use of a recipient's quota; and what one client network may use of the whole store. Shares of
+ * Shares of a mailbox: what unsigned and first-time senders together, those of one client network alone, one known
+ * sender, and the known senders of one client network may use of a recipient's quota; and what one client network may
+ * use of the whole store. Shares of
  * networks and senders shrink as others fill theirs, so that the next one finds room. Refusals are counted, and
  * logged with the recipient's digest and the client's network, so that an operator sees who fills whose mailbox.
- * A mailbox knows the senders of whom its recipient has acknowledged a signed envelope within the last 90 days. One
- * record for each mailbox holds at most 1,000 senders; the one seen longest ago is forgotten first. The record is a
- * hint: when it can't be read or written, a sender counts as new.
+ * A mailbox knows the senders of whom its recipient has acknowledged a signed envelope within the last 90 days. A
+ * sender is familiar once that happened on seven days: newly known ones, which a stranger can have many of, don't use
+ * up the share of familiar ones of their network. One record for each mailbox holds at most 1,000 senders; of those
+ * with the fewest days the newest is forgotten first. The record is a hint: when it can't be read or written, a sender
+ * counts as new.
  * Source: D156.
  */
 import type { Config } from "../../config/schema.ts";
@@ -35,23 +38,30 @@ export type Origin = { readonly client: string; readonly network: string };
 
 /** Entries of unsigned and first-time senders. */
 const strangerLabel = "new";
-const networkPrefix = "net:";
+/** Entries that one network submits: of strangers, of known and of familiar senders. */
+const networkPrefixes = ["net:", "known:", "familiar:"];
 const storePrefix = "via:";
 
-/** `signed`: by the sender that `label` names. `known`: the recipient has acknowledged something of it. */
-export type Sending = { readonly label: string; readonly known: boolean } | "unsigned";
+/** What a mailbox knows of a sender. */
+type Acquaintance = "stranger" | "known" | "familiar";
+
+/** Signed by the sender that `label` names. */
+export type Sending = { readonly label: string; readonly acquaintance: Acquaintance } | "unsigned";
 
 /**
  * The labels of an entry. A known sender counts for itself: a stranger behind the same address must not shut it out.
  * In the share of the store everything that a network submits counts.
  */
 export function labelsOf(sending: Sending, { network }: Origin): readonly string[] {
-  const { stranger, via } = networkLabels(network);
+  const { stranger, via, ...networks } = networkLabels(network);
   if (sending === "unsigned") return stranger;
-  return sending.known ? [sending.label, via] : [sending.label, ...stranger];
+  if (sending.acquaintance === "stranger") return [sending.label, ...stranger];
+  return [sending.label, networks[sending.acquaintance], via];
 }
 
-type NetworkLabels = { readonly stranger: readonly string[]; readonly net: string; readonly via: string };
+type NetworkLabels = Readonly<Record<"net" | "known" | "familiar" | "via", string>> & {
+  readonly stranger: readonly string[];
+};
 
 /** By network: entries share the array, which stays in memory as long as they do. */
 const labelsByNetwork = new BoundedMap<string, NetworkLabels>(10_000);
@@ -60,10 +70,10 @@ function networkLabels(network: string): NetworkLabels {
   const known = labelsByNetwork.get(network);
   if (known !== undefined) return known;
   const digest = sha256(utf8(`waypost network ${storingNetwork(network)}`)).toHex();
-  const net = `${networkPrefix}${digest.slice(0, 16)}`;
+  const [net = "", acquainted = "", familiar = ""] = networkPrefixes.map((prefix) => prefix + digest.slice(0, 16));
   // 65,536 groups, which a driver counts over the whole store. Two networks seldom meet in one.
   const via = `${storePrefix}${digest.slice(0, 4)}`;
-  const labels = { net, via, stranger: Object.freeze([strangerLabel, net, via]) };
+  const labels = { net, known: acquainted, familiar, via, stranger: Object.freeze([strangerLabel, net, via]) };
   labelsByNetwork.set(network, labels);
   return labels;
 }
@@ -75,7 +85,7 @@ const shareBytesMin = 1024 ** 2;
 const unsignedPart = 0.8;
 /** One loopback address may have many senders behind it (a Relay or a proxy). Still less than half of a mailbox. */
 const loopbackFactor = 1.5;
-/** A single known sender, or a single network in the store, gets half: no one alone can fill a mailbox or a store. */
+/** A known sender, the known senders of a network, and a network in the store get half: no one fills a mailbox alone. */
 const alonePart = 0.5;
 /** Shares shrink within this part. The rest is for the least that every sender or network may hold. */
 const shrinkingPart = 0.9;
@@ -101,11 +111,18 @@ function shrinking(room: Room, first: number, least: Least): Omit<StoreShare, "l
   };
 }
 
+/** The share of a known sender, or of the known senders of a network, among all of the mailbox. */
+function shareOf(room: Room, label: string, first: number): MailboxShare {
+  const { rest, ...sums } = shrinking(room, first, senderMin);
+  return { label, ...sums, rest: { ...rest, among: null } };
+}
+
 export function sharesOf(sending: Sending, origin: Origin, settings: Config["cache"]): MailboxShare[] {
   const room = { entries: settings.recipient_entries_max, bytes: settings.recipient_bytes_max };
-  if (sending !== "unsigned" && sending.known) {
-    const { rest, ...sums } = shrinking(room, alonePart, senderMin);
-    return [{ label: sending.label, ...sums, rest: { ...rest, among: null } }];
+  if (sending !== "unsigned" && sending.acquaintance !== "stranger") {
+    const first = alonePart * (isSpared(origin, settings) ? loopbackFactor : 1);
+    const network = networkLabels(origin.network)[sending.acquaintance];
+    return [shareOf(room, sending.label, alonePart), shareOf(room, network, first)];
   }
   const { stranger_share, network_share } = settings;
   const strangers = partOf(room, stranger_share / 100);
@@ -192,7 +209,7 @@ export function createShareReports(log: Log, metrics: Metrics, now: () => number
 function scopeOf(label: string): Scope {
   if (label === strangerLabel) return "strangers";
   if (label.startsWith(storePrefix)) return "store";
-  return label.startsWith(networkPrefix) ? "network" : "sender";
+  return networkPrefixes.some((prefix) => label.startsWith(prefix)) ? "network" : "sender";
 }
 
 const details: Record<Scope, string> = {
@@ -219,9 +236,13 @@ const knownDays = 90;
 /** A sender that is seen again is written again only when this many days have passed. */
 const renewDays = 30;
 const sendersMax = 1_000;
-/** A record is a list of these: the start of a digest, and the day of the last acknowledgement. */
+/** Days with an acknowledgement that make a sender familiar. */
+const familiarDays = 7;
 const digestChars = 16;
-type Known = ReadonlyMap<string, number>;
+/** The day of the last acknowledgement that was written, and on how many days there was one, counted to `familiarDays`. */
+type Seen = { readonly day: number; readonly days: number };
+/** By the label of the sender. */
+type Known = ReadonlyMap<string, Seen>;
 
 const labelPrefix = "from:";
 
@@ -230,12 +251,18 @@ export function senderLabel(sender: Did): string {
   return `${labelPrefix}${sha256(utf8(sender)).toHex().slice(0, digestChars)}`;
 }
 
-export async function isKnown(known: KnownSenders, mailbox: MailboxKey, sender: Did, nowMs: number): Promise<boolean> {
-  const day = (await readKnown(known, mailbox, nowMs)).get(senderLabel(sender));
-  return day !== undefined && day + knownDays >= dayOf(nowMs);
+export async function acquaintanceOf(
+  known: KnownSenders,
+  mailbox: MailboxKey,
+  sender: Did,
+  nowMs: number,
+): Promise<Acquaintance> {
+  const seen = (await readKnown(known, mailbox, nowMs)).get(senderLabel(sender));
+  if (seen === undefined || seen.day + knownDays < dayOf(nowMs)) return "stranger";
+  return seen.days >= familiarDays ? "familiar" : "known";
 }
 
-/** Remembers the senders of acknowledged entries. No write when all of them are known. */
+/** Remembers the senders of acknowledged entries: a write a day for each that is not familiar, then one in 30 days. */
 export async function remember(
   known: KnownSenders,
   mailbox: MailboxKey,
@@ -248,18 +275,26 @@ export async function remember(
   if (senders.size === 0) return;
   const today = dayOf(nowMs);
   const held = new Map(await readKnown(known, mailbox, nowMs));
-  const stale = [...senders].filter((sender) => (held.get(sender) ?? Number.NEGATIVE_INFINITY) + renewDays < today);
+  const stale = [...senders].filter((sender) => isStale(held.get(sender), today));
   if (stale.length === 0) return;
   for (const sender of stale) {
-    held.delete(sender);
-    held.set(sender, today);
+    const days = (held.get(sender)?.days ?? 0) + 1;
+    held.set(sender, { day: today, days: Math.min(familiarDays, days) });
   }
-  const kept = [...held].filter(([, day]) => day + knownDays >= today).slice(-sendersMax);
+  const kept = [...held].filter(([, { day }]) => day + knownDays >= today);
+  // The sort is stable: of equal ones the newest come last.
+  kept.sort(([, a], [, b]) => b.days - a.days);
+  const record = kept.slice(0, sendersMax).map(([sender, { day, days }]) => [sender, day, days]);
   try {
-    await known.receipts.put(keyOf(mailbox), utf8(JSON.stringify(kept)), nowMs + knownDays * dayMs);
+    await known.receipts.put(keyOf(mailbox), utf8(JSON.stringify(record)), nowMs + knownDays * dayMs);
   } catch (error) {
     reportLost(known, error);
   }
+}
+
+function isStale(seen: Seen | undefined, today: number): boolean {
+  if (seen === undefined) return true;
+  return seen.day + (seen.days < familiarDays ? 0 : renewDays) < today;
 }
 
 async function readKnown(known: KnownSenders, mailbox: MailboxKey, nowMs: number): Promise<Known> {
@@ -276,7 +311,8 @@ async function readKnown(known: KnownSenders, mailbox: MailboxKey, nowMs: number
 const nobody: Known = new Map();
 
 function decodeKnown(bytes: Uint8Array): Known {
-  return new Map(JSON.parse(new TextDecoder().decode(bytes)) as [string, number][]);
+  const record = JSON.parse(new TextDecoder().decode(bytes)) as [sender: string, day: number, days: number][];
+  return new Map(record.map(([sender, day, days]) => [sender, { day, days }]));
 }
 
 function reportLost({ log }: KnownSenders, error: unknown): void {

@@ -16,7 +16,7 @@ import { type Admission, type AdmissionRules, decideAdmission, type FactsSource 
 import type { Blocks } from "../operations/blocks.ts";
 import type { Subject } from "../recipients.ts";
 import {
-  isKnown,
+  acquaintanceOf,
   type KnownSenders,
   labelsOf,
   type Origin,
@@ -73,7 +73,8 @@ async function sendingOf(
   { mailbox, nowMs }: { readonly mailbox: MailboxKey; readonly nowMs: number },
 ): Promise<Sending> {
   if (sender === null) return "unsigned";
-  return { label: senderLabel(sender.from), known: await isKnown(known, mailbox, sender.from, nowMs) };
+  const acquaintance = await acquaintanceOf(known, mailbox, sender.from, nowMs);
+  return { label: senderLabel(sender.from), acquaintance };
 }
 
 // ------------------------------------------------------------------------------------------------ decide

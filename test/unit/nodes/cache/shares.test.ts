@@ -3,8 +3,8 @@ import { describe, expect, test } from "bun:test";
 import { type Did, mailboxOf } from "../../../../src/core/codec/did.ts";
 import { dayMs } from "../../../../src/core/codec/time.ts";
 import {
+  acquaintanceOf,
   createKnownSenders,
-  isKnown,
   labelsOf,
   type Origin,
   remember,
@@ -18,8 +18,9 @@ import { cacheDefault } from "../../../support/settings.ts";
 
 const far: Origin = { client: "198.51.100.7", network: "c6336407" };
 const near: Origin = { client: "127.0.0.1", network: "7f000001" };
-const friend: Sending = { label: "from:a", known: true };
-const newcomer: Sending = { label: "from:a", known: false };
+const friend: Sending = { label: "from:a", acquaintance: "known" };
+const familiar: Sending = { label: "from:a", acquaintance: "familiar" };
+const newcomer: Sending = { label: "from:a", acquaintance: "stranger" };
 const mebibyte = 1024 ** 2;
 const settings = {
   ...cacheDefault,
@@ -31,8 +32,10 @@ const settings = {
 };
 
 describe("an entry", () => {
-  test("of a known sender counts for itself, of a new one for the strangers and its network too", () => {
-    expect(labelsOf(friend, far)).toEqual(["from:a", storeShareOf(far, settings).label]);
+  test("of a known sender counts for itself and the known ones of its network, of a new one for the strangers too", () => {
+    const { label } = storeShareOf(far, settings);
+    expect(labelsOf(friend, far)).toEqual(["from:a", expect.stringMatching(/^known:[0-9a-f]{16}$/), label]);
+    expect(labelsOf(familiar, far)).toEqual(["from:a", expect.stringMatching(/^familiar:[0-9a-f]{16}$/), label]);
     expect(labelsOf(newcomer, far).slice(0, 2)).toEqual(["from:a", "new"]);
     expect(labelsOf(newcomer, far).at(-1)).toBe(storeShareOf(far, settings).label);
     expect(labelsOf("unsigned", far)[0]).toBe("new");
@@ -41,7 +44,8 @@ describe("an entry", () => {
 
   test("holds at most its share, and an unsigned one leaves a fifth of the network's to those who sign", () => {
     const entries = (sending: Sending, origin: Origin) => sharesOf(sending, origin, settings).map(aloneEntries);
-    expect(entries(friend, far)).toEqual([500]);
+    expect(entries(friend, far)).toEqual([500, 500]);
+    expect(entries(friend, near)).toEqual([500, 750]);
     expect(entries(newcomer, far)).toEqual([500, 950, 200]);
     expect(entries("unsigned", far)).toEqual([500, 950, 160]);
     expect(entries(newcomer, near)).toEqual([500, 950, 300]);
@@ -95,34 +99,46 @@ function memory() {
       numbers.map((n) => ({ labels: [senderLabel(sender(n))] })),
       nowMs,
     );
-  return { writes, learn, knows: (n: number, nowMs: number) => isKnown(known, box, sender(n), nowMs) };
+  return { writes, learn, is: (n: number, nowMs: number) => acquaintanceOf(known, box, sender(n), nowMs) };
 }
 
 test("a sender is known for 90 days after the last acknowledgement, and new on the next", async () => {
-  const { learn, knows } = memory();
+  const { learn, is } = memory();
   await learn([1], day(0));
-  expect([await knows(1, day(0)), await knows(1, day(90)), await knows(1, day(91))]).toEqual([true, true, false]);
-  expect(await knows(2, day(0))).toBe(false);
+  expect([await is(1, day(0)), await is(1, day(90)), await is(1, day(91))]).toEqual(["known", "known", "stranger"]);
+  expect(await is(2, day(0))).toBe("stranger");
 });
 
-test("a sender that is seen again is written again after 30 days, and not before", async () => {
-  const { learn, knows, writes } = memory();
-  await learn([1], day(0));
-  await learn([1], day(30));
-  expect(writes).toEqual([day(90)]);
-  await learn([1], day(31));
-  expect(writes).toEqual([day(90), day(121)]);
-  expect(await knows(1, day(121))).toBe(true);
+test("a sender is familiar after acknowledgements on seven days, each written once, and then once in 30 days", async () => {
+  const { learn, is, writes } = memory();
+  for (let n = 0; n < 6; n++) for (let again = 0; again < 3; again++) await learn([1], day(n));
+  expect([await is(1, day(5)), writes.length]).toEqual(["known", 6]);
+  await learn([1], day(6));
+  expect([await is(1, day(6)), await is(1, day(96)), await is(1, day(97))]).toEqual([
+    "familiar",
+    "familiar",
+    "stranger",
+  ]);
+  await learn([1], day(36));
+  expect(writes.length).toBe(7);
+  await learn([1], day(37));
+  expect(writes.at(-1)).toBe(day(127));
 });
 
-test("of more than a thousand those seen longest ago are forgotten", async () => {
-  const { learn, knows } = memory();
-  const numbers = Array.from({ length: 1_000 }, (_, n) => n);
-  await learn(numbers, day(0));
-  await learn([0], day(40));
-  await learn([1_000], day(40));
-  expect([await knows(0, day(40)), await knows(1_000, day(40))]).toEqual([true, true]);
-  expect([await knows(1, day(40)), await knows(2, day(40))]).toEqual([false, true]);
+test("of more than a thousand the newest of those acknowledged on the fewest days are forgotten", async () => {
+  const { learn, is } = memory();
+  for (const n of [0, 1]) await learn([7], day(n));
+  await learn([8], day(1));
+  const flood = Array.from({ length: 1_500 }, (_, n) => 1_000 + n);
+  await learn(flood, day(2));
+  expect([await is(7, day(2)), await is(8, day(2)), await is(1_000, day(2))]).toEqual(["known", "known", "known"]);
+  expect([await is(1_997, day(2)), await is(1_998, day(2)), await is(2_499, day(2))]).toEqual([
+    "known",
+    "stranger",
+    "stranger",
+  ]);
+  await learn([8], day(3));
+  expect(await is(8, day(3))).toBe("known");
 });
 
 test("an acknowledgement of unsigned entries writes nothing", async () => {
