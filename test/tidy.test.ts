@@ -184,8 +184,6 @@ describe("exports", () => {
     "cli/init.ts": ["nextSteps", "proxyFile", "renderConfiguration"],
     "client/connections.ts": ["backoffMs"],
     "client/receiver.ts": ["Queue"],
-    // Readers of what this program writes for others.
-    "core/trust/proof.ts": ["keyProofBytesMax", "replayKeyProof"],
     // Parsers, which fuzzing and tables of bad inputs call.
     "plugins/chain/rpc.ts": ["withoutSecrets"],
     // Steps of a longer course, stopped between two of them; and requests as an attacker changes them.

@@ -9,7 +9,7 @@
 import { resolve } from "node:path";
 import { type Command, CommanderError, InvalidArgumentError, Option } from "commander";
 import { CommandFailure, failed, isSystemRefusal } from "../app/failure.ts";
-import { type Client, connect, lookUp } from "../client/client.ts";
+import { type Client, connect, type Found, find } from "../client/client.ts";
 import { type Waiting, waitingDefault } from "../client/directory.ts";
 import { ClientError, timeoutMsDefault } from "../client/http.ts";
 import type { Identity } from "../client/keys.ts";
@@ -17,7 +17,7 @@ import type { Did } from "../core/codec/did.ts";
 import { parseDuration, secondMs } from "../core/codec/time.ts";
 import { errorStack, errorText } from "../core/fault.ts";
 import { sameEndpoint, withoutTrailingSlashes } from "../core/message/proof.ts";
-import { defaultKeysFolder, listIdentities, loadIdentity } from "./files/files.ts";
+import { defaultKeysFolder, fileMemory, listIdentities, loadIdentity } from "./files/files.ts";
 
 /** Where `waypost dev` and the examples listen. */
 const urlDefault = "http://127.0.0.1:7400";
@@ -338,14 +338,20 @@ export async function chooseIdentity(session: Session, name: string | undefined)
 export async function useIdentity({ keysFolder, client }: Session, name: string): Promise<Identity> {
   const identity = await loadIdentity(keysFolder, name);
   client.known.ledger = identity.ledger;
+  client.known.memory = fileMemory(keysFolder, name);
   return identity;
 }
 
 /** The DID behind what a person types: a DID, the name of an identity on this machine, or an alias. */
 export async function targetDid(session: Session, target: string): Promise<Did> {
+  return (await findTarget(session, target)).did;
+}
+
+/** The same, and how an alias was found. */
+export async function findTarget(session: Session, target: string): Promise<Found> {
   const names = await listIdentities(session.keysFolder);
-  if (names.includes(target)) return (await loadIdentity(session.keysFolder, target)).did;
-  return lookUp(session.client, target);
+  if (names.includes(target)) return { did: (await loadIdentity(session.keysFolder, target)).did, name: null };
+  return find(session.client, target);
 }
 
 /** How to wait, or `null` with `--no-wait`; the progress line shows `what`. */

@@ -13,10 +13,12 @@ import {
   changeAsOwner,
   type OwnerUpdate,
   type Rotated,
+  replaceDocument,
   rotateAgreement,
 } from "../client/change.ts";
-import { activeDocument } from "../client/client.ts";
+import { activeDocument, rootKeyOf } from "../client/client.ts";
 import type { Signer } from "../client/crypto.ts";
+import { waitingDefault } from "../client/directory.ts";
 import { ClientError } from "../client/http.ts";
 import {
   heldSeed,
@@ -34,8 +36,10 @@ import {
   renderPublicKey,
 } from "../core/codec/bytes.ts";
 import { type DidUrl, normalizeAlias, parseDidUrl } from "../core/codec/did.ts";
+import type { DidDocument } from "../core/ledger/account.ts";
 import type { Intent } from "../core/ledger/actions.ts";
 import { keyOfMethod } from "../core/ledger/document.ts";
+import { isSelfCertifying } from "../core/trust/names.ts";
 import {
   addIdentityFlag,
   addWaitFlags,
@@ -166,13 +170,14 @@ async function rotate(changing: Changing<RotateFlags>): Promise<void> {
   await saveIdentity(session.keysFolder, { ...identity, nextRootSeed });
   const newRootPubkey = ed25519.getPublicKey(nextRootSeed);
   const before = await session.client.directory.resolve(identity.did);
-  const inForce = parsePublicKey(before.root_pubkey ?? "");
+  const inForce = await rootKeyOf(session.client, identity.did);
   const intent: Intent = { action: "UpdateRootPubkey", did: identity.did, newRootPubkey };
-  const alreadyDone = inForce !== null && equalBytes(inForce, newRootPubkey);
+  const alreadyDone = equalBytes(inForce, newRootPubkey);
   const changed = alreadyDone ? null : await apply(changing, intent);
   const rotated = { ...identity, rootSeed: nextRootSeed, nextRootSeed: null };
   await saveIdentity(session.keysFolder, rotated);
   const method = flags.rootOnly === true ? null : await rotateRootMethod({ ...changing, identity: rotated });
+  if (method === null) await signAnew({ ...changing, identity: rotated });
   const version = method?.record?.version ?? changed?.record?.version ?? before.version;
   session.report.result(
     { ok: true, settled: true, did: identity.did, root_pubkey: renderPublicKey(newRootPubkey), version },
@@ -200,6 +205,14 @@ async function rotateRootMethod(changing: Changing): Promise<Changed | null> {
   };
   await saveIdentity(session.keysFolder, { ...identity, methods });
   return apply({ ...changing, flags: { ...flags, signer: rootSignerId } }, intent);
+}
+
+/** The new root key signs the whole document, so that the proof of a self-certifying DID rests on it. */
+async function signAnew({ session, identity, flags }: Changing): Promise<void> {
+  if (!isSelfCertifying(identity.did)) return;
+  const waiting = waitingOf(session, flags, "waiting for the document") ?? waitingDefault;
+  const options = { rootSeed: identity.rootSeed, edited: (document: DidDocument) => document, waiting };
+  await replaceDocument(session.client, identity.did, options);
 }
 
 async function addKey(changing: Changing<AddKeyFlags>, text: string): Promise<void> {

@@ -41,6 +41,7 @@ import {
   registerAgreementCommand,
   registerChangeCommands,
 } from "./did-change.ts";
+import { registerTrustCommands } from "./did-trust.ts";
 import { listIdentities, loadIdentity, saveIdentity, saveNewIdentity } from "./files/files.ts";
 
 export function registerDidCommand(program: Command): void {
@@ -49,6 +50,7 @@ export function registerDidCommand(program: Command): void {
   registerReads(did);
   registerChangeCommands(did);
   registerAgreementCommand(did);
+  registerTrustCommands(did);
   registerPolicyCommand(did);
   registerExternalCommands(did);
 }

@@ -40,6 +40,8 @@ const examples = [
   "did alias primary alice.example --as alice",
   "did deactivate --as alice",
   "did delete --as alice",
+  "did fingerprint bob --as alice",
+  "did forget bob.example --as alice",
   "did rotate-agreement --if-older 7d --as alice",
   "did policy show alice",
   "did policy set --ttl-blocks 14400 --max-bytes 1048576 --as alice",

@@ -13,6 +13,7 @@ import type { ClientError } from "../client/http.ts";
 import type { Identity } from "../client/keys.ts";
 import type { WaypostEvent } from "../client/message.ts";
 import { removeUnread } from "../client/retrieve.ts";
+import { trustOf } from "../client/trust/trust.ts";
 import {
   addIdentityFlag,
   type ConnectionFlags,
@@ -163,6 +164,8 @@ function renderRound(round: Round): Record<string, unknown> {
     message_ids: one.messageIds,
     from: one.from?.did ?? null,
     from_verified: one.from?.verified ?? null,
+    from_trust: one.from?.verified === true ? trustOf(one.from.did) : null,
+    from_distrusted: one.from?.distrusted ?? null,
   }));
   const incomplete = round.incomplete.map(({ groupId, held, total }) => ({ message_group_id: groupId, held, total }));
   const unreadable = round.unreadable.map((one) => ({ ...one, remove: removal(one) }));
@@ -188,6 +191,7 @@ const removal = ({ what }: Problem): string => `waypost purge --id ${what}`;
 function describeSender({ from }: Received): string {
   if (from === null) return "from an unnamed sender";
   if (from.verified === true) return `from ${from.did}`;
+  if (from.distrusted !== null) return `claims to be from ${from.did}: NOT BELIEVED (${from.distrusted})`;
   return `claims to be from ${from.did}: ${from.verified === null ? "not checked" : "ITS SIGNATURE DOES NOT VERIFY"}`;
 }
 

@@ -17,12 +17,12 @@ import {
   type Sent,
   type Source,
 } from "../client/send.ts";
-import type { Did } from "../core/codec/did.ts";
 import {
   addIdentityFlag,
   type ConnectionFlags,
   chooseIdentity,
   clientCommand,
+  findTarget,
   parseBetween,
   parseCount,
   parseTtl,
@@ -30,7 +30,6 @@ import {
   renderBar,
   renderBytes,
   type Session,
-  targetDid,
 } from "./command.ts";
 import { explainSending } from "./explain.ts";
 import { removeIfThere } from "./files/files.ts";
@@ -46,6 +45,7 @@ type SendFlags = ConnectionFlags & {
   readonly hint?: "direct" | "cache";
   readonly retries: number;
   readonly chunkBytes?: number;
+  readonly trust?: "proven";
   readonly explain?: boolean;
 };
 
@@ -56,6 +56,7 @@ export function registerSendCommand(program: Command): void {
     .requiredOption("--to <target>", "a DID, an alias, or an identity of this machine")
     .requiredOption("--file <path>", "the file")
     .option("--anonymous", "do not sign as any identity")
+    .addOption(new Option("--trust <level>", "send only if the recipient's keys are proven").choices(["proven"]))
     .option("--ttl <duration>", "how long the message may wait for the recipient: 24h, 1d12h", parseTtl, "24h")
     .option("--tag <text>", "a public tag, for the recipient's policies")
     .addOption(
@@ -74,10 +75,24 @@ function readSource({ report }: Session, { file }: SendFlags): Promise<Source> {
   return fileSource(file, Bun.file(file).type.split(";")[0] || "application/octet-stream");
 }
 
-async function planFile(session: Session, to: Did, { file }: Source, flags: SendFlags): Promise<SendPlan> {
+/** What a correspondent was is remembered with the identity that writes to it. */
+async function findRecipient(session: Session, flags: SendFlags) {
+  const sender = flags.anonymous === true ? null : await chooseIdentity(session, flags.as);
+  return { sender, ...(await findTarget(session, flags.to)) };
+}
+type FoundRecipient = Awaited<ReturnType<typeof findRecipient>>;
+
+async function planFile(
+  session: Session,
+  { did, name, sender: identity }: FoundRecipient,
+  { file }: Source,
+  flags: SendFlags,
+): Promise<SendPlan> {
   const { client } = session;
-  const sender = flags.anonymous === true ? null : await senderOf(client, await chooseIdentity(session, flags.as));
-  const plan = await planSend(client, to, file, {
+  const sender = identity === null ? null : await senderOf(client, identity);
+  const plan = await planSend(client, did, file, {
+    name,
+    trust: flags.trust ?? null,
     ttl: flags.ttl,
     tag: flags.tag ?? null,
     hint: flags.hint ?? null,
@@ -89,10 +104,11 @@ async function planFile(session: Session, to: Did, { file }: Source, flags: Send
 }
 
 async function explainFile(session: Session, flags: SendFlags): Promise<void> {
-  const to = await targetDid(session, flags.to);
+  const found = await findRecipient(session, flags);
+  const to = found.did;
   const source = await readSource(session, flags);
   const build = async () => {
-    const plan = await planFile(session, to, source, flags);
+    const plan = await planFile(session, found, source, flags);
     const { sizeBytes } = plan.file;
     const { body } = await buildEnvelope(plan, 0, await source.read(0, Math.min(plan.chunkBytes, sizeBytes)));
     return { body, sizeBytes, chunks: chunkCount(plan) };
@@ -101,9 +117,10 @@ async function explainFile(session: Session, flags: SendFlags): Promise<void> {
 }
 
 async function sendFile(session: Session, flags: SendFlags): Promise<void> {
-  const to = await targetDid(session, flags.to);
+  const found = await findRecipient(session, flags);
+  const to = found.did;
   const source = await readSource(session, flags);
-  const plan = await planFile(session, to, source, flags);
+  const plan = await planFile(session, found, source, flags);
   const sent = await sendResumably(session, plan, source, flags.retries);
   const { file } = plan;
   const code = sent.last?.code ?? "delivered";
@@ -111,6 +128,7 @@ async function sendFile(session: Session, flags: SendFlags): Promise<void> {
     {
       ok: true,
       to,
+      recipient: { trust: sent.recipient.trust, name: sent.recipient.name },
       file: basename(file.name),
       size_bytes: file.sizeBytes,
       sha256: file.sha256.toHex(),

@@ -123,6 +123,7 @@ export const resolutionShape = z.object({
   encryption_profile: text,
   recipient_key_id: text,
   recipient_public_key_multibase: text,
+  key_proof: z.optional(text),
   policy: z.nullable(
     z.object({
       effective_constraints: z.object({

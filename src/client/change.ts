@@ -6,13 +6,24 @@
  * Source: interface "Signed DID-document updates" and "States and transitions", rules section 4, docs/ledger.md 3.1,
  * docs/client.md "Forward secrecy".
  */
-import { encodeBase64, encodeHex0x, equalBytes, parsePublicKey, renderAgreementKey } from "../core/codec/bytes.ts";
+import {
+  encodeBase64,
+  encodeHex,
+  encodeHex0x,
+  equalBytes,
+  parsePublicKey,
+  renderAgreementKey,
+} from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
 import { dayMs, hourMs, parseDuration, renderTimestamp } from "../core/codec/time.ts";
-import { type DidDocument, sealingKeyOf } from "../core/ledger/account.ts";
-import { actionRows, actions, counters, type Intent, renderItems, requestOf } from "../core/ledger/actions.ts";
+import { type DidDocument, type KeyAgreement, sealingKeyOf } from "../core/ledger/account.ts";
+import { actionRows, actions, counters, type Intent, itemsOf } from "../core/ledger/actions.ts";
+import { encodeDidDocument } from "../core/ledger/document-codec.ts";
+import { renderItems, requestOf } from "../core/ledger/intents.ts";
 import { authorizationMessage, encodeAuthorization } from "../core/ledger/structures.ts";
 import { encodeUpdateProof, updateHeaders } from "../core/message/proof.ts";
+import { isSelfCertifying } from "../core/trust/names.ts";
+import { applyComponent, type KeyState } from "../core/trust/proof.ts";
 import type { Accepted, Resolved } from "./answers.ts";
 import { activeDocument, type Client } from "./client.ts";
 import { randomUuid, type Signer, signEd25519, x25519PublicKey } from "./crypto.ts";
@@ -27,7 +38,9 @@ import {
   waitingDefault,
 } from "./directory.ts";
 import { ClientError, endpoint, jsonBody, localError, path } from "./http.ts";
-import { type AgreementChain, advanceChain, type HeldAgreement, type Identity } from "./keys.ts";
+import { type AgreementChain, advanceChain, type HeldAgreement, type Identity, rootSignerId } from "./keys.ts";
+import { claimNonce, nextNonce, signDocument, takesComponents } from "./trust/own.ts";
+import { markSeen, type OwnNews, watchOwn as watchRecord } from "./trust/watch.ts";
 
 /** The counter value that a change uses up, and the time of its signature. */
 type ChangeTerms = {
@@ -147,9 +160,7 @@ export async function change(
   const { directory } = client;
   // The member of `GET /dids/{did}/nonces` to read for the action.
   const domain = counters[actions[intent.action].counter].nonceDomain;
-  const [nonces, { genesisHash }] = await Promise.all([directory.nonces(intent.did), provingAt(client)]);
-  const value = BigInt(nonces[domain] ?? "0");
-  const submission = await signIntent(intent, options.signer, { nonce: value, nowMs: Date.now(), genesisHash });
+  const { submission, nonce: value } = await signChange(client, intent, options.signer);
   const accepted = await directory.submit(submission);
   if (options.waiting === null) return { accepted, record: null };
   const submitted = { did: intent.did, txHash: accepted.tx_hash };
@@ -160,6 +171,62 @@ export async function change(
   const holds = (record: Resolved) => recordShows(intent, record);
   const expected = { ...submitted, counter: { domain, value }, holds };
   return { accepted, record: await confirmChange(directory, expected, options.waiting) };
+}
+
+type SignedChange = { readonly submission: Submission; readonly nonce: bigint };
+
+/**
+ * A change on top of what is proven of a self-certifying DID: its nonce is that of the proof, and where the ledger takes no
+ * component call, the change is made in a whole document. What a Directory says of the DID is never signed.
+ */
+async function signChange(client: Client, intent: Intent, signer: Signer): Promise<SignedChange> {
+  const { counter } = actions[intent.action];
+  const nowMs = Date.now();
+  const isProven = isSelfCertifying(intent.did) && (counter === "document" || counter === "rootPubkey");
+  if (!isProven) {
+    const [nonces, { genesisHash }] = await Promise.all([client.directory.nonces(intent.did), provingAt(client)]);
+    const nonce = BigInt(nonces[counters[counter].nonceDomain] ?? "0");
+    return { nonce, submission: await signIntent(intent, signer, { nonce, nowMs, genesisHash }) };
+  }
+  const state = await ownState(client, intent.did);
+  const nonce = counter === "document" ? nextNonce(state) : BigInt(state.rootKeys.length - 1);
+  const document = counter === "document" ? applyComponent(state.document, intent.action, itemsOf(intent)) : null;
+  // What can't be applied to the proven state is left to the ledger to refuse.
+  if (document !== null) {
+    if (!takesComponents(state) && signer.keyId === rootSignerId)
+      return { nonce, submission: await signDocument(client, state, { document, rootSeed: signer.seed, nowMs }) };
+    await claimNonce(client.known.memory, intent.did, { nonce, content: encodeDidDocument(document), nowMs });
+  }
+  return { nonce, submission: await signIntent(intent, signer, { nonce, nowMs, genesisHash: state.genesisHash }) };
+}
+
+/** The proven state to sign on. Its ledger must be the one that the Directory names and the identity is pinned to. */
+async function ownState(client: Client, did: Did): Promise<KeyState> {
+  const [state] = await Promise.all([client.trust.prove(did, null), provingAt(client)]);
+  const ledger = encodeHex(state.genesisHash);
+  if (client.known.ledger === ledger) return state;
+  throw localError("other_ledger", `${did} belongs to the ledger ${ledger}, and this Directory signs for another`);
+}
+
+/**
+ * Signs the whole document of a self-certifying DID, `edited` from its proven state, and waits for it. With it, the
+ * present root key stands for all that came before.
+ */
+export async function replaceDocument(
+  client: Client,
+  did: Did,
+  options: {
+    readonly rootSeed: Uint8Array;
+    readonly edited: (document: DidDocument) => DidDocument;
+    readonly waiting: Waiting;
+  },
+): Promise<Changed> {
+  const state = await ownState(client, did);
+  const whole = { document: options.edited(state.document), rootSeed: options.rootSeed, nowMs: Date.now() };
+  const accepted = await client.directory.submit(await signDocument(client, state, whole));
+  const counter = { domain: counters.document.nonceDomain, value: nextNonce(state) };
+  const expected = { did, txHash: accepted.tx_hash, counter, holds: () => true };
+  return { accepted, record: await confirmChange(client.directory, expected, options.waiting) };
 }
 
 /** The same for primary alias, policy links and policies, whose proof travels in headers. */
@@ -290,6 +357,13 @@ function destroyExpired(identity: Identity, nowMs: number): Identity {
   return agreements.length === identity.agreements.length ? identity : { ...identity, agreements };
 }
 
+/** What somebody else has changed about an identity; an `alias` is watched too. */
+export function watchOwn(client: Client, identity: Identity, alias: string | null): Promise<OwnNews[]> {
+  const holdsSealingKey = async ({ document }: KeyState) =>
+    (await reconcileAgreements(identity, document, { nowMs: Date.now(), keptMs: 0 })).holdsPublished;
+  return watchRecord(client, identity, { alias, holdsSealingKey });
+}
+
 type RotationOptions = {
   readonly nowMs: number;
   /** How old the published key may become; 0 rotates now. */
@@ -319,25 +393,42 @@ export async function rotateAgreement(client: Client, identity: Identity, option
   const published = sealingKeyOf(document);
   const isDue = before.holdsPublished && nowMs - before.identity.chain.sinceMs >= options.everyMs;
   if (published === null || !isDue) return { ...before, rotated: false };
-  const next = nextSecret(before.identity, published.id);
+  const next = nextSecret(before.identity, published.id, await findOpening(before.identity.agreements, published));
   await options.save(next.identity);
   const { publicKey: _, ...replaced } = published;
-  const publicKeyMultibase = renderAgreementKey(await x25519PublicKey(next.secret));
-  await change(
-    client,
-    { action: "UpdateKeyAgreement", did: identity.did, keyAgreement: { ...replaced, publicKeyMultibase } },
-    { signer: options.signer, waiting: options.waiting ?? waitingDefault },
-  );
+  const keyAgreement = { ...replaced, publicKeyMultibase: renderAgreementKey(await x25519PublicKey(next.secret)) };
+  await publishAgreement(client, identity.did, keyAgreement, options);
   const after = await reconcileAgreements(next.identity, await activeDocument(client, identity.did), { nowMs, keptMs });
   await options.save(after.identity);
+  await markSeen(client, identity.did);
   return { ...after, rotated: true };
 }
 
+/** A self-certifying DID gets a whole document each time, so that its proof stays small (docs/trust.md). */
+async function publishAgreement(
+  client: Client,
+  did: Did,
+  keyAgreement: KeyAgreement,
+  { signer, waiting = waitingDefault }: Pick<RotationOptions, "signer" | "waiting">,
+): Promise<void> {
+  if (!isSelfCertifying(did) || signer.keyId !== rootSignerId) {
+    await change(client, { action: "UpdateKeyAgreement", did, keyAgreement }, { signer, waiting });
+    return;
+  }
+  const edited = (document: DidDocument): DidDocument => {
+    const list = document.keyAgreement.map((one) => (one.id === keyAgreement.id ? keyAgreement : one));
+    return { ...document, keyAgreement: list };
+  };
+  await replaceDocument(client, did, { rootSeed: signer.seed, edited, waiting });
+}
+
 /**
- * The secret to publish next, stored from now on. The time of the chain stays that of the key in force, so an interrupted
- * rotation is still due.
+ * The secret to publish next, stored from now on: the one that an interrupted rotation left behind that in force, or a new
+ * one. The time of the chain stays that of the key in force, so an interrupted rotation is still due.
  */
-function nextSecret(identity: Identity, id: string): { identity: Identity; secret: Uint8Array } {
+function nextSecret(identity: Identity, id: string, current: number): { identity: Identity; secret: Uint8Array } {
+  const left = identity.agreements.find((one, i) => i > current && one.id === id && one.destroyAtMs === null);
+  if (left !== undefined) return { identity, secret: left.secret };
   const { secret, chain } = advanceChain(identity.chain, identity.chain.sinceMs);
   const agreements = [...identity.agreements, { id, secret, destroyAtMs: null }];
   return { identity: { ...identity, agreements, chain }, secret };

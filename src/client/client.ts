@@ -3,11 +3,12 @@
  * `reader.ts` (docs/client.md). Secrets are used here and never sent. Every function throws `ClientError`.
  * Source: interface "What the service does", rules sections 4 and 6.
  */
-import { decodeBase64, parseAgreementKey } from "../core/codec/bytes.ts";
+import { decodeBase64, parseAgreementKey, parsePublicKey } from "../core/codec/bytes.ts";
 import { type Did, isDid, normalizeAlias } from "../core/codec/did.ts";
 import { minuteMs, renderTimestamp, secondMs } from "../core/codec/time.ts";
 import { type DidDocument, methodFor, parseMethodKey, type VerificationMethod } from "../core/ledger/account.ts";
 import { encodeSenderText } from "../core/message/proof.ts";
+import { isSelfCertifying } from "../core/trust/names.ts";
 import type { NodeLimits, Resolution, Resolved } from "./answers.ts";
 import { type Signer, verifyEd25519 } from "./crypto.ts";
 import { type DirectoryClient, directoryClient } from "./directory.ts";
@@ -34,6 +35,8 @@ import {
   sealedBytesMargin,
   sendPlan,
 } from "./send.ts";
+import { distrust, type MemoryStore, processMemory } from "./trust/memory.ts";
+import { createTrust, type NameTrust, type Trust, trustOf } from "./trust/trust.ts";
 
 export type ClientOptions = {
   readonly directoryUrl: string;
@@ -53,32 +56,51 @@ export type Client = {
     ledger: string | null;
     /** Time of the last message. */
     sentMs: number;
+    /** What the identity that uses the client remembers of others. */
+    memory: MemoryStore;
   };
+  /** What is believed of self-certifying DIDs. */
+  readonly trust: Trust;
 };
 
 export function connect({ directoryUrl, relayUrl, timeoutMs = timeoutMsDefault }: ClientOptions): Client {
-  return {
-    directory: directoryClient(endpoint(directoryUrl, timeoutMs)),
-    relay: endpoint(relayUrl, timeoutMs),
-    timeoutMs,
-    known: { hasResolution: true, limits: null, ledger: null, sentMs: 0 },
-  };
+  const directory = directoryClient(endpoint(directoryUrl, timeoutMs));
+  const memory = processMemory();
+  const known: Client["known"] = { hasResolution: true, limits: null, ledger: null, sentMs: 0, memory };
+  const readProof = (did: Did, hash: string) => orNull(directory.keyProof(did, hash), "not_found");
+  const trust = createTrust(readProof, () => known.memory);
+  return { directory, relay: endpoint(relayUrl, timeoutMs), timeoutMs, known, trust };
 }
 
 // ------------------------------------------------------------------------------------------------ looking up
 
-/** The DID behind a DID or an alias. */
+/** `null` for a name that is the DID itself. */
+export type Found = { readonly did: Did; readonly name: NameTrust | null };
+
+/** The DID behind a DID or an alias. Throws `identity_changed` for an alias that was another DID's. */
 export async function lookUp(client: Client, target: string): Promise<Did> {
+  return (await find(client, target)).did;
+}
+
+/** The same, and whether the alias was known before. */
+export async function find(client: Client, target: string): Promise<Found> {
+  const did = await toldDid(client, target);
+  return { did, name: isDid(target) ? null : await client.trust.nameOf(normalizeAlias(target) ?? target, did) };
+}
+
+/** What the Directory says now, remembered and believed by nobody: for the order of what is sent. */
+export async function toldDid(client: Client, target: string): Promise<Did> {
   if (isDid(target)) return target;
   const alias = normalizeAlias(target);
   if (alias === null) throw localError("invalid_target", `neither a DID nor an alias: ${target}`);
-  const found = await client.directory.alias(alias);
-  if (isDid(found.did)) return found.did;
+  const { did } = await client.directory.alias(alias);
+  if (isDid(did)) return did;
   throw new ClientError("unreadable", "unreadable", "the Directory returned something other than a DID");
 }
 
-/** The document of an active DID, with absolute ids. */
+/** The document of an active DID, with absolute ids: the proven one where the DID has a proof. */
 export async function activeDocument(client: Client, did: Did): Promise<DidDocument> {
+  if (isSelfCertifying(did)) return (await client.trust.prove(did, null)).document;
   const record = await client.directory.resolve(did);
   if (record.deactivated) throw localError("did_deactivated", `${did} is deactivated`);
   return documentOf(record, did);
@@ -118,6 +140,10 @@ type SendChoices = {
   readonly chunkBytes?: number;
   /** Signs as this identity (`senderOf`); `null` signs nothing. */
   readonly sender: SendPlan["sender"];
+  /** How the name of the recipient was found, for the report. */
+  readonly name?: NameTrust | null;
+  /** `proven` refuses a recipient whose keys nothing proves. */
+  readonly trust?: "proven" | null;
 };
 
 /**
@@ -127,9 +153,12 @@ type SendChoices = {
  */
 export async function planSend(client: Client, to: Did, file: FileFacts, choices: SendChoices): Promise<SendPlan> {
   const { recipient, bounds } = await resolveRecipient(client, to, choices.tag ?? null);
+  if (choices.trust === "proven" && trustOf(to) !== "proven")
+    throw distrust("proof_missing", `${to} is a random DID: nothing can prove its keys`);
   return {
     seed: crypto.getRandomValues(new Uint8Array(32)),
     to,
+    name: choices.name ?? null,
     recipient,
     file,
     chunkBytes: decideChunkBytes([...bounds, ...(await relayBounds(client))], choices.chunkBytes),
@@ -154,8 +183,9 @@ type RecipientFacts = { readonly recipient: RecipientKey; readonly bounds: reado
 async function resolveRecipient(client: Client, to: Did, tag: string | null): Promise<RecipientFacts> {
   const { directory, known } = client;
   if (known.hasResolution) {
-    const resolution = await orNull(directory.deliveryResolution(to, tag), "not_found", "component_not_found");
-    if (resolution !== null) return readResolution(resolution, to);
+    const asked = { tag, proof: isSelfCertifying(to) ? client.trust.known(to) : null };
+    const resolution = await orNull(directory.deliveryResolution(to, asked), "not_found", "component_not_found");
+    if (resolution !== null) return readResolution(client, resolution, to);
   }
   const document = await activeDocument(client, to);
   const recipient = recipientKey(document);
@@ -165,19 +195,32 @@ async function resolveRecipient(client: Client, to: Did, tag: string | null): Pr
   return { recipient, bounds: [policy?.policy.max_message_bytes] };
 }
 
-function readResolution(resolution: Resolution, to: Did): RecipientFacts {
+async function readResolution(client: Client, resolution: Resolution, to: Did): Promise<RecipientFacts> {
   if (resolution.encryption_profile !== "direct")
     throw localError(
       "unknown_profile",
       `${to} is sealed to by ${resolution.encryption_profile}, which is not known here`,
     );
-  const publicKey = parseAgreementKey(resolution.recipient_public_key_multibase);
-  if (publicKey === null) throw new ClientError("unreadable", "unreadable", "the Directory answered without a key");
   const sizes = resolution.policy?.effective_constraints;
   return {
-    recipient: { keyId: resolution.recipient_key_id, publicKey },
+    recipient: isSelfCertifying(to) ? await provenKey(client, resolution, to) : toldKey(resolution),
     bounds: [sizes?.max_chunk_bytes, sizes?.max_unchunked_message_bytes, sizes?.max_message_bytes],
   };
+}
+
+/** Not the key that the answer names, but that of the proven document. */
+async function provenKey({ trust }: Client, { key_proof: text = "" }: Resolution, to: Did): Promise<RecipientKey> {
+  const bytes = decodeBase64(text);
+  if (bytes === null) throw distrust("proof_invalid", `the Directory returned no proof of ${to}`);
+  // An answer without a proof may come from a node that has none to give.
+  const isKnown = bytes.length === 0 && trust.known(to) !== "";
+  return recipientKey((await trust.prove(to, bytes.length > 0 || isKnown ? bytes : null)).document);
+}
+
+function toldKey(resolution: Resolution): RecipientKey {
+  const publicKey = parseAgreementKey(resolution.recipient_public_key_multibase);
+  if (publicKey === null) throw new ClientError("unreadable", "unreadable", "the Directory returned no key");
+  return { keyId: resolution.recipient_key_id, publicKey };
 }
 
 /**
@@ -257,6 +300,14 @@ export async function senderOf(client: Client, identity: Identity): Promise<Sign
   throw localError("unknown_key", `no key on this device may sign as ${identity.did}`);
 }
 
+/** The root key in force: the proven one, or what the Directory tells of a random DID. Throws `no_root_key`. */
+export async function rootKeyOf(client: Client, did: Did): Promise<Uint8Array> {
+  if (isSelfCertifying(did)) return (await client.trust.prove(did, null)).rootKeys.at(-1) as Uint8Array;
+  const key = parsePublicKey((await client.directory.resolve(did)).root_pubkey ?? "");
+  if (key !== null) return key;
+  throw localError("no_root_key", `${did} has no root key`);
+}
+
 /** Opens messages for an identity and verifies their senders. */
 export function recipientOf(client: Client, identity: Identity): Recipient {
   return {
@@ -284,10 +335,12 @@ function senderVerifier(client: Client): (envelope: EnvelopeJson) => Promise<Sen
     const verify = async (freshMs: number) => verifySender(envelope, await readDocument(from, freshMs));
     try {
       // The sender may have a new key since its document was read: once more, with what is published now.
-      return { did: from, verified: (await verify(documentKeptMs)) || (await verify(secondMs)) };
+      const verified = (await verify(documentKeptMs)) || (await verify(secondMs));
+      return { did: from, verified, distrusted: null };
     } catch (error) {
       if (!(error instanceof ClientError)) throw error;
-      return { did: from, verified: null };
+      const distrusted = error.kind === "distrusted" ? error.code : null;
+      return { did: from, verified: distrusted === null ? null : false, distrusted };
     }
   };
 }

@@ -9,6 +9,7 @@ import { minuteMs } from "../core/codec/time.ts";
 import type { NonceDomain } from "../core/ledger/actions.ts";
 import type { ProofBinding } from "../core/ledger/document-codec.ts";
 import { searchWork, workBitsMax } from "../core/message/proof.ts";
+import { keyProofBytesMax } from "../core/trust/proof.ts";
 import {
   acceptedShape,
   aliasShape,
@@ -27,6 +28,7 @@ import {
 } from "./answers.ts";
 import {
   ask,
+  askBytes,
   ClientError,
   type Endpoint,
   type Exchange,
@@ -57,13 +59,15 @@ export function directoryClient(to: Endpoint) {
     resolve: (did: string) => ask(to, get(path`/resolve/${did}`), resolvedShape),
     alias: (alias: string) => ask(to, get(path`/aliases/${alias}`), aliasShape),
     submission: (txHash: string) => ask(to, get(path`/submissions/${txHash}`), submissionShape),
-    /** The key to seal to and the accepted sizes, in one answer; a node without the route answers `not_found`. */
-    deliveryResolution: (target: string, tag: string | null) =>
-      ask(
-        to,
-        get(`${path`/delivery-resolution/${target}`}${tag === null ? "" : `?tag=${encodeURIComponent(tag)}`}`),
-        resolutionShape,
-      ),
+    /**
+     * The key to seal to and the accepted sizes, in one answer; a node without the route answers `not_found`. With `proof`,
+     * the hash of a known key proof or "", the answer has the key proof unless it is that one.
+     */
+    deliveryResolution: (target: string, asked: { readonly tag: string | null; readonly proof: string | null }) =>
+      ask(to, get(`${path`/delivery-resolution/${target}`}${queryOf(asked)}`), resolutionShape),
+    /** What proves the keys of a self-certifying DID; empty when it is the `known` one, `not_found` for other DIDs. */
+    keyProof: (did: string, known: string) =>
+      askBytes(to, get(`${path`/dids/${did}/proof`}${queryOf({ known })}`), keyProofBytesMax),
     /** `policy_not_found` when there is none. */
     recipientPolicy: (did: string) => ask(to, get(path`/delivery-policies/recipients/${did}`), recipientPolicyShape),
     personaPolicy: (did: string) => ask(to, get(path`/delivery-policies/personas/${did}`), personaPolicyShape),
@@ -76,6 +80,11 @@ export function directoryClient(to: Endpoint) {
     /** Any signed change, on the route that the submission names. */
     submit: (submission: Submission) => ask(to, submission, acceptedShape),
   };
+}
+
+function queryOf(asked: Readonly<Record<string, string | null>>): string {
+  const given = Object.entries(asked).filter((pair): pair is [string, string] => pair[1] !== null);
+  return given.length === 0 ? "" : `?${new URLSearchParams(given)}`;
 }
 
 // ------------------------------------------------------------------------------------------------------ proof of work

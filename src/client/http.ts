@@ -8,8 +8,11 @@ import { concatBytes } from "../core/codec/bytes.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
 import { isRecord, problemOf, type Shape } from "./answers.ts";
 
-/** How an exchange failed. `unreadable` is an answer that breaks the interface. */
-export type ClientErrorKind = "refused" | "unreachable" | "timed_out" | "unreadable" | "local";
+/**
+ * How an exchange failed. `unreadable` is an answer that breaks the interface, `distrusted` one that signatures or the
+ * memory of this client contradict (docs/trust.md).
+ */
+export type ClientErrorKind = "refused" | "unreachable" | "timed_out" | "unreadable" | "distrusted" | "local";
 
 /**
  * Every failure of the SDK. `code` is the node's code when it `refused`; otherwise it repeats the kind,
@@ -90,6 +93,30 @@ export function jsonBody(value: unknown): Uint8Array<ArrayBuffer> {
 
 /** Sends and reads, whatever the status. Throws `unreachable`, `timed_out` or `unreadable`. */
 export async function exchange(to: Endpoint, request: Exchange): Promise<Received> {
+  return exchangeWith(to, request, receiveJson);
+}
+
+async function receiveJson(response: Response): Promise<Received> {
+  const retryAfter = response.headers.get("retry-after") ?? "";
+  const retryAfterMs = /^[0-9]{1,6}$/.test(retryAfter) ? Number(retryAfter) * 1_000 : null;
+  const bits = /^sha256; bits=([0-9]{1,2})$/.exec(response.headers.get("svc-work") ?? "")?.[1];
+  const workBits = bits === undefined ? null : Number(bits);
+  return { status: response.status, json: await readJson(response), retryAfterMs, workBits };
+}
+
+/** The bytes of a 200, at most `bytesMax`. Throws as `exchange` and `ask` do. */
+export async function askBytes(to: Endpoint, request: Exchange, bytesMax: number): Promise<Uint8Array> {
+  return exchangeWith(to, request, async (response) => {
+    if (response.status !== 200) throw refusal(await receiveJson(response));
+    return readBody(response, bytesMax);
+  });
+}
+
+async function exchangeWith<T>(
+  to: Endpoint,
+  request: Exchange,
+  receive: (response: Response) => Promise<T>,
+): Promise<T> {
   const signal = AbortSignal.timeout(to.timeoutMs);
   try {
     const response = await fetch(`${to.url}${request.path}`, {
@@ -104,11 +131,7 @@ export async function exchange(to: Endpoint, request: Exchange): Promise<Receive
       signal,
       ...directly(to.url),
     });
-    const retryAfter = response.headers.get("retry-after") ?? "";
-    const retryAfterMs = /^[0-9]{1,6}$/.test(retryAfter) ? Number(retryAfter) * 1_000 : null;
-    const bits = /^sha256; bits=([0-9]{1,2})$/.exec(response.headers.get("svc-work") ?? "")?.[1];
-    const workBits = bits === undefined ? null : Number(bits);
-    return { status: response.status, json: await readJson(response), retryAfterMs, workBits };
+    return await receive(response);
   } catch (cause) {
     if (cause instanceof ClientError) throw cause;
     if (signal.aborted) {
@@ -140,17 +163,22 @@ async function* chunksOf(response: Response): AsyncGenerator<Uint8Array> {
   }
 }
 
-async function readJson(response: Response): Promise<unknown> {
+async function readBody(response: Response, bytesMax: number): Promise<Uint8Array> {
   const chunks: Uint8Array[] = [];
   let length = 0;
   for await (const chunk of chunksOf(response)) {
     length += chunk.length;
-    if (length > answerBytesMax) throw new ClientError("unreadable", "too_large", "the answer is too large");
+    if (length > bytesMax) throw new ClientError("unreadable", "too_large", "the answer is too large");
     chunks.push(chunk);
   }
-  if (length === 0) return undefined;
+  return concatBytes(...chunks);
+}
+
+async function readJson(response: Response): Promise<unknown> {
+  const bytes = await readBody(response, answerBytesMax);
+  if (bytes.length === 0) return undefined;
   try {
-    return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(concatBytes(...chunks)));
+    return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
   } catch (cause) {
     const extra = { status: response.status, cause };
     throw new ClientError(

@@ -9,6 +9,7 @@ import { decodeBase64, decodeUtf8, encodeBase64, utf8 } from "../core/codec/byte
 import { isRecord, parseRecord } from "./answers.ts";
 import { ClientError, localError } from "./http.ts";
 import { parseIdentity } from "./keys.ts";
+import { type MemoryStore, processMemory } from "./trust/memory.ts";
 
 /** Each write resolves when it is stored safely: the caller relies on it from then on. */
 export type KeyStore = {
@@ -17,11 +18,14 @@ export type KeyStore = {
   readonly add: (name: string, text: string) => Promise<boolean>;
   readonly replace: (name: string, text: string) => Promise<void>;
   readonly delete: (name: string) => Promise<void>;
+  /** What the identity of this name remembers of others. It stays when the identity is deleted. */
+  readonly memoryOf: (name: string) => MemoryStore;
 };
 
 /** Lost with the process: for tests, and for identities that are created each time. */
 export function memoryKeys(): KeyStore {
   const texts = new Map<string, string>();
+  const memories = new Map<string, MemoryStore>();
   return {
     load: async (name) => texts.get(name) ?? null,
     add: async (name, text) => {
@@ -31,6 +35,11 @@ export function memoryKeys(): KeyStore {
     },
     replace: async (name, text) => void texts.set(name, text),
     delete: async (name) => void texts.delete(name),
+    memoryOf: (name) => {
+      const memory = memories.get(name) ?? processMemory();
+      memories.set(name, memory);
+      return memory;
+    },
   };
 }
 
@@ -49,11 +58,12 @@ export function indexedDbKeys(database = "waypost"): KeyStore {
       transaction.onabort = () => reject(transaction.error);
     });
   };
+  const load = async (name: string): Promise<string | null> => {
+    const value: unknown = await settled((await opened).transaction(storeName).objectStore(storeName).get(name));
+    return typeof value === "string" ? value : null;
+  };
   return {
-    load: async (name) => {
-      const value: unknown = await settled((await opened).transaction(storeName).objectStore(storeName).get(name));
-      return typeof value === "string" ? value : null;
-    },
+    load,
     add: async (name, text) => {
       try {
         await write((store) => store.add(text, name));
@@ -65,6 +75,12 @@ export function indexedDbKeys(database = "waypost"): KeyStore {
     },
     replace: (name, text) => write((store) => store.put(text, name)),
     delete: (name) => write((store) => store.delete(name)),
+    // No identity has a slash in its name.
+    memoryOf: (name) => ({
+      load: (key) => load(`${name}/${key}`),
+      save: (key, text) =>
+        write((store) => (text === null ? store.delete(`${name}/${key}`) : store.put(text, `${name}/${key}`))),
+    }),
   };
 }
 
@@ -93,7 +109,7 @@ const fullNames = ["ENOSPC", "EDQUOT", "QuotaExceededError"];
 
 /** The same store, whose failures are all of the SDK's kind: `store_full`, or `unusable`. */
 export function reliable(keys: KeyStore): KeyStore {
-  for (const name of ["load", "add", "replace", "delete"] as const)
+  for (const name of ["load", "add", "replace", "delete", "memoryOf"] as const)
     if (typeof keys?.[name] !== "function") throw localError("invalid_argument", `keys has no function ${name}`);
   const guard = async <T>(work: () => Promise<T>): Promise<T> => {
     try {
@@ -110,6 +126,13 @@ export function reliable(keys: KeyStore): KeyStore {
     add: (name, text) => guard(() => keys.add(name, text)),
     replace: (name, text) => guard(() => keys.replace(name, text)),
     delete: (name) => guard(() => keys.delete(name)),
+    memoryOf: (name) => {
+      const memory = keys.memoryOf(name);
+      return {
+        load: (key) => guard(() => memory.load(key)),
+        save: (key, text) => guard(() => memory.save(key, text)),
+      };
+    },
   };
 }
 

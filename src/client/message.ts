@@ -11,6 +11,8 @@ import { type ClientError, localError } from "./http.ts";
 import { type MediaType, parseMediaType, type Relations, withRelations } from "./media-type.ts";
 import type { Written } from "./retrieve.ts";
 import { bytesSource, type Sent, type Source, type TransferOptions } from "./send.ts";
+import { type TrustLevel, trustOf } from "./trust/trust.ts";
+import type { Stranger } from "./trust/watch.ts";
 
 export type MessageOptions = ContentNames &
   TransferOptions & {
@@ -25,6 +27,8 @@ export type MessageOptions = ContentNames &
     readonly group?: string | null;
     /** Whether to ask for a receipt; by default as the identity was opened. */
     readonly receipt?: boolean;
+    /** `proven` sends only to a recipient whose keys are proven. */
+    readonly trust?: "proven";
     /** Signs nothing: the recipient does not learn who sent it. */
     readonly anonymous?: boolean;
   };
@@ -54,6 +58,10 @@ export class Message {
   readonly from: Did | null;
   /** Whether the signature verifies. `null`: unsigned, or the sender's document could not be read. */
   readonly verified: boolean | null;
+  /** What shows that the key is the sender's; `null` for a message that is not verified. */
+  readonly trust: TrustLevel | null;
+  /** Why the Directory is not believed about the sender, such as `identity_changed`; the message is not verified then. */
+  readonly distrusted: string | null;
   /** By the sender's clock. */
   readonly sentAt: Date;
   readonly name: string;
@@ -78,6 +86,8 @@ export class Message {
     this.messageIds = messageIds;
     this.from = written.from === null ? null : (written.from.did as Did);
     this.verified = written.from?.verified ?? null;
+    this.trust = this.from !== null && this.verified === true ? trustOf(this.from) : null;
+    this.distrusted = written.from?.distrusted ?? null;
     this.sentAt = new Date(written.sentAtMs ?? 0);
     this.name = written.file.name;
     this.mediaType = this.#type.plain;
@@ -231,7 +241,11 @@ export type WaypostEvent =
   | { readonly type: "rotated" }
   /** Another device published a key whose secret can't be derived here: import the identity again. */
   | { readonly type: "key_missing" }
-  /** A receipt or a rotation failed in the background; the SDK tries again later. */
-  | { readonly type: "failed"; readonly what: "receipt" | "rotation"; readonly error: ClientError };
+  /** The own record has a key that this device neither holds nor derives, or the own alias is another DID's. */
+  | { readonly type: "stranger_change"; readonly what: Stranger | "alias" }
+  /** The own record has changed, by keys that this device holds: another device of this identity. */
+  | { readonly type: "identity_updated" }
+  /** A receipt, a rotation or a look at the own record failed in the background; the SDK tries again later. */
+  | { readonly type: "failed"; readonly what: "receipt" | "rotation" | "watch"; readonly error: ClientError };
 
 export type Listener = (event: WaypostEvent) => void;

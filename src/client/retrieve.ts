@@ -20,8 +20,15 @@ export type Recipient = {
   readonly senderOf: (envelope: EnvelopeJson) => Promise<Sender | null>;
 };
 
-/** `verified` is `false` when the signature does not verify, `null` when the document could not be read. */
-export type Sender = { readonly did: string; readonly verified: boolean | null };
+/**
+ * `verified` is `false` when the signature does not verify, `null` when the document could not be read. `distrusted`: why
+ * what the Directory says of the sender is not believed, such as `identity_changed`; nothing is verified then.
+ */
+export type Sender = {
+  readonly did: string;
+  readonly verified: boolean | null;
+  readonly distrusted: string | null;
+};
 
 export type Written = {
   readonly file: FileFacts;

@@ -17,6 +17,7 @@ import { hkdf, type Signer, signEd25519, uuidOf } from "./crypto.ts";
 import { ClientError, type Endpoint, type Exchange, exchange, jsonBody, localError, path } from "./http.ts";
 import { withAuthor } from "./media-type.ts";
 import { type FileFacts, type RecipientKey, sealPayload } from "./seal.ts";
+import { type NameTrust, type TrustLevel, trustOf } from "./trust/trust.ts";
 
 /** Bytes to send, readable by ranges and more than once. */
 export type Source = {
@@ -39,6 +40,8 @@ export type SendPlan = {
   /** 32 random bytes, secret until all is sent: ids, ephemeral keys and nonces are derived from it. */
   readonly seed: Uint8Array;
   readonly to: Did;
+  /** How its name was found; `null` when it was named by its DID, or before a restart. */
+  readonly name: NameTrust | null;
   readonly recipient: RecipientKey;
   readonly file: FileFacts;
   readonly chunkBytes: number;
@@ -138,6 +141,8 @@ export type Sent = {
   readonly groupId: string | null;
   readonly messageIds: readonly string[];
   readonly last: DeliveryReport | null;
+  /** Whom it was sealed to, and what shows that (docs/trust.md). */
+  readonly recipient: { readonly did: Did; readonly trust: TrustLevel; readonly name: NameTrust | null };
 };
 
 /** Sends the remaining chunks of a plan. Throws the first failure; delivered chunks stay delivered. */
@@ -154,7 +159,8 @@ export async function sendPlan(plan: SendPlan, source: Source, options: SendOpti
     await options.onDelivered({ chunk, chunks, report: last });
   }
   const groupId = chunks === 1 ? null : groupIdOf(plan);
-  return { id: groupId ?? messageIdOf(plan, 0), chunks, groupId, messageIds, last };
+  const recipient = { did: plan.to, trust: trustOf(plan.to), name: plan.name };
+  return { id: groupId ?? messageIdOf(plan, 0), chunks, groupId, messageIds, last, recipient };
 }
 
 // ------------------------------------------------------------------------------------------------------ plans as text
@@ -214,6 +220,7 @@ export function parsePlan(text: string): SavedPlan | null {
     plan: {
       seed,
       to,
+      name: null,
       recipient: { keyId: string("recipient_key_id"), publicKey },
       file: { name: string("name"), mediaType: string("media_type"), sizeBytes, sha256 },
       chunkBytes,

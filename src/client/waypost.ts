@@ -4,9 +4,9 @@
  * Source: docs/client.md.
  */
 import { equalBytes } from "../core/codec/bytes.ts";
-import { type Did, isDid } from "../core/codec/did.ts";
+import { type Did, isDid, normalizeAlias } from "../core/codec/did.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
-import { type Client, connect, lookUp, planSend, recipientOf, senderOf } from "./client.ts";
+import { type Client, connect, find, lookUp, planSend, recipientOf, rootKeyOf, senderOf, toldDid } from "./client.ts";
 import { randomUuid } from "./crypto.ts";
 import { identityFor, provingAt, type Waiting } from "./directory.ts";
 import { ClientError, localError } from "./http.ts";
@@ -58,6 +58,8 @@ export type WaypostOptions = {
   readonly device?: string;
   /** Asks recipients for receipts, and sends receipts to senders who ask. Off by default. */
   readonly receipts?: boolean;
+  /** `proven` sends only to recipients whose keys are proven, which a random DID's never are. */
+  readonly trust?: "proven";
   /** When to replace the key that others seal to, by its age: a week by default, `false` for never. */
   readonly rotateMs?: number | false;
   readonly timeoutMs?: number;
@@ -90,6 +92,8 @@ export class Waypost {
   #sender: Promise<NonNullable<SendPlan["sender"]>> | null = null;
   #receiver: Receiver | null = null;
   #rotating: Promise<void> | null = null;
+  /** Registered in this run: nobody can have changed the record before. */
+  #isFresh = false;
 
   private constructor(client: Client, options: WaypostOptions, identity: Identity) {
     this.#client = client;
@@ -107,6 +111,7 @@ export class Waypost {
     const opening = async () => {
       const identity = (await loadIdentity(keys, name)) ?? (await makeIdentity(client, { ...options, keys }, name));
       client.known.ledger = identity.ledger;
+      client.known.memory = keys.memoryOf(name);
       const me = new Waypost(client, { ...options, keys }, identity);
       await me.#settle(urls);
       await me.#pinLedger();
@@ -134,6 +139,32 @@ export class Waypost {
   on(listener: Listener): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
+  }
+
+  // ------------------------------------------------------------------------------------------------ trust
+
+  /** A text to compare with a correspondent, by phone say: both see the same, 20 characters for each of the two. */
+  async fingerprint(to: string): Promise<string> {
+    const { fingerprintOf } = await import("./trust/fingerprint.ts");
+    const subject = async (did: Did) => ({ did, rootKey: await rootKeyOf(this.#client, did) });
+    return fingerprintOf(await subject(this.did), await subject(await lookUp(this.#client, to)));
+  }
+
+  /** Forgets what a DID or an alias was, after `identity_changed` or `record_went_back`: what is proven next is believed. */
+  async forget(target: string): Promise<void> {
+    await this.#client.trust.forget(normalizeAlias(target) ?? target);
+  }
+
+  /** Looks whether somebody else has changed this identity: `stranger_change`. `messages` does so every hour. */
+  async watch(): Promise<void> {
+    try {
+      const { watchOwn } = await import("./change.ts");
+      const { alias = null } = this.#options;
+      for (const event of await watchOwn(this.#client, this.#identity, alias)) this.#emit(event);
+    } catch (error) {
+      if (!(error instanceof ClientError)) throw error;
+      this.#emit({ type: "failed", what: "watch", error });
+    }
   }
 
   // ---------------------------------------------------------------------------------------------- sending
@@ -219,11 +250,15 @@ export class Waypost {
       send: (to, content, options) => this.send(to, content, options),
       absorb: (message) => this.#absorb(message),
       onAcked: (message) => void this.#sendReceipt(message),
-      refreshKeys: (force) => (force ? this.rotate() : this.#rotateIfDue()),
+      refreshKeys: async (force) => {
+        await (force ? this.rotate() : this.#rotateIfDue());
+        await this.watch();
+      },
     });
     this.#receiver = receiver;
     try {
       receiver.start();
+      if (!this.#isFresh) void this.watch();
       for (let message = await receiver.next(); message !== null; message = await receiver.next()) yield message;
     } finally {
       this.#receiver = null;
@@ -302,7 +337,7 @@ export class Waypost {
     try {
       await before;
       // An alias waits for what is sent to its DID, too.
-      const did = isDid(to) ? to : await lookUp(this.#client, to);
+      const did = isDid(to) ? to : await toldDid(this.#client, to);
       return await (did === to ? work() : this.#inTurn(did, work));
     } finally {
       end();
@@ -311,7 +346,10 @@ export class Waypost {
   }
 
   async #plan(to: string, source: Source, options: MessageOptions): Promise<SendPlan> {
-    return planSend(this.#client, await lookUp(this.#client, to), source.file, {
+    const { did, name } = await find(this.#client, to);
+    return planSend(this.#client, did, source.file, {
+      name,
+      trust: options.trust ?? this.#options.trust ?? null,
       sender: options.anonymous === true ? null : await this.#asSender(),
       ...(options.ttl === undefined ? {} : { ttl: options.ttl }),
       ...(options.chunkBytes === undefined ? {} : { chunkBytes: options.chunkBytes }),
@@ -339,6 +377,7 @@ export class Waypost {
       }
     }
     await settleRegistration(this.#client, registered, waiting);
+    this.#isFresh = true;
   }
 
   /** Once in the life of an identity: stores the only ledger for which it signs from now on. */

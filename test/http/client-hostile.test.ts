@@ -233,11 +233,15 @@ test("a message that somebody else signs again is not verified, and one that nam
   };
   const { honest, forged: unsigned } = await envelopesOf(alice, bob);
   const recipient = recipientOf(bob.client, bob.identity);
-  expect((await openEnvelope(honest, recipient)).from).toEqual({ did: alice.did, verified: true });
+  expect((await openEnvelope(honest, recipient)).from).toEqual({ did: alice.did, verified: true, distrusted: null });
   for (const stolen of [honest, unsigned]) {
     const signed = await sign(stolen, mallory);
-    expect(await recipient.senderOf(signed)).toEqual({ did: mallory.did, verified: true });
-    expect((await openEnvelope(signed, recipient)).from).toEqual({ did: mallory.did, verified: false });
+    expect(await recipient.senderOf(signed)).toEqual({ did: mallory.did, verified: true, distrusted: null });
+    expect((await openEnvelope(signed, recipient)).from).toEqual({
+      did: mallory.did,
+      verified: false,
+      distrusted: null,
+    });
   }
 
   const data = utf8("as others write it");
@@ -247,7 +251,10 @@ test("a message that somebody else signs again is not verified, and one that nam
   const to = recipientKey(await activeDocument(bob.client, bob.did));
   const payload = await sealPayload({ binding, file, data, recipient: to, entropy });
   const opened = await openEnvelope(await sign({ ...honest, payload: { ...payload } }, alice), recipient);
-  expect([opened.from, opened.file.mediaType]).toEqual([{ did: alice.did, verified: true }, "text/plain"]);
+  expect([opened.from, opened.file.mediaType]).toEqual([
+    { did: alice.did, verified: true, distrusted: null },
+    "text/plain",
+  ]);
 });
 
 test("an envelope with both names of a member is refused, because a signature covers only one of them", async () => {
@@ -267,7 +274,11 @@ test("members of a form that no text has end no program: the signature is wrong"
   const recipient = recipientOf(bob.client, bob.identity);
   const { honest } = await envelopesOf(alice, bob);
   for (const change of [{ ttl: { toString: 1 } }, { encrypted_header: "\ud800" }, { tag: { toString: null } }])
-    expect((await openEnvelope({ ...honest, ...change }, recipient)).from).toEqual({ did: alice.did, verified: false });
+    expect((await openEnvelope({ ...honest, ...change }, recipient)).from).toEqual({
+      did: alice.did,
+      verified: false,
+      distrusted: null,
+    });
 });
 
 test("a sender whom this Directory does not know has no wrong signature", async () => {
@@ -283,7 +294,7 @@ test("a sender whom this Directory does not know has no wrong signature", async 
       JSON.parse(new TextDecoder().decode(body)),
       recipientOf(bob.client, bob.identity),
     );
-    expect(opened.from).toEqual({ did: stranger.did, verified: null });
+    expect(opened.from).toEqual({ did: stranger.did, verified: null, distrusted: null });
   } finally {
     await elsewhere.stop();
   }

@@ -44,6 +44,7 @@ async function send(name: string, length: number, chunkBytes = 1_000): Promise<s
   const plan: SendPlan = {
     seed: crypto.getRandomValues(new Uint8Array(32)),
     to: bob.did,
+    name: null,
     recipient: recipientKey(await activeDocument(client, bob.did)),
     file: source.file,
     chunkBytes,

@@ -35,6 +35,7 @@ function slowly(keys: KeyStore): KeyStore {
     add: (name, text) => pause().then(() => keys.add(name, text)),
     replace: (name, text) => pause().then(() => keys.replace(name, text)),
     delete: (name) => pause().then(() => keys.delete(name)),
+    memoryOf: (name) => keys.memoryOf(name),
   };
 }
 

@@ -8,19 +8,14 @@ import { jest } from "bun:test";
 import { encodeBase64, encodeHex0x, renderPublicKey, utf8 } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import { isFault } from "../../src/core/fault.ts";
-import {
-  actions,
-  parseIntent,
-  type RoutedAction,
-  routedActions,
-  subjectParameter,
-} from "../../src/core/ledger/actions.ts";
+import { actions, type RoutedAction, routedActions } from "../../src/core/ledger/actions.ts";
 import {
   documentMessage,
   encodeDidDocument,
   type ProofBinding,
   registrationMessage,
 } from "../../src/core/ledger/document-codec.ts";
+import { parseIntent, subjectParameter } from "../../src/core/ledger/intents.ts";
 import { authorizationMessage, encodeAuthorization } from "../../src/core/ledger/structures.ts";
 import { encodeUpdateProof } from "../../src/core/message/proof.ts";
 import { parseDocument } from "../../src/core/schema/identity.ts";

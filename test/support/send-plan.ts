@@ -15,6 +15,7 @@ export const content = new Uint8Array(2_500).map((_, i) => i & 0xff);
 export const plan: SendPlan = {
   seed: new Uint8Array(32).fill(1),
   to,
+  name: null,
   recipient: { keyId: `${to}#x25519-1`, publicKey: x25519.getPublicKey(readerSecret) },
   file: { name: "photo.jpg", mediaType: "image/jpeg", sizeBytes: content.length, sha256: sha256(content) },
   chunkBytes: 1_000,

@@ -12,6 +12,9 @@ import { dirname, join } from "node:path";
 import { localError } from "../../client/http.ts";
 import type { KeyStore } from "../../client/key-stores.ts";
 import { type Identity, nameForm, parseIdentity, renderIdentity } from "../../client/keys.ts";
+import type { MemoryStore } from "../../client/trust/memory.ts";
+import { encodeHex, utf8 } from "../../core/codec/bytes.ts";
+import { sha256 } from "../../core/codec/crypto.ts";
 
 /** Longest file name in bytes on common file systems, with room for ` (999999999)`. */
 const fileNameBytesMax = 240;
@@ -280,6 +283,19 @@ export function fileKeys(folder: string = defaultKeysFolder()): KeyStore {
     add: (name, text) => createDurably(identityPath(folder, name), text),
     replace: (name, text) => writeDurably(identityPath(folder, name), text),
     delete: (name) => forgetIdentity(folder, name),
+    memoryOf: (name) => fileMemory(folder, name),
+  };
+}
+
+/** One file for each correspondent and alias. Its name is a hash, because file systems fold case and bound lengths. */
+export function fileMemory(folder: string, name: string): MemoryStore {
+  const pathOf = (key: string) => {
+    const hash = encodeHex(sha256(utf8(key)));
+    return join(stateFolder(folder, name), "known", `${hash}.json`);
+  };
+  return {
+    load: (key) => readText(pathOf(key)),
+    save: (key, text) => (text === null ? removeIfThere(pathOf(key)) : writeDurably(pathOf(key), text)),
   };
 }
 

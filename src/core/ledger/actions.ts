@@ -1,23 +1,13 @@
 /**
  * THE table of signed actions: what a key of a DID can authorize. Payloads, calls, requests, the client, OpenAPI and the
  * documents are made of it. A new action is one row here, what the documents say of its route in
- * `core/schema/signing.ts`, its rule in `action-rules.ts`, and its test. An intent is an action with its items, parsed from
- * the members of a body and rendered into them.
+ * `core/schema/signing.ts`, its rule in `action-rules.ts`, and its test. An intent is an action with its items
+ * (`intents.ts` parses and renders it).
  * Source: interface "Signed DID-document updates", docs/ledger.md 1.4, 1.5, 1.7, 1.8 and 3.1, rules section 4.
  */
 
-import { parsePublicKey, renderPublicKey } from "../codec/bytes.ts";
-import { type Did, normalizeAlias, parseDidUrl } from "../codec/did.ts";
-import { badInput, type Fault, isFault, jsonPointer } from "../fault.ts";
-import {
-  type CounterName,
-  type DeliveryPolicyLinks,
-  type KeyAgreement,
-  renderService,
-  type Service,
-  type VerificationMethod,
-} from "./account.ts";
-import { normalizeMethod, normalizeService } from "./document.ts";
+import type { Did } from "../codec/did.ts";
+import type { CounterName, DeliveryPolicyLinks, KeyAgreement, Service, VerificationMethod } from "./account.ts";
 import type { LedgerError } from "./refusals.ts";
 
 // ------------------------------------------------------------------------------------------------- items
@@ -259,7 +249,7 @@ export type RoutedAction = Exclude<ActionName, NameBy<{ readonly route: null }>>
 export const actionRows: Readonly<Record<ActionName, ActionRow>> = actions;
 const names = Object.keys(actions) as ActionName[];
 
-type Route = NonNullable<ActionRow["route"]>;
+export type Route = NonNullable<ActionRow["route"]>;
 export const routedActions: readonly {
   readonly action: RoutedAction;
   readonly row: ActionRow;
@@ -312,61 +302,6 @@ export const counters: { readonly [C in CounterName]: Counter } = {
   },
 };
 
-// ------------------------------------------------------------------------------------------- intents: items in a body
-
-/** The form of an item in a body. */
-type ItemForm<T> = {
-  readonly member: string;
-  /** Parses JSON that has the item's shape (`core/schema`). Refuses with `invalid_request` and the pointer. */
-  readonly parse: (json: never, did: Did, pointer: string) => T | Fault;
-  readonly render: (value: T) => unknown;
-  /** What a path that leads to the item must name, and its place in the item. */
-  readonly subject?: { readonly of: (value: T) => string; readonly at: string };
-};
-
-const itself = { of: (text: string) => text, at: "" };
-const itsId = { of: (component: { readonly id: string }) => component.id, at: "/id" };
-
-const method = { parse: normalizeMethod, render: (value: VerificationMethod) => value, subject: itsId } as const;
-
-/** An alias from a body, in normal form. Refuses with `invalid_request`. */
-export function parseAlias(text: string, pointer: string): string | Fault {
-  const rule = "an alias has 1 to 64 of a to z, 0 to 9, dot, hyphen and underscore";
-  return normalizeAlias(text) ?? badInput("invalid_request", pointer, rule);
-}
-
-const aliasText = {
-  parse: (json: string, _did: Did, pointer: string) => parseAlias(json, pointer),
-  render: (value: string) => value,
-  subject: itself,
-} as const;
-
-/** The items that some route accepts. */
-export const itemForms = {
-  verificationMethod: { member: "verification_method", ...method },
-  keyAgreement: { member: "key_agreement", ...method },
-  service: { member: "service", parse: normalizeService, render: renderService, subject: itsId },
-  id: {
-    member: "id",
-    parse: (json: string, did: Did, pointer: string) =>
-      parseDidUrl(json, did) ?? badInput("invalid_request", pointer, "must be an id of this DID"),
-    render: (value: string) => value,
-    subject: itself,
-  },
-  alias: { member: "alias", ...aliasText },
-  oldAlias: { member: "old_alias", ...aliasText },
-  newAlias: { member: "new_alias", ...aliasText },
-  newRootPubkey: {
-    member: "new_root_pubkey",
-    parse: (json: string, _did: Did, pointer: string) =>
-      parsePublicKey(json) ?? badInput("invalid_request", pointer, "must be a public key"),
-    render: renderPublicKey,
-  },
-} as const satisfies { readonly [I in ItemName]?: ItemForm<Items[I]> };
-
-export type RoutedItem = keyof typeof itemForms;
-type AnyForm = Omit<ItemForm<never>, "parse">;
-
 // ------------------------------------------------------------------------------------------------ intents
 
 /** What a key is asked to authorize, without when and by whom. */
@@ -379,63 +314,8 @@ export type Intent = { [A in ActionName]: IntentOf<A> }[ActionName];
 /** The rest of a payload: which counter value, until when (strictly before), signed by whom. */
 export type Terms = { readonly nonce: bigint; readonly validUntilMs: bigint; readonly signerKeyId: string };
 
-/** The member of a body that holds an item. */
-export function itemMember(item: ItemName): string {
-  const form: AnyForm | undefined = itemForms[item as RoutedItem];
-  return form?.member ?? item;
-}
-
 /** The items of an intent and nothing else. */
 export function itemsOf(intent: Intent): Partial<Items> {
   const given = intent as Partial<Items>;
   return Object.fromEntries(actionRows[intent.action].items.map((name) => [name, given[name]]));
-}
-
-/** The intent in the members of a body, which already has the shape of the action. Refuses with `invalid_request`. */
-export function parseIntent(action: RoutedAction, body: Readonly<Record<string, unknown>>, did: Did): Intent | Fault {
-  const intent: Record<string, unknown> = { action, did };
-  for (const name of actions[action].items) {
-    const { member, parse } = itemForms[name];
-    const value = parse(body[member] as never, did, jsonPointer(member));
-    if (isFault(value)) return value;
-    intent[name] = value;
-  }
-  return intent as Intent;
-}
-
-/** The members of a body that name the change. */
-export function renderItems(intent: Intent): Record<string, unknown> {
-  const members: Record<string, unknown> = {};
-  for (const [name, value] of Object.entries(itemsOf(intent))) {
-    const form: AnyForm | undefined = itemForms[name as RoutedItem];
-    if (form !== undefined) members[form.member] = form.render(value as never);
-  }
-  return members;
-}
-
-/** The component or alias that an intent is about, and where the body names it; `null` when it is about the DID. */
-export function subjectOf(intent: Intent): { readonly value: string; readonly pointer: string } | null {
-  const [first] = Object.entries(itemsOf(intent));
-  const form: AnyForm | undefined = first === undefined ? undefined : itemForms[first[0] as RoutedItem];
-  if (first === undefined || form?.subject === undefined) return null;
-  return { value: form.subject.of(first[1] as never), pointer: `${jsonPointer(form.member)}${form.subject.at}` };
-}
-
-/** The name of the path value that holds the subject, or `null`. */
-export function subjectParameter(path: string): string | null {
-  return path.match(/:[A-Za-z]+/g)?.[1]?.slice(1) ?? null;
-}
-
-/** A path template with its values, percent-encoded. */
-export function fillPath(template: string, values: Readonly<Record<string, string>>): string {
-  return template.replace(/:([A-Za-z]+)/g, (_, name: string) => encodeURIComponent(values[name] ?? ""));
-}
-
-/** Where an intent is submitted, or `null` when no route accepts it. */
-export function requestOf(intent: Intent): { readonly method: Route["method"]; readonly path: string } | null {
-  const { route } = actionRows[intent.action];
-  if (route === null) return null;
-  const parameter = subjectParameter(route.path);
-  const subject = parameter === null ? {} : { [parameter]: subjectOf(intent)?.value ?? "" };
-  return { method: route.method, path: fillPath(route.path, { did: intent.did, ...subject }) };
 }

@@ -55,11 +55,11 @@ import {
   type IntentOf,
   type ItemName,
   type Items,
-  itemMember,
   itemsOf,
   type Terms,
 } from "./actions.ts";
 import { alias, did, documentCodec, id, serviceCodec, verificationMethodCodec } from "./document-codec.ts";
+import { itemMember } from "./intents.ts";
 
 const deviceId = text(scaleBounds.deviceIdBytes);
 const policyRef = text(scaleBounds.policyRefBytes);

@@ -6,17 +6,10 @@
  * Source: interface "Resources and their fields" and "Endpoints", rules sections 4 and 10.
  */
 import { type Static, type TProperties, type TSchema, Type } from "@sinclair/typebox";
-import {
-  actions,
-  type Intent,
-  type ItemName,
-  itemForms,
-  type RoutedAction,
-  type RoutedItem,
-  renderItems,
-} from "../ledger/actions.ts";
+import { actions, type Intent, type ItemName, type RoutedAction } from "../ledger/actions.ts";
 import { rootKeyId } from "../ledger/document.ts";
 import { documentMessage, encodeDidDocument, registrationMessage } from "../ledger/document-codec.ts";
+import { itemForms, type RoutedItem, renderItems } from "../ledger/intents.ts";
 import {
   documentInShape,
   documentShape,

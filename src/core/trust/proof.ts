@@ -23,7 +23,7 @@ import {
   vector,
 } from "../codec/scale.ts";
 import { type DidDocument, methodFor, parseMethodKey, scaleBounds } from "../ledger/account.ts";
-import { actionRows } from "../ledger/actions.ts";
+import { type ActionName, actionRows } from "../ledger/actions.ts";
 import {
   boundDocumentMessage,
   boundRegistrationMessage,
@@ -163,7 +163,7 @@ export function replayKeyProof(proof: KeyProof): KeyState | null {
     const payload = decodePayload("document", call.payload);
     if (payload === null || payload.did !== did || payload.nonce !== nonce) return null;
     const publicKey = signerOf(payload.signerKeyId, document, base.rootKey);
-    const changed = applyComponent(document, payload);
+    const changed = applyComponent(document, payload.action, payload.items);
     if (publicKey === null || changed === null) return null;
     const message = authorizationMessage("document", genesisHash, call.payload);
     signatures.push({ signature: call.signature, message, publicKey });
@@ -220,19 +220,18 @@ function signerOf(keyId: string, document: DidDocument, rootKey: Uint8Array): Ui
  * The document after a component call, or `null` where the ledger would have refused it for what is or isn't there.
  * Bounds and forms are left to the ledger: the holder of the key signed them.
  */
-function applyComponent(document: DidDocument, payload: Payload): DidDocument | null {
-  const { change, items } = actionRows[payload.action];
+export function applyComponent(document: DidDocument, action: ActionName, given: Payload["items"]): DidDocument | null {
+  const { change, items } = actionRows[action];
   const [item] = items;
-  const value = item === undefined ? undefined : payload.items[item as keyof Payload["items"]];
+  const value = item === undefined ? undefined : given[item];
   if (change === undefined || change.list === "aliases" || value === undefined || value === null) return null;
   const idOf = (entry: unknown) => (typeof entry === "string" ? entry : (entry as { readonly id: string }).id);
   const list: readonly unknown[] = document[change.list];
   const id = idOf(value);
   const exists = list.some((entry) => idOf(entry) === id);
-  if (exists === payload.action.startsWith("Add")) return null;
-  if (payload.action === "RemoveVerificationMethod" && document.authentication.includes(id)) return null;
-  if (payload.action === "AddAuthentication" && !document.verificationMethod.some((held) => held.id === id))
-    return null;
+  if (exists === action.startsWith("Add")) return null;
+  if (action === "RemoveVerificationMethod" && document.authentication.includes(id)) return null;
+  if (action === "AddAuthentication" && !document.verificationMethod.some((held) => held.id === id)) return null;
   const others = list.filter((entry) => idOf(entry) !== id);
   const replaced = exists ? list.map((entry) => (idOf(entry) === id ? value : entry)) : [...list, value];
   return { ...document, [change.list]: change.effect === "remove" ? others : replaced };

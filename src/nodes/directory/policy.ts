@@ -19,8 +19,8 @@ import {
   policyLimits,
   scaleBounds,
 } from "../../core/ledger/account.ts";
-import { parseAlias } from "../../core/ledger/actions.ts";
 import type { OwnerCall } from "../../core/ledger/calls.ts";
+import { parseAlias } from "../../core/ledger/intents.ts";
 import { isTag, tagForm } from "../../core/message/envelope.ts";
 import {
   decideUpdateProof,

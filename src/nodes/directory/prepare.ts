@@ -12,16 +12,7 @@ import { parseJsonObject } from "../../core/codec/json.ts";
 import { renderTimestamp } from "../../core/codec/time.ts";
 import { badInput, type Fault, fault, isFault } from "../../core/fault.ts";
 import type { Account, Counters, DidRecord, LedgerBounds } from "../../core/ledger/account.ts";
-import {
-  actionRows,
-  counters as counterRows,
-  fillPath,
-  parseIntent,
-  type RoutedAction,
-  renderItems,
-  requestOf,
-  routedActions,
-} from "../../core/ledger/actions.ts";
+import { actionRows, counters as counterRows, type RoutedAction, routedActions } from "../../core/ledger/actions.ts";
 import { checkDocument, rootKeyId } from "../../core/ledger/document.ts";
 import {
   decodeDidDocument,
@@ -32,6 +23,7 @@ import {
   registrationMessage,
   renderProofTimestamp,
 } from "../../core/ledger/document-codec.ts";
+import { fillPath, parseIntent, renderItems, requestOf } from "../../core/ledger/intents.ts";
 import { faultOfRefusal } from "../../core/ledger/refusals.ts";
 import { authorizationMessage, encodeAuthorization } from "../../core/ledger/structures.ts";
 import { encodeUpdateProof } from "../../core/message/proof.ts";

@@ -11,7 +11,6 @@ import { blake2b256, isAdmissibleKey, verifyEd25519 } from "../../core/codec/cry
 import { type Did, normalizeAlias, parseDid } from "../../core/codec/did.ts";
 import { badInput, type Fault, fault, isFault } from "../../core/fault.ts";
 import { type Account, type DidDocument, type LedgerBounds, renderDocument } from "../../core/ledger/account.ts";
-import { parseAlias } from "../../core/ledger/actions.ts";
 import type { RegistrationCall } from "../../core/ledger/calls.ts";
 import { checkDocument, keyOfMethod, normalizeDocument } from "../../core/ledger/document.ts";
 import {
@@ -20,6 +19,7 @@ import {
   parseProofTimestamp,
   registrationMessage,
 } from "../../core/ledger/document-codec.ts";
+import { parseAlias } from "../../core/ledger/intents.ts";
 import { faultOfRefusal, refuse } from "../../core/ledger/refusals.ts";
 import { isLoopbackAddress } from "../../core/message/address.ts";
 import { verifyWork } from "../../core/message/proof.ts";

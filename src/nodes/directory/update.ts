@@ -14,11 +14,8 @@ import {
   actionRows,
   counters,
   type Intent,
-  parseIntent,
   type RoutedAction,
   routedActions,
-  subjectOf,
-  subjectParameter,
   type Terms,
 } from "../../core/ledger/actions.ts";
 import { callOfIntent, type DocumentCall, type ProofCall } from "../../core/ledger/calls.ts";
@@ -29,6 +26,7 @@ import {
   encodeDidDocument,
   parseProofTimestamp,
 } from "../../core/ledger/document-codec.ts";
+import { parseIntent, subjectOf, subjectParameter } from "../../core/ledger/intents.ts";
 import { decodePayload, encodeAuthorization, firstDifference } from "../../core/ledger/structures.ts";
 import {
   aliasUpdateAnswer,

@@ -1,13 +1,8 @@
 /** The table of actions and the documents that list it say the same. */
 import { describe, expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
-import {
-  type ActionName,
-  actionRows,
-  fillPath,
-  itemMember,
-  routedActions,
-} from "../../../../src/core/ledger/actions.ts";
+import { type ActionName, actionRows, routedActions } from "../../../../src/core/ledger/actions.ts";
+import { fillPath, itemMember } from "../../../../src/core/ledger/intents.ts";
 
 const page = (name: string) => readFileSync(new URL(`../../../../docs/${name}`, import.meta.url), "utf8").split("\n");
 const interfaceRows = page("interface.md");

@@ -1,0 +1,135 @@
+/**
+ * Whom a client believes. Of a self-certifying DID it believes only what its key proof shows and what follows from the
+ * state that it remembers; of other DIDs what the Directory says, which it calls `unproven`. Each proof is verified once;
+ * later look-ups name its hash.
+ * Source: docs/trust.md "What the SDK verifies".
+ */
+import { sha256 } from "#sha256";
+import { encodeHex } from "../../core/codec/bytes.ts";
+import type { Did } from "../../core/codec/did.ts";
+import { isSelfCertifying } from "../../core/trust/names.ts";
+import { decodeKeyProof, type KeyState, replayKeyProof } from "../../core/trust/proof.ts";
+import { verifyEd25519 } from "../crypto.ts";
+import type { ClientError } from "../http.ts";
+import type { MemoryStore } from "./memory.ts";
+import {
+  checkFollows,
+  distrust,
+  forget,
+  loadAlias,
+  loadRemembered,
+  type Remembered,
+  rememberedOf,
+  saveAlias,
+  saveRemembered,
+} from "./memory.ts";
+
+/** `proven`: signed calls lead from the DID to its keys. `unproven`: a random DID, whose keys the Directory told. */
+export type TrustLevel = "unproven" | "proven";
+/** Whether an alias was told by the Directory just now, or stands for the same DID as before. */
+export type NameTrust = "told" | "remembered";
+
+/** A DID of the form is never sealed to or verified without its proof. */
+export const trustOf = (did: string): TrustLevel => (isSelfCertifying(did) ? "proven" : "unproven");
+
+export type Trust = {
+  /** SHA-256 in hex of the proof that is already verified; empty for none. */
+  readonly known: (did: Did) => string;
+  /**
+   * The proven state of a self-certifying DID, from the bytes of a proof; empty bytes stand for the known one, and `null`
+   * asks the Directory. Throws `proof_missing`, `proof_invalid`, `identity_changed` or `record_went_back`.
+   */
+  readonly prove: (did: Did, bytes: Uint8Array | null) => Promise<KeyState>;
+  /** Checks and remembers whose an alias is. Throws `identity_changed`. */
+  readonly nameOf: (alias: string, did: Did) => Promise<NameTrust>;
+  /** Accepts a correspondent anew: the next state that is proven is believed. */
+  readonly forget: (target: string) => Promise<void>;
+};
+
+/** Asks the Directory for a proof unless it is the known one: then there are no bytes. `null`: there is no proof. */
+type ReadProof = (did: Did, known: string) => Promise<Uint8Array | null>;
+
+type Proven = { readonly hash: string; readonly state: KeyState };
+
+/** Proven states in memory; of those beyond, the proof is read and verified again. */
+const provenMax = 1_000;
+
+/** `memoryOf` is asked each time, because a program may choose its identity later. */
+export function createTrust(readProof: ReadProof, memoryOf: () => MemoryStore): Trust {
+  const proven = new Map<Did, Proven>();
+  const last = new Map<Did, Promise<unknown>>();
+  const known = (did: Did) => proven.get(did)?.hash ?? "";
+  const prove = async (did: Did, bytes: Uint8Array | null, tries = 2): Promise<KeyState> => {
+    const found = bytes ?? (await readProof(did, known(did)));
+    const held = proven.get(did);
+    if (found !== null && found.length === 0 && held !== undefined) return held.state;
+    if (found === null || found.length === 0)
+      throw distrust("proof_missing", `the Directory doesn't prove the keys of ${did}`);
+    const hash = encodeHex(sha256(found));
+    if (hash === held?.hash) return held.state;
+    const state = await verifyKeyProof(found, did);
+    const refusal = await follow(memoryOf(), state);
+    // An answer may have been overtaken by a later one on its way: what the Directory says now counts.
+    if (refusal?.code === "record_went_back" && tries > 1) return prove(did, null, tries - 1);
+    if (refusal !== null) throw refusal;
+    if (proven.size >= provenMax) proven.clear();
+    proven.set(did, { hash, state });
+    return state;
+  };
+  return {
+    known,
+    // One after the other for each DID, so that an older state can't overtake a newer one.
+    prove: (did, bytes) => {
+      const mine = (last.get(did) ?? Promise.resolve()).then(
+        () => prove(did, bytes),
+        () => prove(did, bytes),
+      );
+      const settled = mine.catch(() => undefined).finally(() => last.get(did) === settled && last.delete(did));
+      last.set(did, settled);
+      return mine;
+    },
+    nameOf: (alias, did) => nameOf(memoryOf(), alias, did),
+    forget: async (target) => {
+      proven.delete(target as Did);
+      await forget(memoryOf(), target);
+    },
+  };
+}
+
+/** The state behind a proof whose signatures all hold. Cost: one signature for each call, at the same time. */
+async function verifyKeyProof(bytes: Uint8Array, did: Did): Promise<KeyState> {
+  const proof = decodeKeyProof(bytes);
+  const state = proof === null ? null : replayKeyProof(proof);
+  const isOf = state?.did === did && isSelfCertifying(did);
+  if (state === null || !isOf) throw distrust("proof_invalid", `the proof of the Directory is not one of ${did}`);
+  const holds = await Promise.all(
+    state.signatures.map(({ signature, message, publicKey }) => verifyEd25519(signature, message, publicKey)),
+  );
+  if (!holds.every(Boolean)) throw distrust("proof_invalid", `a signature in the proof of ${did} doesn't hold`);
+  return state;
+}
+
+/** Remembers a state that follows from the one before, or returns why it doesn't. */
+async function follow(memory: MemoryStore, state: KeyState): Promise<ClientError | null> {
+  const before = await loadRemembered(memory, state.did);
+  const refusal = before === null ? null : checkFollows(before, state);
+  const now = rememberedOf(state);
+  if (refusal === null && (before === null || isNews(before, now))) await saveRemembered(memory, now);
+  return refusal;
+}
+
+function isNews(before: Remembered, now: Remembered): boolean {
+  return before.root !== now.root || before.nonce !== now.nonce;
+}
+
+async function nameOf(memory: MemoryStore, alias: string, did: Did): Promise<NameTrust> {
+  const before = await loadAlias(memory, alias);
+  if (before === did) return "remembered";
+  if (before !== null)
+    throw distrust(
+      "identity_changed",
+      `${alias} was ${before} and is ${did} now; ask the person, then forget the old one`,
+    );
+  await saveAlias(memory, alias, did);
+  return "told";
+}

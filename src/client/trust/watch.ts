@@ -1,0 +1,71 @@
+/**
+ * What an identity makes of changes of its own record: every key there must be one that this device holds or derives.
+ * Source: docs/trust.md "The own record".
+ */
+import { encodeHex, equalBytes } from "../../core/codec/bytes.ts";
+import { parseMethodKey, sealingKeyOf } from "../../core/ledger/account.ts";
+import { isSelfCertifying } from "../../core/trust/names.ts";
+import type { KeyState } from "../../core/trust/proof.ts";
+import type { Client } from "../client.ts";
+import { ed25519PublicKey } from "../crypto.ts";
+import { orNull } from "../http.ts";
+import { heldSeed, type Identity } from "../keys.ts";
+import { rememberedOf } from "./memory.ts";
+
+/** A key of the own record that this device can't explain. */
+export type Stranger = "root_key" | "sealing_key" | "method";
+
+export type OwnNews =
+  | { readonly type: "stranger_change"; readonly what: Stranger | "alias" }
+  | { readonly type: "identity_updated" };
+
+/** `holdsSealingKey`: whether this device has, or derives, the secret of the key that others seal to. */
+export async function watchOwn(
+  client: Client,
+  identity: Identity,
+  given: { readonly alias: string | null; readonly holdsSealingKey: (state: KeyState) => Promise<boolean> },
+): Promise<OwnNews[]> {
+  const news: OwnNews[] = [];
+  if (isSelfCertifying(identity.did)) {
+    const state = await client.trust.prove(identity.did, null);
+    const stranger = await findStranger(identity, state, await given.holdsSealingKey(state));
+    const isNew = await isNewHere(client, state);
+    if (stranger !== null) news.push({ type: "stranger_change", what: stranger });
+    else if (isNew) news.push({ type: "identity_updated" });
+  }
+  const found = given.alias === null ? null : await orNull(client.directory.alias(given.alias), "alias_not_found");
+  if (found !== null && found.did !== identity.did) news.push({ type: "stranger_change", what: "alias" });
+  return news;
+}
+
+async function findStranger(identity: Identity, state: KeyState, holdsSealingKey: boolean): Promise<Stranger | null> {
+  const rootKey = state.rootKeys.at(-1) as Uint8Array;
+  if (!(await holdsRoot(identity, rootKey))) return "root_key";
+  if (sealingKeyOf(state.document) !== null && !holdsSealingKey) return "sealing_key";
+  for (const method of state.document.verificationMethod) {
+    const key = parseMethodKey(method);
+    if (key !== null && (await heldSeed(identity, key)) === null) return "method";
+  }
+  return null;
+}
+
+async function holdsRoot({ rootSeed, nextRootSeed }: Identity, rootKey: Uint8Array): Promise<boolean> {
+  for (const seed of [rootSeed, nextRootSeed])
+    if (seed !== null && equalBytes(await ed25519PublicKey(seed), rootKey)) return true;
+  return false;
+}
+
+/** Whether this device sees a state for the first time, and has seen another before. */
+async function isNewHere(client: Client, state: KeyState): Promise<boolean> {
+  const { memory } = client.known;
+  const { root, nonce, hash } = rememberedOf(state);
+  const key = `seen/${state.did}`;
+  const [before, now] = [await memory.load(key), `${root} ${nonce} ${encodeHex(hash)}`];
+  if (before !== now) await memory.save(key, now);
+  return before !== null && before !== now;
+}
+
+/** After a change that this device has made: what it leads to is no news. */
+export async function markSeen(client: Client, did: Identity["did"]): Promise<void> {
+  if (isSelfCertifying(did)) await isNewHere(client, await client.trust.prove(did, null));
+}

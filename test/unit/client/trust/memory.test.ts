@@ -1,0 +1,84 @@
+/** What is remembered of a correspondent: which later states follow from it, and which are another branch or an old one. */
+import { describe, expect, test } from "bun:test";
+import {
+  checkFollows,
+  forget,
+  loadAlias,
+  loadRemembered,
+  processMemory,
+  type Remembered,
+  rememberedOf,
+  saveAlias,
+  saveRemembered,
+} from "../../../../src/client/trust/memory.ts";
+import type { Did } from "../../../../src/core/codec/did.ts";
+import { emptyDocument } from "../../../../src/core/ledger/document.ts";
+import type { KeyState } from "../../../../src/core/trust/proof.ts";
+
+const did = "did:svc:wp9NJiEz5xd4VUtRixum9gB37c9P3m" as Did;
+const bytes = (n: number) => new Uint8Array(32).fill(n);
+
+/** A state with these root keys, whose documents from `base` on have these hashes. */
+function stateOf(roots: number[], baseRoot: number, base: number, hashes: number[]): KeyState {
+  const [first, ...rest] = hashes.map((hash, i) => ({ nonce: BigInt(base + i), hash: bytes(hash) }));
+  if (first === undefined) throw new Error("a state has a base");
+  return {
+    did,
+    genesisHash: bytes(0),
+    rootKeys: roots.map(bytes),
+    baseRoot,
+    document: emptyDocument(did),
+    steps: [first, ...rest],
+    signatures: [],
+  };
+}
+
+/** After one rotation, with a document by the second key at nonce 5 and one component call since. */
+const before: Remembered = rememberedOf(stateOf([1, 2], 1, 5, [50, 60]));
+const code = (state: KeyState) => checkFollows(before, state)?.code ?? "follows";
+
+describe("a later proof", () => {
+  test.each([
+    ["is the same", [1, 2], 1, 5, [50, 60]],
+    ["goes on from it", [1, 2], 1, 5, [50, 60, 70]],
+    ["has a later base by the same key", [1, 2], 1, 9, [90]],
+    ["has a base that made the remembered state", [1, 2], 1, 6, [60, 70]],
+    ["has a rotation on top, and no document since", [1, 2, 3], 1, 5, [50, 60]],
+    ["has another rotation and a document by its key", [1, 2, 3], 2, 9, [90]],
+  ] as const)("follows when it %s", (_, roots, baseRoot, base, hashes) => {
+    expect(code(stateOf([...roots], baseRoot, base, [...hashes]))).toBe("follows");
+  });
+
+  test.each([
+    ["lacks a rotation", [1], 0, 9, [90], "record_went_back"],
+    ["lacks the last change", [1, 2], 1, 5, [50], "record_went_back"],
+    ["has a later document by an older root key", [1, 2], 0, 9, [90], "record_went_back"],
+    ["has another second root key", [1, 3], 1, 5, [50, 60], "identity_changed"],
+    ["has another document at the same place", [1, 2], 1, 5, [50, 61], "identity_changed"],
+    ["has another document there and goes on from that", [1, 2], 1, 5, [50, 61, 70], "identity_changed"],
+    ["has a base there that is another document", [1, 2], 1, 6, [61], "identity_changed"],
+  ] as const)("is refused when it %s", (_, roots, baseRoot, base, hashes, refused) => {
+    expect(code(stateOf([...roots], baseRoot, base, [...hashes]))).toBe(refused);
+  });
+
+  test("shown with a rotation on top lets no document of the key before follow", () => {
+    const rotated = rememberedOf(stateOf([1, 2], 0, 5, [50]));
+    expect(checkFollows(rotated, stateOf([1, 2], 0, 5, [50, 60]))?.code).toBe("record_went_back");
+    expect(checkFollows(rotated, stateOf([1, 2], 1, 6, [60]))).toBeNull();
+  });
+});
+
+test("entries are read as they were written, one for each DID and alias, until they are forgotten", async () => {
+  const store = processMemory();
+  await saveRemembered(store, before);
+  await saveAlias(store, "bob", did);
+  expect(await loadRemembered(store, did)).toEqual(before);
+  expect(await loadAlias(store, "bob")).toBe(did);
+  expect([await loadRemembered(store, "did:svc:1111111111111111" as Did), await loadAlias(store, "eve")]).toEqual([
+    null,
+    null,
+  ]);
+  await forget(store, did);
+  await forget(store, "bob");
+  expect([await loadRemembered(store, did), await loadAlias(store, "bob")]).toEqual([null, null]);
+});
