@@ -5,7 +5,7 @@
 import type { ReloadPlan } from "../config/config.ts";
 import type { Config } from "../config/schema.ts";
 import { errorText } from "../core/fault.ts";
-import { isLoopbackListener } from "../core/message/address.ts";
+import { isLoopbackListener, isPrivateHost } from "../core/message/address.ts";
 import type { About } from "../core/schema/schema.ts";
 import { dashboardRoutes, type HistoryView } from "../nodes/dashboard/dashboard.ts";
 import { type App, createApp } from "../nodes/http/app.ts";
@@ -126,9 +126,10 @@ function createApps(config: Config, parts: AppParts): Apps {
     probes: { ...Object.fromEntries(ofStores), ...parts.nodes.probes },
     draining: () => main?.draining() ?? false,
   };
-  const build = (routes: readonly Route[], origins: () => CorsOrigins): App =>
+  const build = (routes: readonly Route[], origins: () => CorsOrigins, acceptsHost?: HostRule): App =>
     createApp({
       routes,
+      ...(acceptsHost === undefined ? {} : { acceptsHost }),
       settings: server,
       corsOrigins: origins,
       now: parts.now,
@@ -150,10 +151,10 @@ function createApps(config: Config, parts: AppParts): Apps {
   const shown = isPrivate ? [...routes, ...dashboard] : routes;
   const servers = [...new Set([...config.relay.public_endpoints, ...config.cache.public_endpoints])];
   const statusOfMain = statusRoutes({ ...common, routes, notes, servers, withMetrics: !apart });
-  main = build([...shown, ...statusOfMain], () => corsOrigins(config));
+  main = build([...shown, ...statusOfMain], () => corsOrigins(config), hostRule(config));
   const buildApart = (operations: readonly Route[]): App => {
     const status = statusRoutes({ ...common, routes: operations, notes: [], withMetrics: true });
-    return build([...dashboard, ...operations, ...status], () => "loopback");
+    return build([...dashboard, ...operations, ...status], () => "loopback", isPrivateHost);
   };
   registerHttpGauges(parts.metrics, main);
   const operator = server.admin_listen.some(isSocket) ? buildApart(parts.operations) : null;
@@ -186,6 +187,15 @@ function aboutOf(config: Config, eventKey: EventKey, nowMs: number): About {
 /** Where anybody may change policies without a proof, a page of a stranger must not do it through a person's browser. */
 function corsOrigins({ server, directory }: Config): CorsOrigins {
   return directory.enabled && directory.unsigned_updates === "allow" ? "loopback" : server.cors_origins;
+}
+
+type HostRule = (host: string) => boolean;
+
+/** There, the same page must not pass for one of this machine by a name of its own (DNS rebinding). */
+function hostRule({ directory, relay, cache }: Config): HostRule | undefined {
+  if (!directory.enabled || directory.unsigned_updates !== "allow") return undefined;
+  const hosts = [...relay.public_endpoints, ...cache.public_endpoints].map((endpoint) => new URL(endpoint).host);
+  return (host) => isPrivateHost(host) || hosts.includes(host);
 }
 
 const liveSessionsNote =
@@ -222,7 +232,7 @@ function bindListeners(config: Config, parts: ListenParts): { main: Listener[]; 
   }
   for (const address of admin === null ? [] : config.server.admin_listen) {
     const app = (isSocket(address) ? operator : admin) ?? main;
-    bound.admin.push(bind(address, () => listen({ app, address, now })));
+    bound.admin.push(bind(address, () => listen({ app, address, now, isPrivate: true })));
   }
   return bound;
 }

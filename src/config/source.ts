@@ -31,6 +31,12 @@ export function parseSource(text: string): SourceResult {
   try {
     const program = parseTOML(text);
     const places = placesIn(program);
+    const unsafe = [...places].find(([setting]) => setting.split(".").includes("__proto__"));
+    if (unsafe !== undefined) {
+      // The parser's values are plain objects: this name would change the prototype of every object of the process.
+      const [setting, place] = unsafe;
+      return { ok: false, problem: { setting, message: "unknown setting", place } };
+    }
     const input = getStaticTOMLValue(program) as Table;
     return { ok: true, source: { input, placeOf: (setting) => nearestPlace(places, setting) } };
   } catch (error) {

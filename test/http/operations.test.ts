@@ -3,6 +3,7 @@
  * admin listener and nowhere else; and the block list outlives a restart.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { statSync } from "node:fs";
 import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import type { ConfigInput } from "../../src/config/schema.ts";
@@ -255,6 +256,21 @@ describe("a purge", () => {
   test("refuses a malformed DID", async () => {
     expect((await operate("purge", { recipient: "somebody" })).body).toMatchObject({ code: "invalid_did" });
   });
+});
+
+test("the socket is open to its owner and group alone, whatever the umask is", () => {
+  expect(statSync(socket).mode & 0o777).toBe(0o660);
+});
+
+test("a page that names an admin listener by its own host reads nothing", async () => {
+  const ask = async (host: string) => {
+    const answer = await fetch(`http://127.0.0.1:${adminPort}/status.json`, { headers: { host } });
+    return answer.status;
+  };
+  expect(await ask("page.example:80")).toBe(403);
+  for (const host of ["localhost:1", "127.0.0.1", "[::1]:7401", "waypost:7401", "node.internal"])
+    expect([host, await ask(host)]).toEqual([host, 200]);
+  expect((await fetch(`${url}/healthz`, { headers: { host: "relay.example.org" } })).status).toBe(200);
 });
 
 test("a page that names the socket by another host changes nothing", async () => {

@@ -34,6 +34,14 @@ function codeOf(error: unknown): StoreErrorCode | null {
 }
 
 describe("the directory of a store", () => {
+  test("has files that others can't read, whatever the umask is", async () => {
+    const path = folder();
+    const umask = process.umask(0);
+    const store = await openLmdb(options(path), testEnvironment()).finally(() => process.umask(umask));
+    expect(statSync(join(path, "data.mdb")).mode & 0o777).toBe(0o640);
+    await store.close();
+  });
+
   test("is created with mode 0700, and made so when it was wider", async () => {
     const path = join(folder(), "deep", "er");
     await (await openLmdb(options(path), testEnvironment())).close();

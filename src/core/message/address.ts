@@ -316,3 +316,13 @@ export function isLoopbackListener(text: string): boolean {
   if ("unix" in place) return true;
   return place.hostname === "localhost" || place.hostname === "::1" || /^127\.\d+\.\d+\.\d+$/.test(place.hostname);
 }
+
+/**
+ * Whether a `Host` value is an address or a name that no stranger can own: `localhost`, a name without a dot, `.local` and
+ * `.internal`. After DNS rebinding, a page's requests name the page's own host.
+ */
+export function isPrivateHost(host: string): boolean {
+  const name = host.replace(/:\d+$/, "").toLowerCase();
+  const isAddress = /^\[[0-9a-f:.]+\]$/.test(name) || parseAddress(name) !== null;
+  return isAddress || /^[a-z0-9_-]+$/.test(name) || /\.(localhost|local|internal)$/.test(name);
+}

@@ -52,7 +52,7 @@ export function createApp(options: AppOptions): App {
       return { route, serve: (request, connection) => serveChecked(http, plan, request, connection) };
     }),
     respondElsewhere: async (request) => {
-      const refusal = checkHead(request);
+      const refusal = checkHead(http, request);
       return refusal === null ? elsewhere(request) : refuse(http, request, refusal);
     },
     refuse: (request, refusal) => refuse(http, request, refusal),
@@ -69,20 +69,21 @@ export function createApp(options: AppOptions): App {
 
 const hostForm = /^[A-Za-z0-9._~[\]:-]{1,255}$/;
 
-/** The host that the last request named: nearly all name the same. */
-let knownHost = "localhost";
-
-/** Requests whose head can't be trusted: no or several `Host` values. */
-function checkHead(request: Request): Fault | null {
+/** Requests whose head can't be trusted: no or several `Host` values, or a host that this app doesn't have. */
+function checkHead(http: Http, request: Request): Fault | null {
   const host = request.headers.get("host");
-  if (host === knownHost) return null;
-  const named = host === null ? request.url.startsWith("http") : hostForm.test(host);
-  if (named && host !== null) knownHost = host;
-  return named ? null : fault("invalid_request", "a request must name exactly one host");
+  // Nearly all name the same.
+  if (host !== null && host === http.knownHost) return null;
+  const isNamed = host === null ? request.url.startsWith("http") : hostForm.test(host);
+  if (!isNamed) return fault("invalid_request", "a request must name exactly one host");
+  if (host !== null && http.acceptsHost?.(host) === false)
+    return fault("policy_denied", "this listener must be asked by an address or a local name, such as localhost");
+  http.knownHost = host;
+  return null;
 }
 
 function serveChecked(http: Http, plan: Plan, request: Request, connection: Connection) {
-  const refusal = checkHead(request);
+  const refusal = checkHead(http, request);
   return refusal === null ? serve(http, plan, request, connection) : refuse(http, request, refusal);
 }
 

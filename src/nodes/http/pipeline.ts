@@ -65,6 +65,8 @@ export type AppOptions = {
   /** Tests narrow what operators don't set. */
   readonly limits?: Partial<CapacityLimits>;
   readonly corsOrigins: () => CorsOrigins;
+  /** Which `Host` values are accepted; all unless it is given. */
+  readonly acceptsHost?: (host: string) => boolean;
   readonly now: () => number;
   readonly log: Log;
   readonly metrics: HttpMetrics;
@@ -95,6 +97,8 @@ export type Http = AppOptions & {
   /** Request ids are a prefix of this process and a count: unique without randomness for each. */
   readonly idPrefix: string;
   requestCount: number;
+  /** The host that the last accepted request named. */
+  knownHost: string | null;
   draining: boolean;
 };
 
@@ -116,6 +120,7 @@ export function createHttp(options: AppOptions): Http {
     clients: new BoundedMap(clientsMax),
     idPrefix: `${crypto.randomUUID().slice(0, 13)}-`,
     requestCount: 0,
+    knownHost: null,
     draining: false,
   };
 }

@@ -40,6 +40,8 @@ type ListenOptions<Session> = {
   readonly now: () => number;
   /** Whether other processes may listen on the same port. */
   readonly sharePort?: boolean;
+  /** Whether only the owner and the group may connect to a Unix socket, whatever the process's umask is. */
+  readonly isPrivate?: boolean;
   /** Speaks TLS with it; not on Unix sockets. */
   readonly certificate?: Certificate;
   readonly upgrade?: Upgrade<Session>;
@@ -65,13 +67,24 @@ export function listen<Session>(options: ListenOptions<Session>): Listener {
   const place = placeOf(address);
   const shared = handlersOf(options);
   if ("unix" in place) {
-    const server = Bun.serve<Session, string>({ ...shared, unix: place.unix });
+    const serveAt = () => Bun.serve<Session, string>({ ...shared, unix: place.unix });
+    const server = options.isPrivate === true ? withUmask(0o117, serveAt) : serveAt();
     return { url: address, renew: () => undefined, drain: (timeoutMs) => drain(app, [server], timeoutMs) };
   }
   const serveAt = binder<Session>(place.hostname, shared);
   const tls = options.certificate;
   const first = bindFirst(serveAt, { port: place.port, tls, shares: options.sharePort ?? false });
   return listenerOf(options, [first], serveAt);
+}
+
+/** The system gives a socket its mode when it is bound, so that it is never open to others. */
+function withUmask<T>(mask: number, work: () => T): T {
+  const before = process.umask(mask);
+  try {
+    return work();
+  } finally {
+    process.umask(before);
+  }
 }
 
 type Place = { readonly hostname: string; readonly port: number };

@@ -47,10 +47,15 @@ export function openRoot(
     safeRestore: true,
     readOnly: extra.readOnly === true,
   };
+  // New files are not for others, also in a folder that somebody else has made.
+  const umask = process.umask();
+  process.umask(umask | 0o027);
   try {
     return open<Buffer, Buffer>(settings);
   } catch (error) {
     throw unopened(path, error);
+  } finally {
+    process.umask(umask);
   }
 }
 

@@ -223,6 +223,18 @@ describe("the environment", () => {
   });
 });
 
+test.each([
+  ["[__proto__]\nadmin = true", "__proto__", 1],
+  ['["\\u005f_proto__"]\nadmin = true', "__proto__", 1],
+  ["[stores.__proto__]\nadmin = true", "stores.__proto__", 1],
+  ["[server]\n__proto__.admin = true", "server.__proto__.admin", 2],
+  ["[server]\na = { __proto__ = { admin = true } }", "server.a.__proto__", 2],
+])("a table of the prototype is refused and changes no object: %j", (text, setting, line) => {
+  expect(parseConfig(text)).toMatchObject({ problems: [{ setting, message: "unknown setting", place: { line } }] });
+  expect(Object.keys(Object.prototype)).toEqual([]);
+  expect("admin" in {}).toBe(false);
+});
+
 describe("an admin listener has an address of its own", () => {
   const check = (listen: string, admin: string) =>
     checkConfig({
