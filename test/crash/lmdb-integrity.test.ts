@@ -2,7 +2,7 @@
 import { describe, expect, test } from "bun:test";
 import { cpSync, readFileSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { openRoot, tablesOf } from "../../src/plugins/lmdb/format.ts";
+import { openRoot, tablesOf } from "../../src/plugins/lmdb/data-file.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
 import { verifyStore } from "../../src/plugins/lmdb/maintenance.ts";
 import { openLmdb } from "../../src/plugins/lmdb/store.ts";

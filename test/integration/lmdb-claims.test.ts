@@ -2,7 +2,7 @@
  * Claims of the LMDB driver beside a plain map: which win, which are forgotten, and what is left after a restart.
  */
 import { expect, test } from "bun:test";
-import { openRoot, tablesOf } from "../../src/plugins/lmdb/format.ts";
+import { openRoot, tablesOf } from "../../src/plugins/lmdb/data-file.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
 import { openLmdb } from "../../src/plugins/lmdb/store.ts";
 import type { Replay, Store } from "../../src/storage/contract.ts";

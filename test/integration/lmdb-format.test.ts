@@ -1,7 +1,7 @@
 /**
  * The layout of a store against its format number: a fixed story is written, and all files are hashed. When this fails
  * because a layout was changed on purpose, older stores would be read wrongly: raise `formatNumber` in
- * `plugins/lmdb/format.ts`, note it in CHANGELOG.md as INCOMPATIBLE, and write the new number and hash here.
+ * `plugins/lmdb/data-file.ts`, note it in CHANGELOG.md as INCOMPATIBLE, and write the new number and hash here.
  */
 import { afterAll, expect, test } from "bun:test";
 import { mkdtempSync, rmSync } from "node:fs";

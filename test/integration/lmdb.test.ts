@@ -2,9 +2,9 @@
 import { describe, expect, test } from "bun:test";
 import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import type { Disk } from "../../src/plugins/lmdb/environment.ts";
 import { openEnvironment } from "../../src/plugins/lmdb/environment.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
-import type { Disk } from "../../src/plugins/lmdb/space.ts";
 import { openLmdb, openTable } from "../../src/plugins/lmdb/store.ts";
 import { MemoryTable } from "../../src/plugins/memory/table.ts";
 import { type Mailbox, type Store, StoreError, type StoreErrorCode } from "../../src/storage/contract.ts";

@@ -7,7 +7,7 @@ import { resolve } from "node:path";
 import { z } from "zod";
 import type { StoragePlugin } from "../../storage/contract.ts";
 import { parseWith } from "../drivers.ts";
-import { loadNative, storeAbsence } from "../lmdb/folder.ts";
+import { loadNative, storeAbsence } from "../lmdb/lmdb.ts";
 import { isLight, lightScheme } from "./rpc.ts";
 
 const mebibyte = 1024 * 1024;

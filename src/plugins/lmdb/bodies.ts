@@ -11,9 +11,8 @@
 import type { StoreEnvironment } from "../../storage/contract.ts";
 import type { Batch } from "./commits.ts";
 import type { Environment } from "./environment.ts";
-import type { JournalWriter } from "./journal.ts";
+import type { Journal } from "./journal.ts";
 import {
-  type Body,
   bodiesOf,
   bodyAt,
   bodyBytes,
@@ -27,75 +26,8 @@ import {
 } from "./records.ts";
 import { expired, held, none, type RowTable, retained } from "./rows.ts";
 
-type Place = { readonly block: number; readonly offset: number };
-
 /** Two pages of the file, less what LMDB puts in front: a read touches the block, a write pays for each. */
 const blockBytesAim = 2 * 4_096 - 16;
-
-type Packed = { readonly number: number; readonly bytes: Uint8Array; readonly live: number };
-
-/** Packs the bodies of one commit into blocks with consecutive numbers, in the memory of a writer that commits share. */
-class BlockPacker {
-  private readonly ends: number[] = [];
-  private readonly released = new Map<number, number>();
-  /** Where the block at hand begins. */
-  private from = 0;
-
-  constructor(
-    private readonly writer: Writer,
-    private readonly first: number,
-  ) {
-    writer.reset();
-  }
-
-  /** The number that the block at hand has or will have. */
-  get nextNumber(): number {
-    return this.first + this.ends.length;
-  }
-
-  add({ slot, words, expiresAtMs, preview, envelope }: Body): Place {
-    const { writer } = this;
-    const size = writer.length - this.from + bodyBytes(preview.length, envelope.length);
-    if (size > blockBytesAim) this.endBlock();
-    const start = writer.length;
-    writer.skip(checksumBytes);
-    writer.u8(recordVersion);
-    writer.u8(0);
-    writer.u16(preview.length);
-    writer.u32(envelope.length);
-    writer.u32(slot);
-    writer.u53(expiresAtMs);
-    writer.words(words);
-    writer.bytes(preview);
-    writer.bytes(envelope);
-    writer.sign(start);
-    return { block: this.nextNumber, offset: start - this.from };
-  }
-
-  /** Notes that bytes of a block of this commit are not needed after all; `false` for an older block. */
-  release(block: number, bytes: number): boolean {
-    if (block < this.first) return false;
-    this.released.set(block, (this.released.get(block) ?? 0) + bytes);
-    return true;
-  }
-
-  /** Ends the block at hand, and answers all with what of them is needed. Nothing may be added afterwards. */
-  finish(): Packed[] {
-    this.endBlock();
-    const written = this.writer.finish();
-    return this.ends.map((end, i) => {
-      const number = this.first + i;
-      const bytes = written.subarray(this.ends[i - 1] ?? 0, end);
-      return { number, bytes, live: bytes.length - (this.released.get(number) ?? 0) };
-    });
-  }
-
-  private endBlock(): void {
-    if (this.writer.length === this.from) return;
-    this.from = this.writer.length;
-    this.ends.push(this.from);
-  }
-}
 
 /** The key of a block holds its size, so that opening a store reads no bodies. */
 export function blockKey(number: number, size: number): Buffer {
@@ -125,23 +57,22 @@ class BlockTable {
     return this.sizes.get(block) ?? 0;
   }
 
-  /** `live` adds to the bytes that were counted for the block before. */
-  add(block: number, size: number, live: number): void {
+  /** A block is on disk, or will be with this commit. Its bodies were counted before. */
+  add(block: number, size: number): void {
     this.sizes.set(block, size);
-    this.count(block, live);
     this.classify(block, size);
   }
 
-  /** While the index is loaded: bodies are counted before their blocks are found. */
   count(block: number, bytes: number): void {
     this.live.set(block, (this.live.get(block) ?? 0) + bytes);
   }
 
+  /** So many bytes of a block, which may still be unfinished, are not needed any more. */
   release(block: number, bytes: number): void {
-    const size = this.sizes.get(block);
-    if (size === undefined || bytes === 0) return;
+    if (bytes === 0) return;
     this.count(block, -bytes);
-    this.classify(block, size);
+    const size = this.sizes.get(block);
+    if (size !== undefined) this.classify(block, size);
   }
 
   forget(block: number): void {
@@ -154,7 +85,7 @@ class BlockTable {
   }
 
   private classify(block: number, size: number): void {
-    const needed = this.live.get(block)!;
+    const needed = this.live.get(block) ?? 0;
     if (needed <= 0) {
       this.sparse.delete(block);
       this.empty.add(block);
@@ -165,17 +96,13 @@ class BlockTable {
 const blocksFreedPerCommit = 512;
 const bytesMovedPerCommit = 1024 * 1024;
 
-/** Where moved bodies go. `touch` hears of every slot that moved. */
-export type Moving = {
-  readonly packer: BlockPacker;
-  readonly journal: JournalWriter;
-  readonly touch: (slot: number) => void;
-};
-
 export class Bodies {
   readonly blocks = new BlockTable();
-  private next = 1;
+  /** Bodies of the commit that is being decided, and where its finished blocks end. All commits share the memory. */
   private readonly writer = new Writer(64 * 1024);
+  private ends: number[] = [];
+  /** The number of its first block. */
+  private next = 1;
   /** Blocks that hold a damaged body: they are left as they are. */
   private readonly damaged = new Set<number>();
 
@@ -185,9 +112,10 @@ export class Bodies {
     private readonly log: StoreEnvironment["log"],
   ) {}
 
-  /** For the blocks of one commit. One commit is packed and written at a time, so all share the memory. */
-  packer(): BlockPacker {
-    return new BlockPacker(this.writer, this.next);
+  /** A commit begins. */
+  begin(): void {
+    this.writer.reset();
+    this.ends = [];
   }
 
   /** Finds the blocks on disk, once the rows are loaded. Reads no body. */
@@ -207,7 +135,7 @@ export class Bodies {
     const all = { start: orderedKey(0), limit: Number.MAX_SAFE_INTEGER };
     for (const key of this.environment.keys("blocks", all)) {
       const number = orderedNumber(key);
-      this.blocks.add(number, key.readUInt32BE(8), 0);
+      this.blocks.add(number, key.readUInt32BE(8));
       this.next = number + 1;
     }
     const missing = this.blocks.missing();
@@ -216,15 +144,35 @@ export class Bodies {
     if (missing.length > 0) this.log("error", "blocks of messages are missing", { blocks: missing.length });
   }
 
-  /** Puts the body of a new row into the blocks of a commit. */
-  add(packer: BlockPacker, slot: number, preview: Uint8Array, envelope: Uint8Array): void {
-    const expiresAtMs = this.rows.expiresAtMs[slot]!;
-    this.setPlace(slot, packer.add({ slot, words: this.rows.words(slot), expiresAtMs, preview, envelope }));
+  /** Packs the body of a row behind the others of the commit. */
+  add(slot: number, preview: Uint8Array, envelope: Uint8Array): void {
+    const { rows, writer } = this;
+    const size = bodyBytes(preview.length, envelope.length);
+    if (writer.length - this.from + size > blockBytesAim) this.endBlock();
+    const start = writer.length;
+    writer.skip(checksumBytes);
+    writer.u8(recordVersion);
+    writer.u8(0);
+    writer.u16(preview.length);
+    writer.u32(envelope.length);
+    writer.u32(slot);
+    writer.u53(rows.expiresAtMs[slot]!);
+    writer.words(rows.words(slot));
+    writer.bytes(preview);
+    writer.bytes(envelope);
+    writer.sign(start);
+    rows.block[slot] = this.next + this.ends.length;
+    rows.offset[slot] = start - this.from;
+    this.blocks.count(rows.block[slot], size);
   }
 
-  private setPlace(slot: number, { block, offset }: Place): void {
-    this.rows.block[slot] = block;
-    this.rows.offset[slot] = offset;
+  /** Where the unfinished block begins. */
+  private get from(): number {
+    return this.ends.at(-1) ?? 0;
+  }
+
+  private endBlock(): void {
+    if (this.writer.length > this.from) this.ends.push(this.writer.length);
   }
 
   /** Bytes of the body of a row as it was stored. */
@@ -241,19 +189,21 @@ export class Bodies {
     return status === retained && preview !== none && preview > 0 ? bodyBytes(preview, 0) : 0;
   }
 
-  /** So many bytes of a row's body are not needed any more. Blocks of the commit at hand are not known yet. */
-  release(packer: BlockPacker, slot: number, bytes: number): void {
-    const block = this.rows.block[slot]!;
-    if (!packer.release(block, bytes)) this.blocks.release(block, bytes);
+  /** So many bytes of a row's body are not needed any more. */
+  release(slot: number, bytes: number): void {
+    this.blocks.release(this.rows.block[slot]!, bytes);
   }
 
-  /** Ends the blocks of a commit and writes them. */
-  finish(packer: BlockPacker, batch: Batch): void {
-    for (const { number, bytes, live } of packer.finish()) {
-      this.blocks.add(number, bytes.length, live);
-      batch.put("blocks", blockKey(number, bytes.length), bytes);
+  /** Writes the blocks of the commit. */
+  finish(batch: Batch): void {
+    this.endBlock();
+    let from = 0;
+    for (const end of this.ends) {
+      const bytes = this.writer.finish().subarray(from, end);
+      batch.put("blocks", blockKey(this.next, bytes.length), bytes);
+      this.blocks.add(this.next++, bytes.length);
+      from = end;
     }
-    this.next = packer.nextNumber;
   }
 
   /** Frees blocks that nothing needs, a bounded number. */
@@ -268,18 +218,18 @@ export class Bodies {
   }
 
   /** Moves what is needed out of blocks that are mostly dead, about a mebibyte. */
-  emptyBlocks(moving: Moving): void {
+  emptyBlocks(journal: Journal): void {
     const { sparse } = this.blocks;
     let moved = 0;
     for (const block of sparse) {
       if (moved >= bytesMovedPerCommit) return;
       sparse.delete(block);
-      if (!this.damaged.has(block)) moved += this.moveOut(block, moving);
+      if (!this.damaged.has(block)) moved += this.moveOut(block, journal);
     }
   }
 
-  /** Copies what is needed of a block to the end, and answers how many bytes that were. */
-  private moveOut(block: number, { packer, journal, touch }: Moving): number {
+  /** Copies what is needed of a block to the end, and returns how many bytes that were. */
+  private moveOut(block: number, journal: Journal): number {
     const bytes = this.environment.get("blocks", blockKey(block, this.blocks.size(block)));
     if (bytes === null) return 0;
     let moved = 0;
@@ -293,10 +243,9 @@ export class Bodies {
       const live = this.livesAt(body, block) ? this.liveBytes(slot) : 0;
       if (live === 0) continue;
       const envelope = this.rows.status[slot] === retained ? noBytes : body.envelope;
-      this.setPlace(slot, packer.add({ ...body, envelope }));
-      journal.moved(slot);
-      touch(slot);
       this.blocks.release(block, live);
+      this.add(slot, body.preview, envelope);
+      journal.moved(slot);
       moved += live;
     }
     return moved;

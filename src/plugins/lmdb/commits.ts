@@ -6,8 +6,7 @@
  * Bounds: 4,096 queued operations or 64 MiB of them, and as many waiting reads; beyond, `unavailable`.
  */
 import { StoreError } from "../../storage/contract.ts";
-import type { DatabaseName } from "./format.ts";
-import type { WriteKind } from "./space.ts";
+import type { DatabaseName } from "./data-file.ts";
 
 const queueLengthMax = 4_096;
 const queueBytesMax = 64 * 1024 * 1024;
@@ -20,6 +19,8 @@ const bytesPerOperation = 256;
 const busyTurnMin = 16;
 const busyBatchLength = 24;
 
+/** What kind of write asks: how much of the reserve it may use. */
+export type WriteKind = "store" | "record" | "removal";
 export type WriteSize = { readonly kind: WriteKind; readonly bytes: number };
 export type Write = { readonly database: DatabaseName; readonly key: Buffer; readonly value: Uint8Array | null };
 
@@ -125,41 +126,31 @@ export type CommitHost = {
 
 /** An operation: it decides when its commit begins, and settles its caller once the commit is on disk. */
 class Operation<T> {
-  readonly promise: Promise<T>;
-  private resolve!: (answer: T) => void;
-  private reject!: (error: unknown) => void;
-  private answer!: T;
-  private error: { readonly cause: unknown } | null = null;
+  private readonly settled = Promise.withResolvers<T>();
+  readonly promise: Promise<T> = this.settled.promise;
+  /** Set by `decide` or `fail`. */
+  settle: () => void = () => {};
 
   constructor(
     readonly size: WriteSize,
     private readonly decideIn: (batch: Batch) => T,
-  ) {
-    this.promise = new Promise((resolve, reject) => {
-      this.resolve = resolve;
-      this.reject = reject;
-    });
-  }
+  ) {}
 
   decide(batch: Batch): void {
     try {
-      this.answer = this.decideIn(batch);
+      const answer = this.decideIn(batch);
+      this.settle = () => this.settled.resolve(answer);
     } catch (cause) {
       this.fail(cause);
     }
   }
 
   fail(cause: unknown): void {
-    this.error = { cause };
-  }
-
-  settle(): void {
-    if (this.error === null) this.resolve(this.answer);
-    else this.reject(this.error.cause);
+    this.settle = () => this.settled.reject(cause);
   }
 }
 
-/** Whatever its answer is. */
+/** An operation with any answer. */
 type Queued = Pick<Operation<unknown>, "size" | "decide" | "fail" | "settle">;
 type Reader = { readonly run: () => void; readonly reject: (error: unknown) => void };
 

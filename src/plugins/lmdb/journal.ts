@@ -13,7 +13,17 @@ import type { Batch } from "./commits.ts";
 import type { Environment } from "./environment.ts";
 import type { Latest, MailboxIndex } from "./mailbox-index.ts";
 import type { TextTable } from "./recipients.ts";
-import { howToGoOn, orderedKey, orderedNumber, Reader, seal, sealedWriter, unsealed, Writer } from "./records.ts";
+import {
+  howToGoOn,
+  orderedKey,
+  orderedNumber,
+  Reader,
+  seal,
+  sealedWriter,
+  u53At,
+  unsealed,
+  Writer,
+} from "./records.ts";
 import { acked, expired, free, held, pageSlots, type RowTable, retained } from "./rows.ts";
 
 /** What pages and journal are read into. */
@@ -21,34 +31,44 @@ export type IndexTables = { readonly rows: RowTable; readonly texts: TextTable }
 
 const codes = { row: 1, acked: 2, cut: 3, dropped: 4, moved: 5, text: 6 } as const;
 type Change = "acked" | "cut" | "dropped";
+type Each = (subject: number, isText: boolean) => void;
 
-/** Writes the operations of a page, or of a commit into memory that commits share. */
-export class JournalWriter {
+/** Writes operations one after the other. */
+class OperationWriter {
   operations = 0;
   private readonly writer: Writer;
 
+  /** Calls `each` for every slot or text that an operation changes. */
   constructor(
     private readonly rows: RowTable,
-    shared?: Writer,
+    bytes: number,
+    private readonly each: Each = () => {},
   ) {
-    this.writer = sealedWriter(shared ?? new Writer(64 * 1024));
+    this.writer = new Writer(bytes);
+    this.begin();
   }
 
-  /** The finished record. Nothing may be added afterwards. */
-  finish({ nowMs, arrival }: Latest): Uint8Array {
+  /** Begins a record, in the memory of the one before. */
+  begin(): void {
+    sealedWriter(this.writer);
+    this.operations = 0;
+  }
+
+  /** The finished record. */
+  record({ nowMs, arrival }: Latest): Uint8Array {
     this.writer.u53(nowMs);
     this.writer.u53(arrival);
     return seal(this.writer);
   }
 
   text(number: number, text: string): void {
-    this.begin(codes.text, number);
+    this.add(codes.text, number);
     this.writer.text(text);
   }
 
   row(slot: number): void {
     const { rows, writer } = this;
-    this.begin(codes.row, slot);
+    this.add(codes.row, slot);
     writer.u8(lastingStatus(rows.status[slot]!));
     writer.u8(rows.behavior[slot]!);
     for (let word = 4 * slot; word < 4 * slot + 4; word++) writer.u32(rows.id[word]!);
@@ -66,11 +86,11 @@ export class JournalWriter {
   }
 
   change(kind: Change, slot: number): void {
-    this.begin(codes[kind], slot);
+    this.add(codes[kind], slot);
   }
 
   moved(slot: number): void {
-    this.begin(codes.moved, slot);
+    this.add(codes.moved, slot);
     this.place(slot);
   }
 
@@ -79,8 +99,9 @@ export class JournalWriter {
     this.writer.u32(this.rows.offset[slot]!);
   }
 
-  private begin(code: number, subject: number): void {
+  private add(code: number, subject: number): void {
     this.operations++;
+    this.each(subject, code === codes.text);
     this.writer.u8(code);
     this.writer.u32(subject);
   }
@@ -91,8 +112,6 @@ function lastingStatus(status: number): number {
   if (status === held || status === expired) return held;
   return status === retained ? retained : acked;
 }
-
-type Each = (subject: number, isText: boolean) => void;
 
 /** Repeats what a record of the journal or a page holds; calls `each` for every slot or text that it changes. */
 export function replayRecord(tables: IndexTables, record: Uint8Array, what: string, each: Each = () => {}): Latest {
@@ -115,22 +134,28 @@ export function replayRecord(tables: IndexTables, record: Uint8Array, what: stri
 
 const latestBytes = 16;
 
+/** Bytes of a row behind its slot. Read by their offsets: a start does this for every row. */
+const rowBytes = 82;
+
 function replayRow(rows: RowTable, slot: number, reader: Reader): void {
+  const { view } = reader;
+  const at = reader.advance(rowBytes);
   rows.reserve(slot + 1);
-  rows.status[slot] = reader.u8();
-  rows.behavior[slot] = reader.u8();
-  for (let word = 4 * slot; word < 4 * slot + 4; word++) rows.id[word] = reader.u32();
-  rows.recipient[slot] = reader.u32();
-  rows.labels[slot] = reader.u32();
-  rows.group[slot] = reader.u32();
-  rows.sequence[slot] = reader.u32();
-  rows.total[slot] = reader.u32();
-  rows.envelopeBytes[slot] = reader.u32();
-  rows.previewBytes[slot] = reader.u32();
-  rows.arrival[slot] = reader.u53();
-  rows.expiresAtMs[slot] = reader.u53();
-  rows.keptUntilMs[slot] = reader.u53();
-  replayPlace(rows, slot, reader);
+  rows.status[slot] = view.getUint8(at);
+  rows.behavior[slot] = view.getUint8(at + 1);
+  for (let n = 0; n < 4; n++) rows.id[4 * slot + n] = view.getUint32(at + 2 + 4 * n);
+  rows.recipient[slot] = view.getUint32(at + 18);
+  rows.labels[slot] = view.getUint32(at + 22);
+  rows.group[slot] = view.getUint32(at + 26);
+  rows.sequence[slot] = view.getUint32(at + 30);
+  rows.total[slot] = view.getUint32(at + 34);
+  rows.envelopeBytes[slot] = view.getUint32(at + 38);
+  rows.previewBytes[slot] = view.getUint32(at + 42);
+  rows.arrival[slot] = u53At(view, at + 46);
+  rows.expiresAtMs[slot] = u53At(view, at + 54);
+  rows.keptUntilMs[slot] = u53At(view, at + 62);
+  rows.block[slot] = u53At(view, at + 70);
+  rows.offset[slot] = view.getUint32(at + 78);
 }
 
 function replayPlace(rows: RowTable, slot: number, reader: Reader): void {
@@ -159,14 +184,14 @@ export function loadPage(tables: IndexTables, page: number, record: Uint8Array):
 
 /** The record of a page, or `null` when nothing on it is used. About 0.1 ms and 45 KB. */
 function pageRecord({ rows, texts }: IndexTables, page: number): Uint8Array | null {
-  const journal = new JournalWriter(rows);
+  const writer = new OperationWriter(rows, 64 * 1024);
   const first = (page % firstTextPage) * pageSlots;
   if (page >= firstTextPage) {
-    for (const [number, text] of texts.between(first, first + pageSlots)) journal.text(number, text);
+    for (const [number, text] of texts.between(first, first + pageSlots)) writer.text(number, text);
   } else {
-    for (let slot = first; slot < first + pageSlots; slot++) if (rows.isUsed(slot)) journal.row(slot);
+    for (let slot = first; slot < first + pageSlots; slot++) if (rows.isUsed(slot)) writer.row(slot);
   }
-  return journal.operations === 0 ? null : journal.finish(noLatest);
+  return writer.operations === 0 ? null : writer.record(noLatest);
 }
 
 const noLatest: Latest = { nowMs: 0, arrival: 0 };
@@ -183,6 +208,8 @@ const journalLimits: JournalLimits = { operationsMax: 65_536, recordsMax: 8_192 
 const slotsPerOperation = 8;
 
 export class Journal {
+  /** Operations of the commit that is being decided. All commits share the memory. */
+  private readonly writer: OperationWriter;
   /** The first record with a change of the page since it was written, by page; the oldest first. */
   private readonly changed = new Map<number, number>();
   private first = 0;
@@ -194,7 +221,9 @@ export class Journal {
   constructor(
     private readonly index: MailboxIndex,
     private readonly limits: JournalLimits = journalLimits,
-  ) {}
+  ) {
+    this.writer = new OperationWriter(index.rows, 16 * 1024, (subject, isText) => this.touch(subject, isText));
+  }
 
   /** Reads the pages and then the journal into the tables of the index. */
   load(environment: Environment): Latest {
@@ -226,8 +255,31 @@ export class Journal {
     return environment.keys(database, { start: orderedKey(0), limit: Number.MAX_SAFE_INTEGER }).map(orderedNumber);
   }
 
-  /** A slot or a text changes in the commit at hand. */
-  touch(subject: number, isText = false): void {
+  /** A commit begins. */
+  begin(): void {
+    this.writer.begin();
+  }
+
+  row(slot: number): void {
+    this.writer.row(slot);
+  }
+
+  change(kind: Change, slot: number): void {
+    this.writer.change(kind, slot);
+  }
+
+  moved(slot: number): void {
+    this.writer.moved(slot);
+  }
+
+  /** A number names a text from now on, or none: its page loses the text when it is written the next time. */
+  text(number: number, text: string | null): void {
+    if (text === null) this.touch(number, true);
+    else this.writer.text(number, text);
+  }
+
+  /** The page of a slot or a text changes in the record that is next. */
+  private touch(subject: number, isText: boolean): void {
     const page = pageOf(subject, isText);
     if (!this.changed.has(page)) this.changed.set(page, this.next);
   }
@@ -238,11 +290,12 @@ export class Journal {
     this.operations += operations;
   }
 
-  /** Adds the record of a commit, after all its decisions, and shortens the journal. */
-  write(batch: Batch, commit: JournalWriter): void {
-    if (commit.operations === 0) return;
-    batch.put("journal", orderedKey(this.next), commit.finish(this.index.latest));
-    this.count(commit.operations);
+  /** Writes the record of the commit, after all its decisions, and shortens the journal. */
+  finish(batch: Batch): void {
+    const { operations } = this.writer;
+    if (operations === 0) return;
+    batch.put("journal", orderedKey(this.next), this.writer.record(this.index.latest));
+    this.count(operations);
     let pages = 0;
     for (let records = 0; records < recordsPerCommit && this.isLong; records++) {
       pages += this.writePages(batch, pagesPerCommit - pages);

@@ -1,12 +1,26 @@
 /**
- * The LMDB driver: its options, and every capability in one environment on a local disk. What it answers is
- * `flushed`: it survives the death of the machine. One process at a time; a failed commit ends the program.
+ * The LMDB driver: its options, every capability in one environment on a local disk, and the folder of a store. What it
+ * answers is `flushed`: it survives the death of the machine. One process at a time; a failed commit ends the program.
+ * A refusal by the operating system is reported to the operator, who can repair it.
  */
-import { resolve } from "node:path";
+import { Database as LockFile } from "bun:sqlite";
+import {
+  chmodSync,
+  closeSync,
+  existsSync,
+  fsyncSync,
+  lchownSync,
+  lstatSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  statSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join, resolve } from "node:path";
 import { z } from "zod";
-import type { StoragePlugin } from "../../storage/contract.ts";
+import { type StoragePlugin, StoreError } from "../../storage/contract.ts";
 import { parseWith } from "../drivers.ts";
-import { loadNative, storeAbsence } from "./folder.ts";
 
 const mebibyte = 1024 * 1024;
 
@@ -52,3 +66,111 @@ export const lmdbPlugin: StoragePlugin<LmdbOptions> = {
   },
   absence: ({ path }) => storeAbsence(resolve(path)),
 };
+
+// ---------------------------------------------------------------------------------------------------------- folder
+
+export const dataFile = "data.mdb";
+/** A copy that is not finished. */
+export const partialFile = "data.mdb.partial";
+const lockFile = "owner.lock";
+
+/** What is missing for `path` to hold a store, or `null`. */
+export function storeAbsence(path: string): string | null {
+  return existsSync(join(path, dataFile)) ? null : `${path} has no store yet`;
+}
+
+/** An executable unpacks the addon before it can be loaded: that fails where nothing can be unpacked. */
+export async function loadNative<T>(load: () => Promise<T>): Promise<T> {
+  try {
+    return await load();
+  } catch (error) {
+    if (!(error instanceof Error && "code" in error && error.code === "ERR_DLOPEN_FAILED")) throw error;
+    throw new StoreError(
+      "unavailable",
+      `the native part of this program can't be loaded from ${tmpdir()}: set TMPDIR to a folder that this user may ` +
+        "write, on a file system that is not mounted noexec",
+      { cause: error },
+    );
+  }
+}
+
+/** Creates the directory with mode 0700, or makes sure that it is empty or ours. */
+export function prepareDirectory(path: string): void {
+  try {
+    mkdirSync(path, { recursive: true, mode: 0o700 });
+    // A file system of its own begins with a folder of this name.
+    const names = readdirSync(path).filter((name) => name !== "lost+found");
+    if (names.includes(partialFile) && !names.includes(dataFile)) {
+      throw new StoreError("unavailable", `${path} has an unfinished copy: run \`waypost storage restore\` again`);
+    }
+    if (names.length > 0 && !names.includes(dataFile) && !names.includes(lockFile)) {
+      throw new StoreError("unavailable", `${path} is not empty, but has no store`);
+    }
+    chmodSync(path, 0o700);
+  } catch (error) {
+    if (error instanceof StoreError) throw error;
+    throw unusable(path, error);
+  }
+}
+
+function unusable(path: string, cause: unknown): StoreError {
+  const code = cause instanceof Error && "code" in cause ? cause.code : null;
+  const reason = reasons[String(code)] ?? (cause instanceof Error ? cause.message : String(cause));
+  const message = `${path} can't be used: ${reason}`;
+  return new StoreError(code === "SQLITE_BUSY" ? "busy" : "unavailable", message, { cause });
+}
+
+const notTheirs = `the user who runs this (${process.getuid?.() ?? "?"}) may not write there, or does not own it`;
+const reasons: Readonly<Record<string, string>> = {
+  EACCES: notTheirs,
+  EPERM: notTheirs,
+  SQLITE_CANTOPEN: notTheirs,
+  SQLITE_READONLY: notTheirs,
+  EROFS: "the file system is read-only",
+  EEXIST: "it is a file, not a folder",
+  ENOTDIR: "something on the way to it is a file, not a folder",
+  SQLITE_BUSY: "it is already open by another process",
+};
+
+/**
+ * A lock that the kernel takes back when the process dies: SQLite's exclusive lock on an empty file.
+ * The runtime offers no other file lock, and two writers on one environment are not safe here.
+ */
+export function lockFolder(path: string): LockFile {
+  let lock: LockFile | null = null;
+  try {
+    lock = new LockFile(join(path, lockFile), { create: true });
+    lock.run("PRAGMA locking_mode = EXCLUSIVE");
+    lock.run("PRAGMA journal_mode = OFF");
+    lock.run("BEGIN EXCLUSIVE");
+    return lock;
+  } catch (error) {
+    lock?.close();
+    throw unusable(path, error);
+  }
+}
+
+/**
+ * What root makes in the folder of a service belongs to the service, which could not open it otherwise: to the owner of
+ * the folder, or of the one around it when root has made this one as well.
+ */
+export function giveToOwner(folder: string): void {
+  if (process.getuid?.() !== 0) return;
+  const owner = [folder, dirname(folder)].map((path) => statSync(path)).find(({ uid }) => uid !== 0);
+  if (owner === undefined) return;
+  lchownSync(folder, owner.uid, owner.gid);
+  for (const name of readdirSync(folder)) {
+    const [path, state] = [join(folder, name), lstatSync(join(folder, name))];
+    // A link could name a file of root.
+    if (state.isFile() && state.nlink === 1 && state.uid === 0) lchownSync(path, owner.uid, owner.gid);
+  }
+}
+
+export function syncDirectory(path: string): void {
+  const descriptor = openSync(path, "r");
+  try {
+    fsyncSync(descriptor);
+  } finally {
+    closeSync(descriptor);
+  }
+}

@@ -13,32 +13,36 @@ import {
   type StoreEnvironment,
   StoreError,
   type StoreOutcome,
+  type TagClaim,
 } from "../../storage/contract.ts";
 import { checkEntry } from "../../storage/mailbox-rules.ts";
-import { Bodies, type Moving } from "./bodies.ts";
-import type { Claims } from "./claims.ts";
+import { Bodies } from "./bodies.ts";
 import type { Batch } from "./commits.ts";
 import type { Environment } from "./environment.ts";
-import { Journal, type JournalLimits, JournalWriter } from "./journal.ts";
+import { Journal, type JournalLimits } from "./journal.ts";
 import { MailboxIndex } from "./mailbox-index.ts";
-import { bodyBytes, Writer } from "./records.ts";
+import { bodyBytes } from "./records.ts";
 import { behaviors, none } from "./rows.ts";
 
 /** Freeing blocks touches scattered pages, so it waits until many are empty, or for a second. */
 const emptyBlocksMin = 512;
 /**
- * Moving a message out of a mostly dead block costs as much as storing it, and most of such a block's messages are
- * acknowledged soon: so 32 MiB of these blocks and a quarter of the store may wait, except for a mebibyte per second.
+ * Compaction waits: most messages in sparse blocks are acknowledged soon. It starts above 32 MiB and a quarter of the
+ * store, with each commit; below that it moves at most 1 MiB/s.
  */
 const sparseBlocksMin = 4_096;
-const choreDelayMs = 1_000;
+const tidyMs = 1_000;
 
-/** What the operations of one commit add up to. */
-type CommitAtHand = Moving & { readonly batch: Batch };
+/** Claims in a commit that is joined, which `write`s the claim; `null` while an earlier one lasts. */
+export type ClaimWithin = <T>(
+  claim: TagClaim,
+  nowMs: number,
+  join: (write: (batch: Batch) => void) => Promise<T>,
+) => Promise<T> | null;
 
 type MailboxSettings = {
   readonly rowsMax: number;
-  readonly claims: Claims;
+  readonly claimWithin: ClaimWithin;
   readonly journal?: JournalLimits;
   readonly sparseBlocksMin?: number;
 };
@@ -47,12 +51,10 @@ export class DiskMailbox implements Mailbox {
   private readonly index: MailboxIndex;
   private readonly bodies: Bodies;
   private readonly journal: Journal;
-  /** One commit is decided and written at a time, so all share its memory. */
-  private readonly journalWriter = new Writer(16 * 1024);
-  private atHand: CommitAtHand | null = null;
-  private choreTimer: ReturnType<typeof setTimeout> | null = null;
-  private areChoresJoined = false;
-  private isClosed = false;
+  /** The commit that is being decided. */
+  private deciding: Batch | null = null;
+  private readonly tidying: ReturnType<typeof setInterval>;
+  private isTidying = false;
 
   constructor(
     private readonly environment: Environment,
@@ -61,14 +63,15 @@ export class DiskMailbox implements Mailbox {
   ) {
     const events = {
       onDrop: (slot: number) => this.dropped(slot),
-      onText: (number: number, text: string | null) => this.textChanged(number, text),
+      onText: (number: number, text: string | null) => this.journal.text(number, text),
     };
     this.index = new MailboxIndex(events, settings.rowsMax);
     this.journal = new Journal(this.index, settings.journal);
     this.bodies = new Bodies(environment, this.index.rows, log);
     this.index.finishLoading(this.journal.load(environment));
     this.bodies.load();
-    this.planChores();
+    this.tidying = setInterval(() => void this.tidyBlocks(), tidyMs);
+    this.tidying.unref();
   }
 
   // ---------------------------------------------------------------------------------------------- writing
@@ -82,13 +85,12 @@ export class DiskMailbox implements Mailbox {
       if (this.index.rows.rows >= this.settings.rowsMax) {
         throw new StoreError("full", `the store knows ${this.settings.rowsMax} message ids`);
       }
-      const { packer, journal, touch } = this.commitOf(batch);
+      this.begin(batch);
       const outcome = this.index.admit(entry, quota);
       if (outcome.kind !== "stored") return outcome;
       const { slot } = outcome;
-      this.bodies.add(packer, slot, preview, entry.envelope);
-      journal.row(slot);
-      touch(slot);
+      this.bodies.add(slot, preview, entry.envelope);
+      this.journal.row(slot);
       return stored;
     });
   }
@@ -100,7 +102,7 @@ export class DiskMailbox implements Mailbox {
   async claimAndRemove(
     ...[claim, mailbox, messageIds, nowMs]: Parameters<Mailbox["claimAndRemove"]>
   ): ReturnType<Mailbox["claimAndRemove"]> {
-    return this.settings.claims.winWithin(claim, nowMs, (write) =>
+    return this.settings.claimWithin(claim, nowMs, (write) =>
       this.environment.join(removal, (batch) => {
         write(batch);
         return this.removeIn(batch, mailbox, messageIds, nowMs);
@@ -109,12 +111,11 @@ export class DiskMailbox implements Mailbox {
   }
 
   private removeIn(batch: Batch, ...[mailbox, messageIds, nowMs]: Parameters<Mailbox["remove"]>): RemovedMessage[] {
-    const { packer, journal, touch } = this.commitOf(batch);
+    this.begin(batch);
     const slots = this.index.remove(mailbox, messageIds, nowMs);
     for (const slot of slots) {
-      this.bodies.release(packer, slot, this.bodies.wholeBytes(slot));
-      journal.change("acked", slot);
-      touch(slot);
+      this.bodies.release(slot, this.bodies.wholeBytes(slot));
+      this.journal.change("acked", slot);
     }
     const removed = slots.map((slot) => ({
       messageId: this.index.id(slot),
@@ -125,13 +126,12 @@ export class DiskMailbox implements Mailbox {
 
   expire(nowMs: number, limit: number): Promise<number> {
     return this.environment.join(removal, (batch) => {
-      const { packer, journal, touch } = this.commitOf(batch);
+      this.begin(batch);
       const swept = this.index.sweep(nowMs, limit);
       for (const { slot, action } of swept) {
         if (action === "drop") continue;
-        this.bodies.release(packer, slot, this.bodies.wholeBytes(slot) - this.bodies.liveBytes(slot));
-        journal.change("cut", slot);
-        touch(slot);
+        this.bodies.release(slot, this.bodies.wholeBytes(slot) - this.bodies.liveBytes(slot));
+        this.journal.change("cut", slot);
       }
       return swept.length;
     });
@@ -139,74 +139,39 @@ export class DiskMailbox implements Mailbox {
 
   /** The index lets a row go, while a commit is being decided. */
   private dropped(slot: number): void {
-    const { journal, packer, touch } = this.atHand!;
-    this.bodies.release(packer, slot, this.bodies.liveBytes(slot));
-    journal.change("dropped", slot);
-    touch(slot);
+    this.bodies.release(slot, this.bodies.liveBytes(slot));
+    this.journal.change("dropped", slot);
   }
 
-  private textChanged(number: number, text: string | null): void {
-    if (text !== null) this.atHand!.journal.text(number, text);
-    this.journal.touch(number, true);
+  /** Each operation of a commit calls this before it decides. */
+  private begin(batch: Batch): void {
+    if (this.deciding === batch) return;
+    this.deciding = batch;
+    this.bodies.begin();
+    this.journal.begin();
+    batch.whenDecided(() => this.finish(batch));
   }
 
-  /** What the operations of a commit share; the first of them begins it. */
-  private commitOf(batch: Batch): CommitAtHand {
-    if (this.atHand?.batch === batch) return this.atHand;
-    const touch = (slot: number) => this.journal.touch(slot);
-    const journal = new JournalWriter(this.index.rows, this.journalWriter);
-    const made = { batch, packer: this.bodies.packer(), journal, touch };
-    this.atHand = made;
-    batch.whenDecided(() => this.finish(made));
-    return made;
+  private finish(batch: Batch): void {
+    const { blocks } = this.bodies;
+    if (blocks.empty.size >= emptyBlocksMin) this.bodies.freeBlocks(batch);
+    if (blocks.isWasteful(this.settings.sparseBlocksMin ?? sparseBlocksMin)) this.bodies.emptyBlocks(this.journal);
+    this.bodies.finish(batch);
+    this.journal.finish(batch);
   }
 
-  private finish(commit: CommitAtHand): void {
-    if (this.bodies.blocks.empty.size >= emptyBlocksMin) this.bodies.freeBlocks(commit.batch);
-    if (this.isWasteful) this.bodies.emptyBlocks(commit);
-    this.bodies.finish(commit.packer, commit.batch);
-    this.journal.write(commit.batch, commit.journal);
-    this.planChores();
-  }
-
-  // ---------------------------------------------------------------------------------------------- chores
-
-  private get isWasteful(): boolean {
-    return this.bodies.blocks.isWasteful(this.settings.sparseBlocksMin ?? sparseBlocksMin);
-  }
-
-  /** Work that nobody waits for goes with the next commit when there is much of it, and otherwise within a second. */
-  private planChores(): void {
+  /** Frees and empties blocks when no commit does it because there are many. Refused on a full disk, until later. */
+  private async tidyBlocks(): Promise<void> {
     const { empty, sparse } = this.bodies.blocks;
-    if (empty.size >= emptyBlocksMin || this.isWasteful) this.beginChores(() => {});
-    else if (empty.size > 0 || sparse.size > 0) this.planChoresLater();
-  }
-
-  private planChoresLater(): void {
-    if (this.isClosed || this.choreTimer !== null) return;
-    this.choreTimer = setTimeout(() => {
-      this.choreTimer = null;
-      this.beginChores((commit) => {
-        this.bodies.freeBlocks(commit.batch);
-        this.bodies.emptyBlocks(commit);
-      });
-    }, choreDelayMs);
-    this.choreTimer.unref();
-  }
-
-  /** Begins a commit, which does what there is much of, and \`more\`. */
-  private beginChores(more: (commit: CommitAtHand) => void): void {
-    if (this.isClosed || this.areChoresJoined) return;
-    this.areChoresJoined = true;
-    const done = this.environment.join(removal, (batch) => {
-      this.areChoresJoined = false;
-      more(this.commitOf(batch));
-    });
-    done.catch(() => {
-      // Refused for the moment, as on a full disk: they are planned again.
-      this.areChoresJoined = false;
-      this.planChoresLater();
-    });
+    if (this.isTidying || (empty.size === 0 && sparse.size === 0)) return;
+    this.isTidying = true;
+    const tidy = (batch: Batch) => {
+      this.begin(batch);
+      this.bodies.freeBlocks(batch);
+      this.bodies.emptyBlocks(this.journal);
+    };
+    await this.environment.join(removal, tidy).catch(() => {});
+    this.isTidying = false;
   }
 
   // --------------------------------------------------------------------------------------------- reading
@@ -286,10 +251,8 @@ export class DiskMailbox implements Mailbox {
     return this.environment.whenCommitted(() => this.index.stats(nowMs));
   }
 
-  /** Begins no more work of its own. */
   close(): void {
-    this.isClosed = true;
-    if (this.choreTimer !== null) clearTimeout(this.choreTimer);
+    clearInterval(this.tidying);
   }
 }
 

@@ -18,16 +18,28 @@ import {
   writeSync,
 } from "node:fs";
 import { join, resolve } from "node:path";
-import type { RootDatabase, Transaction } from "lmdb";
+import type { Transaction } from "lmdb";
 import { errorText } from "../../core/fault.ts";
 import { StoreError, type StoreRecord, type VerifyReport } from "../../storage/contract.ts";
 import { storedAtOf } from "../../storage/mailbox-rules.ts";
 import { blockKey } from "./bodies.ts";
-import { claimsIn } from "./claims.ts";
-import { dataFile, giveToOwner, lockFolder, partialFile, storeAbsence, syncDirectory } from "./folder.ts";
-import { type DatabaseName, hasFormat, openRoot, type Tables, tablesOf, unopened } from "./format.ts";
-import { cutShort, type FileState, lengthen, readAt, readFileState, verifyTables } from "./integrity.ts";
+import {
+  cutShort,
+  type DatabaseName,
+  type FileState,
+  hasFormat,
+  lengthen,
+  openRoot,
+  type Root,
+  readAt,
+  readFileState,
+  type Tables,
+  tablesOf,
+  unopened,
+  verifyTables,
+} from "./data-file.ts";
 import { type IndexTables, loadPage, replayRecord } from "./journal.ts";
+import { dataFile, giveToOwner, lockFolder, partialFile, storeAbsence, syncDirectory } from "./lmdb.ts";
 import { RecipientIndex, TextTable } from "./recipients.ts";
 import {
   bodyAt,
@@ -40,6 +52,7 @@ import {
   unsealedUnder,
 } from "./records.ts";
 import { acked, behaviors, held, none, RowTable, retained } from "./rows.ts";
+import { claimsIn } from "./store.ts";
 
 /** There is one format so far: a store has it, or is refused. */
 export async function migrateStore(path: string): Promise<string> {
@@ -282,10 +295,7 @@ function stateNow(data: string): FileState {
   }
 }
 
-async function pinned(
-  root: RootDatabase<Buffer, Buffer>,
-  data: string,
-): Promise<Pick<Snapshot, "state" | "transaction">> {
+async function pinned(root: Root, data: string): Promise<Pick<Snapshot, "state" | "transaction">> {
   for (let attempt = 0; attempt < attemptsMax; attempt++) {
     const before = stateNow(data);
     const transaction = root.useReadTransaction();

@@ -2,14 +2,14 @@
  * The recipient index of a mailbox: its recipients, their entries in order of arrival, their chunk groups, the
  * usage of their labels, and the sums that quotas are held against. It decides nothing; the mailbox index does.
  * Recipients, label sets and groups are interned: a text has a number for as long as rows name it.
- * Memory: about 150 bytes for each text; for each recipient that was stored to since the start, 100 more, and
- * 100 for each of its groups and labels.
+ * Memory: about 150 bytes for each text, 80 for each recipient, and, once they are asked for, 100 for each of its groups
+ * and labels.
  */
 import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import { type Chunk, type MailboxStats, StoreError } from "../../storage/contract.ts";
 import { isStoreLabel, nothingHeld } from "../../storage/mailbox-rules.ts";
 import { howToGoOn } from "./records.ts";
-import { free, held, none, type RowTable, resized } from "./rows.ts";
+import { free, held, none, type RowList, type RowTable, resized } from "./rows.ts";
 
 /** Texts by number, counted by the rows that name them. A number is used again when no row names its text. */
 export class TextTable {
@@ -80,7 +80,9 @@ export class TextTable {
     if (number >= this.users.length) this.users = resized(this.users, 2 * number);
   }
 
+  /** One more loaded row names the text; `none` is no text. */
   loadUser(number: number): void {
+    if (number === none) return;
     if (this.texts[number] === undefined) {
       throw new StoreError("corrupt", `the text number ${number} of the mailbox index is missing${howToGoOn}`);
     }
@@ -107,18 +109,16 @@ type StoreUsage = Usage & { readonly label: string; ids: number };
 const nothingKnown = { ...nothingHeld, ids: 0 };
 /** What a label set adds to: the sums of `own` labels within a mailbox, and one over the store. */
 type LabelSet = { readonly own: readonly string[]; readonly store: StoreUsage | null };
-/** What is counted only for recipients that were stored to since the start: one pass over their entries. */
 type Details = { readonly labels: Map<string, Usage>; readonly groups: Map<number, Group> };
+/** A recipient's held rows in order of arrival. Details are counted once they are asked for: one pass over the rows. */
+type Recipient = RowList & Usage & { details: Details | null };
 
 export class RecipientIndex {
   /** Sums over everything that is held. */
   entries = 0;
   bytes = 0;
-  private entriesOf = new Uint32Array(1_024);
-  private bytesOf = new Float64Array(1_024);
-  private firstOf = new Uint32Array(1_024).fill(none);
-  private lastOf = new Uint32Array(1_024).fill(none);
-  private readonly details = new Map<number, Details>();
+  /** By the number of its text. */
+  private readonly recipients: (Recipient | undefined)[] = [];
   private readonly storeUsages = new Map<string, StoreUsage>();
   /** By the number of its text. */
   private readonly labelSets: (LabelSet | undefined)[] = [];
@@ -138,14 +138,15 @@ export class RecipientIndex {
 
   /** The oldest entry that is held, or `none`. */
   first(recipient: number): number {
-    return recipient < this.firstOf.length ? this.firstOf[recipient]! : none;
+    return this.recipients[recipient]?.first ?? none;
   }
 
-  /** What is held for a recipient, in all (`null`) or under a label. */
+  /** What is held for a recipient, altogether (`null`) or under a label. */
   usage(recipient: number | undefined, label: string | null): MailboxStats {
-    if (recipient === undefined || recipient >= this.entriesOf.length) return nothingHeld;
-    if (label !== null) return this.detailsOf(recipient).labels.get(label) ?? nothingHeld;
-    return { entries: this.entriesOf[recipient]!, bytes: this.bytesOf[recipient]! };
+    const found = recipient === undefined ? undefined : this.recipients[recipient];
+    if (found === undefined) return nothingHeld;
+    if (label !== null) return this.detailsOf(found).labels.get(label) ?? nothingHeld;
+    return { entries: found.entries, bytes: found.bytes };
   }
 
   /** What is held under a label that is counted over the store, and all ids that are known under it. */
@@ -154,8 +155,9 @@ export class RecipientIndex {
   }
 
   group(recipient: number | undefined, groupId: Uuid): Group | undefined {
-    const number = recipient === undefined ? undefined : this.texts.find(groupId);
-    return number === undefined ? undefined : this.detailsOf(recipient!).groups.get(number);
+    const number = this.texts.find(groupId);
+    const found = recipient === undefined ? undefined : this.recipients[recipient];
+    return number === undefined || found === undefined ? undefined : this.detailsOf(found).groups.get(number);
   }
 
   conflicts(recipient: number, chunk: Chunk): boolean {
@@ -177,14 +179,12 @@ export class RecipientIndex {
     return number === none ? [] : this.texts.at(number).split(" ");
   }
 
-  private detailsOf(recipient: number): Details {
-    const known = this.details.get(recipient);
-    if (known !== undefined) return known;
-    const made: Details = { labels: new Map(), groups: new Map() };
-    this.details.set(recipient, made);
-    for (let slot = this.first(recipient); slot !== none; slot = this.rows.next[slot]!)
-      this.countDetails(slot, made, 1);
-    return made;
+  private detailsOf(recipient: Recipient): Details {
+    if (recipient.details !== null) return recipient.details;
+    const details: Details = { labels: new Map(), groups: new Map() };
+    for (let slot = recipient.first; slot !== none; slot = this.rows.next[slot]!) this.countDetails(slot, details, 1);
+    recipient.details = details;
+    return details;
   }
 
   /** A held row is counted under its labels and its group, or no more. */
@@ -207,16 +207,12 @@ export class RecipientIndex {
   /** A held row begins to count, as the last of its recipient (1), or leaves its list, its group and the sums (-1). */
   count(slot: number, sign: 1 | -1): void {
     const { rows } = this;
-    const recipient = rows.recipient[slot]!;
-    this.reserve(recipient);
-    const list = { first: this.firstOf[recipient]!, last: this.lastOf[recipient]! };
-    if (sign === 1) rows.append(slot, list);
-    else rows.unlink(slot, list);
-    this.firstOf[recipient] = list.first;
-    this.lastOf[recipient] = list.last;
+    const recipient = this.recipientOf(slot);
+    if (sign === 1) rows.append(slot, recipient);
+    else rows.unlink(slot, recipient);
     const bytes = sign * rows.envelopeBytes[slot]!;
-    this.entriesOf[recipient]! += sign;
-    this.bytesOf[recipient]! += bytes;
+    recipient.entries += sign;
+    recipient.bytes += bytes;
     this.entries += sign;
     this.bytes += bytes;
     const usage = this.storeUsageAt(slot);
@@ -224,10 +220,17 @@ export class RecipientIndex {
       usage.entries += sign;
       usage.bytes += bytes;
     }
-    const details = this.details.get(recipient);
-    if (details === undefined) return;
-    if (list.first === none) this.details.delete(recipient);
-    else this.countDetails(slot, details, sign);
+    if (recipient.first === none) recipient.details = null;
+    else if (recipient.details !== null) this.countDetails(slot, recipient.details, sign);
+  }
+
+  private recipientOf(slot: number): Recipient {
+    const number = this.rows.recipient[slot]!;
+    const known = this.recipients[number];
+    if (known !== undefined) return known;
+    const made: Recipient = { first: none, last: none, entries: 0, bytes: 0, details: null };
+    setAt(this.recipients, number, made);
+    return made;
   }
 
   /** A row has an id that the store knows until it leaves. */
@@ -245,12 +248,10 @@ export class RecipientIndex {
     if (number === none) return null;
     const known = this.labelSets[number];
     if (known !== undefined) return known;
-    // Without gaps: an array with large ones becomes a slow hash.
-    while (this.labelSets.length < number) this.labelSets.push(undefined);
     const labels = this.labels(slot);
     const own = labels.filter((label) => !isStoreLabel(label));
     const made = { own, store: this.storeUsageFor(labels.find(isStoreLabel)) };
-    this.labelSets[number] = made;
+    setAt(this.labelSets, number, made);
     return made;
   }
 
@@ -267,79 +268,43 @@ export class RecipientIndex {
     const usage = this.storeUsageAt(slot);
     if (usage !== null && --usage.ids === 0) this.storeUsages.delete(usage.label);
     for (const number of [recipient[slot]!, labels[slot]!, group[slot]!]) {
-      const isGone = number !== none && this.texts.release(number);
-      if (isGone && number < this.labelSets.length) this.labelSets[number] = undefined;
+      if (number === none || !this.texts.release(number)) continue;
+      if (number < this.recipients.length) this.recipients[number] = undefined;
+      if (number < this.labelSets.length) this.labelSets[number] = undefined;
     }
   }
 
-  /**
-   * Counts the loaded rows, and puts those that are held in order of arrival: mostly they are in it already. Once up
-   * and once down, so that only the arrays of recipients are touched at random. Makes no object for a row.
-   */
+  /** Counts the loaded rows, and puts those that are held in order of arrival: mostly they are in it already. */
   finishLoading(): void {
     const { texts } = this;
-    const { status, arrival, recipient, labels, group, slots, envelopeBytes, next, previous } = this.rows;
-    this.reserve(Math.max(texts.length - 1, 0));
-    const { entriesOf, bytesOf, firstOf, lastOf } = this;
-    const arrivalOf = new Float64Array(firstOf.length);
-    const unordered = new Set<number>();
-    // Neighbours mostly have the same labels.
-    let [set, usage]: [number, StoreUsage | null] = [none, null];
+    const { status, arrival, recipient, labels, group, slots } = this.rows;
+    const unordered = new Set<Recipient>();
     for (let slot = 0; slot < slots; slot++) {
       if (status[slot] === free) continue;
-      const owner = recipient[slot]!;
-      const bytes = envelopeBytes[slot]!;
-      texts.loadUser(owner);
-      if (labels[slot] !== none) texts.loadUser(labels[slot]!);
-      if (group[slot]! !== none) texts.loadUser(group[slot]!);
-      if (labels[slot] !== set) {
-        set = labels[slot]!;
-        usage = this.storeUsageAt(slot);
-      }
-      if (usage !== null) usage.ids++;
+      texts.loadUser(recipient[slot]!);
+      texts.loadUser(labels[slot]!);
+      texts.loadUser(group[slot]!);
+      this.join(slot);
       if (status[slot] !== held) continue;
-      if (arrivalOf[owner]! > arrival[slot]!) unordered.add(owner);
-      arrivalOf[owner] = arrival[slot]!;
-      previous[slot] = lastOf[owner]!;
-      lastOf[owner] = slot;
-      entriesOf[owner]!++;
-      bytesOf[owner]! += bytes;
-      if (usage === null) continue;
-      usage.entries++;
-      usage.bytes += bytes;
+      const owner = this.recipientOf(slot);
+      if (owner.last !== none && arrival[owner.last]! > arrival[slot]!) unordered.add(owner);
+      this.count(slot, 1);
     }
-    for (let slot = slots - 1; slot >= 0; slot--) {
-      if (status[slot] !== held) continue;
-      const owner = recipient[slot]!;
-      next[slot] = firstOf[owner]!;
-      firstOf[owner] = slot;
-    }
-    for (const entries of entriesOf) this.entries += entries;
-    for (const bytes of bytesOf) this.bytes += bytes;
     texts.finishLoading();
     for (const owner of unordered) this.putInOrder(owner);
   }
 
-  private putInOrder(recipient: number): void {
-    const { next, previous, arrival } = this.rows;
+  private putInOrder(recipient: Recipient): void {
+    const { next, arrival } = this.rows;
     const slots: number[] = [];
-    for (let slot = this.first(recipient); slot !== none; slot = next[slot]!) slots.push(slot);
-    slots.sort((a, b) => arrival[a]! - arrival[b]!);
-    for (const [i, slot] of slots.entries()) {
-      previous[slot] = slots[i - 1] ?? none;
-      next[slot] = slots[i + 1] ?? none;
-    }
-    this.firstOf[recipient] = slots[0] ?? none;
-    this.lastOf[recipient] = slots.at(-1) ?? none;
+    for (let slot = recipient.first; slot !== none; slot = next[slot]!) slots.push(slot);
+    Object.assign(recipient, { first: none, last: none });
+    for (const slot of slots.sort((a, b) => arrival[a]! - arrival[b]!)) this.rows.append(slot, recipient);
   }
+}
 
-  private reserve(recipient: number): void {
-    const before = this.entriesOf.length;
-    if (recipient < before) return;
-    const to = Math.max(recipient + 1, before * 2);
-    this.entriesOf = resized(this.entriesOf, to);
-    this.bytesOf = resized(this.bytesOf, to);
-    this.firstOf = resized(this.firstOf, to).fill(none, before);
-    this.lastOf = resized(this.lastOf, to).fill(none, before);
-  }
+/** Without gaps: an array with large ones becomes a slow hash. */
+function setAt<T>(list: (T | undefined)[], number: number, value: T): void {
+  while (list.length < number) list.push(undefined);
+  list[number] = value;
 }

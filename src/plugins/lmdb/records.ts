@@ -39,11 +39,10 @@ function matchesChecksum(version: number, bytes: Uint8Array, view: DataView, at 
   return true;
 }
 
-/** The same writer, empty but for the place of the seal; `seal` fills it in. */
-export function sealedWriter(writer: Writer): Writer {
+/** Empties a writer but for the place of the seal; `seal` fills it in. */
+export function sealedWriter(writer: Writer): void {
   writer.reset();
   writer.skip(sealBytes);
-  return writer;
 }
 
 export function seal(writer: Writer): Uint8Array {
@@ -188,7 +187,7 @@ export class Writer {
 }
 
 export class Reader {
-  private readonly view: DataView;
+  readonly view: DataView;
   private at = 0;
 
   constructor(
@@ -232,7 +231,8 @@ export class Reader {
     return decoder.decode(this.bytes(this.u16()));
   }
 
-  private advance(bytes: number): number {
+  /** Where the next bytes lie in the view; what is read afterwards lies behind them. */
+  advance(bytes: number): number {
     const at = this.at;
     if (at + bytes > this.buffer.length) throw new StoreError("corrupt", `${this.what} ends too early`);
     this.at = at + bytes;
@@ -240,7 +240,7 @@ export class Reader {
   }
 }
 
-function u53At(view: DataView, at: number): number {
+export function u53At(view: DataView, at: number): number {
   return view.getUint32(at) * 2 ** 32 + view.getUint32(at + 4);
 }
 
@@ -307,7 +307,7 @@ export function isSameId(a: IdWords, b: IdWords): boolean {
 
 const headerBytes = checksumBytes + 36;
 
-export type Body = {
+type Body = {
   readonly slot: number;
   readonly words: IdWords;
   readonly expiresAtMs: number;

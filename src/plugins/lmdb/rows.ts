@@ -3,7 +3,6 @@
  * hash index from (recipient, message id) to the slot, and a heap of the next expiries. A million rows take
  * 105 MB here; a million objects with their strings would take 300 and the collector's time. Recipients, label sets and
  * chunk groups are numbers of interned texts (recipients.ts).
- * Free slots of the lowest page are handed out first, so that what was stored together lies in few index pages.
  */
 import { type ExpirationBehavior, expirationBehaviors } from "../../core/ledger/account.ts";
 import type { IdWords } from "./records.ts";
@@ -88,9 +87,8 @@ export class RowTable {
   private used = 0;
   /** Slots below this were handed out at least once. */
   private fresh = 0;
-  /** How many of them are free in each page, and a page before which none is. */
-  private freeIn = new Uint16Array(firstCapacity / pageSlots);
-  private firstFree = 0;
+  /** Those of them that are free. What is freed together is handed out together, and lies in few index pages. */
+  private freeSlots: number[] = [];
   private seed = crypto.getRandomValues(new Uint32Array(1))[0]!;
 
   /** Rows in any state but `free`. */
@@ -126,12 +124,8 @@ export class RowTable {
   }
 
   private takeFree(): number {
-    const pages = Math.ceil(this.fresh / pageSlots);
-    while (this.firstFree < pages && this.freeIn[this.firstFree] === 0) this.firstFree++;
-    if (this.firstFree < pages) {
-      this.freeIn[this.firstFree]!--;
-      return this.status.indexOf(free, this.firstFree * pageSlots);
-    }
+    const freed = this.freeSlots.pop();
+    if (freed !== undefined) return freed;
     const slot = this.fresh;
     this.reserve(slot + 1);
     return slot;
@@ -153,13 +147,7 @@ export class RowTable {
   release(slot: number): void {
     this.status[slot] = free;
     this.used--;
-    this.noteFree(slot);
-  }
-
-  private noteFree(slot: number): void {
-    const page = Math.floor(slot / pageSlots);
-    this.freeIn[page]!++;
-    if (page < this.firstFree) this.firstFree = page;
+    this.freeSlots.push(slot);
   }
 
   /** Makes room for slots below `slots`; those that were not handed out are free. */
@@ -176,17 +164,13 @@ export class RowTable {
       const perRow = name === "id" ? 4 : 1;
       Object.assign(this, { [name]: resized(this[name], this.capacity * perRow) });
     }
-    this.freeIn = resized(this.freeIn, Math.ceil(this.capacity / pageSlots));
   }
 
-  /** After the arrays were loaded: finds the rows and the gaps. */
+  /** After the arrays were loaded: finds the rows and the free slots. */
   finishLoading(): void {
     const { status, fresh } = this;
-    this.used = 0;
-    for (let slot = 0; slot < fresh; slot++) {
-      if (status[slot] === free) this.noteFree(slot);
-      else this.used++;
-    }
+    for (let slot = fresh - 1; slot >= 0; slot--) if (status[slot] === free) this.freeSlots.push(slot);
+    this.used = fresh - this.freeSlots.length;
     this.rehash();
   }
 
@@ -282,18 +266,12 @@ export class EndHeap {
     return slot;
   }
 
-  /** Puts slots into the empty heap. Cost: O(n), and least when their ends rise too. */
+  /** Puts slots into the empty heap. Cost: O(n). */
   fill(slots: Uint32Array): void {
     this.heap = new Uint32Array(Math.max(slots.length + 1, firstCapacity));
     this.heap.set(slots, 1);
     this.size = slots.length;
-    let [isRising, before] = [true, 0];
-    for (let i = 0; i < slots.length && isRising; i++) {
-      const end = this.endMs(slots[i]!);
-      isRising = end >= before;
-      before = end;
-    }
-    if (!isRising) for (let at = this.size >> 1; at > 0; at--) this.sink(at, this.heap[at]!);
+    for (let at = this.size >> 1; at > 0; at--) this.sink(at, this.heap[at]!);
   }
 
   push(slot: number): void {

@@ -1,26 +1,138 @@
 /**
- * Whether what lies on the disk is what was written. LMDB has no checksums and trusts its file: it answers a flipped
- * bit as data, and a wrong page number ends the process by a signal. So
+ * The data file: its tables and the stamp of the version that wrote them, how it is opened, and whether what lies in it
+ * is what was written. LMDB has no checksums and trusts its file: it returns a flipped bit as data, and a wrong page
+ * number ends the process by a signal. So
  * - before the library opens a file, its first two pages and its length are read here;
  * - each record has a checksum, which is verified whenever the record is read (records.ts);
  * - each commit writes how many records every table has, and each start compares that with the tables;
  * - `storage verify` reads every record, in order and by its key.
  * docs/reliability.md says what this does not find.
+ *
+ * The number of the format is raised whenever a key or a value is laid out differently, so that no program
+ * reads what another version meant otherwise. `storage migrate` will bring an older store to it; there is none yet.
  */
 import { closeSync, existsSync, fstatSync, openSync, readSync, truncateSync } from "node:fs";
-import type { Transaction } from "lmdb";
+import { join } from "node:path";
+import { type Database, open, type RootDatabase, type Transaction } from "lmdb";
 import { errorText } from "../../core/fault.ts";
 import { StoreError, type VerifyReport } from "../../storage/contract.ts";
-import {
-  boundDatabases,
-  countsKey,
-  type DatabaseName,
-  databaseNames,
-  entriesOf,
-  formatKey,
-  type Tables,
-} from "./format.ts";
+import { dataFile } from "./lmdb.ts";
 import { bodiesOf, howToGoOn, Reader, sealedUnder, unsealed, unsealedUnder, Writer } from "./records.ts";
+
+/** Databases whose records are sealed together with their keys: a record that is not in them is absent. */
+const boundDatabases = ["table", "receipts", "claims"] as const;
+/** Databases of the environment. Their keys are bytes. */
+export const databaseNames = [
+  ...(["meta", ...boundDatabases, "receipts-due"] as const),
+  ...(["journal", "pages", "blocks"] as const),
+];
+export type DatabaseName = (typeof databaseNames)[number];
+
+const formatText = "waypost lmdb store, format ";
+const formatNumber = 1;
+const currentFormat = `${formatText}${formatNumber}`;
+/** The records of "meta": the stamp, and how many records the other tables have. */
+export const formatKey = Buffer.from("format");
+export const countsKey = Buffer.from("counts");
+export const formatStamp = new TextEncoder().encode(currentFormat);
+
+export type Root = RootDatabase<Buffer, Buffer>;
+
+/** `isFile`: the path is that of a data file, and not of the folder that holds it. */
+export function openRoot(path: string, extra: { readonly readOnly?: true; readonly isFile?: true } = {}): Root {
+  // `safeRestore` always starts from the last synced state, also when a snapshot is restored on the same boot.
+  const settings = {
+    path,
+    // Else the library treats a folder with a dot in its name as a file.
+    noSubdir: extra.isFile === true,
+    encoding: "binary" as const,
+    keyEncoding: "binary" as const,
+    overlappingSync: false,
+    noSync: false,
+    noMetaSync: false,
+    useWritemap: false,
+    maxReaders: 1_024,
+    maxDbs: databaseNames.length + 4,
+    mapSize: 1024 ** 3,
+    safeRestore: true,
+    readOnly: extra.readOnly === true,
+  };
+  // New files are not for others, also in a folder that somebody else has made.
+  const umask = process.umask();
+  process.umask(umask | 0o027);
+  try {
+    return open<Buffer, Buffer>(settings);
+  } catch (error) {
+    throw unopened(path, error);
+  } finally {
+    process.umask(umask);
+  }
+}
+
+/** What the library says about a file that it can't open or read. */
+export function unopened(path: string, cause: unknown): StoreError {
+  return new StoreError("corrupt", `${path} can't be opened: ${errorText(cause)}${howToGoOn}`, { cause });
+}
+
+function tableOf(root: Root, name: string): Table {
+  return root.openDB<Buffer, Buffer>({ name, encoding: "binary", keyEncoding: "binary" });
+}
+
+type Table = Database<Buffer, Buffer>;
+export type Tables = Readonly<Record<DatabaseName, Table>>;
+
+export function tablesOf(root: Root): Tables {
+  return Object.fromEntries(databaseNames.map((name) => [name, tableOf(root, name)])) as Record<DatabaseName, Table>;
+}
+
+type TreeStats = Record<
+  "pageSize" | "treeBranchPageCount" | "treeLeafPageCount" | "overflowPages" | "entryCount",
+  number
+>;
+
+/** Bytes of the pages that a table takes. Cost: one look at its root page. */
+export function tableBytes(table: Table): number {
+  const stats = table.getStats() as TreeStats;
+  return (stats.treeBranchPageCount + stats.treeLeafPageCount + stats.overflowPages) * stats.pageSize;
+}
+
+/** How many records a table has. */
+function entriesOf(table: Table): number {
+  return (table.getStats() as TreeStats).entryCount;
+}
+
+/** The names of the tables that an environment holds. */
+function namesIn(root: Root): string[] {
+  // The library ends the names of databases with a NUL.
+  return [...root.getKeys()].map((name) => Buffer.from(name).toString().replace(/\0$/, ""));
+}
+
+/**
+ * Whether the environment bears the stamp of this format; `false` where it may get it, because it is empty. Any other
+ * is refused before a single page of it is written.
+ */
+export function hasFormat(root: Root, path: string): boolean {
+  const names = namesIn(root);
+  if (!names.every((name) => databaseNames.some((one) => one === name))) throw notOurs(path);
+  const found = names.includes("meta") ? tableOf(root, "meta").get(formatKey) : undefined;
+  const format = found === undefined ? null : Buffer.from(found).toString();
+  if (format === currentFormat) return true;
+  if (format === null) {
+    if (names.some((name) => entriesOf(tableOf(root, name)) > 0)) throw notOurs(path);
+    return false;
+  }
+  if (!format.startsWith(formatText)) throw notOurs(path);
+  throw new StoreError(
+    "unavailable",
+    `${path} was written by another version of waypost: it has format ${format.slice(formatText.length)}, and this ` +
+      `version reads format ${formatNumber}. Start the version that wrote it, or move the folder away to begin with ` +
+      "an empty store",
+  );
+}
+
+function notOurs(path: string): StoreError {
+  return new StoreError("unavailable", `${path} has an LMDB file of another program; name another folder`);
+}
 
 // ----------------------------------------------------------------------------------------------------- first pages
 
@@ -191,7 +303,7 @@ function countsIn(record: Uint8Array | undefined): Counts {
 }
 
 /** How many records each table has. Throws `corrupt` when the last commit wrote something else. Cost: a page a table. */
-export function checkedCounts(tables: Tables): Counts {
+function checkedCounts(tables: Tables): Counts {
   const written = countsIn(tables.meta.get(countsKey));
   for (const name of countedDatabases) {
     const entries = entriesOf(tables[name]);
@@ -273,4 +385,36 @@ function blockProblem(key: Buffer, block: Uint8Array): string | null {
   if (key.length !== 12 || key.readUInt32BE(8) !== block.length) return "a block of messages has another size";
   for (const body of bodiesOf(block)) if (body === null || !body.isIntact) return "a block holds a damaged message";
   return null;
+}
+
+// --------------------------------------------------------------------------------------------------------- opening
+
+/** Opens the data file of a folder, which this process owns, if it can be trusted. Without counts it is new. */
+export async function openChecked(path: string): Promise<{ readonly root: Root; readonly counts: Counts | null }> {
+  const file = join(path, dataFile);
+  const state = readFileState(file);
+  const shorten = state === null ? () => {} : lengthen(file, state);
+  let root: Root | null = null;
+  try {
+    root = openRoot(path);
+    const counts = hasFormat(root, path) ? checkedCounts(tablesOf(root)) : null;
+    const isShort = state !== null && state.missingBytes > 0;
+    if (isShort && counts !== null && !isWhole(root)) throw cutShort(file);
+    return { root, counts };
+  } catch (error) {
+    await root?.close();
+    shorten();
+    if (error instanceof StoreError) throw error;
+    throw state !== null && state.missingBytes > 0 ? cutShort(file) : unopened(path, error);
+  }
+}
+
+function isWhole(root: Root): boolean {
+  const tables = tablesOf(root);
+  const transaction = root.useReadTransaction();
+  try {
+    return verifyTables(tables, transaction).problems.length === 0;
+  } finally {
+    transaction.done();
+  }
 }
