@@ -9,6 +9,7 @@ import { join } from "node:path";
 import { parseArgs } from "node:util";
 import type { BunPlugin } from "bun";
 import { isMended } from "./packaging/addon.ts";
+import { renderNotices } from "./packaging/notices.ts";
 import { platforms } from "./packaging/platforms.ts";
 
 const { values } = parseArgs({ options: { target: { type: "string" }, outfile: { type: "string" } } });
@@ -37,6 +38,8 @@ async function compile(target: string, outfile: string): Promise<void> {
     bytecode: true,
     format: "esm",
     plugins: [embedAddon(addon)],
+    // The folder of the build is in no module: the same sources make the same program anywhere.
+    define: { NOTICES: JSON.stringify(renderNotices()), __dirname: '"/"' },
     // A program that holds others' messages takes no settings from files that lie around where it starts.
     compile: {
       target: target as Bun.Build.CompileTarget,

@@ -6,6 +6,7 @@ import { chmodSync, copyFileSync, cpSync, mkdirSync, readFileSync, rmSync, write
 import { join } from "node:path";
 import { gzipSync } from "bun";
 import { unitFile } from "../src/cli/init.ts";
+import { renderNotices } from "./notices.ts";
 import type { Platform } from "./platforms.ts";
 import { run } from "./run.ts";
 
@@ -46,6 +47,7 @@ Files: *
 Copyright: 2026 the Waypost authors
 License: Apache-2.0
  On Debian systems the text of the license is in /usr/share/common-licenses/Apache-2.0.
+Comment: The licenses of the packages inside the executable are in NOTICES.gz.
 `;
 
 /** Path of the package. */
@@ -65,6 +67,7 @@ export function makeDeb({ file, cpu, name }: Platform, out = join(root, "dist"))
   mkdirSync(place("etc/waypost"), { mode: 0o755 });
   const doc = "usr/share/doc/waypost";
   writeFileSync(place(`${doc}/copyright`), copyright);
+  writeFileSync(place(`${doc}/NOTICES.gz`), gzipSync(renderNotices(), { level: 9 }));
   writeFileSync(place(`${doc}/changelog.gz`), gzipSync(readFileSync(join(root, "CHANGELOG.md")), { level: 9 }));
   for (const page of ["install.md", "run.md", "settings.md"]) cpSync(join(root, "docs", page), place(`${doc}/${page}`));
   for (const example of ["all-in-one.toml", "relay.toml", "cache.toml", "chain.toml", "Caddyfile", "nginx.conf"])

@@ -7,6 +7,7 @@ import { createHash } from "node:crypto";
 import { chmodSync, copyFileSync, mkdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { gzipSync } from "bun";
+import { renderNotices } from "./notices.ts";
 import type { Platform } from "./platforms.ts";
 import { run } from "./run.ts";
 
@@ -56,6 +57,7 @@ function fillRoot({ file }: Platform, files: string): void {
   writeFileSync(place("etc/group"), `waypost:x:${userId}:\n`);
   copyFileSync(join(root, "examples", "container.toml"), place("etc/waypost/waypost.toml"));
   copyFileSync(join(root, "LICENSE"), place("usr/share/doc/waypost/LICENSE"));
+  writeFileSync(place("usr/share/doc/waypost/NOTICES"), renderNotices());
   mkdirSync(place("data"), { recursive: true });
   // What a container runtime mounts needs a place.
   for (const name of ["tmp", "dev", "proc", "sys"]) mkdirSync(place(name), { recursive: true });

@@ -3,7 +3,7 @@
  * command failed or was misused, 2 when it waited in vain.
  */
 import { Command, Help, type Option } from "commander";
-import { version } from "../version.ts";
+import { notices, version } from "../version.ts";
 import { asksForJson, endingOf, print } from "./command.ts";
 import { registerConfigCommand } from "./config.ts";
 import { registerDidCommand } from "./did.ts";
@@ -81,6 +81,7 @@ const examples = [
   "storage import --from waypost.jsonl --config /etc/waypost/waypost.toml",
   "storage top --config /etc/waypost/waypost.toml",
   "storage stats --config /etc/waypost/waypost.toml",
+  "licenses",
 ];
 
 function addExamples(program: Command): void {
@@ -115,6 +116,10 @@ export function createProgram(json: boolean): Command {
   registerDoctorCommand(program);
   registerOperationsCommands(program);
   registerStorageCommand(program);
+  program
+    .command("licenses")
+    .description("print the licenses of everything that this program contains")
+    .action(() => void print(`${notices}\n`));
   addExamples(program);
   return program;
 }

@@ -36,6 +36,16 @@ test("it prints its version and its commands", async () => {
   }
 });
 
+test("it prints the licenses of what it contains, and holds nothing of the folder where it was built", async () => {
+  const { stdout } = await run(["licenses"], { cwd });
+  const { dependencies } = JSON.parse(readFileSync(join(examples, "..", "package.json"), "utf8"));
+  const missing = Object.entries(dependencies).filter(([name, version]) => !stdout.includes(`${name} ${version} (`));
+  expect(missing).toEqual([]);
+  for (const text of ["The OpenLDAP Public License", "GNU GENERAL PUBLIC LICENSE", "Apache License"])
+    expect(stdout).toContain(text);
+  expect(readFileSync(await executable()).includes(join(examples, "..", "node_modules"))).toBe(false);
+});
+
 test("files in the folder where it starts have no effect", async () => {
   const folder = join(cwd, "around");
   mkdirSync(folder, { recursive: true });
@@ -334,7 +344,7 @@ test("a signal ends a start that waits for a store", async () => {
       .replace(/^path = .*$/m, ""),
   );
   const opening = `require("node:fs").writeFileSync("opening", ""); return new Promise(() => {});`;
-  const plugin = `{ name: "waits", provides: ["mailbox", "replay", "receipts"], parseOptions: () => ({ ok: true, options: null }), open() { ${opening} } }`;
+  const plugin = `{ name: "waits", provides: ["mailbox", "replay", "receipts"], parseOptions: () => ({ ok: true, options: null }), absence: () => null, migrate: null, maintenance: null, open() { ${opening} } }`;
   writeFileSync(join(folder, "waits.ts"), `export default ${plugin};\n`);
   const child = Bun.spawn([await executable(), "serve"], { cwd: folder, stdout: "pipe", stderr: "pipe" });
   while (!existsSync(join(folder, "opening")) && child.exitCode === null) await Bun.sleep(10);

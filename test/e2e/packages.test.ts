@@ -87,7 +87,12 @@ describe("npm", () => {
 describe.skipIf(Bun.which("dpkg-deb") === null)("the Debian package", () => {
   test("holds executable, unit, configuration folder and scripts, all of root", async () => {
     const listed = await run(["dpkg-deb", "--contents", find(".deb")]);
-    for (const path of ["./usr/bin/waypost", "./usr/lib/systemd/system/waypost.service", "./etc/waypost/"])
+    for (const path of [
+      "./usr/bin/waypost",
+      "./usr/lib/systemd/system/waypost.service",
+      "./etc/waypost/",
+      "/NOTICES.gz",
+    ])
       expect(listed).toContain(path);
     expect(listed.split("\n").filter((line) => line !== "" && !line.includes("root/root"))).toEqual([]);
     const target = join(folder.path, "deb");
@@ -118,8 +123,11 @@ describe.skipIf(!canChroot || ownPlatform().libc !== "glibc")("the OCI image", (
     const index = JSON.parse(readFileSync(join(layout, "index.json"), "utf8"));
     const manifest = read(index.manifests[0].digest);
     expect(read(manifest.config.digest).config.User).toBe("7400:7400");
+    const named = index.manifests[0].annotations["org.opencontainers.image.ref.name"];
+    expect(named).toMatch(/^waypost:\d+\.\d+\.\d+$/);
     await run(["tar", "-xzf", join(layout, "blobs/sha256", manifest.layers[0].digest.slice(7)), "-C", image]);
     expect([statSync(join(image, "data")).uid, statSync(join(image, "tmp")).mode & 0o7777]).toEqual([7400, 0o1777]);
+    expect(readFileSync(join(image, "usr/share/doc/waypost/NOTICES"), "utf8")).toContain("smoldot");
     const port = freePort();
     // A container runtime mounts these; the kernel takes them away again with the namespace.
     const mounts = `mount -t proc proc ${image}/proc && mount --rbind /dev ${image}/dev`;
