@@ -34,6 +34,8 @@ export const directoryConstants = ({ registration_rate: rate }: { readonly regis
   /** Changes of all DIDs together from one client network. They share one pool of pending calls (D213). */
   change_rate: 10 * rate,
   change_burst: 300 * rate,
+  /** Bytes of registrations and changes that one client network may write in a day: they stay for ever. */
+  network_day_bytes: 128 * 1024 ** 2,
   /** The lifetime of an extrinsic. A submission in flight counts as pending regardless. */
   pending_blocks: 64,
 });

@@ -18,8 +18,8 @@ export type RateLimit = {
 };
 
 export type RateLimiter = {
-  /** Claims one token: 0 when there was one, else the milliseconds until there is. */
-  claim(key: string, nowMs: number): number;
+  /** Claims tokens, one unless it is said: 0 when they were there, else the milliseconds until they are. */
+  claim(key: string, nowMs: number, tokens?: number): number;
   readonly size: number;
 };
 
@@ -48,16 +48,16 @@ type Bucket = { tokens: number; atMs: number };
 export function createRateLimiter(limit: RateLimit): RateLimiter {
   const buckets = new BoundedMap<string, Bucket>(limit.keysMax);
   return {
-    claim(key, nowMs) {
+    claim(key, nowMs, tokens = 1) {
       const bucket = buckets.get(key) ?? { tokens: limit.burst, atMs: nowMs };
       refill(bucket, limit, nowMs);
       // Set again at each use, so that the one that goes is the one used longest ago.
       buckets.set(key, bucket);
-      if (bucket.tokens >= 1) {
-        bucket.tokens -= 1;
+      if (bucket.tokens >= tokens) {
+        bucket.tokens -= tokens;
         return 0;
       }
-      return Math.ceil(((1 - bucket.tokens) * 1_000) / limit.perSecond);
+      return Math.ceil(((tokens - bucket.tokens) * 1_000) / limit.perSecond);
     },
     get size() {
       return buckets.size;

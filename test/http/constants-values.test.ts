@@ -58,6 +58,7 @@ const own = {
 const shownElsewhere: Readonly<Record<string, string>> = {
   "server.show_signed_text": "explained-proofs.test.ts",
   "server.shows_status": "e2e/commands.test.ts",
+  "directory.network_day_bytes": "directory/pace.test.ts",
   "relay.connect_timeout": "egress.test.ts",
   "cache.wake_interval": "cache-wake.test.ts",
 };

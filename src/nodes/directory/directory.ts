@@ -28,6 +28,7 @@ import {
 import type { Submission } from "../../storage/contract.ts";
 import type { Route } from "../http/route.ts";
 import { checkClientRate, createRateLimiter, limitOf, type RateLimiter } from "../rates.ts";
+import { withinDayBytes } from "./growth.ts";
 import {
   type DirectoryParts,
   directoryBodyBytesMax,
@@ -53,7 +54,6 @@ export type Directory = {
 export function createDirectory(parts: DirectoryParts): Directory {
   const changes = [...updateRoutes(parts), documentRoute(parts), ...ownerRoutes(parts)];
   const others = [
-    ...registrationRoutes(parts),
     ...[noncesRoute, keyProofRoute, resolveRoute, aliasRoute, submissionRoute].map((route) => route(parts)),
     ...policyReadRoutes(parts),
     ...prepareRoutes(parts),
@@ -65,8 +65,10 @@ export function createDirectory(parts: DirectoryParts): Directory {
   // Asked before the body is read. What is public stays public.
   const limited = (check: NonNullable<Route["rateLimit"]>) => (route: Route) =>
     route.method === "GET" ? route : { ...route, rateLimit: check };
+  const bounded = withinDayBytes(parts.settings);
+  const writes = [...changes.map(limited(checkChange)), ...registrationRoutes(parts).map(limited(checkBlocked))];
   return {
-    routes: [...changes.map(limited(checkChange)), ...others.map(limited(checkBlocked))],
+    routes: [...writes.map(bounded), ...others.map(limited(checkBlocked))],
     limits: () => directoryLimits(parts),
   };
 }

@@ -34,6 +34,7 @@ import { compileShape } from "../../core/schema/schema.ts";
 import type { Ledger } from "../../storage/contract.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
 import { createRateLimiter, limitOf } from "../rates.ts";
+import { createWorkGrowth } from "./growth.ts";
 import {
   acceptedVersions,
   type Binding,
@@ -382,12 +383,16 @@ type CheckPace = (call: Pick<Call, "client" | "network" | "nowMs" | "headers" | 
 
 function createPace(settings: DirectorySettings): CheckPace {
   const limiter = createRateLimiter(limitOf(settings, "registration_rate", "registration_burst"));
+  const growth = createWorkGrowth(settings);
   return (call) => {
     if (!settings.rate_limit_loopback && isLoopbackAddress(call.client)) return null;
-    const bits = settings.registration_work_bits;
+    const bits = growth.bits(call.network, call.nowMs);
     // Work is checked first: it must not cost the tokens of others of the same network.
     const nonce = call.headers.get(workHeader);
-    if (nonce !== null && bits > 0 && verifyWork(call.body, nonce, bits)) return null;
+    if (nonce !== null && bits > 0 && verifyWork(call.body, nonce, bits)) {
+      growth.add(call.network, call.nowMs);
+      return null;
+    }
     const waitMs = limiter.claim(call.network, call.nowMs);
     return waitMs === 0 ? null : tooFast(waitMs, bits);
   };

@@ -5,10 +5,12 @@ import { endpoint } from "../../../src/client/http.ts";
 import { encodeHex, utf8 } from "../../../src/core/codec/bytes.ts";
 import { sha256 } from "../../../src/core/codec/crypto.ts";
 import { searchWork, verifyWork } from "../../../src/core/message/proof.ts";
+import { createWorkGrowth } from "../../../src/nodes/directory/growth.ts";
 import type { DirectorySettings } from "../../../src/nodes/directory/parts.ts";
 import { type Json, registerBodyOf, type TestDirectory, testDirectory } from "../../support/directory.ts";
 import { identityOf } from "../../support/identity.ts";
 import { startTestNodes, type TestNodes } from "../../support/nodes.ts";
+import { directoryDefault } from "../../support/settings.ts";
 
 let directory: TestDirectory | null = null;
 let nodes: TestNodes | null = null;
@@ -54,6 +56,32 @@ describe("a network that changes many DIDs", () => {
     expect((await change()).status).toBe(400);
     const refused = await change();
     expect([refused.status, refused.headers.get("retry-after")]).toEqual([429, "10"]);
+  });
+});
+
+describe("a network that makes the ledger grow", () => {
+  test("has so many bytes a day, for registrations and changes, with work too", async () => {
+    const bytes = JSON.stringify(registerBodyOf(identityOf("pace 1000"), 1_784_203_200_000)).length;
+    const stage = await open({ network_day_bytes: 2 * bytes + 200, registration_burst: 100 });
+    const nonsense = () => stage.ask("PUT", `/dids/${identityOf("x").did}/alias`, { nonsense: "x".repeat(500) });
+    expect([(await register(stage)).status, (await register(stage)).status]).toEqual([202, 202]);
+    const body = registerBodyOf(identityOf("worker"), stage.nowMs());
+    const nonce = searchWork(utf8(JSON.stringify(body)), 8, { first: 0, count: 1_000_000 }) ?? "";
+    const refused = await register(stage, { "Svc-Work": nonce }, body);
+    expect([refused.status, refused.body["code"]]).toEqual([429, "rate_limited"]);
+    expect((await nonsense()).status).toBe(429);
+    expect((await stage.ask("GET", `/resolve/${identityOf("x").did}`)).status).toBe(404);
+    stage.advance(86_400_000);
+    expect((await nonsense()).status).toBe(400);
+  });
+
+  test("is asked for twice the work after each 256 registrations by work, and for less after a while", () => {
+    const settings = { ...directoryDefault, registration_work_bits: 10, registration_rate: 1 };
+    const growth = createWorkGrowth(settings);
+    for (let n = 0; n < 600; n++) growth.add("c6336401", 1_000);
+    expect([growth.bits("c6336401", 1_000), growth.bits("c6336402", 1_000)]).toEqual([12, 10]);
+    expect([growth.bits("c6336401", 401_000), growth.bits("c6336401", 901_000)]).toEqual([10, 10]);
+    expect(createWorkGrowth({ ...settings, registration_work_bits: 0 }).bits("c6336401", 0)).toBe(0);
   });
 });
 
