@@ -153,6 +153,11 @@ export const limitsShape = z.object({
   operator_account: z.optional(text),
 });
 
+export const aboutShape = z.object({
+  relay_endpoints: z.optional(z.array(text)),
+  cache_endpoints: z.optional(z.array(text)),
+});
+
 // -------------------------------------------------------------------------------------------------- Cache
 
 const entry = z.object({
@@ -193,6 +198,7 @@ export type SubmissionStatus = z.infer<typeof submissionShape>;
 export type Registered = z.infer<typeof registeredShape>;
 export type Prepared = z.infer<typeof preparedShape>;
 export type NodeLimits = z.infer<typeof limitsShape>;
+export type About = z.infer<typeof aboutShape>;
 export type Resolution = z.infer<typeof resolutionShape>;
 /** Any accepted change: `tx_hash` leads to `GET /submissions`. */
 export type Accepted = z.infer<typeof acceptedShape>;

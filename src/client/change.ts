@@ -25,19 +25,18 @@ import { encodeUpdateProof, updateHeaders } from "../core/message/proof.ts";
 import { isSelfCertifying } from "../core/trust/names.ts";
 import { applyComponent, type KeyState } from "../core/trust/proof.ts";
 import type { Accepted, Resolved } from "./answers.ts";
-import { activeDocument, type Client } from "./client.ts";
+import { activeDocument, type Client, readLimits } from "./client.ts";
 import { randomUuid, type Signer, signEd25519, x25519PublicKey } from "./crypto.ts";
 import {
   authorizationLifeMs,
   confirmChange,
   confirmDeletion,
-  directoryClient,
   provingAt,
   type Submission,
   type Waiting,
   waitingDefault,
 } from "./directory.ts";
-import { ClientError, endpoint, jsonBody, localError, path } from "./http.ts";
+import { endpoint, jsonBody, localError, path } from "./http.ts";
 import { type AgreementChain, advanceChain, type HeldAgreement, type Identity, rootSignerId } from "./keys.ts";
 import { claimNonce, nextNonce, signDocument, takesComponents } from "./trust/own.ts";
 import { markSeen, type OwnNews, watchOwn as watchRecord } from "./trust/watch.ts";
@@ -444,11 +443,6 @@ async function longestLifeMs(document: DidDocument, timeoutMs: number): Promise<
 }
 
 async function lifeAt(url: string, timeoutMs: number): Promise<number> {
-  try {
-    const { max_ttl: ttl } = await directoryClient(endpoint(url, timeoutMs)).limits();
-    return (ttl === undefined ? null : parseDuration(ttl)) ?? secretKeptMsMax;
-  } catch (error) {
-    if (error instanceof ClientError) return secretKeptMsMax;
-    throw error;
-  }
+  const limits = await readLimits(endpoint(url, timeoutMs));
+  return parseDuration(limits?.max_ttl ?? "") ?? secretKeptMsMax;
 }

@@ -5,7 +5,7 @@
  */
 import { decodeBase64, parseAgreementKey, parsePublicKey } from "../core/codec/bytes.ts";
 import { type Did, isDid, normalizeAlias } from "../core/codec/did.ts";
-import { minuteMs, renderTimestamp, secondMs } from "../core/codec/time.ts";
+import { minuteMs, parseDuration, renderTimestamp, secondMs } from "../core/codec/time.ts";
 import { type DidDocument, methodFor, parseMethodKey, type VerificationMethod } from "../core/ledger/account.ts";
 import { encodeSenderText } from "../core/message/proof.ts";
 import { isSelfCertifying } from "../core/trust/names.ts";
@@ -90,6 +90,7 @@ export async function find(client: Client, target: string): Promise<Found> {
 
 /** What the Directory says now, remembered and believed by nobody: for the order of what is sent. */
 export async function toldDid(client: Client, target: string): Promise<Did> {
+  if (typeof target !== "string") throw localError("invalid_argument", "a recipient is a DID or an alias");
   if (isDid(target)) return target;
   const alias = normalizeAlias(target);
   if (alias === null) throw localError("invalid_target", `neither a DID nor an alias: ${target}`);
@@ -152,6 +153,9 @@ type SendChoices = {
  * `too_small` when the recipient accepts too little for any message.
  */
 export async function planSend(client: Client, to: Did, file: FileFacts, choices: SendChoices): Promise<SendPlan> {
+  const { ttl = "24h" } = choices;
+  if (typeof ttl !== "string" || parseDuration(ttl) === null)
+    throw localError("invalid_argument", "ttl is a duration, such as 24h or 1d12h");
   const { recipient, bounds } = await resolveRecipient(client, to, choices.tag ?? null);
   if (choices.trust === "proven" && trustOf(to) !== "proven")
     throw distrust("proof_missing", `${to} is a random DID: nothing can prove its keys`);
@@ -163,16 +167,16 @@ export async function planSend(client: Client, to: Did, file: FileFacts, choices
     file,
     chunkBytes: decideChunkBytes([...bounds, ...(await relayBounds(client))], choices.chunkBytes),
     timestamp: renderTimestamp(nextSendMs(client)),
-    ttl: choices.ttl ?? "24h",
+    ttl,
     tag: choices.tag ?? null,
     hint: choices.hint ?? null,
     sender: choices.sender,
   };
 }
 
-/** Strictly increasing, so that the order of messages shows in their times. */
-function nextSendMs({ known }: Client): number {
-  known.sentMs = Math.max(Date.now(), known.sentMs + 1);
+/** By the Relay's clock, and strictly increasing, so that the order of messages shows in their times. */
+function nextSendMs({ known, relay }: Client): number {
+  known.sentMs = Math.max(Date.now() + relay.clock.aheadMs, known.sentMs + 1);
   return known.sentMs;
 }
 
@@ -246,15 +250,16 @@ const limitsKeptMs = 5 * minuteMs;
 async function relayBounds(client: Client): Promise<(number | undefined)[]> {
   const { known } = client;
   if (known.limits === null || known.limits.untilMs < Date.now()) {
-    const value = await readLimits(client);
+    const value = await readLimits(client.relay);
     known.limits = value === null ? null : { value, untilMs: Date.now() + limitsKeptMs };
   }
   return [known.limits?.value?.max_chunk_bytes, known.limits?.value?.max_unchunked_bytes];
 }
 
-async function readLimits(client: Client): Promise<NodeLimits | null> {
+/** `null` when they can't be read now. */
+export async function readLimits(at: Endpoint): Promise<NodeLimits | null> {
   try {
-    return await directoryClient(client.relay).limits();
+    return await directoryClient(at).limits();
   } catch (error) {
     if (error instanceof ClientError) return null;
     throw error;

@@ -4,7 +4,7 @@
  * the host, which decides what is acknowledged.
  * Source: docs/client.md "Receiving", interface "Cache", rules sections 5 and 6.
  */
-import { type Client, cachesOf, liveEndpoints } from "./client.ts";
+import { type Client, cachesOf, liveEndpoints, readLimits } from "./client.ts";
 import type { Unreachable } from "./copies.ts";
 import { ClientError } from "./http.ts";
 import type { Identity } from "./keys.ts";
@@ -155,9 +155,17 @@ async function listen({ signal, news, report, receiveLive }: Connections, relay:
       if (!(cause instanceof ClientError)) throw cause;
       error = cause;
     }
+    // A proof that is refused for its time is made again with the node's, which its limits tell.
+    if (error?.code === "proof_invalid" && (await learnsClock(relay))) continue;
     if (!signal.aborted || error === null) report.down("live", url, error);
     await pause(leaves ? leaveMs : backoffMs(failures), signal);
   }
+}
+
+async function learnsClock({ at }: Reader): Promise<boolean> {
+  const before = at.clock.aheadMs;
+  await readLimits(at);
+  return at.clock.aheadMs !== before;
 }
 
 async function catchUp(

@@ -5,6 +5,7 @@
  * Source: interface "Errors", rules section 3, docs/ledger.md 3 ("General").
  */
 import { concatBytes } from "../core/codec/bytes.ts";
+import { minuteMs } from "../core/codec/time.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
 import { isRecord, problemOf, type Shape } from "./answers.ts";
 
@@ -47,7 +48,12 @@ export function localError(code: string, message: string): ClientError {
 }
 
 /** A node, or one endpoint of it. A path prefix in the URL is kept. */
-export type Endpoint = { readonly url: string; readonly timeoutMs: number };
+export type Endpoint = {
+  readonly url: string;
+  readonly timeoutMs: number;
+  /** How far its clock is ahead of this machine's; 0 as long as they agree. */
+  readonly clock: { aheadMs: number };
+};
 
 export const timeoutMsDefault = 20_000;
 /** More than any page of a Cache: 64 MiB of envelopes, or past them one of 25 MiB, and their frame. */
@@ -59,7 +65,25 @@ export function endpoint(url: string, timeoutMs: number = timeoutMsDefault): End
   if (parsed === null || !["http:", "https:"].includes(parsed.protocol) || parsed.search !== "" || parsed.hash !== "") {
     throw localError("invalid_url", `not the address of a node: ${url}`);
   }
-  return { url: withoutTrailingSlashes(url), timeoutMs };
+  return { url: withoutTrailingSlashes(url), timeoutMs, clock: { aheadMs: 0 } };
+}
+
+/** Clocks that differ by less agree: nodes accept five minutes. */
+const clockToleranceMs = minuteMs;
+
+/** From the `Date` of an answer. One endpoint's clock counts for that endpoint alone: it may lie. */
+function readClock({ clock }: Endpoint, response: Response): void {
+  const aheadMs = Date.parse(response.headers.get("date") ?? "") - Date.now();
+  if (Number.isNaN(aheadMs) || Math.abs(aheadMs - clock.aheadMs) < clockToleranceMs) return;
+  clock.aheadMs = Math.abs(aheadMs) < clockToleranceMs ? 0 : aheadMs;
+}
+
+/** What a clock that differs is called; `null` when it does not. */
+export function clockProblem({ url, clock }: Endpoint): ClientError | null {
+  if (clock.aheadMs === 0) return null;
+  const minutes = Math.round(Math.abs(clock.aheadMs) / minuteMs);
+  const direction = clock.aheadMs > 0 ? "behind" : "ahead of";
+  return localError("clock_wrong", `the clock of this machine is ${minutes} min ${direction} that of ${url}`);
 }
 
 export type Exchange = {
@@ -107,7 +131,7 @@ async function receiveJson(response: Response): Promise<Received> {
 /** The bytes of a 200, at most `bytesMax`. Throws as `exchange` and `ask` do. */
 export async function askBytes(to: Endpoint, request: Exchange, bytesMax: number): Promise<Uint8Array> {
   return exchangeWith(to, request, async (response) => {
-    if (response.status !== 200) throw refusal(await receiveJson(response));
+    if (response.status !== 200) throw refusal(to, await receiveJson(response));
     return readBody(response, bytesMax);
   });
 }
@@ -131,6 +155,7 @@ async function exchangeWith<T>(
       signal,
       ...directly(to.url),
     });
+    readClock(to, response);
     return await receive(response);
   } catch (cause) {
     if (cause instanceof ClientError) throw cause;
@@ -197,7 +222,7 @@ export async function ask<T>(to: Endpoint, request: Exchange, shape: Shape<T>): 
 
 /** As `ask`, for an answer that was already received. */
 export function readAnswer<T>(to: Endpoint, received: Received, shape: Shape<T>): T {
-  if (received.status < 200 || received.status > 299) throw refusal(received);
+  if (received.status < 200 || received.status > 299) throw refusal(to, received);
   const problem = problemOf(shape, received.json);
   if (problem === null) return received.json as T;
   throw new ClientError("unreadable", "unreadable", `${to.url} returned an unexpected answer: ${problem}`, {
@@ -228,8 +253,14 @@ export async function followEvents(
       signal: stop,
       ...directly(to.url),
     });
+    readClock(to, response);
     if (response.status !== 200)
-      throw refusal({ status: response.status, json: await readJson(response), retryAfterMs: null, workBits: null });
+      throw refusal(to, {
+        status: response.status,
+        json: await readJson(response),
+        retryAfterMs: null,
+        workBits: null,
+      });
     onOpen();
     const decoder = new TextDecoder();
     for await (const chunk of chunksOf(response)) {
@@ -245,12 +276,17 @@ export async function followEvents(
   }
 }
 
-function refusal({ status, json, retryAfterMs }: Received): ClientError {
+/** Codes of nodes for a time that is not theirs. */
+const clockCodes = ["proof_expired", "authorization_expired", "authorization_too_far_ahead"];
+
+function refusal(to: Endpoint, { status, json, retryAfterMs }: Received): ClientError {
   const body = isRecord(json) ? json : {};
   const text = (name: string) => (typeof body[name] === "string" ? body[name] : undefined);
-  const code = text("code") ?? text("error") ?? `http_${status}`;
+  const said = text("code") ?? text("error") ?? `http_${status}`;
+  const wrong = clockCodes.includes(said) ? clockProblem(to) : null;
+  const reason = wrong?.message ?? text("detail") ?? text("message") ?? `the node answered ${status}`;
   const expected = text("expected");
-  return new ClientError("refused", code, text("detail") ?? text("message") ?? `the node answered ${status}`, {
+  return new ClientError("refused", wrong?.code ?? said, reason, {
     status,
     answer: json,
     ...(expected === undefined ? {} : { expected }),

@@ -7,7 +7,7 @@ import { sha256 } from "#sha256";
 import { decodeUtf8, utf8 } from "../core/codec/bytes.ts";
 import { type Did, parseUuid } from "../core/codec/did.ts";
 import { isRecord } from "./answers.ts";
-import { type ClientError, localError } from "./http.ts";
+import { ClientError, localError } from "./http.ts";
 import { type MediaType, parseMediaType, type Relations, withRelations } from "./media-type.ts";
 import type { Written } from "./retrieve.ts";
 import { bytesSource, type Sent, type Source, type TransferOptions } from "./send.ts";
@@ -173,7 +173,19 @@ export async function sourceOf(content: Content, names: ContentNames, relations:
     const name = names.name ?? ("name" in content && typeof content.name === "string" ? content.name : "");
     return blobSource(content, name, typed(content.type || "application/octet-stream"));
   }
-  return bytesSource(names.name ?? "", typed("application/json"), utf8(JSON.stringify(content)));
+  return bytesSource(names.name ?? "", typed("application/json"), utf8(jsonOf(content)));
+}
+
+/** Throws `invalid_argument` for what has no JSON: `undefined`, functions, bigints, circles. */
+function jsonOf(content: JsonContent): string {
+  let cause: unknown;
+  try {
+    const text: string | undefined = JSON.stringify(content);
+    if (text !== undefined) return text;
+  } catch (error) {
+    cause = error;
+  }
+  throw new ClientError("local", "invalid_argument", "the content can't be written as JSON", { cause });
 }
 
 async function blobSource(blob: Blob, name: string, mediaType: string): Promise<Source> {
@@ -245,7 +257,10 @@ export type WaypostEvent =
   | { readonly type: "stranger_change"; readonly what: Stranger | "alias" }
   /** The own record has changed, by keys that this device holds: another device of this identity. */
   | { readonly type: "identity_updated" }
-  /** A receipt, a rotation or a look at the own record failed in the background; the SDK tries again later. */
-  | { readonly type: "failed"; readonly what: "receipt" | "rotation" | "watch"; readonly error: ClientError };
+  /**
+   * A receipt, a rotation or a look at the own record failed in the background; the SDK tries again later. Or the clock is
+   * wrong: messages go on by the nodes' time, and changes of the identity fail.
+   */
+  | { readonly type: "failed"; readonly what: "receipt" | "rotation" | "watch" | "clock"; readonly error: ClientError };
 
 export type Listener = (event: WaypostEvent) => void;

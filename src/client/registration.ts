@@ -3,6 +3,7 @@
  * other changes, because a program needs this once and loads it then.
  * Source: interface "States and transitions", rules section 4 ("Registration proof").
  */
+
 import { encodeBase64, renderAgreementKey, renderPublicKey } from "../core/codec/bytes.ts";
 import { type DidDocument, renderDocument, type Service } from "../core/ledger/account.ts";
 import {
@@ -11,7 +12,8 @@ import {
   registrationMessage,
   renderProofTimestamp,
 } from "../core/ledger/document-codec.ts";
-import type { Registered } from "./answers.ts";
+import { sameEndpoint } from "../core/message/proof.ts";
+import { type About, aboutShape, type Registered } from "./answers.ts";
 import type { Client } from "./client.ts";
 import { ed25519PublicKey, signEd25519, x25519PublicKey } from "./crypto.ts";
 import {
@@ -22,7 +24,7 @@ import {
   type Waiting,
   waitingDefault,
 } from "./directory.ts";
-import { localError } from "./http.ts";
+import { ask, ClientError, type Endpoint, endpoint, localError } from "./http.ts";
 import type { Identity } from "./keys.ts";
 
 export type Homes = {
@@ -31,6 +33,35 @@ export type Homes = {
   /** Endpoint of the Cache that keeps its messages. */
   readonly cacheUrl: string;
 };
+
+/**
+ * Throws `invalid_url` when a node calls itself otherwise: proofs name the address in the document, and a node accepts
+ * only those for its own. A node that does not say is believed.
+ */
+export async function checkHomes({ timeoutMs }: Client, { relayUrl, cacheUrl }: Homes): Promise<void> {
+  const homes = [
+    { role: "Relay", url: relayUrl, member: "relay_endpoints" },
+    { role: "Cache", url: cacheUrl, member: "cache_endpoints" },
+  ] as const;
+  for (const { role, url, member } of homes) {
+    const about = await aboutNode(endpoint(url, timeoutMs));
+    const named = about?.[member] ?? [];
+    if (named.length > 0 && !named.some((one) => sameEndpoint(one, url)))
+      throw localError(
+        "invalid_url",
+        `the ${role} at ${url} calls itself ${named.join(" or ")}: open with that address`,
+      );
+  }
+}
+
+async function aboutNode(at: Endpoint): Promise<About | null> {
+  try {
+    return await ask(at, { method: "GET", path: "/node" }, aboutShape);
+  } catch (error) {
+    if (error instanceof ClientError) return null;
+    throw error;
+  }
+}
 
 /** The first document of an identity: its keys, where it listens and where its messages wait. */
 export async function firstDocument(identity: Identity, homes: Homes): Promise<DidDocument> {

@@ -356,18 +356,33 @@ async function attemptOnce(to: Endpoint, request: Exchange): Promise<DeliveryRep
   const { status, json, retryAfterMs } = await exchange(to, request);
   const report = parseReport(json);
   if (report?.success === true && status >= 200 && status <= 299) return report;
-  const code = report?.code ?? `http_${status}`;
-  throw new ClientError("refused", code, report === null ? `the Relay answered ${status}` : reasonOf(report), {
-    status,
-    answer: json,
-    ...(retryAfterMs === null ? {} : { retryAfterMs }),
-  });
+  throw new ClientError(
+    "refused",
+    codeOf(report) ?? `http_${status}`,
+    report === null ? `the Relay answered ${status}` : reasonOf(report),
+    {
+      status,
+      answer: json,
+      ...(retryAfterMs === null ? {} : { retryAfterMs }),
+    },
+  );
+}
+
+function cacheCodeOf(report: DeliveryReport): string | null {
+  const { cache_result: result } = report;
+  return isRecord(result) && typeof result["code"] === "string" ? result["code"] : null;
+}
+
+/** Why the Cache refused, where the Relay only says that it did: `mailbox_full`, for example. */
+function codeOf(report: DeliveryReport | null): string | null {
+  if (report?.code !== "cache_unavailable") return report?.code ?? null;
+  return cacheCodeOf(report) ?? report.code;
 }
 
 /** The Relay's message, and the Cache's code in it. */
-function reasonOf({ message, cache_result: cacheResult }: DeliveryReport): string {
-  const said = isRecord(cacheResult) && typeof cacheResult["code"] === "string" ? cacheResult["code"] : null;
-  return said === null ? message : `${message}; Cache: ${said}`;
+function reasonOf(report: DeliveryReport): string {
+  const said = cacheCodeOf(report);
+  return said === null ? report.message : `${report.message}; Cache: ${said}`;
 }
 
 function parseReport(json: unknown): DeliveryReport | null {

@@ -4,12 +4,12 @@
  * Source: docs/client.md.
  */
 import { equalBytes } from "../core/codec/bytes.ts";
-import { type Did, isDid, normalizeAlias } from "../core/codec/did.ts";
+import { type Did, normalizeAlias } from "../core/codec/did.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
 import { type Client, connect, find, lookUp, planSend, recipientOf, rootKeyOf, senderOf, toldDid } from "./client.ts";
 import { randomUuid } from "./crypto.ts";
 import { identityFor, provingAt, type Waiting } from "./directory.ts";
-import { ClientError, localError } from "./http.ts";
+import { ClientError, clockProblem, localError } from "./http.ts";
 import { type KeyStore, reliable } from "./key-stores.ts";
 import {
   agreementSecrets,
@@ -137,6 +137,7 @@ export class Waypost {
 
   /** Calls back for every event until the returned function is called. */
   on(listener: Listener): () => void {
+    if (typeof listener !== "function") throw localError("invalid_argument", "a listener is a function");
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
@@ -207,6 +208,7 @@ export class Waypost {
 
   /** A group conversation. Every member uses the same id for it. */
   group(members: readonly string[], id: string = randomUuid()): Group {
+    if (!Array.isArray(members)) throw localError("invalid_argument", "members is a list of DIDs and aliases");
     const send = async (content: Content, options: MessageOptions = {}): Promise<GroupSent> => {
       // A stream can be read once, and is sent to each.
       const shared = content instanceof ReadableStream ? await new Response(content).blob() : content;
@@ -256,6 +258,8 @@ export class Waypost {
       },
     });
     this.#receiver = receiver;
+    const wrong = clockProblem(this.#client.directory.endpoint);
+    if (wrong !== null) this.#emit({ type: "failed", what: "clock", error: wrong });
     try {
       receiver.start();
       if (!this.#isFresh) void this.watch();
@@ -337,7 +341,7 @@ export class Waypost {
     try {
       await before;
       // An alias waits for what is sent to its DID, too.
-      const did = isDid(to) ? to : await toldDid(this.#client, to);
+      const did = await toldDid(this.#client, to);
       return await (did === to ? work() : this.#inTurn(did, work));
     } finally {
       end();
@@ -366,8 +370,9 @@ export class Waypost {
     if (status.registration_status === "confirmed") return;
     let registered = { did: this.did as string, tx_id: status.tx_id ?? "" };
     // Once in the life of an identity, and loaded then.
-    const { firstDocument, register, settleRegistration } = await import("./registration.ts");
+    const { checkHomes, firstDocument, register, settleRegistration } = await import("./registration.ts");
     if (status.registration_status === "missing") {
+      await checkHomes(this.#client, urls);
       const document = await firstDocument(this.#identity, urls);
       try {
         registered = await register(this.#client, this.#identity, { document, alias });

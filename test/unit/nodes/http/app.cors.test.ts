@@ -33,7 +33,7 @@ describe("pages of other origins", () => {
     for (const response of await Promise.all(answers)) {
       expect(response.headers.get("access-control-allow-origin")).toBe("*");
       expect(response.headers.get("access-control-expose-headers")).toBe(
-        "Retry-After, X-Request-Id, Svc-Block, Svc-Work",
+        "Date, Retry-After, X-Request-Id, Svc-Block, Svc-Work",
       );
     }
   });
