@@ -62,6 +62,8 @@ type ShareOptions = {
   readonly clientMax?: number;
   /** One amount larger than the whole is admitted when nothing else is held. */
   readonly allowOversizeWhenIdle?: boolean;
+  /** A client may have half of what the others leave, so that a few can't use up the whole together. */
+  readonly shrinks?: boolean;
 };
 
 /** What one client may have of a whole by default. */
@@ -71,14 +73,16 @@ const halfOf = (max: number): number => Math.max(1, max / 2);
 const idleClientsMax = 1_024;
 
 export function createFairShare(wholeMax: number, options: ShareOptions = {}): FairShare {
-  const { allowOversizeWhenIdle = false } = options;
+  const { allowOversizeWhenIdle = false, shrinks = false } = options;
   let [max, clientMax] = [wholeMax, options.clientMax ?? halfOf(wholeMax)];
   const held = new Map<string, { amount: number }>();
   let total = 0;
+  const partOf = (own: number): number => (shrinks ? halfOf(max - (total - own)) : clientMax);
   return {
     take(client, amount) {
       const own = held.get(client);
-      const fits = (own?.amount ?? 0) + amount <= clientMax && total + amount <= max;
+      const before = own?.amount ?? 0;
+      const fits = before + amount <= partOf(before) && total + amount <= max;
       if (!fits && !(allowOversizeWhenIdle && total === 0)) return false;
       if (own === undefined) held.set(client, { amount });
       else own.amount += amount;
@@ -92,7 +96,10 @@ export function createFairShare(wholeMax: number, options: ShareOptions = {}): F
       own.amount -= amount;
       if (own.amount <= 0 && held.size > idleClientsMax) held.delete(client);
     },
-    hasRoom: (client) => total < max && (held.get(client)?.amount ?? 0) < clientMax,
+    hasRoom(client) {
+      const own = held.get(client)?.amount ?? 0;
+      return total < max && own < partOf(own);
+    },
     resize(next) {
       [max, clientMax] = [next, options.clientMax ?? halfOf(next)];
     },
@@ -115,6 +122,8 @@ export type Capacity = {
   limits: CapacityLimits;
   readonly normal: Room;
   readonly reserved: Room;
+  /** Requests that wait for what another client does, as many as may be active. */
+  readonly waiting: FairShare;
   delayedRefusals: number;
   /** When the last warning of a refusal was logged. */
   warnedMs: number;
@@ -130,6 +139,7 @@ export function createCapacity(limits: CapacityLimits): Capacity {
     limits,
     normal: room(limits.requestsMax, limits.bodyBytesMax),
     reserved: room(limits.reservedRequestsMax, limits.bodyBytesMax / 4),
+    waiting: createFairShare(limits.requestsMax, { shrinks: true }),
     delayedRefusals: 0,
     warnedMs: Number.NEGATIVE_INFINITY,
   };
@@ -138,8 +148,9 @@ export function createCapacity(limits: CapacityLimits): Capacity {
 /** Sets other limits; what is held above them drains by itself. */
 export function changeCapacity(capacity: Capacity, limits: CapacityLimits): void {
   capacity.limits = limits;
-  const { normal, reserved } = capacity;
+  const { normal, reserved, waiting } = capacity;
   normal.work.resize(limits.requestsMax);
+  waiting.resize(limits.requestsMax);
   reserved.work.resize(limits.reservedRequestsMax);
   for (const { reading } of [normal, reserved]) reading.resize(limits.readingMax);
   normal.bodyBytes.resize(limits.bodyBytesMax);
@@ -184,9 +195,9 @@ export type InFlight = {
   readonly delayedRefusals: number;
 };
 
-export function inFlight({ normal, reserved, delayedRefusals }: Capacity): InFlight {
+export function inFlight({ normal, reserved, waiting, delayedRefusals }: Capacity): InFlight {
   return {
-    requests: normal.work.total + reserved.work.total,
+    requests: normal.work.total + reserved.work.total + waiting.total,
     reading: normal.reading.total + reserved.reading.total,
     bodyBytes: normal.bodyBytes.total + reserved.bodyBytes.total,
     delayedRefusals,

@@ -218,6 +218,7 @@ class Exchange implements Call {
     readonly requestId: string,
     readonly source: Client,
     readonly nowMs: number,
+    private readonly waiting: FairShare,
   ) {
     this.headers = request.headers;
     this.method = request.method;
@@ -247,6 +248,14 @@ class Exchange implements Call {
   get signal(): AbortSignal {
     return this.request.signal;
   }
+
+  waitsForOthers(): boolean {
+    if (this.places === this.waiting) return true;
+    if (!this.waiting.take(this.network, 1)) return false;
+    this.places?.give(this.network, 1);
+    this.places = this.waiting;
+    return true;
+  }
 }
 
 type Result = Answer | Fault;
@@ -264,7 +273,7 @@ export async function serve(http: Http, plan: Plan, request: Request, connection
       return refuse(http, request, fault("invalid_request", "the client has disconnected"));
     await turnEnd();
     const requestId = requestIdOf(http, request.headers);
-    const exchange = new Exchange(request, requestId, clientOf(http, request, peer), http.now());
+    const exchange = new Exchange(request, requestId, clientOf(http, request, peer), http.now(), http.capacity.waiting);
     const head = bodyHeadOf(exchange.headers);
     const bodiless = isBodiless(request, head);
     let refused = refuseHead(http, plan, exchange, bodiless ? null : head);

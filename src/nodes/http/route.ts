@@ -30,6 +30,11 @@ export type Call = {
   readonly nowMs: number;
   /** Aborted when the client has gone. */
   readonly signal: AbortSignal;
+  /**
+   * Before the handler waits for what another client does: the request then counts among those that wait, and others
+   * are handled meanwhile. `false` when its network has no room there.
+   */
+  readonly waitsForOthers: () => boolean;
 };
 
 export type Answer = {

@@ -145,6 +145,8 @@ async function relay(node: RelayNode, call: Call): Promise<Answer | Fault> {
   // What is refused costs the recipient nothing, and no network uses up what others may send.
   const tooFast = checkRate(node.recipientRate, `${envelope.to} ${call.network}`, call.nowMs);
   if (tooFast !== null) return tooFast;
+  // A session that never acknowledges must not keep the places of other requests.
+  if (node.sessions?.mayWait(envelope.to) === true && !call.waitsForOthers()) return tooManyWaiting;
   const relayed = { ...received, admission, call };
   const outcome = await deliverOnce(node.dedup, {
     envelope,
@@ -156,6 +158,10 @@ async function relay(node: RelayNode, call: Call): Promise<Answer | Fault> {
   node.counts.result(outcome);
   return { status: outcome.http_status, json: outcome };
 }
+
+const tooManyWaiting = fault("service_unavailable", "too many deliveries of this network wait for live sessions", {
+  retryAfterSeconds: 1,
+});
 
 // ---------------------------------------------------------------------------------------------- decode
 

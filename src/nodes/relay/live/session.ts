@@ -72,6 +72,8 @@ export type LiveSessions = {
   follow(inFlight: ReadonlyMap<string, InFlight>): void;
   /** A delivery begins when no session of the DID is joining. */
   joinsEnding(did: Did): Promise<void>;
+  /** Whether a delivery may have to wait for a session that joins or that acknowledges. */
+  mayWait(did: Did): boolean;
   /** To every session of the recipient, wherever it is; `nobody` when there is none, after a round trip at most. */
   deliver(request: LiveRequest): Promise<LiveOutcome | "nobody">;
   /** Of this process. */
@@ -92,9 +94,12 @@ export function createSessions(parts: SessionParts): LiveSessions {
     });
   }
   const unfollow = parts.blocks?.follow(() => endShutOut(registry));
+  const mayListen = (did: Did): boolean =>
+    liveSockets(registry, did).length > 0 || registry.remote?.mayReach(did) === true;
   return {
     upgrade: createUpgrade(registry),
-    mayListen: (did) => liveSockets(registry, did).length > 0 || registry.remote?.mayReach(did) === true,
+    mayListen,
+    mayWait: (did) => registry.joining.has(did) || mayListen(did),
     follow: (inFlight) => {
       registry.inFlight = inFlight;
     },

@@ -126,3 +126,16 @@ test("of many one goes in each iteration, in the order in which they came", asyn
   expect(gone).toEqual([0, 1, 2, 3, 4]);
   for (const [i, count] of seen.entries()) expect(count - (seen[i - 1] ?? 1)).toBeLessThanOrEqual(1);
 });
+
+test("a shrinking share gives each client half of what the others leave", () => {
+  const share = createFairShare(64, { shrinks: true });
+  const most = (client: string) => {
+    let taken = 0;
+    while (share.take(client, 1)) taken++;
+    return taken;
+  };
+  expect(["a", "b", "c", "d"].map(most)).toEqual([32, 16, 8, 4]);
+  expect([share.hasRoom("a"), share.hasRoom("e")]).toEqual([false, true]);
+  share.give("a", 32);
+  expect([most("b"), share.total]).toEqual([10, 38]);
+});
