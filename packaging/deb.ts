@@ -28,6 +28,11 @@ if [ "$1" = configure ]; then
 fi
 `;
 
+const debExamples = [
+  ...["all-in-one.toml", "relay.toml", "cache.toml", "chain.toml", "Caddyfile", "nginx.conf"],
+  ...["waypost-backup.service", "waypost-backup.timer"],
+];
+
 const prerm = `#!/bin/sh
 set -e
 if [ "$1" = remove ] && [ -d /run/systemd/system ]; then systemctl disable --now waypost.service || true; fi
@@ -70,8 +75,7 @@ export function makeDeb({ file, cpu, name }: Platform, out = join(root, "dist"))
   writeFileSync(place(`${doc}/NOTICES.gz`), gzipSync(renderNotices(), { level: 9 }));
   writeFileSync(place(`${doc}/changelog.gz`), gzipSync(readFileSync(join(root, "CHANGELOG.md")), { level: 9 }));
   for (const page of ["install.md", "run.md", "settings.md"]) cpSync(join(root, "docs", page), place(`${doc}/${page}`));
-  for (const example of ["all-in-one.toml", "relay.toml", "cache.toml", "chain.toml", "Caddyfile", "nginx.conf"])
-    cpSync(join(root, "examples", example), place(`${doc}/examples/${example}`));
+  for (const example of debExamples) cpSync(join(root, "examples", example), place(`${doc}/examples/${example}`));
   const architecture = cpu === "x64" ? "amd64" : "arm64";
   writeFileSync(place("DEBIAN/control"), control({ version, architecture, folder }));
   for (const [script, text] of Object.entries({ postinst, prerm, postrm })) {

@@ -11,7 +11,7 @@ import type { Command } from "commander";
 import { CommandFailure, failed } from "../app/failure.ts";
 import { parseConfig } from "../config/config.ts";
 import { isPublicEndpoint } from "../config/schema.ts";
-import { parseListenAddress } from "../core/message/address.ts";
+import { isLoopbackListener, parseListenAddress } from "../core/message/address.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
 import { createReport } from "./command.ts";
 import { createDurably } from "./files/files.ts";
@@ -242,7 +242,8 @@ export function renderConfiguration(answers: InitAnswers, keyFile: string): stri
       "server",
       [
         `listen = [${quoted(listen)}]`,
-        `admin_listen = [${quoted(`unix:${data}/admin.sock`)}]`,
+        "# Metrics and the status page for this machine; the socket is for waypost reload, block and purge.",
+        `admin_listen = [${quoted(metricsListen(listen))}, ${quoted(`unix:${data}/admin.sock`)}]`,
         ...(proxy ? ['trusted_proxies = ["127.0.0.1", "::1"]'] : []),
         ...(tls === null ? [] : [`tls_cert_file = ${quoted(tls.certificate)}`, `tls_key_file = ${quoted(tls.key)}`]),
       ],
@@ -256,6 +257,13 @@ export function renderConfiguration(answers: InitAnswers, keyFile: string): stri
     sections.push(["cache", ["enabled = true", ...endpoints, ...recipients, `signing_key_file = ${quoted(keyFile)}`]]);
   const body = sections.map(([section, lines]) => [`[${section}]`, ...lines, ""].join("\n")).join("\n");
   return `# Every other setting has its default: waypost config show, waypost config reference.\n\n${body}`;
+}
+
+/** Where `examples/prometheus` scrapes, or beside another port of this machine. */
+function metricsListen(listen: string): string {
+  const place = parseListenAddress(listen);
+  const isUsual = !isLoopbackListener(listen) || place === null || "unix" in place;
+  return `127.0.0.1:${isUsual ? 7_401 : place.port + 1}`;
 }
 
 /** Whether this is the executable of the Debian package, which brings a unit and a user. */
@@ -380,24 +388,22 @@ WantedBy=multi-user.target
 `;
 }
 
-/** Caddy gets and renews the certificate by itself, and delays requests while the node restarts. */
+/** Caddy gets and renews the certificate, replaces `X-Forwarded-For`, and delays requests while the node restarts. */
 export function proxyFile(host: string, listen: string): string {
   return `# A proxy that ends TLS in front of all nodes. Caddy gets and renews the certificate by itself.
 
 ${host} {
-  # At least limits.body_bytes_max.
-  request_body {
-    max_size 26MiB
-  }
-  reverse_proxy ${listen} {
-    # A restart of the node is a short wait for clients, not a refusal.
-    lb_try_duration 10s
-    lb_try_interval 100ms
-    # Streams of the Cache: no buffering.
-    flush_interval -1
-    # Replaces the client's own header.
-    header_up X-Forwarded-For {remote_host}
-  }
+\t# At least limits.body_bytes_max.
+\trequest_body {
+\t\tmax_size 26MiB
+\t}
+\treverse_proxy ${listen} {
+\t\t# A restart of the node is a short wait for clients, not a refusal.
+\t\tlb_try_duration 10s
+\t\tlb_try_interval 100ms
+\t\t# Streams of the Cache: no buffering.
+\t\tflush_interval -1
+\t}
 }
 `;
 }

@@ -94,7 +94,7 @@ function* listenerWarnings({ server, relay, cache }: Config): Generator<InputPro
   if (hasEndpoints && server.admin_listen.length === 0 && isOpen)
     yield { setting: "server.admin_listen", message: "is empty: /metrics is public on the addresses of listen" };
   for (const [i, address] of server.admin_listen.entries()) {
-    const message = `${address} is open to other machines: every client that reaches it can block senders, remove messages and reload`;
+    const message = `${address} is open to other machines: they read the metrics and the status page`;
     if (!isLoopbackListener(address)) yield { setting: `server.admin_listen.${i}`, message };
   }
   const endpoints = [relay, cache].flatMap((node) => (node.enabled ? node.public_endpoints : []));

@@ -128,7 +128,8 @@ describe("configuration", () => {
 test("init writes what serve runs, and replaces nothing", async () => {
   const folder = join(cwd, "init");
   mkdirSync(folder);
-  const port = freePort();
+  // The next one is for metrics.
+  const port = freePort(2);
   const url = `http://127.0.0.1:${port}`;
   const flags = ["init", "--yes", "--no-proxy", "--url", url, "--listen", `127.0.0.1:${port}`, "--data", folder];
   expect((await run(flags, { cwd: folder })).code).toBe(0);
@@ -139,6 +140,7 @@ test("init writes what serve runs, and replaces nothing", async () => {
   expect(beside.stdout).toContain("ok    running node");
   expect(beside.stdout).toContain(`ok    public endpoint ${url} (cache): answers under this address`);
   expect([beside.code, beside.stdout.includes("FAIL")]).toEqual([0, false]);
+  expect((await fetch(`http://127.0.0.1:${port + 1}/metrics`)).status).toBe(200);
   expect(await node.kill("SIGTERM")).toBe(0);
   const again = await run(flags, { cwd: folder });
   expect([again.code, again.stderr]).toEqual([1, expect.stringContaining("already exists")]);

@@ -33,6 +33,7 @@ describe("the configuration", () => {
       recipients: "local",
     });
     expect(config.server.trusted_proxies).toEqual(["127.0.0.1", "::1"]);
+    expect(config.server.admin_listen).toEqual(["127.0.0.1:7401", "unix:/var/lib/waypost/admin.sock"]);
     expect(config.stores).toEqual({ main: { plugin: "lmdb", path: "/var/lib/waypost/store" } });
   });
 
