@@ -6,7 +6,7 @@
 import { applyReload, decideReload, type ReloadPlan } from "../config/config.ts";
 import type { Config } from "../config/schema.ts";
 import { errorText } from "../core/fault.ts";
-import { createWakeHook, type WakeHook } from "../nodes/cache/stream.ts";
+import { createWakeHook, type WakeHook } from "../nodes/cache/wake.ts";
 import type { Log } from "../nodes/http/log.ts";
 import { createMetrics } from "../nodes/http/metrics.ts";
 import { removeStaleSocket } from "../nodes/http/server.ts";

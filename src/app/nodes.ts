@@ -5,7 +5,7 @@
 import type { Config } from "../config/schema.ts";
 import { resolutionRoute } from "../nodes/admission.ts";
 import { type Cache, createCache } from "../nodes/cache/cache.ts";
-import type { WakeHook } from "../nodes/cache/stream.ts";
+import type { WakeHook } from "../nodes/cache/wake.ts";
 import { createDirectory, type Directory } from "../nodes/directory/directory.ts";
 import { type DirectoryParts, directoryBodyBytesMax } from "../nodes/directory/parts.ts";
 import type { Log } from "../nodes/http/log.ts";

@@ -41,7 +41,7 @@ type AdmissionFacts = {
   readonly recipient: Subject | null;
   /** Whether the sender that the envelope names has signed it. */
   readonly isSenderVerified: boolean;
-  /** What applies, or its refusal; `null` when the recipient can't receive anyway, so that nobody asked. */
+  /** What applies, or its refusal; `null` when the recipient can't receive anyway, and the source was not asked. */
   readonly policy: EffectivePolicy | Fault | null;
 };
 
@@ -76,7 +76,7 @@ export function factsOf(source: RecipientSource): FactsSource {
   };
   const signedFacts = async ({ to, tag }: Envelope, sender: EnvelopeSender): Promise<AdmissionFacts> => {
     const [facts, from] = await Promise.all([recipientFacts(to, tag), source.subject(sender.from)]);
-    // An envelope for nobody is refused anyway.
+    // An envelope without a recipient is refused anyway.
     const isKnown = from !== null && !from.deactivated && facts.policy !== null;
     return { ...facts, isSenderVerified: isKnown && (await verifySenderInPool(sender, from.document)) };
   };

@@ -29,7 +29,7 @@ export type Memo<T> = {
   readonly size: number;
 };
 
-type Kept<T> = {
+type Remembered<T> = {
   readonly outcome: { value: T } | { failure: unknown };
   readonly untilMs: number;
   readonly bytes: number;
@@ -37,7 +37,7 @@ type Kept<T> = {
 
 export function createMemo<T>(options: MemoOptions<T>): Memo<T> {
   const { max, of } = options.bytes ?? { max: Number.POSITIVE_INFINITY, of: () => 0 };
-  const kept = new BoundedMap<string, Kept<T>>(options.entriesMax, { max, of: ({ bytes }) => bytes });
+  const kept = new BoundedMap<string, Remembered<T>>(options.entriesMax, { max, of: ({ bytes }) => bytes });
   const loading = new Map<string, { readonly begun: symbol; readonly value: Promise<T> }>();
 
   const load = async (key: string, begun: symbol): Promise<T> => {
@@ -56,7 +56,7 @@ export function createMemo<T>(options: MemoOptions<T>): Memo<T> {
     }
   };
   /** The answer to a question that was forgotten meanwhile is answered, and not remembered. */
-  const keep = (key: string, begun: symbol, entry: Kept<T>) => {
+  const keep = (key: string, begun: symbol, entry: Remembered<T>) => {
     if (loading.get(key)?.begun === begun) kept.set(key, entry);
   };
 

@@ -89,7 +89,7 @@ type NetworkPlaces = {
   readonly give: (client: string) => void;
 };
 
-/** A client of this machine may have many others behind it: it counts only in all. */
+/** A client of this machine may have many others behind it: it counts in the total alone. */
 export function networkPlaces(share: FairShare): NetworkPlaces {
   return {
     take(client, max) {

@@ -100,7 +100,7 @@ export function directoryRecipients(url: string, options: DirectoryOptions = {})
   const base = withoutTrailingSlashes(url);
   const memo = <T>(
     path: (key: string) => string,
-    read: (answer: Answer, key: string) => T,
+    read: (answer: DirectoryReply, key: string) => T,
     { valueMs = () => memoMs, bytesOf = () => 512 }: ValueRules<T> = {},
   ): Memo<T> =>
     createMemo({
@@ -147,13 +147,13 @@ export function directoryRecipients(url: string, options: DirectoryOptions = {})
 /** How long an answer is remembered, and what it takes of memory. */
 type ValueRules<T> = { readonly valueMs?: (value: T) => number; readonly bytesOf?: (value: T) => number };
 
-type Answer = { readonly status: number; readonly body: JsonObject };
+type DirectoryReply = { readonly status: number; readonly body: JsonObject };
 
 function unusable(): StoreError {
   return new StoreError("unavailable", "the Directory's answer is invalid");
 }
 
-async function ask(url: string, options: DirectoryOptions): Promise<Answer> {
+async function ask(url: string, options: DirectoryOptions): Promise<DirectoryReply> {
   const send = options.fetch ?? fetch;
   let status: number;
   let bytes: Uint8Array | "over";
@@ -178,17 +178,17 @@ async function ask(url: string, options: DirectoryOptions): Promise<Answer> {
  * Absence is known only by the Directory's own code: another 404 may come from a proxy
  * or a wrong address, and must not read as "no such recipient".
  */
-function saysAbsent(answer: Answer): boolean {
+function saysAbsent(answer: DirectoryReply): boolean {
   const { code } = answer.body;
   return answer.status === 404 && (code === "did_not_found" || code === "policy_not_found");
 }
 
-function presentBody(answer: Answer): JsonObject {
+function presentBody(answer: DirectoryReply): JsonObject {
   if (answer.status !== 200) throw unusable();
   return answer.body;
 }
 
-function readSubject(answer: Answer, key: string): Subject | null {
+function readSubject(answer: DirectoryReply, key: string): Subject | null {
   if (saysAbsent(answer)) return null;
   const { document, deactivated, delivery_policy_links: links, life } = presentBody(answer);
   const did = key as Did;
@@ -239,13 +239,13 @@ function amount(value: JsonValue | undefined): bigint {
   return required(typeof value === "string" ? parseU128(value) : null);
 }
 
-function readPolicyMembers(answer: Answer): JsonObject {
+function readPolicyMembers(answer: DirectoryReply): JsonObject {
   const { policy } = presentBody(answer);
   if (!isJsonObject(policy)) throw unusable();
   return policy;
 }
 
-function readDeliveryPolicy(answer: Answer): DeliveryPolicy | null {
+function readDeliveryPolicy(answer: DirectoryReply): DeliveryPolicy | null {
   if (saysAbsent(answer)) return null;
   const policy = readPolicyMembers(answer);
   const pricing = policy["release_pricing"];
@@ -263,7 +263,7 @@ function readDeliveryPolicy(answer: Answer): DeliveryPolicy | null {
   };
 }
 
-function readPersonaPolicy(answer: Answer): PersonaPolicy | null {
+function readPersonaPolicy(answer: DirectoryReply): PersonaPolicy | null {
   if (saysAbsent(answer)) return null;
   const policy = readPolicyMembers(answer);
   const { release_pricing: pricing, expiration_behavior: expiration, allowed_relays: relays } = policy;
@@ -283,6 +283,6 @@ function readPersonaExpiration(value: JsonObject): NonNullable<PersonaPolicy["ex
   return { mode: required(behavior(mode)), retainUntilMs };
 }
 
-function readBlockTime(answer: Answer): number {
+function readBlockTime(answer: DirectoryReply): number {
   return required(whole(presentBody(answer)["block_time_ms"], 1));
 }

@@ -86,8 +86,7 @@ export function createChangeSignal({ ledger, bus, log }: SignalParts): ChangeSig
   };
   return {
     follow: (submission) => {
-      const isHeard = bus.mayReach?.(changedSubject) !== false;
-      if (isHeard && watched < watchedMax) void announce(submission);
+      if (bus.mayReach(changedSubject) && watched < watchedMax) void announce(submission);
     },
     close: () => {
       closed = true;

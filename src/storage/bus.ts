@@ -51,7 +51,7 @@ export interface Bus {
   readonly messageBytesMax: number;
   publish(subject: string, message: Uint8Array): void;
   subscribe(subject: string, handler: BusReceiver, options?: SubscribeOptions): Subscription;
-  /** `false` when certainly nobody has subscribed, so that no message need be made; `true` where only a request can show it. */
+  /** `false` when certainly no process has subscribed, so that no message need be made; `true` where only a request can show it. */
   mayReach(subject: string): boolean;
   /**
    * Returns the first answer; "nobody" at once when the subject has no subscription, or after `timeoutMs`. After a
@@ -90,7 +90,7 @@ export type InboxLimits = {
 const inboxLimits: InboxLimits = { runningMax: 256, waitingMax: 1_024, waitingBytesMax: 32 * 1024 ** 2 };
 
 /** `answer` is `null` for a published message. */
-type Arrival = {
+type InboxMessage = {
   readonly message: Uint8Array;
   readonly answer: ((bytes: Uint8Array | undefined) => void) | null;
 };
@@ -111,7 +111,7 @@ type InboxOptions = {
  * not delay others.
  */
 export class Inbox {
-  private readonly waiting: Arrival[] = [];
+  private readonly waiting: InboxMessage[] = [];
   private waitingBytes = 0;
   private running = 0;
   private scheduled = false;
@@ -123,7 +123,7 @@ export class Inbox {
     this.limits = options.limits ?? inboxLimits;
   }
 
-  add(arrival: Arrival): void {
+  add(arrival: InboxMessage): void {
     if (this.closed) return;
     this.waiting.push(arrival);
     this.waitingBytes += arrival.message.length;
@@ -145,7 +145,7 @@ export class Inbox {
     if (dropped > 0) this.reportMissed();
   }
 
-  /** Handlers start on a turn of their own, never inside the call that published. */
+  /** Handlers start in a later task, never inside the call that published. */
   private schedule(): void {
     if (this.scheduled || this.closed) return;
     this.scheduled = true;
@@ -159,7 +159,7 @@ export class Inbox {
     });
   }
 
-  private async handle({ message, answer }: Arrival): Promise<void> {
+  private async handle({ message, answer }: InboxMessage): Promise<void> {
     this.running++;
     let answered: Uint8Array | undefined;
     try {

@@ -218,14 +218,14 @@ export function decodePending(bytes: Uint8Array): Pending {
 // ------------------------------------------------------------------------------------------- submissions
 
 /** A submission and the block number that the clock showed when it was accepted. */
-type Kept = { readonly submission: Submission; readonly takenAt: bigint };
+type KeptSubmission = { readonly submission: Submission; readonly takenAt: bigint };
 
 type StoredSubmission = Omit<Submission, "txHash" | "reason"> & {
   readonly reason: { readonly code: FaultCode; readonly detail: string; readonly extra: FaultExtra } | null;
   readonly takenAt: bigint;
 };
 
-export function encodeSubmission({ submission: { txHash: _, ...submission }, takenAt }: Kept): Uint8Array {
+export function encodeSubmission({ submission: { txHash: _, ...submission }, takenAt }: KeptSubmission): Uint8Array {
   const { reason } = submission;
   const stored: StoredSubmission = {
     ...submission,
@@ -235,7 +235,7 @@ export function encodeSubmission({ submission: { txHash: _, ...submission }, tak
   return encodeJson(stored);
 }
 
-export function decodeSubmission(txHash: string, bytes: Uint8Array): Kept {
+export function decodeSubmission(txHash: string, bytes: Uint8Array): KeptSubmission {
   const { takenAt, ...submission } = decodeJson<StoredSubmission>(bytes, "submission");
   const { reason } = submission;
   const refusal = reason === null ? null : fault(reason.code, reason.detail, reason.extra);
@@ -279,7 +279,7 @@ export function readHolder(view: TableView, alias: string): Did | null {
   return didOf(view.get(aliasKey(alias)));
 }
 
-export function readSubmission(view: TableView, txHash: string): Kept | null {
+export function readSubmission(view: TableView, txHash: string): KeptSubmission | null {
   const bytes = view.get(submissionKey(txHash));
   return bytes === null ? null : decodeSubmission(txHash, bytes);
 }

@@ -36,16 +36,11 @@ function isTime(ms: number): boolean {
   return Number.isSafeInteger(ms) && ms >= 0;
 }
 
-/** The last frozen labels that were valid: all entries of one network share them. */
-let frozenLabels: readonly string[] | null = null;
-
 function checkLabels(labels: readonly string[]): void {
-  if (labels === frozenLabels) return;
   const isLabel = (label: string, i: number) => labelForm.test(label) && labels.indexOf(label) === i;
   if (labels.length > labelsMax || !labels.every(isLabel)) {
     throw new RangeError("an entry has at most 4 different labels of 1 to 48 characters A-Za-z0-9_:-");
   }
-  if (Object.isFrozen(labels)) frozenLabels = labels;
 }
 
 /** Labels that are counted over the whole store, and not within a mailbox. */

@@ -26,7 +26,7 @@ const kinds: Readonly<Record<string, string>> = {
   record: "a table of settings",
 };
 
-/** The message, or `undefined` when the schema has a message of its own. */
+/** The message, or `undefined` when the schema has its own message. */
 export function describeFinding(finding: Finding): string | undefined {
   const { code, input, expected, origin, values = [] } = finding;
   if (code === "invalid_type" || code === "invalid_value") {

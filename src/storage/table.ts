@@ -76,7 +76,7 @@ type DecodedLimits = {
   readonly bytesMax: number;
 };
 
-type Entry<T> = { readonly bytes: Uint8Array; readonly value: T };
+type Decoded<T> = { readonly bytes: Uint8Array; readonly value: T };
 
 /**
  * Remembers what stored bytes decode to. A remembered value is returned only for exactly the bytes that it was decoded
@@ -87,7 +87,7 @@ export function rememberDecoded<T>(
   decode: (bytes: Uint8Array) => T,
   { entriesMax, bytesMax }: DecodedLimits,
 ): (key: string, bytes: Uint8Array) => T {
-  const entries = new BoundedMap<string, Entry<T>>(entriesMax, { max: bytesMax, of: ({ bytes }) => bytes.length });
+  const entries = new BoundedMap<string, Decoded<T>>(entriesMax, { max: bytesMax, of: ({ bytes }) => bytes.length });
   return (key, bytes) => {
     const entry = entries.get(key);
     if (entry?.bytes.length === bytes.length && Buffer.compare(entry.bytes, bytes) === 0) return entry.value;

@@ -6,7 +6,7 @@ import { createIdentity } from "../../src/client/keys.ts";
 import { firstDocument, register, settleRegistration } from "../../src/client/registration.ts";
 import { utf8 } from "../../src/core/codec/bytes.ts";
 import { sha256 } from "../../src/core/codec/crypto.ts";
-import { createWakeHook, type WakeHook } from "../../src/nodes/cache/stream.ts";
+import { createWakeHook, type WakeHook } from "../../src/nodes/cache/wake.ts";
 import { createPerson } from "../support/cache-node.ts";
 import { freePort } from "../support/executable.ts";
 import { startTestNodes } from "../support/nodes.ts";

@@ -79,12 +79,12 @@ export type AttemptOutcome = {
 const cacheReserveShare = 0.4;
 
 /** How the attempts at a destination ended. `final`: the recipient's own refusal, after which no other is tried. */
-type Verdict = "success" | "final" | "refused" | "unreachable" | "timeout";
+type AttemptVerdict = "success" | "final" | "refused" | "unreachable" | "timeout";
 
 /** One attempt and its outcome; reported only when the delivery fails. */
 type Attempted = { readonly destination: Destination; readonly outcome: AttemptOutcome };
 
-type Left = { readonly destination: Destination; readonly verdict: Verdict; readonly outcome: AttemptOutcome };
+type Left = { readonly destination: Destination; readonly verdict: AttemptVerdict; readonly outcome: AttemptOutcome };
 
 type DeliveryState = {
   readonly plan: DeliveryPlan;
@@ -198,7 +198,7 @@ function leftMs(state: DeliveryState, at: number, nowMs: number): number {
 }
 
 type OutcomeFacts = {
-  readonly verdict: Verdict;
+  readonly verdict: AttemptVerdict;
   readonly outcome: AttemptOutcome;
   readonly jitter: number;
   readonly nowMs: number;
@@ -219,7 +219,7 @@ function retryWait(state: DeliveryState, facts: OutcomeFacts): number | null {
  * What an outcome means. An inbox speaks for the recipient, so its 4xx ends the delivery; another Relay
  * or a Cache speaks only for itself.
  */
-function verdictOf(channel: Channel, outcome: AttemptOutcome): Verdict {
+function verdictOf(channel: Channel, outcome: AttemptOutcome): AttemptVerdict {
   if (outcome.error === "destination_refused") return "refused";
   if (outcome.error === "upstream_timeout" || outcome.error === "not_acknowledged") return "timeout";
   const status = outcome.httpStatus;

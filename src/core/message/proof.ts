@@ -1,7 +1,7 @@
 /**
  * Proofs that travel with a request: what clients sign for Cache retrieval, live sessions, Directory updates and
  * envelopes, what a Cache signs for its events, and proof of work. Checking takes two pure steps: `decode…` checks
- * form, time and endpoint without knowing the DID; `decide…` checks what the DID publishes and answers a replay claim.
+ * form, time and endpoint without knowing the DID; `decide…` checks what the DID publishes and returns a replay claim.
  * The operation runs only after that claim was won. The order of checks is law: it decides what an outsider can learn.
  * Source: interface "Signed Cache proof", rules sections 2, 3, 4, 6 and 10 ("Live sessions"), D152.
  */

@@ -1,6 +1,6 @@
 /**
  * Shapes of the Directory: every request body and every answer. Bodies are closed (an unknown member is
- * refused), answers are open. A text whose refusal has a code of its own (DIDs, actions, payloads) is
+ * refused), answers are open. A text whose refusal has its own code (DIDs, actions, payloads) is
  * only a text here and parsed by its route; counts and lengths inside a document are rules of the
  * ledger, not of the shape.
  * Source: interface "Resources and their fields" and "Endpoints", rules sections 4 and 10.
@@ -201,7 +201,7 @@ const prepareMembers = {
   proof_version: proofVersion,
 };
 
-/** What `POST /dids/{did}/prepare` documents; each action is checked by the shape of its own members. */
+/** What `POST /dids/{did}/prepare` documents; each action is checked by the shape of its members. */
 export function anyPrepareBody(actions: readonly string[]) {
   return Type.Object(
     { ...prepareMembers, action: namedText(actions) },

@@ -241,7 +241,7 @@ export const signatureText = Type.String({
 });
 export const uuidText = Type.String({ description: "UUID", examples: ["0190b3b4-0000-7000-8000-000000000001"] });
 
-/** A text with a documented list of values that the route checks itself, with a code of its own. */
+/** A text with a documented list of values that the route checks itself, with its own code. */
 export function namedText(values: readonly string[]) {
   return Type.String({ enum: values });
 }
@@ -286,7 +286,7 @@ export const problemShape = open(
   },
 );
 
-/** `GET /limits`: what a node applies. Each node adds members of its own. */
+/** `GET /limits`: what a node applies. Each node adds its members. */
 export const limitsShape = open(
   {
     max_http_body_bytes: Type.Optional(Type.Integer()),

@@ -68,7 +68,7 @@ const timerMsMax: number = 2 ** 31 - 1;
 
 /**
  * The value of `work`, or `late` after `timeoutMs` (0 and below: at the next turn of the event loop). A rejection in
- * time passes through; one that comes after the deadline is swallowed, because nobody waits for it any more. The work
+ * time passes through; one that comes after the deadline is swallowed, because no caller waits for it any more. The work
  * itself goes on: a caller that can stop it stops it on `late`. The timer never outlives the call.
  */
 export async function withDeadline<T>(

@@ -39,6 +39,7 @@ import type { Blocks } from "../operations/blocks.ts";
 import { checkClientRate, createRateLimiter, limitOf, type RateLimiter } from "../rates.ts";
 import type { RecipientSource } from "../recipients.ts";
 import { noSignal, type StoredSignal } from "../signals.ts";
+import { createKnownSenders } from "./known.ts";
 import {
   ackIdsMax,
   acknowledge,
@@ -51,7 +52,7 @@ import {
   readSummary,
   summaryIdsMax,
 } from "./retrieve.ts";
-import { createKnownSenders, createShareReports } from "./shares.ts";
+import { createShareReports } from "./shares.ts";
 import { type EventSigner, type StoreParts, type Submitted, storeEnvelope, storeRules } from "./store.ts";
 import { createStreams } from "./stream.ts";
 

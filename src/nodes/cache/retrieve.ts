@@ -49,7 +49,7 @@ import {
   startCursor,
   wholeParts,
 } from "./entries.ts";
-import { type KnownSenders, remember } from "./shares.ts";
+import { type KnownSenders, remember } from "./known.ts";
 import type { AnswerContext, EventSigner } from "./store.ts";
 import type { Streams } from "./stream.ts";
 
@@ -175,7 +175,7 @@ export function openStream(parts: RetrieveParts, call: Call): Reply {
   });
 }
 
-/** Removes the named entries and answers the ids that it removed. */
+/** Removes the named entries and returns their ids. */
 export async function acknowledge(parts: RetrieveParts, call: Call): Promise<Answer | Fault> {
   const request = decodeAck(parts, call);
   if (isFault(request)) return request;

@@ -15,17 +15,8 @@ import type { Mailbox, MailboxEntry, MailboxQuota, StoreOutcome } from "../../st
 import { type Admission, type AdmissionRules, decideAdmission, type FactsSource } from "../admission.ts";
 import type { Blocks } from "../operations/blocks.ts";
 import type { Subject } from "../recipients.ts";
-import {
-  acquaintanceOf,
-  type KnownSenders,
-  labelsOf,
-  type Origin,
-  type Sending,
-  type ShareReports,
-  senderLabel,
-  sharesOf,
-  storeShareOf,
-} from "./shares.ts";
+import { acquaintanceOf, type KnownSenders, senderLabel } from "./known.ts";
+import { labelsOf, type Origin, type Sending, type ShareReports, sharesOf, storeShareOf } from "./shares.ts";
 
 export type StoreParts = {
   readonly mailbox: Mailbox;

@@ -4,20 +4,17 @@
  * the bus also a store of another process; while the bus is unreachable, the heartbeat finds it.
  * Before each read the stream's proof is checked against the document again, so that a withdrawn key gets
  * nothing more.
- * Bounded: streams in all and per recipient, entries per read, and the life of a stream, after which the
+ * Bounded: all streams together and those of a recipient, entries per read, and the life of a stream, after which the
  * client returns with a new proof and its last event id.
- * At the end the wake hook, for recipients without a stream.
  * Source: rules section 6 ("Further reads"), `docs/rules.md` ("Streams").
  */
 import type { Config } from "../../config/schema.ts";
 import { utf8 } from "../../core/codec/bytes.ts";
-import { sha256 } from "../../core/codec/crypto.ts";
-import type { Did, MailboxKey } from "../../core/codec/did.ts";
+import type { MailboxKey } from "../../core/codec/did.ts";
 import { secondMs } from "../../core/codec/time.ts";
-import { errorText, type Fault, fault, isFault } from "../../core/fault.ts";
+import { type Fault, fault, isFault } from "../../core/fault.ts";
 import type { Cursor, Mailbox, MessageSummary, Page } from "../../storage/contract.ts";
 import { createFairShare } from "../http/capacity.ts";
-import type { Log } from "../http/log.ts";
 import type { Answer } from "../http/route.ts";
 import { networkPlaces } from "../rates.ts";
 import type { StoredSignal } from "../signals.ts";
@@ -240,100 +237,4 @@ function news(stream: Stream, waitMs: number): Promise<boolean> {
     stream.wake = () => settle(!stream.ended);
     if (stream.ended) settle(false);
   });
-}
-
-// ----------------------------------------------------------------------------------------------------------- wake hook
-
-type WakeTarget = {
-  /** Set by the operator, so it may be any host; redirects are not followed. */
-  readonly url: string;
-  readonly settings: Pick<Config["cache"], "wake_interval">;
-};
-
-/** Bounds that no operator has a reason to change: a push service is slow at worst, and a hint may be lost. */
-type WakeBounds = {
-  readonly timeoutMs: number;
-  readonly inFlightMax: number;
-  /** Recipients called for within the last interval; further ones are left out until there is room. */
-  readonly recipientsMax: number;
-};
-
-const wakeBounds: WakeBounds = { timeoutMs: 5 * secondMs, inFlightMax: 8, recipientsMax: 10_000 };
-
-/**
- * Calls one configured URL when something arrived for a recipient without a stream, so that a push service may wake the
- * device. The call has a digest and a number and nothing else. It is a hint: a failed call is not repeated before
- * the next interval. Bounded: one call per recipient and interval, calls in flight, recipients remembered.
- * Source: rules section 9 (logs and privacy), `docs/rules.md` ("Wake hook").
- */
-export type WakeHook = {
-  /** Counts a new entry; calls at once, or once at the end of the interval that is running. */
-  readonly stored: (recipient: Did, streamed: boolean) => void;
-  readonly close: () => void;
-};
-
-type Waiting = { count: number; timer: ReturnType<typeof setTimeout> };
-
-export function createWakeHook({ url, settings }: WakeTarget, log: Log, tighter: Partial<WakeBounds> = {}): WakeHook {
-  const bounds = { ...wakeBounds, ...tighter };
-  const intervals = new Map<Did, Waiting>();
-  const closing = new AbortController();
-  let inFlight = 0;
-
-  /** Starts an interval; whatever is counted in it is reported when it ends. */
-  const interval = (recipient: Did): Waiting => {
-    const waiting = { count: 0, timer: setTimeout(() => ended(recipient, waiting), settings.wake_interval) };
-    intervals.set(recipient, waiting);
-    return waiting;
-  };
-  const ended = (recipient: Did, { count }: Waiting) => {
-    intervals.delete(recipient);
-    if (count > 0) call(recipient, count);
-  };
-  const call = (recipient: Did, count: number) => {
-    const waiting = interval(recipient);
-    if (inFlight >= bounds.inFlightMax) {
-      waiting.count = count;
-      return;
-    }
-    inFlight++;
-    const signal = AbortSignal.any([closing.signal, AbortSignal.timeout(bounds.timeoutMs)]);
-    post(url, { recipient_digest: sha256(utf8(recipient)).toHex(), count }, signal)
-      .catch((error: unknown) => {
-        if (!closing.signal.aborted) log("warn", "the wake hook failed", { error: errorText(error).slice(0, 200) });
-      })
-      .finally(() => {
-        inFlight--;
-      });
-  };
-  return {
-    stored(recipient, streamed) {
-      if (streamed || closing.signal.aborted) return;
-      const waiting = intervals.get(recipient);
-      if (waiting !== undefined) waiting.count++;
-      else if (intervals.size < bounds.recipientsMax) call(recipient, 1);
-    },
-    close() {
-      closing.abort();
-      for (const { timer } of intervals.values()) clearTimeout(timer);
-      intervals.clear();
-    },
-  };
-}
-
-type WakeCall = { readonly recipient_digest: string; readonly count: number };
-
-/** Any 2xx will do; the answer is not read. */
-async function post(url: string, call: WakeCall, signal: AbortSignal): Promise<void> {
-  const response = await fetch(url, {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify(call),
-    redirect: "error",
-    // A proxy from the environment must not learn of deliveries.
-    proxy: false,
-    signal,
-  } as BunFetchRequestInit);
-  await response.body?.cancel();
-  if (!response.ok) throw new Error(`status ${response.status}`);
 }

@@ -235,7 +235,7 @@ export function acceptedVersions(settings: DirectorySettings, proofs: LedgerProo
   return [...bound, ...older].filter((version) => settings.registration_proofs?.includes(version) ?? true);
 }
 
-/** What `/limits` answers about proofs. */
+/** The members of `/limits` about proofs. */
 export function renderProofs(
   settings: DirectorySettings,
   { proofs, submitter }: Binding,

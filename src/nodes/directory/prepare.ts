@@ -1,6 +1,6 @@
 /**
  * Preparation: everything a client needs to sign, made by the Directory, so that no client has to know
- * SCALE. It answers the complete body without the signature, the bytes to sign, and where the body goes.
+ * SCALE. It returns the complete body without the signature, the bytes to sign, and where the body goes.
  * It changes nothing. It refuses a body of the wrong shape and a document that breaks a rule; whether an
  * update fits the present document is checked when it is submitted.
  * Source: rules sections 4 ("Preparation") and 10, docs/ledger.md 3.1.

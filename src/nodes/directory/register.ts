@@ -118,9 +118,9 @@ async function register(parts: BoundParts, registration: Registration, call: Cal
   return isFault(txId) ? txId : renderRegistered(registration, txId);
 }
 
-type Facts = { readonly account: Account; readonly bounds: LedgerBounds; readonly aliasHolder: Did | null };
+type SubjectFacts = { readonly account: Account; readonly bounds: LedgerBounds; readonly aliasHolder: Did | null };
 
-export async function gatherFacts(ledger: Ledger, { did, aliasText }: RegistrationSubject): Promise<Facts> {
+export async function gatherFacts(ledger: Ledger, { did, aliasText }: RegistrationSubject): Promise<SubjectFacts> {
   const alias = aliasText === null ? null : normalizeAlias(aliasText);
   const [account, bounds, aliasHolder] = await Promise.all([
     ledger.account(did),
@@ -137,7 +137,7 @@ export async function gatherFacts(ledger: Ledger, { did, aliasText }: Registrati
  */
 function decideRegistration(
   registration: Registration,
-  facts: Facts,
+  facts: SubjectFacts,
   { pending, binding }: { readonly pending: Receipt | null; readonly binding: Binding },
 ): Fault | null {
   const refusal = checkSubject(registration, facts);
@@ -161,7 +161,7 @@ function refusedSignature(call: RegistrationCall, binding: Binding): Fault {
 /** 422 `document_invalid`, 400 or 409 for the alias, 409 `did_already_registered`. */
 export function checkSubject(
   subject: RegistrationSubject & { readonly pubkey: Uint8Array },
-  { account, bounds, aliasHolder }: Facts,
+  { account, bounds, aliasHolder }: SubjectFacts,
 ): Fault | null {
   if (!isAdmissibleKey(subject.pubkey))
     return fault("document_invalid", "the root key is not an admissible Ed25519 key");
@@ -182,7 +182,7 @@ function checkAlias({ did, aliasText }: RegistrationSubject, holder: Did | null)
 
 /**
  * Receipt, submission, receipt with the transaction. When the ledger refuses, the receipt is again what
- * it was; when it fails to answer, the receipt stays, because nobody knows what happened.
+ * it was; when it fails to answer, the receipt stays, because the outcome is unknown.
  */
 async function submitRegistration(
   parts: BoundParts,

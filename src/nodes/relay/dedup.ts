@@ -14,7 +14,7 @@ import { type Receipts, StoreError } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
 import type { InFlight } from "./live/registry.ts";
 
-type Outcome = DeliveryResult | Fault;
+type DeliveryOutcome = DeliveryResult | Fault;
 
 /** A message from its request to its answer. */
 type Delivering = InFlight & { readonly digest: string };
@@ -36,7 +36,7 @@ type OneDelivery = {
 };
 
 /** The outcome of the only delivery of the message: 409 `duplicate_conflict` for another envelope. */
-export function deliverOnce(dedup: Dedup, delivery: OneDelivery): Promise<Outcome> {
+export function deliverOnce(dedup: Dedup, delivery: OneDelivery): Promise<DeliveryOutcome> {
   const { to, messageId, bytes } = delivery.envelope;
   const key = `relay:${to}:${messageId}`;
   const digest = sha256(bytes).toHex();
@@ -47,7 +47,7 @@ export function deliverOnce(dedup: Dedup, delivery: OneDelivery): Promise<Outcom
 
 type Message = { readonly key: string; readonly to: Did; readonly digest: string };
 
-function begin(dedup: Dedup, delivery: OneDelivery, message: Message): Promise<Outcome> {
+function begin(dedup: Dedup, delivery: OneDelivery, message: Message): Promise<DeliveryOutcome> {
   const state = { delaysJoins: false };
   const outcome = deliverUnlessKnown(dedup, delivery, message, () => {
     state.delaysJoins = true;
@@ -67,7 +67,7 @@ async function deliverUnlessKnown(
   { nowMs, untilMs, deliver }: OneDelivery,
   { key, digest }: Message,
   begun: () => void,
-): Promise<Outcome> {
+): Promise<DeliveryOutcome> {
   const record = await dedup.receipts.get(key, nowMs);
   const known = record === null ? null : decodeRecord(record);
   if (known !== null && known.digest !== digest) return conflict();
@@ -78,7 +78,7 @@ async function deliverUnlessKnown(
 }
 
 /** A failure is the same for all that wait for it. */
-function asRepeat(outcome: Outcome): Outcome {
+function asRepeat(outcome: DeliveryOutcome): DeliveryOutcome {
   if (isFault(outcome) || !outcome.success) return outcome;
   return { ...outcome, details: { ...outcome.details, deduped: true } };
 }

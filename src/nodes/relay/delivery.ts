@@ -207,7 +207,7 @@ async function postToCache(parts: DeliveryParts, relayed: Relayed, attempt: Atte
 
 // --------------------------------------------------------------------------------------------- what other nodes answer
 
-// Nobody vouches for these bytes. A receipt or a refusal is rebuilt from the members we know, so that a destination
+// These bytes are untrusted. A receipt or a refusal is rebuilt from the members we know, so that a destination
 // can't speak to the sender through the Relay.
 
 function parseMembers(bytes: Uint8Array): JsonObject | null {

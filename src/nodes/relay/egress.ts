@@ -91,7 +91,7 @@ const ownAddressesMs = 10_000;
 const goneInRow = 5;
 const goneMs = 30_000;
 
-type Outcome = Omit<EgressAnswer, "durationMs">;
+type UntimedAnswer = Omit<EgressAnswer, "durationMs">;
 
 export function createEgress(options: EgressOptions): Egress {
   const { settings } = options;
@@ -110,7 +110,7 @@ export function createEgress(options: EgressOptions): Egress {
     ownAddresses: ownAddressReader(now),
   };
 
-  const post = async (request: EgressRequest): Promise<Outcome> => {
+  const post = async (request: EgressRequest): Promise<UntimedAnswer> => {
     const endpoint = parseEndpoint(request.endpoint, request.suffix, state.rules);
     if (endpoint === null) return refused;
     if (closed) return unavailable({ giveUp: true });
@@ -131,7 +131,7 @@ export function createEgress(options: EgressOptions): Egress {
       slot.release(true);
       return unavailable({ giveUp: true });
     }
-    let outcome: Outcome = unavailable({ giveUp: false });
+    let outcome: UntimedAnswer = unavailable({ giveUp: false });
     inFlight.add(abort);
     try {
       outcome = await send(state, endpoint, { ...request, timeoutMs: deadlineMs - now(), abort, slot });
@@ -178,10 +178,10 @@ function createAddressMemo(options: EgressOptions, now: () => number): Memo<read
   });
 }
 
-const refused: Outcome = { httpStatus: null, error: "destination_refused", body: null, giveUp: true };
-const timedOut: Outcome = { httpStatus: null, error: "upstream_timeout", body: null, giveUp: false };
+const refused: UntimedAnswer = { httpStatus: null, error: "destination_refused", body: null, giveUp: true };
+const timedOut: UntimedAnswer = { httpStatus: null, error: "upstream_timeout", body: null, giveUp: false };
 
-function unavailable({ giveUp }: { readonly giveUp: boolean }): Outcome {
+function unavailable({ giveUp }: { readonly giveUp: boolean }): UntimedAnswer {
   return { httpStatus: null, error: "destination_unavailable", body: null, giveUp };
 }
 
@@ -193,14 +193,17 @@ type EgressState = {
   /** Addresses that took a connection lately, by origin. */
   readonly recent: Map<string, { address: string; untilMs: number }>;
   /** Answers 404 and 410 by URL: another URL of the host may be there. */
-  readonly gone: BoundedMap<string, { readonly answer: Outcome; readonly count: number; readonly untilMs: number }>;
+  readonly gone: BoundedMap<
+    string,
+    { readonly answer: UntimedAnswer; readonly count: number; readonly untilMs: number }
+  >;
   readonly ownAddresses: () => readonly Network[];
 };
 
 type AbortableRequest = EgressRequest & { readonly abort: AbortController; readonly slot: Slot };
 
 /** Resolves, checks, connects, asks. The connection always goes to an address that was checked. */
-async function send(state: EgressState, endpoint: Endpoint, request: AbortableRequest): Promise<Outcome> {
+async function send(state: EgressState, endpoint: Endpoint, request: AbortableRequest): Promise<UntimedAnswer> {
   const deadlineMs = state.now() + request.timeoutMs;
   const found = await addressesOf(state, endpoint);
   if (found === null) return unavailable({ giveUp: false });
@@ -236,10 +239,10 @@ async function send(state: EgressState, endpoint: Endpoint, request: AbortableRe
   }
 }
 
-function noteGone({ gone, now }: EgressState, { origin, target }: Endpoint, { httpStatus }: Outcome): void {
+function noteGone({ gone, now }: EgressState, { origin, target }: Endpoint, { httpStatus }: UntimedAnswer): void {
   const url = origin + target;
   if (httpStatus === 404 || httpStatus === 410) {
-    const answer: Outcome = { httpStatus, error: null, body: null, giveUp: true };
+    const answer: UntimedAnswer = { httpStatus, error: null, body: null, giveUp: true };
     gone.set(url, { answer, count: (gone.get(url)?.count ?? 0) + 1, untilMs: now() + goneMs });
   } else if (httpStatus !== null) gone.delete(url);
 }
@@ -337,7 +340,7 @@ export function checkOutboundEnvironment(
 // ------------------------------------------------------------------------------------------------ one request
 
 const answerBytesMax = 64 * 1024;
-/** How long the body of an answer is read when nobody needs it, so that the connection can be used again. */
+/** How long the body of an answer is read when it is not needed, so that the connection can be used again. */
 const drainMs = 250;
 
 type PinnedRequest = {
@@ -437,7 +440,7 @@ function readBody(response: Response, deadlineMs: number): Promise<Uint8Array | 
 }
 
 /**
- * Whether a TCP connection to the address succeeds in time. `fetch` has no limit of its own for
+ * Whether a TCP connection to the address succeeds in time. `fetch` has no limit for
  * connecting, so a destination that has not answered lately gets a test connection first.
  */
 function canConnect(address: string, port: number, timeoutMs: number): Promise<boolean> {

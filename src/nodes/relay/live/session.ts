@@ -1,6 +1,6 @@
 /**
  * The life of a live session: a WebSocket over which a recipient gets envelopes as they arrive. The
- * laws: nobody listens for a DID without a proof that its document authorizes at this moment; and when
+ * laws: no client listens for a DID without a proof that its document authorizes at this moment; and when
  * the welcome is sent, whatever arrived earlier has found its place, so that a client that pulls from its
  * Cache after the welcome misses nothing. `registry.ts` shows how an envelope reaches a session.
  * A client that asked for notices also gets a frame when a Cache stored something for the recipient, so that it pulls
@@ -339,15 +339,15 @@ function join(registry: SessionRegistry, socket: SessionWebSocket): void {
 
 /**
  * From proven to live. An older session of the same device ends first, so that what it has not
- * acknowledged moves on; then the deliveries in flight find their place; then, in one turn, the session is
- * live and the client gets its welcome. Deliveries that begin meanwhile wait for that turn.
+ * acknowledged moves on; then the deliveries in flight find their place; then, in one step, the session is
+ * live and the client gets its welcome. Deliveries that begin meanwhile wait for that step.
  */
 async function joinSession(registry: SessionRegistry, socket: SessionWebSocket): Promise<void> {
   const session = socket.data;
   const { did } = session.target;
   endProofWait(registry, socket);
   session.state = "joining";
-  // In one turn where there is a place, so that of two sessions of a device one is first.
+  // Without an await where there is a place, so that of two sessions of a device one is first.
   if (!takePlace(registry, session) && !(await makePlace(registry, session))) {
     if (!isClosed(session)) refuseJoin(registry, socket);
     return;

@@ -2,17 +2,8 @@
 import { describe, expect, test } from "bun:test";
 import { type Did, mailboxOf } from "../../../../src/core/codec/did.ts";
 import { dayMs } from "../../../../src/core/codec/time.ts";
-import {
-  acquaintanceOf,
-  createKnownSenders,
-  labelsOf,
-  type Origin,
-  remember,
-  type Sending,
-  senderLabel,
-  sharesOf,
-  storeShareOf,
-} from "../../../../src/nodes/cache/shares.ts";
+import { acquaintanceOf, createKnownSenders, remember, senderLabel } from "../../../../src/nodes/cache/known.ts";
+import { labelsOf, type Origin, type Sending, sharesOf, storeShareOf } from "../../../../src/nodes/cache/shares.ts";
 import type { Receipts, Rest } from "../../../../src/storage/contract.ts";
 import { cacheDefault } from "../../../support/settings.ts";
 
