@@ -10,29 +10,15 @@ import { type Entry, type PoolAction, type Signed, SubmissionPool } from "../../
 import { Session, StateGone } from "../../src/plugins/chain/session.ts";
 import { Submissions } from "../../src/plugins/chain/submissions.ts";
 import { StoreError } from "../../src/storage/contract.ts";
-import { isClean, runSchedule, type ScheduleOptions } from "./virtual-schedule.ts";
+import { methodOf, replace, signUnseen } from "./virtual-replace.ts";
+import { runSchedule, type ScheduleOptions } from "./virtual-schedule.ts";
+import { isClean } from "./virtual-verdict.ts";
 
 type Canary = {
   readonly name: string;
   readonly put: () => () => void;
   readonly schedule: Omit<ScheduleOptions, "calls">;
 };
-
-type Methods = Record<string, (...given: never[]) => unknown>;
-
-/** Replaces methods, private ones among them; the answer puts them back. */
-function replace(prototype: object, methods: Methods): () => void {
-  const before = Object.keys(methods).map(
-    (name) => [name, Object.getOwnPropertyDescriptor(prototype, name) as PropertyDescriptor] as const,
-  );
-  for (const [name, method] of Object.entries(methods))
-    Object.defineProperty(prototype, name, { value: method, configurable: true, writable: true });
-  return () => {
-    for (const [name, descriptor] of before) Object.defineProperty(prototype, name, descriptor);
-  };
-}
-
-const methodOf = <T>(prototype: object, name: string): T => Reflect.get(prototype, name) as T;
 
 /** A call whose era is over is dropped, whether or not it had its chance. */
 function dropAtOnce(this: SubmissionPool, entry: Entry): PoolAction[] {
@@ -63,7 +49,7 @@ const canaries: readonly Canary[] = [
       const undo = [
         replace(Session.prototype, { checkHead: () => {} }),
         replace(Endpoints.prototype, { confirm: async (_: never, head: never) => head }),
-        replace(SubmissionPool.prototype, { renew: dropAtOnce }),
+        replace(SubmissionPool.prototype, { onAbsent: dropAtOnce }),
       ];
       return () => {
         for (const one of undo) one();
@@ -92,7 +78,7 @@ const canaries: readonly Canary[] = [
             return sign.call(this, call, { head, best: null }, nonce);
           },
         }),
-        replace(SubmissionPool.prototype, { renew: dropAtOnce, onRefused: () => [] }),
+        replace(SubmissionPool.prototype, { onAbsent: dropAtOnce, onRefused: () => [] }),
       ];
       return () => {
         for (const one of undo) one();
@@ -102,25 +88,39 @@ const canaries: readonly Canary[] = [
   },
   {
     name: "M5: a banned extrinsic is sent again for ever, and holes stay",
-    put: () => replace(SubmissionPool.prototype, { onRefused: () => [], fillGaps: () => [], renew: dropAtOnce }),
+    put: () => replace(SubmissionPool.prototype, { onRefused: () => [], fillGaps: () => [], onAbsent: dropAtOnce }),
     schedule: { faults: ["ban"], endpoints: 1 },
   },
   {
     name: "M6: what was signed for another runtime is forgotten",
     put: () => {
       const onSigned = methodOf<(entry: Entry, signed: Signed) => PoolAction[]>(SubmissionPool.prototype, "onSigned");
-      return replace(SubmissionPool.prototype, {
+      const forget = replace(SubmissionPool.prototype, {
         onSigned(this: SubmissionPool, entry: Entry, signed: Signed) {
           methodOf<(entry: Entry, kept: readonly Signed[]) => void>(this, "keepSigned").call(this, entry, []);
           return onSigned.call(this, entry, signed);
         },
       });
+      // The state would show what the forgotten one did.
+      const undo = signUnseen();
+      return () => {
+        undo();
+        forget();
+      };
     },
     schedule: { faults: ["lie", "upgrade"], lies: ["version"], endpoints: 1 },
   },
   {
     name: "a node whose pool fails for good is not left",
-    put: () => replace(Session.prototype, { countFailure: () => {} }),
+    put: () => {
+      const undo = [
+        replace(Session.prototype, { countFailure: () => {} }),
+        replace(Submissions.prototype, { checkProgress: () => {} }),
+      ];
+      return () => {
+        for (const one of undo) one();
+      };
+    },
     schedule: { faults: ["ill pool"], endpoints: 2 },
   },
 ];

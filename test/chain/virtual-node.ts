@@ -14,7 +14,7 @@ import { type DecodedExtrinsic, decodeExtrinsic, type VirtualBlock, type Virtual
 import type { Chance, VirtualTime } from "./virtual-time.ts";
 
 /** What a node does wrong; each has its share of schedules. */
-export type Lie = "head" | "version" | "keys" | "block" | "genesis" | "garbage" | "nonce" | "events" | "hash";
+export type Lie = "head" | "version" | "keys" | "block" | "genesis" | "garbage" | "nonce" | "events" | "hash" | "body";
 export type NodeState = {
   isDown: boolean;
   isSilent: boolean;
@@ -25,8 +25,9 @@ export type NodeState = {
   /** Its pool looks at a block whose state is gone, and can't check anything. */
   poolFails: boolean;
   lie: Lie | null;
-  /** Stands still at this block. */
+  /** Stands still at this block; its final one is a few before, or a given one. */
   frozen: VirtualBlock | null;
+  frozenFinal: VirtualBlock | null;
   /** Cut off from the others: the fork that it builds alone, on which nothing becomes final. */
   fork: { best: VirtualBlock; readonly final: VirtualBlock } | null;
   /** States of finalized blocks older than so many are gone. */
@@ -64,6 +65,7 @@ export class VirtualNode {
     poolFails: false,
     lie: null,
     frozen: null,
+    frozenFinal: null,
     fork: null,
     keepsStates: 256,
   };
@@ -85,9 +87,10 @@ export class VirtualNode {
   }
 
   get finalized(): VirtualBlock {
-    const { frozen, fork } = this.state;
+    const { frozen, frozenFinal, fork } = this.state;
     const { chain } = this.parts;
     if (fork !== null) return fork.final;
+    if (frozenFinal !== null) return frozenFinal;
     if (frozen === null || chain.finalized.number <= frozen.number) return chain.finalized;
     return chain.ancestor(frozen, Math.max(0, frozen.number - 3)) ?? chain.genesis;
   }
@@ -212,7 +215,9 @@ export class VirtualNode {
       }
       case "chain_getBlock": {
         const { header, extrinsics } = this.blockOf(params[0]);
-        return { block: { header, extrinsics: extrinsics.map(({ hex }) => hex) } };
+        // A true header over a body without the operator's calls.
+        const shown = lie === "body" ? extrinsics.filter(({ nonce }) => nonce === null) : extrinsics;
+        return { block: { header, extrinsics: shown.map(({ hex }) => hex) } };
       }
       case "state_getRuntimeVersion": {
         const { specVersion } = this.stateOf(params[0]).state;

@@ -5,37 +5,24 @@
  * answered with what the finalized chain holds.
  */
 import { isFault } from "../../src/core/fault.ts";
-import { encodeLedgerCall, type LedgerCall } from "../../src/core/ledger/calls.ts";
+import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import { type ChainOptions, chainPlugin } from "../../src/plugins/chain/chain.ts";
 import { type OpenLedger, openLedger } from "../../src/plugins/chain/driver.ts";
 import type { OperatorKey } from "../../src/plugins/chain/layouts.ts";
 import { type RuntimeMetadata, readMetadata } from "../../src/plugins/chain/metadata.ts";
 import { MemoryTable } from "../../src/plugins/memory/table.ts";
-import { StoreError, type SubmissionState } from "../../src/storage/contract.ts";
+import { StoreError } from "../../src/storage/contract.ts";
 import type { Table } from "../../src/storage/table.ts";
 import { authorizedCall, type Identity, identityOf, registrationOf } from "../support/identity.ts";
 import { blockTimeMs, operatorOf, VirtualChain } from "./virtual-chain.ts";
 import { type Lie, VirtualNode } from "./virtual-node.ts";
 import { type Chance, seededChance, VirtualTime } from "./virtual-time.ts";
+import { type Call, isClean, type Verdict, type VerdictParts, verdictOf } from "./virtual-verdict.ts";
 
-export type Verdict = {
-  readonly seed: number;
-  readonly accepted: number;
-  /** Ended as dropped, and the chain never holds it. */
-  readonly lost: number;
-  /** Calls that more than one extrinsic of the finalized chain carries. */
-  readonly doubled: number;
-  /** Ended as finalized without effect, or otherwise with one. */
-  readonly falselyEnded: number;
-  readonly stuck: number;
-  /** Answers that a DID is missing which was confirmed before. */
-  readonly falselyMissing: number;
-  /** Valid calls that were refused. */
-  readonly refused: number;
-  readonly notes: readonly string[];
-  readonly retracted: number;
-  readonly kills: number;
-  readonly blocks: number;
+/** What one node does from the tenth block on, for good. */
+export type Lasting = {
+  readonly node: number;
+  readonly fault: "stands" | "gone" | "silent" | "swallows" | "bans" | Lie;
 };
 
 export type ScheduleOptions = {
@@ -49,6 +36,12 @@ export type ScheduleOptions = {
   readonly scheme?: 0 | 1;
   /** When a call that has not ended is stuck; eight hours by default. */
   readonly endMs?: number;
+  /** In the place of faults that end. */
+  readonly lasting?: readonly Lasting[];
+  /** When the driver is killed, and for how long it is away. */
+  readonly kill?: { readonly atMs: number; readonly awayMs: number };
+  /** How far the driver's clock is from the truth, by the time since the beginning. */
+  readonly clock?: (sinceMs: number) => number;
 };
 
 const nodeCount = 3;
@@ -71,29 +64,17 @@ function addRuntime(genesis: string, specVersion: number): void {
   runtimes.set(`${genesis}/${specVersion}/1`, { ...metadata, frame });
 }
 
-type Call = {
-  readonly call: LedgerCall;
-  readonly identity: Identity;
-  txHash: string | null;
-  state: SubmissionState | null;
-  reason: string;
-};
-
-type World = {
+type World = VerdictParts & {
   readonly time: VirtualTime;
   readonly chance: Chance;
-  readonly chain: VirtualChain;
   readonly nodes: readonly VirtualNode[];
-  readonly calls: Call[];
-  readonly notes: string[];
   readonly table: Table;
   readonly options: ChainOptions;
   readonly key: OperatorKey;
+  /** The time by the driver's clock. */
+  readonly clockMs: () => number;
   driver: OpenLedger | null;
   kill: () => void;
-  kills: number;
-  falselyMissing: number;
-  refused: number;
 };
 
 export async function runSchedule(seed: number, given: ScheduleOptions): Promise<Verdict> {
@@ -105,6 +86,7 @@ export async function runSchedule(seed: number, given: ScheduleOptions): Promise
   const hidden = new Set<typeof chain.best>();
   const nodes = Array.from({ length: nodeCount }, () => new VirtualNode({ chain, time, chance, metadata, hidden }));
   const endpoints = given.endpoints ?? chance.between(1, nodeCount);
+  const startMs = time.nowMs;
   const world: World = {
     time,
     chance,
@@ -115,6 +97,9 @@ export async function runSchedule(seed: number, given: ScheduleOptions): Promise
     table: new MemoryTable(2 ** 30),
     options: optionsOf(endpoints),
     key,
+    clockMs: () => time.nowMs + (given.clock?.(time.nowMs - startMs) ?? 0),
+    startMs,
+    lines: 0,
     driver: null,
     kill: () => {},
     kills: 0,
@@ -123,8 +108,10 @@ export async function runSchedule(seed: number, given: ScheduleOptions): Promise
   };
   makeBlocks(world);
   startDriver(world);
-  const startMs = time.nowMs;
-  planFaults(world, given, startMs);
+  if (given.lasting === undefined) planFaults(world, given, startMs);
+  else for (const one of given.lasting) time.after(10 * blockTimeMs, () => beginLasting(nodes, one));
+  const { kill } = given;
+  if (kill !== undefined) time.after(kill.atMs, () => killDriver(world, kill.awayMs));
   let running = 0;
   for (let n = 0; n < given.calls; n++) {
     running++;
@@ -158,7 +145,7 @@ function startDriver(world: World): void {
     if (isAlive) work();
   };
   const host = {
-    nowMs: () => time.nowMs,
+    nowMs: world.clockMs,
     elapsedMs: () => time.nowMs,
     after: (ms: number, work: () => void) => time.after(ms, guarded(work)),
     chance: chance.next,
@@ -180,8 +167,9 @@ function startDriver(world: World): void {
       }),
   };
   const environment = {
-    now: () => time.nowMs,
+    now: world.clockMs,
     log: (level: string, message: string, fields?: Record<string, unknown>) => {
+      if (level !== "info") world.lines++;
       if (level === "error") notes.push(`${message} ${JSON.stringify(fields)}`);
     },
     fatal: (reason: string) => notes.push(`fatal ${reason}`),
@@ -344,6 +332,15 @@ function begin(world: World, { kind, node, lie, lengthMs }: Fault): void {
   }
 }
 
+function beginLasting(nodes: readonly VirtualNode[], { node: index, fault }: Lasting): void {
+  const node = nodes[index] as VirtualNode;
+  if (fault === "gone") node.stop();
+  else if (fault === "stands") Object.assign(node.state, { frozen: node.best, frozenFinal: node.finalized });
+  else if (fault === "silent") node.state.isSilent = true;
+  else if (fault === "swallows" || fault === "bans") node.state[fault] = true;
+  else node.state.lie = fault;
+}
+
 function killDriver(world: World, awayMs: number): void {
   if (world.driver === null) return;
   world.kill();
@@ -387,7 +384,7 @@ function registration(identity: Identity): LedgerCall {
 
 async function perform(world: World, identity: Identity, call: LedgerCall): Promise<Call> {
   const { time, chance } = world;
-  const one: Call = { call, identity, txHash: null, state: null, reason: "" };
+  const one: Call = { call, identity, txHash: null, state: null, reason: "", acceptedMs: 0, endedMs: 0 };
   world.calls.push(one);
   let attempts = 0;
   while (one.txHash === null) {
@@ -404,11 +401,13 @@ async function perform(world: World, identity: Identity, call: LedgerCall): Prom
     } else one.txHash = outcome.txHash;
     if (one.txHash === null) await time.sleep(chance.between(1_000, 10_000));
   }
+  one.acceptedMs = time.nowMs;
   for (;;) {
     await time.sleep(chance.between(5_000, 15_000));
     const submission = await world.driver?.ledger.submission(one.txHash);
     if (submission === null) world.notes.push(`${call.name} of ${call.did} is unknown`);
     if (submission == null || submission.state === "pending" || submission.state === "in_block") continue;
+    one.endedMs = time.nowMs;
     one.state = submission.state;
     one.reason = submission.reason?.detail ?? "";
     return one;
@@ -432,49 +431,6 @@ async function checkPresence(world: World, { did }: Identity): Promise<void> {
     if (account !== null && account.record === null) world.falselyMissing++;
   }
 }
-
-// ------------------------------------------------------------------------------------------------ the verdict
-
-function verdictOf(world: World, seed: number): Verdict {
-  const { chain, calls, notes } = world;
-  const carried = new Map<string, { times: number; succeeded: boolean }>();
-  for (let at: typeof chain.finalized | null = chain.finalized; at !== null; at = at.parent) {
-    for (const [index, { callBytes }] of at.extrinsics.entries()) {
-      const name = callBytes.toHex();
-      const before = carried.get(name) ?? { times: 0, succeeded: false };
-      carried.set(name, { times: before.times + 1, succeeded: before.succeeded || at.failed[index] === false });
-    }
-  }
-  const count = { accepted: 0, lost: 0, doubled: 0, falselyEnded: 0, stuck: 0 };
-  for (const { call, txHash, state, reason } of calls) {
-    const found = carried.get(encodeLedgerCall(call).toHex());
-    if ((found?.times ?? 0) > 1) {
-      count.doubled++;
-      notes.push(`${call.name} of ${call.did} is in ${found?.times} extrinsics`);
-    }
-    if (txHash === null) continue;
-    count.accepted++;
-    const took = found?.succeeded === true;
-    if (state === null) count.stuck++;
-    else if (state === "dropped" && !took) count.lost++;
-    else if ((state === "finalized") !== took) count.falselyEnded++;
-    if (state !== "finalized") notes.push(`${call.name} of ${call.did}: ${state} ${reason}, on chain ${took}`);
-  }
-  const { falselyMissing, refused, kills } = world;
-  return {
-    seed,
-    ...count,
-    falselyMissing,
-    refused,
-    notes,
-    retracted: chain.retracted,
-    kills,
-    blocks: chain.best.number,
-  };
-}
-
-export const isClean = (v: Verdict): boolean =>
-  v.lost + v.doubled + v.falselyEnded + v.stuck + v.falselyMissing + v.refused === 0;
 
 /** bun run virtual-schedule.ts [schedules] [calls] [first seed] */
 if (import.meta.main) {

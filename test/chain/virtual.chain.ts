@@ -5,7 +5,8 @@
  * finds something is kept in `kept`.
  */
 import { describe, expect, test } from "bun:test";
-import { firstFaultKinds, isClean, runSchedule, type ScheduleOptions } from "./virtual-schedule.ts";
+import { firstFaultKinds, runSchedule, type ScheduleOptions } from "./virtual-schedule.ts";
+import { isClean } from "./virtual-verdict.ts";
 
 const groups = 20;
 const groupSize = 5;

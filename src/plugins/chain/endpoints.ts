@@ -54,8 +54,8 @@ export class Endpoints {
   private witnessEndpoint = "";
   private witnessTurn = 0;
   private aloneSinceMs: number | null = null;
-  /** Witnesses in a row that contradicted the endpoint in use. */
-  private contradictions = 0;
+  /** Endpoints that contradicted the one in use since they agreed with it last. */
+  private readonly contradicting = new Set<string>();
   private reasons: Unusable[] = [];
   private anchorBlock: Anchor | null;
   /** By endpoint: since when it has not had the anchor. */
@@ -183,6 +183,7 @@ export class Endpoints {
     session.onHead = (head) => this.show(head);
     session.onBest = (best) => this.events.onBest(best);
     this.disputes.clear();
+    this.contradicting.clear();
     // It may be the endpoint that is used now, and no endpoint can confirm itself.
     this.dropWitness();
     this.show(session.head);
@@ -281,17 +282,14 @@ export class Endpoints {
   ): Promise<Head | "differs" | "silent"> {
     try {
       const other = await witness.headAt(await witness.finalizedHash());
-      if (other.number + behindMax.blocks < head.number || other.timeMs + behindMax.ms < head.timeMs) {
+      if (this.isBehind(other, head)) {
         this.dropWitness();
-        const fields = { endpoint: nameOf(this.witnessEndpoint), block: String(other.number) };
-        this.logOnce(`behind ${this.witnessEndpoint}`, "an endpoint is too far behind to confirm calls", fields);
         return "silent";
       }
       const common = other.number < head.number ? await session.headAt(await session.hashAt(other.number)) : head;
       // The state that was read of `common` is compared, not what a second request would answer now.
       const hash = await witness.hashAt(common.number);
       if (common.hash === hash && isSameState(common, await witness.headAt(common.hash))) {
-        this.contradictions = 0;
         return common;
       }
     } catch (error) {
@@ -303,13 +301,20 @@ export class Endpoints {
     return "differs";
   }
 
+  private isBehind(other: Head, head: Head): boolean {
+    if (other.number + behindMax.blocks >= head.number && other.timeMs + behindMax.ms >= head.timeMs) return false;
+    const fields = { endpoint: nameOf(this.witnessEndpoint), block: String(other.number) };
+    this.logOnce(`behind ${this.witnessEndpoint}`, "an endpoint is too far behind to confirm calls", fields);
+    return true;
+  }
+
   /** When every other endpoint contradicts the one in use, its connection ends; until then another one is asked. */
   private contradicted(about: string): void {
     const others = this.others().length;
+    this.contradicting.add(this.witnessEndpoint);
     this.dropWitness();
     this.logOnce("differ", "two endpoints of the chain disagree; no call ends meanwhile", { reason: about });
-    if (++this.contradictions < others || others < 2) return;
-    this.contradictions = 0;
+    if (this.contradicting.size < others || others < 2) return;
     this.current?.end(new Unusable("forked", "every other endpoint contradicts it"));
   }
 
@@ -323,7 +328,10 @@ export class Endpoints {
     if (witness === null) return this.isAloneForLong();
     try {
       const [other] = await witness.values([key], hash);
-      if (other?.toHex() === value.toHex()) return true;
+      if (other?.toHex() === value.toHex()) {
+        this.contradicting.delete(this.witnessEndpoint);
+        return true;
+      }
     } catch (error) {
       if (error instanceof StateGone) return "gone";
       throw error;

@@ -70,8 +70,9 @@ const endsMax = 10_000;
 /** With finality further behind than this, an era that began at the finalized head could be over before its use. */
 const finalityLagMax = 5n;
 
-/** Different refusals in the log for one outage. */
-const refusalsMax = 8;
+/** How long the log does not repeat a refusal, and how many it remembers. */
+const refusalMs = 3_600_000;
+const refusalsMax = 16;
 /** Finalized blocks in which a node may include none of the operator's calls before another one gets them. */
 const idleBlocksMax = 16n;
 
@@ -93,8 +94,8 @@ export class Submissions {
   private readonly storing = new Set<Promise<unknown>>();
   private cancelTick: () => void = () => {};
   private closing = false;
-  /** The refusals of the operator's calls that the log shows, until no call is pending. */
-  private readonly loggedRefusals = new Set<string>();
+  /** When the log showed a refusal of the operator's calls last. */
+  private readonly loggedRefusals = new BoundedMap<string, number>(refusalsMax);
   /** The operator's nonce of the last scanned head, and the connection and block that showed it first. */
   private progress: { readonly session: OpenSession; readonly nonce: number; readonly since: bigint } | null = null;
 
@@ -286,8 +287,10 @@ export class Submissions {
 
   /** The reason is usually the same for all calls, again and again: one line is enough. */
   private logRefusal(reason: string): void {
-    if (this.loggedRefusals.has(reason) || this.loggedRefusals.size >= refusalsMax) return;
-    this.loggedRefusals.add(reason);
+    const nowMs = this.options.host.elapsedMs();
+    const loggedMs = this.loggedRefusals.get(reason);
+    if (loggedMs !== undefined && nowMs - loggedMs < refusalMs) return;
+    this.loggedRefusals.set(reason, nowMs);
     const hint = this.sessionOrNull()?.head.free === 0n ? { hint: "the operator account has no funds" } : {};
     this.options.environment.log("warn", "the chain node does not accept the operator's calls", { reason, ...hint });
   }
@@ -377,7 +380,7 @@ export class Submissions {
     if (this.pool.size === 0) {
       this.scan.skipTo(newest);
       this.followed = newest.hash;
-      this.loggedRefusals.clear();
+      this.progress = null;
       endpoints.dropWitness();
       return;
     }

@@ -1,0 +1,202 @@
+/**
+ * Faults that stay, in the virtual world: one of two or three endpoints stands still, is gone, or does one thing wrong
+ * for good, the one in use or another one; and a clock that was wrong. Every call ends right, in about the time that one
+ * honest endpoint would need, and an outage is a few lines of the log. Then the canaries: each takes one rule out of
+ * the driver again, and its schedule must find that.
+ */
+import { describe, expect, test } from "bun:test";
+import { Endpoints } from "../../src/plugins/chain/endpoints.ts";
+import { Outbox } from "../../src/plugins/chain/outbox.ts";
+import { parseHeader, type SignedBlock } from "../../src/plugins/chain/rpc.ts";
+import { type Anchor, Session } from "../../src/plugins/chain/session.ts";
+import { Submissions } from "../../src/plugins/chain/submissions.ts";
+import { methodOf, replace, signUnseen } from "./virtual-replace.ts";
+import { type Lasting, runSchedule, type ScheduleOptions } from "./virtual-schedule.ts";
+import { isClean, type Verdict } from "./virtual-verdict.ts";
+
+const minuteMs = 60_000;
+const hourMs = 60 * minuteMs;
+const calls = 20;
+/** Ten minutes without a second endpoint, one round of 16 blocks with a node that includes nothing, and what follows. */
+const waitMsMax = 20 * minuteMs;
+const linesMax = 8;
+
+const plain: readonly Lasting["fault"][] = [
+  "stands",
+  "gone",
+  "silent",
+  "swallows",
+  "bans",
+  "body",
+  "head",
+  "keys",
+  "block",
+  "genesis",
+  "garbage",
+  "hash",
+];
+/** Of two endpoints that disagree about a state, neither is known to be right: no call ends. */
+const ofThree: readonly Lasting["fault"][] = [...plain, "version", "nonce", "events"];
+const places = [2, 3].flatMap((endpoints) =>
+  (endpoints === 2 ? plain : ofThree).flatMap((fault) => [0, 1].map((node) => ({ endpoints, fault, node }))),
+);
+
+const run = (options: Omit<ScheduleOptions, "calls">, seed = 1) =>
+  runSchedule(seed, { endMs: 3 * hourMs, calls, ...options });
+/** What is wrong, if anything. */
+function flawsOf(verdict: Verdict): readonly unknown[] {
+  const { accepted, waits, lines, notes } = verdict;
+  const slowestMs = Math.max(...waits.map(({ waitMs }) => waitMs));
+  return [
+    ...(isClean(verdict) ? [] : [notes.slice(-3)]),
+    ...(accepted >= calls ? [] : [{ accepted }]),
+    ...(slowestMs < waitMsMax ? [] : [{ slowestMs }]),
+    ...(lines <= linesMax ? [] : [{ lines }]),
+  ];
+}
+
+describe("one endpoint for good", () => {
+  test.each(places)("of $endpoints: $fault, at place $node", async ({ endpoints, fault, node }) => {
+    expect(flawsOf(await run({ endpoints, lasting: [{ node, fault }] }))).toEqual([]);
+  });
+
+  test("of two that contradicts the other ends nothing, and says so", async () => {
+    const verdict = await run({ endpoints: 2, lasting: [{ node: 1, fault: "nonce" }] });
+    expect([verdict.lost, verdict.doubled, verdict.falselyEnded]).toEqual([0, 0, 0]);
+    expect(verdict.stuck).toBeGreaterThan(0);
+    expect(verdict.lines).toBeWithin(1, linesMax);
+  });
+});
+
+/** Six hours ahead for ten minutes, and right after five minutes of downtime. */
+const clockAhead = {
+  clock: (sinceMs: number) => (sinceMs < 12 * minuteMs ? 6 * hourMs : 0),
+  kill: { atMs: 10 * minuteMs, awayMs: 5 * minuteMs },
+  lasting: [],
+} as const;
+
+describe("a clock", () => {
+  test("that was six hours ahead and is right again does no harm", async () => {
+    expect(flawsOf(await run({ endpoints: 1, ...clockAhead }))).toEqual([]);
+  });
+
+  test("that was an hour behind and is right again does no harm", async () => {
+    const clock = (sinceMs: number) => (sinceMs < 10 * minuteMs ? -hourMs : 0);
+    expect(flawsOf(await run({ endpoints: 2, clock, lasting: [] }))).toEqual([]);
+  });
+});
+
+describe("without a second endpoint", () => {
+  /** The calls that came after the ten minutes, far enough apart for the pool to be empty between them. */
+  const lateWaitMs = ({ waits }: Verdict) =>
+    Math.max(...waits.filter(({ atMs }) => atMs > 13 * minuteMs).map(({ waitMs }) => waitMs));
+
+  test("ten minutes are counted once, and not for each call", async () => {
+    const verdict = await run({ endpoints: 2, lasting: [{ node: 1, fault: "gone" }] }, 2);
+    expect(lateWaitMs(verdict)).toBeWithin(1, 3 * minuteMs);
+  });
+
+  test("and with the count begun again, later calls would wait again", async () => {
+    const drop = methodOf<() => void>(Endpoints.prototype, "dropWitness");
+    const undo = replace(Endpoints.prototype, {
+      dropWitness(this: Endpoints) {
+        Reflect.set(this, "aloneSinceMs", null);
+        drop.call(this);
+      },
+    });
+    try {
+      expect(lateWaitMs(await run({ endpoints: 2, lasting: [{ node: 1, fault: "gone" }] }, 2))).toBeGreaterThan(
+        5 * minuteMs,
+      );
+    } finally {
+      undo();
+    }
+  });
+});
+
+/** The body as the node gives it, without the root of its header. */
+const believeBodies = () =>
+  replace(Session.prototype, {
+    async block(this: Session, hash: string): Promise<SignedBlock> {
+      const ask = methodOf<(method: string, params: unknown[], parse: (answer: unknown) => unknown) => unknown>(
+        this,
+        "ask",
+      );
+      const answer = await ask.call(this, "chain_getBlock", [hash], (given) => given);
+      const { header, extrinsics } = (answer as { block: { header: unknown; extrinsics: string[] } }).block;
+      return {
+        header: { ...parseHeader(header), hash },
+        extrinsics: extrinsics.map((hex) => Uint8Array.fromHex(hex.slice(2))),
+      };
+    },
+  });
+
+const liesAboutBodies = { endpoints: 2, lasting: [{ node: 0, fault: "body" }] } as const;
+
+test("a body that is believed does no harm, because the state is asked", async () => {
+  const undo = believeBodies();
+  try {
+    expect(flawsOf(await run(liesAboutBodies))).toEqual([]);
+  } finally {
+    undo();
+  }
+});
+
+type Canary = {
+  readonly name: string;
+  readonly put: () => () => void;
+  readonly schedule: Omit<ScheduleOptions, "calls">;
+};
+
+const canaries: readonly Canary[] = [
+  {
+    name: "a second endpoint that stands still is a witness",
+    put: () => replace(Endpoints.prototype, { isBehind: () => false }),
+    schedule: { endpoints: 2, lasting: [{ node: 1, fault: "stands" }] },
+  },
+  {
+    name: "the endpoint in use may stand still",
+    put: () => replace(Endpoints.prototype, { watch: () => {} }),
+    schedule: { endpoints: 2, lasting: [{ node: 0, fault: "stands" }] },
+  },
+  {
+    name: "bodies are believed, and what they don't show is signed again",
+    put: () => {
+      const undo = [believeBodies(), signUnseen()];
+      return () => {
+        for (const one of undo) one();
+      };
+    },
+    schedule: liesAboutBodies,
+  },
+  {
+    name: "the last final block has the time of a clock that was wrong",
+    put: () => {
+      const anchor = methodOf<() => Anchor | null>(Outbox.prototype, "anchor");
+      return replace(Outbox.prototype, {
+        anchor(this: Outbox) {
+          const kept = anchor.call(this);
+          return kept === null ? null : { ...kept, timeMs: kept.timeMs + 6 * hourMs };
+        },
+      });
+    },
+    schedule: { endpoints: 1, ...clockAhead },
+  },
+  {
+    name: "a node that includes nothing is not left",
+    put: () => replace(Submissions.prototype, { checkProgress: () => {} }),
+    schedule: { endpoints: 2, lasting: [{ node: 0, fault: "swallows" }] },
+  },
+];
+
+describe("a schedule finds the fault", () => {
+  test.each(canaries.map((canary) => [canary.name, canary] as const))("%s", async (_, { put, schedule }) => {
+    const undo = put();
+    try {
+      expect(flawsOf(await run(schedule))).not.toEqual([]);
+    } finally {
+      undo();
+    }
+    expect(flawsOf(await run(schedule))).toEqual([]);
+  });
+});

@@ -1,0 +1,29 @@
+/** Canaries replace methods of the driver's classes, private ones among them. */
+import { type Entry, type PoolAction, SubmissionPool, type Why } from "../../src/plugins/chain/pool.ts";
+
+type Methods = Record<string, (...given: never[]) => unknown>;
+
+/** Replaces methods, private ones among them; the answer puts them back. */
+export function replace(prototype: object, methods: Methods): () => void {
+  const before = Object.keys(methods).map(
+    (name) => [name, Object.getOwnPropertyDescriptor(prototype, name) as PropertyDescriptor] as const,
+  );
+  for (const [name, method] of Object.entries(methods))
+    Object.defineProperty(prototype, name, { value: method, configurable: true, writable: true });
+  return () => {
+    for (const [name, descriptor] of before) Object.defineProperty(prototype, name, descriptor);
+  };
+}
+
+export const methodOf = <T>(prototype: object, name: string): T => Reflect.get(prototype, name) as T;
+
+/** What no block shows is signed again, without a look at the state. */
+export const signUnseen = () => {
+  const inspect = methodOf<(entry: Entry, why: Why) => PoolAction[]>(SubmissionPool.prototype, "inspect");
+  return replace(SubmissionPool.prototype, {
+    inspect(this: SubmissionPool, entry: Entry, why: Why) {
+      if (why === "nonce-used") return methodOf<(entry: Entry) => PoolAction[]>(this, "onAbsent").call(this, entry);
+      return inspect.call(this, entry, why);
+    },
+  });
+};
