@@ -389,7 +389,7 @@ const documentProof = (call: {
 
 // ------------------------------------------------------------------------------------------ storage keys
 
-/** twox128 of the pallets' and the maps' names, as docs/ledger.md 1.9 lists them. */
+/** twox128 of the pallets' and the maps' names, as the runtime's interface lists them (docs/ledger.md 1.9). */
 const storagePrefixes = {
   DidRegistry: {
     pallet: "72b29c5d16546b7d2c5310d5fbada68b",
