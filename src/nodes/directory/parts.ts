@@ -124,8 +124,7 @@ export function stateRoute({ ledger }: DirectoryParts, plan: RoutePlan): Route {
     const head = ledger.head();
     // A faulty request gets its own fault, even while the ledger can't be read.
     head.catch(ignore);
-    const answered = plan.handle(call);
-    const answer = answered instanceof Promise ? await answered : answered;
+    const answer = await plan.handle(call);
     if (isFault(answer)) return answer;
     const { number } = (await head).finalized;
     if (number !== block.number) block = { number, headers: { "svc-block": number.toString() } };

@@ -260,10 +260,7 @@ class Exchange implements Call {
 
 type Result = Answer | Fault;
 
-/**
- * Never rejects. One function from the head to the answer, and state in the exchange: what needs no waiting costs no
- * promise and no object. Before the head and after the body it waits for the requests beside it (`turnEnd`).
- */
+/** Never rejects. Before the head and after the body a request waits for those beside it (`turnEnd`). */
 export async function serve(http: Http, plan: Plan, request: Request, connection: Connection): Promise<Response> {
   try {
     const startedMs = performance.now();
@@ -275,41 +272,42 @@ export async function serve(http: Http, plan: Plan, request: Request, connection
     const requestId = requestIdOf(http, request.headers);
     const exchange = new Exchange(request, requestId, clientOf(http, request, peer), http.now(), http.capacity.waiting);
     const head = bodyHeadOf(exchange.headers);
-    const bodiless = isBodiless(request, head);
-    let refused = refuseHead(http, plan, exchange, bodiless ? null : head);
-    if (refused === null && !bodiless) {
-      const { room, route } = plan;
-      const deadlineMs = http.capacity.limits.bodyDeadlineMs;
-      const rules = { bytesMax: route.bodyBytesMax, deadlineMs, budget: room.bodyBytes, client: exchange.network };
-      const body = await readBody(request, head, rules);
-      await turnEnd();
-      room.reading.give(exchange.network, 1);
-      if ("fault" in body) refused = refuseBody(http, exchange, body.fault);
-      else exchange.received = body;
-    }
-    refused ??= takePlace(http, plan, exchange);
-    let result: Result;
-    if (refused !== null) result = refused instanceof Promise ? await refused : refused;
-    else {
-      try {
-        const worked = plan.route.handle(exchange);
-        result = worked instanceof Promise ? await worked : worked;
-      } catch (error) {
-        // An operating failure becomes a refusal, and a bug a silent 500.
-        result = http.failures.faultOf(error, plan.route, exchange);
-      } finally {
-        exchange.places?.give(exchange.network, 1);
-        giveBody(plan, exchange);
-      }
-    }
-    if (!isFault(result)) {
-      const bounded = boundLength(http, exchange, result);
-      result = bounded instanceof Promise ? await bounded : bounded;
-    }
+    const refused = await receive(http, plan, exchange, isBodiless(request, head) ? null : head);
+    const worked = refused ?? (await work(http, plan, exchange));
+    const result = isFault(worked) ? worked : await boundLength(http, exchange, worked);
     return finish(http, plan, exchange, { result, connection, startedMs });
   } catch (error) {
     http.log("error", "the pipeline failed", { error: errorStack(error) });
     return refuse(http, request, internalError());
+  }
+}
+
+/** Everything before the handler: checks of the head, the body (`head` is `null` when there is none), a place. */
+async function receive(http: Http, plan: Plan, exchange: Exchange, head: BodyHead | null): Promise<Fault | null> {
+  const refused = await refuseHead(http, plan, exchange, head);
+  if (refused !== null) return refused;
+  if (head !== null) {
+    const { room, route } = plan;
+    const deadlineMs = http.capacity.limits.bodyDeadlineMs;
+    const rules = { bytesMax: route.bodyBytesMax, deadlineMs, budget: room.bodyBytes, client: exchange.network };
+    const body = await readBody(exchange.request, head, rules);
+    await turnEnd();
+    room.reading.give(exchange.network, 1);
+    if ("fault" in body) return refuseBody(http, exchange, body.fault);
+    exchange.received = body;
+  }
+  return takePlace(http, plan, exchange);
+}
+
+async function work(http: Http, plan: Plan, exchange: Exchange): Promise<Result> {
+  try {
+    return await plan.route.handle(exchange);
+  } catch (error) {
+    // An operating failure becomes a refusal, and a bug a silent 500.
+    return http.failures.faultOf(error, plan.route, exchange);
+  } finally {
+    exchange.places?.give(exchange.network, 1);
+    giveBody(plan, exchange);
   }
 }
 
@@ -335,12 +333,7 @@ function finish(http: Http, plan: Plan, exchange: Exchange, { result, connection
  * above its rate, the head of the body, no room. `null` accepts it; then a body has its place among those that
  * are being read.
  */
-function refuseHead(
-  http: Http,
-  plan: Plan,
-  exchange: Exchange,
-  head: BodyHead | null,
-): Result | Promise<Result> | null {
+async function refuseHead(http: Http, plan: Plan, exchange: Exchange, head: BodyHead | null): Promise<Fault | null> {
   const { room, route } = plan;
   const { network } = exchange;
   const refused =
@@ -364,7 +357,7 @@ function checkBeforeBody(http: Http, plan: Plan, exchange: Exchange): Fault | nu
 }
 
 /** A body that could not be read: what is wrong with it, or `null` for no room. */
-function refuseBody(http: Http, exchange: Exchange, refusal: Fault | null): Result | Promise<Result> {
+async function refuseBody(http: Http, exchange: Exchange, refusal: Fault | null): Promise<Fault> {
   if (refusal === null) return refuseLate(http, exchange, true, "bytes");
   exchange.close = true;
   return refusal;
@@ -376,7 +369,7 @@ async function refuseUnread(
   { room, route }: Plan,
   exchange: Exchange,
   refusal: Fault | null,
-): Promise<Result> {
+): Promise<Fault> {
   const { network, request } = exchange;
   if (route.bodyBytesMax !== null && room.reading.take(network, 1)) {
     // The body of a client above its rate that announces no length is not read.
@@ -389,7 +382,7 @@ async function refuseUnread(
 }
 
 /** A place among the active requests, or the refusal of a node that has none; then the room of the body is given back. */
-function takePlace(http: Http, plan: Plan, exchange: Exchange): Promise<Result> | null {
+async function takePlace(http: Http, plan: Plan, exchange: Exchange): Promise<Fault | null> {
   for (const places of plan.places) {
     if (!places.take(exchange.network, 1)) continue;
     exchange.places = places;
@@ -404,7 +397,7 @@ function giveBody({ room }: Plan, { network, received }: Exchange): void {
 }
 
 /** A long answer goes out as the client reads it; when clients keep too much waiting, 503. */
-function boundLength(http: Http, exchange: Exchange, answer: Answer): Result | Promise<Result> {
+async function boundLength(http: Http, exchange: Exchange, answer: Answer): Promise<Result> {
   if (answer.jsonParts !== undefined) {
     const { jsonParts, ...rest } = answer;
     const isRead = exchange.method !== "HEAD";
