@@ -20,7 +20,8 @@ import { type DidDocument, type KeyAgreement, sealingKeyOf } from "../core/ledge
 import { actionRows, actions, counters, type Intent, itemsOf } from "../core/ledger/actions.ts";
 import { encodeDidDocument } from "../core/ledger/document-codec.ts";
 import { renderItems, requestOf } from "../core/ledger/intents.ts";
-import { authorizationMessage, encodeAuthorization } from "../core/ledger/structures.ts";
+import { authorizationMessage, documentActions } from "../core/ledger/proven-payloads.ts";
+import { encodeAuthorization } from "../core/ledger/structures.ts";
 import { encodeUpdateProof, updateHeaders } from "../core/message/proof.ts";
 import { isSelfCertifying } from "../core/trust/names.ts";
 import { applyComponent, type KeyState } from "../core/trust/proof.ts";
@@ -189,7 +190,8 @@ async function signChange(client: Client, intent: Intent, signer: Signer): Promi
   }
   const state = await ownState(client, intent.did);
   const nonce = counter === "document" ? nextNonce(state) : BigInt(state.rootKeys.length - 1);
-  const document = counter === "document" ? applyComponent(state.document, intent.action, itemsOf(intent)) : null;
+  const component = documentActions.find((action) => action === intent.action);
+  const document = component === undefined ? null : applyComponent(state.document, component, itemsOf(intent));
   // What can't be applied to the proven state is left to the ledger to refuse.
   if (document !== null) {
     if (!takesComponents(state) && signer.keyId === rootSignerId)

@@ -16,7 +16,8 @@ import {
   registrationMessage,
 } from "../../src/core/ledger/document-codec.ts";
 import { parseIntent, subjectParameter } from "../../src/core/ledger/intents.ts";
-import { authorizationMessage, encodeAuthorization } from "../../src/core/ledger/structures.ts";
+import { authorizationMessage } from "../../src/core/ledger/proven-payloads.ts";
+import { encodeAuthorization } from "../../src/core/ledger/structures.ts";
 import { encodeUpdateProof } from "../../src/core/message/proof.ts";
 import { parseDocument } from "../../src/core/schema/identity.ts";
 import { resolutionRoute } from "../../src/nodes/admission.ts";

@@ -7,11 +7,12 @@ import { encodeBase58, renderPublicKey } from "../../src/core/codec/bytes.ts";
 import { sha256 } from "../../src/core/codec/crypto.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import type { DidDocument, VerificationMethod } from "../../src/core/ledger/account.ts";
-import { actions, type Intent, type Terms } from "../../src/core/ledger/actions.ts";
+import { actions, type Intent } from "../../src/core/ledger/actions.ts";
 import { callOfIntent, type LedgerCall } from "../../src/core/ledger/calls.ts";
 import { emptyDocument } from "../../src/core/ledger/document.ts";
 import { documentMessage, encodeDidDocument, registrationMessage } from "../../src/core/ledger/document-codec.ts";
-import { authorizationMessage, encodeAuthorization } from "../../src/core/ledger/structures.ts";
+import { authorizationMessage, type Terms } from "../../src/core/ledger/proven-payloads.ts";
+import { encodeAuthorization } from "../../src/core/ledger/structures.ts";
 import { deriveDid } from "../../src/core/trust/names.ts";
 
 export type KeyPair = { readonly publicKey: Uint8Array; readonly sign: (message: Uint8Array) => Uint8Array };

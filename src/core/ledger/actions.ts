@@ -239,7 +239,6 @@ export const actions = {
 type Actions = typeof actions;
 export type ActionName = keyof Actions;
 type NameBy<Row> = { [A in ActionName]: Actions[A] extends Row ? A : never }[ActionName];
-export type DocumentAction = NameBy<{ readonly counter: "document" }>;
 export type AliasAction = NameBy<{ readonly counter: "alias" }>;
 export type ControlName = NameBy<{ readonly counter: "control" }>;
 /** The actions that a route accepts. */
@@ -310,9 +309,6 @@ export type IntentOf<A extends ActionName> = { readonly action: A; readonly did:
   (typeof actions)[A]["items"][number]
 >;
 export type Intent = { [A in ActionName]: IntentOf<A> }[ActionName];
-
-/** The rest of a payload: which counter value, until when (strictly before), signed by whom. */
-export type Terms = { readonly nonce: bigint; readonly validUntilMs: bigint; readonly signerKeyId: string };
 
 /** The items of an intent and nothing else. */
 export function itemsOf(intent: Intent): Partial<Items> {

@@ -47,8 +47,9 @@ import {
   proofLifeMsMax,
   registrationMessage,
 } from "./document-codec.ts";
+import { authorizationMessage } from "./proven-payloads.ts";
 import { isRefusal, type LedgerError, type LedgerRefusal, refuse } from "./refusals.ts";
-import { authorizationMessage, decodePayload, encodeAuthorization, type Payload } from "./structures.ts";
+import { decodePayload, encodeAuthorization, type Payload } from "./structures.ts";
 
 /** What a call changes, or why it changes nothing. Pure; costs one signature check, about 60 µs, or two. */
 export function applyCall(input: LedgerInput): Applied | LedgerRefusal {

@@ -6,7 +6,7 @@
  * Source: interface "Signed DID-document updates", docs/ledger.md 1.1 to 1.6, 1.8 and 1.9, rules sections 4 and 10.
  */
 
-import { concatBytes, equalBytes, utf8 } from "../codec/bytes.ts";
+import { equalBytes } from "../codec/bytes.ts";
 import {
   boolean,
   type Codec,
@@ -37,11 +37,8 @@ import {
   type DidRecord,
   type ExpirationBehavior,
   expirationBehaviors,
-  type KeyAgreement,
   type PersonaPolicy,
-  type Service,
   scaleBounds,
-  type VerificationMethod,
 } from "./account.ts";
 import {
   type ActionName,
@@ -50,16 +47,22 @@ import {
   actions,
   actionsOf,
   type ControlName,
-  type DocumentAction,
   type Intent,
   type IntentOf,
   type ItemName,
   type Items,
   itemsOf,
-  type Terms,
 } from "./actions.ts";
 import { alias, did, documentCodec, id, serviceCodec, verificationMethodCodec } from "./document-codec.ts";
 import { itemMember } from "./intents.ts";
+import {
+  type DocumentAction,
+  documentPayloadCodec,
+  rootPubkeyCodec,
+  rootPubkeyPayloadCodec,
+  type Terms,
+  termsCodecs,
+} from "./proven-payloads.ts";
 
 const deviceId = text(scaleBounds.deviceIdBytes);
 const policyRef = text(scaleBounds.policyRefBytes);
@@ -99,9 +102,6 @@ const linksCodec = structure<DeliveryPolicyLinks>({
 
 // -------------------------------------------------------------------------------- authorization payloads
 
-/** What every payload ends with. */
-const terms = { nonce: u64, validUntilMs: u64, signerKeyId: id };
-
 /** Each item as a payload holds it: bounded. */
 const itemCodecs: { readonly [I in ItemName]: Codec<Items[I]> } = {
   verificationMethod: verificationMethodCodec,
@@ -111,41 +111,12 @@ const itemCodecs: { readonly [I in ItemName]: Codec<Items[I]> } = {
   alias,
   oldAlias: alias,
   newAlias: alias,
-  newRootPubkey: exactByteVector(32),
+  newRootPubkey: rootPubkeyCodec,
   deviceId,
   oldDeviceId: deviceId,
   newDeviceId: deviceId,
   links: linksCodec,
 };
-
-/** The nine positions of the interface, in order. */
-export type DocumentPayload = Terms & {
-  readonly did: string;
-  readonly action: DocumentAction;
-  readonly verificationMethod: VerificationMethod | null;
-  readonly keyAgreement: KeyAgreement | null;
-  readonly service: Service | null;
-  readonly id: string | null;
-};
-
-const documentPayloadCodec = structure<DocumentPayload>({
-  did,
-  action: enumeration(actionsOf<DocumentAction>("document")),
-  verificationMethod: option(itemCodecs.verificationMethod),
-  keyAgreement: option(itemCodecs.keyAgreement),
-  service: option(itemCodecs.service),
-  id: option(itemCodecs.id),
-  ...terms,
-});
-
-/** Rotation signs a structure of its own, because the nine positions would not bind the new key. */
-export type RootPubkeyPayload = Terms & { readonly did: string; readonly newRootPubkey: Uint8Array };
-
-const rootPubkeyPayloadCodec = structure<RootPubkeyPayload>({
-  did,
-  newRootPubkey: itemCodecs.newRootPubkey,
-  ...terms,
-});
 
 export type AliasPayload = Terms & {
   readonly did: string;
@@ -161,7 +132,7 @@ const aliasPayloadCodec = structure<AliasPayload>({
   alias: option(itemCodecs.alias),
   oldAlias: option(itemCodecs.oldAlias),
   newAlias: option(itemCodecs.newAlias),
-  ...terms,
+  ...termsCodecs,
 });
 
 /** An action and its items in one value. */
@@ -182,7 +153,7 @@ function itemsCodec(action: ActionName): Codec<object> {
 
 export type ControlPayload = Terms & { readonly did: string; readonly action: ControlAction };
 
-const controlPayloadCodec = structure<ControlPayload>({ did, action: controlActionCodec, ...terms });
+const controlPayloadCodec = structure<ControlPayload>({ did, action: controlActionCodec, ...termsCodecs });
 
 /** A payload in the structure of its counter. */
 export const payloadCodecs = {
@@ -317,18 +288,4 @@ function itemDifference(signed: unknown, asked: unknown): string | null {
 
 function isComponent(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null && !(value instanceof Uint8Array);
-}
-
-// -------------------------------------------------------------------------------------------- authorizations
-
-const authorizationDomains = {
-  document: "document",
-  rootPubkey: "root_pubkey",
-  alias: "alias",
-  control: "control",
-} as const satisfies Record<CounterName, string>;
-
-/** The bytes that version 3 signs for a payload: which structure it is, and which ledger it is for. */
-export function authorizationMessage(counter: CounterName, genesisHash: Uint8Array, payload: Uint8Array): Uint8Array {
-  return concatBytes(utf8(`svc:authorization:v3:${authorizationDomains[counter]}|`), genesisHash, payload);
 }

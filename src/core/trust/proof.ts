@@ -22,15 +22,27 @@ import {
   u64,
   vector,
 } from "../codec/scale.ts";
-import { type DidDocument, methodFor, parseMethodKey, scaleBounds } from "../ledger/account.ts";
-import { type ActionName, actionRows } from "../ledger/actions.ts";
+import {
+  type DidDocument,
+  type KeyAgreement,
+  methodFor,
+  parseMethodKey,
+  type Service,
+  scaleBounds,
+  type VerificationMethod,
+} from "../ledger/account.ts";
 import {
   boundDocumentMessage,
   boundRegistrationMessage,
   decodeDidDocument,
   encodeDidDocument,
 } from "../ledger/document-codec.ts";
-import { authorizationMessage, decodePayload, encodeAuthorization, type Payload } from "../ledger/structures.ts";
+import {
+  authorizationMessage,
+  type DocumentAction,
+  documentPayloadCodec,
+  rootPubkeyPayloadCodec,
+} from "../ledger/proven-payloads.ts";
 import { deriveDid } from "./names.ts";
 
 /** Component calls that may follow a whole document. Then the next change must be a whole document. */
@@ -160,10 +172,10 @@ export function replayKeyProof(proof: KeyProof): KeyState | null {
   let { document } = base;
   for (const call of proof.calls) {
     const nonce = base.nonce + BigInt(steps.length - 1);
-    const payload = decodePayload("document", call.payload);
+    const payload = decodeWith(documentPayloadCodec, call.payload);
     if (payload === null || payload.did !== did || payload.nonce !== nonce) return null;
     const publicKey = signerOf(payload.signerKeyId, document, base.rootKey);
-    const changed = applyComponent(document, payload.action, payload.items);
+    const changed = applyComponent(document, payload.action, payload);
     if (publicKey === null || changed === null) return null;
     const message = authorizationMessage("document", genesisHash, call.payload);
     signatures.push({ signature: call.signature, message, publicKey });
@@ -181,7 +193,7 @@ function rotationOf(
 ): SignedMessage {
   const { newRootPubkey, validUntilMs } = rotation;
   const terms = { nonce: BigInt(nonce), validUntilMs, signerKeyId: "root" };
-  const payload = encodeAuthorization({ action: "UpdateRootPubkey", did, newRootPubkey }, terms);
+  const payload = encodeWith(rootPubkeyPayloadCodec, { did, newRootPubkey, ...terms });
   const message = authorizationMessage("rootPubkey", genesisHash, payload);
   return { signature: rotation.signature, message, publicKey: rootKeys[nonce] as Uint8Array };
 }
@@ -220,19 +232,38 @@ function signerOf(keyId: string, document: DidDocument, rootKey: Uint8Array): Ui
  * The document after a component call, or `null` where the ledger would have refused it for what is or isn't there.
  * Bounds and forms are left to the ledger: the holder of the key signed them.
  */
-export function applyComponent(document: DidDocument, action: ActionName, given: Payload["items"]): DidDocument | null {
-  const { change, items } = actionRows[action];
-  const [item] = items;
-  const value = item === undefined ? undefined : given[item];
-  if (change === undefined || change.list === "aliases" || value === undefined || value === null) return null;
-  const idOf = (entry: unknown) => (typeof entry === "string" ? entry : (entry as { readonly id: string }).id);
-  const list: readonly unknown[] = document[change.list];
+export function applyComponent(
+  document: DidDocument,
+  action: DocumentAction,
+  given: ComponentItems,
+): DidDocument | null {
+  const { verb, list } = partsOf(action);
+  const value = verb === "Remove" || list === "authentication" ? given.id : given[list];
+  if (value === undefined || value === null) return null;
   const id = idOf(value);
-  const exists = list.some((entry) => idOf(entry) === id);
-  if (exists === action.startsWith("Add")) return null;
+  const held: readonly Component[] = document[list];
+  const exists = held.some((entry) => idOf(entry) === id);
+  if (exists === (verb === "Add")) return null;
   if (action === "RemoveVerificationMethod" && document.authentication.includes(id)) return null;
-  if (action === "AddAuthentication" && !document.verificationMethod.some((held) => held.id === id)) return null;
-  const others = list.filter((entry) => idOf(entry) !== id);
-  const replaced = exists ? list.map((entry) => (idOf(entry) === id ? value : entry)) : [...list, value];
-  return { ...document, [change.list]: change.effect === "remove" ? others : replaced };
+  if (action === "AddAuthentication" && !document.verificationMethod.some((method) => method.id === id)) return null;
+  const others = held.filter((entry) => idOf(entry) !== id);
+  const replaced = exists ? held.map((entry) => (idOf(entry) === id ? value : entry)) : [...held, value];
+  return { ...document, [list]: verb === "Remove" ? others : replaced };
+}
+
+type ComponentItems = {
+  readonly verificationMethod?: VerificationMethod | null;
+  readonly keyAgreement?: KeyAgreement | null;
+  readonly service?: Service | null;
+  readonly id?: string | null;
+};
+type ListName = Exclude<keyof DidDocument, "id">;
+type Component = string | { readonly id: string };
+
+const idOf = (component: Component): string => (typeof component === "string" ? component : component.id);
+
+/** `AddKeyAgreement` adds to `keyAgreement`. */
+function partsOf(action: DocumentAction): { readonly verb: string; readonly list: ListName } {
+  const [, verb = "", name = ""] = /^(Add|Update|Remove)(.+)$/.exec(action) ?? [];
+  return { verb, list: `${name.charAt(0).toLowerCase()}${name.slice(1)}` as ListName };
 }

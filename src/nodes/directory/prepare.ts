@@ -24,8 +24,9 @@ import {
   renderProofTimestamp,
 } from "../../core/ledger/document-codec.ts";
 import { fillPath, parseIntent, renderItems, requestOf } from "../../core/ledger/intents.ts";
+import { authorizationMessage } from "../../core/ledger/proven-payloads.ts";
 import { faultOfRefusal } from "../../core/ledger/refusals.ts";
-import { authorizationMessage, encodeAuthorization } from "../../core/ledger/structures.ts";
+import { encodeAuthorization } from "../../core/ledger/structures.ts";
 import { encodeUpdateProof } from "../../core/message/proof.ts";
 import {
   anyPrepareBody,

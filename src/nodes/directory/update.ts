@@ -10,14 +10,7 @@ import { type Did, didOfUrl, normalizeAlias, parseDidUrl } from "../../core/code
 import { parseU64 } from "../../core/codec/json.ts";
 import { parseTimestamp } from "../../core/codec/time.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
-import {
-  actionRows,
-  counters,
-  type Intent,
-  type RoutedAction,
-  routedActions,
-  type Terms,
-} from "../../core/ledger/actions.ts";
+import { actionRows, counters, type Intent, type RoutedAction, routedActions } from "../../core/ledger/actions.ts";
 import { callOfIntent, type DocumentCall, type ProofCall } from "../../core/ledger/calls.ts";
 import { type DocumentForm, hasOwnIds, normalizeDocument, rootKeyId } from "../../core/ledger/document.ts";
 import {
@@ -27,6 +20,7 @@ import {
   parseProofTimestamp,
 } from "../../core/ledger/document-codec.ts";
 import { parseIntent, subjectOf, subjectParameter } from "../../core/ledger/intents.ts";
+import type { Terms } from "../../core/ledger/proven-payloads.ts";
 import { decodePayload, encodeAuthorization, firstDifference } from "../../core/ledger/structures.ts";
 import {
   aliasUpdateAnswer,

@@ -1,8 +1,9 @@
 /** The table of actions and the documents that list it say the same. */
 import { describe, expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
-import { type ActionName, actionRows, routedActions } from "../../../../src/core/ledger/actions.ts";
+import { type ActionName, actionRows, actionsOf, routedActions } from "../../../../src/core/ledger/actions.ts";
 import { fillPath, itemMember } from "../../../../src/core/ledger/intents.ts";
+import { documentActions } from "../../../../src/core/ledger/proven-payloads.ts";
 
 const page = (name: string) => readFileSync(new URL(`../../../../docs/${name}`, import.meta.url), "utf8").split("\n");
 const interfaceRows = page("interface.md");
@@ -35,6 +36,17 @@ describe("docs/ledger.md has the discriminant of", () => {
     const line = ledgerRows.find((text) => text.startsWith(`- **${structure}**`)) ?? "";
     expect(line).toMatch(new RegExp(`\\b${variant}(\\{[^}]*\\})? ${discriminant}\\b`));
   });
+});
+
+test("component calls are the document's actions, in the order of their discriminants, and their names say what they do", () => {
+  expect<readonly string[]>(documentActions).toEqual(actionsOf("document"));
+  for (const name of documentActions) {
+    const { change, items } = actionRows[name];
+    const list = change?.list ?? "";
+    const verb = change?.effect === "remove" ? "Remove" : "(Add|Update)";
+    expect(name).toMatch(new RegExp(`^${verb}${list.charAt(0).toUpperCase()}${list.slice(1)}$`));
+    expect(items).toEqual([verb === "Remove" || list === "authentication" ? "id" : (list as "service")]);
+  }
 });
 
 test("no two actions share a route, a discriminant of one structure, or a call other than that of control actions", () => {
