@@ -65,9 +65,9 @@ async function changed(change: (bytes: Buffer) => void): Promise<string> {
 }
 
 async function expectSound(path: string): Promise<void> {
-  expect((await verifyStore(path)).problems).toEqual([]);
   const store: Store = await open(path);
   expect(ids(await listAll(store.capabilities.mailbox!, did(1), pageOf())).length).toBe(43);
+  expect((await verifyStore(path)).problems).toEqual([]);
   await store.close();
 }
 

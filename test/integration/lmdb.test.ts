@@ -375,8 +375,8 @@ describe("a commit", () => {
     const environment = testEnvironment();
     const opened = await open(environment);
     const failed = opened.join(size, (batch) =>
-      batch.attempt((view) => {
-        view.put("table", key, bytesOf(1, 10));
+      batch.attempt(() => {
+        batch.put("table", key, bytesOf(1, 10));
         throw new RangeError("no");
       }),
     );

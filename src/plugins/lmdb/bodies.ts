@@ -3,9 +3,6 @@
  * or one record for a single larger entry. What a synced transaction costs is the number of scattered
  * pages that it touches, so the bytes of all entries of a commit lie side by side. A block goes when no body in it is
  * needed; one that is mostly dead is emptied by moving the rest.
- *
- * A body in a block: checksum 16 bytes, then version 1 byte, zero 1, preview length 2, envelope length 4,
- * slot 4, expiry 8, message id 16, preview, envelope. The checksum covers all that follows it.
  * Memory: about 80 bytes for each block.
  */
 import type { StoreEnvironment } from "../../storage/contract.ts";
@@ -16,13 +13,12 @@ import {
   bodiesOf,
   bodyAt,
   bodyBytes,
-  checksumBytes,
   type FoundBody,
   isSameId,
   orderedKey,
   orderedNumber,
-  recordVersion,
   Writer,
+  writeBody,
 } from "./records.ts";
 import { expired, held, none, type RowTable, retained } from "./rows.ts";
 
@@ -149,20 +145,9 @@ export class Bodies {
     const { rows, writer } = this;
     const size = bodyBytes(preview.length, envelope.length);
     if (writer.length - this.from + size > blockBytesAim) this.endBlock();
-    const start = writer.length;
-    writer.skip(checksumBytes);
-    writer.u8(recordVersion);
-    writer.u8(0);
-    writer.u16(preview.length);
-    writer.u32(envelope.length);
-    writer.u32(slot);
-    writer.u53(rows.expiresAtMs[slot]!);
-    writer.words(rows.words(slot));
-    writer.bytes(preview);
-    writer.bytes(envelope);
-    writer.sign(start);
     rows.block[slot] = this.next + this.ends.length;
-    rows.offset[slot] = start - this.from;
+    rows.offset[slot] = writer.length - this.from;
+    writeBody(writer, { slot, words: rows.words(slot), expiresAtMs: rows.expiresAtMs[slot]!, preview, envelope });
     this.blocks.count(rows.block[slot], size);
   }
 

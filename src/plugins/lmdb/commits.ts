@@ -33,13 +33,18 @@ export type View = {
   range(database: DatabaseName, range: KeyRange): [Buffer, Uint8Array][];
 };
 
-/** Changes over a state that they leave as it is. Reads see both. */
-class Changes implements View {
+/** What one commit writes, over the committed state. Reads see both. */
+export class Batch implements View {
   readonly writes: Write[] = [];
+  readonly finishers: (() => void)[] = [];
   /** What is read again within a commit, by database and key. */
   private readonly changed = new Map<string, Write>();
 
-  constructor(private readonly below: View) {}
+  /** `full`: why this commit can't store anything more, or `null`. */
+  constructor(
+    private readonly committed: View,
+    readonly full: StoreError | null,
+  ) {}
 
   put(database: DatabaseName, key: Buffer, value: Uint8Array): void {
     this.add({ database, key, value });
@@ -51,26 +56,46 @@ class Changes implements View {
 
   private add(write: Write): void {
     this.writes.push(write);
+    this.note(write);
+  }
+
+  private note(write: Write): void {
     if (readWithin.has(write.database)) this.changed.set(nameOf(write.database, write.key), write);
   }
 
   get(database: DatabaseName, key: Buffer): Uint8Array | null {
     const changed = this.changed.get(nameOf(database, key));
-    return changed === undefined ? this.below.get(database, key) : (changed.value?.slice() ?? null);
+    return changed === undefined ? this.committed.get(database, key) : (changed.value?.slice() ?? null);
   }
 
-  range(database: DatabaseName, { start, end, limit }: KeyRange): [Buffer, Uint8Array][] {
+  range(database: DatabaseName, range: KeyRange): [Buffer, Uint8Array][] {
+    const { start, end, limit } = range;
     const own = [...this.changed.values()].filter(
       ({ database: of, key }) =>
         of === database && key.compare(start) >= 0 && (end === undefined || key.compare(end) < 0),
     );
-    const below = this.below.range(database, {
-      ...{ start, limit: limit + own.length },
-      ...(end === undefined ? {} : { end }),
-    });
+    const below = this.committed.range(database, { ...range, limit: limit + own.length });
     const found = below.filter(([key]) => !this.changed.has(nameOf(database, key)));
     for (const { key, value } of own) if (value !== null) found.push([key, value.slice()]);
     return found.sort(([a], [b]) => a.compare(b)).slice(0, limit);
+  }
+
+  /** Makes the changes of `change`, or none of them when it throws. */
+  attempt<T>(change: () => T): T {
+    const { length } = this.writes;
+    try {
+      return change();
+    } catch (error) {
+      this.writes.length = length;
+      this.changed.clear();
+      for (const write of this.writes) this.note(write);
+      throw error;
+    }
+  }
+
+  /** Calls `finish` once all operations of the commit are decided: it may write too. */
+  whenDecided(finish: () => void): void {
+    this.finishers.push(finish);
   }
 }
 
@@ -79,35 +104,6 @@ const readWithin = new Set<DatabaseName>(["meta", "table", "receipts"]);
 /** One text for each record. */
 export function nameOf(database: DatabaseName, key: Buffer): string {
   return `${database} ${key.toString("latin1")}`;
-}
-
-/** What one commit writes. */
-export class Batch extends Changes {
-  readonly finishers: (() => void)[] = [];
-
-  /** `full`: why this commit can't store anything more, or `null`. */
-  constructor(
-    committed: View,
-    readonly full: StoreError | null,
-  ) {
-    super(committed);
-  }
-
-  /** Makes the changes of `change`, or none of them when it throws. */
-  attempt<T>(change: (view: Changes) => T): T {
-    const changes = new Changes(this);
-    const answer = change(changes);
-    for (const { database, key, value } of changes.writes) {
-      if (value === null) this.remove(database, key);
-      else this.put(database, key, value);
-    }
-    return answer;
-  }
-
-  /** Calls `finish` once all operations of the commit are decided: it may write too. */
-  whenDecided(finish: () => void): void {
-    this.finishers.push(finish);
-  }
 }
 
 export type CommitHost = {

@@ -17,13 +17,11 @@ import { type Database, open, type RootDatabase, type Transaction } from "lmdb";
 import { errorText } from "../../core/fault.ts";
 import { StoreError, type VerifyReport } from "../../storage/contract.ts";
 import { dataFile } from "./lmdb.ts";
-import { bodiesOf, howToGoOn, Reader, sealedUnder, unsealed, unsealedUnder, Writer } from "./records.ts";
+import { bodiesOf, howToGoOn, Reader, sealed, unsealed, Writer } from "./records.ts";
 
-/** Databases whose records are sealed together with their keys: a record that is not in them is absent. */
-const boundDatabases = ["table", "receipts", "claims"] as const;
 /** Databases of the environment. Their keys are bytes. */
 export const databaseNames = [
-  ...(["meta", ...boundDatabases, "receipts-due"] as const),
+  ...(["meta", "table", "receipts", "claims", "receipts-due"] as const),
   ...(["journal", "pages", "blocks"] as const),
 ];
 export type DatabaseName = (typeof databaseNames)[number];
@@ -263,7 +261,7 @@ const missingBytesMax = 16 * 1024 * 1024;
  * end is a signal, but a page of zeros is an error: so the file gets its length, until the returned function takes it
  * back. Nobody else may have it open. Throws `corrupt` when more is missing than can be free.
  */
-export function lengthen(path: string, { lengthBytes, missingBytes }: FileState): () => void {
+function lengthen(path: string, { lengthBytes, missingBytes }: FileState): () => void {
   if (missingBytes === 0) return () => {};
   if (missingBytes > missingBytesMax) throw cutShort(path);
   truncateSync(path, lengthBytes);
@@ -292,13 +290,13 @@ export function noCounts(): Counts {
 export function sealedCounts(counts: Counts): Uint8Array {
   const writer = new Writer(8 * countedDatabases.length);
   for (const name of countedDatabases) writer.u53(counts[name]);
-  return sealedUnder(countsKey, writer.finish());
+  return sealed(countsKey, writer.finish());
 }
 
 function countsIn(record: Uint8Array | undefined): Counts {
   const what = "the record of how many records the tables have";
   if (record === undefined) throw new StoreError("corrupt", `${what} is missing${howToGoOn}`);
-  const reader = new Reader(unsealedUnder(countsKey, Uint8Array.from(record), what), what);
+  const reader = new Reader(unsealed(countsKey, Uint8Array.from(record), what), what);
   return Object.fromEntries(countedDatabases.map((name) => [name, reader.u53()])) as Counts;
 }
 
@@ -339,6 +337,17 @@ export function verifyTables(tables: Tables, transaction: Transaction): Omit<Ver
   return { records, problems };
 }
 
+/** The same of a root that nothing else uses. */
+export function verifyRoot(root: Root): ReturnType<typeof verifyTables> {
+  const tables = tablesOf(root);
+  const transaction = root.useReadTransaction();
+  try {
+    return verifyTables(tables, transaction);
+  } finally {
+    transaction.done();
+  }
+}
+
 /** Returns how many records could be read. */
 function verifyTable(name: DatabaseName, tables: Tables, transaction: Transaction, note: Note): number {
   let [entries, before] = [0, Buffer.alloc(0)];
@@ -370,11 +379,9 @@ function attempted<T>(read: () => T, note: Note): T | null {
 function recordProblem(table: string, key: Buffer, value: Uint8Array): string | null {
   const what = `a record of table "${table}"`;
   try {
-    if (boundDatabases.some((name) => name === table)) unsealedUnder(key, value, what);
-    else if (table === "journal" || table === "pages") unsealed(value, what);
-    else if (table === "blocks") return blockProblem(key, value);
-    else if (table === "receipts-due" && (key.length <= 8 || value[0] !== 1)) return `${what} is damaged`;
-    else if (table === "meta" && !key.equals(formatKey)) unsealedUnder(key, value, what);
+    if (table === "blocks") return blockProblem(key, value);
+    if (table === "receipts-due") return key.length > 8 && value[0] === 1 ? null : `${what} is damaged`;
+    if (table !== "meta" || !key.equals(formatKey)) unsealed(key, value, what);
     return null;
   } catch (error) {
     return errorText(error).replace(howToGoOn, "");
@@ -399,22 +406,12 @@ export async function openChecked(path: string): Promise<{ readonly root: Root; 
     root = openRoot(path);
     const counts = hasFormat(root, path) ? checkedCounts(tablesOf(root)) : null;
     const isShort = state !== null && state.missingBytes > 0;
-    if (isShort && counts !== null && !isWhole(root)) throw cutShort(file);
+    if (isShort && counts !== null && verifyRoot(root).problems.length > 0) throw cutShort(file);
     return { root, counts };
   } catch (error) {
     await root?.close();
     shorten();
     if (error instanceof StoreError) throw error;
     throw state !== null && state.missingBytes > 0 ? cutShort(file) : unopened(path, error);
-  }
-}
-
-function isWhole(root: Root): boolean {
-  const tables = tablesOf(root);
-  const transaction = root.useReadTransaction();
-  try {
-    return verifyTables(tables, transaction).problems.length === 0;
-  } finally {
-    transaction.done();
   }
 }

@@ -68,7 +68,8 @@ export async function openEnvironment(options: EnvironmentOptions): Promise<Envi
     const disk = options.disk ?? openDisk(join(path, dataFile));
     const environment = new Environment(options, { root, disk, lock, counts });
     try {
-      if (counts === null) await environment.stamp();
+      const size = { kind: "record", bytes: formatStamp.length } as const;
+      if (counts === null) await environment.join(size, (batch) => batch.put("meta", formatKey, formatStamp));
     } catch (error) {
       await environment.close();
       throw error;
@@ -92,7 +93,8 @@ type Held = {
 export class Environment implements View {
   private readonly databases: Tables;
   private readonly space: SpaceGuard;
-  private readonly pending = new Set<Commit>();
+  /** The commit that is under way. */
+  private commit: Commit | null = null;
   private readonly watch: ReturnType<typeof setInterval>;
   private readonly readers: ReturnType<typeof setInterval>;
   private readonly group: GroupCommits;
@@ -124,15 +126,9 @@ export class Environment implements View {
       checkRoom: (kind, bytes) => this.space.check(kind, bytes),
       checkOpen: () => this.checkWork(),
       checkFailure: () => this.checkFailure(),
-      write: (writes) => this.watched(() => this.writeAll(writes)),
+      write: (writes) => this.write(writes),
       fail: (reason, cause) => this.fail(reason, cause),
     });
-  }
-
-  /** Makes the environment a store of this format. */
-  async stamp(): Promise<void> {
-    const size = { kind: "record", bytes: formatStamp.length } as const;
-    await this.join(size, (batch) => batch.put("meta", formatKey, formatStamp));
   }
 
   get(database: DatabaseName, key: Buffer): Uint8Array | null {
@@ -177,31 +173,25 @@ export class Environment implements View {
     return this.group.read(read);
   }
 
-  private async watched<T>(work: () => Promise<T>): Promise<T> {
+  /** One transaction that the library's thread runs alone: nothing of it waits for this thread. */
+  private async write(writes: readonly Write[]): Promise<void> {
     const { promise: overdue, reject } = Promise.withResolvers<never>();
     overdue.catch(() => {});
-    const commit: Commit = { turns: 0, reject };
-    this.pending.add(commit);
+    this.commit = { turns: 0, reject };
     try {
-      return await Promise.race([work(), overdue]);
-    } finally {
-      this.pending.delete(commit);
-    }
-  }
-
-  /** One transaction that the library's thread runs alone: nothing of it waits for this thread. */
-  private async writeAll(writes: readonly Write[]): Promise<void> {
-    this.count(writes);
-    try {
-      await this.root.batch(() => {
+      this.count(writes);
+      const written = this.root.batch(() => {
         for (const { database, key, value } of writes) {
           if (value === null) this.databases[database].remove(key);
           else this.databases[database].put(key, value as Buffer);
         }
         this.databases.meta.put(countsKey, sealedCounts(this.counts) as Buffer);
       });
+      await Promise.race([written, overdue]);
     } catch (error) {
       throw this.fail("a commit failed", reasonOf(error));
+    } finally {
+      this.commit = null;
     }
   }
 
@@ -218,15 +208,12 @@ export class Environment implements View {
   }
 
   private countTurns(): void {
-    for (const commit of this.pending) {
-      commit.turns++;
-      if (commit.turns === slowTurns) {
-        this.options.host.log("warn", "the disk is slow: a commit takes long, and new work is refused until it ends");
-      }
-      if (commit.turns <= watchTurnsMax) continue;
-      this.fail("a commit takes too long", null);
-      return;
+    if (this.commit === null) return;
+    const turns = ++this.commit.turns;
+    if (turns === slowTurns) {
+      this.options.host.log("warn", "the disk is slow: a commit takes long, and new work is refused until it ends");
     }
+    if (turns > watchTurnsMax) this.fail("a commit takes too long", null);
   }
 
   /** Ends the store: nothing is answered any more, and `fatal` gets the reason. */
@@ -236,7 +223,7 @@ export class Environment implements View {
     this.failure = new StoreError("unavailable", text, { cause });
     clearInterval(this.watch);
     clearInterval(this.readers);
-    for (const commit of this.pending) commit.reject(this.failure);
+    this.commit?.reject(this.failure);
     this.options.host.log("error", "the store has failed", { reason: text });
     this.options.host.fatal(text);
     return this.failure;
@@ -255,9 +242,8 @@ export class Environment implements View {
   /** Throws also while a commit takes long: nothing new is begun then. */
   checkWork(): void {
     this.checkOpen();
-    for (const commit of this.pending) {
-      if (commit.turns >= slowTurns) throw new StoreError("unavailable", "the disk is slow to answer: try again later");
-    }
+    if ((this.commit?.turns ?? 0) < slowTurns) return;
+    throw new StoreError("unavailable", "the disk is slow to answer: try again later");
   }
 
   /** Pages of the file that no database uses. Cost: one look at the root page of each. */
@@ -280,7 +266,7 @@ export class Environment implements View {
   private async letGo(): Promise<void> {
     clearInterval(this.watch);
     clearInterval(this.readers);
-    while ((this.pending.size > 0 || !this.group.isIdle) && this.failure === null) await Bun.sleep(1);
+    while (!this.group.isIdle && this.failure === null) await Bun.sleep(1);
     this.held.disk.close();
     if (this.failure !== null) return;
     await this.root.close();

@@ -13,17 +13,7 @@ import type { Batch } from "./commits.ts";
 import type { Environment } from "./environment.ts";
 import type { Latest, MailboxIndex } from "./mailbox-index.ts";
 import type { TextTable } from "./recipients.ts";
-import {
-  howToGoOn,
-  orderedKey,
-  orderedNumber,
-  Reader,
-  seal,
-  sealedWriter,
-  u53At,
-  unsealed,
-  Writer,
-} from "./records.ts";
+import { howToGoOn, orderedKey, orderedNumber, Reader, sealed, u53At, unsealed, Writer } from "./records.ts";
 import { acked, expired, free, held, pageSlots, type RowTable, retained } from "./rows.ts";
 
 /** What pages and journal are read into. */
@@ -31,34 +21,32 @@ export type IndexTables = { readonly rows: RowTable; readonly texts: TextTable }
 
 const codes = { row: 1, acked: 2, cut: 3, dropped: 4, moved: 5, text: 6 } as const;
 type Change = "acked" | "cut" | "dropped";
+type KeyAndRecord = readonly [key: Buffer, record: Uint8Array];
 type Each = (subject: number, isText: boolean) => void;
 
 /** Writes operations one after the other. */
 class OperationWriter {
   operations = 0;
-  private readonly writer: Writer;
+  private readonly writer = new Writer(64 * 1024);
 
-  /** Calls `each` for every slot or text that an operation changes. */
-  constructor(
-    private readonly rows: RowTable,
-    bytes: number,
-    private readonly each: Each = () => {},
-  ) {
-    this.writer = new Writer(bytes);
+  constructor(private readonly rows: RowTable) {
     this.begin();
   }
 
+  /** An operation changes a slot or a text. */
+  protected touch(_subject: number, _isText: boolean): void {}
+
   /** Begins a record, in the memory of the one before. */
   begin(): void {
-    sealedWriter(this.writer);
+    this.writer.reset();
     this.operations = 0;
   }
 
   /** The finished record. */
-  record({ nowMs, arrival }: Latest): Uint8Array {
+  record(key: Buffer, { nowMs, arrival }: Latest): Uint8Array {
     this.writer.u53(nowMs);
     this.writer.u53(arrival);
-    return seal(this.writer);
+    return sealed(key, this.writer.finish());
   }
 
   text(number: number, text: string): void {
@@ -101,7 +89,7 @@ class OperationWriter {
 
   private add(code: number, subject: number): void {
     this.operations++;
-    this.each(subject, code === codes.text);
+    this.touch(subject, code === codes.text);
     this.writer.u8(code);
     this.writer.u32(subject);
   }
@@ -114,12 +102,12 @@ function lastingStatus(status: number): number {
 }
 
 /** Repeats what a record of the journal or a page holds; calls `each` for every slot or text that it changes. */
-export function replayRecord(tables: IndexTables, record: Uint8Array, what: string, each: Each = () => {}): Latest {
+export function replayRecord(tables: IndexTables, [key, record]: KeyAndRecord, what: string, each?: Each): Latest {
   const { rows, texts } = tables;
-  const reader = new Reader(unsealed(record, what), what);
+  const reader = new Reader(unsealed(key, record, what), what);
   while (reader.left > latestBytes) {
     const [code, subject] = [reader.u8(), reader.u32()];
-    each(subject, code === codes.text);
+    each?.(subject, code === codes.text);
     if (code === codes.text) texts.load(subject, reader.text());
     else if (code === codes.row) replayRow(rows, subject, reader);
     else if (code === codes.moved) replayPlace(rows, subject, reader);
@@ -174,24 +162,16 @@ function pageOf(subject: number, isText: boolean): number {
   return Math.floor(subject / pageSlots) + (isText ? firstTextPage : 0);
 }
 
-/** Reads the record of an index page. */
-export function loadPage(tables: IndexTables, page: number, record: Uint8Array): void {
-  replayRecord(tables, record, `index page ${page}`, (subject, isText) => {
-    if (pageOf(subject, isText) === page) return;
-    throw new StoreError("corrupt", `index page ${page} is stored under another number${howToGoOn}`);
-  });
-}
-
 /** The record of a page, or `null` when nothing on it is used. About 0.1 ms and 45 KB. */
-function pageRecord({ rows, texts }: IndexTables, page: number): Uint8Array | null {
-  const writer = new OperationWriter(rows, 64 * 1024);
+function pageRecord({ rows, texts }: IndexTables, page: number, key: Buffer): Uint8Array | null {
+  const writer = new OperationWriter(rows);
   const first = (page % firstTextPage) * pageSlots;
   if (page >= firstTextPage) {
     for (const [number, text] of texts.between(first, first + pageSlots)) writer.text(number, text);
   } else {
     for (let slot = first; slot < first + pageSlots; slot++) if (rows.isUsed(slot)) writer.row(slot);
   }
-  return writer.operations === 0 ? null : writer.record(noLatest);
+  return writer.operations === 0 ? null : writer.record(key, noLatest);
 }
 
 const noLatest: Latest = { nowMs: 0, arrival: 0 };
@@ -207,42 +187,43 @@ export type JournalLimits = { readonly operationsMax: number; readonly recordsMa
 const journalLimits: JournalLimits = { operationsMax: 65_536, recordsMax: 8_192 };
 const slotsPerOperation = 8;
 
-export class Journal {
-  /** Operations of the commit that is being decided. All commits share the memory. */
-  private readonly writer: OperationWriter;
+/** Holds the operations of the commit that is being decided, between `begin` and `finish`. All share the memory. */
+export class Journal extends OperationWriter {
   /** The first record with a change of the page since it was written, by page; the oldest first. */
   private readonly changed = new Map<number, number>();
   private first = 0;
   private next = 0;
   /** Operations of each record from `first` on, and their sum. */
   private readonly lengths: number[] = [];
-  private operations = 0;
+  private operationsSum = 0;
 
   constructor(
     private readonly index: MailboxIndex,
     private readonly limits: JournalLimits = journalLimits,
   ) {
-    this.writer = new OperationWriter(index.rows, 16 * 1024, (subject, isText) => this.touch(subject, isText));
+    super(index.rows);
   }
 
   /** Reads the pages and then the journal into the tables of the index. */
   load(environment: Environment): Latest {
     const { index } = this;
-    const pages = this.numbers(environment, "pages");
-    const last = pages.findLast((page) => page < firstTextPage) ?? -1;
+    const all = { start: orderedKey(0), limit: Number.MAX_SAFE_INTEGER };
+    const recordOf = (table: "pages" | "journal", key: Buffer) => [key, environment.borrow(table, key)!] as const;
+    const pages = environment.keys("pages", all);
+    const last = pages.map(orderedNumber).findLast((page) => page < firstTextPage) ?? -1;
     index.rows.expect((last + 1) * pageSlots);
-    for (const page of pages) loadPage(index, page, environment.borrow("pages", orderedKey(page))!);
+    for (const key of pages) replayRecord(index, recordOf("pages", key), `index page ${orderedNumber(key)}`);
     let latest = noLatest;
-    const numbers = this.numbers(environment, "journal");
-    this.first = numbers[0] ?? 0;
+    const keys = environment.keys("journal", all);
+    this.first = keys[0] === undefined ? 0 : orderedNumber(keys[0]);
     this.next = this.first;
-    for (const number of numbers) {
+    for (const key of keys) {
+      const number = orderedNumber(key);
       if (number !== this.next) {
         throw new StoreError("corrupt", `journal records before number ${number} are missing${howToGoOn}`);
       }
       let operations = 0;
-      const record = environment.borrow("journal", orderedKey(number))!;
-      latest = replayRecord(index, record, `journal record ${number}`, (subject, isText) => {
+      latest = replayRecord(index, recordOf("journal", key), `journal record ${number}`, (subject, isText) => {
         operations++;
         this.touch(subject, isText);
       });
@@ -251,35 +232,13 @@ export class Journal {
     return latest;
   }
 
-  private numbers(environment: Environment, database: "pages" | "journal"): number[] {
-    return environment.keys(database, { start: orderedKey(0), limit: Number.MAX_SAFE_INTEGER }).map(orderedNumber);
-  }
-
-  /** A commit begins. */
-  begin(): void {
-    this.writer.begin();
-  }
-
-  row(slot: number): void {
-    this.writer.row(slot);
-  }
-
-  change(kind: Change, slot: number): void {
-    this.writer.change(kind, slot);
-  }
-
-  moved(slot: number): void {
-    this.writer.moved(slot);
-  }
-
-  /** A number names a text from now on, or none: its page loses the text when it is written the next time. */
-  text(number: number, text: string | null): void {
-    if (text === null) this.touch(number, true);
-    else this.writer.text(number, text);
+  /** A number names no text from now on: its page loses the text when it is written the next time. */
+  textGone(number: number): void {
+    this.touch(number, true);
   }
 
   /** The page of a slot or a text changes in the record that is next. */
-  private touch(subject: number, isText: boolean): void {
+  protected override touch(subject: number, isText: boolean): void {
     const page = pageOf(subject, isText);
     if (!this.changed.has(page)) this.changed.set(page, this.next);
   }
@@ -287,28 +246,28 @@ export class Journal {
   private count(operations: number): void {
     this.next++;
     this.lengths.push(operations);
-    this.operations += operations;
+    this.operationsSum += operations;
   }
 
   /** Writes the record of the commit, after all its decisions, and shortens the journal. */
   finish(batch: Batch): void {
-    const { operations } = this.writer;
-    if (operations === 0) return;
-    batch.put("journal", orderedKey(this.next), this.writer.record(this.index.latest));
-    this.count(operations);
+    if (this.operations === 0) return;
+    const key = orderedKey(this.next);
+    batch.put("journal", key, this.record(key, this.index.latest));
+    this.count(this.operations);
     let pages = 0;
     for (let records = 0; records < recordsPerCommit && this.isLong; records++) {
       pages += this.writePages(batch, pagesPerCommit - pages);
       if (pages === pagesPerCommit) return;
       batch.remove("journal", orderedKey(this.first++));
-      this.operations -= this.lengths.shift()!;
+      this.operationsSum -= this.lengths.shift()!;
     }
   }
 
   private get isLong(): boolean {
     if (this.lengths.length < 2) return false;
     const operationsMax = Math.max(this.limits.operationsMax, this.index.rows.slots / slotsPerOperation);
-    return this.operations > operationsMax || this.lengths.length > this.limits.recordsMax;
+    return this.operationsSum > operationsMax || this.lengths.length > this.limits.recordsMax;
   }
 
   /** Writes the pages that changed in the first record, at most so many, and returns how many. */
@@ -318,9 +277,10 @@ export class Journal {
       if (since > this.first || written === pagesMax) break;
       written++;
       this.changed.delete(page);
-      const record = pageRecord(this.index, page);
-      if (record === null) batch.remove("pages", orderedKey(page));
-      else batch.put("pages", orderedKey(page), record);
+      const key = orderedKey(page);
+      const record = pageRecord(this.index, page, key);
+      if (record === null) batch.remove("pages", key);
+      else batch.put("pages", key, record);
     }
     return written;
   }

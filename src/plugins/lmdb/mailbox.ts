@@ -63,7 +63,8 @@ export class DiskMailbox implements Mailbox {
   ) {
     const events = {
       onDrop: (slot: number) => this.dropped(slot),
-      onText: (number: number, text: string | null) => this.journal.text(number, text),
+      onText: (number: number, text: string | null) =>
+        text === null ? this.journal.textGone(number) : this.journal.text(number, text),
     };
     this.index = new MailboxIndex(events, settings.rowsMax);
     this.journal = new Journal(this.index, settings.journal);

@@ -10,6 +10,7 @@ import {
   closeSync,
   existsSync,
   fsyncSync,
+  ftruncateSync,
   mkdirSync,
   openSync,
   renameSync,
@@ -28,7 +29,6 @@ import {
   type DatabaseName,
   type FileState,
   hasFormat,
-  lengthen,
   openRoot,
   type Root,
   readAt,
@@ -36,21 +36,13 @@ import {
   type Tables,
   tablesOf,
   unopened,
+  verifyRoot,
   verifyTables,
 } from "./data-file.ts";
-import { type IndexTables, loadPage, replayRecord } from "./journal.ts";
+import { type IndexTables, replayRecord } from "./journal.ts";
 import { dataFile, giveToOwner, lockFolder, partialFile, storeAbsence, syncDirectory } from "./lmdb.ts";
 import { RecipientIndex, TextTable } from "./recipients.ts";
-import {
-  bodyAt,
-  type FoundBody,
-  howToGoOn,
-  idText,
-  isSameId,
-  orderedNumber,
-  Reader,
-  unsealedUnder,
-} from "./records.ts";
+import { bodyAt, type FoundBody, howToGoOn, idText, isSameId, orderedNumber, Reader, unsealed } from "./records.ts";
 import { acked, behaviors, held, none, RowTable, retained } from "./rows.ts";
 import { claimsIn } from "./store.ts";
 
@@ -94,6 +86,8 @@ async function copyState({ data, state }: Source, to: string, bytesPerSecondMax:
       const aheadMs = (at / bytesPerSecondMax) * 1_000 - (performance.now() - startedMs);
       await Bun.sleep(Math.max(0, Math.min(aheadMs, 10_000)));
     }
+    // Free pages at the end may be missing in the file.
+    ftruncateSync(target, lengthBytes);
     fsyncSync(target);
   } finally {
     closeSync(source);
@@ -120,23 +114,16 @@ async function finishCopy(folder: string, makeRoom = () => {}): Promise<Copied> 
   }
 }
 
-/** Opens a file that has no node, and is not yet in its place. */
+/** Opens a file that is not yet in its place. */
 async function verifyCopy(file: string): Promise<ReturnType<typeof verifyTables>> {
-  const state = readFileState(file);
-  if (state === null) throw cutShort(file);
-  const shorten = lengthen(file, state);
+  if ((readFileState(file)?.missingBytes ?? 1) > 0) throw cutShort(file);
   const root = openRoot(file, { readOnly: true, isFile: true });
   try {
     if (!hasFormat(root, file)) throw new StoreError("unavailable", `${file} is not a store of this program`);
-    const tables = tablesOf(root);
-    const transaction = root.useReadTransaction();
-    const report = verifyTables(tables, transaction);
-    transaction.done();
-    return report;
+    return verifyRoot(root);
   } finally {
     await root.close();
     rmSync(`${file}-lock`, { force: true });
-    shorten();
   }
 }
 
@@ -196,10 +183,9 @@ function setAside(folder: string): string | null {
 export async function compactStore(path: string): Promise<string> {
   const folder = resolve(path);
   if (storeAbsence(folder) !== null) throw new StoreError("unavailable", `${folder} has no store`);
-  const { problems } = await verifyStore(folder);
-  if (problems.length > 0) throw new StoreError("corrupt", `the store is damaged: ${problems[0]}${howToGoOn}`);
   const lock = lockFolder(folder);
   try {
+    if ((readFileState(join(folder, dataFile))?.missingBytes ?? 0) > 0) throw cutShort(folder);
     const data = join(folder, dataFile);
     const before = statSync(data).size;
     const copy = join(folder, "compact");
@@ -239,47 +225,38 @@ async function openSnapshot(folder: string): Promise<Snapshot> {
   const path = resolve(folder);
   sizeOf(path);
   const data = join(path, dataFile);
-  const unlock = lengthenAlone(path);
+  checkLength(path);
   const root = openRoot(path, { readOnly: true });
-  const close = async () => {
-    await root.close();
-    unlock();
-  };
   try {
     if (!hasFormat(root, path)) throw new StoreError("unavailable", `${path} is not a finished store`);
     // A table that is opened later would end the transaction.
     const tables = tablesOf(root);
     const { state, transaction } = await pinned(root, data);
-    const release = async () => {
+    const close = async () => {
       transaction.done();
-      await close();
+      await root.close();
     };
-    return { data, state, tables, transaction, close: release };
+    return { data, state, tables, transaction, close };
   } catch (error) {
-    await close();
+    await root.close();
     throw error instanceof StoreError ? error : unopened(data, error);
   }
 }
 
 /**
- * LMDB must not read behind the end of a file that is cut short. A node that runs has checked its file; without one
- * the file gets its length for as long as it is read. Returns what takes that back.
+ * LMDB must not read behind the end of a file. A file may be short by free pages (data-file.ts): the node that has it
+ * open has made sure of that; without one, it is not read before a node has.
  */
-function lengthenAlone(path: string): () => void {
+function checkLength(path: string): void {
   const data = join(path, dataFile);
-  const state = stateNow(data);
-  if (state.missingBytes === 0) return () => {};
+  if (stateNow(data).missingBytes === 0) return;
   try {
-    const lock = lockFolder(path);
-    const shorten = lengthen(data, state);
-    return () => {
-      shorten();
-      lock.close();
-    };
+    lockFolder(path).close();
   } catch (error) {
-    if (error instanceof StoreError && error.code === "busy") return () => {};
+    if (error instanceof StoreError && error.code === "busy") return;
     throw error;
   }
+  throw cutShort(data);
 }
 
 /** Both first pages are written by a running node, so that a look may find them torn apart: the next look does not. */
@@ -315,14 +292,14 @@ export async function* exportRecords(path: string, skipped: Skipped): AsyncGener
   try {
     const whole = (name: DatabaseName) => recordsOf(snapshot, name, skipped);
     for (const { key, value } of whole("table")) {
-      const found = tried(() => unsealedUnder(key, value, `ledger record ${key}`), skipped);
+      const found = tried(() => unsealed(key, value, `ledger record ${key}`), skipped);
       if (found !== null) yield { kind: "ledger", key: key.toString(), value: found };
     }
     for (const { key, value } of whole("claims")) {
       for (const claim of tried(() => claimsIn(key, value), skipped) ?? []) yield { kind: "claim", ...claim };
     }
     for (const { key, value } of whole("receipts")) {
-      const record = tried(() => new Reader(unsealedUnder(key, value, "a receipt"), "a receipt"), skipped);
+      const record = tried(() => new Reader(unsealed(key, value, "a receipt"), "a receipt"), skipped);
       if (record === null) continue;
       const untilMs = record.u53();
       yield { kind: "receipt", key: key.toString("utf16le"), value: record.bytes(record.u32()).slice(), untilMs };
@@ -366,9 +343,11 @@ type Index = IndexTables & { readonly recipients: RecipientIndex };
 /** What the pages and then the journal hold. */
 function indexOf(pages: Iterable<FileRecord>, journal: Iterable<FileRecord>, skipped: Skipped): Index {
   const tables = { rows: new RowTable(), texts: new TextTable(() => {}) };
-  for (const { key, value } of pages) tried(() => loadPage(tables, orderedNumber(key), value), skipped);
+  for (const { key, value } of pages) {
+    tried(() => replayRecord(tables, [key, value], `index page ${orderedNumber(key)}`), skipped);
+  }
   for (const { key, value } of journal) {
-    tried(() => replayRecord(tables, value, `journal record ${orderedNumber(key)}`), skipped);
+    tried(() => replayRecord(tables, [key, value], `journal record ${orderedNumber(key)}`), skipped);
   }
   return { ...tables, recipients: new RecipientIndex(tables.rows, tables.texts) };
 }

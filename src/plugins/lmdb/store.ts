@@ -18,7 +18,7 @@ import { type Disk, type Environment, openEnvironment } from "./environment.ts";
 import type { JournalLimits } from "./journal.ts";
 import type { LmdbOptions } from "./lmdb.ts";
 import { type ClaimWithin, DiskMailbox } from "./mailbox.ts";
-import { orderedKey, orderedNumber, Reader, sealedUnder, unsealedUnder, Writer } from "./records.ts";
+import { orderedKey, orderedNumber, Reader, sealed, unsealed, Writer } from "./records.ts";
 
 /** Tests give their own disk, shorter journals, less waste, and commits as long as a busy machine needs. */
 type LmdbTestSettings = {
@@ -83,15 +83,15 @@ export function openTable(environment: Environment, kind: () => WriteKind): Tabl
     ...viewOf(environment),
     commit<T>(change: (view: TableChange) => T): Promise<T> {
       return environment.join({ kind: kind(), bytes: commitBytes }, (batch) =>
-        batch.attempt((view) =>
+        batch.attempt(() =>
           change({
-            ...viewOf(view),
+            ...viewOf(batch),
             put(key, value) {
               checkKey(key);
               const bytes = Buffer.from(key);
-              view.put("table", bytes, sealedUnder(bytes, value));
+              batch.put("table", bytes, sealed(bytes, value));
             },
-            remove: (key) => view.remove("table", Buffer.from(key)),
+            remove: (key) => batch.remove("table", Buffer.from(key)),
           }),
         ),
       );
@@ -104,7 +104,7 @@ function viewOf(source: View): TableView {
     get(key) {
       const bytes = Buffer.from(key);
       const record = source.get("table", bytes);
-      return record === null ? null : unsealedUnder(bytes, record, `table record ${key}`);
+      return record === null ? null : unsealed(bytes, record, `table record ${key}`);
     },
     range(prefix, { after, limit }) {
       const first = Buffer.from(prefix);
@@ -116,7 +116,7 @@ function viewOf(source: View): TableView {
       const range = { start: start.length === 0 ? Buffer.of(0) : start, limit, ...(end === null ? {} : { end }) };
       return source.range("table", range).map(([key, record]) => {
         const text = key.toString();
-        return [text, unsealedUnder(key, record, `table record ${text}`)];
+        return [text, unsealed(key, record, `table record ${text}`)];
       });
     },
   };
@@ -163,7 +163,7 @@ class DiskReceipts implements Receipts {
   }
 
   async get(text: string, nowMs: number): Promise<Uint8Array | null> {
-    const found = standing(this.environment, lookupKeyOf(text));
+    const found = standing(this.environment, keyOf(text));
     return found !== null && found.untilMs > nowMs ? found.value : null;
   }
 
@@ -197,7 +197,7 @@ function sizeOf(key: Buffer, value: Uint8Array): WriteSize {
 function standing(view: View, key: Buffer): Standing | null {
   const record = view.get("receipts", key);
   if (record === null) return null;
-  const reader = new Reader(unsealedUnder(key, record, "a receipt"), "a receipt");
+  const reader = new Reader(unsealed(key, record, "a receipt"), "a receipt");
   const untilMs = reader.u53();
   // Copied, because the caller may keep it.
   return { untilMs, value: reader.bytes(reader.u32()).slice() };
@@ -215,7 +215,7 @@ function set(batch: Batch, key: Buffer, to: Standing | null): void {
   writer.u53(to.untilMs);
   writer.u32(to.value.length);
   writer.bytes(to.value);
-  batch.put("receipts", key, sealedUnder(key, writer.finish()));
+  batch.put("receipts", key, sealed(key, writer.finish()));
   batch.put("receipts-due", endKey(to.untilMs, key), ended);
 }
 
@@ -223,13 +223,6 @@ const ended = new Uint8Array([1]);
 
 function keyOf(text: string): Buffer {
   return Buffer.from(text, "utf16le");
-}
-
-const lookup = Buffer.alloc(1_024);
-
-/** The same, valid until the next one: a look-up allocates no key. */
-function lookupKeyOf(text: string): Buffer {
-  return 2 * text.length > lookup.length ? keyOf(text) : lookup.subarray(0, lookup.write(text, "utf16le"));
 }
 
 function endKey(untilMs: number, key: Buffer): Buffer {
@@ -351,12 +344,12 @@ const forgottenKey = Buffer.from("claims forgotten");
 function encodeForgotten(untilMs: number): Uint8Array {
   const writer = new Writer(8);
   writer.u53(untilMs);
-  return sealedUnder(forgottenKey, writer.finish());
+  return sealed(forgottenKey, writer.finish());
 }
 
 function decodeForgotten(record: Uint8Array): number {
   const what = "the end of the claims that were forgotten";
-  return new Reader(unsealedUnder(forgottenKey, record, what), what).u53();
+  return new Reader(unsealed(forgottenKey, record, what), what).u53();
 }
 
 /** A record of claims with its key. */
@@ -372,12 +365,12 @@ function claimRecord(claims: readonly TagClaim[], number: number): readonly [Buf
   }
   const key = Buffer.concat([orderedKey(endMs), Buffer.alloc(4)]);
   key.writeUInt32BE(number, 8);
-  return [key, sealedUnder(key, writer.finish())];
+  return [key, sealed(key, writer.finish())];
 }
 
 export function claimsIn(key: Uint8Array, record: Uint8Array): TagClaim[] {
   const what = "a record of claims";
-  const reader = new Reader(unsealedUnder(key, record, what), what);
+  const reader = new Reader(unsealed(key, record, what), what);
   const claims: TagClaim[] = [];
   while (!reader.done) {
     const untilMs = reader.u53();
