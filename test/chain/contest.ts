@@ -14,7 +14,7 @@ import { readAccountState, readMetadata, storageKeys } from "../../src/plugins/c
 import type { RuntimeVersion } from "../../src/plugins/chain/rpc.ts";
 import type { Store } from "../../src/storage/contract.ts";
 import { applyWithEvents } from "../oracles/ledger-events.ts";
-import { type Identity, identityOf } from "../support/identity.ts";
+import { certifiedOf, type Identity, identityOf } from "../support/identity.ts";
 import { World } from "../support/world.ts";
 import {
   blockDifferences,
@@ -62,9 +62,11 @@ export async function openContest(node: Node): Promise<Contest> {
   return {
     async play({ seed, calls, label, apply = applyWithEvents }) {
       const chance = chanceOf(seed);
-      const identities = Array.from({ length: people }, (_, n) => identityOf(`${label} ${seed} ${n}`));
+      const world = await freshWorld(chain);
+      // Every other one is self-certifying: the chain and the first key decide its name.
+      const identities = Array.from({ length: people }, (_, n) => personOf(`${label} ${seed} ${n}`, n, world));
       const aliases = Array.from({ length: 40 }, (_, n) => `${label}-${seed}-${n}`.toLowerCase().replaceAll(" ", "."));
-      const cast = { chance, identities, aliases, world: await freshWorld(chain), apply };
+      const cast = { chance, identities, aliases, world, apply };
       const run = freshRun();
       while (run.calls < calls && run.differences.length === 0) await round(chain, run, cast);
       return run;
@@ -84,6 +86,9 @@ export async function openContest(node: Node): Promise<Contest> {
     close: () => store.close(),
   };
 }
+
+const personOf = (label: string, n: number, { proofs }: World): Identity =>
+  n % 2 === 0 ? identityOf(label) : certifiedOf(label, proofs.genesisHash);
 
 const freshRun = (): Run => ({ differences: [], calls: 0, taken: 0, refusals: new Set() });
 
@@ -131,7 +136,7 @@ async function round(chain: ChainSide, run: Run, cast: Cast): Promise<void> {
   for (const [n, known] of identities.entries()) {
     // Somebody who is deactivated can do nothing any more, and gives his place away.
     const isOver = world.account(known.did).record?.deactivated === true && chance.sometimes(2);
-    const person = isOver ? identityOf(`${known.label}+`) : known;
+    const person = isOver ? personOf(`${known.label}+`, n, world) : known;
     identities[n] = person;
     const call = nextCall(chain, cast, person);
     // Two calls of one block must not name one alias, so that each can be checked by itself.

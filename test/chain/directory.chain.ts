@@ -34,8 +34,8 @@ async function openOnChain(environment: StoreEnvironment): Promise<Store> {
     plugin: "chain",
     durability: "volatile",
     capabilities: { ...memory.capabilities, ledger: chain.capabilities.ledger! },
-    importLedger: null,
     probe: () => chain.probe(),
+    importLedger: null,
     async close() {
       await chain.close();
       await memory.close();

@@ -215,6 +215,7 @@ export class VirtualChain {
         bound: true,
         plain: true,
         selfCertifying: false,
+        keepsKeyProofs: false,
       },
       bounds: embeddedBounds,
     });

@@ -82,7 +82,7 @@ describe("the metadata of the reference runtime", () => {
 
   test("says when a DID may make another call with a proof", () => {
     const metadata = runtime();
-    const proofs = { genesisHash: genesis, bound: true, plain: false, selfCertifying: false };
+    const proofs = { genesisHash: genesis, bound: true, plain: false, selfCertifying: false, keepsKeyProofs: false };
     const head = { number: 1_000n, hash: "", timeMs: 0, metadata, nonce: 0, free: 0n, proofs };
     const waitOf = (call: LedgerCall, allowanceWholeAt: bigint) =>
       beyondAllowance(call, { head, account: emptyAccount, holders: new Map(), allowanceWholeAt })?.extra

@@ -25,6 +25,7 @@ export const everyProof: LedgerProofs = {
   bound: true,
   plain: true,
   selfCertifying: true,
+  keepsKeyProofs: true,
 };
 
 export class World {

@@ -140,6 +140,36 @@ mod tests {
 		assert!(first_state("another").is_none());
 	}
 
+	/// Fullness is what those who pay use. Calls with a proof have a tenth of a block for themselves.
+	#[test]
+	fn calls_that_nobody_pays_raise_no_fee() {
+		use frame_support::{
+			dispatch::{DispatchClass, GetDispatchInfo},
+			traits::OnFinalize,
+		};
+		let delete = crate::RuntimeCall::DidRegistry(pallet_did_registry::Call::apply_control_with_proof {
+			signed_payload: Vec::new(),
+			signature: Vec::new(),
+			signer_key_id: Vec::new(),
+		});
+		assert_eq!(delete.get_dispatch_info().class, DispatchClass::Operational);
+		let weights = crate::Weights::get();
+		let unpaid = weights.get(DispatchClass::Operational).max_total.expect("it has a bound");
+		let paid = weights.get(DispatchClass::Normal).max_total.expect("it has a bound");
+		assert_eq!(unpaid.ref_time() * 15 / 2, paid.ref_time());
+		let multiplier_after = |class| {
+			let mut multiplier = Default::default();
+			on(DEV_RUNTIME_PRESET, || {
+				crate::System::register_extra_weight_unchecked(paid, class);
+				crate::TransactionPayment::on_finalize(1);
+				multiplier = crate::TransactionPayment::next_fee_multiplier();
+			});
+			multiplier
+		};
+		assert_eq!(multiplier_after(DispatchClass::Operational), crate::MinimumMultiplier::get());
+		assert!(multiplier_after(DispatchClass::Normal) > crate::MinimumMultiplier::get());
+	}
+
 	#[test]
 	fn a_session_gets_a_changed_set_only() {
 		use pallet_session::SessionManager;

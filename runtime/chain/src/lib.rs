@@ -17,7 +17,9 @@ use alloc::borrow::Cow;
 #[cfg(not(feature = "std"))]
 use alloc::vec::Vec;
 use frame_support::{
-	derive_impl, parameter_types,
+	derive_impl,
+	dispatch::DispatchClass,
+	parameter_types,
 	traits::{
 		fungible::{Balanced, Credit},
 		ConstBool, ConstU128, ConstU16, ConstU32, ConstU64, ConstU8, OnUnbalanced, VariantCountOf,
@@ -33,7 +35,7 @@ use sp_consensus_aura::sr25519::AuthorityId as AuraId;
 use sp_consensus_grandpa::AuthorityId as GrandpaId;
 use sp_runtime::{
 	generic, impl_opaque_keys,
-	traits::{BlakeTwo256, Bounded, ConvertInto, IdentifyAccount, OpaqueKeys, Verify},
+	traits::{BlakeTwo256, ConvertInto, IdentifyAccount, OpaqueKeys, Verify},
 	FixedPointNumber, MultiAddress, MultiSignature, Perbill, Perquintill,
 };
 use sp_version::RuntimeVersion;
@@ -89,7 +91,7 @@ pub const VERSION: RuntimeVersion = RuntimeVersion {
 	spec_name: Cow::Borrowed("waypost"),
 	impl_name: Cow::Borrowed("waypost"),
 	authoring_version: 1,
-	spec_version: 4,
+	spec_version: 5,
 	impl_version: 1,
 	apis: apis::RUNTIME_API_VERSIONS,
 	transaction_version: 2,
@@ -104,7 +106,7 @@ pub const VERSION: RuntimeVersion = RuntimeVersion {
 	spec_name: Cow::Borrowed("waypost-canary"),
 	impl_name: Cow::Borrowed("waypost-canary"),
 	authoring_version: 1,
-	spec_version: 4,
+	spec_version: 5,
 	impl_version: 1,
 	apis: apis::RUNTIME_API_VERSIONS,
 	transaction_version: 2,
@@ -118,15 +120,31 @@ pub const EXISTENTIAL_DEPOSIT: Balance = 1_000_000_000;
 /// Half an hour.
 pub const SESSION_BLOCKS: BlockNumber = 300;
 const NORMAL_DISPATCH_RATIO: Perbill = Perbill::from_percent(75);
+/// What calls that nobody pays for may use of a block, in time and in length.
+const UNPAID_DISPATCH_RATIO: Perbill = Perbill::from_percent(10);
+const BLOCK_BYTES_MAX: u32 = 5 * 1024 * 1024;
+
+/// Calls with a proof pay no fee. They are operational ones, so that what they use has a bound of its own and counts
+/// neither as fullness, which raises fees, nor against those who pay. The length of a call counts as its proof size.
+fn block_weights() -> BlockWeights {
+	let whole = Weight::from_parts(2 * WEIGHT_REF_TIME_PER_SECOND, u64::MAX);
+	let unpaid = Weight::from_parts(
+		UNPAID_DISPATCH_RATIO * whole.ref_time(),
+		UNPAID_DISPATCH_RATIO * u64::from(BLOCK_BYTES_MAX),
+	);
+	BlockWeights::builder()
+		// Each class has its own part of a block, and none takes from another's.
+		.for_class(DispatchClass::all(), |class| class.reserved = None)
+		.for_class(DispatchClass::Normal, |class| class.max_total = Some(NORMAL_DISPATCH_RATIO * whole))
+		.for_class(DispatchClass::Operational, |class| class.max_total = Some(unpaid))
+		.build_or_panic()
+}
 
 parameter_types! {
 	pub const BlockHashCount: BlockNumber = 2_400;
 	pub const Version: RuntimeVersion = VERSION;
-	pub Weights: BlockWeights = BlockWeights::with_sensible_defaults(
-		Weight::from_parts(2 * WEIGHT_REF_TIME_PER_SECOND, u64::MAX),
-		NORMAL_DISPATCH_RATIO,
-	);
-	pub Length: BlockLength = BlockLength::max_with_normal_ratio(5 * 1024 * 1024, NORMAL_DISPATCH_RATIO);
+	pub Weights: BlockWeights = block_weights();
+	pub Length: BlockLength = BlockLength::max_with_normal_ratio(BLOCK_BYTES_MAX, NORMAL_DISPATCH_RATIO);
 }
 
 #[derive_impl(frame_system::config_preludes::SolochainDefaultConfig)]
@@ -226,7 +244,8 @@ parameter_types! {
 	pub AdjustmentVariable: Multiplier = Multiplier::saturating_from_rational(45, 100_000);
 	/// Fees never fall below what weights and lengths ask for.
 	pub MinimumMultiplier: Multiplier = Multiplier::from_u32(1);
-	pub MaximumMultiplier: Multiplier = Bounded::max_value();
+	/// A bound on what a flood can make others pay.
+	pub MaximumMultiplier: Multiplier = Multiplier::from_u32(100);
 }
 
 /// Fees and tips go to the author of the block.
@@ -285,6 +304,8 @@ impl pallet_did_registry::Config for Runtime {
 	type ProofsInReserve = ConstU32<4>;
 	/// Ten minutes.
 	type ProofInterval = ConstU32<100>;
+	type MaxComponentCalls = ConstU32<8>;
+	type MaxRotations = ConstU64<200>;
 	type WeightInfo = pallet_did_registry::weights::Measured<Self>;
 }
 
@@ -387,7 +408,7 @@ pub const VERSION: RuntimeVersion = RuntimeVersion {
 	spec_name: Cow::Borrowed("waypost"),
 	impl_name: Cow::Borrowed("waypost"),
 	authoring_version: 1,
-	spec_version: 5,
+	spec_version: 6,
 	impl_version: 1,
 	apis: apis::RUNTIME_API_VERSIONS,
 	transaction_version: 2,

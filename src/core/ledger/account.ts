@@ -102,6 +102,8 @@ export type LedgerProofs = {
   readonly plain: boolean;
   /** Whether it holds self-certifying DIDs to their rules (docs/trust.md "Names"). */
   readonly selfCertifying: boolean;
+  /** Whether it keeps what proves the keys of self-certifying DIDs (docs/trust.md "Key proofs"). */
+  readonly keepsKeyProofs: boolean;
 };
 
 export type Device = { readonly deviceId: string; readonly addedAtMs: bigint; readonly tombstoned: boolean };

@@ -90,7 +90,7 @@ export function applyChange(changed: ChangedAccount, change: Change): Applied {
   return {
     account: {
       ...account,
-      life: change.record === null ? account.life + 1 : account.life,
+      ...(change.record === null ? { life: account.life + 1, componentCallsLeft: 0 } : {}),
       record: change.record === null ? null : { ...record, ...change.record, ...touched },
       counters: counter === null ? counters : { ...counters, [counter]: counters[counter] + 1n },
     },

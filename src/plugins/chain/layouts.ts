@@ -85,6 +85,8 @@ export const optionalLayouts = {
   Lives: { pallet: "did_registry", value: "u32", isMap: true },
   /** The block at which the allowance of a DID for calls with a proof is whole again. */
   ProofAllowances: { pallet: "did_registry", value: "u32", isMap: true },
+  /** Exists where the chain holds self-certifying DIDs to their rules: the component calls before the next whole document. */
+  ComponentCallsLeft: { pallet: "did_registry", value: "u32", isMap: true },
   /** Exists where the chain knows version 3 of the proofs: whether it accepts the others as well. */
   PlainProofs: { pallet: "did_registry", value: "bool", isMap: false },
 } as const satisfies Readonly<Record<string, MapLayout & { readonly isMap: boolean }>>;
@@ -133,6 +135,7 @@ const protections: readonly { readonly name: string; readonly isThere: (chain: I
     isThere: ({ calls }) => !calls.has("register_with_document_proof"),
   },
   { name: "a count of how often a DID was deleted", isThere: ({ storage }) => storage.has("Lives") },
+  { name: "names that only their first key registers", isThere: ({ storage }) => storage.has("ComponentCallsLeft") },
   { name: "a limit of calls with a proof for each DID", isThere: ({ constants }) => constants.has("ProofsAtOnce") },
   { name: "no key that rules the chain (Sudo)", isThere: ({ pallets }) => !pallets.has("Sudo") },
 ];

@@ -327,8 +327,10 @@ type StorageKeys = {
   readonly account: (id: Uint8Array) => Uint8Array;
   readonly entry: (map: MapName, key: string) => Uint8Array;
   /** Of an optional map; `null` when the chain lacks it. */
-  readonly optionalEntry: (map: "Lives" | "ProofAllowances", key: string) => Uint8Array | null;
+  readonly optionalEntry: (map: "Lives" | "ProofAllowances" | "ComponentCallsLeft", key: string) => Uint8Array | null;
   readonly plainProofs: Uint8Array | null;
+  /** Whether the chain holds self-certifying DIDs to their rules. */
+  readonly holdsNames: boolean;
 };
 
 export function storageKeys(metadata: RuntimeMetadata): StorageKeys {
@@ -349,6 +351,7 @@ export function storageKeys(metadata: RuntimeMetadata): StorageKeys {
       return prefix === null ? null : concatBytes(prefix, endOf(key));
     },
     plainProofs: metadata.optionalPrefixOf("PlainProofs"),
+    holdsNames: metadata.optionalPrefixOf("ComponentCallsLeft") !== null,
   };
 }
 

@@ -48,7 +48,7 @@ const accountMaps = [
   "RegistrationExpiries",
 ] as const satisfies readonly MapName[];
 
-const optionalMaps = ["Lives", "ProofAllowances"] as const;
+const optionalMaps = ["Lives", "ProofAllowances", "ComponentCallsLeft"] as const;
 
 const policyMaps = {
   recipient: "RecipientPolicies",
@@ -205,11 +205,11 @@ async function readFacts(
   const all = await session.values([...keys, ...optional.filter((key) => key !== null)], head.hash);
   const values = all.slice(0, keys.length);
   const rest = all.slice(keys.length);
-  // A chain need not have these two maps.
-  const [life, wholeAt] = optional.map((key) => {
+  // A chain need not have these maps.
+  const [life, wholeAt, componentCallsLeft] = optional.map((key) => {
     const bytes = key === null ? null : rest.shift();
     return bytes == null ? 0 : u32Of(bytes);
-  }) as [number, number];
+  }) as [number, number, number];
   const [record, ...counts] = values.slice(0, accountMaps.length);
   const [alias, document, rootPubkey, control, documentTimeMs, registrationExpiryMs] = counts.map((bytes) =>
     bytes === null ? 0n : u64Of(bytes),
@@ -226,7 +226,7 @@ async function readFacts(
       documentTimeMs,
       registrationExpiryMs,
       life,
-      componentCallsLeft: 0,
+      componentCallsLeft,
     },
     holders: new Map(holders),
     allowanceWholeAt: BigInt(wholeAt),

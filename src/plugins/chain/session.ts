@@ -317,7 +317,12 @@ export class Session {
       throw new Unusable("gone", `the time of its block ${number} is more than 5 minutes ahead of this clock`);
     // A chain without the switch knows only the versions before 3, and accepts them.
     const bound = keys.plainProofs !== null;
-    const accepted = { bound, plain: !bound || plain?.[0] === 1, selfCertifying: false };
+    const accepted = {
+      bound,
+      plain: !bound || plain?.[0] === 1,
+      selfCertifying: keys.holdsNames,
+      keepsKeyProofs: false,
+    };
     const proofs = { genesisHash: metadata.frame.genesis, ...accepted };
     return { number, hash, timeMs, metadata, proofs, ...readAccountState(account ?? null) };
   }

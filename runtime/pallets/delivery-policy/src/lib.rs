@@ -146,7 +146,7 @@ pub mod pallet {
 
 		/// Any of these by a key of the DID, which stands in the payload.
 		#[pallet::call_index(4)]
-		#[pallet::weight(<T as Config>::WeightInfo::apply_policy_with_proof(signed_payload.len() as u32))]
+		#[pallet::weight((<T as Config>::WeightInfo::apply_policy_with_proof(signed_payload.len() as u32), DispatchClass::Operational))]
 		#[pallet::weight_of_authorize(<T as Config>::WeightInfo::apply_policy_with_proof(signed_payload.len() as u32))]
 		#[pallet::authorize(|_, signed_payload, signature, signer_key_id| {
 			Pallet::<T>::admit(Proof::new(signed_payload, signature, signer_key_id))

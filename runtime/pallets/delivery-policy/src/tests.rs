@@ -80,6 +80,8 @@ impl pallet_did_registry::Config for Test {
 	type ProofsAtOnce = ConstU32<16>;
 	type ProofsInReserve = ConstU32<4>;
 	type ProofInterval = ConstU32<100>;
+	type MaxComponentCalls = ConstU32<8>;
+	type MaxRotations = ConstU64<200>;
 	type WeightInfo = pallet_did_registry::weights::Measured<Self>;
 }
 

@@ -10,7 +10,8 @@
 //! Laws: a call changes everything it names or nothing; a counter only grows, also through deletion and
 //! new registration; a document time only grows; only admissible keys enter a record; a proof of version 3
 //! works on one chain alone, and a registration of that version for one account alone; every record holds a
-//! deposit from the account that registered it.
+//! deposit from the account that registered it; a self-certifying DID is registered once, under the key that it
+//! is derived from, takes proofs of version 3 only, and `root` alone rotates its key, deactivates and deletes it.
 
 #![cfg_attr(not(feature = "std"), no_std)]
 
@@ -151,6 +152,12 @@ pub mod pallet {
 		/// After how many blocks a DID may make one more of these calls.
 		#[pallet::constant]
 		type ProofInterval: Get<BlockNumberFor<Self>>;
+		/// How many calls may change components of a self-certifying DID's document before the next whole one.
+		#[pallet::constant]
+		type MaxComponentCalls: Get<u32>;
+		/// How often the root key of a self-certifying DID may be replaced.
+		#[pallet::constant]
+		type MaxRotations: Get<u64>;
 		/// How many blocks a call with a proof stays in the pool.
 		#[pallet::constant]
 		type ProofLongevity: Get<u64>;
@@ -192,6 +199,11 @@ pub mod pallet {
 	#[pallet::storage]
 	pub type ProofAllowances<T: Config> = StorageMap<_, Blake2_128Concat, Did<T>, BlockNumberFor<T>, ValueQuery>;
 
+	/// How many more calls may change components of a self-certifying DID's document before the next whole one. The
+	/// calls since the last whole document are what proves the present one.
+	#[pallet::storage]
+	pub type ComponentCallsLeft<T: Config> = StorageMap<_, Blake2_128Concat, Did<T>, u32, ValueQuery>;
+
 	/// Whose money is held for a record, and how much.
 	#[pallet::storage]
 	pub type Deposits<T: Config> = StorageMap<_, Blake2_128Concat, Did<T>, (T::AccountId, BalanceOf<T>)>;
@@ -201,10 +213,15 @@ pub mod pallet {
 	#[pallet::storage]
 	pub type PlainProofs<T: Config> = StorageValue<_, bool, ValueQuery>;
 
+	/// Whether every DID must be self-certifying. Set in the chain's first state.
+	#[pallet::storage]
+	pub type SelfCertifyingOnly<T: Config> = StorageValue<_, bool, ValueQuery>;
+
 	#[pallet::genesis_config]
 	#[derive(frame_support::DefaultNoBound)]
 	pub struct GenesisConfig<T: Config> {
 		pub plain_proofs: bool,
+		pub self_certifying_only: bool,
 		#[serde(skip)]
 		pub _config: core::marker::PhantomData<T>,
 	}
@@ -213,6 +230,7 @@ pub mod pallet {
 	impl<T: Config> BuildGenesisConfig for GenesisConfig<T> {
 		fn build(&self) {
 			PlainProofs::<T>::put(self.plain_proofs);
+			SelfCertifyingOnly::<T>::put(self.self_certifying_only);
 		}
 	}
 
@@ -327,6 +345,17 @@ pub mod pallet {
 		DepositUnavailable,
 		/// The allowance of the DID is used up; blocks bring it back.
 		TooManyProofs,
+		/// A DID of the self-certifying form is not derived from this chain and this root key, or has not that form where
+		/// every DID must have it.
+		NameNotDerived,
+		/// The DID was deleted, which is final for the self-certifying form.
+		NameRetired,
+		/// Only `root` rotates the root key of a self-certifying DID, deactivates it and deletes it.
+		OnlyRootSigns,
+		/// The next change of the document must be a whole document.
+		DocumentNeeded,
+		/// The DID has had as many root keys as it may.
+		TooManyRootKeys,
 	}
 
 	fn length(bytes: &[u8]) -> u32 {
@@ -402,7 +431,7 @@ pub mod pallet {
 
 		/// Replaces the document by a proof of the root key.
 		#[pallet::call_index(5)]
-		#[pallet::weight(T::WeightInfo::set_document_with_proof(length(doc_blob), methods::<T>(doc_blob)))]
+		#[pallet::weight((T::WeightInfo::set_document_with_proof(length(doc_blob), methods::<T>(doc_blob)), DispatchClass::Operational))]
 		#[pallet::weight_of_authorize(T::WeightInfo::set_document_with_proof(length(doc_blob), methods::<T>(doc_blob)))]
 		#[pallet::authorize(|_, did, doc_blob, timestamp, pubkey, signature| {
 			Pallet::<T>::admit_component(did, || {
@@ -493,7 +522,7 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(11)]
-		#[pallet::weight(T::WeightInfo::add_alias())]
+		#[pallet::weight((T::WeightInfo::add_alias(), DispatchClass::Operational))]
 		#[pallet::weight_of_authorize(T::WeightInfo::add_alias())]
 		#[pallet::authorize(|_, did, alias, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
@@ -512,7 +541,7 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(12)]
-		#[pallet::weight(T::WeightInfo::update_alias())]
+		#[pallet::weight((T::WeightInfo::update_alias(), DispatchClass::Operational))]
 		#[pallet::weight_of_authorize(T::WeightInfo::update_alias())]
 		#[pallet::authorize(|_, did, old_alias, new_alias, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
@@ -533,7 +562,7 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(13)]
-		#[pallet::weight(T::WeightInfo::remove_alias())]
+		#[pallet::weight((T::WeightInfo::remove_alias(), DispatchClass::Operational))]
 		#[pallet::weight_of_authorize(T::WeightInfo::remove_alias())]
 		#[pallet::authorize(|_, did, alias, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
@@ -552,7 +581,7 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(14)]
-		#[pallet::weight(T::WeightInfo::add_verification_method())]
+		#[pallet::weight((T::WeightInfo::add_verification_method(), DispatchClass::Operational))]
 		#[pallet::weight_of_authorize(T::WeightInfo::add_verification_method())]
 		#[pallet::authorize(|_, did, method, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
@@ -572,7 +601,7 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(15)]
-		#[pallet::weight(T::WeightInfo::update_verification_method())]
+		#[pallet::weight((T::WeightInfo::update_verification_method(), DispatchClass::Operational))]
 		#[pallet::weight_of_authorize(T::WeightInfo::update_verification_method())]
 		#[pallet::authorize(|_, did, method, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
@@ -592,7 +621,7 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(16)]
-		#[pallet::weight(T::WeightInfo::remove_verification_method())]
+		#[pallet::weight((T::WeightInfo::remove_verification_method(), DispatchClass::Operational))]
 		#[pallet::weight_of_authorize(T::WeightInfo::remove_verification_method())]
 		#[pallet::authorize(|_, did, method_id, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
@@ -612,7 +641,7 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(17)]
-		#[pallet::weight(T::WeightInfo::add_authentication())]
+		#[pallet::weight((T::WeightInfo::add_authentication(), DispatchClass::Operational))]
 		#[pallet::weight_of_authorize(T::WeightInfo::add_authentication())]
 		#[pallet::authorize(|_, did, method_id, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
@@ -632,7 +661,7 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(18)]
-		#[pallet::weight(T::WeightInfo::remove_authentication())]
+		#[pallet::weight((T::WeightInfo::remove_authentication(), DispatchClass::Operational))]
 		#[pallet::weight_of_authorize(T::WeightInfo::remove_authentication())]
 		#[pallet::authorize(|_, did, method_id, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
@@ -652,7 +681,7 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(19)]
-		#[pallet::weight(T::WeightInfo::add_key_agreement())]
+		#[pallet::weight((T::WeightInfo::add_key_agreement(), DispatchClass::Operational))]
 		#[pallet::weight_of_authorize(T::WeightInfo::add_key_agreement())]
 		#[pallet::authorize(|_, did, key_agreement, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
@@ -672,7 +701,7 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(20)]
-		#[pallet::weight(T::WeightInfo::update_key_agreement())]
+		#[pallet::weight((T::WeightInfo::update_key_agreement(), DispatchClass::Operational))]
 		#[pallet::weight_of_authorize(T::WeightInfo::update_key_agreement())]
 		#[pallet::authorize(|_, did, key_agreement, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
@@ -692,7 +721,7 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(21)]
-		#[pallet::weight(T::WeightInfo::remove_key_agreement())]
+		#[pallet::weight((T::WeightInfo::remove_key_agreement(), DispatchClass::Operational))]
 		#[pallet::weight_of_authorize(T::WeightInfo::remove_key_agreement())]
 		#[pallet::authorize(|_, did, key_agreement_id, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
@@ -712,7 +741,7 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(22)]
-		#[pallet::weight(T::WeightInfo::add_service(length(signed_payload)))]
+		#[pallet::weight((T::WeightInfo::add_service(length(signed_payload)), DispatchClass::Operational))]
 		#[pallet::weight_of_authorize(T::WeightInfo::add_service(length(signed_payload)))]
 		#[pallet::authorize(|_, did, service, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
@@ -732,7 +761,7 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(23)]
-		#[pallet::weight(T::WeightInfo::update_service(length(signed_payload)))]
+		#[pallet::weight((T::WeightInfo::update_service(length(signed_payload)), DispatchClass::Operational))]
 		#[pallet::weight_of_authorize(T::WeightInfo::update_service(length(signed_payload)))]
 		#[pallet::authorize(|_, did, service, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
@@ -752,7 +781,7 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(24)]
-		#[pallet::weight(T::WeightInfo::remove_service())]
+		#[pallet::weight((T::WeightInfo::remove_service(), DispatchClass::Operational))]
 		#[pallet::weight_of_authorize(T::WeightInfo::remove_service())]
 		#[pallet::authorize(|_, did, service_id, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
@@ -772,7 +801,7 @@ pub mod pallet {
 		}
 
 		#[pallet::call_index(25)]
-		#[pallet::weight(T::WeightInfo::update_root_pubkey())]
+		#[pallet::weight((T::WeightInfo::update_root_pubkey(), DispatchClass::Operational))]
 		#[pallet::weight_of_authorize(T::WeightInfo::update_root_pubkey())]
 		#[pallet::authorize(|_, did, new_root_pubkey, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
@@ -823,7 +852,7 @@ pub mod pallet {
 
 		/// Devices, deactivation, policy links and deletion by a key of the DID. The DID stands in the payload.
 		#[pallet::call_index(29)]
-		#[pallet::weight(control_weight::<T>(signed_payload))]
+		#[pallet::weight((control_weight::<T>(signed_payload), DispatchClass::Operational))]
 		#[pallet::weight_of_authorize(control_weight::<T>(signed_payload))]
 		#[pallet::authorize(|_, signed_payload, signature, signer_key_id| {
 			Pallet::<T>::admit_control(Proof::new(signed_payload, signature, signer_key_id))

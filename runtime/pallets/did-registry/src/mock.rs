@@ -78,6 +78,8 @@ impl Config for Test {
 	type ProofsAtOnce = ConstU32<16>;
 	type ProofsInReserve = ConstU32<4>;
 	type ProofInterval = ConstU64<100>;
+	type MaxComponentCalls = ConstU32<8>;
+	type MaxRotations = ConstU64<200>;
 	type WeightInfo = weights::Measured<Self>;
 }
 

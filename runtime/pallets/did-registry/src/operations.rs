@@ -2,7 +2,9 @@
 
 use crate::{
 	proofs::verifies,
-	text::{is_admissible_key, is_did, normal_alias, proof_time, AliasFlaw, ProofTime},
+	text::{
+		derived_did, is_admissible_key, is_did, is_self_certifying, normal_alias, proof_time, AliasFlaw, ProofTime,
+	},
 	*,
 };
 use alloc::vec::Vec;
@@ -236,6 +238,7 @@ impl<T: Config> Pallet<T> {
 			},
 		};
 		Self::insert_record(&did, who, alias, key, Some(document))?;
+		Self::allow_components(&did);
 		Self::deposit_event(Event::DocumentSet(did));
 		event.into_iter().for_each(Self::deposit_event);
 		Ok(())
@@ -260,12 +263,13 @@ impl<T: Config> Pallet<T> {
 	fn registrable(who: &T::AccountId, proof: Registration) -> Result<(Did<T>, RootKey), Error<T>> {
 		let did = Self::bounded(proof.did)?;
 		ensure!(is_did(&did), Error::InvalidDidFormat);
-		let time = Self::taken_time(proof.timestamp)?;
+		let time = Self::taken_time(&did, proof.timestamp)?;
 		if let ProofTime::Until { nonce, expiry_ms, .. } = time {
 			ensure!(nonce == 0, Error::InvalidProofTimestamp);
 			Self::ensure_within(expiry_ms, Error::RegistrationExpired)?;
 		}
 		ensure!(!Dids::<T>::contains_key(&did), Error::DidAlreadyExists);
+		Self::ensure_name(&did, proof.pubkey)?;
 		match time {
 			ProofTime::At { ms } => Self::advance_document_time(&did, ms)?,
 			ProofTime::Until { expiry_ms, .. } => {
@@ -283,6 +287,17 @@ impl<T: Config> Pallet<T> {
 		let signed = verifies(proof.signature, &message, &key) || (Rule::SubmitterBound.is_broken() && unbound());
 		ensure!(signed, Error::InvalidSignature);
 		Ok((did, key))
+	}
+
+	/// A self-certifying DID is registered under the key that it is derived from, and once.
+	fn ensure_name(did: &Did<T>, key: &[u8]) -> Result<(), Error<T>> {
+		if !is_self_certifying(did) {
+			ensure!(!SelfCertifyingOnly::<T>::get(), Error::NameNotDerived);
+			return Ok(());
+		}
+		ensure!(Lives::<T>::get(did) == 0, Error::NameRetired);
+		ensure!(derived_did(Self::genesis_hash().as_ref(), key) == did.to_vec(), Error::NameNotDerived);
+		Ok(())
 	}
 
 	/// What the key signs that registers a DID.
@@ -307,10 +322,10 @@ impl<T: Config> Pallet<T> {
 		})
 	}
 
-	/// The time of a proof whose version this chain takes.
-	fn taken_time(timestamp: &[u8]) -> Result<ProofTime, Error<T>> {
+	/// The time of a proof whose version this chain takes for the DID.
+	fn taken_time(did: &Did<T>, timestamp: &[u8]) -> Result<ProofTime, Error<T>> {
 		let time = proof_time(timestamp).ok_or(Error::InvalidProofTimestamp)?;
-		ensure!(time.is_bound() || PlainProofs::<T>::get(), Error::ProofVersionRefused);
+		ensure!(time.is_bound() || Self::takes_plain_proofs(did), Error::ProofVersionRefused);
 		if let ProofTime::At { ms } = time {
 			let latest_ms = Self::now_ms().saturating_add(T::MaxClockSkewMs::get());
 			ensure!(ms <= latest_ms, Error::ProofTooFarAhead);
@@ -388,7 +403,7 @@ impl<T: Config> Pallet<T> {
 	) -> DispatchResult {
 		ensure!(pubkey.len() == 32 && signature.len() == 64, Error::<T>::InvalidSignature);
 		let did = Self::bounded(did)?;
-		let time = Self::taken_time(timestamp)?;
+		let time = Self::taken_time(&did, timestamp)?;
 		let document = Self::checked_document(&did, doc_blob)?;
 		if let ProofTime::Until { expiry_ms, .. } = time {
 			Self::ensure_within(expiry_ms, Error::DocumentAuthorizationExpired)?;
@@ -420,6 +435,7 @@ impl<T: Config> Pallet<T> {
 	}
 
 	fn put_document(did: Did<T>, mut record: DidRecord<T>, document: DidDocument<T>) {
+		Self::allow_components(&did);
 		record.document = Some(document);
 		Self::put(&did, record);
 		Self::deposit_event(Event::DocumentSet(did));
@@ -469,6 +485,13 @@ impl<T: Config> Pallet<T> {
 		DocumentTimes::<T>::mutate(did, |time| *time = (*time).max(Self::now_ms()));
 	}
 
+	/// After a whole document, calls that change its components count anew.
+	fn allow_components(did: &Did<T>) {
+		if is_self_certifying(did) {
+			ComponentCallsLeft::<T>::insert(did, T::MaxComponentCalls::get());
+		}
+	}
+
 	// --------------------------------------------------------------------------------- components
 
 	pub(crate) fn do_component(did: &[u8], change: Change<T>, proof: Proof) -> DispatchResult {
@@ -488,6 +511,10 @@ impl<T: Config> Pallet<T> {
 		}
 		let document = record.document.as_mut().ok_or(Error::<T>::InvalidDocument)?;
 		let event = change.apply(did.clone(), document)?;
+		if is_self_certifying(&did) {
+			let left = ComponentCallsLeft::<T>::get(&did).checked_sub(1).ok_or(Error::<T>::DocumentNeeded)?;
+			ComponentCallsLeft::<T>::insert(&did, left);
+		}
 		count(DocumentNonces::<T>::mutate(&did, bump))?;
 		Self::put(&did, record);
 		Self::deposit_event(event);
@@ -511,6 +538,11 @@ impl<T: Config> Pallet<T> {
 			(payload.nonce, RootPubkeyNonces::<T>::get(&did), Error::InvalidRootPubkeyNonce),
 		)?;
 		record.root_pubkey = Some(Self::admissible_key(new_root_pubkey)?);
+		if is_self_certifying(&did) {
+			ensure!(RootPubkeyNonces::<T>::get(&did) < T::MaxRotations::get(), Error::<T>::TooManyRootKeys);
+			// The next document is a whole one of the new key: none of the former key may change components behind it.
+			ComponentCallsLeft::<T>::remove(&did);
+		}
 		count(RootPubkeyNonces::<T>::mutate(&did, bump))?;
 		Self::put(&did, record);
 		Self::deposit_event(Event::RootPubkeyUpdated(did));
@@ -760,6 +792,7 @@ impl<T: Config> Pallet<T> {
 		}
 		Dids::<T>::remove(&did);
 		ProofAllowances::<T>::remove(&did);
+		ComponentCallsLeft::<T>::remove(&did);
 		if !Rule::LifeCounted.is_broken() {
 			Lives::<T>::mutate(&did, |life| *life = life.saturating_add(1));
 		}
@@ -802,6 +835,9 @@ impl<T: Config> Pallet<T> {
 		}
 		for did in ProofAllowances::<T>::iter_keys() {
 			ensure!(Dids::<T>::contains_key(&did), "an allowance of no record");
+		}
+		for did in ComponentCallsLeft::<T>::iter_keys() {
+			ensure!(Dids::<T>::contains_key(&did) && is_self_certifying(&did), "a count of calls for no record");
 		}
 		for (did, (payer, deposit)) in Deposits::<T>::iter() {
 			ensure!(Dids::<T>::contains_key(&did), "a deposit for no record");

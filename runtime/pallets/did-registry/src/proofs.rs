@@ -1,6 +1,6 @@
 //! Who may change a record, and when a call that carries a proof enters the pool.
 
-use crate::*;
+use crate::{text::is_self_certifying, *};
 use alloc::vec::Vec;
 use codec::{Decode, DecodeAll, Encode};
 use frame_support::{
@@ -61,7 +61,8 @@ pub mod priority {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Allowance {
 	Common,
-	/// What saves a DID from a thief, or ends it, has `ProofsInReserve` calls that no other call can use up.
+	/// What saves a DID from a thief, or ends it, has `ProofsInReserve` calls that no other call can use up, and is for
+	/// `root` alone where the DID is self-certifying.
 	Reserve,
 }
 
@@ -139,6 +140,17 @@ impl<T: Config> Pallet<T> {
 		frame_system::Pallet::<T>::block_hash(BlockNumberFor::<T>::default())
 	}
 
+	/// Whether proofs that name no chain count for the DID. A self-certifying one is bound to its chain.
+	pub(crate) fn takes_plain_proofs(did: &[u8]) -> bool {
+		PlainProofs::<T>::get() && !is_self_certifying(did)
+	}
+
+	/// Whether the signer may take over or end the identity: for a self-certifying DID only `root`.
+	pub(crate) fn ensure_root(did: &[u8], signer: &[u8]) -> Result<(), Error<T>> {
+		ensure!(signer == ROOT || !is_self_certifying(did), Error::OnlyRootSigns);
+		Ok(())
+	}
+
 	/// What version 3 signs for a payload.
 	pub fn authorization_message(domain: Domain, genesis: &[u8], payload: &[u8]) -> Vec<u8> {
 		[AUTHORIZATION_V3, domain.name(), b"|", genesis, payload].concat()
@@ -157,7 +169,7 @@ impl<T: Config> Pallet<T> {
 			verifies(proof.signature, &Self::authorization_message(domain, genesis, proof.payload), &key)
 		};
 		signed(Self::genesis_hash().as_ref())
-			|| (PlainProofs::<T>::get() && verifies(proof.signature, proof.payload, &key))
+			|| (Self::takes_plain_proofs(did) && verifies(proof.signature, proof.payload, &key))
 			|| (Rule::ChainBound.is_broken() && signed(&[0; 32]))
 	}
 
@@ -171,6 +183,9 @@ impl<T: Config> Pallet<T> {
 		ensure!(valid_until > Self::now_ms() || Rule::AuthorizationEnd.is_broken(), expired);
 		let record = Self::active(did)?;
 		ensure!(nonce == expected, wrong_nonce);
+		if allowance == Allowance::Reserve {
+			Self::ensure_root(did, proof.signer)?;
+		}
 		ensure!(Self::is_signed(did, &record, domain, proof), Error::InvalidSignature);
 		Self::spend(did, allowance)?;
 		Ok(record)

@@ -3,6 +3,7 @@
 
 use alloc::vec::Vec;
 use curve25519_dalek::edwards::CompressedEdwardsY;
+use sp_io::hashing::sha2_256;
 
 /// The one DID method of this chain.
 pub const METHOD: &[u8] = b"svc";
@@ -18,6 +19,24 @@ pub fn is_did(did: &[u8]) -> bool {
 	let Some(rest) = rest.strip_prefix(METHOD) else { return false };
 	let Some(address) = rest.strip_prefix(b":") else { return false };
 	(ADDRESS_MIN..=ADDRESS_MAX).contains(&address.len()) && address.iter().all(is_base58)
+}
+
+/// What begins every name that its first root key and the chain decide, as base58 of the version bytes shows it.
+const NAME_VERSION: [u8; 2] = [0xc9, 0xf4];
+const NAME_PREFIX: &[u8] = b"did:svc:wp";
+const NAME_LENGTH: usize = 38;
+const NAME_DOMAIN: &[u8] = b"svc:did:v1|";
+
+/// Whether a DID has the self-certifying form, whose rules then hold for it (docs/trust.md "Names").
+pub fn is_self_certifying(did: &[u8]) -> bool {
+	did.len() == NAME_LENGTH && did.starts_with(NAME_PREFIX) && is_did(did)
+}
+
+/// The self-certifying DID of a first root key on the chain with this genesis hash.
+pub fn derived_did(genesis: &[u8], root_key: &[u8]) -> Vec<u8> {
+	let digest = sha2_256(&[NAME_DOMAIN, genesis, root_key].concat());
+	let name = bs58::encode([&NAME_VERSION[..], &digest[..20]].concat()).into_vec();
+	[b"did:svc:", name.as_slice()].concat()
 }
 
 fn is_base58(byte: &u8) -> bool {

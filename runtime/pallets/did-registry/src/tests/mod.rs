@@ -4,6 +4,7 @@ mod components;
 mod control;
 mod cost;
 mod documents;
+mod names;
 mod pool;
 mod registration;
 mod texts;
