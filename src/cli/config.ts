@@ -3,10 +3,11 @@
  * Every command that needs a configuration reads it here.
  */
 import { existsSync, readFileSync, statfsSync } from "node:fs";
+import { totalmem } from "node:os";
 import { dirname, resolve } from "node:path";
 import type { Command } from "commander";
-import { loadCertificate } from "../app/credentials.ts";
-import { failed, failedInResult } from "../app/failure.ts";
+import { loadCertificate, readSeed } from "../app/credentials.ts";
+import { CommandFailure, failed, failedInResult } from "../app/failure.ts";
 import { checkBus, checkStores } from "../app/stores.ts";
 import { type ConfigProblem, parseConfig } from "../config/config.ts";
 import { renderEffective, renderJsonSchema, renderReference } from "../config/reference.ts";
@@ -60,7 +61,7 @@ async function checkFile({ config: file, json = false }: { readonly config: stri
   if (problems.length > 0) throw failedInResult("the configuration has problems");
 }
 
-/** `toServe` checks the certificate as well, which only a process that listens needs. */
+/** `toServe` checks certificate and signing key as well, which only a process that listens needs. */
 type ReadOptions = { readonly toServe?: boolean };
 
 /** Reads a file and the overrides of the environment; throws a failure that lists every problem. */
@@ -79,8 +80,8 @@ async function examineConfig(file: string, { toServe = false }: ReadOptions): Pr
   const config = result.ok ? result.config : result.rest;
   const ofStores = config === null ? [] : await checkStores(config);
   const ofBus = config === null ? [] : checkBus(config);
-  const ofCertificate = config === null || !toServe ? [] : certificateProblems(config);
-  const further = [...ofStores, ...ofBus, ...ofCertificate]
+  const ofFiles = config === null || !toServe ? [] : [...certificateProblems(config), ...(await keyProblems(config))];
+  const further = [...ofStores, ...ofBus, ...ofFiles]
     .filter(({ setting }) => !isReported(setting, reported))
     .map((problem) => ({ ...problem, place: result.placeOf(problem.setting) }));
   return { config, problems: [...reported, ...further] };
@@ -89,6 +90,17 @@ async function examineConfig(file: string, { toServe = false }: ReadOptions): Pr
 function certificateProblems(config: Config): InputProblem[] {
   const loaded = loadCertificate(config, Date.now());
   return loaded === null || loaded.ok ? [] : [loaded.problem];
+}
+
+async function keyProblems({ cache }: Config): Promise<InputProblem[]> {
+  if (!cache.enabled || cache.signing_key_file === null) return [];
+  try {
+    await readSeed(cache.signing_key_file);
+    return [];
+  } catch (error) {
+    if (!(error instanceof CommandFailure)) throw error;
+    return [{ setting: "cache.signing_key_file", message: error.message }];
+  }
 }
 
 async function readTextOf(file: string): Promise<string> {
@@ -112,7 +124,7 @@ function problemReport(file: string, problems: readonly ConfigProblem[]) {
 export function warningsOf(config: Config): InputProblem[] {
   const loaded = loadCertificate(config, Date.now());
   const ofCertificate = loaded?.ok === true ? loaded.certificate.warnings : [];
-  return [...configWarnings(config), ...ofCertificate, ...diskWarnings(config)];
+  return [...configWarnings(config), ...ofCertificate, ...diskWarnings(config), ...memoryWarnings(config)];
 }
 
 function diskWarnings({ cache, stores }: Config): InputProblem[] {
@@ -122,6 +134,12 @@ function diskWarnings({ cache, stores }: Config): InputProblem[] {
   if (cache.store_bytes_max <= blocks * bsize) return [];
   const message = `is larger than the file system of ${path} (${Math.floor((blocks * bsize) / 2 ** 30)} GiB)`;
   return [{ setting: "cache.store_bytes_max", message }];
+}
+
+function memoryWarnings({ server }: Config): InputProblem[] {
+  if (server.body_bytes_in_flight <= totalmem() / 2) return [];
+  const message = `is more than half of the memory of this machine (${Math.floor(totalmem() / 2 ** 20)} MiB)`;
+  return [{ setting: "server.body_bytes_in_flight", message }];
 }
 
 /** The folder, or the nearest existing one above it. */

@@ -134,6 +134,11 @@ describe("with --json", () => {
       problems: [{ setting: "directory.colour", message: expect.any(String), place: { line: 8, column: 1 } }],
       warnings: [],
     });
+    const cache =
+      '[cache]\nenabled = true\npublic_endpoints = ["http://127.0.0.1:1"]\nsigning_key_file = "absent.key"\n';
+    writeFileSync(join(cwd, "keyless.toml"), `${takenConfiguration}${cache}`);
+    const keyless = await waypost("config", "check", "--config", "keyless.toml", "--json");
+    expect(oneLine(keyless.stdout)).toMatchObject({ ok: false, problems: [{ setting: "cache.signing_key_file" }] });
     writeFileSync(join(cwd, "doubtful.toml"), `${takenConfiguration}[limits]\nclock_skew = "12h"\n`);
     const doubtful = await waypost("config", "check", "--config", "doubtful.toml", "--json");
     expect([doubtful.code, doubtful.stderr]).toEqual([0, ""]);

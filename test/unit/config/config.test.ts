@@ -331,13 +331,19 @@ describe("warnings", () => {
     .replace('plugin = "memory"', 'plugin = "lmdb"')
     .replace("[relay]\nenabled = true\n", "")
     .replace("https://cache.example.org", "http://127.0.0.1:7400");
+  const did = "did:svc:1111111111111111111111";
+  const withCache = (more: string) => quiet.replace("[cache]", `[cache]\n${more}`);
   const at = (endpoint: string) => quiet.replace("http://127.0.0.1:7400", endpoint);
 
   test("a plain file has none", () => expect(warned(quiet)).toEqual([]));
 
   test.each([
     ['[server]\ntrusted_proxies = ["0.0.0.0/0"]', "server.trusted_proxies.0"],
-    ['[server]\ntrusted_proxies = ["10.0.0.0/8", "::/0"]', "server.trusted_proxies.1"],
+    ['[server]\ntrusted_proxies = ["127.0.0.0/8", "::/0"]', "server.trusted_proxies.1"],
+    ['[server]\ntrusted_proxies = ["unix", "::1", "10.0.0.1"]', "server.trusted_proxies.2"],
+    ['[server]\ndrain_timeout = "1m"', "server.drain_timeout"],
+    ['[relay]\nallow_private = ["10.0.0.0/8", "8.8.8.0/24"]', "relay.allow_private.1"],
+    ['[relay]\nallow_private = ["169.254.0.0/16"]', "relay.allow_private.0"],
     ['[server]\nadmin_listen = ["0.0.0.0:7401"]', "server.admin_listen.0"],
     ['[server]\nadmin_listen = ["unix:/run/w.sock", "10.0.0.1:7401"]', "server.admin_listen.1"],
     ['[limits]\nclock_skew = "2h"', "limits.clock_skew"],
@@ -369,11 +375,22 @@ describe("warnings", () => {
     ["a path", `${at("https://w.net/cache")}[server]\ntrusted_proxies = ["127.0.0.1"]`, ["cache.public_endpoints.0"]],
     ["this machine, on an open listener", `${quiet}[server]\nlisten = ["10.0.0.1:80"]`, ["cache.public_endpoints.0"]],
     ["every address", at("http://0.0.0.0:7400"), ["cache.public_endpoints.0"]],
+    ["another form of itself", at("http://LOCALHOST:80/"), ["cache.public_endpoints.0"]],
   ])("an endpoint of %s", (_, text, settings) => expect(warned(text)).toEqual(settings));
 
   test.each<readonly [what: string, text: string, settings: string[]]>([
     ["a node that does not run", `${quiet}[relay]\npublic_endpoints = ["http://localhost:7400"]`, ["relay.enabled"]],
     ["a Relay without an endpoint", `${quiet}[relay]\nenabled = true`, ["relay.public_endpoints"]],
+    [
+      "a DID that is allowed and denied",
+      withCache(`allow_senders = ["${did}"]\ndeny_senders = ["${did}"]`),
+      ["cache.allow_senders.0"],
+    ],
+    ["a Directory from an example", withCache('recipients = "https://directory.example.org"'), ["cache.recipients"]],
+    ["a Directory over http", withCache('recipients = "http://d.net"'), ["cache.recipients"]],
+    ["a Directory that is this process", withCache('recipients = "http://127.0.0.1:7400/"'), ["cache.recipients"]],
+    ["a mailbox smaller than an envelope", withCache('recipient_bytes_max = "1MiB"'), ["cache.recipient_bytes_max"]],
+    ["a store in memory", quiet.replace('"lmdb"', '"lmdb"\npath = "/dev/shm/w"'), ["stores.main.path"]],
     ["a store that no node uses", `${quiet}[stores.old]\nplugin = "lmdb"\npath = "old"`, ["stores.old"]],
     [
       "metrics for everybody",
