@@ -53,6 +53,15 @@ const network = (number: number) => `198.51.100.${number}`;
 const times = (count: number) => Array.from({ length: count }, (_, i) => i);
 
 describe("the rate of a client network", () => {
+  test("counts acknowledgements by themselves, malformed ones too", async () => {
+    const node = await cacheFor({ client_rate: 1, client_burst: 2 });
+    const acknowledged = async () => (await node.ack({})).status;
+    expect([await acknowledged(), await acknowledged(), await acknowledged()]).toEqual([400, 400, 429]);
+    expect(await outcomeOf(node.store(envelopeTo(bob, 1)))).toBe("202 ok");
+    node.clock.nowMs += 1_000;
+    expect(await acknowledged()).toBe(400);
+  });
+
   test("is bounded before the body is read, each network by itself", async () => {
     const node = await cacheFor({ client_rate: 1, client_burst: 3 });
     const codes: string[] = [];

@@ -89,7 +89,13 @@ export type Cache = {
   readonly close: () => void;
 };
 
-type CacheNode = StoreParts & RetrieveParts & { readonly clientRate: RateLimiter; readonly blocks?: Blocks };
+type CacheNode = StoreParts &
+  RetrieveParts & {
+    readonly clientRate: RateLimiter;
+    /** A rate of its own: stores must not use up the acknowledgements that make room for them. */
+    readonly ackRate: RateLimiter;
+    readonly blocks?: Blocks;
+  };
 
 export function createCache(parts: CacheParts): Cache {
   const { settings, mailbox, now, receipts, log, metrics } = parts;
@@ -104,6 +110,7 @@ export function createCache(parts: CacheParts): Cache {
     rules: storeRules(settings, parts.limits, parts.blocks),
     reports: createShareReports(log, metrics, now),
     clientRate: createRateLimiter(limitOf(settings, "client_rate", "client_burst")),
+    ackRate: createRateLimiter(limitOf(settings, "client_rate", "client_burst")),
     signer: { sign: parts.sign, endpoint },
     facts: factsOf(parts.recipients),
     onStored: (recipient, mailbox) => {
@@ -315,12 +322,13 @@ function ackRoute(node: CacheNode): Route {
       request: ackBodyShape,
       signed: signedAcknowledgement,
       responses: { 200: { description: "The ids that were removed, sorted", schema: ackShape } },
-      codes: ["invalid_json", "too_large", "unsupported_media_type", ...proofCodes],
+      codes: ["invalid_json", "too_large", "unsupported_media_type", "rate_limited", ...proofCodes],
     },
     bodyBytesMax: ackProofBytesMax + ackIdBytesMax * ackIdsMax,
     capacity: "reserved",
     faults: "problem",
     unavailable: "service_unavailable",
+    rateLimit: (request) => checkClientRate(node.ackRate, request, node.settings),
     handle: (call) => acknowledge(node, call),
   };
 }
