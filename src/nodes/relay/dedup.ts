@@ -48,17 +48,12 @@ export function deliverOnce(dedup: Dedup, delivery: OneDelivery): Promise<Delive
 type Message = { readonly key: string; readonly to: Did; readonly digest: string };
 
 function begin(dedup: Dedup, delivery: OneDelivery, message: Message): Promise<DeliveryOutcome> {
-  const state = { delaysJoins: false };
-  const outcome = deliverUnlessKnown(dedup, delivery, message, () => {
-    state.delaysJoins = true;
-  }).finally(() => dedup.inFlight.delete(message.key));
-  dedup.inFlight.set(message.key, {
-    ...message,
-    outcome,
-    get delaysJoins() {
-      return state.delaysJoins;
-    },
-  });
+  const delivering = { ...message, delaysJoins: false };
+  const begun = () => {
+    delivering.delaysJoins = true;
+  };
+  const outcome = deliverUnlessKnown(dedup, delivery, message, begun).finally(() => dedup.inFlight.delete(message.key));
+  dedup.inFlight.set(message.key, Object.assign(delivering, { outcome }));
   return outcome;
 }
 

@@ -30,7 +30,6 @@ import {
 import { BoundedMap, withDeadline } from "../../../core/std/bounded.ts";
 import type { Bus } from "../../../storage/bus.ts";
 import type { Replay } from "../../../storage/contract.ts";
-import { createFairShare, type FairShare } from "../../http/capacity.ts";
 import type { Log } from "../../http/log.ts";
 import { pathOf } from "../../http/route.ts";
 import type { Blocks } from "../../operations/blocks.ts";
@@ -171,8 +170,6 @@ export type SessionRegistry = Omit<SessionParts, "bus"> & {
   opening: number;
   readonly unproven: Set<SessionWebSocket>;
   readonly connects: RateLimiter;
-  /** Sessions of each DID that are joining or live in this process. */
-  readonly places: FairShare;
   /** Of all sessions. */
   unackedBytes: number;
   /** Of the envelopes acknowledged last: other processes may repeat one before its result is stored. */
@@ -182,8 +179,6 @@ export type SessionRegistry = Omit<SessionParts, "bus"> & {
 
 export function createRegistry(parts: SessionParts): SessionRegistry {
   const bounds = { ...sessionBounds, ...parts.bounds };
-  const { settings } = parts;
-  const clientMax = settings.recipient_sessions_max;
   return {
     ...parts,
     bounds,
@@ -194,7 +189,6 @@ export function createRegistry(parts: SessionParts): SessionRegistry {
     sockets: new Set(),
     unproven: new Set(),
     opening: 0,
-    places: createFairShare(Number.POSITIVE_INFINITY, { clientMax }),
     connects: createRateLimiter(bounds.connects),
     unackedBytes: 0,
     acknowledged: new BoundedMap(4_096),

@@ -347,9 +347,10 @@ async function joinSession(registry: SessionRegistry, socket: SessionWebSocket):
   const { did } = session.target;
   endProofWait(registry, socket);
   session.state = "joining";
-  // Without an await where there is a place, so that of two sessions of a device one is first.
-  if (!takePlace(registry, session) && !(await makePlace(registry, session))) {
-    if (!isClosed(session)) refuseJoin(registry, socket);
+  // Without an await, so that of two sessions of a device one is first.
+  for (const older of sameDevice(registry, session.target)) replace(registry, older);
+  if ((registry.proven.get(did)?.size ?? 0) >= registry.settings.recipient_sessions_max) {
+    refuseJoin(registry, socket);
     return;
   }
   const leave = add(registry.proven, did, socket);
@@ -357,7 +358,6 @@ async function joinSession(registry: SessionRegistry, socket: SessionWebSocket):
   const notices = followStored(registry, socket);
   session.leave = () => {
     leave();
-    registry.places.give(did, 1);
     unlisten?.();
     notices?.end();
     session.leave = () => undefined;
@@ -384,22 +384,8 @@ async function joinSession(registry: SessionRegistry, socket: SessionWebSocket):
   }
 }
 
-/** An older session of the device ends first. */
-function takePlace(registry: SessionRegistry, { target }: SessionSocket): boolean {
-  for (const older of sameDevice(registry, target)) replace(registry, older);
-  return registry.places.take(target.did, 1);
-}
-
 function sameDevice(registry: SessionRegistry, { did, deviceId }: SessionTarget): SessionWebSocket[] {
   return [...(registry.proven.get(did) ?? [])].filter((socket) => socket.data.target.deviceId === deviceId);
-}
-
-/** The last place may be that of an older session of the device in another process. */
-async function makePlace(registry: SessionRegistry, session: SessionSocket): Promise<boolean> {
-  const { remote, bounds } = registry;
-  if (remote === null) return false;
-  await settledWithin([remote.join(session.target, remote.nextJoinCount())], bounds.joinMs);
-  return !isClosed(session) && takePlace(registry, session);
 }
 
 /** Its unacknowledged envelopes move on now, not when a dead connection has noticed. */
