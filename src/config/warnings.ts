@@ -22,8 +22,8 @@ const unitStopMs = 45 * secondMs;
 
 export function configWarnings(config: Config): InputProblem[] {
   return [
-    ...listWarnings(config),
     ...networkWarnings(config),
+    ...listWarnings(config),
     ...endpointWarnings(config),
     ...nodeWarnings(config),
     ...sourceWarnings(config),
