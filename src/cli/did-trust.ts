@@ -14,6 +14,7 @@ import {
   type Session,
   targetDid,
 } from "./command.ts";
+import { listIdentities, loadIdentity } from "./files/files.ts";
 
 type TrustFlags = ConnectionFlags & { readonly as?: string };
 
@@ -38,6 +39,8 @@ async function showFingerprint(session: Session, flags: TrustFlags, target = "")
 
 async function forgetTarget(session: Session, flags: TrustFlags, target = ""): Promise<void> {
   const identity = await chooseIdentity(session, flags.as);
-  await session.client.trust.forget(normalizeAlias(target) ?? target);
+  const isHere = (await listIdentities(session.keysFolder)).includes(target);
+  const known = isHere ? (await loadIdentity(session.keysFolder, target)).did : (normalizeAlias(target) ?? target);
+  await session.client.trust.forget(known);
   session.report.result({ ok: true, forgotten: target }, `${identity.name} has forgotten ${target}`);
 }

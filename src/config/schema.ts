@@ -196,6 +196,9 @@ const directorySchema = z.strictObject({
         "Accepted versions of the registration proof; by default all that the ledger accepts. v1 does not sign the document; v2 does not sign the account that submits it.",
       ),
     ),
+  self_certifying_only: flag(false).meta(
+    doc("Whether only self-certifying DIDs are registered, whose keys can be proven. Other clients make random ones."),
+  ),
   unsigned_updates: z
     .enum(["deny", "allow"])
     .prefault("deny")

@@ -149,3 +149,17 @@ test("on a ledger that accepts only version 3, every preparation has version 3",
   const asked = { ...members(identityOf("strict")), proof_version: "v3" };
   expect((await before.ask("POST", "/register-did/prepare", asked)).body["code"]).toBe("invalid_request");
 });
+
+test("a Directory that demands it registers self-certifying DIDs alone", async () => {
+  const directory = await directoryOf({ options: { self_certifying_only: true } });
+  const { genesisHash } = await directory.ledger.proofs();
+  const random = identityOf("random");
+  const refusals = [
+    await directory.ask("POST", "/register-did", registerBodyOf(random, directory.nowMs())),
+    await directory.ask("POST", "/register-did/prepare", members(random)),
+  ];
+  expect(refusals.map(({ body }) => body["code"])).toEqual(["invalid_did", "invalid_did"]);
+  const certified = certifiedOf("demanded", genesisHash);
+  const prepared = await directory.ask("POST", "/register-did/prepare", members(certified));
+  expect((await directory.ask("POST", "/register-did", signed(certified, prepared.body))).status).toBe(202);
+});

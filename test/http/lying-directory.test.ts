@@ -14,6 +14,7 @@ import { renderPublicKey } from "../../src/core/codec/bytes.ts";
 import { decodeKeyProof, encodeKeyProof, type KeyProof } from "../../src/core/trust/proof.ts";
 import { forgeDocument, seedOf } from "../support/forged-proofs.ts";
 import { keyOf } from "../support/identity.ts";
+import { type LyingDirectory, lyingDirectory } from "../support/lying-directory.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 
 let nodes: TestNodes;
@@ -26,52 +27,13 @@ afterAll(() => Promise.all([nodes.stop(), elsewhere.stop()]));
 
 const waiting = { timeoutMs: 10_000, intervalMs: 20 };
 
-type Said = { readonly path: string; readonly query: URLSearchParams; readonly json: Record<string, unknown> };
-/** What a proxy makes of an answer: other JSON, other bytes, or `null` for the honest one. */
-type Lie = {
-  readonly json?: (said: Said) => object | null;
-  readonly proof?: (did: string) => Uint8Array | null | "none";
-  /** A path whose writes it refuses, and may keep. */
-  readonly refuses?: string;
-};
-
-type Proxy = { readonly url: string; lie: Lie };
-const proxies: (Proxy & { stop: () => Promise<void> })[] = [];
+const proxies: LyingDirectory[] = [];
 afterAll(() => Promise.all(proxies.map((proxy) => proxy.stop())));
 
-/** A Directory in front of the real one, which says `lie` instead. */
-function openProxy(): Proxy {
-  const notFound = () => Response.json({ code: "not_found", detail: "nothing proves it" }, { status: 404 });
-  const proxy: Proxy = { url: "", lie: {} };
-  const server = Bun.serve({
-    hostname: "127.0.0.1",
-    port: 0,
-    fetch: async (request) => {
-      const { pathname, search, searchParams: query } = new URL(request.url);
-      const path = decodeURIComponent(pathname);
-      if (request.method !== "GET" && path === proxy.lie.refuses)
-        return Response.json({ code: "chain_unavailable", detail: "try later" }, { status: 502 });
-      const body = request.method === "GET" ? {} : { body: await request.bytes() };
-      const headers = { "content-type": "application/json" };
-      const answer = await fetch(`${nodes.url}${pathname}${search}`, { method: request.method, headers, ...body });
-      const did =
-        /^\/dids\/([^/]+)\/proof$/.exec(path)?.[1] ?? /^\/delivery-resolution\/([^/]+)$/.exec(path)?.[1] ?? "";
-      const forged = proxy.lie.proof?.(did) ?? null;
-      if (path.endsWith("/proof") && request.method === "GET" && forged !== null)
-        return forged === "none" ? notFound() : new Response(forged.slice());
-      if (!answer.headers.get("content-type")?.includes("json")) return new Response(await answer.bytes(), answer);
-      const json = (await answer.json()) as Record<string, unknown>;
-      if (path.startsWith("/delivery-resolution/") && forged !== null) {
-        delete json["key_proof"];
-        if (forged !== "none") json["key_proof"] = forged.toBase64();
-      }
-      const told = answer.ok ? (proxy.lie.json?.({ path, query, json }) ?? json) : json;
-      return Response.json(told, { status: answer.status });
-    },
-  });
-  const opened = Object.assign(proxy, { url: `http://127.0.0.1:${server.port}`, stop: () => server.stop(true) });
-  proxies.push(opened);
-  return opened;
+function proxied(): LyingDirectory {
+  const proxy = lyingDirectory(nodes.url);
+  proxies.push(proxy);
+  return proxy;
 }
 
 const open = (options: Partial<WaypostOptions> = {}) =>
@@ -94,7 +56,7 @@ const parsed = async (did: string): Promise<KeyProof> => {
 };
 
 /** A client of the lying Directory, which delivers through the honest Relay. */
-async function victimOf(proxy: Proxy, keys: KeyStore = memoryKeys()): Promise<Waypost> {
+async function victimOf(proxy: LyingDirectory, keys: KeyStore = memoryKeys()): Promise<Waypost> {
   return open({ directoryUrl: proxy.url, keys, rotateMs: false });
 }
 
@@ -110,7 +72,7 @@ async function rotateRoot(me: Waypost, label: string, { document = true } = {}):
 
 describe("at first contact", () => {
   test("a DID of the form without a proof is proof_missing, in a message too", async () => {
-    const [proxy, bob] = [openProxy(), await open()];
+    const [proxy, bob] = [proxied(), await open()];
     const alice = await victimOf(proxy);
     proxy.lie = { proof: (did) => (did === bob.did ? "none" : null) };
     expect(await codeOf(alice.send(bob.did, "hello"))).toBe("proof_missing");
@@ -123,7 +85,7 @@ describe("at first contact", () => {
   });
 
   test("another's proof, one of another ledger, one with a gap and one with a changed byte are proof_invalid", async () => {
-    const [proxy, bob, eve] = [openProxy(), await open(), await open()];
+    const [proxy, bob, eve] = [proxied(), await open(), await open()];
     const alice = await victimOf(proxy);
     await rotateRoot(bob, "bob's second key");
     const foreign = await Waypost.open({ url: elsewhere.url, keys: memoryKeys(), waiting });
@@ -148,7 +110,7 @@ describe("at first contact", () => {
   });
 
   test("a key that the Directory made up is never sealed to, and a document that it made up verifies nobody", async () => {
-    const [proxy, bob, eve] = [openProxy(), await open(), await open()];
+    const [proxy, bob, eve] = [proxied(), await open(), await open()];
     const alice = await victimOf(proxy);
     const theirs = (await fetch(`${nodes.url}/delivery-resolution/${eve.did}`)).json() as Promise<object>;
     const { recipient_public_key_multibase } = (await theirs) as { recipient_public_key_multibase: string };
@@ -189,15 +151,15 @@ describe("at first contact", () => {
 });
 
 /** A Directory that names no such form, as one on a chain. */
-function plain(): Proxy {
-  const proxy = openProxy();
+function plain(): LyingDirectory {
+  const proxy = proxied();
   proxy.lie = { json: ({ path, json }) => (path === "/limits" ? { ...json, self_certifying_dids: false } : null) };
   return proxy;
 }
 
 describe("with memory", () => {
   test("an older proof is record_went_back: a hidden rotation, a replayed registration, a hidden document", async () => {
-    const [proxy, bob] = [openProxy(), await open()];
+    const [proxy, bob] = [proxied(), await open()];
     const keys = memoryKeys();
     const alice = await victimOf(proxy, keys);
     const registered = await proofOf(bob.did);
@@ -217,7 +179,7 @@ describe("with memory", () => {
   });
 
   test("a removed key's own branch is refused, although every signature in it holds", async () => {
-    const [proxy, bob] = [openProxy(), await open()];
+    const [proxy, bob] = [proxied(), await open()];
     const alice = await victimOf(proxy);
     const thief = bob.identity.rootSeed;
     const before = await parsed(bob.did);
@@ -234,7 +196,7 @@ describe("with memory", () => {
   });
 
   test("an alias that names somebody else is identity_changed until it is forgotten", async () => {
-    const [proxy, eve] = [openProxy(), await open()];
+    const [proxy, eve] = [proxied(), await open()];
     const alias = `bob-${crypto.randomUUID().slice(0, 8)}`;
     await open({ alias });
     const alice = await victimOf(proxy);
@@ -260,7 +222,7 @@ async function branchOf(bob: Waypost, seed: Uint8Array, before: KeyProof): Promi
 
 describe("the own identity", () => {
   test("a document slipped under its owner's pen is not signed, and neither is a nonce that the Directory tells", async () => {
-    const [proxy, eve] = [openProxy(), await open()];
+    const [proxy, eve] = [proxied(), await open()];
     const keys = memoryKeys();
     const alice = await victimOf(proxy, keys);
     const text = await (await fetch(`${nodes.url}/resolve/${eve.did}`)).text();
@@ -285,7 +247,7 @@ describe("the own identity", () => {
   });
 
   test("a second, different document isn't signed while the first may still be accepted", async () => {
-    const proxy = openProxy();
+    const proxy = proxied();
     const alice = await victimOf(proxy);
     const { rootSeed } = alice.identity;
     const without = (list: "keyAgreement" | "service") =>
@@ -352,7 +314,7 @@ function copyOf(me: Waypost): KeyStore {
 }
 
 test("an honest twin raises no alarm, through rotations, devices, restarts and look-ups side by side", async () => {
-  const proxy = openProxy();
+  const proxy = proxied();
   const [aliceKeys, bobKeys] = [memoryKeys(), memoryKeys()];
   const alarms: string[] = [];
   const listen = (me: Waypost) => {

@@ -403,6 +403,7 @@ const shownElsewhere: Readonly<Record<string, string>> = {
   "server.tls_cert_file": "tls.test.ts",
   "server.tls_key_file": "tls.test.ts",
   "directory.registration_proofs": "directory/: the only list of its kind",
+  "directory.self_certifying_only": "bound-proofs.test.ts",
   "directory.unsigned_updates": "directory/: the only setting of its kind",
   "directory.rate_limit_loopback": "directory/pace.test.ts",
   "relay.allow_http": "egress.test.ts",

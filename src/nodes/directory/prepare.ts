@@ -53,6 +53,7 @@ import {
 } from "./parts.ts";
 import { type OwnerUpdate, ownerUpdates } from "./policy.ts";
 import {
+  checkForm,
   checkSubject,
   firstMethodUnfit,
   gatherFacts,
@@ -138,6 +139,8 @@ function prepareRegistrationRoute(parts: DirectoryParts): Route {
       if (isFault(body)) return body;
       const subject = decodeSubject(body);
       if (isFault(subject)) return subject;
+      const misnamed = checkForm(subject.did, parts.settings);
+      if (misnamed !== null) return misnamed;
       const life = { defaultMs: parts.settings.prepared_life, aheadMsMax: proofLifeMsMax };
       const endMs = decidePreparedEnd(body.valid_until, call.nowMs, life);
       if (isFault(endMs)) return endMs;

@@ -31,6 +31,7 @@ import {
   signedRegistration,
 } from "../../core/schema/directory.ts";
 import { compileShape } from "../../core/schema/schema.ts";
+import { isSelfCertifying } from "../../core/trust/names.ts";
 import type { Ledger } from "../../storage/contract.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
 import { createRateLimiter, limitOf } from "../rates.ts";
@@ -97,11 +98,17 @@ function registerRoute(parts: DirectoryParts): Route {
       const rule = { clock_skew, registration_proofs: acceptedVersions(parts.settings, binding.proofs) };
       const registration = decodeRegistration(call, rule, decodeBody(call, parseShape));
       if (isFault(registration)) return registration;
-      const blocked = parts.blocks?.checkDid(registration.did) ?? null;
-      if (blocked !== null) return blocked;
+      const refused = parts.blocks?.checkDid(registration.did) ?? checkForm(registration.did, parts.settings);
+      if (refused !== null) return refused;
       return inTurn(registration.did, () => register({ ...parts, binding }, registration, call));
     },
   });
+}
+
+/** An operator may demand DIDs whose keys can be proven (docs/trust.md). */
+export function checkForm(did: Did, { self_certifying_only: only }: DirectorySettings): Fault | null {
+  if (!only || isSelfCertifying(did)) return null;
+  return fault("invalid_did", "this Directory registers only self-certifying DIDs");
 }
 
 type BoundParts = DirectoryParts & { readonly binding: Binding };

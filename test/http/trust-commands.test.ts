@@ -1,0 +1,73 @@
+/**
+ * The commands before a Directory that lies: they end with the code of the lie. And what people do about changed keys:
+ * compare fingerprints, forget.
+ */
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type LyingDirectory, lyingDirectory } from "../support/lying-directory.ts";
+import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+
+const scratch = mkdtempSync(join(tmpdir(), "waypost-trust-"));
+let nodes: TestNodes;
+let proxy: LyingDirectory;
+beforeAll(async () => {
+  nodes = await startTestNodes();
+  proxy = lyingDirectory(nodes.url);
+  writeFileSync(join(scratch, "hello.txt"), "hello");
+});
+afterAll(async () => {
+  await Promise.all([nodes.stop(), proxy.stop()]);
+  rmSync(scratch, { recursive: true, force: true });
+});
+
+async function waypost(...args: string[]) {
+  const main = join(import.meta.dir, "..", "..", "src", "main.ts");
+  const env = { ...process.env, WAYPOST_URL: nodes.url, WAYPOST_KEYS: join(scratch, "keys") };
+  const command = [process.execPath, main, ...args, "--directory", proxy.url, "--json"];
+  const child = Bun.spawn(command, { cwd: scratch, env, stdout: "pipe", stderr: "pipe" });
+  const [stdout, stderr] = await Promise.all([new Response(child.stdout).text(), new Response(child.stderr).text()]);
+  await child.exited;
+  return { json: stdout === "" ? {} : JSON.parse(stdout), said: stdout + stderr };
+}
+
+const send = (to: string, ...flags: string[]) =>
+  waypost("send", "--as", "gil", "--to", to, "--file", "hello.txt", ...flags);
+
+test("a person sees the same fingerprint on both sides, and a Directory that goes back or lies is named", async () => {
+  const created = await waypost("did", "create", "--name", "fay", "--alias", "fay.example");
+  const { did } = created.json;
+  expect(did).toStartWith("did:svc:wp");
+  await waypost("did", "create", "--name", "gil");
+  expect((await send("fay.example")).json.recipient).toEqual({ trust: "proven", name: "told" });
+
+  const shown = async (as: string, to: string) =>
+    (await waypost("did", "fingerprint", to, "--as", as)).json.fingerprint;
+  const before = await shown("fay", "gil");
+  expect(await shown("gil", "fay")).toBe(before);
+
+  const old = await (await fetch(`${nodes.url}/dids/${did}/proof`)).bytes();
+  expect((await waypost("did", "rotate", "--as", "fay", "--root-only")).json.ok).toBe(true);
+  expect((await send("fay.example", "--trust", "proven")).json.recipient).toEqual({
+    trust: "proven",
+    name: "remembered",
+  });
+  const after = await shown("gil", "fay");
+  expect([after === before, after]).toEqual([false, await shown("fay", "gil")]);
+
+  proxy.lie = { proof: (asked) => (asked === did ? old : null) };
+  expect((await send("fay")).said).toContain("record_went_back");
+  proxy.lie = { proof: (asked) => (asked === did ? "none" : null) };
+  expect((await send("fay")).said).toContain("proof_missing");
+  proxy.lie = { proof: (asked) => (asked === did ? old.slice(1) : null) };
+  expect((await send("fay")).said).toContain("proof_invalid");
+  const other = "did:svc:1111111111111111";
+  proxy.lie = { json: ({ path, json }) => (path === "/aliases/fay.example" ? { ...json, did: other } : null) };
+  expect((await send("fay.example")).said).toContain("identity_changed");
+
+  // An old proof is believed by whoever forgets what was seen.
+  proxy.lie = { proof: (asked) => (asked === did ? old : null) };
+  expect((await waypost("did", "forget", "fay", "--as", "gil")).json.ok).toBe(true);
+  expect((await send("fay")).json.ok).toBe(true);
+}, 120_000);

@@ -1,0 +1,47 @@
+/** A proxy in front of a real Directory that tells the lies of docs/trust.md, and the truth while it has none to tell. */
+
+type Said = { readonly path: string; readonly json: Record<string, unknown> };
+
+/** What is made of an answer; `null` leaves it as it is. */
+type Lie = {
+  readonly json?: (said: Said) => object | null;
+  /** Another proof of a DID, or `none` instead of one; in delivery resolutions too. */
+  readonly proof?: (did: string) => Uint8Array | "none" | null;
+  /** A path whose writes are refused, and may be kept. */
+  readonly refuses?: string;
+};
+
+export type LyingDirectory = { readonly url: string; lie: Lie; readonly stop: () => Promise<void> };
+
+export function lyingDirectory(real: string): LyingDirectory {
+  const server = Bun.serve({ hostname: "127.0.0.1", port: 0, fetch: (request) => answer(request, real, proxy.lie) });
+  const proxy: LyingDirectory = {
+    url: `http://127.0.0.1:${server.port}`,
+    lie: {},
+    stop: () => server.stop(true),
+  };
+  return proxy;
+}
+
+async function answer(request: Request, real: string, lie: Lie): Promise<Response> {
+  const { pathname, search } = new URL(request.url);
+  const path = decodeURIComponent(pathname);
+  const { method } = request;
+  if (method !== "GET" && path === lie.refuses) return refusal(502, "chain_unavailable");
+  const body = method === "GET" ? {} : { body: await request.bytes() };
+  const headers = { "content-type": "application/json" };
+  const honest = await fetch(`${real}${pathname}${search}`, { method, headers, ...body });
+  const [, proved, resolved] = /^(?:\/dids\/([^/]+)\/proof|\/delivery-resolution\/([^/]+))$/.exec(path) ?? [];
+  const forged = lie.proof?.(proved ?? resolved ?? "") ?? null;
+  if (proved !== undefined && forged !== null)
+    return forged === "none" ? refusal(404, "not_found") : new Response(forged.slice());
+  if (!honest.headers.get("content-type")?.includes("json")) return new Response(await honest.bytes(), honest);
+  const { key_proof, ...json } = (await honest.json()) as Record<string, unknown>;
+  const shown = forged === null ? key_proof : forged === "none" ? undefined : forged.toBase64();
+  const told = { ...json, ...(shown === undefined ? {} : { key_proof: shown }) };
+  return Response.json(honest.ok ? (lie.json?.({ path, json: told }) ?? told) : told, { status: honest.status });
+}
+
+function refusal(status: number, code: string): Response {
+  return Response.json({ code, detail: "so it says" }, { status });
+}
