@@ -68,11 +68,11 @@ describe("the metadata of the reference runtime", () => {
   test("names the protections that a chain lacks", () => {
     const none = { pallets: new Set<string>(), calls: new Set<string>(), constants: new Set<string>() };
     const family = { ...none, pallets: new Set(["Sudo"]), calls: new Set(["register_with_document_proof"]) };
-    expect(lackingProtections({ ...family, storage: new Set() })).toHaveLength(6);
+    expect(lackingProtections({ ...family, storage: new Set() })).toHaveLength(7);
     const whole = {
       ...none,
       constants: new Set(["RecordDeposit", "ProofsAtOnce"]),
-      storage: new Set(["PlainProofs", "Lives"]),
+      storage: new Set(["PlainProofs", "Lives", "ComponentCallsLeft"]),
     };
     expect(lackingProtections(whole)).toEqual([]);
     expect(lackingProtections({ ...whole, pallets: new Set(["Sudo"]) })).toEqual([
