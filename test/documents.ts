@@ -230,6 +230,15 @@ describe("what the documents name", () => {
     expect(count).toBeGreaterThan(100);
   });
 
+  test("the files of a subject in docs/architecture.md exist", () => {
+    const page = pages.find(({ name }) => name === "docs/architecture.md")?.text ?? "";
+    const files = [
+      ...page.matchAll(/`((?:nodes|core|storage|plugins)\/[\w/-]*)(?:\{([\w,-]+)\})?([\w./-]*)`/g),
+    ].flatMap(([, before, names, after]) => (names ?? "").split(",").map((name) => `src/${before}${name}${after}`));
+    expect(files.length).toBeGreaterThan(40);
+    expect(files.filter((file) => !exists(file))).toEqual([]);
+  });
+
   test("commands of `waypost` exist", () => {
     const program = createProgram(false);
     const named = pages.flatMap(({ name, text }) =>
