@@ -377,6 +377,5 @@ function renderSummary(page: Page<MessageSummary>): Answer {
 }
 
 function renderAck(removed: readonly RemovedMessage[]): Answer {
-  const ids = removed.map(({ messageId }) => `"${messageId}"`);
-  return { status: 200, jsonText: `{"acked":${ids.length},"message_ids":[${ids.join(",")}]}` };
+  return ok({ acked: removed.length, message_ids: removed.map(({ messageId }) => messageId) });
 }

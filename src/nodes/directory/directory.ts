@@ -5,7 +5,7 @@
  * Source: interface "Directory" and "Authorization nonces", rules sections 4 ("Extensions") and 10 ("Reads").
  */
 import { renderPublicKey } from "../../core/codec/bytes.ts";
-import { type Did, normalizeAlias, parseDid } from "../../core/codec/did.ts";
+import { normalizeAlias, parseDid } from "../../core/codec/did.ts";
 import { renderTimestamp } from "../../core/codec/time.ts";
 import { fault, isFault } from "../../core/fault.ts";
 import {
@@ -118,22 +118,15 @@ function noncesRoute(parts: DirectoryParts): Route {
       if (isFault(did)) return did;
       const account = await parts.ledger.account(did);
       if (account.record === null) return unknownDid();
-      return { status: 200, jsonText: `{"did":"${did}",${countersText(account.counters)}}` };
+      return { status: 200, json: { did, ...renderCounters(account.counters) } };
     },
   });
 }
 
-/** Members by the counters: ledgers give the same ones again until they change. */
-const countersTexts = new WeakMap<Counters, string>();
-
 /** The members of an answer: u64 as text, under the names of the interface. */
-function countersText(values: Counters): string {
-  const known = countersTexts.get(values);
-  if (known !== undefined) return known;
+function renderCounters(values: Counters): Record<string, string> {
   const names = Object.keys(counters) as CounterName[];
-  const text = names.map((name) => `"${counters[name].nonceDomain}":"${values[name]}"`).join(",");
-  countersTexts.set(values, text);
-  return text;
+  return Object.fromEntries(names.map((name) => [counters[name].nonceDomain, values[name].toString()]));
 }
 
 function resolveRoute(parts: DirectoryParts): Route {
@@ -149,20 +142,9 @@ function resolveRoute(parts: DirectoryParts): Route {
       if (isFault(did)) return did;
       const { record, life } = await parts.ledger.account(did);
       if (record === null) return unknownDid();
-      return { status: 200, jsonText: recordText(did, record, life) };
+      return { status: 200, json: { did, ...renderRecord(record), ...(life === 0 ? {} : { life }) } };
     },
   });
-}
-
-/** Texts of records by the record: ledgers give the same one again until it changes. */
-const recordTexts = new WeakMap<DidRecord, string>();
-
-function recordText(did: Did, record: DidRecord, life: number): string {
-  const known = recordTexts.get(record);
-  if (known !== undefined) return known;
-  const text = JSON.stringify({ did, ...renderRecord(record), ...(life === 0 ? {} : { life }) });
-  recordTexts.set(record, text);
-  return text;
 }
 
 function renderRecord(record: DidRecord): Record<string, unknown> {

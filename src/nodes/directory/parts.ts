@@ -119,7 +119,6 @@ export function directoryRoute(plan: RoutePlan): Route {
  */
 export function stateRoute({ ledger }: DirectoryParts, plan: RoutePlan): Route {
   const [status, description, schema] = plan.answer;
-  let block = { number: -1n, headers: { "svc-block": "" } };
   const handle = async (call: Call): Promise<Answer | Fault> => {
     const head = ledger.head();
     // A faulty request gets its own fault, even while the ledger can't be read.
@@ -127,10 +126,7 @@ export function stateRoute({ ledger }: DirectoryParts, plan: RoutePlan): Route {
     const answer = await plan.handle(call);
     if (isFault(answer)) return answer;
     const { number } = (await head).finalized;
-    if (number !== block.number) block = { number, headers: { "svc-block": number.toString() } };
-    const { headers } = block;
-    const { status, json, jsonText } = answer;
-    return jsonText === undefined ? { status, headers, json } : { status, headers, jsonText };
+    return { ...answer, headers: { "svc-block": number.toString() } };
   };
   const described = `${description} Svc-Block is the number of a finalized block that it includes.`;
   return directoryRoute({

@@ -40,9 +40,8 @@ export type Call = {
 export type Answer = {
   readonly status: number;
   readonly headers?: Readonly<Record<string, string>>;
-  /** Exactly one of the five: a JSON value, ready JSON as text, spliced or in parts, or another body with its type. */
+  /** Exactly one of the four: a JSON value, spliced JSON or JSON in parts, or another body with its type. */
   readonly json?: unknown;
-  readonly jsonText?: string;
   readonly jsonSpliced?: Spliced;
   /** For JSON that is too long to hold: the next part is read when the client has read the one before. */
   readonly jsonParts?: Iterator<JsonPart> | AsyncIterator<JsonPart>;
@@ -217,8 +216,8 @@ function setAll(headers: Headers, values: Readonly<Record<string, string>>): voi
   for (const name in values) headers.set(name, values[name] as string);
 }
 
-function answerContent({ body, jsonSpliced, jsonText, json }: Answer, isHead: boolean): BodyInit {
-  const content = body === undefined ? (jsonText ?? jsonSpliced ?? JSON.stringify(json ?? null)) : body.content;
+function answerContent({ body, jsonSpliced, json }: Answer, isHead: boolean): BodyInit {
+  const content = body === undefined ? (jsonSpliced ?? JSON.stringify(json ?? null)) : body.content;
   // A short text, which most answers are, needs none of the rest.
   if (typeof content === "string" && content.length < bunOneWriteBytesMax) return content;
   if (content instanceof ReadableStream) return content;
