@@ -9,6 +9,7 @@ import { minuteMs, parseDuration, renderTimestamp, secondMs } from "../core/code
 import { type DidDocument, methodFor, parseMethodKey, type VerificationMethod } from "../core/ledger/account.ts";
 import { encodeSenderText } from "../core/message/proof.ts";
 import { isSelfCertifying } from "../core/trust/names.ts";
+import type { KeyState } from "../core/trust/proof.ts";
 import type { NodeLimits, Resolution, Resolved } from "./answers.ts";
 import { type Signer, verifyEd25519 } from "./crypto.ts";
 import { type DirectoryClient, directoryClient } from "./directory.ts";
@@ -101,10 +102,19 @@ export async function toldDid(client: Client, target: string): Promise<Did> {
 
 /** The document of an active DID, with absolute ids: the proven one where the DID has a proof. */
 export async function activeDocument(client: Client, did: Did): Promise<DidDocument> {
-  if (isSelfCertifying(did)) return (await client.trust.prove(did, null)).document;
+  if (isSelfCertifying(did)) return (await provenState(client, did)).document;
   const record = await client.directory.resolve(did);
   if (record.deactivated) throw localError("did_deactivated", `${did} is deactivated`);
   return documentOf(record, did);
+}
+
+async function provenState({ trust }: Client, did: Did): Promise<KeyState> {
+  try {
+    return await trust.prove(did, null);
+  } catch (error) {
+    const isOver = error instanceof ClientError && error.code === "did_deactivated";
+    throw isOver ? localError("did_deactivated", `${did} is deactivated`) : error;
+  }
 }
 
 /** The answer has been checked; ids may be relative to the DID. */

@@ -296,6 +296,13 @@ describe("the own identity", () => {
     expect(events.slice(1)).toEqual([{ type: "stranger_change", what: "method" }]);
   });
 
+  test("that was deactivated ends messages() with did_deactivated, as a random one does", async () => {
+    const alice = await open();
+    const signer = { keyId: "root", seed: alice.identity.rootSeed };
+    await change(alice.client, { action: "deactivate_did", did: alice.did }, { signer, waiting });
+    expect(await codeOf(alice.messages().next())).toBe("did_deactivated");
+  });
+
   test("fingerprints are the same on both sides, and another's root key makes another", async () => {
     const [alice, bob] = [await open(), await open()];
     const mine = await alice.fingerprint(bob.did);
