@@ -25,7 +25,11 @@ export const sealingSteps: readonly string[] = [
 export const sealedMembers: readonly (readonly [name: string, type: string, meaning: string])[] = [
   ["format", "text", "svc:binary-chunk:v1"],
   ["name", "text", "name of the file, or empty"],
-  ["media_type", "text", "media type of the file; text/plain;charset=utf-8 for a text"],
+  [
+    "media_type",
+    "text",
+    "media type of the file; text/plain;charset=utf-8 for a text; ;waypost=1;from=<DID> after it names the author",
+  ],
   ["size_bytes", "unsigned integer", "size of the whole file"],
   ["sha256", "byte string of 32 bytes", "SHA-256 of the whole file"],
   ["message_group_id", "text", "id of the group of chunks; empty without chunks"],
