@@ -78,7 +78,7 @@ export class VirtualNode {
   constructor(private readonly parts: NodeParts) {
     for (const name of [...Object.keys(mapLayouts), "Account", "Now", "Events"] as const)
       this.prefixes.set(parts.metadata.prefixOf(name as "Now").toHex(), name);
-    for (const name of ["Lives", "PlainProofs"] as const)
+    for (const name of ["DocumentTimes", "RegistrationExpiries", "PersonaPolicies", "Lives", "PlainProofs"] as const)
       this.prefixes.set(parts.metadata.optionalPrefixOf(name)?.toHex() ?? "", name);
   }
 

@@ -49,13 +49,16 @@ describe("the metadata of the reference runtime", () => {
   });
 
   test("keys its maps as the specification says", () => {
-    const { entry } = storageKeys(runtime());
+    const { entry, optionalEntry } = storageKeys(runtime());
     for (const map of ["Dids", "AliasIndex", "DocumentNonces", "ControlNonces"] as const) {
       expect(entry(map, alice.did).toHex()).toBe(storageMapKey("DidRegistry", map, alice.did).toHex());
     }
-    for (const map of ["RecipientPolicies", "TagPolicies", "PersonaPolicies"] as const) {
+    for (const map of ["RecipientPolicies", "TagPolicies"] as const) {
       expect(entry(map, alice.did).toHex()).toBe(storageMapKey("DeliveryPolicy", map, alice.did).toHex());
     }
+    expect(optionalEntry("PersonaPolicies", alice.did)?.toHex()).toBe(
+      storageMapKey("DeliveryPolicy", "PersonaPolicies", alice.did).toHex(),
+    );
   });
 
   test("numbers its calls as the specification says", () => {
@@ -66,13 +69,19 @@ describe("the metadata of the reference runtime", () => {
   });
 
   test("names the protections that a chain lacks", () => {
-    const none = { pallets: new Set<string>(), calls: new Set<string>(), constants: new Set<string>() };
+    const none = {
+      pallets: new Set<string>(),
+      calls: new Set<string>(),
+      constants: new Set<string>(),
+      taken: new Set<string>(),
+    };
     const family = { ...none, pallets: new Set(["Sudo"]), calls: new Set(["register_with_document_proof"]) };
-    expect(lackingProtections({ ...family, storage: new Set() })).toHaveLength(7);
+    expect(lackingProtections({ ...family, storage: new Set() })).toHaveLength(10);
     const whole = {
       ...none,
       constants: new Set(["RecordDeposit", "ProofsAtOnce"]),
-      storage: new Set(["PlainProofs", "Lives", "ComponentCallsLeft"]),
+      storage: new Set(["PlainProofs", "Lives", "DocumentTimes", "RegistrationExpiries", "ComponentCallsLeft"]),
+      taken: new Set(["set_persona_policy"]),
     };
     expect(lackingProtections(whole)).toEqual([]);
     expect(lackingProtections({ ...whole, pallets: new Set(["Sudo"]) })).toEqual([

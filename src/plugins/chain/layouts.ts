@@ -72,15 +72,21 @@ export const mapLayouts = {
   DocumentNonces: counter,
   RootPubkeyNonces: counter,
   ControlNonces: counter,
-  DocumentTimes: counter,
-  RegistrationExpiries: counter,
   RecipientPolicies: { pallet: "delivery_policy", value: policy },
   TagPolicies: { pallet: "delivery_policy", value: policy },
-  PersonaPolicies: { pallet: "delivery_policy", value: persona },
 } as const satisfies Readonly<Record<string, MapLayout>>;
 
-/** Items that a chain need not have, with the layout they must have. Maps are keyed as those above. */
+/**
+ * Items that a chain need not have, with the layout they must have; a map without an entry is 0. Maps are keyed as those
+ * above.
+ */
 export const optionalLayouts = {
+  /** When the document of a DID was signed last, in ms. */
+  DocumentTimes: { pallet: "did_registry", value: "u64", isMap: true },
+  /** Until when a proof may register the DID again after a deletion, in ms. */
+  RegistrationExpiries: { pallet: "did_registry", value: "u64", isMap: true },
+  /** A chain of the family has a policy of another kind under this name: then it counts as absent. */
+  PersonaPolicies: { pallet: "delivery_policy", value: persona, isMap: true, mayDiffer: true },
   /** How often a DID was deleted. */
   Lives: { pallet: "did_registry", value: "u32", isMap: true },
   /** The block at which the allowance of a DID for calls with a proof is whole again. */
@@ -89,7 +95,10 @@ export const optionalLayouts = {
   ComponentCallsLeft: { pallet: "did_registry", value: "u32", isMap: true },
   /** Exists where the chain knows version 3 of the proofs: whether it accepts the others as well. */
   PlainProofs: { pallet: "did_registry", value: "bool", isMap: false },
-} as const satisfies Readonly<Record<string, MapLayout & { readonly isMap: boolean }>>;
+} as const satisfies Readonly<Record<string, MapLayout & { readonly isMap: boolean; readonly mayDiffer?: true }>>;
+
+/** Calls that a chain need not take as they are here: the driver refuses them there. */
+export const optionalCalls: ReadonlySet<LedgerCallName> = new Set<LedgerCallName>(["set_persona_policy"]);
 
 export type OptionalName = keyof typeof optionalLayouts;
 export type MapName = keyof typeof mapLayouts;
@@ -117,8 +126,8 @@ export const boundConstants: Readonly<Record<LedgerBoundName, string>> = {
   policyRefBytes: "MaxPolicyRefLen",
 };
 
-/** Names in a chain's metadata: its pallets, and the items of the pallet of DIDs by kind. */
-export type Inventory = Readonly<Record<"pallets" | "calls" | "constants" | "storage", ReadonlySet<string>>>;
+/** Names in a chain's metadata: its pallets, the items of the pallet of DIDs by kind, and our calls that it takes. */
+export type Inventory = Readonly<Record<"pallets" | "calls" | "constants" | "storage" | "taken", ReadonlySet<string>>>;
 
 /**
  * Protections of the reference runtime against abuse, and how the metadata shows them. A chain that lacks some is used
@@ -136,6 +145,18 @@ const protections: readonly { readonly name: string; readonly isThere: (chain: I
   },
   { name: "a count of how often a DID was deleted", isThere: ({ storage }) => storage.has("Lives") },
   { name: "names that only their first key registers", isThere: ({ storage }) => storage.has("ComponentCallsLeft") },
+  {
+    name: "times of documents: an older one can replace a newer one",
+    isThere: ({ storage }) => storage.has("DocumentTimes"),
+  },
+  {
+    name: "ends of registrations: an old proof registers a deleted DID again",
+    isThere: ({ storage }) => storage.has("RegistrationExpiries"),
+  },
+  {
+    name: "persona policies with price, retention and relays: they can't be set",
+    isThere: ({ taken }) => taken.has("set_persona_policy"),
+  },
   { name: "a limit of calls with a proof for each DID", isThere: ({ constants }) => constants.has("ProofsAtOnce") },
   { name: "no key that rules the chain (Sudo)", isThere: ({ pallets }) => !pallets.has("Sudo") },
 ];

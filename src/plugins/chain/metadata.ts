@@ -22,6 +22,7 @@ import {
   type MapName,
   mapLayouts,
   type OptionalName,
+  optionalCalls,
   optionalLayouts,
   type PalletRole,
   palletNames,
@@ -86,10 +87,13 @@ export function readMetadata(
   const missing = (["did_registry", "delivery_policy"] as const).filter((role) => palletOf(role) === undefined);
   if (missing.length > 0) return missing.map((role) => `there is no pallet ${palletNames[role]}`);
   const own = { did_registry: palletOf("did_registry")!, delivery_policy: palletOf("delivery_policy")! };
+  const odd = oddItems(lookup, own);
   const differences = [
     ...extensionDifferences(lookup, metadata),
     ...mapDifferences(lookup, own),
-    ...optionalDifferences(lookup, own),
+    ...odd
+      .filter((name) => !("mayDiffer" in optionalLayouts[name]))
+      .map((name) => `storage ${name} is laid out otherwise`),
   ];
   const callIndices = readCalls(lookup, own, differences);
   const bounds = readBounds(own.did_registry, differences);
@@ -114,9 +118,12 @@ export function readMetadata(
     bounds,
     blockTimeMs: blockTimeOf(expanded.consts),
     proofLimit: proofLimitOf(own.did_registry),
-    lacks: lackingProtections(inventoryOf(lookup, pallets, own.did_registry)),
+    lacks: lackingProtections({
+      ...inventoryOf(lookup, pallets, own.did_registry),
+      taken: new Set(callIndices.keys()),
+    }),
     prefixOf: (map) => prefixes.get(map)!,
-    optionalPrefixOf: (name) => prefixes.get(name) ?? null,
+    optionalPrefixOf: (name) => (odd.includes(name) ? null : (prefixes.get(name) ?? null)),
     outcomes(events) {
       const records = registry.createTypeUnsafe<Vec<EventRecord>>(registry.createLookupType(eventsType!), [events]);
       return outcomesOf(records);
@@ -126,7 +133,11 @@ export function readMetadata(
 
 type Named = { readonly name: { toString(): string } };
 
-function inventoryOf(lookup: PortableRegistry, pallets: readonly Named[], own: PalletMetadataLatest): Inventory {
+function inventoryOf(
+  lookup: PortableRegistry,
+  pallets: readonly Named[],
+  own: PalletMetadataLatest,
+): Omit<Inventory, "taken"> {
   const namesOf = (items: readonly Named[]) => new Set(items.map(({ name }) => name.toString()));
   const calls = own.calls.unwrapOr(null);
   return {
@@ -194,13 +205,14 @@ function mapDifferences(lookup: PortableRegistry, own: Own): string[] {
   });
 }
 
-function optionalDifferences(lookup: PortableRegistry, own: Own): string[] {
-  return Object.entries(optionalLayouts).flatMap(([name, { pallet, value, isMap }]) => {
+/** The optional items that are there with another layout. */
+function oddItems(lookup: PortableRegistry, own: Own): OptionalName[] {
+  return (Object.keys(optionalLayouts) as OptionalName[]).filter((name) => {
+    const { pallet, value, isMap } = optionalLayouts[name];
     const item = own[pallet].storage.unwrapOrDefault().items.find((one) => one.name.eq(name));
-    if (item === undefined) return [];
-    const found =
-      item.type.isMap === isMap && signatureOf(lookup, isMap ? item.type.asMap.value : item.type.asPlain) === value;
-    return found ? [] : [`storage ${own[pallet].name}.${name} is not laid out as this program reads it`];
+    if (item === undefined) return false;
+    if (item.type.isMap !== isMap) return true;
+    return signatureOf(lookup, isMap ? item.type.asMap.value : item.type.asPlain) !== value;
   });
 }
 
@@ -216,12 +228,13 @@ function readCalls(lookup: PortableRegistry, own: Own, differences: string[]): M
     const variant =
       calls === null ? undefined : lookup.getSiType(calls.type).def.asVariant.variants.find((one) => one.name.eq(name));
     if (variant === undefined) {
-      differences.push(`${where} is missing`);
+      if (!optionalCalls.has(name)) differences.push(`${where} is missing`);
       continue;
     }
     const signature = variant.fields.map((field) => signatureOf(lookup, field.type)).join(",");
-    if (signature !== layout.join(","))
-      differences.push(`${where} takes (${signature}), this program sends (${layout.join(",")})`);
+    const isSame = signature === layout.join(",");
+    if (!isSame && optionalCalls.has(name)) continue;
+    if (!isSame) differences.push(`${where} takes (${signature}), this program sends (${layout.join(",")})`);
     found.set(name, Uint8Array.of(own[pallet].index.toNumber(), variant.index.toNumber()));
   }
   return found;
@@ -327,7 +340,7 @@ type StorageKeys = {
   readonly account: (id: Uint8Array) => Uint8Array;
   readonly entry: (map: MapName, key: string) => Uint8Array;
   /** Of an optional map; `null` when the chain lacks it. */
-  readonly optionalEntry: (map: "Lives" | "ProofAllowances" | "ComponentCallsLeft", key: string) => Uint8Array | null;
+  readonly optionalEntry: (map: Exclude<OptionalName, "PlainProofs">, key: string) => Uint8Array | null;
   readonly plainProofs: Uint8Array | null;
   /** Whether the chain holds self-certifying DIDs to their rules. */
   readonly holdsNames: boolean;
@@ -360,11 +373,17 @@ function encodeText(text: string): Uint8Array {
   return concatBytes(encodeCompact(bytes.length), bytes);
 }
 
+/** An unsigned number of four or eight bytes; absent is 0. */
+export function numberOf(bytes: Uint8Array | null | undefined): bigint {
+  if (bytes == null) return 0n;
+  return bytes.length === 4 ? BigInt(u32Of(bytes)) : u64Of(bytes);
+}
+
 export function u64Of(bytes: Uint8Array): bigint {
   return viewOf(bytes, 8).getBigUint64(0, true);
 }
 
-export function u32Of(bytes: Uint8Array): number {
+function u32Of(bytes: Uint8Array): number {
   return viewOf(bytes, 4).getUint32(0, true);
 }
 

@@ -23,7 +23,7 @@ import { deliveryPolicyCodec, personaPolicyCodec, recordCodec } from "../../core
 import { type Block, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
 import { blockTimeMsDefault, compactLength, fingerprintsOf, isGeneral, isOwned, type MapName } from "./layouts.ts";
-import { type DispatchFailure, type RuntimeMetadata, storageKeys, u32Of, u64Of } from "./metadata.ts";
+import { type DispatchFailure, numberOf, type RuntimeMetadata, storageKeys, u64Of } from "./metadata.ts";
 import type { Header } from "./rpc.ts";
 import { type Head, type Session, StateGone } from "./session.ts";
 
@@ -44,17 +44,20 @@ const accountMaps = [
   "DocumentNonces",
   "RootPubkeyNonces",
   "ControlNonces",
-  "DocumentTimes",
-  "RegistrationExpiries",
 ] as const satisfies readonly MapName[];
 
-const optionalMaps = ["Lives", "ProofAllowances", "ComponentCallsLeft"] as const;
+const optionalMaps = [
+  "DocumentTimes",
+  "RegistrationExpiries",
+  "Lives",
+  "ProofAllowances",
+  "ComponentCallsLeft",
+] as const;
 
 const policyMaps = {
   recipient: "RecipientPolicies",
   tag: "TagPolicies",
-  persona: "PersonaPolicies",
-} as const satisfies Record<PolicyScope, MapName>;
+} as const satisfies Record<Exclude<PolicyScope, "persona">, MapName>;
 
 export class Reader {
   private readonly memo = new Map<string, Promise<unknown>>();
@@ -138,7 +141,9 @@ export class Reader {
   }
 
   private async policyAt(head: Head, scope: PolicyScope, key: string): Promise<DeliveryPolicy | PersonaPolicy | null> {
-    const entry = storageKeys(head.metadata).entry(policyMaps[scope], key);
+    const keys = storageKeys(head.metadata);
+    const entry = scope === "persona" ? keys.optionalEntry("PersonaPolicies", key) : keys.entry(policyMaps[scope], key);
+    if (entry === null) return null;
     const bytes = (await this.endpoints.session().values([entry], head.hash))[0] ?? null;
     if (bytes === null) return null;
     return (
@@ -205,15 +210,11 @@ async function readFacts(
   const all = await session.values([...keys, ...optional.filter((key) => key !== null)], head.hash);
   const values = all.slice(0, keys.length);
   const rest = all.slice(keys.length);
-  // A chain need not have these maps.
-  const [life, wholeAt, componentCallsLeft] = optional.map((key) => {
-    const bytes = key === null ? null : rest.shift();
-    return bytes == null ? 0 : u32Of(bytes);
-  }) as [number, number, number];
+  const [documentTimeMs, registrationExpiryMs, life, allowanceWholeAt, componentCallsLeft] = optional.map((key) =>
+    numberOf(key === null ? null : rest.shift()),
+  ) as [bigint, bigint, bigint, bigint, bigint];
   const [record, ...counts] = values.slice(0, accountMaps.length);
-  const [alias, document, rootPubkey, control, documentTimeMs, registrationExpiryMs] = counts.map((bytes) =>
-    bytes === null ? 0n : u64Of(bytes),
-  ) as [bigint, bigint, bigint, bigint, bigint, bigint];
+  const [alias, document, rootPubkey, control] = counts.map(numberOf) as [bigint, bigint, bigint, bigint];
   const holders = aliases.flatMap((name, i) => {
     const holder = holderOf(values[accountMaps.length + i] ?? null);
     return holder === null ? [] : [[name, holder] as const];
@@ -225,11 +226,11 @@ async function readFacts(
       counters: { alias, document, rootPubkey, control },
       documentTimeMs,
       registrationExpiryMs,
-      life,
-      componentCallsLeft,
+      life: Number(life),
+      componentCallsLeft: Number(componentCallsLeft),
     },
     holders: new Map(holders),
-    allowanceWholeAt: BigInt(wholeAt),
+    allowanceWholeAt,
   };
 }
 

@@ -131,6 +131,8 @@ export class Submissions {
     if (decodeLedgerCall(encodeLedgerCall(call)) === null) {
       return fault("chain_submission_rejected", "the call exceeds a bound");
     }
+    const { callIndices } = this.options.endpoints.session().head.metadata.frame;
+    if (!callIndices.has(call.name)) return fault("chain_submission_rejected", `this chain takes no ${call.name}`);
     for (let reads = 0; reads < readsMax; reads++) {
       const facts = await this.options.reader.facts(call.did, aliasesNamed(call));
       const refused = this.dryRun(call, facts) ?? beyondAllowance(call, facts);
