@@ -1,10 +1,11 @@
 /** A new DID on a node that is measured: how to read its mail there, and how to sign as it. */
 
-import { cachesOf, connect, senderOf } from "../src/client/client.ts";
+import { connect, senderOf } from "../src/client/client.ts";
 import type { Signer } from "../src/client/crypto.ts";
 import { waitingDefault } from "../src/client/directory.ts";
 import { createIdentity } from "../src/client/keys.ts";
 import type { Reader } from "../src/client/reader.ts";
+import { cachesOf } from "../src/client/recipient.ts";
 import { firstDocument, register, settleRegistration } from "../src/client/registration.ts";
 
 export type Registered = Reader & { readonly sender: Signer };

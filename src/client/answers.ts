@@ -30,12 +30,12 @@ export function parseRecord(text: string): Record<string, unknown> | null {
   }
 }
 
-const text = z.string();
+export const text = z.string();
 const truth = z.boolean();
 /** Smaller than the checks of the library, which a page would load. */
-const integer = z.custom<number>(Number.isSafeInteger, "an integer");
+export const integer = z.custom<number>(Number.isSafeInteger, "an integer");
 const decimal = z.custom<string>((value) => typeof value === "string" && /^[0-9]{1,39}$/.test(value), "decimal text");
-const record = z.custom<Record<string, unknown>>(isRecord, "an object");
+export const record = z.custom<Record<string, unknown>>(isRecord, "an object");
 
 function oneOf<const T extends string>(...texts: readonly T[]): Shape<T> {
   return z.custom<T>((value) => texts.some((one) => one === value), texts.join(" or "));
@@ -56,8 +56,6 @@ const documentShape = z.object({
   keyAgreement: z.array(z.object(component)),
   service: z.array(service),
 });
-
-// ---------------------------------------------------------------------------------------------- Directory
 
 export const registeredShape = z.object({ registration_status: text, tx_id: text, did: text, did_document: record });
 export const registrationStatusShape = z.object({
@@ -158,40 +156,6 @@ export const aboutShape = z.object({
   cache_endpoints: z.optional(z.array(text)),
 });
 
-// -------------------------------------------------------------------------------------------------- Cache
-
-const entry = z.object({
-  message_id: text,
-  recipient: z.optional(text),
-  expires_at: z.optional(text),
-  chunk: z.optional(z.object({ message_group_id: text, sequence_number: integer, total_chunks: integer })),
-  envelope: record,
-});
-export const messagesShape = z.object({
-  count: integer,
-  messages: z.array(entry),
-  has_more: z.optional(truth),
-  next_cursor: z.optional(text),
-});
-export const summaryShape = z.object({
-  count: integer,
-  messages: z.array(
-    z.object({
-      message_id: text,
-      expires_at: text,
-      message_group_id: z.optional(text),
-      sequence_number: z.optional(integer),
-      total_chunks: z.optional(integer),
-    }),
-  ),
-  next_cursor: z.optional(text),
-});
-export const messageStateShape = z.object({
-  state: text,
-  message: z.nullable(z.object({ message_id: text, envelope: record })),
-});
-export const ackShape = z.object({ acked: integer, message_ids: z.array(text) });
-
 export type RegistrationStatus = z.infer<typeof registrationStatusShape>;
 export type Resolved = z.infer<typeof resolvedShape>;
 export type SubmissionStatus = z.infer<typeof submissionShape>;
@@ -202,4 +166,3 @@ export type About = z.infer<typeof aboutShape>;
 export type Resolution = z.infer<typeof resolutionShape>;
 /** Any accepted change: `tx_hash` leads to `GET /submissions`. */
 export type Accepted = z.infer<typeof acceptedShape>;
-export type CachedEntry = z.infer<typeof entry>;

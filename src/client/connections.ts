@@ -4,12 +4,15 @@
  * the host, which decides what is acknowledged.
  * Source: docs/client.md "Receiving", interface "Cache", rules sections 5 and 6.
  */
-import { type Client, cachesOf, liveEndpoints, readLimits } from "./client.ts";
+
+import { type Client, readLimits } from "./client.ts";
 import type { Unreachable } from "./copies.ts";
+import type { WaypostEvent } from "./events.ts";
 import { ClientError } from "./http.ts";
 import type { Identity } from "./keys.ts";
-import type { WaypostEvent } from "./message.ts";
-import { type CacheClient, type LiveEnvelope, listenLive, type Reader } from "./reader.ts";
+import { type LiveEnvelope, listenLive } from "./live.ts";
+import type { CacheClient, Reader } from "./reader.ts";
+import { cachesOf, liveEndpoints } from "./recipient.ts";
 
 /** `true` acknowledges. `leave` ends the session for a while: the Relay gives the envelope to the Cache at once. */
 export type LiveAnswer = boolean | "leave";

@@ -6,7 +6,8 @@
 import { digestCanonical } from "../core/message/proof.ts";
 import { isRecord } from "./answers.ts";
 import { ClientError } from "./http.ts";
-import type { CacheClient, EnvelopeJson, LiveEnvelope } from "./reader.ts";
+import type { EnvelopeJson, LiveEnvelope } from "./live.ts";
+import type { CacheClient } from "./reader.ts";
 import type { Binding } from "./seal.ts";
 
 type ReadEnvelope = { readonly envelope: EnvelopeJson; readonly digest: string };

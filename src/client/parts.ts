@@ -1,7 +1,8 @@
 /** What `@waypost/client/parts` exports: identities, changes, plans, sealing and the routes, one by one. */
 
 export { renderAgreementKey } from "../core/codec/bytes.ts";
-export type { CachedEntry, Prepared, Registered, RegistrationStatus, Resolved, SubmissionStatus } from "./answers.ts";
+export type { Prepared, Registered, RegistrationStatus, Resolved, SubmissionStatus } from "./answers.ts";
+export type { CachedEntry } from "./cache-answers.ts";
 export {
   type Changed,
   change,
@@ -17,12 +18,9 @@ export {
   activeDocument,
   type Client,
   type ClientOptions,
-  cachesOf,
   connect,
-  liveEndpoints,
   lookUp,
   planSend,
-  recipientOf,
   send,
   senderOf,
 } from "./client.ts";
@@ -30,15 +28,11 @@ export { isComplete, listPending, type PendingMessage, versionsOf } from "./copi
 export type { Signer } from "./crypto.ts";
 export { type DirectoryClient, identityFor, type Waiting, waitingDefault } from "./directory.ts";
 export { createIdentity, type Identity, parseIdentity, renderIdentity } from "./keys.ts";
-export {
-  type CacheClient,
-  cacheClient,
-  type LiveEnvelope,
-  type LiveEvents,
-  listenLive,
-  type Reader,
-} from "./reader.ts";
+export { type LiveEnvelope, type LiveEvents, listenLive } from "./live.ts";
+export { type CacheClient, cacheClient, type Reader } from "./reader.ts";
+export { cachesOf, liveEndpoints, recipientOf } from "./recipient.ts";
 export { firstDocument, type Homes, register, settleRegistration, signRegistration } from "./registration.ts";
 export { acknowledge, openEnvelope, type Recipient, readMessage, type Sender } from "./retrieve.ts";
-export { openPayload, sealPayload } from "./seal.ts";
+export { sealPayload } from "./seal.ts";
 export { bytesSource, type SendPlan, type Sent, type Source, sendPlan } from "./send.ts";
+export { openPayload } from "./unseal.ts";

@@ -18,17 +18,19 @@ import {
   splitReceived,
   versionsOf,
 } from "./copies.ts";
+import type { WaypostEvent } from "./events.ts";
 import { ClientError } from "./http.ts";
-import type { Identity } from "./keys.ts";
-import { Message, type MessageActions, type WaypostEvent } from "./message.ts";
-import type { CacheClient, LiveEnvelope } from "./reader.ts";
+import { agreementSecrets, type Identity } from "./keys.ts";
+import type { LiveEnvelope } from "./live.ts";
+import { Message, type MessageActions } from "./message.ts";
+import type { CacheClient } from "./reader.ts";
+import { recipientOf } from "./recipient.ts";
 import { acknowledge, isUnreadable, type Recipient, readMessage, removeUnread } from "./retrieve.ts";
 
 /** What the receiver needs of the identity it receives for. */
 type ReceiverHost = {
   readonly client: Client;
   readonly identity: () => Identity;
-  readonly recipient: Recipient;
   /** Names the live session; a second session of the same device replaces the first. */
   readonly device: string;
   readonly emit: (event: WaypostEvent) => void;
@@ -66,6 +68,7 @@ type Opened = Awaited<ReturnType<typeof readMessage>>;
 
 export class Receiver {
   readonly #host: ReceiverHost;
+  readonly #recipient: Recipient;
   readonly #queue = new Queue<Message>(queuedMax);
   /** By the digests of their envelopes. */
   readonly #known = new Map<string, Known>();
@@ -92,6 +95,10 @@ export class Receiver {
 
   constructor(host: ReceiverHost) {
     this.#host = host;
+    const { client, identity } = host;
+    // Keys are replaced while it receives.
+    const secretsOf = (keyId: string) => agreementSecrets(identity(), keyId);
+    this.#recipient = { ...recipientOf(client, identity()), secretsOf };
   }
 
   start(): void {
@@ -222,10 +229,10 @@ export class Receiver {
 
   async #open(version: PendingMessage): Promise<Opened> {
     try {
-      return await readMessage(version, this.#host.recipient);
+      return await readMessage(version, this.#recipient);
     } catch (error) {
       if (!(error instanceof ClientError) || !isUnreadable(error) || !(await this.#refreshSoon())) throw error;
-      return readMessage(version, this.#host.recipient);
+      return readMessage(version, this.#recipient);
     }
   }
 

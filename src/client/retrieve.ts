@@ -9,9 +9,11 @@ import type { Did } from "../core/codec/did.ts";
 import { parseTimestamp } from "../core/codec/time.ts";
 import { chunkOf, type EnvelopeCopy, type PendingMessage, type Unreachable } from "./copies.ts";
 import { ClientError, localError } from "./http.ts";
+import type { EnvelopeJson } from "./live.ts";
 import { authorOf, withoutAuthor } from "./media-type.ts";
-import { ackIdsMax, type CacheClient, type EnvelopeJson } from "./reader.ts";
-import { type Binding, type FileFacts, type Opened, openPayload, type SecretsOf } from "./seal.ts";
+import { ackIdsMax, type CacheClient } from "./reader.ts";
+import type { Binding, FileFacts } from "./seal.ts";
+import { type Opened, openPayload, type SecretsOf } from "./unseal.ts";
 
 export type Recipient = {
   readonly did: Did;

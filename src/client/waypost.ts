@@ -6,32 +6,17 @@
 import { equalBytes } from "../core/codec/bytes.ts";
 import { type Did, normalizeAlias } from "../core/codec/did.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
-import { type Client, connect, find, lookUp, planSend, recipientOf, rootKeyOf, senderOf, toldDid } from "./client.ts";
+import { type Client, connect, find, lookUp, planSend, rootKeyOf, senderOf, toldDid } from "./client.ts";
+import { type Content, type MessageOptions, reactionType, receiptType, sourceOf } from "./content.ts";
 import { randomUuid } from "./crypto.ts";
 import { identityFor, provingAt, type Waiting } from "./directory.ts";
+import type { Listener, WaypostEvent } from "./events.ts";
 import { ClientError, clockProblem, localError } from "./http.ts";
 import { type KeyStore, reliable } from "./key-stores.ts";
-import {
-  agreementSecrets,
-  type Identity,
-  isRotationDue,
-  parseIdentity,
-  renderIdentity,
-  rotationMsDefault,
-} from "./keys.ts";
+import { type Identity, isRotationDue, parseIdentity, renderIdentity, rotationMsDefault } from "./keys.ts";
 import type { Relations } from "./media-type.ts";
-import {
-  type Content,
-  type Listener,
-  type Message,
-  type MessageOptions,
-  parseReceipt,
-  reactionType,
-  receiptType,
-  sourceOf,
-  type WaypostEvent,
-} from "./message.ts";
-import { Receiver } from "./receiver.ts";
+import type { Message } from "./message.ts";
+import type { Receiver } from "./receiver.ts";
 import {
   Outgoing,
   parsePlan,
@@ -90,7 +75,7 @@ export class Waypost {
   readonly #sending = new Map<string, Promise<void>>();
   #identity: Identity;
   #sender: Promise<NonNullable<SendPlan["sender"]>> | null = null;
-  #receiver: Receiver | null = null;
+  #receiver: Promise<Receiver> | null = null;
   #rotating: Promise<void> | null = null;
   /** Registered in this run: nobody can have changed the record before. */
   #isFresh = false;
@@ -240,24 +225,8 @@ export class Waypost {
    */
   async *messages(): AsyncGenerator<Message, void, undefined> {
     if (this.#receiver !== null) throw localError("busy", "messages() is being read already");
-    const receiver = new Receiver({
-      client: this.#client,
-      identity: () => this.#identity,
-      recipient: {
-        ...recipientOf(this.#client, this.#identity),
-        secretsOf: (keyId) => agreementSecrets(this.#identity, keyId),
-      },
-      device: this.#options.device ?? randomUuid().slice(0, 8),
-      emit: (event) => this.#emit(event),
-      send: (to, content, options) => this.send(to, content, options),
-      absorb: (message) => this.#absorb(message),
-      onAcked: (message) => void this.#sendReceipt(message),
-      refreshKeys: async (force) => {
-        await (force ? this.rotate() : this.#rotateIfDue());
-        await this.watch();
-      },
-    });
-    this.#receiver = receiver;
+    this.#receiver = this.#makeReceiver();
+    const receiver = await this.#receiver;
     const wrong = clockProblem(this.#client.directory.endpoint);
     if (wrong !== null) this.#emit({ type: "failed", what: "clock", error: wrong });
     try {
@@ -270,9 +239,27 @@ export class Waypost {
     }
   }
 
+  async #makeReceiver(): Promise<Receiver> {
+    // A page that only sends does not load it.
+    const { Receiver } = await import("./receiver.ts");
+    return new Receiver({
+      client: this.#client,
+      identity: () => this.#identity,
+      device: this.#options.device ?? randomUuid().slice(0, 8),
+      emit: (event) => this.#emit(event),
+      send: (to, content, options) => this.send(to, content, options),
+      absorb: (message) => this.#absorb(message),
+      onAcked: (message) => void this.#sendReceipt(message),
+      refreshKeys: async (force) => {
+        await (force ? this.rotate() : this.#rotateIfDue());
+        await this.watch();
+      },
+    });
+  }
+
   /** Ends `messages()`. The next run gets every message that was not acknowledged. */
   async close(): Promise<void> {
-    await this.#receiver?.stop();
+    await (await this.#receiver)?.stop();
   }
 
   // ------------------------------------------------------------------------------------------------- keys
@@ -410,9 +397,9 @@ export class Waypost {
 
   /** Receipts are events. One whose signature does not verify is ignored. */
   #absorb(message: Message): boolean {
-    if (message.mediaType.toLowerCase() !== receiptType) return false;
-    const messageIds = message.text === null ? parseReceipt(tryJson(message)) : null;
-    if (messageIds !== null && message.from !== null && message.verified === true)
+    const { delivered: messageIds } = message;
+    if (messageIds === null) return false;
+    if (messageIds.length > 0 && message.from !== null && message.verified === true)
       this.#emit({ type: "receipt", from: message.from, messageIds });
     return true;
   }
@@ -435,15 +422,6 @@ export class Waypost {
 }
 
 const groupSendsAtOnce = 4;
-
-function tryJson(message: Message): unknown {
-  try {
-    return message.json();
-  } catch (error) {
-    if (error instanceof ClientError) return null;
-    throw error;
-  }
-}
 
 function urlsOf({ url, directoryUrl = url, relayUrl = url, cacheUrl = url }: WaypostOptions): Urls {
   if (directoryUrl === undefined || relayUrl === undefined || cacheUrl === undefined)

@@ -7,7 +7,8 @@
  */
 import { randomBytes } from "node:crypto";
 import { signIntent } from "../../src/client/change.ts";
-import { listenLive, proofHeaders } from "../../src/client/reader.ts";
+import { listenLive } from "../../src/client/live.ts";
+import { proofHeaders } from "../../src/client/reader.ts";
 import {
   type Answered,
   acknowledgementOf,

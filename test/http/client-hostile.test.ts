@@ -8,12 +8,15 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { openInbox } from "../../src/cli/files/inbox.ts";
 import { change } from "../../src/client/change.ts";
-import { activeDocument, cachesOf, planSend, recipientOf, senderOf } from "../../src/client/client.ts";
+import { activeDocument, planSend, senderOf } from "../../src/client/client.ts";
 import { isComplete, listPending } from "../../src/client/copies.ts";
 import { signEd25519 } from "../../src/client/crypto.ts";
+import type { WaypostEvent } from "../../src/client/events.ts";
 import { memoryKeys } from "../../src/client/key-stores.ts";
-import type { Message, WaypostEvent } from "../../src/client/message.ts";
-import type { CacheClient, EnvelopeJson } from "../../src/client/reader.ts";
+import type { EnvelopeJson } from "../../src/client/live.ts";
+import type { Message } from "../../src/client/message.ts";
+import type { CacheClient } from "../../src/client/reader.ts";
+import { cachesOf, recipientOf } from "../../src/client/recipient.ts";
 import { openEnvelope } from "../../src/client/retrieve.ts";
 import { sealPayload } from "../../src/client/seal.ts";
 import { buildEnvelope, bytesSource, recipientKey } from "../../src/client/send.ts";
@@ -139,6 +142,27 @@ test("a Cache with garbage under the id of a message loses nothing of it, even w
   const got = await take(bob, 1, async () => (await reported.promise).discard());
   expect(got.map(({ text }) => text)).toEqual(["true"]);
   expect(await counts(bob)).toEqual({ own: 1, other: 0 });
+});
+
+test("what a Relay brings live under the id of a message in the Cache acknowledges nothing of it", async () => {
+  const [alice, bob] = await Promise.all([open(), open()]);
+  const { honest, forged } = await envelopesOf(alice, bob);
+  const connected = Promise.withResolvers<void>();
+  bob.on((event) => event.type === "connected" && connected.resolve());
+  const taking = take(bob, 2, async (message) => {
+    expect((await counts(bob))["own"]).toBe(message.verified === true ? 1 : 0);
+    await message.ack();
+    if (message.verified !== true) await store(nodes, honest);
+  });
+  await connected.promise;
+  const headers = { "Content-Type": "application/json" };
+  const relayed = await fetch(`${nodes.url}/relay`, { method: "POST", body: JSON.stringify(forged), headers });
+  expect(((await relayed.json()) as { delivery_mode: string }).delivery_mode).toBe("direct");
+  expect((await taking).map(({ text, verified }) => [text, verified])).toEqual([
+    ["forged", null],
+    ["true", true],
+  ]);
+  expect((await counts(bob))["own"]).toBe(0);
 });
 
 test("an inbox on disk stores both, and a later run acknowledges only what it stored", async () => {

@@ -11,13 +11,14 @@ import { storeMessage } from "../../src/cli/files/inbox.ts";
 import { openJournal } from "../../src/cli/files/journal.ts";
 import { fileSource } from "../../src/cli/files/outbox.ts";
 import { change, changeAsOwner, signIntent } from "../../src/client/change.ts";
-import { activeDocument, cachesOf, connect, lookUp, recipientOf, senderOf } from "../../src/client/client.ts";
+import { activeDocument, connect, lookUp, senderOf } from "../../src/client/client.ts";
 import { isComplete, listPending, type PendingMessage, splitReceived } from "../../src/client/copies.ts";
 import type { Signer } from "../../src/client/crypto.ts";
 import { waitingDefault } from "../../src/client/directory.ts";
 import { ClientError } from "../../src/client/http.ts";
 import { createIdentity, type Identity } from "../../src/client/keys.ts";
 import type { CacheClient } from "../../src/client/reader.ts";
+import { cachesOf, recipientOf } from "../../src/client/recipient.ts";
 import { firstDocument, register, settleRegistration } from "../../src/client/registration.ts";
 import { acknowledge, removeUnread } from "../../src/client/retrieve.ts";
 import {

@@ -4,9 +4,9 @@
  * names the right one at every node.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { cachesOf, liveEndpoints } from "../../src/client/client.ts";
 import { memoryKeys } from "../../src/client/key-stores.ts";
 import type { Reader } from "../../src/client/reader.ts";
+import { cachesOf, liveEndpoints } from "../../src/client/recipient.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import { encodeRetrievalProof, encodeSenderText, type RetrievalOperation } from "../../src/core/message/proof.ts";

@@ -6,7 +6,7 @@
  */
 import { mkdir, open, readdir } from "node:fs/promises";
 import { join, resolve } from "node:path";
-import { type Client, cachesOf, recipientOf } from "../../client/client.ts";
+import type { Client } from "../../client/client.ts";
 import { type Look, Signal, stayConnected } from "../../client/connections.ts";
 import {
   digestOf,
@@ -18,10 +18,12 @@ import {
   splitReceived,
   versionsOf,
 } from "../../client/copies.ts";
+import type { WaypostEvent } from "../../client/events.ts";
 import { ClientError } from "../../client/http.ts";
 import type { Identity } from "../../client/keys.ts";
-import type { WaypostEvent } from "../../client/message.ts";
-import type { CacheClient, LiveEnvelope } from "../../client/reader.ts";
+import type { LiveEnvelope } from "../../client/live.ts";
+import type { CacheClient } from "../../client/reader.ts";
+import { cachesOf, recipientOf } from "../../client/recipient.ts";
 import {
   acknowledge,
   isUnreadable,

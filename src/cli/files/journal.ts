@@ -8,7 +8,7 @@ import { dirname, join } from "node:path";
 import { isRecord } from "../../client/answers.ts";
 import { digestOf, type EnvelopeCopy, localCopy, type ReceivedBefore } from "../../client/copies.ts";
 import { localError } from "../../client/http.ts";
-import type { EnvelopeJson, LiveEnvelope } from "../../client/reader.ts";
+import type { EnvelopeJson, LiveEnvelope } from "../../client/live.ts";
 import { errorText } from "../../core/fault.ts";
 import { isPlaced, placeFile, readText, removeIfThere, sweepLeftovers, syncFolder, writeDurably } from "./files.ts";
 

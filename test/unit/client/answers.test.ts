@@ -6,6 +6,7 @@ import { describe, expect, test } from "bun:test";
 import type { TSchema } from "@sinclair/typebox";
 import type { Shape } from "../../../src/client/answers.ts";
 import * as answers from "../../../src/client/answers.ts";
+import * as cache from "../../../src/client/cache-answers.ts";
 import * as directory from "../../../src/core/schema/directory.ts";
 import * as policies from "../../../src/core/schema/identity.ts";
 import * as messages from "../../../src/core/schema/messages.ts";
@@ -27,10 +28,10 @@ const rows: [name: string, schema: TSchema, shape: Shape<unknown>][] = [
   ["recipient policy", policies.deliveryPolicyAnswer, answers.recipientPolicyShape],
   ["persona policy", policies.personaPolicyAnswer, answers.personaPolicyShape],
   ["limits", limitsShape, answers.limitsShape],
-  ["messages", messages.messagesShape, answers.messagesShape],
-  ["summary", messages.summaryShape, answers.summaryShape],
-  ["message", messages.messageStateShape, answers.messageStateShape],
-  ["acknowledgement", messages.ackShape, answers.ackShape],
+  ["messages", messages.messagesShape, cache.messagesShape],
+  ["summary", messages.summaryShape, cache.summaryShape],
+  ["message", messages.messageStateShape, cache.messageStateShape],
+  ["acknowledgement", messages.ackShape, cache.ackShape],
 ];
 
 describe("answers", () => {
@@ -45,7 +46,7 @@ describe("answers", () => {
 
   test("a missing member, or one of another type, is reported with its place", () => {
     const good = { count: 1, messages: [{ message_id: "a", envelope: {} }] };
-    expect(answers.problemOf(answers.messagesShape, good)).toBeNull();
+    expect(answers.problemOf(cache.messagesShape, good)).toBeNull();
     const bad: [unknown, string][] = [
       [null, "the answer must be object"],
       [{ count: 1 }, "/messages must be array"],
@@ -53,6 +54,6 @@ describe("answers", () => {
       [{ ...good, messages: [{ message_id: "a", envelope: [] }] }, "/messages/0/envelope must be an object"],
       [{ ...good, next_cursor: 7 }, "/next_cursor must be string"],
     ];
-    for (const [answer, problem] of bad) expect(answers.problemOf(answers.messagesShape, answer)).toBe(problem);
+    for (const [answer, problem] of bad) expect(answers.problemOf(cache.messagesShape, answer)).toBe(problem);
   });
 });
