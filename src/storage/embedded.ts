@@ -366,7 +366,6 @@ class Chain implements EmbeddedLedger {
         const made = await this.table.commit((view) => this.makeBlock(view));
         this.making = null;
         this.madeHash = made.hash ?? this.madeHash;
-        await this.readsFollow();
         this.pendingCalls = Math.max(0, this.pendingCalls - made.settled);
         more = made.more && !this.closing;
         // A table in memory commits without a turn of the event loop, so others get one here.
@@ -383,14 +382,6 @@ class Chain implements EmbeddedLedger {
       this.making = null;
       this.timer = null;
       this.arm();
-    }
-  }
-
-  /** Reads of one turn of the event loop share a state, which may be older than a commit that ended in this turn. */
-  private async readsFollow(): Promise<void> {
-    const { table } = this;
-    while (!this.closing && "get" in table && readHead(table).last.hash !== this.madeHash) {
-      await new Promise<void>((resolve) => setImmediate(resolve));
     }
   }
 
