@@ -9,17 +9,7 @@ import type { StoreEnvironment } from "../../storage/contract.ts";
 import type { Batch } from "./commits.ts";
 import type { Environment } from "./environment.ts";
 import type { Journal } from "./journal.ts";
-import {
-  bodiesOf,
-  bodyAt,
-  bodyBytes,
-  type FoundBody,
-  isSameId,
-  orderedKey,
-  orderedNumber,
-  Writer,
-  writeBody,
-} from "./records.ts";
+import { bodiesOf, bodyAt, bodyBytes, isSameId, orderedKey, orderedNumber, Writer, writeBody } from "./records.ts";
 import { expired, held, none, type RowTable, retained } from "./rows.ts";
 
 /** Two pages of the file, less what LMDB puts in front: a read touches the block, a write pays for each. */
@@ -217,6 +207,7 @@ export class Bodies {
   private moveOut(block: number, journal: Journal): number {
     const bytes = this.environment.get("blocks", blockKey(block, this.blocks.size(block)));
     if (bytes === null) return 0;
+    const { rows } = this;
     let moved = 0;
     for (const body of bodiesOf(bytes)) {
       if (body === null || !body.isIntact) {
@@ -224,21 +215,17 @@ export class Bodies {
         this.log("error", "a block holds a damaged message", { block });
         break;
       }
-      const { slot } = body;
-      const live = this.livesAt(body, block) ? this.liveBytes(slot) : 0;
+      const { slot, offset } = body;
+      const isHere = rows.isUsed(slot) && rows.block[slot] === block && rows.offset[slot] === offset;
+      const live = isHere ? this.liveBytes(slot) : 0;
       if (live === 0) continue;
-      const envelope = this.rows.status[slot] === retained ? noBytes : body.envelope;
+      const envelope = rows.status[slot] === retained ? noBytes : body.envelope;
       this.blocks.release(block, live);
       this.add(slot, body.preview, envelope);
       journal.moved(slot);
       moved += live;
     }
     return moved;
-  }
-
-  private livesAt({ slot, offset }: FoundBody, block: number): boolean {
-    const { rows } = this;
-    return rows.isUsed(slot) && rows.block[slot] === block && rows.offset[slot] === offset;
   }
 
   /** A part of the bodies of rows, `null` for one that is damaged: it is logged, and others go on. */

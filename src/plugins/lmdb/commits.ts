@@ -148,14 +148,13 @@ class Operation<T> {
 
 /** An operation with any answer. */
 type Queued = Pick<Operation<unknown>, "size" | "decide" | "fail" | "settle">;
-type Reader = { readonly run: () => void; readonly reject: (error: unknown) => void };
 
 export class GroupCommits {
   private queue: Queued[] = [];
   private queueBytes = 0;
   private running: Promise<void> | null = null;
   private isCommitting = false;
-  private readers: Reader[] = [];
+  private readers: (() => void)[] = [];
 
   constructor(private readonly host: CommitHost) {}
 
@@ -182,26 +181,15 @@ export class GroupCommits {
     return operation.promise;
   }
 
-  /** Runs a read on what is committed: at once, or after the commit that is under way. */
-  read<T>(read: () => T): Promise<T> {
-    const { promise, resolve, reject } = Promise.withResolvers<T>();
-    const run = () => {
-      try {
-        this.host.checkFailure();
-        resolve(read());
-      } catch (error) {
-        reject(error);
-      }
-    };
-    try {
-      this.host.checkOpen();
+  /** Runs a read on what is committed: at once, or after the commit that is under way and before the next one. */
+  async read<T>(read: () => T): Promise<T> {
+    this.host.checkOpen();
+    if (this.isCommitting) {
       if (this.readers.length >= queueLengthMax) throw new StoreError("unavailable", "too many reads are waiting");
-      if (this.isCommitting) this.readers.push({ run, reject });
-      else run();
-    } catch (error) {
-      reject(error);
+      await new Promise<void>((run) => void this.readers.push(run));
+      this.host.checkFailure();
     }
-    return promise;
+    return read();
   }
 
   private async run(): Promise<void> {
@@ -239,7 +227,7 @@ export class GroupCommits {
     }
     this.isCommitting = false;
     for (const operation of operations) operation.settle();
-    for (const { run } of this.readers.splice(0)) run();
+    for (const run of this.readers.splice(0)) run();
   }
 
   private async commit(operations: readonly Queued[]): Promise<void> {

@@ -15,6 +15,7 @@ import { errorText } from "../../core/fault.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import {
   type Batch,
+  type CommitHost,
   GroupCommits,
   type KeyRange,
   nameOf,
@@ -38,7 +39,7 @@ import {
   tableBytes,
   tablesOf,
 } from "./data-file.ts";
-import { dataFile, giveToOwner, lockFolder, prepareDirectory, syncDirectory } from "./lmdb.ts";
+import { dataFile, giveToOwner, lockFolder, prepareDirectory, syncPath } from "./lmdb.ts";
 
 const commitMsMax = 60_000;
 /** The time is counted in turns of the event loop, so that a stalled loop does not look like a stalled disk. */
@@ -63,7 +64,7 @@ export async function openEnvironment(options: EnvironmentOptions): Promise<Envi
   try {
     const { root, counts } = await openChecked(path);
     // The library syncs the file but never the directories that name it.
-    for (const directory of [path, dirname(path)]) syncDirectory(directory);
+    for (const directory of [path, dirname(path)]) syncPath(directory);
     giveToOwner(path);
     const disk = options.disk ?? openDisk(join(path, dataFile));
     const environment = new Environment(options, { root, disk, lock, counts });
@@ -92,7 +93,6 @@ type Held = {
 
 export class Environment implements View {
   private readonly databases: Tables;
-  private readonly space: SpaceGuard;
   /** The commit that is under way. */
   private commit: Commit | null = null;
   private readonly watch: ReturnType<typeof setInterval>;
@@ -100,7 +100,6 @@ export class Environment implements View {
   private readonly group: GroupCommits;
   private failure: StoreError | null = null;
   private closed: Promise<void> | null = null;
-  private readonly root: Root;
   /** How many records each table has once the commit at hand is on disk. */
   private readonly counts: Counts;
 
@@ -109,13 +108,8 @@ export class Environment implements View {
     private readonly held: Held,
   ) {
     const { root, disk, counts } = held;
-    this.root = root;
     this.counts = counts ?? noCounts();
     this.databases = tablesOf(root);
-    this.space = withLoggedRefusals(
-      openSpaceGuard(disk, options.space, () => this.freePageBytes()),
-      options.host.log,
-    );
     this.watch = setInterval(() => this.countTurns(), (options.commitMsMax ?? commitMsMax) / watchTurnsMax);
     this.watch.unref();
     // A backup that was killed leaves its reader behind, and no page that it could see would be used again.
@@ -123,7 +117,7 @@ export class Environment implements View {
     this.readers.unref();
     this.group = new GroupCommits({
       committed: this,
-      checkRoom: (kind, bytes) => this.space.check(kind, bytes),
+      checkRoom: openSpaceGuard(disk, options, () => this.freePageBytes()),
       checkOpen: () => this.checkWork(),
       checkFailure: () => this.checkFailure(),
       write: (writes) => this.write(writes),
@@ -180,7 +174,7 @@ export class Environment implements View {
     this.commit = { turns: 0, reject };
     try {
       this.count(writes);
-      const written = this.root.batch(() => {
+      const written = this.held.root.batch(() => {
         for (const { database, key, value } of writes) {
           if (value === null) this.databases[database].remove(key);
           else this.databases[database].put(key, value as Buffer);
@@ -269,27 +263,9 @@ export class Environment implements View {
     while (!this.group.isIdle && this.failure === null) await Bun.sleep(1);
     this.held.disk.close();
     if (this.failure !== null) return;
-    await this.root.close();
+    await this.held.root.close();
     this.held.lock.close();
   }
-}
-
-/** The operator hears of a disk without room at once, and again each minute that writes are refused. */
-function withLoggedRefusals(guard: SpaceGuard, log: StoreEnvironment["log"]): SpaceGuard {
-  let loggedAtMs = Number.NEGATIVE_INFINITY;
-  return {
-    check(kind, bytes) {
-      try {
-        guard.check(kind, bytes);
-      } catch (error) {
-        if (performance.now() - loggedAtMs >= minuteMs) {
-          loggedAtMs = performance.now();
-          log("error", "the disk is full: writes are refused", { kind, bytes });
-        }
-        throw error;
-      }
-    },
-  };
 }
 
 /**
@@ -330,11 +306,6 @@ type SpaceLimits = {
   readonly reserveBytes: number;
 };
 
-type SpaceGuard = {
-  /** Throws `full` (removals: `unavailable`) when a write of so many bytes may not find room. */
-  check(kind: WriteKind, bytes: number): void;
-};
-
 const allocationSlackBytes = 256 * 1024;
 
 /** A look at the disk costs 10 µs, so one serves for what fits into half of the room it found, for a moment. */
@@ -349,17 +320,19 @@ const creditMs = 50;
  * more room can be set aside, writes go on only as long as enough pages inside the file are free.
  * Source: rules section 3 (507 `storage_full`); the behavior of the library was measured.
  *
- * `pagesFree` returns how many bytes of pages inside the file are free; it may cost a
- * millisecond.
+ * `pagesFree` returns how many bytes of pages inside the file are free.
  */
-function openSpaceGuard(disk: Disk, limits: SpaceLimits, pagesFree: () => number): SpaceGuard {
-  const { floorBytes, reserveBytes } = limits;
+function openSpaceGuard(
+  disk: Disk,
+  { space, host }: EnvironmentOptions,
+  pagesFree: () => number,
+): CommitHost["checkRoom"] {
+  const { floorBytes, reserveBytes } = space;
   // An earlier process may have left room behind the end; a little of it may be the file system's own.
   let setAsideTo = Math.max(disk.allocatedBytes() - allocationSlackBytes, 0);
   /** Whether the file system sets room aside at all. */
   let sets = false;
-  let refusedFor = -1;
-  let refusedAtMs = 0;
+  let loggedAtMs = Number.NEGATIVE_INFINITY;
   /** Bytes that may still be stored without another look at the disk, and until when. */
   let credit = 0;
   let creditUntilMs = 0;
@@ -378,11 +351,6 @@ function openSpaceGuard(disk: Disk, limits: SpaceLimits, pagesFree: () => number
     return Math.max(setAsideTo - end, 0);
   }
 
-  /** Free pages are scattered, and a change copies the pages above it: four times the bytes, and a margin. */
-  function fitsInside(bytes: number): boolean {
-    return pagesFree() >= 4 * bytes + reserveBytes / 4;
-  }
-
   function admits(kind: WriteKind, bytes: number): boolean {
     const share = { store: 1, record: 1 / 2, removal: 1 / 32 }[kind];
     const wanted = 2 * bytes + reserveBytes * share;
@@ -392,32 +360,25 @@ function openSpaceGuard(disk: Disk, limits: SpaceLimits, pagesFree: () => number
       creditUntilMs = performance.now() + creditMs;
       return true;
     }
+    // Free pages are scattered, and a change copies the pages above it: four times the bytes, and a margin.
+    const fitsInside = () => pagesFree() >= 4 * bytes + reserveBytes / 4;
     // Growth that free pages can't prevent still has the rest of the reserve.
     const rest = sets || room > 0 ? room : disk.freeBytes();
-    return rest >= 2 * bytes + reserveBytes / 32 && fitsInside(bytes);
+    return rest >= 2 * bytes + reserveBytes / 32 && fitsInside();
   }
 
-  return {
-    check(kind, bytes) {
-      if (bytes <= credit && performance.now() < creditUntilMs) {
-        credit -= bytes;
-        return;
-      }
-      // A refusal holds for a moment, so that refused callers cost no look at the disk.
-      if (kind === "store" && refusedFor >= 0 && bytes >= refusedFor && performance.now() - refusedAtMs < 250) {
-        throw new StoreError("full", "the disk is full for this store");
-      }
-      if (admits(kind, bytes)) {
-        if (kind === "store") refusedFor = -1;
-        return;
-      }
-      if (kind === "removal") throw new StoreError("unavailable", "the disk is full");
-      if (kind === "store") {
-        refusedFor = bytes;
-        refusedAtMs = performance.now();
-      }
-      throw new StoreError("full", "the disk is full for this store");
-    },
+  return (kind, bytes) => {
+    if (bytes <= credit && performance.now() < creditUntilMs) {
+      credit -= bytes;
+      return;
+    }
+    if (admits(kind, bytes)) return;
+    // The operator learns of it at once, and again each minute that writes are refused.
+    if (performance.now() - loggedAtMs >= minuteMs) {
+      loggedAtMs = performance.now();
+      host.log("error", "the disk is full: writes are refused", { kind, bytes });
+    }
+    throw new StoreError(kind === "removal" ? "unavailable" : "full", "the disk is full for this store");
   };
 }
 

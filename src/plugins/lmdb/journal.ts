@@ -13,8 +13,8 @@ import type { Batch } from "./commits.ts";
 import type { Environment } from "./environment.ts";
 import type { Latest, MailboxIndex } from "./mailbox-index.ts";
 import type { TextTable } from "./recipients.ts";
-import { howToGoOn, orderedKey, orderedNumber, Reader, sealed, u53At, unsealed, Writer } from "./records.ts";
-import { acked, expired, free, held, pageSlots, type RowTable, retained } from "./rows.ts";
+import { howToGoOn, orderedKey, orderedNumber, Reader, sealed, unsealed, Writer } from "./records.ts";
+import { acked, expired, free, held, numberFields, pageSlots, type RowTable, retained, wordFields } from "./rows.ts";
 
 /** What pages and journal are read into. */
 export type IndexTables = { readonly rows: RowTable; readonly texts: TextTable };
@@ -60,17 +60,8 @@ class OperationWriter {
     writer.u8(lastingStatus(rows.status[slot]!));
     writer.u8(rows.behavior[slot]!);
     for (let word = 4 * slot; word < 4 * slot + 4; word++) writer.u32(rows.id[word]!);
-    writer.u32(rows.recipient[slot]!);
-    writer.u32(rows.labels[slot]!);
-    writer.u32(rows.group[slot]!);
-    writer.u32(rows.sequence[slot]!);
-    writer.u32(rows.total[slot]!);
-    writer.u32(rows.envelopeBytes[slot]!);
-    writer.u32(rows.previewBytes[slot]!);
-    writer.u53(rows.arrival[slot]!);
-    writer.u53(rows.expiresAtMs[slot]!);
-    writer.u53(rows.keptUntilMs[slot]!);
-    this.place(slot);
+    for (const field of wordFields) writer.u32(rows[field][slot]!);
+    for (const field of numberFields) writer.u53(rows[field][slot]!);
   }
 
   change(kind: Change, slot: number): void {
@@ -79,10 +70,6 @@ class OperationWriter {
 
   moved(slot: number): void {
     this.add(codes.moved, slot);
-    this.place(slot);
-  }
-
-  private place(slot: number): void {
     this.writer.u53(this.rows.block[slot]!);
     this.writer.u32(this.rows.offset[slot]!);
   }
@@ -110,8 +97,11 @@ export function replayRecord(tables: IndexTables, [key, record]: KeyAndRecord, w
     each?.(subject, code === codes.text);
     if (code === codes.text) texts.load(subject, reader.text());
     else if (code === codes.row) replayRow(rows, subject, reader);
-    else if (code === codes.moved) replayPlace(rows, subject, reader);
-    else if (code === codes.acked || code === codes.cut || code === codes.dropped) {
+    else if (code === codes.moved) {
+      rows.reserve(subject + 1);
+      rows.block[subject] = reader.u53();
+      rows.offset[subject] = reader.u32();
+    } else if (code === codes.acked || code === codes.cut || code === codes.dropped) {
       // A page written later may already have the slot as free.
       if (!rows.isUsed(subject)) continue;
       rows.status[subject] = code === codes.dropped ? free : code === codes.cut ? retained : acked;
@@ -122,35 +112,13 @@ export function replayRecord(tables: IndexTables, [key, record]: KeyAndRecord, w
 
 const latestBytes = 16;
 
-/** Bytes of a row behind its slot. Read by their offsets: a start does this for every row. */
-const rowBytes = 82;
-
 function replayRow(rows: RowTable, slot: number, reader: Reader): void {
-  const { view } = reader;
-  const at = reader.advance(rowBytes);
   rows.reserve(slot + 1);
-  rows.status[slot] = view.getUint8(at);
-  rows.behavior[slot] = view.getUint8(at + 1);
-  for (let n = 0; n < 4; n++) rows.id[4 * slot + n] = view.getUint32(at + 2 + 4 * n);
-  rows.recipient[slot] = view.getUint32(at + 18);
-  rows.labels[slot] = view.getUint32(at + 22);
-  rows.group[slot] = view.getUint32(at + 26);
-  rows.sequence[slot] = view.getUint32(at + 30);
-  rows.total[slot] = view.getUint32(at + 34);
-  rows.envelopeBytes[slot] = view.getUint32(at + 38);
-  rows.previewBytes[slot] = view.getUint32(at + 42);
-  rows.arrival[slot] = u53At(view, at + 46);
-  rows.expiresAtMs[slot] = u53At(view, at + 54);
-  rows.keptUntilMs[slot] = u53At(view, at + 62);
-  rows.block[slot] = u53At(view, at + 70);
-  rows.offset[slot] = view.getUint32(at + 78);
-}
-
-function replayPlace(rows: RowTable, slot: number, reader: Reader): void {
-  const [block, offset] = [reader.u53(), reader.u32()];
-  rows.reserve(slot + 1);
-  rows.block[slot] = block;
-  rows.offset[slot] = offset;
+  rows.status[slot] = reader.u8();
+  rows.behavior[slot] = reader.u8();
+  for (let word = 4 * slot; word < 4 * slot + 4; word++) rows.id[word] = reader.u32();
+  for (const field of wordFields) rows[field][slot] = reader.u32();
+  for (const field of numberFields) rows[field][slot] = reader.u53();
 }
 
 // ------------------------------------------------------------------------------------------------ pages

@@ -166,8 +166,9 @@ export function giveToOwner(folder: string): void {
   }
 }
 
-export function syncDirectory(path: string): void {
-  const descriptor = openSync(path, "r");
+/** Of a folder, or of a file (`r+`). */
+export function syncPath(path: string, flags: "r" | "r+" = "r"): void {
+  const descriptor = openSync(path, flags);
   try {
     fsyncSync(descriptor);
   } finally {

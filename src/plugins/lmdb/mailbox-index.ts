@@ -75,9 +75,6 @@ export class MailboxIndex {
   private lastArrival = 0;
   /** Of the times that calls have named, the latest since nothing was left to sweep. Every row that counts ends later. */
   private latestMs = 0;
-  private readonly sums: QuotaSums;
-  /** Whose sums of a mailbox `sums` answers. */
-  private storing: number | undefined;
 
   constructor(
     private readonly events: IndexEvents,
@@ -85,7 +82,6 @@ export class MailboxIndex {
   ) {
     this.texts = new TextTable(events.onText);
     this.recipients = new RecipientIndex(this.rows, this.texts);
-    this.sums = this.sumsHeld();
   }
 
   get latest(): Latest {
@@ -115,7 +111,7 @@ export class MailboxIndex {
     return { kind: "stored", slot: this.enter(entry, words, known) };
   }
 
-  /** Why the entry can't be stored now. A row of the same id (`before`) whose time is over is in nobody's way. */
+  /** Why the entry can't be stored now. An expired row with the same id (`before`) does not block the store. */
   private refusal(
     entry: MailboxEntry,
     quota: MailboxQuota,
@@ -127,14 +123,13 @@ export class MailboxIndex {
     if (recipient !== undefined && entry.chunk !== null && this.recipients.conflicts(recipient, entry.chunk)) {
       return { kind: "chunk_conflict" };
     }
-    this.storing = recipient;
-    return checkQuota(entry, quota, this.sums);
+    return checkQuota(entry, quota, this.sumsFor(recipient));
   }
 
-  private sumsHeld(): QuotaSums {
+  private sumsFor(recipient: number | undefined): QuotaSums {
     const { recipients, rows } = this;
     return {
-      mailbox: { of: (label) => recipients.usage(this.storing, label) },
+      mailbox: { of: (label) => recipients.usage(recipient, label) },
       store: { of: (label) => (label === null ? recipients : recipients.inStore(label)) },
       // Bodies lie in files, which are as large as the disk allows.
       known: { of: (label) => ({ entries: label === null ? rows.rows : recipients.inStore(label).ids, bytes: 0 }) },

@@ -1,7 +1,28 @@
 /**
- * The mailbox on disk. Its index is the index in memory; the disk holds bodies in blocks and, to get the
- * index back, a journal and pages. A group commit decides the operations that have gathered in order, and
- * writes all of it as a few sequential records: the journal's comes last, and without it nothing counts.
+ * The mailbox on disk is a log inside LMDB: a synced transaction costs as many scattered pages as it touches, so a commit
+ * writes what it has side by side, and everything that is decided is decided in memory.
+ *
+ * **Written.** `store` joins the next group commit (commits.ts), which decides its operations one after the other: the
+ * index admits an entry (mailbox-index.ts: duplicate, conflict, quota) and gives it a slot, a row of typed arrays
+ * (rows.ts, recipients.ts). Its bytes are packed into the commit's blocks (bodies.ts), the row into its journal record
+ * (journal.ts). One transaction writes blocks, journal record and the number of records of every table
+ * (environment.ts); callers are answered, and reads go on, when it is synced.
+ * **Read.** The index finds the slots, a slot its block and offset; a body counts only if its checksum, slot and id match.
+ * **Removed.** An acknowledgement is an operation of the journal; the row stays until its expiry, so that the id stays
+ * known. Blocks of which no byte is needed are removed, sparse ones are emptied by moving the rest.
+ * **Expired.** Expiry follows from the times: each call first moves rows whose time has come to the sweep queue, where
+ * they count no more. `expire` takes them out: cut down to what is retained, or dropped, each an operation of the journal.
+ * **Found again.** A start reads all index pages, then the journal over them, then the keys of the blocks. A commit that
+ * makes the journal longer than its limit writes the pages that its oldest records changed, and removes these records.
+ *
+ * What must hold at every commit, and after a crash at any moment:
+ * 1. Pages and journal give the index as of the last commit: whatever changes a row or a text in memory is an operation
+ *    of the commit that is being decided, and marks its page as changed since that journal record (`Journal.touch`).
+ * 2. A journal record is removed only with or after the pages that changed in it.
+ * 3. A row that needs bytes names a block that is on disk, or is written in the same transaction; a block is removed only
+ *    when no row needs it, and a moved body in the transaction that writes its new place.
+ * 4. Memory runs ahead of the disk only while a commit is under way, and nothing is answered from it until then; a
+ *    commit that fails ends the store.
  */
 import { isFault } from "../../core/fault.ts";
 import {
@@ -230,8 +251,7 @@ export class DiskMailbox implements Mailbox {
   message(...[mailbox, messageId, nowMs]: Parameters<Mailbox["message"]>): ReturnType<Mailbox["message"]> {
     return this.environment.whenCommitted(() => {
       const { state, slot } = this.index.state(mailbox, messageId, nowMs);
-      if (state === "absent") return { state };
-      if (state === "acked") return { state };
+      if (state === "absent" || state === "acked") return { state };
       if (state === "active") {
         const [message] = this.messages([slot]);
         if (message === undefined) throw new StoreError("corrupt", "the stored message is damaged");

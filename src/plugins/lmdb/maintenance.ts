@@ -9,7 +9,6 @@ import {
   chmodSync,
   closeSync,
   existsSync,
-  fsyncSync,
   ftruncateSync,
   mkdirSync,
   openSync,
@@ -40,11 +39,11 @@ import {
   verifyTables,
 } from "./data-file.ts";
 import { type IndexTables, replayRecord } from "./journal.ts";
-import { dataFile, giveToOwner, lockFolder, partialFile, storeAbsence, syncDirectory } from "./lmdb.ts";
+import { dataFile, giveToOwner, lockFolder, partialFile, storeAbsence, syncPath } from "./lmdb.ts";
 import { RecipientIndex, TextTable } from "./recipients.ts";
-import { bodyAt, type FoundBody, howToGoOn, idText, isSameId, orderedNumber, Reader, unsealed } from "./records.ts";
+import { bodyAt, type FoundBody, howToGoOn, idText, isSameId, orderedNumber, unsealed } from "./records.ts";
 import { acked, behaviors, held, none, RowTable, retained } from "./rows.ts";
-import { claimsIn } from "./store.ts";
+import { claimsIn, receiptIn } from "./store.ts";
 
 /** There is one format so far: a store has it, or is refused. */
 export async function migrateStore(path: string): Promise<string> {
@@ -88,17 +87,14 @@ async function copyState({ data, state }: Source, to: string, bytesPerSecondMax:
     }
     // Free pages at the end may be missing in the file.
     ftruncateSync(target, lengthBytes);
-    fsyncSync(target);
   } finally {
     closeSync(source);
     closeSync(target);
   }
 }
 
-type Copied = { readonly records: number; readonly bytes: number };
-
 /** Verifies the unfinished copy in a folder and gives it the name of a store, in whose place nothing may be by then. */
-async function finishCopy(folder: string, makeRoom = () => {}): Promise<Copied> {
+async function finishCopy(folder: string, makeRoom = () => {}): Promise<{ records: number; bytes: number }> {
   const partial = join(folder, partialFile);
   try {
     const { records, problems } = await verifyCopy(partial);
@@ -106,8 +102,9 @@ async function finishCopy(folder: string, makeRoom = () => {}): Promise<Copied> 
       throw new StoreError("corrupt", `the copy has ${problems.length} problems: ${problems[0]}${howToGoOn}`);
     }
     makeRoom();
+    syncPath(partial, "r+");
     renameSync(partial, join(folder, dataFile));
-    syncDirectory(folder);
+    syncPath(folder);
     return { records, bytes: statSync(join(folder, dataFile)).size };
   } finally {
     rmSync(partial, { force: true });
@@ -194,7 +191,6 @@ export async function compactStore(path: string): Promise<string> {
     const root = openRoot(folder);
     await root.backup(copy, true).finally(() => root.close());
     chmodSync(join(copy, dataFile), 0o600);
-    syncFile(join(copy, dataFile));
     renameSync(join(copy, dataFile), join(folder, partialFile));
     rmSync(copy, { recursive: true });
     const { bytes } = await finishCopy(folder);
@@ -204,12 +200,6 @@ export async function compactStore(path: string): Promise<string> {
   } finally {
     lock.close();
   }
-}
-
-function syncFile(path: string): void {
-  const descriptor = openSync(path, "r+");
-  fsyncSync(descriptor);
-  closeSync(descriptor);
 }
 
 const attemptsMax = 100;
@@ -291,21 +281,20 @@ export async function* exportRecords(path: string, skipped: Skipped): AsyncGener
   const snapshot = await openSnapshot(path);
   try {
     const whole = (name: DatabaseName) => recordsOf(snapshot, name, skipped);
-    for (const { key, value } of whole("table")) {
+    for (const [key, value] of whole("table")) {
       const found = tried(() => unsealed(key, value, `ledger record ${key}`), skipped);
       if (found !== null) yield { kind: "ledger", key: key.toString(), value: found };
     }
-    for (const { key, value } of whole("claims")) {
+    for (const [key, value] of whole("claims")) {
       for (const claim of tried(() => claimsIn(key, value), skipped) ?? []) yield { kind: "claim", ...claim };
     }
-    for (const { key, value } of whole("receipts")) {
-      const record = tried(() => new Reader(unsealed(key, value, "a receipt"), "a receipt"), skipped);
-      if (record === null) continue;
-      const untilMs = record.u53();
-      yield { kind: "receipt", key: key.toString("utf16le"), value: record.bytes(record.u32()).slice(), untilMs };
+    for (const [key, value] of whole("receipts")) {
+      const receipt = tried(() => receiptIn(key, value), skipped);
+      if (receipt !== null) yield { kind: "receipt", key: key.toString("utf16le"), ...receipt };
     }
     const index = indexOf(whole("pages"), whole("journal"), skipped);
-    for (const slot of inOrder(index.rows)) {
+    const used = Array.from({ length: index.rows.slots }, (_, slot) => slot).filter((slot) => index.rows.isUsed(slot));
+    for (const slot of used.sort((a, b) => index.rows.arrival[a]! - index.rows.arrival[b]!)) {
       const message = messageOf(snapshot, index, slot);
       if (message === null) skipped(`message ${idText(index.rows.words(slot))} is damaged`);
       else yield message;
@@ -315,13 +304,13 @@ export async function* exportRecords(path: string, skipped: Skipped): AsyncGener
   }
 }
 
-type FileRecord = { readonly key: Buffer; readonly value: Uint8Array };
+type FileRecord = readonly [key: Buffer, value: Uint8Array];
 
 /** Ends at the first record that the library can't read. */
 function* recordsOf({ tables, transaction }: Snapshot, name: DatabaseName, skipped: Skipped): Generator<FileRecord> {
   try {
     for (const { key, value } of tables[name].getRange({ transaction })) {
-      yield { key: Buffer.from(key), value: Uint8Array.from(value) };
+      yield [Buffer.from(key), Uint8Array.from(value)];
     }
   } catch (error) {
     skipped(`table "${name}" can't be read further: ${errorText(error)}`);
@@ -343,20 +332,11 @@ type Index = IndexTables & { readonly recipients: RecipientIndex };
 /** What the pages and then the journal hold. */
 function indexOf(pages: Iterable<FileRecord>, journal: Iterable<FileRecord>, skipped: Skipped): Index {
   const tables = { rows: new RowTable(), texts: new TextTable(() => {}) };
-  for (const { key, value } of pages) {
-    tried(() => replayRecord(tables, [key, value], `index page ${orderedNumber(key)}`), skipped);
-  }
-  for (const { key, value } of journal) {
-    tried(() => replayRecord(tables, [key, value], `journal record ${orderedNumber(key)}`), skipped);
+  for (const page of pages) tried(() => replayRecord(tables, page, `index page ${orderedNumber(page[0])}`), skipped);
+  for (const record of journal) {
+    tried(() => replayRecord(tables, record, `journal record ${orderedNumber(record[0])}`), skipped);
   }
   return { ...tables, recipients: new RecipientIndex(tables.rows, tables.texts) };
-}
-
-/** The used slots in order of arrival. */
-function inOrder(rows: RowTable): number[] {
-  const slots: number[] = [];
-  for (let slot = 0; slot < rows.slots; slot++) if (rows.isUsed(slot)) slots.push(slot);
-  return slots.sort((a, b) => rows.arrival[a]! - rows.arrival[b]!);
 }
 
 const noBytes = new Uint8Array(0);

@@ -25,11 +25,6 @@ export class TextTable {
     return this.numbers.get(text);
   }
 
-  /** One more than the highest number that was ever given. */
-  get length(): number {
-    return this.texts.length;
-  }
-
   has(number: number): boolean {
     return this.texts[number] !== undefined;
   }
@@ -250,16 +245,11 @@ export class RecipientIndex {
     if (known !== undefined) return known;
     const labels = this.labels(slot);
     const own = labels.filter((label) => !isStoreLabel(label));
-    const made = { own, store: this.storeUsageFor(labels.find(isStoreLabel)) };
-    setAt(this.labelSets, number, made);
-    return made;
-  }
-
-  private storeUsageFor(label: string | undefined): StoreUsage | null {
-    if (label === undefined) return null;
-    const usage = this.storeUsages.get(label) ?? { label, entries: 0, bytes: 0, ids: 0 };
-    this.storeUsages.set(label, usage);
-    return usage;
+    const label = labels.find(isStoreLabel);
+    const store = label === undefined ? null : (this.storeUsages.get(label) ?? { label, entries: 0, bytes: 0, ids: 0 });
+    if (store !== null) this.storeUsages.set(store.label, store);
+    setAt(this.labelSets, number, { own, store });
+    return { own, store };
   }
 
   /** A row names its texts no more. */

@@ -179,7 +179,7 @@ export class Reader {
   }
 }
 
-export function u53At(view: DataView, at: number): number {
+function u53At(view: DataView, at: number): number {
   return view.getUint32(at) * 2 ** 32 + view.getUint32(at + 4);
 }
 

@@ -5,7 +5,7 @@
  * chunk groups are numbers of interned texts (recipients.ts).
  */
 import { type ExpirationBehavior, expirationBehaviors } from "../../core/ledger/account.ts";
-import type { IdWords } from "./records.ts";
+import { type IdWords, isSameId } from "./records.ts";
 
 export const none = 0xffffffff;
 
@@ -44,11 +44,14 @@ export function resized<T extends Elements>(from: T, length: number): T {
   return new Kind(from.buffer.transfer(length * from.BYTES_PER_ELEMENT));
 }
 
-const arrays = [
-  ...(["arrival", "expiresAtMs", "keptUntilMs", "block", "id", "recipient", "labels"] as const),
-  ...(["group", "sequence", "total", "envelopeBytes", "previewBytes", "offset"] as const),
-  ...(["status", "behavior", "next", "previous", "chain"] as const),
+/** What is kept of a row on disk, besides its id, in this order. */
+const byteFields = ["status", "behavior"] as const;
+export const wordFields = [
+  ...(["recipient", "labels", "group", "sequence", "total"] as const),
+  ...(["envelopeBytes", "previewBytes", "offset"] as const),
 ];
+export const numberFields = ["arrival", "expiresAtMs", "keptUntilMs", "block"] as const;
+const arrays = [...byteFields, ...wordFields, ...numberFields, ...(["id", "next", "previous", "chain"] as const)];
 
 /** Rows that are chained by `next` and `previous`; `none` for both ends without any. */
 export type RowList = { first: number; last: number };
@@ -113,21 +116,14 @@ export class RowTable {
 
   /** A free slot, now belonging to the id. The caller fills the other arrays. */
   add(recipient: number, words: IdWords): number {
-    const slot = this.takeFree();
+    const slot = this.freeSlots.pop() ?? this.fresh;
+    this.reserve(slot + 1);
     this.recipient[slot] = recipient;
     this.id.set(words, slot * 4);
     if (++this.used > this.buckets.length * loadMax) this.rehash();
     const bucket = this.bucketAt(slot);
     this.chain[slot] = this.buckets[bucket]!;
     this.buckets[bucket] = slot;
-    return slot;
-  }
-
-  private takeFree(): number {
-    const freed = this.freeSlots.pop();
-    if (freed !== undefined) return freed;
-    const slot = this.fresh;
-    this.reserve(slot + 1);
     return slot;
   }
 
@@ -196,15 +192,7 @@ export class RowTable {
   }
 
   private matches(slot: number, recipient: number, words: IdWords): boolean {
-    const at = slot * 4;
-    const id = this.id;
-    return (
-      this.recipient[slot] === recipient &&
-      id[at] === words[0] &&
-      id[at + 1] === words[1] &&
-      id[at + 2] === words[2] &&
-      id[at + 3] === words[3]
-    );
+    return this.recipient[slot] === recipient && isSameId(this.words(slot), words);
   }
 
   private bucketAt(slot: number): number {
@@ -223,11 +211,10 @@ export class RowTable {
     while (size * loadMax < this.used) size *= 2;
     const buckets = resized(this.buckets, size).fill(none);
     this.buckets = buckets;
-    const { chain, status, fresh, id, recipient, seed } = this;
-    for (let slot = 0, at = 0; slot < fresh; slot++, at += 4) {
+    const { chain, status, fresh } = this;
+    for (let slot = 0; slot < fresh; slot++) {
       if (status[slot] === free || status[slot] === released) continue;
-      const hash = mixed(mixed(mixed(seed ^ recipient[slot]!, id[at]!), id[at + 1]!), id[at + 2]!);
-      const bucket = mixed(hash, id[at + 3]!) & (size - 1);
+      const bucket = this.bucketAt(slot);
       chain[slot] = buckets[bucket]!;
       buckets[bucket] = slot;
     }

@@ -196,11 +196,14 @@ function sizeOf(key: Buffer, value: Uint8Array): WriteSize {
 /** What stands under a key. Within a commit, the operations before this one count. */
 function standing(view: View, key: Buffer): Standing | null {
   const record = view.get("receipts", key);
-  if (record === null) return null;
-  const reader = new Reader(unsealed(key, record, "a receipt"), "a receipt");
-  const untilMs = reader.u53();
+  return record === null ? null : receiptIn(key, record);
+}
+
+/** The end of a receipt, then its value. */
+export function receiptIn(key: Uint8Array, record: Uint8Array): Standing {
+  const content = unsealed(key, record, "a receipt");
   // Copied, because the caller may keep it.
-  return { untilMs, value: reader.bytes(reader.u32()).slice() };
+  return { untilMs: orderedNumber(content), value: content.slice(endBytes) };
 }
 
 /** Sets the value of a key; `null` removes it. */
@@ -211,11 +214,7 @@ function set(batch: Batch, key: Buffer, to: Standing | null): void {
     if (before !== null) batch.remove("receipts", key);
     return;
   }
-  const writer = new Writer(12 + to.value.length);
-  writer.u53(to.untilMs);
-  writer.u32(to.value.length);
-  writer.bytes(to.value);
-  batch.put("receipts", key, sealed(key, writer.finish()));
+  batch.put("receipts", key, sealed(key, Buffer.concat([orderedKey(to.untilMs), to.value])));
   batch.put("receipts-due", endKey(to.untilMs, key), ended);
 }
 
@@ -255,7 +254,8 @@ class Claims implements Replay {
     private readonly max = claimsMax,
   ) {
     const forgotten = environment.get("meta", forgottenKey);
-    this.forgottenMs = forgotten === null ? 0 : decodeForgotten(forgotten);
+    const what = "the end of the claims that were forgotten";
+    this.forgottenMs = forgotten === null ? 0 : orderedNumber(unsealed(forgottenKey, forgotten, what));
     for (const key of environment.keys("claims", { start: orderedKey(0), limit: Number.MAX_SAFE_INTEGER })) {
       this.lastNumber = Math.max(this.lastNumber, key.readUInt32BE(8));
       for (const { tag, untilMs } of claimsIn(key, environment.borrow("claims", key)!)) {
@@ -317,7 +317,7 @@ class Claims implements Replay {
         if (freed === limit) break;
         freed += this.forget(batch, key, { nowMs, limit: limit - freed });
       }
-      batch.put("meta", forgottenKey, encodeForgotten(this.forgottenMs));
+      batch.put("meta", forgottenKey, sealed(forgottenKey, orderedKey(this.forgottenMs)));
       return freed;
     });
   }
@@ -340,17 +340,6 @@ class Claims implements Replay {
 }
 
 const forgottenKey = Buffer.from("claims forgotten");
-
-function encodeForgotten(untilMs: number): Uint8Array {
-  const writer = new Writer(8);
-  writer.u53(untilMs);
-  return sealed(forgottenKey, writer.finish());
-}
-
-function decodeForgotten(record: Uint8Array): number {
-  const what = "the end of the claims that were forgotten";
-  return new Reader(unsealed(forgottenKey, record, what), what).u53();
-}
 
 /** A record of claims with its key. */
 function claimRecord(claims: readonly TagClaim[], number: number): readonly [Buffer, Uint8Array] {
