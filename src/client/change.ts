@@ -22,7 +22,7 @@ import { encodeDidDocument } from "../core/ledger/document-codec.ts";
 import { renderItems, requestOf } from "../core/ledger/intents.ts";
 import { authorizationMessage, documentActions } from "../core/ledger/proven-payloads.ts";
 import { encodeAuthorization } from "../core/ledger/structures.ts";
-import { encodeUpdateProof, updateHeaders } from "../core/message/proof.ts";
+import { encodeUpdateProof, ledgerHeader, updateHeaders } from "../core/message/proof.ts";
 import { isSelfCertifying } from "../core/trust/names.ts";
 import { applyComponent, type KeyState } from "../core/trust/proof.ts";
 import type { Accepted, Resolved } from "./answers.ts";
@@ -110,7 +110,12 @@ export type OwnerUpdate =
     }
   | { readonly extrinsic: "set_persona_policy"; readonly did: Did; readonly policy: PersonaPolicyMembers };
 
-export async function signOwnerUpdate(update: OwnerUpdate, signer: Signer, nowMs: number): Promise<Submission> {
+/** `genesisHash` names the ledger that the update is for; without one, any Directory may take it. */
+export async function signOwnerUpdate(
+  update: OwnerUpdate,
+  signer: Signer,
+  { nowMs, genesisHash }: { readonly nowMs: number; readonly genesisHash: Uint8Array | null },
+): Promise<Submission> {
   const { route, members } = ownerRequest(update);
   const body = jsonBody({ did: update.did, ...members });
   const claims = {
@@ -119,9 +124,11 @@ export async function signOwnerUpdate(update: OwnerUpdate, signer: Signer, nowMs
     keyId: signer.keyId,
     timestamp: renderTimestamp(nowMs),
     nonce: randomUuid(),
+    ledger: genesisHash === null ? null : encodeHex0x(genesisHash),
     body,
   };
   const headers = {
+    ...(claims.ledger === null ? {} : { [ledgerHeader]: claims.ledger }),
     [updateHeaders.keyId]: claims.keyId,
     [updateHeaders.timestamp]: claims.timestamp,
     [updateHeaders.nonce]: claims.nonce,
@@ -236,7 +243,9 @@ export async function changeAsOwner(
   update: OwnerUpdate,
   options: { readonly signer: Signer; readonly waiting: Waiting | null },
 ): Promise<Changed> {
-  const accepted = await client.directory.submit(await signOwnerUpdate(update, options.signer, Date.now()));
+  const { genesisHash } = await provingAt(client);
+  const signed = await signOwnerUpdate(update, options.signer, { nowMs: Date.now(), genesisHash });
+  const accepted = await client.directory.submit(signed);
   if (options.waiting === null) return { accepted, record: null };
   const expected = { did: update.did, txHash: accepted.tx_hash, counter: null, holds: () => true };
   return { accepted, record: await confirmChange(client.directory, expected, options.waiting) };

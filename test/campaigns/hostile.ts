@@ -121,7 +121,10 @@ async function attackPolicy(stage: Stage): Promise<void> {
   const client = clientFrom("127.0.0.8", stage.url);
   const update = async (who: StagePerson, made: OwnerUpdate): Promise<number> => {
     const signer = { keyId: "root", seed: who.identity.rootSeed };
-    const { method, path, body, headers } = await signOwnerUpdate(made, signer, Date.now());
+    const { method, path, body, headers } = await signOwnerUpdate(made, signer, {
+      nowMs: Date.now(),
+      genesisHash: null,
+    });
     return (await client.ask({ method, path, headers: { ...json, ...headers }, body })).status;
   };
   const strict = { effective_ttl: 100_000, max_message_bytes: 1_000, cache_eligible: false };

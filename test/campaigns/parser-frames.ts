@@ -107,7 +107,7 @@ const headerTargets: readonly Target[] = [
         .decode(input)
         .split("\n");
       if (timestamp !== null) parseProofTimestamp(timestamp);
-      const rule = { operation: "set_alias", did: target.did, body: input, skewMs: 300_000 };
+      const rule = { operation: "set_alias", did: target.did, ledger: null, body: input, skewMs: 300_000 };
       const proof = decodeUpdateProof({ keyId, timestamp, nonce, signature }, rule, retrieval.now_ms);
       return isFault(proof) ? `${proof.code} ${proof.detail.slice(0, 40)}` : "accepted";
     },

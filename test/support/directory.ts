@@ -330,10 +330,18 @@ export function proofHeadersOf(
     readonly nonce?: string;
     readonly keyId?: string;
     readonly signer?: KeyPair;
+    /** As in `/limits`; version 1 without one. */
+    readonly ledger?: string;
   },
 ): Record<string, string> {
-  const { operation, body, timestamp, nonce = crypto.randomUUID(), keyId = "root" } = given;
-  const claims = { operation, did: identity.did, keyId, timestamp, nonce, body: utf8(body) };
+  const { operation, body, timestamp, nonce = crypto.randomUUID(), keyId = "root", ledger = null } = given;
+  const claims = { operation, did: identity.did, keyId, timestamp, nonce, ledger, body: utf8(body) };
   const signature = (given.signer ?? identity.root).sign(encodeUpdateProof(claims));
-  return { "x-key-id": keyId, "x-timestamp": timestamp, "x-nonce": nonce, "x-signature": encodeBase64(signature) };
+  return {
+    "x-key-id": keyId,
+    "x-timestamp": timestamp,
+    "x-nonce": nonce,
+    ...(ledger === null ? {} : { "x-ledger": ledger }),
+    "x-signature": encodeBase64(signature),
+  };
 }

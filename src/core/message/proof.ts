@@ -7,7 +7,7 @@
  */
 import canonicalize from "canonicalize";
 import { sha256 } from "#sha256";
-import { decodeBase64, encodeHex, signatureBytes, utf8 } from "../codec/bytes.ts";
+import { decodeBase64, encodeHex, encodeHex0x, signatureBytes, utf8 } from "../codec/bytes.ts";
 import { verifyEd25519, verifyEd25519InPool } from "../codec/crypto.ts";
 import type { Did } from "../codec/did.ts";
 import type { JsonObject, JsonValue } from "../codec/json.ts";
@@ -15,6 +15,7 @@ import { parseTimestamp, secondMs } from "../codec/time.ts";
 import { type Fault, fault, isFault, withSignedText } from "../fault.ts";
 import type { DidDocument } from "../ledger/account.ts";
 import { keyFor } from "../ledger/document.ts";
+import { isSelfCertifying } from "../trust/names.ts";
 
 export type RetrievalOperation = "pull" | "ack" | "chunks" | "summary" | "pull_message" | "stream" | "connect";
 
@@ -54,19 +55,22 @@ type UpdateClaims = {
   readonly keyId: string;
   readonly timestamp: string;
   readonly nonce: string;
+  /** The ledger's genesis hash as sent, in hex with `0x`; `null` in version 1, which names no ledger. */
+  readonly ledger: string | null;
   readonly body: Uint8Array;
 };
 
 /** The lines that a Directory update without a SCALE payload is signed with. */
 export function encodeUpdateProof(claims: UpdateClaims): Uint8Array {
   return encodeLines([
-    "svc:directory:update-proof:v1",
+    `svc:directory:update-proof:${claims.ledger === null ? "v1" : "v2"}`,
     `operation=${claims.operation}`,
     `did=${claims.did}`,
     `key_id=${claims.keyId}`,
     `timestamp=${claims.timestamp}`,
     `nonce=${claims.nonce}`,
     `body_sha256=${encodeHex(sha256(claims.body))}`,
+    ...(claims.ledger === null ? [] : [`ledger=${claims.ledger}`]),
   ]);
 }
 
@@ -152,6 +156,9 @@ export const updateHeaders: ProofNames<PresentedProof> = {
   nonce: "X-Nonce",
   signature: "X-Signature",
 };
+
+/** Names the ledger that an update proof of version 2 is for. */
+export const ledgerHeader = "X-Ledger";
 
 /** Body members of an acknowledgement. */
 export const ackMembers: ProofNames<PresentedRetrieval> = {
@@ -348,6 +355,7 @@ function replayClaim(
 type UpdateRule = {
   readonly operation: string;
   readonly did: Did;
+  readonly ledger: string | null;
   readonly body: Uint8Array;
   readonly skewMs: number;
 };
@@ -365,16 +373,25 @@ export function decodeUpdateProof(presented: PresentedProof, rule: UpdateRule, n
   if (!isLineValue(values.keyId)) return malformed("a value");
   const form = decodeForm(values, rule.skewMs, nowMs);
   if (isFault(form)) return form;
-  const { operation, did, body } = rule;
+  const { operation, did, body, ledger } = rule;
+  if (ledger === null && isSelfCertifying(did)) return fault("proof_missing", `the proof lacks ${ledgerHeader}`);
   const { keyId, timestamp, nonce } = values;
-  return { claims: { operation, did, keyId, timestamp, nonce, body }, ...form };
+  return { claims: { operation, did, keyId, timestamp, nonce, body, ledger }, ...form };
 }
 
 /** What signs for a DID: `root`, or a method of the document that `authentication` lists. */
 type UpdateSubject = ProofSubject & { readonly rootPubkey: Uint8Array | null };
 
 /** 403 `proof_not_authorized` or 401 `proof_invalid`; else the claim that must be won first. */
-export function decideUpdateProof(proof: UpdateProof, subject: UpdateSubject | null): ReplayClaim | Fault {
+export function decideUpdateProof(
+  proof: UpdateProof,
+  subject: UpdateSubject | null,
+  genesisHash: Uint8Array,
+): ReplayClaim | Fault {
+  const { ledger } = proof.claims;
+  if (ledger !== null && ledger !== encodeHex0x(genesisHash)) {
+    return fault("proof_invalid", `the proof is for another ledger than ${encodeHex0x(genesisHash)}`);
+  }
   if (subject === null || subject.deactivated) return notAuthorized();
   const key = keyFor(subject, proof.claims.keyId, "change");
   if (key === null) return notAuthorized();

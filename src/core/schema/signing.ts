@@ -16,6 +16,7 @@ import {
   encodeRetrievalProof,
   encodeSenderText,
   encodeUpdateProof,
+  ledgerHeader,
   type RetrievalOperation,
   retrievalHeaders,
   updateHeaders,
@@ -85,17 +86,19 @@ export const schemes: Readonly<Record<SchemeName, Scheme>> = {
   },
   updateProof: {
     title: "Primary alias, policy links and policies",
-    sentIn: `headers ${Object.values(updateHeaders).join(", ")}`,
+    sentIn: `headers ${[...Object.values(updateHeaders), ledgerHeader].join(", ")}`,
     layout: [
-      "svc:directory:update-proof:v1",
+      "svc:directory:update-proof:v2",
       "operation=<extrinsic>",
       "did=<DID>",
       "key_id=<root or verification method>",
       "timestamp=<timestamp>",
       "nonce=<8 to 128 visible ASCII characters, never used twice>",
       "body_sha256=<lower hex of SHA-256 over the body as sent>",
+      "ledger=<X-Ledger: genesis_hash of GET /limits>",
     ],
-    notes: "Lines are joined by line feeds, without one at the end.",
+    notes:
+      "Lines are joined by line feeds, without one at the end. Without X-Ledger the first line ends in v1 and the last one is left out; a self-certifying DID needs X-Ledger.",
   },
   senderSignature: {
     title: "The sender of an envelope (optional)",
@@ -213,10 +216,14 @@ export function signedUpdate(operation: string, body: unknown): Signed {
     example: () => {
       const sent = JSON.stringify(body);
       const claims = { operation, did: exampleDid, keyId: rootKeyId, timestamp: exampleTime, nonce: exampleNonce };
-      const message = encodeUpdateProof({ ...claims, body: utf8(sent) });
+      const ledger = `0x${"11".repeat(32)}`;
+      const message = encodeUpdateProof({ ...claims, ledger, body: utf8(sent) });
       const values = { ...claims, signature: encodeBase64(sign(message)) };
       const names = Object.entries(updateHeaders) as [keyof typeof updateHeaders, string][];
-      const headers = Object.fromEntries(names.map(([member, header]) => [header, values[member]]));
+      const headers = {
+        ...Object.fromEntries(names.map(([member, header]) => [header, values[member]])),
+        [ledgerHeader]: ledger,
+      };
       return signedExample("updateProof", message, { headers, body: sent });
     },
   };

@@ -13,6 +13,7 @@ import {
   type DeliveryPolicy,
   type DeliveryPolicyLinks,
   type LedgerBounds,
+  type LedgerProofs,
   longerThan,
   type PersonaPolicy,
   type PolicyScope,
@@ -25,6 +26,7 @@ import { isTag, tagForm } from "../../core/message/envelope.ts";
 import {
   decideUpdateProof,
   decodeUpdateProof,
+  ledgerHeader,
   proofReplayed,
   type ReplayClaim,
   type UpdateProof,
@@ -174,8 +176,10 @@ function ownerRoute(parts: DirectoryParts, update: OwnerUpdate): Route {
       if (isFault(owned)) return owned;
       const proof = decodeHeaderProof(call, { operation: extrinsic, did: owned.call.did }, parts);
       if (isFault(proof)) return proof;
-      const [account, bounds] = await Promise.all([parts.ledger.account(owned.call.did), parts.ledger.bounds()]);
-      const claim = decideOwned(owned, proof, { account, bounds });
+      const { ledger } = parts;
+      const { did } = owned.call;
+      const [account, bounds, proofs] = await Promise.all([ledger.account(did), ledger.bounds(), ledger.proofs()]);
+      const claim = decideOwned(owned, proof, { account, bounds, proofs });
       if (isFault(claim)) return claim;
       const replayed = await claimProof(parts.replay, claim, call.nowMs);
       if (replayed !== null) return replayed;
@@ -199,20 +203,22 @@ function decodeOwned(call: Call, update: OwnerUpdate): Owned | Fault {
   return isFault(owned) ? owned : { call: owned, request };
 }
 
+type Gathered = { readonly account: Account; readonly bounds: LedgerBounds; readonly proofs: LedgerProofs };
+
 /** Checks the bounds of the ledger, then who signed. Answers the claim on the proof's nonce, `null` without a proof. */
 function decideOwned(
   { request }: Owned,
   proof: UpdateProof | null,
-  { account, bounds }: { readonly account: Account; readonly bounds: LedgerBounds },
+  { account, bounds, proofs }: Gathered,
 ): ReplayClaim | null | Fault {
   const beyond = request.checkBounds(bounds);
   if (beyond !== null || proof === null) return beyond;
-  return decideUpdateProof(proof, account.record);
+  return decideUpdateProof(proof, account.record, proofs.genesisHash);
 }
 
 // -------------------------------------------------------------------------------------- proofs in headers
 
-const updateProofHeaders = Object.values(updateHeaders);
+const updateProofHeaders = [...Object.values(updateHeaders), ledgerHeader];
 
 const updateProofCodes = [
   "unsigned_update_denied",
@@ -239,7 +245,8 @@ function decodeHeaderProof(
     signature: call.headers.get(updateHeaders.signature),
   };
   if (Object.values(presented).some((value) => value !== null)) {
-    const rule = { ...update, body: call.body, skewMs: limits.clock_skew };
+    const ledger = call.headers.get(ledgerHeader);
+    const rule = { ...update, ledger, body: call.body, skewMs: limits.clock_skew };
     return decodeUpdateProof(presented, rule, call.nowMs);
   }
   if (settings.unsigned_updates === "allow") return null;

@@ -27,7 +27,7 @@ import { fillPath, parseIntent, renderItems, requestOf } from "../../core/ledger
 import { authorizationMessage } from "../../core/ledger/proven-payloads.ts";
 import { faultOfRefusal } from "../../core/ledger/refusals.ts";
 import { encodeAuthorization } from "../../core/ledger/structures.ts";
-import { encodeUpdateProof } from "../../core/message/proof.ts";
+import { encodeUpdateProof, ledgerHeader } from "../../core/message/proof.ts";
 import {
   anyPrepareBody,
   prepareBody,
@@ -446,19 +446,22 @@ function ownerPreparation({ extrinsic, path, subject, request: shape, parse }: O
     if (isFault(call)) return call;
     const body = JSON.stringify(request);
     const [timestamp, nonce] = [renderTimestamp(nowMs), crypto.randomUUID()];
-    const claims = { operation: extrinsic, did, keyId: signerKeyId, timestamp, nonce, body: utf8(body) };
-    const plan: Prepared = {
-      did,
-      action: extrinsic,
-      nonceDomain: null,
-      payload: encodeUpdateProof(claims),
-      request,
-      submit: { method: "PUT", path: fillPath(path, { [subject]: did }) },
-      headers: { "X-Key-Id": signerKeyId, "X-Timestamp": timestamp, "X-Nonce": nonce },
-      body,
-      expiresAtMs: nowMs + skewMs,
-      version: null,
+    return ({ bounds, genesisHash }) => {
+      const ledger = encodeHex0x(genesisHash);
+      const claims = { operation: extrinsic, did, keyId: signerKeyId, timestamp, nonce, ledger, body: utf8(body) };
+      const plan: Prepared = {
+        did,
+        action: extrinsic,
+        nonceDomain: null,
+        payload: encodeUpdateProof(claims),
+        request,
+        submit: { method: "PUT", path: fillPath(path, { [subject]: did }) },
+        headers: { "X-Key-Id": signerKeyId, "X-Timestamp": timestamp, "X-Nonce": nonce, [ledgerHeader]: ledger },
+        body,
+        expiresAtMs: nowMs + skewMs,
+        version: null,
+      };
+      return owned.checkBounds(bounds) ?? plan;
     };
-    return ({ bounds }) => owned.checkBounds(bounds) ?? plan;
   });
 }

@@ -158,13 +158,15 @@ describe("update proofs", () => {
       {
         operation: change.operation ?? update.claims.operation,
         did: update.claims.did as Did,
+        ledger: update.claims.ledger ?? null,
         body: utf8(change.body ?? update.claims.body),
         skewMs: 300_000,
       },
       nowMs,
     );
+  const ledger = new Uint8Array(32).fill(0x11);
   const codeOf = (proof: ReturnType<typeof decodeUpdate>, by: Parameters<typeof decideUpdateProof>[1]) => {
-    const outcome = isFault(proof) ? proof : decideUpdateProof(proof, by);
+    const outcome = isFault(proof) ? proof : decideUpdateProof(proof, by, ledger);
     return isFault(outcome) ? outcome.code : "accepted";
   };
 
@@ -173,10 +175,23 @@ describe("update proofs", () => {
       ...update.claims,
       did: update.claims.did as Did,
       keyId: update.claims.key_id,
+      ledger: update.claims.ledger ?? null,
       body: utf8(update.claims.body),
     };
     expect(decodeUtf8(encodeUpdateProof(claims))).toBe(update.text);
-    expect(codeOf(decodeUpdate(update), subject)).toBe("accepted");
+    const rootPubkey = decodeHex(update.public_key_hex);
+    expect(codeOf(decodeUpdate(update), { ...subject, rootPubkey })).toBe("accepted");
+  });
+
+  test("of version 2 are for one ledger, which a self-certifying DID demands", () => {
+    const update = updates[2]!;
+    const signer = { ...subject, rootPubkey: decodeHex(update.public_key_hex) };
+    const other = decodeUpdate({ ...update, claims: { ...update.claims, ledger: `0x${"12".repeat(32)}` } });
+    expect(codeOf(other, signer)).toBe("proof_invalid");
+    const { ledger: _, ...unbound } = update.claims;
+    expect(codeOf(decodeUpdate({ ...update, claims: unbound }), signer)).toBe("proof_invalid");
+    const did = "did:svc:wp9NJiEz5xd4VUtRixum9gB37c9P3m";
+    expect(codeOf(decodeUpdate({ ...update, claims: { ...unbound, did } }), signer)).toBe("proof_missing");
   });
 
   test("bind operation and body, and need a key that may sign", () => {
