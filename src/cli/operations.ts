@@ -41,8 +41,11 @@ export const devSocketName = "admin.sock";
 /** In a folder without a configuration file where `waypost dev` runs, the commands ask that node. */
 async function socketOf({ config, socket }: NodeFlags): Promise<string> {
   if (socket !== undefined) return socket;
-  const ofDev = join(devFolder, devSocketName);
-  if (config === undefined && !existsSync(defaultConfigFile) && existsSync(ofDev)) return ofDev;
+  if (config === undefined && !existsSync(defaultConfigFile)) {
+    const ofDev = join(devFolder, devSocketName);
+    if (existsSync(ofDev)) return ofDev;
+    throw failed(`no ${defaultConfigFile} is here: name the node by --config, or by --socket <data>/${devSocketName}`);
+  }
   const { server } = await readConfig(config ?? defaultConfigFile);
   const address = server.admin_listen.find((one) => one.startsWith("unix:"));
   if (address !== undefined) return address.slice("unix:".length);

@@ -337,6 +337,11 @@ describe("beside `waypost dev`, in its folder", () => {
     expect((await fetch(`${url}/operations/blocks`)).status).toBe(404);
   });
 
+  test("a folder without a configuration says how to name the node", async () => {
+    const { code, stderr } = await run(["block", "list"], { cwd: join(cwd, "folder") });
+    expect([code, stderr]).toEqual([1, expect.stringMatching(/^no waypost\.toml is here: .*--socket/)]);
+  });
+
   test("a socket on which no node listens is named", async () => {
     const { code, stderr } = await waypost("block", "list", "--socket", "nowhere.sock");
     expect([code, stderr]).toEqual([1, expect.stringContaining("no node answers at nowhere.sock")]);
