@@ -66,9 +66,10 @@ export async function listPending(
 
 type CacheList = { readonly copies: readonly EnvelopeCopy[]; readonly error: ClientError | null };
 
-/** Stops reading a Cache that repeats itself: a page must contain something new. */
+/** Stops reading a Cache that repeats itself or is slow: a page must contain something new, and the others don't wait. */
 async function listAt(cache: CacheClient, digests: Map<string, string>): Promise<CacheList> {
   const copies = new Map<string, EnvelopeCopy>();
+  const untilMs = performance.now() + cache.reader.at.timeoutMs;
   const read = envelopeReader(cache, () => copies.size >= pagedFrom);
   let cursor: string | undefined;
   try {
@@ -84,7 +85,7 @@ async function listAt(cache: CacheClient, digests: Map<string, string>): Promise
         copies.set(name, copyOf(facts, { read: () => read(listed.message_id), name, digests }));
       }
       cursor = copies.size === before ? undefined : page.next_cursor;
-    } while (cursor !== undefined);
+    } while (cursor !== undefined && performance.now() < untilMs);
     return { copies: [...copies.values()], error: null };
   } catch (error) {
     if (!(error instanceof ClientError)) throw error;
@@ -133,11 +134,25 @@ export function digestOf(envelope: EnvelopeJson): string {
 const pagedFrom = 4;
 const pageEntries = 256;
 
+type EnvelopeReader = (messageId: string) => Promise<EnvelopeJson | null>;
+
+/** A Cache that did not answer is not asked again until its next list, so that it delays no other. */
+function envelopeReader(cache: CacheClient, isLong: () => boolean): EnvelopeReader {
+  const read = pagedReader(cache, isLong);
+  let failure: ClientError | null = null;
+  return async (messageId) => {
+    if (failure !== null) throw failure;
+    try {
+      return await read(messageId);
+    } catch (error) {
+      if (error instanceof ClientError && ["timed_out", "unreachable"].includes(error.kind)) failure = error;
+      throw error;
+    }
+  };
+}
+
 /** Reads in the order of the list: pages of about 1 MiB, of which one is kept, as long as they contain what is wanted. */
-function envelopeReader(
-  cache: CacheClient,
-  isLong: () => boolean,
-): (messageId: string) => Promise<EnvelopeJson | null> {
+function pagedReader(cache: CacheClient, isLong: () => boolean): EnvelopeReader {
   let page = new Map<string, EnvelopeJson>();
   let cursor: string | undefined;
   let isPaged = true;

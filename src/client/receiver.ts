@@ -9,7 +9,7 @@ import { type LiveAnswer, type Look, lookMs, pause, Signal, stayConnected } from
 import {
   chunkOf,
   type EnvelopeCopy,
-  isComplete as isWhole,
+  isComplete,
   listPending,
   localCopy,
   messageIdsOf,
@@ -186,16 +186,16 @@ export class Receiver {
     for (const one of pending) {
       const { again, fresh } = await splitReceived(one, this.#before);
       for (const copy of again) if ((await this.#join(copy))?.state === "acked") acked.push(copy);
-      if (isWhole(fresh)) waiting.push(fresh);
+      if (isComplete(fresh)) waiting.push(fresh);
     }
     await acknowledge(acked, this.#before);
-    let isComplete = unreachable.length === 0;
+    let isPartial = unreachable.length > 0;
     for (const one of waiting) {
       await this.#queue.space();
       if (this.#stop.signal.aborted) break;
-      if (!(await this.#receive(one))) isComplete = false;
+      if (!(await this.#receive(one))) isPartial = true;
     }
-    return { isComplete, unreachable };
+    return { isComplete: !isPartial, unreachable };
   }
 
   /** Remembers where a known message has a copy. */

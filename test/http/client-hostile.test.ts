@@ -12,6 +12,7 @@ import { activeDocument, planSend, senderOf } from "../../src/client/client.ts";
 import { isComplete, listPending } from "../../src/client/copies.ts";
 import { signEd25519 } from "../../src/client/crypto.ts";
 import type { WaypostEvent } from "../../src/client/events.ts";
+import { ClientError } from "../../src/client/http.ts";
 import { memoryKeys } from "../../src/client/key-stores.ts";
 import type { EnvelopeJson } from "../../src/client/live.ts";
 import type { Message } from "../../src/client/message.ts";
@@ -341,4 +342,29 @@ test("a Cache that lists a hundred thousand ids hides nothing of the others", as
   const ids = pending.filter(isComplete).map(({ parts }) => parts[0]?.[0]?.messageId);
   expect(ids.indexOf(String(envelope["message_id"]))).toBeLessThanOrEqual(1);
   expect(ids.indexOf(String(envelope["message_id"]))).toBeGreaterThanOrEqual(0);
+});
+
+test("a Cache that lists without end, or does not give what it lists, delays the others for a moment only", async () => {
+  const bob = await open();
+  const [honest] = (await cachesOf(bob.client, bob.identity, "")) as [CacheClient];
+  const reader = { ...honest.reader, at: { ...honest.reader.at, url: "http://127.0.0.1:1", timeoutMs: 100 } };
+  let asked = 0;
+  const liar: CacheClient = {
+    ...honest,
+    reader,
+    summary: async () => {
+      await Bun.sleep(5);
+      const messages = [{ message_id: crypto.randomUUID(), expires_at: "2030-01-01T00:00:00Z" }];
+      return { count: 1, messages, next_cursor: crypto.randomUUID() };
+    },
+    messages: async () => ({ count: 0, messages: [] }),
+    message: async () => {
+      asked++;
+      throw new ClientError("timed_out", "timed_out", "it did not answer");
+    },
+  };
+  const { pending } = await listPending([liar, honest]);
+  expect(pending.length).toBeGreaterThan(0);
+  for (const { parts } of pending) expect(await clientCode(async () => parts[0]?.[0]?.read())).toBe("timed_out");
+  expect(asked).toBe(1);
 });
