@@ -200,21 +200,20 @@ export function orderedNumber(key: Uint8Array): number {
 /** A UUID as four big-endian words. */
 export type IdWords = readonly [number, number, number, number];
 
+const idBytes = new Uint8Array(16);
+const idView = viewOf(idBytes);
+
 /** The caller gives a UUID in its lower-case form. */
 export function idWords(id: Uuid): IdWords {
-  const word = (text: string) => Number.parseInt(text, 16);
-  const last = id.slice(24);
-  return [
-    word(id.slice(0, 8)),
-    word(id.slice(9, 13) + id.slice(14, 18)),
-    word(id.slice(19, 23) + last.slice(0, 4)),
-    word(last.slice(4)),
-  ];
+  idBytes.setFromHex(id.replaceAll("-", ""));
+  return [idView.getUint32(0), idView.getUint32(4), idView.getUint32(8), idView.getUint32(12)];
 }
 
 export function idText(words: IdWords): Uuid {
-  const [a, b, c, d] = words.map((word) => word.toString(16).padStart(8, "0")) as [string, string, string, string];
-  return `${a}-${b.slice(0, 4)}-${b.slice(4)}-${c.slice(0, 4)}-${c.slice(4)}${d}` as Uuid;
+  for (let i = 0; i < 4; i++) idView.setUint32(4 * i, words[i]!);
+  const hex = idBytes.toHex();
+  const [a, b, c, d] = [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20)];
+  return `${a}-${b}-${c}-${d}-${hex.slice(20)}` as Uuid;
 }
 
 export function isSameId(a: IdWords, b: IdWords): boolean {
