@@ -228,43 +228,13 @@ export function changeStreams({ budget }: ResponseStreams, bytesMax: number): vo
 
 /** The content as a stream; `null` when clients keep too much waiting already. */
 export function streamContent(
-  { budget, deadlineMs }: ResponseStreams,
+  streams: ResponseStreams,
   content: Uint8Array,
   client: string,
 ): ReadableStream<Uint8Array> | null {
-  if (!budget.take(client, content.length)) return null;
-  return inChunks(content, deadlineMs, () => budget.give(client, content.length));
-}
-
-function inChunks(content: Uint8Array, deadlineMs: number, ended: () => void): ReadableStream<Uint8Array> {
-  let left: Uint8Array | null = content;
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const end = (): void => {
-    if (left === null) return;
-    left = null;
-    clearTimeout(timer);
-    ended();
-  };
-  return new ReadableStream<Uint8Array>(
-    {
-      start(controller) {
-        timer = setTimeout(() => {
-          end();
-          controller.error(new Error("the client did not read its answer in time"));
-        }, deadlineMs);
-      },
-      pull(controller) {
-        if (left === null) return;
-        controller.enqueue(left.subarray(0, chunkBytes));
-        left = left.subarray(chunkBytes);
-        if (left.length > 0) return;
-        end();
-        controller.close();
-      },
-      cancel: end,
-    },
-    { highWaterMark: 0 },
-  );
+  if (!streams.budget.take(client, content.length)) return null;
+  const state = { left: content, held: content.length, ended: false, timer: undefined };
+  return streamOf(streams, [].values(), { client, state });
 }
 
 /** How often an answer that waits for room asks again. */
@@ -279,14 +249,32 @@ export function streamParts(
   parts: Iterator<JsonPart> | AsyncIterator<JsonPart>,
   client: string,
 ): ReadableStream<Uint8Array> {
-  const state: PartState = { left: new Uint8Array(0), held: 0, ended: false, timer: undefined };
+  const state = { left: new Uint8Array(0), held: 0, ended: false, timer: undefined };
+  return streamOf(streams, parts, { client, state });
+}
+
+type Reading = { readonly client: string; readonly state: PartState };
+
+/** What `state` has left, then the parts. */
+function streamOf(
+  streams: ResponseStreams,
+  parts: Iterator<JsonPart> | AsyncIterator<JsonPart>,
+  { client, state }: Reading,
+): ReadableStream<Uint8Array> {
   const end = (): void => {
     state.ended = true;
     clearTimeout(state.timer);
     release(streams, client, state, 0);
   };
+  const watch = (controller: ReadableStreamDefaultController): void => {
+    state.timer = setTimeout(() => {
+      end();
+      controller.error(new Error("the client did not read its answer in time"));
+    }, streams.deadlineMs);
+  };
   return new ReadableStream<Uint8Array>(
     {
+      start: watch,
       async pull(controller) {
         clearTimeout(state.timer);
         try {
@@ -303,10 +291,7 @@ export function streamParts(
         }
         controller.enqueue(state.left.subarray(0, chunkBytes));
         state.left = state.left.subarray(chunkBytes);
-        state.timer = setTimeout(() => {
-          end();
-          controller.error(new Error("the client did not read its answer in time"));
-        }, streams.deadlineMs);
+        watch(controller);
       },
       cancel: end,
     },
@@ -327,7 +312,7 @@ function release({ budget }: ResponseStreams, client: string, state: PartState, 
 async function nextPart(
   streams: ResponseStreams,
   parts: Iterator<JsonPart> | AsyncIterator<JsonPart>,
-  { client, state }: { readonly client: string; readonly state: PartState },
+  { client, state }: Reading,
 ): Promise<void> {
   while (state.left.length === 0 && !state.ended) {
     release(streams, client, state, 0);
