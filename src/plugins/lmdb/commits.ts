@@ -27,7 +27,7 @@ export type Write = { readonly database: DatabaseName; readonly key: Buffer; rea
 /** Keys from `start` up to but without `end`, at most `limit`. */
 export type KeyRange = { readonly start: Buffer; readonly end?: Buffer; readonly limit: number };
 
-/** What stands in a database, as whoever reads it sees it. */
+/** Reads of a database: of the committed state, or with the changes of a commit. */
 export type View = {
   get(database: DatabaseName, key: Buffer): Uint8Array | null;
   range(database: DatabaseName, range: KeyRange): [Buffer, Uint8Array][];

@@ -248,7 +248,7 @@ const missingBytesMax = 16 * 1024 * 1024;
 /**
  * A file may end before its last pages when these are free, for a commit does not write them. To LMDB a page behind the
  * end is a signal, but a page of zeros is an error: so the file gets its length, until the returned function takes it
- * back. Nobody else may have it open. Throws `corrupt` when more is missing than can be free.
+ * back. No other process may have it open. Throws `corrupt` when more is missing than can be free.
  */
 function lengthen(path: string, { lengthBytes, missingBytes }: FileState): () => void {
   if (missingBytes === 0) return () => {};

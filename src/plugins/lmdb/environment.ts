@@ -337,7 +337,7 @@ function openSpaceGuard(
   let credit = 0;
   let creditUntilMs = 0;
 
-  /** Room behind the end of the file that nobody else can use, after trying to have `wanted` of it. */
+  /** Room behind the end of the file that no other program can use, after trying to have `wanted` of it. */
   function headroom(wanted: number): number {
     const end = disk.fileBytes();
     if (setAsideTo - end >= wanted) return setAsideTo - end;

@@ -1,6 +1,6 @@
 /**
- * The LMDB driver: its options, every capability in one environment on a local disk, and the folder of a store. What it
- * answers is `flushed`: it survives the death of the machine. One process at a time; a failed commit ends the program.
+ * The LMDB driver: its options, every capability in one environment on a local disk, and the folder of a store. Its
+ * answers are `flushed`: they survive the death of the machine. One process at a time; a failed commit ends the program.
  * A refusal by the operating system is reported to the operator, who can repair it.
  */
 import { Database as LockFile } from "bun:sqlite";
@@ -98,7 +98,7 @@ export async function loadNative<T>(load: () => Promise<T>): Promise<T> {
 export function prepareDirectory(path: string): void {
   try {
     mkdirSync(path, { recursive: true, mode: 0o700 });
-    // A file system of its own begins with a folder of this name.
+    // The root of a mounted file system has a folder of this name.
     const names = readdirSync(path).filter((name) => name !== "lost+found");
     if (names.includes(partialFile) && !names.includes(dataFile)) {
       throw new StoreError("unavailable", `${path} has an unfinished copy: run \`waypost storage restore\` again`);

@@ -1,7 +1,7 @@
 /**
  * The index of a mailbox: what is held for whom, in what order, until when, and every decision about it
  * (duplicate, chunk conflict, quota, acknowledgement, expiry). It knows no bytes and does no I/O: a
- * driver asks it, one call after the other, and keeps the bytes under the slot that it answers.
+ * driver asks it, one call after the other, and keeps the bytes under the slot that it returns.
  * Memory: about 110 bytes a row (an entry that is held, remembered or kept), and what recipients.ts needs
  * for each recipient and group; the driver bounds the rows.
  * Laws: `Mailbox` in storage/contract.ts, rules section 6.
@@ -227,7 +227,7 @@ export class MailboxIndex {
     if (isSwept) this.rows.release(slot);
   }
 
-  /** Acknowledges what is active of the ids and answers the slots. */
+  /** Acknowledges the active entries among the ids and returns their slots. */
   remove(mailbox: MailboxKey, ids: readonly Uuid[], nowMs: number): number[] {
     const recipient = this.recipients.find(mailbox);
     const slots: number[] = [];

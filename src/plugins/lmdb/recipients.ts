@@ -18,7 +18,7 @@ export class TextTable {
   private users = new Uint32Array(1_024);
   private freeNumbers: number[] = [];
 
-  /** `onChange` hears of every number that gets a text, and of every one that loses it (`null`). */
+  /** Calls `onChange` when a number gets a text or loses it (`null`). */
   constructor(private readonly onChange: (number: number, text: string | null) => void) {}
 
   find(text: string): number | undefined {
@@ -46,7 +46,7 @@ export class TextTable {
     return number;
   }
 
-  /** One row less names the text; answers whether it was the last. */
+  /** One row less names the text; returns whether it was the last. */
   release(number: number): boolean {
     if (--this.users[number]! > 0) return false;
     this.numbers.delete(this.texts[number]!);
