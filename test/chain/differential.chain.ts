@@ -234,7 +234,10 @@ describe("the model and a runtime that breaks rules on command", () => {
       { person: dear, steps: [registers(dear), expensive] },
     ],
     ["authorizations never end", /: the model refuses with \w+AuthorizationExpired, the runtime: (?!.*Expired)/m],
-    ["methods sign that are not listed", /: the model refuses with InvalidSignature, the runtime: taken$/m],
+    [
+      "methods sign that are not listed",
+      /: the model refuses with InvalidSignature, the runtime: (?!InvalidSignature)/m,
+    ],
     ["no counter is raised", /^did:svc:\w+ counters \w+: the model has "1n", the chain "0n"$/m],
     ["a deletion is not reported", /: the model says DidDeleted\(did:svc:\w+\), the runtime: $/m],
     ["a change keeps the version", /^did:svc:\w+ record version: the model has "2n", the chain "1n"$/m],

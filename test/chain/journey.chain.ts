@@ -41,7 +41,7 @@ beforeAll(async () => {
       .replaceAll("127.0.0.1:7400", new URL(url).host)
       .replace("ws://127.0.0.1:9944", endpoint)
       // Sixty people come from one network here.
-      .replace("[directory]\n", "[directory]\nregistration_rate = 1000\nregistration_burst = 1000\n"),
+      .replace("[directory]\n", "[directory]\nregistration_rate = 1000\n"),
   );
   mkdirSync(join(cwd, "data"));
   writeFileSync(join(cwd, "data", "operator.key"), "//Alice\n", { mode: 0o600 });

@@ -393,10 +393,9 @@ const cases: readonly LedgerCase[] = [
   {
     name: "the proof of a self-certifying DID follows every change, and ends with a deletion",
     async run({ ledger }) {
-      const { genesisHash, selfCertifying } = await ledger.proofs();
+      const { genesisHash, keepsKeyProofs } = await ledger.proofs();
       expect(await ledger.keyProof(stranger().did)).toBeNull();
-      // A ledger without the rules keeps no proofs.
-      if (!selfCertifying) return;
+      if (!keepsKeyProofs) return;
       const identity = await certified(ledger);
       const { did } = identity;
       await expectProof(ledger, did);
@@ -414,7 +413,7 @@ const cases: readonly LedgerCase[] = [
     name: "the proof of a self-certifying DID stands after the store was opened again",
     lasting: true,
     async run({ ledger, reopen }) {
-      if (!(await ledger.proofs()).selfCertifying) return;
+      if (!(await ledger.proofs()).keepsKeyProofs) return;
       const { did } = await certified(ledger);
       await expectProof(await reopen(), did);
     },
