@@ -412,6 +412,17 @@ describe("repeats of what the Cache of the process was given", () => {
     expect((await relay.send(envelopeTo(bob, 2))).code).toBe("delivered");
   });
 
+  test("with other content at two nodes at one moment: one is kept, and the other is a conflict", async () => {
+    const { relay, bob } = await relayToCache();
+    const other = await relayFor({ beside: relay, receipts: relay.receipts });
+    for (let id = 1; id <= 20; id++) {
+      const sent = [relay.send(envelopeTo(bob, id)), other.send(changed(bob, id))];
+      const codes = (await Promise.all(sent)).map(({ code }) => code);
+      expect(codes.sort()).toEqual(["cached", "duplicate_conflict"]);
+    }
+    expect((await held(relay, bob.did)).length).toBe(20);
+  });
+
   test("are known where the sender stored the envelope itself before", async () => {
     const { relay, bob, codeOf } = await relayToCache();
     await relay.cache.store(envelopeTo(bob, 1));

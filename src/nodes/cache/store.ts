@@ -4,7 +4,7 @@
  * Source: interface "Cache entry" and "Cache store receipt", rules sections 6 and 10.
  */
 import type { Config } from "../../config/schema.ts";
-import { encodeBase64 } from "../../core/codec/bytes.ts";
+import { encodeBase64, equalBytes } from "../../core/codec/bytes.ts";
 import { type Did, type MailboxKey, mailboxOf, type Uuid } from "../../core/codec/did.ts";
 import { renderDuration, renderTimestamp } from "../../core/codec/time.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
@@ -31,11 +31,15 @@ export type StoreParts = {
 };
 
 /** When and by which client an envelope is submitted. */
-export type Submitted = Origin & { readonly nowMs: number };
+export type Submitted = Origin & {
+  readonly nowMs: number;
+  /** By the Relay of this process: other content under an id that is held is a conflict there, and not a repeat. */
+  readonly isRelayed?: true;
+};
 
 /**
  * Refuses as `decideAdmission`, and with 404 `service_not_found`, 422 `not_deliverable` for a hint that forbids a Cache,
- * 409 `chunk_conflict`, 507 `mailbox_full` or `storage_full`.
+ * 409 `chunk_conflict`, 507 `mailbox_full` or `storage_full`; to the Relay also with 409 `duplicate_conflict`.
  */
 export async function storeEnvelope(
   parts: StoreParts,
@@ -53,8 +57,16 @@ export async function storeEnvelope(
   if (refused !== null) return refused;
   const deduped = outcome.kind === "duplicate";
   if (!deduped) parts.onStored(envelope.to, mailbox);
+  else if (submitted.isRelayed === true && (await holdsOther(parts.mailbox, entry)))
+    return fault("duplicate_conflict", "the Cache holds another envelope with this message_id");
   const { expiresAtMs } = deduped ? outcome : entry;
   return receiptOf(parts, envelope, { deduped, expiresAtMs, ttlMsMax: admission.ttlMsMax, nowMs });
+}
+
+/** Whether the mailbox holds other bytes under the id. Two nodes may have admitted them at the same moment. */
+async function holdsOther(mailbox: Mailbox, { recipient, messageId, envelope, storedAtMs }: MailboxEntry) {
+  const held = await mailbox.message(recipient, messageId, storedAtMs);
+  return held.state === "active" && !equalBytes(held.message.envelope, envelope);
 }
 
 /** Whether the mailbox knows who signed. */

@@ -32,7 +32,7 @@ type OneDelivery = {
   /** How long the result is remembered. */
   readonly untilMs: () => number;
   /** Sessions that begin to join wait for the delivery once `begun` was called. */
-  readonly deliver: (begun: () => void) => Promise<DeliveryResult>;
+  readonly deliver: (begun: () => void) => Promise<DeliveryOutcome>;
 };
 
 /** The outcome of the only delivery of the message: 409 `duplicate_conflict` for another envelope. */
@@ -68,6 +68,8 @@ async function deliverUnlessKnown(
   if (known !== null && known.digest !== digest) return conflict();
   if (known?.result) return asRepeat(known.result);
   const result = await deliver(begun);
+  // The id belongs to the content that another node delivered.
+  if (isFault(result)) return result;
   await remember(dedup, key, { digest, result: result.success ? result : null }, untilMs());
   return result;
 }

@@ -39,7 +39,7 @@ export type LocalCache = {
   readonly endpoints: readonly string[];
   readonly store: (
     envelope: Envelope,
-    submitted: Pick<Call, "client" | "network" | "nowMs">,
+    submitted: Pick<Call, "client" | "network" | "nowMs"> & { readonly isRelayed: true },
   ) => Promise<StoreReceipt | Fault>;
 };
 
@@ -58,8 +58,15 @@ export type DeliveryParts = {
   readonly onAttempt: (channel: Channel, outcome: AttemptOutcome) => void;
 };
 
-/** Ends within the bounds of the plan's limits; never throws for what a destination does. */
-export async function runDelivery(parts: DeliveryParts, relayed: Relayed, plan: DeliveryPlan): Promise<DeliveryResult> {
+/**
+ * Ends within the bounds of the plan's limits; never throws for what a destination does. 409 `duplicate_conflict` when
+ * the Cache of this process holds other content under the id, which another node gave it.
+ */
+export async function runDelivery(
+  parts: DeliveryParts,
+  relayed: Relayed,
+  plan: DeliveryPlan,
+): Promise<DeliveryResult | Fault> {
   let { state, step } = beginDelivery(plan, parts.now());
   while (step.kind !== "finished") {
     if (step.kind === "wait") {
@@ -69,6 +76,7 @@ export async function runDelivery(parts: DeliveryParts, relayed: Relayed, plan: 
     }
     const startMs = performance.now();
     const made = await makeAttempt(parts, relayed, step);
+    if (isFault(made)) return made;
     const nowMs = parts.now();
     if (made === "nobody") {
       ({ state, step } = nextStep(state, { kind: "nobody", nowMs }));
@@ -84,8 +92,8 @@ export async function runDelivery(parts: DeliveryParts, relayed: Relayed, plan: 
 type Attempt = { readonly destination: Destination; readonly timeoutMs: number };
 type Made = Omit<AttemptOutcome, "durationMs">;
 
-/** `nobody`: it turned out that no session listens. */
-function makeAttempt(parts: DeliveryParts, relayed: Relayed, attempt: Attempt): Promise<Made | "nobody"> {
+/** `nobody`: it turned out that no session listens. A Fault ends the delivery. */
+function makeAttempt(parts: DeliveryParts, relayed: Relayed, attempt: Attempt): Promise<Made | "nobody" | Fault> {
   switch (attempt.destination.channel) {
     case "live":
       return deliverLive(parts, relayed, attempt.timeoutMs);
@@ -165,11 +173,13 @@ async function forward(parts: DeliveryParts, relayed: Relayed, attempt: Attempt)
   return downstream === null ? invalid(answer) : { ...madeOf(answer), downstream };
 }
 
-async function storeInCache(parts: DeliveryParts, relayed: Relayed, attempt: Attempt): Promise<Made> {
+async function storeInCache(parts: DeliveryParts, relayed: Relayed, attempt: Attempt): Promise<Made | Fault> {
   const { localCache, now } = parts;
   if (localCache === null || !isLocal(localCache, attempt.destination)) return postToCache(parts, relayed, attempt);
   const { client, network } = relayed.call;
-  const stored = await localCache.store(relayed.envelope, { client, network, nowMs: now() }).catch(storeFailure);
+  const submitted = { client, network, nowMs: now(), isRelayed: true } as const;
+  const stored = await localCache.store(relayed.envelope, submitted).catch(storeFailure);
+  if (isFault(stored) && stored.code === "duplicate_conflict") return stored;
   return isFault(stored) ? madeOfRefusal(stored) : { httpStatus: 202, error: null, receipt: stored };
 }
 

@@ -196,7 +196,7 @@ function decodeWay(node: RelayNode, headers: Headers): Pick<Received, "hops" | "
 // ---------------------------------------------------------------------------------------------- commit
 
 /** A delivery begins when no session of the recipient is joining: those that join later wait for it. */
-async function deliver(node: RelayNode, relayed: Relayed, begun: () => void): Promise<DeliveryResult> {
+async function deliver(node: RelayNode, relayed: Relayed, begun: () => void): Promise<DeliveryResult | Fault> {
   await node.sessions?.joinsEnding(relayed.envelope.to);
   begun();
   return runDelivery(node.delivery, relayed, planOf(node, relayed));
