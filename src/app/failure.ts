@@ -3,7 +3,7 @@
  * is a bug. Of a serving process, what would bypass its log (uncaught exceptions, unhandled rejections, what libraries
  * print) becomes a line of the log. URLs in library output are cut to scheme and host, because URLs of chain nodes can
  * hold an access token.
- * Source: rules section 9 ("Logs").
+ * Source: docs/run.md, "Watch".
  */
 import { writeSync } from "node:fs";
 import { errorStack, errorText } from "../core/fault.ts";

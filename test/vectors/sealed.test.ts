@@ -1,7 +1,7 @@
 /**
  * Sealed payloads with fixed keys: what the SDK writes is what the vectors hold, byte for byte; what it
  * reads is what they say; and an unreadable record names the member at fault.
- * Source: rules section 10 ("The sealed record").
+ * Source: docs/protocol.md, "The record".
  */
 import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";

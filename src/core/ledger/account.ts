@@ -130,7 +130,7 @@ export type Counters = Readonly<Record<CounterName, bigint>>;
 export type Account = {
   readonly record: DidRecord | null;
   readonly counters: Counters;
-  /** The time of the last accepted full document (rules section 10, "Document time"). */
+  /** The time of the last accepted full document (docs/ledger.md 2.5). */
   readonly documentTimeMs: bigint;
   /** The expiry of the last registration proof that had one. The next must expire later, so that no proof works twice. */
   readonly registrationExpiryMs: bigint;

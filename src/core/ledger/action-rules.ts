@@ -2,7 +2,7 @@
  * What calls change: the types of a change, the one place where version, time and counters of a record
  * move, and the rule of every signed action. Payload, expiry, nonce and signature have been checked before (`rules.ts`).
  * The rules work on aliases in normal form.
- * Source: docs/ledger.md 1.4, 1.5, 1.11, 2.2, 2.3 ("Component operations"), 2.5 and 2.6, rules section 10 ("Operation
+ * Source: docs/ledger.md 1.4, 1.5, 1.11, 2.2, 2.3 ("Component operations"), 2.5 and 2.6, rules section 4 ("Operation
  * refusals").
  */
 import { isAdmissibleKey } from "../codec/crypto.ts";

@@ -2,8 +2,7 @@
  * The calls of the ledger: as values, in SCALE as the body of an extrinsic (pallet index, call index, arguments in the
  * order of the runtime), which the embedded ledger keeps pending calls in as well; and what a call asks for, names and
  * claims. The calls that a DID key signs are made of the table in `actions.ts`.
- * Source: docs/ledger.md 1.7, rules sections 4 ("Idempotence", "Pending updates") and 10 ("Persona policy on the
- * ledger").
+ * Source: docs/ledger.md 1.6 and 1.7, rules section 4 ("Idempotence", "Pending updates").
  */
 import { equalBytes } from "../codec/bytes.ts";
 import { aliasBytesMax, type Did, didBytesMax, isDid, normalizeAlias, trimAscii } from "../codec/did.ts";

@@ -3,7 +3,7 @@
  * its document. Version 1 has a time. Version 2 (`v2:<nonce>:<expiry ms>`) binds the document and works once.
  * Version 3 (`v3:…`) also binds the ledger and the account that submits a registration. A client that registers needs
  * this file and no other structure. Fields have the order of the wire; decoding enforces every bound.
- * Source: docs/ledger.md 1.1, 1.2 and 1.8, rules sections 4 ("Registration proof", "Full document") and 10.
+ * Source: docs/ledger.md 1.1, 1.2 and 1.8, rules section 4 ("Registration proof").
  */
 import { blake2b256 } from "#blake2";
 import { concatBytes, utf8 } from "../codec/bytes.ts";

@@ -172,7 +172,7 @@ function isOwner(record: DidRecord, operator: AccountId): boolean {
 // ---------------------------------------------------------------------------------- registrations and whole documents
 
 // The two calls whose proof is a message of its own. Their checks follow the order of the runtime; the checks of time are
-// ours (docs/ledger.md 2.3 and 2.4, rules section 10 "Document time").
+// ours (docs/ledger.md 2.3 to 2.5).
 
 /**
  * Makes a record that the operator owns. The counters of an earlier record of the DID continue.

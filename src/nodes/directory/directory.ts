@@ -2,7 +2,7 @@
  * The Directory: identity records, policies and authorization counters over a ledger. This file has the table of its
  * routes, the limits it applies, and the reads: nonces, the resolved record, the holder of an alias, the outcome of a
  * submission. Reads need no proof. Known absence is 404; a ledger that can't be read is 502.
- * Source: interface "Directory" and "Authorization nonces", rules sections 4 ("Extensions") and 10 ("Reads").
+ * Source: interface "Directory" and "Authorization nonces", rules section 4 ("Reads").
  */
 import { renderPublicKey } from "../../core/codec/bytes.ts";
 import { type Did, normalizeAlias, parseDid } from "../../core/codec/did.ts";

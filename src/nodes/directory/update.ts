@@ -2,7 +2,7 @@
  * Updates that a key of the DID authorizes with a signed SCALE payload: components of the document, the root key,
  * aliases, deactivation, deletion (`core/ledger/actions.ts` lists the routes), and the replacement of the full document
  * with a proof of the root key. What the ledger refuses is not checked before (D147).
- * Source: interface "Signed DID-document updates", rules sections 4 ("Signing order of checks", "Full document") and 10.
+ * Source: interface "Signed DID-document updates", rules section 4 ("Signing order of checks").
  */
 import type { Static } from "@sinclair/typebox";
 import { decodeBase64, decodePayloadText, equalBytes, parsePublicKey } from "../../core/codec/bytes.ts";

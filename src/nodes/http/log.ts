@@ -3,7 +3,7 @@
  * addresses: callers give names, counts and codes, and `maskAddress` cuts an address to its network.
  * Lines are collected, and formatted and written together after the requests they are about; when the reader of
  * the log is too slow, lines are dropped and counted rather than kept in memory without bound.
- * Source: rules section 9 ("Logs").
+ * Source: docs/run.md, "Watch".
  */
 
 const logLevels = ["debug", "info", "warn", "error"] as const;

@@ -2,7 +2,6 @@
  * Counters, gauges and histograms in the Prometheus text format. Label values come from fixed sets
  * (routes, codes, channels), never from requests; a family still holds at most `seriesMax` series, so
  * that a mistake costs a number and not the memory of the node.
- * Source: rules section 9 ("/metrics").
  */
 
 /** One number of a family. A hot path gets it once and adds to it. */

@@ -2,7 +2,7 @@
  * The description of the interface as OpenAPI 3.1, and the pages `/docs` and `/docs/signing` that show it. Both are
  * made from the routes and schemas that serve the interface: what a route accepts, what it answers, and every code it
  * can refuse with. The pages are HTML texts with their own style, without scripts and without external assets.
- * Source: rules section 9 ("/openapi.json"); OpenAPI 3.1.
+ * Source: OpenAPI 3.1.
  */
 import type { TSchema } from "@sinclair/typebox";
 import { didForm } from "../../core/codec/did.ts";

@@ -4,8 +4,7 @@
  * it. Then how a call becomes an extrinsic, signed by the operator (version 4) or with its own proof (version 5, without
  * a signature), and how the extrinsics of a block become their fingerprints again. One table lists what each
  * transaction extension adds; one that is not listed must add nothing.
- * Source: docs/ledger.md 1.1 to 1.9, rules sections 1 and 10 ("Persona policy on the ledger"), checked against the
- * reference runtime.
+ * Source: docs/ledger.md 1.1 to 1.9, rules section 1, checked against the reference runtime.
  */
 import { concatBytes, encodeHex0x } from "../../core/codec/bytes.ts";
 import { blake2b256 } from "../../core/codec/crypto.ts";
