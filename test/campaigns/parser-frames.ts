@@ -20,7 +20,7 @@ import { directoryRecipients } from "../../src/nodes/recipients.ts";
 import {
   decodeConnectFrame,
   decodeConnectHeaders,
-  parseAck,
+  parseReply,
   parseSessionTarget,
 } from "../../src/nodes/relay/live/registry.ts";
 import { createRemoteSessions } from "../../src/nodes/relay/live/remote.ts";
@@ -160,13 +160,17 @@ const frameTargets: readonly Target[] = [
         signature_b64: retrieval.signature_b64,
       }),
       json({ type: "ack", message_id: "0190b3b4-0000-7000-8000-00000000000a" }),
+      json({ type: "pass", message_id: "0190b3b4-0000-7000-8000-00000000000a" }),
       utf8("https://relay.example/ws/did:svc:1111111111111111111111/phone?notices=stored"),
     ],
     run: (input) => {
       const asText = decodeUtf8(input);
-      const acked = parseAck(input);
+      const wishes = { storedNotices: false, passes: true };
+      const reply = parseReply(input, wishes);
+      const acked = reply?.messageId ?? null;
       check(acked === null || /^[0-9a-f-]{36}$/.test(acked), "an acknowledged id is a UUID");
-      if (asText !== null) check(parseAck(asText) === acked, "a frame is the same as text and as bytes");
+      if (asText !== null)
+        check(Bun.deepEquals(parseReply(asText, wishes), reply), "a frame is the same as text and as bytes");
       const where = asText !== null && URL.canParse(asText) ? parseSessionTarget(asText) : null;
       const proof = decodeConnectFrame(input, { target, terms }, retrieval.now_ms);
       if (acked !== null || (where !== null && !isFault(where)) || !isFault(proof)) return `accepted ${acked !== null}`;

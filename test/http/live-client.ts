@@ -103,6 +103,14 @@ export class LiveClient {
     return this.frames;
   }
 
+  /** Resolves when the server has read all that was sent before. */
+  async roundTrip(): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#socket.addEventListener("pong", () => resolve(), { once: true });
+    this.#socket.ping();
+    await promise;
+  }
+
   close(): void {
     this.#socket.close();
   }

@@ -88,6 +88,15 @@ describe("an envelope at one process", () => {
     expect([result.code, performance.now() - startMs < 1_000]).toEqual(["cached", true]);
   });
 
+  test("goes on at once when a session elsewhere passes", async () => {
+    const { a, b } = await pair({ settings: { live_ack_timeout: 600_000 } });
+    const client = await live(a, "phone", "?pass=1");
+    client.onEnvelope = ({ message_id }) => client.send({ type: "pass", message_id });
+    expect((await b.send(envelopeTo(bob, 1))).code).toBe("cached");
+    const direct = await b.send({ ...envelopeTo(bob, 2), delivery_hint: "direct" });
+    expect(direct.ndr?.attempts).toMatchObject([{ channel: "live", error: "destination_unavailable" }]);
+  });
+
   test("goes on when a session elsewhere is silent", async () => {
     const { a, b } = await pair({ settings: { live_ack_timeout: 100 } });
     const client = await live(a);

@@ -258,8 +258,11 @@ export type LiveDelivery = {
   readonly timeoutMs: number;
 };
 
-/** `silent`: sent, and not acknowledged in time. `gone`: no session is there, or none has room. */
-export type LiveOutcome = "acknowledged" | "silent" | "gone";
+/**
+ * `silent`: sent, and not acknowledged in time. `passed`: a client has it and leaves it to the next destination. `gone`:
+ * no session is there, or none has room.
+ */
+export type LiveOutcome = "acknowledged" | "silent" | "passed" | "gone";
 
 /** Resolves when no session of the DID is joining, or after three joins at most. A session that joins during this wait is waited for too. */
 export async function joinsEnding(registry: SessionRegistry, did: Did): Promise<void> {
@@ -302,12 +305,14 @@ export function deliverToSockets(registry: SessionRegistry, delivery: LiveDelive
   return text === null ? [] : sockets.map((socket) => deliverTo(registry, socket, { ...delivery, text }));
 }
 
-/** Resolves on the first acknowledgement; otherwise `silent` if any session was silent, else `gone`. */
+/** Resolves on the first acknowledgement; otherwise, when all have ended, as one that was silent, or else that passed. */
 export async function firstAcknowledged(outcomes: readonly Promise<LiveOutcome>[]): Promise<LiveOutcome> {
   if (outcomes.length === 0) return "gone";
   const { promise, resolve } = Promise.withResolvers<LiveOutcome>();
   for (const outcome of outcomes) void outcome.then((one) => one === "acknowledged" && resolve(one));
-  void Promise.all(outcomes).then((all) => resolve(all.includes("silent") ? "silent" : "gone"));
+  void Promise.all(outcomes).then((all) =>
+    resolve((["silent", "passed"] as const).find((one) => all.includes(one)) ?? "gone"),
+  );
   return promise;
 }
 
@@ -377,8 +382,11 @@ export const frameBytesMax = 16 * 1024;
 
 export type SessionTarget = { readonly did: Did; readonly deviceId: string };
 
-/** What a client may ask for in the query besides its envelopes: frames that announce that a Cache stored something. */
-type SessionWishes = { readonly storedNotices: boolean };
+/**
+ * What a client may ask for in the query besides its envelopes: frames that announce that a Cache stored something, and
+ * that it may pass an envelope on to the next destination.
+ */
+type SessionWishes = { readonly storedNotices: boolean; readonly passes: boolean };
 
 export function isSessionPath(pathname: string): boolean {
   const segments = pathname.split("/");
@@ -401,7 +409,8 @@ export function parseSessionTarget(url: string): SessionTarget | Fault {
 }
 
 export function parseSessionWishes(url: string): SessionWishes {
-  return { storedNotices: new URL(url).searchParams.get("notices") === "stored" };
+  const { searchParams } = new URL(url);
+  return { storedNotices: searchParams.get("notices") === "stored", passes: searchParams.get("pass") === "1" };
 }
 
 /** For a client that asked: something waits in a Cache. It names nothing; the client pulls. */
@@ -459,11 +468,14 @@ export function decodeConnectFrame(
   return decodeRetrievalProof(presented, connectRule(of.target, of.terms, frameMembers), nowMs);
 }
 
-/** The id that a frame acknowledges; `null` when the frame is anything else. */
-export function parseAck(frame: string | Uint8Array): Uuid | null {
+type Reply = { readonly messageId: Uuid; readonly outcome: LiveOutcome };
+
+/** What a client says of an envelope; `null` when the frame is anything else. */
+export function parseReply(frame: string | Uint8Array, { passes }: SessionWishes): Reply | null {
   const members = parseFrame(frame);
-  if (members === null || members["type"] !== "ack" || typeof members["message_id"] !== "string") return null;
-  return parseUuid(members["message_id"]);
+  const outcome = members?.["type"] === "ack" ? "acknowledged" : members?.["type"] === "pass" && passes && "passed";
+  const messageId = typeof members?.["message_id"] === "string" ? parseUuid(members["message_id"]) : null;
+  return messageId === null || !outcome ? null : { messageId, outcome };
 }
 
 function parseFrame(frame: string | Uint8Array): JsonObject | null {

@@ -6,7 +6,7 @@
  * means the same as within one process. An unreachable bus is like one without subscribers.
  * Source: rules section 5 ("Live sessions", "One process or several").
  */
-import { decodeUtf8, utf8 } from "../../../core/codec/bytes.ts";
+import { decodeUtf8, equalBytes, utf8 } from "../../../core/codec/bytes.ts";
 import { type Did, isDid, parseUuid } from "../../../core/codec/did.ts";
 import { isJsonObject, type JsonObject, type JsonValue, parseJson } from "../../../core/codec/json.ts";
 import { isFault } from "../../../core/fault.ts";
@@ -25,7 +25,8 @@ const subjects = { deliver: (did: Did) => `relay.live.${did}`, join: "relay.join
 const answerSlackMs = 250;
 /** How long a join waits for others to report deliveries in flight: a few round trips. */
 const noticeMs = 50;
-const acknowledged = utf8("acknowledged");
+/** The first answer counts: after `passed`, a device in a third process may get the envelope twice, with one id. */
+const answers = { acknowledged: utf8("acknowledged"), passed: utf8("passed") };
 const busyAnswer = utf8("busy");
 
 export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSessions {
@@ -68,7 +69,7 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
       const startMs = performance.now();
       const message = encodeDelivery(delivery, id);
       const answered = await bus.request(subject, message, delivery.timeoutMs + answerSlackMs);
-      if (answered !== "nobody") return "acknowledged";
+      if (answered !== "nobody") return equalBytes(answered, answers.passed) ? "passed" : "acknowledged";
       return performance.now() - startMs >= delivery.timeoutMs ? "silent" : "gone";
     },
     nextJoinCount: () => ++joinCount,
@@ -120,8 +121,9 @@ async function answer(
   { id, did, local }: { readonly id: string; readonly did: Did; readonly local: LocalSessions },
 ): Promise<Uint8Array | undefined> {
   const delivery = decodeDelivery(message, id, did);
+  const outcome = delivery === null ? "gone" : await local.deliver(delivery);
   // Silence is not an answer: another process may hold a session that acknowledges.
-  return delivery !== null && (await local.deliver(delivery)) === "acknowledged" ? acknowledged : undefined;
+  return outcome === "acknowledged" || outcome === "passed" ? answers[outcome] : undefined;
 }
 
 // ---------------------------------------------------------------------------------------------- messages

@@ -40,7 +40,7 @@ import {
   type LiveDelivery,
   type LiveOutcome,
   liveSockets,
-  parseAck,
+  parseReply,
   parseSessionTarget,
   parseSessionWishes,
   renderRefusal,
@@ -170,7 +170,7 @@ function createUpgrade(registry: SessionRegistry): Upgrade<SessionSocket> {
       perMessageDeflate: false,
       open: (socket) => opened(registry, socket),
       message: (socket, frame) =>
-        socket.data.state === "live" ? acknowledge(socket, frame) : prove(registry, socket, frame),
+        socket.data.state === "live" ? reply(socket, frame) : prove(registry, socket, frame),
       close: (socket) => {
         networks.give(socket.data.client);
         forget(registry, socket);
@@ -407,11 +407,11 @@ function goLive(socket: SessionWebSocket): void {
   socket.sendText(renderWelcome(session.target));
 }
 
-function acknowledge(socket: SessionWebSocket, frame: string | Uint8Array): void {
+function reply(socket: SessionWebSocket, frame: string | Uint8Array): void {
   const session = socket.data;
-  const messageId = parseAck(frame);
-  const unacked = messageId === null ? undefined : session.unacked.get(messageId);
-  if (unacked !== undefined) unacked.settle("acknowledged");
+  const replied = parseReply(frame, session.wishes);
+  const unacked = replied === null ? undefined : session.unacked.get(replied.messageId);
+  if (replied !== null && unacked !== undefined) unacked.settle(replied.outcome);
   else if (++session.unexpectedFrames > unexpectedFramesMax)
     shut(socket, closeCodes.unexpected, "too many frames that acknowledge nothing");
 }
