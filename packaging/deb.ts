@@ -29,7 +29,7 @@ fi
 `;
 
 const debExamples = [
-  ...["all-in-one.toml", "relay.toml", "cache.toml", "chain.toml", "Caddyfile", "nginx.conf"],
+  ...["all-in-one.toml", "relay.toml", "cache.toml", "chain.toml", "waypost.schema.json", "Caddyfile", "nginx.conf"],
   ...["waypost-backup.service", "waypost-backup.timer"],
 ];
 
@@ -67,8 +67,8 @@ export function makeDeb({ file, cpu, name }: Platform, out = join(root, "dist"))
   };
   copyFileSync(join(root, "dist", file), place("usr/bin/waypost"));
   chmodSync(place("usr/bin/waypost"), 0o755);
-  const unit = unitFile({ config: "/etc/waypost/waypost.toml", data: "/var/lib/waypost", listen: "127.0.0.1:7400" });
-  writeFileSync(place("usr/lib/systemd/system/waypost.service"), unit.replace("/usr/local/bin/", "/usr/bin/"));
+  const places = { config: "/etc/waypost/waypost.toml", data: "/var/lib/waypost", listen: "127.0.0.1:7400" };
+  writeFileSync(place("usr/lib/systemd/system/waypost.service"), unitFile({ ...places, isPackaged: true }));
   mkdirSync(place("etc/waypost"), { mode: 0o755 });
   const doc = "usr/share/doc/waypost";
   writeFileSync(place(`${doc}/copyright`), copyright);

@@ -9,13 +9,14 @@ import type { Command } from "commander";
 import { loadCertificate, readSeed } from "../app/credentials.ts";
 import { CommandFailure, failed, failedInResult } from "../app/failure.ts";
 import { checkBus, checkStores } from "../app/stores.ts";
+import { configWarnings, isReported } from "../config/checks.ts";
 import { type ConfigProblem, parseConfig } from "../config/config.ts";
 import { renderEffective, renderJsonSchema, renderReference } from "../config/reference.ts";
-import { isReported } from "../config/relations.ts";
 import type { Config } from "../config/schema.ts";
-import { configWarnings } from "../config/warnings.ts";
 import { errorText } from "../core/fault.ts";
 import { checkOutboundEnvironment } from "../nodes/relay/egress.ts";
+import { natsOptions } from "../plugins/bus/nats.ts";
+import { optionSchemas } from "../plugins/load.ts";
 import type { InputProblem } from "../storage/contract.ts";
 import { countOf, createReport } from "./command.ts";
 import { readText } from "./files/files.ts";
@@ -47,8 +48,15 @@ export function registerConfigCommand(program: Command): void {
     .command("schema")
     .description("print the JSON Schema of the configuration file, for editors")
     .action(() => {
-      console.log(renderJsonSchema());
+      console.log(renderSchema());
     });
+}
+
+/** The first line of a file for editors that know it; `init` writes the schema beside the configuration. */
+export const schemaLine = "#:schema waypost.schema.json";
+
+export function renderSchema(): string {
+  return renderJsonSchema({ stores: optionSchemas, bus: { nats: natsOptions } });
 }
 
 async function checkFile({ config: file, json = false }: { readonly config: string; readonly json?: boolean }) {

@@ -1,36 +1,42 @@
 /**
  * Reads a configuration: the file, what the environment overrides, the schema, and the relations between
- * settings. Every independent problem is reported in one run, each with its setting and its place.
+ * settings. Every independent problem is reported in one run, each with its setting and its place. Also what a running
+ * process takes over from a changed configuration.
  */
 import type { z } from "zod";
 import type { InputProblem } from "../storage/contract.ts";
 import { describeFinding, firstFindings, meant, nearestName, problemsOfIssue } from "../storage/setting-problem.ts";
+import { isReported, relationProblems } from "./checks.ts";
 import { listSettings } from "./reference.ts";
-import { isReported, relationProblems } from "./relations.ts";
-import { type Config, configSchema, type SectionName } from "./schema.ts";
-import { isTable, overrideFromEnvironment, type Place, parseSource, readSecretFiles } from "./source.ts";
+import { type Config, configSchema, type SectionName, sectionNames } from "./schema.ts";
+import {
+  type Environment,
+  isTable,
+  overrideFromEnvironment,
+  type Place,
+  parseSource,
+  readSecretFiles,
+} from "./source.ts";
 
 export type ConfigProblem = InputProblem & {
   /** `null` when the setting is not in the file. */
   readonly place: Place | null;
 };
 
-type ConfigResult =
-  | {
-      readonly ok: true;
-      readonly config: Config;
-      readonly placeOf: (setting: string) => Place | null;
-    }
-  | {
-      readonly ok: false;
-      readonly problems: readonly ConfigProblem[];
-      /** The configuration without the invalid settings, so that a caller can look for further problems. */
-      readonly rest: Config | null;
-      readonly placeOf: (setting: string) => Place | null;
-    };
+type Placed = { readonly placeOf: (setting: string) => Place | null };
+type ConfigResult = Placed &
+  (
+    | { readonly ok: true; readonly config: Config }
+    | {
+        readonly ok: false;
+        readonly problems: readonly ConfigProblem[];
+        /** The configuration without the invalid settings, so that a caller can look for further problems. */
+        readonly rest: Config | null;
+      }
+  );
 
 type ConfigSurroundings = {
-  readonly env?: Readonly<Record<string, string | undefined>>;
+  readonly env?: Environment;
   /** Reads a file of secrets; throws when it can't be read. */
   readonly readFile?: (path: string) => string;
 };
@@ -43,40 +49,34 @@ export function parseConfig(text: string, { env = {}, readFile = refuseFiles }: 
   if (!parsed.ok) return { ok: false, problems: [parsed.problem], rest: null, placeOf: nowhere };
   const { placeOf } = parsed.source;
   const input = structuredClone(parsed.source.input);
-  const overrides = overrideFromEnvironment(input, env);
+  const variables = overrideFromEnvironment(input, env);
   const further = [...readSecretFiles(input, readFile), ...misspeltVariables(env)];
   const checked = checkConfig(input);
-  const problems = [...further, ...(checked.ok ? [] : checked.problems)];
-  if (checked.ok && problems.length === 0) return { ...checked, placeOf };
-  const located = problems.map((problem) => locate(problem, placeOf, overrides));
-  return { ok: false, problems: located, rest: checked.ok ? checked.config : checked.rest, placeOf };
-}
-
-/** A problem has its place in the file, unless a variable of the environment set it. */
-function locate(
-  { setting, message }: InputProblem,
-  placeOf: (setting: string) => Place | null,
-  overrides: ReadonlyMap<string, string>,
-): ConfigProblem {
-  const variable = [...overrides].find(([overridden]) => isReported(overridden, [{ setting, message }]))?.[1];
-  if (variable === undefined) return { setting, message, place: placeOf(setting) };
-  return { setting, message: `${message} (set by ${variable})`, place: null };
-}
-
-/** An override with one underscore too few would be ignored. */
-function misspeltVariables(env: Readonly<Record<string, string | undefined>>): InputProblem[] {
-  const settings = listSettings().flatMap(({ section, name }) => {
-    const variable = `WAYPOST_${section}_${name}`.toUpperCase();
-    const message = `${variable} is not read: write WAYPOST_${section.toUpperCase()}__${name.toUpperCase()}`;
-    return env[variable] === undefined ? [] : [{ setting: `${section}.${name}`, message }];
-  });
-  const stores = Object.keys(env).filter((variable) => /^WAYPOST_STORES_[A-Z0-9]/.test(variable));
-  const message = (variable: string) => `${variable} is not read: write WAYPOST_STORES__<NAME>__<OPTION>`;
-  return [...settings, ...stores.map((variable) => ({ setting: "stores", message: message(variable) }))];
+  if (checked.ok && further.length === 0) return { ...checked, placeOf };
+  // A problem has its place in the file, unless a variable of the environment set it.
+  const locate = ({ setting, message }: InputProblem): ConfigProblem => {
+    const variable = [...variables].find(([overridden]) => isReported(overridden, [{ setting, message }]))?.[1];
+    if (variable === undefined) return { setting, message, place: placeOf(setting) };
+    return { setting, message: `${message} (set by ${variable})`, place: null };
+  };
+  const problems = [...further, ...(checked.ok ? [] : checked.problems)].map(locate);
+  return { ok: false, problems, rest: checked.ok ? checked.config : checked.rest, placeOf };
 }
 
 function refuseFiles(): never {
   throw new Error("files of secrets are not read here");
+}
+
+/** An override with one underscore too few would be ignored. */
+function* misspeltVariables(env: Environment): Generator<InputProblem> {
+  for (const { section, name } of listSettings()) {
+    const [table, variable] = [section, name].map((part) => part.toUpperCase());
+    const wrong = `WAYPOST_${table}_${variable}`;
+    if (env[wrong] !== undefined)
+      yield { setting: `${section}.${name}`, message: `${wrong} is not read: write WAYPOST_${table}__${variable}` };
+  }
+  for (const wrong of Object.keys(env).filter((variable) => /^WAYPOST_STORES_[A-Z0-9]/.test(variable)))
+    yield { setting: "stores", message: `${wrong} is not read: write WAYPOST_STORES__<NAME>__<OPTION>` };
 }
 
 const wording = { error: describeFinding };
@@ -84,60 +84,45 @@ const wording = { error: describeFinding };
 /** Checks a value of the shape of the file, including the relations between settings. */
 export function checkConfig(input: unknown): ConfigResult {
   const parsed = configSchema.safeParse(input, wording);
-  const problems = parsed.success
-    ? []
-    : firstFindings(parsed.error.issues)
-        .flatMap(problemsOfIssue)
-        .map((one) => withNearestName(one, input));
-  const valid = parsed.success ? parsed : configSchema.safeParse(withoutInvalid(input, parsed.error.issues), wording);
+  const issues = parsed.success ? [] : parsed.error.issues;
+  const problems = firstFindings(issues)
+    .flatMap(problemsOfIssue)
+    .map((one) => withNearestName(one, input));
+  const valid = parsed.success ? parsed : configSchema.safeParse(withoutInvalid(input, issues), wording);
   const rest = valid.success ? valid.data : null;
   const all = rest === null ? problems : [...problems, ...relationProblems(rest, problems)];
   if (rest !== null && all.length === 0) return { ok: true, config: rest, placeOf: nowhere };
   return { ok: false, problems: all.map((problem) => ({ ...problem, place: null })), rest, placeOf: nowhere };
 }
 
-// -------------------------------------------------------------------------------------- misspelt settings
-
-/** Names the setting that was probably meant. */
-function withNearestName(problem: InputProblem, input: unknown): InputProblem {
-  if (problem.message !== "unknown setting") return problem;
-  const [section = "", name] = problem.setting.split(".");
+/** Names the setting or the section that was probably meant. */
+function withNearestName({ setting, message }: InputProblem, input: unknown): InputProblem {
+  if (message !== "unknown setting") return { setting, message };
+  const [section = "", name] = setting.split(".");
   const settings = listSettings();
-  if (name === undefined)
-    return { ...problem, message: unknownAtTop(section, isTable(input) && isTable(input[section])) };
-  const known = settings.filter((one) => one.section === section).map((one) => one.name);
-  const nearest = nearestName(name, known);
-  if (nearest !== null) return { ...problem, message: `unknown setting${meant(name, known)}` };
-  const elsewhere = settings.find((one) => one.name === name);
-  if (elsewhere === undefined) return problem;
-  return { ...problem, message: `unknown setting here; [${elsewhere.section}] has one of that name` };
+  const say = (text: string) => ({ setting, message: text });
+  if (name !== undefined) {
+    const known = settings.filter((one) => one.section === section).map((one) => one.name);
+    const elsewhere = settings.find((one) => one.name === name);
+    if (nearestName(name, known) !== null || elsewhere === undefined) return say(`${message}${meant(name, known)}`);
+    return say(`unknown setting here; [${elsewhere.section}] has one of that name`);
+  }
+  const sections = [...sectionNames, "stores"];
+  const nearest = nearestName(section, sections);
+  if (isTable(input) && isTable(input[section]))
+    return say(
+      `unknown section; ${nearest === null ? `there are ${sections.join(", ")}` : `did you mean [${nearest}]?`}`,
+    );
+  const owner = settings.find((one) => one.name === section);
+  if (owner === undefined) return say("unknown setting outside of a section");
+  return say(`is outside of every section; write it under [${owner.section}]`);
 }
-
-function unknownAtTop(name: string, isSection: boolean): string {
-  const settings = listSettings();
-  const sections = [...new Set(settings.map(({ section }) => section)), "stores"];
-  const nearest = nearestName(name, sections);
-  if (isSection)
-    return nearest === null
-      ? `unknown section; there are ${sections.join(", ")}`
-      : `unknown section; did you mean [${nearest}]?`;
-  const owner = settings.find((one) => one.name === name);
-  if (owner !== undefined) return `is outside of every section; write it under [${owner.section}]`;
-  return "unknown setting outside of a section";
-}
-
-// --------------------------------------------------------------------------------------- the valid rest
-
-type Issue = z.core.$ZodIssue;
 
 /** Stands in for the plugin of a store without one, so that references to the store still resolve. */
 const unknownPlugin = "(unknown)";
 
-/**
- * Drops invalid settings, so that the remaining ones are checked in the same run. Inside a section a setting
- * is dropped as a whole.
- */
-function withoutInvalid(input: unknown, issues: readonly Issue[]): unknown {
+/** Drops invalid settings as a whole, so that the remaining ones are checked in the same run. */
+function withoutInvalid(input: unknown, issues: readonly z.core.$ZodIssue[]): unknown {
   const copy: unknown = structuredClone(input);
   if (!isTable(copy)) return {};
   const paths = issues.flatMap((issue) =>
@@ -147,8 +132,7 @@ function withoutInvalid(input: unknown, issues: readonly Issue[]): unknown {
     if (section === undefined) continue;
     const table = copy[section];
     if (name === undefined || !isTable(table)) delete copy[section];
-    else if (section !== "stores") delete table[name];
-    else if (inner.length === 0 && isTable(table[name])) delete table[name];
+    else if (section !== "stores" || (inner.length === 0 && isTable(table[name]))) delete table[name];
     else table[name] = { ...(isTable(table[name]) ? table[name] : {}), plugin: unknownPlugin };
   }
   return copy;
@@ -157,32 +141,21 @@ function withoutInvalid(input: unknown, issues: readonly Issue[]): unknown {
 // ----------------------------------------------------------------------------------------------- changes while running
 
 // Nodes hold the sections of the configuration and read a setting where they use it. So a changed setting is written
-// into the section that everybody holds. All other settings shape listeners, stores or tables that are made once.
+// into the section that everybody holds. `test/http/settings.test.ts` sees that a running node reads each of them again.
 
 /** What is created once at the start: listeners, stores, the bus, and the identity and sources of the nodes. */
-const fixed: { readonly [Name in SectionName]?: readonly (keyof Config[Name] & string)[] } = {
+const fixed: { readonly [Name in SectionName]: readonly (keyof Config[Name] & string)[] } = {
   server: ["listen", "admin_listen", "share_port"],
+  bus: ["plugin"],
+  limits: [],
   // With a change in two steps, a stranger's page could change policies in between.
   directory: ["enabled", "store", "ledger", "unsigned_updates"],
   relay: [
-    "enabled",
-    "store",
-    "recipients",
-    "public_id",
-    "public_endpoints",
-    "allow_http",
-    "allow_private",
-    "ignore_proxy_variables",
-    "destination_requests_max",
+    ...(["enabled", "store", "recipients", "public_id", "public_endpoints", "allow_http", "allow_private"] as const),
+    ...(["ignore_proxy_variables", "destination_requests_max"] as const),
   ],
   cache: ["enabled", "store", "recipients", "public_endpoints", "signing_key_file", "wake_url"],
 };
-
-/** `test/http/settings.test.ts` sees that a running node reads every one of them again. */
-function isReloadable(section: SectionName, name: string): boolean {
-  const names: readonly string[] = fixed[section] ?? [];
-  return section !== "bus" && !names.includes(name);
-}
 
 export type ReloadPlan = {
   /** Settings that change now, as `section.name`. */
@@ -193,26 +166,26 @@ export type ReloadPlan = {
 
 /** Compares two configurations; changes nothing. */
 export function decideReload(current: Config, next: Config): ReloadPlan {
-  const changed: string[] = [];
-  const needsRestart: string[] = [];
+  const [changed, needsRestart]: [string[], string[]] = [[], []];
+  const isSame = (before: unknown, after: unknown) => JSON.stringify(before) === JSON.stringify(after);
   for (const { section, name } of listSettings()) {
     const [before, after] = [current, next].map((config): unknown => Reflect.get(config[section], name));
-    if (JSON.stringify(before) === JSON.stringify(after)) continue;
-    const isTaken = isReloadable(section, name) && !(name.startsWith("tls_") && [before, after].includes(null));
-    (isTaken ? changed : needsRestart).push(`${section}.${name}`);
+    if (isSame(before, after)) continue;
+    const isFixed = (fixed[section] as readonly string[]).includes(name);
+    // A listener begins or ends to use TLS only with the process.
+    const isRemade = name.startsWith("tls_") && [before, after].includes(null);
+    (isFixed || isRemade ? needsRestart : changed).push(`${section}.${name}`);
   }
   for (const section of ["stores", "bus"] as const)
-    if (JSON.stringify(current[section]) !== JSON.stringify(next[section])) needsRestart.push(section);
+    if (!isSame(current[section], next[section])) needsRestart.push(section);
   return { changed, needsRestart };
 }
 
-/** Writes the settings of `plan.changed`, and the constants that follow from them, into the sections that nodes hold. */
-export function applyReload(current: Config, next: Config, plan: ReloadPlan): void {
-  const settings = new Set(listSettings().map(({ section, name }) => `${section}.${name}`));
-  for (const setting of plan.changed) {
-    const [section, name] = setting.split(".") as [SectionName, string];
-    Reflect.set(current[section], name, Reflect.get(next[section], name));
-    const constants = Object.keys(next[section]).filter((one) => !settings.has(`${section}.${one}`));
-    for (const constant of constants) Reflect.set(current[section], constant, Reflect.get(next[section], constant));
+/** Writes what `plan` changes, and the constants that follow from it, into the sections that nodes hold. */
+export function applyReload(current: Config, next: Config, { changed, needsRestart }: ReloadPlan): void {
+  for (const section of sectionNames) {
+    if (!changed.some((setting) => setting.startsWith(`${section}.`))) continue;
+    const taken = Object.entries(next[section]).filter(([name]) => !needsRestart.includes(`${section}.${name}`));
+    Object.assign(current[section], Object.fromEntries(taken));
   }
 }

@@ -3,63 +3,40 @@
  * of `config show`, and the JSON Schema that editors use.
  */
 import { z } from "zod";
+import { type Config, configSchema, renderDurationSetting, renderSizeSetting, sectionNames } from "./schema.ts";
+import { secretSettings, type Table } from "./source.ts";
 
-import {
-  type Config,
-  configSchema,
-  renderDurationSetting,
-  renderSizeSetting,
-  type SectionName,
-  sectionNames,
-} from "./schema.ts";
-
-type Setting = {
-  readonly section: SectionName;
-  readonly name: string;
-  readonly doc: string;
-  readonly form: "duration" | "size" | "plain";
-  /** As it would be written in the file; `null` when there is none. */
-  readonly defaultText: string | null;
+/** A JSON Schema, and in `form` the unit of a setting. */
+type Json = {
+  readonly description?: string;
+  readonly default?: unknown;
+  readonly form?: string;
+  readonly properties?: Readonly<Record<string, Json>>;
 };
 
-/** The members of a zod schema that are read here. */
-type Described = {
-  readonly meta: () => { readonly description?: string; readonly form?: string } | undefined;
-  readonly _zod: { readonly def: { readonly type: string; readonly defaultValue?: unknown } };
-};
-type Shape = { readonly shape: Readonly<Record<string, Described>> };
-/** A section, or one whose constants are put beside its settings. */
-type Section = Described & { readonly unwrap: () => Shape | { readonly in: Shape } };
+const jsonSchemaOf = (schema: z.ZodType): Json =>
+  z.toJSONSchema(schema, { io: "input", unrepresentable: "any", target: "draft-7" }) as Json;
+const described = jsonSchemaOf(configSchema);
 
-export function listSettings(): Setting[] {
-  return sectionNames.flatMap((section) => {
-    const inner = (configSchema.shape[section] as Section).unwrap();
-    const { shape } = "in" in inner ? inner.in : inner;
-    return Object.entries(shape).map(([name, schema]) => describeSetting(section, name, schema));
-  });
-}
+const settings = sectionNames.flatMap((section) =>
+  Object.entries(described.properties?.[section]?.properties ?? {}).map(([name, json]) => {
+    const { description: doc = "", default: value = null, form = "plain" } = json;
+    /** As it would be written in the file; `null` when there is none. */
+    const defaultText = value === null ? null : JSON.stringify(value);
+    return { section, name, doc, form, defaultText };
+  }),
+);
+type Setting = (typeof settings)[number];
 
-function describeSetting(section: SectionName, name: string, schema: Described): Setting {
-  const { description = "", form } = schema.meta() ?? {};
-  const value = schema._zod.def.type === "prefault" ? schema._zod.def.defaultValue : undefined;
-  return {
-    section,
-    name,
-    doc: description,
-    form: form === "duration" || form === "size" ? form : "plain",
-    defaultText: value === undefined || value === null ? null : JSON.stringify(value),
-  };
-}
+export const listSettings = (): readonly Setting[] => settings;
 
 /** The table of one section after the other, in Markdown. */
 export function renderReference(): string {
-  const settings = listSettings();
   const sections = sectionNames.map((section) => {
     const rows = settings
       .filter((setting) => setting.section === section)
       .map(
-        ({ name, doc, defaultText }) =>
-          `| \`${name}\` | ${defaultText === null ? "none" : `\`${defaultText}\``} | ${doc} |`,
+        ({ name, doc, defaultText: text }) => `| \`${name}\` | ${text === null ? "none" : `\`${text}\``} | ${doc} |`,
       );
     return [`### \`[${section}]\``, "", "| setting | default | meaning |", "|---|---|---|", ...rows, ""].join("\n");
   });
@@ -68,47 +45,65 @@ export function renderReference(): string {
 
 /** Every setting with the value that holds, defaults included, as a file with the same values. */
 export function renderEffective(config: Config): string {
-  const settings = listSettings();
   const sections = sectionNames.map((section) => {
     const values = config[section] as Readonly<Record<string, unknown>>;
     const lines = settings
       .filter((setting) => setting.section === section)
       .map((setting) => renderLine(setting, values[setting.name]));
-    const ofDriver = section === "bus" ? optionLines(config.bus, ["plugin"]) : [];
-    return [`[${section}]`, ...lines, ...ofDriver, ""].join("\n");
+    const { plugin: _, ...options } = section === "bus" ? config.bus : { plugin: "" };
+    return [`[${section}]`, ...lines, ...optionLines(options), ""].join("\n");
   });
-  const stores = Object.entries(config.stores).map(([name, options]) => {
-    return [`[stores.${name}]`, ...optionLines(options, []), ""].join("\n");
-  });
+  const stores = Object.entries(config.stores).map(([name, options]) =>
+    [`[stores.${name}]`, ...optionLines(options), ""].join("\n"),
+  );
   return [...sections, ...stores].join("\n");
 }
 
-function optionLines(options: Readonly<Record<string, unknown>>, except: readonly string[]): string[] {
-  const own = Object.entries(options).filter(([key]) => !except.includes(key));
-  return own.map(([key, value]) => `${key} = ${JSON.stringify(value)}`);
+function optionLines(options: Readonly<Record<string, unknown>>): string[] {
+  return Object.entries(options).map(([key, value]) => `${key} = ${JSON.stringify(value)}`);
 }
 
-function renderLine(setting: Setting, value: unknown): string {
-  if (value === null) return `# ${setting.name} is not set`;
-  if (setting.form === "duration" && typeof value === "number")
-    return `${setting.name} = "${renderDurationSetting(value)}"`;
-  if (setting.form === "size" && typeof value === "number") return `${setting.name} = "${renderSizeSetting(value)}"`;
-  return `${setting.name} = ${JSON.stringify(value)}`;
+const renderers: Readonly<Record<string, (value: number) => string>> = {
+  duration: renderDurationSetting,
+  size: renderSizeSetting,
+};
+
+function renderLine({ name, form }: Setting, value: unknown): string {
+  if (value === null) return `# ${name} is not set`;
+  const render = renderers[form];
+  return `${name} = ${JSON.stringify(render !== undefined && typeof value === "number" ? render(value) : value)}`;
 }
 
-/** JSON Schema of the file (draft 2020-12). Options of a store belong to its plugin and are not described here. */
-export function renderJsonSchema(): string {
-  const schema = z.toJSONSchema(configSchema, {
-    io: "input",
-    unrepresentable: "any",
-    override: ({ zodSchema, jsonSchema }) => {
-      const { form } = z.globalRegistry.get(zodSchema) ?? {};
-      if (form === "duration") Object.assign(jsonSchema, { type: "string", pattern: "^([0-9]+(ms|[smhdw]))+$" });
-      if (form === "size") Object.assign(jsonSchema, { type: ["string", "integer"], pattern: sizePattern, minimum: 0 });
-      Reflect.deleteProperty(jsonSchema, "form");
-    },
-  });
-  return JSON.stringify({ title: "Waypost configuration", ...schema }, null, 2);
+/** The schemas of the options that plugins take, by the name of the plugin. */
+type OptionSchemas = {
+  readonly stores: Readonly<Record<string, z.ZodType>>;
+  readonly bus: Readonly<Record<string, z.ZodType>>;
+};
+
+/** JSON Schema of the file, with the options of the plugins. An external plugin's options may be anything. */
+export function renderJsonSchema(plugins: OptionSchemas): string {
+  const json = structuredClone(described) as Table;
+  const properties = json["properties"] as Record<string, Table>;
+  const own = Object.entries(plugins.stores).map(([plugin, schema]) => ({
+    type: "object",
+    ...optionsOf(schema, { plugin: { const: plugin } }),
+    additionalProperties: false,
+    required: ["plugin"],
+  }));
+  const isModule = { plugin: { type: "string", pattern: "^(\\.{0,2}/|[A-Za-z]:)" } };
+  const external = { type: "object", properties: isModule, required: ["plugin"] };
+  (properties["stores"] ?? {})["additionalProperties"] = { oneOf: [...own, external] };
+  const bus = properties["bus"] ?? {};
+  for (const schema of Object.values(plugins.bus))
+    Object.assign(bus, optionsOf(schema, bus["properties"] as Table), { additionalProperties: false });
+  const withoutForms = (key: string, value: unknown) => (key === "form" ? undefined : value);
+  return JSON.stringify({ title: "Waypost configuration", ...json }, withoutForms, 2);
 }
 
-const sizePattern = "^[0-9]+(B|KiB|MiB|GiB|TiB)$";
+/** The options of a plugin beside `others`, and for each secret the one that names its file. */
+function optionsOf(schema: z.ZodType, others: Table): { readonly properties: Table } {
+  const { properties = {} } = jsonSchemaOf(schema);
+  const file = { type: "string", description: "File with this secret." };
+  const files = secretSettings.filter((name) => name in properties).map((name) => [`${name}_file`, file] as const);
+  return { properties: { ...others, ...properties, ...Object.fromEntries(files) } };
+}

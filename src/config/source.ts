@@ -16,11 +16,13 @@ type ConfigSource = {
   readonly placeOf: (setting: string) => Place | null;
 };
 
+export type Environment = Readonly<Record<string, string | undefined>>;
+
 type SourceResult =
   | { readonly ok: true; readonly source: ConfigSource }
   | { readonly ok: false; readonly problem: InputProblem & { readonly place: Place | null } };
 
-type Table = Record<string, unknown>;
+export type Table = Record<string, unknown>;
 
 export function isTable(value: unknown): value is Table {
   return typeof value === "object" && value !== null && !Array.isArray(value) && !(value instanceof Date);
@@ -51,7 +53,7 @@ export function parseSource(text: string): SourceResult {
 
 /** What a person probably wrote, and what to write instead. */
 function hintFor(text: string, { message }: ParseError, place: Place): string {
-  const line = text.split("\n")[place.line - 1] ?? "";
+  const [before = "", line = ""] = ["", ...text.split("\n")].slice(place.line - 1);
   const strange = /[^\t\x20-\x7e]/u.exec(line.slice(place.column - 1, place.column + 1))?.[0];
   if (strange !== undefined && message.startsWith("Unexpected character")) {
     const name = `U+${(strange.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}`;
@@ -59,17 +61,13 @@ function hintFor(text: string, { message }: ParseError, place: Place): string {
   }
   if (message.startsWith("Unterminated")) return "; close the text with the quote that opened it";
   if (message.startsWith("Defining a key")) return "; remove one of the two";
-  const before = text.split("\n")[place.line - 2] ?? "";
   if ([line, before].some((one) => /^\s*\[[^\]]*$/.test(one))) return "; close the name of the section with ]";
-  if (/=\s*(yes|no|on|off|True|False|TRUE|FALSE)\s*$/.test(line)) return "; write true or false";
+  if (/=\s*(yes|no|on|off|true|false)\s*$/i.test(line)) return "; write true or false";
   if (/^\s*[\w".-]+\s*:/.test(line) || /^\s*\{/.test(line))
     return "; this is TOML: a section is [name], and a setting name = value";
-  return valueStartsAt(text, place) ? "; texts, durations and addresses need quotes" : "; a setting is name = value";
-}
-
-/** Whether the parser stopped inside a value: the usual cause is a text without quotes. */
-function valueStartsAt(text: string, { line, column }: Place): boolean {
-  return /=\s*\S*$/.test((text.split("\n")[line - 1] ?? "").slice(0, column));
+  // The parser stopped inside a value: the usual cause is a text without quotes.
+  if (/=\s*\S*$/.test(line.slice(0, place.column))) return "; texts, durations and addresses need quotes";
+  return "; a setting is name = value";
 }
 
 // ------------------------------------------------------------------------------------------------ places
@@ -123,22 +121,18 @@ const variablePattern = /^WAYPOST_([A-Z][A-Z0-9_]*?)__([A-Z0-9_]+)$/;
 /**
  * Puts every variable `WAYPOST_<SECTION>__<SETTING>` over the input: `WAYPOST_SERVER__LOG_LEVEL=debug`,
  * `WAYPOST_STORES__MAIN__PATH=/data`. A value is read as TOML when it is TOML, otherwise as text, so
- * `["a", "b"]`, `true` and `12` need no quotes. Answers the variable behind each overridden setting.
+ * `["a", "b"]`, `true` and `12` need no quotes. Returns the variable behind each overridden setting.
  */
-export function overrideFromEnvironment(
-  input: Table,
-  env: Readonly<Record<string, string | undefined>>,
-): Map<string, string> {
+export function overrideFromEnvironment(input: Table, env: Environment): Map<string, string> {
   const variables = new Map<string, string>();
   for (const [name, text] of Object.entries(env).sort()) {
     const match = variablePattern.exec(name);
     if (match === null || text === undefined) continue;
     const path = `${match[1]}__${match[2]}`.toLowerCase().split("__");
-    let table = input;
-    for (const section of path.slice(0, -1)) {
-      if (!isTable(table[section])) table[section] = {};
-      table = table[section] as Table;
-    }
+    const table = path.slice(0, -1).reduce((outer, section) => {
+      if (!isTable(outer[section])) outer[section] = {};
+      return outer[section] as Table;
+    }, input);
     table[path.at(-1) as string] = parseVariable(text);
     variables.set(path.join("."), name);
   }
@@ -155,35 +149,22 @@ function parseVariable(text: string): unknown {
 // ---------------------------------------------------------------------------------------------- secrets
 
 /** Options of stores and of the bus that may be in a file of their own: `url_file = "/run/secrets/url"`. */
-const secretSettings = ["url", "user", "password", "token"] as const;
+export const secretSettings = ["url", "user", "password", "token"] as const;
 
 /** Replaces each `<secret>_file` by the text of that file, without the line break at its end. */
-export function readSecretFiles(input: Table, readFile: (path: string) => string): InputProblem[] {
-  const stores = isTable(input["stores"]) ? Object.entries(input["stores"]) : [];
-  const tables = [...stores.map(([name, table]) => [`stores.${name}`, table] as const), ["bus", input["bus"]] as const];
-  return tables.flatMap(([section, table]) => (isTable(table) ? readSecretsOf(section, table, readFile) : []));
-}
-
-function readSecretsOf(section: string, table: Table, readFile: (path: string) => string): InputProblem[] {
-  const problems: InputProblem[] = [];
-  for (const secret of secretSettings) {
-    const setting = `${secret}_file`;
-    const path = table[setting];
-    if (typeof path !== "string") continue;
-    delete table[setting];
-    if (table[secret] !== undefined) {
-      problems.push({
-        setting: `${section}.${setting}`,
-        message: `cannot be combined with ${secret}; keep one of the two`,
-      });
-      continue;
+export function* readSecretFiles(input: Table, readFile: (path: string) => string): Generator<InputProblem> {
+  const stores = Object.entries(isTable(input["stores"]) ? input["stores"] : {});
+  for (const [section, table] of [...stores.map(([name, store]) => [`stores.${name}`, store]), ["bus", input["bus"]]])
+    for (const secret of isTable(table) ? secretSettings : []) {
+      const { [`${secret}_file`]: path, [secret]: given } = table as Table;
+      if (typeof path !== "string") continue;
+      delete (table as Table)[`${secret}_file`];
+      const setting = `${section}.${secret}_file`;
+      try {
+        if (given !== undefined) yield { setting, message: `cannot be combined with ${secret}; keep one of the two` };
+        else (table as Table)[secret] = readFile(path).replace(/\r?\n$/, "");
+      } catch (error) {
+        yield { setting, message: `${path} can't be read: ${errorText(error)}` };
+      }
     }
-    try {
-      table[secret] = readFile(path).replace(/\r?\n$/, "");
-    } catch (error) {
-      const reason = errorText(error);
-      problems.push({ setting: `${section}.${setting}`, message: `${path} can't be read: ${reason}` });
-    }
-  }
-  return problems;
 }

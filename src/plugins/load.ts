@@ -10,10 +10,10 @@ import { pathToFileURL } from "node:url";
 import { errorText, fault } from "../core/fault.ts";
 import { type ConfigurablePlugin, capabilityNames, configurable, type StoreSettings } from "../storage/bind.ts";
 import { type InputProblem, type StoragePlugin, StoreError } from "../storage/contract.ts";
-import { chainPlugin } from "./chain/chain.ts";
-import { lmdbPlugin } from "./lmdb/lmdb.ts";
-import { memoryPlugin } from "./memory/memory.ts";
-import { postgresPlugin } from "./postgres/postgres.ts";
+import { chainOptions, chainPlugin } from "./chain/chain.ts";
+import { lmdbOptions, lmdbPlugin } from "./lmdb/lmdb.ts";
+import { memoryOptions, memoryPlugin } from "./memory/memory.ts";
+import { postgresOptions, postgresPlugin } from "./postgres/postgres.ts";
 
 export const builtInPlugins: readonly ConfigurablePlugin[] = [
   configurable(memoryPlugin),
@@ -21,6 +21,14 @@ export const builtInPlugins: readonly ConfigurablePlugin[] = [
   configurable(chainPlugin),
   configurable(postgresPlugin),
 ];
+
+/** What editors are told of the options of each. */
+export const optionSchemas = {
+  memory: memoryOptions,
+  lmdb: lmdbOptions,
+  chain: chainOptions,
+  postgres: postgresOptions,
+};
 
 // ------------------------------------------------------------------------------------------- external plugins
 

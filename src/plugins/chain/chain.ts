@@ -28,7 +28,7 @@ const amount = z
   ])
   .transform((units) => BigInt(units));
 
-const chainOptions = z.strictObject({
+export const chainOptions = z.strictObject({
   endpoints: z
     .array(endpoint)
     .min(1)

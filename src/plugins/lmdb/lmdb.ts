@@ -24,7 +24,7 @@ import { parseWith } from "../drivers.ts";
 
 const mebibyte = 1024 * 1024;
 
-const lmdbOptions = z.strictObject({
+export const lmdbOptions = z.strictObject({
   path: z.string().min(1).describe("Folder of the store, on a local disk; created with mode 0700"),
   block_time_ms: z.int().min(10).max(3_600_000).default(6_000).describe("Milliseconds between two blocks"),
   message_ids_max: z

@@ -19,7 +19,7 @@ import { ExpiringMap } from "./expiry.ts";
 import { MemoryMailbox } from "./mailbox.ts";
 import { MemoryTable } from "./table.ts";
 
-const optionsSchema = z.strictObject({
+export const memoryOptions = z.strictObject({
   message_ids_max: z
     .int()
     .min(1)
@@ -40,7 +40,7 @@ const optionsSchema = z.strictObject({
   block_time_ms: z.int().min(10).max(3_600_000).default(6_000).describe("Milliseconds between two blocks"),
 });
 
-type MemoryOptions = z.output<typeof optionsSchema>;
+type MemoryOptions = z.output<typeof memoryOptions>;
 
 export const memoryPlugin: StoragePlugin<MemoryOptions> = {
   name: "memory",
@@ -48,7 +48,7 @@ export const memoryPlugin: StoragePlugin<MemoryOptions> = {
   migrate: null,
   maintenance: null,
   provides: ["mailbox", "replay", "receipts", "ledger"],
-  parseOptions: (input) => parseWith(optionsSchema, input),
+  parseOptions: (input) => parseWith(memoryOptions, input),
   open: openMemory,
 };
 

@@ -37,6 +37,10 @@ describe("the configuration", () => {
     expect(config.stores).toEqual({ main: { plugin: "lmdb", path: "/var/lib/waypost/store" } });
   });
 
+  test("names its schema, for editors", () => {
+    expect(renderConfiguration({ ...answers }, "/k").split("\n")[0]).toBe("#:schema waypost.schema.json");
+  });
+
   test("of a Cache alone asks the Directory that was named", () => {
     const config = configOf({ nodes: ["cache"], directory: "https://directory.waypost.net", proxy: false });
     expect([config.directory.enabled, config.relay.enabled]).toEqual([false, false]);

@@ -1,12 +1,8 @@
-/**
- * The configuration: strictness, every problem under the name of its setting, relations, text forms, and
- * that the reference in the documentation is the one the schema gives.
- */
+/** The configuration: strictness, every problem under the name of its setting, relations, and text forms. */
 import { describe, expect, test } from "bun:test";
+import { configWarnings } from "../../../src/config/checks.ts";
 import { checkConfig, parseConfig } from "../../../src/config/config.ts";
-import { listSettings, renderEffective, renderJsonSchema, renderReference } from "../../../src/config/reference.ts";
 import { parseDurationSetting } from "../../../src/config/schema.ts";
-import { configWarnings } from "../../../src/config/warnings.ts";
 
 const allInOne = `
 [stores.main]
@@ -400,16 +396,6 @@ describe("warnings", () => {
   ])("%s", (_, text, settings) => expect(warned(text)).toEqual(settings));
 });
 
-test("the JSON Schema knows every setting and its form", () => {
-  const schema = JSON.parse(renderJsonSchema());
-  for (const { section, name, doc } of listSettings()) {
-    expect([name, schema.properties[section].properties[name].description]).toEqual([name, doc]);
-  }
-  expect(schema.properties.server.properties.drain_timeout).toMatchObject({ type: "string", default: "30s" });
-  expect(schema.properties.limits.properties.body_bytes_max).toMatchObject({ type: ["string", "integer"] });
-  expect(schema.properties.server.additionalProperties).toBe(false);
-});
-
 describe("text forms", () => {
   test.each([
     ["500ms", 500],
@@ -439,43 +425,6 @@ describe("text forms", () => {
     expect(result.ok ? result.config.cache.recipient_bytes_max : null).toBe(bytes);
   });
 });
-
-describe("what is said about settings", () => {
-  test("every setting has a text, and a default where it is not null", () => {
-    for (const setting of listSettings()) {
-      expect(setting.doc.endsWith(".")).toBe(true);
-      expect(setting.section).not.toBe("");
-    }
-    expect(listSettings().find((one) => one.name === "body_bytes_max")?.defaultText).toBe('"25MiB"');
-  });
-
-  test("the effective configuration reads back as itself", () => {
-    const first = parseConfig(allInOne);
-    if (!first.ok) throw new Error("the file is good");
-    const text = renderEffective(first.config);
-    expect(text).toContain('drain_timeout = "30s"');
-    expect(text).not.toContain("body_deadline");
-    expect(parseConfig(text)).toMatchObject({ ok: true, config: first.config });
-  });
-
-  test("there are at most 70 settings", () => {
-    expect(listSettings().length).toBeLessThanOrEqual(70);
-  });
-
-  test("docs/settings.md lists exactly the settings of the schema", async () => {
-    const page = await Bun.file(`${import.meta.dir}/../../../docs/settings.md`).text();
-    const [written, printed] = [partOf(page, "### `[server]`", "### `[stores.<name>]`"), renderReference().split("\n")];
-    // First what differs, because a failed comparison of the whole prints both.
-    const missing = printed.filter((line) => !written.includes(line));
-    const outdated = written.filter((line) => !printed.includes(line));
-    expect({ missing, outdated }).toEqual({ missing: [], outdated: [] });
-    expect(page.includes(renderReference())).toBe(true);
-  });
-});
-
-function partOf(page: string, from: string, to: string): string[] {
-  return page.slice(page.indexOf(from), page.indexOf(to)).split("\n");
-}
 
 test("a program may pass a value instead of a file", () => {
   expect(checkConfig({ stores: { main: { plugin: "memory" } }, directory: { enabled: true } }).ok).toBe(true);

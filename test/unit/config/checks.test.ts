@@ -1,6 +1,6 @@
 /** Relations between settings: each that is broken is one problem, unless one of its settings is wrong by itself. */
 import { describe, expect, test } from "bun:test";
-import { isReported, relationProblems } from "../../../src/config/relations.ts";
+import { isReported, relationProblems } from "../../../src/config/checks.ts";
 import type { ConfigInput } from "../../../src/config/schema.ts";
 import { settings } from "../../support/settings.ts";
 

@@ -1,0 +1,313 @@
+/**
+ * Checks of settings that are valid one by one. A broken relation between settings is a problem, which keeps a node from
+ * starting. What is probably a mistake is a warning: `config check` prints it, and the node logs it at its start.
+ * Source: rules sections 4 ("unsigned_updates"), 5, 6, 7 and 9.
+ */
+import { normalize } from "node:path";
+import { isDid } from "../core/codec/did.ts";
+import { hourMs, secondMs } from "../core/codec/time.ts";
+import {
+  isLoopbackListener,
+  isPublicAddress,
+  networkHolds,
+  parseAddress,
+  parseListenAddress,
+  parseNetwork,
+} from "../core/message/address.ts";
+import { sameEndpoint, withoutTrailingSlashes } from "../core/message/proof.ts";
+import type { InputProblem } from "../storage/contract.ts";
+import { type Config, renderDurationSetting, renderSizeSetting } from "./schema.ts";
+
+/** What is wrong, under the first of the settings that it depends on. */
+type Remark = readonly [settings: string | readonly [string, ...string[]], message: string];
+
+const settingsOf = ([settings]: Remark): readonly string[] => [settings].flat();
+const problemOf = (remark: Remark): InputProblem => ({ setting: settingsOf(remark)[0] ?? "", message: remark[1] });
+
+/** `reported`: settings already found invalid. They hold defaults here, so relations with them are not checked. */
+export function relationProblems(config: Config, reported: readonly InputProblem[]): InputProblem[] {
+  const broken = [serverRelations, pathRelations, limitRelations, nodeRelations].flatMap((check) => [...check(config)]);
+  return broken.filter((remark) => !settingsOf(remark).some((setting) => isReported(setting, reported))).map(problemOf);
+}
+
+export function configWarnings(config: Config): InputProblem[] {
+  const checks = [
+    ...[networkWarnings, listWarnings, endpointWarnings, nodeWarnings],
+    ...[storeWarnings, listenerWarnings, limitWarnings],
+  ];
+  return checks.flatMap((check) => [...check(config)]).map(problemOf);
+}
+
+/** Whether a setting was already reported: itself, a part of it, or the table around it. */
+export function isReported(setting: string, reported: readonly InputProblem[]): boolean {
+  return reported.some(
+    (one) => one.setting === setting || one.setting.startsWith(`${setting}.`) || setting.startsWith(`${one.setting}.`),
+  );
+}
+
+// ------------------------------------------------------------------------------------------------ relations
+
+function* serverRelations({ server, directory, cache, stores }: Config): Generator<Remark> {
+  const { listen, admin_listen, tls_cert_file: cert, tls_key_file: key } = server;
+  if (directory.enabled && directory.unsigned_updates === "allow" && !listen.every(isLoopbackListener))
+    yield [
+      ["directory.unsigned_updates", "server.listen"],
+      '"allow" lets anyone rewrite anyone\'s policy: every listener must be loopback or a Unix socket',
+    ];
+  if ((cert === null) !== (key === null))
+    yield [
+      ["server.tls_cert_file", "server.tls_key_file"],
+      "is set without its counterpart: set both tls_cert_file and tls_key_file",
+    ];
+  for (const address of admin_listen.filter((one) => listen.some((other) => isSameAddress(one, other))))
+    yield [
+      ["server.admin_listen", "server.listen"],
+      `${address} is also in listen: an admin listener needs an address of its own`,
+    ];
+  for (const [name, list] of [["listen", listen] as const, ["admin_listen", admin_listen] as const]) {
+    const again = list.find((one, i) => list.slice(0, i).some((other) => isSameAddress(one, other)));
+    if (again !== undefined) yield [`server.${name}`, `${again} is listed twice, or is a part of another address`];
+  }
+  if (!server.share_port) return;
+  if (process.platform !== "linux")
+    yield ["server.share_port", "only Linux spreads the connections of a port over processes"];
+  // The stores of a Relay may differ for a while.
+  const used = [
+    ...(directory.enabled ? [directory.store, directory.ledger] : []),
+    ...(cache.enabled ? [cache.store] : []),
+  ];
+  const lonely = [...new Set(used)].filter((name) => stores[name]?.plugin !== "postgres");
+  if (lonely.length > 0)
+    yield [
+      ["server.share_port", "directory.enabled", "cache.enabled"],
+      `needs postgres stores: ${lonely.map((name) => `stores.${name}`).join(", ")} belongs to one process, but requests for a Directory or a Cache reach several`,
+    ];
+}
+
+/** Whether two listeners would meet at an address. Port 0 is a free one each time. */
+function isSameAddress(one: string, other: string): boolean {
+  const [a, b] = [parseListenAddress(one), parseListenAddress(other)];
+  if (a === null || b === null || "unix" in a || "unix" in b) return one === other;
+  const [host, otherHost] = [a, b].map(({ hostname }) => (hostname === "localhost" ? "127.0.0.1" : hostname));
+  const isShared = host === otherHost || [host, otherHost].some((name) => name === "0.0.0.0" || name === "::");
+  return a.port !== 0 && a.port === b.port && isShared;
+}
+
+/** Files and folders that settings name. Options of a store name a path by these. */
+function pathsOf({ server, cache, stores }: Config): (readonly [setting: string, path: unknown])[] {
+  const isPath = ([option]: readonly [string, unknown]) => /^(path|outbox)$|_file$/.test(option);
+  return [
+    ...(["listen", "admin_listen"] as const).flatMap((list) =>
+      server[list].map((text, i) => [`server.${list}.${i}`, text.split("unix:")[1]] as const),
+    ),
+    ["server.tls_cert_file", server.tls_cert_file],
+    ["server.tls_key_file", server.tls_key_file],
+    ["cache.signing_key_file", cache.signing_key_file],
+    ...Object.entries(stores).flatMap(([store, options]) =>
+      Object.entries(options)
+        .filter(isPath)
+        .map(([option, path]) => [`stores.${store}.${option}`, path] as const),
+    ),
+  ];
+}
+
+function* pathRelations(config: Config): Generator<Remark> {
+  const folders = new Map<string, string>();
+  for (const [setting, path] of pathsOf(config)) {
+    if (typeof path !== "string") continue;
+    if (/^~|\$[A-Za-z{]/.test(path)) yield [setting, `${path} is not expanded as in a shell: write the path in full`];
+    if (!/\.(path|outbox)$/.test(setting)) continue;
+    const folder = normalize(`${path}/`);
+    const other = folders.get(folder);
+    if (other !== undefined) yield [[setting, other], `is also ${other}: each store needs a folder of its own`];
+    folders.set(folder, setting);
+  }
+}
+
+function* limitRelations({ limits, server, cache }: Config): Generator<Remark> {
+  const [chunk, unchunked, body] = ["chunk_bytes_max", "unchunked_bytes_max", "body_bytes_max"] as const;
+  const shown = [chunk, unchunked, body].map((name) => `${name} (${renderSizeSetting(limits[name])})`).join(" <= ");
+  for (const [smaller, larger] of [[chunk, unchunked] as const, [unchunked, body] as const])
+    if (limits[smaller] > limits[larger]) yield [[`limits.${smaller}`, `limits.${larger}`], `must hold: ${shown}`];
+  if (limits.header_bytes_max > limits[body])
+    yield [
+      ["limits.header_bytes_max", "limits.body_bytes_max"],
+      `is above ${body} (${renderSizeSetting(limits[body])})`,
+    ];
+  if (2 * limits[body] > server.body_bytes_in_flight)
+    yield [
+      ["server.body_bytes_in_flight", "limits.body_bytes_max"],
+      `is less than twice limits.body_bytes_max: one client gets half, so a body of that size could never be read; set at least "${renderSizeSetting(2 * limits[body])}"`,
+    ];
+  if (cache.recipient_bytes_max > cache.store_bytes_max)
+    yield [
+      ["cache.recipient_bytes_max", "cache.store_bytes_max"],
+      `is above store_bytes_max (${renderSizeSetting(cache.store_bytes_max)})`,
+    ];
+}
+
+function* nodeRelations(config: Config): Generator<Remark> {
+  const { directory, relay, cache } = config;
+  if (!directory.enabled && !relay.enabled && !cache.enabled)
+    yield [
+      ["(file)", "directory.enabled", "relay.enabled", "cache.enabled"],
+      "no node is enabled: set enabled = true under [directory], [relay] or [cache]",
+    ];
+  for (const [name, { recipients }] of consumers(config))
+    if (!directory.enabled && recipients === "local")
+      yield [
+        [`${name}.recipients`, "directory.enabled"],
+        'is "local", but no Directory runs in this process: name a Directory\'s URL or a ledger',
+      ];
+  if (cache.enabled && cache.public_endpoints.length === 0)
+    yield ["cache.public_endpoints", "a Cache needs at least one: the URL that recipients publish and sign"];
+}
+
+/** The enabled ones of the nodes that take envelopes. */
+function consumers({ relay, cache }: Config): (readonly ["relay" | "cache", Config["relay"] | Config["cache"]])[] {
+  return [["relay", relay] as const, ["cache", cache] as const].filter(([, node]) => node.enabled);
+}
+
+// ------------------------------------------------------------------------------------------------- warnings
+
+function* listWarnings(config: Config): Generator<Remark> {
+  for (const name of ["relay", "cache"] as const)
+    for (const subject of ["recipients", "senders"] as const)
+      for (const list of [`allow_${subject}`, `deny_${subject}`] as const)
+        for (const [i, entry] of config[name][list].entries()) {
+          const setting = `${name}.${list}.${i}`;
+          if (!isDid(entry)) yield [setting, `${entry} is not a DID: the entry matches no DID`];
+          if (list.startsWith("allow") && config[name][`deny_${subject}`].includes(entry))
+            yield [setting, `${entry} is denied too, and that counts`];
+        }
+}
+
+function* networkWarnings({ server, relay }: Config): Generator<Remark> {
+  const isLocal = server.listen.every(isLoopbackListener);
+  for (const [i, network] of server.trusted_proxies.entries()) {
+    const setting = `server.trusted_proxies.${i}`;
+    if (/\/0+$/.test(network))
+      yield [setting, `${network} trusts every client: each can choose the address that rate limits see`];
+    else if (isLocal && network !== "unix" && !/^(127\.|::1)/.test(network))
+      yield [setting, `${network} is another machine, but only this one reaches the listeners`];
+  }
+  const metadata = parseAddress("169.254.169.254");
+  for (const [i, text] of relay.allow_private.entries()) {
+    const setting = `relay.allow_private.${i}`;
+    const network = parseNetwork(text);
+    if (network === null || metadata === null) continue;
+    if (isPublicAddress(network.address)) yield [setting, `${text} is public: the Relay reaches it without permission`];
+    else if (networkHolds(network, metadata))
+      yield [setting, `${text} holds 169.254.169.254, where clouds give credentials to every client`];
+  }
+}
+
+const isOwnName = (hostname: string): boolean => /^(localhost|127\.[\d.]+|\[::1\])$/.test(hostname);
+/** A name of an example (RFC 2606) that was left in a file. */
+const isExampleName = (hostname: string): boolean => /(^|\.)example(\.(org|com|net))?$/.test(hostname);
+
+function* endpointWarnings(config: Config): Generator<Remark> {
+  for (const [name, node] of consumers(config)) {
+    for (const [i, endpoint] of node.public_endpoints.entries())
+      for (const message of endpointDoubts(endpoint, config.server)) yield [`${name}.public_endpoints.${i}`, message];
+    const { recipients } = node;
+    if (!URL.canParse(recipients) || recipients.startsWith("ledger:")) continue;
+    const { protocol, hostname } = new URL(recipients);
+    const setting = `${name}.recipients`;
+    if (isExampleName(hostname)) yield [setting, `${recipients} is a name from an example`];
+    if (protocol === "http:" && !isOwnName(hostname))
+      yield [setting, `${recipients} is not encrypted: others on the way can name other recipients' keys`];
+    if (config.directory.enabled && node.public_endpoints.some((endpoint) => sameEndpoint(endpoint, recipients)))
+      yield [setting, `${recipients} is this process: write "local"`];
+  }
+}
+
+function* endpointDoubts(endpoint: string, { listen, tls_cert_file: cert }: Config["server"]): Generator<string> {
+  const { protocol, hostname, pathname, href } = new URL(endpoint);
+  const isOpen = !listen.every(isLoopbackListener);
+  const isOwn = isOwnName(hostname);
+  if (isExampleName(hostname)) yield `${endpoint} is a name from an example: this node can't be reached by it`;
+  const normal = withoutTrailingSlashes(href);
+  if (normal !== withoutTrailingSlashes(endpoint))
+    yield `${endpoint} is ${normal} to clients, and recipients sign the exact text: write it so`;
+  if (pathname !== "/") yield `${endpoint} has a path: a proxy must remove it, since this node serves none below it`;
+  if (/^(0\.0\.0\.0|\[::\])$/.test(hostname)) yield `${endpoint} is an address to listen on: clients can't reach it`;
+  if (isOwn && isOpen) yield `${endpoint} is reached from this machine alone, but the node listens for others`;
+  if (protocol === "http:" && isOpen && !isOwn)
+    yield `${endpoint} is not encrypted: others on the way see who writes to whom, and pages of https can't use it`;
+  if (protocol === "http:" && cert !== null) yield `${endpoint} is http, but the listeners use TLS: write https`;
+}
+
+/** Settings of a node that does not run, and a Relay that forwards alone. */
+function* nodeWarnings({ relay, cache }: Config): Generator<Remark> {
+  for (const [name, node] of [["relay", relay] as const, ["cache", cache] as const])
+    if (!node.enabled && node.public_endpoints.length > 0)
+      yield [`${name}.enabled`, `is false: the settings of [${name}] have no effect`];
+  if (relay.enabled && relay.public_endpoints.length === 0)
+    yield ["relay.public_endpoints", "is empty: recipients can't receive live here"];
+}
+
+function* storeWarnings(config: Config): Generator<Remark> {
+  const { cache, directory, stores } = config;
+  const used = new Set([
+    ...(directory.enabled ? [directory.store, directory.ledger] : []),
+    ...consumers(config).flatMap(([, node]) => [node.store, node.recipients.replace(/^ledger:/, "")]),
+  ]);
+  for (const [store, { path }] of Object.entries(stores)) {
+    if (!used.has(store)) yield [`stores.${store}`, "is used by no node: name it in store or ledger of one"];
+    if (typeof path === "string" && /^\/(tmp|run|dev\/shm)\//.test(path))
+      yield [`stores.${store}.path`, `${path} is lost when the machine restarts`];
+  }
+  const isMemory = (store: string): boolean => stores[store]?.plugin === "memory";
+  if (cache.enabled && isMemory(cache.store))
+    yield ["cache.store", "keeps envelopes in memory: every envelope is lost when the process ends"];
+  if (directory.enabled && isMemory(directory.ledger))
+    yield ["directory.ledger", "keeps identities in memory: every identity is lost when the process ends"];
+}
+
+function* listenerWarnings(config: Config): Generator<Remark> {
+  const { listen, admin_listen, tls_cert_file, trusted_proxies } = config.server;
+  const nodes = consumers(config);
+  const isOpen = listen.some((address) => /^(0\.0\.0\.0|\[::\]):/.test(address));
+  if (nodes.length > 0 && admin_listen.length === 0 && isOpen)
+    yield ["server.admin_listen", "is empty: /metrics is public on the addresses of listen"];
+  for (const [i, address] of admin_listen.entries())
+    if (!isLoopbackListener(address))
+      yield [
+        `server.admin_listen.${i}`,
+        `${address} is open to other machines: they read the metrics and the status page`,
+      ];
+  const hasHttps = nodes.some(([, node]) => node.public_endpoints.some((endpoint) => endpoint.startsWith("https:")));
+  if (hasHttps && tls_cert_file === null && trusted_proxies.length === 0)
+    yield [
+      "server.trusted_proxies",
+      "is empty, but a proxy must end TLS for the https endpoints: all its clients count as one, and share one rate",
+    ];
+}
+
+/** `TimeoutStopSec` of the unit that `waypost init` writes. */
+const unitStopMs = 45 * secondMs;
+
+function* limitWarnings({ limits, server, cache }: Config): Generator<Remark> {
+  const unchunked = limits.unchunked_bytes_max;
+  if (cache.enabled && cache.recipient_bytes_max < unchunked)
+    yield [
+      "cache.recipient_bytes_max",
+      `is less than one envelope of limits.unchunked_bytes_max (${renderSizeSetting(unchunked)})`,
+    ];
+  if (server.drain_timeout > unitStopMs)
+    yield [
+      "server.drain_timeout",
+      "is longer than TimeoutStopSec=45 of the unit that `waypost init` writes: systemd ends the node before",
+    ];
+  if (limits.clock_skew > hourMs)
+    yield [
+      "limits.clock_skew",
+      `${renderDurationSetting(limits.clock_skew)} lets a recorded proof be used for as long; clocks that NTP sets differ by less than a second`,
+    ];
+  if (server.requests_max < 16)
+    yield [
+      "server.requests_max",
+      `${server.requests_max} requests at once: one client gets half of them, and most get 503`,
+    ];
+}
