@@ -5,8 +5,8 @@
  * driver itself is the authority that a chain would be.
  */
 import type { z } from "zod";
-import { type InputProblem, type StoreEnvironment, StoreError } from "../storage/contract.ts";
-import { type EmbeddedLedger, openEmbeddedLedger } from "../storage/embedded.ts";
+import { type InputProblem, StoreError } from "../storage/contract.ts";
+import { type EmbeddedLedger, type EmbeddedOptions, openEmbeddedLedger } from "../storage/embedded.ts";
 import { describeFinding, firstFindings, meant, problemsOfIssue } from "../storage/setting-problem.ts";
 import type { SharedTable, Table } from "../storage/table.ts";
 
@@ -55,7 +55,7 @@ const operatorKey = "driver/operator";
 export async function openLedger(
   table: Table | SharedTable,
   blockTimeMs: number,
-  environment: StoreEnvironment,
+  environment: Pick<EmbeddedOptions, "now" | "log" | "checkRoom">,
 ): Promise<EmbeddedLedger> {
   const operator = await table.commit((view) => {
     const known = view.get(operatorKey);
@@ -64,8 +64,7 @@ export async function openLedger(
     view.put(operatorKey, drawn);
     return drawn;
   });
-  const { now, log } = environment;
-  return openEmbeddedLedger({ table, blockTimeMs, now, log, operator });
+  return openEmbeddedLedger({ ...environment, table, blockTimeMs, operator });
 }
 
 /** What a new ledger has: its head, its operator and its genesis. */

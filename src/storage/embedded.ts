@@ -72,7 +72,7 @@ import {
 } from "./embedded-records.ts";
 import { rememberInState, type SharedTable, type Table, type TableChange, type TableView } from "./table.ts";
 
-type EmbeddedOptions = {
+export type EmbeddedOptions = {
   /** Processes that share a table make its blocks together: the first one at the end of a block time does. */
   readonly table: Table | SharedTable;
   readonly blockTimeMs: number;
@@ -80,6 +80,8 @@ type EmbeddedOptions = {
   readonly log: (level: "info" | "warn" | "error", message: string, fields?: Record<string, unknown>) => void;
   readonly operator: AccountId;
   readonly limits?: Partial<EmbeddedLimits>;
+  /** Throws `full` when the ledger must not grow by the call. */
+  readonly checkRoom?: (call: LedgerCall) => void;
 };
 
 export type EmbeddedLedger = Ledger & {
@@ -261,6 +263,7 @@ class Chain implements EmbeddedLedger {
       refused: this.dryRun(view, call),
     }));
     if (refused !== null) return refused;
+    this.options.checkRoom?.(call);
     const bytes = encodeLedgerCall(call);
     if (decodeLedgerCall(bytes) === null) return fault("chain_submission_rejected", "the call exceeds a bound");
     return this.track(this.accept({ call, bytes, label }, facts));

@@ -2,12 +2,14 @@
 import { describe, expect, test } from "bun:test";
 import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import type { Disk } from "../../src/plugins/lmdb/environment.ts";
 import { openEnvironment } from "../../src/plugins/lmdb/environment.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
 import { openLmdb, openTable } from "../../src/plugins/lmdb/store.ts";
 import { MemoryTable } from "../../src/plugins/memory/table.ts";
 import { type Mailbox, type Store, StoreError, type StoreErrorCode } from "../../src/storage/contract.ts";
+import type { EmbeddedLedger } from "../../src/storage/embedded.ts";
 import { testEnvironment } from "../conformance/kit.ts";
 import { optionsOf } from "../conformance/options.ts";
 import {
@@ -23,6 +25,15 @@ import {
   quota,
   seeded,
 } from "../conformance/samples.ts";
+import {
+  addAlias,
+  alice as aliceIdentity,
+  bob as bobIdentity,
+  register,
+  registration,
+  settled,
+  startMs,
+} from "../support/embedded-stage.ts";
 import { scratchPaths } from "../support/scratch.ts";
 
 const mebibyte = 1024 * 1024;
@@ -256,6 +267,32 @@ describe("a disk without room", () => {
     await storesAgain(mailbox!, 300_000);
     await store.close();
     expect(statSync(join(path, "data.mdb")).size).toBeLessThan(disk.bytes);
+  }, 60_000);
+
+  test("keeps room for mailboxes: at half of it registrations end, at three quarters changes", async () => {
+    const path = folder();
+    mkdirSync(path, { mode: 0o700 });
+    const disk = smallDisk(join(path, "data.mdb"), 17 * mebibyte);
+    const given = { path, reserve_bytes: mebibyte, free_space_floor_bytes: mebibyte, block_time_ms: 10 };
+    const logged: string[] = [];
+    const log = (level: string, message: string) => void logged.push(`${level}: ${message}`);
+    const environment = { ...testEnvironment(), log, now: () => startMs };
+    const store = await openLmdb(optionsOf(lmdbPlugin, given), environment, { disk });
+    const ledger = store.capabilities.ledger as EmbeddedLedger;
+    const grow = (from: number, to: number) =>
+      store.importLedger!(Array.from({ length: to - from }, (_, i) => [`grown/${from + i}`, new Uint8Array(mebibyte)]));
+    const submit = (call: LedgerCall) => ledger.submit(call, call.name).catch(codeOf);
+    await grow(0, 1);
+    await register(ledger, aliceIdentity);
+    await grow(1, 8);
+    expect(await submit(registration(bobIdentity))).toBe("full");
+    await settled(ledger, await submit(addAlias(aliceIdentity, "alice")));
+    await grow(8, 12);
+    expect(await submit(addAlias(aliceIdentity, "alice-two", 1n))).toBe("full");
+    expect(logged).toEqual(["error: the ledger has its part of the disk: it takes no more"]);
+    const { stored } = await fillUp(store.capabilities.mailbox!, 0, 6_000);
+    expect(stored.length).toBeGreaterThan(100);
+    await store.close();
   }, 60_000);
 
   test.if(process.platform === "linux" && process.getuid?.() === 0)(

@@ -247,6 +247,13 @@ export class Environment implements View {
     return Math.max(this.held.disk.fileBytes() - used, 0);
   }
 
+  /** How much of the file, and of the disk that it may still take, the embedded ledger has: 0 to 1. */
+  ledgerPart(): number {
+    const { disk } = this.held;
+    const left = Math.max(disk.freeBytes() - this.options.space.floorBytes, 0);
+    return tableBytes(this.databases.table) / (disk.fileBytes() + left);
+  }
+
   /** Waits for what was begun, and lets go of the files. */
   close(): Promise<void> {
     this.closed ??= this.letGo();

@@ -3,6 +3,8 @@
  * Loaded only when a store is opened, because it brings the native addon along.
  */
 import { resolve } from "node:path";
+import { minuteMs } from "../../core/codec/time.ts";
+import type { LedgerCall } from "../../core/ledger/calls.ts";
 import {
   type Receipts,
   type Replay,
@@ -47,7 +49,8 @@ export async function openLmdb(
     const mailbox = new DiskMailbox(environment, { ...test, rowsMax: options.message_ids_max, claimWithin }, host.log);
     let opening = true;
     const table = openTable(environment, () => (opening ? "removal" : "record"));
-    const ledger = await openLedger(table, options.block_time_ms, host);
+    const checkRoom = ledgerBound(environment, host);
+    const ledger = await openLedger(table, options.block_time_ms, { ...host, checkRoom });
     opening = false;
     let closed: Promise<void> | null = null;
     const close = async () => {
@@ -72,6 +75,22 @@ export async function openLmdb(
     await environment.close();
     throw error;
   }
+}
+
+/** Records of the ledger stay for ever, so it leaves the mailboxes half of the disk, and a quarter when keys must change. */
+const ledgerPartMax = { registration: 1 / 2, change: 3 / 4 };
+
+function ledgerBound(environment: Environment, { log }: StoreEnvironment): (call: LedgerCall) => void {
+  let loggedAtMs = Number.NEGATIVE_INFINITY;
+  return ({ name }) => {
+    const kind = name === "register_with_document_proof_signed" ? "registration" : "change";
+    if (environment.ledgerPart() <= ledgerPartMax[kind]) return;
+    if (performance.now() - loggedAtMs >= minuteMs) {
+      loggedAtMs = performance.now();
+      log("error", "the ledger has its part of the disk: it takes no more", { kind });
+    }
+    throw new StoreError("full", "the ledger has its part of the disk");
+  };
 }
 
 /** About what a commit of the ledger writes. */
