@@ -8,7 +8,7 @@ import { ed25519 } from "@noble/curves/ed25519.js";
 import { verifyEd25519 } from "../src/core/codec/crypto.ts";
 import { decodeWith, encodeWith } from "../src/core/codec/scale.ts";
 import { isFault } from "../src/core/fault.ts";
-import type { DocumentPayload } from "../src/core/ledger/proven-payloads.ts";
+import type { DocumentPayload } from "../src/core/ledger/document-codec.ts";
 import { payloadCodecs } from "../src/core/ledger/structures.ts";
 import { decodeEnvelope, type EnvelopeLimits } from "../src/core/message/envelope.ts";
 import { oracle, oracleEncode, oracleReencode } from "../test/oracles/scale.ts";

@@ -16,7 +16,7 @@ import type {
   VerificationMethod,
 } from "../../src/core/ledger/account.ts";
 import type { LedgerCall, SignedPayload } from "../../src/core/ledger/calls.ts";
-import type { DocumentPayload, RootPubkeyPayload } from "../../src/core/ledger/proven-payloads.ts";
+import type { DocumentPayload, RootPubkeyPayload } from "../../src/core/ledger/document-codec.ts";
 import type { AliasPayload, ControlAction, ControlPayload } from "../../src/core/ledger/structures.ts";
 
 const registry = new TypeRegistry();

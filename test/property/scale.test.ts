@@ -18,8 +18,8 @@ import {
 } from "../../src/core/ledger/account.ts";
 import { type AliasAction, actionsOf } from "../../src/core/ledger/actions.ts";
 import { decodeLedgerCall, encodeLedgerCall, type LedgerCall } from "../../src/core/ledger/calls.ts";
+import type { DocumentAction } from "../../src/core/ledger/document-codec.ts";
 import * as documents from "../../src/core/ledger/document-codec.ts";
-import type { DocumentAction } from "../../src/core/ledger/proven-payloads.ts";
 import type { ControlAction } from "../../src/core/ledger/structures.ts";
 import * as scale from "../../src/core/ledger/structures.ts";
 import { coded, type OracleForm, oracle, oracleEncode, oracleReencode } from "../oracles/scale.ts";

@@ -10,13 +10,13 @@ import type { Did } from "../../src/core/codec/did.ts";
 import { isFault } from "../../src/core/fault.ts";
 import { actions, type RoutedAction, routedActions } from "../../src/core/ledger/actions.ts";
 import {
+  authorizationMessage,
   documentMessage,
   encodeDidDocument,
   type ProofBinding,
   registrationMessage,
 } from "../../src/core/ledger/document-codec.ts";
 import { parseIntent, subjectParameter } from "../../src/core/ledger/intents.ts";
-import { authorizationMessage } from "../../src/core/ledger/proven-payloads.ts";
 import { encodeAuthorization } from "../../src/core/ledger/structures.ts";
 import { encodeUpdateProof } from "../../src/core/message/proof.ts";
 import { parseDocument } from "../../src/core/schema/identity.ts";

@@ -1,7 +1,6 @@
 /** Proofs as the thief of a root key makes them: every signature in them holds. */
 import { blake2b256, sha256 } from "../../src/core/codec/crypto.ts";
-import { boundDocumentMessage } from "../../src/core/ledger/document-codec.ts";
-import { authorizationMessage } from "../../src/core/ledger/proven-payloads.ts";
+import { authorizationMessage, boundDocumentMessage } from "../../src/core/ledger/document-codec.ts";
 import { encodeAuthorization } from "../../src/core/ledger/structures.ts";
 import { deriveDid } from "../../src/core/trust/names.ts";
 import type { KeyProof } from "../../src/core/trust/proof.ts";

@@ -10,8 +10,13 @@ import type { DidDocument, VerificationMethod } from "../../src/core/ledger/acco
 import { actions, type Intent } from "../../src/core/ledger/actions.ts";
 import { callOfIntent, type LedgerCall } from "../../src/core/ledger/calls.ts";
 import { emptyDocument } from "../../src/core/ledger/document.ts";
-import { documentMessage, encodeDidDocument, registrationMessage } from "../../src/core/ledger/document-codec.ts";
-import { authorizationMessage, type Terms } from "../../src/core/ledger/proven-payloads.ts";
+import {
+  authorizationMessage,
+  documentMessage,
+  encodeDidDocument,
+  registrationMessage,
+  type Terms,
+} from "../../src/core/ledger/document-codec.ts";
 import { encodeAuthorization } from "../../src/core/ledger/structures.ts";
 import { deriveDid } from "../../src/core/trust/names.ts";
 

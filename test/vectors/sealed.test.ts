@@ -10,7 +10,7 @@ import { type Binding, sealPayload } from "../../src/client/seal.ts";
 import { openPayload } from "../../src/client/unseal.ts";
 import { parseAgreementKey } from "../../src/core/codec/bytes.ts";
 import { exampleAgreement } from "../../src/core/schema/schema.ts";
-import { sealingExample } from "../../src/core/schema/sealing.ts";
+import { sealingExample } from "../../src/core/schema/signing.ts";
 import { vectors as generated, type SealedVector } from "./sealed/generate.ts";
 
 const vectors: SealedVector[] = JSON.parse(readFileSync(new URL("sealed/payloads.json", import.meta.url), "utf8"));

@@ -58,35 +58,11 @@ export function isJsonObject(value: JsonValue | undefined): value is JsonObject 
 export function readJson(bytes: Uint8Array, opaque: string | null = null): JsonReading | Fault {
   const text = decodeUtf8(bytes);
   if (text === null) return invalid("not well-formed UTF-8");
-  if (text.length > plainCharsMax) return readStrictly(text, undefined, opaque);
-  const value = parseText(text);
-  // Without escapes, every character of a string stands for itself, so that lengths can be compared.
-  const isPlain = value !== undefined && !text.includes("\\") && plainLength(value, 1) === text.length;
-  return isPlain ? { value, text, unsafeInteger: false } : readStrictly(text, value, opaque);
-}
-
-/** Texts up to this length may be parsed before they are scanned: they hold fewer values than are allowed. */
-const plainCharsMax = jsonValuesMax;
-
-/** `undefined` when the text is not JSON. */
-function parseText(text: string): JsonValue | undefined {
-  try {
-    return JSON.parse(text) as JsonValue;
-  } catch {
-    return undefined;
-  }
-}
-
-/**
- * `known` is the value of a text that was parsed already. A text longer than `plainCharsMax` is parsed only after the
- * scan has bounded it.
- */
-function readStrictly(text: string, known: JsonValue | undefined, opaque: string | null): JsonReading | Fault {
   const structure = scanStructure(text, { outerNames: null, opaque });
   if (typeof structure === "string") return invalid(structure);
   if (structure.opaqueChars > jsonOpaqueCharsMax)
     return fault("too_large", `${opaque} has more than ${jsonOpaqueCharsMax} characters outside of strings`);
-  const value = known ?? parseText(text);
+  const value = parseText(text);
   if (value === undefined) return invalid("not JSON");
   const census: Census = { members: 0, unsafeInteger: false, opaque };
   const problem = inspect(value, census, "outer");
@@ -96,48 +72,13 @@ function readStrictly(text: string, known: JsonValue | undefined, opaque: string
   return { value, text, unsafeInteger: census.unsafeInteger };
 }
 
-/**
- * The length of a tree as compact JSON without escapes, or a negative number when only `inspect` can decide about the
- * tree. A text of exactly this length has no duplicate names and no white space: only a number that is written shorter
- * than it is rendered could hide a dropped member, and no number below 1,000 can be.
- */
-function plainLength(value: JsonValue, depth: number): number {
-  switch (typeof value) {
-    case "string":
-      return value.length + 2;
-    case "number":
-      return Number.isInteger(value) && value >= 0 && value < 1_000 ? (value < 10 ? 1 : value < 100 ? 2 : 3) : notPlain;
-    case "boolean":
-      return value ? 4 : 5;
-    default:
-      if (value === null) return 4;
-      if (depth > jsonDepthMax) return notPlain;
-      return Array.isArray(value) ? plainArrayLength(value, depth) : plainObjectLength(value, depth);
+/** `undefined` when the text is not JSON. */
+function parseText(text: string): JsonValue | undefined {
+  try {
+    return JSON.parse(text) as JsonValue;
+  } catch {
+    return undefined;
   }
-}
-
-/** Low enough that no sum becomes positive. */
-const notPlain = -1e9;
-
-function plainArrayLength(values: readonly JsonValue[], depth: number): number {
-  // The brackets, and a comma before each value but the first.
-  let length = values.length === 0 ? 2 : 1 + values.length;
-  for (const value of values) length += plainLength(value, depth + 1);
-  return length;
-}
-
-function plainObjectLength(object: JsonObject, depth: number): number {
-  const names = Object.keys(object);
-  if (names.length > jsonMembersMax) return notPlain;
-  // The braces, and for each member two quotes, a colon and (but for the first) a comma.
-  let length = names.length === 0 ? 2 : 1 + 4 * names.length;
-  for (let i = 0; i < names.length; i++) {
-    const name = names[i] as string;
-    if (isForbiddenName(name, depth === 1)) return notPlain;
-    const value = object[name] as JsonValue;
-    length += name.length + (typeof value === "string" ? value.length + 2 : plainLength(value, depth + 1));
-  }
-  return length;
 }
 
 /** The name spans of the outermost object, in order, of a text that `readJson` has accepted. */
@@ -152,9 +93,6 @@ function invalid(detail: string): Fault {
 }
 
 const quoteCode = 0x22;
-const backslashCode = 0x5c;
-/** Characters of a string that are read one by one before `indexOf` pays off. */
-const plainRun = 24;
 
 type ScanOptions = { readonly outerNames: NameSpan[] | null; readonly opaque: string | null };
 
@@ -237,25 +175,15 @@ type Ahead = { quote: number; backslash: number };
 function endOfString(text: string, start: number, ahead: Ahead): number {
   const { length } = text;
   let at = start;
-  let plainEnd = at + plainRun;
   while (at < length) {
-    if (at < plainEnd) {
-      const code = text.charCodeAt(at);
-      if (code === quoteCode) return at + 1;
-      if (code === backslashCode) {
-        at += 2;
-        plainEnd = at + plainRun;
-      } else at++;
-      continue;
-    }
     if (ahead.quote < at) ahead.quote = text.indexOf('"', at);
     if (ahead.quote < 0) return -1;
     if (ahead.backslash < at) {
       ahead.backslash = text.indexOf("\\", at);
       if (ahead.backslash < 0) ahead.backslash = length;
     }
-    at = Math.min(ahead.quote, ahead.backslash);
-    plainEnd = at + plainRun;
+    if (ahead.quote < ahead.backslash) return ahead.quote + 1;
+    at = ahead.backslash + 2;
   }
   return -1;
 }

@@ -151,30 +151,6 @@ export const emptyAccount: Account = {
 
 // ------------------------------------------------------------------------------------------------------------- bounds
 
-export type LedgerBoundName =
-  | "didBytes"
-  | "idBytes"
-  | "verificationMethods"
-  | "keyAgreements"
-  | "authentications"
-  | "services"
-  | "serviceEndpoints"
-  | "serviceEndpointBytes"
-  | "serviceAuthorizations"
-  | "typeBytes"
-  | "keyMultibaseBytes"
-  | "documentBytes"
-  | "aliasBytes"
-  | "aliases"
-  | "policyRefs"
-  | "policyRefBytes";
-
-/**
- * How large the structures of a ledger may be: the embedded ledger and the reference runtime have `scaleBounds`, the
- * metadata of another chain names its own. Counts are of entries, sizes of UTF-8 bytes; every bound is inclusive.
- */
-export type LedgerBounds = Readonly<Record<LedgerBoundName, number>>;
-
 /** Bounds of the structures in the embedded ledger and the reference runtime. Decoding keeps to them. */
 export const scaleBounds = {
   didBytes: 128,
@@ -200,6 +176,17 @@ export const scaleBounds = {
   allowedRelays: 16,
   allowedRelayBytes: 128,
 } as const;
+
+export type LedgerBoundName = Exclude<
+  keyof typeof scaleBounds,
+  "devices" | "deviceIdBytes" | "assetBytes" | "allowedRelays" | "allowedRelayBytes"
+>;
+
+/**
+ * How large the structures of a ledger may be: the embedded ledger and the reference runtime have `scaleBounds`, the
+ * metadata of another chain names its own. Counts are of entries, sizes of UTF-8 bytes; every bound is inclusive.
+ */
+export type LedgerBounds = Readonly<Record<LedgerBoundName, number>>;
 
 export const embeddedBounds: LedgerBounds = scaleBounds;
 

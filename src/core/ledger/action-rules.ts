@@ -25,7 +25,7 @@ import {
 import { type ActionName, actions, type Intent, type IntentOf } from "./actions.ts";
 import type { LedgerCall } from "./calls.ts";
 import { checkKeyAgreement, checkService, checkVerificationMethod, emptyDocument } from "./document.ts";
-import type { DocumentAction } from "./proven-payloads.ts";
+import type { DocumentAction } from "./document-codec.ts";
 import { isRefusal, type LedgerError, type LedgerRefusal, refuse } from "./refusals.ts";
 
 /** What the rules of a call read. */

@@ -13,7 +13,6 @@ import {
   encodeWith,
   formed,
   option,
-  type Reader,
   structure,
   text,
   vector,
@@ -244,7 +243,7 @@ const ledgerCall: Codec<LedgerCall> = {
     writer.byte(index);
     codec.write(writer, call);
   },
-  read: (reader: Reader) => {
+  read: (reader) => {
     const name = namesByIndex.get(reader.byte() * 256 + reader.byte());
     if (name === undefined) reader.refuse();
     const known = name ?? "set_alias";

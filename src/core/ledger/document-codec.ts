@@ -1,9 +1,9 @@
 /**
- * A DID document in SCALE, and the messages that a root key signs over a whole document: to register a DID or to replace
- * its document. Version 1 has a time. Version 2 (`v2:<nonce>:<expiry ms>`) binds the document and works once.
+ * A DID document in SCALE; the messages that a root key signs over a whole document, to register a DID or to replace its
+ * document; and the payloads that key proofs contain. Version 1 has a time. Version 2 (`v2:<nonce>:<expiry ms>`) binds the document and works once.
  * Version 3 (`v3:…`) also binds the ledger and the account that submits a registration. A client that registers needs
  * this file and no other structure. Fields have the order of the wire; decoding enforces every bound.
- * Source: docs/ledger.md 1.1, 1.2 and 1.8, rules section 4 ("Registration proof").
+ * Source: docs/ledger.md 1.1, 1.2, 1.4, 1.5 and 1.8, rules section 4 ("Registration proof").
  */
 import { blake2b256 } from "#blake2";
 import { concatBytes, utf8 } from "../codec/bytes.ts";
@@ -12,6 +12,7 @@ import { parseU64 } from "../codec/json.ts";
 import {
   decodeWith,
   encodeWith,
+  enumeration,
   exactByteVector,
   fixedBytes,
   option,
@@ -23,7 +24,15 @@ import {
   vector,
 } from "../codec/scale.ts";
 import { hourMs, minuteMs, parseTimestamp } from "../codec/time.ts";
-import { type AccountId, type DidDocument, type Service, scaleBounds, type VerificationMethod } from "./account.ts";
+import {
+  type AccountId,
+  type CounterName,
+  type DidDocument,
+  type KeyAgreement,
+  type Service,
+  scaleBounds,
+  type VerificationMethod,
+} from "./account.ts";
 
 export const did = text(scaleBounds.didBytes);
 export const id = text(scaleBounds.idBytes);
@@ -193,4 +202,72 @@ export function documentMessage(proof: DocumentProof, genesisHash: Uint8Array | 
 /** The bytes that a whole document of version 3 signs. */
 export function boundDocumentMessage(signed: SetDocumentTail & { readonly genesisHash: Uint8Array }): Uint8Array {
   return concatBytes(utf8("svc:set_document:v3|"), encodeWith(setDocumentTailCodec, signed), signed.genesisHash);
+}
+
+// ----------------------------------------------------------------------------------- payloads of key proofs
+
+// Component calls and rotations, and what every authorization signs. Apart from the other structures, because every page
+// that verifies a key proof loads this.
+
+/** The component calls, in the order of their discriminants. A name says what it does to which list of a document. */
+export const documentActions = [
+  "AddVerificationMethod",
+  "UpdateVerificationMethod",
+  "RemoveVerificationMethod",
+  "AddAuthentication",
+  "RemoveAuthentication",
+  "AddKeyAgreement",
+  "UpdateKeyAgreement",
+  "RemoveKeyAgreement",
+  "AddService",
+  "UpdateService",
+  "RemoveService",
+] as const;
+export type DocumentAction = (typeof documentActions)[number];
+
+/** What every payload ends with: which counter value, until when (strictly before), signed by whom. */
+export type Terms = { readonly nonce: bigint; readonly validUntilMs: bigint; readonly signerKeyId: string };
+export const termsCodecs = { nonce: u64, validUntilMs: u64, signerKeyId: id };
+
+export const rootPubkeyCodec = exactByteVector(32);
+
+/** The nine positions of the interface, in order. */
+export type DocumentPayload = Terms & {
+  readonly did: string;
+  readonly action: DocumentAction;
+  readonly verificationMethod: VerificationMethod | null;
+  readonly keyAgreement: KeyAgreement | null;
+  readonly service: Service | null;
+  readonly id: string | null;
+};
+
+export const documentPayloadCodec = structure<DocumentPayload>({
+  did,
+  action: enumeration(documentActions),
+  verificationMethod: option(verificationMethodCodec),
+  keyAgreement: option(verificationMethodCodec),
+  service: option(serviceCodec),
+  id: option(id),
+  ...termsCodecs,
+});
+
+/** Rotation signs a structure of its own, because the nine positions would not bind the new key. */
+export type RootPubkeyPayload = Terms & { readonly did: string; readonly newRootPubkey: Uint8Array };
+
+export const rootPubkeyPayloadCodec = structure<RootPubkeyPayload>({
+  did,
+  newRootPubkey: rootPubkeyCodec,
+  ...termsCodecs,
+});
+
+const authorizationDomains = {
+  document: "document",
+  rootPubkey: "root_pubkey",
+  alias: "alias",
+  control: "control",
+} as const satisfies Record<CounterName, string>;
+
+/** The bytes that version 3 signs for a payload: which structure it is, and which ledger it is for. */
+export function authorizationMessage(counter: CounterName, genesisHash: Uint8Array, payload: Uint8Array): Uint8Array {
+  return concatBytes(utf8(`svc:authorization:v3:${authorizationDomains[counter]}|`), genesisHash, payload);
 }

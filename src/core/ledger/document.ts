@@ -21,20 +21,13 @@ import {
 } from "./account.ts";
 import { type LedgerRefusal, refuse } from "./refusals.ts";
 
-/** Keyed by method: ledgers return the same objects until a record changes. */
-const methodKeys = new WeakMap<VerificationMethod, Uint8Array | null>();
-
 /**
  * The Ed25519 key of a verification method, or `null` when its type names none or the key is not admissible.
- * Cost: decoding base58 and checking the point, once for each method that a ledger remembers.
+ * Cost: decoding base58; checking the point once for each key.
  */
 export function keyOfMethod(method: VerificationMethod): Uint8Array | null {
-  const known = methodKeys.get(method);
-  if (known !== undefined) return known;
   const key = parseMethodKey(method);
-  const admitted = key !== null && isAdmissibleKey(key) ? key : null;
-  methodKeys.set(method, admitted);
-  return admitted;
+  return key !== null && isAdmissibleKey(key) ? key : null;
 }
 
 export function emptyDocument(did: Did): DidDocument {

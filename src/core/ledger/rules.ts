@@ -39,6 +39,7 @@ import {
 } from "./calls.ts";
 import { checkDocument, keyFor, rootKeyId } from "./document.ts";
 import {
+  authorizationMessage,
   decodeDidDocument,
   documentMessage,
   type ProofTimestamp,
@@ -47,7 +48,6 @@ import {
   proofLifeMsMax,
   registrationMessage,
 } from "./document-codec.ts";
-import { authorizationMessage } from "./proven-payloads.ts";
 import { isRefusal, type LedgerError, type LedgerRefusal, refuse } from "./refusals.ts";
 import { decodePayload, encodeAuthorization, type Payload } from "./structures.ts";
 

@@ -53,16 +53,20 @@ import {
   type Items,
   itemsOf,
 } from "./actions.ts";
-import { alias, did, documentCodec, id, serviceCodec, verificationMethodCodec } from "./document-codec.ts";
-import { itemMember } from "./intents.ts";
 import {
-  type DocumentAction,
+  alias,
+  did,
+  documentCodec,
   documentPayloadCodec,
+  id,
   rootPubkeyCodec,
   rootPubkeyPayloadCodec,
+  serviceCodec,
   type Terms,
   termsCodecs,
-} from "./proven-payloads.ts";
+  verificationMethodCodec,
+} from "./document-codec.ts";
+import { itemMember } from "./intents.ts";
 
 const deviceId = text(scaleBounds.deviceIdBytes);
 const policyRef = text(scaleBounds.policyRefBytes);
@@ -192,39 +196,14 @@ export const accountCodec: Codec<Account> = structure<Account>({
 
 // ----------------------------------------------------------------------------------------------- payloads
 
-const noItems = {
-  document: { verificationMethod: null, keyAgreement: null, service: null, id: null },
-  alias: { alias: null, oldAlias: null, newAlias: null },
-} as const;
-
 /** The exact bytes that authorize `intent` on these terms. */
 export function encodeAuthorization(intent: Intent, terms: Terms): Uint8Array {
   const { did, action } = intent;
-  const { nonce, validUntilMs, signerKeyId } = terms;
+  const { counter } = actions[action];
   const items = itemsOf(intent);
-  const end = { nonce, validUntilMs, signerKeyId };
-  switch (actions[action].counter) {
-    case "document":
-      return encodeWith(payloadCodecs.document, {
-        did,
-        action: action as DocumentAction,
-        ...noItems.document,
-        ...items,
-        ...end,
-      });
-    case "alias":
-      return encodeWith(payloadCodecs.alias, {
-        did,
-        action: action as AliasAction,
-        ...noItems.alias,
-        ...items,
-        ...end,
-      });
-    case "rootPubkey":
-      return encodeWith(payloadCodecs.rootPubkey, { did, newRootPubkey: items.newRootPubkey as Uint8Array, ...end });
-    case "control":
-      return encodeWith(payloadCodecs.control, { did, action: { kind: action, ...items } as ControlAction, ...end });
-  }
+  const codec = payloadCodecs[counter] as Codec<object>;
+  if (counter === "control") return encodeWith(codec, { ...terms, did, action: { kind: action, ...items } });
+  return encodeWith(codec, { ...terms, did, action, ...items });
 }
 
 /** The content of a payload. It may name any action of its structure with any of its items: compare it as bytes. */
@@ -236,33 +215,16 @@ export type Payload = Terms & {
 
 /** The payload that the bytes encode, or `null` when they do not have that counter's structure. */
 export function decodePayload(counter: CounterName, bytes: Uint8Array): Payload | null {
-  switch (counter) {
-    case "document": {
-      const payload = decodeWith(payloadCodecs.document, bytes);
-      if (payload === null) return null;
-      const { verificationMethod, keyAgreement, service, id, ...rest } = payload;
-      return { ...rest, items: { verificationMethod, keyAgreement, service, id } };
-    }
-    case "alias": {
-      const payload = decodeWith(payloadCodecs.alias, bytes);
-      if (payload === null) return null;
-      const { alias, oldAlias, newAlias, ...rest } = payload;
-      return { ...rest, items: { alias, oldAlias, newAlias } };
-    }
-    case "rootPubkey": {
-      const payload = decodeWith(payloadCodecs.rootPubkey, bytes);
-      if (payload === null) return null;
-      const { newRootPubkey, ...rest } = payload;
-      return { ...rest, action: "UpdateRootPubkey", items: { newRootPubkey } };
-    }
-    case "control": {
-      const payload = decodeWith(payloadCodecs.control, bytes);
-      if (payload === null) return null;
-      const { kind, ...items } = payload.action;
-      return { ...payload, action: kind as ControlName, items };
-    }
-  }
+  const payload = decodeWith<AnyPayload>(payloadCodecs[counter] as Codec<AnyPayload>, bytes);
+  if (payload === null) return null;
+  const { did, nonce, validUntilMs, signerKeyId, action = "UpdateRootPubkey", ...items } = payload;
+  const rest = { did, nonce, validUntilMs, signerKeyId };
+  if (typeof action === "string") return { ...rest, action, items };
+  const { kind, ...itemsOfKind } = action;
+  return { ...rest, action: kind, items: itemsOfKind };
 }
+
+type AnyPayload = Terms & { readonly did: string; readonly action?: ActionName | ControlAction };
 
 /** The JSON pointer to the first member of a request, in the order of the payload, that differs from the payload. */
 export function firstDifference(payload: Payload, intent: Intent, terms: Terms): string {

@@ -17,8 +17,7 @@ import {
   timestampText,
   uuidText,
 } from "./schema.ts";
-import { exampleMessageId, examplePayload } from "./sealing.ts";
-import { exampleRetrieval, signedAck, signedEnvelope } from "./signing.ts";
+import { exampleMessageId, examplePayload, exampleRetrieval, signedAck, signedEnvelope } from "./signing.ts";
 
 const groupId = "0190b3b4-0000-7000-8000-0000000000f0";
 const durationText = Type.String({

@@ -32,17 +32,15 @@ import {
   type VerificationMethod,
 } from "../ledger/account.ts";
 import {
+  authorizationMessage,
   boundDocumentMessage,
   boundRegistrationMessage,
-  decodeDidDocument,
-  encodeDidDocument,
-} from "../ledger/document-codec.ts";
-import {
-  authorizationMessage,
   type DocumentAction,
+  decodeDidDocument,
   documentPayloadCodec,
+  encodeDidDocument,
   rootPubkeyPayloadCodec,
-} from "../ledger/proven-payloads.ts";
+} from "../ledger/document-codec.ts";
 import { deriveDid } from "./names.ts";
 
 /** Component calls that may follow a whole document. Then the next change must be a whole document. */

@@ -28,8 +28,7 @@ import {
   storeReceiptShape,
   summaryShape,
 } from "../../core/schema/messages.ts";
-import { exampleMessageId } from "../../core/schema/sealing.ts";
-import { type Signed, signedRead } from "../../core/schema/signing.ts";
+import { exampleMessageId, type Signed, signedRead } from "../../core/schema/signing.ts";
 import type { Mailbox, Receipts, Replay } from "../../storage/contract.ts";
 import { factsOf } from "../admission.ts";
 import type { Log } from "../http/log.ts";

@@ -15,6 +15,7 @@ import type { Account, Counters, DidRecord, LedgerBounds } from "../../core/ledg
 import { actionRows, counters as counterRows, type RoutedAction, routedActions } from "../../core/ledger/actions.ts";
 import { checkDocument, rootKeyId } from "../../core/ledger/document.ts";
 import {
+  authorizationMessage,
   decodeDidDocument,
   documentMessage,
   encodeDidDocument,
@@ -24,7 +25,6 @@ import {
   renderProofTimestamp,
 } from "../../core/ledger/document-codec.ts";
 import { fillPath, parseIntent, renderItems, requestOf } from "../../core/ledger/intents.ts";
-import { authorizationMessage } from "../../core/ledger/proven-payloads.ts";
 import { faultOfRefusal } from "../../core/ledger/refusals.ts";
 import { encodeAuthorization } from "../../core/ledger/structures.ts";
 import { encodeUpdateProof, ledgerHeader } from "../../core/message/proof.ts";

@@ -13,6 +13,7 @@ import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core
 import { actionRows, counters, type Intent, type RoutedAction, routedActions } from "../../core/ledger/actions.ts";
 import { callOfIntent, type DocumentCall, type ProofCall } from "../../core/ledger/calls.ts";
 import { type DocumentForm, hasOwnIds, normalizeDocument, rootKeyId } from "../../core/ledger/document.ts";
+import type { Terms } from "../../core/ledger/document-codec.ts";
 import {
   decodeDidDocument,
   documentMessage,
@@ -20,7 +21,6 @@ import {
   parseProofTimestamp,
 } from "../../core/ledger/document-codec.ts";
 import { parseIntent, subjectOf, subjectParameter } from "../../core/ledger/intents.ts";
-import type { Terms } from "../../core/ledger/proven-payloads.ts";
 import { decodePayload, encodeAuthorization, firstDifference } from "../../core/ledger/structures.ts";
 import {
   aliasUpdateAnswer,

@@ -10,8 +10,15 @@ import { describeFault, type Fault, type FaultCode, fault } from "../../core/fau
 import { tagForm } from "../../core/message/envelope.ts";
 import { deliveryResultShape } from "../../core/schema/messages.ts";
 import { exampleDid, exampleTxHash, problemShape } from "../../core/schema/schema.ts";
-import { sealedMembers, sealingExample, sealingSteps } from "../../core/schema/sealing.ts";
-import { type SchemeName, type Signed, type SignedExample, schemes } from "../../core/schema/signing.ts";
+import {
+  type SchemeName,
+  type Signed,
+  type SignedExample,
+  schemes,
+  sealedMembers,
+  sealingExample,
+  sealingSteps,
+} from "../../core/schema/signing.ts";
 import { type Route, renderDeliveryFault, renderProblem } from "./route.ts";
 
 export type InterfaceDescription = {

@@ -6,8 +6,12 @@ import { describe, expect, test } from "bun:test";
 import type { CounterName } from "../../../src/core/ledger/account.ts";
 import type { Intent } from "../../../src/core/ledger/actions.ts";
 import { emptyDocument } from "../../../src/core/ledger/document.ts";
-import { documentMessage, encodeDidDocument, registrationMessage } from "../../../src/core/ledger/document-codec.ts";
-import { authorizationMessage } from "../../../src/core/ledger/proven-payloads.ts";
+import {
+  authorizationMessage,
+  documentMessage,
+  encodeDidDocument,
+  registrationMessage,
+} from "../../../src/core/ledger/document-codec.ts";
 import { MemoryTable } from "../../../src/plugins/memory/table.ts";
 import { openEmbeddedLedger } from "../../../src/storage/embedded.ts";
 import { authorizedCall, identityOf, registrationOf, setDocumentOf } from "../../support/identity.ts";

@@ -2,8 +2,8 @@
 import { describe, expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { type ActionName, actionRows, actionsOf, routedActions } from "../../../../src/core/ledger/actions.ts";
+import { documentActions } from "../../../../src/core/ledger/document-codec.ts";
 import { fillPath, itemMember } from "../../../../src/core/ledger/intents.ts";
-import { documentActions } from "../../../../src/core/ledger/proven-payloads.ts";
 
 const page = (name: string) => readFileSync(new URL(`../../../../docs/${name}`, import.meta.url), "utf8").split("\n");
 const interfaceRows = page("interface.md");
