@@ -18,7 +18,7 @@ import { createEgress, type Resolver } from "../nodes/relay/egress.ts";
 import type { SessionSocket } from "../nodes/relay/live/registry.ts";
 import { createSessions, type LiveSessions } from "../nodes/relay/live/session.ts";
 import { createRelay, type Relay } from "../nodes/relay/relay.ts";
-import { createChangeSignal, createStoredSignal } from "../nodes/signals.ts";
+import { announceChange, createStoredSignal } from "../nodes/signals.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import type { Bus } from "../storage/bus.ts";
 import type { Mailbox, Receipts } from "../storage/contract.ts";
@@ -70,14 +70,11 @@ export type ComposedNodes = {
 export async function composeNodes(config: Config, overrides: ComposeParts): Promise<ComposedNodes> {
   const blocks = await openBlocks({ ...overrides, receipts: receiptsOf(config, overrides.stores) });
   const parts = { ...overrides, recipients: sharedRecipients(config, overrides), blocks };
-  const { stores, bus, log } = overrides;
+  const { stores, bus } = overrides;
   const takesEnvelopes = config.relay.enabled || config.cache.enabled;
   const ledger = config.directory.enabled ? stores.capability("directory.ledger", "ledger") : null;
-  const changes = ledger === null ? null : createChangeSignal({ ledger, bus, log });
-  const directory =
-    ledger === null || changes === null
-      ? null
-      : composeDirectory(config, { ...parts, ledger, onSubmitted: changes.follow });
+  const onSubmitted = announceChange(bus);
+  const directory = ledger === null ? null : composeDirectory(config, { ...parts, ledger, onSubmitted });
   const cache = config.cache.enabled ? composeCache(config, parts) : null;
   const sessions = config.relay.enabled ? composeSessions(config, parts) : null;
   const relay = sessions === null ? null : composeRelay(config, { ...parts, cache, sessions });
@@ -109,7 +106,6 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
     },
     close: () => {
       relay?.close();
-      changes?.close();
       blocks.close();
     },
   };

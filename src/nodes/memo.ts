@@ -9,7 +9,7 @@ import { StoreError } from "../storage/contract.ts";
 type MemoOptions<T> = {
   readonly load: (key: string) => Promise<T>;
   /** How long a value may be used after its load began. */
-  readonly valueMs: number | ((value: T) => number);
+  readonly valueMs: (value: T, key: string) => number;
   /** How long a failure is answered again without another try. */
   readonly failureMs: number;
   readonly entriesMax: number;
@@ -29,60 +29,40 @@ export type Memo<T> = {
   readonly size: number;
 };
 
-type Remembered<T> = {
-  readonly outcome: { value: T } | { failure: unknown };
-  readonly untilMs: number;
-  readonly bytes: number;
-};
+/** An answer, also one that is still on its way: then it has no end yet. */
+type Remembered<T> = { readonly answer: Promise<T>; readonly untilMs: number; readonly bytes: number };
 
 export function createMemo<T>(options: MemoOptions<T>): Memo<T> {
+  const { load, valueMs, failureMs, entriesMax, loadsMax, now } = options;
   const { max, of } = options.bytes ?? { max: Number.POSITIVE_INFINITY, of: () => 0 };
-  const kept = new BoundedMap<string, Remembered<T>>(options.entriesMax, { max, of: ({ bytes }) => bytes });
-  const loading = new Map<string, { readonly begun: symbol; readonly value: Promise<T> }>();
-
-  const load = async (key: string, begun: symbol): Promise<T> => {
+  const kept = new BoundedMap<string, Remembered<T>>(entriesMax, { max, of: ({ bytes }) => bytes });
+  let loading = 0;
+  const ask = (key: string): Promise<T> => {
+    if (loading >= loadsMax) throw new StoreError("unavailable", "too many lookups at once");
+    loading += 1;
     // A value is as old as its request: time counts from here, not from the answer.
-    const startMs = options.now();
-    try {
-      const value = await options.load(key);
-      const valueMs = typeof options.valueMs === "number" ? options.valueMs : options.valueMs(value);
-      keep(key, begun, { outcome: { value }, untilMs: startMs + valueMs, bytes: of(value) });
-      return value;
-    } catch (failure) {
-      keep(key, begun, { outcome: { failure }, untilMs: options.now() + options.failureMs, bytes: 0 });
-      throw failure;
-    } finally {
-      if (loading.get(key)?.begun === begun) loading.delete(key);
-    }
+    const startMs = now();
+    const answer = Promise.resolve().then(() => load(key));
+    const begun = { answer, untilMs: Number.POSITIVE_INFINITY, bytes: 0 };
+    kept.set(key, begun);
+    const settle = (untilMs: number, bytes: number): void => {
+      loading -= 1;
+      // The answer to a question that was forgotten meanwhile is not remembered.
+      if (kept.get(key) === begun) kept.set(key, { answer, untilMs, bytes });
+    };
+    answer.then(
+      (value) => settle(startMs + valueMs(value, key), of(value)),
+      () => settle(now() + failureMs, 0),
+    );
+    return answer;
   };
-  /** The answer to a question that was forgotten meanwhile is answered, and not remembered. */
-  const keep = (key: string, begun: symbol, entry: Remembered<T>) => {
-    if (loading.get(key)?.begun === begun) kept.set(key, entry);
-  };
-
   return {
     async get(key) {
-      const entry = kept.get(key);
-      if (entry !== undefined && options.now() < entry.untilMs) {
-        if ("failure" in entry.outcome) throw entry.outcome.failure;
-        return entry.outcome.value;
-      }
-      const running = loading.get(key);
-      if (running !== undefined) return running.value;
-      if (loading.size >= options.loadsMax) throw new StoreError("unavailable", "too many lookups at once");
-      const begun = Symbol(key);
-      const value = Promise.resolve().then(() => load(key, begun));
-      loading.set(key, { begun, value });
-      return value;
+      const known = kept.get(key);
+      return known !== undefined && now() < known.untilMs ? known.answer : ask(key);
     },
-    forget(key) {
-      kept.delete(key);
-      loading.delete(key);
-    },
-    clear() {
-      kept.clear();
-      loading.clear();
-    },
+    forget: (key) => void kept.delete(key),
+    clear: () => kept.clear(),
     get size() {
       return kept.size;
     },

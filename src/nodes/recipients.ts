@@ -1,26 +1,24 @@
 /**
  * Where Relay and Cache learn about DIDs: the ledger of this process, or a Directory over HTTP.
- * A remembered answer is at most 30 s old, an absence or a failure at most 2 s, and one request per DID is in flight at
- * a time. A source that can't be reached throws `unavailable`; `null` is known absence.
+ * A remembered answer is at most 30 s old, an absence, a failure or a DID that changes at most 2 s, and one request per
+ * DID is in flight at a time. A source that can't be reached throws `unavailable`; `null` is known absence.
  * Source: rules section 7.
  */
+import type { Static, TSchema } from "@sinclair/typebox";
 import { decodeUtf8 } from "../core/codec/bytes.ts";
 import { type Did, isDid } from "../core/codec/did.ts";
-import { isJsonObject, type JsonObject, type JsonValue, parseJson, parseU64, parseU128 } from "../core/codec/json.ts";
-import { isFault } from "../core/fault.ts";
-import {
-  type DeliveryPolicy,
-  type DeliveryPolicyLinks,
-  type DidDocument,
-  type ExpirationBehavior,
-  expirationBehaviors,
-  type PersonaPolicy,
-} from "../core/ledger/account.ts";
+import { isJsonObject, type JsonObject, parseJson } from "../core/codec/json.ts";
+import { minuteMs } from "../core/codec/time.ts";
+import { type Fault, isFault } from "../core/fault.ts";
+import type { DeliveryPolicy, DeliveryPolicyLinks, DidDocument, PersonaPolicy } from "../core/ledger/account.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
-import { parseDocument } from "../core/schema/identity.ts";
-import { readCapped } from "../core/std/bounded.ts";
+import { blockTimeShape, subjectShape } from "../core/schema/directory.ts";
+import { deliveryPolicyShape, parseDocument, personaPolicyShape } from "../core/schema/identity.ts";
+import { compileShape } from "../core/schema/schema.ts";
+import { BoundedMap, readCapped } from "../core/std/bounded.ts";
 import type { Bus } from "../storage/bus.ts";
 import { type LedgerReader, StoreError } from "../storage/contract.ts";
+import { parseDeliveryPolicy, parseLinks, parsePersonaPolicy } from "./directory/policy.ts";
 import { createMemo, type Memo } from "./memo.ts";
 import { changedSubject } from "./signals.ts";
 
@@ -55,6 +53,10 @@ export function subjectBytes(subject: Subject | null): number {
   return 1_024 + 5 * JSON.stringify([subject.document, subject.links]).length;
 }
 
+function personaBytes(policy: PersonaPolicy | null): number {
+  return 512 + 5 * JSON.stringify(policy?.allowedRelays ?? []).length;
+}
+
 /** The ledger of this process, which remembers what it has decoded. */
 export function ledgerRecipients(ledger: LedgerReader): RecipientSource {
   return {
@@ -81,14 +83,17 @@ type DirectoryOptions = {
   readonly timeoutMs?: number;
   /** Answers remembered for each kind of question. */
   readonly entriesMax?: number;
-  /** Announces which DIDs have changed, so that they are asked for again at once. */
+  /** Announces which DIDs change, so that they are asked for again soon. */
   readonly bus?: Bus;
 };
 
 /** Permission must not outlive its withdrawal for longer. */
 const memoMs = 30_000;
-/** An absence or a failure: a DID that is looked up just before its registration is found soon. */
-const absentMs = 2_000;
+/** An absence, a failure, or a DID that changes: one that is looked up just before its registration is found soon. */
+const shortMs = 2_000;
+/** The time in which a submission becomes final. After it, and beyond so many DIDs, only `memoMs` holds. */
+const changeMs = 2 * minuteMs;
+const changingMax = 1_000;
 /** A document of 16 KiB and its record stay far below this as JSON. */
 const answerBytesMax = 256 * 1024;
 
@@ -98,37 +103,37 @@ const answerBytesMax = 256 * 1024;
  */
 export function directoryRecipients(url: string, options: DirectoryOptions = {}): RecipientSource {
   const base = withoutTrailingSlashes(url);
+  const now = options.now ?? (() => performance.now());
+  /** DIDs of which a change was announced, and until when it may become final. */
+  const changing = new BoundedMap<string, number>(changingMax);
   const memo = <T>(
     path: (key: string) => string,
     read: (answer: DirectoryReply, key: string) => T,
-    { valueMs = () => memoMs, bytesOf = () => 512 }: ValueRules<T> = {},
+    bytesOf: (value: T) => number = () => 512,
   ): Memo<T> =>
     createMemo({
       load: async (key) => read(await ask(`${base}${path(key)}`, options), key),
-      valueMs,
-      failureMs: options.failureMs ?? absentMs,
+      valueMs: (value, key) => (value === null || now() < (changing.get(key) ?? 0) ? shortMs : memoMs),
+      failureMs: options.failureMs ?? shortMs,
       entriesMax: options.entriesMax ?? subjectsMax,
       bytes: { max: subjectBytesMax, of: bytesOf },
       loadsMax: 256,
-      now: options.now ?? (() => performance.now()),
+      now,
     });
-  const subjects = memo((did) => `/resolve/${encodeURIComponent(did)}`, readSubject, {
-    valueMs: (subject) => (subject === null ? absentMs : memoMs),
-    bytesOf: subjectBytes,
-  });
+  const subjects = memo((did) => `/resolve/${encodeURIComponent(did)}`, readSubject, subjectBytes);
+  const policyPath = (scope: string) => (key: string) => `/delivery-policies/${scope}/${encodeURIComponent(key)}`;
   const policies = {
-    recipient: memo((key) => `/delivery-policies/recipients/${encodeURIComponent(key)}`, readDeliveryPolicy),
-    tag: memo((key) => `/delivery-policies/tags/${encodeURIComponent(key)}`, readDeliveryPolicy),
+    recipient: memo(policyPath("recipients"), readDeliveryPolicy),
+    tag: memo(policyPath("tags"), readDeliveryPolicy),
   };
-  const personas = memo((key) => `/delivery-policies/personas/${encodeURIComponent(key)}`, readPersonaPolicy, {
-    bytesOf: (policy) => 512 + 5 * JSON.stringify(policy?.allowedRelays ?? []).length,
-  });
+  const personas = memo(policyPath("personas"), readPersonaPolicy, personaBytes);
   const limits = memo(() => "/limits", readBlockTime);
   const memos = [subjects, policies.recipient, policies.tag, personas];
   options.bus?.subscribe(
     changedSubject,
     (message) => {
       const did = decodeUtf8(message) ?? "";
+      changing.set(did, now() + changeMs);
       for (const one of memos) one.forget(did);
       return undefined;
     },
@@ -143,9 +148,6 @@ export function directoryRecipients(url: string, options: DirectoryOptions = {})
     state: async () => null,
   };
 }
-
-/** How long an answer is remembered, and what it takes of memory. */
-type ValueRules<T> = { readonly valueMs?: (value: T) => number; readonly bytesOf?: (value: T) => number };
 
 type DirectoryReply = { readonly status: number; readonly body: JsonObject };
 
@@ -188,101 +190,45 @@ function presentBody(answer: DirectoryReply): JsonObject {
   return answer.body;
 }
 
+/** A Directory that answers in another shape gives no knowledge. */
+function checked<S extends TSchema>(schema: S): (value: unknown) => Static<S> {
+  const check = compileShape(schema);
+  return (value) => usable(check(value));
+}
+
+function usable<T>(parsed: T | Fault): T {
+  if (isFault(parsed)) throw unusable();
+  return parsed;
+}
+
+const checkSubject = checked(subjectShape);
+const checkDeliveryPolicy = checked(deliveryPolicyShape);
+const checkPersonaPolicy = checked(personaPolicyShape);
+const checkLimits = checked(blockTimeShape);
+
 function readSubject(answer: DirectoryReply, key: string): Subject | null {
   if (saysAbsent(answer)) return null;
-  const { document, deactivated, delivery_policy_links: links, life } = presentBody(answer);
+  const { document, deactivated, delivery_policy_links: links, life = 0 } = checkSubject(presentBody(answer));
   const did = key as Did;
-  const parsed = document === null || document === undefined ? null : parseDocument(document, did);
-  if (isFault(parsed) || typeof deactivated !== "boolean") throw unusable();
-  return { did, document: parsed, deactivated, links: readLinks(links), life: whole(life, 0) ?? 0 };
-}
-
-function readLinks(value: JsonValue | undefined): DeliveryPolicyLinks | null {
-  if (value === null || value === undefined) return null;
-  if (!isJsonObject(value)) throw unusable();
-  const { recipient_policy: recipientPolicy, tag_policies: tagPolicies, persona_policies: personaPolicies } = value;
-  if (recipientPolicy !== null && recipientPolicy !== undefined && typeof recipientPolicy !== "string")
-    throw unusable();
   return {
-    recipientPolicy: recipientPolicy ?? null,
-    tagPolicies: texts(tagPolicies),
-    personaPolicies: texts(personaPolicies),
+    did,
+    document: document == null ? null : usable(parseDocument(document, did)),
+    deactivated,
+    links: links == null ? null : usable(parseLinks({ did, delivery_policy_links: links })),
+    life,
   };
-}
-
-function texts(value: JsonValue | undefined): string[] {
-  if (!Array.isArray(value)) throw unusable();
-  return value.map((entry) => {
-    if (typeof entry !== "string") throw unusable();
-    return entry;
-  });
-}
-
-/** A whole number of at least `min`, or `null` when the member is absent. */
-function whole(value: JsonValue | undefined, min: number): number | null {
-  if (value === undefined || value === null) return null;
-  if (typeof value !== "number" || !Number.isSafeInteger(value) || value < min) throw unusable();
-  return value;
-}
-
-function required<T>(value: T | null): T {
-  if (value === null) throw unusable();
-  return value;
-}
-
-function behavior(value: JsonValue | undefined): ExpirationBehavior | null {
-  if (value === undefined || value === null) return null;
-  return required(expirationBehaviors.find((one) => one === value) ?? null);
-}
-
-function amount(value: JsonValue | undefined): bigint {
-  return required(typeof value === "string" ? parseU128(value) : null);
-}
-
-function readPolicyMembers(answer: DirectoryReply): JsonObject {
-  const { policy } = presentBody(answer);
-  if (!isJsonObject(policy)) throw unusable();
-  return policy;
 }
 
 function readDeliveryPolicy(answer: DirectoryReply): DeliveryPolicy | null {
   if (saysAbsent(answer)) return null;
-  const policy = readPolicyMembers(answer);
-  const pricing = policy["release_pricing"];
-  if (typeof policy["cache_eligible"] !== "boolean") throw unusable();
-  return {
-    effectiveTtlBlocks: required(whole(policy["effective_ttl"], 1)),
-    maxMessageBytes: required(whole(policy["max_message_bytes"], 1)),
-    cacheEligible: policy["cache_eligible"],
-    replication: whole(policy["replication"], 1),
-    encryptedHeaderPreviewBytes: whole(policy["encrypted_header_preview_bytes"], 0),
-    releasePricing: isJsonObject(pricing)
-      ? { baseFee: amount(pricing["base_fee"]), perKibFee: amount(pricing["per_kib_fee"]) }
-      : null,
-    expirationBehavior: behavior(policy["expiration_behavior"]),
-  };
+  return usable(parseDeliveryPolicy(checkDeliveryPolicy(presentBody(answer)["policy"])));
 }
 
 function readPersonaPolicy(answer: DirectoryReply): PersonaPolicy | null {
   if (saysAbsent(answer)) return null;
-  const policy = readPolicyMembers(answer);
-  const { release_pricing: pricing, expiration_behavior: expiration, allowed_relays: relays } = policy;
-  const asset = isJsonObject(pricing) ? pricing["asset"] : null;
-  return {
-    releasePricing:
-      isJsonObject(pricing) && typeof asset === "string" ? { asset, amount: amount(pricing["amount"]) } : null,
-    expirationBehavior: isJsonObject(expiration) ? readPersonaExpiration(expiration) : null,
-    allowedRelays: relays === undefined || relays === null ? [] : texts(relays),
-  };
-}
-
-function readPersonaExpiration(value: JsonObject): NonNullable<PersonaPolicy["expirationBehavior"]> {
-  const { mode, retain_until: until } = value;
-  const retainUntilMs =
-    until === undefined || until === null ? null : required(typeof until === "string" ? parseU64(until) : null);
-  return { mode: required(behavior(mode)), retainUntilMs };
+  return usable(parsePersonaPolicy(checkPersonaPolicy(presentBody(answer)["policy"])));
 }
 
 function readBlockTime(answer: DirectoryReply): number {
-  return required(whole(presentBody(answer)["block_time_ms"], 1));
+  return checkLimits(presentBody(answer)).block_time_ms;
 }

@@ -1,6 +1,6 @@
 /**
  * What the processes of one installation signal to each other over the bus: "something was stored for this mailbox",
- * to those whose streams and live sessions wait for it, and "this record or policy changed", to those that remember
+ * to those whose streams and live sessions wait for it, and "this record or policy changes", to those that remember
  * what this Directory answered. A signal is a hint and holds no message: its receiver reads the store or asks
  * again. A lost one costs a stream the time to its next heartbeat, or an answer the time for which it may be
  * remembered anyway.
@@ -8,11 +8,8 @@
  */
 import { utf8 } from "../core/codec/bytes.ts";
 import type { MailboxKey } from "../core/codec/did.ts";
-import { minuteMs } from "../core/codec/time.ts";
-import { errorText } from "../core/fault.ts";
 import type { Bus } from "../storage/bus.ts";
-import type { LedgerWriter, Submission } from "../storage/contract.ts";
-import type { Log } from "./http/log.ts";
+import type { Submission } from "../storage/contract.ts";
 
 // -------------------------------------------------------------------------------------------- stored messages
 
@@ -46,50 +43,12 @@ export function createStoredSignal(bus: Bus): StoredSignal {
 
 // -------------------------------------------------------------------------------------------- changed records
 
-/** The message is the DID whose record or policy changed. */
+/** The message is a DID of which a change was submitted: its record or policy is another one soon. */
 export const changedSubject = "recipients.changed";
 
-const lookEveryMs = 250;
-/** Submissions that are watched at a time, and for how long: an ended one is announced late or not at all. */
-const watchedMax = 1_000;
-const watchMsMax = 10 * minuteMs;
-
-type ChangeSignal = {
-  /** Announces the DID of a submission once its change is final; not at all while no process listens. */
-  readonly follow: (submission: Pick<Submission, "txHash" | "did">) => void;
-  readonly close: () => void;
-};
-
-type SignalParts = { readonly ledger: Pick<LedgerWriter, "submission">; readonly bus: Bus; readonly log: Log };
-
-export function createChangeSignal({ ledger, bus, log }: SignalParts): ChangeSignal {
-  let watched = 0;
-  let closed = false;
-  const isFinal = async (txHash: string): Promise<boolean> => {
-    for (const endsAtMs = performance.now() + watchMsMax; performance.now() < endsAtMs; ) {
-      await new Promise((resolve) => setTimeout(resolve, lookEveryMs).unref());
-      if (closed) return false;
-      const state = (await ledger.submission(txHash))?.state;
-      if (state !== "pending" && state !== "in_block") return state === "finalized";
-    }
-    return false;
-  };
-  const announce = async ({ txHash, did }: Pick<Submission, "txHash" | "did">): Promise<void> => {
-    watched++;
-    try {
-      if (await isFinal(txHash)) bus.publish(changedSubject, utf8(did));
-    } catch (error) {
-      log("warn", "the state of a submission could not be read", { error: errorText(error) });
-    } finally {
-      watched--;
-    }
-  };
-  return {
-    follow: (submission) => {
-      if (bus.mayReach(changedSubject) && watched < watchedMax) void announce(submission);
-    },
-    close: () => {
-      closed = true;
-    },
+/** Announces the DID of a submission. */
+export function announceChange(bus: Bus): (submission: Pick<Submission, "did">) => void {
+  return ({ did }) => {
+    if (bus.mayReach(changedSubject)) bus.publish(changedSubject, utf8(did));
   };
 }

@@ -385,6 +385,14 @@ export const resolvedAnswer = open(
   },
 );
 
+/** What nodes elsewhere read of a record. */
+export const subjectShape = Type.Object({
+  document: Type.Optional(Type.Unknown()),
+  deactivated: Type.Boolean(),
+  life: resolvedAnswer.properties.life,
+  delivery_policy_links: Type.Optional(nullable(linksAnswer)),
+});
+
 export const aliasAnswer = open({ alias: aliasText, did: didText }, { alias: "team.one", did: exampleDid });
 
 export const submissionAnswer = open(
@@ -467,6 +475,8 @@ const directoryLimitsShape = Type.Object({
   change_burst: Type.Integer(),
 });
 export type DirectoryLimits = Static<typeof directoryLimitsShape>;
+/** What nodes elsewhere read of them. */
+export const blockTimeShape = Type.Object({ block_time_ms: Type.Integer({ minimum: 1 }) });
 
 /** Answer of `GET /limits` on any node. */
 export const nodeLimitsShape = Type.Composite([limitsShape, Type.Partial(directoryLimitsShape)], {

@@ -144,6 +144,10 @@ const deliveryPolicyMembers = {
   expiration_behavior: Type.Optional(expirationBehavior),
 };
 
+/** A policy as nodes read it: a later Directory may add members. */
+export const deliveryPolicyShape = Type.Object(deliveryPolicyMembers);
+export const personaPolicyShape = Type.Object(personaPolicyMembers);
+
 const exampleDeliveryPolicy = {
   effective_ttl: 14_400,
   max_message_bytes: 1_048_576,
@@ -163,12 +167,12 @@ export const deliveryPolicyAnswer = open(
   {
     did: didText,
     scope: namedText(["recipient", "tag"]),
-    policy: Type.Required(Type.Object(deliveryPolicyMembers)),
+    policy: Type.Required(deliveryPolicyShape),
   },
   { did: exampleDid, scope: "recipient", policy: exampleDeliveryPolicy },
 );
 
 export const personaPolicyAnswer = open(
-  { did: didText, scope: namedText(["persona"]), policy: Type.Object(personaPolicyMembers) },
+  { did: didText, scope: namedText(["persona"]), policy: personaPolicyShape },
   { did: exampleDid, scope: "persona", policy: examplePersonaPolicy },
 );

@@ -266,7 +266,7 @@ type LinkMembers = Partial<Record<"tag_policies" | "persona_policies", string[]>
 };
 
 /** The links as one object or as three members of the body, never both; absent members are empty. */
-function parseLinks(body: Static<typeof linksBody>): DeliveryPolicyLinks | Fault {
+export function parseLinks(body: Static<typeof linksBody>): DeliveryPolicyLinks | Fault {
   const { delivery_policy_links: nested, did: _, ...flat } = body;
   const [extra] = Object.keys(flat);
   if (nested !== undefined && extra !== undefined) {
@@ -307,7 +307,7 @@ function longerFault(pointer: string, text: string, bytesMax: number): Fault | n
   return beyond ? badInput("invalid_request", pointer, `must have at most ${bytesMax} bytes of UTF-8`) : null;
 }
 
-function parsePersonaPolicy(policy: Static<typeof personaPolicyBody>["policy"]): PersonaPolicy | Fault {
+export function parsePersonaPolicy(policy: Static<typeof personaPolicyBody>["policy"]): PersonaPolicy | Fault {
   const { release_pricing: pricing, expiration_behavior: expiration, allowed_relays: relays } = policy;
   const retainUntil = expiration?.retain_until;
   const beyond =
@@ -324,7 +324,7 @@ function parsePersonaPolicy(policy: Static<typeof personaPolicyBody>["policy"]):
   };
 }
 
-function parseDeliveryPolicy(policy: Static<typeof deliveryPolicyBody>["policy"]): DeliveryPolicy | Fault {
+export function parseDeliveryPolicy(policy: Static<typeof deliveryPolicyBody>["policy"]): DeliveryPolicy | Fault {
   const pricing = policy.release_pricing;
   for (const name of ["base_fee", "per_kib_fee"] as const) {
     if (pricing !== undefined && BigInt(pricing[name]) > policyLimits.releaseFeeMax) {
@@ -349,36 +349,22 @@ function parseDeliveryPolicy(policy: Static<typeof deliveryPolicyBody>["policy"]
 
 // ------------------------------------------------------------------------------------------------- reads
 
+/** What each scope names in its path, and how the name is read. */
+const policyReads = {
+  recipient: { subject: "did", parseKey: parseDid, schema: deliveryPolicyAnswer },
+  persona: { subject: "personaDid", parseKey: parseDid, schema: personaPolicyAnswer },
+  tag: { subject: "tag", parseKey: parseTag, schema: deliveryPolicyAnswer },
+} as const;
+
 export function policyReadRoutes(parts: DirectoryParts): Route[] {
-  return [
-    policyRoute(parts, {
-      scope: "recipient",
-      path: "/delivery-policies/recipients/:did",
-      subject: "did",
-      parseKey: parseDid,
-    }),
-    policyRoute(parts, {
-      scope: "persona",
-      path: "/delivery-policies/personas/:personaDid",
-      subject: "personaDid",
-      parseKey: parseDid,
-    }),
-    policyRoute(parts, { scope: "tag", path: "/delivery-policies/tags/:tag", subject: "tag", parseKey: parseTag }),
-  ];
+  return (["recipient", "persona", "tag"] as const).map((scope) => policyRoute(parts, scope));
 }
 
-type PolicyRead = {
-  readonly scope: PolicyScope;
-  readonly path: string;
-  readonly subject: string;
-  readonly parseKey: (text: string) => string | Fault;
-};
-
-function policyRoute(parts: DirectoryParts, { scope, path, subject, parseKey }: PolicyRead): Route {
-  const schema = scope === "persona" ? personaPolicyAnswer : deliveryPolicyAnswer;
+function policyRoute(parts: DirectoryParts, scope: PolicyScope): Route {
+  const { subject, parseKey, schema } = policyReads[scope];
   return stateRoute(parts, {
     method: "GET",
-    path,
+    path: `/delivery-policies/${scope}s/:${subject}`,
     id: `${scope}Policy`,
     summary: `The delivery policy of a ${scope}`,
     answer: [200, "The policy at the finalized head.", schema],

@@ -196,7 +196,7 @@ describe("a memo", () => {
         if (key.startsWith("slow")) await gate.promise;
         return key;
       },
-      valueMs: 1_000,
+      valueMs: () => 1_000,
       failureMs: 100,
       entriesMax: 3,
       loadsMax: 2,
@@ -218,7 +218,7 @@ describe("a memo", () => {
         loads++;
         return key;
       },
-      valueMs: 1_000,
+      valueMs: () => 1_000,
       failureMs: 100,
       entriesMax: 10,
       bytes: { max: 6, of: (value) => value.length },
@@ -237,7 +237,7 @@ describe("a memo", () => {
         nowMs += 700;
         return ++loads;
       },
-      valueMs: 1_000,
+      valueMs: () => 1_000,
       failureMs: 100,
       entriesMax: 3,
       loadsMax: 2,
@@ -256,7 +256,7 @@ describe("a memo", () => {
       load: () => {
         throw new StoreError("unavailable", "no");
       },
-      valueMs: 1_000,
+      valueMs: () => 1_000,
       failureMs: 100,
       entriesMax: 3,
       loadsMax: 1,

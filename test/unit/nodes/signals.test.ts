@@ -1,89 +1,53 @@
-/** What a Directory finalizes is announced, and whoever remembers its answers asks again. */
-import { afterEach, beforeEach, expect, jest, test } from "bun:test";
+/** A change that a Directory announces, and processes that remember its answers. */
+import { expect, test } from "bun:test";
 import type { Did } from "../../../src/core/codec/did.ts";
 import { createMemo } from "../../../src/nodes/memo.ts";
 import { directoryRecipients } from "../../../src/nodes/recipients.ts";
-import { createChangeSignal } from "../../../src/nodes/signals.ts";
+import { announceChange } from "../../../src/nodes/signals.ts";
 import { openLocalBus } from "../../../src/plugins/bus/local.ts";
-import type { Submission, SubmissionState } from "../../../src/storage/contract.ts";
 
 const did = "did:svc:1111111111111111111111" as Did;
+const other = "did:svc:2222222222222222222222" as Did;
 
-const submission = { txHash: "0x1", did };
-
-class StagedLedger {
-  state: SubmissionState = "pending";
-  looks = 0;
-
-  async submission() {
-    this.looks++;
-    return { ...submission, state: this.state } as Submission;
-  }
-}
-
-beforeEach(() => void jest.useFakeTimers());
-afterEach(() => void jest.useRealTimers());
-
-/** Lets the time pass in which submissions are looked at once, and the look itself. */
-async function look(): Promise<void> {
-  jest.advanceTimersByTime(250);
-  for (let turn = 0; turn < 3; turn++) await new Promise((resolve) => void setImmediate(resolve));
-}
+/** The bus delivers in the next turn of the event loop. */
+const delivered = () => new Promise<void>((resolve) => void setImmediate(resolve));
 
 function stage() {
   const bus = openLocalBus({ log: () => {} });
-  const ledger = new StagedLedger();
-  const signal = createChangeSignal({ ledger, bus, log: () => {} });
-  let asked = 0;
+  let [asked, nowMs] = [0, 0];
   const source = directoryRecipients("https://directory.net", {
     bus,
+    now: () => nowMs,
     fetch: async () => {
       asked++;
-      const body = { did, document: null, deactivated: false, delivery_policy_links: null };
-      return Response.json(body);
+      return Response.json({ did, document: null, deactivated: false, delivery_policy_links: null });
     },
   });
-  return { ledger, signal, source, asked: () => asked };
+  /** How often the Directory was asked by one question after so many milliseconds. */
+  const askAfter = async (ms: number, about = did): Promise<number> => {
+    nowMs += ms;
+    const before = asked;
+    await source.subject(about);
+    return asked - before;
+  };
+  return { announce: announceChange(bus), askAfter };
 }
 
-test("a DID is asked for again once its change is finalized, and not before", async () => {
-  const { ledger, signal, source, asked } = stage();
-  await source.subject(did);
-  signal.follow(submission);
-  await look();
-  await source.subject(did);
-  expect([ledger.looks, asked()]).toEqual([1, 1]);
-  ledger.state = "finalized";
-  await look();
-  await source.subject(did);
-  expect([ledger.looks, asked()]).toEqual([2, 2]);
-  signal.close();
+test("a DID that changes is asked for again at once, and then every two seconds for two minutes", async () => {
+  const { announce, askAfter } = stage();
+  expect([await askAfter(0), await askAfter(0)]).toEqual([1, 0]);
+  announce({ did });
+  await delivered();
+  expect([await askAfter(0), await askAfter(1_999), await askAfter(1)]).toEqual([1, 0, 1]);
+  expect([await askAfter(118_000), await askAfter(1_999), await askAfter(28_001)]).toEqual([1, 0, 1]);
 });
 
-test("a failed submission is not announced", async () => {
-  const { ledger, signal, source, asked } = stage();
-  await source.subject(did);
-  ledger.state = "failed";
-  signal.follow(submission);
-  await look();
-  await source.subject(did);
-  expect([ledger.looks, asked()]).toEqual([1, 1]);
-  signal.close();
-});
-
-test("no state is looked at while no process listens, and none after the end", async () => {
-  const ledger = new StagedLedger();
-  const alone = createChangeSignal({ ledger, bus: openLocalBus({ log: () => {} }), log: () => {} });
-  alone.follow(submission);
-  await look();
-  expect(ledger.looks).toBe(0);
-  const { ledger: heard, signal } = stage();
-  signal.follow(submission);
-  await look();
-  signal.close();
-  await look();
-  await look();
-  expect(heard.looks).toBe(1);
+test("other DIDs are remembered on", async () => {
+  const { announce, askAfter } = stage();
+  expect(await askAfter(0, other)).toBe(1);
+  announce({ did });
+  await delivered();
+  expect([await askAfter(29_999, other), await askAfter(1, other)]).toEqual([0, 1]);
 });
 
 test("an answer that was on its way when its question was forgotten is not remembered", async () => {
@@ -94,7 +58,7 @@ test("an answer that was on its way when its question was forgotten is not remem
       gates.push(gate);
       return gate.promise;
     },
-    valueMs: 1_000,
+    valueMs: () => 1_000,
     failureMs: 100,
     entriesMax: 3,
     loadsMax: 3,
