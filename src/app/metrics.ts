@@ -44,20 +44,6 @@ export function startHistory(readMetrics: () => Promise<string>, now: () => numb
   return { ...history, close, loopLagSeconds: () => lastLagSeconds };
 }
 
-type Probes = Readonly<Record<string, () => Promise<unknown>>>;
-
-export async function checksOf(probes: Probes): Promise<{ name: string; ok: boolean }[]> {
-  return Promise.all(
-    Object.entries(probes).map(async ([name, probe]) => {
-      const succeeded = probe().then(
-        () => true,
-        () => false,
-      );
-      return { name, ok: (await withDeadline(succeeded, probeDeadlineMs)) === true };
-    }),
-  );
-}
-
 export async function factsOf(config: Config, stores: OpenStores): Promise<{ name: string; value: string }[]> {
   const perStore = await Promise.all(
     [...stores.stores].map(async ([name, store]) => {

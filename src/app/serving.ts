@@ -12,7 +12,7 @@ import { type App, createApp } from "../nodes/http/app.ts";
 import { httpMetrics } from "../nodes/http/metrics.ts";
 import type { CorsOrigins, Route } from "../nodes/http/route.ts";
 import { type Listener, listen } from "../nodes/http/server.ts";
-import { aboutRoute, statusRoutes } from "../nodes/http/status.ts";
+import { aboutRoute, checkProbes, statusRoutes } from "../nodes/http/status.ts";
 import { operationRoutes } from "../nodes/operations/operations.ts";
 import { StoreError } from "../storage/contract.ts";
 import { version } from "../version.ts";
@@ -24,7 +24,7 @@ import {
   watchCertificate,
 } from "./credentials.ts";
 import { failed } from "./failure.ts";
-import { checksOf, factsOf, registerHttpGauges } from "./metrics.ts";
+import { factsOf, registerHttpGauges } from "./metrics.ts";
 import { type ComposedNodes, type ComposeParts, composeNodes } from "./nodes.ts";
 
 /** The process, as its listeners see it. */
@@ -142,7 +142,7 @@ function createApps(config: Config, parts: AppParts): Apps {
     roles: rolesOf(config),
     startedAtMs: parts.view.startedAtMs,
     history: parts.view.history,
-    checks: () => checksOf(common.probes),
+    checks: () => checkProbes(common.probes),
     facts: () => factsOf(config, parts.stores),
   });
   // The page is for the operator: on the admin listener, or on a node that only this machine reaches.

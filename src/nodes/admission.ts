@@ -33,7 +33,7 @@ import { resolutionAnswer } from "../core/schema/directory.ts";
 import { BoundedMap } from "../core/std/bounded.ts";
 import type { LedgerReader } from "../storage/contract.ts";
 import { isKnownProof, parseKnown, readKeyProof } from "./directory/proof.ts";
-import type { Answer, Call, Route } from "./http/route.ts";
+import { type Answer, type Call, defineRoute, type Route, type RoutePlan } from "./http/route.ts";
 import type { Blocks } from "./operations/blocks.ts";
 import { type RecipientSource, type Subject, subjectBytes, subjectBytesMax, subjectsMax } from "./recipients.ts";
 
@@ -209,31 +209,26 @@ type ResolutionParts = {
 };
 
 export function resolutionRoute(parts: ResolutionParts): Route {
-  return {
+  const { unavailable } = parts;
+  const plan: RoutePlan = {
     method: "GET",
     path: "/delivery-resolution/:target",
-    operation: {
-      id: "deliveryResolution",
-      summary: "The key to seal to and the sizes that one recipient accepts",
-      tag: "Directory",
-      query: ["tag", "proof"],
-      responses: { 200: { description: "Key and constraints at the finalized head.", schema: resolutionAnswer } },
-      codes: [
-        "invalid_did",
-        "invalid_request",
-        "did_not_found",
-        "component_not_found",
-        "did_deactivated",
-        "policy_denied",
-        parts.unavailable,
-      ],
-    },
-    bodyBytesMax: null,
-    capacity: "normal",
-    faults: "problem",
-    unavailable: parts.unavailable,
+    id: "deliveryResolution",
+    summary: "The key to seal to and the sizes that one recipient accepts",
+    query: ["tag", "proof"],
+    answer: [200, "Key and constraints at the finalized head.", resolutionAnswer],
+    codes: [
+      "invalid_did",
+      "invalid_request",
+      "did_not_found",
+      "component_not_found",
+      "did_deactivated",
+      "policy_denied",
+      unavailable,
+    ],
     handle: (call) => resolve(call, parts),
   };
+  return defineRoute(plan, { tag: "Directory", capacity: "normal", unavailable, bodyBytesMax: 0 });
 }
 
 async function resolve(call: Call, { recipients, limits, ledger }: ResolutionParts): Promise<Answer | Fault> {

@@ -55,16 +55,29 @@ export function testApp(
   return { app, metrics, lines, ask };
 }
 
-/** Finds the route as the server's own table does, without a server. */
+/** Finds the path and its values as the server's own table does, without a server. */
 export async function respond(app: App, request: Request, connection: Connection): Promise<Response> {
   const segments = pathOf(request.url).split("/");
-  const method = request.method === "HEAD" ? "GET" : request.method;
-  const found = app.table.find(({ route }) => {
-    const own = route.path.split("/");
+  for (const [path, answer] of Object.entries(app.paths)) {
+    const own = path.split("/");
     const fits = own.every((one, i) => one === segments[i] || (one.startsWith(":") && segments[i] !== ""));
-    return route.method === method && own.length === segments.length && fits;
-  });
-  return found === undefined ? app.respondElsewhere(request) : found.serve(request, connection);
+    if (!fits || own.length !== segments.length) continue;
+    const values = own.flatMap((one, i) =>
+      one.startsWith(":") ? [[one.slice(1), new TextDecoder().decode(unescaped(segments[i] ?? ""))]] : [],
+    );
+    return answer(Object.assign(request, { params: Object.fromEntries(values) }), connection);
+  }
+  return app.respondElsewhere(request);
+}
+
+/** The bytes that a segment stands for; a broken escape is a byte that is no UTF-8. */
+function unescaped(segment: string): Uint8Array {
+  const parts = segment.match(/%[0-9a-fA-F]{2}|%|[^%]+/g) ?? [];
+  return Buffer.concat(
+    parts.map((part) =>
+      part.startsWith("%") ? Buffer.from(part.length === 3 ? part.slice(1) : "ff", "hex") : Buffer.from(part),
+    ),
+  );
 }
 
 /** A route with everything that a test does not care about filled in. */

@@ -7,6 +7,7 @@
 import { statusAnswer } from "../../core/schema/schema.ts";
 import type { Log } from "../http/log.ts";
 import type { Route } from "../http/route.ts";
+import { nodeRoute, pageRoute } from "../http/status.ts";
 
 type Sample = {
   readonly atMs: number;
@@ -168,57 +169,35 @@ type DashboardParts = {
 };
 
 export function dashboardRoutes(parts: DashboardParts): Route[] {
-  const shared = { method: "GET", bodyBytesMax: null, capacity: "reserved", faults: "problem" } as const;
-  const page = renderStatusPage();
+  const html = renderStatusPage();
+  const data = { id: "statusData", summary: "The figures of the page" };
   return [
-    {
-      ...shared,
-      path: "/status",
-      operation: {
-        id: "statusPage",
-        summary: "Status of this process, as a page",
-        tag: "Node",
-        responses: { 200: { description: "A page." } },
-        codes: [],
-      },
-      handle: () => ({
-        status: 200,
-        headers: { "content-security-policy": pageSecurityPolicy, "x-content-type-options": "nosniff" },
-        body: { contentType: "text/html; charset=utf-8", content: page },
-      }),
-    },
-    {
-      ...shared,
-      path: "/status.json",
-      operation: {
-        id: "statusData",
-        summary: "The figures of the page",
-        tag: "Node",
-        responses: { 200: { description: "The last hour of this process.", schema: statusAnswer } },
-        codes: [],
-      },
-      handle: async () => {
-        const [checks, facts, history] = await Promise.all([parts.checks(), parts.facts(), parts.history()]);
-        const json = {
-          version: parts.version,
-          roles: parts.roles,
-          started_at_ms: parts.startedAtMs,
-          ready: checks.every(({ ok }) => ok),
-          samples: history.samples,
-          checks,
-          facts,
-          warnings: history.warnings,
-        };
-        return { status: 200, headers: { "cache-control": "no-store" }, json };
-      },
-    },
+    pageRoute(
+      "/status",
+      { id: "statusPage", summary: "Status of this process, as a page" },
+      { html: () => html, policy: pageSecurityPolicy },
+    ),
+    nodeRoute("/status.json", { ...data, answer: ["The last hour of this process.", statusAnswer] }, async () => {
+      const [checks, facts, history] = await Promise.all([parts.checks(), parts.facts(), parts.history()]);
+      const json = {
+        version: parts.version,
+        roles: parts.roles,
+        started_at_ms: parts.startedAtMs,
+        ready: checks.every(({ ok }) => ok),
+        samples: history.samples,
+        checks,
+        facts,
+        warnings: history.warnings,
+      };
+      return { status: 200, json };
+    }),
   ];
 }
 
 // ------------------------------------------------------------------------------------------------------- page
 
 const pageSecurityPolicy =
-  "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+  "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none'";
 
 const style = `
 :root{--bg:#f6f7f9;--card:#fff;--ink:#16181d;--soft:#5d6470;--line:#dfe3ea;--main:#2f5bd3;--second:#c2410c;--bad:#b42318;--good:#067647}

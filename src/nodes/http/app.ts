@@ -1,6 +1,6 @@
 /**
- * An app: a list of routes, and the router that finds the route of a request. Nodes never see the framework: they give
- * `Route`s and answer `Answer | Fault`. The server's own table finds the route; what has none goes to Elysia.
+ * An app: a list of routes, and what answers each of their paths. Nodes never see the framework: they give
+ * `Route`s and answer `Answer | Fault`. The server's own table finds the path; what has none goes to Elysia (D157).
  * Source: rules sections 3, 9 and D140.
  */
 import { Elysia } from "elysia";
@@ -20,14 +20,14 @@ import {
   requestIdOf,
   serve,
 } from "./pipeline.ts";
-import { internalError, preflightHeaders, type Route } from "./route.ts";
+import { internalError, preflightHeaders, type Route, type RoutedRequest } from "./route.ts";
 
-type Respond = (request: Request, connection: Connection) => Response | Promise<Response>;
+type Respond = (request: RoutedRequest, connection: Connection) => Response | Promise<Response>;
 
 export type App = {
-  /** The routes, each with what answers its requests, for the server's own table. */
-  readonly table: readonly { readonly route: Route; readonly serve: Respond }[];
-  /** Answers what no route has: preflights, other methods, unknown paths. Never rejects. */
+  /** Each path of the routes with what answers all its methods, for the server's own table. */
+  readonly paths: Readonly<Record<string, Respond>>;
+  /** Answers a path that no route has. Never rejects. */
   readonly respondElsewhere: (request: Request) => Promise<Response>;
   /** A refusal of the server itself, for requests that reach no route. */
   readonly refuse: (request: Request, refusal: Fault) => Response;
@@ -46,11 +46,17 @@ export type App = {
 export function createApp(options: AppOptions): App {
   const http = createHttp(options);
   const elsewhere = createElsewhere(http);
+  const checked = (answer: Respond): Respond => {
+    return (request, connection) => {
+      const refusal = checkHead(http, request);
+      return refusal === null ? answer(request, connection) : refuse(http, request, refusal);
+    };
+  };
+  const byPath = Object.groupBy(options.routes, ({ path }) => path);
   return {
-    table: options.routes.map((route) => {
-      const plan = planOf(http, route);
-      return { route, serve: (request, connection) => serveChecked(http, plan, request, connection) };
-    }),
+    paths: Object.fromEntries(
+      Object.entries(byPath).map(([path, routes = []]) => [path, checked(answerPath(http, routes))]),
+    ),
     respondElsewhere: async (request) => {
       const refusal = checkHead(http, request);
       return refusal === null ? elsewhere(request) : refuse(http, request, refusal);
@@ -82,64 +88,42 @@ function checkHead(http: Http, request: Request): Fault | null {
   return null;
 }
 
-function serveChecked(http: Http, plan: Plan, request: Request, connection: Connection) {
-  const refusal = checkHead(http, request);
-  return refusal === null ? serve(http, plan, request, connection) : refuse(http, request, refusal);
+/** Answers every method of one path: those of its routes, preflights, and 405 for the others. */
+function answerPath(http: Http, routes: readonly Route[]): Respond {
+  const plans = new Map<string, Plan>();
+  for (const route of routes) {
+    const plan = planOf(http, route);
+    plans.set(route.method, plan);
+    if (route.method === "GET") plans.set("HEAD", plan);
+  }
+  const methods = [...plans.keys()];
+  const allow = methods.join(", ");
+  const refusal = fault("method_not_allowed", `this path accepts ${allow}`);
+  const preflight = preflightHeaders(methods, headersReadBy(routes));
+  return (request, connection) => {
+    const plan = plans.get(request.method);
+    if (plan !== undefined) return serve(http, plan, request, connection);
+    return request.method === "OPTIONS" && request.headers.has("access-control-request-method")
+      ? answerPreflight(http, request, preflight)
+      : withHeader(refuse(http, request, refusal), "allow", allow);
+  };
 }
 
-/** Elysia finds the path of a request that no route answers. It neither parses nor validates. */
-function createElsewhere(http: Http): App["respondElsewhere"] {
+/** Elysia gets what the server's own table doesn't list. It neither parses nor validates. */
+function createElsewhere(http: Http): (request: Request) => Promise<Response> {
   const app = new Elysia({ strictPath: true, normalize: false, handler: { standardHostname: false } });
+  const unknown = fault("not_found", "there is no such route");
   app.onError(({ error, request }) => {
     http.log("error", "the router failed", { error: errorStack(error) });
     return refuse(http, request, internalError());
   });
-  const unknown = fault("not_found", "there is no such route");
-  for (const [path, routes] of routesByPath(http.routes)) {
-    const methods = routes.flatMap(({ method }) => (method === "GET" ? ["GET", "HEAD"] : [method]));
-    const allow = methods.join(", ");
-    const refusal = fault("method_not_allowed", `this path accepts ${allow}`);
-    const preflight = preflightHeaders(methods, headersReadBy(routes));
-    const answer = ({ request }: { request: Request }) => {
-      // The path became this one only by rewriting.
-      if (methods.includes(request.method)) return refuse(http, request, unknown);
-      return request.method === "OPTIONS" && request.headers.has("access-control-request-method")
-        ? answerPreflight(http, request, preflight)
-        : withHeader(refuse(http, request, refusal), "allow", allow);
-    };
-    app.all(path, answer, { parse: "none" });
-  }
   app.all("/*", ({ request }) => refuse(http, request, unknown), { parse: "none" });
-  return async (request) => {
-    // Elysia looks for the path from the eighth character on, where an https URL still has a slash of its scheme.
-    if (request.url.startsWith("https:")) {
-      const url = `http${request.url.slice("https".length)}`;
-      Object.defineProperty(request, "url", { value: url });
-    }
-    return app.fetch(request);
-  };
+  return async (request) => app.fetch(request);
 }
 
 function withHeader(response: Response, name: string, value: string): Response {
   response.headers.set(name, value);
   return response;
-}
-
-/** The router needs the same name for all values at one place of a path; `pathValues` knows the names of each route. */
-function positional(path: string): string {
-  return path
-    .split("/")
-    .map((segment, i) => (segment.startsWith(":") ? `:v${i}` : segment))
-    .join("/");
-}
-
-function routesByPath(routes: readonly Route[]): Map<string, Route[]> {
-  const paths = new Map<string, Route[]>();
-  for (const route of routes) {
-    const path = positional(route.path);
-    paths.set(path, [...(paths.get(path) ?? []), route]);
-  }
-  return paths;
 }
 
 function headersReadBy(routes: readonly Route[]): string[] {

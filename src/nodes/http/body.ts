@@ -7,7 +7,7 @@
  */
 import { type Fault, fault } from "../../core/fault.ts";
 import { joinBytes, late, withDeadline } from "../../core/std/bounded.ts";
-import type { FairShare, Turns } from "./capacity.ts";
+import type { FairShare } from "./capacity.ts";
 import type { JsonPart } from "./route.ts";
 
 type BodyRules = {
@@ -76,65 +76,15 @@ function checkMediaType({ headers }: BodyHead): Fault | null {
 }
 
 /** The body as sent, when its head is acceptable; a body that stalls or ends early is `invalid_request`. */
-export function readBody(request: Request, head: BodyHead, rules: BodyRules): Promise<ReadBody | Unread> {
-  const { length } = head;
+export async function readBody(request: Request, { length }: BodyHead, rules: BodyRules): Promise<ReadBody | Unread> {
   if (length === null || length > atOnceBytesMax) return readStream(request, rules);
-  if (!rules.budget.take(rules.client, length)) return Promise.resolve({ fault: null });
-  return new Promise((resolve) => {
-    const arrival = new Arrival(length, rules, resolve);
-    arrivals.push(arrival);
-    if (!looking) setTimeout(lookAtDeadlines, lookMs);
-    looking = true;
-    request.bytes().then(
-      (bytes) => arrival.end(bytes),
-      () => arrival.end(late),
-    );
-  });
-}
-
-/**
- * A short body that is arriving. These short waits share one timer, which is a third of what a timer for each costs; a
- * deadline may be `lookMs` late. Nothing of it is kept after its end.
- */
-class Arrival {
-  readonly untilMs: number;
-
-  constructor(
-    private readonly length: number,
-    private readonly rules: BodyRules,
-    private resolve: ((body: ReadBody | Unread) => void) | null,
-  ) {
-    this.untilMs = performance.now() + rules.deadlineMs;
-  }
-
-  get hasEnded(): boolean {
-    return this.resolve === null;
-  }
-
-  end(bytes: Uint8Array | typeof late): void {
-    const { resolve, length, rules } = this;
-    this.resolve = null;
-    if (resolve === null) return;
-    // Fewer bytes than announced: the client went away, or the framing was broken.
-    if (bytes !== late && bytes.length === length) {
-      resolve({ bytes, held: length });
-      return;
-    }
-    rules.budget.give(rules.client, length);
-    resolve({ fault: bytes === late ? stalled() : fault("invalid_request", "the body ended early") });
-  }
-}
-
-let arrivals: Arrival[] = [];
-const lookMs = 250;
-let looking = false;
-
-function lookAtDeadlines(): void {
-  const nowMs = performance.now();
-  arrivals = arrivals.filter((arrival) => !arrival.hasEnded);
-  for (const arrival of arrivals) if (arrival.untilMs <= nowMs) arrival.end(late);
-  looking = arrivals.length > 0;
-  if (looking) setTimeout(lookAtDeadlines, lookMs);
+  const { budget, client } = rules;
+  if (!budget.take(client, length)) return { fault: null };
+  const bytes = await withDeadline(request.bytes(), rules.deadlineMs).catch(brokenOff);
+  // Fewer bytes than announced: the client went away, or the framing was broken.
+  if (bytes !== late && bytes.length === length) return { bytes, held: length };
+  budget.give(client, length);
+  return { fault: bytes === late ? stalled() : fault("invalid_request", "the body ended early") };
 }
 
 async function readStream(request: Request, rules: BodyRules): Promise<ReadBody | Unread> {
@@ -214,7 +164,7 @@ export type ResponseStreams = {
   /** How long a client may take to read one answer. */
   readonly deadlineMs: number;
   /** Awaited before a large part is read, which occupies the event loop: 4 ms for a mebibyte. */
-  readonly turns: Turns;
+  readonly turn: () => Promise<void>;
 };
 
 /** Answers up to this size are left to the server and not counted. */
@@ -320,7 +270,7 @@ async function nextPart(
     if (step.done === true) return;
     await takeRoom(streams, client, step.value.bytes);
     state.held = step.value.bytes;
-    if (step.value.bytes > shortAnswerBytesMax) await streams.turns.take();
+    if (step.value.bytes > shortAnswerBytesMax) await streams.turn();
     state.left = state.ended ? state.left : await step.value.read();
     const missing = state.left.length - state.held;
     if (missing > 0) {

@@ -209,29 +209,12 @@ export function inFlight({ normal, reserved, waiting, delayedRefusals }: Capacit
 /**
  * Turns at something that occupies the event loop for milliseconds: one for each of its iterations, so that a hundred
  * clients that read long answers do not make everybody else wait for all of them.
- * Cost: nothing while one asks at a time.
  */
-export type Turns = { take(): Promise<void> | undefined };
-
-export function createTurns(): Turns {
-  const waiting: (() => void)[] = [];
-  let taken = false;
-  const pass = (): void => {
-    const next = waiting.shift();
-    if (next === undefined) {
-      taken = false;
-      return;
-    }
-    next();
-    setImmediate(pass);
-  };
-  return {
-    take() {
-      if (taken) return new Promise((resolve) => waiting.push(resolve));
-      taken = true;
-      setImmediate(pass);
-      return undefined;
-    },
+export function createTurns(): () => Promise<void> {
+  let last = Promise.resolve();
+  return () => {
+    last = last.then(() => new Promise((resolve) => void setImmediate(resolve)));
+    return last;
   };
 }
 

@@ -6,6 +6,9 @@
  * Source: docs/run.md, "Watch".
  */
 
+import { encodeHex } from "../../core/codec/bytes.ts";
+import { parseAddress, unmapAddress } from "../../core/message/address.ts";
+
 const logLevels = ["debug", "info", "warn", "error"] as const;
 type LogLevel = (typeof logLevels)[number];
 
@@ -96,15 +99,12 @@ function formatLine(line: Line | string): string {
 }
 
 /** The network of an address: /24 of IPv4, /48 of IPv6; other texts stay (`unix`). */
-export function maskAddress(address: string): string {
-  const v4 = /^(?:::ffff:)?(\d{1,3}\.\d{1,3}\.\d{1,3})\.\d{1,3}$/i.exec(address);
-  if (v4 !== null) return `${v4[1]}.0/24`;
-  if (!address.includes(":")) return address;
-  const [front = "", back] = address.split("::");
-  const groups = front === "" ? [] : front.split(":");
-  const missing = back === undefined ? 0 : 8 - groups.length - (back === "" ? 0 : back.split(":").length);
-  const padded = [...groups, ...new Array<string>(Math.max(0, missing)).fill("0")];
-  return `${padded.slice(0, 3).join(":")}::/48`;
+export function maskAddress(text: string): string {
+  const address = unmapAddress(parseAddress(text));
+  if (address === null) return text;
+  if (address.length === 4) return `${address.subarray(0, 3).join(".")}.0/24`;
+  const groups = encodeHex(address.subarray(0, 6)).match(/.{4}/g) ?? [];
+  return `${groups.map((group) => group.replace(/^0{1,3}/, "")).join(":")}::/48`;
 }
 
 type Traceparent = { readonly text: string; readonly traceId: string };

@@ -13,7 +13,6 @@ import { exampleDid, exampleTxHash, problemShape } from "../../core/schema/schem
 import {
   type SchemeName,
   type Signed,
-  type SignedExample,
   schemes,
   sealedMembers,
   sealingExample,
@@ -21,41 +20,8 @@ import {
 } from "../../core/schema/signing.ts";
 import { type Route, renderDeliveryFault, renderProblem } from "./route.ts";
 
-export type InterfaceDescription = {
-  readonly openapi: "3.1.0";
-  readonly info: { readonly title: string; readonly version: string; readonly description: string };
-  readonly servers: readonly { readonly url: string }[];
-  readonly tags: readonly { readonly name: string }[];
-  readonly paths: Readonly<Record<string, Readonly<Record<string, DescribedOperation>>>>;
-  readonly components: {
-    readonly schemas: Readonly<Record<string, unknown>>;
-    readonly securitySchemes: Readonly<Record<SchemeName, DescribedScheme>>;
-  };
-};
-
-export type DescribedOperation = {
-  readonly operationId: string;
-  readonly summary: string;
-  readonly tags: readonly string[];
-  /** One of these is needed; an empty one means that none is. */
-  readonly security?: readonly Readonly<Record<string, readonly never[]>>[];
-  /** The exact signed text of an example that verifies. */
-  readonly "x-signed-text"?: SignedExample;
-  readonly parameters: readonly DescribedParameter[];
-  readonly requestBody?: { readonly required: true; readonly content: DescribedContent };
-  readonly responses: Readonly<Record<string, DescribedResponse>>;
-};
-
-type DescribedScheme =
-  | { readonly type: "apiKey"; readonly in: "header"; readonly name: string; readonly description: string }
-  | { readonly type: "http"; readonly scheme: string; readonly description: string };
-
-type DescribedParameter = {
-  readonly name: string;
-  readonly in: "path" | "query" | "header";
-  readonly required: boolean;
-  readonly schema: DescribedText;
-};
+export type InterfaceDescription = ReturnType<typeof describeInterface>;
+export type DescribedOperation = ReturnType<typeof describeRoute>;
 
 type DescribedText = {
   readonly type: "string";
@@ -85,7 +51,7 @@ export function describeInterface(options: {
   readonly notes: readonly string[];
   /** URLs at which the node is reached from outside. */
   readonly servers: readonly string[];
-}): InterfaceDescription {
+}) {
   const paths: Record<string, Record<string, DescribedOperation>> = {};
   for (const route of options.routes) {
     const path = route.path.replace(/:([A-Za-z]+)/g, "{$1}");
@@ -93,7 +59,7 @@ export function describeInterface(options: {
   }
   const tags = [...new Set(options.routes.map((route) => route.operation.tag))];
   return {
-    openapi: "3.1.0",
+    openapi: "3.1.0" as const,
     info: {
       title: "Waypost",
       version: options.version,
@@ -110,24 +76,25 @@ export function describeInterface(options: {
 }
 
 /** Proofs in headers are an API key to OpenAPI; signatures in bodies are a scheme of HTTP that it does not know. */
-function describeSchemes(): Record<SchemeName, DescribedScheme> {
+function describeSchemes() {
   const described = Object.entries(schemes).map(([name, { title, sentIn, layout, notes }]) => {
     const description = `${title}: an Ed25519 signature. Sent in ${sentIn}. Signed: ${layout.join("; ")}. ${notes}`;
-    const scheme: DescribedScheme = sentIn.includes("headers")
+    const scheme = sentIn.includes("headers")
       ? { type: "apiKey", in: "header", name: "X-Signature", description }
       : { type: "http", scheme: `svc-${name}`, description };
-    return [name, scheme];
+    return [name, scheme] as const;
   });
-  return Object.fromEntries(described) as Record<SchemeName, DescribedScheme>;
+  return Object.fromEntries(described) as Record<SchemeName, (typeof described)[number][1]>;
 }
 
-function describeSigned(signed: Signed | undefined): Pick<DescribedOperation, "security" | "x-signed-text"> {
+/** One of `security` is needed; an empty one means that none is. The text is that of an example that verifies. */
+function describeSigned(signed: Signed | undefined) {
   if (signed === undefined) return {};
-  const needed = { [signed.scheme]: [] };
+  const needed: Record<string, never[]> = { [signed.scheme]: [] };
   return { security: signed.optional ? [{}, needed] : [needed], "x-signed-text": signed.example() };
 }
 
-function describeRoute(route: Route): DescribedOperation {
+function describeRoute(route: Route) {
   const { operation } = route;
   return {
     operationId: operation.id,
@@ -138,7 +105,7 @@ function describeRoute(route: Route): DescribedOperation {
     ...(operation.request === undefined
       ? {}
       : { requestBody: { required: true, content: jsonContent(operation.request) } }),
-    responses: { ...describeAnswers(route), ...describeRefusals(route) },
+    responses: { ...describeAnswers(route), ...describeRefusals(route) } as Record<string, DescribedResponse>,
   };
 }
 
@@ -161,19 +128,18 @@ function nameEach(names: readonly string[], text: Omit<DescribedText, "type">): 
   return Object.fromEntries(names.map((name) => [name, { type: "string", ...text }]));
 }
 
-function describeParameters(route: Route): DescribedParameter[] {
-  const string = { type: "string" } as const;
-  const inPath = [...route.path.matchAll(/:([A-Za-z]+)/g)].map((m) => m[1] as string);
+function describeParameters({ path, operation }: Route) {
+  const inPath = [...path.matchAll(/:([A-Za-z]+)/g)].map((m) => m[1] as string);
+  const describe = (place: "path" | "query" | "header", required: boolean) => (name: string) => {
+    const schema: DescribedText = (place === "path" ? pathValues[name] : undefined) ?? { type: "string" };
+    return { name, in: place, required, schema };
+  };
   return [
-    ...inPath.map((name) => ({ name, in: "path", required: true, schema: pathValues[name] ?? string }) as const),
-    ...(route.operation.query ?? []).map((name) => ({ name, in: "query", required: false, schema: string }) as const),
-    ...describeHeaders(route.operation.requiredHeaders, true),
-    ...describeHeaders(route.operation.headers, false),
+    ...inPath.map(describe("path", true)),
+    ...(operation.query ?? []).map(describe("query", false)),
+    ...(operation.requiredHeaders ?? []).map(describe("header", true)),
+    ...(operation.headers ?? []).map(describe("header", false)),
   ];
-}
-
-function describeHeaders(names: readonly string[] = [], required: boolean): DescribedParameter[] {
-  return names.map((name) => ({ name, in: "header", required, schema: { type: "string" } }));
 }
 
 function jsonContent(schema: TSchema): DescribedContent {

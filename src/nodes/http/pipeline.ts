@@ -44,19 +44,17 @@ import {
   type Call,
   type Cors,
   type CorsOrigins,
+  checkPathValues,
   createCors,
   createFailures,
   type Failures,
   internalError,
-  noValues,
-  type PathValue,
   pathOf,
-  pathValues,
   type Route,
+  type RoutedRequest,
   renderResponse,
   splice,
   splicedLength,
-  valuesOf,
 } from "./route.ts";
 
 export type AppOptions = {
@@ -113,7 +111,7 @@ export function createHttp(options: AppOptions): Http {
     streams: {
       budget: createFairShare(limits.bodyBytesMax, { allowOversizeWhenIdle: true }),
       deadlineMs: limits.bodyDeadlineMs,
-      turns: createTurns(),
+      turn: createTurns(),
     },
     ...derivedFrom(options),
     failures: createFailures(options.log),
@@ -154,18 +152,19 @@ export type Plan = {
   readonly room: Room;
   /** Where a request is counted while it is active: a client that has used up its reserved places gets a normal one. */
   readonly places: readonly FairShare[];
-  readonly values: readonly PathValue[];
+  /** Whether its path has values. */
+  readonly hasValues: boolean;
   readonly seconds: HistogramSeries;
   /** Answers by status, for the route's own method. */
   readonly answered: CounterSeries[];
 };
 
 export function planOf(http: Http, route: Route): Plan {
-  const values = valuesOf(route.path);
   const { normal, reserved } = http.capacity;
   const room = route.capacity === "reserved" ? reserved : normal;
   const places = room === normal ? [normal.work] : [reserved.work, normal.work];
-  return { route, room, places, values, seconds: http.metrics.seconds.series([route.path]), answered: [] };
+  const hasValues = route.path.includes(":");
+  return { route, room, places, hasValues, seconds: http.metrics.seconds.series([route.path]), answered: [] };
 }
 
 // --------------------------------------------------------------------------------------- who asks, and ids
@@ -198,8 +197,9 @@ export function clientOf(http: Http, request: Request, peer: string | null): Cli
 
 // ------------------------------------------------------------------------------------------- one request
 
-/** Of the many requests without one: handlers only read it. */
+/** Of the many requests without them: handlers only read these. */
 const noQuery = new URLSearchParams();
+const noValues: Readonly<Record<string, string>> = Object.freeze({});
 
 /** An active request: the `Call` that the handler sees. A class, so that rarely read members cost nothing. */
 class Exchange implements Call {
@@ -214,7 +214,7 @@ class Exchange implements Call {
   private parsedQuery: URLSearchParams | null = null;
 
   constructor(
-    readonly request: Request,
+    readonly request: RoutedRequest,
     readonly requestId: string,
     readonly source: Client,
     readonly nowMs: number,
@@ -261,7 +261,7 @@ class Exchange implements Call {
 type Result = Answer | Fault;
 
 /** Never rejects. Before the head and after the body a request waits for those beside it (`turnEnd`). */
-export async function serve(http: Http, plan: Plan, request: Request, connection: Connection): Promise<Response> {
+export async function serve(http: Http, plan: Plan, request: RoutedRequest, connection: Connection): Promise<Response> {
   try {
     const startedMs = performance.now();
     const peer = peerOf(request, connection);
@@ -282,21 +282,67 @@ export async function serve(http: Http, plan: Plan, request: Request, connection
   }
 }
 
-/** Everything before the handler: checks of the head, the body (`head` is `null` when there is none), a place. */
+/**
+ * Everything before the handler: what the head alone refuses, the body (`head` is `null` when there is none), a place
+ * among the active requests.
+ */
 async function receive(http: Http, plan: Plan, exchange: Exchange, head: BodyHead | null): Promise<Fault | null> {
-  const refused = await refuseHead(http, plan, exchange, head);
-  if (refused !== null) return refused;
+  const { room, route } = plan;
+  const { network } = exchange;
+  const refused = checkHead(http, plan, exchange) ?? (head === null ? null : checkBodyHead(head, route.bodyBytesMax));
+  if (refused !== null) return refuseUnread(http, plan, exchange, refused);
+  if (!plan.places.some((places) => places.hasRoom(network))) return refuseUnread(http, plan, exchange, null);
   if (head !== null) {
-    const { room, route } = plan;
+    if (!room.reading.take(network, 1)) return refuseLate(http, exchange, true, "reading");
     const deadlineMs = http.capacity.limits.bodyDeadlineMs;
-    const rules = { bytesMax: route.bodyBytesMax, deadlineMs, budget: room.bodyBytes, client: exchange.network };
+    const rules = { bytesMax: route.bodyBytesMax, deadlineMs, budget: room.bodyBytes, client: network };
     const body = await readBody(exchange.request, head, rules);
     await turnEnd();
-    room.reading.give(exchange.network, 1);
-    if ("fault" in body) return refuseBody(http, exchange, body.fault);
+    room.reading.give(network, 1);
+    if ("fault" in body)
+      return body.fault === null ? refuseLate(http, exchange, true, "bytes") : closing(exchange, body.fault);
     exchange.received = body;
   }
-  return takePlace(http, plan, exchange);
+  for (const places of plan.places) {
+    if (!places.take(network, 1)) continue;
+    exchange.places = places;
+    return null;
+  }
+  giveBody(plan, exchange);
+  return refuseLate(http, exchange, false, "requests");
+}
+
+/** Refusals that do not depend on the body: while draining, a broken path, a client above its rate. */
+function checkHead(http: Http, plan: Plan, exchange: Exchange): Fault | null {
+  if (http.draining) return fault("shutting_down", "the node is shutting down");
+  // The server makes them when they are read.
+  if (plan.hasValues) exchange.params = exchange.request.params ?? noValues;
+  return checkPathValues(exchange.params) ?? plan.route.rateLimit?.(exchange) ?? null;
+}
+
+/** A refusal of a request whose body, if it has one, is thrown away unread; `null` is for no room. */
+async function refuseUnread(http: Http, { room, route }: Plan, exchange: Exchange, refusal: Fault | null) {
+  const { network, request } = exchange;
+  if (route.bodyBytesMax !== null && room.reading.take(network, 1)) {
+    // The body of a client above its rate that announces no length is not read.
+    await drainBody(request, bodyHeadOf(exchange.headers), { announcedOnly: refusal?.code === "rate_limited" });
+    room.reading.give(network, 1);
+  }
+  return refusal === null
+    ? refuseLate(http, exchange, route.bodyBytesMax !== null, "requests")
+    : closing(exchange, refusal);
+}
+
+/** A refusal after which the connection ends, because the body may be unread. */
+function closing(exchange: Exchange, refusal: Fault): Fault {
+  exchange.close = true;
+  return refusal;
+}
+
+/** 503 after a delay. `unread`: the body has not been read, so the connection must end. */
+async function refuseLate(http: Http, exchange: Exchange, unread: boolean, limit: CapacityLimit): Promise<Fault> {
+  exchange.close = !(await delayRefusal(http.capacity)) || unread;
+  return overCapacity(http, limit, exchange.source.masked);
 }
 
 async function work(http: Http, plan: Plan, exchange: Exchange): Promise<Result> {
@@ -328,70 +374,6 @@ function finish(http: Http, plan: Plan, exchange: Exchange, { result, connection
   return exchange.method === "HEAD" ? withoutStream(response, result) : response;
 }
 
-/**
- * Refuses a request before its body is read (`head` is `null` when it has none): draining, a broken path, a client
- * above its rate, the head of the body, no room. `null` accepts it; then a body has its place among those that
- * are being read.
- */
-async function refuseHead(http: Http, plan: Plan, exchange: Exchange, head: BodyHead | null): Promise<Fault | null> {
-  const { room, route } = plan;
-  const { network } = exchange;
-  const refused =
-    checkBeforeBody(http, plan, exchange) ?? (head === null ? null : checkBodyHead(head, route.bodyBytesMax));
-  if (refused !== null && head === null) {
-    exchange.close = true;
-    return refused;
-  }
-  if (refused !== null) return refuseUnread(http, plan, exchange, refused);
-  if (!plan.places.some((places) => places.hasRoom(network))) return refuseUnread(http, plan, exchange, null);
-  return head === null || room.reading.take(network, 1) ? null : refuseLate(http, exchange, true, "reading");
-}
-
-/** Refusals that do not depend on the body: while draining, a broken path, a client above its rate. */
-function checkBeforeBody(http: Http, plan: Plan, exchange: Exchange): Fault | null {
-  if (http.draining) return fault("shutting_down", "the node is shutting down");
-  const params = pathValues(plan.values, exchange.request);
-  if (isFault(params)) return params;
-  exchange.params = params;
-  return plan.route.rateLimit?.(exchange) ?? null;
-}
-
-/** A body that could not be read: what is wrong with it, or `null` for no room. */
-async function refuseBody(http: Http, exchange: Exchange, refusal: Fault | null): Promise<Fault> {
-  if (refusal === null) return refuseLate(http, exchange, true, "bytes");
-  exchange.close = true;
-  return refusal;
-}
-
-/** A refusal of a request whose body, if it has one, is thrown away unread; `null` is for no room. */
-async function refuseUnread(
-  http: Http,
-  { room, route }: Plan,
-  exchange: Exchange,
-  refusal: Fault | null,
-): Promise<Fault> {
-  const { network, request } = exchange;
-  if (route.bodyBytesMax !== null && room.reading.take(network, 1)) {
-    // The body of a client above its rate that announces no length is not read.
-    await drainBody(request, bodyHeadOf(exchange.headers), { announcedOnly: refusal?.code === "rate_limited" });
-    room.reading.give(network, 1);
-  }
-  if (refusal === null) return refuseLate(http, exchange, route.bodyBytesMax !== null, "requests");
-  exchange.close = true;
-  return refusal;
-}
-
-/** A place among the active requests, or the refusal of a node that has none; then the room of the body is given back. */
-async function takePlace(http: Http, plan: Plan, exchange: Exchange): Promise<Fault | null> {
-  for (const places of plan.places) {
-    if (!places.take(exchange.network, 1)) continue;
-    exchange.places = places;
-    return null;
-  }
-  giveBody(plan, exchange);
-  return refuseLate(http, exchange, false, "requests");
-}
-
 function giveBody({ room }: Plan, { network, received }: Exchange): void {
   if (received.held > 0) room.bodyBytes.give(network, received.held);
 }
@@ -410,12 +392,6 @@ async function boundLength(http: Http, exchange: Exchange, answer: Answer): Prom
   const content = streamContent(http.streams, splice(jsonSpliced), exchange.network);
   if (content === null) return refuseLate(http, exchange, exchange.close, "bytes");
   return { ...rest, body: { contentType: "application/json", content } };
-}
-
-/** 503 after a delay. `unread`: the body has not been read, so the connection must end. */
-async function refuseLate(http: Http, exchange: Exchange, unread: boolean, limit: CapacityLimit): Promise<Fault> {
-  exchange.close = !(await delayRefusal(http.capacity)) || unread;
-  return overCapacity(http, limit, exchange.source.masked);
 }
 
 /** Streams have no length, and nobody would read them: a HEAD request ends them at once. */

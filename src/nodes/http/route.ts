@@ -64,13 +64,13 @@ export type Operation = {
   readonly id: string;
   readonly summary: string;
   readonly tag: "Directory" | "Relay" | "Cache" | "Node";
-  readonly request?: TSchema;
+  readonly request?: TSchema | undefined;
   /** Headers that every request needs, and others that the route reads. */
   readonly requiredHeaders?: readonly string[];
-  readonly headers?: readonly string[];
-  readonly query?: readonly string[];
+  readonly headers?: readonly string[] | undefined;
+  readonly query?: readonly string[] | undefined;
   /** The signature that the request needs. */
-  readonly signed?: Signed;
+  readonly signed?: Signed | undefined;
   readonly responses: Readonly<Record<number, { readonly description: string; readonly schema?: TSchema }>>;
   readonly codes: readonly FaultCode[];
 };
@@ -95,6 +95,28 @@ export type Route = {
   readonly handle: (call: Call) => Promise<Answer | Fault> | Answer | Fault;
 };
 
+/** A route with one answer besides its refusals; `common` is what the routes of a group share. */
+export type RoutePlan = Pick<Route, "method" | "path" | "handle"> &
+  Pick<Route["operation"], "id" | "summary" | "request" | "headers" | "query" | "signed"> & {
+    /** Without a schema the answer is not JSON that clients read. */
+    readonly answer: readonly [status: number, description: string, schema?: TSchema];
+    readonly codes?: readonly FaultCode[];
+  };
+type Common = Pick<Route, "capacity" | "unavailable"> & {
+  readonly tag: Operation["tag"];
+  /** Of the routes that take one. */
+  readonly bodyBytesMax: number;
+};
+
+export function defineRoute(plan: RoutePlan, { tag, bodyBytesMax, ...common }: Common): Route {
+  const { method, path, handle, answer, codes = [], ...described } = plan;
+  const [status, description, schema] = answer;
+  const responses = { [status]: schema === undefined ? { description } : { description, schema } };
+  const operation: Operation = { ...described, tag, codes, responses };
+  const body = { bodyBytesMax: plan.request === undefined ? null : bodyBytesMax };
+  return { method, path, operation, ...body, ...common, faults: "problem", handle };
+}
+
 /** The raw path. A URL without a host (HTTP/1.0) has been refused before. Cost: no parsing. */
 export function pathOf(url: string): string {
   const start = url.indexOf("/", url.indexOf("://") + 3);
@@ -105,58 +127,22 @@ export function pathOf(url: string): string {
 
 // ------------------------------------------------------------------------------------------------- values of a path
 
-/** Which segment of a path is a value, and its name. */
-export type PathValue = { readonly name: string; readonly segment: number };
-
-export function valuesOf(path: string): PathValue[] {
-  return path
-    .split("/")
-    .map((text, segment) => ({ name: text.slice(1), segment, isValue: text.startsWith(":") }))
-    .filter(({ isValue }) => isValue);
-}
-
-export const noValues: Readonly<Record<string, string>> = Object.freeze({});
-
-/** Values of the path as the server's own router read them: it decodes escapes. */
+/** Values of the path as the server's own router read them: it decodes escapes, and an invalid one becomes U+FFFD. */
 export type RoutedRequest = Request & { readonly params?: Readonly<Record<string, string>> };
-
-/** Refuses values that URL rewriting changes: dot segments, backslashes, controls. No identifier holds any of them. */
-function checkRewriting(params: RoutedRequest["params"]): Fault | null {
-  const isRewritten = Object.values(params ?? {}).some((value) => /^\.\.?$|[\\\x00-\x1f\x7f]/.test(value));
-  if (!isRewritten) return null;
-  return fault("invalid_request", "path values must not contain dot segments, backslashes or control characters");
-}
 
 /** What no escape, dot segment or other rewriting can stand behind, however the router read it. */
 const plainValue = /^[A-Za-z0-9:_-]+$/;
+const rewrittenValue = /^\.\.?$|[\\\x00-\x1f\x7f\ufffd]/;
 
-/** Values of the path by name, or a Fault when one was rewritten or an escape is not UTF-8 in percent form. */
-export function pathValues(
-  places: readonly PathValue[],
-  request: RoutedRequest,
-): Readonly<Record<string, string>> | Fault {
-  if (places.length === 0) return noValues;
-  const { params } = request;
-  if (params !== undefined && places.every(({ name }) => plainValue.test(params[name] ?? ""))) return params;
-  const refused = checkRewriting(params);
-  if (refused !== null) return refused;
-  const segments = pathOf(request.url).split("/");
-  const values: Record<string, string> = Object.create(null);
-  for (const { name, segment } of places) {
-    const value = decodeSegment(segments[segment] ?? "");
-    if (value === null) return fault("invalid_request", "the path has an invalid percent escape");
-    values[name] = value;
+/** Refuses values that a rewriting of URLs changes, and escapes that are not UTF-8. No identifier holds any of them. */
+export function checkPathValues(params: NonNullable<RoutedRequest["params"]>): Fault | null {
+  for (const name in params) {
+    const value = params[name] as string;
+    if (plainValue.test(value) || !rewrittenValue.test(value)) continue;
+    const expected = "UTF-8 in percent form, without dot segments, backslashes and control characters";
+    return fault("invalid_request", `path values must be ${expected}`);
   }
-  return values;
-}
-
-function decodeSegment(segment: string): string | null {
-  if (!segment.includes("%")) return segment;
-  try {
-    return decodeURIComponent(segment);
-  } catch {
-    return null;
-  }
+  return null;
 }
 
 // ---------------------------------------------------------------------------------------------------------- answers

@@ -11,7 +11,7 @@ import type { Server, WebSocketHandler } from "bun";
 import { type Fault, fault } from "../../core/fault.ts";
 import { parseListenAddress } from "../../core/message/address.ts";
 import type { App } from "./app.ts";
-import { pathOf, type RoutedRequest } from "./route.ts";
+import { pathOf } from "./route.ts";
 
 /** The seam of live sessions. `Session` is what the server keeps for each open socket. */
 export type Upgrade<Session> = {
@@ -63,18 +63,29 @@ export type Listener = {
 const idleTimeoutSeconds = 30;
 
 export function listen<Session>(options: ListenOptions<Session>): Listener {
-  const { app, address } = options;
-  const place = placeOf(address);
-  const shared = handlersOf(options);
+  const { app, address, certificate: tls, sharePort = false } = options;
+  const place = parseListenAddress(address);
+  if (place === null) throw new Error(`${address} is not an address to listen on`);
+  const handlers = handlersOf(options);
   if ("unix" in place) {
-    const serveAt = () => Bun.serve<Session, string>({ ...shared, unix: place.unix });
+    const serveAt = () => Bun.serve<Session, string>({ ...handlers, unix: place.unix });
     const server = options.isPrivate === true ? withUmask(0o117, serveAt) : serveAt();
     return { url: address, renew: () => undefined, drain: (timeoutMs) => drain(app, [server], timeoutMs) };
   }
-  const serveAt = binder<Session>(place.hostname, shared);
-  const tls = options.certificate;
-  const first = bindFirst(serveAt, { port: place.port, tls, shares: options.sharePort ?? false });
-  return listenerOf(options, [first], serveAt);
+  const { hostname } = place;
+  const common = { ...handlers, idleTimeout: idleTimeoutSeconds, hostname };
+  const serveAt: Bind<Session> = ({ port, reusePort, tls }) =>
+    Bun.serve<Session, string>({ ...common, port, reusePort, ...(tls === undefined ? {} : { tls }) });
+  const servers = [bindFirst(serveAt, { port: place.port, tls, reusePort: sharePort })];
+  const port = servers[0]?.port ?? place.port;
+  const host = hostname.includes(":") ? `[${hostname}]` : hostname;
+  return {
+    url: `${tls === undefined ? "http" : "https"}://${host}:${port}`,
+    renew: (certificate) => {
+      if (tls !== undefined) servers.push(replaceServer(serveAt, servers, { port, tls: certificate }));
+    },
+    drain: (timeoutMs) => drain(app, servers, timeoutMs),
+  };
 }
 
 /** The system gives a socket its mode when it is bound, so that it is never open to others. */
@@ -87,14 +98,6 @@ function withUmask<T>(mask: number, work: () => T): T {
   }
 }
 
-type Place = { readonly hostname: string; readonly port: number };
-
-function placeOf(address: string): Place | { readonly unix: string } {
-  const place = parseListenAddress(address);
-  if (place === null) throw new Error(`${address} is not an address to listen on`);
-  return place;
-}
-
 /** What a server answers with, whatever it listens on. */
 function handlersOf<Session>(options: ListenOptions<Session>) {
   const { app, upgrade } = options;
@@ -105,48 +108,17 @@ function handlersOf<Session>(options: ListenOptions<Session>) {
     }
     return app.respondElsewhere(request);
   };
-  const websocket = upgrade?.websocket ?? noWebSocket<Session>();
-  return { ...common, routes: routeTable<Session>(app), fetch, websocket };
-}
-
-const common = {
-  maxRequestBodySize: Number.MAX_SAFE_INTEGER,
-  development: false,
-  error: () => new Response(null, { status: 500, headers: { connection: "close" } }),
-} as const;
-
-type Handlers<Session> = ReturnType<typeof handlersOf<Session>>;
-
-function binder<Session>(hostname: string, handlers: Handlers<Session>): Bind<Session> {
-  return ({ port, reusePort, tls }) =>
-    Bun.serve<Session, string>({
-      ...handlers,
-      reusePort,
-      idleTimeout: idleTimeoutSeconds,
-      hostname,
-      port,
-      ...(tls === undefined ? {} : { tls }),
-    });
-}
-
-/** A listener over servers of one address, the first of which is bound. */
-function listenerOf<Session>(
-  { app, address, certificate: tls }: ListenOptions<Session>,
-  servers: Server<Session>[],
-  serveAt: Bind<Session>,
-): Listener {
-  const { hostname, port: wanted } = placeOf(address) as Place;
-  const port = servers[0]?.port ?? wanted;
   return {
-    url: baseUrl(tls === undefined ? "http" : "https", hostname, port),
-    renew: (certificate) => {
-      if (tls !== undefined) servers.push(replaceServer(serveAt, servers, { port, tls: certificate }));
-    },
-    drain: (timeoutMs) => drain(app, servers, timeoutMs),
-  };
+    routes: app.paths,
+    fetch,
+    websocket: upgrade?.websocket ?? noWebSocket<Session>(),
+    maxRequestBodySize: Number.MAX_SAFE_INTEGER,
+    development: false,
+    error: () => new Response(null, { status: 500, headers: { connection: "close" } }),
+  } as const;
 }
 
-type Binding = { readonly port: number; readonly reusePort: boolean; readonly tls: Certificate | undefined };
+type Binding = { readonly port: number; readonly reusePort: boolean; readonly tls?: Certificate | undefined };
 type Bind<Session> = (binding: Binding) => Server<Session>;
 
 /** Only Linux spreads the connections of a port over the sockets that share it. */
@@ -156,52 +128,29 @@ const canShare = process.platform === "linux";
  * A server's certificate is fixed when it begins to listen, so a new one needs a second socket on the same port. With TLS
  * the first socket must be shareable for that, so the address is tested first: it must be free.
  */
-function bindFirst<Session>(
-  serveAt: Bind<Session>,
-  { port, tls, shares }: { readonly port: number; readonly tls: Certificate | undefined; readonly shares: boolean },
-): Server<Session> {
-  if (shares || !canShare || tls === undefined) return serveAt({ port, tls, reusePort: shares });
-  const alone = serveAt({ port, tls, reusePort: false });
-  const given = alone.port ?? port;
-  void alone.stop(true);
-  return serveAt({ port: given, tls, reusePort: true });
+function bindFirst<Session>(serveAt: Bind<Session>, binding: Binding): Server<Session> {
+  const first = serveAt(binding);
+  if (binding.reusePort || !canShare || binding.tls === undefined) return first;
+  void first.stop(true);
+  return serveAt({ ...binding, port: first.port ?? binding.port, reusePort: true });
 }
 
-/** Listens again, then closes the previous socket, whose open connections continue. */
+/** Listens again, then closes the previous sockets, whose open connections continue. */
 function replaceServer<Session>(
   serveAt: Bind<Session>,
   servers: Server<Session>[],
-  { port, tls }: { readonly port: number; readonly tls: Certificate },
+  binding: Omit<Binding, "reusePort">,
 ): Server<Session> {
   const retire = (): void => {
     for (const server of servers) void server.stop(false);
   };
   if (!canShare) retire();
-  const next = serveAt({ port, tls, reusePort: canShare });
+  const next = serveAt({ ...binding, reusePort: canShare });
   retire();
   // A server that has ended needs no drain.
+  const isIdle = ({ pendingRequests, pendingWebSockets }: Server<Session>) => pendingRequests + pendingWebSockets === 0;
   for (const server of servers.filter(isIdle)) servers.splice(servers.indexOf(server), 1);
   return next;
-}
-
-function isIdle<Session>({ pendingRequests, pendingWebSockets }: Server<Session>): boolean {
-  return pendingRequests + pendingWebSockets === 0;
-}
-
-type Answering<Session> = (request: RoutedRequest, server: Server<Session>) => Promise<Response> | Response;
-
-/**
- * The server's own table, which sees paths as they were sent. A path that has another method goes on to `fetch`.
- */
-function routeTable<Session>({ table }: App): Record<string, Record<string, Answering<Session>>> {
-  const paths: Record<string, Record<string, Answering<Session>>> = {};
-  for (const { route, serve } of table) {
-    paths[route.path] ??= {};
-    const methods = paths[route.path] as Record<string, Answering<Session>>;
-    methods[route.method] = serve;
-    if (route.method === "GET") methods["HEAD"] = serve;
-  }
-  return paths;
 }
 
 /** Without sessions no request is ever upgraded. */
@@ -238,10 +187,6 @@ export async function removeStaleSocket(address: string): Promise<void> {
     socket.on("error", (error) => resolve("code" in error && error.code === "ECONNREFUSED"));
   });
   if (refused) rmSync(path, { force: true });
-}
-
-function baseUrl(scheme: "http" | "https", hostname: string, port: number): string {
-  return `${scheme}://${hostname.includes(":") ? `[${hostname}]` : hostname}:${port}`;
 }
 
 const drainPollMs = 20;

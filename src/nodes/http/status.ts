@@ -3,7 +3,8 @@
  * description of the interface and its pages. Readiness alone reads a store.
  * Source: rules sections 3 and 9.
  */
-import { problems as catalogue, describeFault, type FaultCode, fault, faultCodes } from "../../core/fault.ts";
+import type { TSchema } from "@sinclair/typebox";
+import { problems as catalogue, describeFault, fault, faultCodes } from "../../core/fault.ts";
 import { nodeLimitsShape } from "../../core/schema/directory.ts";
 import {
   type About,
@@ -16,7 +17,7 @@ import {
 } from "../../core/schema/schema.ts";
 import { withDeadline } from "../../core/std/bounded.ts";
 import { describeInterface, type InterfaceDescription, renderDocumentation, renderSigning } from "./openapi.ts";
-import type { Answer, Operation, Route } from "./route.ts";
+import { defineRoute, type Route, type RoutePlan } from "./route.ts";
 
 type StatusOptions = {
   readonly version: string;
@@ -30,8 +31,7 @@ type StatusOptions = {
   /** The text of `/metrics`. */
   readonly renderMetrics: () => Promise<string>;
   readonly withMetrics: boolean;
-  /** Names of what must work, and the probe of each; a probe throws when it does not. */
-  readonly probes: Readonly<Record<string, () => Promise<unknown>>>;
+  readonly probes: Probes;
   readonly draining: () => boolean;
 };
 
@@ -41,73 +41,70 @@ export function statusRoutes(options: StatusOptions): Route[] {
   return [...routes, ...documentation(options, routes)];
 }
 
-type Description = Pick<Operation, "id" | "summary" | "responses"> & { readonly codes?: readonly FaultCode[] };
+type Description = Pick<RoutePlan, "id" | "summary" | "codes"> & {
+  readonly answer: readonly [description: string, schema?: TSchema];
+};
 
-function nodeRoute(path: string, description: Description, handle: Route["handle"]): Route {
-  return {
-    method: "GET",
-    path,
-    operation: { tag: "Node", codes: [], ...description },
-    bodyBytesMax: null,
-    capacity: "reserved",
-    faults: "problem",
-    handle,
-  };
+/** A read of the node itself, which is served even when the node is over capacity. */
+export function nodeRoute(path: string, { answer, ...described }: Description, handle: Route["handle"]): Route {
+  const plan: RoutePlan = { method: "GET", path, ...described, answer: [200, ...answer], handle };
+  return defineRoute(plan, { tag: "Node", capacity: "reserved", bodyBytesMax: 0 });
 }
 
-function health(options: StatusOptions): Route {
-  const answer: Answer = { status: 200, json: { status: "ok", version: options.version } };
-  const responses = { 200: { description: "The process is up.", schema: healthAnswer } };
-  return nodeRoute("/healthz", { id: "health", summary: "Whether the process is up", responses }, () => answer);
+function health({ version }: StatusOptions): Route {
+  const description: Description = {
+    id: "health",
+    summary: "Whether the process is up",
+    answer: ["The process is up.", healthAnswer],
+  };
+  return nodeRoute("/healthz", description, () => ({ status: 200, json: { status: "ok", version } }));
 }
 
 const probeDeadlineMs = 2_000;
 /** Readiness is asked often and by strangers; one round of probes serves everybody for this long. */
 const probeMemoMs = 500;
 
+/** Names of what must work, and the probe of each; a probe throws when it does not. */
+type Probes = Readonly<Record<string, () => Promise<unknown>>>;
+
 function readiness(options: StatusOptions): Route {
-  let memo: { readonly atMs: number; readonly failed: Promise<string[]> } | null = null;
-  const failed = (): Promise<string[]> => {
-    const nowMs = performance.now();
-    if (memo === null || nowMs - memo.atMs > probeMemoMs) memo = { atMs: nowMs, failed: failedProbes(options.probes) };
-    return memo.failed;
-  };
-  const checks = Object.fromEntries(Object.keys(options.probes).map((name) => [name, "ok"]));
+  let memo: { readonly atMs: number; readonly checks: ReturnType<typeof checkProbes> } | null = null;
   const description: Description = {
     id: "readiness",
     summary: "Whether stores, ledger and sources answer",
-    responses: { 200: { description: "Everything answers.", schema: readyAnswer } },
+    answer: ["Everything answers.", readyAnswer],
     codes: ["service_unavailable", "shutting_down"],
   };
   return nodeRoute("/readyz", description, async () => {
     if (options.draining()) return fault("shutting_down", "the node is shutting down");
-    const names = await failed();
-    return names.length === 0
-      ? { status: 200, json: { status: "ready", checks } }
-      : fault("service_unavailable", `not ready: ${names.join(", ")}`);
+    const nowMs = performance.now();
+    if (memo === null || nowMs - memo.atMs > probeMemoMs) memo = { atMs: nowMs, checks: checkProbes(options.probes) };
+    const checks = await memo.checks;
+    const failed = checks.filter(({ ok }) => !ok).map(({ name }) => name);
+    if (failed.length > 0) return fault("service_unavailable", `not ready: ${failed.join(", ")}`);
+    const json = { status: "ready", checks: Object.fromEntries(checks.map(({ name }) => [name, "ok"])) };
+    return { status: 200, json };
   });
 }
 
-async function failedProbes(probes: StatusOptions["probes"]): Promise<string[]> {
-  const failures = await Promise.all(
-    Object.entries(probes).map(async ([name, probe]) => ((await succeedsInTime(probe)) ? null : name)),
+/** Whether each probe succeeds in time. */
+export async function checkProbes(probes: Probes): Promise<{ readonly name: string; readonly ok: boolean }[]> {
+  return Promise.all(
+    Object.entries(probes).map(async ([name, probe]) => {
+      const succeeded = probe().then(
+        () => true,
+        () => false,
+      );
+      return { name, ok: (await withDeadline(succeeded, probeDeadlineMs)) === true };
+    }),
   );
-  return failures.filter((name) => name !== null);
-}
-
-async function succeedsInTime(probe: () => Promise<unknown>): Promise<boolean> {
-  const asked = probe().then(
-    () => true,
-    () => false,
-  );
-  return (await withDeadline(asked, probeDeadlineMs)) === true;
 }
 
 function limits(options: StatusOptions): Route {
   const description: Description = {
     id: "limits",
     summary: "Limits of this node",
-    responses: { 200: { description: "The limits that this node applies.", schema: nodeLimitsShape } },
+    answer: ["The limits that this node applies.", nodeLimitsShape],
     codes: ["chain_unavailable"],
   };
   const route = nodeRoute("/limits", description, async () => ({ status: 200, json: await options.limits() }));
@@ -118,7 +115,7 @@ function metrics(options: StatusOptions): Route {
   const description: Description = {
     id: "metrics",
     summary: "Measurements in the Prometheus text format",
-    responses: { 200: { description: "Measurements." } },
+    answer: ["Measurements."],
   };
   return nodeRoute("/metrics", description, async () => ({
     status: 200,
@@ -128,97 +125,81 @@ function metrics(options: StatusOptions): Route {
 
 function problemRoutes(): Route[] {
   const entries: ProblemEntry[] = faultCodes.map((code) => ({ ...describeFault(code), ...catalogue[code] }));
-  const byCode = new Map(entries.map((entry) => [entry.code, entry]));
+  const list: Description = {
+    id: "problems",
+    summary: "Every error code",
+    answer: ["The catalogue of refusals.", problemListAnswer],
+  };
+  const one: Description = {
+    id: "problem",
+    summary: "One code of the catalogue",
+    answer: ["Status, title, cause and remedy of the code.", problemEntryShape],
+    codes: ["not_found"],
+  };
   return [
-    nodeRoute(
-      "/problems",
-      {
-        id: "problems",
-        summary: "Every error code",
-        responses: { 200: { description: "The catalogue of refusals.", schema: problemListAnswer } },
-      },
-      () => ({ status: 200, json: { problems: entries } }),
-    ),
-    nodeRoute(
-      "/problems/:code",
-      {
-        id: "problem",
-        summary: "One code of the catalogue",
-        responses: { 200: { description: "Status, title, cause and remedy of the code.", schema: problemEntryShape } },
-        codes: ["not_found"],
-      },
-      (call) => {
-        const entry = byCode.get(call.params["code"] ?? "");
-        return entry === undefined ? fault("not_found", "there is no such code") : { status: 200, json: entry };
-      },
-    ),
+    nodeRoute("/problems", list, () => ({ status: 200, json: { problems: entries } })),
+    nodeRoute("/problems/:code", one, ({ params }) => {
+      const entry = entries.find(({ code }) => code === params["code"]);
+      return entry === undefined ? fault("not_found", "there is no such code") : { status: 200, json: entry };
+    }),
   ];
 }
 
+/** The description and its pages. They are made once: making them costs milliseconds, and anybody may ask. */
 function documentation(options: StatusOptions, own: readonly Route[]): Route[] {
-  let description: InterfaceDescription | null = null;
+  const { version, notes, servers = [] } = options;
   const routes: Route[] = [];
-  const described = (): InterfaceDescription => {
-    const { version, notes, servers = [] } = options;
-    description ??= describeInterface({ version, notes, servers, routes: [...options.routes, ...own, ...routes] });
-    return description;
-  };
-  // All are made once: making them costs milliseconds, and anybody may ask.
-  let bytes: Uint8Array | null = null;
-  const pageOf = (render: (described: InterfaceDescription) => string): Route["handle"] => {
-    let content: string | null = null;
-    return () => {
-      content ??= render(described());
-      return { status: 200, headers: pageHeaders, body: { contentType: "text/html; charset=utf-8", content } };
-    };
+  const described = once(() => {
+    return describeInterface({ version, notes, servers, routes: [...options.routes, ...own, ...routes] });
+  });
+  const json = once(() => new TextEncoder().encode(JSON.stringify(described())));
+  const page = (path: string, id: string, summary: string, render: (interface_: InterfaceDescription) => string) => {
+    const html = once(() => render(described()));
+    return pageRoute(path, { id, summary }, { html, policy: "default-src 'none'; style-src 'unsafe-inline'" });
   };
   routes.push(
     nodeRoute(
       "/openapi.json",
-      {
-        id: "openapi",
-        summary: "This interface as OpenAPI 3.1",
-        responses: { 200: { description: "The OpenAPI document." } },
-      },
-      () => {
-        bytes ??= new TextEncoder().encode(JSON.stringify(described()));
-        return { status: 200, jsonSpliced: [bytes] };
-      },
+      { id: "openapi", summary: "This interface as OpenAPI 3.1", answer: ["The OpenAPI document."] },
+      () => ({ status: 200, jsonSpliced: [json()] }),
     ),
-    nodeRoute(
-      "/docs",
-      {
-        id: "documentation",
-        summary: "This interface as a page",
-        responses: { 200: { description: "A page without external assets." } },
-      },
-      pageOf(renderDocumentation),
-    ),
-    nodeRoute(
-      "/docs/signing",
-      {
-        id: "signing",
-        summary: "Texts that clients sign, and how to seal a message, as a page",
-        responses: { 200: { description: "A page without external assets." } },
-      },
-      pageOf(renderSigning),
-    ),
+    page("/docs", "documentation", "This interface as a page", renderDocumentation),
+    page("/docs/signing", "signing", "Texts that clients sign, and how to seal a message, as a page", renderSigning),
   );
   return routes;
 }
 
-/** The page needs nothing but its own style. */
-const pageHeaders = {
-  "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
-  "x-content-type-options": "nosniff",
-};
+function once<T>(make: () => T): () => T {
+  let made: { readonly value: T } | null = null;
+  return () => {
+    made ??= { value: make() };
+    return made.value;
+  };
+}
+
+/** A page that loads nothing but what its policy names, and that no other page may frame. */
+export function pageRoute(
+  path: string,
+  described: Pick<RoutePlan, "id" | "summary">,
+  page: { readonly html: () => string; readonly policy: string },
+): Route {
+  const headers = {
+    "content-security-policy": `${page.policy}; frame-ancestors 'none'`,
+    "x-content-type-options": "nosniff",
+  };
+  return nodeRoute(path, { ...described, answer: ["A page without external assets."] }, () => ({
+    status: 200,
+    headers,
+    body: { contentType: "text/html; charset=utf-8", content: page.html() },
+  }));
+}
 
 /** `GET /node`: what a node publishes about itself, so that a client can check an address before it publishes it. */
 export function aboutRoute(about: () => About): Route {
   const description: Description = {
     id: "node",
     summary: "Roles, public endpoints, version and keys of this node",
-    responses: { 200: { description: "What this node is.", schema: aboutAnswer } },
+    answer: ["What this node is.", aboutAnswer],
   };
   return nodeRoute("/node", description, () => ({ status: 200, json: about() }));
 }

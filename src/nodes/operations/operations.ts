@@ -10,7 +10,7 @@ import { type Fault, isFault } from "../../core/fault.ts";
 import { blockBody, compileShape, purgeBody, reloadBody } from "../../core/schema/schema.ts";
 import type { Mailbox } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
-import type { Answer, Call, Route } from "../http/route.ts";
+import { type Answer, type Call, defineRoute, type Route, type RoutePlan } from "../http/route.ts";
 import type { RecipientSource } from "../recipients.ts";
 import { type BlockChange, type Blocks, parseBlockSubject } from "./blocks.ts";
 
@@ -37,34 +37,15 @@ export function operationRoutes(parts: OperationsParts): Route[] {
 
 const bodyBytesMax = 4 << 20;
 
-type Description = {
-  readonly method: "GET" | "POST";
-  readonly path: string;
-  readonly id: string;
-  readonly summary: string;
-  readonly answer: string;
-  readonly request?: Route["operation"]["request"];
-  readonly handle: Route["handle"];
-};
-
-function operation({ method, path, id, summary, answer, request, handle }: Description): Route {
-  return {
-    method,
-    path,
-    operation: {
-      id,
-      summary,
-      tag: "Node",
-      ...(request === undefined ? {} : { request }),
-      responses: { 200: { description: answer } },
+function operation({ answer, ...plan }: Omit<RoutePlan, "answer" | "codes"> & { readonly answer: string }): Route {
+  return defineRoute(
+    {
+      ...plan,
+      answer: [200, answer],
       codes: ["invalid_request", "policy_denied", "service_unavailable", "storage_full"],
     },
-    bodyBytesMax: request === undefined ? null : bodyBytesMax,
-    capacity: "reserved",
-    faults: "problem",
-    unavailable: "service_unavailable",
-    handle,
-  };
+    { tag: "Node", capacity: "reserved", unavailable: "service_unavailable", bodyBytesMax },
+  );
 }
 
 function bodyOf<T>(call: Call, check: (value: unknown) => T | Fault): T | Fault {

@@ -288,10 +288,7 @@ export const pathScenarios: readonly Scenario[] = [
     status: 400,
     code: "invalid_did",
   }),
-  removal("refuses NUL in a DID", (did) => `${did}%00/document/services/%23cache`, {
-    status: 400,
-    code: "invalid_did",
-  }),
+  removal("refuses NUL in a DID", (did) => `${did}%00/document/services/%23cache`, invalid),
   removal(
     "refuses a DID that decodes to another than the body's",
     (did) => `${did.slice(0, -1)}%31/document/services/%23cache`,
