@@ -184,6 +184,7 @@ describe("exports", () => {
     "cli/init.ts": ["nextSteps", "proxyFile", "renderConfiguration"],
     "client/connections.ts": ["backoffMs"],
     "client/receiver.ts": ["Queue"],
+    "nodes/directory/pace.ts": ["createWorkGrowth"],
     // Parsers, which fuzzing and tables of bad inputs call.
     "plugins/chain/rpc.ts": ["withoutSecrets"],
     // Steps of a longer course, stopped between two of them; and requests as an attacker changes them.

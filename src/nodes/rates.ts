@@ -9,17 +9,18 @@ import { clientNetwork, isLoopbackAddress } from "../core/message/address.ts";
 import { BoundedMap } from "../core/std/bounded.ts";
 import type { FairShare } from "./http/capacity.ts";
 
-/** Read at every claim, so that a setting behind it may change. */
 export type RateLimit = {
   readonly perSecond: number;
   readonly burst: number;
-  /** Keys remembered at once; about 150 bytes each. */
-  readonly keysMax: number;
+  /** Keys remembered at once: about 150 bytes each, 10 MB for all by default. */
+  readonly keysMax?: number;
 };
 
 export type RateLimiter = {
   /** Claims tokens, one unless it is said: 0 when they were there, else the milliseconds until they are. */
-  claim(key: string, nowMs: number, tokens?: number): number;
+  readonly claim: (key: string, nowMs: number, tokens?: number) => number;
+  /** Tokens claimed that have not come again. */
+  readonly used: (key: string, nowMs: number) => number;
   readonly size: number;
 };
 
@@ -28,49 +29,45 @@ export function limitOf<Name extends string>(
   settings: Readonly<Record<NoInfer<Name>, number>>,
   rate: Name,
   burst: Name,
-): RateLimit {
-  return {
-    get perSecond() {
-      return settings[rate];
-    },
-    get burst() {
-      return settings[burst];
-    },
-    keysMax: rateKeysMax,
-  };
+): () => RateLimit {
+  return () => ({ perSecond: settings[rate], burst: settings[burst] });
 }
 
-/** Keys of one limiter: about 10 MB when full. */
-export const rateKeysMax = 65_536;
+const keysMaxDefault = 65_536;
 
 type Bucket = { tokens: number; atMs: number };
 
-export function createRateLimiter(limit: RateLimit): RateLimiter {
-  const buckets = new BoundedMap<string, Bucket>(limit.keysMax);
+/** A limit that may change is given as a function. */
+export function createRateLimiter(given: RateLimit | (() => RateLimit)): RateLimiter {
+  const limit = typeof given === "function" ? given : () => given;
+  const buckets = new BoundedMap<string, Bucket>(limit().keysMax ?? keysMaxDefault);
+  const bucketOf = (key: string, nowMs: number, { perSecond, burst }: RateLimit): Bucket => {
+    const bucket = buckets.get(key);
+    if (bucket === undefined) return { tokens: burst, atMs: nowMs };
+    // A clock that steps back refills nothing and takes nothing away.
+    const elapsedMs = Math.max(0, nowMs - bucket.atMs);
+    bucket.tokens = Math.min(burst, bucket.tokens + (elapsedMs * perSecond) / 1_000);
+    bucket.atMs = nowMs;
+    return bucket;
+  };
   return {
     claim(key, nowMs, tokens = 1) {
-      const bucket = buckets.get(key) ?? { tokens: limit.burst, atMs: nowMs };
-      refill(bucket, limit, nowMs);
+      const now = limit();
+      const bucket = bucketOf(key, nowMs, now);
       // Set again at each use, so that the one that goes is the one used longest ago.
       buckets.set(key, bucket);
-      if (bucket.tokens >= tokens) {
-        bucket.tokens -= tokens;
-        return 0;
-      }
-      return Math.ceil(((tokens - bucket.tokens) * 1_000) / limit.perSecond);
+      if (bucket.tokens < tokens) return Math.ceil(((tokens - bucket.tokens) * 1_000) / now.perSecond);
+      bucket.tokens -= tokens;
+      return 0;
+    },
+    used(key, nowMs) {
+      const now = limit();
+      return now.burst - bucketOf(key, nowMs, now).tokens;
     },
     get size() {
       return buckets.size;
     },
   };
-}
-
-/** Adds what has come since the bucket was used last. */
-function refill(bucket: Bucket, { perSecond, burst }: RateLimit, nowMs: number): void {
-  // A clock that steps back refills nothing and takes nothing away.
-  const elapsedMs = Math.max(0, nowMs - bucket.atMs);
-  bucket.tokens = Math.min(burst, bucket.tokens + (elapsedMs * perSecond) / 1_000);
-  bucket.atMs = nowMs;
 }
 
 /** The client of a request, asked before its body is read: 429 `rate_limited`. */
@@ -79,8 +76,12 @@ export function checkClientRate(
   { client, network, nowMs }: { readonly client: string; readonly network: string; readonly nowMs: number },
   settings: { readonly rate_limit_loopback: boolean },
 ): Fault | null {
-  if (!settings.rate_limit_loopback && isLoopbackAddress(client)) return null;
-  return checkRate(limiter, network, nowMs);
+  return isUnlimited(client, settings) ? null : checkRate(limiter, network, nowMs);
+}
+
+/** Whether no rate applies to a client: with this setting, to those of this machine. */
+export function isUnlimited(client: string, settings: { readonly rate_limit_loopback: boolean }): boolean {
+  return !settings.rate_limit_loopback && isLoopbackAddress(client);
 }
 
 /** Places of client networks: one gets at most half of all. */

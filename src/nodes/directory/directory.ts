@@ -28,7 +28,7 @@ import {
 import type { Submission } from "../../storage/contract.ts";
 import type { Route } from "../http/route.ts";
 import { checkClientRate, createRateLimiter, limitOf, type RateLimiter } from "../rates.ts";
-import { withinDayBytes } from "./growth.ts";
+import { withinDayBytes } from "./pace.ts";
 import {
   type DirectoryParts,
   directoryBodyBytesMax,

@@ -4,7 +4,6 @@
  * ledger, which one a preparation makes, and what version 3 binds.
  * Source: interface "Endpoints" ("For every body that carries `did`"), rules section 4, docs/ledger.md 1.8.
  */
-import type { TSchema } from "@sinclair/typebox";
 import type { Config } from "../../config/schema.ts";
 import { encodeHex0x } from "../../core/codec/bytes.ts";
 import { type Did, parseDid, parseDidUrl } from "../../core/codec/did.ts";
@@ -19,10 +18,9 @@ import {
   proofLifeMsMax,
 } from "../../core/ledger/document-codec.ts";
 import type { DirectoryLimits } from "../../core/schema/directory.ts";
-import type { Signed } from "../../core/schema/signing.ts";
 import { isSelfCertifying } from "../../core/trust/names.ts";
 import type { Ledger, Receipts, Replay, Submission } from "../../storage/contract.ts";
-import type { Answer, Call, Operation, Route } from "../http/route.ts";
+import { type Answer, type Call, defineRoute, type Route, type RoutePlan } from "../http/route.ts";
 import type { Blocks } from "../operations/blocks.ts";
 
 export type DirectorySettings = Config["directory"];
@@ -54,21 +52,9 @@ export async function submit(
 
 // ------------------------------------------------------------------------------------------------ routes
 
-type RoutePlan = {
-  readonly signed?: Signed;
-  readonly method: Route["method"];
-  readonly path: string;
-  readonly id: string;
-  readonly summary: string;
-  readonly request?: TSchema;
-  readonly headers?: readonly string[];
-  readonly query?: readonly string[];
-  /** Without a schema the answer is not JSON. */
-  readonly answer: readonly [status: number, description: string, schema?: TSchema];
-  readonly codes: readonly FaultCode[];
+type DirectoryPlan = RoutePlan & {
   /** Alias authorization is not final, and every answer to an alias operation states this. */
   readonly unstable?: boolean;
-  readonly handle: Route["handle"];
 };
 
 /** Codes of every route that names a DID in its path. */
@@ -84,41 +70,26 @@ export const mutationCodes = [
   "storage_full",
 ] as const satisfies readonly FaultCode[];
 
-export function directoryRoute(plan: RoutePlan): Route {
-  const { method, path, id, summary, request, headers, query, answer, codes, handle } = plan;
-  const [status, description, schema] = answer;
-  const operation: Operation = {
-    id,
-    summary,
-    tag: "Directory",
-    ...(request === undefined ? {} : { request }),
-    ...(headers === undefined ? {} : { headers }),
-    ...(query === undefined ? {} : { query }),
-    ...(plan.signed === undefined ? {} : { signed: plan.signed }),
-    responses: { [status]: schema === undefined ? { description } : { description, schema } },
-    // A client of a blocked network writes nothing.
-    codes: [...new Set([...codes, ...(method === "GET" ? [] : (["policy_denied"] as const))])],
-  };
-  const bodyBytesMax = request === undefined ? null : directoryBodyBytesMax;
-  return {
-    method,
-    path,
-    operation,
-    bodyBytesMax,
-    capacity: "normal",
-    faults: "problem",
-    unavailable: "chain_unavailable",
-    ...(plan.unstable ? { headers: { "svc-stability": "unstable" } } : {}),
-    handle,
-  };
+export function directoryRoute({ unstable = false, codes = [], ...plan }: DirectoryPlan): Route {
+  // A client of a blocked network writes nothing.
+  const own = [...new Set([...codes, ...(plan.method === "GET" ? [] : (["policy_denied"] as const))])];
+  const route = defineRoute({ ...plan, codes: own }, common);
+  return unstable ? { ...route, headers: { "svc-stability": "unstable" } } : route;
 }
+
+const common = {
+  tag: "Directory",
+  capacity: "normal",
+  unavailable: "chain_unavailable",
+  bodyBytesMax: directoryBodyBytesMax,
+} as const;
 
 /**
  * A read of the ledger's state. `Svc-Block` on its 200 is the number of a finalized block that the answer
  * includes: asked for before the state is, so the state is of that block or a later one.
  */
 export function stateRoute({ ledger }: DirectoryParts, plan: RoutePlan): Route {
-  const [status, description, schema] = plan.answer;
+  const [status, description, ...schema] = plan.answer;
   const handle = async (call: Call): Promise<Answer | Fault> => {
     const head = ledger.head();
     // A faulty request gets its own fault, even while the ledger can't be read.
@@ -129,11 +100,7 @@ export function stateRoute({ ledger }: DirectoryParts, plan: RoutePlan): Route {
     return { ...answer, headers: { "svc-block": number.toString() } };
   };
   const described = `${description} Svc-Block is the number of a finalized block that it includes.`;
-  return directoryRoute({
-    ...plan,
-    answer: schema === undefined ? [status, described] : [status, described, schema],
-    handle,
-  });
+  return directoryRoute({ ...plan, answer: [status, described, ...schema], handle });
 }
 
 function ignore(): void {}

@@ -55,7 +55,6 @@ import { type OwnerUpdate, ownerUpdates } from "./policy.ts";
 import {
   checkForm,
   checkSubject,
-  firstMethodUnfit,
   gatherFacts,
   parseRegistrationSubject,
   type RegistrationSubject,
@@ -113,7 +112,6 @@ function decidePreparedEnd(
 // ------------------------------------------------------------------------------------------ registration
 
 type PrepareRegistration = Static<typeof prepareRegistrationBody>;
-type PreparedSubject = RegistrationSubject & { readonly pubkey: Uint8Array };
 
 function prepareRegistrationRoute(parts: DirectoryParts): Route {
   const parseShape = compileShape(prepareRegistrationBody);
@@ -137,7 +135,7 @@ function prepareRegistrationRoute(parts: DirectoryParts): Route {
     handle: async (call) => {
       const body = decodeBody(call, parseShape);
       if (isFault(body)) return body;
-      const subject = decodeSubject(body);
+      const subject = parseRegistrationSubject(body);
       if (isFault(subject)) return subject;
       const misnamed = checkForm(subject.did, parts.settings);
       if (misnamed !== null) return misnamed;
@@ -156,13 +154,6 @@ function prepareRegistrationRoute(parts: DirectoryParts): Route {
       return { status: 200, json: renderPrepared(prepareRegistration(body, subject, { ...stamp, binding }), binding) };
     },
   });
-}
-
-function decodeSubject(body: PrepareRegistration): PreparedSubject | Fault {
-  const subject = parseRegistrationSubject(body);
-  if (isFault(subject)) return subject;
-  const { pubkey } = subject;
-  return pubkey === null ? firstMethodUnfit() : { ...subject, pubkey };
 }
 
 type Stamp = { readonly version: ProofVersion; readonly timestamp: string; readonly expiresAtMs: number };
@@ -204,7 +195,7 @@ function stale(what: string, beforeMs: bigint): Fault {
 
 function prepareRegistration(
   body: PrepareRegistration,
-  subject: PreparedSubject,
+  subject: RegistrationSubject,
   stamp: Stamp & { readonly binding: Binding },
 ): Prepared {
   const { did, document, pubkey } = subject;
@@ -261,19 +252,17 @@ type DidState = {
   readonly bound: boolean;
 };
 
-/** One preparation: a body, once it has its shape, and what it asks for on given terms. */
-type Preparation = (json: unknown) => Fault | PreparationRequest;
-type PreparationRequest = { readonly members: PrepareMembers; readonly plan: (terms: PreparedTerms) => Plan | Fault };
+/** One preparation: the shape of its body, and what a body of that shape asks for on given terms. */
+type Preparation = {
+  readonly check: (json: unknown) => PrepareMembers | Fault;
+  readonly plan: (body: never, terms: PreparedTerms) => Plan | Fault;
+};
 
 function definePreparation<S extends TSchema & { static: PrepareMembers }>(
   schema: S,
-  parse: (body: Static<S>, terms: PreparedTerms) => Plan | Fault,
+  plan: (body: Static<S>, terms: PreparedTerms) => Plan | Fault,
 ): Preparation {
-  const check: (json: unknown) => Static<S> | Fault = compileShape(schema);
-  return (json) => {
-    const body = check(json);
-    return isFault(body) ? body : { members: body, plan: (terms) => parse(body, terms) };
-  };
+  return { check: compileShape(schema), plan };
 }
 
 function prepareUpdateRoute(parts: DirectoryParts): Route {
@@ -325,9 +314,8 @@ function decodePreparation(
   const preparation = preparations.get(typeof json["action"] === "string" ? json["action"] : "");
   if (preparation === undefined)
     return badInput("action_mismatch", "/action", "must name an action that can be prepared");
-  const request = preparation(json);
-  if (isFault(request)) return request;
-  const { members } = request;
+  const members = preparation.check(json);
+  if (isFault(members)) return members;
   const did = bindDid(call, members.did);
   if (isFault(did)) return did;
   const signerKeyId = parseSigner(members.signer_key_id);
@@ -336,7 +324,7 @@ function decodePreparation(
   const { clock_skew: skewMs } = parts.limits;
   const endMs = decidePreparedEnd(members.valid_until, call.nowMs, { defaultMs, aheadMsMax });
   if (isFault(endMs)) return endMs;
-  const plan = request.plan({ did, signerKeyId, endMs, nowMs: call.nowMs, skewMs });
+  const plan = preparation.plan(members as never, { did, signerKeyId, endMs, nowMs: call.nowMs, skewMs });
   return isFault(plan) ? plan : { did, plan, version: members.proof_version };
 }
 

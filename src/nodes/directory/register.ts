@@ -21,8 +21,6 @@ import {
 } from "../../core/ledger/document-codec.ts";
 import { parseAlias } from "../../core/ledger/intents.ts";
 import { faultOfRefusal, refuse } from "../../core/ledger/refusals.ts";
-import { isLoopbackAddress } from "../../core/message/address.ts";
-import { verifyWork } from "../../core/message/proof.ts";
 import {
   type prepareRegistrationBody,
   registerBody,
@@ -34,8 +32,7 @@ import { compileShape } from "../../core/schema/schema.ts";
 import { isSelfCertifying } from "../../core/trust/names.ts";
 import type { Ledger } from "../../storage/contract.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
-import { createRateLimiter, limitOf } from "../rates.ts";
-import { createWorkGrowth } from "./growth.ts";
+import { createPace, workHeader } from "./pace.ts";
 import {
   acceptedVersions,
   type Binding,
@@ -58,7 +55,7 @@ export function registrationRoutes(parts: DirectoryParts): Route[] {
 
 // ------------------------------------------------------------------------------------------ registration
 
-type Registration = RegistrationSubject & { readonly pubkey: Uint8Array; readonly call: RegistrationCall };
+type Registration = RegistrationSubject & { readonly call: RegistrationCall };
 
 const registrationCodes = [
   "rate_limited",
@@ -167,7 +164,7 @@ function refusedSignature(call: RegistrationCall, binding: Binding): Fault {
 
 /** 422 `document_invalid`, 400 or 409 for the alias, 409 `did_already_registered`. */
 export function checkSubject(
-  subject: RegistrationSubject & { readonly pubkey: Uint8Array },
+  subject: RegistrationSubject,
   { account, bounds, aliasHolder }: SubjectFacts,
 ): Fault | null {
   if (!isAdmissibleKey(subject.pubkey))
@@ -243,10 +240,8 @@ function decodeRegistration(
   const refusal = checkTimestamp(body.timestamp, call.nowMs, settings);
   if (refusal !== null) return refusal;
   const { did, document, aliasText, pubkey } = subject;
-  if (pubkey === null) return firstMethodUnfit();
   return {
     ...subject,
-    pubkey,
     call: {
       name: "register_with_document_proof_signed",
       did,
@@ -264,8 +259,8 @@ export type RegistrationSubject = {
   readonly document: DidDocument;
   /** As sent; its rules come after those of the document. */
   readonly aliasText: string | null;
-  /** `null`: none was named and the first method holds none that could stand for it. */
-  readonly pubkey: Uint8Array | null;
+  /** As named, or that of the first method: empty, which is not admissible, when that one holds no Ed25519 key. */
+  readonly pubkey: Uint8Array;
 };
 
 /** What is registered, without its proof. Refuses with `invalid_did` and `invalid_request`. */
@@ -284,11 +279,7 @@ export function parseRegistrationSubject(body: Static<typeof prepareRegistration
   const first = document.verificationMethod[0];
   if (first === undefined)
     return badInput("invalid_request", "/root_pubkey", "is missing, and the document has no method to read it from");
-  return { did, document, aliasText, pubkey: keyOfMethod(first) };
-}
-
-export function firstMethodUnfit(): Fault {
-  return fault("document_invalid", "the first verification method has no admissible Ed25519 key");
+  return { did, document, aliasText, pubkey: keyOfMethod(first) ?? new Uint8Array(0) };
 }
 
 /** The version of the proof must be switched on, and its time be near (v1) or end soon (v2, v3). */
@@ -376,38 +367,4 @@ function statusRoute(parts: DirectoryParts): Route {
 
 function renderConfirmed(document: DidDocument | null, version: bigint): Record<string, unknown> {
   return { ...(document === null ? {} : { did_document: renderDocument(document) }), version: Number(version) };
-}
-
-// -------------------------------------------------------------------------------------- pace of registrations
-
-const workHeader = "Svc-Work";
-
-/**
- * Each client network has a token bucket. Beyond it a registration needs a proof of work in `Svc-Work` (D152).
- * 429 `rate_limited` names the work that is asked for; `null` lets the registration go on.
- */
-type CheckPace = (call: Pick<Call, "client" | "network" | "nowMs" | "headers" | "body">) => Fault | null;
-
-function createPace(settings: DirectorySettings): CheckPace {
-  const limiter = createRateLimiter(limitOf(settings, "registration_rate", "registration_burst"));
-  const growth = createWorkGrowth(settings);
-  return (call) => {
-    if (!settings.rate_limit_loopback && isLoopbackAddress(call.client)) return null;
-    const bits = growth.bits(call.network, call.nowMs);
-    // Work is checked first: it must not cost the tokens of others of the same network.
-    const nonce = call.headers.get(workHeader);
-    if (nonce !== null && bits > 0 && verifyWork(call.body, nonce, bits)) {
-      growth.add(call.network, call.nowMs);
-      return null;
-    }
-    const waitMs = limiter.claim(call.network, call.nowMs);
-    return waitMs === 0 ? null : tooFast(waitMs, bits);
-  };
-}
-
-function tooFast(waitMs: number, bits: number): Fault {
-  const retryAfterSeconds = Math.ceil(waitMs / 1_000);
-  if (bits === 0) return fault("rate_limited", "too many registrations in a short time", { retryAfterSeconds });
-  const detail = `too many registrations in a short time: wait, or send a proof of work of ${bits} bits in ${workHeader}`;
-  return fault("rate_limited", detail, { retryAfterSeconds, headers: { [workHeader]: `sha256; bits=${bits}` } });
 }

@@ -5,7 +5,7 @@ import { endpoint } from "../../../src/client/http.ts";
 import { encodeHex, utf8 } from "../../../src/core/codec/bytes.ts";
 import { sha256 } from "../../../src/core/codec/crypto.ts";
 import { searchWork, verifyWork } from "../../../src/core/message/proof.ts";
-import { createWorkGrowth } from "../../../src/nodes/directory/growth.ts";
+import { createWorkGrowth } from "../../../src/nodes/directory/pace.ts";
 import type { DirectorySettings } from "../../../src/nodes/directory/parts.ts";
 import { type Json, registerBodyOf, type TestDirectory, testDirectory } from "../../support/directory.ts";
 import { identityOf } from "../../support/identity.ts";

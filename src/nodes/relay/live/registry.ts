@@ -33,7 +33,7 @@ import type { Replay } from "../../../storage/contract.ts";
 import type { Log } from "../../http/log.ts";
 import { pathOf } from "../../http/route.ts";
 import type { Blocks } from "../../operations/blocks.ts";
-import { createRateLimiter, type RateLimit, type RateLimiter, rateKeysMax } from "../../rates.ts";
+import { createRateLimiter, type RateLimit, type RateLimiter } from "../../rates.ts";
 import type { RecipientSource } from "../../recipients.ts";
 import type { StoredSignal } from "../../signals.ts";
 
@@ -62,7 +62,7 @@ const sessionBounds: SessionBounds = {
   unackedBytesMax: 64 * 1024 ** 2,
   unackedBytesTotalMax: 256 * 1024 ** 2,
   idleSeconds: 60,
-  connects: { perSecond: 5, burst: 50, keysMax: rateKeysMax },
+  connects: { perSecond: 5, burst: 50 },
 };
 
 /** Joins that one delivery waits for, one after the other; a client that reconnects more often is abusive. */
