@@ -4,20 +4,21 @@
  * and the public endpoints as others see them.
  */
 import { lookup } from "node:dns/promises";
-import { accessSync, constants, readFileSync, statfsSync, statSync } from "node:fs";
+import { accessSync, constants, existsSync, readFileSync, statfsSync, statSync } from "node:fs";
 import { createServer } from "node:net";
 import { resolve } from "node:path";
 import type { Command } from "commander";
 import { exposedText, isExposed, loadCertificate, openEventKey } from "../app/credentials.ts";
-import { failedInResult } from "../app/failure.ts";
+import { failed, failedInResult } from "../app/failure.ts";
 import { rolesOf } from "../app/serving.ts";
 import { storesOf } from "../app/stores.ts";
 import type { Config } from "../config/schema.ts";
 import { minuteMs } from "../core/codec/time.ts";
 import { errorText } from "../core/fault.ts";
 import { parseListenAddress } from "../core/message/address.ts";
+import { late, withDeadline } from "../core/std/bounded.ts";
 import type { OpenStep } from "../storage/bind.ts";
-import { type Store, StoreError } from "../storage/contract.ts";
+import { StoreError } from "../storage/contract.ts";
 import { version } from "../version.ts";
 import { askJson, checkEndpoint, createReport, type JsonReply, probeTimeoutMs, renderBytes } from "./command.ts";
 import { defaultConfigFile, environmentProblems, nearestFolder, readConfig, warningsOf } from "./config.ts";
@@ -26,13 +27,11 @@ import { defaultConfigFile, environmentProblems, nearestFolder, readConfig, warn
 type Finding = {
   readonly name: string;
   readonly ok: boolean;
-  readonly warning?: true;
+  readonly warning?: boolean;
   /** The problem as a code, for programs. */
   readonly code?: string;
   readonly detail: string;
 };
-
-const freeBytesMin = 2 ** 30;
 
 export function registerDoctorCommand(program: Command): void {
   program
@@ -42,187 +41,165 @@ export function registerDoctorCommand(program: Command): void {
     .option("--json", "print the findings as JSON")
     .action(async (options: { config: string; json?: boolean }) => {
       const config = await readConfig(options.config);
-      const running = await runningNode(config);
-      const program = `waypost ${version}, Bun ${Bun.version}, ${process.platform}-${process.arch}`;
-      const findings: Finding[] = [
-        { name: "program", ok: true, detail: program },
-        { name: "configuration", ok: true, detail: options.config },
-        ...settingWarnings(config),
-        clock(),
-        openFiles(config),
-        environment(config),
-        ...disks(config),
-        ...(running === null
-          ? [...(await addresses(config)), ...(await stores(config))]
-          : await findingsOfNode(running)),
-        ...certificate(config),
-        ...(await signingKey(config)),
-        ...operatorKeys(config),
-        ...(await Promise.all([directories(config), publicEndpoints(config, running !== null)])).flat(),
-      ];
-      const lines = findings.map(
-        (one) => `${one.ok ? (one.warning === true ? "warn" : "ok  ") : "FAIL"}  ${one.name}: ${one.detail}`,
-      );
+      const findings = await examine(config, options.config);
+      const labelOf = ({ ok, warning }: Finding) => (ok ? (warning ? "warn" : "ok  ") : "FAIL");
+      const lines = findings.map((one) => `${labelOf(one)}  ${one.name}: ${one.detail}`);
       createReport(options.json === true).result(findings, lines.join("\n"));
-      if (findings.some((finding) => !finding.ok)) throw failedInResult("some checks failed");
+      if (findings.some(({ ok }) => !ok)) throw failedInResult("some checks failed");
     });
 }
 
-function settingWarnings(config: Config): Finding[] {
-  return warningsOf(config).map(({ setting, message: detail }) => ({
-    name: `setting ${setting}`,
-    ok: true,
-    warning: true,
-    detail,
-  }));
+async function examine(config: Config, file: string): Promise<Finding[]> {
+  const running = await runningNode(config);
+  const program = `waypost ${version}, Bun ${Bun.version}, ${process.platform}-${process.arch}`;
+  const found = [
+    { name: "program", ok: true, detail: program },
+    { name: "configuration", ok: true, detail: file },
+    ...warningsOf(config).map(({ setting, message: detail }) => {
+      return { name: `setting ${setting}`, ok: true, warning: true, detail };
+    }),
+    check("clock", clock),
+    check("open files", () => openFiles(config)),
+    check("environment", () => environment(config)),
+    ...foldersOf(config).map(([store, folder]) => check(`disk of store ${store}`, () => disk(folder))),
+    ...(running === null
+      ? [
+          ...addresses(config),
+          ...(await storesOf(config)).map((step) => check(`store ${step.name}`, () => store(step))),
+        ]
+      : [check("running node", () => readiness(running))]),
+    ...certificate(config),
+    ...keyFiles(config),
+    ...directoriesOf(config).map((url) => check(`directory ${url}`, () => directory(url))),
+    ...publicEndpoints(config, running !== null),
+  ];
+  return Promise.all(found);
 }
 
+/** What the work returns is the detail; what it throws is why the check fails. */
+async function check(name: string, work: () => string | Promise<string>): Promise<Finding> {
+  try {
+    return { name, ok: true, detail: await work() };
+  } catch (error) {
+    // The innermost reason of a store: the finding already names it.
+    const reason = error instanceof StoreError && error.cause instanceof StoreError ? error.cause : error;
+    return { name, ok: false, detail: errorText(reason) };
+  }
+}
+
+// ------------------------------------------------------------------------------------------------- the machine
+
 /** With a clock far in the past, every proof is too old. A small skew shows only in a comparison with a Directory. */
-function clock(): Finding {
+function clock(): string {
   const nowMs = Date.now();
-  const ok = nowMs > Date.UTC(2026, 0);
-  return {
-    name: "clock",
-    ok,
-    detail: `${new Date(nowMs).toISOString()}${ok ? "" : ": before this program was built"}`,
-  };
+  const text = new Date(nowMs).toISOString();
+  if (nowMs > Date.UTC(2026, 0)) return text;
+  throw failed(`${text}: before this program was built`);
+}
+
+function environment(config: Config): string {
+  const problems = environmentProblems(config, { ...process.env });
+  if (problems.length > 0) throw failed(problems.join("; "));
+  return "nothing weakens outbound requests";
 }
 
 /** Each connection is an open file; below this many the node refuses clients early. */
 const openFilesMin = 4_096;
 
-function openFiles({ relay }: Config): Finding {
-  const name = "open files";
-  const limits = readLimits();
-  if (limits === null) return { name, ok: true, detail: "this system does not say" };
+function openFiles({ relay }: Config): string {
+  const limits = existsSync("/proc/self/limits") ? readFileSync("/proc/self/limits", "utf8") : "";
+  const most = /^Max open files\s+(\d+|unlimited)/m.exec(limits)?.[1];
+  if (most === undefined) return "this system does not say";
   const needed = Math.max(openFilesMin, relay.enabled ? relay.sessions_max + 1_024 : 0);
-  const ok = limits >= needed;
-  return { name, ok, detail: ok ? `at most ${limits}` : `at most ${limits}; set LimitNOFILE=${needed} or more` };
-}
-
-/** The soft limit of open files; `null` where the system does not say. */
-function readLimits(): number | null {
-  try {
-    const line = /^Max open files\s+(\d+|unlimited)/m.exec(readFileSync("/proc/self/limits", "utf8"));
-    if (line === null) return null;
-    return line[1] === "unlimited" ? Number.MAX_SAFE_INTEGER : Number(line[1]);
-  } catch {
-    return null;
-  }
-}
-
-function environment(config: Config): Finding {
-  const problems = environmentProblems(config, { ...process.env }).join("; ");
-  return { name: "environment", ok: problems === "", detail: problems || "nothing weakens outbound requests" };
+  if (most === "unlimited" || Number(most) >= needed) return `at most ${most}`;
+  throw failed(`at most ${most}; set LimitNOFILE=${needed} or more`);
 }
 
 /** Every store option that is called `path` or `outbox` names a folder on a disk. */
-function disks(config: Config): Finding[] {
-  const folders = Object.entries(config.stores).flatMap(([name, options]) =>
-    ["path", "outbox"].flatMap((option) =>
-      typeof options[option] === "string" ? [[name, resolve(options[option])] as const] : [],
+function foldersOf({ stores }: Config): (readonly [store: string, folder: string])[] {
+  return Object.entries(stores).flatMap(([name, { path, outbox }]) =>
+    [path, outbox].flatMap((folder) => (typeof folder === "string" ? [[name, resolve(folder)] as const] : [])),
+  );
+}
+
+const freeBytesMin = 2 ** 30;
+
+function disk(folder: string): string {
+  const at = nearestFolder(folder);
+  if (!statSync(at).isDirectory()) throw failed(`${at} is a file, not a folder`);
+  accessSync(at, constants.R_OK | constants.W_OK | constants.X_OK);
+  const { bavail, bsize } = statfsSync(at);
+  const detail = `${renderBytes(bavail * bsize)} free for ${folder}`;
+  if (bavail * bsize >= freeBytesMin) return detail;
+  throw failed(`${detail}: less than ${renderBytes(freeBytesMin)}`);
+}
+
+function addresses({ server }: Config): Promise<Finding>[] {
+  const isShared = (address: string) => server.share_port && server.listen.includes(address);
+  return [...server.listen, ...server.admin_listen].map((address) =>
+    check(`address ${address}`, () =>
+      isShared(address) ? "shared with other processes, so not tried" : canListen(address),
     ),
   );
-  return folders.map(([name, folder]) => ({ name: `disk of store ${name}`, ...disk(folder) }));
 }
 
-function disk(folder: string): Omit<Finding, "name"> {
-  try {
-    const at = nearestFolder(folder);
-    if (!statSync(at).isDirectory()) return { ok: false, detail: `${at} is a file, not a folder` };
-    accessSync(at, constants.R_OK | constants.W_OK | constants.X_OK);
-    const { bavail, bsize } = statfsSync(at);
-    const ok = bavail * bsize >= freeBytesMin;
-    const detail = `${renderBytes(bavail * bsize)} free for ${folder}`;
-    return { ok, detail: ok ? detail : `${detail}: less than ${renderBytes(freeBytesMin)}` };
-  } catch (error) {
-    return { ok: false, detail: reasonOf(error) };
-  }
-}
-
-function addresses(config: Config): Promise<Finding[]> {
-  const { listen, admin_listen, share_port } = config.server;
-  return Promise.all(
-    [...listen, ...admin_listen].map(async (address) => {
-      if (share_port && listen.includes(address))
-        return { name: `address ${address}`, ok: true, detail: "shared with other processes, so not tried" };
-      const problem = await canListen(address);
-      return { name: `address ${address}`, ok: problem === null, detail: problem ?? "free" };
-    }),
-  );
-}
-
-function canListen(address: string): Promise<string | null> {
+function canListen(address: string): Promise<string> {
   const place = parseListenAddress(address);
-  if (place === null || "unix" in place) return Promise.resolve(null);
-  return new Promise((resolve) => {
+  if (place === null || "unix" in place) return Promise.resolve("free");
+  return new Promise((resolve, reject) => {
     const server = createServer();
-    server.once("error", (error) => resolve(error.message));
-    server.listen(place.port, place.hostname, () => server.close(() => resolve(null)));
+    server.once("error", reject);
+    server.listen(place.port, place.hostname, () => server.close(() => resolve("free")));
   });
 }
+
+// ------------------------------------------------------------------------------------- certificate, keys, stores
 
 function certificate(config: Config): Finding[] {
   const loaded = loadCertificate(config, Date.now());
   if (loaded === null) return [];
   const name = "certificate";
   if (!loaded.ok) return [{ name, ok: false, code: loaded.problem.code, detail: loaded.problem.message }];
-  const detail = `${config.server.tls_cert_file} is valid until ${new Date(loaded.certificate.notAfterMs).toISOString()}`;
-  return [{ name, ok: true, detail }];
+  const until = new Date(loaded.certificate.notAfterMs).toISOString();
+  return [{ name, ok: true, detail: `${config.server.tls_cert_file} is valid until ${until}` }];
 }
 
-async function signingKey({ cache }: Config): Promise<Finding[]> {
-  const file = cache.signing_key_file;
-  if (!cache.enabled || file === null) return [];
-  const name = "signing key";
-  try {
+/** The files with the keys of event proofs and of chain operators: there, and readable only by their owner. */
+function keyFiles({ cache, stores }: Config): Promise<Finding>[] {
+  const signing = cache.enabled ? cache.signing_key_file : null;
+  const ofEvents = async (file: string) => {
     await openEventKey(file, () => undefined);
-    return [isExposed(file) ? { name, ok: false, detail: exposedText(file) } : { name, ok: true, detail: file }];
-  } catch (error) {
-    return [{ name, ok: false, detail: reasonOf(error) }];
-  }
+    if (isExposed(file)) throw failed(exposedText(file));
+    return file;
+  };
+  const ofOperator = (file: string) => {
+    if (readFileSync(file, "utf8").trim() === "") throw failed(`${file} is empty`);
+    if (isExposed(file)) throw failed(`other users may read ${file}; run: chmod 600 ${file}`);
+    return file;
+  };
+  return [
+    ...(signing === null ? [] : [check("signing key", () => ofEvents(signing))]),
+    ...Object.entries(stores).flatMap(([store, { operator_key_file: file }]) =>
+      typeof file === "string" ? [check(`operator key of store ${store}`, () => ofOperator(file))] : [],
+    ),
+  ];
 }
 
 /** A missing store is not a failure. The check does not create it: it would belong to the user who runs the check. */
-async function stores(config: Config): Promise<Finding[]> {
-  const findings: Finding[] = [];
-  for (const step of await storesOf(config)) {
-    const absence = step.absence();
-    findings.push({
-      name: `store ${step.name}`,
-      ...(absence === null ? await openOnce(step) : { ok: true, detail: `${absence}; a node creates it at its start` }),
-    });
-  }
-  return findings;
-}
-
-async function openOnce({ open }: OpenStep): Promise<Omit<Finding, "name">> {
+async function store({ absence, open }: OpenStep): Promise<string> {
+  const reason = absence();
+  if (reason !== null) return `${reason}; a node creates it at its start`;
+  const store = await open({ now: Date.now, log: () => undefined, fatal: () => undefined });
   try {
-    const store = await open({ now: Date.now, log: () => undefined, fatal: () => undefined });
-    try {
-      await store.probe();
-      const ahead = await ledgerAhead(store);
-      if (ahead !== null) return { ok: false, detail: ahead };
-      return { ok: true, detail: `${store.plugin}, offers ${Object.keys(store.capabilities).join(", ")}` };
-    } finally {
-      await store.close();
-    }
-  } catch (error) {
-    return { ok: false, detail: reasonOf(error) };
+    await store.probe();
+    // Block times only grow, so nothing can be registered until the clock has passed the last one.
+    const { timeMs } = (await store.capabilities.ledger?.head())?.finalized ?? { timeMs: 0 };
+    if (timeMs <= Date.now() + minuteMs) return `${store.plugin}, offers ${Object.keys(store.capabilities).join(", ")}`;
+    const time = new Date(timeMs).toISOString();
+    throw failed(`the ledger's last block has the time ${time}, which is ahead of this machine's clock`);
+  } finally {
+    await store.close();
   }
-}
-
-/** Block times only grow, so nothing can be registered until the clock has passed the last one. */
-async function ledgerAhead({ capabilities }: Store): Promise<string | null> {
-  const head = (await capabilities.ledger?.head())?.finalized;
-  if (head === undefined || head.timeMs <= Date.now() + minuteMs) return null;
-  return `the ledger's last block has the time ${new Date(head.timeMs).toISOString()}, which is ahead of this machine's clock`;
-}
-
-/** The innermost reason: the finding already names the store. */
-function reasonOf(error: unknown): string {
-  if (error instanceof StoreError && error.cause instanceof StoreError) return error.cause.message;
-  return errorText(error);
 }
 
 // ------------------------------------------------------------------------------------------ a running node
@@ -257,91 +234,59 @@ function hostOf(hostname: string): string {
   return hostname.includes(":") ? `[${hostname}]` : hostname;
 }
 
-/** Readiness of the running node, which holds the addresses and the stores. */
-async function findingsOfNode({ url, unix }: RunningNode): Promise<Finding[]> {
-  const ready = await askJson(url, "/readyz", { unix, isOwn: true });
-  const name = "running node";
-  if (typeof ready === "string") return [{ name, ok: false, detail: `${unix ?? url}: ${ready}` }];
-  if (ready.status === 200) return [{ name, ok: true, detail: `${unix ?? url} is ready; its stores were not opened` }];
-  return [{ name, ok: false, detail: `${unix ?? url}: ${String(ready.json["detail"] ?? "not ready")}` }];
+/** Of the running node, which holds the addresses and the stores. */
+async function readiness({ url, unix }: RunningNode): Promise<string> {
+  const reply = await askJson(url, "/readyz", { unix, isOwn: true });
+  const at = unix ?? url;
+  if (typeof reply === "string") throw failed(`${at}: ${reply}`);
+  if (reply.status === 200) return `${at} is ready; its stores were not opened`;
+  throw failed(`${at}: ${String(reply.json["detail"] ?? "not ready")}`);
 }
 
-// ------------------------------------------------------------------------------- sources and chain operators
+// ------------------------------------------------------------------------------------------------- elsewhere
+
+/** The Directories where recipients are looked up. */
+function directoriesOf({ relay, cache }: Config): string[] {
+  const sources = [relay, cache].flatMap((node) => (node.enabled ? [node.recipients] : []));
+  return [...new Set(sources.filter((source) => /^https?:/.test(source)))];
+}
 
 const skewMsMax = 30_000;
 
-/** The Directories where recipients are looked up: whether they answer, and whether the clocks agree. */
-async function directories(config: Config): Promise<Finding[]> {
-  const urls = (["relay", "cache"] as const)
-    .filter((node) => config[node].enabled)
-    .map((node) => config[node].recipients)
-    .filter((recipients) => URL.canParse(recipients) && /^https?:/.test(recipients));
-  return Promise.all([...new Set(urls)].map(directoryFinding));
-}
-
-async function directoryFinding(url: string): Promise<Finding> {
-  const name = `directory ${url}`;
+async function directory(url: string): Promise<string> {
   const reply = await askJson(url, "/readyz");
-  if (typeof reply === "string") return { name, ok: false, detail: reply };
-  if (reply.status !== 200) return { name, ok: false, detail: `answers ${reply.status}: it is not ready` };
+  if (typeof reply === "string") throw failed(reply);
+  if (reply.status !== 200) throw failed(`answers ${reply.status}: it is not ready`);
   const skewMs = reply.dateMs === null ? 0 : Date.now() - reply.dateMs;
-  if (Math.abs(skewMs) > skewMsMax)
-    return { name, ok: false, detail: `its clock and this one differ by ${Math.round(skewMs / 1_000)} s` };
-  return { name, ok: true, detail: "is ready, and the clocks agree" };
+  if (Math.abs(skewMs) <= skewMsMax) return "is ready, and the clocks agree";
+  throw failed(`its clock and this one differ by ${Math.round(skewMs / 1_000)} s`);
 }
-
-/** Each file with the key of a chain operator must exist, and only its owner may read it. */
-function operatorKeys({ stores }: Config): Finding[] {
-  return Object.entries(stores).flatMap(([store, options]) => {
-    const file = options["operator_key_file"];
-    return typeof file === "string" ? [{ name: `operator key of store ${store}`, ...keyFileFinding(file) }] : [];
-  });
-}
-
-function keyFileFinding(file: string): Omit<Finding, "name"> {
-  try {
-    if (readFileSync(file, "utf8").trim() === "") return { ok: false, detail: `${file} is empty` };
-    if (isExposed(file)) return { ok: false, detail: `other users may read ${file}; run: chmod 600 ${file}` };
-    return { ok: true, detail: file };
-  } catch (error) {
-    return { ok: false, detail: errorText(error) };
-  }
-}
-
-// ------------------------------------------------------------------------------------------ public endpoints
 
 /**
  * Each public endpoint as this machine reaches it: its name resolves, its certificate holds, and a node
  * with the published role answers there and names the same endpoint. While no node runs, a failure is only a
  * warning: nothing can answer yet.
  */
-async function publicEndpoints(config: Config, isRunning: boolean): Promise<Finding[]> {
-  const published = (["relay", "cache"] as const).flatMap((role) =>
-    config[role].enabled ? config[role].public_endpoints.map((endpoint) => ({ role, endpoint })) : [],
+function publicEndpoints(config: Config, isRunning: boolean): Promise<Finding>[] {
+  return (["relay", "cache"] as const).flatMap((role) =>
+    (config[role].enabled ? config[role].public_endpoints : []).map(async (endpoint) => {
+      const finding = await check(`public endpoint ${endpoint} (${role})`, () => publicEndpoint(endpoint, role));
+      return finding.ok || isRunning ? finding : { ...finding, ok: true, warning: true };
+    }),
   );
-  const findings = await Promise.all(published.map(endpointFinding));
-  return findings.map((finding) => (finding.ok || isRunning ? finding : { ...finding, ok: true, warning: true }));
 }
 
-/** The system's resolver asks silent servers again for most of a minute. */
-function resolveName(hostname: string): Promise<"found" | "none" | "silent"> {
-  return Promise.race([
-    lookup(hostname).then(
-      () => "found" as const,
-      () => "none" as const,
-    ),
-    Bun.sleep(probeTimeoutMs).then(() => "silent" as const),
-  ]);
-}
-
-async function endpointFinding(published: { role: "relay" | "cache"; endpoint: string }): Promise<Finding> {
-  const { role, endpoint } = published;
-  const name = `public endpoint ${endpoint} (${role})`;
+async function publicEndpoint(endpoint: string, role: "relay" | "cache"): Promise<string> {
   const { hostname } = new URL(endpoint);
-  const resolution = await resolveName(hostname.replace(/^\[|\]$/g, ""));
-  if (resolution === "none") return { name, ok: false, detail: `${hostname} has no address: publish it in DNS` };
-  if (resolution === "silent") return { name, ok: false, detail: `DNS does not answer for ${hostname}` };
-  const check = await checkEndpoint(endpoint, role);
-  if (check.state === "ok") return { name, ok: true, detail: "answers under this address" };
-  return { name, ok: false, detail: check.state === "unknown" ? "answers, but not as this version" : check.reason };
+  const isNamed = lookup(hostname.replace(/^\[|\]$/g, "")).then(
+    () => true,
+    () => false,
+  );
+  // The system's resolver asks silent servers again for most of a minute.
+  const found = await withDeadline(isNamed, probeTimeoutMs);
+  if (found === late) throw failed(`DNS does not answer for ${hostname}`);
+  if (!found) throw failed(`${hostname} has no address: publish it in DNS`);
+  const answer = await checkEndpoint(endpoint, role);
+  if (answer.state === "ok") return "answers under this address";
+  throw failed(answer.state === "unknown" ? "answers, but not as this version" : answer.reason);
 }

@@ -19,7 +19,6 @@ import {
   checkEnvelopeTime,
   type DeliveryHint,
   decodeEnvelope,
-  type Envelope,
   type EnvelopeLimits,
   verifySender,
 } from "../core/message/envelope.ts";
@@ -38,11 +37,15 @@ import {
 /** `stops`: no envelope can reach the recipient because of this. */
 type Step = { readonly what: string; readonly state: "ok" | "note" | "stops"; readonly detail: string };
 
+const ok = (what: string, detail: string): Step => ({ what, state: "ok", detail });
+const note = (what: string, detail: string): Step => ({ what, state: "note", detail });
+const stops = (what: string, detail: string): Step => ({ what, state: "stops", detail });
+
 /**
  * `accepted`: a Cache answers, and stores the envelope. `unknown`: nothing stops the envelope, but only an inbox or a Relay
  * is left, and only a delivery shows whether the recipient is there.
  */
-type Verdict = "accepted" | "stopped" | "unknown";
+type Conclusion = "accepted" | "stopped" | "unknown";
 
 export function registerExplainCommand(program: Command): void {
   const command = program
@@ -50,18 +53,19 @@ export function registerExplainCommand(program: Command): void {
     .description("explain why an envelope would or would not reach a DID, an alias, or an identity of this machine");
   clientCommand(command, async (session, _: ConnectionFlags, target: string) => {
     const did = await targetDid(session, target);
-    const { steps } = await explainRecipient(session.client, did, anyMessage);
-    const verdict = verdictOf(steps);
-    const sentence = {
+    const { steps } = await explainRecipient(session.client, did, { hint: "standard", tag: null });
+    const sentences = {
       accepted: `An envelope to ${did} is accepted.`,
       stopped: `No envelope reaches ${did} now.`,
       unknown: `Only a delivery shows whether an envelope reaches ${did}.`,
-    }[verdict];
-    session.report.result({ ok: true, did, reachable: verdict === "accepted", steps }, render(sentence, steps));
+    };
+    const conclusion = concludeFrom(steps);
+    const reachable = conclusion === "accepted";
+    session.report.result({ ok: true, did, reachable, steps }, render(sentences[conclusion], steps));
   });
 }
 
-function verdictOf(steps: readonly Step[]): Verdict {
+function concludeFrom(steps: readonly Step[]): Conclusion {
   if (steps.some(({ state }) => state === "stops")) return "stopped";
   const offers = (type: string, state: Step["state"]): boolean =>
     steps.some((step) => step.what.startsWith(`service ${type} `) && step.state === state);
@@ -69,77 +73,57 @@ function verdictOf(steps: readonly Step[]): Verdict {
   return offers("SvcRelayService", "ok") || offers("SvcInboxService", "note") ? "unknown" : "stopped";
 }
 
-const stateLabels = { ok: "ok   ", note: "note ", stops: "STOPS" } as const;
-
 function render(sentence: string, steps: readonly Step[]): string {
-  const lines = steps.map(({ what, state, detail }) => printable(`${stateLabels[state]}  ${what}: ${detail}`));
-  return [sentence, ...lines].join("\n");
+  const label = (state: Step["state"]) => (state === "stops" ? "STOPS" : state.padEnd(5));
+  return [sentence, ...steps.map(({ what, state, detail }) => printable(`${label(state)}  ${what}: ${detail}`))].join(
+    "\n",
+  );
 }
 
 // ------------------------------------------------------------------------------------------------- recipient
 
 /** The members of a message that decide its destinations. */
 type Wish = { readonly hint: DeliveryHint; readonly tag: string | null };
-const anyMessage: Wish = { hint: "standard", tag: null };
 
 type Explained = { readonly steps: readonly Step[]; readonly personas: readonly string[] };
 
-function stopped(what: string, detail: string): Explained {
-  return { steps: [{ what, state: "stops", detail }], personas: [] };
-}
-
-async function explainRecipient(client: Client, did: Did, wish: Wish): Promise<Explained> {
-  const record = await orNull(client.directory.resolve(did), "did_not_found");
-  if (record === null) return stopped("record", "the ledger has no such DID");
-  if (record.deactivated) return stopped("record", "the DID is deactivated");
+async function explainRecipient({ directory }: Client, did: Did, wish: Wish): Promise<Explained> {
+  const record = await orNull(directory.resolve(did), "did_not_found");
+  if (record === null) return { steps: [stops("record", "the ledger has no such DID")], personas: [] };
+  if (record.deactivated) return { steps: [stops("record", "the DID is deactivated")], personas: [] };
   const { keyAgreement, service } = documentOf(record, did);
   const links = record.delivery_policy_links;
-  const policy = await policyOf(client, links?.recipient_policy ?? did);
-  const wanted = destinationsOf(service, wish, policy.isCacheEligible);
-  const services = await Promise.all(wanted.map(serviceStep));
-  const none =
-    service.length === 0 ? "the document publishes none" : "the document publishes none for such an envelope";
-  const steps: Step[] = [
-    { what: "record", state: "ok", detail: `version ${record.version}, changed ${record.updated_at}` },
-    keyStep(keyAgreement.length),
-    policy.step,
+  const policy = (await orNull(directory.recipientPolicy(links?.recipient_policy ?? did), "policy_not_found"))?.policy;
+  const services = await Promise.all(destinationsOf(service, wish, policy?.cache_eligible !== false).map(serviceStep));
+  const none = `the document publishes none${service.length === 0 ? "" : " for such an envelope"}`;
+  const steps = [
+    ok("record", `version ${record.version}, changed ${record.updated_at}`),
+    keyAgreement.length > 0
+      ? ok("key agreement", `${countOf(keyAgreement.length, "key")} to seal to`)
+      : stops("key agreement", "the document lists no key to seal to"),
+    policyStep(policy),
     ...linkSteps(links, wish.tag),
-    ...services,
-    ...(services.length === 0 ? [{ what: "services", state: "stops", detail: none } as const] : []),
+    ...(services.length === 0 ? [stops("services", none)] : services),
   ];
   return { steps, personas: links?.persona_policies ?? [] };
 }
 
-function keyStep(count: number): Step {
-  if (count > 0) return { what: "key agreement", state: "ok", detail: `${countOf(count, "key")} to seal to` };
-  return { what: "key agreement", state: "stops", detail: "the document lists no key to seal to" };
-}
+type Policy = { readonly effective_ttl: number; readonly max_message_bytes: number; readonly cache_eligible: boolean };
 
-async function policyOf(client: Client, did: string): Promise<{ step: Step; isCacheEligible: boolean }> {
-  const found = await orNull(client.directory.recipientPolicy(did), "policy_not_found");
-  const what = "policy";
-  if (found === null)
-    return { step: { what, state: "ok", detail: "none; each node's own limits apply" }, isCacheEligible: true };
-  const { effective_ttl, max_message_bytes, cache_eligible } = found.policy;
-  const cache = cache_eligible
-    ? "Caches may store envelopes"
-    : "no Cache may store envelopes: only live delivery works";
-  const detail = `at most ${max_message_bytes} bytes, ${countOf(effective_ttl, "block")}; ${cache}`;
-  return { step: { what, state: cache_eligible ? "ok" : "note", detail }, isCacheEligible: cache_eligible };
+function policyStep(policy: Policy | undefined): Step {
+  if (policy === undefined) return ok("policy", "none; each node's own limits apply");
+  const bounds = `at most ${policy.max_message_bytes} bytes, ${countOf(policy.effective_ttl, "block")}`;
+  if (policy.cache_eligible) return ok("policy", `${bounds}; Caches may store envelopes`);
+  return note("policy", `${bounds}; no Cache may store envelopes: only live delivery works`);
 }
 
 function linkSteps(links: Resolved["delivery_policy_links"], tag: string | null): Step[] {
-  const steps: Step[] = [];
-  const tags = links?.tag_policies ?? [];
-  const isAdmitted = tag === null || tags.includes(tag);
-  if (tags.length > 0)
-    steps.push({ what: "tags", state: isAdmitted ? "note" : "stops", detail: `only ${tags.join(", ")}, or none` });
-  const personas = links?.persona_policies ?? [];
-  if (personas.length > 0) {
-    const detail = `${personas.join(", ")} may restrict which Relays are allowed`;
-    steps.push({ what: "personas", state: "note", detail });
-  }
-  return steps;
+  const { tag_policies: tags = [], persona_policies: personas = [] } = links ?? {};
+  const tagStep = tag === null || tags.includes(tag) ? note : stops;
+  return [
+    ...(tags.length > 0 ? [tagStep("tags", `only ${tags.join(", ")}, or none`)] : []),
+    ...(personas.length > 0 ? [note("personas", `${personas.join(", ")} may restrict which Relays are allowed`)] : []),
+  ];
 }
 
 type Service = { readonly type: string; readonly serviceEndpoint: readonly string[]; readonly priority: number | null };
@@ -161,13 +145,14 @@ function destinationsOf(services: readonly Service[], { hint }: Wish, isCacheEli
 async function serviceStep({ type, endpoint }: Destination): Promise<Step> {
   const what = `service ${type} ${endpoint}`;
   // An inbox belongs to the recipient and need not be a node; asking it anything would be a delivery.
-  if (type === "SvcInboxService") return { what, state: "note", detail: "not tried: only a delivery shows" };
+  if (type === "SvcInboxService") return note(what, "not tried: only a delivery shows");
   const check = await checkEndpoint(endpoint, type === "SvcRelayService" ? "relay" : "cache");
-  if (check.state === "ok") return { what, state: "ok", detail: "answers under this address" };
-  if (check.state === "unknown") return { what, state: "ok", detail: "answers, but does not state its public address" };
-  const effect =
-    type === "SvcCacheService" ? "it refuses envelopes for this address" : "live sessions do not work there";
-  return { what, state: "note", detail: check.state === "wrong" ? `${check.reason}: ${effect}` : check.reason };
+  if (check.state === "ok") return ok(what, "answers under this address");
+  if (check.state === "unknown") return ok(what, "answers, but does not state its public address");
+  if (check.state === "unreachable") return note(what, check.reason);
+  const isCache = type === "SvcCacheService";
+  const effect = isCache ? "it refuses envelopes for this address" : "live sessions do not work there";
+  return note(what, `${check.reason}: ${effect}`);
 }
 
 // --------------------------------------------------------------------------------------------------- message
@@ -190,7 +175,7 @@ export async function explainSending(session: Session, to: Did, sending: Sending
   const recipient = await explainRecipient(session.client, to, sending);
   const isStopped = recipient.steps.some(({ state }) => state === "stops");
   const steps = isStopped ? recipient.steps : await withMessage(session, recipient, sending);
-  const verdict = verdictOf(steps);
+  const verdict = concludeFrom(steps);
   const sentence = {
     accepted: `The message to ${to} would be accepted; nothing was sent.`,
     stopped: `The message to ${to} would not be delivered; nothing was sent.`,
@@ -200,133 +185,110 @@ export async function explainSending(session: Session, to: Did, sending: Sending
   if (verdict !== "accepted") throw failedInResult("the message may not be delivered");
 }
 
-/** The steps of the recipient, with the answer of each Cache to this message, and the steps of the message. */
-async function withMessage(session: Session, recipient: Explained, sending: Sending): Promise<Step[]> {
-  const message = await sending.build().catch((error: unknown) => {
-    if (error instanceof ClientError) return error;
-    throw error;
-  });
-  if (message instanceof ClientError)
-    return [...recipient.steps, { what: "message", state: "stops", detail: `${message.message} (${message.code})` }];
-  const { body, chunks, sizeBytes } = message;
-  const detail = `${renderBytes(sizeBytes)} in ${countOf(chunks, "envelope")} of at most ${body.length} bytes`;
-  return [
-    ...(await Promise.all(recipient.steps.map((step) => (isCache(step) ? cacheStep(step, message) : step)))),
-    { what: "message", state: "ok", detail },
-    await signatureStep(session.client, body),
-    ...(await relaySteps(session, { message, personas: recipient.personas })),
-    { what: "not shown", state: "note", detail: unseen },
-  ];
-}
-
 const cacheService = "service SvcCacheService ";
-const isCache = ({ what, state }: Step): boolean => what.startsWith(cacheService) && state === "ok";
 
 const unseen =
   "whom a node serves (403 policy_denied), whether it asks for a signature (403 sender_signature_invalid), how full " +
   "the mailbox is (507 mailbox_full), and whether the recipient listens live";
 
-async function signatureStep(client: Client, body: Uint8Array): Promise<Step> {
-  const what = "signature";
-  const envelope = decodeEnvelope(body, loosest);
-  if (isFault(envelope)) return { what, state: "stops", detail: envelope.detail };
-  const { sender } = envelope;
-  if (sender === null)
-    return { what, state: "note", detail: "none: the recipient sees no sender, and a node may refuse that" };
-  if (verifySender(sender, await activeDocument(client, sender.from)))
-    return { what, state: "ok", detail: `by ${sender.keyId}, and it verifies` };
-  return { what, state: "stops", detail: `${sender.keyId} does not verify against the document of ${sender.from}` };
+/** The steps of the recipient, with the answer of each Cache to this message, and the steps of the message. */
+async function withMessage({ client, relayUrl }: Session, recipient: Explained, sending: Sending): Promise<Step[]> {
+  const message = await sending.build().catch((error: unknown) => {
+    if (error instanceof ClientError) return error;
+    throw error;
+  });
+  if (message instanceof ClientError)
+    return [...recipient.steps, stops("message", `${message.message} (${message.code})`)];
+  const { body, chunks, sizeBytes } = message;
+  const isCache = ({ what, state }: Step): boolean => what.startsWith(cacheService) && state === "ok";
+  return [
+    ...(await Promise.all(recipient.steps.map((step) => (isCache(step) ? cacheStep(step, message) : step)))),
+    ok("message", `${renderBytes(sizeBytes)} in ${countOf(chunks, "envelope")} of at most ${body.length} bytes`),
+    await signatureStep(client, body),
+    ...(await relaySteps(client, relayUrl, { body, personas: recipient.personas })),
+    note("not shown", unseen),
+  ];
 }
 
-/** The limits assumed of a node that states none. */
-const loosest: EnvelopeLimits = {
-  body_bytes_max: Number.MAX_SAFE_INTEGER,
-  unchunked_bytes_max: Number.MAX_SAFE_INTEGER,
-  chunk_bytes_max: Number.MAX_SAFE_INTEGER,
-  header_bytes_max: Number.MAX_SAFE_INTEGER,
-  ttl_max: Number.MAX_SAFE_INTEGER,
-  ttl_default: 24 * hourMs,
-  clock_skew: Number.MAX_SAFE_INTEGER,
-};
+async function signatureStep(client: Client, body: Uint8Array): Promise<Step> {
+  const what = "signature";
+  const envelope = decodeEnvelope(body, limitsOf({}));
+  if (isFault(envelope)) return stops(what, envelope.detail);
+  const { sender } = envelope;
+  if (sender === null) return note(what, "none: the recipient sees no sender, and a node may refuse that");
+  if (verifySender(sender, await activeDocument(client, sender.from)))
+    return ok(what, `by ${sender.keyId}, and it verifies`);
+  return stops(what, `${sender.keyId} does not verify against the document of ${sender.from}`);
+}
 
+/** Without bounds where a node states none. */
 function limitsOf(shown: NodeLimits): EnvelopeLimits {
-  const durationOf = (text: string | undefined): number | undefined =>
-    (text === undefined ? null : parseDuration(text)) ?? undefined;
-  const skew = shown.max_clock_skew_seconds;
+  const unbounded = Number.MAX_SAFE_INTEGER;
+  const durationOf = (text: string | undefined, otherwise: number): number => parseDuration(text ?? "") ?? otherwise;
   return {
-    body_bytes_max: shown.max_http_body_bytes ?? loosest.body_bytes_max,
-    unchunked_bytes_max: shown.max_unchunked_bytes ?? loosest.unchunked_bytes_max,
-    chunk_bytes_max: shown.max_chunk_bytes ?? loosest.chunk_bytes_max,
-    header_bytes_max: shown.max_header_bytes ?? loosest.header_bytes_max,
-    ttl_max: durationOf(shown.max_ttl) ?? loosest.ttl_max,
-    ttl_default: durationOf(shown.default_ttl) ?? loosest.ttl_default,
-    clock_skew: skew === undefined ? loosest.clock_skew : skew * secondMs,
+    body_bytes_max: shown.max_http_body_bytes ?? unbounded,
+    unchunked_bytes_max: shown.max_unchunked_bytes ?? unbounded,
+    chunk_bytes_max: shown.max_chunk_bytes ?? unbounded,
+    header_bytes_max: shown.max_header_bytes ?? unbounded,
+    ttl_max: durationOf(shown.max_ttl, unbounded),
+    ttl_default: durationOf(shown.default_ttl, 24 * hourMs),
+    clock_skew: (shown.max_clock_skew_seconds ?? unbounded / secondMs) * secondMs,
   };
 }
 
-type NodeView = { readonly limits: NodeLimits; readonly ttlMs: number };
+type NodeView = { readonly limits: NodeLimits; readonly lifeText: string };
 
-/** Checks the message as the node at `url` would, by its own clock; a text is the reason why it can't be asked. */
-async function checkAsNode(url: string, body: Uint8Array): Promise<NodeView | Fault | string> {
+/** Checks the message as the node at `url` would, by its own clock; a text is the reason why it can't take it. */
+async function checkAsNode(url: string, body: Uint8Array): Promise<NodeView | string> {
   const ready = await askJson(url, "/readyz");
   if (typeof ready === "string") return ready;
   if (ready.status !== 200) return `answers ${ready.status}: it is not ready`;
-  const limits = await orNull(directoryClient(endpoint(url)).limits(), "not_found");
-  const allowed = limits === null ? loosest : limitsOf(limits);
-  const envelope: Envelope | Fault = decodeEnvelope(body, allowed);
-  if (isFault(envelope)) return envelope;
+  const limits = (await orNull(directoryClient(endpoint(url)).limits(), "not_found")) ?? {};
+  const allowed = limitsOf(limits);
+  const envelope = decodeEnvelope(body, allowed);
+  if (isFault(envelope)) return refusalText(envelope);
   const untimely = checkEnvelopeTime(envelope, ready.dateMs ?? Date.now(), allowed);
-  return untimely ?? { limits: limits ?? {}, ttlMs: appliedTtlMs(envelope, allowed, null) };
+  if (untimely !== null) return refusalText(untimely);
+  return { limits, lifeText: `for at most ${renderDurationSetting(appliedTtlMs(envelope, allowed, null))}` };
 }
 
-type Relayed = { readonly message: BuiltMessage; readonly personas: readonly string[] };
+function refusalText({ code, detail }: Fault): string {
+  return `would refuse it: ${detail} (${code})`;
+}
+
+type Relayed = { readonly body: Uint8Array; readonly personas: readonly string[] };
 
 /** The Relay that the sender gives the message to. */
-async function relaySteps({ client, relayUrl }: Session, { message, personas }: Relayed): Promise<Step[]> {
-  const what = `your Relay ${relayUrl}`;
-  const about = await askJson(relayUrl, "/node");
-  if (typeof about === "string") return [{ what, state: "stops", detail: about }];
+async function relaySteps(client: Client, url: string, { body, personas }: Relayed): Promise<Step[]> {
+  const what = `your Relay ${url}`;
+  const about = await askJson(url, "/node");
+  if (typeof about === "string") return [stops(what, about)];
   const roles = about.status === 200 && Array.isArray(about.json["roles"]) ? about.json["roles"] : null;
-  if (roles !== null && !roles.includes("relay")) return [{ what, state: "stops", detail: "no relay answers there" }];
-  const view = await checkAsNode(relayUrl, message.body);
-  if (typeof view === "string") return [{ what, state: "stops", detail: view }];
-  if (isFault(view)) return [{ what, state: "stops", detail: refusalText(view) }];
+  if (roles !== null && !roles.includes("relay")) return [stops(what, "no relay answers there")];
+  const view = await checkAsNode(url, body);
+  if (typeof view === "string") return [stops(what, view)];
   const publicId = roles === null ? null : String(about.json["relay_public_id"]);
-  const taken: Step = { what, state: "ok", detail: `accepts it, for at most ${renderDurationSetting(view.ttlMs)}` };
-  return [taken, ...(await Promise.all(personas.map((persona) => personaStep(client, persona, publicId))))];
+  const ofPersonas = await Promise.all(personas.map((persona) => personaStep(client, persona, publicId)));
+  return [ok(what, `accepts it, ${view.lifeText}`), ...ofPersonas];
 }
 
 async function personaStep(client: Client, persona: string, publicId: string | null): Promise<Step> {
   const what = `persona ${persona}`;
   const found = await orNull(client.directory.personaPolicy(persona), "policy_not_found");
   const allowed = found?.policy["allowed_relays"];
-  if (!Array.isArray(allowed) || allowed.length === 0) return { what, state: "ok", detail: "allows every Relay" };
-  if (publicId === null) return { what, state: "note", detail: "your Relay does not state its public id" };
-  if (allowed.includes(publicId)) return { what, state: "ok", detail: `allows ${publicId}` };
-  return { what, state: "stops", detail: `does not allow your Relay ${publicId}: only ${allowed.join(", ")}` };
+  if (!Array.isArray(allowed) || allowed.length === 0) return ok(what, "allows every Relay");
+  if (publicId === null) return note(what, "your Relay does not state its public id");
+  if (allowed.includes(publicId)) return ok(what, `allows ${publicId}`);
+  return stops(what, `does not allow your Relay ${publicId}: only ${allowed.join(", ")}`);
 }
 
 /** Compares the message with the limits of a Cache. A refusal is a note: a live session may still accept it. */
 async function cacheStep({ what }: Step, { body, chunks }: BuiltMessage): Promise<Step> {
   const view = await checkAsNode(what.slice(cacheService.length), body);
-  if (typeof view === "string") return { what, state: "note", detail: view };
-  if (isFault(view)) return { what, state: "note", detail: refusalText(view) };
-  const { max_mailbox_bytes: bytesMax, max_mailbox_entries: entriesMax } = view.limits;
-  if (bytesMax !== undefined && body.length * chunks > bytesMax)
-    return {
-      what,
-      state: "note",
-      detail: `stores at most ${renderBytes(bytesMax)} for a recipient: less than this message`,
-    };
-  if (entriesMax !== undefined && chunks > entriesMax)
-    return {
-      what,
-      state: "note",
-      detail: `stores at most ${entriesMax} envelopes for a recipient: less than this message`,
-    };
-  return { what, state: "ok", detail: `would store it for at most ${renderDurationSetting(view.ttlMs)}` };
-}
-
-function refusalText({ code, detail }: Fault): string {
-  return `would refuse it: ${detail} (${code})`;
+  if (typeof view === "string") return note(what, view);
+  const { max_mailbox_bytes: bytesMax = Infinity, max_mailbox_entries: entriesMax = Infinity } = view.limits;
+  const fewer = "for a recipient: less than this message";
+  if (body.length * chunks > bytesMax) return note(what, `stores at most ${renderBytes(bytesMax)} ${fewer}`);
+  if (chunks > entriesMax) return note(what, `stores at most ${entriesMax} envelopes ${fewer}`);
+  return ok(what, `would store it ${view.lifeText}`);
 }
