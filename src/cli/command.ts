@@ -13,7 +13,6 @@ import { type Client, connect, type Found, find } from "../client/client.ts";
 import { type Waiting, waitingDefault } from "../client/directory.ts";
 import { ClientError, timeoutMsDefault } from "../client/http.ts";
 import type { Identity } from "../client/keys.ts";
-import type { Did } from "../core/codec/did.ts";
 import { parseDuration, secondMs } from "../core/codec/time.ts";
 import { errorStack, errorText } from "../core/fault.ts";
 import { sameEndpoint, withoutTrailingSlashes } from "../core/message/proof.ts";
@@ -238,13 +237,16 @@ function failureLine(code: string, message: string, extra: Readonly<Record<strin
 
 // --------------------------------------------------------------------------------------------------- nodes and keys
 
-export type ConnectionFlags = {
+type SessionFlags = {
   readonly url?: string;
   readonly directory?: string;
   readonly relay?: string;
   readonly cache?: string;
   readonly keys?: string;
   readonly json?: boolean;
+  readonly as?: string;
+  readonly wait?: boolean;
+  readonly timeout?: number;
 };
 
 /** The help shows a command's own options first, and those that commands share below. */
@@ -252,7 +254,7 @@ function shared(flags: string, description: string): Option {
   return new Option(flags, description).helpGroup("Shared options:");
 }
 
-function addConnectionFlags(command: Command): void {
+function addSessionFlags(command: Command): void {
   const address = (flags: string, description: string) => shared(flags, description).argParser(parseUrl);
   const options = [
     address("--url <url>", `address of all three nodes (WAYPOST_URL; default: ${urlDefault})`),
@@ -265,8 +267,6 @@ function addConnectionFlags(command: Command): void {
   for (const option of options) command.addOption(option);
   command.addHelpOption(shared("-h, --help", "display help for command"));
 }
-
-export type WaitFlags = { readonly wait?: boolean; readonly timeout?: number };
 
 export function addWaitFlags(command: Command): Command {
   return command
@@ -288,79 +288,72 @@ export type Session = {
   readonly cacheUrl: string;
   readonly keysFolder: string;
   readonly report: Report;
+  /** With `--no-wait`, nothing waits for settlement. */
+  readonly waits: boolean;
+  /** The identity that `name`, `--as` or the environment names, else the only one; the client acts for it from then on. */
+  readonly identity: (name?: string) => Promise<Identity>;
+  /** The DID behind what a person types: a DID, the name of an identity on this machine, or an alias; and how it was found. */
+  readonly find: (target: string) => Promise<Found>;
+  /** How to wait, while the progress line shows `what`; `null` with `--no-wait`. */
+  readonly waiting: (what: string) => Waiting | null;
 };
 
-/** Adds the connection flags to a command of a client, and runs `work` in a session; `endingOf` renders failures. */
-export function clientCommand<F extends ConnectionFlags, A extends (string | undefined)[] = []>(
+/** Adds the flags of a session to a command of a client, and runs `work` in one; `endingOf` renders failures. */
+export function clientCommand<F extends object, A extends (string | undefined)[] = []>(
   command: Command,
   work: (session: Session, flags: F, ...values: A) => Promise<void>,
 ): void {
-  addConnectionFlags(command);
+  addSessionFlags(command);
   command.action(async (...given: unknown[]) => {
     // Commander passes the values, then the flags, then the command itself.
-    const flags = given.at(-2) as F;
-    const report = createReport(flags.json === true);
+    const flags = given.at(-2) as F & SessionFlags;
+    const session = openSession(flags);
     try {
-      await work(openSession(flags, report), flags, ...(given.slice(0, -2) as A));
+      await work(session, flags, ...(given.slice(0, -2) as A));
     } finally {
-      report.end();
+      session.report.end();
     }
   });
 }
 
-function openSession(flags: ConnectionFlags, report: Report): Session {
-  const env = process.env;
-  const all = flags.url ?? env["WAYPOST_URL"] ?? urlDefault;
-  const directoryUrl = flags.directory ?? (flags.url || env["WAYPOST_DIRECTORY_URL"]) ?? all;
-  const relayUrl = flags.relay ?? (flags.url || env["WAYPOST_RELAY_URL"]) ?? all;
-  const cacheUrl = flags.cache ?? (flags.url || env["WAYPOST_CACHE_URL"]) ?? all;
-  return {
-    client: connect({ directoryUrl, relayUrl, timeoutMs: timeoutMsDefault }),
-    relayUrl: withoutTrailingSlashes(relayUrl),
-    cacheUrl: withoutTrailingSlashes(cacheUrl),
-    keysFolder: resolve(flags.keys ?? env["WAYPOST_KEYS"] ?? defaultKeysFolder()),
-    report,
+function openSession(flags: SessionFlags): Session {
+  const { env } = process;
+  const url = flags.url ?? env["WAYPOST_URL"] ?? urlDefault;
+  const urlOf = (node: "directory" | "relay" | "cache"): string =>
+    withoutTrailingSlashes(flags[node] ?? (flags.url || env[`WAYPOST_${node.toUpperCase()}_URL`]) ?? url);
+  const keysFolder = resolve(flags.keys ?? env["WAYPOST_KEYS"] ?? defaultKeysFolder());
+  const client = connect({ directoryUrl: urlOf("directory"), relayUrl: urlOf("relay"), timeoutMs: timeoutMsDefault });
+  const report = createReport(flags.json === true);
+  const load = async (name: string): Promise<Identity> => {
+    const identity = await loadIdentity(keysFolder, name);
+    client.known.ledger = identity.ledger;
+    client.known.memory = fileMemory(keysFolder, name);
+    return identity;
   };
-}
-
-/** The identity that `--as` or the environment names, else the only one. */
-export async function chooseIdentity(session: Session, name: string | undefined): Promise<Identity> {
-  const chosen = name ?? process.env["WAYPOST_AS"];
-  if (chosen !== undefined) return useIdentity(session, chosen);
-  const names = await listIdentities(session.keysFolder);
-  if (names.length === 1) return useIdentity(session, names[0] as string);
-  if (names.length === 0)
-    throw failed(`no identity in ${session.keysFolder}; create one: waypost did create --name alice`);
-  throw failed(`there are several identities; choose one with --as: ${names.join(", ")}`);
-}
-
-/** Loads an identity; the client then signs for the ledger of that identity and for no other. */
-export async function useIdentity({ keysFolder, client }: Session, name: string): Promise<Identity> {
-  const identity = await loadIdentity(keysFolder, name);
-  client.known.ledger = identity.ledger;
-  client.known.memory = fileMemory(keysFolder, name);
-  return identity;
-}
-
-/** The DID behind what a person types: a DID, the name of an identity on this machine, or an alias. */
-export async function targetDid(session: Session, target: string): Promise<Did> {
-  return (await findTarget(session, target)).did;
-}
-
-/** The same, and how an alias was found. */
-export async function findTarget(session: Session, target: string): Promise<Found> {
-  const names = await listIdentities(session.keysFolder);
-  if (names.includes(target)) return { did: (await loadIdentity(session.keysFolder, target)).did, name: null };
-  return find(session.client, target);
-}
-
-/** How to wait, or `null` with `--no-wait`; the progress line shows `what`. */
-export function waitingOf(session: Session, flags: WaitFlags, what: string): Waiting | null {
-  if (flags.wait === false) return null;
   return {
-    ...waitingDefault,
-    timeoutMs: flags.timeout ?? waitingDefault.timeoutMs,
-    onProgress: (elapsedMs, state) => session.report.progress(`${what}: ${state}, ${(elapsedMs / 1_000).toFixed(1)} s`),
+    client,
+    relayUrl: urlOf("relay"),
+    cacheUrl: urlOf("cache"),
+    keysFolder,
+    report,
+    waits: flags.wait !== false,
+    identity: async (name = flags.as ?? env["WAYPOST_AS"]) => {
+      if (name !== undefined) return load(name);
+      const [only, ...others] = await listIdentities(keysFolder);
+      if (only === undefined) throw failed(`no identity in ${keysFolder}; create one: waypost did create --name alice`);
+      if (others.length === 0) return load(only);
+      throw failed(`there are several identities; choose one with --as: ${[only, ...others].join(", ")}`);
+    },
+    find: async (target) => {
+      const isHere = (await listIdentities(keysFolder)).includes(target);
+      return isHere ? { did: (await loadIdentity(keysFolder, target)).did, name: null } : find(client, target);
+    },
+    waiting: (what) => {
+      if (flags.wait === false) return null;
+      const onProgress = (elapsedMs: number, state: string) =>
+        report.progress(`${what}: ${state}, ${(elapsedMs / 1_000).toFixed(1)} s`);
+      return { ...waitingDefault, timeoutMs: flags.timeout ?? waitingDefault.timeoutMs, onProgress };
+    },
   };
 }
 

@@ -28,54 +28,54 @@ import {
   rotationMsDefault,
   signingSeed,
 } from "../client/keys.ts";
-import {
-  equalBytes,
-  parseAgreementKey,
-  parsePublicKey,
-  renderAgreementKey,
-  renderPublicKey,
-} from "../core/codec/bytes.ts";
+import * as bytes from "../core/codec/bytes.ts";
 import { type DidUrl, normalizeAlias, parseDidUrl } from "../core/codec/did.ts";
-import type { DidDocument } from "../core/ledger/account.ts";
 import type { Intent } from "../core/ledger/actions.ts";
 import { keyOfMethod } from "../core/ledger/document.ts";
 import { isSelfCertifying } from "../core/trust/names.ts";
 import {
   addIdentityFlag,
   addWaitFlags,
-  type ConnectionFlags,
-  chooseIdentity,
   clientCommand,
   collectUrls,
   parseCount,
   parseWait,
   type Session,
-  type WaitFlags,
-  waitingOf,
 } from "./command.ts";
 import { forgetIdentity, saveIdentity } from "./files/files.ts";
 
-export type ChangeFlags = ConnectionFlags & WaitFlags & { readonly as?: string; readonly signer?: string };
+type ChangeFlags = { readonly signer?: string };
 
-function addChangeFlags(command: Command): Command {
-  return addWaitFlags(addIdentityFlag(command)).option(
-    "--signer <id>",
-    "the key that signs: root, or the id of a method whose key is on this machine",
-    rootSignerId,
+/** A change under way: the session, the identity that is changed, and the flags. */
+type Changing<F extends object = object> = {
+  readonly session: Session;
+  readonly identity: Identity;
+  readonly flags: F & ChangeFlags;
+};
+
+/** Registers a command whose work is one change of the chosen identity. */
+export function changeCommand<F extends object = object, A extends string[] = []>(
+  command: Command,
+  work: (changing: Changing<F>, ...values: A) => Promise<void>,
+): void {
+  const text = "the key that signs: root, or the id of a method whose key is on this machine";
+  addWaitFlags(addIdentityFlag(command)).option("--signer <id>", text, rootSignerId);
+  clientCommand<F & ChangeFlags, A>(command, async (session, flags, ...values) =>
+    work({ session, identity: await session.identity(), flags }, ...values),
   );
 }
 
 export function registerChangeCommands(did: Command): void {
   registerKeyCommands(did);
+  registerAgreementCommand(did);
   registerServiceCommands(did);
   registerAliasCommands(did);
   registerEndCommands(did);
 }
 
 /** The key that `--signer` names. */
-function signerOf(identity: Identity, flags: ChangeFlags): Signer {
-  const named = flags.signer ?? rootSignerId;
-  const keyId = named === rootSignerId ? named : ownId(identity, named);
+function signerOf(identity: Identity, { signer = rootSignerId }: ChangeFlags): Signer {
+  const keyId = signer === rootSignerId ? signer : ownId(identity, signer);
   return { keyId, seed: signingSeed(identity, keyId) };
 }
 
@@ -86,16 +86,9 @@ function ownId(identity: Identity, text: string): DidUrl {
   return id;
 }
 
-/** A change under way: the session, the identity that is changed, and the flags. */
-type Changing<F extends ChangeFlags = ChangeFlags> = {
-  readonly session: Session;
-  readonly identity: Identity;
-  readonly flags: F;
-};
-
 async function apply({ session, identity, flags }: Changing, intent: Intent): Promise<Changed> {
   session.report.progress(`submitting ${intent.action}`);
-  const waiting = waitingOf(session, flags, `waiting for ${intent.action}`);
+  const waiting = session.waiting(`waiting for ${intent.action}`);
   return change(session.client, intent, { signer: signerOf(identity, flags), waiting });
 }
 
@@ -104,39 +97,31 @@ async function applyAndReport(changing: Changing, intent: Intent, text: string):
 }
 
 export async function applyAsOwner({ session, identity, flags }: Changing, update: OwnerUpdate, text: string) {
-  const waiting = waitingOf(session, flags, `waiting for ${update.extrinsic}`);
-  const changed = await changeAsOwner(session.client, update, { signer: signerOf(identity, flags), waiting });
-  reportChange(session, changed, text);
-}
-
-function reportChange(session: Session, changed: Changed, text: string): void {
-  const { accepted, record } = changed;
-  const settled = record !== null;
-  const version = settled ? `, version ${record.version}` : ", not yet settled";
-  session.report.result(
-    { ok: true, settled, ...accepted, version: record?.version ?? null },
-    `${text} (${accepted.tx_hash.slice(0, 14)}…${version})`,
+  const waiting = session.waiting(`waiting for ${update.extrinsic}`);
+  reportChange(
+    session,
+    await changeAsOwner(session.client, update, { signer: signerOf(identity, flags), waiting }),
+    text,
   );
 }
 
-/** Registers a command whose work is one change of the chosen identity. */
-export function changeCommand<F extends ChangeFlags, A extends string[]>(
-  command: Command,
-  work: (changing: Changing<F>, ...values: A) => Promise<void>,
-): void {
-  clientCommand<F, A>(addChangeFlags(command), async (session, flags, ...values) =>
-    work({ session, identity: await chooseIdentity(session, flags.as), flags }, ...values),
+function reportChange({ report }: Session, { accepted, record }: Changed, text: string): void {
+  const state = record === null ? "not yet settled" : `version ${record.version}`;
+  report.result(
+    { ok: true, settled: record !== null, ...accepted, version: record?.version ?? null },
+    `${text} (${accepted.tx_hash.slice(0, 14)}…, ${state})`,
   );
+}
+
+/** For changes in several steps. */
+function mustWait({ session }: Changing, reason: string): void {
+  if (!session.waits) throw failed(`--no-wait is not possible: ${reason}`);
 }
 
 // ------------------------------------------------------------------------------------------------- keys
 
-type AddKeyFlags = ChangeFlags & {
-  readonly type: "ed25519" | "x25519";
-  readonly public?: string;
-  readonly auth?: boolean;
-};
-type RotateFlags = ChangeFlags & { readonly rootOnly?: boolean };
+type AddKeyFlags = { readonly type: "ed25519" | "x25519"; readonly public?: string; readonly auth?: boolean };
+type RotateFlags = { readonly rootOnly?: boolean };
 
 function registerKeyCommands(did: Command): void {
   changeCommand(
@@ -164,107 +149,100 @@ function registerKeyCommands(did: Command): void {
  */
 async function rotate(changing: Changing<RotateFlags>): Promise<void> {
   const { session, identity, flags } = changing;
-  if (flags.wait === false)
-    throw failed("--no-wait is not possible: the old key is needed until the rotation is in force");
+  const { client, keysFolder, report } = session;
+  const { did } = identity;
+  mustWait(changing, "the old key is needed until the rotation is in force");
   const nextRootSeed = identity.nextRootSeed ?? ed25519.utils.randomSecretKey();
-  await saveIdentity(session.keysFolder, { ...identity, nextRootSeed });
+  await saveIdentity(keysFolder, { ...identity, nextRootSeed });
   const newRootPubkey = ed25519.getPublicKey(nextRootSeed);
-  const before = await session.client.directory.resolve(identity.did);
-  const inForce = await rootKeyOf(session.client, identity.did);
-  const intent: Intent = { action: "UpdateRootPubkey", did: identity.did, newRootPubkey };
-  const alreadyDone = equalBytes(inForce, newRootPubkey);
-  const changed = alreadyDone ? null : await apply(changing, intent);
-  const rotated = { ...identity, rootSeed: nextRootSeed, nextRootSeed: null };
-  await saveIdentity(session.keysFolder, rotated);
-  const method = flags.rootOnly === true ? null : await rotateRootMethod({ ...changing, identity: rotated });
-  if (method === null) await signAnew({ ...changing, identity: rotated });
-  const version = method?.record?.version ?? changed?.record?.version ?? before.version;
-  session.report.result(
-    { ok: true, settled: true, did: identity.did, root_pubkey: renderPublicKey(newRootPubkey), version },
-    `${identity.name} has a new root key, version ${version}`,
-  );
+  const isInForce = bytes.equalBytes(await rootKeyOf(client, did), newRootPubkey);
+  if (!isInForce) await apply(changing, { action: "UpdateRootPubkey", did, newRootPubkey });
+  const rotated = { ...changing, identity: { ...identity, rootSeed: nextRootSeed, nextRootSeed: null } };
+  await saveIdentity(keysFolder, rotated.identity);
+  const isInDocument = flags.rootOnly !== true && (await rotateRootMethod(rotated));
+  if (!isInDocument) await signAnew(rotated);
+  const { version } = await client.directory.resolve(did);
+  const root_pubkey = bytes.renderPublicKey(newRootPubkey);
+  const text = `${identity.name} has a new root key, version ${version}`;
+  report.result({ ok: true, settled: true, did, root_pubkey, version }, text);
 }
 
 /**
  * An old root key that stays in the document as a method could still sign. The method's key is replaced if this machine
- * holds it, whichever it is: so the next rotation completes one that was interrupted.
+ * holds it, whichever it is: so the next rotation completes one that was interrupted. `false`: nothing was to do.
  */
-async function rotateRootMethod(changing: Changing): Promise<Changed | null> {
+async function rotateRootMethod(changing: Changing): Promise<boolean> {
   const { session, identity, flags } = changing;
-  const document = await activeDocument(session.client, identity.did);
-  const method = document.verificationMethod.find(({ id }) => id === `${identity.did}#root`);
+  const { did, rootSeed } = identity;
+  const document = await activeDocument(session.client, did);
+  const method = document.verificationMethod.find(({ id }) => id === `${did}#root`);
   const key = method === undefined ? null : keyOfMethod(method);
-  if (method === undefined || key === null || (await heldSeed(identity, key)) === null) return null;
-  if (equalBytes(key, ed25519.getPublicKey(identity.rootSeed))) return null;
-  const methods = [...identity.methods, { id: method.id, secret: identity.rootSeed }];
-  const publicKeyMultibase = renderPublicKey(ed25519.getPublicKey(identity.rootSeed));
-  const intent: Intent = {
-    action: "UpdateVerificationMethod",
-    did: identity.did,
-    verificationMethod: { ...method, publicKeyMultibase },
-  };
+  const rootKey = ed25519.getPublicKey(rootSeed);
+  if (method === undefined || key === null || bytes.equalBytes(key, rootKey)) return false;
+  if ((await heldSeed(identity, key)) === null) return false;
+  const methods = [...identity.methods, { id: method.id, secret: rootSeed }];
   await saveIdentity(session.keysFolder, { ...identity, methods });
-  return apply({ ...changing, flags: { ...flags, signer: rootSignerId } }, intent);
+  const verificationMethod = { ...method, publicKeyMultibase: bytes.renderPublicKey(rootKey) };
+  const intent: Intent = { action: "UpdateVerificationMethod", did, verificationMethod };
+  await apply({ ...changing, flags: { ...flags, signer: rootSignerId } }, intent);
+  return true;
 }
 
 /** The new root key signs the whole document, so that the proof of a self-certifying DID rests on it. */
-async function signAnew({ session, identity, flags }: Changing): Promise<void> {
-  if (!isSelfCertifying(identity.did)) return;
-  const waiting = waitingOf(session, flags, "waiting for the document") ?? waitingDefault;
-  const options = { rootSeed: identity.rootSeed, edited: (document: DidDocument) => document, waiting };
-  await replaceDocument(session.client, identity.did, options);
-}
-
-async function addKey(changing: Changing<AddKeyFlags>, text: string): Promise<void> {
-  const { session, identity, flags } = changing;
-  const id = ownId(identity, text);
-  const { type } = flags;
-  const { curve, parse, render } = keyKinds[type];
-  const secret = flags.public === undefined ? curve.utils.randomSecretKey() : null;
-  const publicKey = secret === null ? parse(flags.public ?? "") : curve.getPublicKey(secret);
-  if (publicKey === null) throw failed(`not a public ${type} key: ${flags.public}`);
-  const publicKeyMultibase = render(publicKey);
-  const held = secret === null ? [] : [{ id, secret }];
-  const kept: Identity =
-    type === "ed25519"
-      ? { ...identity, methods: [...identity.methods, ...held] }
-      : { ...identity, agreements: [...identity.agreements, ...held.map((one) => ({ ...one, destroyAtMs: null }))] };
-  if (flags.auth === true && flags.wait === false) throw failed("--auth needs the settled key: remove --no-wait");
-  await refuseTaken(session, identity, id);
-  await saveIdentity(session.keysFolder, kept);
-  const component = { id, controller: identity.did, publicKeyMultibase };
-  const { did } = identity;
-  const intent: Intent =
-    type === "ed25519"
-      ? { action: "AddVerificationMethod", did, verificationMethod: { ...component, type: "Multikey" } }
-      : { action: "AddKeyAgreement", did, keyAgreement: { ...component, type: "X25519KeyAgreementKey2020" } };
-  let changed = await apply(changing, intent);
-  if (flags.auth === true && type === "ed25519")
-    changed = await apply(changing, { action: "AddAuthentication", did, id });
-  reportChange(session, changed, `${id} added`);
-}
-
-/** Checked before new secrets are saved under the id: they must not hide those in force. */
-async function refuseTaken(session: Session, identity: Identity, id: string): Promise<void> {
-  const document = await activeDocument(session.client, identity.did);
-  const components = [...document.verificationMethod, ...document.keyAgreement];
-  if (components.some((component) => component.id === id)) throw failed(`the document already has ${id}`);
+async function signAnew({ session, identity: { did, rootSeed } }: Changing): Promise<void> {
+  if (!isSelfCertifying(did)) return;
+  const waiting = session.waiting("waiting for the document") ?? waitingDefault;
+  await replaceDocument(session.client, did, { rootSeed, edited: (document) => document, waiting });
 }
 
 const keyKinds = {
-  ed25519: { curve: ed25519, parse: parsePublicKey, render: renderPublicKey },
-  x25519: { curve: x25519, parse: parseAgreementKey, render: renderAgreementKey },
+  ed25519: { curve: ed25519, parse: bytes.parsePublicKey, render: bytes.renderPublicKey },
+  x25519: { curve: x25519, parse: bytes.parseAgreementKey, render: bytes.renderAgreementKey },
 } as const;
 
-async function removeKey(changing: Changing, text: string): Promise<void> {
+async function addKey(changing: Changing<AddKeyFlags>, text: string): Promise<void> {
   const { session, identity, flags } = changing;
+  const { did } = identity;
+  const id = ownId(identity, text);
+  const { curve, parse, render } = keyKinds[flags.type];
+  const secret = flags.public === undefined ? curve.utils.randomSecretKey() : null;
+  const publicKey = secret === null ? parse(flags.public ?? "") : curve.getPublicKey(secret);
+  if (publicKey === null) throw failed(`not a public ${flags.type} key: ${flags.public}`);
+  if (flags.auth === true) mustWait(changing, "--auth needs the settled key");
+  const { verificationMethod, keyAgreement } = await activeDocument(session.client, did);
+  // New secrets under the id would hide those in force.
+  if ([...verificationMethod, ...keyAgreement].some((component) => component.id === id))
+    throw failed(`the document already has ${id}`);
+  const component = { id, controller: did, publicKeyMultibase: render(publicKey) };
+  const [kept, intent]: [Identity, Intent] =
+    flags.type === "ed25519"
+      ? [
+          { ...identity, methods: [...identity.methods, ...(secret === null ? [] : [{ id, secret }])] },
+          { action: "AddVerificationMethod", did, verificationMethod: { ...component, type: "Multikey" } },
+        ]
+      : [
+          {
+            ...identity,
+            agreements: [...identity.agreements, ...(secret === null ? [] : [{ id, secret, destroyAtMs: null }])],
+          },
+          { action: "AddKeyAgreement", did, keyAgreement: { ...component, type: "X25519KeyAgreementKey2020" } },
+        ];
+  await saveIdentity(session.keysFolder, kept);
+  const changed = await apply(changing, intent);
+  const isListed = flags.auth === true && flags.type === "ed25519";
+  const last = isListed ? await apply(changing, { action: "AddAuthentication", did, id }) : changed;
+  reportChange(session, last, `${id} added`);
+}
+
+async function removeKey(changing: Changing, text: string): Promise<void> {
+  const { session, identity } = changing;
   const id = ownId(identity, text);
   const { did } = identity;
-  const document = await activeDocument(session.client, did);
-  if (document.keyAgreement.some((agreement) => agreement.id === id))
+  const { keyAgreement, authentication } = await activeDocument(session.client, did);
+  if (keyAgreement.some((agreement) => agreement.id === id))
     return applyAndReport(changing, { action: "RemoveKeyAgreement", did, id }, `${id} removed`);
-  if (document.authentication.includes(id)) {
-    if (flags.wait === false) throw failed(`${id} must be removed from authentication first: remove --no-wait`);
+  if (authentication.includes(id)) {
+    mustWait(changing, `${id} must be removed from authentication first`);
     await apply(changing, { action: "RemoveAuthentication", did, id });
   }
   await applyAndReport(changing, { action: "RemoveVerificationMethod", did, id }, `${id} removed`);
@@ -278,7 +256,7 @@ const serviceTypes: Readonly<Record<string, string>> = {
   inbox: "SvcInboxService",
 };
 
-type ServiceFlags = ChangeFlags & {
+type ServiceFlags = {
   readonly type: string;
   readonly endpoint: string[];
   readonly authorize?: string[];
@@ -304,9 +282,10 @@ function registerServiceCommands(did: Command): void {
 
 async function addService(changing: Changing<ServiceFlags>, text: string): Promise<void> {
   const { session, identity, flags } = changing;
+  const { did } = identity;
   const id = ownId(identity, text);
-  const document = await activeDocument(session.client, identity.did);
-  const exists = document.service.some((service) => service.id === id);
+  const { service: services } = await activeDocument(session.client, did);
+  const exists = services.some((service) => service.id === id);
   const service = {
     id,
     type: serviceTypes[flags.type] ?? flags.type,
@@ -314,7 +293,7 @@ async function addService(changing: Changing<ServiceFlags>, text: string): Promi
     authorization: flags.authorize?.map((key) => ownId(identity, key)) ?? null,
     priority: flags.priority ?? null,
   };
-  const intent: Intent = { action: exists ? "UpdateService" : "AddService", did: identity.did, service };
+  const intent: Intent = { action: exists ? "UpdateService" : "AddService", did, service };
   await applyAndReport(changing, intent, `${id} ${exists ? "replaced" : "added"}`);
 }
 
@@ -348,7 +327,7 @@ function registerAliasCommands(did: Command): void {
 
 // ------------------------------------------------------------------------------------------------ the end
 
-type EndFlags = ChangeFlags & { readonly yes?: boolean; readonly keepKeys?: boolean };
+type EndFlags = { readonly yes?: boolean; readonly keepKeys?: boolean };
 
 function registerEndCommands(did: Command): void {
   changeCommand(
@@ -372,11 +351,11 @@ function registerEndCommands(did: Command): void {
       const { session, identity, flags } = changing;
       const { did, name } = identity;
       confirmed(`Delete ${name} (${did})?`, flags);
-      const changed = await apply(changing, { action: "delete_did", did });
-      const gone = flags.wait !== false;
-      if (gone && flags.keepKeys !== true) await forgetIdentity(session.keysFolder, name);
-      const text = gone ? "is deleted" : "will be deleted; its keys stay here";
-      session.report.result({ ok: true, settled: gone, ...changed.accepted }, `${name} ${text}`);
+      const { accepted } = await apply(changing, { action: "delete_did", did });
+      const settled = session.waits;
+      if (settled && flags.keepKeys !== true) await forgetIdentity(session.keysFolder, name);
+      const text = settled ? "is deleted" : "will be deleted; its keys stay here";
+      session.report.result({ ok: true, settled, ...accepted }, `${name} ${text}`);
     },
   );
 }
@@ -390,9 +369,7 @@ export function confirmed(question: string, flags: { readonly yes?: boolean }): 
 
 // ------------------------------------------------------------------------------------------ agreement key
 
-type RotateAgreementFlags = ChangeFlags & { readonly ifOlder?: number };
-
-export function registerAgreementCommand(did: Command): void {
+function registerAgreementCommand(did: Command): void {
   changeCommand(
     did
       .command("rotate-agreement")
@@ -404,15 +381,16 @@ export function registerAgreementCommand(did: Command): void {
   );
 }
 
-async function rotateAgreementKey({ session, identity, flags }: Changing<RotateAgreementFlags>): Promise<void> {
-  if (flags.wait === false) throw failed("--no-wait is not possible: the command must see the rotation in force");
-  const rotated = await rotateIfOlder(session, identity, { flags, everyMs: flags.ifOlder ?? 0 });
-  if (!rotated.holdsPublished) throw failed(missingText);
-  const kept = rotated.identity.agreements.filter(({ destroyAtMs }) => destroyAtMs !== null);
-  const until = kept.map(({ destroyAtMs }) => new Date(destroyAtMs ?? 0).toISOString()).sort();
+async function rotateAgreementKey(changing: Changing<{ readonly ifOlder?: number }>): Promise<void> {
+  const { session, identity, flags } = changing;
+  mustWait(changing, "the command must see the rotation in force");
+  const { rotated, ...after } = await rotateIfOlder(changing, flags.ifOlder ?? 0);
+  if (!after.holdsPublished) throw failed(missingText);
+  const ends = after.identity.agreements.flatMap(({ destroyAtMs }) => destroyAtMs ?? []).sort((a, b) => a - b);
+  const until = ends.map((ms) => new Date(ms).toISOString());
   session.report.result(
-    { ok: true, did: identity.did, rotated: rotated.rotated, old_secrets_kept_until: until },
-    rotated.rotated
+    { ok: true, did: identity.did, rotated, old_secrets_kept_until: until },
+    rotated
       ? `${identity.name} has a new agreement key; the old secret is destroyed at ${until.at(-1) ?? "once"}`
       : `${identity.name} keeps its agreement key: it is not old enough`,
   );
@@ -425,7 +403,7 @@ const missingText =
 export async function rotateIfDue(session: Session, identity: Identity): Promise<Identity> {
   if (!isRotationDue(identity, Date.now(), rotationMsDefault)) return identity;
   try {
-    const rotated = await rotateIfOlder(session, identity, { flags: {}, everyMs: rotationMsDefault });
+    const rotated = await rotateIfOlder({ session, identity, flags: {} }, rotationMsDefault);
     if (!rotated.holdsPublished) session.report.note(missingText);
     else if (rotated.rotated) session.report.note(`${identity.name} has a new agreement key`);
     return rotated.identity;
@@ -436,17 +414,12 @@ export async function rotateIfDue(session: Session, identity: Identity): Promise
   }
 }
 
-function rotateIfOlder(
-  session: Session,
-  identity: Identity,
-  { flags, everyMs }: { readonly flags: ChangeFlags; readonly everyMs: number },
-): Promise<Rotated> {
-  const waiting = waitingOf(session, flags, "waiting for UpdateKeyAgreement");
+function rotateIfOlder({ session, identity, flags }: Changing, everyMs: number): Promise<Rotated> {
   return rotateAgreement(session.client, identity, {
     nowMs: Date.now(),
     everyMs,
     signer: signerOf(identity, flags),
-    ...(waiting === null ? {} : { waiting }),
+    waiting: session.waiting("waiting for UpdateKeyAgreement") ?? waitingDefault,
     save: (next) => saveIdentity(session.keysFolder, next),
   });
 }

@@ -22,17 +22,7 @@ import {
   type EnvelopeLimits,
   verifySender,
 } from "../core/message/envelope.ts";
-import {
-  askJson,
-  type ConnectionFlags,
-  checkEndpoint,
-  clientCommand,
-  countOf,
-  printable,
-  renderBytes,
-  type Session,
-  targetDid,
-} from "./command.ts";
+import { askJson, checkEndpoint, clientCommand, countOf, printable, renderBytes, type Session } from "./command.ts";
 
 /** `stops`: no envelope can reach the recipient because of this. */
 type Step = { readonly what: string; readonly state: "ok" | "note" | "stops"; readonly detail: string };
@@ -51,8 +41,8 @@ export function registerExplainCommand(program: Command): void {
   const command = program
     .command("explain <target>")
     .description("explain why an envelope would or would not reach a DID, an alias, or an identity of this machine");
-  clientCommand(command, async (session, _: ConnectionFlags, target: string) => {
-    const did = await targetDid(session, target);
+  clientCommand(command, async (session, _: object, target: string) => {
+    const { did } = await session.find(target);
     const { steps } = await explainRecipient(session.client, did, { hint: "standard", tag: null });
     const sentences = {
       accepted: `An envelope to ${did} is accepted.`,

@@ -16,8 +16,6 @@ import { removeUnread } from "../client/retrieve.ts";
 import { trustOf } from "../client/trust/trust.ts";
 import {
   addIdentityFlag,
-  type ConnectionFlags,
-  chooseIdentity,
   clientCommand,
   countOf,
   parseWait,
@@ -32,8 +30,7 @@ import { stateFolder } from "./files/files.ts";
 import { type Inbox, openInbox, type Problem, type Received, type Round } from "./files/inbox.ts";
 import { askNode } from "./operations.ts";
 
-type ReceiveFlags = ConnectionFlags & {
-  readonly as?: string;
+type ReceiveFlags = {
   readonly out: string;
   readonly device: string;
   readonly follow?: boolean;
@@ -65,7 +62,7 @@ function registerReceive(program: Command): void {
     )
     .option("--follow", "keep receiving until interrupted");
   clientCommand(addIdentityFlag(command), async (session, flags: ReceiveFlags) => {
-    const identity = await rotateIfDue(session, await chooseIdentity(session, flags.as));
+    const identity = await rotateIfDue(session, await session.identity());
     const work = (inbox: Inbox) =>
       flags.follow === true
         ? follow(session, inbox, { device: null, relays: 0 })
@@ -90,7 +87,7 @@ async function receiveWaiting(session: Session, inbox: Inbox, waitMs: number): P
 
 // ------------------------------------------------------------------------------------------------- listen
 
-type ListenFlags = ConnectionFlags & { readonly as?: string; readonly out: string; readonly device: string };
+type ListenFlags = { readonly out: string; readonly device: string };
 
 function registerListen(program: Command): void {
   const command = program
@@ -99,7 +96,7 @@ function registerListen(program: Command): void {
     .requiredOption("--out <folder>", "folder for the files")
     .option("--device <id>", "the name of this device", "cli");
   clientCommand(addIdentityFlag(command), async (session, flags: ListenFlags) => {
-    const identity = await rotateIfDue(session, await chooseIdentity(session, flags.as));
+    const identity = await rotateIfDue(session, await session.identity());
     const relays = await liveEndpoints(session.client, identity, flags.device);
     const work = (inbox: Inbox) => follow(session, inbox, { device: flags.device, relays: relays.length });
     // Caches are read for all devices: the name is only that of the live session.
@@ -190,7 +187,8 @@ const removal = ({ what }: Problem): string => `waypost purge --id ${what}`;
 
 function describeSender({ from }: Received): string {
   if (from === null) return "from an unnamed sender";
-  if (from.verified === true) return `from ${from.did}`;
+  if (from.verified === true)
+    return `from ${from.did}${trustOf(from.did) === "proven" ? "" : ", whose keys are unproven"}`;
   if (from.distrusted !== null) return `claims to be from ${from.did}: NOT BELIEVED (${from.distrusted})`;
   return `claims to be from ${from.did}: ${from.verified === null ? "not checked" : "ITS SIGNATURE DOES NOT VERIFY"}`;
 }
@@ -220,7 +218,7 @@ function createRoundReporter(session: Session): (round: Round) => void {
 
 // --------------------------------------------------------------------------------------------------------------- query
 
-type QueryFlags = ConnectionFlags & { readonly as?: string; readonly device: string };
+type QueryFlags = { readonly device: string };
 
 function registerQuery(program: Command): void {
   const command = program
@@ -231,7 +229,7 @@ function registerQuery(program: Command): void {
 }
 
 async function query(session: Session, flags: QueryFlags): Promise<void> {
-  const identity = await chooseIdentity(session, flags.as);
+  const identity = await session.identity();
   const { pending, unreachable } = await listPending(await cachesOf(session.client, identity, flags.device));
   const waiting = pending.map((message) => ({
     message_group_id: message.groupId,
@@ -256,7 +254,7 @@ async function query(session: Session, flags: QueryFlags): Promise<void> {
 
 // -------------------------------------------------------------------------------------------------- purge
 
-type PurgeFlags = ConnectionFlags & {
+type PurgeFlags = {
   readonly as?: string;
   readonly device: string;
   readonly id?: string[];
@@ -297,7 +295,7 @@ async function purgeRecipient({ report }: Session, flags: PurgeFlags, recipient:
 /** Acknowledges messages without storing them, so it asks first. */
 async function purge(session: Session, flags: PurgeFlags): Promise<void> {
   if ((flags.all === true) === (flags.id !== undefined)) throw failed("choose the messages: --id <id...> or --all");
-  const identity = await chooseIdentity(session, flags.as);
+  const identity = await session.identity();
   const { pending, unreachable } = await listPending(await cachesOf(session.client, identity, flags.device));
   for (const { endpoint, error } of unreachable) session.report.note(printable(`${endpoint}: ${error.message}`));
   const chosen = flags.all === true ? pending : pending.filter((message) => names(message, flags.id ?? []));

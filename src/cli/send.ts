@@ -19,10 +19,7 @@ import {
 } from "../client/send.ts";
 import {
   addIdentityFlag,
-  type ConnectionFlags,
-  chooseIdentity,
   clientCommand,
-  findTarget,
   parseBetween,
   parseCount,
   parseTtl,
@@ -35,10 +32,9 @@ import { explainSending } from "./explain.ts";
 import { removeIfThere } from "./files/files.ts";
 import { fileSource, findUnfinished, outboxFolder, saveOutgoing } from "./files/outbox.ts";
 
-type SendFlags = ConnectionFlags & {
+type SendFlags = {
   readonly to: string;
   readonly file: string;
-  readonly as?: string;
   readonly anonymous?: boolean;
   readonly ttl: string;
   readonly tag?: string;
@@ -77,8 +73,8 @@ function readSource({ report }: Session, { file }: SendFlags): Promise<Source> {
 
 /** What a correspondent was is remembered with the identity that writes to it. */
 async function findRecipient(session: Session, flags: SendFlags) {
-  const sender = flags.anonymous === true ? null : await chooseIdentity(session, flags.as);
-  return { sender, ...(await findTarget(session, flags.to)) };
+  const sender = flags.anonymous === true ? null : await session.identity();
+  return { sender, ...(await session.find(flags.to)) };
 }
 type FoundRecipient = Awaited<ReturnType<typeof findRecipient>>;
 
@@ -138,7 +134,7 @@ async function sendFile(session: Session, flags: SendFlags): Promise<void> {
       code,
       delivery_mode: sent.last?.delivery_mode ?? null,
     },
-    `${printable(file.name)} (${renderBytes(file.sizeBytes)}) ${outcomes[sent.last?.delivery_mode ?? ""] ?? code} ${to}`,
+    `${printable(file.name)} (${renderBytes(file.sizeBytes)}) ${outcomes[sent.last?.delivery_mode ?? ""] ?? code} ${to}${sent.recipient.trust === "proven" ? "" : ", whose keys are unproven"}`,
   );
 }
 

@@ -5,6 +5,9 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { connect } from "../../src/client/client.ts";
+import { createIdentity } from "../../src/client/keys.ts";
+import { firstDocument, register, settleRegistration } from "../../src/client/registration.ts";
 import {
   executable,
   freePort,
@@ -359,6 +362,25 @@ test("an input error of a node says which member is wrong", async () => {
   expect(code).toBe(1);
   expect(JSON.parse(stderr)).toMatchObject({ code: "invalid_request", message: expect.stringContaining("/service") });
 });
+
+test("keys of a DID without a proof are called unproven, wherever a person relies on them", async () => {
+  const dave = createIdentity("dave");
+  const client = connect({ directoryUrl: url, relayUrl: url });
+  const document = await firstDocument(dave, { relayUrl: url, cacheUrl: url });
+  await settleRegistration(client, await register(client, dave, { document, alias: "dave.example" }));
+  const show = async (target: string) => (await waypost("did", "show", target)).stdout.split("\n")[0];
+  expect(await show(dave.did)).toBe(`${dave.did} (unproven)`);
+  expect(await show("alice")).toMatch(/^did:svc:wp\w+ \(proven\)$/);
+  const sent = ["send", "--as", "alice", "--file", "note.txt", "--to"];
+  expect((await waypost(...sent, dave.did)).stdout).toContain(`${dave.did}, whose keys are unproven`);
+  const named = async () => JSON.parse((await waypost(...sent, "dave.example", "--json")).stdout).recipient;
+  expect([await named(), await named()]).toEqual([
+    { trust: "unproven", name: "told" },
+    { trust: "unproven", name: "remembered" },
+  ]);
+  const refused = await waypost(...sent, dave.did, "--trust", "proven");
+  expect([refused.code, refused.stderr]).toEqual([1, expect.stringContaining("(proof_missing)")]);
+}, 60_000);
 
 test("policies are set and shown: of a recipient, of a tag, of a persona, and which of them count", async () => {
   const did = JSON.parse((await waypost("did", "list", "--json")).stdout).identities[0].did as string;
