@@ -284,6 +284,12 @@ export function readSubmission(view: TableView, txHash: string): KeptSubmission 
   return bytes === null ? null : decodeSubmission(txHash, bytes);
 }
 
+/** All that accepting or applying a call reads. */
+export function keysOfCall(call: LedgerCall): string[] {
+  const claims = claimsOf(call).map(claimKey);
+  return [accountKey(call.did), keyProofKey(call.did), ...aliasesNamed(call).map(aliasKey), ...claims];
+}
+
 export function readFacts(view: TableView, call: LedgerCall): Facts {
   return {
     account: view.get(accountKey(call.did)),

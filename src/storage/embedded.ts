@@ -47,6 +47,7 @@ import {
   type Head,
   headKey,
   keyProofKey,
+  keysOfCall,
   maxOf,
   numberAt,
   type Pending,
@@ -258,10 +259,10 @@ class Chain implements EmbeddedLedger {
 
   async submit(call: LedgerCall, label: string): Promise<Submission | Fault> {
     this.checkOpen();
-    const { facts, refused } = await this.read((view) => ({
-      facts: readFacts(view, call),
-      refused: this.dryRun(view, call),
-    }));
+    const { facts, refused } = await this.read((view) => {
+      view.prefetch(keysOfCall(call));
+      return { facts: readFacts(view, call), refused: this.dryRun(view, call) };
+    });
     if (refused !== null) return refused;
     this.options.checkRoom?.(call);
     const bytes = encodeLedgerCall(call);
@@ -289,6 +290,7 @@ class Chain implements EmbeddedLedger {
     let counted = false;
     try {
       const accepted = await this.table.commit((view) => {
+        view.prefetch([countsKey, ...keysOfCall(call)]);
         const refused = sameFacts(facts, readFacts(view, call)) ? null : this.dryRun(view, call);
         if (refused !== null) return refused;
         const collision = findCollision(view, call);
@@ -414,6 +416,9 @@ class Chain implements EmbeddedLedger {
     const hash = blockHash(head.last, { number, timeMs }, pending);
     const block: Block = { number, hash, timeMs };
     this.making = number;
+    view.prefetch(
+      pending.flatMap(({ txHash, call }) => [submissionKey(txHash), ...(call === null ? [] : keysOfCall(call))]),
+    );
     let { settledFirst, settledNext } = head;
     for (const entry of pending) {
       this.settle(view, entry, block);

@@ -12,6 +12,8 @@ export interface TableView {
   get(key: string): Uint8Array | null;
   /** Entries whose key starts with `prefix` and is greater than `after`, in key order, at most `limit`. */
   range(prefix: string, options: { readonly after?: string; readonly limit: number }): [string, Uint8Array][];
+  /** Keys that are read next: a table behind a network fetches them at once. Changes no outcome. */
+  prefetch(keys: readonly string[]): void;
 }
 
 export interface TableChange extends TableView {

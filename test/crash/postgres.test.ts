@@ -7,8 +7,9 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { SQL } from "bun";
 import type { MailboxKey, Uuid } from "../../src/core/codec/did.ts";
 import { isFault } from "../../src/core/fault.ts";
+import { Pool, type Query } from "../../src/plugins/postgres/pool.ts";
 import { type PostgresOptions, postgresOptions } from "../../src/plugins/postgres/postgres.ts";
-import { digestOf } from "../../src/plugins/postgres/records.ts";
+import { digestOf, PostgresTable } from "../../src/plugins/postgres/records.ts";
 import { migrateSchema } from "../../src/plugins/postgres/schema.ts";
 import { openPool, openPostgres } from "../../src/plugins/postgres/store.ts";
 import { type Mailbox, type Store, StoreError, type StoreOutcome } from "../../src/storage/contract.ts";
@@ -32,6 +33,19 @@ async function openFresh(changes: Partial<PostgresOptions> = {}): Promise<Store>
   const pool = await openPool(options);
   await migrateSchema(pool, options).finally(() => pool.close());
   return openPostgres(options, environment);
+}
+
+class CountingPool extends Pool {
+  statements = 0;
+
+  override transaction<T>(work: (query: Query) => Promise<T>): Promise<T> {
+    return super.transaction((query) =>
+      work((text, given) => {
+        this.statements++;
+        return query(text, given);
+      }),
+    );
+  }
 }
 
 const box = (n: number) => `did:svc:box${n}` as MailboxKey;
@@ -198,6 +212,49 @@ suite("the PostgreSQL store when things break", () => {
       await cutter.close();
     }
   }, 60_000);
+
+  test("changes of the ledger that commit together read all their keys with one statement", async () => {
+    const options = optionsFor();
+    const pool = new CountingPool({ ...options, ca: null });
+    await migrateSchema(pool, options);
+    const table = new PostgresTable(pool, Date.now);
+    const commit = (n: number) =>
+      table.commit((view) => {
+        const keys = Array.from({ length: 5 }, (_, k) => `key ${n} ${k}`);
+        view.prefetch(keys);
+        for (const key of keys) view.put(key, new Uint8Array([(view.get(key)?.[0] ?? 0) + 1]));
+        const total = view.get("total")?.[0] ?? 0;
+        view.put("total", new Uint8Array([total + 1]));
+      });
+    for (const round of [1, 2]) {
+      pool.statements = 0;
+      await Promise.all(Array.from({ length: 50 }, (_, n) => commit(n)));
+      // The first change goes alone or with all: for each of two commits the lock, two reads, one write.
+      expect(pool.statements).toBeLessThanOrEqual(8);
+      expect(await table.read((view) => view.get("total")?.[0])).toBe(50 * round);
+      expect(await table.read((view) => view.get("key 49 4")?.[0])).toBe(round);
+    }
+    await pool.close();
+  }, 60_000);
+
+  test("a node that freezes in a commit of the ledger holds the others for two seconds", async () => {
+    const options = optionsFor({ statement_timeout_ms: 60_000 });
+    const pool = await openPool(options);
+    await migrateSchema(pool, options).finally(() => pool.close());
+    const frozen = new Worker(new URL("frozen-commit.ts", import.meta.url).href);
+    await new Promise<unknown>((resolve) => {
+      frozen.onmessage = resolve;
+      frozen.postMessage(options);
+    });
+    const store = await openPostgres(options, environment);
+    open.push(store);
+    const submitted = store.capabilities.ledger!.submit(
+      registrationOf(identityOf(crypto.randomUUID()), { timestamp: String(Date.now()) }),
+      "register",
+    );
+    expect(isFault(await submitted)).toBe(false);
+    frozen.terminate();
+  }, 40_000);
 
   test("a statement that takes too long is unavailable, leaves nothing behind, and the next one works", async () => {
     const options = { statement_timeout_ms: 400 };

@@ -32,6 +32,7 @@ export class TestTable implements Table {
 
   get = (key: string) => this.table.get(key);
   range: Table["range"] = (prefix, options) => this.table.range(prefix, options);
+  prefetch = (): void => {};
 
   async commit<T>(change: (view: TableChange) => T): Promise<T> {
     this.commits++;
@@ -53,6 +54,7 @@ export class TestTable implements Table {
     const result = change({
       get: (key) => (written.has(key) ? (written.get(key) ?? null) : this.get(key)),
       range: this.range,
+      prefetch: this.prefetch,
       put: (key, value) => written.set(key, value),
       remove: (key) => written.set(key, null),
     });

@@ -138,6 +138,7 @@ function viewOf(source: View): TableView {
         return [text, unsealed(key, record, `table record ${text}`)];
       });
     },
+    prefetch() {},
   };
 }
 

@@ -30,6 +30,8 @@ export class MemoryTable implements Table {
     return found;
   }
 
+  prefetch(): void {}
+
   async commit<T>(change: (view: TableChange) => T): Promise<T> {
     if (this.isClosed) throw new StoreError("closed", "the store is closed");
     const undo: [string, Uint8Array | undefined][] = [];
@@ -42,6 +44,7 @@ export class MemoryTable implements Table {
       return change({
         get: (key) => this.get(key),
         range: (prefix, options) => this.range(prefix, options),
+        prefetch: this.prefetch,
         put,
         remove: (key) => undo.push([key, this.write(key, undefined)]),
       });

@@ -21,9 +21,11 @@ import { Batcher, type Pool, type Query, type Row } from "./pool.ts";
 type RangeRequest = { readonly prefix: string; readonly after: string; readonly limit: number };
 type Entries = readonly (readonly [string, Uint8Array])[];
 
+type Wanted = { readonly keys: readonly string[] } | { readonly range: RangeRequest };
+
 /** Work read a key that was not fetched. The work sees an outage, which it passes on. */
 class NotFetched extends StoreError {
-  constructor(readonly wanted: { readonly key: string } | { readonly range: RangeRequest }) {
+  constructor(readonly wanted: Wanted) {
     super("unavailable", "not fetched yet");
   }
 }
@@ -41,8 +43,13 @@ class Fetched {
     const written = this.written.get(key);
     if (written !== undefined) return written?.slice() ?? null;
     const value = this.keys.get(key);
-    if (value === undefined) throw new NotFetched({ key });
+    if (value === undefined) throw new NotFetched({ keys: [key] });
     return value?.slice() ?? null;
+  }
+
+  prefetch(keys: readonly string[]): void {
+    const missing = keys.filter((key) => !this.keys.has(key));
+    if (missing.length > 0) throw new NotFetched({ keys: missing });
   }
 
   range(prefix: string, { after = "", limit }: { readonly after?: string; readonly limit: number }) {
@@ -104,8 +111,8 @@ export class PostgresTable implements SharedTable {
       try {
         return work(fetched);
       } catch (error) {
-        if (!(error instanceof NotFetched) || !("key" in error.wanted)) throw error;
-        wanted.add(error.wanted.key);
+        if (!(error instanceof NotFetched) || !("keys" in error.wanted)) throw error;
+        for (const key of error.wanted.keys) wanted.add(key);
       }
     }
     throw new StoreError("unavailable", "a read of the ledger did not finish");
@@ -127,37 +134,49 @@ export class PostgresTable implements SharedTable {
       const [locked] = await query(lockQuery);
       this.followClock(locked);
       const fetched = new Fetched();
-      const outcomes: Outcome[] = [];
-      for (const { change } of batch) outcomes.push(await runChange(query, fetched, change));
-      await writeAll(query, fetched.written);
-      return outcomes;
+      for (let run = 0; run < runsMax; run++) {
+        const outcomes = batch.map(({ change }) => runChange(fetched, change));
+        const wanted = outcomes.flatMap((outcome) => (isMissing(outcome) ? [outcome.error.wanted] : []));
+        if (wanted.length === 0) {
+          await writeAll(query, fetched.written);
+          return outcomes;
+        }
+        fetched.written.clear();
+        await fetchAll(query, fetched, wanted);
+      }
+      throw new StoreError("unavailable", "a change of the ledger did not finish");
     });
   }
 }
 
 const clockQuery = "select extract(epoch from clock_timestamp()) * 1000 as now_ms";
-const lockQuery = `with locked as materialized (select pg_advisory_xact_lock(hashtextextended('{s}', 3)))
+/** A node that stops in the middle of a commit loses the lock after this time. */
+const frozenMs = 2_000;
+const lockQuery = `with locked as materialized (
+    select set_config('idle_in_transaction_session_timeout', '${frozenMs}', true),
+      pg_advisory_xact_lock(hashtextextended('{s}', 3)))
   select extract(epoch from clock_timestamp()) * 1000 as now_ms from locked`;
 
-/** Runs changes one after the other, each over the writes of those before it; one that throws leaves nothing. */
-async function runChange(query: Query, fetched: Fetched, change: (view: TableChange) => unknown): Promise<Outcome> {
-  for (let run = 0; run < runsMax; run++) {
-    const before = new Map(fetched.written);
-    try {
-      return { ok: true, value: change(changeOf(fetched)) };
-    } catch (error) {
-      fetched.written.clear();
-      for (const [key, value] of before) fetched.written.set(key, value);
-      if (!(error instanceof NotFetched)) return { ok: false, error };
-      await fetchWanted(query, fetched, error);
-    }
+/** A change sees the writes of those before it; one that throws leaves nothing. */
+function runChange(fetched: Fetched, change: (view: TableChange) => unknown): Outcome {
+  const before = new Map(fetched.written);
+  try {
+    return { ok: true, value: change(changeOf(fetched)) };
+  } catch (error) {
+    fetched.written.clear();
+    for (const [key, value] of before) fetched.written.set(key, value);
+    return { ok: false, error };
   }
-  return { ok: false, error: new StoreError("unavailable", "a change of the ledger did not finish") };
+}
+
+function isMissing(outcome: Outcome): outcome is { readonly ok: false; readonly error: NotFetched } {
+  return !outcome.ok && outcome.error instanceof NotFetched;
 }
 
 function changeOf(fetched: Fetched): TableChange {
   return {
     get: (key) => fetched.get(key),
+    prefetch: (keys) => fetched.prefetch(keys),
     range: (prefix, options) => fetched.range(prefix, options),
     put: (key, value) => {
       checkKey(key);
@@ -169,20 +188,26 @@ function changeOf(fetched: Fetched): TableChange {
   };
 }
 
-async function fetchWanted(query: Query, fetched: Fetched, { wanted }: NotFetched): Promise<void> {
-  if ("key" in wanted) {
-    const found = await fetchKeys(query, new Set([wanted.key]));
-    fetched.keys.set(wanted.key, found.get(wanted.key) ?? null);
-    return;
+/** All keys in one statement, and each range in one. */
+async function fetchAll(query: Query, fetched: Fetched, wanted: readonly Wanted[]): Promise<void> {
+  const keys = new Set(wanted.flatMap((one) => ("keys" in one ? one.keys : [])));
+  if (keys.size > 0) {
+    const found = await fetchKeys(query, keys);
+    for (const key of keys) fetched.keys.set(key, found.get(key) ?? null);
   }
-  const { prefix, after, limit } = wanted.range;
+  const ranges = wanted.flatMap((one) => ("range" in one ? [one.range] : []));
+  for (const range of ranges) if (!fetched.ranges.has(JSON.stringify(range))) await fetchRange(query, fetched, range);
+}
+
+async function fetchRange(query: Query, fetched: Fetched, range: RangeRequest): Promise<void> {
+  const { prefix, after, limit } = range;
   const start = compareUtf8(after, prefix) > 0 ? after : prefix;
   const rows = await query(
     `select key, value from {s}.ledger where key >= $1 and key > $2 and starts_with(key, $3) order by key limit $4`,
     [start, after, prefix, limit],
   );
   const entries = rows.map((row) => [String(row["key"]), bytesOf(row)] as const);
-  fetched.ranges.set(JSON.stringify(wanted.range), entries);
+  fetched.ranges.set(JSON.stringify(range), entries);
   for (const [key, value] of entries) if (!fetched.keys.has(key)) fetched.keys.set(key, value);
 }
 
