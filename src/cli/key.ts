@@ -14,44 +14,34 @@ import { dayMs } from "../core/codec/time.ts";
 import { createReport } from "./command.ts";
 import { createDurably, removeIfThere, syncFolder } from "./files/files.ts";
 
-type KeyFlags = { readonly json?: boolean; readonly payload?: string };
+type KeyFlags = { readonly json?: boolean };
 
 export function registerKeyCommand(program: Command): void {
   const key = program.command("key").description("manage signing keys in files");
-  key
-    .command("new <file>")
-    .description("create a key file; never replaces an existing one")
-    .option("--json", "print the result as JSON")
-    .action(async (file: string, flags: KeyFlags) => {
-      const seed = ed25519.utils.randomSecretKey();
-      if (!(await createDurably(file, `${seed.toHex()}\n`))) throw failed(`${file} already exists`);
-      showPublic(file, seed, flags);
-    });
-  key
-    .command("show <file>")
-    .description("print the public key of a key file")
-    .option("--json", "print the result as JSON")
-    .action(async (file: string, flags: KeyFlags) => showPublic(file, await readSeed(file), flags));
-  key
-    .command("rotate <file>")
-    .description("replace the key of event proofs; the old public key stays published for a while")
+  const command = (name: string, description: string): Command =>
+    key.command(`${name} <file>`).description(description).option("--json", "print the result as JSON");
+  command("new", "create a key file; never replaces an existing one").action(async (file: string, flags: KeyFlags) => {
+    const seed = ed25519.utils.randomSecretKey();
+    if (!(await createDurably(file, `${seed.toHex()}\n`))) throw failed(`${file} already exists`);
+    showPublic(file, seed, flags);
+  });
+  command("show", "print the public key of a key file").action(async (file: string, flags: KeyFlags) =>
+    showPublic(file, await readSeed(file), flags),
+  );
+  command("rotate", "replace the key of event proofs; the old public key stays published for a while")
     .addOption(
       new Option("--overlap <duration>", "how long clients should still accept the old key: 7d, 30d")
         .argParser(parseOverlap)
         .default(30 * dayMs, "30d"),
     )
-    .option("--json", "print the result as JSON")
-    .action((file: string, flags: KeyFlags & { readonly overlap: number }) => rotate(file, flags));
-  key
-    .command("sign <file>")
-    .description("sign bytes, such as payload_to_sign of a preparation")
+    .action(rotate);
+  command("sign", "sign bytes, such as payload_to_sign of a preparation")
     .requiredOption("--payload <hex>", "the bytes as 0x hex")
-    .option("--json", "print the result as JSON")
-    .action(async (file: string, flags: KeyFlags) => {
-      const payload = decodeHex(flags.payload ?? "");
-      if (payload === null) throw failed("--payload must be hex");
-      const signature = encodeBase64(ed25519.sign(payload, await readSeed(file)));
-      createReport(flags.json === true).result({ signature }, signature);
+    .action(async (file: string, { payload, json = false }: KeyFlags & { readonly payload: string }) => {
+      const bytes = decodeHex(payload);
+      if (bytes === null) throw failed("--payload must be hex");
+      const signature = encodeBase64(ed25519.sign(bytes, await readSeed(file)));
+      createReport(json).result({ signature }, signature);
     });
 }
 

@@ -6,7 +6,7 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { type Command, Option } from "commander";
-import { failed, timedOut } from "../app/failure.ts";
+import { CommandFailure, failed, timedOut } from "../app/failure.ts";
 import { errorText } from "../core/fault.ts";
 import { parseNetwork } from "../core/message/address.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
@@ -15,12 +15,6 @@ import { defaultConfigFile, readConfig } from "./config.ts";
 import { confirmed } from "./did-change.ts";
 
 const askTimeoutMs = 60_000;
-
-export function registerOperationsCommands(program: Command): void {
-  registerHealth(program);
-  registerReload(program);
-  registerBlock(program);
-}
 
 type Answered = Readonly<Record<string, unknown>>;
 
@@ -68,42 +62,49 @@ export async function askNode(flags: NodeFlags, path: string, body?: unknown): P
     if (response.ok) return answer;
     throw failed(printable(`the node refused: ${String(answer["detail"] ?? response.status)}`));
   } catch (error) {
-    if (error instanceof Error && error.name === "CommandFailure") throw error;
+    if (error instanceof CommandFailure) throw error;
     throw failed(`no node answers at ${socket}: ${errorText(error)}`);
   }
 }
 
-function registerReload(program: Command): void {
-  const command = program
-    .command("reload")
-    .description("apply a changed configuration file to the running node")
-    .option("--pid <n>", "send SIGHUP to this process instead; its log has the answer", parseBetween(2, 2 ** 31 - 1));
-  addNodeFlags(command).action(async (flags: NodeFlags & { readonly pid?: number }) => {
-    // A file with a problem is reported here, with its place, and never reaches the node.
-    if (flags.socket === undefined) await readConfig(flags.config ?? defaultConfigFile, { toServe: true });
-    const report = createReport(flags.json === true);
-    if (flags.pid !== undefined) {
-      process.kill(flags.pid, "SIGHUP");
-      report.result({ ok: true, pid: flags.pid }, `sent SIGHUP to ${flags.pid}; its log says what changed`);
-      return;
-    }
-    const answer = await askNode(flags, "/operations/reload", {});
-    if (answer["ok"] !== true) throw failed(printable(`nothing was changed: ${String(answer["reason"])}`));
-    report.result(answer, renderReload(answer));
-  });
+export function registerOperationsCommands(program: Command): void {
+  addNodeFlags(
+    program
+      .command("reload")
+      .description("apply a changed configuration file to the running node")
+      .option("--pid <n>", "send SIGHUP to this process instead; its log has the answer", parseBetween(2, 2 ** 31 - 1)),
+  ).action(reload);
+  registerBlock(program.command("block").description("block DIDs, senders and networks on the running node"));
+  program
+    .command("health")
+    .description("ask a node whether it is ready")
+    .argument("<url>", "base URL of the node", parseUrl)
+    .addOption(
+      new Option("-w, --wait <duration>", "keep asking until it is ready, for at most this long: 20s, 2m")
+        .argParser(parseSeconds)
+        .default(0, "ask once"),
+    )
+    .action((url: string, { wait }: { wait: number }) => askHealth(url, wait));
 }
 
-function renderReload(answer: Answered): string {
-  const names = (member: string): string => {
-    const list = answer[member];
-    return Array.isArray(list) && list.length > 0 ? list.join(", ") : "nothing";
-  };
-  return `changed: ${names("changed")}\nneeds a restart: ${names("needs_restart")}`;
+async function reload({ pid, ...flags }: NodeFlags & { readonly pid?: number }): Promise<void> {
+  // A file with a problem is reported here, with its place, and never reaches the node.
+  if (flags.socket === undefined) await readConfig(flags.config ?? defaultConfigFile, { toServe: true });
+  const report = createReport(flags.json === true);
+  if (pid !== undefined) {
+    process.kill(pid, "SIGHUP");
+    report.result({ ok: true, pid }, `sent SIGHUP to ${pid}; its log says what changed`);
+    return;
+  }
+  const answer = await askNode(flags, "/operations/reload", {});
+  if (answer["ok"] !== true) throw failed(printable(`nothing was changed: ${String(answer["reason"])}`));
+  const names = (member: string): string => [answer[member]].flat().join(", ") || "nothing";
+  report.result(answer, `changed: ${names("changed")}\nneeds a restart: ${names("needs_restart")}`);
 }
 
 // -------------------------------------------------------------------------------------------------- block
 
-type BlockFlags = NodeFlags & { readonly sender?: true; readonly reason?: string; readonly yes?: boolean };
+type BlockFlags = NodeFlags & { readonly sender?: boolean; readonly reason?: string | null; readonly yes?: boolean };
 
 /** A network of millions of clients, such as `0.0.0.0/0`: more than an operator blocks on purpose. */
 function isBroad(subject: string): boolean {
@@ -111,8 +112,7 @@ function isBroad(subject: string): boolean {
   return network !== null && network.prefixBits < (network.address.length === 4 ? 8 : 20);
 }
 
-function registerBlock(program: Command): void {
-  const block = program.command("block").description("block DIDs, senders and networks on the running node");
+function registerBlock(block: Command): void {
   addNodeFlags(
     block
       .command("add <subject...>")
@@ -120,21 +120,14 @@ function registerBlock(program: Command): void {
       .option("--sender", "block the DIDs only as senders: they still receive")
       .option("--reason <text>", "why, for the list")
       .option("--yes", "do not ask about very large networks"),
-  ).action(async (subjects: string[], flags: BlockFlags) => {
+  ).action(async (subjects: string[], { sender = false, reason = null, ...flags }: BlockFlags) => {
     const broad = subjects.filter(isBroad);
     if (broad.length > 0) confirmed(`Block every client of ${broad.join(", ")}?`, flags);
-    const add = subjects.map((subject) => ({
-      subject,
-      sender_only: flags.sender === true,
-      reason: flags.reason ?? null,
-    }));
-    await change(flags, { add, remove: [] });
+    await change(flags, { add: subjects.map((subject) => ({ subject, sender_only: sender, reason })), remove: [] });
   });
   addNodeFlags(
     block.command("remove <subject...>").description("unblock DIDs and networks from the next request on"),
-  ).action(async (subjects: string[], flags: NodeFlags) => {
-    await change(flags, { add: [], remove: subjects });
-  });
+  ).action((subjects: string[], flags: NodeFlags) => change(flags, { add: [], remove: subjects }));
   addNodeFlags(block.command("list").description("list what is blocked, since when and why")).action(
     async (flags: NodeFlags) => {
       const answer = await askNode(flags, "/operations/blocks");
@@ -142,7 +135,7 @@ function registerBlock(program: Command): void {
       const lines = blocks.map(({ since, kind, subject, reason }) =>
         printable(`${since}  ${String(kind).padEnd(7)}  ${subject}${reason === null ? "" : `  (${reason})`}`),
       );
-      createReport(flags.json === true).result(answer, lines.length === 0 ? "Nothing is blocked." : lines.join("\n"));
+      createReport(flags.json === true).result(answer, lines.join("\n") || "Nothing is blocked.");
     },
   );
 }
@@ -158,26 +151,15 @@ async function change(flags: NodeFlags, body: unknown): Promise<void> {
 
 const againMs = 200;
 
-function registerHealth(program: Command): void {
-  program
-    .command("health")
-    .description("ask a node whether it is ready")
-    .argument("<url>", "base URL of the node", parseUrl)
-    .addOption(
-      new Option("-w, --wait <duration>", "keep asking until it is ready, for at most this long: 20s, 2m")
-        .argParser(parseSeconds)
-        .default(0, "ask once"),
-    )
-    .action(async (url: string, { wait: waitMs }: { wait: number }) => {
-      const endsAtMs = performance.now() + waitMs;
-      let answer = await askReadiness(url);
-      while (!answer.ready && performance.now() < endsAtMs) {
-        await Bun.sleep(againMs);
-        answer = await askReadiness(url);
-      }
-      if (!answer.ready) throw waitMs > 0 ? timedOut(answer.text) : failed(answer.text);
-      console.log(answer.text);
-    });
+async function askHealth(url: string, waitMs: number): Promise<void> {
+  const endsAtMs = performance.now() + waitMs;
+  let answer = await askReadiness(url);
+  while (!answer.ready && performance.now() < endsAtMs) {
+    await Bun.sleep(againMs);
+    answer = await askReadiness(url);
+  }
+  if (!answer.ready) throw waitMs > 0 ? timedOut(answer.text) : failed(answer.text);
+  console.log(answer.text);
 }
 
 async function askReadiness(url: string): Promise<{ readonly ready: boolean; readonly text: string }> {

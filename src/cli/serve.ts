@@ -9,73 +9,75 @@ import { delimiter, join, resolve } from "node:path";
 import type { Command } from "commander";
 import { type RunningNodes, type StartOptions, startNodes } from "../app/compose.ts";
 import { endAtOnce, failed, logLibraryOutput, logUncaught, logUnexpectedEnd } from "../app/failure.ts";
+import { toFailure } from "../app/stores.ts";
 import { checkConfig } from "../config/config.ts";
 import type { Config, ConfigInput } from "../config/schema.ts";
 import { createLog, type LogSink } from "../nodes/http/log.ts";
 import { checkOutboundEnvironment } from "../nodes/relay/egress.ts";
-import { StoreError } from "../storage/contract.ts";
 import { version } from "../version.ts";
 import { parseBetween } from "./command.ts";
 import { defaultConfigFile, environmentProblems, readConfig, warningsOf } from "./config.ts";
 import { devFolder, devSocketName } from "./operations.ts";
 
 export function registerServeCommands(program: Command): void {
-  registerServe(program);
-  registerDev(program);
-}
-
-function registerServe(program: Command): void {
   program
     .command("serve")
     .description("run the nodes of a configuration file")
     .option("-c, --config <file>", "configuration file", defaultConfigFile)
-    .action(async (options: { config: string }) => {
-      const config = await readConfig(options.config, { toServe: true });
-      refuseWeakEnvironment(config);
-      const sink = logTo(process.stdout, config);
-      for (const warning of warningsOf(config))
-        sink.log("warn", "a setting needs attention", { setting: warning.setting, reason: warning.message });
-      const reloading = reloadOnHangup();
-      const readAgain = (): Promise<Config> => readConfig(options.config, { toServe: true });
-      await runUntilSignal(config, sink, { readConfig: readAgain }, (running) => {
-        reloading.begin(running);
-        const { urls, adminUrls } = running;
-        sink.log("info", "waypost is ready", { version, urls, admin_urls: adminUrls });
-      });
-      reloading.end();
-      // Everything is written and closed; no timer that is still set may delay the end.
-      process.exit(0);
-    });
+    .action(({ config }: { config: string }) => serve(config));
+  program
+    .command("dev")
+    .description("run all three nodes on this machine, without any configuration")
+    .option("-p, --port <number>", "port on 127.0.0.1", parseBetween(1, 65_535), usualPort)
+    .option("-d, --data <folder>", "folder for data", devFolder)
+    .action(({ port, data }: { port: number; data: string }) => serveForDevelopers(port, resolve(data)));
 }
 
-/** Runs until a signal or a fatal store. `onReady` gets the running nodes. */
-async function runUntilSignal(
-  config: Config,
-  sink: LogSink,
-  options: Pick<StartOptions, "readConfig">,
-  onReady: (running: RunningNodes) => void,
-): Promise<void> {
-  const signals = catchSignals();
+async function serve(file: string): Promise<void> {
+  const read = (): Promise<Config> => readConfig(file, { toServe: true });
+  const config = await read();
+  const problems = environmentProblems(config, process.env);
+  if (problems.length > 0) throw failed(problems.join("\n"));
+  const sink = logTo(process.stdout, config);
+  for (const { setting, message } of warningsOf(config))
+    sink.log("warn", "a setting needs attention", { setting, reason: message });
+  // A signal before the nodes run takes effect when they do; the log says what changed.
+  const running = Promise.withResolvers<RunningNodes>();
+  process.on("SIGHUP", () => void running.promise.then((nodes) => nodes.reloadFile()));
+  await runUntilSignal(config, { sink, readConfig: read }, (nodes) => {
+    running.resolve(nodes);
+    sink.log("info", "waypost is ready", { version, urls: nodes.urls, admin_urls: nodes.adminUrls });
+  });
+}
+
+type Run = Pick<StartOptions, "readConfig"> & { readonly sink: LogSink };
+
+/** Runs until a signal or a fatal store, and ends the process in order; a second signal ends it at once. */
+async function runUntilSignal(config: Config, run: Run, onReady: (nodes: RunningNodes) => void): Promise<void> {
+  const { sink } = run;
+  const { promise: signalled, resolve } = Promise.withResolvers<string>();
+  let caught = 0;
+  for (const name of ["SIGTERM", "SIGINT"])
+    process.on(name, () => {
+      caught += 1;
+      if (caught > 1) process.exit(1);
+      resolve(name);
+    });
   logUncaught(sink);
   const endsAsExpected = logUnexpectedEnd();
   const restoreConsole = logLibraryOutput(sink);
   try {
-    await runNodes(config, { ...options, sink, signals, onReady });
+    await runNodes(config, { ...run, signalled, onReady });
   } finally {
     await sink.flush();
     restoreConsole();
-    signals.release();
     endsAsExpected();
   }
 }
 
-type Run = Pick<StartOptions, "readConfig"> & {
-  readonly sink: LogSink;
-  readonly signals: Signals;
-  readonly onReady: (running: RunningNodes) => void;
-};
+type Signalled = { readonly signalled: Promise<string>; readonly onReady: (nodes: RunningNodes) => void };
 
-async function runNodes(config: Config, { sink, signals, onReady, ...options }: Run): Promise<void> {
+async function runNodes(config: Config, { sink, signalled, onReady, ...options }: Run & Signalled): Promise<void> {
   const starting = startNodes(config, {
     ...options,
     log: sink.log,
@@ -86,61 +88,15 @@ async function runNodes(config: Config, { sink, signals, onReady, ...options }: 
     },
   });
   // The start may be waiting for a store. Nothing was answered yet, so it can be abandoned.
-  const running = await Promise.race([starting, signals.first]);
+  const running = await Promise.race([starting, signalled]);
   if (typeof running === "string") {
     sink.log("info", "stopped before the start", { signal: running });
     return;
   }
   onReady(running);
-  const signal = await signals.first;
-  sink.log("info", "stopping", { signal });
-  await running.stop().catch((error: unknown) => {
-    throw error instanceof StoreError ? failed(error.message) : error;
-  });
+  sink.log("info", "stopping", { signal: await signalled });
+  await running.stop().catch(toFailure);
   sink.log("info", "stopped");
-}
-
-/** Reads the file again on SIGHUP; the log says what changed. A signal before the nodes run takes effect when they do. */
-function reloadOnHangup() {
-  let nodes: RunningNodes | null = null;
-  let isWaiting = false;
-  const listener = (): void => {
-    if (nodes === null) isWaiting = true;
-    else void nodes.reloadFile();
-  };
-  process.on("SIGHUP", listener);
-  return {
-    begin: (running: RunningNodes): void => {
-      nodes = running;
-      if (isWaiting) listener();
-    },
-    end: () => void process.off("SIGHUP", listener),
-  };
-}
-
-function refuseWeakEnvironment(config: Config): void {
-  const problems = environmentProblems(config, process.env);
-  if (problems.length > 0) throw failed(problems.join("\n"));
-}
-
-type Signals = { readonly first: Promise<string>; readonly release: () => void };
-
-/** The first signal resolves, the second ends the process at once. */
-function catchSignals(): Signals {
-  const { promise, resolve } = Promise.withResolvers<string>();
-  let caught = 0;
-  const onSignal = (signal: string): void => {
-    caught += 1;
-    if (caught > 1) process.exit(1);
-    resolve(signal);
-  };
-  process.on("SIGTERM", onSignal);
-  process.on("SIGINT", onSignal);
-  const release = (): void => {
-    process.off("SIGTERM", onSignal);
-    process.off("SIGINT", onSignal);
-  };
-  return { first: promise, release };
 }
 
 // ------------------------------------------------------------------------------ waypost dev: data stay under .waypost/
@@ -150,10 +106,16 @@ const usualPort = 7_400;
 /** Default URL of client commands. */
 const usualUrl = `http://${hostname}:${usualPort}`;
 
-type DevOptions = { readonly port: number; readonly folder: string };
+async function serveForDevelopers(port: number, folder: string): Promise<void> {
+  checkOutboundEnvironment(process.env, { allowProxyVariables: true });
+  const config = devConfig(port, folder);
+  const sink = logTo(process.stderr, config);
+  await runUntilSignal(config, { sink }, ({ url }) => console.log(welcome(url, folder)));
+  console.log("Stopped. All data is kept for the next start.");
+}
 
 /** The configuration of `waypost dev`. */
-function devConfig({ port, folder }: DevOptions): Config {
+function devConfig(port: number, folder: string): Config {
   const url = `http://${hostname}:${port}`;
   const input: ConfigInput = {
     server: { listen: [`${hostname}:${port}`], admin_listen: adminListen(folder), log_level: "warn" },
@@ -171,10 +133,10 @@ function devConfig({ port, folder }: DevOptions): Config {
     cache: { enabled: true, public_endpoints: [url] },
   };
   const result = checkConfig(input);
+  if (!result.ok) throw failed(result.problems.map(({ setting, message }) => `${setting}: ${message}`).join("\n"));
   // A developer of a client must see which bytes were verified.
   const forDevelopers = { show_signed_text: true, shows_status: true };
-  if (result.ok) return { ...result.config, server: { ...result.config.server, ...forDevelopers } };
-  throw failed(result.problems.map(({ setting, message }) => `${setting}: ${message}`).join("\n"));
+  return { ...result.config, server: { ...result.config.server, ...forDevelopers } };
 }
 
 /** The longest path of a socket that systems accept, without its end. */
@@ -185,23 +147,6 @@ function adminListen(folder: string): string[] {
   const path = join(folder, devSocketName);
   const fits = process.platform !== "win32" && Buffer.byteLength(path) <= socketPathBytesMax;
   return fits ? [`unix:${path}`] : [];
-}
-
-function registerDev(program: Command): void {
-  program
-    .command("dev")
-    .description("run all three nodes on this machine, without any configuration")
-    .option("-p, --port <number>", "port on 127.0.0.1", parseBetween(1, 65_535), usualPort)
-    .option("-d, --data <folder>", "folder for data", devFolder)
-    .action(async (options: { port: number; data: string }) => {
-      checkOutboundEnvironment(process.env, { allowProxyVariables: true });
-      const folder = resolve(options.data);
-      const config = devConfig({ port: options.port, folder });
-      const sink = logTo(process.stderr, config);
-      await runUntilSignal(config, sink, {}, ({ url }) => console.log(welcome(url, folder)));
-      console.log("Stopped. All data is kept for the next start.");
-      process.exit(0);
-    });
 }
 
 function welcome(url: string, folder: string): string {

@@ -4,82 +4,55 @@
  * and `stats` do not (running nodes show the figures of `stats` at `/metrics`). `top` shows who uses a store: entries and
  * bytes of each recipient, and of each label of the entries (senders and client networks, as digests).
  */
-import {
-  createReadStream,
-  createWriteStream,
-  existsSync,
-  mkdirSync,
-  renameSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from "node:fs";
-import { dirname, join, resolve } from "node:path";
+import * as fs from "node:fs";
+import { join, resolve } from "node:path";
 import { createInterface } from "node:readline";
 import { finished } from "node:stream/promises";
-import type { Command } from "commander";
+import { type Command, InvalidArgumentError } from "commander";
 import { failed, failedInResult } from "../app/failure.ts";
 import { storesOf, toFailure } from "../app/stores.ts";
 import type { BoundMaintenance, OpenStep } from "../storage/bind.ts";
 import type { Store, StoreEnvironment, StoreRecord } from "../storage/contract.ts";
 import { encodeRecord, exportHeader, importRecords, parseRecord } from "../storage/transfer.ts";
-import { createReport, print } from "./command.ts";
+import { createReport, parseBetween, print } from "./command.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
 import { syncFolder } from "./files/files.ts";
 
-type StoreReport = {
-  readonly name: string;
-  readonly plugin: string;
-  readonly durability: string;
-  readonly capabilities: readonly string[];
-  readonly mailbox?: { readonly entries: number; readonly bytes: number };
-  readonly ledger?: { readonly block: string; readonly hash: string; readonly time: string };
-};
+type Options = { readonly config: string; readonly json?: boolean; readonly store?: string };
+type From = Options & { readonly from: string };
 
 export function registerStorageCommand(program: Command): void {
   const storage = program
     .command("storage")
     .description("back up, restore, check and move the stores of a configuration");
-  command(storage, "migrate", "bring the schema of every database to the version of this program").action(migrate);
-  command(storage, "backup", "copy the stores into a folder, beside running nodes")
+  const command = (name: string, description: string): Command =>
+    storage
+      .command(name)
+      .description(description)
+      .option("-c, --config <file>", "configuration file", defaultConfigFile)
+      .option("-s, --store <name>", "only this store")
+      .option("--json", "print JSON");
+  command("migrate", "bring the schema of every database to the version of this program").action(migrate);
+  command("backup", "copy the stores into a folder, beside running nodes")
     .requiredOption("--to <folder>", "folder of the copy; each store gets a folder of its name in it")
-    .option("--rate <MiB/s>", "read and write at most this many MiB per second", "64")
+    .option("--rate <MiB/s>", "read and write at most this many MiB per second", parseRate, 64)
     .action(backup);
-  command(storage, "restore", "create the stores from a backup; existing ones are renamed")
+  command("restore", "create the stores from a backup; existing ones are renamed")
     .requiredOption("--from <folder>", "folder that `backup` wrote")
     .action(restore);
-  command(storage, "verify", "check every record of the stores, beside running nodes").action(verify);
-  command(storage, "compact", "return free space inside the files to the disk").action(compact);
-  command(storage, "export", "write everything a store holds as JSON lines, beside running nodes")
+  command("verify", "check every record of the stores, beside running nodes").action(verify);
+  command("compact", "return free space inside the files to the disk").action(compact);
+  command("export", "write everything a store holds as JSON lines, beside running nodes")
     .option("--to <file>", "file to write; standard output without it")
     .action(exportStore);
-  command(storage, "import", "read an export into a new, empty store")
+  command("import", "read an export into a new, empty store")
     .requiredOption("--from <file>", "file that `export` wrote")
     .action(importStore);
-  command(storage, "top", "print which recipients and labels have the most, beside running nodes")
-    .option("--limit <number>", "how many of each", "20")
+  command("top", "print which recipients and labels have the most, beside running nodes")
+    .option("--limit <number>", "how many of each", parseBetween(1, 1_000_000), 20)
     .action(top);
   const statsText = "print counts and sizes of the stores of a stopped node (/status shows a running one)";
-  command(storage, "stats", statsText).action(stats);
-}
-
-type Options = {
-  readonly config: string;
-  readonly json?: boolean;
-  readonly store?: string;
-  readonly to?: string;
-  readonly from?: string;
-  readonly rate?: string;
-  readonly limit?: string;
-};
-
-function command(storage: Command, name: string, description: string): Command {
-  return storage
-    .command(name)
-    .description(description)
-    .option("-c, --config <file>", "configuration file", defaultConfigFile)
-    .option("-s, --store <name>", "only this store")
-    .option("--json", "print JSON");
+  command("stats", statsText).action(stats);
 }
 
 /** The stores of the configuration, or the one that `--store` names. */
@@ -92,13 +65,13 @@ async function chosenSteps({ config, store }: Options): Promise<OpenStep[]> {
 
 /** Works on one store after another; the result has a line for each. */
 async function reportEach<T extends { readonly name: string }>(
-  options: Options,
+  { json = false }: Options,
   ones: readonly T[],
   work: (one: T) => Promise<string>,
 ): Promise<void> {
   const done: { readonly name: string; readonly result: string }[] = [];
   for (const one of ones) done.push({ name: one.name, result: await work(one).catch(toFailure) });
-  createReport(options.json === true).result(done, done.map(({ name, result }) => `${name}: ${result}`).join("\n"));
+  createReport(json).result(done, done.map(({ name, result }) => `${name}: ${result}`).join("\n"));
 }
 
 async function migrate(options: Options): Promise<void> {
@@ -107,7 +80,22 @@ async function migrate(options: Options): Promise<void> {
   );
 }
 
-// --------------------------------------------------------------------------------------------------------------- stats
+const environment: StoreEnvironment = {
+  now: Date.now,
+  log: () => undefined,
+  fatal: (reason) => {
+    throw new Error(reason);
+  },
+};
+
+async function withStore<T>({ open }: OpenStep, work: (store: Store) => Promise<T>): Promise<T> {
+  const store = await open(environment).catch(toFailure);
+  try {
+    return await work(store).catch(toFailure);
+  } finally {
+    await store.close();
+  }
+}
 
 /** Reading must not create anything: a missing store is reported before any is opened. */
 async function stats(options: Options): Promise<void> {
@@ -117,49 +105,25 @@ async function stats(options: Options): Promise<void> {
     return reason === null ? [] : [`store "${name}": ${reason}; a node creates it at its start`];
   });
   if (absent.length > 0) throw failed(absent.join("\n"));
-  const reports: StoreReport[] = [];
-  for (const step of steps) reports.push(await reportOpened(step));
-  createReport(options.json === true).result(reports, reports.map(renderReport).join("\n\n"));
+  const reports: Awaited<ReturnType<typeof statsOf>>[] = [];
+  for (const step of steps) reports.push(await withStore(step, (store) => statsOf(step.name, store)));
+  const lines = reports.flatMap(({ name, plugin, durability, capabilities, mailbox, ledger }) => [
+    ...[`${name}: ${plugin}, ${durability}`, `  offers ${capabilities.join(", ")}`],
+    ...(mailbox === undefined ? [] : [`  mailbox: ${mailbox.entries} entries, ${mailbox.bytes} bytes`]),
+    ...(ledger === undefined ? [] : [`  ledger: block ${ledger.block} of ${ledger.time}`]),
+  ]);
+  createReport(options.json === true).result(reports, lines.join("\n"));
 }
 
-async function reportOpened({ name, open }: OpenStep): Promise<StoreReport> {
-  const store = await open(quiet()).catch(toFailure);
-  try {
-    return await reportStore(name, store);
-  } finally {
-    await store.close();
-  }
-}
-
-async function reportStore(name: string, store: Store): Promise<StoreReport> {
-  const { mailbox, ledger } = store.capabilities;
-  const head = ledger === undefined ? null : (await ledger.head()).finalized;
-  return {
-    name,
-    plugin: store.plugin,
-    durability: store.durability,
-    capabilities: Object.keys(store.capabilities),
-    ...(mailbox === undefined ? {} : { mailbox: await mailbox.stats(Date.now()) }),
-    ...(head === null
-      ? {}
-      : { ledger: { block: head.number.toString(), hash: head.hash, time: new Date(head.timeMs).toISOString() } }),
-  };
-}
-
-function renderReport(report: StoreReport): string {
-  const lines = [
-    `${report.name}: ${report.plugin}, ${report.durability}`,
-    `  offers ${report.capabilities.join(", ")}`,
-  ];
-  if (report.mailbox !== undefined)
-    lines.push(`  mailbox: ${report.mailbox.entries} entries, ${report.mailbox.bytes} bytes`);
-  if (report.ledger !== undefined) lines.push(`  ledger: block ${report.ledger.block} of ${report.ledger.time}`);
-  return lines.join("\n");
+async function statsOf(name: string, { plugin, durability, capabilities }: Store) {
+  const mailbox = await capabilities.mailbox?.stats(Date.now());
+  const head = (await capabilities.ledger?.head())?.finalized;
+  const time = new Date(head?.timeMs ?? 0).toISOString();
+  const ledger = head === undefined ? undefined : { block: head.number.toString(), hash: head.hash, time };
+  return { name, plugin, durability, capabilities: Object.keys(capabilities), mailbox, ledger };
 }
 
 // --------------------------------------------------------------------------------------------------------- maintenance
-
-const mebibyte = 1024 * 1024;
 
 type Maintained = { readonly name: string; readonly work: BoundMaintenance };
 
@@ -172,60 +136,60 @@ async function maintained(options: Options): Promise<Maintained[]> {
   return found;
 }
 
-/** Of one store: the one that `--store` names, or the only one. */
-async function theOne(options: Options): Promise<Maintained> {
-  const [one, ...more] = await maintained(options);
+/** The one that `--store` names, or the only one. */
+function theOne<T>([one, ...more]: readonly T[]): T {
   if (one === undefined || more.length > 0) throw failed("there are several stores: name one with --store");
   return one;
+}
+
+function parseRate(text: string): number {
+  if (Number(text) > 0) return Number(text);
+  throw new InvalidArgumentError("It must be a number of MiB a second above 0.");
 }
 
 /** A file in a backup until all of its stores are whole. */
 const unfinishedFile = "UNFINISHED";
 
-async function backup(options: Options): Promise<void> {
-  const rate = Number(options.rate);
-  if (!(rate > 0)) throw failed("--rate is a number of MiB a second above 0");
-  const folder = resolve(options.to ?? "");
+async function backup(options: Options & { readonly to: string; readonly rate: number }): Promise<void> {
+  const folder = resolve(options.to);
   const stores = await maintained(options);
   const isResumed = await resumesBackup(folder, stores);
-  await reportEach(options, stores, ({ name, work }) => backupOne(join(folder, name), { work, rate, isResumed }));
-  rmSync(join(folder, unfinishedFile));
+  await reportEach(options, stores, async ({ name, work }) => {
+    const target = join(folder, name);
+    if (isResumed && fs.existsSync(target))
+      return `has been complete since ${fs.statSync(target).mtime.toISOString()}; it was kept`;
+    // A store has its name in a backup only when it is whole, verified and synced.
+    const partial = `${target}.partial`;
+    fs.rmSync(partial, { recursive: true, force: true });
+    const result = await work.backup(partial, options.rate * 1_024 ** 2);
+    fs.renameSync(partial, target);
+    await syncFolder(folder);
+    return result.replace(partial, target);
+  });
+  fs.rmSync(join(folder, unfinishedFile));
   await syncFolder(folder);
 }
 
 /** The same command continues an interrupted backup: whole stores stay, the others begin again. */
 async function resumesBackup(folder: string, stores: readonly Maintained[]): Promise<boolean> {
   const note = join(folder, unfinishedFile);
-  if (existsSync(note)) return true;
-  const present = stores.find(({ name }) => existsSync(join(folder, name)));
+  if (fs.existsSync(note)) return true;
+  const present = stores.find(({ name }) => fs.existsSync(join(folder, name)));
   if (present !== undefined)
     throw failed(`${join(folder, present.name)} exists already: name an empty folder with --to`);
-  mkdirSync(folder, { recursive: true, mode: 0o700 });
-  writeFileSync(note, `begun ${new Date().toISOString()}; run the same backup again to finish it\n`, { flush: true });
+  fs.mkdirSync(folder, { recursive: true, mode: 0o700 });
+  const text = `begun ${new Date().toISOString()}; run the same backup again to finish it\n`;
+  fs.writeFileSync(note, text, { flush: true });
   await syncFolder(folder);
   return false;
 }
 
-type BackupWork = { readonly work: BoundMaintenance; readonly rate: number; readonly isResumed: boolean };
-
-/** A store has its name in a backup only when it is whole, verified and synced. */
-async function backupOne(target: string, { work, rate, isResumed }: BackupWork): Promise<string> {
-  if (isResumed && existsSync(target))
-    return `has been complete since ${statSync(target).mtime.toISOString()}; it was kept`;
-  const partial = `${target}.partial`;
-  rmSync(partial, { recursive: true, force: true });
-  const result = await work.backup(partial, rate * mebibyte);
-  renameSync(partial, target);
-  await syncFolder(dirname(target));
-  return result.replace(partial, target);
-}
-
-async function restore(options: Options): Promise<void> {
-  const folder = resolve(options.from ?? "");
-  if (existsSync(join(folder, unfinishedFile)))
+async function restore(options: From): Promise<void> {
+  const folder = resolve(options.from);
+  if (fs.existsSync(join(folder, unfinishedFile)))
     throw failed(`the backup in ${folder} is not finished: run the same \`waypost storage backup\` again`);
   const stores = await maintained(options);
-  const missing = stores.find(({ name }) => !existsSync(join(folder, name)));
+  const missing = stores.find(({ name }) => !fs.existsSync(join(folder, name)));
   if (missing !== undefined) throw failed(`${folder} has no backup of the store "${missing.name}"`);
   await reportEach(options, stores, ({ name, work }) => work.restore(join(folder, name)));
 }
@@ -236,23 +200,24 @@ async function compact(options: Options): Promise<void> {
 
 async function verify(options: Options): Promise<void> {
   const reports: { readonly name: string; readonly records: number; readonly problems: readonly string[] }[] = [];
-  for (const { name, work } of await maintained(options)) {
+  for (const { name, work } of await maintained(options))
     reports.push({ name, ...(await work.verify().catch(toFailure)) });
-  }
   const lines = reports.flatMap(({ name, records, problems }) => [
     `${name}: ${records} records, ${problems.length === 0 ? "sound" : `${problems.length} problems`}`,
     ...problems.map((problem) => `  ${problem}`),
   ]);
   createReport(options.json === true).result(reports, lines.join("\n"));
-  if (reports.some(({ problems }) => problems.length > 0)) {
+  if (reports.some(({ problems }) => problems.length > 0))
     throw failedInResult("a store is damaged: restore a backup, or export what is left and import it into a new store");
-  }
 }
 
-async function exportStore(options: Options): Promise<void> {
-  const { work } = await theOne(options);
+// --------------------------------------------------------------------------------------------------------- records
+
+async function exportStore(options: Options & { readonly to?: string }): Promise<void> {
+  const { work } = theOne(await maintained(options));
+  const { to, json = false } = options;
   const skipped: string[] = [];
-  const out = options.to === undefined ? process.stdout : createWriteStream(options.to, { mode: 0o600, flush: true });
+  const out = to === undefined ? process.stdout : fs.createWriteStream(to, { mode: 0o600, flush: true });
   const write = out === process.stdout ? print : (text: string) => out.write(text);
   let records = 0;
   try {
@@ -268,15 +233,15 @@ async function exportStore(options: Options): Promise<void> {
     out.end();
     await finished(out);
   }
-  const report = createReport(options.json === true);
+  const report = createReport(json);
   for (const problem of skipped.slice(0, 20)) report.note(`left out: ${problem}`);
   const summary = `exported ${records} records${skipped.length === 0 ? "" : `, left out ${skipped.length} damaged ones`}`;
-  if (options.to === undefined) report.note(summary);
+  if (to === undefined) report.note(summary);
   else report.result({ records, skipped: skipped.length }, summary);
 }
 
 async function* linesOf(path: string): AsyncGenerator<StoreRecord> {
-  const lines = createInterface({ input: createReadStream(path), crlfDelay: Number.POSITIVE_INFINITY });
+  const lines = createInterface({ input: fs.createReadStream(path), crlfDelay: Number.POSITIVE_INFINITY });
   let number = 0;
   for await (const line of lines) {
     number++;
@@ -290,95 +255,54 @@ async function* linesOf(path: string): AsyncGenerator<StoreRecord> {
   }
 }
 
-async function importStore(options: Options): Promise<void> {
-  const steps = await chosenSteps(options);
-  const [step] = steps;
-  if (step === undefined || steps.length > 1) throw failed("name one store with --store");
-  const store = await step.open(quiet()).catch(toFailure);
-  try {
-    const report = await importRecords(store, linesOf(options.from ?? ""), Date.now()).catch(toFailure);
-    const { messages, claims, receipts, ledgerPairs, over } = report;
-    createReport(options.json === true).result(
-      report,
-      `imported ${messages} messages, ${claims} claims, ${receipts} receipts and ${ledgerPairs} records of the ` +
-        `ledger into "${step.name}"; ${over} were over`,
-    );
-  } finally {
-    await store.close();
-  }
-}
-
-function quiet(): StoreEnvironment {
-  const fatal = (reason: string) => {
-    throw new Error(reason);
-  };
-  return { now: Date.now, log: () => undefined, fatal };
-}
-
-async function top(options: Options): Promise<void> {
-  const limit = Number(options.limit);
-  if (!Number.isInteger(limit) || limit < 1) throw failed("--limit is a whole number above 0");
-  const usage = createUsage(Date.now());
-  try {
-    for (const { work } of await maintained(options))
-      for await (const record of work.records(() => {})) usage.add(record);
-  } catch (error) {
-    toFailure(error);
-  }
-  const found = usage.top(limit);
-  createReport(options.json === true).result(found, renderUsage(found));
+async function importStore(options: From): Promise<void> {
+  const step = theOne(await chosenSteps(options));
+  const report = await withStore(step, (store) => importRecords(store, linesOf(options.from), Date.now()));
+  const { messages, claims, receipts, ledgerPairs, over } = report;
+  createReport(options.json === true).result(
+    report,
+    `imported ${messages} messages, ${claims} claims, ${receipts} receipts and ${ledgerPairs} records of the ` +
+      `ledger into "${step.name}"; ${over} were over`,
+  );
 }
 
 // -------------------------------------------------------------------------------------------------- usage
 
-type Usage = { readonly name: string; readonly entries: number; readonly bytes: number };
-type UsageReport = {
-  readonly entries: number;
-  readonly bytes: number;
-  readonly recipients: readonly Usage[];
-  readonly labels: readonly Usage[];
-};
+type Sum = { readonly entries: number; readonly bytes: number };
 
-type Sum = { entries: number; bytes: number };
-
-function createUsage(nowMs: number) {
+async function top(options: Options & { readonly limit: number }): Promise<void> {
+  const all = { entries: 0, bytes: 0 };
   const [recipients, labels] = [new Map<string, Sum>(), new Map<string, Sum>()];
-  const all: Sum = { entries: 0, bytes: 0 };
-  const count = (sums: Map<string, Sum>, name: string, bytes: number) => {
-    const sum = sums.get(name) ?? { entries: 0, bytes: 0 };
-    sums.set(name, { entries: sum.entries + 1, bytes: sum.bytes + bytes });
+  const count = (sums: Map<string, Sum>, name: string, more: number) => {
+    const { entries, bytes } = sums.get(name) ?? { entries: 0, bytes: 0 };
+    sums.set(name, { entries: entries + 1, bytes: bytes + more });
   };
-  return {
-    add(record: StoreRecord): void {
-      if (record.kind !== "message" || record.state !== "active" || record.entry.expiresAtMs <= nowMs) return;
-      const { recipient, envelope } = record.entry;
-      all.entries++;
-      all.bytes += envelope.length;
-      count(recipients, recipient, envelope.length);
-      for (const label of record.entry.labels) count(labels, label, envelope.length);
-    },
-    top: (limit: number): UsageReport => ({
-      ...all,
-      recipients: largest(recipients, limit),
-      labels: largest(labels, limit),
-    }),
-  };
-}
-
-function largest(sums: ReadonlyMap<string, Sum>, limit: number): Usage[] {
-  const usages = [...sums].map(([name, sum]) => ({ name, ...sum }));
-  return usages.sort((a, b) => b.bytes - a.bytes || (a.name < b.name ? -1 : 1)).slice(0, limit);
-}
-
-function renderUsage({ entries, bytes, recipients, labels }: UsageReport): string {
-  const lines = [`${entries} entries, ${bytes} bytes`];
-  for (const [title, usages] of [
-    ["recipients", recipients],
-    ["labels", labels],
-  ] as const) {
-    if (usages.length > 0) lines.push("", title);
-    for (const usage of usages)
-      lines.push(`  ${String(usage.entries).padStart(9)} ${String(usage.bytes).padStart(14)}  ${usage.name}`);
+  const nowMs = Date.now();
+  try {
+    for (const { work } of await maintained(options))
+      for await (const record of work.records(() => {})) {
+        if (record.kind !== "message" || record.state !== "active" || record.entry.expiresAtMs <= nowMs) continue;
+        const { recipient, envelope, labels: names } = record.entry;
+        all.entries++;
+        all.bytes += envelope.length;
+        count(recipients, recipient, envelope.length);
+        for (const name of names) count(labels, name, envelope.length);
+      }
+  } catch (error) {
+    toFailure(error);
   }
-  return lines.join("\n");
+  const most = (sums: ReadonlyMap<string, Sum>) =>
+    [...sums]
+      .map(([name, sum]) => ({ name, ...sum }))
+      .sort((a, b) => b.bytes - a.bytes || (a.name < b.name ? -1 : 1))
+      .slice(0, options.limit);
+  const found = { ...all, recipients: most(recipients), labels: most(labels) };
+  const table = (title: "recipients" | "labels") => {
+    const lines = found[title].map(
+      ({ name, entries, bytes }) => `  ${String(entries).padStart(9)} ${String(bytes).padStart(14)}  ${name}`,
+    );
+    return lines.length === 0 ? [] : ["", title, ...lines];
+  };
+  const text = [`${all.entries} entries, ${all.bytes} bytes`, ...table("recipients"), ...table("labels")].join("\n");
+  createReport(options.json === true).result(found, text);
 }
