@@ -4,8 +4,7 @@ import { connect, senderOf } from "../src/client/client.ts";
 import type { Signer } from "../src/client/crypto.ts";
 import { waitingDefault } from "../src/client/directory.ts";
 import { createIdentity } from "../src/client/keys.ts";
-import type { Reader } from "../src/client/reader.ts";
-import { cachesOf } from "../src/client/recipient.ts";
+import { cachesOf, type Reader } from "../src/client/reader.ts";
 import { firstDocument, register, settleRegistration } from "../src/client/registration.ts";
 
 export type Registered = Reader & { readonly sender: Signer };

@@ -8,10 +8,10 @@
 import { type Command, Option } from "commander";
 import { failed, failedInResult, timedOut } from "../app/failure.ts";
 import { isComplete, listPending, messageIdsOf, type PendingMessage } from "../client/copies.ts";
-import type { WaypostEvent } from "../client/events.ts";
 import type { ClientError } from "../client/http.ts";
 import type { Identity } from "../client/keys.ts";
-import { cachesOf, liveEndpoints } from "../client/recipient.ts";
+import type { WaypostEvent } from "../client/message.ts";
+import { cachesOf, liveEndpoints } from "../client/reader.ts";
 import { removeUnread } from "../client/retrieve.ts";
 import { trustOf } from "../client/trust/trust.ts";
 import {

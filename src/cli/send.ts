@@ -7,6 +7,7 @@ import { basename } from "node:path";
 import { type Command, Option } from "commander";
 import { failed } from "../app/failure.ts";
 import { planSend, senderOf } from "../client/client.ts";
+import type { Source } from "../client/content.ts";
 import {
   buildEnvelope,
   chunkCount,
@@ -15,7 +16,6 @@ import {
   type SendPlan,
   type SendProgress,
   type Sent,
-  type Source,
 } from "../client/send.ts";
 import {
   addIdentityFlag,

@@ -5,6 +5,7 @@
  * Source: interface "Endpoints", rules sections 4, 6 and 10 ("Reads").
  */
 import * as z from "zod/mini";
+import { decodeHex } from "../core/codec/bytes.ts";
 
 export type Shape<T> = z.ZodMiniType<T>;
 
@@ -20,6 +21,15 @@ export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
+export function isInteger(value: unknown): value is number {
+  return Number.isSafeInteger(value);
+}
+
+/** 32 bytes from their lower hex; `null` for anything else. */
+export function parseHex32(value: unknown): Uint8Array | null {
+  return typeof value === "string" && /^[0-9a-f]{64}$/.test(value) ? decodeHex(value) : null;
+}
+
 /** A JSON object, or `null` for any other text. */
 export function parseRecord(text: string): Record<string, unknown> | null {
   try {
@@ -30,12 +40,12 @@ export function parseRecord(text: string): Record<string, unknown> | null {
   }
 }
 
-export const text = z.string();
+const text = z.string();
 const truth = z.boolean();
 /** Smaller than the checks of the library, which a page would load. */
-export const integer = z.custom<number>(Number.isSafeInteger, "an integer");
+const integer = z.custom<number>(isInteger, "an integer");
 const decimal = z.custom<string>((value) => typeof value === "string" && /^[0-9]{1,39}$/.test(value), "decimal text");
-export const record = z.custom<Record<string, unknown>>(isRecord, "an object");
+const record = z.custom<Record<string, unknown>>(isRecord, "an object");
 
 function oneOf<const T extends string>(...texts: readonly T[]): Shape<T> {
   return z.custom<T>((value) => texts.some((one) => one === value), texts.join(" or "));
@@ -156,6 +166,28 @@ export const aboutShape = z.object({
   cache_endpoints: z.optional(z.array(text)),
 });
 
+// What a Cache returns.
+const entry = z.object({ message_id: text, envelope: record });
+export const messagesShape = z.object({ count: integer, messages: z.array(entry), next_cursor: z.optional(text) });
+export const summaryShape = z.object({
+  count: integer,
+  messages: z.array(
+    z.object({
+      message_id: text,
+      expires_at: text,
+      message_group_id: z.optional(text),
+      sequence_number: z.optional(integer),
+      total_chunks: z.optional(integer),
+    }),
+  ),
+  next_cursor: z.optional(text),
+});
+export const messageStateShape = z.object({
+  state: text,
+  message: z.nullable(entry),
+});
+export const ackShape = z.object({ acked: integer, message_ids: z.array(text) });
+
 export type RegistrationStatus = z.infer<typeof registrationStatusShape>;
 export type Resolved = z.infer<typeof resolvedShape>;
 export type SubmissionStatus = z.infer<typeof submissionShape>;
@@ -166,3 +198,4 @@ export type About = z.infer<typeof aboutShape>;
 export type Resolution = z.infer<typeof resolutionShape>;
 /** Any accepted change: `tx_hash` leads to `GET /submissions`. */
 export type Accepted = z.infer<typeof acceptedShape>;
+export type CachedEntry = z.infer<typeof entry>;

@@ -10,6 +10,7 @@ import { type DidDocument, methodFor, parseMethodKey, type VerificationMethod } 
 import { isSelfCertifying } from "../core/trust/names.ts";
 import type { KeyState } from "../core/trust/proof.ts";
 import type { NodeLimits, Resolution, Resolved } from "./answers.ts";
+import type { Source } from "./content.ts";
 import type { Signer } from "./crypto.ts";
 import { type DirectoryClient, directoryClient } from "./directory.ts";
 import { ClientError, type Endpoint, endpoint, localError, orNull, timeoutMsDefault } from "./http.ts";
@@ -21,7 +22,6 @@ import {
   retryingDefault,
   type SendPlan,
   type Sent,
-  type Source,
   sealedBytesMargin,
   sendPlan,
 } from "./send.ts";

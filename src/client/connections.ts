@@ -2,20 +2,17 @@
  * Stays connected for an identity: a live session at every Relay, a stream of every Cache, and a look at the Caches
  * whenever one of them announces a message. Each reconnects after a pause that grows with its failures. What arrives goes to
  * the host, which decides what is acknowledged.
- * Source: docs/client.md "Receiving", interface "Cache", rules sections 5 and 6.
+ * Source: docs/client.md "Receiving", interface "Live sessions" and "Cache", rules sections 5 and 6.
  */
-
+import { parseUuid } from "../core/codec/did.ts";
+import { dayMs, parseDuration, parseTimestamp } from "../core/codec/time.ts";
+import { parseRecord } from "./answers.ts";
 import { type Client, readLimits } from "./client.ts";
-import type { Unreachable } from "./copies.ts";
-import type { WaypostEvent } from "./events.ts";
-import { ClientError } from "./http.ts";
+import type { EnvelopeJson, LiveEnvelope, Unreachable } from "./copies.ts";
+import { ClientError, localError, orNull, path } from "./http.ts";
 import type { Identity } from "./keys.ts";
-import { type LiveEnvelope, listenLive } from "./live.ts";
-import type { CacheClient, Reader } from "./reader.ts";
-import { cachesOf, liveEndpoints } from "./recipient.ts";
-
-/** `true` acknowledges. `leave` ends the session for a while: the Relay gives the envelope to the Cache at once. */
-export type LiveAnswer = boolean | "leave";
+import type { WaypostEvent } from "./message.ts";
+import { type CacheClient, cachesOf, liveEndpoints, prove, type Reader } from "./reader.ts";
 
 /** One look at the Caches. Of an incomplete one something could not be fetched and should be tried again soon. */
 export type Look = { readonly isComplete: boolean; readonly unreachable: readonly Unreachable[] };
@@ -31,14 +28,11 @@ type ConnectionHost = {
   /** Woken, the Caches are looked at next. */
   readonly news: Signal;
   readonly receiveWaiting: (caches: readonly CacheClient[]) => Promise<Look>;
-  /** Decides what becomes of an envelope of a live session. */
-  readonly receiveLive: (envelope: LiveEnvelope) => Promise<LiveAnswer>;
+  readonly receiveLive: LiveEvents["onEnvelope"];
 };
 
 /** Pause between two reads of the Caches when no stream announces anything. */
 export const lookMs = 60_000;
-/** How long a session is left. */
-const leaveMs = 3_000;
 
 type Connections = Omit<ConnectionHost, "emit"> & { readonly signal: AbortSignal; readonly report: Reporter };
 
@@ -94,9 +88,9 @@ async function readEndpoints({ client, identity, signal, report, ...host }: Conn
     try {
       const caches = await cachesOf(client, identity(), host.cacheDevice);
       const device = typeof WebSocket === "undefined" ? null : host.liveDevice;
-      const relays = device === null ? [] : await relaysOf(client, identity(), device);
+      const relays = device === null ? [] : await orNull(liveEndpoints(client, identity(), device), "no_relay");
       report.up("directory", url);
-      return { caches, relays };
+      return { caches, relays: relays ?? [] };
     } catch (error) {
       if (!(error instanceof ClientError) || error.kind === "local") throw error;
       report.down("directory", url, error);
@@ -104,15 +98,6 @@ async function readEndpoints({ client, identity, signal, report, ...host }: Conn
     }
   }
   return { caches: [], relays: [] };
-}
-
-async function relaysOf(client: Client, identity: Identity, device: string): Promise<Reader[]> {
-  try {
-    return await liveEndpoints(client, identity, device);
-  } catch (error) {
-    if (error instanceof ClientError && error.code === "no_relay") return [];
-    throw error;
-  }
 }
 
 async function follow({ signal, news, report }: Connections, cache: CacheClient): Promise<void> {
@@ -134,26 +119,14 @@ async function follow({ signal, news, report }: Connections, cache: CacheClient)
 async function listen({ signal, news, report, receiveLive }: Connections, relay: Reader): Promise<void> {
   const { url } = relay.at;
   for (let failures = 0; !signal.aborted; failures++) {
-    const session = new AbortController();
-    let leaves = false;
-    const events = {
-      onReady: () => {
-        failures = 0;
-        report.up("live", url);
-        news.wake();
-      },
-      onEnvelope: async (envelope: LiveEnvelope) => {
-        const answer = await receiveLive(envelope);
-        if (answer === "leave") {
-          leaves = true;
-          session.abort();
-        }
-        return answer === true;
-      },
+    const onReady = () => {
+      failures = 0;
+      report.up("live", url);
+      news.wake();
     };
     let error: ClientError | null = null;
     try {
-      await listenLive(relay, events, AbortSignal.any([signal, session.signal]));
+      await listenLive(relay, { onReady, onEnvelope: receiveLive }, signal);
     } catch (cause) {
       if (!(cause instanceof ClientError)) throw cause;
       error = cause;
@@ -161,7 +134,7 @@ async function listen({ signal, news, report, receiveLive }: Connections, relay:
     // A proof that is refused for its time is made again with the node's, which its limits tell.
     if (error?.code === "proof_invalid" && (await learnsClock(relay))) continue;
     if (!signal.aborted || error === null) report.down("live", url, error);
-    await pause(leaves ? leaveMs : backoffMs(failures), signal);
+    await pause(backoffMs(failures), signal);
   }
 }
 
@@ -195,6 +168,105 @@ async function catchUp(
     }
     await woken;
   }
+}
+
+// ------------------------------------------------------------------------------------------------------- live sessions
+
+export type LiveEvents = {
+  /** The Relay has accepted the session: later messages arrive here, earlier ones are in the Caches. */
+  readonly onReady: () => void;
+  /** Whether the envelope is taken over and acknowledged; otherwise it is passed to the next destination. Its sender waits. */
+  readonly onEnvelope: (envelope: LiveEnvelope) => Promise<boolean>;
+};
+
+/** Where the runtime can ping, a Relay that disappeared is noticed after three of these. */
+const pingMs = 20_000;
+const welcomeMs = 10_000;
+const closingMs = 1_000;
+/** Close codes of a proof that was refused: trying again would not help. */
+const refusedCodes: Readonly<Record<number, string>> = {
+  4401: "proof_invalid",
+  4403: "proof_not_authorized",
+  4409: "proof_replayed",
+};
+
+type Ending = { readonly code: number; readonly reason: string };
+
+/**
+ * Listens until the session ends or `signal` is aborted. Throws `refused` when the Relay refuses the proof, and
+ * `unreachable` when the Relay can't be reached.
+ */
+export async function listenLive(reader: Reader, events: LiveEvents, signal: AbortSignal): Promise<void> {
+  if (reader.deviceId === "") throw localError("no_device", "a live session needs the name of a device");
+  if (typeof WebSocket === "undefined") throw localError("no_websocket", "this runtime has no WebSocket");
+  const at = path`/ws/${reader.did}/${reader.deviceId}`;
+  const socket = new WebSocket(`${reader.at.url.replace(/^http/, "ws")}${at}?pass=1`);
+  let isReady = false;
+  let heardMs = performance.now();
+  let close: () => void = () => undefined;
+  const ended = new Promise<Ending>((resolve, reject) => {
+    // Closing needs an answer, and a dead network gives none.
+    close = () => {
+      socket.close(1000, "done");
+      setTimeout(() => resolve({ code: 1006, reason: "" }), closingMs);
+    };
+    socket.addEventListener("close", resolve);
+    socket.addEventListener("open", () => void authFrame(reader).then((frame) => socket.send(frame), reject));
+    socket.addEventListener("pong", () => {
+      heardMs = performance.now();
+    });
+    socket.addEventListener("message", ({ data }) => {
+      heardMs = performance.now();
+      const frame = typeof data === "string" ? parseRecord(data) : null;
+      if (isReady) void receiveFrame(socket, frame, { reader, events }).catch(reject);
+      else if (frame?.["type"] === "welcome" && frame["status"] === "ok") {
+        isReady = true;
+        events.onReady();
+      }
+    });
+  });
+  const watch = setInterval(() => {
+    if (!("ping" in socket) || typeof socket.ping !== "function") return;
+    if (performance.now() - heardMs > 3 * pingMs) close();
+    else socket.ping();
+  }, pingMs);
+  const late = setTimeout(() => isReady || close(), welcomeMs);
+  signal.addEventListener("abort", close);
+  try {
+    const { code, reason } = await ended;
+    const refused = refusedCodes[code];
+    if (refused !== undefined) throw new ClientError("refused", refused, reason || "the Relay refused the proof");
+    if (!isReady && !signal.aborted)
+      throw new ClientError("unreachable", "unreachable", `${reader.at.url} can't be reached`);
+  } finally {
+    clearInterval(watch);
+    clearTimeout(late);
+    signal.removeEventListener("abort", close);
+    socket.close(1000, "done");
+  }
+}
+
+async function authFrame(reader: Reader): Promise<string> {
+  return JSON.stringify({ type: "auth", ...(await prove(reader, "connect", reader.deviceId)) });
+}
+
+/** A frame that is not an envelope to this recipient is not acknowledged; the Relay handles it. */
+async function receiveFrame(
+  socket: WebSocket,
+  frame: Record<string, unknown> | null,
+  { reader, events }: { readonly reader: Reader; readonly events: LiveEvents },
+): Promise<void> {
+  const messageId = typeof frame?.["message_id"] === "string" ? parseUuid(frame["message_id"]) : null;
+  if (frame === null || messageId === null || frame["to"] !== reader.did) return;
+  const envelope = { messageId, expiresAtMs: expiryOf(frame), envelope: frame as EnvelopeJson };
+  const type = (await events.onEnvelope(envelope)) ? "ack" : "pass";
+  if (socket.readyState === WebSocket.OPEN) socket.send(JSON.stringify({ type, message_id: messageId }));
+}
+
+function expiryOf({ timestamp, ttl }: Record<string, unknown>): number {
+  const sentAtMs = typeof timestamp === "string" ? parseTimestamp(timestamp) : null;
+  const lifeMs = typeof ttl === "string" ? parseDuration(ttl) : null;
+  return (sentAtMs ?? Date.now()) + (lifeMs ?? dayMs);
 }
 
 // ------------------------------------------------------------------------------------------------------------- waiting

@@ -1,31 +1,14 @@
 /**
- * Content to send, of every form, measured and hashed once. Its media type follows docs/protocol.md ("Content"): a client
- * that does not know a type still shows the text or the file.
+ * Content to send, of every form, measured and hashed once; and its media type: the sender's own, and behind `waypost=1` who
+ * wrote the message and how it relates to others. It is sealed, so only the recipient reads it; a client that does not know
+ * a type still shows the text or the file.
+ * Source: docs/protocol.md ("Content").
  */
 import { sha256 } from "#sha256";
 import { utf8 } from "../core/codec/bytes.ts";
+import { parseUuid } from "../core/codec/did.ts";
 import { ClientError, localError } from "./http.ts";
-import { type Relations, withRelations } from "./media-type.ts";
-import { bytesSource, type Source, type TransferOptions } from "./send.ts";
-
-export type MessageOptions = ContentNames &
-  TransferOptions & {
-    /** How long the message may wait: `24h` by default. */
-    readonly ttl?: string;
-    /** Public: selects a policy of the recipient. */
-    readonly tag?: string;
-    /** `direct`: never to a Cache. `cache`: straight to a Cache. For messages of one chunk. */
-    readonly hint?: "direct" | "cache";
-    readonly chunkBytes?: number;
-    readonly replyTo?: string | null;
-    readonly group?: string | null;
-    /** Whether to ask for a receipt; by default as the identity was opened. */
-    readonly receipt?: boolean;
-    /** `proven` sends only to a recipient whose keys are proven. */
-    readonly trust?: "proven";
-    /** Signs nothing: the recipient does not learn who sent it. */
-    readonly anonymous?: boolean;
-  };
+import type { FileFacts } from "./seal.ts";
 
 /** Text, bytes, a Blob or File, or a stream of bytes; any other value is sent as JSON. */
 export type Content = string | Uint8Array | ArrayBuffer | Blob | ReadableStream<Uint8Array> | JsonContent;
@@ -34,7 +17,19 @@ export type JsonContent = null | boolean | number | readonly unknown[] | { reado
 export const reactionType = "application/vnd.waypost.reaction+json";
 export const receiptType = "application/vnd.waypost.receipt+json";
 
-type ContentNames = { readonly name?: string; readonly mediaType?: string };
+export type ContentNames = { readonly name?: string; readonly mediaType?: string };
+
+/** Bytes to send, readable by ranges and more than once. */
+export type Source = {
+  readonly file: FileFacts;
+  readonly read: (from: number, to: number) => Promise<Uint8Array>;
+};
+
+/** Bytes in memory, with the name and media type for the recipient. */
+export function bytesSource(name: string, mediaType: string, bytes: Uint8Array): Source {
+  const file = { name, mediaType, sizeBytes: bytes.length, sha256: sha256(bytes) };
+  return { file, read: async (from, to) => bytes.subarray(from, to) };
+}
 
 /** A stream is read to its end before anything is sent, because every chunk names size and SHA-256 of the whole. */
 const streamBytesMax = 1_073_741_824;
@@ -43,20 +38,14 @@ const readBytes = 1_048_576;
 /** Measures and hashes the content once; it can then be read again and again, by ranges. */
 export async function sourceOf(content: Content, names: ContentNames, relations: Relations): Promise<Source> {
   const typed = (fallback: string) => withRelations(names.mediaType ?? fallback, relations);
-  if (typeof content === "string")
-    return bytesSource(names.name ?? "", typed("text/plain;charset=utf-8"), utf8(content));
-  if (content instanceof Uint8Array) return bytesSource(names.name ?? "", typed("application/octet-stream"), content);
-  if (content instanceof ArrayBuffer)
-    return bytesSource(names.name ?? "", typed("application/octet-stream"), new Uint8Array(content));
-  if (content instanceof ReadableStream) {
-    const blob = await new Response(content.pipeThrough(boundedStream())).blob();
-    return blobSource(blob, names.name ?? "", typed("application/octet-stream"));
-  }
-  if (content instanceof Blob) {
-    const name = names.name ?? ("name" in content && typeof content.name === "string" ? content.name : "");
-    return blobSource(content, name, typed(content.type || "application/octet-stream"));
-  }
-  return bytesSource(names.name ?? "", typed("application/json"), utf8(jsonOf(content)));
+  const bytes = (mediaType: string, data: Uint8Array) => bytesSource(names.name ?? "", typed(mediaType), data);
+  if (typeof content === "string") return bytes("text/plain;charset=utf-8", utf8(content));
+  if (content instanceof Uint8Array) return bytes("application/octet-stream", content);
+  if (content instanceof ArrayBuffer) return bytes("application/octet-stream", new Uint8Array(content));
+  const blob = content instanceof ReadableStream ? await collect(content) : content;
+  if (!(blob instanceof Blob)) return bytes("application/json", utf8(jsonOf(blob)));
+  const name = names.name ?? ("name" in blob && typeof blob.name === "string" ? blob.name : "");
+  return blobSource(blob, name, typed(blob.type || "application/octet-stream"));
 }
 
 /** Throws `invalid_argument` for what has no JSON: `undefined`, functions, bigints, circles. */
@@ -80,13 +69,75 @@ async function blobSource(blob: Blob, name: string, mediaType: string): Promise<
   return { file: { name, mediaType, sizeBytes: blob.size, sha256: hash.digest() }, read };
 }
 
-function boundedStream(): TransformStream<Uint8Array, Uint8Array<ArrayBuffer>> {
+/** A stream is read once, to its end. */
+export async function collect(stream: ReadableStream<Uint8Array>): Promise<Blob> {
   let length = 0;
-  return new TransformStream({
+  const bounded = new TransformStream<Uint8Array, Uint8Array<ArrayBuffer>>({
     transform(chunk, controller) {
       length += chunk.length;
       if (length > streamBytesMax) throw localError("too_large", `a stream may have at most ${streamBytesMax} bytes`);
       controller.enqueue(chunk.slice());
     },
   });
+  return new Response(stream.pipeThrough(bounded)).blob();
+}
+
+// ------------------------------------------------------------------------------------------------------- media types
+
+export type Relations = {
+  /** The message that this one answers. */
+  readonly replyTo: string | null;
+  /** The conversation of several that it belongs to. */
+  readonly group: string | null;
+  /** The sender asks for a receipt when the recipient has it. */
+  readonly wantsReceipt: boolean;
+};
+
+export type MediaType = Relations & {
+  /** Lower case, without parameters. */
+  readonly essence: string;
+  /** As its sender named it, without the parameters of these conventions. */
+  readonly plain: string;
+  /** Who wrote the message: a DID, or `none`; `null` when the sender's client says nothing. */
+  readonly author: string | null;
+};
+
+const marker = "waypost=1";
+
+/** `text/plain;charset=utf-8;waypost=1;reply-to=<id>`; without relations nothing is added. */
+function withRelations(mediaType: string, { replyTo, group, wantsReceipt }: Relations): string {
+  return withParameters(mediaType, [
+    ...(replyTo === null ? [] : [`reply-to=${replyTo}`]),
+    ...(group === null ? [] : [`group=${group}`]),
+    ...(wantsReceipt ? ["receipt=1"] : []),
+  ]);
+}
+
+/** Names the author inside of what is sealed: a stranger who signs the same ciphertext again is not its author. */
+export function withAuthor(mediaType: string, did: string | null): string {
+  return withParameters(mediaType, [`from=${did ?? "none"}`]);
+}
+
+function withParameters(mediaType: string, parameters: readonly string[]): string {
+  if (parameters.length === 0) return mediaType;
+  return [mediaType, ...(partsOf(mediaType).includes(marker) ? [] : [marker]), ...parameters].join(";");
+}
+
+const partsOf = (mediaType: string): string[] => mediaType.split(";").map((part) => part.trim());
+
+/** Reads untrusted text: values of another form are ignored. */
+export function parseMediaType(text: string): MediaType {
+  const parts = partsOf(text);
+  const at = parts.includes(marker, 1) ? parts.indexOf(marker, 1) : parts.length;
+  const own = parts.slice(at + 1);
+  const parameter = (name: string) =>
+    own.find((part) => part.toLowerCase().startsWith(`${name}=`))?.slice(name.length + 1) ?? null;
+  return {
+    essence: (parts[0] ?? "").toLowerCase(),
+    plain: parts.slice(0, at).join(";"),
+    replyTo: parseUuid(parameter("reply-to") ?? ""),
+    group: parseUuid(parameter("group") ?? ""),
+    wantsReceipt: parameter("receipt") === "1",
+    author: parameter("from"),
+  };
 }

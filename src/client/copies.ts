@@ -3,12 +3,24 @@
  * digest of an envelope decides which copies are the same, and a Cache that lists much hides nothing of the others.
  * Source: interface "Cache" (acknowledging), rules section 6.
  */
+import type { JsonObject } from "../core/codec/json.ts";
 import { digestCanonical } from "../core/message/proof.ts";
 import { isRecord } from "./answers.ts";
 import { ClientError } from "./http.ts";
-import type { EnvelopeJson, LiveEnvelope } from "./live.ts";
 import type { CacheClient } from "./reader.ts";
 import type { Binding } from "./seal.ts";
+
+/** An envelope as JSON, from a Cache or a live session: untrusted. */
+export type EnvelopeJson = Readonly<JsonObject>;
+
+export type LiveEnvelope = {
+  readonly messageId: string;
+  readonly expiresAtMs: number;
+  readonly envelope: EnvelopeJson;
+};
+
+/** What could not be read or acknowledged, and where. */
+export type Unreachable = { readonly endpoint: string; readonly error: ClientError };
 
 type ReadEnvelope = { readonly envelope: EnvelopeJson; readonly digest: string };
 
@@ -33,7 +45,6 @@ export type PendingMessage = {
   readonly parts: readonly (readonly EnvelopeCopy[])[];
 };
 
-export type Unreachable = { readonly endpoint: string; readonly error: ClientError };
 type Listing = { readonly pending: readonly PendingMessage[]; readonly unreachable: readonly Unreachable[] };
 
 type ListOptions = {
@@ -187,7 +198,8 @@ export function chunkOf(message: FlatChunk): Binding["chunk"] {
   return { groupId, sequence, total };
 }
 
-const placeOf = (chunk: Binding["chunk"]): string =>
+/** The place of a chunk, as text that is the same for the same place. */
+export const placeOf = (chunk: Binding["chunk"]): string =>
   chunk === null ? "" : `${chunk.groupId.toLowerCase()} ${chunk.sequence} ${chunk.total}`;
 
 /** A Cache that states another number of chunks names another group. */

@@ -37,6 +37,7 @@ import {
   localError,
   orNull,
   path,
+  queryOf,
   type Received,
   readAnswer,
 } from "./http.ts";
@@ -80,11 +81,6 @@ export function directoryClient(to: Endpoint) {
     /** Any signed change, on the route that the submission names. */
     submit: (submission: Submission) => ask(to, submission, acceptedShape),
   };
-}
-
-function queryOf(asked: Readonly<Record<string, string | null>>): string {
-  const given = Object.entries(asked).filter((pair): pair is [string, string] => pair[1] !== null);
-  return given.length === 0 ? "" : `?${new URLSearchParams(given)}`;
 }
 
 // ------------------------------------------------------------------------------------------------------ proof of work

@@ -109,6 +109,12 @@ export function path(strings: TemplateStringsArray, ...values: string[]): string
   return strings.reduce((text, part, i) => text + encodeURIComponent(values[i - 1] ?? "") + part);
 }
 
+/** The query of the values that are given. */
+export function queryOf(asked: Readonly<Record<string, string | null | undefined>>): string {
+  const given = Object.entries(asked).filter((pair): pair is [string, string] => typeof pair[1] === "string");
+  return given.length === 0 ? "" : `?${new URLSearchParams(given)}`;
+}
+
 const encoder = new TextEncoder();
 
 export function jsonBody(value: unknown): Uint8Array<ArrayBuffer> {
@@ -143,29 +149,35 @@ async function exchangeWith<T>(
 ): Promise<T> {
   const signal = AbortSignal.timeout(to.timeoutMs);
   try {
-    const response = await fetch(`${to.url}${request.path}`, {
-      method: request.method,
-      headers: {
-        Accept: "application/json",
-        ...(request.body === undefined ? {} : { "Content-Type": "application/json" }),
-        ...request.headers,
-      },
-      ...(request.body === undefined ? {} : { body: request.body }),
-      redirect: "error",
-      signal,
-      ...directly(to.url),
-    });
-    readClock(to, response);
-    return await receive(response);
+    return await receive(await fetchFrom(to, request, signal));
   } catch (cause) {
     if (cause instanceof ClientError) throw cause;
-    if (signal.aborted) {
-      throw new ClientError("timed_out", "timed_out", `${to.url} did not answer in ${to.timeoutMs / 1_000} s`, {
-        cause,
-      });
-    }
-    throw new ClientError("unreachable", "unreachable", `${to.url} can't be reached`, { cause });
+    const [code, what] = signal.aborted
+      ? (["timed_out", `did not answer in ${to.timeoutMs / 1_000} s`] as const)
+      : (["unreachable", "can't be reached"] as const);
+    throw new ClientError(code, code, `${to.url} ${what}`, { cause });
   }
+}
+
+async function fetchFrom(
+  to: Endpoint,
+  { method, path, headers, body }: Exchange,
+  signal: AbortSignal,
+): Promise<Response> {
+  const response = await fetch(`${to.url}${path}`, {
+    method,
+    headers: {
+      Accept: "application/json",
+      ...(body === undefined ? {} : { "Content-Type": "application/json" }),
+      ...headers,
+    },
+    ...(body === undefined ? {} : { body }),
+    redirect: "error",
+    signal,
+    ...directly(to.url),
+  });
+  readClock(to, response);
+  return response;
 }
 
 /**
@@ -243,24 +255,12 @@ export async function followEvents(
   { onOpen, onNews, signal }: StreamEvents & { readonly signal: AbortSignal },
 ): Promise<void> {
   const silence = new AbortController();
-  const stop = AbortSignal.any([signal, silence.signal]);
   let timer = setTimeout(() => silence.abort(), to.timeoutMs);
   try {
     const headers = { Accept: "text/event-stream", ...request.headers };
-    const response = await fetch(`${to.url}${request.path}`, {
-      headers,
-      redirect: "error",
-      signal: stop,
-      ...directly(to.url),
-    });
-    readClock(to, response);
-    if (response.status !== 200)
-      throw refusal(to, {
-        status: response.status,
-        json: await readJson(response),
-        retryAfterMs: null,
-        workBits: null,
-      });
+    const events = { method: "GET", path: request.path, headers } as const;
+    const response = await fetchFrom(to, events, AbortSignal.any([signal, silence.signal]));
+    if (response.status !== 200) throw refusal(to, await receiveJson(response));
     onOpen();
     const decoder = new TextDecoder();
     for await (const chunk of chunksOf(response)) {
@@ -294,12 +294,12 @@ function refusal(to: Endpoint, { status, json, retryAfterMs }: Received): Client
   });
 }
 
-/** The value of a read, or `null` when the node answers that there is none. */
+/** The value of a read, or `null` when it fails with one of the codes: there is none. */
 export async function orNull<T>(read: Promise<T>, ...codes: string[]): Promise<T | null> {
   try {
     return await read;
   } catch (error) {
-    if (error instanceof ClientError && error.kind === "refused" && codes.includes(error.code)) return null;
+    if (error instanceof ClientError && codes.includes(error.code)) return null;
     throw error;
   }
 }

@@ -1,17 +1,17 @@
 /**
- * Received messages as a program sees them. The media type names the kind of a message, and its parameters its relation to
- * other messages.
- * Source: docs/protocol.md ("Content").
+ * What a program sees of what it receives: messages, and events beside them. The media type names the kind of a message, and
+ * its parameters its relation to other messages.
+ * Source: docs/protocol.md ("Content"), docs/client.md "Receiving".
  */
 import { decodeUtf8 } from "../core/codec/bytes.ts";
 import { type Did, parseUuid } from "../core/codec/did.ts";
 import { isRecord } from "./answers.ts";
-import { type Content, type MessageOptions, reactionType, receiptType } from "./content.ts";
-import { localError } from "./http.ts";
-import { type MediaType, parseMediaType } from "./media-type.ts";
+import { type Content, type MediaType, reactionType, receiptType } from "./content.ts";
+import { type ClientError, localError } from "./http.ts";
 import type { Written } from "./retrieve.ts";
-import type { Sent } from "./send.ts";
+import type { MessageOptions, Sent } from "./send.ts";
 import { type TrustLevel, trustOf } from "./trust/trust.ts";
+import type { Stranger } from "./trust/watch.ts";
 
 /** What a message needs from the identity that received it. */
 export type MessageActions = {
@@ -63,7 +63,7 @@ export class Message {
   constructor({ id, messageIds, written, data }: MessageParts, actions: MessageActions) {
     this.#data = data;
     this.#actions = actions;
-    this.#type = parseMediaType(written.file.mediaType);
+    this.#type = written.type;
     this.id = id;
     this.messageIds = messageIds;
     this.from = written.from === null ? null : (written.from.did as Did);
@@ -72,10 +72,10 @@ export class Message {
     this.distrusted = written.from?.distrusted ?? null;
     this.sentAt = new Date(written.sentAtMs ?? 0);
     this.name = written.file.name;
-    this.mediaType = this.#type.plain;
+    this.mediaType = written.file.mediaType;
     this.sizeBytes = written.file.sizeBytes;
-    this.replyTo = this.#type.relations.replyTo;
-    this.group = this.#type.relations.group;
+    this.replyTo = this.#type.replyTo;
+    this.group = this.#type.group;
     this.reaction = this.#type.essence === reactionType ? parseReaction(this.#parsed()) : null;
     this.delivered = this.#type.essence === receiptType ? parseReceipt(this.#parsed()) : null;
   }
@@ -102,7 +102,7 @@ export class Message {
   }
 
   get wantsReceipt(): boolean {
-    return this.#type.relations.wantsReceipt;
+    return this.#type.wantsReceipt;
   }
 
   /** Sends to the sender of this message. Throws `no_sender` when it is unsigned. */
@@ -129,14 +129,56 @@ export type Reaction = { readonly to: string; readonly reaction: string };
 
 /** A reaction is one short text, such as an emoji; empty text withdraws it. */
 function parseReaction(json: unknown): Reaction | null {
-  if (!isRecord(json) || json["v"] !== 1 || typeof json["reaction"] !== "string") return null;
-  const to = typeof json["to"] === "string" ? parseUuid(json["to"]) : null;
-  return to === null || json["reaction"].length > 64 ? null : { to, reaction: json["reaction"] };
+  const { v, to: named, reaction } = isRecord(json) ? json : {};
+  const to = typeof named === "string" ? parseUuid(named) : null;
+  return v === 1 && to !== null && typeof reaction === "string" && reaction.length <= 64 ? { to, reaction } : null;
 }
 
 /** The ids that a receipt is for; none when it can't be read. */
 function parseReceipt(json: unknown): string[] {
-  if (!isRecord(json) || json["v"] !== 1 || !Array.isArray(json["delivered"])) return [];
-  const ids = json["delivered"].map((id: unknown) => (typeof id === "string" ? parseUuid(id) : null));
-  return ids.length > 0 && ids.length <= 1_000 && ids.every((id) => id !== null) ? ids : [];
+  const { v, delivered } = isRecord(json) ? json : {};
+  if (v !== 1 || !Array.isArray(delivered) || delivered.length > 1_000) return [];
+  const ids = delivered.map((id: unknown) => (typeof id === "string" ? parseUuid(id) : null));
+  return ids.every((id) => id !== null) ? ids : [];
 }
+
+// ------------------------------------------------------------------------------------------------------------- events
+
+type Connection = "directory" | "cache" | "stream" | "live";
+
+/** Events other than messages. None needs a reaction. */
+export type WaypostEvent =
+  /** A message that can't be opened. It waits until it expires, or until `discard` removes it. */
+  | {
+      readonly type: "unreadable";
+      readonly messageIds: readonly string[];
+      readonly code: string;
+      readonly reason: string;
+      readonly discard: () => Promise<void>;
+    }
+  /** A recipient has a message of this identity. */
+  | { readonly type: "receipt"; readonly from: Did; readonly messageIds: readonly string[] }
+  /** A live session began, or what was lost is back. */
+  | { readonly type: "connected"; readonly what: Connection; readonly url: string }
+  /** The SDK reconnects by itself. `error` is `null` when the node closed the connection normally. */
+  | {
+      readonly type: "disconnected";
+      readonly what: Connection;
+      readonly url: string;
+      readonly error: ClientError | null;
+    }
+  /** The key that others seal to was replaced. */
+  | { readonly type: "rotated" }
+  /** Another device published a key whose secret can't be derived here: import the identity again. */
+  | { readonly type: "key_missing" }
+  /** The own record has a key that this device neither holds nor derives, or the own alias is another DID's. */
+  | { readonly type: "stranger_change"; readonly what: Stranger | "alias" }
+  /** The own record has changed, by keys that this device holds: another device of this identity. */
+  | { readonly type: "identity_updated" }
+  /**
+   * A receipt, a rotation or a look at the own record failed in the background; the SDK tries again later. Or the clock is
+   * wrong: messages go on by the nodes' time, and changes of the identity fail.
+   */
+  | { readonly type: "failed"; readonly what: "receipt" | "rotation" | "watch" | "clock"; readonly error: ClientError };
+
+export type Listener = (event: WaypostEvent) => void;

@@ -6,7 +6,6 @@
 import { encodeBase64 } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
 import { renderTimestamp } from "../core/codec/time.ts";
-import type { DidDocument } from "../core/ledger/account.ts";
 import {
   ackSubject,
   encodeRetrievalProof,
@@ -14,11 +13,22 @@ import {
   retrievalHeaders,
   withoutTrailingSlashes,
 } from "../core/message/proof.ts";
-import type { Shape } from "./answers.ts";
-import { ackShape, messageStateShape, messagesShape, summaryShape } from "./cache-answers.ts";
+import { ackShape, messageStateShape, messagesShape, type Shape, summaryShape } from "./answers.ts";
+import { activeDocument, type Client, seedInForce } from "./client.ts";
 import { randomUuid, type Signer, signEd25519 } from "./crypto.ts";
-import { ask, ClientError, type Endpoint, endpoint, followEvents, jsonBody, path, type StreamEvents } from "./http.ts";
-import { signerOf } from "./keys.ts";
+import {
+  ask,
+  ClientError,
+  type Endpoint,
+  endpoint,
+  followEvents,
+  jsonBody,
+  localError,
+  path,
+  queryOf,
+  type StreamEvents,
+} from "./http.ts";
+import { type Identity, signerOf } from "./keys.ts";
 
 /** The most ids that a Cache accepts in one acknowledgement. */
 export const ackIdsMax = 1_000;
@@ -37,24 +47,19 @@ export type CacheClient = ReturnType<typeof cacheClient>;
 
 export function cacheClient(reader: Reader) {
   const { did, at, deviceId } = reader;
-  const read = <T>(operation: RetrievalOperation, subject: string, request: Read, shape: Shape<T>) =>
-    atItsTime(async () => {
-      const headers = await proofHeaders(reader, operation, subject);
-      return ask(at, { method: "GET", path: `${request.path}${queryOf(request)}`, headers }, shape);
-    });
+  const read = <T>(operation: RetrievalOperation, subject: string, where: string, shape: Shape<T>) =>
+    atItsTime(async () =>
+      ask(at, { method: "GET", path: where, headers: await proofHeaders(reader, operation, subject) }, shape),
+    );
+  const summaryPath = deviceId === "" ? path`/cache/summary/${did}` : path`/cache/summary/${did}/${deviceId}`;
   return {
     reader,
     /** A page of at most `limit` entries and about 1 MiB. */
     messages: (cursor: string | undefined, limit: number) =>
-      read("pull", "*", { path: path`/cache/messages/${did}`, cursor, limit }, messagesShape),
-    summary: (cursor?: string) => read("summary", "*", { path: summaryPath(did, deviceId), cursor }, summaryShape),
+      read("pull", "*", `${path`/cache/messages/${did}`}${queryOf({ limit: String(limit), cursor })}`, messagesShape),
+    summary: (cursor?: string) => read("summary", "*", `${summaryPath}${queryOf({ cursor })}`, summaryShape),
     message: (messageId: string) =>
-      read(
-        "pull_message",
-        messageId,
-        { path: path`/cache/message/${did}/${messageId}`, cursor: undefined },
-        messageStateShape,
-      ),
+      read("pull_message", messageId, path`/cache/message/${did}/${messageId}`, messageStateShape),
     /**
      * Calls `onNews` for every entry that the Cache announces, the waiting ones first. Ends when the
      * Cache ends the stream or `signal` is aborted.
@@ -66,9 +71,12 @@ export function cacheClient(reader: Reader) {
       }),
     /** Removes entries permanently. At most `ackIdsMax` ids; returns those that were there. */
     ack: (messageIds: readonly string[]) =>
-      atItsTime(async () =>
-        ask(at, { method: "POST", path: "/cache/ack", body: await ackBody(reader, messageIds) }, ackShape),
-      ),
+      atItsTime(async () => {
+        const subject = ackSubject(messageIds);
+        const { endpoint: cache_endpoint, ...proof } = await prove(reader, "ack", subject);
+        const body = { did, device_id: deviceId, cache_endpoint, ...proof, message_ids: subject.split(",") };
+        return ask(at, { method: "POST", path: "/cache/ack", body: jsonBody(body) }, ackShape);
+      }),
   };
 }
 
@@ -82,38 +90,33 @@ async function atItsTime<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-type Read = { readonly path: string; readonly cursor: string | undefined; readonly limit?: number };
-
-function queryOf({ cursor, limit }: Read): string {
-  const asked = [
-    ...(limit === undefined ? [] : [["limit", String(limit)]]),
-    ...(cursor === undefined ? [] : [["cursor", cursor]]),
-  ];
-  return asked.length === 0 ? "" : `?${new URLSearchParams(asked)}`;
-}
-
-function summaryPath(did: string, deviceId: string): string {
-  return deviceId === "" ? path`/cache/summary/${did}` : path`/cache/summary/${did}/${deviceId}`;
-}
-
-type ProofValues = { readonly timestamp: string; readonly nonce: string; readonly signature: string };
-
-/** Signs one request: time and nonce are new each time. */
-export async function prove(reader: Reader, operation: RetrievalOperation, subject: string): Promise<ProofValues> {
-  const timestamp = renderTimestamp(Date.now() + reader.at.clock.aheadMs);
-  const nonce = randomUuid();
-  const text = encodeRetrievalProof({
+/** Signs one request, as members of a JSON body: time and nonce are new each time. */
+export async function prove(
+  { did, deviceId, serviceId, at, signer }: Reader,
+  operation: RetrievalOperation,
+  subject: string,
+) {
+  const timestamp = renderTimestamp(Date.now() + at.clock.aheadMs);
+  const claims = {
     operation,
-    did: reader.did,
-    deviceId: operation === "pull" ? "" : reader.deviceId,
-    serviceId: reader.serviceId,
-    endpoint: reader.at.url,
-    keyId: reader.signer.keyId,
+    did,
+    deviceId: operation === "pull" ? "" : deviceId,
+    serviceId,
+    endpoint: at.url,
+    keyId: signer.keyId,
     timestamp,
-    nonce,
+    nonce: randomUuid(),
     subject,
-  });
-  return { timestamp, nonce, signature: encodeBase64(await signEd25519(text, reader.signer.seed)) };
+  };
+  const signature = await signEd25519(encodeRetrievalProof(claims), signer.seed);
+  return {
+    service_id: serviceId,
+    endpoint: at.url,
+    key_id: signer.keyId,
+    timestamp,
+    nonce: claims.nonce,
+    signature_b64: encodeBase64(signature),
+  };
 }
 
 /** The headers of a request that proves who reads. */
@@ -122,58 +125,49 @@ export async function proofHeaders(
   operation: RetrievalOperation,
   subject: string,
 ): Promise<Record<string, string>> {
-  const { timestamp, nonce, signature } = await prove(reader, operation, subject);
+  const proof = await prove(reader, operation, subject);
   return {
-    [retrievalHeaders.serviceId]: reader.serviceId,
-    [retrievalHeaders.endpoint]: reader.at.url,
-    [retrievalHeaders.keyId]: reader.signer.keyId,
-    [retrievalHeaders.timestamp]: timestamp,
-    [retrievalHeaders.nonce]: nonce,
-    [retrievalHeaders.signature]: signature,
+    [retrievalHeaders.serviceId]: proof.service_id,
+    [retrievalHeaders.endpoint]: proof.endpoint,
+    [retrievalHeaders.keyId]: proof.key_id,
+    [retrievalHeaders.timestamp]: proof.timestamp,
+    [retrievalHeaders.nonce]: proof.nonce,
+    [retrievalHeaders.signature]: proof.signature_b64,
     ...(reader.deviceId === "" ? {} : { "X-Device-Id": reader.deviceId }),
   };
 }
 
-async function ackBody(reader: Reader, messageIds: readonly string[]): Promise<Uint8Array<ArrayBuffer>> {
-  const subject = ackSubject(messageIds);
-  const { timestamp, nonce, signature } = await prove(reader, "ack", subject);
-  return jsonBody({
-    did: reader.did,
-    device_id: reader.deviceId,
-    service_id: reader.serviceId,
-    cache_endpoint: reader.at.url,
-    key_id: reader.signer.keyId,
-    timestamp,
-    nonce,
-    signature_b64: signature,
-    message_ids: subject.split(","),
-  });
+// ------------------------------------------------------------------------------------------------------- endpoints
+
+/** Every Cache that the identity's document names and that one of its keys may read. */
+export async function cachesOf(client: Client, identity: Identity, deviceId: string): Promise<CacheClient[]> {
+  const readers = await readersOf(client, identity, { type: "SvcCacheService", deviceId });
+  if (readers.length > 0) return readers.map(cacheClient);
+  throw localError("no_cache", "the document names no Cache that authorizes a key of this device");
 }
 
-export type ReaderOptions = {
-  readonly serviceType: "SvcCacheService" | "SvcRelayService";
-  /** Returns the seed of a key id of the document, or `null` when this device lacks it. */
-  readonly seedOf: (keyId: string) => Promise<Uint8Array | null>;
-  readonly deviceId: string;
-  readonly timeoutMs: number;
-};
+/** Every Relay that the identity's document names and where one of its keys may listen. */
+export async function liveEndpoints(client: Client, identity: Identity, deviceId: string): Promise<Reader[]> {
+  const readers = await readersOf(client, identity, { type: "SvcRelayService", deviceId });
+  if (readers.length > 0) return readers;
+  throw localError("no_relay", "the document names no Relay that authorizes a key of this device");
+}
 
-/**
- * By priority, every endpoint of the document's services of a type that authorize a key of this device.
- * Each Cache may hold a copy, or part of a group.
- */
-export async function readersOf(did: Did, document: DidDocument, options: ReaderOptions): Promise<Reader[]> {
+/** By priority. Each Cache may hold a copy, or part of a group. */
+async function readersOf(
+  client: Client,
+  identity: Identity,
+  { type, deviceId }: { readonly type: string; readonly deviceId: string },
+): Promise<Reader[]> {
   const readers: Reader[] = [];
-  const services = document.service.filter((service) => service.type === options.serviceType);
-  const priority = (value: number | null) => value ?? Number.POSITIVE_INFINITY;
-  services.sort((a, b) => (priority(a.priority) < priority(b.priority) ? -1 : 1));
-  for (const service of services) {
-    const signer = await signerOf(service.authorization ?? [], options.seedOf);
+  const document = await activeDocument(client, identity.did);
+  const services = document.service.filter((service) => service.type === type);
+  services.sort((a, b) => (a.priority ?? Number.MAX_VALUE) - (b.priority ?? Number.MAX_VALUE));
+  for (const { id: serviceId, authorization, serviceEndpoint } of services) {
+    const signer = await signerOf(authorization ?? [], (keyId) => seedInForce(identity, document, keyId));
     if (signer === null) continue;
-    for (const url of new Set(service.serviceEndpoint.map(withoutTrailingSlashes))) {
-      const at = endpoint(url, options.timeoutMs);
-      readers.push({ did, serviceId: service.id, at, signer, deviceId: options.deviceId });
-    }
+    for (const url of new Set(serviceEndpoint.map(withoutTrailingSlashes)))
+      readers.push({ did: identity.did, serviceId, at: endpoint(url, client.timeoutMs), signer, deviceId });
   }
   return readers;
 }

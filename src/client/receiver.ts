@@ -5,11 +5,12 @@
  */
 import { hourMs } from "../core/codec/time.ts";
 import type { Client } from "./client.ts";
-import { type LiveAnswer, type Look, lookMs, pause, Signal, stayConnected } from "./connections.ts";
+import { type Look, lookMs, pause, Signal, stayConnected } from "./connections.ts";
 import {
   chunkOf,
   type EnvelopeCopy,
   isComplete,
+  type LiveEnvelope,
   listPending,
   localCopy,
   messageIdsOf,
@@ -18,14 +19,11 @@ import {
   splitReceived,
   versionsOf,
 } from "./copies.ts";
-import type { WaypostEvent } from "./events.ts";
 import { ClientError } from "./http.ts";
 import { agreementSecrets, type Identity } from "./keys.ts";
-import type { LiveEnvelope } from "./live.ts";
-import { Message, type MessageActions } from "./message.ts";
+import { Message, type MessageActions, type WaypostEvent } from "./message.ts";
 import type { CacheClient } from "./reader.ts";
-import { recipientOf } from "./recipient.ts";
-import { acknowledge, isUnreadable, type Recipient, readMessage, removeUnread } from "./retrieve.ts";
+import { acknowledge, isUnreadable, type Recipient, readMessage, recipientOf, removeUnread } from "./retrieve.ts";
 
 /** What the receiver needs of the identity it receives for. */
 type ReceiverHost = {
@@ -44,10 +42,10 @@ type ReceiverHost = {
 
 /** Messages that are opened and not yet read by the program. */
 const queuedMax = 32;
-/** The Relay waits 5 s for an acknowledgement, and then sends the envelope to the Cache. */
-const liveAckMs = 4_500;
-/** Until a look at the Caches begins that was asked for. */
-const behindMs = 20;
+/** How long the sender of a live message waits for the program to acknowledge it. */
+const liveAckMs = 500;
+/** How long a Relay may take to give an envelope that was passed to a Cache. */
+const passedMs = 5_000;
 const refreshMs = hourMs;
 /** Most messages remembered as known; expired ones are forgotten first. */
 const knownMax = 100_000;
@@ -60,8 +58,9 @@ type Known = {
   readonly digests: ReadonlySet<string>;
   /** In Caches; none while only a live session brought it. */
   copies: readonly EnvelopeCopy[];
-  /** Ends the wait of the live session: whether to acknowledge. */
-  answer: ((keep: boolean) => void) | null;
+  readonly sinceMs: number;
+  /** Aborted when it is acknowledged: ends the wait of live sessions. */
+  readonly acked: AbortController;
 };
 
 type Opened = Awaited<ReturnType<typeof readMessage>>;
@@ -80,12 +79,15 @@ export class Receiver {
   };
   readonly #digests = new Map<string, string>();
   readonly #news = new Signal();
-  /** Something may wait in a Cache that came before the next envelope of a live session. */
-  #isBehind = true;
+  /** A live session has begun, and what came before it may wait in a Cache. */
+  #mustLook = true;
+  #isLooking = false;
   /** A Cache could not be read: live sessions don't wait for it. */
   #isBlind = false;
-  #looking: Promise<unknown> | null = null;
-  #liveTurn: Promise<unknown> = Promise.resolve();
+  /** Ids of live envelopes that were passed unopened, and until when a Cache may be about to get them. */
+  readonly #passed = new Map<string, number>();
+  /** The program acknowledges late: senders don't wait for it. */
+  #isLate = false;
   readonly #stop = new AbortController();
   /** Acknowledgements under way of messages that the SDK took for itself. */
   readonly #acking = new Set<Promise<void>>();
@@ -123,7 +125,6 @@ export class Receiver {
     await Promise.race([Promise.allSettled(this.#acking), pause(stopMs, this.#stop.signal)]);
     await pause(0, this.#stop.signal);
     this.#stop.abort();
-    for (const known of this.#known.values()) known.answer?.(false);
     await this.#loops;
   }
 
@@ -138,8 +139,7 @@ export class Receiver {
         cacheDevice: "",
         liveDevice: device,
         emit: (event) => {
-          // What came before the session waits in the Caches.
-          if (event.type === "connected" && event.what === "live") this.#isBehind = true;
+          if (event.type === "connected" && event.what === "live") this.#mustLook = true;
           emit(event);
         },
         news: this.#news,
@@ -161,20 +161,16 @@ export class Receiver {
 
   // ------------------------------------------------------------------------------------------------ Caches
 
-  /** One look at a time; envelopes of live sessions wait for it. */
   async #look(caches: readonly CacheClient[]): Promise<Look> {
-    this.#isBehind = false;
-    const looking = this.#receiveWaiting(caches);
-    this.#looking = looking.catch(() => undefined);
+    this.#mustLook = false;
+    this.#isLooking = true;
+    let look: Look | null = null;
     try {
-      const look = await looking;
-      this.#isBlind = look.unreachable.length > 0;
+      look = await this.#receiveWaiting(caches);
       return look;
-    } catch (error) {
-      this.#isBlind = true;
-      throw error;
     } finally {
-      this.#looking = null;
+      this.#isBlind = look === null || look.unreachable.length > 0;
+      this.#isLooking = false;
     }
   }
 
@@ -184,6 +180,7 @@ export class Receiver {
     const waiting: PendingMessage[] = [];
     const acked: EnvelopeCopy[] = [];
     for (const one of pending) {
+      for (const messageId of messageIdsOf(one)) this.#passed.delete(messageId.toLowerCase());
       const { again, fresh } = await splitReceived(one, this.#before);
       for (const copy of again) if ((await this.#join(copy))?.state === "acked") acked.push(copy);
       if (isComplete(fresh)) waiting.push(fresh);
@@ -265,7 +262,7 @@ export class Receiver {
   #remember(version: PendingMessage, { state, digests }: Pick<Known, "state" | "digests">): Known {
     const copies = version.parts.flat();
     const untilMs = Math.max(...copies.map(({ expiresAtMs }) => expiresAtMs));
-    const known: Known = { state, untilMs, digests, copies, answer: null };
+    const known = { state, untilMs, digests, copies, sinceMs: performance.now(), acked: new AbortController() };
     for (const digest of digests) this.#known.set(digest, known);
     for (const { messageId } of copies) this.#ids.set(messageId.toLowerCase(), untilMs);
     return known;
@@ -273,10 +270,8 @@ export class Receiver {
 
   #forgetExpired(): void {
     const nowMs = Date.now();
-    for (const [key, { untilMs, answer }] of this.#known) {
-      if (untilMs < nowMs - lookMs && answer === null) this.#known.delete(key);
-      else if (this.#known.size > knownMax) this.#known.delete(key);
-    }
+    for (const [digest, { untilMs }] of this.#known)
+      if (untilMs < nowMs - lookMs || this.#known.size > knownMax) this.#known.delete(digest);
     for (const [id, untilMs] of this.#ids)
       if (untilMs < nowMs - lookMs || this.#ids.size > knownMax) this.#ids.delete(id);
   }
@@ -284,58 +279,49 @@ export class Receiver {
   // -------------------------------------------------------------------------------------------------- live
 
   /**
-   * Acknowledges once the program has; otherwise the Relay gives it to the Cache. Chunks are assembled from the Cache.
-   * Envelopes are opened one after the other, and behind what waited before them.
+   * Acknowledged when the program has done so in time; otherwise passed, at once where it is known, so that no sender waits.
+   * What is passed waits in the Cache: chunks are assembled there, what can't be opened is reported from there, and what
+   * comes behind it follows it.
    */
-  async #receiveLive(live: LiveEnvelope): Promise<LiveAnswer> {
-    if (chunkOf(live.envelope) !== null) return "leave";
-    const untilMs = performance.now() + liveAckMs;
-    const turn = this.#liveTurn.then(() => this.#openLive(live, untilMs));
-    this.#liveTurn = turn.catch(() => undefined);
-    const known = await turn;
+  async #receiveLive(live: LiveEnvelope): Promise<boolean> {
+    const canOpen = chunkOf(live.envelope) === null && !this.#isBehind() && !this.#queue.isFull;
+    const known = canOpen ? await this.#openLive(live) : null;
     if (known === null) {
-      this.#isBehind = true;
+      this.#passed.set(live.messageId.toLowerCase(), performance.now() + passedMs);
+      // Without a stream nothing announces it.
+      void pause(passedMs, this.#stop.signal).then(() => this.#news.wake());
       return false;
     }
-    if (known.state !== "queued" || known.answer !== null) return known.state === "acked";
-    return new Promise<boolean>((resolve) => {
-      const timer = setTimeout(() => known.answer?.(false), untilMs - performance.now());
-      known.answer = (keep) => {
-        clearTimeout(timer);
-        known.answer = null;
-        resolve(keep);
-      };
-    });
+    if (known.state !== "queued") return known.state === "acked";
+    const waitMs = this.#isLate ? 0 : liveAckMs;
+    await pause(waitMs, AbortSignal.any([known.acked.signal, this.#stop.signal]));
+    const isAcked = known.acked.signal.aborted;
+    if (!isAcked) this.#isLate = true;
+    return isAcked;
   }
 
-  /** `null` leaves it to the Cache: there is no time or no room for it now, or it can't be opened. */
-  async #openLive({ messageId, expiresAtMs, envelope }: LiveEnvelope, untilMs: number): Promise<Known | null> {
-    if (!(await this.#catchUp(untilMs)) || this.#queue.isFull) return null;
-    const copy = localCopy({ messageId, expiresAtMs, envelope });
+  /** Something may wait in a Cache that came before. */
+  #isBehind(): boolean {
+    for (const [id, untilMs] of this.#passed)
+      if (untilMs < performance.now() || this.#passed.size > knownMax) this.#passed.delete(id);
+    return !this.#isBlind && (this.#mustLook || this.#isLooking || this.#passed.size > 0);
+  }
+
+  /** `null` when it can't be opened, or not in time. */
+  async #openLive(live: LiveEnvelope): Promise<Known | null> {
+    const copy = localCopy(live);
     const before = this.#known.get((await copy.digest()) ?? "");
     if (before !== undefined) return before;
     const version: PendingMessage = { groupId: null, total: 1, parts: [[copy]] };
+    const opening = readMessage(version, this.#recipient).then((read) =>
+      this.#queue.isFull ? null : this.#handOver(version, read),
+    );
     try {
-      return this.#handOver(version, await this.#open(version));
+      return await Promise.race([opening, pause(liveAckMs, this.#stop.signal).then(() => null)]);
     } catch (error) {
-      // The copy in the Cache will be reported, and can be removed.
       if (error instanceof ClientError) return null;
       throw error;
     }
-  }
-
-  /** Waits for what came before. `false` when the time is over. */
-  async #catchUp(untilMs: number): Promise<boolean> {
-    while (!this.#isBlind && (this.#isBehind || this.#looking !== null)) {
-      if (performance.now() >= untilMs || this.#stop.signal.aborted) return false;
-      if (this.#isBehind) this.#news.wake();
-      const waits = [
-        this.#looking ?? pause(behindMs, this.#stop.signal),
-        pause(untilMs - performance.now(), this.#stop.signal),
-      ];
-      await Promise.race(waits);
-    }
-    return true;
   }
 
   // -------------------------------------------------------------------------------------------- handing over
@@ -361,7 +347,8 @@ export class Receiver {
   async #ack(message: Message, known: Known): Promise<void> {
     if (known.state === "acked") return;
     known.state = "acked";
-    known.answer?.(true);
+    known.acked.abort();
+    this.#isLate = performance.now() - known.sinceMs > liveAckMs;
     // A Cache that can't be reached offers it again; the acknowledgement follows then.
     await acknowledge(known.copies, known.digests);
     this.#host.onAcked(message);
@@ -370,12 +357,11 @@ export class Receiver {
 
 // ------------------------------------------------------------------------------------------------------------- waiting
 
-/** Holds at most `max` items; a producer of more waits until one is consumed. */
+/** Holds at most `max` items for one consumer; a producer of more waits until one is consumed. */
 export class Queue<T> {
   readonly #items: T[] = [];
-  readonly #consumers: ((item: T | null) => void)[] = [];
-  readonly #producers: (() => void)[] = [];
   readonly #max: number;
+  #waiting: (() => void)[] = [];
   #closed = false;
 
   constructor(max: number) {
@@ -388,28 +374,32 @@ export class Queue<T> {
 
   /** Resolves when there is space, or when the queue is closed. */
   async space(): Promise<void> {
-    while (this.isFull && !this.#closed) await new Promise<void>((resolve) => this.#producers.push(resolve));
+    while (this.isFull && !this.#closed) await this.#change();
   }
 
   put(item: T): void {
-    const consumer = this.#consumers.shift();
-    if (consumer === undefined) this.#items.push(item);
-    else consumer(item);
+    this.#items.push(item);
+    this.#changed();
   }
 
   /** The oldest item, or `null` once the queue is closed. */
   async take(): Promise<T | null> {
-    if (this.#closed) return null;
-    const item = this.#items.shift();
-    this.#producers.shift()?.();
-    if (item !== undefined) return item;
-    return new Promise((resolve) => this.#consumers.push(resolve));
+    while (this.#items.length === 0 && !this.#closed) await this.#change();
+    this.#changed();
+    return this.#items.shift() ?? null;
   }
 
   close(): void {
     this.#closed = true;
     this.#items.length = 0;
-    for (const consumer of this.#consumers.splice(0)) consumer(null);
-    for (const producer of this.#producers.splice(0)) producer();
+    this.#changed();
+  }
+
+  #change(): Promise<void> {
+    return new Promise((resolve) => this.#waiting.push(resolve));
+  }
+
+  #changed(): void {
+    for (const wake of this.#waiting.splice(0)) wake();
   }
 }

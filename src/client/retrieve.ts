@@ -1,19 +1,30 @@
 /**
- * Receiving from all Caches of a recipient, each message once: fetched, checked, decrypted, stored safely, and only then
- * acknowledged at every Cache whose copy is the same envelope. A message that can't be opened stays in its Cache.
- * Source: interface "Cache" (acknowledging), docs/ledger.md 3.2 and 3.3.
+ * Opening what waits for a recipient, and acknowledging it: fetched, checked, decrypted, its sender verified, stored safely
+ * by the caller, and only then acknowledged at every Cache whose copy is the same envelope. A message that can't be opened
+ * stays in its Cache.
+ * Source: interface "Cache" (acknowledging), rules section 6, docs/ledger.md 3.2 and 3.3.
  */
 import { sha256 } from "#sha256";
-import { concatBytes, equalBytes } from "../core/codec/bytes.ts";
-import type { Did } from "../core/codec/did.ts";
-import { parseTimestamp } from "../core/codec/time.ts";
-import { chunkOf, type EnvelopeCopy, type PendingMessage, type Unreachable } from "./copies.ts";
-import { ClientError, localError } from "./http.ts";
-import type { EnvelopeJson } from "./live.ts";
-import { authorOf, withoutAuthor } from "./media-type.ts";
+import { concatBytes, decodeBase64, equalBytes } from "../core/codec/bytes.ts";
+import { type Did, isDid } from "../core/codec/did.ts";
+import { minuteMs, parseTimestamp, secondMs } from "../core/codec/time.ts";
+import { type DidDocument, methodFor, parseMethodKey } from "../core/ledger/account.ts";
+import { encodeSenderText } from "../core/message/proof.ts";
+import { activeDocument, type Client } from "./client.ts";
+import { type MediaType, parseMediaType } from "./content.ts";
+import {
+  chunkOf,
+  type EnvelopeCopy,
+  type EnvelopeJson,
+  type PendingMessage,
+  placeOf,
+  type Unreachable,
+} from "./copies.ts";
+import { verifyEd25519 } from "./crypto.ts";
+import { ClientError, localError, orNull } from "./http.ts";
+import { agreementSecrets, type Identity } from "./keys.ts";
 import { ackIdsMax, type CacheClient } from "./reader.ts";
-import type { Binding, FileFacts } from "./seal.ts";
-import { type Opened, openPayload, type SecretsOf } from "./unseal.ts";
+import { type Binding, type FileFacts, type Opened, openPayload, type SecretsOf } from "./seal.ts";
 
 export type Recipient = {
   readonly did: Did;
@@ -32,8 +43,19 @@ export type Sender = {
   readonly distrusted: string | null;
 };
 
+/** Opens messages for an identity and verifies their senders. */
+export function recipientOf(client: Client, identity: Identity): Recipient {
+  return {
+    did: identity.did,
+    secretsOf: (keyId) => agreementSecrets(identity, keyId),
+    senderOf: senderVerifier(client),
+  };
+}
+
 export type Written = {
+  /** Its media type is the sender's own. */
   readonly file: FileFacts;
+  readonly type: MediaType;
   readonly from: Sender | null;
   /** By the sender's clock; `null` when it can't be read. */
   readonly sentAtMs: number | null;
@@ -48,7 +70,7 @@ export type Written = {
 export async function readMessage(
   message: PendingMessage,
   recipient: Recipient,
-): Promise<Written & { data: Uint8Array }> {
+): Promise<Written & { readonly data: Uint8Array }> {
   const parts: Uint8Array[] = [];
   const written = await readChunks(message, recipient, { write: async (data) => void parts.push(data) });
   return { ...written, data: concatBytes(...parts) };
@@ -67,23 +89,20 @@ export async function readChunks(
 ): Promise<Written> {
   const hash = sha256.create();
   const digests = new Set<string>();
-  const found: OpenedEnvelope[] = [];
+  let whole: Omit<OpenedEnvelope, "data"> | null = null;
   let length = 0;
   for (const [i, copies] of message.parts.entries()) {
-    const opened = await openFirst(copies, recipient, found[0] ?? null);
-    digests.add(opened.digest);
-    hash.update(opened.data);
-    length += opened.data.length;
-    await write(opened.data);
-    found.push({ ...opened, data: new Uint8Array(0) });
+    const { data, digest, ...opened } = await openFirst(copies, recipient, whole);
+    whole = { ...opened, ...(whole ?? {}), from: whole === null ? opened.from : weaker(whole.from, opened.from) };
+    digests.add(digest);
+    hash.update(data);
+    length += data.length;
+    await write(data);
     onChunk?.(i + 1, message.parts.length);
   }
-  const [first] = found;
-  if (first === undefined || length !== first.file.sizeBytes || !equalBytes(hash.digest(), first.file.sha256)) {
+  if (whole === null || length !== whole.file.sizeBytes || !equalBytes(hash.digest(), whole.file.sha256))
     throw localError("not_authentic", "the file is not the one that was sent: size or SHA-256 differ");
-  }
-  const from = found.map((one) => one.from).reduce(weaker);
-  return { file: first.file, from, sentAtMs: first.sentAtMs, digests };
+  return { ...whole, digests };
 }
 
 /** A file is verified only if each of its chunks is. */
@@ -101,7 +120,7 @@ function sameFile(a: FileFacts, b: FileFacts): boolean {
 async function openFirst(
   copies: readonly EnvelopeCopy[],
   recipient: Recipient,
-  whole: OpenedEnvelope | null,
+  whole: Omit<OpenedEnvelope, "data"> | null,
 ): Promise<OpenedEnvelope & { readonly digest: string }> {
   let last: ClientError = localError("gone", `no Cache has ${copies[0]?.messageId} any more`);
   for (const copy of copies) {
@@ -121,19 +140,14 @@ async function openFirst(
 }
 
 function openCopy(envelope: EnvelopeJson, copy: EnvelopeCopy, recipient: Recipient): Promise<OpenedEnvelope> {
-  const messageId = envelope["message_id"];
-  const chunk = chunkOf(envelope);
-  const expected =
-    typeof messageId === "string" &&
-    messageId.toLowerCase() === copy.messageId.toLowerCase() &&
-    chunk?.groupId.toLowerCase() === copy.chunk?.groupId.toLowerCase() &&
-    chunk?.sequence === copy.chunk?.sequence &&
-    chunk?.total === copy.chunk?.total;
-  if (!expected) throw localError("not_authentic", "the Cache answered with another message");
+  const { message_id: id } = envelope;
+  const isExpected = typeof id === "string" && id.toLowerCase() === copy.messageId.toLowerCase();
+  if (!isExpected || placeOf(chunkOf(envelope)) !== placeOf(copy.chunk))
+    throw localError("not_authentic", "the Cache answered with another message");
   return openEnvelope(envelope, recipient);
 }
 
-type OpenedEnvelope = Opened & Pick<Written, "from" | "sentAtMs">;
+type OpenedEnvelope = Opened & Omit<Written, "digests">;
 
 /**
  * One envelope to this recipient, decrypted: a whole message, or one chunk of a file (`message_group_id`).
@@ -141,23 +155,23 @@ type OpenedEnvelope = Opened & Pick<Written, "from" | "sentAtMs">;
  * `record_unreadable`.
  */
 export async function openEnvelope(envelope: EnvelopeJson, recipient: Recipient): Promise<OpenedEnvelope> {
-  const messageId = envelope["message_id"];
+  const { message_id: messageId } = envelope;
   const to = eitherOf(envelope, "to", "recipient");
   const timestamp = eitherOf(envelope, "timestamp", "created_at");
   if (typeof messageId !== "string" || to !== recipient.did)
     throw localError("not_authentic", "the envelope is for somebody else");
   const binding: Binding = { messageId, to: recipient.did, chunk: chunkOf(envelope) };
   const { file, data } = await openPayload(envelope["payload"], binding, recipient.secretsOf);
-  const sentAtMs = typeof timestamp === "string" ? parseTimestamp(timestamp) : null;
+  const type = parseMediaType(file.mediaType);
   const from = await recipient.senderOf(envelope);
-  const author = authorOf(file.mediaType);
   // Signed by somebody who did not write it.
-  const isForeign = author !== null && from !== null && author !== from.did;
+  const isForeign = type.author !== null && from !== null && type.author !== from.did;
   return {
-    file: { ...file, mediaType: withoutAuthor(file.mediaType) },
+    file: { ...file, mediaType: type.plain },
+    type,
     data,
     from: isForeign ? { ...from, verified: false } : from,
-    sentAtMs,
+    sentAtMs: typeof timestamp === "string" ? parseTimestamp(timestamp) : null,
   };
 }
 
@@ -173,6 +187,69 @@ const unreadableCodes = ["unknown_profile", "unknown_key", "not_authentic", "rec
 
 export function isUnreadable(error: ClientError): boolean {
   return error.kind === "local" && unreadableCodes.includes(error.code);
+}
+
+// ------------------------------------------------------------------------------------------------------------ senders
+
+const sendersRememberedMax = 1_000;
+const documentKeptMs = minuteMs;
+
+/**
+ * Answers the sender of an envelope, `null` when it names none. The Cache may belong to anyone, so the signature is
+ * verified here again. A wrong signature is reported, not refused: otherwise the message could never be read.
+ */
+function senderVerifier(client: Client): (envelope: EnvelopeJson) => Promise<Sender | null> {
+  const readDocument = documentReader(client);
+  return async (envelope) => {
+    if (envelope["from"] === undefined) return null;
+    const from = envelope["from"];
+    if (typeof from !== "string" || !isDid(from)) throw localError("not_authentic", "the envelope is malformed");
+    const verify = async (freshMs: number) => verifySender(envelope, await readDocument(from, freshMs));
+    try {
+      // The sender may have a new key since its document was read: once more, with what is published now.
+      const verified = (await verify(documentKeptMs)) || (await verify(secondMs));
+      return { did: from, verified, distrusted: null };
+    } catch (error) {
+      if (!(error instanceof ClientError)) throw error;
+      const distrusted = error.kind === "distrusted" ? error.code : null;
+      return { did: from, verified: distrusted === null ? null : false, distrusted };
+    }
+  };
+}
+
+/** `null` for a sender whom this Directory does not know: another one may. */
+async function verifySender(envelope: EnvelopeJson, document: DidDocument | null): Promise<boolean | null> {
+  const { sender_key_id: keyId, sender_signature: text } = envelope;
+  if (document === null) return null;
+  if (typeof keyId !== "string" || typeof text !== "string") return false;
+  const method = methodFor(document, keyId, "send");
+  const key = method === null ? null : parseMethodKey(method);
+  const signature = decodeBase64(text);
+  const signed = textOf(envelope);
+  return key !== null && signature !== null && signed !== null && verifyEd25519(signature, signed, key);
+}
+
+/** `null` when a part of it has no canonical form, such as text with a lone surrogate. */
+function textOf(envelope: EnvelopeJson): Uint8Array | null {
+  try {
+    return encodeSenderText(envelope);
+  } catch {
+    return null;
+  }
+}
+
+/** Documents of senders, each read at most once within `freshMs`. */
+function documentReader(client: Client): (did: Did, freshMs: number) => Promise<DidDocument | null> {
+  const known = new Map<Did, { readonly readAtMs: number; readonly document: Promise<DidDocument | null> }>();
+  return (did, freshMs) => {
+    const remembered = known.get(did);
+    if (remembered !== undefined && remembered.readAtMs > Date.now() - freshMs) return remembered.document;
+    const document = orNull(activeDocument(client, did), "did_not_found");
+    document.catch(() => known.delete(did));
+    if (known.size >= sendersRememberedMax) known.clear();
+    known.set(did, { readAtMs: Date.now(), document });
+    return document;
+  };
 }
 
 // ------------------------------------------------------------------------------------------------ acknowledging

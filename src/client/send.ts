@@ -5,7 +5,6 @@
  * After a temporary failure the same bytes are posted again, so the message is delivered once.
  * Source: interface "Relay" and "DeliveryResult", docs/ledger.md 3.2, rules section 2.
  */
-import { sha256 } from "#sha256";
 import { decodeHex, encodeBase64, encodeHex, utf8 } from "../core/codec/bytes.ts";
 import { type Did, isDid } from "../core/codec/did.ts";
 import type { JsonObject } from "../core/codec/json.ts";
@@ -13,23 +12,11 @@ import { type DidDocument, sealingKeyOf } from "../core/ledger/account.ts";
 import { chunksMax } from "../core/message/envelope.ts";
 import { encodeSenderText } from "../core/message/proof.ts";
 import { isRecord, parseRecord } from "./answers.ts";
+import { type ContentNames, type Source, withAuthor } from "./content.ts";
 import { hkdf, type Signer, signEd25519, uuidOf } from "./crypto.ts";
 import { ClientError, type Endpoint, type Exchange, exchange, jsonBody, localError, path } from "./http.ts";
-import { withAuthor } from "./media-type.ts";
 import { type FileFacts, type RecipientKey, sealPayload } from "./seal.ts";
 import { type NameTrust, type TrustLevel, trustOf } from "./trust/trust.ts";
-
-/** Bytes to send, readable by ranges and more than once. */
-export type Source = {
-  readonly file: FileFacts;
-  readonly read: (from: number, to: number) => Promise<Uint8Array>;
-};
-
-/** Bytes in memory, with the name and media type for the recipient. */
-export function bytesSource(name: string, mediaType: string, bytes: Uint8Array): Source {
-  const file = { name, mediaType, sizeBytes: bytes.length, sha256: sha256(bytes) };
-  return { file, read: async (from, to) => bytes.subarray(from, to) };
-}
 
 /** Data of one envelope: above this a file is sent as a chunk set. */
 export const chunkBytesDefault = 1_048_576;
@@ -246,6 +233,25 @@ export type TransferOptions = {
   /** Retries for each envelope after a temporary failure; 3 by default. */
   readonly retries?: number;
 };
+
+export type MessageOptions = ContentNames &
+  TransferOptions & {
+    /** How long the message may wait: `24h` by default. */
+    readonly ttl?: string;
+    /** Public: selects a policy of the recipient. */
+    readonly tag?: string;
+    /** `direct`: never to a Cache. `cache`: straight to a Cache. For messages of one chunk. */
+    readonly hint?: "direct" | "cache";
+    readonly chunkBytes?: number;
+    readonly replyTo?: string | null;
+    readonly group?: string | null;
+    /** Whether to ask for a receipt; by default as the identity was opened. */
+    readonly receipt?: boolean;
+    /** `proven` sends only to a recipient whose keys are proven. */
+    readonly trust?: "proven";
+    /** Signs nothing: the recipient does not learn who sent it. */
+    readonly anonymous?: boolean;
+  };
 
 /** Runs work when its turn has come: sends to one recipient take turns. */
 export type Turns = <T>(work: () => Promise<T>) => Promise<T>;

@@ -7,24 +7,22 @@ import { equalBytes } from "../core/codec/bytes.ts";
 import { type Did, normalizeAlias } from "../core/codec/did.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
 import { type Client, connect, find, lookUp, planSend, rootKeyOf, senderOf, toldDid } from "./client.ts";
-import { type Content, type MessageOptions, reactionType, receiptType, sourceOf } from "./content.ts";
+import { type Content, collect, type Relations, reactionType, receiptType, type Source, sourceOf } from "./content.ts";
 import { randomUuid } from "./crypto.ts";
 import { identityFor, provingAt, type Waiting } from "./directory.ts";
-import type { Listener, WaypostEvent } from "./events.ts";
 import { ClientError, clockProblem, localError } from "./http.ts";
 import { type KeyStore, reliable } from "./key-stores.ts";
 import { type Identity, isRotationDue, parseIdentity, renderIdentity, rotationMsDefault } from "./keys.ts";
-import type { Relations } from "./media-type.ts";
-import type { Message } from "./message.ts";
+import type { Listener, Message, WaypostEvent } from "./message.ts";
 import type { Receiver } from "./receiver.ts";
 import {
+  type MessageOptions,
   Outgoing,
   parsePlan,
   retryingDefault,
   retryPassing,
   type SendPlan,
   type Sent,
-  type Source,
   type Turns,
 } from "./send.ts";
 
@@ -196,7 +194,7 @@ export class Waypost {
     if (!Array.isArray(members)) throw localError("invalid_argument", "members is a list of DIDs and aliases");
     const send = async (content: Content, options: MessageOptions = {}): Promise<GroupSent> => {
       // A stream can be read once, and is sent to each.
-      const shared = content instanceof ReadableStream ? await new Response(content).blob() : content;
+      const shared = content instanceof ReadableStream ? await collect(content) : content;
       const sent: GroupSent["sent"][number][] = [];
       const failed: GroupSent["failed"][number][] = [];
       const sendTo = async (to: string) => {

@@ -7,7 +7,7 @@
  */
 import { randomBytes } from "node:crypto";
 import { signIntent } from "../../src/client/change.ts";
-import { listenLive } from "../../src/client/live.ts";
+import { listenLive } from "../../src/client/connections.ts";
 import { proofHeaders } from "../../src/client/reader.ts";
 import {
   type Answered,

@@ -7,8 +7,9 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { Agent, request } from "node:http";
 import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
+import { endpoint } from "../../src/client/http.ts";
 import { createIdentity, type Identity } from "../../src/client/keys.ts";
-import { proofHeaders, type Reader, readersOf } from "../../src/client/reader.ts";
+import { proofHeaders, type Reader } from "../../src/client/reader.ts";
 import { firstDocument, signRegistration } from "../../src/client/registration.ts";
 import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import type { JsonObject } from "../../src/core/codec/json.ts";
@@ -200,7 +201,7 @@ export type StagePerson = {
 /** A person with Relay and Cache at the stage, or with an inbox alone. Not registered yet. */
 export async function personAt(url: string, inbox?: string): Promise<StagePerson> {
   const identity = createIdentity("campaign");
-  const { did, methods } = identity;
+  const { did } = identity;
   const served = await firstDocument(identity, { relayUrl: url, cacheUrl: url });
   const service: Service[] =
     inbox === undefined
@@ -214,15 +215,20 @@ export async function personAt(url: string, inbox?: string): Promise<StagePerson
             priority: null,
           },
         ];
-  const seedOf = async (id: string) => methods.find((key) => key.id === id)?.secret ?? null;
-  const reader = async (serviceType: "SvcCacheService" | "SvcRelayService") =>
-    (await readersOf(did, served, { serviceType, seedOf, deviceId: "", timeoutMs: answerWithinMs }))[0] as Reader;
+  const signer = { keyId: `${did}#root`, seed: identity.rootSeed };
+  const reader = (service: string): Reader => ({
+    did,
+    serviceId: `${did}#${service}`,
+    at: endpoint(url, answerWithinMs),
+    signer,
+    deviceId: "",
+  });
   return {
     identity,
     did,
     document: { ...served, service },
-    reader: await reader("SvcCacheService"),
-    live: await reader("SvcRelayService"),
+    reader: reader("cache"),
+    live: reader("relay"),
   };
 }
 

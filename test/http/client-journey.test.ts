@@ -17,10 +17,9 @@ import type { Signer } from "../../src/client/crypto.ts";
 import { waitingDefault } from "../../src/client/directory.ts";
 import { ClientError } from "../../src/client/http.ts";
 import { createIdentity, type Identity } from "../../src/client/keys.ts";
-import type { CacheClient } from "../../src/client/reader.ts";
-import { cachesOf, recipientOf } from "../../src/client/recipient.ts";
+import { type CacheClient, cachesOf } from "../../src/client/reader.ts";
 import { firstDocument, register, settleRegistration } from "../../src/client/registration.ts";
-import { acknowledge, removeUnread } from "../../src/client/retrieve.ts";
+import { acknowledge, recipientOf, removeUnread } from "../../src/client/retrieve.ts";
 import {
   buildEnvelope,
   chunkCount,

@@ -10,13 +10,15 @@ import { openInbox, type Round, storeMessage } from "../../src/cli/files/inbox.t
 import { openJournal, openLiveChunks } from "../../src/cli/files/journal.ts";
 import { fileSource } from "../../src/cli/files/outbox.ts";
 import { activeDocument, connect } from "../../src/client/client.ts";
+import { listenLive } from "../../src/client/connections.ts";
+import type { LiveEnvelope } from "../../src/client/copies.ts";
 import { digestOf, isComplete, listPending } from "../../src/client/copies.ts";
 import { waitingDefault } from "../../src/client/directory.ts";
 import { ClientError } from "../../src/client/http.ts";
 import { createIdentity, type Identity } from "../../src/client/keys.ts";
-import { type LiveEnvelope, listenLive } from "../../src/client/live.ts";
-import { cachesOf, liveEndpoints, recipientOf } from "../../src/client/recipient.ts";
+import { cachesOf, liveEndpoints } from "../../src/client/reader.ts";
 import { firstDocument, register, settleRegistration } from "../../src/client/registration.ts";
+import { recipientOf } from "../../src/client/retrieve.ts";
 import { recipientKey, retryingDefault, type SendPlan, sendPlan } from "../../src/client/send.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 

@@ -3,9 +3,8 @@
  * that comes back; and each lost connection is reported once, and once when it is back.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import type { WaypostEvent } from "../../src/client/events.ts";
 import { memoryKeys } from "../../src/client/key-stores.ts";
-import type { Message } from "../../src/client/message.ts";
+import type { Message, WaypostEvent } from "../../src/client/message.ts";
 import { Waypost, type WaypostOptions } from "../../src/client/waypost.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 

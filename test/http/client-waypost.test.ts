@@ -3,10 +3,9 @@
  * acknowledged unasked, garbage that stops nothing, receipts, groups, and a node that restarts.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import type { WaypostEvent } from "../../src/client/events.ts";
 import type { ClientError } from "../../src/client/http.ts";
 import { exportKeys, importKeys, memoryKeys } from "../../src/client/key-stores.ts";
-import type { Message } from "../../src/client/message.ts";
+import type { Message, WaypostEvent } from "../../src/client/message.ts";
 import { Waypost, type WaypostOptions } from "../../src/client/waypost.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 
@@ -32,7 +31,7 @@ async function take(me: Waypost, count: number, { ack = true } = {}): Promise<Me
 }
 
 async function waitingCount(me: Waypost): Promise<number> {
-  const { cachesOf } = await import("../../src/client/recipient.ts");
+  const { cachesOf } = await import("../../src/client/reader.ts");
   const [cache] = await cachesOf(me.client, me.identity, "");
   return (await cache?.summary())?.count ?? -1;
 }

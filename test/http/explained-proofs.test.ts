@@ -5,8 +5,7 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { memoryKeys } from "../../src/client/key-stores.ts";
-import type { Reader } from "../../src/client/reader.ts";
-import { cachesOf, liveEndpoints } from "../../src/client/recipient.ts";
+import { cachesOf, liveEndpoints, type Reader } from "../../src/client/reader.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import { encodeRetrievalProof, encodeSenderText, type RetrievalOperation } from "../../src/core/message/proof.ts";

@@ -5,10 +5,10 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { change, replaceDocument } from "../../src/client/change.ts";
 import { lookUp } from "../../src/client/client.ts";
-import type { WaypostEvent } from "../../src/client/events.ts";
 import { ClientError } from "../../src/client/http.ts";
 import { type KeyStore, memoryKeys } from "../../src/client/key-stores.ts";
 import { parseIdentity, renderIdentity } from "../../src/client/keys.ts";
+import type { WaypostEvent } from "../../src/client/message.ts";
 import { Waypost, type WaypostOptions } from "../../src/client/waypost.ts";
 import { renderPublicKey } from "../../src/core/codec/bytes.ts";
 import { decodeKeyProof, encodeKeyProof, type KeyProof } from "../../src/core/trust/proof.ts";

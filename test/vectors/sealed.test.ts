@@ -6,8 +6,7 @@
 import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { ClientError } from "../../src/client/http.ts";
-import { type Binding, sealPayload } from "../../src/client/seal.ts";
-import { openPayload } from "../../src/client/unseal.ts";
+import { type Binding, openPayload, sealPayload } from "../../src/client/seal.ts";
 import { parseAgreementKey } from "../../src/core/codec/bytes.ts";
 import { exampleAgreement } from "../../src/core/schema/schema.ts";
 import { sealingExample } from "../../src/core/schema/signing.ts";

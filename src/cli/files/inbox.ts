@@ -12,23 +12,23 @@ import {
   digestOf,
   type EnvelopeCopy,
   isComplete,
+  type LiveEnvelope,
   listPending,
   messageIdsOf,
   type PendingMessage,
   splitReceived,
   versionsOf,
 } from "../../client/copies.ts";
-import type { WaypostEvent } from "../../client/events.ts";
 import { ClientError } from "../../client/http.ts";
 import type { Identity } from "../../client/keys.ts";
-import type { LiveEnvelope } from "../../client/live.ts";
-import type { CacheClient } from "../../client/reader.ts";
-import { cachesOf, recipientOf } from "../../client/recipient.ts";
+import type { WaypostEvent } from "../../client/message.ts";
+import { type CacheClient, cachesOf } from "../../client/reader.ts";
 import {
   acknowledge,
   isUnreadable,
   type Recipient,
   readChunks,
+  recipientOf,
   type Sender,
   type Written,
 } from "../../client/retrieve.ts";

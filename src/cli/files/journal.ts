@@ -6,9 +6,9 @@
 import { mkdir, open, readdir } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { isRecord } from "../../client/answers.ts";
+import type { EnvelopeJson, LiveEnvelope } from "../../client/copies.ts";
 import { digestOf, type EnvelopeCopy, localCopy, type ReceivedBefore } from "../../client/copies.ts";
 import { localError } from "../../client/http.ts";
-import type { EnvelopeJson, LiveEnvelope } from "../../client/live.ts";
 import { errorText } from "../../core/fault.ts";
 import { isPlaced, placeFile, readText, removeIfThere, sweepLeftovers, syncFolder, writeDurably } from "./files.ts";
 

@@ -6,15 +6,9 @@
 import { open, readdir, stat } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { sha256 } from "#sha256";
+import type { Source } from "../../client/content.ts";
 import { localError } from "../../client/http.ts";
-import {
-  type Outgoing,
-  parsePlan,
-  type SavedPlan,
-  type SendPlan,
-  type Source,
-  type UnsignedPlan,
-} from "../../client/send.ts";
+import { type Outgoing, parsePlan, type SavedPlan, type SendPlan, type UnsignedPlan } from "../../client/send.ts";
 import { equalBytes } from "../../core/codec/bytes.ts";
 import { parseDuration, parseTimestamp } from "../../core/codec/time.ts";
 import { isSystemError, readText, removeIfThere, sweepLeftovers, writeDurably } from "./files.ts";

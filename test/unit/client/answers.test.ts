@@ -6,7 +6,7 @@ import { describe, expect, test } from "bun:test";
 import type { TSchema } from "@sinclair/typebox";
 import type { Shape } from "../../../src/client/answers.ts";
 import * as answers from "../../../src/client/answers.ts";
-import * as cache from "../../../src/client/cache-answers.ts";
+import * as cache from "../../../src/client/answers.ts";
 import * as directory from "../../../src/core/schema/directory.ts";
 import * as policies from "../../../src/core/schema/identity.ts";
 import * as messages from "../../../src/core/schema/messages.ts";

@@ -8,8 +8,7 @@ import { x25519 } from "@noble/curves/ed25519.js";
 import { hkdf } from "@noble/hashes/hkdf.js";
 import { sha256 } from "@noble/hashes/sha2.js";
 import { decode, encode, rfc8949EncodeOptions } from "cborg";
-import { type Binding, type SealInput, sealPayload } from "../../../src/client/seal.ts";
-import { openPayload } from "../../../src/client/unseal.ts";
+import { type Binding, openPayload, type SealInput, sealPayload } from "../../../src/client/seal.ts";
 import {
   concatBytes,
   decodeBase64,

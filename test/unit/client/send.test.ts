@@ -1,10 +1,10 @@
 /** Chunks that can be built again byte by byte, as envelopes that a node accepts. */
 import { describe, expect, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";
+import { withAuthor } from "../../../src/client/content.ts";
 import { ClientError } from "../../../src/client/http.ts";
-import { withAuthor } from "../../../src/client/media-type.ts";
+import { openPayload } from "../../../src/client/seal.ts";
 import { buildEnvelope, chunkCount } from "../../../src/client/send.ts";
-import { openPayload } from "../../../src/client/unseal.ts";
 import { renderPublicKey } from "../../../src/core/codec/bytes.ts";
 import { isFault } from "../../../src/core/fault.ts";
 import type { DidDocument } from "../../../src/core/ledger/account.ts";
