@@ -44,8 +44,12 @@ type ReceiverHost = {
 const queuedMax = 32;
 /** How long the sender of a live message waits for the program to acknowledge it. */
 const liveAckMs = 500;
+/** How long it waits for a look at the Caches, when something of the same sender may wait there. */
+const behindMs = 200;
+const behindStepMs = 10;
 /** How long a Relay may take to give an envelope that was passed to a Cache. */
 const passedMs = 5_000;
+const passedMax = 1_000;
 const refreshMs = hourMs;
 /** Most messages remembered as known; expired ones are forgotten first. */
 const knownMax = 100_000;
@@ -79,13 +83,14 @@ export class Receiver {
   };
   readonly #digests = new Map<string, string>();
   readonly #news = new Signal();
-  /** A live session has begun, and what came before it may wait in a Cache. */
-  #mustLook = true;
+  /** How many live sessions have begun, and how many of them before the last look: what came earlier waits in a Cache. */
+  #sessions = 1;
+  #sessionsLooked = 0;
   #isLooking = false;
   /** A Cache could not be read: live sessions don't wait for it. */
   #isBlind = false;
-  /** Ids of live envelopes that were passed unopened, and until when a Cache may be about to get them. */
-  readonly #passed = new Map<string, number>();
+  /** The last envelope of each sender that was passed unopened, and until when a Cache may be about to get it. */
+  readonly #passed = new Map<unknown, { readonly messageId: string; readonly untilMs: number }>();
   /** The program acknowledges late: senders don't wait for it. */
   #isLate = false;
   readonly #stop = new AbortController();
@@ -139,7 +144,7 @@ export class Receiver {
         cacheDevice: "",
         liveDevice: device,
         emit: (event) => {
-          if (event.type === "connected" && event.what === "live") this.#mustLook = true;
+          if (event.type === "connected" && event.what === "live") this.#sessions++;
           emit(event);
         },
         news: this.#news,
@@ -162,15 +167,17 @@ export class Receiver {
   // ------------------------------------------------------------------------------------------------ Caches
 
   async #look(caches: readonly CacheClient[]): Promise<Look> {
-    this.#mustLook = false;
+    const sessions = this.#sessions;
     this.#isLooking = true;
-    let look: Look | null = null;
+    let isBlind = true;
     try {
-      look = await this.#receiveWaiting(caches);
+      const look = await this.#receiveWaiting(caches);
+      isBlind = look.unreachable.length > 0;
       return look;
     } finally {
-      this.#isBlind = look === null || look.unreachable.length > 0;
       this.#isLooking = false;
+      this.#isBlind = isBlind;
+      this.#sessionsLooked = sessions;
     }
   }
 
@@ -180,7 +187,6 @@ export class Receiver {
     const waiting: PendingMessage[] = [];
     const acked: EnvelopeCopy[] = [];
     for (const one of pending) {
-      for (const messageId of messageIdsOf(one)) this.#passed.delete(messageId.toLowerCase());
       const { again, fresh } = await splitReceived(one, this.#before);
       for (const copy of again) if ((await this.#join(copy))?.state === "acked") acked.push(copy);
       if (isComplete(fresh)) waiting.push(fresh);
@@ -192,6 +198,9 @@ export class Receiver {
       if (this.#stop.signal.aborted) break;
       if (!(await this.#receive(one))) isPartial = true;
     }
+    const listed = new Set(pending.flatMap(messageIdsOf).map((id) => id.toLowerCase()));
+    for (const [sender, { messageId, untilMs }] of this.#passed)
+      if (listed.has(messageId) || untilMs < performance.now()) this.#passed.delete(sender);
     return { isComplete: !isPartial, unreachable };
   }
 
@@ -284,10 +293,13 @@ export class Receiver {
    * comes behind it follows it.
    */
   async #receiveLive(live: LiveEnvelope): Promise<boolean> {
-    const canOpen = chunkOf(live.envelope) === null && !this.#isBehind() && !this.#queue.isFull;
+    const isWhole = chunkOf(live.envelope) === null;
+    const canOpen = isWhole && !this.#queue.isFull && (await this.#hasCaughtUp(live));
     const known = canOpen ? await this.#openLive(live) : null;
     if (known === null) {
-      this.#passed.set(live.messageId.toLowerCase(), performance.now() + passedMs);
+      if (this.#passed.size >= passedMax) this.#passed.clear();
+      const messageId = live.messageId.toLowerCase();
+      this.#passed.set(live.envelope["from"], { messageId, untilMs: performance.now() + passedMs });
       // Without a stream nothing announces it.
       void pause(passedMs, this.#stop.signal).then(() => this.#news.wake());
       return false;
@@ -300,11 +312,21 @@ export class Receiver {
     return isAcked;
   }
 
-  /** Something may wait in a Cache that came before. */
-  #isBehind(): boolean {
-    for (const [id, untilMs] of this.#passed)
-      if (untilMs < performance.now() || this.#passed.size > knownMax) this.#passed.delete(id);
-    return !this.#isBlind && (this.#mustLook || this.#isLooking || this.#passed.size > 0);
+  /** Looks at the Caches when something waits there that came before. `false` when that takes long. */
+  async #hasCaughtUp(live: LiveEnvelope): Promise<boolean> {
+    const { signal } = this.#stop;
+    for (const untilMs = performance.now() + behindMs; this.#isBehind(live); await pause(behindStepMs, signal)) {
+      if (performance.now() > untilMs || signal.aborted) return false;
+      if (!this.#isLooking) this.#news.wake();
+    }
+    return true;
+  }
+
+  /** Garbage holds up nobody but its own sender. */
+  #isBehind({ envelope }: LiveEnvelope): boolean {
+    if (this.#isBlind) return false;
+    const { untilMs = 0 } = this.#passed.get(envelope["from"]) ?? {};
+    return this.#sessionsLooked < this.#sessions || untilMs > performance.now();
   }
 
   /** `null` when it can't be opened, or not in time. */
