@@ -5,7 +5,7 @@
 import { BoundedMap } from "../core/std/bounded.ts";
 
 /**
- * Keys are well-formed strings of 1 to 1,024 UTF-8 bytes, in the order of those bytes; values are bytes.
+ * Keys have 1 to 1,024 characters of visible ASCII and are in the order of these characters; values are bytes.
  * Reads are synchronous and see the last commit; bytes that go in or out belong to the caller.
  */
 export interface TableView {
@@ -40,34 +40,9 @@ export interface SharedTable {
   commit<T>(change: (view: TableChange) => T): Promise<T>;
 }
 
-const tableKeyBytesMax = 1024;
-
 /** Throws for a key that the table does not accept: a mistake of the caller. */
 export function checkKey(key: string): void {
-  if (key.length === 0 || key.length > tableKeyBytesMax || !key.isWellFormed()) {
-    throw new RangeError("a table key has 1 to 1,024 bytes of well-formed text");
-  }
-  if (key.length * 3 > tableKeyBytesMax && Buffer.byteLength(key) > tableKeyBytesMax) {
-    throw new RangeError("a table key has at most 1,024 bytes");
-  }
-}
-
-/** Order of the UTF-8 forms of two well-formed strings, without encoding them. */
-export function compareUtf8(a: string, b: string): number {
-  const length = Math.min(a.length, b.length);
-  for (let i = 0; i < length; i++) {
-    const [x, y] = [a.charCodeAt(i), b.charCodeAt(i)];
-    if (x === y) continue;
-    const [xHigh, yHigh] = [isSurrogate(x), isSurrogate(y)];
-    // Surrogates stand for code points above all others, though their own numbers lie below U+E000.
-    if (xHigh !== yHigh) return xHigh ? 1 : -1;
-    return x - y;
-  }
-  return a.length - b.length;
-}
-
-function isSurrogate(unit: number): boolean {
-  return unit >= 0xd800 && unit <= 0xdfff;
+  if (!/^[!-~]{1,1024}$/.test(key)) throw new RangeError("a table key has 1 to 1,024 characters of visible ASCII");
 }
 
 // ------------------------------------------------------------------------------------------------------ decoded values

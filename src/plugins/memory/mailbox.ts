@@ -4,6 +4,7 @@
  * No method awaits anything before it is done, so every operation is atomic. `room` bounds the ids that are active,
  * remembered or kept, and their bytes.
  */
+import TinyQueue from "tinyqueue";
 import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
 import {
@@ -33,7 +34,6 @@ import {
   PageFill,
   parseCursor,
 } from "../../storage/mailbox-rules.ts";
-import { Heap } from "./expiry.ts";
 
 /** An entry of the driver's own: its bytes go when it has ended. */
 type OwnEntry = Omit<MailboxEntry, "envelope" | "headerPreview"> & {
@@ -64,7 +64,7 @@ type MailboxOptions = {
 
 export class MemoryMailbox implements Mailbox {
   private readonly boxes = new Map<MailboxKey, Box>();
-  private readonly ends = new Heap<{ readonly atMs: number; readonly row: Row }>((a, b) => a.atMs < b.atMs);
+  private readonly ends = new TinyQueue<{ readonly atMs: number; readonly row: Row }>([], (a, b) => a.atMs - b.atMs);
   /** The active entries, and all rows. */
   private readonly held = new Tally(isStoreLabel);
   private readonly known = new Tally(isStoreLabel);
@@ -176,13 +176,13 @@ export class MemoryMailbox implements Mailbox {
   async stats(nowMs: number): Promise<MailboxStats> {
     this.options.checkOpen();
     this.settle(nowMs);
-    return { ...this.held.of(null) };
+    return this.held.of(null);
   }
 
   /** Frees what has ended, so that it counts towards no quota any more. */
   private settle(nowMs: number, freedMax = Number.POSITIVE_INFINITY): void {
     while (this.freed < freedMax) {
-      const next = this.ends.first();
+      const next = this.ends.peek();
       if (next === undefined || next.atMs > nowMs) return;
       this.ends.pop();
       const { row } = next;
@@ -244,33 +244,24 @@ export class MemoryMailbox implements Mailbox {
   }
 }
 
-type Sum = { entries: number; bytes: number };
-
-/** Sums of entries and bytes: of all, and of each label that `counts` names. */
+/** Sums of entries and bytes: of all (`null`), and of each label that `counts` names. */
 class Tally {
-  private readonly all: Sum = { entries: 0, bytes: 0 };
-  private readonly byLabel = new Map<string, Sum>();
+  private readonly sums = new Map<string | null, MailboxStats>();
 
   constructor(private readonly counts: (label: string) => boolean) {}
 
   of(label: string | null): MailboxStats {
-    return label === null ? this.all : (this.byLabel.get(label) ?? nothingHeld);
+    return this.sums.get(label) ?? nothingHeld;
   }
 
   add(labels: readonly string[], entries: number, bytes: number): void {
-    addTo(this.all, entries, bytes);
-    for (const label of labels.filter(this.counts)) {
-      const sum = this.byLabel.get(label) ?? { entries: 0, bytes: 0 };
-      addTo(sum, entries, bytes);
-      if (sum.entries === 0) this.byLabel.delete(label);
-      else this.byLabel.set(label, sum);
+    for (const label of [null, ...labels.filter(this.counts)]) {
+      const before = this.of(label);
+      const sum = { entries: before.entries + entries, bytes: before.bytes + bytes };
+      if (sum.entries === 0) this.sums.delete(label);
+      else this.sums.set(label, sum);
     }
   }
-}
-
-function addTo(sum: Sum, entries: number, bytes: number): void {
-  sum.entries += entries;
-  sum.bytes += bytes;
 }
 
 const noBytes = new Uint8Array(0);
@@ -327,9 +318,7 @@ function bytesOf(entry: OwnEntry | MailboxEntry): number {
 
 function copyOf(entry: MailboxEntry): OwnEntry {
   const { labels, headerPreview, envelope } = entry;
-  // Frozen labels need no copy: all entries of a network share them.
-  const own = Object.isFrozen(labels) ? labels : [...labels];
-  return { ...entry, labels: own, headerPreview: headerPreview?.slice() ?? null, envelope: envelope.slice() };
+  return { ...entry, labels: [...labels], headerPreview: headerPreview?.slice() ?? null, envelope: envelope.slice() };
 }
 
 function messageOf({ entry: { messageId, chunk, expiresAtMs, envelope } }: Row): HeldMessage {

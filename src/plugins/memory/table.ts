@@ -4,7 +4,7 @@
  * Cost: a read is one map lookup; a new key moves the keys behind it.
  */
 import { StoreError } from "../../storage/contract.ts";
-import { checkKey, compareUtf8, type Table, type TableChange } from "../../storage/table.ts";
+import { checkKey, type Table, type TableChange } from "../../storage/table.ts";
 
 export class MemoryTable implements Table {
   private readonly values = new Map<string, Uint8Array>();
@@ -19,7 +19,7 @@ export class MemoryTable implements Table {
   }
 
   range(prefix: string, { after, limit }: { readonly after?: string; readonly limit: number }): [string, Uint8Array][] {
-    const start = after !== undefined && compareUtf8(after, prefix) > 0 ? after : prefix;
+    const start = after !== undefined && after > prefix ? after : prefix;
     const found: [string, Uint8Array][] = [];
     for (let at = this.indexOf(start); at < this.keys.length && found.length < limit; at++) {
       const key = this.keys[at]!;
@@ -74,7 +74,7 @@ export class MemoryTable implements Table {
     let [low, high] = [0, this.keys.length];
     while (low < high) {
       const middle = (low + high) >> 1;
-      if (compareUtf8(this.keys[middle]!, key) < 0) low = middle + 1;
+      if (this.keys[middle]! < key) low = middle + 1;
       else high = middle;
     }
     return low;

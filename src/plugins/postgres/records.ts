@@ -14,7 +14,7 @@ import { concatBytes, encodeHex } from "../../core/codec/bytes.ts";
 import { blake2b256 } from "../../core/codec/crypto.ts";
 import { errorText } from "../../core/fault.ts";
 import { type Receipts, type Replay, StoreError } from "../../storage/contract.ts";
-import { checkKey, compareUtf8, type SharedTable, type TableChange, type TableView } from "../../storage/table.ts";
+import { checkKey, type SharedTable, type TableChange, type TableView } from "../../storage/table.ts";
 import { checkReceipt, checkText } from "../drivers.ts";
 import { Batcher, type Pool, type Query, type Row } from "./pool.ts";
 
@@ -59,11 +59,11 @@ class Fetched {
     if (fetched === undefined) throw new NotFetched({ range: request });
     const found = new Map(fetched);
     for (const [key, value] of this.written) {
-      if (!key.startsWith(prefix) || compareUtf8(key, after) <= 0) continue;
+      if (!key.startsWith(prefix) || key <= after) continue;
       if (value === null) found.delete(key);
       else found.set(key, value);
     }
-    const sorted = [...found].sort(([a], [b]) => compareUtf8(a, b)).slice(0, limit);
+    const sorted = [...found].sort(([a], [b]) => (a < b ? -1 : 1)).slice(0, limit);
     return sorted.map(([key, value]): [string, Uint8Array] => [key, value.slice()]);
   }
 }
@@ -201,10 +201,9 @@ async function fetchAll(query: Query, fetched: Fetched, wanted: readonly Wanted[
 
 async function fetchRange(query: Query, fetched: Fetched, range: RangeRequest): Promise<void> {
   const { prefix, after, limit } = range;
-  const start = compareUtf8(after, prefix) > 0 ? after : prefix;
   const rows = await query(
-    `select key, value from {s}.ledger where key >= $1 and key > $2 and starts_with(key, $3) order by key limit $4`,
-    [start, after, prefix, limit],
+    `select key, value from {s}.ledger where key >= $1 and key > $2 and starts_with(key, $1) order by key limit $3`,
+    [prefix, after, limit],
   );
   const entries = rows.map((row) => [String(row["key"]), bytesOf(row)] as const);
   fetched.ranges.set(JSON.stringify(range), entries);

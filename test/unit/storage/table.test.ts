@@ -1,34 +1,6 @@
-/** The order of keys that every table keeps, and the memo of decoded values: never older than the bytes, and bounded. */
+/** The memo of decoded values: never older than the bytes, and bounded. */
 import { describe, expect, test } from "bun:test";
-import fc from "fast-check";
-import { compareUtf8, rememberDecoded, rememberInState } from "../../../src/storage/table.ts";
-
-/** The code points at both sides of every change in the length of UTF-8, and of the surrogates: texts often share a start. */
-const borders = [0x00, 0x61, 0x7f, 0x80, 0x7ff, 0x800, 0xd7ff, 0xe000, 0xffff, 0x10000, 0x10ffff];
-const text = fc
-  .array(fc.constantFrom(...borders), { maxLength: 6 })
-  .map((codePoints) => String.fromCodePoint(...codePoints));
-
-test("strings compare as their UTF-8 bytes do", () => {
-  const edges = [
-    "",
-    "a",
-    "ab",
-    "\u{7f}",
-    "\u{80}",
-    "\u{7ff}",
-    "\u{800}",
-    "\u{d7ff}",
-    "\u{e000}",
-    "\u{ffff}",
-    "\u{10000}",
-  ];
-  const compare = (a: string, b: string) => {
-    expect(Math.sign(compareUtf8(a, b))).toBe(Math.sign(Buffer.compare(Buffer.from(a), Buffer.from(b))));
-  };
-  for (const a of edges) for (const b of edges) compare(`x${a}`, `x${b}`);
-  fc.assert(fc.property(text, text, compare), { numRuns: 1_000 });
-});
+import { rememberDecoded, rememberInState } from "../../../src/storage/table.ts";
 
 const bytesOf = (text: string) => new TextEncoder().encode(text);
 

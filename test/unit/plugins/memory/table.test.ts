@@ -9,16 +9,14 @@ describe("the memory table", () => {
 
   test("returns ranges like a sorted list, after any changes, and undoes a commit that throws", async () => {
     const change = fc.record({
-      puts: fc.array(
-        fc.string({ unit: fc.constantFrom("a", "b", "c", "\u{ffff}", "\u{10000}"), minLength: 1, maxLength: 4 }),
-      ),
+      puts: fc.array(fc.string({ unit: fc.constantFrom("a", "b", "c", "!", "~"), minLength: 1, maxLength: 4 })),
       removes: fc.array(fc.string({ unit: fc.constantFrom("a", "b"), minLength: 1, maxLength: 2 })),
       fails: fc.boolean(),
     });
     await fc.assert(
       fc.asyncProperty(
         fc.array(change, { maxLength: 8 }),
-        fc.constantFrom("", "a", "ab", "\u{10000}"),
+        fc.constantFrom("", "a", "ab", "~"),
         async (steps, prefix) => {
           const table = new MemoryTable(1 << 20);
           let naive = new Map<string, Uint8Array>();
@@ -63,7 +61,7 @@ describe("the memory table", () => {
     const full = await failureOf(() => table.commit((view) => view.put("k", new Uint8Array(20_000))));
     expect(isFull(full)).toBe(true);
     expect(table.get("k")).toBeNull();
-    for (const key of ["", "\ud800", "x".repeat(1_025), "☃".repeat(400)]) {
+    for (const key of ["", "a b", "\u{7f}", "é", "x".repeat(1_025)]) {
       expect(await failureOf(() => table.commit((view) => view.put(key, bytes(1))))).toBeInstanceOf(RangeError);
     }
   });
