@@ -357,6 +357,43 @@ suite("the PostgreSQL store when things break", () => {
       await Promise.all([primary.end(), standby.end()]);
     }
   }, 120_000);
+
+  test("an old primary that comes back beside the new one gets no statement, read or write", async () => {
+    const primary = await startPostgres([
+      "fsync=off",
+      "max_connections=40",
+      "shared_buffers=64MB",
+      "max_wal_senders=4",
+    ]);
+    const options = optionsFor({ urls: [primary.url] });
+    const pool = await openPool(options);
+    await migrateSchema(pool, options).finally(() => pool.close());
+    const standby = await primary.standby();
+    try {
+      const urls = [primary.url, standby.url];
+      const during = await openPostgres({ ...options, urls }, environment);
+      await mailboxOf(during).store(entry(1), quota());
+      await untilWorks(async () => {
+        const held = await standby.sql(`select count(*) from ${options.schema}.held`);
+        if (held !== "1\n") throw new Error("the standby is behind");
+      });
+      // The standby is promoted while the old primary serves on: both take writes.
+      await standby.promote();
+      const after = await openPostgres({ ...options, urls }, environment);
+      expect((await mailboxOf(after).store(entry(2), quota())).kind).toBe("stored");
+      expect((await listAll(mailboxOf(after), entry(1).recipient, pageOf())).length).toBe(2);
+      // The node that was there before finds the new one within seconds, and then neither reads nor writes the old.
+      await untilWorks(async () => {
+        if ((await listAll(mailboxOf(during), entry(1).recipient, pageOf())).length !== 2) throw new Error("stale");
+      }, 60_000);
+      for (let n = 3; n < 20; n++) expect((await mailboxOf(during).store(entry(n), quota())).kind).toBe("stored");
+      expect(await primary.sql(`select count(*) from ${options.schema}.held`)).toBe("1\n");
+      expect(await standby.sql(`select count(*) from ${options.schema}.held`)).toBe("19\n");
+    } finally {
+      await Promise.all(open.splice(0).map((store) => store.close()));
+      await Promise.all([primary.end(), standby.end()]);
+    }
+  }, 120_000);
 });
 
 suite("the schema", () => {

@@ -25,7 +25,8 @@ import {
 } from "../../storage/contract.ts";
 import { checkEntry, encodeCursor, exceedsShare, nothingHeld, parseCursor } from "../../storage/mailbox-rules.ts";
 import { checkText } from "../drivers.ts";
-import { Batcher, type BatchLimits, batchLimits, type Pool, type Row, StatementError } from "./pool.ts";
+import { type Row, StatementError } from "./connection.ts";
+import { Batcher, type BatchLimits, batchLimits, type Pool } from "./pool.ts";
 import { digestOf, packed } from "./records.ts";
 import type { Partitions } from "./schema.ts";
 

@@ -1,174 +1,20 @@
 /**
  * The connections of a process to PostgreSQL, and what every operation does with them. Reads are tried again when a
  * connection breaks. A write whose answer was lost is sent again under its own number, and the
- * database answers its outcome (`begin_write` in sql.ts). Only committed writes are answered;
+ * database answers its outcome (`begin_write` in schema.sql). Only committed writes are answered;
  * when the outcome can't be read in time, the operation is `unavailable`.
- * A connection runs one statement at a time, and a statement without an answer in time ends the connection: its
- * outcome is then unknown, and the caller has to ask for it.
- * Bun's own client is used: in one run it wrote batches of 200 envelopes in 2.6 ms (0.6 ms of processor
- * time) where postgres.js took 6.5 ms (2.3 ms), because it sends bytes as they are and not as hex digits.
  */
-import { SQL } from "bun";
 import { errorText } from "../../core/fault.ts";
-import { late, withDeadline } from "../../core/std/bounded.ts";
 import { StoreError } from "../../storage/contract.ts";
-import type { PostgresOptions } from "./postgres.ts";
-
-// --------------------------------------------------------------------------------------------- one connection
-
-type Parameter = string | number | bigint | Uint8Array | null;
-export type Row = Readonly<Record<string, unknown>>;
-
-/** `ca`: certificates in PEM; `null` connects without encryption. */
-type PoolSettings = PostgresOptions & { readonly ca: string | null };
-
-/** Whether the statement was executed is unknown: only the database can tell. */
-class OutcomeUnknown extends Error {}
-
-/** The statement failed as a whole and left nothing behind. `code` is the SQLSTATE. */
-export class StatementError extends Error {
-  constructor(
-    readonly code: string,
-    message: string,
-  ) {
-    super(message);
-    this.name = "StatementError";
-  }
-}
-
-/** Time for connecting, and beyond the statement's own time for its answer to arrive. */
-const connectMsMax = 5_000;
-const answerSlackMs = 2_000;
-
-/**
- * Statements touch few rows and find them by index, which the planner can't know: it would read whole partitions to join
- * them. Planning takes longer than execution, so each plan is made once.
- */
-const planning = {
-  jit: "off",
-  plan_cache_mode: "force_generic_plan",
-  enable_hashjoin: "off",
-  enable_mergejoin: "off",
-  enable_seqscan: "off",
-};
-
-/** Connection exceptions, server shutting down, too many connections. */
-const goneCodes = /^(08|57P0|53300)/;
-const readOnlyCode = "25006";
-/** An administrator ended the connection, or the server begins to shut down: then the next attempt has another code. */
-const endedCode = "57P01";
-
-/** The SQLSTATE that the server answered, or nothing. */
-function stateOf(error: unknown): string {
-  const { errno } = error as { readonly errno?: unknown };
-  return typeof errno === "string" ? errno : "";
-}
-
-class Connection {
-  private client: SQL | null = null;
-  private server = 0;
-
-  constructor(private readonly settings: PoolSettings) {}
-
-  /** Rows of a statement. Throws `OutcomeUnknown` or `StatementError`, or `unavailable` when it was never sent. */
-  async query(text: string, parameters: readonly Parameter[] = []): Promise<Row[]> {
-    const client = await this.connected();
-    return this.inTime(() => client.unsafe(text, [...parameters]));
-  }
-
-  /** Several statements, without parameters. */
-  async script(text: string): Promise<void> {
-    const client = await this.connected();
-    await this.inTime(() => client.unsafe(text).simple());
-  }
-
-  async close(): Promise<void> {
-    const client = this.client;
-    this.client = null;
-    await client?.close({ timeout: 1 }).catch(() => {});
-  }
-
-  private async inTime(run: () => PromiseLike<unknown>): Promise<Row[]> {
-    const waitMs = this.settings.statement_timeout_ms + answerSlackMs;
-    try {
-      const rows = await withDeadline(run(), waitMs);
-      if (rows === late) throw new OutcomeUnknown("no answer in time");
-      return rows as Row[];
-    } catch (error) {
-      throw this.failureOf(error);
-    }
-  }
-
-  private failureOf(error: unknown): Error {
-    const state = stateOf(error);
-    if (error instanceof OutcomeUnknown || state === "" || goneCodes.test(state)) {
-      this.drop();
-      const { code } = error as { readonly code?: unknown };
-      return new OutcomeUnknown(`${String(code ?? "")} ${errorText(error)}`.trim(), { cause: error });
-    }
-    if (state === readOnlyCode) this.drop();
-    return new StatementError(state, errorText(error));
-  }
-
-  /** The next statement connects again, to the next server. */
-  private drop(): void {
-    const client = this.client;
-    this.client = null;
-    this.server = (this.server + 1) % this.settings.urls.length;
-    client?.close({ timeout: 0 }).catch(() => {});
-  }
-
-  private async connected(): Promise<SQL> {
-    if (this.client !== null) return this.client;
-    let last: unknown;
-    for (let tried = 0, ended = 0; tried < this.settings.urls.length; ) {
-      const client = this.clientOf(this.settings.urls[this.server]!);
-      try {
-        await this.checkWritable(client);
-        this.client = client;
-        return client;
-      } catch (error) {
-        last = error;
-        client.close({ timeout: 0 }).catch(() => {});
-        // A server that ended this one connection serves: the next may last.
-        if (stateOf(error) === endedCode && ended++ < againMax) continue;
-        tried++;
-        this.server = (this.server + 1) % this.settings.urls.length;
-      }
-    }
-    throw new StoreError("unavailable", `the database is unreachable: ${errorText(last)}`, { cause: last });
-  }
-
-  private async checkWritable(client: SQL): Promise<void> {
-    const asked = client.unsafe(
-      "select pg_is_in_recovery() as standby, current_setting('transaction_read_only') as ro",
-    );
-    const rows = await withDeadline<unknown>(asked, connectMsMax);
-    if (rows === late) throw new Error("the server does not answer");
-    const [row] = rows as Row[];
-    if (row?.["standby"] !== false || row["ro"] !== "off") throw new Error("the server takes no writes");
-  }
-
-  private clientOf(url: string): SQL {
-    const { password, ca, statement_timeout_ms } = this.settings;
-    const timeout = String(statement_timeout_ms);
-    return new SQL({
-      url,
-      max: 1,
-      idleTimeout: 0,
-      connectionTimeout: connectMsMax / 1_000,
-      ...(password === null ? {} : { password }),
-      ...(ca === null ? {} : { tls: { ca, rejectUnauthorized: true } }),
-      connection: {
-        application_name: "waypost",
-        statement_timeout: timeout,
-        lock_timeout: timeout,
-        idle_in_transaction_session_timeout: timeout,
-        ...planning,
-      },
-    });
-  }
-}
+import {
+  Connection,
+  OutcomeUnknown,
+  type Parameter,
+  type PoolSettings,
+  type Row,
+  StatementError,
+  Timelines,
+} from "./connection.ts";
 
 // --------------------------------------------------------------------------------------------------- the pool
 
@@ -195,8 +41,9 @@ export class Pool {
   private readonly idle = Promise.withResolvers<void>();
 
   constructor(private readonly settings: PoolSettings) {
+    const timelines = new Timelines(settings);
     this.all = Array.from({ length: settings.connections }, () => ({
-      connection: new Connection(settings),
+      connection: new Connection(settings, timelines),
       writer: crypto.randomUUID(),
       seq: 0n,
     }));
@@ -322,6 +169,7 @@ export class Pool {
     const slot = await this.slot();
     this.busy++;
     try {
+      await slot.connection.checkTimeline();
       return await work(slot);
     } finally {
       this.busy--;

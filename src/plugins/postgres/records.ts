@@ -16,7 +16,8 @@ import { errorText } from "../../core/fault.ts";
 import { type Receipts, type Replay, StoreError } from "../../storage/contract.ts";
 import { checkKey, type SharedTable, type TableChange, type TableView } from "../../storage/table.ts";
 import { checkReceipt, checkText } from "../drivers.ts";
-import { Batcher, type Pool, type Query, type Row } from "./pool.ts";
+import type { Row } from "./connection.ts";
+import { Batcher, type Pool, type Query } from "./pool.ts";
 
 type RangeRequest = { readonly prefix: string; readonly after: string; readonly limit: number };
 type Entries = readonly (readonly [string, Uint8Array])[];

@@ -1,0 +1,218 @@
+/**
+ * One connection to PostgreSQL, and which of several servers it uses. A connection runs one statement at a time; a
+ * statement without an answer in time ends the connection, and its outcome is then unknown.
+ * Bun's own client is used: in one run it wrote batches of 200 envelopes in 2.6 ms (0.6 ms of processor
+ * time) where postgres.js took 6.5 ms (2.3 ms), because it sends bytes as they are and not as hex digits.
+ */
+import { SQL } from "bun";
+import { errorText } from "../../core/fault.ts";
+import { late, withDeadline } from "../../core/std/bounded.ts";
+import { StoreError } from "../../storage/contract.ts";
+import type { PostgresOptions } from "./postgres.ts";
+
+export type Parameter = string | number | bigint | Uint8Array | null;
+export type Row = Readonly<Record<string, unknown>>;
+
+/** `ca`: certificates in PEM; `null` connects without encryption. */
+export type PoolSettings = PostgresOptions & { readonly ca: string | null };
+
+/** Whether the statement was executed is unknown: only the database can tell. */
+export class OutcomeUnknown extends Error {}
+
+/** The statement failed as a whole and left nothing behind. `code` is the SQLSTATE. */
+export class StatementError extends Error {
+  constructor(
+    readonly code: string,
+    message: string,
+  ) {
+    super(message);
+    this.name = "StatementError";
+  }
+}
+
+/** Time for connecting, and beyond the statement's own time for its answer to arrive. */
+const connectMsMax = 5_000;
+const answerSlackMs = 2_000;
+
+/**
+ * Statements touch few rows and find them by index, which the planner can't know: it would read whole partitions to join
+ * them. Planning takes longer than execution, so each plan is made once.
+ */
+const planning = {
+  jit: "off",
+  plan_cache_mode: "force_generic_plan",
+  enable_hashjoin: "off",
+  enable_mergejoin: "off",
+  enable_seqscan: "off",
+};
+
+/** Connection exceptions, server shutting down, too many connections. */
+const goneCodes = /^(08|57P0|53300)/;
+const readOnlyCode = "25006";
+/** An administrator ended the connection, or the server begins to shut down: then the next attempt has another code. */
+const endedCode = "57P01";
+const endedMax = 5;
+
+/** The SQLSTATE that the server answered, or nothing. */
+function stateOf(error: unknown): string {
+  const { errno } = error as { readonly errno?: unknown };
+  return typeof errno === "string" ? errno : "";
+}
+
+/**
+ * Which of the servers is the database. A promotion begins a timeline, so of two servers that take writes, an old primary
+ * that came back among them, the one with the higher timeline is. All servers are asked at the start, and again every few
+ * seconds while there is work: a connection to the lower timeline ends before its next work, reads included.
+ */
+export class Timelines {
+  private highest = 0;
+  private lookedAtMs = Number.NEGATIVE_INFINITY;
+  private first: Promise<void> | null = null;
+
+  constructor(private readonly settings: PoolSettings) {}
+
+  isOld(timeline: number): boolean {
+    return timeline < this.highest;
+  }
+
+  /** Waits for the first look only. */
+  look(): Promise<void> {
+    const { urls } = this.settings;
+    if (urls.length > 1 && performance.now() - this.lookedAtMs > lookAgainMs) {
+      this.lookedAtMs = performance.now();
+      const looked = Promise.all(urls.map((url) => this.ask(url))).then(() => {});
+      this.first ??= looked;
+    }
+    return this.first ?? Promise.resolve();
+  }
+
+  private async ask(url: string): Promise<void> {
+    const client = clientOf(url, this.settings);
+    await this.timelineOf(client).catch(() => {});
+    await client.close({ timeout: 0 }).catch(() => {});
+  }
+
+  /** Throws where the server takes no writes or is an old one. */
+  async timelineOf(client: SQL): Promise<number> {
+    const rows = await withDeadline<unknown>(client.unsafe(primaryQuery), connectMsMax);
+    if (rows === late) throw new Error("the server does not answer");
+    const [row] = rows as Row[];
+    if (row?.["standby"] !== false || row["ro"] !== "off") throw new Error("the server takes no writes");
+    const timeline = Number.parseInt(String(row["wal"]).slice(0, 8), 16);
+    if (this.isOld(timeline)) {
+      throw new Error(`an old primary: it is on timeline ${timeline}, and the database is on ${this.highest}`);
+    }
+    this.highest = timeline;
+    return timeline;
+  }
+}
+
+/** Names of segments of the log begin with the timeline; a standby has none to write. */
+const primaryQuery = `select pg_is_in_recovery() as standby, current_setting('transaction_read_only') as ro,
+  case when pg_is_in_recovery() then null else pg_walfile_name(pg_current_wal_lsn()) end as wal`;
+const lookAgainMs = 5_000;
+
+export class Connection {
+  private client: SQL | null = null;
+  private timeline = 0;
+  private server = 0;
+
+  constructor(
+    private readonly settings: PoolSettings,
+    private readonly timelines: Timelines,
+  ) {}
+
+  /** Rows of a statement. Throws `OutcomeUnknown` or `StatementError`, or `unavailable` when it was never sent. */
+  async query(text: string, parameters: readonly Parameter[] = []): Promise<Row[]> {
+    const client = await this.connected();
+    return this.inTime(() => client.unsafe(text, [...parameters]));
+  }
+
+  /** Several statements, without parameters. */
+  async script(text: string): Promise<void> {
+    const client = await this.connected();
+    await this.inTime(() => client.unsafe(text).simple());
+  }
+
+  /** Before work begins, never within a transaction: leaves an old primary. */
+  async checkTimeline(): Promise<void> {
+    await this.timelines.look();
+    if (this.client !== null && this.timelines.isOld(this.timeline)) this.drop();
+  }
+
+  async close(): Promise<void> {
+    const client = this.client;
+    this.client = null;
+    await client?.close({ timeout: 1 }).catch(() => {});
+  }
+
+  private async inTime(run: () => PromiseLike<unknown>): Promise<Row[]> {
+    const waitMs = this.settings.statement_timeout_ms + answerSlackMs;
+    try {
+      const rows = await withDeadline(run(), waitMs);
+      if (rows === late) throw new OutcomeUnknown("no answer in time");
+      return rows as Row[];
+    } catch (error) {
+      throw this.failureOf(error);
+    }
+  }
+
+  private failureOf(error: unknown): Error {
+    const state = stateOf(error);
+    if (error instanceof OutcomeUnknown || state === "" || goneCodes.test(state)) {
+      this.drop();
+      const { code } = error as { readonly code?: unknown };
+      return new OutcomeUnknown(`${String(code ?? "")} ${errorText(error)}`.trim(), { cause: error });
+    }
+    if (state === readOnlyCode) this.drop();
+    return new StatementError(state, errorText(error));
+  }
+
+  /** The next statement connects again, to the next server. */
+  private drop(): void {
+    const client = this.client;
+    this.client = null;
+    this.server = (this.server + 1) % this.settings.urls.length;
+    client?.close({ timeout: 0 }).catch(() => {});
+  }
+
+  private async connected(): Promise<SQL> {
+    if (this.client !== null) return this.client;
+    let last: unknown;
+    for (let tried = 0, ended = 0; tried < this.settings.urls.length; ) {
+      const client = clientOf(this.settings.urls[this.server]!, this.settings);
+      try {
+        this.timeline = await this.timelines.timelineOf(client);
+        this.client = client;
+        return client;
+      } catch (error) {
+        last = error;
+        client.close({ timeout: 0 }).catch(() => {});
+        // A server that ended this one connection serves: the next may last.
+        if (stateOf(error) === endedCode && ended++ < endedMax) continue;
+        tried++;
+        this.server = (this.server + 1) % this.settings.urls.length;
+      }
+    }
+    throw new StoreError("unavailable", `the database is unreachable: ${errorText(last)}`, { cause: last });
+  }
+}
+
+function clientOf(url: string, { password, ca, statement_timeout_ms }: PoolSettings): SQL {
+  const timeout = String(statement_timeout_ms);
+  return new SQL({
+    url,
+    max: 1,
+    idleTimeout: 0,
+    connectionTimeout: connectMsMax / 1_000,
+    ...(password === null ? {} : { password }),
+    ...(ca === null ? {} : { tls: { ca, rejectUnauthorized: true } }),
+    connection: {
+      application_name: "waypost",
+      statement_timeout: timeout,
+      lock_timeout: timeout,
+      idle_in_transaction_session_timeout: timeout,
+      ...planning,
+    },
+  });
+}
