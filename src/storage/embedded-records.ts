@@ -372,7 +372,7 @@ export function prepareProofs(view: TableChange): LedgerProofs {
   const standing = view.get(genesisKey);
   const genesisHash = standing ?? blake2b256(utf8(`svc:embedded-ledger:genesis|${readHead(view).last.hash}`));
   if (standing === null) view.put(genesisKey, genesisHash);
-  return { genesisHash, bound: true, plain: true, selfCertifying: true, keepsKeyProofs: true };
+  return { genesisHash, bound: true, plain: true, selfCertifying: true };
 }
 
 type HeadOptions = { readonly blockTimeMs: number; readonly operator: AccountId; readonly now: () => number };

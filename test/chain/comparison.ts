@@ -8,7 +8,7 @@ import type { Vec } from "@polkadot/types-codec";
 import { decodeUtf8, encodeHex0x } from "../../src/core/codec/bytes.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import { extrinsicHash, type OperatorKey } from "../../src/plugins/chain/layouts.ts";
-import { type RuntimeMetadata, storageKeys } from "../../src/plugins/chain/metadata.ts";
+import { prefixOf, type RuntimeMetadata } from "../../src/plugins/chain/metadata.ts";
 import type { Ledger } from "../../src/storage/contract.ts";
 import type { LedgerEvent } from "../oracles/ledger-events.ts";
 import type { Identity } from "../support/identity.ts";
@@ -62,8 +62,8 @@ export async function blockDifferences(
 }
 
 /** By the index of an extrinsic: events of our pallets in their order, or the name of the error. */
-async function saidOf({ node, registry, metadata }: ChainSide, hash: string): Promise<Map<number, string[]>> {
-  const bytes = await node.ask<string>("state_getStorage", [encodeHex0x(storageKeys(metadata).events), hash]);
+async function saidOf({ node, registry }: ChainSide, hash: string): Promise<Map<number, string[]>> {
+  const bytes = await node.ask<string>("state_getStorage", [encodeHex0x(prefixOf("Events")), hash]);
   const records = registry.createTypeUnsafe<Vec<EventRecord>>("Vec<FrameSystemEventRecord>", [bytes]);
   const said = new Map<number, string[]>();
   for (const { phase, event } of records) {

@@ -10,7 +10,7 @@ import { aliasesNamed, type LedgerCall } from "../../src/core/ledger/calls.ts";
 import { isRefusal } from "../../src/core/ledger/refusals.ts";
 import { readOperatorKey } from "../../src/plugins/chain/driver.ts";
 import { encodeExtrinsic, isOwned } from "../../src/plugins/chain/layouts.ts";
-import { readAccountState, readMetadata, storageKeys } from "../../src/plugins/chain/metadata.ts";
+import { accountKey, entryKey, readAccountState, readMetadata } from "../../src/plugins/chain/metadata.ts";
 import type { RuntimeVersion } from "../../src/plugins/chain/rpc.ts";
 import type { Store } from "../../src/storage/contract.ts";
 import { applyWithEvents } from "../oracles/ledger-events.ts";
@@ -167,16 +167,15 @@ async function round(chain: ChainSide, run: Run, cast: Cast): Promise<void> {
  * The next block's time is the present, for both sides; its extrinsics are born in the head. The model knows no
  * allowance for calls with a proof (limits.chain.ts has its test), so everybody's is made whole.
  */
-async function beginBlock({ node, metadata, key }: ChainSide, { identities, world }: Cast) {
+async function beginBlock({ node, key }: ChainSide, { identities, world }: Cast) {
   const headMs = Date.now() - slotMs;
   await node.ask("dev_timeTravel", [headMs]);
-  const { optionalEntry } = storageKeys(metadata);
-  const allowances = identities.flatMap(({ did }) => optionalEntry("ProofAllowances", did) ?? []);
-  await node.ask("dev_setStorage", [allowances.map((key) => [encodeHex0x(key), null])]);
+  const allowances = identities.map(({ did }) => encodeHex0x(entryKey("ProofAllowances", did)));
+  await node.ask("dev_setStorage", [allowances.map((key) => [key, null])]);
   world.nowMs = headMs + slotMs;
   const { number } = await node.ask<{ number: string }>("chain_getHeader");
   const hash = await node.ask<string>("chain_getBlockHash");
-  const account = encodeHex0x(storageKeys(metadata).account(key.publicKey));
+  const account = encodeHex0x(accountKey(key.publicKey));
   const state = await node.ask<string>("state_getStorage", [account, hash]);
   const birthHash = Uint8Array.fromHex(hash.slice(2));
   return {

@@ -215,7 +215,6 @@ export class VirtualChain {
         bound: true,
         plain: true,
         selfCertifying: false,
-        keepsKeyProofs: false,
       },
       bounds: embeddedBounds,
     });

@@ -7,8 +7,8 @@ import { encodeHex0x } from "../../src/core/codec/bytes.ts";
 import { encodeWith } from "../../src/core/codec/scale.ts";
 import { emptyAccount } from "../../src/core/ledger/account.ts";
 import { recordCodec } from "../../src/core/ledger/structures.ts";
-import { mapLayouts } from "../../src/plugins/chain/layouts.ts";
-import type { RuntimeMetadata } from "../../src/plugins/chain/metadata.ts";
+import { type ItemName, items } from "../../src/plugins/chain/layouts.ts";
+import { prefixOf } from "../../src/plugins/chain/metadata.ts";
 import { parseHeader, type Socket, type SocketEvents } from "../../src/plugins/chain/rpc.ts";
 import { type DecodedExtrinsic, decodeExtrinsic, type VirtualBlock, type VirtualChain } from "./virtual-chain.ts";
 import type { Chance, VirtualTime } from "./virtual-time.ts";
@@ -51,7 +51,6 @@ export type NodeParts = {
   readonly chain: VirtualChain;
   readonly time: VirtualTime;
   readonly chance: Chance;
-  readonly metadata: RuntimeMetadata;
   /** Blocks of a fork whose author is cut off. */
   readonly hidden: Set<VirtualBlock>;
 };
@@ -76,10 +75,7 @@ export class VirtualNode {
   private readonly prefixes = new Map<string, string>();
 
   constructor(private readonly parts: NodeParts) {
-    for (const name of [...Object.keys(mapLayouts), "Account", "Now", "Events"] as const)
-      this.prefixes.set(parts.metadata.prefixOf(name as "Now").toHex(), name);
-    for (const name of ["DocumentTimes", "RegistrationExpiries", "PersonaPolicies", "Lives", "PlainProofs"] as const)
-      this.prefixes.set(parts.metadata.optionalPrefixOf(name)?.toHex() ?? "", name);
+    for (const name of Object.keys(items) as ItemName[]) this.prefixes.set(prefixOf(name).toHex(), name);
   }
 
   get best(): VirtualBlock {

@@ -84,7 +84,7 @@ export async function runSchedule(seed: number, given: ScheduleOptions): Promise
   const chain = new VirtualChain(time, chance, operator);
   for (const specVersion of [1, 2, 999]) addRuntime(chain.genesis.hash, specVersion);
   const hidden = new Set<typeof chain.best>();
-  const nodes = Array.from({ length: nodeCount }, () => new VirtualNode({ chain, time, chance, metadata, hidden }));
+  const nodes = Array.from({ length: nodeCount }, () => new VirtualNode({ chain, time, chance, hidden }));
   const endpoints = given.endpoints ?? chance.between(1, nodeCount);
   const startMs = time.nowMs;
   const world: World = {

@@ -393,9 +393,8 @@ const cases: readonly LedgerCase[] = [
   {
     name: "the proof of a self-certifying DID follows every change, and ends with a deletion",
     async run({ ledger }) {
-      const { genesisHash, keepsKeyProofs } = await ledger.proofs();
+      const { genesisHash } = await ledger.proofs();
       expect(await ledger.keyProof(stranger().did)).toBeNull();
-      if (!keepsKeyProofs) return;
       const identity = await certified(ledger);
       const { did } = identity;
       await expectProof(ledger, did);
@@ -413,7 +412,6 @@ const cases: readonly LedgerCase[] = [
     name: "the proof of a self-certifying DID stands after the store was opened again",
     lasting: true,
     async run({ ledger, reopen }) {
-      if (!(await ledger.proofs()).keepsKeyProofs) return;
       const { did } = await certified(ledger);
       await expectProof(await reopen(), did);
     },

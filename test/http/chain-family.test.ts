@@ -8,7 +8,7 @@ import { encodeWith } from "../../src/core/codec/scale.ts";
 import { recordCodec } from "../../src/core/ledger/structures.ts";
 import { chainPlugin } from "../../src/plugins/chain/chain.ts";
 import { type OpenLedger, openLedger } from "../../src/plugins/chain/driver.ts";
-import { readMetadata, storageKeys } from "../../src/plugins/chain/metadata.ts";
+import { entryKey, prefixOf, readMetadata } from "../../src/plugins/chain/metadata.ts";
 import { systemHost } from "../../src/plugins/chain/rpc.ts";
 import { MemoryTable } from "../../src/plugins/memory/table.ts";
 import type { Store, StoreEnvironment } from "../../src/storage/contract.ts";
@@ -54,9 +54,9 @@ function recordOf(): string {
 
 beforeAll(async () => {
   if (Array.isArray(metadata)) throw new Error(metadata.join("\n"));
-  const place = encodeHex0x(storageKeys(metadata).entry("Dids", standing.did));
+  const place = encodeHex0x(entryKey("Dids", standing.did));
   const record = recordOf();
-  const now = encodeHex0x(storageKeys(metadata).now);
+  const now = encodeHex0x(prefixOf("Now"));
   node = openFakeNode();
   node.answer = ({ id, method, params }) => {
     const [keys, block] = params as [readonly string[], string];
@@ -86,8 +86,8 @@ describe("a chain of the family", () => {
     expect([...(callIndices.get("register_with_document_proof_signed") ?? [])]).toEqual([8, 7]);
     expect([...(callIndices.get("set_tag_policy") ?? [])]).toEqual([9, 2]);
     // Computed from the names by the facts, and checked there against a known one.
-    expect(metadata.prefixOf("Dids").toHex()).toBe("72b29c5d16546b7d2c5310d5fbada68b13f72fd4db0687b2a6a53903e54be0cf");
-    expect(metadata.prefixOf("TagPolicies").toHex()).toEndWith("01e2057ca6c23a0d36d2555ad80cb999");
+    expect(prefixOf("Dids").toHex()).toBe("72b29c5d16546b7d2c5310d5fbada68b13f72fd4db0687b2a6a53903e54be0cf");
+    expect(prefixOf("TagPolicies").toHex()).toEndWith("01e2057ca6c23a0d36d2555ad80cb999");
     expect(metadata.bounds).toMatchObject({ didBytes: 128, idBytes: 64, authentications: 4, documentBytes: 16_384 });
     expect(metadata.blockTimeMs).toBe(6_000);
     const [lacks] = logged.filter(({ message }) => String(message).includes("lacks protections"));

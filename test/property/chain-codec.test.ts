@@ -15,8 +15,9 @@ import {
   type Frame,
   fingerprintsOf,
   lackingProtections,
+  type PalletShape,
 } from "../../src/plugins/chain/layouts.ts";
-import { type RuntimeMetadata, readMetadata, storageKeys } from "../../src/plugins/chain/metadata.ts";
+import { entryKey, type RuntimeMetadata, readMetadata } from "../../src/plugins/chain/metadata.ts";
 import { beyondAllowance } from "../../src/plugins/chain/reader.ts";
 import { parseHeader } from "../../src/plugins/chain/rpc.ts";
 import { storageMapKey } from "../oracles/scale.ts";
@@ -49,14 +50,13 @@ describe("the metadata of the reference runtime", () => {
   });
 
   test("keys its maps as the specification says", () => {
-    const { entry, optionalEntry } = storageKeys(runtime());
     for (const map of ["Dids", "AliasIndex", "DocumentNonces", "ControlNonces"] as const) {
-      expect(entry(map, alice.did).toHex()).toBe(storageMapKey("DidRegistry", map, alice.did).toHex());
+      expect(entryKey(map, alice.did).toHex()).toBe(storageMapKey("DidRegistry", map, alice.did).toHex());
     }
     for (const map of ["RecipientPolicies", "TagPolicies"] as const) {
-      expect(entry(map, alice.did).toHex()).toBe(storageMapKey("DeliveryPolicy", map, alice.did).toHex());
+      expect(entryKey(map, alice.did).toHex()).toBe(storageMapKey("DeliveryPolicy", map, alice.did).toHex());
     }
-    expect(optionalEntry("PersonaPolicies", alice.did)?.toHex()).toBe(
+    expect(entryKey("PersonaPolicies", alice.did).toHex()).toBe(
       storageMapKey("DeliveryPolicy", "PersonaPolicies", alice.did).toHex(),
     );
   });
@@ -69,29 +69,25 @@ describe("the metadata of the reference runtime", () => {
   });
 
   test("names the protections that a chain lacks", () => {
-    const none = {
-      pallets: new Set<string>(),
-      calls: new Set<string>(),
-      constants: new Set<string>(),
-      taken: new Set<string>(),
-    };
-    const family = { ...none, pallets: new Set(["Sudo"]), calls: new Set(["register_with_document_proof"]) };
-    expect(lackingProtections({ ...family, storage: new Set() })).toHaveLength(10);
-    const whole = {
-      ...none,
-      constants: new Set(["RecordDeposit", "ProofsAtOnce"]),
-      storage: new Set(["PlainProofs", "Lives", "DocumentTimes", "RegistrationExpiries", "ComponentCallsLeft"]),
-      taken: new Set(["set_persona_policy"]),
-    };
-    expect(lackingProtections(whole)).toEqual([]);
-    expect(lackingProtections({ ...whole, pallets: new Set(["Sudo"]) })).toEqual([
+    const shapeOf = (calls: string[], storage: string[], constants: string[]): PalletShape => ({
+      calls: new Map(calls.map((name) => [name, { indices: new Uint8Array(2), shape: "" }])),
+      storage: new Map(storage.map((name) => [name, ""])),
+      constants: new Map(constants.map((name) => [name, new Uint8Array(4)])),
+    });
+    const family = shapeOf(["register_with_document_proof"], [], []);
+    expect(lackingProtections(family, new Map([["Sudo", family]]), new Map())).toHaveLength(10);
+    const items = ["PlainProofs", "Lives", "DocumentTimes", "RegistrationExpiries", "ComponentCallsLeft"];
+    const whole = shapeOf([], items, ["RecordDeposit", "ProofsAtOnce"]);
+    const taken = new Map([["set_persona_policy", new Uint8Array(2)]] as const);
+    expect(lackingProtections(whole, new Map(), taken)).toEqual([]);
+    expect(lackingProtections(whole, new Map([["Sudo", whole]]), taken)).toEqual([
       "no key that rules the chain (Sudo)",
     ]);
   });
 
   test("says when a DID may make another call with a proof", () => {
     const metadata = runtime();
-    const proofs = { genesisHash: genesis, bound: true, plain: false, selfCertifying: false, keepsKeyProofs: false };
+    const proofs = { genesisHash: genesis, bound: true, plain: false, selfCertifying: false };
     const head = { number: 1_000n, hash: "", timeMs: 0, metadata, nonce: 0, free: 0n, proofs };
     const waitOf = (call: LedgerCall, allowanceWholeAt: bigint) =>
       beyondAllowance(call, { head, account: emptyAccount, holders: new Map(), allowanceWholeAt })?.extra

@@ -25,7 +25,6 @@ export const everyProof: LedgerProofs = {
   bound: true,
   plain: true,
   selfCertifying: true,
-  keepsKeyProofs: true,
 };
 
 export class World {

@@ -9,6 +9,8 @@ import { u64Max } from "./json.ts";
 
 /** How one type is written and read. What a failed reader returns is meaningless: check `failed`. */
 export interface Codec<T> {
+  /** The layout as text: two codecs have one text exactly when they have one encoding, whatever their bounds are. */
+  readonly shape: string;
   write(writer: ScaleWriter, value: T): void;
   read(reader: ScaleReader): T;
 }
@@ -142,6 +144,7 @@ class ScaleReader {
 export function text(bytesMax: number): Codec<string> {
   const inner = byteVector(bytesMax);
   return {
+    shape: "bytes",
     write: (writer, value) => inner.write(writer, utf8(value)),
     read: (reader) => {
       const value = decodeUtf8(inner.read(reader));
@@ -154,6 +157,7 @@ export function text(bytesMax: number): Codec<string> {
 /** Text that must also be of a form, such as a DID. */
 export function formed<T extends string>(inner: Codec<string>, isForm: (value: string) => value is T): Codec<T> {
   return {
+    shape: inner.shape,
     write: (writer, value) => inner.write(writer, value),
     read: (reader) => {
       const value = inner.read(reader);
@@ -165,6 +169,7 @@ export function formed<T extends string>(inner: Codec<string>, isForm: (value: s
 
 export function byteVector(bytesMax: number): Codec<Uint8Array> {
   return {
+    shape: "bytes",
     write: (writer, value) => {
       writer.compact(value.length);
       writer.raw(value);
@@ -193,6 +198,7 @@ export function exactByteVector(length: number): Codec<Uint8Array> {
 /** Bytes of fixed length without a prefix. */
 export function fixedBytes(length: number): Codec<Uint8Array> {
   return {
+    shape: `u8*${length}`,
     write: (writer, value) => {
       if (value.length !== length) throw new RangeError(`expected ${length} bytes`);
       writer.raw(value);
@@ -202,6 +208,7 @@ export function fixedBytes(length: number): Codec<Uint8Array> {
 }
 
 export const boolean: Codec<boolean> = {
+  shape: "bool",
   write: (writer, value) => writer.byte(value ? 1 : 0),
   read: (reader) => {
     const value = reader.byte();
@@ -211,11 +218,13 @@ export const boolean: Codec<boolean> = {
 };
 
 export const u8: Codec<number> = {
+  shape: "u8",
   write: (writer, value) => writer.byte(inRange(value, 0xff)),
   read: (reader) => reader.byte(),
 };
 
 export const u32: Codec<number> = {
+  shape: "u32",
   write: (writer, value) => writer.number(inRange(value, 0xffff_ffff), 4),
   read: (reader) => reader.number(4),
 };
@@ -226,6 +235,7 @@ function inRange(value: number, max: number): number {
 }
 
 export const u64: Codec<bigint> = {
+  shape: "u64",
   write: (writer, value) => {
     if (value < 0n || value > u64Max) throw new RangeError("number out of range for SCALE");
     writer.big(value);
@@ -237,6 +247,7 @@ export const u64: Codec<bigint> = {
 };
 
 export const u128: Codec<bigint> = {
+  shape: "u128",
   write: (writer, value) => {
     u64.write(writer, value & u64Max);
     u64.write(writer, value >> 64n);
@@ -250,6 +261,7 @@ export const u128: Codec<bigint> = {
 /** A member that is not there is none, as `null` is. */
 export function option<T>(inner: Codec<T>): Codec<T | null> {
   return {
+    shape: `${inner.shape}?`,
     write: (writer, value: T | null | undefined) => {
       const isNone = value === null || value === undefined;
       writer.byte(isNone ? 0 : 1);
@@ -265,6 +277,7 @@ export function option<T>(inner: Codec<T>): Codec<T | null> {
 
 export function vector<T>(inner: Codec<T>, entriesMax: number): Codec<readonly T[]> {
   return {
+    shape: `[${inner.shape}]`,
     write: (writer, values) => {
       writer.compact(values.length);
       for (const value of values) inner.write(writer, value);
@@ -283,6 +296,7 @@ export function vector<T>(inner: Codec<T>, entriesMax: number): Codec<readonly T
 export function optionalList<T>(inner: Codec<readonly T[]>): Codec<readonly T[]> {
   const outer = option(inner);
   return {
+    shape: outer.shape,
     write: (writer, values) => outer.write(writer, values.length === 0 ? null : values),
     read: (reader) => outer.read(reader) ?? [],
   };
@@ -291,6 +305,7 @@ export function optionalList<T>(inner: Codec<readonly T[]>): Codec<readonly T[]>
 /** One byte: the index in `names`. */
 export function enumeration<T extends string>(names: readonly T[]): Codec<T> {
   return {
+    shape: names.map((name, index) => `${index}:${name}`).join("|"),
     write: (writer, value) => {
       const index = names.indexOf(value);
       if (index < 0) throw new RangeError("no such name in the enumeration");
@@ -304,11 +319,16 @@ export function enumeration<T extends string>(names: readonly T[]): Codec<T> {
   };
 }
 
+/** The shape of members in a row: one alone has its own. */
+export const tuple = (shapes: readonly string[]): string =>
+  shapes.length === 1 ? (shapes[0] as string) : `(${shapes.join()})`;
+
 /** Field after field, in the order in which they are named here: that order is the wire order. */
 export function structure<T extends object>(fields: { readonly [K in keyof T]-?: Codec<T[K]> }): Codec<T> {
   const names = Object.keys(fields) as (keyof T)[];
   const codecs = names.map((name) => fields[name] as Codec<T[keyof T]>);
   return {
+    shape: tuple(codecs.map(({ shape }) => shape)),
     write: (writer, value) => {
       for (let i = 0; i < names.length; i++) {
         (codecs[i] as Codec<unknown>).write(writer, value[names[i] as keyof T]);
@@ -333,6 +353,9 @@ export function variants<T extends { readonly kind: string }>(
   const kinds = enumeration(Object.keys(bodies) as T["kind"][]);
   const bodyOf = (kind: T["kind"]) => bodies[kind] as Codec<object>;
   return {
+    shape: Object.entries<Codec<unknown>>(bodies)
+      .map(([kind, { shape }], index) => `${index}:${kind}${shape === "()" ? "" : shape}`)
+      .join("|"),
     write: (writer, value) => {
       kinds.write(writer, value.kind);
       bodyOf(value.kind).write(writer, value);

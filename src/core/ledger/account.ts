@@ -100,10 +100,8 @@ export type LedgerProofs = {
   readonly bound: boolean;
   /** Whether it accepts versions 1 and 2, and payloads that are signed plainly. */
   readonly plain: boolean;
-  /** Whether it holds self-certifying DIDs to their rules (docs/trust.md "Names"). */
+  /** Whether it holds self-certifying DIDs to their rules, and keeps what proves their keys (docs/trust.md). */
   readonly selfCertifying: boolean;
-  /** Whether it keeps what proves the keys of self-certifying DIDs (docs/trust.md "Key proofs"). */
-  readonly keepsKeyProofs: boolean;
 };
 
 export type Device = { readonly deviceId: string; readonly addedAtMs: bigint; readonly tombstoned: boolean };

@@ -4,7 +4,7 @@
  * claims. The calls that a DID key signs are made of the table in `actions.ts`.
  * Source: docs/ledger.md 1.6 and 1.7, rules section 4 ("Idempotence", "Pending updates").
  */
-import { equalBytes } from "../codec/bytes.ts";
+import { concatBytes, equalBytes } from "../codec/bytes.ts";
 import { aliasBytesMax, type Did, didBytesMax, isDid, normalizeAlias, trimAscii } from "../codec/did.ts";
 import {
   byteVector,
@@ -142,14 +142,15 @@ export function ledgerAlias(text: string, bytesMax: number): string | LedgerRefu
 
 // -------------------------------------------------------------------------------------------------- SCALE
 
-const didRegistryPallet = 8;
-const deliveryPolicyPallet = 9;
+/** Pallets by their name on a chain, and the index that the first byte of a call has here. */
+const pallets = { DidRegistry: 8, DeliveryPolicy: 9 } as const;
+export type PalletName = keyof typeof pallets;
 
 /** An encoded call is at most this long; nothing that the Directory accepts comes near. */
 const callBytesMax = 65_536;
 
 type Arguments<N extends LedgerCallName> = Omit<Extract<LedgerCall, { readonly name: N }>, "name">;
-type Layout = { readonly pallet: number; readonly index: number; readonly codec: Codec<object> };
+type CallLayout = { readonly pallet: PalletName; readonly index: number; readonly codec: Codec<object> };
 
 /** Call arguments are unbounded byte vectors in the runtime; the bound of the whole call holds for them. */
 const argument = text(callBytesMax);
@@ -173,6 +174,7 @@ const signed = structure<SignedPayload>(proof);
 
 /** The DID of a control call is only inside its payload. */
 const controlArguments: Codec<Arguments<"apply_control_with_proof">> = {
+  shape: signed.shape,
   write: (writer, value) => signed.write(writer, value),
   read: (reader) => {
     const value = signed.read(reader);
@@ -182,38 +184,39 @@ const controlArguments: Codec<Arguments<"apply_control_with_proof">> = {
   },
 };
 
-function layout<N extends LedgerCallName>(pallet: number, index: number, codec: Codec<Arguments<N>>): Layout {
+function layout<N extends LedgerCallName>(pallet: PalletName, index: number, codec: Codec<Arguments<N>>): CallLayout {
   return { pallet, index, codec: codec as Codec<object> };
 }
 
-function argumentLayout(action: ArgumentAction): Layout {
+function argumentLayout(action: ArgumentAction): CallLayout {
   const items = actions[action].items.map((item) => [item, argumentCodecs[item]]);
   const codec = structure({ did, ...Object.fromEntries(items), ...proof }) as Codec<object>;
-  return { pallet: didRegistryPallet, index: actions[action].callIndex, codec };
+  return { pallet: "DidRegistry", index: actions[action].callIndex, codec };
 }
 
 const policyCall = structure<Arguments<"set_delivery_policy">>({ did, policy: deliveryPolicyCodec });
 
-const layouts: Readonly<Record<string, Layout>> = {
+/** Every call of the ledger: where a chain has it, and the layout of its arguments. */
+export const callLayouts = {
   ...Object.fromEntries(
     [...actionsByCall].flatMap(([call, action]) =>
       actionRows[action].counter === "control" ? [] : [[call, argumentLayout(action as ArgumentAction)]],
     ),
   ),
-  apply_control_with_proof: layout(didRegistryPallet, actions.delete_did.callIndex, controlArguments),
-  set_alias: layout<"set_alias">(didRegistryPallet, 1, structure({ did, alias: argument })),
+  apply_control_with_proof: layout("DidRegistry", actions.delete_did.callIndex, controlArguments),
+  set_alias: layout<"set_alias">("DidRegistry", 1, structure({ did, alias: argument })),
   set_document_with_proof: layout<"set_document_with_proof">(
-    didRegistryPallet,
+    "DidRegistry",
     5,
     structure({ did, docBlob: bytes, timestamp: argument, pubkey: bytes, signature: bytes }),
   ),
   register_with_document_proof_signed: layout<"register_with_document_proof_signed">(
-    didRegistryPallet,
+    "DidRegistry",
     7,
     structure({ did, alias: option(argument), timestamp: argument, pubkey: bytes, signature: bytes, docBlob: bytes }),
   ),
   set_delivery_policy_links: layout<"set_delivery_policy_links">(
-    didRegistryPallet,
+    "DidRegistry",
     8,
     structure({
       did,
@@ -222,42 +225,35 @@ const layouts: Readonly<Record<string, Layout>> = {
       personaPolicies: vector(argument, callBytesMax),
     }),
   ),
-  set_delivery_policy: layout(deliveryPolicyPallet, 0, policyCall),
-  set_tag_policy: layout(deliveryPolicyPallet, 2, policyCall),
-  set_persona_policy: layout<"set_persona_policy">(
-    deliveryPolicyPallet,
-    3,
-    structure({ did, policy: personaPolicyCodec }),
-  ),
-} satisfies Partial<Record<LedgerCallName, Layout>>;
+  set_delivery_policy: layout("DeliveryPolicy", 0, policyCall),
+  set_tag_policy: layout("DeliveryPolicy", 2, policyCall),
+  set_persona_policy: layout<"set_persona_policy">("DeliveryPolicy", 3, structure({ did, policy: personaPolicyCodec })),
+} as Readonly<Record<LedgerCallName, CallLayout>>;
 
-const layoutOf = (name: string): Layout => layouts[name] as Layout;
-const namesByIndex = new Map(
-  Object.entries(layouts).map(([name, { pallet, index }]) => [pallet * 256 + index, name as LedgerCallName]),
+/** The two bytes that a call begins with, by its name. */
+export type CallIndices = ReadonlyMap<LedgerCallName, Uint8Array>;
+
+const ownIndices: CallIndices = new Map(
+  Object.entries(callLayouts).map(([name, { pallet, index }]) => [
+    name as LedgerCallName,
+    Uint8Array.of(pallets[pallet], index),
+  ]),
 );
 
-const ledgerCall: Codec<LedgerCall> = {
-  write: (writer, call) => {
-    const { pallet, index, codec } = layoutOf(call.name);
-    writer.byte(pallet);
-    writer.byte(index);
-    codec.write(writer, call);
-  },
-  read: (reader) => {
-    const name = namesByIndex.get(reader.byte() * 256 + reader.byte());
-    if (name === undefined) reader.refuse();
-    const known = name ?? "set_alias";
-    return { name: known, ...layoutOf(known).codec.read(reader) } as LedgerCall;
-  },
-};
-
-export function encodeLedgerCall(call: LedgerCall): Uint8Array {
-  return encodeWith(ledgerCall, call);
+/** With the indices of a chain, or those of this program. */
+export function encodeLedgerCall(call: LedgerCall, indices = ownIndices): Uint8Array {
+  return concatBytes(indices.get(call.name) as Uint8Array, encodeWith(callLayouts[call.name].codec, call));
 }
 
 /** The call that the bytes hold, or `null`. */
-export function decodeLedgerCall(bytes: Uint8Array): LedgerCall | null {
-  return bytes.length > callBytesMax ? null : decodeWith(ledgerCall, bytes);
+export function decodeLedgerCall(bytes: Uint8Array, indices = ownIndices): LedgerCall | null {
+  if (bytes.length > callBytesMax) return null;
+  for (const [name, [pallet, index]] of indices) {
+    if (pallet !== bytes[0] || index !== bytes[1]) continue;
+    const values = decodeWith(callLayouts[name].codec, bytes.subarray(2));
+    return values === null ? null : ({ name, ...values } as LedgerCall);
+  }
+  return null;
 }
 
 // --------------------------------------------------------------------------------- what a call names and claims

@@ -88,6 +88,7 @@ const payloadBytesMax = 4_096;
 
 const signature = fixedBytes(64);
 const one: Codec<1> = {
+  shape: u8.shape,
   write: (writer, value) => u8.write(writer, value),
   read: (reader) => {
     if (u8.read(reader) !== 1) reader.refuse();

@@ -210,7 +210,7 @@ export function renderProofs(
     authorization_proofs: [...(proofs.bound ? ["v3"] : []), ...(proofs.plain ? ["plain"] : [])],
     genesis_hash: encodeHex0x(proofs.genesisHash),
     operator_account: encodeHex0x(submitter),
-    self_certifying_dids: proofs.selfCertifying && proofs.keepsKeyProofs,
+    self_certifying_dids: proofs.selfCertifying,
   };
 }
 

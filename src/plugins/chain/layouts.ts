@@ -1,106 +1,75 @@
 /**
- * What the program assumes about a chain. First what it reads and writes, as the type signatures of `metadata.ts`: calls
- * with their arguments, storage maps with their values, constants; the start-up check compares a chain's metadata with
- * it. Then how a call becomes an extrinsic, signed by the operator (version 4) or with its own proof (version 5, without
- * a signature), and how the extrinsics of a block become their fingerprints again. One table lists what each
- * transaction extension adds; one that is not listed must add nothing.
+ * What the program assumes about a chain. First the items of storage that it reads, beside the calls of
+ * `core/ledger/calls.ts`: the start-up check compares a chain's metadata with both. Then how a call becomes an extrinsic,
+ * signed by the operator (version 4) or with its own proof (version 5, without a signature), and what the extrinsics of a
+ * block carry. One table lists what each transaction extension adds; one that is not listed must add nothing.
  * Source: docs/ledger.md 1.1 to 1.9, rules section 1, checked against the reference runtime.
  */
 import { concatBytes, encodeHex0x } from "../../core/codec/bytes.ts";
 import { blake2b256 } from "../../core/codec/crypto.ts";
+import { boolean, encodeWith, u32, u64 } from "../../core/codec/scale.ts";
 import type { LedgerBoundName } from "../../core/ledger/account.ts";
-import { actionRows, type ItemName } from "../../core/ledger/actions.ts";
-import { encodeLedgerCall, type LedgerCall, type LedgerCallName, type ProofCall } from "../../core/ledger/calls.ts";
+import {
+  type CallIndices,
+  encodeLedgerCall,
+  type LedgerCall,
+  type LedgerCallName,
+  type PalletName,
+} from "../../core/ledger/calls.ts";
+import { deliveryPolicyCodec, personaPolicyCodec, recordCodec } from "../../core/ledger/structures.ts";
 
 /** Used when neither the chain nor the configuration has one. */
 export const blockTimeMsDefault = 6_000;
 
-/** The names of the pallets, by their role. */
-export const palletNames = { did_registry: "DidRegistry", delivery_policy: "DeliveryPolicy" } as const;
-export type PalletRole = keyof typeof palletNames;
-
-const method = "(bytes,bytes,bytes,bytes)";
-const service = "(bytes,bytes,[bytes],[bytes]?,u32?)";
-const document = `(bytes,[${method}],[bytes]?,[${method}],[${service}]?)`;
-const links = "(bytes?,[bytes],[bytes])";
-const record = `(u8*32?,[bytes]?,[(bytes,u64,bool)]?,${document}?,u64,u64,bytes?,${links}?,bool)`;
-const expiration = "0:DeleteOnExpiry|1:KeepHeaderPreview|2:TombstoneReference";
-const policy = `(u32,u32,bool,u8?,u32?,(u128,u128)?,${expiration}?)`;
-const persona = `((bytes,u128)?,(${expiration},u64?)?,[bytes])`;
-
-type CallLayout = { readonly pallet: PalletRole; readonly layout: readonly string[] };
-const registry = (layout: readonly string[]): CallLayout => ({ pallet: "did_registry", layout });
-const policies = (layout: readonly string[]): CallLayout => ({ pallet: "delivery_policy", layout });
-
-/** The type of an item of a signed action as an argument; every other one is bytes. */
-const itemLayouts: Partial<Record<ItemName, string>> = {
-  verificationMethod: method,
-  keyAgreement: method,
-  service,
-};
-/** The payload, its signature, who signed. */
-const proof = ["bytes", "bytes", "bytes"];
-
-/** The calls that a key of the DID signs: the DID and the items, which a control payload holds itself. */
-const proofLayouts = Object.fromEntries(
-  Object.values(actionRows).map(({ call, counter, items }) => [
-    call,
-    registry(counter === "control" ? proof : ["bytes", ...items.map((item) => itemLayouts[item] ?? "bytes"), ...proof]),
-  ]),
-) as Readonly<Record<ProofCall["name"], CallLayout>>;
-
-export const callLayouts: Readonly<Record<LedgerCallName, CallLayout>> = {
-  ...proofLayouts,
-  set_alias: registry(["bytes", "bytes"]),
-  set_document_with_proof: registry(["bytes", "bytes", "bytes", "bytes", "bytes"]),
-  register_with_document_proof_signed: registry(["bytes", "bytes?", "bytes", "bytes", "bytes", "bytes"]),
-  set_delivery_policy_links: registry(["bytes", "bytes?", "[bytes]", "[bytes]"]),
-  set_delivery_policy: policies(["bytes", policy]),
-  set_tag_policy: policies(["bytes", policy]),
-  set_persona_policy: policies(["bytes", persona]),
+type Item = {
+  readonly pallet: PalletName | "System" | "Timestamp";
+  /** Of the value, as `Codec.shape`; `null` for what the framework lays out. */
+  readonly value: string | null;
+  /** Every map of ours is keyed by a byte string under `Blake2_128Concat`. */
+  readonly isPlain?: true;
+  /** A chain need not have it; a map without an entry is 0. */
+  readonly isOptional?: true;
+  /** A chain of the family has something of another kind under this name: then it counts as absent. */
+  readonly mayDiffer?: true;
 };
 
-type MapLayout = { readonly pallet: PalletRole; readonly value: string };
-const counter = { pallet: "did_registry", value: "u64" } as const;
+const pallet = "DidRegistry";
+const counter = { pallet, value: u64.shape } as const;
+const policies = { pallet: "DeliveryPolicy", value: deliveryPolicyCodec.shape } as const;
 
-/** Every map is keyed by a byte string under `Blake2_128Concat`. */
-export const mapLayouts = {
-  Dids: { pallet: "did_registry", value: record },
-  AliasIndex: { pallet: "did_registry", value: "bytes" },
+/** What the program reads of a chain's storage. */
+export const items = {
+  Account: { pallet: "System", value: null },
+  Events: { pallet: "System", value: null },
+  Now: { pallet: "Timestamp", value: null },
+  Dids: { pallet, value: recordCodec.shape },
+  AliasIndex: { pallet, value: "bytes" },
   AliasNonces: counter,
   DocumentNonces: counter,
   RootPubkeyNonces: counter,
   ControlNonces: counter,
-  RecipientPolicies: { pallet: "delivery_policy", value: policy },
-  TagPolicies: { pallet: "delivery_policy", value: policy },
-} as const satisfies Readonly<Record<string, MapLayout>>;
-
-/**
- * Items that a chain need not have, with the layout they must have; a map without an entry is 0. Maps are keyed as those
- * above.
- */
-export const optionalLayouts = {
+  RecipientPolicies: policies,
+  TagPolicies: policies,
+  PersonaPolicies: { pallet: "DeliveryPolicy", value: personaPolicyCodec.shape, isOptional: true, mayDiffer: true },
   /** When the document of a DID was signed last, in ms. */
-  DocumentTimes: { pallet: "did_registry", value: "u64", isMap: true },
+  DocumentTimes: { ...counter, isOptional: true },
   /** Until when a proof may register the DID again after a deletion, in ms. */
-  RegistrationExpiries: { pallet: "did_registry", value: "u64", isMap: true },
-  /** A chain of the family has a policy of another kind under this name: then it counts as absent. */
-  PersonaPolicies: { pallet: "delivery_policy", value: persona, isMap: true, mayDiffer: true },
+  RegistrationExpiries: { ...counter, isOptional: true },
   /** How often a DID was deleted. */
-  Lives: { pallet: "did_registry", value: "u32", isMap: true },
+  Lives: { pallet, value: u32.shape, isOptional: true },
   /** The block at which the allowance of a DID for calls with a proof is whole again. */
-  ProofAllowances: { pallet: "did_registry", value: "u32", isMap: true },
+  ProofAllowances: { pallet, value: u32.shape, isOptional: true },
   /** Exists where the chain holds self-certifying DIDs to their rules: the component calls before the next whole document. */
-  ComponentCallsLeft: { pallet: "did_registry", value: "u32", isMap: true },
+  ComponentCallsLeft: { pallet, value: u32.shape, isOptional: true },
   /** Exists where the chain knows version 3 of the proofs: whether it accepts the others as well. */
-  PlainProofs: { pallet: "did_registry", value: "bool", isMap: false },
-} as const satisfies Readonly<Record<string, MapLayout & { readonly isMap: boolean; readonly mayDiffer?: true }>>;
+  PlainProofs: { pallet, value: boolean.shape, isPlain: true, isOptional: true },
+} as const satisfies Readonly<Record<string, Item>>;
+
+export type ItemName = keyof typeof items;
+export const itemOf = (name: ItemName): Item => items[name];
 
 /** Calls that a chain need not take as they are here: the driver refuses them there. */
 export const optionalCalls: ReadonlySet<LedgerCallName> = new Set<LedgerCallName>(["set_persona_policy"]);
-
-export type OptionalName = keyof typeof optionalLayouts;
-export type MapName = keyof typeof mapLayouts;
 
 /** The build of the reference runtime that breaks rules on command, for tests of the tests. */
 export const canaryName = "waypost-canary";
@@ -125,43 +94,45 @@ export const boundConstants: Readonly<Record<LedgerBoundName, string>> = {
   policyRefBytes: "MaxPolicyRefLen",
 };
 
-/** Names in a chain's metadata: its pallets, the items of the pallet of DIDs by kind, and our calls that it takes. */
-export type Inventory = Readonly<Record<"pallets" | "calls" | "constants" | "storage" | "taken", ReadonlySet<string>>>;
+/** A pallet of a chain's metadata: shapes by the names of items, calls and constants by their names. */
+export type PalletShape = {
+  readonly calls: ReadonlyMap<string, { readonly indices: Uint8Array; readonly shape: string }>;
+  readonly storage: ReadonlyMap<string, string>;
+  readonly constants: ReadonlyMap<string, Uint8Array>;
+};
+export type ChainShape = ReadonlyMap<string, PalletShape>;
+
+type Protection = readonly [
+  name: string,
+  isThere: (own: PalletShape, chain: ChainShape, taken: CallIndices) => boolean,
+];
 
 /**
  * Protections of the reference runtime against abuse, and how the metadata shows them. A chain that lacks some is used
  * nevertheless, and the log names them.
  */
-const protections: readonly { readonly name: string; readonly isThere: (chain: Inventory) => boolean }[] = [
-  {
-    name: "proofs that bind the chain and the submitting account (version 3)",
-    isThere: ({ storage }) => storage.has("PlainProofs"),
-  },
-  { name: "a deposit for every record", isThere: ({ constants }) => constants.has("RecordDeposit") },
-  {
-    name: "no registrations without an account",
-    isThere: ({ calls }) => !calls.has("register_with_document_proof"),
-  },
-  { name: "a count of how often a DID was deleted", isThere: ({ storage }) => storage.has("Lives") },
-  { name: "names that only their first key registers", isThere: ({ storage }) => storage.has("ComponentCallsLeft") },
-  {
-    name: "times of documents: an older one can replace a newer one",
-    isThere: ({ storage }) => storage.has("DocumentTimes"),
-  },
-  {
-    name: "ends of registrations: an old proof registers a deleted DID again",
-    isThere: ({ storage }) => storage.has("RegistrationExpiries"),
-  },
-  {
-    name: "persona policies with price, retention and relays: they can't be set",
-    isThere: ({ taken }) => taken.has("set_persona_policy"),
-  },
-  { name: "a limit of calls with a proof for each DID", isThere: ({ constants }) => constants.has("ProofsAtOnce") },
-  { name: "no key that rules the chain (Sudo)", isThere: ({ pallets }) => !pallets.has("Sudo") },
+const protections: readonly Protection[] = [
+  ["proofs that bind the chain and the submitting account (version 3)", ({ storage }) => storage.has("PlainProofs")],
+  ["a deposit for every record", ({ constants }) => constants.has("RecordDeposit")],
+  ["no registrations without an account", ({ calls }) => !calls.has("register_with_document_proof")],
+  ["a count of how often a DID was deleted", ({ storage }) => storage.has("Lives")],
+  ["names that only their first key registers", ({ storage }) => storage.has("ComponentCallsLeft")],
+  ["times of documents: an older one can replace a newer one", ({ storage }) => storage.has("DocumentTimes")],
+  [
+    "ends of registrations: an old proof registers a deleted DID again",
+    ({ storage }) => storage.has("RegistrationExpiries"),
+  ],
+  [
+    "persona policies with price, retention and relays: they can't be set",
+    (_own, _chain, taken) => taken.has("set_persona_policy"),
+  ],
+  ["a limit of calls with a proof for each DID", ({ constants }) => constants.has("ProofsAtOnce")],
+  ["no key that rules the chain (Sudo)", (_, chain) => !chain.has("Sudo")],
 ];
 
-export const lackingProtections = (chain: Inventory): string[] =>
-  protections.filter(({ isThere }) => !isThere(chain)).map(({ name }) => name);
+export function lackingProtections(own: PalletShape, chain: ChainShape, taken: CallIndices): string[] {
+  return protections.filter(([, isThere]) => !isThere(own, chain, taken)).map(([name]) => name);
+}
 
 // -------------------------------------------------------------------------------------------------------- extrinsics
 
@@ -173,7 +144,7 @@ export type Frame = {
   /** Names of the transaction extensions, in their order. */
   readonly extensions: readonly string[];
   /** Pallet index and call index of each call: the first two bytes of its encoding. */
-  readonly callIndices: ReadonlyMap<LedgerCallName, Uint8Array>;
+  readonly callIndices: CallIndices;
 };
 
 /** A life in blocks: from the block named by its number and hash on, for `periodBlocks`. */
@@ -203,8 +174,8 @@ const mortality: Extension = {
 
 /** Extensions that add bytes, to the extrinsic (explicit) or to what is signed only (implicit). */
 const extensions: Readonly<Record<string, Extension>> = {
-  CheckSpecVersion: { implicit: (_, frame) => u32(frame.specVersion) },
-  CheckTxVersion: { implicit: (_, frame) => u32(frame.transactionVersion) },
+  CheckSpecVersion: { implicit: (_, frame) => fourBytes(frame.specVersion) },
+  CheckTxVersion: { implicit: (_, frame) => fourBytes(frame.transactionVersion) },
   CheckGenesis: { implicit: (_, frame) => frame.genesis },
   CheckMortality: mortality,
   CheckEra: mortality,
@@ -222,11 +193,6 @@ export function isOwned(call: LedgerCall): boolean {
   return !("signedPayload" in call) && call.name !== "set_document_with_proof";
 }
 
-/** The call's bytes on this chain: its own two index bytes, and the arguments as everywhere. */
-function encodeCall(call: LedgerCall, { callIndices }: Frame): Uint8Array {
-  return concatBytes(callIndices.get(call.name) as Uint8Array, encodeLedgerCall(call).subarray(2));
-}
-
 /** An extrinsic, and how blocks show it: by its hash, or by the fingerprint of a call with its own proof. */
 type Encoded = { readonly extrinsic: Uint8Array; readonly fingerprint: string };
 
@@ -236,7 +202,7 @@ export function encodeExtrinsic(
   { era, nonce, tip }: Omit<Terms, "nonce"> & { readonly nonce: number | null },
   given: { readonly frame: Frame; readonly key: OperatorKey },
 ): Encoded {
-  const bytes = encodeCall(call, given.frame);
+  const bytes = encodeLedgerCall(call, given.frame.callIndices);
   if (nonce === null)
     return { extrinsic: generalExtrinsic(bytes, era, given.frame), fingerprint: callFingerprint(bytes) };
   const extrinsic = signedExtrinsic(bytes, { era, nonce, tip }, given);
@@ -304,18 +270,14 @@ function encodeEra({ birth, periodBlocks }: Era): Uint8Array {
   return Uint8Array.of(code & 0xff, code >> 8);
 }
 
-function u32(value: number): Uint8Array {
-  const bytes = new Uint8Array(4);
-  new DataView(bytes.buffer).setUint32(0, value, true);
-  return bytes;
-}
+const fourBytes = (value: number): Uint8Array => encodeWith(u32, value);
 
 /** A SCALE compact number of up to 128 bits. */
 export function encodeCompact(value: number | bigint): Uint8Array {
   const n = BigInt(value);
   if (n < 64n) return Uint8Array.of(Number(n) << 2);
   if (n < 16_384n) return Uint8Array.of(((Number(n) << 2) & 0xff) | 1, Number(n) >> 6);
-  if (n < 2n ** 30n) return u32(Number(n) * 4 + 2);
+  if (n < 2n ** 30n) return fourBytes(Number(n) * 4 + 2);
   const hex = n.toString(16);
   const bytes = Uint8Array.fromHex(hex.padStart(Math.max(8, hex.length + (hex.length % 2)), "0")).reverse();
   return concatBytes(Uint8Array.of(((bytes.length - 4) << 2) | 3), bytes);

@@ -1,31 +1,30 @@
 /**
- * The runtime metadata of a chain at one version: the prefixes of our maps, the indices of our calls, its bounds, its
- * errors, and the keys of its storage. A chain that differs from `layouts.ts` is refused with a list of every difference.
+ * The runtime metadata of a chain at one version: the items that it has, the indices of our calls, its bounds, its errors;
+ * and the keys of its storage. A chain that differs from `layouts.ts` is refused with a list of every difference.
  * Source: docs/ledger.md 1.1, 1.7, 1.9, 1.10.
  */
-import { expandMetadata, Metadata, type PortableRegistry, TypeRegistry, type Vec } from "@polkadot/types";
+import { Metadata, type PortableRegistry, TypeRegistry, type Vec } from "@polkadot/types";
 import type { DispatchError, EventRecord, PalletMetadataLatest, SiLookupTypeId } from "@polkadot/types/interfaces";
+import { xxhashAsU8a } from "@polkadot/util-crypto";
 import { concatBytes, encodeHex0x, utf8 } from "../../core/codec/bytes.ts";
 import { blake2b128 } from "../../core/codec/crypto.ts";
+import { tuple } from "../../core/codec/scale.ts";
 import { embeddedBounds, type LedgerBoundName, type LedgerBounds } from "../../core/ledger/account.ts";
-import type { LedgerCallName } from "../../core/ledger/calls.ts";
+import { type CallIndices, callLayouts, type LedgerCallName } from "../../core/ledger/calls.ts";
 import { StoreError } from "../../storage/contract.ts";
 import {
   boundConstants,
-  callLayouts,
+  type ChainShape,
   compactLength,
   encodeCompact,
   type Frame,
-  type Inventory,
+  type ItemName,
   isKnownExtension,
+  itemOf,
+  items,
   lackingProtections,
-  type MapName,
-  mapLayouts,
-  type OptionalName,
   optionalCalls,
-  optionalLayouts,
-  type PalletRole,
-  palletNames,
+  type PalletShape,
 } from "./layouts.ts";
 import type { RuntimeVersion } from "./rpc.ts";
 
@@ -38,10 +37,8 @@ export type RuntimeMetadata = {
   readonly proofLimit: ProofLimit | null;
   /** Protections of the reference runtime that this one lacks. */
   readonly lacks: readonly string[];
-  /** twox128 of the pallet's and the map's name. */
-  prefixOf(map: MapName | "Account" | "Now" | "Events"): Uint8Array;
-  /** The same for an optional item; `null` when the chain lacks it. */
-  optionalPrefixOf(name: OptionalName): Uint8Array | null;
+  /** Optional items that the chain lacks. */
+  readonly absent: ReadonlySet<ItemName>;
   /** By the index of an extrinsic in its block: its error, or `null` for success; absent without an event about it. */
   outcomes(events: Uint8Array): Map<number, DispatchFailure | null>;
 };
@@ -49,8 +46,8 @@ export type RuntimeMetadata = {
 /** How many calls with a proof a DID may make at once, and after how many blocks one more (docs/ledger.md 1.7). */
 type ProofLimit = { readonly atOnce: bigint; readonly inReserve: bigint; readonly intervalBlocks: bigint };
 
-/** A failure by the name of its error; `pallet` is `null` unless it is one of ours. */
-export type DispatchFailure = { readonly pallet: PalletRole | null; readonly error: string };
+/** A failure by the name of its error; `isOurs`: of one of our pallets. */
+export type DispatchFailure = { readonly isOurs: boolean; readonly error: string };
 
 /** Newest first; version 14 is what `state_getMetadata` answers. */
 export const metadataVersions = [16, 15] as const;
@@ -83,70 +80,57 @@ export function readMetadata(
   const quiet = Object.fromEntries(extensions.map((name) => [name, { extrinsic: {}, payload: {} }]));
   registry.setMetadata(metadata, undefined, quiet);
   const { lookup } = registry;
-  const palletOf = (role: PalletRole) => pallets.find(({ name }) => name.eq(palletNames[role]));
-  const missing = (["did_registry", "delivery_policy"] as const).filter((role) => palletOf(role) === undefined);
-  if (missing.length > 0) return missing.map((role) => `there is no pallet ${palletNames[role]}`);
-  const own = { did_registry: palletOf("did_registry")!, delivery_policy: palletOf("delivery_policy")! };
-  const odd = oddItems(lookup, own);
-  const differences = [
-    ...extensionDifferences(lookup, metadata),
-    ...mapDifferences(lookup, own),
-    ...odd
-      .filter((name) => !("mayDiffer" in optionalLayouts[name]))
-      .map((name) => `storage ${name} is laid out otherwise`),
-  ];
-  const callIndices = readCalls(lookup, own, differences);
-  const bounds = readBounds(own.did_registry, differences);
+  const chain: ChainShape = new Map(pallets.map((pallet) => [pallet.name.toString(), shapeOfPallet(lookup, pallet)]));
+  const own = chain.get("DidRegistry");
+  const missing = (["DidRegistry", "DeliveryPolicy"] as const).filter((name) => !chain.has(name));
+  if (own === undefined || missing.length > 0) return missing.map((name) => `there is no pallet ${name}`);
+  const differences = extensionDifferences(lookup, metadata);
+  const absent = readItems(chain, differences);
+  const callIndices = readCalls(chain, differences);
+  const bounds = readBounds(own, differences);
   if (differences.length > 0) return differences;
-  const expanded = expandMetadata(registry, metadata);
-  const prefixes = new Map<string, Uint8Array>();
-  for (const [section, items] of Object.entries(expanded.query)) {
-    const role = ownRole(section);
-    for (const item of Object.values(items)) {
-      const { method } = item.meta.name === undefined ? { method: "" } : { method: item.meta.name.toString() };
-      if (role !== null ? isOwnItem(method, role) : isSystemItem(section, method)) {
-        prefixes.set(method, rawPrefix(item.keyPrefix()));
-      }
-    }
-  }
-  const eventsType = pallets
-    .find(({ name }) => name.eq("System"))
-    ?.storage.unwrap()
-    .items.find(({ name }) => name.eq("Events"))?.type.asPlain;
   return {
     frame: { ...version, genesis, extensions, callIndices },
     bounds,
-    blockTimeMs: blockTimeOf(expanded.consts),
-    proofLimit: proofLimitOf(own.did_registry),
-    lacks: lackingProtections({
-      ...inventoryOf(lookup, pallets, own.did_registry),
-      taken: new Set(callIndices.keys()),
-    }),
-    prefixOf: (map) => prefixes.get(map)!,
-    optionalPrefixOf: (name) => (odd.includes(name) ? null : (prefixes.get(name) ?? null)),
-    outcomes(events) {
-      const records = registry.createTypeUnsafe<Vec<EventRecord>>(registry.createLookupType(eventsType!), [events]);
-      return outcomesOf(records);
-    },
+    blockTimeMs: blockTimeOf(chain),
+    proofLimit: proofLimitOf(own),
+    lacks: lackingProtections(own, chain, callIndices),
+    absent,
+    outcomes: (events) =>
+      outcomesOf(registry.createTypeUnsafe<Vec<EventRecord>>("Vec<FrameSystemEventRecord>", [events])),
   };
 }
 
-type Named = { readonly name: { toString(): string } };
-
-function inventoryOf(
+function shapeOfPallet(
   lookup: PortableRegistry,
-  pallets: readonly Named[],
-  own: PalletMetadataLatest,
-): Omit<Inventory, "taken"> {
-  const namesOf = (items: readonly Named[]) => new Set(items.map(({ name }) => name.toString()));
-  const calls = own.calls.unwrapOr(null);
+  { index, calls, storage, constants }: PalletMetadataLatest,
+): PalletShape {
+  const variants = calls.isNone ? [] : lookup.getSiType(calls.unwrap().type).def.asVariant.variants;
   return {
-    pallets: namesOf(pallets),
-    calls: namesOf(calls === null ? [] : lookup.getSiType(calls.type).def.asVariant.variants),
-    constants: namesOf(own.constants),
-    storage: namesOf(own.storage.unwrapOrDefault().items),
+    calls: new Map(
+      variants.map(({ name, index: own, fields }) => [
+        name.toString(),
+        {
+          indices: Uint8Array.of(index.toNumber(), own.toNumber()),
+          shape: tuple(fields.map(({ type }) => shapeOf(lookup, type))),
+        },
+      ]),
+    ),
+    storage: new Map(
+      storage.unwrapOrDefault().items.map(({ name, type }) => {
+        if (type.isPlain) return [name.toString(), shapeOf(lookup, type.asPlain)];
+        const { hashers, key, value } = type.asMap;
+        return [
+          name.toString(),
+          mapShape(hashers.map((hasher) => hasher.type).join(), shapeOf(lookup, key), shapeOf(lookup, value)),
+        ];
+      }),
+    ),
+    constants: new Map(constants.map(({ name, value }) => [name.toString(), Uint8Array.from(value.toU8a(true))])),
   };
 }
+
+const mapShape = (hashers: string, key: string, value: string): string => `${hashers} ${key} => ${value}`;
 
 /** An extension without an entry in our table must add nothing, neither to the extrinsic nor to what is signed. */
 function extensionDifferences(lookup: PortableRegistry, metadata: Metadata): string[] {
@@ -159,122 +143,72 @@ function extensionDifferences(lookup: PortableRegistry, metadata: Metadata): str
         )
       : older.extrinsic.signedExtensions.map((one) => [one.identifier, one.type, one.additionalSigned] as const);
   return found
-    .map(([name, explicit, implicit]) => ({
-      name: name.toString(),
-      signature: `${signatureOf(lookup, explicit)} ${signatureOf(lookup, implicit)}`,
-    }))
-    .filter(({ name, signature }) => !isKnownExtension(name) && signature !== "() ()")
-    .map(
-      ({ name, signature }) =>
-        `transaction extension ${name} adds bytes that this program does not know (${signature})`,
-    );
+    .map(([name, explicit, implicit]) => [name.toString(), `${shapeOf(lookup, explicit)} ${shapeOf(lookup, implicit)}`])
+    .filter(([name = "", shape]) => !isKnownExtension(name) && shape !== "() ()")
+    .map(([name, shape]) => `transaction extension ${name} adds bytes that this program does not know (${shape})`);
 }
 
-/** The library's key prefixes are bare bytes, without a length. */
-function rawPrefix(key: string | Uint8Array): Uint8Array {
-  return typeof key === "string" ? Uint8Array.fromHex(key.slice(2)) : Uint8Array.from(key);
-}
-
-/** The library writes names of pallets with a small first letter. */
-function ownRole(section: string): PalletRole | null {
-  if (section === "didRegistry") return "did_registry";
-  return section === "deliveryPolicy" ? "delivery_policy" : null;
-}
-
-function isOwnItem(name: string, role: PalletRole): boolean {
-  const layouts: Readonly<Record<string, { readonly pallet: PalletRole }>> = { ...mapLayouts, ...optionalLayouts };
-  return Object.hasOwn(layouts, name) && layouts[name]?.pallet === role;
-}
-
-function isSystemItem(section: string, item: string): boolean {
-  return section === "system" ? item === "Account" || item === "Events" : section === "timestamp" && item === "Now";
-}
-
-type Own = Readonly<Record<PalletRole, PalletMetadataLatest>>;
-
-function mapDifferences(lookup: PortableRegistry, own: Own): string[] {
-  return Object.entries(mapLayouts).flatMap(([name, { pallet, value }]) => {
-    const where = `storage ${own[pallet].name}.${name}`;
-    const item = own[pallet].storage.unwrapOrDefault().items.find((one) => one.name.eq(name));
-    if (item === undefined) return [`${where} is missing`];
-    if (!item.type.isMap) return [`${where} is not a map`];
-    const { hashers, key, value: type } = item.type.asMap;
-    const found = `${hashers.map((hasher) => hasher.type).join()} ${signatureOf(lookup, key)} => ${signatureOf(lookup, type)}`;
-    const wanted = `Blake2_128Concat bytes => ${value}`;
-    return found === wanted ? [] : [`${where} is laid out as ${found}, this program reads ${wanted}`];
-  });
-}
-
-/** The optional items that are there with another layout. */
-function oddItems(lookup: PortableRegistry, own: Own): OptionalName[] {
-  return (Object.keys(optionalLayouts) as OptionalName[]).filter((name) => {
-    const { pallet, value, isMap } = optionalLayouts[name];
-    const item = own[pallet].storage.unwrapOrDefault().items.find((one) => one.name.eq(name));
-    if (item === undefined) return false;
-    if (item.type.isMap !== isMap) return true;
-    return signatureOf(lookup, isMap ? item.type.asMap.value : item.type.asPlain) !== value;
-  });
+/** The optional items that count as absent. */
+function readItems(chain: ChainShape, differences: string[]): Set<ItemName> {
+  const absent = new Set<ItemName>();
+  for (const name of Object.keys(items) as ItemName[]) {
+    const { pallet, value, isPlain, isOptional, mayDiffer } = itemOf(name);
+    if (value === null) continue;
+    const found = chain.get(pallet)?.storage.get(name);
+    const wanted = isPlain ? value : mapShape("Blake2_128Concat", "bytes", value);
+    if (found === wanted) continue;
+    if (isOptional && (found === undefined || mayDiffer)) absent.add(name);
+    else if (found === undefined) differences.push(`storage ${pallet}.${name} is missing`);
+    else differences.push(`storage ${pallet}.${name} is laid out as ${found}, this program reads ${wanted}`);
+  }
+  return absent;
 }
 
 /** Pallet and call index of every call, as the first two bytes of its encoding. */
-function readCalls(lookup: PortableRegistry, own: Own, differences: string[]): Map<LedgerCallName, Uint8Array> {
-  const found = new Map<LedgerCallName, Uint8Array>();
-  for (const [name, { pallet, layout }] of Object.entries(callLayouts) as [
-    LedgerCallName,
-    (typeof callLayouts)[LedgerCallName],
-  ][]) {
-    const where = `call ${own[pallet].name}.${name}`;
-    const calls = own[pallet].calls.unwrapOr(null);
-    const variant =
-      calls === null ? undefined : lookup.getSiType(calls.type).def.asVariant.variants.find((one) => one.name.eq(name));
-    if (variant === undefined) {
-      if (!optionalCalls.has(name)) differences.push(`${where} is missing`);
-      continue;
-    }
-    const signature = variant.fields.map((field) => signatureOf(lookup, field.type)).join(",");
-    const isSame = signature === layout.join(",");
-    if (!isSame && optionalCalls.has(name)) continue;
-    if (!isSame) differences.push(`${where} takes (${signature}), this program sends (${layout.join(",")})`);
-    found.set(name, Uint8Array.of(own[pallet].index.toNumber(), variant.index.toNumber()));
+function readCalls(chain: ChainShape, differences: string[]): CallIndices {
+  const indices = new Map<LedgerCallName, Uint8Array>();
+  for (const name of Object.keys(callLayouts) as LedgerCallName[]) {
+    const { pallet, codec } = callLayouts[name];
+    const found = chain.get(pallet)?.calls.get(name);
+    if (found?.shape === codec.shape) indices.set(name, found.indices);
+    else if (optionalCalls.has(name)) continue;
+    else if (found === undefined) differences.push(`call ${pallet}.${name} is missing`);
+    else differences.push(`call ${pallet}.${name} takes ${found.shape}, this program sends ${codec.shape}`);
   }
-  return found;
+  return indices;
 }
 
 /** Bounds may be smaller than the program's, not larger: it could not read what such a chain holds. */
-function readBounds(pallet: PalletMetadataLatest, differences: string[]): LedgerBounds {
+function readBounds(own: PalletShape, differences: string[]): LedgerBounds {
   const entries = (Object.entries(boundConstants) as [LedgerBoundName, string][]).map(([bound, name]) => {
-    const value = u32Constant(pallet, name);
-    if (value === null) differences.push(`constant ${pallet.name}.${name} is missing or no u32`);
-    else if (value > embeddedBounds[bound]) {
-      differences.push(
-        `constant ${pallet.name}.${name} is ${value}, this program reads at most ${embeddedBounds[bound]}`,
-      );
-    }
+    const [value, most] = [u32Constant(own, name), embeddedBounds[bound]];
+    if (value === null) differences.push(`constant DidRegistry.${name} is missing or no u32`);
+    else if (value > most)
+      differences.push(`constant DidRegistry.${name} is ${value}, this program reads at most ${most}`);
     return [bound, value ?? 0];
   });
   return Object.fromEntries(entries) as LedgerBounds;
 }
 
-function u32Constant(pallet: PalletMetadataLatest, name: string): number | null {
-  const bytes = pallet.constants.find((one) => one.name.eq(name))?.value.toU8a(true);
-  return bytes?.length === 4 ? u32Of(Uint8Array.from(bytes)) : null;
+function u32Constant({ constants }: PalletShape, name: string): number | null {
+  const bytes = constants.get(name);
+  return bytes?.length === 4 ? u32Of(bytes) : null;
 }
 
-function proofLimitOf(pallet: PalletMetadataLatest): ProofLimit | null {
+function proofLimitOf(own: PalletShape): ProofLimit | null {
   const [atOnce, inReserve, interval] = ["ProofsAtOnce", "ProofsInReserve", "ProofInterval"].map((name) =>
-    u32Constant(pallet, name),
+    u32Constant(own, name),
   );
   if (atOnce == null || inReserve == null || interval == null) return null;
   return { atOnce: BigInt(atOnce), inReserve: BigInt(inReserve), intervalBlocks: BigInt(interval) };
 }
 
-type Constants = Readonly<Record<string, Readonly<Record<string, { toString(): string }>>>>;
-
-function blockTimeOf(constants: Constants): number | null {
-  const slot = constants["aura"]?.["slotDuration"] ?? constants["babe"]?.["expectedBlockTime"];
-  if (slot !== undefined) return Number(slot.toString());
-  const half = constants["timestamp"]?.["minimumPeriod"];
-  return half === undefined ? null : 2 * Number(half.toString());
+function blockTimeOf(chain: ChainShape): number | null {
+  const constant = (pallet: string, name: string) => chain.get(pallet)?.constants.get(name);
+  const slot = constant("Aura", "SlotDuration") ?? constant("Babe", "ExpectedBlockTime");
+  if (slot !== undefined) return Number(u64Of(slot));
+  const half = constant("Timestamp", "MinimumPeriod");
+  return half === undefined ? null : 2 * Number(u64Of(half));
 }
 
 function outcomesOf(records: readonly EventRecord[]): Map<number, DispatchFailure | null> {
@@ -289,88 +223,61 @@ function outcomesOf(records: readonly EventRecord[]): Map<number, DispatchFailur
 }
 
 function failureOf(error: DispatchError): DispatchFailure {
-  if (!error.isModule) return { pallet: null, error: error.type };
+  if (!error.isModule) return { isOurs: false, error: error.type };
   const { section, name } = error.registry.findMetaError(error.asModule);
-  return { pallet: ownRole(section), error: name };
+  // The library writes names of pallets with a small first letter.
+  return { isOurs: section === "didRegistry" || section === "deliveryPolicy", error: name };
 }
 
-// -------------------------------------------------------------------------------------------- type signatures
+// ------------------------------------------------------------------------------------------------- shapes of types
 
 /**
- * A type of the metadata as a short text: two types have one text exactly when they have one encoding. Names
- * of fields do not show, names and order of variants do. Bounded vectors and account ids read as what they wrap.
+ * A type of the metadata as a text like `Codec.shape`: names of fields do not show, names and order of variants do.
+ * Bounded vectors and account ids read as what they wrap.
  */
-function signatureOf(lookup: PortableRegistry, id: SiLookupTypeId, depth = 0): string {
+function shapeOf(lookup: PortableRegistry, id: SiLookupTypeId, depth = 0): string {
   if (depth > 16) return "…";
   const { def, path } = lookup.getSiType(id);
-  const inner = (type: SiLookupTypeId) => signatureOf(lookup, type, depth + 1);
+  const inner = (type: SiLookupTypeId) => shapeOf(lookup, type, depth + 1);
   if (def.isPrimitive) return def.asPrimitive.type.toLowerCase();
   if (def.isCompact) return `compact ${inner(def.asCompact.type)}`;
   if (def.isSequence) return listOf(inner(def.asSequence.type));
   if (def.isArray) return `${inner(def.asArray.type)}*${def.asArray.len.toNumber()}`;
-  if (def.isTuple) return tupleOf(def.asTuple.map(inner));
-  if (def.isComposite) return tupleOf(def.asComposite.fields.map((field) => inner(field.type)));
+  if (def.isTuple) return tuple(def.asTuple.map(inner));
+  if (def.isComposite) return tuple(def.asComposite.fields.map(({ type }) => inner(type)));
   if (!def.isVariant) return def.type;
   const { variants } = def.asVariant;
   const some = path.at(-1)?.toString() === "Option" ? variants.find(({ name }) => name.eq("Some")) : undefined;
   if (some?.fields[0] !== undefined) return `${inner(some.fields[0].type)}?`;
   return variants
-    .map(({ name, index, fields }) =>
-      variantOf(
-        name.toString(),
-        index.toNumber(),
-        fields.map((field) => inner(field.type)),
-      ),
-    )
+    .map(({ name, index, fields }) => {
+      const held = fields.length === 0 ? "" : tuple(fields.map(({ type }) => inner(type)));
+      return `${index.toNumber()}:${name}${held}`;
+    })
     .join("|");
 }
 
 const listOf = (item: string): string => (item === "u8" ? "bytes" : `[${item}]`);
-const tupleOf = (items: readonly string[]): string =>
-  items.length === 1 ? (items[0] as string) : `(${items.join(",")})`;
-const variantOf = (name: string, index: number, fields: readonly string[]): string =>
-  `${index}:${name}${fields.length === 0 ? "" : tupleOf(fields)}`;
 
 // ---------------------------------------------------------------------------------------------- storage keys
 
-/** Maps are `Blake2_128Concat`: the prefix, the hash of the encoded key, the encoded key (docs/ledger.md 1.9). */
-type StorageKeys = {
-  readonly now: Uint8Array;
-  readonly events: Uint8Array;
-  readonly account: (id: Uint8Array) => Uint8Array;
-  readonly entry: (map: MapName, key: string) => Uint8Array;
-  /** Of an optional map; `null` when the chain lacks it. */
-  readonly optionalEntry: (map: Exclude<OptionalName, "PlainProofs">, key: string) => Uint8Array | null;
-  readonly plainProofs: Uint8Array | null;
-  /** Whether the chain holds self-certifying DIDs to their rules. */
-  readonly holdsNames: boolean;
-};
+const prefixes = new Map(
+  (Object.keys(items) as ItemName[]).map((name) => [
+    name,
+    concatBytes(xxhashAsU8a(itemOf(name).pallet, 128), xxhashAsU8a(name, 128)),
+  ]),
+);
+/** The key of an item that is no map, and what the keys of a map begin with: twox128 of the pallet's and its name. */
+export const prefixOf = (name: ItemName): Uint8Array => prefixes.get(name) as Uint8Array;
 
-export function storageKeys(metadata: RuntimeMetadata): StorageKeys {
-  const hashed = (key: Uint8Array) => concatBytes(blake2b128(key), key);
-  // The entries of one DID follow each other, and their keys end alike.
-  let last = { text: "", end: hashed(new Uint8Array()) };
-  const endOf = (text: string) => {
-    if (text !== last.text) last = { text, end: hashed(encodeText(text)) };
-    return last.end;
-  };
-  return {
-    now: metadata.prefixOf("Now"),
-    events: metadata.prefixOf("Events"),
-    account: (id) => concatBytes(metadata.prefixOf("Account"), hashed(id)),
-    entry: (map, key) => concatBytes(metadata.prefixOf(map), endOf(key)),
-    optionalEntry: (map, key) => {
-      const prefix = metadata.optionalPrefixOf(map);
-      return prefix === null ? null : concatBytes(prefix, endOf(key));
-    },
-    plainProofs: metadata.optionalPrefixOf("PlainProofs"),
-    holdsNames: metadata.optionalPrefixOf("ComponentCallsLeft") !== null,
-  };
-}
+/** `Blake2_128Concat`: the prefix, the hash of the encoded key, the encoded key (docs/ledger.md 1.9). */
+const hashedKey = (map: ItemName, key: Uint8Array): Uint8Array => concatBytes(prefixOf(map), blake2b128(key), key);
 
-function encodeText(text: string): Uint8Array {
-  const bytes = utf8(text);
-  return concatBytes(encodeCompact(bytes.length), bytes);
+export const accountKey = (id: Uint8Array): Uint8Array => hashedKey("Account", id);
+
+export function entryKey(map: ItemName, key: string): Uint8Array {
+  const bytes = utf8(key);
+  return hashedKey(map, concatBytes(encodeCompact(bytes.length), bytes));
 }
 
 /** An unsigned number of four or eight bytes; absent is 0. */

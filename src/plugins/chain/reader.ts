@@ -22,8 +22,8 @@ import { applyCall } from "../../core/ledger/rules.ts";
 import { deliveryPolicyCodec, personaPolicyCodec, recordCodec } from "../../core/ledger/structures.ts";
 import { type Block, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
-import { blockTimeMsDefault, compactLength, fingerprintsOf, isGeneral, isOwned, type MapName } from "./layouts.ts";
-import { type DispatchFailure, numberOf, type RuntimeMetadata, storageKeys, u64Of } from "./metadata.ts";
+import { blockTimeMsDefault, compactLength, fingerprintsOf, type ItemName, isGeneral, isOwned } from "./layouts.ts";
+import { type DispatchFailure, entryKey, numberOf, prefixOf, type RuntimeMetadata, u64Of } from "./metadata.ts";
 import type { Header } from "./rpc.ts";
 import { type Head, type Session, StateGone } from "./session.ts";
 
@@ -38,26 +38,25 @@ export type Facts = {
 
 const memoMax = 10_000;
 
+/** What decides about a DID: its record, then numbers; a map that the chain lacks is never asked for. */
 const accountMaps = [
   "Dids",
   "AliasNonces",
   "DocumentNonces",
   "RootPubkeyNonces",
   "ControlNonces",
-] as const satisfies readonly MapName[];
-
-const optionalMaps = [
   "DocumentTimes",
   "RegistrationExpiries",
   "Lives",
   "ProofAllowances",
   "ComponentCallsLeft",
-] as const;
+] as const satisfies readonly ItemName[];
 
 const policyMaps = {
   recipient: "RecipientPolicies",
   tag: "TagPolicies",
-} as const satisfies Record<Exclude<PolicyScope, "persona">, MapName>;
+  persona: "PersonaPolicies",
+} as const satisfies Record<PolicyScope, ItemName>;
 
 export class Reader {
   private readonly memo = new Map<string, Promise<unknown>>();
@@ -72,7 +71,7 @@ export class Reader {
   async aliasHolder(alias: string): Promise<Did | null> {
     if (normalizeAlias(alias) !== alias) return null;
     return this.cached(`alias ${alias}`, async (session) => {
-      const key = storageKeys(session.head.metadata).entry("AliasIndex", alias);
+      const key = entryKey("AliasIndex", alias);
       return holderOf((await session.values([key], session.head.hash))[0] ?? null);
     });
   }
@@ -141,10 +140,9 @@ export class Reader {
   }
 
   private async policyAt(head: Head, scope: PolicyScope, key: string): Promise<DeliveryPolicy | PersonaPolicy | null> {
-    const keys = storageKeys(head.metadata);
-    const entry = scope === "persona" ? keys.optionalEntry("PersonaPolicies", key) : keys.entry(policyMaps[scope], key);
-    if (entry === null) return null;
-    const bytes = (await this.endpoints.session().values([entry], head.hash))[0] ?? null;
+    const map = policyMaps[scope];
+    if (head.metadata.absent.has(map)) return null;
+    const bytes = (await this.endpoints.session().values([entryKey(map, key)], head.hash))[0] ?? null;
     if (bytes === null) return null;
     return (
       (scope === "persona" ? decodeWith(personaPolicyCodec, bytes) : decodeWith(deliveryPolicyCodec, bytes)) ??
@@ -203,34 +201,33 @@ async function readFacts(
   did: Did,
   aliases: readonly string[],
 ): Promise<Facts> {
-  const { entry, optionalEntry } = storageKeys(head.metadata);
-  const own = accountMaps.map((map) => entry(map, did));
-  const optional = optionalMaps.map((map) => optionalEntry(map, did));
-  const keys = [...own, ...aliases.map((alias) => entry("AliasIndex", alias))];
-  const all = await session.values([...keys, ...optional.filter((key) => key !== null)], head.hash);
-  const values = all.slice(0, keys.length);
-  const rest = all.slice(keys.length);
-  const [documentTimeMs, registrationExpiryMs, life, allowanceWholeAt, componentCallsLeft] = optional.map((key) =>
-    numberOf(key === null ? null : rest.shift()),
-  ) as [bigint, bigint, bigint, bigint, bigint];
-  const [record, ...counts] = values.slice(0, accountMaps.length);
-  const [alias, document, rootPubkey, control] = counts.map(numberOf) as [bigint, bigint, bigint, bigint];
+  const maps = accountMaps.filter((map) => !head.metadata.absent.has(map));
+  const keys = [...maps.map((map) => entryKey(map, did)), ...aliases.map((alias) => entryKey("AliasIndex", alias))];
+  const values = await session.values(keys, head.hash);
+  const found = new Map<ItemName, Uint8Array | null | undefined>(maps.map((map, i) => [map, values[i]]));
+  const number = (map: (typeof accountMaps)[number]) => numberOf(found.get(map));
+  const record = found.get("Dids") ?? null;
   const holders = aliases.flatMap((name, i) => {
-    const holder = holderOf(values[accountMaps.length + i] ?? null);
+    const holder = holderOf(values[maps.length + i] ?? null);
     return holder === null ? [] : [[name, holder] as const];
   });
   return {
     head,
     account: {
-      record: record === null || record === undefined ? null : (decodeWith(recordCodec, record) ?? corrupt("record")),
-      counters: { alias, document, rootPubkey, control },
-      documentTimeMs,
-      registrationExpiryMs,
-      life: Number(life),
-      componentCallsLeft: Number(componentCallsLeft),
+      record: record === null ? null : (decodeWith(recordCodec, record) ?? corrupt("record")),
+      counters: {
+        alias: number("AliasNonces"),
+        document: number("DocumentNonces"),
+        rootPubkey: number("RootPubkeyNonces"),
+        control: number("ControlNonces"),
+      },
+      documentTimeMs: number("DocumentTimes"),
+      registrationExpiryMs: number("RegistrationExpiries"),
+      life: Number(number("Lives")),
+      componentCallsLeft: Number(number("ComponentCallsLeft")),
     },
     holders: new Map(holders),
-    allowanceWholeAt,
+    allowanceWholeAt: number("ProofAllowances"),
   };
 }
 
@@ -303,8 +300,7 @@ export async function readOutcomes(session: Session, contents: BlockContents): P
   // A block's events are encoded by the runtime that its parent left.
   const metadata = await readable(session.metadataAt(parentHash));
   if (metadata === null) return null;
-  const keys = storageKeys(metadata);
-  const values = await readable(session.values([keys.events, keys.now], hash));
+  const values = await readable(session.values([prefixOf("Events"), prefixOf("Now")], hash));
   if (values === null) return null;
   const [events, now] = values;
   if (!events || !now) throw new StoreError("unavailable", "the node shows a block without events");
@@ -340,7 +336,7 @@ const documentErrors: readonly LedgerError[] = [
  */
 export function faultOfFailure(failure: DispatchFailure, call: LedgerCall): Fault {
   const error = ledgerErrors.find((name) => name === failure.error);
-  if (failure.pallet === null || error === undefined) {
+  if (!failure.isOurs || error === undefined) {
     return fault("chain_submission_rejected", `the chain refused the call: ${failure.error}`);
   }
   const whole = "docBlob" in call && documentErrors.includes(error);

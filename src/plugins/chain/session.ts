@@ -13,13 +13,14 @@ import { type Block, StoreError } from "../../storage/contract.ts";
 import type { ChainOptions } from "./chain.ts";
 import { blockTimeMsDefault, canaryName } from "./layouts.ts";
 import {
+  accountKey,
   metadataCall,
   metadataVersions,
   parseMetadataCall,
+  prefixOf,
   type RuntimeMetadata,
   readAccountState,
   readMetadata,
-  storageKeys,
   u64Of,
 } from "./metadata.ts";
 import type { BestBlock, Verdict } from "./pool.ts";
@@ -270,7 +271,7 @@ export class Session {
       if (head === null) return;
       const [{ number }, [account]] = await Promise.all([
         this.header(hash),
-        this.values([storageKeys(head.metadata).account(this.options.operator)], hash),
+        this.values([accountKey(this.options.operator)], hash),
       ]);
       this.best = { number, hash, nonce: readAccountState(account ?? null).nonce };
       this.onBest(this.best);
@@ -309,21 +310,15 @@ export class Session {
     ]);
     const { host, operator } = this.options;
     const metadata = await this.metadataOf(version, hash);
-    const keys = storageKeys(metadata);
-    const switches = keys.plainProofs === null ? [] : [keys.plainProofs];
-    const [now, account, plain] = await this.values([keys.now, keys.account(operator), ...switches], hash);
+    const names = ["Now", "PlainProofs"] as const;
+    const [now, plain, account] = await this.values([...names.map(prefixOf), accountKey(operator)], hash);
     const timeMs = now === null || now === undefined ? 0 : Number(u64Of(now));
     if (timeMs > host.nowMs() + clockSkewMs)
       throw new Unusable("gone", `the time of its block ${number} is more than 5 minutes ahead of this clock`);
     // A chain without the switch knows only the versions before 3, and accepts them.
-    const bound = keys.plainProofs !== null;
-    const accepted = {
-      bound,
-      plain: !bound || plain?.[0] === 1,
-      selfCertifying: keys.holdsNames,
-      keepsKeyProofs: false,
-    };
-    const proofs = { genesisHash: metadata.frame.genesis, ...accepted };
+    const bound = !metadata.absent.has("PlainProofs");
+    const selfCertifying = !metadata.absent.has("ComponentCallsLeft");
+    const proofs = { genesisHash: metadata.frame.genesis, bound, plain: !bound || plain?.[0] === 1, selfCertifying };
     return { number, hash, timeMs, metadata, proofs, ...readAccountState(account ?? null) };
   }
 

@@ -19,7 +19,7 @@ import { claimKey } from "../../storage/embedded-records.ts";
 import type { ChainOptions } from "./chain.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
 import { encodeExtrinsic, extrinsicHash, isOwned, type OperatorKey } from "./layouts.ts";
-import { storageKeys } from "./metadata.ts";
+import { prefixOf } from "./metadata.ts";
 import type { Outbox, Pending } from "./outbox.ts";
 import {
   type BestBlock,
@@ -415,8 +415,9 @@ export class Submissions {
     });
     if (found.length === 0) return;
     const outcomes = await readOutcomes(session, contents);
-    const key = storageKeys(head.metadata).events;
-    const isSame = outcomes !== null && (await this.options.endpoints.corroborate(key, outcomes.events, contents.hash));
+    const isSame =
+      outcomes !== null &&
+      (await this.options.endpoints.corroborate(prefixOf("Events"), outcomes.events, contents.hash));
     if (outcomes !== null && isSame === false)
       throw new StoreError("unavailable", "no second endpoint can be asked for a block's events");
     const block: Block = outcomes?.block ?? { number: contents.number, hash: contents.hash, timeMs: head.timeMs };

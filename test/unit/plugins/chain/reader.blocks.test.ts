@@ -7,20 +7,20 @@ import { registration, removal } from "../../../support/chain-calls.ts";
 describe("faults", () => {
   test("are the ledger's for every error that both know", () => {
     for (const error of ledgerErrors) {
-      expect(faultOfFailure({ pallet: "did_registry", error }, removal)).toEqual(faultOfRefusal(refuse(error)));
+      expect(faultOfFailure({ isOurs: true, error }, removal)).toEqual(faultOfRefusal(refuse(error)));
     }
   });
 
   test("of a whole document are reported as such", () => {
-    const failure = { pallet: "did_registry", error: "ServiceAlreadyExists" } as const;
+    const failure = { isOurs: true, error: "ServiceAlreadyExists" };
     expect(faultOfFailure(failure, registration).code).toBe("document_invalid");
     expect(faultOfFailure(failure, removal).code).toBe("component_exists");
   });
 
   test("that nobody knows are refusals of the chain with their name", () => {
     for (const failure of [
-      { pallet: null, error: "InvalidSignature" },
-      { pallet: "did_registry", error: "Novel" },
+      { isOurs: false, error: "InvalidSignature" },
+      { isOurs: true, error: "Novel" },
     ] as const) {
       const { code, detail } = faultOfFailure(failure, removal);
       expect([code, detail.includes(failure.error)]).toEqual(["chain_submission_rejected", true]);
