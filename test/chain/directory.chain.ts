@@ -55,9 +55,6 @@ for (const { name, scenarios, options } of directoryAreas) {
       stage = await openStage(options, { open: openOnChain, sharesCasts: true });
     });
     afterAll(() => stage.close());
-    playScenarios(
-      scenarios.filter(({ needsKeyProofs }) => needsKeyProofs === undefined),
-      () => stage,
-    );
+    playScenarios(scenarios, () => stage);
   });
 }

@@ -127,6 +127,8 @@ export class VirtualChain {
     private readonly time: VirtualTime,
     private readonly chance: Chance,
     readonly operator: Operator,
+    /** Whether it holds self-certifying DIDs to their rules. */
+    readonly selfCertifying = false,
   ) {
     const state = { nonce: 0, specVersion: 1, accounts: new Map(), aliases: new Map() };
     // The genesis is the same in every run, and so is the metadata that is read for it.
@@ -214,7 +216,7 @@ export class VirtualChain {
         genesisHash: Uint8Array.fromHex(this.genesis.hash.slice(2)),
         bound: true,
         plain: true,
-        selfCertifying: false,
+        selfCertifying: this.selfCertifying,
       },
       bounds: embeddedBounds,
     });

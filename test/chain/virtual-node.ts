@@ -32,6 +32,8 @@ export type NodeState = {
   fork: { best: VirtualBlock; readonly final: VirtualBlock } | null;
   /** States of finalized blocks older than so many are gone. */
   keepsStates: number;
+  /** The same for bodies. */
+  keepsBodies: number;
 };
 
 type Request = { readonly id: number; readonly method: string; readonly params: readonly unknown[] };
@@ -67,6 +69,7 @@ export class VirtualNode {
     frozenFinal: null,
     fork: null,
     keepsStates: 256,
+    keepsBodies: Number.POSITIVE_INFINITY,
   };
   readonly pool = new Map<string, DecodedExtrinsic>();
   private readonly banned = new Map<string, number>();
@@ -210,7 +213,8 @@ export class VirtualNode {
         return lie === "hash" ? { ...header, stateRoot: `0x${"99".repeat(32)}` } : header;
       }
       case "chain_getBlock": {
-        const { header, extrinsics } = this.blockOf(params[0]);
+        const { header, extrinsics, number } = this.blockOf(params[0]);
+        if (number < this.finalized.number - this.state.keepsBodies) return null;
         // A true header over a body without the operator's calls.
         const shown = lie === "body" ? extrinsics.filter(({ nonce }) => nonce === null) : extrinsics;
         return { block: { header, extrinsics: shown.map(({ hex }) => hex) } };
@@ -290,6 +294,8 @@ export class VirtualNode {
     switch (map) {
       case "Dids":
         return record === null ? null : encodeWith(recordCodec, record);
+      case "ComponentCallsLeft":
+        return Uint8Array.of(account.componentCallsLeft, 0, 0, 0);
       case "Lives":
         return Uint8Array.of(account.life, 0, 0, 0);
       case "AliasNonces":

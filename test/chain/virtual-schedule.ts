@@ -4,20 +4,16 @@
  * of it; the keys that sign are the only thing that differs from run to run. The verdict compares what the driver
  * answered with what the finalized chain holds.
  */
-import { isFault } from "../../src/core/fault.ts";
-import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import { type ChainOptions, chainPlugin } from "../../src/plugins/chain/chain.ts";
-import { type OpenLedger, openLedger } from "../../src/plugins/chain/driver.ts";
-import type { OperatorKey } from "../../src/plugins/chain/layouts.ts";
+import { openLedger } from "../../src/plugins/chain/driver.ts";
 import { type RuntimeMetadata, readMetadata } from "../../src/plugins/chain/metadata.ts";
 import { MemoryTable } from "../../src/plugins/memory/table.ts";
-import { StoreError } from "../../src/storage/contract.ts";
 import type { Table } from "../../src/storage/table.ts";
-import { authorizedCall, type Identity, identityOf, registrationOf } from "../support/identity.ts";
 import { blockTimeMs, operatorOf, VirtualChain } from "./virtual-chain.ts";
+import { type World as ClientWorld, client, lookAgain, namedClient } from "./virtual-clients.ts";
 import { type Lie, VirtualNode } from "./virtual-node.ts";
 import { type Chance, seededChance, VirtualTime } from "./virtual-time.ts";
-import { type Call, isClean, type Verdict, type VerdictParts, verdictOf } from "./virtual-verdict.ts";
+import { isClean, type Verdict, verdictOf } from "./virtual-verdict.ts";
 
 /** What one node does from the tenth block on, for good. */
 export type Lasting = {
@@ -42,38 +38,46 @@ export type ScheduleOptions = {
   readonly kill?: { readonly atMs: number; readonly awayMs: number };
   /** How far the driver's clock is from the truth, by the time since the beginning. */
   readonly clock?: (sinceMs: number) => number;
+  /** Clients have self-certifying DIDs, change them, and look at their key proofs. */
+  readonly names?: true;
+  /** For how many blocks each node keeps bodies; for ever by default. */
+  readonly keepsBodies?: readonly number[];
+  /** When a node is down. */
+  readonly outage?: { readonly node: number; readonly fromMs: number; readonly untilMs: number };
+  /** How long the world goes on after the last client. */
+  readonly restMs?: number;
 };
 
 const nodeCount = 3;
 const minuteMs = 60_000;
 const faultsUntilMs = 30 * minuteMs;
-const callsUntilMs = 15 * minuteMs;
 const endMsDefault = 8 * 60 * minuteMs;
 
 const file = new URL("../../runtime/artifacts/waypost-runtime.metadata.hex", import.meta.url);
 const hex = `0x${(await Bun.file(file).text()).trim().replace(/^0x/, "")}` as const;
-const runtimes = new Map<string, RuntimeMetadata>();
 const version = { specName: "waypost", specVersion: 1, transactionVersion: 1 };
 const read = readMetadata(hex, { version, genesis: new Uint8Array(32) });
 if (Array.isArray(read)) throw new Error(read.join());
 const metadata: RuntimeMetadata = read;
 
-/** Of every genesis and version: they have the same metadata, which is read once. */
-function addRuntime(genesis: string, specVersion: number): void {
-  const frame = { ...metadata.frame, specVersion, genesis: Uint8Array.fromHex(genesis.slice(2)) };
-  runtimes.set(`${genesis}/${specVersion}/1`, { ...metadata, frame });
+/** Of every version: they have the same metadata, which is read once. */
+function runtimesOf(genesis: string, names: boolean): Map<string, RuntimeMetadata> {
+  const absent = new Set(names ? [] : ["ComponentCallsLeft" as const]);
+  return new Map(
+    [1, 2, 999].map((specVersion) => {
+      const frame = { ...metadata.frame, specVersion, genesis: Uint8Array.fromHex(genesis.slice(2)) };
+      return [`${genesis}/${specVersion}/1`, { ...metadata, frame, absent }];
+    }),
+  );
 }
 
-type World = VerdictParts & {
-  readonly time: VirtualTime;
-  readonly chance: Chance;
+type World = ClientWorld & {
   readonly nodes: readonly VirtualNode[];
   readonly table: Table;
   readonly options: ChainOptions;
-  readonly key: OperatorKey;
+  readonly runtimes: Map<string, RuntimeMetadata>;
   /** The time by the driver's clock. */
   readonly clockMs: () => number;
-  driver: OpenLedger | null;
   kill: () => void;
 };
 
@@ -81,10 +85,11 @@ export async function runSchedule(seed: number, given: ScheduleOptions): Promise
   const chance = seededChance(seed);
   const time = new VirtualTime();
   const { key, operator } = operatorOf(given.scheme ?? ((seed & 1) as 0 | 1));
-  const chain = new VirtualChain(time, chance, operator);
-  for (const specVersion of [1, 2, 999]) addRuntime(chain.genesis.hash, specVersion);
+  const chain = new VirtualChain(time, chance, operator, given.names);
   const hidden = new Set<typeof chain.best>();
   const nodes = Array.from({ length: nodeCount }, () => new VirtualNode({ chain, time, chance, hidden }));
+  for (const [n, keepsBodies] of given.keepsBodies?.entries() ?? [])
+    Object.assign((nodes[n] as VirtualNode).state, { keepsBodies });
   const endpoints = given.endpoints ?? chance.between(1, nodeCount);
   const startMs = time.nowMs;
   const world: World = {
@@ -96,6 +101,7 @@ export async function runSchedule(seed: number, given: ScheduleOptions): Promise
     notes: [],
     table: new MemoryTable(2 ** 30),
     options: optionsOf(endpoints),
+    runtimes: runtimesOf(chain.genesis.hash, given.names ?? false),
     key,
     clockMs: () => time.nowMs + (given.clock?.(time.nowMs - startMs) ?? 0),
     startMs,
@@ -105,22 +111,32 @@ export async function runSchedule(seed: number, given: ScheduleOptions): Promise
     kills: 0,
     falselyMissing: 0,
     refused: 0,
+    proven: 0,
+    unproven: 0,
+    unprovenAtEnd: 0,
   };
   makeBlocks(world);
   startDriver(world);
   if (given.lasting === undefined) planFaults(world, given, startMs);
   else for (const one of given.lasting) time.after(10 * blockTimeMs, () => beginLasting(nodes, one));
-  const { kill } = given;
+  const { kill, outage } = given;
+  if (outage !== undefined) {
+    const node = nodes[outage.node] as VirtualNode;
+    time.after(outage.fromMs, () => node.stop());
+    time.after(outage.untilMs, () => Object.assign(node.state, { isDown: false }));
+  }
   if (kill !== undefined) time.after(kill.atMs, () => killDriver(world, kill.awayMs));
   let running = 0;
   for (let n = 0; n < given.calls; n++) {
     running++;
-    void client(world, `virtual ${seed % 16} ${n}`).then(() => running--);
+    const label = `virtual ${seed % 16} ${n}`;
+    void (given.names ? namedClient(world, label) : client(world, label)).then(() => running--);
   }
   await time.run(startMs + faultsUntilMs, () => false);
   await time.run(startMs + (given.endMs ?? endMsDefault), () => running === 0);
   // What was retracted or swallowed has time to come up again.
-  await time.run(time.nowMs + 20 * blockTimeMs, () => false);
+  await time.run(time.nowMs + (given.restMs ?? 20 * blockTimeMs), () => false);
+  if (given.names) await lookAgain(world);
   world.kill();
   return verdictOf(world, seed);
 }
@@ -161,6 +177,7 @@ function startDriver(world: World): void {
   const table: Table = {
     get: (name) => world.table.get(name),
     range: (prefix, given) => world.table.range(prefix, given),
+    prefetch: (keys) => world.table.prefetch(keys),
     commit: (change) =>
       new Promise((resolve, reject) => {
         time.after(chance.between(1, 8), () => isAlive && world.table.commit(change).then(resolve, reject));
@@ -180,7 +197,7 @@ function startDriver(world: World): void {
     table,
     reserveTable: table,
     host,
-    runtimes,
+    runtimes: world.runtimes,
   });
   world.driver = driver;
   world.kill = () => {
@@ -346,90 +363,6 @@ function killDriver(world: World, awayMs: number): void {
   world.kill();
   world.kills++;
   world.time.after(awayMs, () => startDriver(world));
-}
-
-// ------------------------------------------------------------------------------------------------ the clients
-
-/** Registers a DID; then, for some, an alias with a proof, or a primary alias by the operator. */
-async function client(world: World, label: string): Promise<void> {
-  const { time, chance } = world;
-  await time.sleep(chance.below(callsUntilMs));
-  const identity = identityOf(label);
-  const done = await perform(world, identity, registration(identity));
-  if (done.state !== "finalized") return;
-  if (chance.likely(0.15)) {
-    const alias = `${label.replaceAll(" ", "-")}`;
-    const terms = { nonce: 0n, validUntilMs: BigInt(time.nowMs + 24 * 3_600_000), signerKeyId: "root" };
-    await perform(
-      world,
-      identity,
-      authorizedCall({ did: identity.did, action: "add_alias", alias }, terms, identity.root),
-    );
-  } else if (chance.likely(0.1)) {
-    await perform(world, identity, { name: "set_alias", did: identity.did, alias: `p-${label.replaceAll(" ", "-")}` });
-  }
-  await checkPresence(world, identity);
-}
-
-const registrations = new Map<string, LedgerCall>();
-
-/** Signed once for all schedules that have the same label. */
-function registration(identity: Identity): LedgerCall {
-  const known = registrations.get(identity.label);
-  if (known !== undefined) return known;
-  const call = registrationOf(identity, { timestamp: "1800000000000" });
-  registrations.set(identity.label, call);
-  return call;
-}
-
-async function perform(world: World, identity: Identity, call: LedgerCall): Promise<Call> {
-  const { time, chance } = world;
-  const one: Call = { call, identity, txHash: null, state: null, reason: "", acceptedMs: 0, endedMs: 0 };
-  world.calls.push(one);
-  let attempts = 0;
-  while (one.txHash === null) {
-    const { driver } = world;
-    const outcome = driver === null ? null : await patient(world, driver.ledger.submit(call, "virtual"));
-    if (outcome === null) attempts += driver === null ? 0 : 1;
-    else if (isFault(outcome)) {
-      // An attempt without an answer may have been taken: then the second one meets it.
-      if (attempts === 0) {
-        world.refused++;
-        world.notes.push(`refused ${call.name}: ${outcome.code} ${outcome.detail}`);
-      }
-      return one;
-    } else one.txHash = outcome.txHash;
-    if (one.txHash === null) await time.sleep(chance.between(1_000, 10_000));
-  }
-  one.acceptedMs = time.nowMs;
-  for (;;) {
-    await time.sleep(chance.between(5_000, 15_000));
-    const submission = await world.driver?.ledger.submission(one.txHash);
-    if (submission === null) world.notes.push(`${call.name} of ${call.did} is unknown`);
-    if (submission == null || submission.state === "pending" || submission.state === "in_block") continue;
-    one.endedMs = time.nowMs;
-    one.state = submission.state;
-    one.reason = submission.reason?.detail ?? "";
-    return one;
-  }
-}
-
-/** `null` for no answer within a minute, as when the process dies, and for a store that is unavailable. */
-async function patient<T>(world: World, work: Promise<T>): Promise<T | null> {
-  const answer = work.catch((error: unknown) => {
-    if (error instanceof StoreError && error.code === "unavailable") return null;
-    throw error;
-  });
-  return Promise.race([answer, world.time.sleep(minuteMs).then(() => null)]);
-}
-
-async function checkPresence(world: World, { did }: Identity): Promise<void> {
-  for (let n = 0; n < 3; n++) {
-    await world.time.sleep(world.chance.between(10_000, 5 * minuteMs));
-    const { driver } = world;
-    const account = driver === null ? null : await patient(world, driver.ledger.account(did));
-    if (account !== null && account.record === null) world.falselyMissing++;
-  }
 }
 
 /** bun run virtual-schedule.ts [schedules] [calls] [first seed] */

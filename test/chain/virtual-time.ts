@@ -2,7 +2,7 @@
  * Time and chance that a seed decides: timers run in their order without waiting, and between two of them everything
  * that was promised is settled. A process of the virtual world has a host of its own, which can be killed.
  */
-import { Heap } from "../../src/plugins/memory/expiry.ts";
+import TinyQueue from "tinyqueue";
 
 export type Chance = {
   /** From 0 up to, not including, 1. */
@@ -36,7 +36,7 @@ type Timer = { readonly atMs: number; readonly order: number; work: (() => void)
 export class VirtualTime {
   nowMs = 1_800_000_000_000;
   private order = 0;
-  private readonly timers = new Heap<Timer>((a, b) => a.atMs < b.atMs || (a.atMs === b.atMs && a.order < b.order));
+  private readonly timers = new TinyQueue<Timer>([], (a, b) => a.atMs - b.atMs || a.order - b.order);
 
   after(ms: number, work: () => void): () => void {
     const timer: Timer = { atMs: this.nowMs + Math.max(0, Math.ceil(ms)), order: this.order++, work };
@@ -53,14 +53,14 @@ export class VirtualTime {
   /** Runs timers until `isOver`, or until the time is up. */
   async run(untilMs: number, isOver: () => boolean): Promise<void> {
     await settled();
-    for (let timer = this.timers.first(); timer !== undefined && timer.atMs <= untilMs && !isOver(); ) {
+    for (let timer = this.timers.peek(); timer !== undefined && timer.atMs <= untilMs && !isOver(); ) {
       this.timers.pop();
       if (timer.work !== null) {
         this.nowMs = timer.atMs;
         timer.work();
         await settled();
       }
-      timer = this.timers.first();
+      timer = this.timers.peek();
     }
   }
 }

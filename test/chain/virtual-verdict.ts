@@ -16,6 +16,11 @@ export type Verdict = {
   readonly stuck: number;
   /** Answers that a DID is missing which was confirmed before. */
   readonly falselyMissing: number;
+  /** Key proofs that were found, and self-certifying DIDs without one. */
+  readonly proven: number;
+  readonly unproven: number;
+  /** Without one when nothing happens any more. */
+  readonly unprovenAtEnd: number;
   /** Valid calls that were refused. */
   readonly refused: number;
   readonly notes: readonly string[];
@@ -48,6 +53,9 @@ export type VerdictParts = {
   kills: number;
   falselyMissing: number;
   refused: number;
+  proven: number;
+  unproven: number;
+  unprovenAtEnd: number;
 };
 
 export function verdictOf(world: VerdictParts, seed: number): Verdict {
@@ -75,12 +83,15 @@ export function verdictOf(world: VerdictParts, seed: number): Verdict {
     else if ((state === "finalized") !== took) count.falselyEnded++;
     if (state !== "finalized") notes.push(`${call.name} of ${call.did}: ${state} ${reason}, on chain ${took}`);
   }
-  const { falselyMissing, refused, kills } = world;
+  const { falselyMissing, refused, kills, proven, unproven, unprovenAtEnd } = world;
   return {
     seed,
     ...count,
     falselyMissing,
     refused,
+    proven,
+    unproven,
+    unprovenAtEnd,
     notes,
     retracted: chain.retracted,
     kills,

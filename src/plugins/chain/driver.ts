@@ -23,6 +23,7 @@ import { blockTimeMsDefault, isOwned, type OperatorKey } from "./layouts.ts";
 import { type LightClients, withLightClients } from "./light.ts";
 import type { RuntimeMetadata } from "./metadata.ts";
 import { Outbox } from "./outbox.ts";
+import { KeyProofs } from "./proofs.ts";
 import { Reader } from "./reader.ts";
 import { type Host, systemHost } from "./rpc.ts";
 import { type Head, heartbeatMs } from "./session.ts";
@@ -130,11 +131,14 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
         if (outbox.genesis() === null) write(environment, outbox.keepGenesis(session.genesis));
         if (session.head !== null) reportLacks(session.head.metadata);
         submissions.resume();
+        proofs.resume();
+        proofs.follow();
       },
       onHead: (head) => {
         watchFunds(head);
         keepAnchor(endpoints);
         submissions.onHead(head);
+        proofs.follow();
       },
       onBest: (best) => submissions.onBest(best),
     },
@@ -142,6 +146,8 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
   const reportLacks = lacksReporter(environment);
   const watchFunds = fundsWatch(options, { environment, address: key.address });
   const reader = new Reader(endpoints);
+  const waitMs = options.request_timeout_ms;
+  const proofs = new KeyProofs({ table: parts.table, endpoints, reader, host, log: environment.log, waitMs });
   const submissions = new Submissions({
     endpoints,
     reader,
@@ -156,8 +162,9 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
   const close = async () => {
     await endpoints.close();
     await submissions.close();
+    await proofs.close();
   };
-  return { endpoints, ledger: ledgerOf({ endpoints, reader, submissions, key, options }), isKnown, close };
+  return { endpoints, ledger: ledgerOf({ endpoints, reader, submissions, proofs, key, options }), isKnown, close };
 }
 
 function write(environment: StoreEnvironment, work: Promise<void>): void {
@@ -220,11 +227,12 @@ type LedgerOf = {
   readonly endpoints: Endpoints;
   readonly reader: Reader;
   readonly submissions: Submissions;
+  readonly proofs: KeyProofs;
   readonly key: OperatorKey;
   readonly options: ChainOptions;
 };
 
-function ledgerOf({ endpoints, reader, submissions, key, options }: LedgerOf): Ledger {
+function ledgerOf({ endpoints, reader, submissions, proofs, key, options }: LedgerOf): Ledger {
   const checkOpen = () => {
     if (endpoints.closed) throw new StoreError("closed", "the store is closed");
   };
@@ -245,7 +253,7 @@ function ledgerOf({ endpoints, reader, submissions, key, options }: LedgerOf): L
     version: () => endpoints.session().head.hash,
     bounds: async () => endpoints.session().head.metadata.bounds,
     account: async (did: Did) => reader.account(did),
-    keyProof: async () => null,
+    keyProof: (did: Did) => proofs.of(did),
     aliasHolder: async (alias: string) => reader.aliasHolder(alias),
     async submit(call: LedgerCall, label: string) {
       checkOpen();

@@ -238,12 +238,19 @@ export class Endpoints {
   }
 
   private async isOvertaken(number: bigint): Promise<boolean> {
+    const other = await this.elsewhere(async ({ head }) => head.number > number);
+    other?.end(unneeded());
+    return other !== null;
+  }
+
+  /** A connection to another endpoint of which something is true. The caller ends it. */
+  async elsewhere(isSo: (session: OpenSession) => Promise<boolean>): Promise<OpenSession | null> {
     for (const endpoint of this.others()) {
-      const other = await this.open(endpoint, true).catch(() => null);
-      other?.end(new Unusable("gone", "it is not needed"));
-      if (other !== null && (other.head?.number ?? 0n) > number) return true;
+      const other = (await this.open(endpoint, true).catch(() => null)) as OpenSession | null;
+      if (other !== null && (await isSo(other).catch(() => false))) return other;
+      other?.end(unneeded());
     }
-    return false;
+    return null;
   }
 
   /** The connection ends, and the next endpoint is used. Without another one, a bad node is better than none. */
@@ -374,7 +381,7 @@ export class Endpoints {
 
   /** Called as well when no call is pending: the connection is not needed then. */
   dropWitness(): void {
-    this.witness?.end(new Unusable("gone", "it is not needed"));
+    this.witness?.end(unneeded());
     this.witness = null;
   }
 
@@ -397,6 +404,8 @@ export class Endpoints {
     await this.running;
   }
 }
+
+export const unneeded = (): Unusable => new Unusable("gone", "it is not needed");
 
 const isSameState = (a: Head, b: Head): boolean =>
   a.nonce === b.nonce &&

@@ -241,21 +241,31 @@ function explicitBytes(terms: Terms, frame: Frame): Uint8Array {
 /** The hash that a node gives an extrinsic. */
 export const extrinsicHash = (extrinsic: Uint8Array): string => encodeHex0x(blake2b256(extrinsic));
 
-export const isGeneral = (extrinsic: Uint8Array): boolean => {
-  const at = compactLength(extrinsic);
-  return extrinsic[at] === generalVersion && extrinsic[at + 1] === extensionVersion;
-};
+/** A call in a block, and the account that signed it; `null` for a call with its own proof. */
+type Carried = { readonly call: Uint8Array; readonly submitter: Uint8Array | null };
+/** Bytes before the extensions: version, kind of address, account, kind of key, signature. */
+const signedBytes = { ed25519: 99, sr25519: 99, ecdsa: 100 };
+const schemeBytes = Object.values(signedBytes);
+
+/** `null` for an extrinsic of the block's author. */
+export function carriedBy(extrinsic: Uint8Array, frame: Frame): Carried | null {
+  let at = compactLength(extrinsic);
+  const isGeneral = extrinsic[at] === generalVersion && extrinsic[at + 1] === extensionVersion;
+  if (!isGeneral && (extrinsic[at] !== signedVersion || extrinsic[at + 1] !== 0)) return null;
+  const submitter = isGeneral ? null : extrinsic.slice(at + 2, at + 34);
+  at += isGeneral ? 2 : (schemeBytes[extrinsic[at + 34] ?? 0] ?? 0);
+  for (const name of frame.extensions) at += extensions[name]?.length?.(extrinsic.subarray(at)) ?? 0;
+  return { call: extrinsic.subarray(at), submitter };
+}
 
 /**
- * The fingerprints of an extrinsic of a block: its hash, and for a general one also the hash of its call,
+ * The fingerprints of an extrinsic of a block: its hash, and for a call with its own proof also the hash of the call,
  * because the same proof submitted by others in another frame has the same effect.
  */
 export function fingerprintsOf(extrinsic: Uint8Array, frame: Frame): string[] {
-  const hash = extrinsicHash(extrinsic);
-  if (!isGeneral(extrinsic)) return [hash];
-  let at = compactLength(extrinsic) + 2;
-  for (const name of frame.extensions) at += extensions[name]?.length?.(extrinsic.subarray(at)) ?? 0;
-  return [hash, callFingerprint(extrinsic.subarray(at))];
+  const carried = carriedBy(extrinsic, frame);
+  const own = carried?.submitter === null ? [callFingerprint(carried.call)] : [];
+  return [extrinsicHash(extrinsic), ...own];
 }
 
 /** The fingerprint of a call with its own proof. */

@@ -22,10 +22,10 @@ import { applyCall } from "../../core/ledger/rules.ts";
 import { deliveryPolicyCodec, personaPolicyCodec, recordCodec } from "../../core/ledger/structures.ts";
 import { type Block, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
-import { blockTimeMsDefault, compactLength, fingerprintsOf, type ItemName, isGeneral, isOwned } from "./layouts.ts";
+import { blockTimeMsDefault, carriedBy, compactLength, fingerprintsOf, type ItemName, isOwned } from "./layouts.ts";
 import { type DispatchFailure, entryKey, numberOf, prefixOf, type RuntimeMetadata, u64Of } from "./metadata.ts";
 import type { Header } from "./rpc.ts";
-import { type Head, type Session, StateGone } from "./session.ts";
+import { type Head, type Session, StateGone, Unusable } from "./session.ts";
 
 /** The state that decides about a call, all of one block. */
 export type Facts = {
@@ -271,9 +271,8 @@ export type BlockContents = Header & {
 async function readContents(session: Session, hash: string, fallback: RuntimeMetadata): Promise<BlockContents | null> {
   const block = await readable(session.block(hash));
   if (block === null) return null;
-  const metadata = block.extrinsics.some(isGeneral)
-    ? ((await readable(session.metadataAt(block.header.parentHash))) ?? fallback)
-    : fallback;
+  const isFramed = block.extrinsics.some((extrinsic) => carriedBy(extrinsic, fallback.frame) !== null);
+  const metadata = (isFramed ? await readable(session.metadataAt(block.header.parentHash)) : null) ?? fallback;
   const fingerprints = new Map<string, number>();
   for (const [index, extrinsic] of block.extrinsics.entries()) {
     for (const fingerprint of fingerprintsOf(extrinsic, metadata.frame)) {
@@ -295,8 +294,8 @@ type Outcomes = {
  * The outcomes of a block's extrinsics, and the block's time; `null` when the node no longer has the state of the block.
  * Every block has events, so an answer without any is false.
  */
-export async function readOutcomes(session: Session, contents: BlockContents): Promise<Outcomes | null> {
-  const { hash, number, parentHash } = contents;
+export async function readOutcomes(session: Session, header: Header): Promise<Outcomes | null> {
+  const { hash, number, parentHash } = header;
   // A block's events are encoded by the runtime that its parent left.
   const metadata = await readable(session.metadataAt(parentHash));
   if (metadata === null) return null;
@@ -308,12 +307,12 @@ export async function readOutcomes(session: Session, contents: BlockContents): P
   return { block: { number, hash, timeMs: Number(u64Of(now)) }, events, byIndex };
 }
 
-/** `null` when the node refuses to answer, because it has discarded the state. */
-async function readable<T>(work: Promise<T>): Promise<T | null> {
+/** `null` when the node refuses to answer, because it has discarded the state, or the state is of another runtime. */
+export async function readable<T>(work: Promise<T>): Promise<T | null> {
   try {
     return await work;
   } catch (error) {
-    if (error instanceof StateGone) return null;
+    if (error instanceof StateGone || error instanceof Unusable) return null;
     throw error;
   }
 }

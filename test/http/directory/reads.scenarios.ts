@@ -56,7 +56,6 @@ export const readScenarios: readonly Scenario[] = [
     name: "answers what proves the keys of a self-certifying DID, after a rotation too",
     route: keyProof,
     status: 200,
-    needsKeyProofs: true,
     act: async (stage) => stage.ask("GET", `/dids/${(await rotated(stage, freshLabel())).did}/proof`),
     check: async ({ body, headers }, stage) => {
       expect(headers.get("content-type")).toBe("application/octet-stream");

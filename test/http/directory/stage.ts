@@ -38,8 +38,6 @@ export type Scenario = {
   readonly code?: FaultCode;
   /** Pointers that the refusal must name. */
   readonly pointers?: readonly string[];
-  /** Of a ledger that keeps key proofs, as a chain does not. */
-  readonly needsKeyProofs?: true;
   readonly act: (stage: Stage) => Promise<Reply>;
   readonly check?: (reply: Reply, stage: Stage) => Promise<void> | void;
 };

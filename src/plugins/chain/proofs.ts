@@ -1,0 +1,307 @@
+/**
+ * The key proofs of self-certifying DIDs on a chain: the calls of every finalized block, from the first block on, each
+ * applied to the proof of its DID as the embedded ledger does it (`core/trust/keep.ts`), and kept beside the outbox.
+ *
+ * Laws:
+ * 1. Proofs and the number of the block up to which blocks were read are one commit. After a crash or an absence, reading
+ *    goes on there.
+ * 2. A call counts only where it is the next one by the proof. So blocks may be read twice, and no proof goes back.
+ * 3. A proof is served only while it leads to the record of the head: behind a gap it is absent, never wrong.
+ * 4. Blocks that a node has discarded are asked of the other endpoints, such as an archive node. Where none has them,
+ *    reading goes on behind them, and they are asked for again with each new connection and each hour.
+ *
+ * Source: docs/trust.md "Key proofs".
+ */
+import { decodeUtf8, equalBytes, utf8 } from "../../core/codec/bytes.ts";
+import { verifyEd25519 } from "../../core/codec/crypto.ts";
+import type { Did } from "../../core/codec/did.ts";
+import { errorStack } from "../../core/fault.ts";
+import type { Account } from "../../core/ledger/account.ts";
+import { counterOf, decodeLedgerCall, type LedgerCall } from "../../core/ledger/calls.ts";
+import { encodeDidDocument, type ProofBinding } from "../../core/ledger/document-codec.ts";
+import { late, withDeadline } from "../../core/std/bounded.ts";
+import { keepKeyProof } from "../../core/trust/keep.ts";
+import { isSelfCertifying } from "../../core/trust/names.ts";
+import { decodeKeyProof, encodeKeyProof, type KeyProof, replayKeyProof } from "../../core/trust/proof.ts";
+import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
+import { keyProofKey } from "../../storage/embedded-records.ts";
+import type { Table } from "../../storage/table.ts";
+import { type Endpoints, type OpenSession, unneeded } from "./endpoints.ts";
+import { carriedBy } from "./layouts.ts";
+import { type Reader, readable, readOutcomes } from "./reader.ts";
+import type { Host, SignedBlock } from "./rpc.ts";
+import { type Session, Unusable } from "./session.ts";
+
+type KeyProofsOptions = {
+  readonly table: Table;
+  readonly endpoints: Endpoints;
+  readonly reader: Reader;
+  readonly host: Host;
+  readonly log: StoreEnvironment["log"];
+  /** How long an answer waits for the blocks up to the head. */
+  readonly waitMs: number;
+};
+
+/** Up to which block blocks were read, and the first one since the beginning that no endpoint had. */
+type Place = { readonly number: bigint; readonly hash: string; readonly gap: bigint | null };
+
+const placeKey = "proofs";
+const beginning: Place = { number: 0n, hash: "", gap: null };
+/** Blocks that are asked for at a time. */
+const batchMax = 8;
+/** Further behind than this, an answer does not wait. */
+const waitBlocksMax = 16n;
+const readsMax = 8;
+/** How often a gap is tried again on one connection. */
+const retryMs = 3_600_000;
+
+export class KeyProofs {
+  private place: Place;
+  /** When a gap was tried last. */
+  private triedMs = Number.NEGATIVE_INFINITY;
+  private moved = Promise.withResolvers<void>();
+  private work: Promise<void> = Promise.resolve();
+  private queued = false;
+
+  constructor(private readonly options: KeyProofsOptions) {
+    this.place = decodePlace(options.table.get(placeKey));
+  }
+
+  /** `null` where nothing proves the keys of the DID. */
+  async of(did: Did): Promise<Uint8Array | null> {
+    for (let reads = 0; reads < readsMax; reads++) {
+      const { head, account } = await this.options.reader.facts(did, []);
+      if (!isSelfCertifying(did) || !head.proofs.selfCertifying) return null;
+      const known = this.read(did);
+      if (known !== null && leadsTo(known, account)) return encodeKeyProof(known);
+      await this.reached(head.number);
+      const proof = this.read(did);
+      if (proof !== null && leadsTo(proof, account)) return encodeKeyProof(proof);
+      // A later block may have changed the proof, and the record.
+      if (this.place.number === head.number) return null;
+    }
+    throw new StoreError("unavailable", "the chain moves faster than it can be read");
+  }
+
+  private read(did: Did): KeyProof | null {
+    const bytes = this.options.table.get(keyProofKey(did));
+    return bytes === null ? null : (decodeKeyProof(bytes) ?? unreadable());
+  }
+
+  private async reached(number: bigint): Promise<void> {
+    while (this.place.number < number) {
+      const isFar = this.place.number + waitBlocksMax < number;
+      const { waitMs, host } = this.options;
+      if (isFar || (await withDeadline(this.moved.promise, waitMs, host.after)) === late) {
+        const text = `the key proofs of block ${number} are still read from the chain: ${this.place.number} was the last`;
+        throw new StoreError("unavailable", text);
+      }
+    }
+  }
+
+  // ------------------------------------------------------------------------------------------------- following
+
+  /** With a new connection: it may have another chain, or blocks that were missing. */
+  resume(): void {
+    this.triedMs = Number.NEGATIVE_INFINITY;
+  }
+
+  /** What fails for lack of an answer goes on with the next head. */
+  follow(): void {
+    if (this.queued) return;
+    this.queued = true;
+    this.work = this.work.then(async () => {
+      this.queued = false;
+      try {
+        const session = this.options.endpoints.session();
+        if (session.head.proofs.selfCertifying) await this.readTo(session);
+      } catch (error) {
+        if (error instanceof Unusable || (error instanceof StoreError && error.code !== "corrupt")) return;
+        this.options.log("error", "reading key proofs failed", { error: errorStack(error) });
+      }
+    });
+  }
+
+  private async readTo(session: OpenSession): Promise<void> {
+    const nowMs = this.options.host.elapsedMs();
+    if (nowMs - this.triedMs >= retryMs) {
+      await this.findPlace(session);
+      this.triedMs = nowMs;
+    }
+    let source: OpenSession = session;
+    try {
+      while (this.place.number < session.head.number) {
+        const blocks = await this.nextBlocks(source, session.head.number);
+        if (blocks.length > 0) await this.apply(session, blocks);
+        else if (source !== session) source = await this.leave(source, session);
+        else {
+          const next = this.place.number + 1n;
+          source = (await this.options.endpoints.elsewhere((other) => hasBlock(other, next))) ?? session;
+          if (source === session) await this.skip(session);
+        }
+      }
+    } finally {
+      await this.leave(source, session);
+    }
+  }
+
+  private async leave(source: OpenSession, session: OpenSession): Promise<OpenSession> {
+    if (source !== session) source.end(unneeded());
+    return session;
+  }
+
+  private async findPlace(session: OpenSession): Promise<void> {
+    const { number, hash, gap } = this.place;
+    if (number > session.head.number) return;
+    const there = hash === "" ? null : await readable(session.hashAt(number));
+    if (there !== null && there !== hash) this.place = beginning;
+    else if (gap !== null) {
+      const archive = await this.options.endpoints.elsewhere((other) => hasBlock(other, gap));
+      archive?.end(unneeded());
+      if (archive !== null || (await hasBlock(session, gap))) this.place = { number: gap - 1n, hash: "", gap: null };
+    }
+  }
+
+  /** The blocks that follow the place, as far as the node has them. */
+  private async nextBlocks(source: Session, last: bigint): Promise<SignedBlock[]> {
+    const first = this.place.number + 1n;
+    const count = Math.min(batchMax, Number(last - first) + 1);
+    const found = await Promise.all(Array.from({ length: count }, (_, n) => blockAt(source, first + BigInt(n))));
+    const end = found.indexOf(null);
+    return (end < 0 ? found : found.slice(0, end)) as SignedBlock[];
+  }
+
+  /** To the first block that the node has: it keeps the newer ones. */
+  private async skip(session: OpenSession): Promise<void> {
+    const { number, gap } = this.place;
+    let [missing, there] = [number + 1n, session.head.number];
+    if (!(await hasBlock(session, there))) throw new StoreError("unavailable", "the node does not show its head");
+    while (there - missing > 1n) {
+      const middle = (missing + there) / 2n;
+      if (await hasBlock(session, middle)) there = middle;
+      else missing = middle;
+    }
+    const text = "no endpoint has blocks that may prove keys: name an archive node";
+    this.options.log("warn", text, { from: String(number + 1n), to: String(missing) });
+    await this.commit(new Map(), { number: missing, hash: "", gap: gap ?? number + 1n });
+  }
+
+  private async apply(session: OpenSession, blocks: readonly SignedBlock[]): Promise<void> {
+    const changed = new Map<Did, KeyProof | null>();
+    let { hash } = this.place;
+    for (const block of blocks) {
+      if (hash !== "" && block.header.parentHash !== hash) {
+        this.place = beginning;
+        throw new StoreError("unavailable", "the node's blocks do not follow each other");
+      }
+      for (const { call, isShown, submitter } of await callsIn(session, block)) {
+        const before = changed.has(call.did) ? (changed.get(call.did) ?? null) : this.read(call.did);
+        const binding = { genesisHash: session.head.proofs.genesisHash, submitter };
+        const after = proofAfter(before, call, { binding, isShown });
+        if (after !== before) changed.set(call.did, after);
+      }
+      hash = block.header.hash;
+    }
+    await this.commit(changed, { ...this.place, number: (blocks.at(-1) as SignedBlock).header.number, hash });
+  }
+
+  private async commit(changed: ReadonlyMap<Did, KeyProof | null>, place: Place): Promise<void> {
+    await this.options.table.commit((view) => {
+      for (const [did, proof] of changed) {
+        if (proof === null) view.remove(keyProofKey(did));
+        else view.put(keyProofKey(did), encodeKeyProof(proof));
+      }
+      const { number, hash, gap } = place;
+      view.put(placeKey, utf8(`${number} ${hash} ${gap ?? ""}`));
+    });
+    this.place = place;
+    this.moved.resolve();
+    this.moved = Promise.withResolvers();
+  }
+
+  /** Once the endpoints are closed. */
+  close(): Promise<void> {
+    return this.work;
+  }
+}
+
+function decodePlace(bytes: Uint8Array | null): Place {
+  if (bytes === null) return beginning;
+  const [, number, hash = "", gap] = /^(\d+) (\S*) (\d*)$/.exec(decodeUtf8(bytes) ?? "") ?? [];
+  if (number === undefined) return unreadable();
+  return { number: BigInt(number), hash, gap: gap ? BigInt(gap) : null };
+}
+
+function unreadable(): never {
+  throw new StoreError("corrupt", "the outbox has an unreadable key proof");
+}
+
+/** `null` when the node no longer has it. */
+async function blockAt(source: Session, number: bigint): Promise<SignedBlock | null> {
+  const hash = await readable(source.hashAt(number));
+  return hash === null ? null : readable(source.block(hash));
+}
+
+const hasBlock = async (source: Session, number: bigint): Promise<boolean> => (await blockAt(source, number)) !== null;
+
+/** `isShown`: the block's events say that it was applied. Without them, as in an old block, it may have failed. */
+type BlockCall = { readonly call: LedgerCall; readonly submitter: Uint8Array | null; readonly isShown: boolean };
+
+/** The calls about self-certifying DIDs that did not fail. */
+async function callsIn(session: OpenSession, { header, extrinsics }: SignedBlock): Promise<BlockCall[]> {
+  const { frame: newest } = session.head.metadata;
+  if (extrinsics.every((extrinsic) => carriedBy(extrinsic, newest) === null)) return [];
+  const { frame } = (await readable(session.metadataAt(header.parentHash))) ?? session.head.metadata;
+  const found = extrinsics.flatMap((extrinsic, index) => {
+    const carried = carriedBy(extrinsic, frame);
+    const call = carried === null ? null : decodeLedgerCall(carried.call, frame.callIndices);
+    return carried === null || call === null || !isSelfCertifying(call.did) ? [] : [{ ...carried, call, index }];
+  });
+  const outcomes = found.length === 0 ? null : await readOutcomes(session, header);
+  return found
+    .filter(({ index }) => outcomes === null || outcomes.byIndex.get(index) === null)
+    .map(({ call, submitter }) => ({ call, submitter, isShown: outcomes !== null }));
+}
+
+/** Law 2. A registration follows no proof, or only one of a registration that failed. */
+function proofAfter(
+  before: KeyProof | null,
+  call: LedgerCall,
+  { binding, isShown }: { readonly binding: ProofBinding; readonly isShown: boolean },
+): KeyProof | null {
+  const after = keepKeyProof(before, call, binding);
+  if (after === null || after === before) return after;
+  if (call.name === "register_with_document_proof_signed") {
+    const isFirst = before === null || (isShown && isUnchanged(before));
+    const state = isFirst ? replayKeyProof(after) : null;
+    const holds = state?.signatures.every((one) => verifyEd25519(one.signature, one.message, one.publicKey));
+    return state?.did === call.did && holds ? after : before;
+  }
+  const counter = counterOf(call);
+  const next = before === null ? null : nextNonces(before);
+  if (counter === null || next === null) return before;
+  return counter.nonce === (counter.domain === "rootPubkey" ? next.rootPubkey : next.document) ? after : before;
+}
+
+const isUnchanged = ({ base, rotations, calls }: KeyProof): boolean =>
+  base === null && rotations.length + calls.length === 0;
+
+const nextNonces = ({
+  base,
+  rotations,
+  calls,
+}: KeyProof): { readonly rootPubkey: bigint; readonly document: bigint } => ({
+  rootPubkey: BigInt(rotations.length),
+  document: (base === null ? 0n : base.nonce + 1n) + BigInt(calls.length),
+});
+
+/** Law 3. */
+function leadsTo(proof: KeyProof, { record, counters }: Account): boolean {
+  const state = replayKeyProof(proof);
+  if (state === null || record === null || record.document === null || record.rootPubkey === null) return false;
+  return (
+    equalBytes(state.rootKeys.at(-1) as Uint8Array, record.rootPubkey) &&
+    nextNonces(proof).document === counters.document &&
+    equalBytes(encodeDidDocument(state.document), encodeDidDocument(record.document))
+  );
+}
