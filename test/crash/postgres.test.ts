@@ -220,7 +220,7 @@ suite("the PostgreSQL store when things break", () => {
     const table = new PostgresTable(pool, Date.now);
     const commit = (n: number) =>
       table.commit((view) => {
-        const keys = Array.from({ length: 5 }, (_, k) => `key ${n} ${k}`);
+        const keys = Array.from({ length: 5 }, (_, k) => `key-${n}-${k}`);
         view.prefetch(keys);
         for (const key of keys) view.put(key, new Uint8Array([(view.get(key)?.[0] ?? 0) + 1]));
         const total = view.get("total")?.[0] ?? 0;
@@ -232,7 +232,7 @@ suite("the PostgreSQL store when things break", () => {
       // The first change goes alone or with all: for each of two commits the lock, two reads, one write.
       expect(pool.statements).toBeLessThanOrEqual(8);
       expect(await table.read((view) => view.get("total")?.[0])).toBe(50 * round);
-      expect(await table.read((view) => view.get("key 49 4")?.[0])).toBe(round);
+      expect(await table.read((view) => view.get("key-49-4")?.[0])).toBe(round);
     }
     await pool.close();
   }, 60_000);
