@@ -270,10 +270,10 @@ function recordShows(intent: Intent, record: Resolved): boolean {
   return intent.action !== "deactivate_did" || record.deactivated;
 }
 
-type Entry = string | { readonly id: string };
+type ListEntry = string | { readonly id: string };
 
 /** The list has an entry with the same members, in whatever order. */
-function holds(list: readonly Entry[], wanted: unknown): boolean {
+function holds(list: readonly ListEntry[], wanted: unknown): boolean {
   return list.some((entry) => sorted(entry) === sorted(wanted));
 }
 

@@ -8,7 +8,7 @@ import { digestCanonical } from "../core/message/proof.ts";
 import { isRecord } from "./answers.ts";
 import { ClientError } from "./http.ts";
 import type { CacheClient } from "./reader.ts";
-import type { Binding } from "./seal.ts";
+import type { SealBinding } from "./seal.ts";
 
 /** An envelope as JSON, from a Cache or a live session: untrusted. */
 export type EnvelopeJson = Readonly<JsonObject>;
@@ -27,7 +27,7 @@ type ReadEnvelope = { readonly envelope: EnvelopeJson; readonly digest: string }
 /** One copy of an envelope, of a whole message or of a chunk. */
 export type EnvelopeCopy = {
   readonly messageId: string;
-  readonly chunk: Binding["chunk"];
+  readonly chunk: SealBinding["chunk"];
   readonly expiresAtMs: number;
   /** `null` for an envelope of a live session. */
   readonly cache: CacheClient | null;
@@ -192,19 +192,22 @@ type FlatChunk = {
   readonly total_chunks?: unknown;
 };
 
-export function chunkOf(message: FlatChunk): Binding["chunk"] {
+export function chunkOf(message: FlatChunk): SealBinding["chunk"] {
   const { message_group_id: groupId, sequence_number: sequence, total_chunks: total } = message;
   if (typeof groupId !== "string" || typeof sequence !== "number" || typeof total !== "number") return null;
   return { groupId, sequence, total };
 }
 
 /** The place of a chunk, as text that is the same for the same place. */
-export const placeOf = (chunk: Binding["chunk"]): string =>
+export const placeOf = (chunk: SealBinding["chunk"]): string =>
   chunk === null ? "" : `${chunk.groupId.toLowerCase()} ${chunk.sequence} ${chunk.total}`;
 
 /** A Cache that states another number of chunks names another group. */
 function groupCopies(copies: readonly EnvelopeCopy[]): PendingMessage[] {
-  const groups = new Map<string, { readonly chunk: Binding["chunk"]; readonly parts: Map<number, EnvelopeCopy[]> }>();
+  const groups = new Map<
+    string,
+    { readonly chunk: SealBinding["chunk"]; readonly parts: Map<number, EnvelopeCopy[]> }
+  >();
   for (const copy of copies) {
     const { chunk, messageId } = copy;
     const name = chunk === null ? messageId.toLowerCase() : `${chunk.groupId.toLowerCase()} of ${chunk.total}`;

@@ -38,7 +38,7 @@ import {
   orNull,
   path,
   queryOf,
-  type Received,
+  type ReceivedAnswer,
   readAnswer,
 } from "./http.ts";
 import { createCertifiedIdentity, createIdentity, type Identity } from "./keys.ts";
@@ -92,7 +92,7 @@ const sliceTries = 4_096;
  * Sends a request, and sends it again with the proof of work that a 429 asks for (D152). The search runs in slices, so
  * that a page stays responsive.
  */
-async function exchangeWithWork(to: Endpoint, request: Exchange): Promise<Received> {
+async function exchangeWithWork(to: Endpoint, request: Exchange): Promise<ReceivedAnswer> {
   const received = await exchange(to, request);
   const { workBits } = received;
   if (received.status !== 429 || workBits === null || workBits > workBitsMax) return received;

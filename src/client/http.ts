@@ -95,7 +95,7 @@ export type Exchange = {
   readonly body?: Uint8Array<ArrayBuffer>;
 };
 
-export type Received = {
+export type ReceivedAnswer = {
   readonly status: number;
   readonly json: unknown;
   /** From a `Retry-After` of whole seconds. */
@@ -122,11 +122,11 @@ export function jsonBody(value: unknown): Uint8Array<ArrayBuffer> {
 }
 
 /** Sends and reads, whatever the status. Throws `unreachable`, `timed_out` or `unreadable`. */
-export async function exchange(to: Endpoint, request: Exchange): Promise<Received> {
+export async function exchange(to: Endpoint, request: Exchange): Promise<ReceivedAnswer> {
   return exchangeWith(to, request, receiveJson);
 }
 
-async function receiveJson(response: Response): Promise<Received> {
+async function receiveJson(response: Response): Promise<ReceivedAnswer> {
   const retryAfter = response.headers.get("retry-after") ?? "";
   const retryAfterMs = /^[0-9]{1,6}$/.test(retryAfter) ? Number(retryAfter) * 1_000 : null;
   const bits = /^sha256; bits=([0-9]{1,2})$/.exec(response.headers.get("svc-work") ?? "")?.[1];
@@ -233,7 +233,7 @@ export async function ask<T>(to: Endpoint, request: Exchange, shape: Shape<T>): 
 }
 
 /** As `ask`, for an answer that was already received. */
-export function readAnswer<T>(to: Endpoint, received: Received, shape: Shape<T>): T {
+export function readAnswer<T>(to: Endpoint, received: ReceivedAnswer, shape: Shape<T>): T {
   if (received.status < 200 || received.status > 299) throw refusal(to, received);
   const problem = problemOf(shape, received.json);
   if (problem === null) return received.json as T;
@@ -279,7 +279,7 @@ export async function followEvents(
 /** Codes of nodes for a time that is not theirs. */
 const clockCodes = ["proof_expired", "authorization_expired", "authorization_too_far_ahead"];
 
-function refusal(to: Endpoint, { status, json, retryAfterMs }: Received): ClientError {
+function refusal(to: Endpoint, { status, json, retryAfterMs }: ReceivedAnswer): ClientError {
   const body = isRecord(json) ? json : {};
   const text = (name: string) => (typeof body[name] === "string" ? body[name] : undefined);
   const said = text("code") ?? text("error") ?? `http_${status}`;

@@ -144,7 +144,7 @@ function parseReceipt(json: unknown): string[] {
 
 // ------------------------------------------------------------------------------------------------------------- events
 
-type Connection = "directory" | "cache" | "stream" | "live";
+type ConnectionKind = "directory" | "cache" | "stream" | "live";
 
 /** Events other than messages. None needs a reaction. */
 export type WaypostEvent =
@@ -159,11 +159,11 @@ export type WaypostEvent =
   /** A recipient has a message of this identity. */
   | { readonly type: "receipt"; readonly from: Did; readonly messageIds: readonly string[] }
   /** A live session began, or what was lost is back. */
-  | { readonly type: "connected"; readonly what: Connection; readonly url: string }
+  | { readonly type: "connected"; readonly what: ConnectionKind; readonly url: string }
   /** The SDK reconnects by itself. `error` is `null` when the node closed the connection normally. */
   | {
       readonly type: "disconnected";
-      readonly what: Connection;
+      readonly what: ConnectionKind;
       readonly url: string;
       readonly error: ClientError | null;
     }

@@ -67,7 +67,7 @@ type Known = {
   readonly acked: AbortController;
 };
 
-type Opened = Awaited<ReturnType<typeof readMessage>>;
+type OpenedMessage = Awaited<ReturnType<typeof readMessage>>;
 
 export class Receiver {
   readonly #host: ReceiverHost;
@@ -216,7 +216,7 @@ export class Receiver {
   /** Opens what waits under one id and queues it, verified first. `false` when it could not be fetched now. */
   async #receive(pending: PendingMessage): Promise<boolean> {
     let complete = true;
-    const opened: { readonly version: PendingMessage; readonly read: Opened }[] = [];
+    const opened: { readonly version: PendingMessage; readonly read: OpenedMessage }[] = [];
     const versions = await versionsOf(pending);
     for (const version of versions) {
       try {
@@ -233,7 +233,7 @@ export class Receiver {
     return complete;
   }
 
-  async #open(version: PendingMessage): Promise<Opened> {
+  async #open(version: PendingMessage): Promise<OpenedMessage> {
     try {
       return await readMessage(version, this.#recipient);
     } catch (error) {
@@ -349,7 +349,7 @@ export class Receiver {
   // -------------------------------------------------------------------------------------------- handing over
 
   /** Another session or Cache may have brought the same message meanwhile. */
-  #handOver(version: PendingMessage, { data, ...written }: Opened): Known {
+  #handOver(version: PendingMessage, { data, ...written }: OpenedMessage): Known {
     const same = [...written.digests].map((digest) => this.#known.get(digest)).find((known) => known !== undefined);
     if (same !== undefined) return same;
     const known = this.#remember(version, { state: "queued", digests: written.digests });

@@ -24,7 +24,7 @@ import { verifyEd25519 } from "./crypto.ts";
 import { ClientError, localError, orNull } from "./http.ts";
 import { agreementSecrets, type Identity } from "./keys.ts";
 import { ackIdsMax, type CacheClient } from "./reader.ts";
-import { type Binding, type FileFacts, type Opened, openPayload, type SecretsOf } from "./seal.ts";
+import { type FileFacts, type Opened, openPayload, type SealBinding, type SecretsOf } from "./seal.ts";
 
 export type Recipient = {
   readonly did: Did;
@@ -160,7 +160,7 @@ export async function openEnvelope(envelope: EnvelopeJson, recipient: Recipient)
   const timestamp = eitherOf(envelope, "timestamp", "created_at");
   if (typeof messageId !== "string" || to !== recipient.did)
     throw localError("not_authentic", "the envelope is for somebody else");
-  const binding: Binding = { messageId, to: recipient.did, chunk: chunkOf(envelope) };
+  const binding: SealBinding = { messageId, to: recipient.did, chunk: chunkOf(envelope) };
   const { file, data } = await openPayload(envelope["payload"], binding, recipient.secretsOf);
   const type = parseMediaType(file.mediaType);
   const from = await recipient.senderOf(envelope);

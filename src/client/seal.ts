@@ -18,7 +18,7 @@ const keyBytes = 32;
 const nonceBytes = 12;
 
 /** What the additional data binds a payload to. Unchunked: no group, 0 of 1. */
-export type Binding = {
+export type SealBinding = {
   readonly messageId: string;
   readonly to: string;
   readonly chunk: { readonly groupId: string; readonly sequence: number; readonly total: number } | null;
@@ -36,7 +36,7 @@ export type FileFacts = {
 export type RecipientKey = { readonly keyId: string; readonly publicKey: Uint8Array };
 
 export type SealInput = {
-  readonly binding: Binding;
+  readonly binding: SealBinding;
   readonly file: FileFacts;
   readonly data: Uint8Array;
   readonly recipient: RecipientKey;
@@ -66,13 +66,13 @@ export async function sealPayload(input: SealInput): Promise<SealedPayload> {
   };
 }
 
-const placeOf = ({ chunk }: Binding) => ({
+const placeOf = ({ chunk }: SealBinding) => ({
   message_group_id: chunk?.groupId ?? "",
   sequence_number: chunk?.sequence ?? 0,
   total_chunks: chunk?.total ?? 1,
 });
 
-const recordOf = (binding: Binding, file: FileFacts, data: Uint8Array) => ({
+const recordOf = (binding: SealBinding, file: FileFacts, data: Uint8Array) => ({
   format: recordFormat,
   name: file.name,
   media_type: file.mediaType,
@@ -83,7 +83,7 @@ const recordOf = (binding: Binding, file: FileFacts, data: Uint8Array) => ({
 });
 
 /** UTF-8 of `profile|message_id|to|message_group_id|sequence_number|total_chunks`. */
-function additionalData(binding: Binding): Uint8Array {
+function additionalData(binding: SealBinding): Uint8Array {
   return utf8([sealProfile, binding.messageId, binding.to, ...Object.values(placeOf(binding))].join("|"));
 }
 
@@ -99,7 +99,7 @@ export type Opened = { readonly file: FileFacts; readonly data: Uint8Array };
 export type SecretsOf = (keyId: string) => readonly Uint8Array[];
 
 /** The opened payload. Throws a `local` ClientError: `unknown_profile`, `unknown_key`, `not_authentic` or `record_unreadable`. */
-export async function openPayload(payload: unknown, binding: Binding, secretsOf: SecretsOf): Promise<Opened> {
+export async function openPayload(payload: unknown, binding: SealBinding, secretsOf: SecretsOf): Promise<Opened> {
   const sealed = parseSealed(payload);
   const secrets = secretsOf(sealed.keyId);
   if (secrets.length === 0)
@@ -152,7 +152,7 @@ async function decrypt(sealed: Sealed, secret: Uint8Array, additional: Uint8Arra
 }
 
 /** What a sender sealed is still a stranger's: its shape is checked, and that it says the same as the envelope. */
-function parseRecord(plaintext: Uint8Array, binding: Binding): Opened {
+function parseRecord(plaintext: Uint8Array, binding: SealBinding): Opened {
   const record = decodeRecord(plaintext);
   checkRecord(record !== null, "it is not a CBOR map in deterministic form");
   for (const member of recordMembers) checkRecord(Object.hasOwn(record, member), `${member} is missing`);

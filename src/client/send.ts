@@ -254,7 +254,7 @@ export type MessageOptions = ContentNames &
   };
 
 /** Runs work when its turn has come: sends to one recipient take turns. */
-export type Turns = <T>(work: () => Promise<T>) => Promise<T>;
+export type InOrder = <T>(work: () => Promise<T>) => Promise<T>;
 
 /**
  * An outgoing message. Everything about it is fixed before the first byte is sent, so that a repeat, also after a
@@ -267,13 +267,13 @@ export class Outgoing {
   readonly #relay: Endpoint;
   readonly #plan: SendPlan;
   readonly #source: Source;
-  readonly #inTurn: Turns;
+  readonly #inTurn: InOrder;
   #delivered: number;
 
   constructor(
     relay: Endpoint,
     { plan, source, delivered }: { readonly plan: SendPlan; readonly source: Source; readonly delivered: number },
-    inTurn: Turns = (work) => work(),
+    inTurn: InOrder = (work) => work(),
   ) {
     this.#inTurn = inTurn;
     this.#relay = relay;

@@ -16,6 +16,7 @@ import { type Identity, isRotationDue, parseIdentity, renderIdentity, rotationMs
 import type { Listener, Message, WaypostEvent } from "./message.ts";
 import type { Receiver } from "./receiver.ts";
 import {
+  type InOrder,
   type MessageOptions,
   Outgoing,
   parsePlan,
@@ -23,7 +24,6 @@ import {
   retryPassing,
   type SendPlan,
   type Sent,
-  type Turns,
 } from "./send.ts";
 
 export type WaypostOptions = {
@@ -180,7 +180,7 @@ export class Waypost {
     const sender = senderKeyId === null ? null : await this.#asSender();
     if (sender !== null && sender.keyId !== senderKeyId)
       throw localError("unknown_key", `the message was signed by ${senderKeyId}, which may no longer sign`);
-    const inTurn: Turns = (work) => this.#inTurn(plan.to, work);
+    const inTurn: InOrder = (work) => this.#inTurn(plan.to, work);
     return new Outgoing(this.#client.relay, { plan: { ...plan, sender }, source, delivered }, inTurn);
   }
 
@@ -308,7 +308,7 @@ export class Waypost {
 
   // -------------------------------------------------------------------------------------------- background
 
-  async #outgoing(to: string, content: Content, options: MessageOptions, inTurn?: Turns): Promise<Outgoing> {
+  async #outgoing(to: string, content: Content, options: MessageOptions, inTurn?: InOrder): Promise<Outgoing> {
     const source = await sourceOf(content, options, this.#relationsOf(options));
     const retrying = options.retries === undefined ? retryingDefault : { ...retryingDefault, retries: options.retries };
     const plan = await retryPassing(() => this.#plan(to, source, options), retrying);

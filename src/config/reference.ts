@@ -4,7 +4,7 @@
  */
 import { z } from "zod";
 import { type Config, configSchema, renderDurationSetting, renderSizeSetting, sectionNames } from "./schema.ts";
-import { secretSettings, type Table } from "./source.ts";
+import { secretSettings, type TomlTable } from "./source.ts";
 
 /** A JSON Schema, and in `form` the unit of a setting. */
 type Json = {
@@ -82,8 +82,8 @@ type OptionSchemas = {
 
 /** JSON Schema of the file, with the options of the plugins. An external plugin's options may be anything. */
 export function renderJsonSchema(plugins: OptionSchemas): string {
-  const json = structuredClone(described) as Table;
-  const properties = json["properties"] as Record<string, Table>;
+  const json = structuredClone(described) as TomlTable;
+  const properties = json["properties"] as Record<string, TomlTable>;
   const own = Object.entries(plugins.stores).map(([plugin, schema]) => ({
     type: "object",
     ...optionsOf(schema, { plugin: { const: plugin } }),
@@ -95,13 +95,13 @@ export function renderJsonSchema(plugins: OptionSchemas): string {
   (properties["stores"] ?? {})["additionalProperties"] = { oneOf: [...own, external] };
   const bus = properties["bus"] ?? {};
   for (const schema of Object.values(plugins.bus))
-    Object.assign(bus, optionsOf(schema, bus["properties"] as Table), { additionalProperties: false });
+    Object.assign(bus, optionsOf(schema, bus["properties"] as TomlTable), { additionalProperties: false });
   const withoutForms = (key: string, value: unknown) => (key === "form" ? undefined : value);
   return JSON.stringify({ title: "Waypost configuration", ...json }, withoutForms, 2);
 }
 
 /** The options of a plugin beside `others`, and for each secret the one that names its file. */
-function optionsOf(schema: z.ZodType, others: Table): { readonly properties: Table } {
+function optionsOf(schema: z.ZodType, others: TomlTable): { readonly properties: TomlTable } {
   const { properties = {} } = jsonSchemaOf(schema);
   const file = { type: "string", description: "File with this secret." };
   const files = secretSettings.filter((name) => name in properties).map((name) => [`${name}_file`, file] as const);

@@ -22,9 +22,9 @@ type SourceResult =
   | { readonly ok: true; readonly source: ConfigSource }
   | { readonly ok: false; readonly problem: InputProblem & { readonly place: Place | null } };
 
-export type Table = Record<string, unknown>;
+export type TomlTable = Record<string, unknown>;
 
-export function isTable(value: unknown): value is Table {
+export function isTable(value: unknown): value is TomlTable {
   return typeof value === "object" && value !== null && !Array.isArray(value) && !(value instanceof Date);
 }
 
@@ -39,7 +39,7 @@ export function parseSource(text: string): SourceResult {
       const [setting, place] = unsafe;
       return { ok: false, problem: { setting, message: "unknown setting", place } };
     }
-    const input = getStaticTOMLValue(program) as Table;
+    const input = getStaticTOMLValue(program) as TomlTable;
     return { ok: true, source: { input, placeOf: (setting) => nearestPlace(places, setting) } };
   } catch (error) {
     if (!(error instanceof ParseError)) throw error;
@@ -123,7 +123,7 @@ const variablePattern = /^WAYPOST_([A-Z][A-Z0-9_]*?)__([A-Z0-9_]+)$/;
  * `WAYPOST_STORES__MAIN__PATH=/data`. A value is read as TOML when it is TOML, otherwise as text, so
  * `["a", "b"]`, `true` and `12` need no quotes. Returns the variable behind each overridden setting.
  */
-export function overrideFromEnvironment(input: Table, env: Environment): Map<string, string> {
+export function overrideFromEnvironment(input: TomlTable, env: Environment): Map<string, string> {
   const variables = new Map<string, string>();
   for (const [name, text] of Object.entries(env).sort()) {
     const match = variablePattern.exec(name);
@@ -131,7 +131,7 @@ export function overrideFromEnvironment(input: Table, env: Environment): Map<str
     const path = `${match[1]}__${match[2]}`.toLowerCase().split("__");
     const table = path.slice(0, -1).reduce((outer, section) => {
       if (!isTable(outer[section])) outer[section] = {};
-      return outer[section] as Table;
+      return outer[section] as TomlTable;
     }, input);
     table[path.at(-1) as string] = parseVariable(text);
     variables.set(path.join("."), name);
@@ -152,17 +152,17 @@ function parseVariable(text: string): unknown {
 export const secretSettings = ["url", "user", "password", "token"] as const;
 
 /** Replaces each `<secret>_file` by the text of that file, without the line break at its end. */
-export function* readSecretFiles(input: Table, readFile: (path: string) => string): Generator<InputProblem> {
+export function* readSecretFiles(input: TomlTable, readFile: (path: string) => string): Generator<InputProblem> {
   const stores = Object.entries(isTable(input["stores"]) ? input["stores"] : {});
   for (const [section, table] of [...stores.map(([name, store]) => [`stores.${name}`, store]), ["bus", input["bus"]]])
     for (const secret of isTable(table) ? secretSettings : []) {
-      const { [`${secret}_file`]: path, [secret]: given } = table as Table;
+      const { [`${secret}_file`]: path, [secret]: given } = table as TomlTable;
       if (typeof path !== "string") continue;
-      delete (table as Table)[`${secret}_file`];
+      delete (table as TomlTable)[`${secret}_file`];
       const setting = `${section}.${secret}_file`;
       try {
         if (given !== undefined) yield { setting, message: `cannot be combined with ${secret}; keep one of the two` };
-        else (table as Table)[secret] = readFile(path).replace(/\r?\n$/, "");
+        else (table as TomlTable)[secret] = readFile(path).replace(/\r?\n$/, "");
       } catch (error) {
         yield { setting, message: `${path} can't be read: ${errorText(error)}` };
       }

@@ -14,9 +14,9 @@ import { Endpoints, type EndpointsEvents } from "../../src/plugins/chain/endpoin
 import { extrinsicHash } from "../../src/plugins/chain/layouts.ts";
 import { Outbox } from "../../src/plugins/chain/outbox.ts";
 import type { Signed } from "../../src/plugins/chain/pool.ts";
-import { Reader } from "../../src/plugins/chain/reader.ts";
+import { ChainReader } from "../../src/plugins/chain/reader.ts";
 import { NodeRefusal, Rpc, systemHost, withoutSecrets } from "../../src/plugins/chain/rpc.ts";
-import { type Head, Session } from "../../src/plugins/chain/session.ts";
+import { type ChainHead, Session } from "../../src/plugins/chain/session.ts";
 import { Submissions } from "../../src/plugins/chain/submissions.ts";
 import { MemoryTable } from "../../src/plugins/memory/table.ts";
 import { StoreError, type Submission } from "../../src/storage/contract.ts";
@@ -311,12 +311,12 @@ describe("submissions", () => {
       ...given,
     };
     await outbox.keep({ sequence: 0n, call, submission, signed: [signed] });
-    const events = { onSession: () => submissions.resume(), onHead: (head: Head) => submissions.onHead(head) };
+    const events = { onSession: () => submissions.resume(), onHead: (head: ChainHead) => submissions.onHead(head) };
     const { endpoints } = endpointsTo([node.endpoint], events, { block_time_ms: 10 });
     const logged: string[] = [];
     const submissions = new Submissions({
       endpoints,
-      reader: new Reader(endpoints),
+      reader: new ChainReader(endpoints),
       outbox,
       key: { publicKey: operator, scheme: 1, sign: keyOf("operator").sign },
       settings: settingsOf([node.endpoint]),

@@ -6,7 +6,7 @@
 import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { ClientError } from "../../src/client/http.ts";
-import { type Binding, openPayload, sealPayload } from "../../src/client/seal.ts";
+import { openPayload, type SealBinding, sealPayload } from "../../src/client/seal.ts";
 import { parseAgreementKey } from "../../src/core/codec/bytes.ts";
 import { exampleAgreement } from "../../src/core/schema/schema.ts";
 import { sealingExample } from "../../src/core/schema/signing.ts";
@@ -15,7 +15,7 @@ import { vectors as generated, type SealedVector } from "./sealed/generate.ts";
 const vectors: SealedVector[] = JSON.parse(readFileSync(new URL("sealed/payloads.json", import.meta.url), "utf8"));
 const bytes = (hex: string) => Uint8Array.fromHex(hex);
 
-function bindingOf(v: SealedVector): Binding {
+function bindingOf(v: SealedVector): SealBinding {
   const chunk =
     v.message_group_id === null
       ? null

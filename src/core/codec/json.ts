@@ -191,10 +191,10 @@ function endOfString(text: string, start: number, ahead: Ahead): number {
 type Census = { members: number; unsafeInteger: boolean; readonly opaque: string | null };
 
 /** Where a value is: the outermost one, inside it, or inside its opaque member. */
-type Place = "outer" | "inner" | "opaque";
+type Surroundings = "outer" | "inner" | "opaque";
 
 /** Counts the members of a tree and returns what is wrong with it, or `null`. The scan has bounded the depth. */
-function inspect(value: JsonValue, census: Census, place: Place): string | null {
+function inspect(value: JsonValue, census: Census, place: Surroundings): string | null {
   switch (typeof value) {
     case "string":
       return value.isWellFormed() ? null : "a string holds a lone surrogate";
@@ -210,7 +210,7 @@ function inspect(value: JsonValue, census: Census, place: Place): string | null 
   }
 }
 
-function inspectArray(values: readonly JsonValue[], census: Census, place: Place): string | null {
+function inspectArray(values: readonly JsonValue[], census: Census, place: Surroundings): string | null {
   for (const value of values) {
     const problem = inspect(value, census, insideOf(place));
     if (problem !== null) return problem;
@@ -218,11 +218,11 @@ function inspectArray(values: readonly JsonValue[], census: Census, place: Place
   return null;
 }
 
-function insideOf(place: Place): Place {
+function insideOf(place: Surroundings): Surroundings {
   return place === "opaque" ? "opaque" : "inner";
 }
 
-function inspectObject(object: JsonObject, census: Census, place: Place): string | null {
+function inspectObject(object: JsonObject, census: Census, place: Surroundings): string | null {
   const names = Object.keys(object);
   if (place !== "opaque" && names.length > jsonMembersMax) return `an object has more than ${jsonMembersMax} members`;
   census.members += names.length;

@@ -101,8 +101,8 @@ export function applyChange(changed: ChangedAccount, change: Change): Applied {
 
 // ------------------------------------------------------------------------------------------------ rules of actions
 
-type Outcome = Change | LedgerRefusal;
-type Rule<A extends ActionName> = (input: LedgerInput, intent: IntentOf<A>, record: DidRecord) => Outcome;
+type RuleResult = Change | LedgerRefusal;
+type Rule<A extends ActionName> = (input: LedgerInput, intent: IntentOf<A>, record: DidRecord) => RuleResult;
 
 const rules: { readonly [A in Exclude<ActionName, DocumentAction>]: Rule<A> } = {
   UpdateRootPubkey: (_input, { newRootPubkey }) => rotateRoot(newRootPubkey),
@@ -159,10 +159,10 @@ const documentRules: { readonly [A in DocumentAction]: DocumentRule<A> } = {
 };
 
 /** What an authorized intent changes. */
-export function decideChange(input: LedgerInput, intent: Intent, record: DidRecord): Outcome {
+export function decideChange(input: LedgerInput, intent: Intent, record: DidRecord): RuleResult {
   const isOfDocument = (one: Intent): one is DocumentIntent => actions[one.action].counter === "document";
   if (isOfDocument(intent)) return changeDocument(input, intent, record);
-  const rule = rules[intent.action] as (input: LedgerInput, intent: Intent, record: DidRecord) => Outcome;
+  const rule = rules[intent.action] as (input: LedgerInput, intent: Intent, record: DidRecord) => RuleResult;
   return rule(input, intent, record);
 }
 
@@ -173,7 +173,7 @@ type DocumentIntent = Extract<Intent, { readonly action: DocumentAction }>;
 /** Adding a method, key agreement or service creates a document where there is none; nothing else does. */
 const makingDocument: ReadonlySet<ActionName> = new Set(["AddVerificationMethod", "AddKeyAgreement", "AddService"]);
 
-function changeDocument(input: LedgerInput, intent: DocumentIntent, record: DidRecord): Outcome {
+function changeDocument(input: LedgerInput, intent: DocumentIntent, record: DidRecord): RuleResult {
   const { action, did } = intent;
   const document = record.document ?? (makingDocument.has(action) ? emptyDocument(did) : null);
   if (document === null) return refuse("InvalidDocument", { detail: "the DID has no document" });
@@ -207,16 +207,16 @@ function removeAuthentication(document: DidDocument, id: string): Patch {
   return { authentication: document.authentication.filter((listed) => listed !== id) };
 }
 
-type Entry = { readonly id: string };
+type Component = { readonly id: string };
 type ListRule = { readonly max: number; readonly exists: LedgerError; readonly full: LedgerError };
 
-function withNew<T extends Entry>(entries: readonly T[], entry: T, rule: ListRule): readonly T[] | LedgerRefusal {
+function withNew<T extends Component>(entries: readonly T[], entry: T, rule: ListRule): readonly T[] | LedgerRefusal {
   if (entries.some((held) => held.id === entry.id)) return refuse(rule.exists);
   return entries.length >= rule.max ? full(rule.full) : [...entries, entry];
 }
 
 /** The whole component is replaced in its place; an update can't rename it. */
-function withReplaced<T extends Entry>(
+function withReplaced<T extends Component>(
   entries: readonly T[],
   entry: T,
   missing: LedgerError,
@@ -225,7 +225,7 @@ function withReplaced<T extends Entry>(
   return entries.map((held) => (held.id === entry.id ? entry : held));
 }
 
-function without<T extends Entry>(
+function without<T extends Component>(
   entries: readonly T[],
   id: string,
   missing: LedgerError,
@@ -241,14 +241,14 @@ function full(error: LedgerError): LedgerRefusal {
 // ------------------------------------------------------------------------------------------------ root key
 
 /** Rotation leaves the document alone: an old key that it still lists stays a signer until it is removed. */
-function rotateRoot(newRootPubkey: Uint8Array): Outcome {
+function rotateRoot(newRootPubkey: Uint8Array): RuleResult {
   if (!isAdmissibleKey(newRootPubkey)) return refuse("InvalidRootPubkey");
   return { record: { rootPubkey: newRootPubkey } };
 }
 
 // ------------------------------------------------------------------------------------------------ aliases
 
-function addAlias(input: LedgerInput, intent: IntentOf<"add_alias">, record: DidRecord): Outcome {
+function addAlias(input: LedgerInput, intent: IntentOf<"add_alias">, record: DidRecord): RuleResult {
   const { did, alias } = intent;
   const held = checkFree(input, alias, did);
   if (held !== null) return held;
@@ -260,7 +260,7 @@ function addAlias(input: LedgerInput, intent: IntentOf<"add_alias">, record: Did
 }
 
 /** The new alias takes the place of the old one in the list. */
-function updateAlias(input: LedgerInput, intent: IntentOf<"update_alias">, record: DidRecord): Outcome {
+function updateAlias(input: LedgerInput, intent: IntentOf<"update_alias">, record: DidRecord): RuleResult {
   const { did, oldAlias, newAlias } = intent;
   if (oldAlias === newAlias) return refuse("AliasAlreadyExists");
   const held = checkFree(input, newAlias, did);
@@ -272,7 +272,7 @@ function updateAlias(input: LedgerInput, intent: IntentOf<"update_alias">, recor
   };
 }
 
-function removeAlias(alias: string, record: DidRecord): Outcome {
+function removeAlias(alias: string, record: DidRecord): RuleResult {
   if (!record.aliases.includes(alias)) return refuse("AliasNotFound");
   return {
     record: { aliases: record.aliases.filter((held) => held !== alias) },
@@ -281,7 +281,7 @@ function removeAlias(alias: string, record: DidRecord): Outcome {
 }
 
 /** The primary alias: it replaces the whole list, and every other alias of the DID becomes free. */
-export function setPrimaryAlias(input: LedgerInput, alias: string, record: DidRecord): Outcome {
+export function setPrimaryAlias(input: LedgerInput, alias: string, record: DidRecord): RuleResult {
   const holder = input.aliasHolder(alias);
   if (holder !== null && holder !== input.call.did) return refuse("AliasTaken");
   return {
@@ -311,7 +311,7 @@ function deleteDid(did: Did, record: DidRecord): Change {
   };
 }
 
-export function setLinks(links: DeliveryPolicyLinks, bounds: LedgerBounds): Outcome {
+export function setLinks(links: DeliveryPolicyLinks, bounds: LedgerBounds): RuleResult {
   const { recipientPolicy, tagPolicies, personaPolicies } = links;
   if (tagPolicies.length > bounds.policyRefs || personaPolicies.length > bounds.policyRefs) {
     return refuse("TooManyPolicyRefs");
@@ -325,7 +325,7 @@ export function setLinks(links: DeliveryPolicyLinks, bounds: LedgerBounds): Outc
 }
 
 /** Adding an existing device clears its tombstone. */
-function addDevice(input: LedgerInput, { deviceId }: IntentOf<"add_device">, record: DidRecord): Outcome {
+function addDevice(input: LedgerInput, { deviceId }: IntentOf<"add_device">, record: DidRecord): RuleResult {
   if (holdsDevice(record, deviceId)) {
     const devices = record.devices.map((held) => (held.deviceId === deviceId ? { ...held, tombstoned: false } : held));
     return { record: { devices } };
@@ -335,14 +335,14 @@ function addDevice(input: LedgerInput, { deviceId }: IntentOf<"add_device">, rec
   return { record: { devices: [...record.devices, device] } };
 }
 
-function tombstoneDevice(deviceId: string, record: DidRecord): Outcome {
+function tombstoneDevice(deviceId: string, record: DidRecord): RuleResult {
   if (!holdsDevice(record, deviceId)) return refuse("DeviceNotFound");
   const devices = record.devices.map((held) => (held.deviceId === deviceId ? { ...held, tombstoned: true } : held));
   return { record: { devices } };
 }
 
 /** Renames a device; the rest of its entry stays. */
-function updateDevice(intent: IntentOf<"update_device">, record: DidRecord): Outcome {
+function updateDevice(intent: IntentOf<"update_device">, record: DidRecord): RuleResult {
   const { oldDeviceId, newDeviceId } = intent;
   if (!holdsDevice(record, oldDeviceId)) return refuse("DeviceNotFound");
   if (holdsDevice(record, newDeviceId)) return refuse("DeviceAlreadyExists");
@@ -352,7 +352,7 @@ function updateDevice(intent: IntentOf<"update_device">, record: DidRecord): Out
   return { record: { devices } };
 }
 
-function removeDevice(deviceId: string, record: DidRecord): Outcome {
+function removeDevice(deviceId: string, record: DidRecord): RuleResult {
   if (!holdsDevice(record, deviceId)) return refuse("DeviceNotFound");
   const devices = record.devices.filter((held) => held.deviceId !== deviceId);
   return { record: { devices } };

@@ -163,9 +163,9 @@ export function renderEnvelopeLimits(limits: EnvelopeLimits): Record<string, num
 // --------------------------------------------------------------------------------------------- members
 
 /** Members that come together or not at all; `renamed` are the alternate names of others. */
-type Group = "alone" | "renamed" | "header" | "chunk" | "sender";
+type MemberGroup = "alone" | "renamed" | "header" | "chunk" | "sender";
 
-const memberGroups: ReadonlyMap<string, Group> = new Map<string, Group>([
+const memberGroups: ReadonlyMap<string, MemberGroup> = new Map<string, MemberGroup>([
   ["message_id", "alone"],
   ["to", "alone"],
   ["recipient", "renamed"],
@@ -189,7 +189,7 @@ const memberGroups: ReadonlyMap<string, Group> = new Map<string, Group>([
 ]);
 
 /** Which groups have a member in the envelope. Unknown members are refused. */
-type Present = Record<Group, boolean>;
+type Present = Record<MemberGroup, boolean>;
 
 function readGroups(members: JsonObject, errors: InputError[]): Present {
   const present = { alone: false, renamed: false, header: false, chunk: false, sender: false };

@@ -168,14 +168,14 @@ function readPage(parts: StreamParts, stream: Stream): Promise<Page<MessageSumma
   return parts.mailbox.summary(stream.recipient, page);
 }
 
-type Opened = {
+type OpenedStream = {
   readonly stream: Stream;
   readonly first: Page<MessageSummary>;
   readonly end: (stream: Stream) => void;
 };
 
 /** One page of events each time the client has read the last: a slow client holds one page, not a queue. */
-function eventStream(parts: StreamParts, { stream, first, end }: Opened): ReadableStream<Uint8Array> {
+function eventStream(parts: StreamParts, { stream, first, end }: OpenedStream): ReadableStream<Uint8Array> {
   let unread: Page<MessageSummary> | null = first;
   let cancelled = false;
   return new ReadableStream<Uint8Array>({

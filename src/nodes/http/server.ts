@@ -118,8 +118,8 @@ function handlersOf<Session>(options: ListenOptions<Session>) {
   } as const;
 }
 
-type Binding = { readonly port: number; readonly reusePort: boolean; readonly tls?: Certificate | undefined };
-type Bind<Session> = (binding: Binding) => Server<Session>;
+type PortBinding = { readonly port: number; readonly reusePort: boolean; readonly tls?: Certificate | undefined };
+type Bind<Session> = (binding: PortBinding) => Server<Session>;
 
 /** Only Linux spreads the connections of a port over the sockets that share it. */
 const canShare = process.platform === "linux";
@@ -128,7 +128,7 @@ const canShare = process.platform === "linux";
  * A server's certificate is fixed when it begins to listen, so a new one needs a second socket on the same port. With TLS
  * the first socket must be shareable for that, so the address is tested first: it must be free.
  */
-function bindFirst<Session>(serveAt: Bind<Session>, binding: Binding): Server<Session> {
+function bindFirst<Session>(serveAt: Bind<Session>, binding: PortBinding): Server<Session> {
   const first = serveAt(binding);
   if (binding.reusePort || !canShare || binding.tls === undefined) return first;
   void first.stop(true);
@@ -139,7 +139,7 @@ function bindFirst<Session>(serveAt: Bind<Session>, binding: Binding): Server<Se
 function replaceServer<Session>(
   serveAt: Bind<Session>,
   servers: Server<Session>[],
-  binding: Omit<Binding, "reusePort">,
+  binding: Omit<PortBinding, "reusePort">,
 ): Server<Session> {
   const retire = (): void => {
     for (const server of servers) void server.stop(false);

@@ -209,8 +209,8 @@ function checkClient({ networks }: Sets, client: string): Fault | null {
 // the revision, so of two changes at once the second is decided again. Heads stay, about 100 bytes each, and show which
 // revision is the last; the pages of the one before are removed.
 
-type Head = { readonly id: string; readonly pages: number };
-type List = Head & { readonly revision: number; readonly blocks: readonly Block[] };
+type BlockListHead = { readonly id: string; readonly pages: number };
+type List = BlockListHead & { readonly revision: number; readonly blocks: readonly Block[] };
 
 const headKey = (revision: number): string => `operator-blocks:${revision}`;
 const pageKey = (id: string, page: number): string => `operator-blocks:${id}:${page}`;
@@ -219,7 +219,7 @@ const pageKey = (id: string, page: number): string => `operator-blocks:${id}:${p
 async function readList(receipts: Receipts, { from, nowMs }: { from: number; nowMs: number }): Promise<List> {
   const revision = await lastRevision(receipts, from, nowMs);
   if (revision === 0) return { revision, id: "", pages: 0, blocks: [] };
-  const head = await readJson<Head>(receipts, headKey(revision), nowMs);
+  const head = await readJson<BlockListHead>(receipts, headKey(revision), nowMs);
   if (head === null) throw new StoreError("corrupt", "the block list has lost its head");
   const keys = Array.from({ length: head.pages }, (_, page) => pageKey(head.id, page));
   const pages = await Promise.all(keys.map((key) => readJson<Block[]>(receipts, key, nowMs)));
@@ -252,7 +252,7 @@ type Written = { readonly blocks: readonly Block[]; readonly before: List };
 /** Writes the pages first and the head last; `null` when another process made the revision. */
 async function writeList(receipts: Receipts, { blocks, before }: Written, nowMs: number): Promise<List | null> {
   const revision = before.revision + 1;
-  const head: Head = { id: crypto.randomUUID(), pages: Math.ceil(blocks.length / pageEntries) };
+  const head: BlockListHead = { id: crypto.randomUUID(), pages: Math.ceil(blocks.length / pageEntries) };
   const untilMs = nowMs + keptMs;
   for (let page = 0; page < head.pages; page++) {
     const entries = blocks.slice(page * pageEntries, (page + 1) * pageEntries);

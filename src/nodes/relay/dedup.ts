@@ -45,9 +45,9 @@ export function deliverOnce(dedup: Dedup, delivery: OneDelivery): Promise<Delive
   return begin(dedup, delivery, { key, to, digest });
 }
 
-type Message = { readonly key: string; readonly to: Did; readonly digest: string };
+type RelayedMessage = { readonly key: string; readonly to: Did; readonly digest: string };
 
-function begin(dedup: Dedup, delivery: OneDelivery, message: Message): Promise<DeliveryOutcome> {
+function begin(dedup: Dedup, delivery: OneDelivery, message: RelayedMessage): Promise<DeliveryOutcome> {
   const delivering = { ...message, delaysJoins: false };
   const begun = () => {
     delivering.delaysJoins = true;
@@ -60,7 +60,7 @@ function begin(dedup: Dedup, delivery: OneDelivery, message: Message): Promise<D
 async function deliverUnlessKnown(
   dedup: Dedup,
   { nowMs, untilMs, deliver }: OneDelivery,
-  { key, digest }: Message,
+  { key, digest }: RelayedMessage,
   begun: () => void,
 ): Promise<DeliveryOutcome> {
   const record = await dedup.receipts.get(key, nowMs);

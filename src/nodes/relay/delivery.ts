@@ -225,13 +225,13 @@ function parseMembers(bytes: Uint8Array): JsonObject | null {
   return isFault(value) || !isJsonObject(value) ? null : value;
 }
 
-type Message = { readonly messageId: Uuid; readonly recipient: Did };
+type MessageIds = { readonly messageId: Uuid; readonly recipient: Did };
 
 /**
  * The receipt of a Cache for this very message, or `null` when the answer is none. It must state that the
  * envelope is accepted; of the other members those are kept that have their form.
  */
-function parseStoreReceipt(bytes: Uint8Array, asked: Message): StoreReceipt | null {
+function parseStoreReceipt(bytes: Uint8Array, asked: MessageIds): StoreReceipt | null {
   const answer = parseMembers(bytes);
   if (answer === null || answer["accepted"] !== true) return null;
   const messageId = answer["message_id"];
@@ -247,7 +247,7 @@ function parseStoreReceipt(bytes: Uint8Array, asked: Message): StoreReceipt | nu
   };
 }
 
-function receiptProof(proof: JsonObject, asked: Message) {
+function receiptProof(proof: JsonObject, asked: MessageIds) {
   return {
     event_type: "delivery",
     message_id: asked.messageId,

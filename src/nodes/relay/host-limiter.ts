@@ -90,7 +90,7 @@ type Use = {
 };
 
 /** A count for each key, and their total. Keys whose count is 0 take no memory. */
-class Counts {
+class KeyCounts {
   total = 0;
   private readonly counts = new Map<string, number>();
 
@@ -115,11 +115,11 @@ type State = {
   /** From the oldest to the newest. */
   readonly uses: Set<Use>;
   /** By client; those to slow destinations apart. */
-  readonly fastOf: Counts;
-  readonly slowOf: Counts;
-  readonly fastWaitingOf: Counts;
-  readonly slowWaitingOf: Counts;
-  readonly networks: Counts;
+  readonly fastOf: KeyCounts;
+  readonly slowOf: KeyCounts;
+  readonly fastWaitingOf: KeyCounts;
+  readonly slowWaitingOf: KeyCounts;
+  readonly networks: KeyCounts;
 };
 
 export function createHostLimiter(limits: HostLimits, now: () => number): HostLimiter {
@@ -129,11 +129,11 @@ export function createHostLimiter(limits: HostLimits, now: () => number): HostLi
     hosts: new Map(),
     waiters: new Set(),
     uses: new Set(),
-    fastOf: new Counts(),
-    slowOf: new Counts(),
-    fastWaitingOf: new Counts(),
-    slowWaitingOf: new Counts(),
-    networks: new Counts(),
+    fastOf: new KeyCounts(),
+    slowOf: new KeyCounts(),
+    fastWaitingOf: new KeyCounts(),
+    slowWaitingOf: new KeyCounts(),
+    networks: new KeyCounts(),
   };
   return {
     async acquire(destination, waitMs, requester = {}) {

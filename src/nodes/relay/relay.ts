@@ -165,10 +165,10 @@ const tooManyWaiting = fault("service_unavailable", "too many deliveries of this
 
 // ---------------------------------------------------------------------------------------------- decode
 
-type Received = Pick<Relayed, "envelope" | "hops" | "via">;
+type ReceivedEnvelope = Pick<Relayed, "envelope" | "hops" | "via">;
 
 /** In this order: size and shape, path, way, time. */
-function decodeReceived(node: RelayNode, call: Call): Received | Fault {
+function decodeReceived(node: RelayNode, call: Call): ReceivedEnvelope | Fault {
   const named = call.params["did"] === undefined ? null : parseDid(call.params["did"]);
   if (isFault(named)) return named;
   const envelope = decodeEnvelope(call.body, node.limits);
@@ -183,7 +183,7 @@ function decodeReceived(node: RelayNode, call: Call): Received | Fault {
 const viaForm = /^[0-9a-f]{16}(?:,[0-9a-f]{16}){0,7}$/;
 
 /** How an envelope came here. One that has passed this Relay before would wait for itself. */
-function decodeWay(node: RelayNode, headers: Headers): Pick<Received, "hops" | "via"> | Fault {
+function decodeWay(node: RelayNode, headers: Headers): Pick<ReceivedEnvelope, "hops" | "via"> | Fault {
   const hops = headers.get("svc-hops");
   const given = headers.get("svc-via");
   if (hops !== null && !/^\d{1,3}$/.test(hops))

@@ -24,9 +24,9 @@ import { type LightClients, withLightClients } from "./light.ts";
 import type { RuntimeMetadata } from "./metadata.ts";
 import { Outbox } from "./outbox.ts";
 import { KeyProofs } from "./proofs.ts";
-import { Reader } from "./reader.ts";
+import { ChainReader } from "./reader.ts";
 import { type Host, systemHost } from "./rpc.ts";
-import { type Head, heartbeatMs } from "./session.ts";
+import { type ChainHead, heartbeatMs } from "./session.ts";
 import { Submissions } from "./submissions.ts";
 
 const mebibyte = 1024 * 1024;
@@ -81,7 +81,7 @@ export async function openChain(
 }
 
 /** A node that stands still, or a chain without finality, confirms nothing. */
-function checkAge({ number, timeMs }: Head, nowMs: number): void {
+function checkAge({ number, timeMs }: ChainHead, nowMs: number): void {
   if (nowMs - timeMs <= headAgeMsMax) return;
   const minutes = Math.floor((nowMs - timeMs) / 60_000);
   throw new StoreError("unavailable", `the chain's final head stands still: block ${number} is ${minutes} minutes old`);
@@ -145,7 +145,7 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
   );
   const reportLacks = lacksReporter(environment);
   const watchFunds = fundsWatch(options, { environment, address: key.address });
-  const reader = new Reader(endpoints);
+  const reader = new ChainReader(endpoints);
   const waitMs = options.request_timeout_ms;
   const proofs = new KeyProofs({ table: parts.table, endpoints, reader, host, log: environment.log, waitMs });
   const submissions = new Submissions({
@@ -214,7 +214,7 @@ function lacksReporter({ log }: StoreEnvironment): (metadata: RuntimeMetadata) =
 function fundsWatch(
   { funds_warning: least }: ChainOptions,
   { environment, address }: { readonly environment: StoreEnvironment; readonly address: string },
-): (head: Head) => void {
+): (head: ChainHead) => void {
   let isLow = false;
   return ({ free }) => {
     if (free < least && !isLow)
@@ -225,7 +225,7 @@ function fundsWatch(
 
 type LedgerOf = {
   readonly endpoints: Endpoints;
-  readonly reader: Reader;
+  readonly reader: ChainReader;
   readonly submissions: Submissions;
   readonly proofs: KeyProofs;
   readonly key: OperatorKey;

@@ -10,7 +10,7 @@ import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { blockTimeMsDefault } from "./layouts.ts";
 import type { BestBlock } from "./pool.ts";
 import { isLight, nameOf } from "./rpc.ts";
-import { type Anchor, type Head, Session, type SessionOptions, StateGone, Unusable } from "./session.ts";
+import { type Anchor, type ChainHead, Session, type SessionOptions, StateGone, Unusable } from "./session.ts";
 
 type EndpointsOptions = Omit<SessionOptions, "endpoint" | "genesis" | "anchor" | "signal" | "passive"> & {
   readonly genesis: string | null;
@@ -21,11 +21,11 @@ type EndpointsOptions = Omit<SessionOptions, "endpoint" | "genesis" | "anchor" |
 export type EndpointsEvents = {
   /** A connection is open, the first one or a later one. Its head was reported before. */
   readonly onSession: (session: Session) => void;
-  readonly onHead: (head: Head) => void;
+  readonly onHead: (head: ChainHead) => void;
   readonly onBest: (best: BestBlock) => void;
 };
 
-export type OpenSession = Session & { readonly head: Head };
+export type OpenSession = Session & { readonly head: ChainHead };
 
 const firstPauseMs = 200;
 /**
@@ -199,7 +199,7 @@ export class Endpoints {
     this.events.onSession(session);
   }
 
-  private show(head: Head): void {
+  private show(head: ChainHead): void {
     this.anchorBlock = { number: head.number, hash: head.hash, timeMs: head.timeMs };
     this.events.onHead(head);
   }
@@ -268,7 +268,7 @@ export class Endpoints {
    * The head by which calls may end: `head` itself, or the newest before it that a second endpoint has finalized as
    * well and whose state gives the operator the same account; `null` when there is none for now.
    */
-  async confirm(session: OpenSession, head: Head): Promise<Head | null> {
+  async confirm(session: OpenSession, head: ChainHead): Promise<ChainHead | null> {
     if (this.isAlone()) return head;
     for (const _ of this.others()) {
       const witness = await this.openWitness();
@@ -285,8 +285,8 @@ export class Endpoints {
   private async commonHead(
     session: OpenSession,
     witness: OpenSession,
-    head: Head,
-  ): Promise<Head | "differs" | "silent"> {
+    head: ChainHead,
+  ): Promise<ChainHead | "differs" | "silent"> {
     try {
       const other = await witness.headAt(await witness.finalizedHash());
       if (this.isBehind(other, head)) {
@@ -308,7 +308,7 @@ export class Endpoints {
     return "differs";
   }
 
-  private isBehind(other: Head, head: Head): boolean {
+  private isBehind(other: ChainHead, head: ChainHead): boolean {
     if (other.number + behindMax.blocks >= head.number && other.timeMs + behindMax.ms >= head.timeMs) return false;
     const fields = { endpoint: nameOf(this.witnessEndpoint), block: String(other.number) };
     this.logOnce(`behind ${this.witnessEndpoint}`, "an endpoint is too far behind to confirm calls", fields);
@@ -407,7 +407,7 @@ export class Endpoints {
 
 export const unneeded = (): Unusable => new Unusable("gone", "it is not needed");
 
-const isSameState = (a: Head, b: Head): boolean =>
+const isSameState = (a: ChainHead, b: ChainHead): boolean =>
   a.nonce === b.nonce &&
   a.free === b.free &&
   a.timeMs === b.timeMs &&

@@ -47,7 +47,7 @@ type Answer = {
   readonly result?: unknown;
   readonly error?: { readonly code: number; readonly message: string };
 };
-type Waiting = {
+type OpenRequest = {
   readonly resolve: (result: unknown) => void;
   readonly reject: (error: Error) => void;
   /** Of a subscription: gets every notification as it came. */
@@ -117,7 +117,7 @@ function readSpecification(endpoint: string): string {
 
 class LightClient {
   private started: Promise<{ client: Client; chain: Chain }> | null = null;
-  private readonly waiting = new Map<number, Waiting>();
+  private readonly waiting = new Map<number, OpenRequest>();
   private readonly subscriptions = new Map<string, (text: string) => void>();
   private readonly connections = new Set<SocketEvents>();
   /** Hashes of finalized blocks by their number, and numbers of blocks by their hash. */
@@ -207,7 +207,11 @@ class LightClient {
     waiting.resolve(result);
   }
 
-  private async ask(method: string, params: readonly unknown[], notify: Waiting["notify"] = null): Promise<unknown> {
+  private async ask(
+    method: string,
+    params: readonly unknown[],
+    notify: OpenRequest["notify"] = null,
+  ): Promise<unknown> {
     const { chain } = await this.start();
     const id = this.nextId++;
     const { promise, resolve, reject } = Promise.withResolvers<unknown>();

@@ -28,14 +28,14 @@ import { keyProofKey } from "../../storage/embedded-records.ts";
 import type { Table } from "../../storage/table.ts";
 import { type Endpoints, type OpenSession, unneeded } from "./endpoints.ts";
 import { carriedBy } from "./layouts.ts";
-import { type Reader, readable, readOutcomes } from "./reader.ts";
+import { type ChainReader, readable, readOutcomes } from "./reader.ts";
 import type { Host, SignedBlock } from "./rpc.ts";
 import { type Session, Unusable } from "./session.ts";
 
 type KeyProofsOptions = {
   readonly table: Table;
   readonly endpoints: Endpoints;
-  readonly reader: Reader;
+  readonly reader: ChainReader;
   readonly host: Host;
   readonly log: StoreEnvironment["log"];
   /** How long an answer waits for the blocks up to the head. */

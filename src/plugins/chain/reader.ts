@@ -25,11 +25,11 @@ import type { Endpoints, OpenSession } from "./endpoints.ts";
 import { blockTimeMsDefault, carriedBy, compactLength, fingerprintsOf, type ItemName, isOwned } from "./layouts.ts";
 import { type DispatchFailure, entryKey, numberOf, prefixOf, type RuntimeMetadata, u64Of } from "./metadata.ts";
 import type { Header } from "./rpc.ts";
-import { type Head, type Session, StateGone, Unusable } from "./session.ts";
+import { type ChainHead, type Session, StateGone, Unusable } from "./session.ts";
 
 /** The state that decides about a call, all of one block. */
 export type Facts = {
-  readonly head: Head;
+  readonly head: ChainHead;
   readonly account: Account;
   readonly holders: ReadonlyMap<string, Did>;
   /** The block at which the DID may make all its calls with a proof at once again. */
@@ -58,7 +58,7 @@ const policyMaps = {
   persona: "PersonaPolicies",
 } as const satisfies Record<PolicyScope, ItemName>;
 
-export class Reader {
+export class ChainReader {
   private readonly memo = new Map<string, Promise<unknown>>();
   private memoHead = "";
 
@@ -88,7 +88,7 @@ export class Reader {
   }
 
   /** At the given head, which need not be the newest. */
-  factsAt(head: Head, did: Did, aliases: readonly string[]): Promise<Facts> {
+  factsAt(head: ChainHead, did: Did, aliases: readonly string[]): Promise<Facts> {
     return readFacts({ session: this.endpoints.session(), head }, did, aliases);
   }
 
@@ -139,7 +139,11 @@ export class Reader {
     }
   }
 
-  private async policyAt(head: Head, scope: PolicyScope, key: string): Promise<DeliveryPolicy | PersonaPolicy | null> {
+  private async policyAt(
+    head: ChainHead,
+    scope: PolicyScope,
+    key: string,
+  ): Promise<DeliveryPolicy | PersonaPolicy | null> {
     const map = policyMaps[scope];
     if (head.metadata.absent.has(map)) return null;
     const bytes = (await this.endpoints.session().values([entryKey(map, key)], head.hash))[0] ?? null;
@@ -197,7 +201,7 @@ function drawsOnReserve(call: LedgerCall): boolean {
 }
 
 async function readFacts(
-  { session, head }: { readonly session: Session; readonly head: Head },
+  { session, head }: { readonly session: Session; readonly head: ChainHead },
   did: Did,
   aliases: readonly string[],
 ): Promise<Facts> {
@@ -347,7 +351,7 @@ export function faultOfFailure(failure: DispatchFailure, call: LedgerCall): Faul
 /** Scans finalized blocks, each once and in order. */
 export class FinalizedScan {
   /** Every finalized block up to this one was scanned for pending calls. */
-  head: Head | null = null;
+  head: ChainHead | null = null;
   /** The last block that no node could show any more: calls in it or before it may have been missed. */
   missed = -1n;
   private number: bigint | null = null;
@@ -356,14 +360,14 @@ export class FinalizedScan {
   constructor(private readonly log: StoreEnvironment["log"]) {}
 
   /** No pending call can be in a block up to `head`. */
-  skipTo(head: Head): void {
+  skipTo(head: ChainHead): void {
     this.head = head;
     this.number = head.number;
     this.hash = head.hash;
   }
 
   /** Whether a head is late: the chain still has the later one that was scanned. */
-  async isPast(session: Session, head: Head): Promise<boolean> {
+  async isPast(session: Session, head: ChainHead): Promise<boolean> {
     if (this.head === null || head.number >= this.head.number) return false;
     return (await session.hashAt(this.head.number)) === this.head.hash;
   }
@@ -371,7 +375,7 @@ export class FinalizedScan {
   /** Scans from `oldest` on, without the blocks that were scanned. After a failure the next call continues. */
   async upTo(
     session: Session,
-    head: Head,
+    head: ChainHead,
     given: { readonly oldest: bigint; readonly onBlock: (contents: BlockContents) => Promise<void> },
   ): Promise<void> {
     const { oldest, onBlock } = given;

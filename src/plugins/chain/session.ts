@@ -64,7 +64,7 @@ export type SessionOptions = {
   readonly passive?: true;
 };
 
-export type Head = Block & {
+export type ChainHead = Block & {
   readonly metadata: RuntimeMetadata;
   /** The operator's next nonce in the state of this block. */
   readonly nonce: number;
@@ -129,10 +129,10 @@ export class Session {
     readonly genesis: string,
   ) {}
 
-  head: Head | null = null;
+  head: ChainHead | null = null;
   /** The newest block of the node, which may be reverted. */
   best: BestBlock | null = null;
-  onHead: (head: Head) => void = () => {};
+  onHead: (head: ChainHead) => void = () => {};
   onBest: (best: BestBlock) => void = () => {};
   /** Settles with the reason when the connection is over. */
   readonly over = Promise.withResolvers<Unusable>();
@@ -294,7 +294,7 @@ export class Session {
     return this.ask("chain_getFinalizedHead", [], parseHash);
   }
 
-  private checkHead({ number, metadata }: Head): void {
+  private checkHead({ number, metadata }: ChainHead): void {
     const { anchor, settings, host, passive } = this.options;
     const before = anchor();
     if (passive || before === null) return;
@@ -303,7 +303,7 @@ export class Session {
   }
 
   /** A block, with time, runtime and operator's account as its state has them. */
-  async headAt(hash: string): Promise<Head> {
+  async headAt(hash: string): Promise<ChainHead> {
     const [{ number }, version] = await Promise.all([
       this.header(hash),
       this.ask("state_getRuntimeVersion", [hash], parseVersion),

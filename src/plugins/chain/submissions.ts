@@ -35,18 +35,18 @@ import {
 import {
   type BlockContents,
   beyondAllowance,
+  type ChainReader,
   type Facts,
   FinalizedScan,
   faultOfFailure,
-  type Reader,
   readOutcomes,
 } from "./reader.ts";
 import type { Host } from "./rpc.ts";
-import { clockSkewMs, type Head, heartbeatMs, silence } from "./session.ts";
+import { type ChainHead, clockSkewMs, heartbeatMs, silence } from "./session.ts";
 
 type SubmissionsOptions = {
   readonly endpoints: Endpoints;
-  readonly reader: Reader;
+  readonly reader: ChainReader;
   readonly outbox: Outbox;
   readonly key: OperatorKey;
   readonly settings: ChainOptions;
@@ -88,7 +88,7 @@ export class Submissions {
   private nextSequence = 0n;
   private readonly scan: FinalizedScan;
   /** The head to follow next, and the hash of the last one that was followed to the end. */
-  private wanted: Head | null = null;
+  private wanted: ChainHead | null = null;
   private followed = "";
   private work: Promise<void> = Promise.resolve();
   private readonly storing = new Set<Promise<unknown>>();
@@ -146,7 +146,7 @@ export class Submissions {
    * Pending calls exclude a call by the pool, ended calls by the state: a call that ended while
    * the state was read is in neither, and would be accepted a second time.
    */
-  private isOutdated(call: LedgerCall, head: Head): boolean {
+  private isOutdated(call: LedgerCall, head: ChainHead): boolean {
     return subjectsOf(call).some((subject) => (this.ends.get(subject) ?? 0n) > head.number);
   }
 
@@ -347,7 +347,7 @@ export class Submissions {
   // ----------------------------------------------------------------------------------------------- following
 
   /** When heads come faster than they can be followed, only the newest is followed. */
-  onHead(head: Head): void {
+  onHead(head: ChainHead): void {
     const isAwaited = this.wanted !== null;
     this.wanted = head;
     if (isAwaited) return;
@@ -377,7 +377,7 @@ export class Submissions {
     return this.work;
   }
 
-  private async follow(newest: Head): Promise<void> {
+  private async follow(newest: ChainHead): Promise<void> {
     const { endpoints, host } = this.options;
     if (this.pool.size === 0) {
       this.scan.skipTo(newest);
@@ -401,14 +401,14 @@ export class Submissions {
   }
 
   /** A node may take calls and include none of them. */
-  private checkProgress(session: OpenSession, { number, nonce }: Head): void {
+  private checkProgress(session: OpenSession, { number, nonce }: ChainHead): void {
     const before = this.progress;
     if (!this.pool.hasOwned || before?.session !== session || before.nonce !== nonce)
       this.progress = { session, nonce, since: number };
     else if (number - before.since >= idleBlocksMax) this.options.endpoints.leave("it includes none of the calls");
   }
 
-  private async finishFound(session: OpenSession, contents: BlockContents, head: Head): Promise<void> {
+  private async finishFound(session: OpenSession, contents: BlockContents, head: ChainHead): Promise<void> {
     const found = [...contents.fingerprints].flatMap(([fingerprint, index]) => {
       const kept = this.kept.get(this.pool.holder(fingerprint)?.id ?? "");
       return kept === undefined ? [] : [{ kept, index }];
@@ -434,7 +434,7 @@ export class Submissions {
   }
 
   /** For a call in a block whose events are gone or unconfirmed: `null` when the head's state shows its effect. */
-  private async reasonByState(call: LedgerCall, head: Head, reported: Fault | null): Promise<Fault | null> {
+  private async reasonByState(call: LedgerCall, head: ChainHead, reported: Fault | null): Promise<Fault | null> {
     const facts = await this.options.reader.factsAt(head, call.did, aliasesNamed(call));
     if (reported === null || (await this.isShown(call, facts))) return null;
     return reported === notShown ? (this.dryRun(call, facts) ?? notShown) : reported;

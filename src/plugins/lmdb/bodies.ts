@@ -9,7 +9,16 @@ import type { StoreEnvironment } from "../../storage/contract.ts";
 import type { Batch } from "./commits.ts";
 import type { Environment } from "./environment.ts";
 import type { Journal } from "./journal.ts";
-import { bodiesOf, bodyAt, bodyBytes, isSameId, orderedKey, orderedNumber, Writer, writeBody } from "./records.ts";
+import {
+  bodiesOf,
+  bodyAt,
+  bodyBytes,
+  isSameId,
+  orderedKey,
+  orderedNumber,
+  RecordWriter,
+  writeBody,
+} from "./records.ts";
 import { expired, held, none, type RowTable, retained } from "./rows.ts";
 
 /** Two pages of the file, less what LMDB puts in front: a read touches the block, a write pays for each. */
@@ -85,7 +94,7 @@ const bytesMovedPerCommit = 1024 * 1024;
 export class Bodies {
   readonly blocks = new BlockTable();
   /** Bodies of the commit that is being decided, and where its finished blocks end. All commits share the memory. */
-  private readonly writer = new Writer(64 * 1024);
+  private readonly writer = new RecordWriter(64 * 1024);
   private ends: number[] = [];
   /** The number of its first block. */
   private next = 1;

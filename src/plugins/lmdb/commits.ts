@@ -121,7 +121,7 @@ export type CommitHost = {
 };
 
 /** An operation: it decides when its commit begins, and settles its caller once the commit is on disk. */
-class Operation<T> {
+class QueuedOperation<T> {
   private readonly settled = Promise.withResolvers<T>();
   readonly promise: Promise<T> = this.settled.promise;
   /** Set by `decide` or `fail`. */
@@ -147,7 +147,7 @@ class Operation<T> {
 }
 
 /** An operation with any answer. */
-type Queued = Pick<Operation<unknown>, "size" | "decide" | "fail" | "settle">;
+type Queued = Pick<QueuedOperation<unknown>, "size" | "decide" | "fail" | "settle">;
 
 export class GroupCommits {
   private queue: Queued[] = [];
@@ -174,7 +174,7 @@ export class GroupCommits {
     } catch (error) {
       return Promise.reject(error);
     }
-    const operation = new Operation(size, decide);
+    const operation = new QueuedOperation(size, decide);
     this.queue.push(operation);
     this.queueBytes += size.bytes;
     this.running ??= this.run();

@@ -17,7 +17,7 @@ import { type Database, open, type RootDatabase, type Transaction } from "lmdb";
 import { errorText } from "../../core/fault.ts";
 import { StoreError, type VerifyReport } from "../../storage/contract.ts";
 import { dataFile } from "./lmdb.ts";
-import { bodiesOf, howToGoOn, Reader, sealed, unsealed, Writer } from "./records.ts";
+import { bodiesOf, howToGoOn, RecordReader, RecordWriter, sealed, unsealed } from "./records.ts";
 
 /** Databases of the environment. Their keys are bytes. */
 export const databaseNames = [
@@ -72,15 +72,18 @@ export function unopened(path: string, cause: unknown): StoreError {
   return new StoreError("corrupt", `${path} can't be opened: ${errorText(cause)}${howToGoOn}`, { cause });
 }
 
-function tableOf(root: Root, name: string): Table {
+function tableOf(root: Root, name: string): DataTable {
   return root.openDB<Buffer, Buffer>({ name, encoding: "binary", keyEncoding: "binary" });
 }
 
-type Table = Database<Buffer, Buffer>;
-export type Tables = Readonly<Record<DatabaseName, Table>>;
+type DataTable = Database<Buffer, Buffer>;
+export type Tables = Readonly<Record<DatabaseName, DataTable>>;
 
 export function tablesOf(root: Root): Tables {
-  return Object.fromEntries(databaseNames.map((name) => [name, tableOf(root, name)])) as Record<DatabaseName, Table>;
+  return Object.fromEntries(databaseNames.map((name) => [name, tableOf(root, name)])) as Record<
+    DatabaseName,
+    DataTable
+  >;
 }
 
 type TreeStats = Record<
@@ -89,13 +92,13 @@ type TreeStats = Record<
 >;
 
 /** Bytes of the pages that a table takes. Cost: one look at its root page. */
-export function tableBytes(table: Table): number {
+export function tableBytes(table: DataTable): number {
   const stats = table.getStats() as TreeStats;
   return (stats.treeBranchPageCount + stats.treeLeafPageCount + stats.overflowPages) * stats.pageSize;
 }
 
 /** How many records a table has. */
-function entriesOf(table: Table): number {
+function entriesOf(table: DataTable): number {
   return (table.getStats() as TreeStats).entryCount;
 }
 
@@ -269,28 +272,28 @@ export function readAt(descriptor: number, from: number, length: number): Buffer
 
 // ---------------------------------------------------------------------------------------------------------- counts
 
-export type Counts = Record<(typeof countedDatabases)[number], number>;
+export type RecordCounts = Record<(typeof countedDatabases)[number], number>;
 const countedDatabases = databaseNames.filter((name) => name !== "meta");
 
-export function noCounts(): Counts {
-  return Object.fromEntries(countedDatabases.map((name) => [name, 0])) as Counts;
+export function noCounts(): RecordCounts {
+  return Object.fromEntries(countedDatabases.map((name) => [name, 0])) as RecordCounts;
 }
 
-export function sealedCounts(counts: Counts): Uint8Array {
-  const writer = new Writer(8 * countedDatabases.length);
+export function sealedCounts(counts: RecordCounts): Uint8Array {
+  const writer = new RecordWriter(8 * countedDatabases.length);
   for (const name of countedDatabases) writer.u53(counts[name]);
   return sealed(countsKey, writer.finish());
 }
 
-function countsIn(record: Uint8Array | undefined): Counts {
+function countsIn(record: Uint8Array | undefined): RecordCounts {
   const what = "the record of how many records the tables have";
   if (record === undefined) throw new StoreError("corrupt", `${what} is missing${howToGoOn}`);
-  const reader = new Reader(unsealed(countsKey, Uint8Array.from(record), what), what);
-  return Object.fromEntries(countedDatabases.map((name) => [name, reader.u53()])) as Counts;
+  const reader = new RecordReader(unsealed(countsKey, Uint8Array.from(record), what), what);
+  return Object.fromEntries(countedDatabases.map((name) => [name, reader.u53()])) as RecordCounts;
 }
 
 /** How many records each table has. Throws `corrupt` when the last commit wrote something else. Cost: a page a table. */
-function checkedCounts(tables: Tables): Counts {
+function checkedCounts(tables: Tables): RecordCounts {
   const written = countsIn(tables.meta.get(countsKey));
   for (const name of countedDatabases) {
     const entries = entriesOf(tables[name]);
@@ -378,7 +381,9 @@ function checkRecord(table: DatabaseName, key: Buffer, value: Uint8Array): void 
 // --------------------------------------------------------------------------------------------------------- opening
 
 /** Opens the data file of a folder, which this process owns, if it can be trusted. Without counts it is new. */
-export async function openChecked(path: string): Promise<{ readonly root: Root; readonly counts: Counts | null }> {
+export async function openChecked(
+  path: string,
+): Promise<{ readonly root: Root; readonly counts: RecordCounts | null }> {
   const file = join(path, dataFile);
   const state = readFileState(file);
   const shorten = state === null ? () => {} : lengthen(file, state);

@@ -25,7 +25,6 @@ import {
   type WriteSize,
 } from "./commits.ts";
 import {
-  type Counts,
   countsKey,
   type DatabaseName,
   databaseNames,
@@ -33,6 +32,7 @@ import {
   formatStamp,
   noCounts,
   openChecked,
+  type RecordCounts,
   type Root,
   sealedCounts,
   type Tables,
@@ -88,7 +88,7 @@ type Held = {
   readonly root: Root;
   readonly disk: Disk;
   readonly lock: LockFile;
-  readonly counts: Counts | null;
+  readonly counts: RecordCounts | null;
 };
 
 export class Environment implements View {
@@ -101,7 +101,7 @@ export class Environment implements View {
   private failure: StoreError | null = null;
   private closed: Promise<void> | null = null;
   /** How many records each table has once the commit at hand is on disk. */
-  private readonly counts: Counts;
+  private readonly counts: RecordCounts;
 
   constructor(
     private readonly options: EnvironmentOptions,

@@ -13,7 +13,7 @@ import type { Batch } from "./commits.ts";
 import type { Environment } from "./environment.ts";
 import type { Latest, MailboxIndex } from "./mailbox-index.ts";
 import type { TextTable } from "./recipients.ts";
-import { howToGoOn, orderedKey, orderedNumber, Reader, sealed, unsealed, Writer } from "./records.ts";
+import { howToGoOn, orderedKey, orderedNumber, RecordReader, RecordWriter, sealed, unsealed } from "./records.ts";
 import { acked, expired, free, held, numberFields, pageSlots, type RowTable, retained, wordFields } from "./rows.ts";
 
 /** What pages and journal are read into. */
@@ -27,7 +27,7 @@ type Each = (subject: number, isText: boolean) => void;
 /** Writes operations one after the other. */
 class OperationWriter {
   operations = 0;
-  private readonly writer = new Writer(64 * 1024);
+  private readonly writer = new RecordWriter(64 * 1024);
 
   constructor(private readonly rows: RowTable) {
     this.begin();
@@ -91,7 +91,7 @@ function lastingStatus(status: number): number {
 /** Repeats what a record of the journal or a page holds; calls `each` for every slot or text that it changes. */
 export function replayRecord(tables: IndexTables, [key, record]: KeyAndRecord, what: string, each?: Each): Latest {
   const { rows, texts } = tables;
-  const reader = new Reader(unsealed(key, record, what), what);
+  const reader = new RecordReader(unsealed(key, record, what), what);
   while (reader.left > latestBytes) {
     const [code, subject] = [reader.u8(), reader.u32()];
     each?.(subject, code === codes.text);
@@ -112,7 +112,7 @@ export function replayRecord(tables: IndexTables, [key, record]: KeyAndRecord, w
 
 const latestBytes = 16;
 
-function replayRow(rows: RowTable, slot: number, reader: Reader): void {
+function replayRow(rows: RowTable, slot: number, reader: RecordReader): void {
   rows.reserve(slot + 1);
   rows.status[slot] = reader.u8();
   rows.behavior[slot] = reader.u8();

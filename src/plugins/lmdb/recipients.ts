@@ -96,7 +96,7 @@ export class TextTable {
 }
 
 /** Chunks of a group that are held: slots by sequence number. */
-type Group = Map<number, number>;
+type ChunkGroup = Map<number, number>;
 
 type Usage = { entries: number; bytes: number };
 /** `ids` are those of all its rows, held or not. */
@@ -104,7 +104,7 @@ type StoreUsage = Usage & { readonly label: string; ids: number };
 const nothingKnown = { ...nothingHeld, ids: 0 };
 /** What a label set adds to: the sums of `own` labels within a mailbox, and one over the store. */
 type LabelSet = { readonly own: readonly string[]; readonly store: StoreUsage | null };
-type Details = { readonly labels: Map<string, Usage>; readonly groups: Map<number, Group> };
+type Details = { readonly labels: Map<string, Usage>; readonly groups: Map<number, ChunkGroup> };
 /** A recipient's held rows in order of arrival. Details are counted once they are asked for: one pass over the rows. */
 type Recipient = RowList & Usage & { details: Details | null };
 
@@ -149,7 +149,7 @@ export class RecipientIndex {
     return this.storeUsages.get(label) ?? nothingKnown;
   }
 
-  group(recipient: number | undefined, groupId: Uuid): Group | undefined {
+  group(recipient: number | undefined, groupId: Uuid): ChunkGroup | undefined {
     const number = this.texts.find(groupId);
     const found = recipient === undefined ? undefined : this.recipients[recipient];
     return number === undefined || found === undefined ? undefined : this.detailsOf(found).groups.get(number);

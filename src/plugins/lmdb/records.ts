@@ -46,7 +46,7 @@ export function unsealed(key: Uint8Array, record: Uint8Array, what: string): Uin
 /** A writer that is reset keeps at most this much memory. */
 const keptBytesMax = 1024 * 1024;
 
-export class Writer {
+export class RecordWriter {
   private buffer: Uint8Array<ArrayBuffer>;
   private view: DataView;
   private at = 0;
@@ -125,7 +125,7 @@ export class Writer {
   }
 }
 
-export class Reader {
+export class RecordReader {
   readonly view: DataView;
   private at = 0;
 
@@ -237,7 +237,7 @@ type Body = {
 };
 
 /** Checksum 8, version 1, zero 1, preview length 2, envelope length 4, slot 4, expiry 8, id 16, preview, envelope. */
-export function writeBody(writer: Writer, { slot, words, expiresAtMs, preview, envelope }: Body): void {
+export function writeBody(writer: RecordWriter, { slot, words, expiresAtMs, preview, envelope }: Body): void {
   const start = writer.length;
   writer.skip(checksumBytes);
   writer.u8(recordVersion);

@@ -20,7 +20,7 @@ import { type Disk, type Environment, openEnvironment } from "./environment.ts";
 import type { JournalLimits } from "./journal.ts";
 import type { LmdbOptions } from "./lmdb.ts";
 import { type ClaimWithin, DiskMailbox } from "./mailbox.ts";
-import { orderedKey, orderedNumber, Reader, sealed, unsealed, Writer } from "./records.ts";
+import { orderedKey, orderedNumber, RecordReader, RecordWriter, sealed, unsealed } from "./records.ts";
 
 /** Tests give their own disk, shorter journals, less waste, and commits as long as a busy machine needs. */
 type LmdbTestSettings = {
@@ -363,7 +363,7 @@ const forgottenKey = Buffer.from("claims forgotten");
 
 /** A record of claims with its key. */
 function claimRecord(claims: readonly TagClaim[], number: number): readonly [Buffer, Uint8Array] {
-  const writer = new Writer(claims.length * 96);
+  const writer = new RecordWriter(claims.length * 96);
   let endMs = 0;
   for (const { tag, untilMs } of claims) {
     if (untilMs > endMs) endMs = untilMs;
@@ -379,7 +379,7 @@ function claimRecord(claims: readonly TagClaim[], number: number): readonly [Buf
 
 export function claimsIn(key: Uint8Array, record: Uint8Array): TagClaim[] {
   const what = "a record of claims";
-  const reader = new Reader(unsealed(key, record, what), what);
+  const reader = new RecordReader(unsealed(key, record, what), what);
   const claims: TagClaim[] = [];
   while (!reader.done) {
     const untilMs = reader.u53();

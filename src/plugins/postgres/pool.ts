@@ -243,14 +243,14 @@ export const batchLimits: BatchLimits = { operationsMax: 256, bytesMax: 8 * 1024
 /** The most operations that may wait; beyond them the store is overloaded. */
 const operationsWaitingMax = 20_000;
 
-type Operation<Given> = {
+type BatchedCall<Given> = {
   readonly given: Given;
   readonly bytes: number;
   /** At most `perKeyMax` operations of one key go in one batch. */
   readonly key: string;
 };
 
-type Waiting<Given, Answer> = Operation<Given> & {
+type WaitingCall<Given, Answer> = BatchedCall<Given> & {
   readonly resolve: (answer: Answer) => void;
   readonly reject: (error: unknown) => void;
 };
@@ -260,7 +260,7 @@ type Waiting<Given, Answer> = Operation<Given> & {
  * and a sync. A batch starts at once when none is under way, so an idle store adds no delay.
  */
 export class Batcher<Given, Answer> {
-  private waiting: Waiting<Given, Answer>[] = [];
+  private waiting: WaitingCall<Given, Answer>[] = [];
   private running = 0;
   private scheduled = false;
 
@@ -271,7 +271,7 @@ export class Batcher<Given, Answer> {
     private readonly limits: BatchLimits = batchLimits,
   ) {}
 
-  add(operation: Operation<Given>): Promise<Answer> {
+  add(operation: BatchedCall<Given>): Promise<Answer> {
     if (this.waiting.length >= operationsWaitingMax) {
       return Promise.reject(new StoreError("unavailable", "too many operations wait for the database"));
     }
@@ -291,9 +291,9 @@ export class Batcher<Given, Answer> {
   }
 
   /** In order of arrival; an operation without room stays ahead of later ones. */
-  private next(): Waiting<Given, Answer>[] {
-    const batch: Waiting<Given, Answer>[] = [];
-    const left: Waiting<Given, Answer>[] = [];
+  private next(): WaitingCall<Given, Answer>[] {
+    const batch: WaitingCall<Given, Answer>[] = [];
+    const left: WaitingCall<Given, Answer>[] = [];
     const perKey = new Map<string, number>();
     let bytes = 0;
     for (const [at, one] of this.waiting.entries()) {
@@ -314,7 +314,7 @@ export class Batcher<Given, Answer> {
     return batch;
   }
 
-  private async runBatch(batch: readonly Waiting<Given, Answer>[]): Promise<void> {
+  private async runBatch(batch: readonly WaitingCall<Given, Answer>[]): Promise<void> {
     this.running++;
     try {
       const answers = await this.run(batch.map(({ given }) => given));

@@ -69,12 +69,12 @@ class Fetched {
   }
 }
 
-type Waiting = { readonly change: (view: TableChange) => unknown };
-type Outcome = { readonly ok: true; readonly value: unknown } | { readonly ok: false; readonly error: unknown };
+type WaitingChange = { readonly change: (view: TableChange) => unknown };
+type ChangeOutcome = { readonly ok: true; readonly value: unknown } | { readonly ok: false; readonly error: unknown };
 
 export class PostgresTable implements SharedTable {
   private readonly reads: Batcher<readonly string[], ReadonlyMap<string, Uint8Array>>;
-  private readonly commits: Batcher<Waiting, Outcome>;
+  private readonly commits: Batcher<WaitingChange, ChangeOutcome>;
   /** How far the database's clock is ahead of this machine's: blocks of all nodes follow one clock. */
   private aheadMs = 0;
 
@@ -130,7 +130,7 @@ export class PostgresTable implements SharedTable {
     return outcome.value as T;
   }
 
-  private commitBatch(batch: readonly Waiting[]): Promise<Outcome[]> {
+  private commitBatch(batch: readonly WaitingChange[]): Promise<ChangeOutcome[]> {
     return this.pool.transaction(async (query) => {
       const [locked] = await query(lockQuery);
       this.followClock(locked);
@@ -159,7 +159,7 @@ const lockQuery = `with locked as materialized (
   select extract(epoch from clock_timestamp()) * 1000 as now_ms from locked`;
 
 /** A change sees the writes of those before it; one that throws leaves nothing. */
-function runChange(fetched: Fetched, change: (view: TableChange) => unknown): Outcome {
+function runChange(fetched: Fetched, change: (view: TableChange) => unknown): ChangeOutcome {
   const before = new Map(fetched.written);
   try {
     return { ok: true, value: change(changeOf(fetched)) };
@@ -170,7 +170,7 @@ function runChange(fetched: Fetched, change: (view: TableChange) => unknown): Ou
   }
 }
 
-function isMissing(outcome: Outcome): outcome is { readonly ok: false; readonly error: NotFetched } {
+function isMissing(outcome: ChangeOutcome): outcome is { readonly ok: false; readonly error: NotFetched } {
   return !outcome.ok && outcome.error instanceof NotFetched;
 }
 
@@ -261,7 +261,7 @@ export function packed(values: readonly Uint8Array[]): { readonly bytes: Uint8Ar
   return { bytes: concatBytes(...values), starts };
 }
 
-type Claim = { readonly tag: string; readonly until: number; readonly at: number };
+type ClaimRow = { readonly tag: string; readonly until: number; readonly at: number };
 
 /** Distinct texts have distinct digests, lone surrogates included: the form of two bytes a character is exact. */
 export function digestOf(text: string): string {
@@ -274,7 +274,7 @@ async function expireRecords(pool: Pool, table: string, nowMs: number, limit: nu
 }
 
 export function openPostgresReplay(pool: Pool): Replay {
-  const claims = new Batcher<Claim, boolean>(async (given) => {
+  const claims = new Batcher<ClaimRow, boolean>(async (given) => {
     const won = new Set((await pool.write("claim_tags", [JSON.stringify(given)])) as string[]);
     return given.map(({ tag }) => won.has(tag));
   }, 1);

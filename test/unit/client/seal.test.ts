@@ -8,7 +8,7 @@ import { x25519 } from "@noble/curves/ed25519.js";
 import { hkdf } from "@noble/hashes/hkdf.js";
 import { sha256 } from "@noble/hashes/sha2.js";
 import { decode, encode, rfc8949EncodeOptions } from "cborg";
-import { type Binding, openPayload, type SealInput, sealPayload } from "../../../src/client/seal.ts";
+import { openPayload, type SealBinding, type SealInput, sealPayload } from "../../../src/client/seal.ts";
 import {
   concatBytes,
   decodeBase64,
@@ -25,12 +25,12 @@ const profile = "svc:cbor-chunk:x25519-hkdf-sha256-chacha20poly1305:v1";
 const secret = new Uint8Array(32).fill(3);
 const keyId = "did:svc:1111111111111111111111#x25519-1";
 const data = utf8("Meet me at noon.\n");
-const binding: Binding = {
+const binding: SealBinding = {
   messageId: "6f1c1f1e-8a54-4a0c-9d0e-0d5f6b1f2a3b",
   to: "did:svc:1111111111111111111111",
   chunk: null,
 };
-const chunked: Binding = {
+const chunked: SealBinding = {
   ...binding,
   chunk: { groupId: "7f1c1f1e-8a54-4a0c-9d0e-0d5f6b1f2a3b", sequence: 1, total: 3 },
 };
@@ -84,7 +84,7 @@ const sealed = await sealPayload(input);
 
 describe("what is refused", () => {
   const otherKey = encodeBase64(x25519.getPublicKey(new Uint8Array(32).fill(8)));
-  const rows: [name: string, payload: unknown, place: Binding, code: string][] = [
+  const rows: [name: string, payload: unknown, place: SealBinding, code: string][] = [
     ["another profile", { ...sealed, profile: "svc:plaintext-cbor:v1" }, binding, "unknown_profile"],
     ["no payload", null, binding, "unknown_profile"],
     ["a key that is not held", { ...sealed, key_id: `${keyId}0` }, binding, "unknown_key"],
