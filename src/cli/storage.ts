@@ -11,8 +11,8 @@ import { finished } from "node:stream/promises";
 import { type Command, InvalidArgumentError } from "commander";
 import { failed, failedInResult } from "../app/failure.ts";
 import { storesOf, toFailure } from "../app/stores.ts";
-import type { BoundMaintenance, OpenStep } from "../storage/bind.ts";
-import type { Store, StoreEnvironment, StoreRecord } from "../storage/contract.ts";
+import type { OpenStep } from "../storage/bind.ts";
+import type { Store, StoreEnvironment, StoreMaintenance, StoreRecord } from "../storage/contract.ts";
 import { encodeRecord, exportHeader, importRecords, parseRecord } from "../storage/transfer.ts";
 import { createReport, parseBetween, print } from "./command.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
@@ -125,7 +125,7 @@ async function statsOf(name: string, { plugin, durability, capabilities }: Store
 
 // --------------------------------------------------------------------------------------------------------- maintenance
 
-type Maintained = { readonly name: string; readonly work: BoundMaintenance };
+type Maintained = { readonly name: string; readonly work: StoreMaintenance };
 
 /** The chosen stores that this program maintains itself. */
 async function maintained(options: Options): Promise<Maintained[]> {

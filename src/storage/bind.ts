@@ -15,45 +15,27 @@ import {
   type StoreEnvironment,
   StoreError,
   type StoreMaintenance,
-  type StoreRecord,
-  type VerifyReport,
 } from "./contract.ts";
 import { meant } from "./setting-problem.ts";
+
+/** One store with its options, before it is opened. */
+type ConfiguredStore = {
+  readonly open: (environment: StoreEnvironment) => Promise<Store>;
+  /** Why the store does not exist yet, or `null`. Creates nothing. */
+  readonly absence: () => string | null;
+  /** `null` when the plugin has nothing to prepare. */
+  readonly migrate: (() => Promise<string>) | null;
+  readonly maintenance: StoreMaintenance | null;
+};
 
 /** A plugin whose option type is hidden: options are parsed and opened in two steps. */
 export type ConfigurablePlugin = {
   readonly name: string;
   readonly provides: readonly CapabilityName[];
-  configure(options: unknown):
-    | {
-        readonly ok: true;
-        readonly open: (environment: StoreEnvironment) => Promise<Store>;
-        readonly absence: () => string | null;
-        /** `null` when the plugin has nothing to prepare. */
-        readonly migrate: (() => Promise<string>) | null;
-        readonly maintenance: BoundMaintenance | null;
-      }
-    | { readonly ok: false; readonly problems: InputProblem[] };
+  configure(
+    options: unknown,
+  ): ({ readonly ok: true } & ConfiguredStore) | { readonly ok: false; readonly problems: InputProblem[] };
 };
-
-/** The maintenance of one configured store. */
-export type BoundMaintenance = {
-  readonly backup: (to: string, bytesPerSecondMax: number) => Promise<string>;
-  readonly restore: (from: string) => Promise<string>;
-  readonly verify: () => Promise<VerifyReport>;
-  readonly compact: () => Promise<string>;
-  readonly records: (skipped: (problem: string) => void) => AsyncIterable<StoreRecord>;
-};
-
-function bindMaintenance<Options>(maintenance: StoreMaintenance<Options>, options: Options): BoundMaintenance {
-  return {
-    backup: (to, bytesPerSecondMax) => maintenance.backup(options, to, bytesPerSecondMax),
-    restore: (from) => maintenance.restore(options, from),
-    verify: () => maintenance.verify(options),
-    compact: () => maintenance.compact(options),
-    records: (skipped) => maintenance.records(options, skipped),
-  };
-}
 
 export function configurable<Options>(plugin: StoragePlugin<Options>): ConfigurablePlugin {
   return {
@@ -69,7 +51,7 @@ export function configurable<Options>(plugin: StoragePlugin<Options>): Configura
         open: (environment) => plugin.open(options, environment),
         absence: () => plugin.absence(options),
         migrate: migrate === null ? null : () => migrate(options),
-        maintenance: maintenance === null ? null : bindMaintenance(maintenance, options),
+        maintenance: maintenance === null ? null : maintenance(options),
       };
     },
   };
@@ -111,15 +93,8 @@ export type OpenStores = {
   close(): Promise<void>;
 };
 
-/** One store that a need names, before it is opened. */
-export type OpenStep = {
-  readonly name: string;
-  readonly open: (environment: StoreEnvironment) => Promise<Store>;
-  /** Why the store does not exist yet, or `null`. Creates nothing. */
-  readonly absence: () => string | null;
-  readonly migrate: (() => Promise<string>) | null;
-  readonly maintenance: BoundMaintenance | null;
-};
+/** One store that a need names. */
+export type OpenStep = ConfiguredStore & { readonly name: string };
 
 /**
  * Opens every store that a need names. Returns a list when the configuration has problems or a store is not durable

@@ -376,16 +376,16 @@ export type VerifyReport = {
  * open, and see its state as of their beginning; the others need the store closed. Those that return a text describe
  * in it what they did. A failure throws a `StoreError`.
  */
-export type StoreMaintenance<Options> = {
+export type StoreMaintenance = {
   /** Copies the store into the folder `to`, at most this many bytes per second. An interrupted copy does not open as a store. */
-  readonly backup: (options: Options, to: string, bytesPerSecondMax: number) => Promise<string>;
+  readonly backup: (to: string, bytesPerSecondMax: number) => Promise<string>;
   /** Creates the store from a backup, after renaming an existing one. Run an interrupted restore again. */
-  readonly restore: (options: Options, from: string) => Promise<string>;
-  readonly verify: (options: Options) => Promise<VerifyReport>;
+  readonly restore: (from: string) => Promise<string>;
+  readonly verify: () => Promise<VerifyReport>;
   /** Gives free space inside the files back to the disk. */
-  readonly compact: (options: Options) => Promise<string>;
+  readonly compact: () => Promise<string>;
   /** All records of the store. Damaged ones are left out and reported to `skipped`. */
-  readonly records: (options: Options, skipped: (problem: string) => void) => AsyncIterable<StoreRecord>;
+  readonly records: (skipped: (problem: string) => void) => AsyncIterable<StoreRecord>;
 };
 
 export interface StoragePlugin<Options = unknown> {
@@ -402,7 +402,7 @@ export interface StoragePlugin<Options = unknown> {
    * done; `null` where there is nothing to prepare.
    */
   readonly migrate: ((options: Options) => Promise<string>) | null;
-  readonly maintenance: StoreMaintenance<Options> | null;
+  readonly maintenance: ((options: Options) => StoreMaintenance) | null;
 }
 
 export type InputProblem = { readonly setting: string; readonly message: string };

@@ -152,7 +152,7 @@ test("tags that are no sequence of characters differ from each other, also on th
   for (const tag of tags) expect([tag, await replayOf(again).claim(tag, 9_000, 4_999)]).toEqual([tag, false]);
   await again.close();
   const found: string[] = [];
-  for await (const record of lmdbPlugin.maintenance!.records(optionsOf(lmdbPlugin, { path }), () => {})) {
+  for await (const record of lmdbPlugin.maintenance!(optionsOf(lmdbPlugin, { path })).records(() => {})) {
     if (record.kind === "claim") found.push(record.tag);
   }
   expect(found.sort()).toEqual(tags.toSorted());

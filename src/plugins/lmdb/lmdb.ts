@@ -55,15 +55,15 @@ export const lmdbPlugin: StoragePlugin<LmdbOptions> = {
   parseOptions: (input) => parseWith(lmdbOptions, input),
   open: async (options, environment) => (await loadNative(() => import("./store.ts"))).openLmdb(options, environment),
   migrate: async ({ path }) => (await maintenance()).migrateStore(path),
-  maintenance: {
-    backup: async ({ path }, to, bytesPerSecondMax) => (await maintenance()).backupStore(path, to, bytesPerSecondMax),
-    restore: async ({ path }, from) => (await maintenance()).restoreStore(path, from),
-    verify: async ({ path }) => (await maintenance()).verifyStore(path),
-    compact: async ({ path }) => (await maintenance()).compactStore(path),
-    async *records({ path }, skipped) {
+  maintenance: ({ path }) => ({
+    backup: async (to, bytesPerSecondMax) => (await maintenance()).backupStore(path, to, bytesPerSecondMax),
+    restore: async (from) => (await maintenance()).restoreStore(path, from),
+    verify: async () => (await maintenance()).verifyStore(path),
+    compact: async () => (await maintenance()).compactStore(path),
+    async *records(skipped) {
       yield* (await maintenance()).exportRecords(path, skipped);
     },
-  },
+  }),
   absence: ({ path }) => storeAbsence(resolve(path)),
 };
 
