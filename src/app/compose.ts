@@ -13,6 +13,7 @@ import { removeStaleSocket } from "../nodes/http/server.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import { certificateOf, openEventKey } from "./credentials.ts";
 import { endInTime, endingMsMax } from "./failure.ts";
+import { openLogKey, openWitnessKey } from "./log-key.ts";
 import { measureStores, registerProcessMetrics, registerStoreMetrics, startHistory } from "./metrics.ts";
 import type { NodeOverrides } from "./nodes.ts";
 import { type ProcessView, type Serving, startServing } from "./serving.ts";
@@ -52,7 +53,9 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   const history = startHistory(metrics.render, now);
   const log = history.watch(options.log);
   const eventKey = await openEventKey(config.cache.enabled ? config.cache.signing_key_file : null, log);
-  const opened = await openConfiguredStores(config, { now, log, fatal: options.onFatal });
+  const [logKey, witnessKey] = await Promise.all([openLogKey(config, log), openWitnessKey(config, log)]);
+  const named = logKey === null ? {} : { logKey: logKey.key };
+  const opened = await openConfiguredStores(config, { now, log, fatal: options.onFatal, ...named });
   const stores = measureStores(config, opened, metrics);
   const bus = await openConfiguredBus(config, { log });
   const wake = wakeHookOf(config, log);
@@ -79,7 +82,8 @@ export async function startNodes(config: Config, options: StartOptions): Promise
       history: () => ({ samples: history.samples(), warnings: history.warnings() }),
       reloadFile: readAgain,
     };
-    const shared = { ...options, log, stores, bus, now, metrics, eventKey, view, onStored: wake?.stored ?? null };
+    const parts = { log, stores, bus, now, metrics, eventKey, logKey, witnessKey, view };
+    const shared = { ...options, ...parts, onStored: wake?.stored ?? null };
     const started = await startServing(config, shared);
     serving = started;
     const sweepers = startSweepers(stores, { now, log });

@@ -271,6 +271,6 @@ export function isExposed(file: string): boolean {
   return process.platform !== "win32" && (statSync(file).mode & 0o077) !== 0;
 }
 
-export function exposedText(file: string): string {
-  return `${eventKeySetting}: other users may read ${file}; run: chmod 600 ${file}`;
+export function exposedText(file: string, setting: string = eventKeySetting): string {
+  return `${setting}: other users may read ${file}; run: chmod 600 ${file}`;
 }

@@ -187,13 +187,14 @@ function measureStore(name: string, store: Store, seconds: Histogram): Store {
   };
 }
 
-function measureCapabilities({ mailbox, replay, receipts, ledger }: Capabilities, timed: Timed): Capabilities {
+function measureCapabilities({ mailbox, replay, receipts, ledger, logs }: Capabilities, timed: Timed): Capabilities {
   return {
     ...(mailbox === undefined ? {} : { mailbox: measureMailbox(mailbox, timed) }),
     ...(replay === undefined ? {} : { replay: measureReplay(replay, timed) }),
     ...(receipts === undefined ? {} : { receipts: measureReceipts(receipts, timed) }),
     // A submission is written and signed in its own time; the ledger has metrics of its own.
     ...(ledger === undefined ? {} : { ledger }),
+    ...(logs === undefined ? {} : { logs }),
   };
 }
 

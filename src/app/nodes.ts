@@ -7,6 +7,7 @@ import { resolutionRoute } from "../nodes/admission.ts";
 import { type Cache, createCache } from "../nodes/cache/cache.ts";
 import type { WakeHook } from "../nodes/cache/wake.ts";
 import { createDirectory, type Directory } from "../nodes/directory/directory.ts";
+import { createLog, type LogKey } from "../nodes/directory/log.ts";
 import { type DirectoryParts, directoryBodyBytesMax } from "../nodes/directory/parts.ts";
 import type { Log } from "../nodes/http/log.ts";
 import type { Metrics } from "../nodes/http/metrics.ts";
@@ -19,10 +20,12 @@ import type { SessionSocket } from "../nodes/relay/live/registry.ts";
 import { createSessions, type LiveSessions } from "../nodes/relay/live/session.ts";
 import { createRelay, type Relay } from "../nodes/relay/relay.ts";
 import { announceChange, createStoredSignal } from "../nodes/signals.ts";
+import { createWitness, type WitnessParts } from "../nodes/witness/witness.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import type { Bus } from "../storage/bus.ts";
 import type { Mailbox, Receipts } from "../storage/contract.ts";
 import type { EventKey } from "./credentials.ts";
+import { addressesOf } from "./log-key.ts";
 import { ledgerOfRecipients } from "./stores.ts";
 
 /** Tests set these; a running node has none. */
@@ -42,6 +45,8 @@ export type ComposeParts = NodeOverrides & {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly eventKey: EventKey;
+  readonly logKey: LogKey | null;
+  readonly witnessKey: Pick<WitnessParts, "key" | "sign"> | null;
 };
 
 /** What operations on a running node reach. */
@@ -77,12 +82,15 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
   const directory = ledger === null ? null : composeDirectory(config, { ...parts, ledger, onSubmitted });
   const cache = config.cache.enabled ? composeCache(config, parts) : null;
   const sessions = config.relay.enabled ? composeSessions(config, parts) : null;
+  const publisher = composeLog(config, parts);
   const relay = sessions === null ? null : composeRelay(config, { ...parts, cache, sessions });
   return {
     routes: [
       ...(directory?.routes ?? []),
       ...(relay?.routes ?? []),
       ...(cache?.routes ?? []),
+      ...(publisher?.routes ?? []),
+      ...witnessRoutes(config, parts),
       ...resolutionRoutes(config, parts),
     ],
     limits: async () => ({
@@ -106,14 +114,15 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
     },
     close: () => {
       relay?.close();
+      publisher?.close();
       blocks.close();
     },
   };
 }
 
 /** Where the process keeps what its operator decides: the store of the first node that it runs. */
-function receiptsOf({ cache, relay }: Config, stores: OpenStores): Receipts {
-  const node = cache.enabled ? "cache" : relay.enabled ? "relay" : "directory";
+function receiptsOf({ directory, cache, relay }: Config, stores: OpenStores): Receipts {
+  const node = cache.enabled ? "cache" : relay.enabled ? "relay" : directory.enabled ? "directory" : "witness";
   return stores.capability(`${node}.store`, "receipts");
 }
 
@@ -142,6 +151,21 @@ function composeDirectory(
     settings: directory,
     limits,
   });
+}
+
+/** The log of the Directory's ledger. */
+function composeLog({ directory }: Config, parts: NodeParts) {
+  const { logKey, stores } = parts;
+  if (logKey === null) return null;
+  const witnesses = addressesOf(directory.log_witnesses);
+  return createLog({ ...parts, logKey, witnesses, logs: stores.capability("directory.ledger", "logs") });
+}
+
+function witnessRoutes({ witness }: Config, parts: NodeParts): readonly Route[] {
+  const { witnessKey, stores } = parts;
+  if (witnessKey === null) return [];
+  const watched = addressesOf(witness.logs);
+  return createWitness({ ...parts, ...witnessKey, watched, logs: stores.capability("witness.store", "logs") });
 }
 
 function composeCache({ cache, limits }: Config, { onStored, ...parts }: NodeParts): Cache {

@@ -166,7 +166,8 @@ function isSocket(address: string): boolean {
 }
 
 export function rolesOf(config: Config): About["roles"] {
-  return (["directory", "relay", "cache"] as const).filter((node) => config[node].enabled);
+  const nodes = (["directory", "relay", "cache"] as const).filter((node) => config[node].enabled);
+  return config.witness.key_file === null ? nodes : [...nodes, "witness"];
 }
 
 function aboutOf(config: Config, eventKey: EventKey, nowMs: number): About {

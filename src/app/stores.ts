@@ -68,9 +68,14 @@ function needsOf(config: Config): Need[] {
   const need = (setting: string, store: string, capability: Need["capability"]): void => {
     needs.push({ setting, store, capability, durability: "flushed" });
   };
-  const { directory, relay, cache } = config;
+  const { directory, relay, cache, witness } = config;
+  if (witness.key_file !== null) {
+    need("witness.store", witness.store, "logs");
+    need("witness.store", witness.store, "receipts");
+  }
   if (directory.enabled) {
     need("directory.ledger", directory.ledger, "ledger");
+    if (directory.log_key_file !== null) need("directory.ledger", directory.ledger, "logs");
     need("directory.store", directory.store, "receipts");
     need("directory.store", directory.store, "replay");
   }

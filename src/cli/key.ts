@@ -2,29 +2,40 @@
  * `waypost key`: single Ed25519 keys in files, for a Cache that signs its events and for signing on a machine without a
  * network; a file holds the 32-byte seed in hex, mode 0600.
  */
-import { chown, rename, stat } from "node:fs/promises";
+import { chown, readFile, rename, stat } from "node:fs/promises";
 import { dirname } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { previousKeysFile, readPreviousKeys, readSeed, renderPreviousKeys } from "../app/credentials.ts";
 import { failed } from "../app/failure.ts";
+import { readNoteSigner } from "../app/log-key.ts";
 import { parseDurationSetting } from "../config/schema.ts";
 import { decodeHex, encodeBase64, renderPublicKey } from "../core/codec/bytes.ts";
 import { dayMs } from "../core/codec/time.ts";
+import { nextName } from "../core/trust/log.ts";
+import { type NoteKey, noteKey, parseSignerKey, renderSignerKey, renderVerifierKey } from "../core/trust/note.ts";
 import { createReport } from "./command.ts";
 import { createDurably, removeIfThere, syncFolder } from "./files/files.ts";
 
 type KeyFlags = { readonly json?: boolean };
+type NewFlags = KeyFlags & { readonly log?: string; readonly witness?: string };
 
 export function registerKeyCommand(program: Command): void {
   const key = program.command("key").description("manage signing keys in files");
   const command = (name: string, description: string): Command =>
     key.command(`${name} <file>`).description(description).option("--json", "print the result as JSON");
-  command("new", "create a key file; never replaces an existing one").action(async (file: string, flags: KeyFlags) => {
-    const seed = ed25519.utils.randomSecretKey();
-    if (!(await createDurably(file, `${seed.toHex()}\n`))) throw failed(`${file} already exists`);
-    showPublic(file, seed, flags);
-  });
+  command("new", "create a key file; never replaces an existing one")
+    .option("--log <name>", "the key of a Directory's log, whose name is its address without https://")
+    .option("--witness <name>", "the key of a witness")
+    .action(async (file: string, flags: NewFlags) => {
+      const seed = ed25519.utils.randomSecretKey();
+      for (const type of ["log", "witness"] as const) {
+        const name = flags[type];
+        if (name !== undefined) return makeNoteKey(file, { name, type, seed }, flags);
+      }
+      if (!(await createDurably(file, `${seed.toHex()}\n`))) throw failed(`${file} already exists`);
+      showPublic(file, seed, flags);
+    });
   command("show", "print the public key of a key file").action(async (file: string, flags: KeyFlags) =>
     showPublic(file, await readSeed(file), flags),
   );
@@ -35,6 +46,7 @@ export function registerKeyCommand(program: Command): void {
         .default(30 * dayMs, "30d"),
     )
     .action(rotate);
+  command("restart-log", "name the log of a key anew, after entries were lost for good").action(restartLog);
   command("sign", "sign bytes, such as payload_to_sign of a preparation")
     .requiredOption("--payload <hex>", "the bytes as 0x hex")
     .action(async (file: string, { payload, json = false }: KeyFlags & { readonly payload: string }) => {
@@ -43,6 +55,30 @@ export function registerKeyCommand(program: Command): void {
       const signature = encodeBase64(ed25519.sign(bytes, await readSeed(file)));
       createReport(json).result({ signature }, signature);
     });
+}
+
+type NewNoteKey = { readonly name: string; readonly type: NoteKey["type"]; readonly seed: Uint8Array };
+
+async function makeNoteKey(file: string, { name, type, seed }: NewNoteKey, flags: KeyFlags): Promise<void> {
+  const key = noteKey(name, type, ed25519.getPublicKey(seed));
+  if (key === null) throw failed("a name has 1 to 255 characters without spaces and +");
+  if (!(await createDurably(file, `${renderSignerKey(key, seed)}\n`))) throw failed(`${file} already exists`);
+  showNoteKey(file, key, flags);
+}
+
+function showNoteKey(file: string, key: NoteKey, flags: KeyFlags): void {
+  const vkey = renderVerifierKey(key);
+  createReport(flags.json === true).result({ file, vkey }, vkey);
+}
+
+/** The head that was signed last stays beside the key: the new log names it. */
+async function restartLog(file: string, flags: KeyFlags): Promise<void> {
+  const { key: before } = await readNoteSigner(file, "log");
+  const seed = parseSignerKey((await readFile(file, "utf8")).trim())?.bytes;
+  const key = noteKey(nextName(before.name), "log", before.publicKey);
+  if (seed === undefined || key === null) throw failed(`${file} holds no key of a log`);
+  await replaceOwned(file, `${renderSignerKey(key, seed)}\n`, await stat(file));
+  showNoteKey(file, key, flags);
 }
 
 /** From a day to a year: `7d`, `12w`. */

@@ -58,6 +58,7 @@ const examples = [
   "key new signing.key",
   "key show signing.key",
   "key rotate signing.key --overlap 30d",
+  "key restart-log log.key",
   "key sign root.key --payload 0x5741",
   "init --url https://waypost.example.org --out /etc/waypost --yes",
   "serve --config /etc/waypost/waypost.toml",

@@ -94,7 +94,7 @@ function isSameAddress(one: string, other: string): boolean {
 }
 
 /** Files and folders that settings name. Options of a store name a path by these. */
-function pathsOf({ server, cache, stores }: Config): (readonly [setting: string, path: unknown])[] {
+function pathsOf({ server, directory, cache, witness, stores }: Config): (readonly [setting: string, path: unknown])[] {
   const isPath = ([option]: readonly [string, unknown]) => /^(path|outbox)$|_file$/.test(option);
   return [
     ...(["listen", "admin_listen"] as const).flatMap((list) =>
@@ -103,6 +103,8 @@ function pathsOf({ server, cache, stores }: Config): (readonly [setting: string,
     ["server.tls_cert_file", server.tls_cert_file],
     ["server.tls_key_file", server.tls_key_file],
     ["cache.signing_key_file", cache.signing_key_file],
+    ["directory.log_key_file", directory.log_key_file],
+    ["witness.key_file", witness.key_file],
     ...Object.entries(stores).flatMap(([store, options]) =>
       Object.entries(options)
         .filter(isPath)
@@ -147,11 +149,11 @@ function* limitRelations({ limits, server, cache }: Config): Generator<Remark> {
 }
 
 function* nodeRelations(config: Config): Generator<Remark> {
-  const { directory, relay, cache } = config;
-  if (!directory.enabled && !relay.enabled && !cache.enabled)
+  const { directory, relay, cache, witness } = config;
+  if (!directory.enabled && !relay.enabled && !cache.enabled && witness.key_file === null)
     yield [
-      ["(file)", "directory.enabled", "relay.enabled", "cache.enabled"],
-      "no node is enabled: set enabled = true under [directory], [relay] or [cache]",
+      ["(file)", "directory.enabled", "relay.enabled", "cache.enabled", "witness.key_file"],
+      "no node is enabled: set enabled = true under [directory], [relay] or [cache], or key_file under [witness]",
     ];
   for (const [name, { recipients }] of consumers(config))
     if (!directory.enabled && recipients === "local")

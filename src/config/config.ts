@@ -149,12 +149,13 @@ const fixed: { readonly [Name in SectionName]: readonly (keyof Config[Name] & st
   bus: ["plugin"],
   limits: [],
   // With a change in two steps, a stranger's page could change policies in between.
-  directory: ["enabled", "store", "ledger", "unsigned_updates"],
+  directory: ["enabled", "store", "ledger", "unsigned_updates", "log_key_file", "log_witnesses"],
   relay: [
     ...(["enabled", "store", "recipients", "public_id", "public_endpoints", "allow_http", "allow_private"] as const),
     ...(["ignore_proxy_variables", "destination_requests_max"] as const),
   ],
   cache: ["enabled", "store", "recipients", "public_endpoints", "signing_key_file", "wake_url"],
+  witness: ["key_file", "store", "logs"],
 };
 
 export type ReloadPlan = {

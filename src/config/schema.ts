@@ -7,6 +7,7 @@ import { z } from "zod";
 import { dayMs, hourMs, minuteMs, secondMs, weekMs } from "../core/codec/time.ts";
 import { isProxyNetwork, parseListenAddress, parseNetwork } from "../core/message/address.ts";
 import { workBitsMax } from "../core/message/proof.ts";
+import { parseNamedAddress } from "../core/trust/note.ts";
 import {
   cacheConstants,
   deliveryMsMax,
@@ -97,6 +98,14 @@ const endpoint = z
   .string()
   .refine(isPublicEndpoint, 'must be a URL such as "https://relay.example.org", without query, fragment and user')
   .meta({ format: "uri", pattern: "^https?://[^?#]+$" });
+const namedAddress = (type: "log" | "witness") =>
+  text
+    .refine(
+      (entry) => parseNamedAddress(entry)?.key.type === type,
+      `must be the vkey of a ${type}, a space and its URL, such as "name+0123abcd+… https://${type}.example/${type}"`,
+    )
+    .meta({ pattern: "^[^ ]+ https?://[^?# ]+$" });
+const witnessAddress = namedAddress("witness");
 const endpoints = listOf(endpoint, { max: 16 });
 const recipients = z
   .string()
@@ -204,6 +213,12 @@ const directorySchema = z.strictObject({
   self_certifying_only: flag(false).describe(
     "Whether only self-certifying DIDs are registered, whose keys can be proven. Other clients make random ones.",
   ),
+  log_key_file: filePath.describe(
+    "File with the key that signs the log of the ledger: `waypost key new --log <name>` makes it. Beside it, in the same name with `.head`, is what was signed last.",
+  ),
+  log_witnesses: listOf(witnessAddress, { max: 16 }).describe(
+    "Witnesses that cosign the log, each as its `vkey`, a space and its URL.",
+  ),
   unsigned_updates: z
     .enum(["deny", "allow"])
     .prefault("deny")
@@ -308,6 +323,16 @@ const cacheSchema = z.strictObject({
   ...admissionSettings,
 });
 
+const witnessSchema = z.strictObject({
+  key_file: filePath.describe(
+    "File with the key of this witness: `waypost key new --witness <name>` makes it. Without one, this process is no witness.",
+  ),
+  store: store.describe("Store of what it has cosigned, and of the entries of the logs."),
+  logs: listOf(namedAddress("log"), { max: 256 }).describe(
+    "Logs that it cosigns, each as its `vkey`, a space and its URL, such as `https://directory.example/log`.",
+  ),
+});
+
 export const configSchema = z.strictObject({
   server: serverSchema.transform((server) => ({ ...server, ...serverConstants() })).prefault({}),
   stores: z.record(name, storeSchema).prefault({}),
@@ -318,10 +343,11 @@ export const configSchema = z.strictObject({
     .prefault({}),
   relay: relaySchema.transform((relay) => ({ ...relay, ...relayConstants(relay) })).prefault({}),
   cache: cacheSchema.transform((cache) => ({ ...cache, ...cacheConstants(cache) })).prefault({}),
+  witness: witnessSchema.prefault({}),
 });
 
 /** The sections with settings of our own; options of stores belong to their plugins. */
-export const sectionNames = ["server", "bus", "limits", "directory", "relay", "cache"] as const;
+export const sectionNames = ["server", "bus", "limits", "directory", "relay", "cache", "witness"] as const;
 export type SectionName = (typeof sectionNames)[number];
 
 /** The settings of every section, and its constants beside them. */

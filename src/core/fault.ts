@@ -48,6 +48,7 @@ const catalogue = {
   duplicate_conflict: [409, "The message id was used for other content"],
   too_large: [413, "Larger than the advertised limit"],
   unsupported_media_type: [415, "The media type is not supported"],
+  log_inconsistent: [422, "The head of the log does not follow"],
   message_expired: [422, "The message has expired"],
   not_deliverable: [422, "The message can't be delivered"],
   did_deactivated: [422, "The DID is deactivated"],
@@ -304,6 +305,10 @@ export const problems: Readonly<Record<FaultCode, Problem>> = {
   unsupported_media_type: {
     cause: "The body is not application/json in UTF-8, or is encoded.",
     remedy: "Send Content-Type: application/json, without Content-Encoding.",
+  },
+  log_inconsistent: {
+    cause: "The checkpoint, its proof or the map of the log contradicts what this witness has seen.",
+    remedy: "Compare the log with its last signed head; after a restore, docs/run.md says how to go on.",
   },
   message_expired: {
     cause: "timestamp plus the applied life has passed.",

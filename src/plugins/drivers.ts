@@ -67,18 +67,20 @@ export async function openLedger(
   return openEmbeddedLedger({ ...environment, table, blockTimeMs, operator });
 }
 
-/** What a new ledger has: its head, its operator and its genesis. */
-const freshRecordsMax = 3;
+/** What a new ledger has: its head, its operator, its genesis and the first batch of its log. */
+const freshRecordsMax = 7;
 
 /** Writes the pairs of an exported ledger over the table of a new one. Throws `unavailable` when it is in use. */
 export function ledgerImport(table: Table): (pairs: readonly (readonly [string, Uint8Array])[]) => Promise<void> {
   let isBegun = false;
   return async (pairs) => {
-    if (!isBegun && table.range("", { limit: freshRecordsMax + 1 }).length > freshRecordsMax) {
+    const fresh = isBegun ? [] : table.range("", { limit: freshRecordsMax + 1 });
+    if (fresh.length > freshRecordsMax) {
       throw new StoreError("unavailable", "the ledger is not empty: import into a new store");
     }
     isBegun = true;
     await table.commit((view) => {
+      for (const [key] of fresh) view.remove(key);
       for (const [key, value] of pairs) view.put(key, value);
     });
   };

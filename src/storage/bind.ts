@@ -231,7 +231,7 @@ async function closeInTime(store: Store): Promise<void> {
 /** The environment of one store: its log lines and its fatal reason name it. */
 function named(environment: StoreEnvironment, name: string): StoreEnvironment {
   return {
-    now: environment.now,
+    ...environment,
     log: (level, message, fields) => environment.log(level, message, { store: name, ...fields }),
     fatal: (reason) => environment.fatal(`store "${name}": ${reason}`),
   };
@@ -294,6 +294,19 @@ export const capabilityMethods = {
     submission: 1,
     operator: 1,
     proofs: 1,
+  },
+  logs: {
+    head: 1,
+    genesisSeed: 1,
+    tile: 1,
+    inclusion: 1,
+    consistency: 1,
+    inMap: 1,
+    copy: 1,
+    adopt: 1,
+    restart: 1,
+    note: 1,
+    keepNote: 1,
   },
 } as const satisfies {
   readonly [Name in CapabilityName]: Record<keyof NonNullable<Capabilities[Name]>, 1>;

@@ -4,6 +4,7 @@
  *
  *   head                      the last block, and how far counting is (JSON)
  *   counts                    in a table that several processes share: pending calls, and the next sequence (JSON)
+ *   genesis/seed              what they cover beside the key of the log
  *   genesis                   the 32 bytes that name this ledger in proofs; older programs pass over it
  *   a/<did>                   account (SCALE)          n/<alias>         DID that holds it
  *   p/<scope>/<key>           policy (SCALE)
@@ -43,16 +44,19 @@ import {
 import type { ProofBinding } from "../core/ledger/document-codec.ts";
 import { accountCodec, deliveryPolicyCodec, personaPolicyCodec } from "../core/ledger/structures.ts";
 import { keepKeyProof } from "../core/trust/keep.ts";
+import { genesisOfLog } from "../core/trust/log.ts";
 import { isSelfCertifying } from "../core/trust/names.ts";
+import type { NoteKey } from "../core/trust/note.ts";
 import { decodeKeyProof, encodeKeyProof } from "../core/trust/proof.ts";
 import { type Block, StoreError, type Submission } from "./contract.ts";
 import type { TableChange, TableView } from "./table.ts";
 
 export const headKey = "head";
 const genesisKey = "genesis";
+export const genesisSeedKey = "genesis/seed";
 export const accountKey = (did: Did) => `a/${did}`;
 export const keyProofKey = (did: Did) => `k/${did}`;
-const aliasKey = (alias: string) => `n/${alias}`;
+export const aliasKey = (alias: string) => `n/${alias}`;
 export const policyKey = (scope: PolicyScope, key: string) => `p/${scope}/${key}`;
 export const poolPrefix = "q/";
 export const poolKey = (sequence: bigint) => `${poolPrefix}${ordered(sequence)}`;
@@ -366,12 +370,16 @@ export function blockHash(
 /**
  * Every version of proofs is accepted: a client of the interface alone signs the oldest. The ledger's name, which
  * version 3 binds, follows from the first block, whose hash covers time and operator; a ledger from before there were
- * such proofs gets it from its last block.
+ * such proofs gets it from its last block. A new ledger's covers the name and key of its log, too.
  */
-export function prepareProofs(view: TableChange): LedgerProofs {
+export function prepareProofs(view: TableChange, logKey: NoteKey | null): LedgerProofs {
   const standing = view.get(genesisKey);
-  const genesisHash = standing ?? blake2b256(utf8(`svc:embedded-ledger:genesis|${readHead(view).last.hash}`));
+  const { last } = readHead(view);
+  const isNamed = standing === null && logKey !== null && last.number === 0n;
+  const seed = blake2b256(utf8(`svc:embedded-ledger:genesis|${last.hash}`));
+  const genesisHash = standing ?? (isNamed ? genesisOfLog(logKey, seed) : seed);
   if (standing === null) view.put(genesisKey, genesisHash);
+  if (isNamed) view.put(genesisSeedKey, seed);
   return { genesisHash, bound: true, plain: true, selfCertifying: true };
 }
 

@@ -24,7 +24,9 @@ import type { Applied } from "../core/ledger/action-rules.ts";
 import { decodeLedgerCall, encodeLedgerCall, type LedgerCall } from "../core/ledger/calls.ts";
 import { faultOfRefusal, isRefusal } from "../core/ledger/refusals.ts";
 import { applyCall } from "../core/ledger/rules.ts";
+import type { NoteKey } from "../core/trust/note.ts";
 import { type Block, type Ledger, type LedgerHead, StoreError, type Submission } from "./contract.ts";
+import { appendTouched, fillLog, nobodyTouched, prepareLog, type Touched, touch } from "./embedded-log.ts";
 import {
   accountKey,
   accountOf,
@@ -80,6 +82,7 @@ export type EmbeddedOptions = {
   readonly now: () => number;
   readonly log: (level: "info" | "warn" | "error", message: string, fields?: Record<string, unknown>) => void;
   readonly operator: AccountId;
+  readonly logKey?: NoteKey;
   readonly limits?: Partial<EmbeddedLimits>;
   /** Throws `full` when the ledger must not grow by the call. */
   readonly checkRoom?: (call: LedgerCall) => void;
@@ -93,9 +96,10 @@ export type EmbeddedLedger = Ledger & {
 /** Opens what the table holds, or begins a new ledger with its first block. */
 export async function openEmbeddedLedger(options: EmbeddedOptions): Promise<EmbeddedLedger> {
   const limits = { ...embeddedLimits, ...options.limits };
-  const [head, proofs] = await options.table.commit(
-    (view) => [prepareHead(view, options), prepareProofs(view)] as const,
+  const [isLogged, head, proofs] = await options.table.commit(
+    (view) => [prepareLog(view), prepareHead(view, options), prepareProofs(view, options.logKey ?? null)] as const,
   );
+  if (!isLogged) await fillLog(options.table);
   const ledger = new Chain(options, limits, head.clock, proofs);
   ledger.start(head);
   return ledger;
@@ -413,35 +417,39 @@ class Chain implements EmbeddedLedger {
     const pending = oldest.map(([key, bytes]) => ({ key, ...decodePending(bytes) }));
     const timeMs = Math.max(this.options.now(), head.last.timeMs);
     const number = this.currentNumber(head);
-    const hash = blockHash(head.last, { number, timeMs }, pending);
-    const block: Block = { number, hash, timeMs };
+    const block: Block = { number, timeMs, hash: blockHash(head.last, { number, timeMs }, pending) };
     this.making = number;
     view.prefetch(
       pending.flatMap(({ txHash, call }) => [submissionKey(txHash), ...(call === null ? [] : keysOfCall(call))]),
     );
     let { settledFirst, settledNext } = head;
+    const touched = nobodyTouched();
     for (const entry of pending) {
-      this.settle(view, entry, block);
+      this.settle(view, entry, block, touched);
       view.put(settledKey(settledNext), encodeSettled({ txHash: entry.txHash, atMs: timeMs }));
       settledNext++;
     }
+    appendTouched(view, touched);
     const steps = 2 * oldest.length + 32;
     settledFirst = forgetSettled(view, this.limits, { first: settledFirst, next: settledNext, nowMs: timeMs, steps });
     const nextSequence = maxOf(head.nextSequence, sequenceOf(oldest.at(-1)![0]) + 1n);
     view.put(headKey, encodeHead({ ...head, last: block, nextSequence, settledFirst, settledNext }));
-    return { settled: oldest.length, more: oldest.length === this.limits.blockCallsMax, hash };
+    return { settled: oldest.length, more: oldest.length === this.limits.blockCallsMax, hash: block.hash };
   }
 
   /** Moves one call out of the pool: writes its changes and its outcome. */
-  private settle(view: TableChange, entry: Pending & { readonly key: string }, block: Block): void {
+  private settle(view: TableChange, entry: Pending & { readonly key: string }, block: Block, touched: Touched): void {
     const kept = readSubmission(view, entry.txHash);
     if (kept === null) throw new StoreError("corrupt", "a pending call has no submission");
     const dropped = this.numberByTime() > maxOf(kept.takenAt, this.openedAt) + this.limits.lifetimeBlocks;
     const outcome = dropped ? lifeOver : this.apply(view, entry);
     const refused = isFault(outcome);
-    if (!refused) writeApplied(view, kept.submission.did, outcome);
-    const binding = { ...this.acceptedProofs, submitter: this.options.operator };
-    if (!refused && entry.call !== null) writeKeyProof(view, entry.call, binding);
+    if (!refused) {
+      writeApplied(view, kept.submission.did, outcome);
+      touch(touched, kept.submission.did, outcome);
+      const binding = { ...this.acceptedProofs, submitter: this.options.operator };
+      if (entry.call !== null) writeKeyProof(view, entry.call, binding);
+    }
     const state = dropped ? "dropped" : refused ? "failed" : "finalized";
     const submission: Submission = {
       ...kept.submission,

@@ -411,6 +411,11 @@ const shownElsewhere: Readonly<Record<string, string>> = {
   "relay.rate_limit_loopback": "relay-refusals.test.ts",
   "cache.rate_limit_loopback": "cache-strangers.test.ts",
   "cache.signing_key_file": "event-key.test.ts",
+  "directory.log_key_file": "log.test.ts",
+  "directory.log_witnesses": "log.test.ts",
+  "witness.key_file": "log.test.ts",
+  "witness.store": "log.test.ts",
+  "witness.logs": "log.test.ts",
   "cache.wake_url": "cache-wake.test.ts",
 };
 

@@ -13,14 +13,24 @@ import { encodeBase64, renderPublicKey, utf8 } from "../../src/core/codec/bytes.
 import { renderDuration } from "../../src/core/codec/time.ts";
 import { encodeSenderText } from "../../src/core/message/proof.ts";
 import { freePort } from "../support/executable.ts";
+import { keyFiles, testKey } from "../support/logs.ts";
 
 const port = freePort();
 const url = `http://127.0.0.1:${port}`;
 
+const files = keyFiles();
+afterAll(files.remove);
+
 /** What an odd number would break: addresses, names, switches and relations. */
 const fixed = {
   server: { listen: [`127.0.0.1:${port}`], admin_listen: [] },
-  directory: { enabled: true, unsigned_updates: "deny", registration_work_bits: 21 },
+  directory: {
+    enabled: true,
+    unsigned_updates: "deny",
+    registration_work_bits: 21,
+    log_key_file: files.fileOf(testKey("odd.example/log", "log")),
+  },
+  witness: { key_file: files.fileOf(testKey("odd.example/witness", "witness")) },
   relay: {
     enabled: true,
     attempts: 7,

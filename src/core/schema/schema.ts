@@ -347,7 +347,9 @@ export const problemListAnswer = Type.Object(
 
 export const aboutAnswer = Type.Object(
   {
-    roles: Type.Array(Type.Union([Type.Literal("directory"), Type.Literal("relay"), Type.Literal("cache")])),
+    roles: Type.Array(
+      Type.Union((["directory", "relay", "cache", "witness"] as const).map((role) => Type.Literal(role))),
+    ),
     version: Type.String(),
     relay_endpoints: Type.Array(Type.String(), { description: "URLs by which documents name this Relay" }),
     relay_public_id: Type.Union([Type.String(), Type.Null()], {

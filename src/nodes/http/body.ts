@@ -8,7 +8,7 @@
 import { type Fault, fault } from "../../core/fault.ts";
 import { joinBytes, late, withDeadline } from "../../core/std/bounded.ts";
 import type { FairShare } from "./capacity.ts";
-import type { JsonPart } from "./route.ts";
+import type { JsonPart, Route } from "./route.ts";
 
 type BodyRules = {
   /** `null`: the route takes no body. */
@@ -55,9 +55,12 @@ export function isBodiless(request: Request, head: BodyHead): boolean {
  * What the head alone refuses: `invalid_request` (a body where none belongs), `unsupported_media_type`, `too_large`.
  * The body stays unread.
  */
-export function checkBodyHead(head: BodyHead, bytesMax: number | null): Fault | null {
+export function checkBodyHead(
+  head: BodyHead,
+  { bodyBytesMax: bytesMax, takesAnyType = false }: Pick<Route, "bodyBytesMax" | "takesAnyType">,
+): Fault | null {
   if (bytesMax === null) return fault("invalid_request", "this route accepts no body");
-  const refused = checkMediaType(head);
+  const refused = takesAnyType ? null : checkMediaType(head);
   if (refused !== null) return refused;
   return head.length === null || head.length <= bytesMax ? null : tooLarge(bytesMax);
 }

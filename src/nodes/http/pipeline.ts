@@ -289,7 +289,7 @@ export async function serve(http: Http, plan: Plan, request: RoutedRequest, conn
 async function receive(http: Http, plan: Plan, exchange: Exchange, head: BodyHead | null): Promise<Fault | null> {
   const { room, route } = plan;
   const { network } = exchange;
-  const refused = checkHead(http, plan, exchange) ?? (head === null ? null : checkBodyHead(head, route.bodyBytesMax));
+  const refused = checkHead(http, plan, exchange) ?? (head === null ? null : checkBodyHead(head, route));
   if (refused !== null) return refuseUnread(http, plan, exchange, refused);
   if (!plan.places.some((places) => places.hasRoom(network))) return refuseUnread(http, plan, exchange, null);
   if (head !== null) {

@@ -82,6 +82,8 @@ export type Route = {
   readonly operation: Operation;
   /** `null`: the route takes no body. */
   readonly bodyBytesMax: number | null;
+  /** Bodies of any media type: another protocol than ours. */
+  readonly takesAnyType?: boolean;
   /** `reserved`: acknowledgements and health, which are served even when the node is over capacity. */
   readonly capacity: "normal" | "reserved";
   /** How a `Fault` (also of the server itself) is rendered. */

@@ -51,7 +51,7 @@ const maintenance = () => loadNative(() => import("./maintenance.ts"));
 
 export const lmdbPlugin: StoragePlugin<LmdbOptions> = {
   name: "lmdb",
-  provides: ["mailbox", "replay", "receipts", "ledger"],
+  provides: ["mailbox", "replay", "receipts", "ledger", "logs"],
   parseOptions: (input) => parseWith(lmdbOptions, input),
   open: async (options, environment) => (await loadNative(() => import("./store.ts"))).openLmdb(options, environment),
   migrate: async ({ path }) => (await maintenance()).migrateStore(path),

@@ -13,6 +13,7 @@ import {
   StoreError,
   type TagClaim,
 } from "../../storage/contract.ts";
+import { openLogs } from "../../storage/embedded-log.ts";
 import { checkKey, type Table, type TableChange, type TableView } from "../../storage/table.ts";
 import { checkReceipt, checkText, ledgerImport, openLedger } from "../drivers.ts";
 import type { Batch, View, WriteKind, WriteSize } from "./commits.ts";
@@ -61,7 +62,7 @@ export async function openLmdb(
     return {
       plugin: "lmdb",
       durability: "flushed",
-      capabilities: { mailbox, replay: claims, receipts: new DiskReceipts(environment), ledger },
+      capabilities: { mailbox, replay: claims, receipts: new DiskReceipts(environment), ledger, logs: openLogs(table) },
       importLedger: ledgerImport(table),
       async probe() {
         environment.checkWork();

@@ -15,6 +15,7 @@ import {
   StoreError,
   type TagClaim,
 } from "../../storage/contract.ts";
+import { openLogs } from "../../storage/embedded-log.ts";
 import { checkReceipt, checkText, ledgerImport, openLedger, parseWith } from "../drivers.ts";
 import { MemoryMailbox } from "./mailbox.ts";
 import { MemoryTable } from "./table.ts";
@@ -47,7 +48,7 @@ export const memoryPlugin: StoragePlugin<MemoryOptions> = {
   absence: () => null,
   migrate: null,
   maintenance: null,
-  provides: ["mailbox", "replay", "receipts", "ledger"],
+  provides: ["mailbox", "replay", "receipts", "ledger", "logs"],
   parseOptions: (input) => parseWith(memoryOptions, input),
   open: openMemory,
 };
@@ -70,6 +71,7 @@ async function openMemory(options: MemoryOptions, environment: StoreEnvironment)
       replay: openReplay(claims, checkOpen),
       receipts: openReceipts(new ExpiringMap(options.records_max), checkOpen),
       ledger,
+      logs: openLogs(table),
     },
     importLedger: ledgerImport(table),
     async probe() {

@@ -67,7 +67,7 @@ export type PostgresOptions = z.output<typeof postgresOptions>;
 
 export const postgresPlugin: StoragePlugin<PostgresOptions> = {
   name: "postgres",
-  provides: ["mailbox", "replay", "receipts", "ledger"],
+  provides: ["mailbox", "replay", "receipts", "ledger", "logs"],
   parseOptions: (input) => parseWith(postgresOptions, input),
   async open(options, environment) {
     const { openPostgres } = await import("./store.ts");

@@ -2,6 +2,7 @@
 import { readFile } from "node:fs/promises";
 import { errorText } from "../../core/fault.ts";
 import { type Durability, type Store, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
+import { openLogs } from "../../storage/embedded-log.ts";
 import { openLedger } from "../drivers.ts";
 import { LabelTotals, PostgresMailbox, StoreTotals } from "./mailbox.ts";
 import { type BatchLimits, Pool } from "./pool.ts";
@@ -67,6 +68,7 @@ export async function openPostgres(
         replay: openPostgresReplay(pool),
         receipts: openPostgresReceipts(pool),
         ledger,
+        logs: openLogs(table),
       },
       importLedger: null,
       async probe() {

@@ -38,10 +38,13 @@ const withLine = (text: string, section: string, line: string) =>
   text.replace(`[${section}]\n`, `[${section}]\n${line}\n`);
 const without = (text: string, line: string) => text.replace(`${line}\n`, "");
 
+const noNode =
+  " (file): no node is enabled: set enabled = true under [directory], [relay] or [cache], or key_file under [witness]";
+
 type Case = readonly [name: string, file: string, problems: readonly string[]];
 
 const cases: readonly Case[] = [
-  ["empty", "", [" (file): no node is enabled: set enabled = true under [directory], [relay] or [cache]"]],
+  ["empty", "", [noNode]],
   ["not toml", "this is not toml", ["1:6: (file): Expected equal (=) token; a setting is name = value"]],
   [
     "json",
@@ -255,11 +258,7 @@ const cases: readonly Case[] = [
     withLine(base, "server", 'tls_cert_file = "nowhere.pem"\ntls_key_file = "nowhere.key"'),
     ["2:1: server.tls_cert_file: nowhere.pem can't be read: ENOENT: no such file or directory, stat 'nowhere.pem'"],
   ],
-  [
-    "no node",
-    without(base, "enabled = true"),
-    [" (file): no node is enabled: set enabled = true under [directory], [relay] or [cache]"],
-  ],
+  ["no node", without(base, "enabled = true"), [noNode]],
   [
     "no store",
     base.replace(/\[stores[\s\S]*?data"\n/, ""),

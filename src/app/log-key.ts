@@ -1,0 +1,87 @@
+/**
+ * Keys of logs and witnesses in files, in the form of Go's `note` package, and the last head that a log has signed beside
+ * its key: outside the store, because a restored store has forgotten it.
+ */
+import { mkdir, open, readFile, rename } from "node:fs/promises";
+import { dirname } from "node:path";
+import { ed25519 } from "@noble/curves/ed25519.js";
+import type { Config } from "../config/schema.ts";
+import { createSigner } from "../core/codec/crypto.ts";
+import { errorText } from "../core/fault.ts";
+import { type NoteKey, noteKey, parseNamedAddress, parseSignerKey } from "../core/trust/note.ts";
+import type { LogKey } from "../nodes/directory/log.ts";
+import type { NamedAddress } from "../nodes/witness/exchange.ts";
+import type { WitnessParts } from "../nodes/witness/witness.ts";
+import { exposedText, isExposed } from "./credentials.ts";
+import { failed } from "./failure.ts";
+
+type NoteSigner = Pick<WitnessParts, "key" | "sign">;
+
+/** `setting` names the file in failures. */
+export async function readNoteSigner(file: string, type: NoteKey["type"], setting = ""): Promise<NoteSigner> {
+  const context = setting === "" ? "" : `${setting}: `;
+  const text = await readFile(file, "utf8").catch((error: unknown) => {
+    throw failed(
+      `${context}${file} can't be read: ${errorText(error)}; create one: waypost key new --${type} <name> ${file}`,
+    );
+  });
+  const parsed = parseSignerKey(text.trim());
+  const key = parsed === null ? null : noteKey(parsed.name, parsed.type, ed25519.getPublicKey(parsed.bytes));
+  const sign = parsed === null ? null : createSigner(parsed.bytes);
+  if (key === null || sign === null || key.id !== parsed?.id || key.type !== type)
+    throw failed(`${context}${file} must hold a key that waypost key new --${type} <name> has made`);
+  return { key, sign };
+}
+
+type Warn = (level: "warn", message: string) => void;
+
+/** `null` where the Directory has no log. */
+export async function openLogKey({ directory }: Config, log: Warn): Promise<LogKey | null> {
+  const { enabled, log_key_file: file } = directory;
+  if (!enabled || file === null) return null;
+  const setting = "directory.log_key_file";
+  const signer = await readNoteSigner(file, "log", setting);
+  if (isExposed(file)) log("warn", exposedText(file, setting));
+  const signedFile = `${file}.head`;
+  return {
+    ...signer,
+    readSigned: () =>
+      readFile(signedFile, "utf8").catch((error: unknown) => {
+        if (error instanceof Error && "code" in error && error.code === "ENOENT") return "";
+        throw error;
+      }),
+    writeSigned: (note) => replaceSynced(signedFile, note),
+  };
+}
+
+async function replaceSynced(path: string, content: string): Promise<void> {
+  const made = `${path}.new`;
+  await mkdir(dirname(path), { recursive: true });
+  const file = await open(made, "w", 0o600);
+  try {
+    await file.writeFile(content);
+    await file.sync();
+  } finally {
+    await file.close();
+  }
+  await rename(made, path);
+  const folder = await open(dirname(path), "r");
+  try {
+    await folder.sync();
+  } finally {
+    await folder.close();
+  }
+}
+
+/** `null` where this process is no witness. */
+export async function openWitnessKey({ witness }: Config, log: Warn): Promise<NoteSigner | null> {
+  const { key_file: file } = witness;
+  if (file === null) return null;
+  if (isExposed(file)) log("warn", exposedText(file, "witness.key_file"));
+  return readNoteSigner(file, "witness", "witness.key_file");
+}
+
+/** The schema has checked them. */
+export function addressesOf(texts: readonly string[]): NamedAddress[] {
+  return texts.map(parseNamedAddress).filter((one) => one !== null);
+}

@@ -1,0 +1,148 @@
+/**
+ * What the log of a ledger says: its entries, the batches that they make, and the proof that a client gets of one key.
+ * An entry is one of
+ *
+ *   key, value    64 bytes: what a DID or an alias is from here on; a value of zeros removes it
+ *   map root      32 bytes: ends a batch, and covers what all keys are after it
+ *   old head      40 bytes, only the first entry: size (u64, big endian) and root of the log that this one continues
+ *
+ * Source: docs/trust.md "Log".
+ */
+import { sha256 } from "#sha256";
+import { concatBytes, equalBytes, utf8 } from "../codec/bytes.ts";
+import type { Did } from "../codec/did.ts";
+import { type Codec, decodeWith, encodeWith, fixedBytes, option, structure, text, vector } from "../codec/scale.ts";
+import { changeMap, type MapChange, type MapLeaf, type ReadPage } from "./map.ts";
+import { type NoteKey, noteBytesMax, renderVerifierKey } from "./note.ts";
+import { hashBytes, treeProofMax } from "./tree.ts";
+
+const digestOf = (domain: string, content: Uint8Array): Uint8Array =>
+  sha256(concatBytes(utf8(`svc:log:${domain}:v1|`), content));
+
+export const keyOfDid = (did: Did): Uint8Array => digestOf("did", utf8(did));
+/** `alias` is in normal form. */
+export const keyOfAlias = (alias: string): Uint8Array => digestOf("alias", utf8(alias));
+/** Of a self-certifying DID, by the bytes of its key proof. */
+export const valueOfProof = (proof: Uint8Array): Uint8Array => digestOf("proof", proof);
+/** Of another DID, by the SCALE of its record. */
+export const valueOfRecord = (record: Uint8Array): Uint8Array => digestOf("record", record);
+export const valueOfAlias = (holder: Did): Uint8Array => digestOf("holder", utf8(holder));
+
+// ------------------------------------------------------------------------------------------------------------- entries
+
+/** Entries of one batch at most, its root included. */
+export const batchEntriesMax = 4_096;
+
+const noValue = new Uint8Array(hashBytes);
+
+export function encodeBatch(changes: readonly MapChange[], root: Uint8Array): Uint8Array[] {
+  return [...changes.map(({ key, value }) => concatBytes(key, value ?? noValue)), root];
+}
+
+export type LogHead = { readonly size: number; readonly root: Uint8Array };
+
+const oldHeadBytes = 8 + hashBytes;
+
+export function encodeOldHead({ size, root }: LogHead): Uint8Array {
+  const bytes = new Uint8Array(oldHeadBytes);
+  new DataView(bytes.buffer).setBigUint64(0, BigInt(size));
+  bytes.set(root, 8);
+  return bytes;
+}
+
+export function decodeOldHead(entry: Uint8Array): LogHead | null {
+  if (entry.length !== oldHeadBytes) return null;
+  const size = new DataView(entry.buffer, entry.byteOffset).getBigUint64(0);
+  return size > BigInt(Number.MAX_SAFE_INTEGER) ? null : { size: Number(size), root: entry.slice(8) };
+}
+
+type Replayed = {
+  readonly pages: ReadonlyMap<string, Uint8Array | null>;
+  readonly mapRoot: Uint8Array;
+  /** What changed, in order. */
+  readonly changes: readonly MapChange[];
+};
+
+/**
+ * The map after whole batches that begin at entry `first`, or `null` when an entry is none, or a batch names another root
+ * than the one that follows.
+ */
+export function replayEntries(read: ReadPage, entries: readonly Uint8Array[], first: number): Replayed | null {
+  const pages = new Map<string, Uint8Array | null>();
+  const readLast: ReadPage = (path) => (pages.has(path) ? (pages.get(path) ?? null) : read(path));
+  const changes: MapChange[] = [];
+  let [batch, mapRoot]: [Map<string, MapChange>, Uint8Array | null] = [new Map(), null];
+  for (const [i, entry] of entries.entries()) {
+    mapRoot = null;
+    if (entry.length === oldHeadBytes && first + i === 0) continue;
+    if (entry.length === 2 * hashBytes) {
+      const [key, value] = [entry.slice(0, hashBytes), entry.slice(hashBytes)];
+      batch.set(key.join(), { key, value: equalBytes(value, noValue) ? null : value });
+      continue;
+    }
+    const changed = changeMap(readLast, [...batch.values()]);
+    if (entry.length !== hashBytes || !equalBytes(entry, changed.root)) return null;
+    for (const [path, page] of changed.pages) pages.set(path, page);
+    changes.push(...batch.values());
+    [batch, mapRoot] = [new Map(), entry];
+  }
+  return mapRoot === null ? null : { pages, mapRoot, changes };
+}
+
+// --------------------------------------------------------------------------------------------------------------- names
+
+const restarted = /\/[2-9]$|\/[1-9]\d{1,5}$/;
+
+/** The name of the first log of a row that was begun anew after losses: `name`, `name/2`, `name/3`. */
+export const firstName = (name: string): string => name.replace(restarted, "");
+
+/** The name of the log that continues one. */
+export function nextName(name: string): string {
+  const number = Number(restarted.exec(name)?.[0].slice(1) ?? 1);
+  return `${firstName(name)}/${number + 1}`;
+}
+
+/** The genesis hash of a ledger that names its log; `seed` is drawn once. */
+export function genesisOfLog(key: NoteKey, seed: Uint8Array): Uint8Array {
+  return digestOf("genesis", concatBytes(utf8(`${renderVerifierKey(key)}|`), seed));
+}
+
+// -------------------------------------------------------------------------------------------------------------- answers
+
+/** What a Directory answers about one key: `GET /log/entry/{key}`. */
+export type LogEntry = {
+  /** The log's key as a `vkey`, and what the ledger's genesis hash covers beside it; `null` on an older ledger. */
+  readonly logKey: string;
+  readonly genesisSeed: Uint8Array | null;
+  /** The checkpoint with its cosignatures. */
+  readonly note: string;
+  /** The last entry of the tree, and that it is. */
+  readonly mapRoot: Uint8Array;
+  readonly inclusion: readonly Uint8Array[];
+  /** The key in the map. */
+  readonly siblings: readonly Uint8Array[];
+  readonly leaf: MapLeaf | null;
+  /** Between the size that the client names and that of the note; empty without one. */
+  readonly consistency: readonly Uint8Array[];
+  /** The old head, with its inclusion as first entry, in a log that continues one. */
+  readonly restart: { readonly oldHead: Uint8Array; readonly inclusion: readonly Uint8Array[] } | null;
+};
+
+const hash = fixedBytes(hashBytes);
+const treeProof: Codec<readonly Uint8Array[]> = vector(hash, treeProofMax);
+const logEntryCodec = structure<LogEntry>({
+  logKey: text(512),
+  genesisSeed: option(hash),
+  note: text(noteBytesMax),
+  mapRoot: hash,
+  inclusion: treeProof,
+  siblings: vector(hash, 256),
+  leaf: option(structure<MapLeaf>({ key: hash, value: hash })),
+  consistency: treeProof,
+  restart: option(
+    structure<NonNullable<LogEntry["restart"]>>({ oldHead: fixedBytes(oldHeadBytes), inclusion: treeProof }),
+  ),
+});
+
+export const encodeLogEntry = (entry: LogEntry): Uint8Array => encodeWith(logEntryCodec, entry);
+export const decodeLogEntry = (bytes: Uint8Array): LogEntry | null => decodeWith(logEntryCodec, bytes);

@@ -1,0 +1,376 @@
+/**
+ * The log of a Directory's ledger: signs its heads, has witnesses cosign them, and serves head, tiles and the proof of one
+ * key. A node signs nothing that contradicts what it has signed before: at its start it compares the store with the last
+ * head beside its key and with what its witnesses know. After a restore it takes lost entries from a witness, or waits.
+ * Source: c2sp.org/tlog-tiles, c2sp.org/tlog-witness, docs/trust.md "Log".
+ */
+import { decodeHex, encodeBase64, encodeHex, equalBytes, utf8 } from "../../core/codec/bytes.ts";
+import { sha256, verifyEd25519 } from "../../core/codec/crypto.ts";
+import { minuteMs, secondMs } from "../../core/codec/time.ts";
+import { errorText, fault } from "../../core/fault.ts";
+import { Waiters } from "../../core/std/bounded.ts";
+import { decodeOldHead, encodeLogEntry, firstName, type LogEntry, type LogHead } from "../../core/trust/log.ts";
+import {
+  type Checkpoint,
+  type Note,
+  type NoteKey,
+  parseCheckpoint,
+  parseNote,
+  parseSignatures,
+  renderCheckpoint,
+  renderNote,
+  renderVerifierKey,
+  signedBy,
+  signNote,
+} from "../../core/trust/note.ts";
+import { decodeBundle, tilePath, tileWidth, verifyConsistency, widthOfTile } from "../../core/trust/tree.ts";
+import type { Logs } from "../../storage/contract.ts";
+import type { Log } from "../http/log.ts";
+import type { Call, Route } from "../http/route.ts";
+import { ask, type NamedAddress, readBundles, tileRoutes } from "../witness/exchange.ts";
+import { directoryRoute, pathValue } from "./parts.ts";
+
+/** The key of the log, and beside it the last note that was signed; empty for none. */
+export type LogKey = {
+  readonly key: NoteKey;
+  readonly sign: (message: Uint8Array) => Uint8Array;
+  readonly readSigned: () => Promise<string>;
+  /** Resolves when the note is durable. */
+  readonly writeSigned: (note: string) => Promise<void>;
+};
+
+type LogParts = {
+  readonly logs: Logs;
+  readonly logKey: LogKey;
+  readonly witnesses: readonly NamedAddress[];
+  readonly now: () => number;
+  readonly log: Log;
+  readonly times?: Times;
+};
+
+type Times = {
+  /** Between two looks at the store. */
+  readonly lookMs: number;
+  /** An idle log has its head cosigned again after this: readers accept ten minutes. */
+  readonly renewMs: number;
+  /** A head with fewer cosignatures replaces one that is older. */
+  readonly patienceMs: number;
+};
+const timesDefault: Times = { lookMs: secondMs, renewMs: 2 * minuteMs, patienceMs: 5 * minuteMs };
+
+type Published = { readonly note: Note; readonly head: LogHead; readonly atMs: number };
+
+type State = {
+  published: Published | null;
+  /** The last head that this node has signed. */
+  signed: Checkpoint | null;
+  /** Whether store, last head and witnesses were compared. */
+  isCompared: boolean;
+  readonly sizes: Map<NamedAddress, number>;
+  /** The last reason for which nothing is signed. */
+  reason: string;
+};
+
+type Publisher = { readonly routes: readonly Route[]; readonly close: () => void };
+
+export function createLog(parts: LogParts): Publisher {
+  const state: State = { published: null, signed: null, isCompared: false, sizes: new Map(), reason: "" };
+  const stopping = new Waiters();
+  let running = true;
+  const { lookMs } = parts.times ?? timesDefault;
+  const run = async (): Promise<void> => {
+    while (running) {
+      await publish(parts, state).catch((error: unknown) => report(parts, state, errorText(error)));
+      if (running) await stopping.wait(lookMs);
+    }
+  };
+  void run();
+  return {
+    routes: [
+      checkpointRoute(state),
+      entryRoute(parts, state),
+      ...tileRoutes("/log", { tag: "Directory", logs: parts.logs, logOf: () => "" }),
+    ],
+    close: () => {
+      running = false;
+      stopping.release();
+    },
+  };
+}
+
+/** Once for each reason. */
+function report({ log }: LogParts, state: State, reason: string): void {
+  if (reason !== "" && reason !== state.reason) log("error", "the log is not signed", { reason });
+  state.reason = reason;
+}
+
+// ------------------------------------------------------------------------------------------------------------- signing
+
+async function publish(parts: LogParts, state: State): Promise<void> {
+  const { logs, logKey, witnesses, now } = parts;
+  const { renewMs, patienceMs } = parts.times ?? timesDefault;
+  if (!state.isCompared) {
+    const reason = await compare(parts, state);
+    report(parts, state, reason ?? "");
+    state.isCompared = reason === null;
+    if (!state.isCompared) return;
+  }
+  const head = await logs.head("");
+  const before = state.published;
+  const atMs = now();
+  if (state.signed !== null && !(await continues(logs, state.signed))) {
+    state.isCompared = false;
+    return;
+  }
+  if (head === null || (before?.head.size === head.size && atMs < before.atMs + renewMs)) return;
+  const text = renderCheckpoint({ origin: logKey.key.name, ...head });
+  const note = { text, signatures: [signNote(text, logKey.key, logKey.sign)] };
+  // Durable before anybody sees it.
+  if (state.signed?.size !== head.size) await logKey.writeSigned(renderNote(note));
+  state.signed = { origin: logKey.key.name, ...head };
+  const asked = await Promise.all(witnesses.map((witness) => cosigned(parts, state, { witness, head, note })));
+  const cosignatures = asked.filter((one) => one !== null);
+  const wasMore = before !== null && before.note.signatures.length > 1 + cosignatures.length;
+  if (wasMore && atMs < before.atMs + patienceMs) return;
+  state.published = { note: { text, signatures: [...note.signatures, ...cosignatures] }, head, atMs };
+}
+
+type Asked = { readonly witness: NamedAddress; readonly head: LogHead; readonly note: Note };
+
+/** `null` without a cosignature: a witness that is away costs its cosignature only. */
+async function cosigned(
+  parts: LogParts,
+  state: State,
+  { witness, head, note }: Asked,
+): Promise<Note["signatures"][number] | null> {
+  try {
+    for (let tries = 0; tries < 3; tries++) {
+      const old = state.sizes.get(witness) ?? 0;
+      if (old > head.size) {
+        state.isCompared = false;
+        return null;
+      }
+      const proof = (await parts.logs.consistency("", old, head.size)) ?? [];
+      const lines = [`old ${old}`, ...proof.map(encodeBase64), ""].map((line) => `${line}\n`).join("");
+      const reply = await ask(`${witness.url}/add-checkpoint`, utf8(lines + renderNote(note)));
+      if (reply.status === 409 && /^\d{1,15}\n$/.test(reply.text)) {
+        state.sizes.set(witness, Number(reply.text));
+        continue;
+      }
+      if (reply.status !== 200) throw new Error(`it answers ${reply.status}: ${reply.text.slice(0, 200)}`);
+      state.sizes.set(witness, head.size);
+      return ownSignature(note, reply.text, witness.key);
+    }
+    throw new Error("it answers another size each time");
+  } catch (error) {
+    parts.log("warn", "a witness did not cosign", { witness: witness.key.name, reason: errorText(error) });
+    return null;
+  }
+}
+
+function ownSignature({ text }: Note, lines: string, key: NoteKey): Note["signatures"][number] {
+  const signatures = (parseSignatures(lines) ?? []).filter(({ name, id }) => name === key.name && id === key.id);
+  const [found] = signatures;
+  if (found === undefined || !isSigned({ text, signatures }, key)) throw new Error("its cosignature doesn't hold");
+  return found;
+}
+
+function isSigned(note: Note, key: NoteKey): boolean {
+  const signed = signedBy(note, key);
+  return signed !== null && verifyEd25519(signed.signature, signed.message, signed.publicKey);
+}
+
+// ----------------------------------------------------------------------------------------------------------- comparing
+
+/** Why nothing may be signed yet; `null` when the store continues everything that was signed. */
+async function compare(parts: LogParts, state: State): Promise<string | null> {
+  const { logKey, witnesses, logs } = parts;
+  const last = checkpointOf(await logKey.readSigned(), logKey.key);
+  if (last === "unreadable")
+    return "the file beside the log's key is no note of this key: restore it, or remove it if there was no log";
+  if (last !== null && last.origin !== logKey.key.name) {
+    const problem = await restart(parts, last);
+    if (problem !== null) return problem;
+  }
+  const told = await Promise.all(witnesses.map((witness) => latestAt(witness, logKey.key)));
+  if (told.length > 0 && told.every((one) => one === "unknown")) return "no witness tells which head it knows";
+  for (const [i, witness] of witnesses.entries()) {
+    const known = told[i];
+    if (known !== undefined && known !== "unknown") state.sizes.set(witness, known?.size ?? 0);
+  }
+  const heads = [last, ...told].filter((one) => one !== null && one !== "unknown" && one.origin === logKey.key.name);
+  for (const head of (heads as Checkpoint[]).toSorted((a, b) => b.size - a.size)) {
+    if (await continues(logs, head)) continue;
+    if (!(await recover(parts, head)))
+      return `the store lacks entries that were signed, and no witness has them: docs/run.md, "Restore", says how to go on`;
+    parts.log("warn", "entries of the log that the store had lost came back from a witness", { size: head.size });
+  }
+  return null;
+}
+
+/** Whether the store's log continues a head. */
+async function continues(logs: Logs, head: Checkpoint): Promise<boolean> {
+  const present = await logs.head("");
+  const proof = present === null ? null : await logs.consistency("", head.size, present.size);
+  return present !== null && proof !== null && verifyConsistency(head, present, proof);
+}
+
+/** Of a note that this log has signed, under this or an earlier name. */
+function checkpointOf(text: string, key: NoteKey): Checkpoint | null | "unreadable" {
+  if (text === "") return null;
+  const note = parseNote(text);
+  const checkpoint = note === null ? null : parseCheckpoint(note.text);
+  if (note === null || checkpoint === null || firstName(checkpoint.origin) !== firstName(key.name)) return "unreadable";
+  const signature = note.signatures.find(({ name }) => name === checkpoint.origin);
+  const isOwn = signature !== undefined && verifyEd25519(signature.bytes, utf8(note.text), key.publicKey);
+  return isOwn ? checkpoint : "unreadable";
+}
+
+/** What a witness has cosigned last: `null` for nothing. */
+async function latestAt({ url, key }: NamedAddress, own: NoteKey): Promise<Checkpoint | null | "unknown"> {
+  const reply = await ask(`${url}/${encodeHex(sha256(utf8(own.name)))}/checkpoint`).catch(() => null);
+  if (reply?.status === 404) return null;
+  const note = reply?.status === 200 ? parseNote(reply.text) : null;
+  if (note === null || !isSigned(note, own) || !isSigned(note, key)) return "unknown";
+  return parseCheckpoint(note.text) ?? "unknown";
+}
+
+/** The key has a new name: its log begins anew, unless it has before. */
+async function restart({ logs, log, logKey }: LogParts, lost: Checkpoint): Promise<string | null> {
+  const [first] =
+    decodeBundle((await logs.tile("", { level: "entries", index: 0, width: 1 })) ?? new Uint8Array(0)) ?? [];
+  const named = first === undefined ? null : decodeOldHead(first);
+  if (named !== null && named.size >= lost.size) return null;
+  log("warn", "the log begins anew, and names the head that is lost", { log: logKey.key.name, size: lost.size });
+  await logs.restart(lost);
+  return null;
+}
+
+const bundlesBackMax = 64;
+
+/** Takes entries that the store lost from a witness: `false` when none has them. */
+async function recover(parts: LogParts, head: Checkpoint): Promise<boolean> {
+  const { logs, witnesses, logKey, log } = parts;
+  for (const { url, key } of witnesses) {
+    try {
+      const at = `${url}/${encodeHex(sha256(utf8(logKey.key.name)))}`;
+      const from = await commonSize(logs, at, head.size);
+      const entries: Uint8Array[] = [];
+      for await (const some of readBundles(at, from, head.size)) entries.push(...some);
+      await logs.adopt(from, entries, head);
+      return true;
+    } catch (error) {
+      log("warn", "a witness did not give the entries that are lost", { witness: key.name, reason: errorText(error) });
+    }
+  }
+  return false;
+}
+
+/** The end of the last batch that the store and a witness have in common. */
+async function commonSize(logs: Logs, at: string, size: number): Promise<number> {
+  const own = (await logs.head(""))?.size ?? 0;
+  const last = Math.floor(Math.min(own, size) / tileWidth);
+  for (let index = last; index >= Math.max(0, last - bundlesBackMax); index--) {
+    const place = (of: number) => ({ level: "entries", index, width: widthOfTile(0, index, of) }) as const;
+    if (place(Math.min(own, size)).width === 0) continue;
+    const mine = decodeBundle((await logs.tile("", place(own))) ?? new Uint8Array(0)) ?? [];
+    const reply = await ask(`${at}/tile/${tilePath("entries", index, place(size).width)}`);
+    const theirs = decodeBundle(reply.status === 200 ? reply.bytes : new Uint8Array(0)) ?? [];
+    const differs = mine.findIndex((entry, i) => !equalBytes(entry, theirs[i] ?? new Uint8Array(0)));
+    const common = differs < 0 ? mine : mine.slice(0, differs);
+    const end = common.findLastIndex(({ length }) => length === 32);
+    if (end >= 0) return index * tileWidth + end + 1;
+  }
+  throw new Error("its entries have nothing in common with the store's");
+}
+
+// -------------------------------------------------------------------------------------------------------------- routes
+
+const unsigned = () => fault("service_unavailable", "the log of this Directory is not signed at the moment");
+
+function checkpointRoute(state: State): Route {
+  return directoryRoute({
+    method: "GET",
+    path: "/log/checkpoint",
+    id: "logCheckpoint",
+    summary: "The last signed head of the log, with the cosignatures of witnesses",
+    answer: [200, "A checkpoint (c2sp.org/tlog-checkpoint)."],
+    codes: ["service_unavailable"],
+    handle: () => {
+      if (state.published === null) return unsigned();
+      const body = { contentType: "text/plain; charset=utf-8", content: renderNote(state.published.note) };
+      return { status: 200, headers: shortly, body };
+    },
+  });
+}
+
+/** A head changes with each block. */
+const shortly = { "cache-control": "public, max-age=2" };
+
+function entryRoute(parts: LogParts, state: State): Route {
+  return directoryRoute({
+    method: "GET",
+    path: "/log/entry/:key",
+    id: "logEntry",
+    summary: "What the signed log says about one DID or alias, with its proof",
+    query: ["from"],
+    answer: [200, "The proof (docs/trust.md), with that of consistency with a tree of `from` entries."],
+    codes: ["invalid_request", "service_unavailable"],
+    handle: async (call) => {
+      const key = /^[0-9a-f]{64}$/.test(pathValue(call, "key")) ? decodeHex(pathValue(call, "key")) : null;
+      const from = sizeOf(call);
+      if (key === null || from === null)
+        return fault("invalid_request", "key: 64 hex digits; from: a size, or nothing");
+      const { published } = state;
+      const entry = published === null ? null : await proveEntry(parts, published, { key, from });
+      if (entry === null) return unsigned();
+      const body = { contentType: "application/octet-stream", content: encodeLogEntry(entry) };
+      return { status: 200, headers: shortly, body };
+    },
+  });
+}
+
+function sizeOf({ query }: Call): number | null {
+  const text = query.get("from") ?? "0";
+  return /^\d{1,15}$/.test(text) ? Number(text) : null;
+}
+
+type Wanted = { readonly key: Uint8Array; readonly from: number };
+
+/** `null` when the published head is too long ago. */
+async function proveEntry(
+  { logs, logKey }: LogParts,
+  { note, head }: Published,
+  { key, from }: Wanted,
+): Promise<LogEntry | null> {
+  const { size } = head;
+  const index = Math.floor((size - 1) / tileWidth);
+  const [proof, bundle, inclusion, consistency, genesisSeed] = await Promise.all([
+    logs.inMap(key, size),
+    logs.tile("", { level: "entries", index, width: size - index * tileWidth }),
+    logs.inclusion("", size - 1, size),
+    logs.consistency("", Math.min(from, size), Math.max(from, size)),
+    logs.genesisSeed(),
+  ]);
+  const mapRoot = decodeBundle(bundle ?? new Uint8Array(0))?.at(-1);
+  if (proof === null || mapRoot === undefined || inclusion === null) return null;
+  return {
+    logKey: renderVerifierKey(logKey.key),
+    genesisSeed,
+    note: renderNote(note),
+    mapRoot,
+    inclusion,
+    ...proof,
+    consistency: from === 0 ? [] : (consistency ?? []),
+    restart: firstName(logKey.key.name) === logKey.key.name ? null : await proveRestart(logs, size),
+  };
+}
+
+async function proveRestart(logs: Logs, size: number): Promise<LogEntry["restart"]> {
+  const [first] =
+    decodeBundle((await logs.tile("", { level: "entries", index: 0, width: 1 })) ?? new Uint8Array(0)) ?? [];
+  const inclusion = await logs.inclusion("", 0, size);
+  return first === undefined || inclusion === null || decodeOldHead(first) === null
+    ? null
+    : { oldHead: first, inclusion };
+}

@@ -1,0 +1,86 @@
+/**
+ * What logs and witnesses ask of each other: bounded requests to addresses that an operator configured, bundles of
+ * entries, and the routes that serve tiles.
+ * Source: c2sp.org/tlog-tiles, c2sp.org/tlog-witness.
+ */
+import { decodeUtf8 } from "../../core/codec/bytes.ts";
+import { fault } from "../../core/fault.ts";
+import { readCapped } from "../../core/std/bounded.ts";
+import type { NoteKey } from "../../core/trust/note.ts";
+import { decodeBundle, parseTilePath, tilePath, tileWidth, widthOfTile } from "../../core/trust/tree.ts";
+import type { Logs } from "../../storage/contract.ts";
+import type { Call, Operation, Route } from "../http/route.ts";
+
+/** A witness as a log knows it, or a log as a witness knows it. */
+export type NamedAddress = { readonly key: NoteKey; readonly url: string };
+
+type Reply = { readonly status: number; readonly text: string; readonly bytes: Uint8Array };
+
+const askMsMax = 10_000;
+/** More than a full bundle of our entries, and than a tile. */
+const replyBytesMax = 64 * 1024;
+
+/** GET, or POST of a body. Throws when nothing answers in time, or with too much. */
+export async function ask(url: string, body: Uint8Array | null = null): Promise<Reply> {
+  const response = await fetch(url, {
+    ...(body === null ? {} : { method: "POST", body: body as Uint8Array<ArrayBuffer> }),
+    redirect: "error",
+    signal: AbortSignal.timeout(askMsMax),
+  });
+  const bytes = await readCapped(response.body, { bytesMax: replyBytesMax });
+  if (bytes === "over") throw new Error("it answers too much");
+  return { status: response.status, text: decodeUtf8(bytes) ?? "", bytes };
+}
+
+/** The entries of a log from one size to another, bundle by bundle. Throws when one is missing. */
+export async function* readBundles(prefix: string, from: number, to: number): AsyncGenerator<Uint8Array[]> {
+  for (let at = from; at < to; ) {
+    const index = Math.floor(at / tileWidth);
+    const width = widthOfTile(0, index, to);
+    const reply = await ask(`${prefix}/tile/${tilePath("entries", index, width)}`);
+    const entries = reply.status === 200 ? decodeBundle(reply.bytes) : null;
+    if (entries?.length !== width) throw new Error(`it answers ${reply.status} without the entries from ${at} on`);
+    yield entries.slice(at - index * tileWidth).map((entry) => entry.slice());
+    at = index * tileWidth + width;
+  }
+}
+
+// -------------------------------------------------------------------------------------------------------- tiles
+
+type Serving = {
+  readonly tag: Operation["tag"];
+  readonly logs: Logs;
+  /** The log of a request; `null` for an unknown one. */
+  readonly logOf: (call: Call) => string | null;
+};
+
+/** Indices of more digits have more segments, and a partial tile has one more. */
+const places = ["a", "a/:b", "a/:b/:c", "a/:b/:c/:d"];
+
+/** What a tile holds never changes. */
+const always = { "cache-control": "public, max-age=31536000, immutable" };
+
+export function tileRoutes(prefix: string, { tag, logs, logOf }: Serving): Route[] {
+  return places.map((place, i) => ({
+    method: "GET",
+    path: `${prefix}/tile/:level/:${place}`,
+    operation: {
+      id: `${prefix.split("/")[1]}Tile${i + 1}`,
+      summary: "Hashes of the log's tree, or entries (c2sp.org/tlog-tiles)",
+      tag,
+      responses: { 200: { description: "The tile." } },
+      codes: ["not_found"],
+    },
+    bodyBytesMax: null,
+    capacity: "normal",
+    faults: "problem",
+    handle: async (call) => {
+      const { level = "", a = "", b, c, d } = call.params;
+      const tile = parseTilePath([level, a, b, c, d].filter((segment) => segment !== undefined).join("/"));
+      const log = logOf(call);
+      const content = tile === null || log === null ? null : await logs.tile(log, tile);
+      if (content === null) return fault("not_found", "the log has no such tile");
+      return { status: 200, headers: always, body: { contentType: "application/octet-stream", content } };
+    },
+  }));
+}

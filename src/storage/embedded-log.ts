@@ -1,0 +1,430 @@
+/**
+ * Logs in the table of a driver: the log of the embedded ledger, and the copies of others' logs that a witness keeps. The
+ * ledger appends a batch in the commit of its block, so all nodes over one table have one log.
+ *
+ *   l/…            the ledger's own log             w/<SHA-256 of the origin>/…   a copy
+ *   …head          size, root and number of batches (JSON)
+ *   …e/<number>    bundle of entries                …t/<level>/<number>   tile of hashes, from level 1 on
+ *   …m/<path>      page of the map                  …n                    the last note that was signed
+ *   …u/<batch>     of the last batches: the size before, then each key with its value before
+ *
+ * Hashes of level 0 follow from the entries. Numbers are 16 hex digits.
+ * Source: docs/trust.md "Log".
+ */
+import { concatBytes, decodeHex, decodeUtf8, encodeHex, equalBytes, utf8 } from "../core/codec/bytes.ts";
+import { sha256 } from "../core/codec/crypto.ts";
+import type { Did } from "../core/codec/did.ts";
+import { encodeWith } from "../core/codec/scale.ts";
+import type { Applied } from "../core/ledger/action-rules.ts";
+import { recordCodec } from "../core/ledger/structures.ts";
+import {
+  encodeBatch,
+  encodeOldHead,
+  keyOfAlias,
+  keyOfDid,
+  type LogHead,
+  replayEntries,
+  valueOfAlias,
+  valueOfProof,
+  valueOfRecord,
+} from "../core/trust/log.ts";
+import {
+  announcePages,
+  changeMap,
+  type MapChange,
+  proveInMap,
+  type ReadPage,
+  readMapProof,
+} from "../core/trust/map.ts";
+import { isSelfCertifying } from "../core/trust/names.ts";
+import {
+  decodeBundle,
+  encodeBundle,
+  hashBytes,
+  hashLeaf,
+  hashTile,
+  nodesOfTiles,
+  proveConsistency,
+  proveInclusion,
+  type ReadTile,
+  type TilePlace,
+  tileWidth,
+  treeRoot,
+  verifyConsistency,
+  widthOfTile,
+} from "../core/trust/tree.ts";
+import { type CopiedBatches, type Logs, StoreError } from "./contract.ts";
+import {
+  accountKey,
+  accountOf,
+  aliasKey,
+  genesisSeedKey,
+  headKey,
+  keyProofKey,
+  readHolder,
+} from "./embedded-records.ts";
+import type { SharedTable, Table, TableChange, TableView } from "./table.ts";
+
+/** The ledger's own log. */
+const own = "l/";
+const placeOf = (log: string): string => (log === "" ? own : `w/${encodeHex(sha256(utf8(log)))}/`);
+
+const ordered = (number: number): string => number.toString(16).padStart(16, "0");
+const bundleKey = (at: string, index: number) => `${at}e/${ordered(index)}`;
+const tileKey = (at: string, level: number, index: number) => `${at}t/${level}/${ordered(index)}`;
+const pageKey = (at: string, path: string) => `${at}m/${path}`;
+const undoKey = (at: string, batch: number) => `${at}u/${ordered(batch)}`;
+
+type StoredHead = LogHead & { readonly batch: number };
+
+/** States that a proof can still be made of: at least ten minutes of blocks. */
+const undoMax = 256;
+
+function corrupt(what: string): StoreError {
+  return new StoreError("corrupt", `a log has an unreadable ${what}`);
+}
+
+function readLogHead(view: TableView, at: string): StoredHead | null {
+  const bytes = view.get(`${at}head`);
+  if (bytes === null) return null;
+  try {
+    const { size, root, batch } = JSON.parse(decodeUtf8(bytes) ?? "") as Record<"size" | "batch", number> & {
+      root: string;
+    };
+    return { size, batch, root: decodeHex(root) ?? new Uint8Array(0) };
+  } catch {
+    throw corrupt("head");
+  }
+}
+
+function writeLogHead(view: TableChange, at: string, { size, root, batch }: StoredHead): void {
+  view.put(`${at}head`, utf8(JSON.stringify({ size, root: encodeHex(root), batch })));
+}
+
+// ---------------------------------------------------------------------------------------------------------- tree
+
+function readBundle(view: TableView, at: string, index: number): Uint8Array[] {
+  const bytes = view.get(bundleKey(at, index));
+  const entries = bytes === null ? [] : decodeBundle(bytes);
+  if (entries === null) throw corrupt("bundle of entries");
+  return entries;
+}
+
+/** Each tile is read once. */
+function tilesOf(view: TableView, at: string): ReadTile {
+  const known = new Map<string, Uint8Array>();
+  return (level, index) => {
+    const name = `${level}/${index}`;
+    const tile = known.get(name) ?? readTile(view, at, { level, index });
+    known.set(name, tile);
+    return tile;
+  };
+}
+
+function readTile(view: TableView, at: string, { level, index }: { level: number; index: number }): Uint8Array {
+  if (level === 0) return concatBytes(...readBundle(view, at, index).map(hashLeaf));
+  return view.get(tileKey(at, level, index)) ?? new Uint8Array(0);
+}
+
+/** Writes entries behind those of a log; returns its root. */
+function appendEntries(view: TableChange, at: string, size: number, entries: readonly Uint8Array[]): Uint8Array {
+  for (let done = 0; done < entries.length; ) {
+    const index = Math.floor((size + done) / tileWidth);
+    const before = readBundle(view, at, index).slice(0, (size + done) % tileWidth);
+    const bundle = [...before, ...entries.slice(done, done + tileWidth - before.length)];
+    view.put(bundleKey(at, index), encodeBundle(bundle));
+    done += bundle.length - before.length;
+    if (bundle.length === tileWidth)
+      appendHash(view, at, { level: 1, index }, hashTile(concatBytes(...bundle.map(hashLeaf))));
+  }
+  return treeRoot(nodesOfTiles(tilesOf(view, at)), size + entries.length);
+}
+
+/** The hash of a full tile goes to the level above. */
+function appendHash(
+  view: TableChange,
+  at: string,
+  { level, index }: { level: number; index: number },
+  hash: Uint8Array,
+): void {
+  const above = Math.floor(index / tileWidth);
+  const key = tileKey(at, level, above);
+  const tile = concatBytes((view.get(key) ?? new Uint8Array(0)).subarray(0, (index % tileWidth) * hashBytes), hash);
+  view.put(key, tile);
+  if (tile.length === tileWidth * hashBytes) appendHash(view, at, { level: level + 1, index: above }, hashTile(tile));
+}
+
+// ----------------------------------------------------------------------------------------------------------- map
+
+const pagesOf =
+  (view: TableView, at: string): ReadPage =>
+  (path) =>
+    view.get(pageKey(at, path));
+
+function writePages(view: TableChange, at: string, pages: ReadonlyMap<string, Uint8Array | null>): void {
+  for (const [path, page] of pages) {
+    if (page === null) view.remove(pageKey(at, path));
+    else view.put(pageKey(at, path), page);
+  }
+}
+
+/** A table behind a network fetches what is read next together. */
+function fetchPages(view: TableView, at: string, keys: readonly Uint8Array[]): void {
+  announcePages(pagesOf(view, at), keys, (paths) => view.prefetch(paths.map((path) => pageKey(at, path))));
+}
+
+function valueAt(read: ReadPage, key: Uint8Array): Uint8Array | null {
+  return readMapProof(proveInMap(read, key), key)?.value ?? null;
+}
+
+const sameValue = (a: Uint8Array | null, b: Uint8Array | null) =>
+  a === null || b === null ? a === b : equalBytes(a, b);
+
+// -------------------------------------------------------------------------------------------------- the ledger's own
+
+const filledKey = `${own}filled`;
+
+/** With the first block: a new ledger has nothing else to log. `false` for one that has, from before it had a log. */
+export function prepareLog(view: TableChange): boolean {
+  if (view.get(headKey) !== null) return view.get(filledKey) !== null;
+  beginLog(view, null);
+  view.put(filledKey, new Uint8Array(1));
+  return true;
+}
+
+/** Who a block has changed. */
+export type Touched = { readonly dids: Set<Did>; readonly aliases: Set<string> };
+
+export const nobodyTouched = (): Touched => ({ dids: new Set(), aliases: new Set() });
+
+export function touch(touched: Touched, did: Did, { aliases }: Applied): void {
+  touched.dids.add(did);
+  for (const alias of [...aliases.removed, ...aliases.set]) touched.aliases.add(alias);
+}
+
+/** In the commit of the block. */
+export function appendTouched(view: TableChange, { dids, aliases }: Touched): void {
+  const ofDid = (did: Did) => ({ key: keyOfDid(did), value: valueOfDid(view, did) });
+  const ofAlias = (alias: string) => {
+    const holder = readHolder(view, alias);
+    return { key: keyOfAlias(alias), value: holder === null ? null : valueOfAlias(holder) };
+  };
+  appendBatch(view, [...[...dids].map(ofDid), ...[...aliases].map(ofAlias)]);
+}
+
+/** None for a DID that is gone or deactivated: a Directory that shows it as active contradicts the log. */
+function valueOfDid(view: TableView, did: Did): Uint8Array | null {
+  const { record } = accountOf(view.get(accountKey(did)));
+  if (record === null || record.deactivated) return null;
+  const proof = isSelfCertifying(did) ? view.get(keyProofKey(did)) : null;
+  return proof === null ? valueOfRecord(encodeWith(recordCodec, record)) : valueOfProof(proof);
+}
+
+const fillStep = 256;
+
+/** Logs what a ledger holds that had no log, or whose log begins anew. */
+export async function fillLog(table: Table | SharedTable): Promise<void> {
+  for (let after: string | null = ""; after !== null; )
+    after = await table.commit((view) => fillSome(view, after ?? ""));
+}
+
+/** Some records behind the key `after`; the last of them, or `null` at the end. */
+function fillSome(view: TableChange, after: string): string | null {
+  if (view.get(filledKey) !== null) return null;
+  if (view.get(`${own}head`) === null) beginLog(view, null);
+  const isOfDids = !after.startsWith(aliasKey(""));
+  const prefix = isOfDids ? accountKey("" as Did) : aliasKey("");
+  const page = view.range(prefix, { after, limit: fillStep });
+  const names = page.map(([key]) => key.slice(prefix.length));
+  appendTouched(view, { dids: new Set(isOfDids ? (names as Did[]) : []), aliases: new Set(isOfDids ? [] : names) });
+  const last = page.at(-1)?.[0];
+  if (last !== undefined) return last;
+  if (isOfDids) return aliasKey("");
+  view.put(filledKey, new Uint8Array(1));
+  return null;
+}
+
+/** Removes some of the log; whether that was all of it. */
+function forgetLog(view: TableChange): boolean {
+  const page = view.range(own, { limit: fillStep });
+  for (const [key] of page) view.remove(key);
+  return page.length < fillStep;
+}
+
+/** A new log begins with the map without keys; one that continues another names its head before. */
+function beginLog(view: TableChange, oldHead: LogHead | null): void {
+  const entries = [
+    ...(oldHead === null ? [] : [encodeOldHead(oldHead)]),
+    ...encodeBatch([], changeMap(() => null, []).root),
+  ];
+  writeLogHead(view, own, { size: entries.length, root: appendEntries(view, own, 0, entries), batch: 0 });
+}
+
+/** Appends what differs from the map, as one batch; nothing when nothing does. */
+function appendBatch(view: TableChange, wanted: readonly MapChange[]): void {
+  const head = readLogHead(view, own);
+  if (head === null || wanted.length === 0) return;
+  fetchPages(
+    view,
+    own,
+    wanted.map(({ key }) => key),
+  );
+  const read = pagesOf(view, own);
+  const before = wanted.map(({ key }) => ({ key, value: valueAt(read, key) }));
+  const changes = wanted.filter(({ value }, i) => !sameValue(value, before[i]?.value ?? null));
+  if (changes.length === 0) return;
+  const { root, pages } = changeMap(read, changes);
+  writePages(view, own, pages);
+  const undo = before.filter(({ key }) => changes.some((change) => change.key === key));
+  writeBatch(view, head, { entries: encodeBatch(changes, root), undo });
+}
+
+type Batch = { readonly entries: readonly Uint8Array[]; readonly undo: readonly MapChange[] };
+
+function writeBatch(view: TableChange, head: StoredHead, { entries, undo }: Batch): void {
+  const batch = head.batch + 1;
+  view.put(undoKey(own, batch), concatBytes(utf8(ordered(head.size)), ...encodeBatch(undo, new Uint8Array(0))));
+  if (batch > undoMax) view.remove(undoKey(own, batch - undoMax));
+  const root = appendEntries(view, own, head.size, entries);
+  writeLogHead(view, own, { size: head.size + entries.length, root, batch });
+}
+
+type Undone = { readonly read: ReadPage; readonly changes: readonly MapChange[] };
+
+/** The map as it was at `size`, and what was undone for it; `null` when that is too long ago, or no end of a batch. */
+function undoTo(view: TableView, head: StoredHead, size: number): Undone | null {
+  const undone = new Map<string, MapChange>();
+  let at = head.size;
+  for (let { batch } = head; at > size; batch--) {
+    const undo = view.get(undoKey(own, batch));
+    if (undo === null) return null;
+    const leaves = undo.subarray(16);
+    for (let from = 0; from < leaves.length; from += 2 * hashBytes) {
+      const [key, value] = [leaves.slice(from, from + hashBytes), leaves.slice(from + hashBytes, from + 2 * hashBytes)];
+      undone.set(encodeHex(key), { key, value: value.some(Boolean) ? value : null });
+    }
+    at = Number.parseInt(decodeUtf8(undo.subarray(0, 16)) ?? "", 16);
+  }
+  if (at !== size) return null;
+  const [read, changes] = [pagesOf(view, own), [...undone.values()]];
+  if (changes.length === 0) return { read, changes };
+  fetchPages(
+    view,
+    own,
+    changes.map(({ key }) => key),
+  );
+  return { read: over(read, changeMap(read, changes).pages), changes };
+}
+
+function over(read: ReadPage, pages: ReadonlyMap<string, Uint8Array | null>): ReadPage {
+  return (path) => (pages.has(path) ? (pages.get(path) ?? null) : read(path));
+}
+
+/**
+ * Puts the entries that were signed in the place of those that the store has behind `from`, then a batch that says what
+ * the store holds: what only the lost entries knew is gone. `false` when they don't follow, or make another root.
+ */
+function adopt(view: TableChange, from: number, { entries, signed }: Lost): boolean {
+  const head = readLogHead(view, own);
+  const base = head === null || head.size < from ? null : undoTo(view, head, from);
+  if (head === null || base === null || from + entries.length !== signed.size) return false;
+  const replayed = replayEntries(base.read, entries, from);
+  if (replayed === null || !equalBytes(appendEntries(view, own, from, entries), signed.root)) return false;
+  const keys = new Map([...base.changes, ...replayed.changes].map(({ key }) => [encodeHex(key), key]));
+  const valuesIn = (read: ReadPage) => [...keys.values()].map((key) => ({ key, value: valueAt(read, key) }));
+  const present = valuesIn(pagesOf(view, own));
+  const { root } = changeMap(pagesOf(view, own), present);
+  // No state before this one can be proven any more: its numbers are skipped.
+  const undo = valuesIn(over(base.read, replayed.pages));
+  writeBatch(view, { ...signed, batch: head.batch + undoMax }, { entries: encodeBatch(present, root), undo });
+  return true;
+}
+
+type Lost = { readonly entries: readonly Uint8Array[]; readonly signed: LogHead };
+
+// ----------------------------------------------------------------------------------------------------------- logs
+
+const noteKey = (log: string) => `${placeOf(log)}n`;
+const readNote = (view: TableView, log: string) => decodeUtf8(view.get(noteKey(log)) ?? new Uint8Array(0)) ?? "";
+
+/** The capability over a table. */
+export function openLogs(table: Table | SharedTable): Logs {
+  const read = <T>(work: (view: TableView) => T): Promise<T> =>
+    "get" in table ? Promise.resolve().then(() => work(table)) : table.read(work);
+  const proving = <T>(
+    log: string,
+    size: number,
+    prove: (tiles: ReadTile, view: TableView, head: StoredHead) => T | null,
+  ) =>
+    read((view) => {
+      const head = readLogHead(view, placeOf(log));
+      return head === null || size > head.size ? null : prove(tilesOf(view, placeOf(log)), view, head);
+    });
+  return {
+    head: (log) => read((view) => readLogHead(view, placeOf(log))),
+    genesisSeed: () => read((view) => view.get(genesisSeedKey)),
+    tile: (log, place) =>
+      proving(log, 0, (tiles, view, { size }) => readPlace(view, { at: placeOf(log), place, size, tiles })),
+    inclusion: (log, index, size) =>
+      proving(log, size, (tiles) => (index < size ? proveInclusion(nodesOfTiles(tiles), index, size) : null)),
+    consistency: (log, from, to) =>
+      proving(log, to, (tiles) => (from <= to ? proveConsistency(nodesOfTiles(tiles), from, to) : null)),
+    inMap: (key, size) =>
+      proving("", size, (_, view, head) => {
+        const then = undoTo(view, head, size);
+        return then === null ? null : proveInMap(then.read, key);
+      }),
+    copy: async (log, batches) => {
+      const refused = new StoreError("corrupt", "the entries are not part of the log");
+      try {
+        return await table.commit((view) => {
+          const copied = copyEntries(view, placeOf(log), batches);
+          // Whatever an attempt has written goes with the commit.
+          if (copied === null) throw refused;
+          return copied;
+        });
+      } catch (error) {
+        if (error === refused) return null;
+        throw error;
+      }
+    },
+    adopt: (from, entries, signed) =>
+      table.commit((view) => {
+        // Whatever an attempt has written goes with the commit.
+        if (!adopt(view, from, { entries, signed }))
+          throw new StoreError("corrupt", "the entries don't lead to the head that was signed");
+      }),
+    restart: async (lost) => {
+      // A crash in between leaves no log: the next start makes one, and the node asks again.
+      while (!(await table.commit(forgetLog)));
+      await table.commit((view) => beginLog(view, lost));
+      await fillLog(table);
+    },
+    note: (log) => read((view) => readNote(view, log)),
+    keepNote: (log, before, note) =>
+      table.commit((view) => {
+        const isBefore = readNote(view, log) === before;
+        if (isBefore) view.put(noteKey(log), utf8(note));
+        return isBefore;
+      }),
+  };
+}
+
+type Reading = { readonly at: string; readonly place: TilePlace; readonly size: number; readonly tiles: ReadTile };
+
+function readPlace(view: TableView, { at, place: { level, index, width }, size, tiles }: Reading): Uint8Array | null {
+  if (width > widthOfTile(level === "entries" ? 0 : level, index, size)) return null;
+  if (level === "entries") return encodeBundle(readBundle(view, at, index).slice(0, width));
+  return tiles(level, index).slice(0, width * hashBytes);
+}
+
+function copyEntries(view: TableChange, at: string, { after, entries, within }: CopiedBatches): LogHead | null {
+  const size = readLogHead(view, at)?.size ?? 0;
+  const replayed = size === after ? replayEntries(pagesOf(view, at), entries, size) : null;
+  if (replayed === null) return null;
+  writePages(view, at, replayed.pages);
+  const copied = { size: size + entries.length, root: appendEntries(view, at, size, entries) };
+  if (!verifyConsistency(copied, within, within.proof)) return null;
+  writeLogHead(view, at, { ...copied, batch: 0 });
+  return copied;
+}
