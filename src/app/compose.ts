@@ -111,7 +111,7 @@ function once(work: () => Promise<void>): () => Promise<void> {
   };
 }
 
-/** For a part of the end. The stores have a bound of their own. */
+/** Limit of one step of the shutdown; stores have a longer one. */
 const partMsMax = 4_000;
 
 function wakeHookOf({ cache }: Config, log: Log): WakeHook | null {

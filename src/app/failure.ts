@@ -55,7 +55,7 @@ const readCharsMax = 2_000;
 export const endingMsMax = 50_000;
 const slowMs = 2_000;
 
-/** Waits for a part of an end, at most so long. A line of the log names what takes long. */
+/** Waits for one step of the shutdown, with a limit, and logs a slow one. */
 export async function endInTime(log: Log, part: string, work: Promise<unknown>, msMax: number): Promise<void> {
   const slow = setTimeout(() => log("info", "the shutdown takes long", { waits_for: part }), slowMs);
   const outcome = await withDeadline(work, msMax).finally(() => clearTimeout(slow));

@@ -192,7 +192,7 @@ function corsOrigins({ server, directory }: Config): CorsOrigins {
 
 type HostRule = (host: string) => boolean;
 
-/** There, the same page must not pass for one of this machine by a name of its own (DNS rebinding). */
+/** There, a stranger's page must not pass for one of this machine under the stranger's host name (DNS rebinding). */
 function hostRule({ directory, relay, cache }: Config): HostRule | undefined {
   if (!directory.enabled || directory.unsigned_updates !== "allow") return undefined;
   const hosts = [...relay.public_endpoints, ...cache.public_endpoints].map((endpoint) => new URL(endpoint).host);

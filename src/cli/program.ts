@@ -1,6 +1,6 @@
 /**
  * The commands of `waypost`: each file beside this one registers its own. The exit code is 0, 1 when a
- * command failed or was misused, 2 when it waited in vain.
+ * command failed or was misused, 2 on timeout.
  */
 import { Command, Help, type Option } from "commander";
 import { notices, version } from "../version.ts";

@@ -154,7 +154,7 @@ function ownerRequest(update: OwnerUpdate): { route: string; members: Record<str
 
 // --------------------------------------------------------------------------------------------------------- submitting
 
-/** `record` is `null` when nobody waited, and after a deletion. */
+/** `record` is `null` when the caller did not wait, and after a deletion. */
 export type Changed = { readonly accepted: Accepted; readonly record: Resolved | null };
 
 /** Signs and submits a change with the current counter value, and waits for it when `waiting` is given. */

@@ -78,7 +78,7 @@ export async function find(client: Client, target: string): Promise<Found> {
   return { did, name: isDid(target) ? null : await client.trust.nameOf(normalizeAlias(target) ?? target, did) };
 }
 
-/** What the Directory says now, remembered and believed by nobody: for the order of what is sent. */
+/** The Directory's present answer, neither remembered nor trusted: it only decides the order of sends. */
 export async function toldDid(client: Client, target: string): Promise<Did> {
   if (typeof target !== "string") throw localError("invalid_argument", "a recipient is a DID or an alias");
   if (isDid(target)) return target;

@@ -144,7 +144,7 @@ const cost = { N: 2 ** 15, r: 8, p: 1 };
 const saltBytes = 16;
 const nonceBytes = 12;
 
-/** Seals an identity. Whoever has the text and the passphrase is the identity. Throws `no_identity` when the store has none of this name. */
+/** Seals an identity. The text and the passphrase together are the identity. Throws `no_identity` when the store has none of this name. */
 export async function exportKeys(keys: KeyStore, name: string, passphrase: string): Promise<string> {
   const text = await reliable(keys).load(name);
   if (text === null) throw localError("no_identity", `there is no identity called ${name}`);

@@ -322,7 +322,7 @@ export class Receiver {
     return true;
   }
 
-  /** Garbage holds up nobody but its own sender. */
+  /** Garbage delays only its own sender. */
   #isBehind({ envelope }: LiveEnvelope): boolean {
     if (this.#isBlind) return false;
     const { untilMs = 0 } = this.#passed.get(envelope["from"]) ?? {};

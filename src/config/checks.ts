@@ -62,7 +62,7 @@ function* serverRelations({ server, directory, cache, stores }: Config): Generat
   for (const address of admin_listen.filter((one) => listen.some((other) => isSameAddress(one, other))))
     yield [
       ["server.admin_listen", "server.listen"],
-      `${address} is also in listen: an admin listener needs an address of its own`,
+      `${address} is also in listen: an admin listener needs a separate address`,
     ];
   for (const [name, list] of [["listen", listen] as const, ["admin_listen", admin_listen] as const]) {
     const again = list.find((one, i) => list.slice(0, i).some((other) => isSameAddress(one, other)));

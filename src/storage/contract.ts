@@ -234,8 +234,8 @@ export interface Replay {
   /**
    * Claims a tag until `untilMs`. Returns `true` to exactly one caller, and `false` while an earlier claim
    * lasts (`untilMs > nowMs`); a refused claim does not change that time. A claim that ends no later than one that was
-   * forgotten is refused too, also after a restart: after the clock went ahead and back, it might be that one. A tag is a text of 1 to 512 arbitrary
-   * characters, U+0000 included, compared exactly.
+   * forgotten is refused too, also after a restart: after the clock went ahead and back, it might be that one. A tag is
+   * a text of 1 to 512 arbitrary characters, U+0000 included, compared exactly.
    */
   claim(tag: string, untilMs: number, nowMs: number): Promise<boolean>;
   /** Forgets claims that have ended at `nowMs`, at most `limit` in one write; returns how many. */

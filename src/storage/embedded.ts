@@ -194,7 +194,7 @@ class Chain implements EmbeddedLedger {
     const begunMs = clockMs + Number(this.shown - number) * blockTimeMs;
     const hash = blake2b256(utf8(`${head.last.hash}|${this.shown}`));
     const block = { number: this.shown, hash: encodeHex0x(hash), timeMs: Math.max(begunMs, head.last.timeMs) };
-    // It is the last one until the time of the next is over.
+    // Valid until the end of the next block time.
     this.latest = { after: head, block, untilMs: begunMs + 2 * blockTimeMs };
     return block;
   }

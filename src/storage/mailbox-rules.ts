@@ -1,5 +1,5 @@
 /**
- * What every mailbox driver decides in the same way: which entries are acceptable, when a page is full,
+ * The decisions that all mailbox drivers share: which entries are acceptable, what a quota allows, when a page is full,
  * what a cursor means, and how arrival numbers grow.
  */
 import { type Fault, fault } from "../core/fault.ts";

@@ -43,7 +43,7 @@ export type LedgerInput = {
   readonly bounds: LedgerBounds;
 };
 
-/** Entries of the alias index: those that now name the DID, and those that name nobody. */
+/** Entries of the alias index: those that now name the DID, and those that are free. */
 type AliasChange = { readonly set: readonly string[]; readonly removed: readonly string[] };
 
 /** A `policy` of `null` removes the entry. A persona policy has the scope `persona` only. */

@@ -251,7 +251,7 @@ export const documentPayloadCodec = structure<DocumentPayload>({
   ...termsCodecs,
 });
 
-/** Rotation signs a structure of its own, because the nine positions would not bind the new key. */
+/** Rotation has its own structure, because the nine positions would not bind the new key. */
 export type RootPubkeyPayload = Terms & { readonly did: string; readonly newRootPubkey: Uint8Array };
 
 export const rootPubkeyPayloadCodec = structure<RootPubkeyPayload>({

@@ -171,7 +171,7 @@ function isOwner(record: DidRecord, operator: AccountId): boolean {
 
 // ---------------------------------------------------------------------------------- registrations and whole documents
 
-// The two calls whose proof is a message of its own. Their checks follow the order of the runtime; the checks of time are
+// The two calls whose proof is a message and not a payload. Their checks follow the order of the runtime; the checks of time are
 // ours (docs/ledger.md 2.3 to 2.5).
 
 /**

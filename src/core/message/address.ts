@@ -1,5 +1,5 @@
 /**
- * Network addresses: which addresses and endpoint URLs a Relay may reach, where a node listens, and which client stands
+ * Network addresses: which addresses and endpoint URLs a Relay may reach, where a node listens, and which client is
  * behind a proxy. Strangers choose destinations, so a URL must have its one plain form, and an address is checked by
  * its parsed bits, never by its text. IPv4 is a list of what is refused; IPv6 is a list of what is allowed, so that
  * mapped, translated, local and future ranges are refused without being named.

@@ -125,7 +125,7 @@ export function withoutTrailingSlashes(endpoint: string): string {
 
 // ------------------------------------------------------------------------------------------ form and time
 
-/** What a client presented; `null` or empty where it sent nothing. */
+/** The values of a proof as presented; `null` or empty where the client sent nothing. */
 type PresentedProof = {
   readonly keyId: string | null;
   readonly timestamp: string | null;

@@ -2,6 +2,7 @@
  * Bounds on memory, time and input: a map of bounded size, a deadline for a promise, and a capped read of a
  * stream. The timer of `withDeadline` is the only clock in the core.
  */
+
 /** For values whose size strangers choose. `of` must return the same size for as long as the value is in the map. */
 type ByteBound<V> = { readonly max: number; readonly of: (value: V) => number };
 

@@ -15,7 +15,7 @@ const digestBytes = 20;
 
 const domain = utf8("svc:did:v1|");
 
-/** Some texts of the form belong to no key, and so to nobody. */
+/** Some texts of the form belong to no key. */
 const nameForm = /^did:svc:wp[1-9A-HJ-NP-Za-km-z]{28}$/;
 
 /** Whether a DID has the self-certifying form, whose rules then hold for it. */

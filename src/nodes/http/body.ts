@@ -119,7 +119,7 @@ function brokenOff(): typeof late {
   return late;
 }
 
-// --------------------------------------------------------------------------------- bodies that nobody wants
+// ------------------------------------------------------------------------------------------ discarded bodies
 
 /** Bytes of a refused body that are read and thrown away: a little more than the largest body that a node accepts by default. */
 const drainBytesMax = 32 * 1024 * 1024;

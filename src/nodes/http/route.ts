@@ -233,7 +233,7 @@ export function splice(parts: Spliced): Uint8Array<ArrayBuffer> {
   return spliced;
 }
 
-/** From it on Bun 1.4 writes every header with a system call and a packet of its own, once the handler has waited. */
+/** From this size on, Bun 1.4 sends each header in a separate packet if the handler awaited. */
 const bunOneWriteBytesMax = 15 * 1024;
 
 /** A direct stream that ends within its own buffer is one write, with its length: 20 KiB cost 30 µs and not 170. */

@@ -4,7 +4,7 @@
  * the node. Slots are shared: while more than half are in use, a client network and a destination network
  * get no more than their share; and when all are in use, a request of a client with fewer slots ends the
  * oldest slow request of the client with the most. Destinations that were slow share half of the slots, have a
- * queue of their own, and yield to other requests of the same client. So choosing slow hosts delays nobody else, not
+ * queue of their own, and yield to other requests of the same client. So choosing slow hosts delays no other client, not
  * even clients behind the same address.
  * Source: rules section 5 "Outbound requests".
  */

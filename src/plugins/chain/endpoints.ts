@@ -29,7 +29,7 @@ export type OpenSession = Session & { readonly head: ChainHead };
 
 const firstPauseMs = 200;
 /**
- * Block times for which the anchor holds against nodes that have another block at its number (`forked`) or are only
+ * How many block times the anchor wins against a node with another block at its number (`forked`) or one that is only
  * behind; and more for each block in between. A node that is behind usually catches up; one on another branch never does.
  */
 const disputeBlocks = { forked: 32, behind: 600 } as const;

@@ -70,7 +70,7 @@ export class MailboxIndex {
   readonly texts: TextTable;
   readonly recipients: RecipientIndex;
   private readonly ends = new EndHeap(this.rows);
-  /** Rows whose time has come, oldest first. */
+  /** Rows that are due, oldest first. */
   private readonly sweepQueue: RowList = { first: none, last: none };
   private lastArrival = 0;
   /** Of the times that calls have named, the latest since nothing was left to sweep. Every row that counts ends later. */
@@ -180,7 +180,7 @@ export class MailboxIndex {
     this.settle(latest.nowMs);
   }
 
-  /** Moves every row whose time has come by `nowMs` to the sweep queue: from then on it counts no more. */
+  /** Moves every row that is due at `nowMs` to the sweep queue: it counts no more. */
   private settle(nowMs: number): void {
     // Rows whose time came are remembered by this time alone, so it may go back with the clock once all are swept.
     if (nowMs > this.latestMs || this.sweepQueue.first === none) this.latestMs = nowMs;

@@ -246,7 +246,7 @@ describe("an admin listener has an address of its own", () => {
     ["127.0.0.1:7400", "[::]:7400"],
     ["unix:/run/w.sock", "unix:/run/w.sock"],
   ])("%s is no room for %s", (listen, admin) => {
-    const message = `${admin} is also in listen: an admin listener needs an address of its own`;
+    const message = `${admin} is also in listen: an admin listener needs a separate address`;
     expect(check(listen, admin)).toMatchObject({ ok: false, problems: [{ setting: "server.admin_listen", message }] });
   });
 
