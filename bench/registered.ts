@@ -2,10 +2,10 @@
 
 import { connect, senderOf } from "../src/client/client.ts";
 import type { Signer } from "../src/client/crypto.ts";
-import { waitingDefault } from "../src/client/directory.ts";
+import { settleRegistration, waitingDefault } from "../src/client/directory.ts";
 import { createIdentity } from "../src/client/keys.ts";
 import { cachesOf, type Reader } from "../src/client/reader.ts";
-import { firstDocument, register, settleRegistration } from "../src/client/registration.ts";
+import { firstDocument, register } from "../src/client/registration.ts";
 
 export type Registered = Reader & { readonly sender: Signer };
 

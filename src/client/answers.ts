@@ -17,6 +17,12 @@ export function problemOf(shape: Shape<unknown>, value: unknown): string | null 
   return `${issue.path.length === 0 ? "the answer" : `/${issue.path.map(String).join("/")}`} must be ${expected}`;
 }
 
+/** A text that programs keep between runs, if it is JSON of the shape. */
+export function parseShaped<T>(text: string, shape: Shape<T>): T | null {
+  const json = parseRecord(text);
+  return json !== null && problemOf(shape, json) === null ? (json as T) : null;
+}
+
 export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
@@ -29,6 +35,9 @@ export function isInteger(value: unknown): value is number {
 export function parseHex32(value: unknown): Uint8Array | null {
   return typeof value === "string" && /^[0-9a-f]{64}$/.test(value) ? decodeHex(value) : null;
 }
+
+/** The bytes of a text whose shape was checked. */
+export const hexBytes = (hex: string): Uint8Array => decodeHex(hex) ?? new Uint8Array(0);
 
 /** A JSON object, or `null` for any other text. */
 export function parseRecord(text: string): Record<string, unknown> | null {
@@ -45,6 +54,7 @@ const truth = z.boolean();
 /** Smaller than the checks of the library, which a page would load. */
 const integer = z.custom<number>(isInteger, "an integer");
 const decimal = z.custom<string>((value) => typeof value === "string" && /^[0-9]{1,39}$/.test(value), "decimal text");
+const one = z.custom<1>((value) => value === 1, "1");
 const record = z.custom<Record<string, unknown>>(isRecord, "an object");
 
 function oneOf<const T extends string>(...texts: readonly T[]): Shape<T> {
@@ -188,13 +198,47 @@ export const messageStateShape = z.object({
 });
 export const ackShape = z.object({ acked: integer, message_ids: z.array(text) });
 
+// What programs keep between runs.
+const hex32 = z.custom<string>((value) => parseHex32(value) !== null, "64 lower hex digits");
+const held = { id: text, secret: hex32 };
+export const identityShape = z.object({
+  version: one,
+  name: text,
+  did: text,
+  root_seed: hex32,
+  next_root_seed: z.nullable(hex32),
+  methods: z.array(z.object(held)),
+  agreements: z.array(z.object({ ...held, destroy_at_ms: z.nullable(integer) })),
+  agreement_chain: z.object({ epoch: integer, key: hex32, since_ms: integer }),
+  ledger: z.nullable(hex32),
+});
+export const planShape = z.object({
+  version: one,
+  seed: hex32,
+  to: text,
+  recipient_key_id: text,
+  recipient_key: hex32,
+  name: text,
+  media_type: text,
+  size_bytes: integer,
+  sha256: hex32,
+  chunk_bytes: integer,
+  timestamp: text,
+  ttl: text,
+  tag: z.nullable(text),
+  hint: z.nullable(oneOf("direct", "cache")),
+  sender_key_id: z.nullable(text),
+  delivered: integer,
+});
+
+export type IdentityText = z.infer<typeof identityShape>;
+export type PlanText = z.infer<typeof planShape>;
 export type RegistrationStatus = z.infer<typeof registrationStatusShape>;
 export type Resolved = z.infer<typeof resolvedShape>;
 export type SubmissionStatus = z.infer<typeof submissionShape>;
 export type Registered = z.infer<typeof registeredShape>;
 export type Prepared = z.infer<typeof preparedShape>;
 export type NodeLimits = z.infer<typeof limitsShape>;
-export type About = z.infer<typeof aboutShape>;
 export type Resolution = z.infer<typeof resolutionShape>;
 /** Any accepted change: `tx_hash` leads to `GET /submissions`. */
 export type Accepted = z.infer<typeof acceptedShape>;

@@ -6,18 +6,11 @@
  * Source: interface "Signed DID-document updates" and "States and transitions", rules section 4, docs/ledger.md 3.1,
  * docs/client.md "Forward secrecy".
  */
-import {
-  encodeBase64,
-  encodeHex,
-  encodeHex0x,
-  equalBytes,
-  parsePublicKey,
-  renderAgreementKey,
-} from "../core/codec/bytes.ts";
+import { encodeBase64, encodeHex, encodeHex0x, equalBytes, renderAgreementKey } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
 import { dayMs, hourMs, parseDuration, renderTimestamp } from "../core/codec/time.ts";
 import { type DidDocument, type KeyAgreement, sealingKeyOf } from "../core/ledger/account.ts";
-import { actionRows, actions, counters, type Intent, itemsOf } from "../core/ledger/actions.ts";
+import { actions, counters, type Intent, itemsOf } from "../core/ledger/actions.ts";
 import { authorizationMessage, documentActions, encodeDidDocument } from "../core/ledger/document-codec.ts";
 import { renderItems, requestOf } from "../core/ledger/intents.ts";
 import { encodeAuthorization } from "../core/ledger/structures.ts";
@@ -109,6 +102,20 @@ export type OwnerUpdate =
     }
   | { readonly extrinsic: "set_persona_policy"; readonly did: Did; readonly policy: PersonaPolicyMembers };
 
+const policyLists = {
+  set_delivery_policy: "recipients",
+  set_tag_policy: "tags",
+  set_persona_policy: "personas",
+} as const;
+
+function ownerRequest(update: OwnerUpdate): { route: string; members: Record<string, unknown> } {
+  const { did, extrinsic } = update;
+  if (extrinsic === "set_alias") return { route: path`/dids/${did}/alias`, members: { alias: update.alias } };
+  if (extrinsic === "set_delivery_policy_links")
+    return { route: path`/dids/${did}/delivery-policy-links`, members: { delivery_policy_links: update.links } };
+  return { route: path`/delivery-policies/${policyLists[extrinsic]}/${did}`, members: { policy: update.policy } };
+}
+
 /** `genesisHash` names the ledger that the update is for; without one, any Directory may take it. */
 export async function signOwnerUpdate(
   update: OwnerUpdate,
@@ -136,22 +143,6 @@ export async function signOwnerUpdate(
   return { method: "PUT", path: route, body, headers };
 }
 
-function ownerRequest(update: OwnerUpdate): { route: string; members: Record<string, unknown> } {
-  const { did } = update;
-  switch (update.extrinsic) {
-    case "set_alias":
-      return { route: path`/dids/${did}/alias`, members: { alias: update.alias } };
-    case "set_delivery_policy_links":
-      return { route: path`/dids/${did}/delivery-policy-links`, members: { delivery_policy_links: update.links } };
-    case "set_delivery_policy":
-      return { route: path`/delivery-policies/recipients/${did}`, members: { policy: update.policy } };
-    case "set_tag_policy":
-      return { route: path`/delivery-policies/tags/${did}`, members: { policy: update.policy } };
-    case "set_persona_policy":
-      return { route: path`/delivery-policies/personas/${did}`, members: { policy: update.policy } };
-  }
-}
-
 // --------------------------------------------------------------------------------------------------------- submitting
 
 /** `record` is `null` when the caller did not wait, and after a deletion. */
@@ -174,8 +165,7 @@ export async function change(
     await confirmDeletion(directory, submitted, options.waiting);
     return { accepted, record: null };
   }
-  const holds = (record: Resolved) => recordShows(intent, record);
-  const expected = { ...submitted, counter: { domain, value }, holds };
+  const expected = { ...submitted, counter: { domain, value } };
   return { accepted, record: await confirmChange(directory, expected, options.waiting) };
 }
 
@@ -232,7 +222,7 @@ export async function replaceDocument(
   const whole = { document: options.edited(state.document), rootSeed: options.rootSeed, nowMs: Date.now() };
   const accepted = await client.directory.submit(await signDocument(client, state, whole));
   const counter = { domain: counters.document.nonceDomain, value: nextNonce(state) };
-  const expected = { did, txHash: accepted.tx_hash, counter, holds: () => true };
+  const expected = { did, txHash: accepted.tx_hash, counter };
   return { accepted, record: await confirmChange(client.directory, expected, options.waiting) };
 }
 
@@ -246,40 +236,8 @@ export async function changeAsOwner(
   const signed = await signOwnerUpdate(update, options.signer, { nowMs: Date.now(), genesisHash });
   const accepted = await client.directory.submit(signed);
   if (options.waiting === null) return { accepted, record: null };
-  const expected = { did: update.did, txHash: accepted.tx_hash, counter: null, holds: () => true };
+  const expected = { did: update.did, txHash: accepted.tx_hash, counter: null };
   return { accepted, record: await confirmChange(client.directory, expected, options.waiting) };
-}
-
-// --------------------------------------------------------------------------------------------------------- settlement
-
-/** Whether a resolved record shows a change: what `confirmChange` waits for besides the counter. */
-function recordShows(intent: Intent, record: Resolved): boolean {
-  const { change } = actionRows[intent.action];
-  if (change !== undefined) {
-    const list = change.list === "aliases" ? record.aliases : (record.document?.[change.list] ?? null);
-    // What an action puts is its last item: a new alias comes behind the old one.
-    const item = Object.values(renderItems(intent)).at(-1);
-    return change.effect === "put"
-      ? holds(list ?? [], item)
-      : list !== null && !list.some((entry) => (typeof entry === "string" ? entry : entry.id) === String(item));
-  }
-  if (intent.action === "UpdateRootPubkey") {
-    const key = parsePublicKey(record.root_pubkey ?? "");
-    return key !== null && equalBytes(key, intent.newRootPubkey);
-  }
-  return intent.action !== "deactivate_did" || record.deactivated;
-}
-
-type ListEntry = string | { readonly id: string };
-
-/** The list has an entry with the same members, in whatever order. */
-function holds(list: readonly ListEntry[], wanted: unknown): boolean {
-  return list.some((entry) => sorted(entry) === sorted(wanted));
-}
-
-function sorted(value: unknown): string {
-  if (typeof value !== "object" || value === null) return JSON.stringify(value);
-  return JSON.stringify(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)));
 }
 
 // ------------------------------------------------------------------------------------------------------ key rotation

@@ -13,7 +13,7 @@ import type { NodeLimits, Resolution, Resolved } from "./answers.ts";
 import type { Source } from "./content.ts";
 import type { Signer } from "./crypto.ts";
 import { type DirectoryClient, directoryClient } from "./directory.ts";
-import { ClientError, type Endpoint, endpoint, localError, orNull, timeoutMsDefault } from "./http.ts";
+import { attempt, ClientError, type Endpoint, endpoint, localError, orNull, timeoutMsDefault } from "./http.ts";
 import { heldSeed, type Identity, signerOf } from "./keys.ts";
 import type { FileFacts, RecipientKey } from "./seal.ts";
 import {
@@ -190,8 +190,7 @@ async function resolveRecipient(client: Client, to: Did, tag: string | null): Pr
     const resolution = await orNull(directory.deliveryResolution(to, asked), "not_found", "component_not_found");
     if (resolution !== null) return readResolution(client, resolution, to);
   }
-  const document = await activeDocument(client, to);
-  const recipient = recipientKey(document);
+  const recipient = recipientKey(await activeDocument(client, to));
   // The record names a key and the route does not: the node has no such route.
   known.hasResolution = false;
   const policy = await orNull(directory.recipientPolicy(to), "policy_not_found");
@@ -199,11 +198,8 @@ async function resolveRecipient(client: Client, to: Did, tag: string | null): Pr
 }
 
 async function readResolution(client: Client, resolution: Resolution, to: Did): Promise<RecipientFacts> {
-  if (resolution.encryption_profile !== "direct")
-    throw localError(
-      "unknown_profile",
-      `${to} is sealed to by ${resolution.encryption_profile}, which is not known here`,
-    );
+  const { encryption_profile: profile } = resolution;
+  if (profile !== "direct") throw localError("unknown_profile", `${to} is sealed to by ${profile}, not known here`);
   const sizes = resolution.policy?.effective_constraints;
   return {
     recipient: isSelfCertifying(to) ? await provenKey(client, resolution, to) : toldKey(resolution),
@@ -226,10 +222,7 @@ function toldKey(resolution: Resolution): RecipientKey {
   return { keyId: resolution.recipient_key_id, publicKey };
 }
 
-/**
- * Sends bytes or a file to a recipient. To resume after a crash, store the plan (`outbox.ts`) and send it with
- * `sendPlan`.
- */
+/** Sends bytes or a file to a recipient. To resume after a crash, save an `Outgoing`. */
 export async function send(client: Client, to: Did, source: Source, choices: SendChoices): Promise<Sent> {
   const plan = await planSend(client, to, source.file, choices);
   return sendPlan(plan, source, { relay: client.relay, retrying: retryingDefault, from: 0, onDelivered: () => {} });
@@ -257,12 +250,8 @@ async function relayBounds(client: Client): Promise<(number | undefined)[]> {
 
 /** `null` when they can't be read now. */
 export async function readLimits(at: Endpoint): Promise<NodeLimits | null> {
-  try {
-    return await directoryClient(at).limits();
-  } catch (error) {
-    if (error instanceof ClientError) return null;
-    throw error;
-  }
+  const limits = await attempt(() => directoryClient(at).limits());
+  return limits instanceof ClientError ? null : limits;
 }
 
 // -------------------------------------------------------------------------------------------------- signing

@@ -9,7 +9,7 @@ import { dayMs, parseDuration, parseTimestamp } from "../core/codec/time.ts";
 import { parseRecord } from "./answers.ts";
 import { type Client, readLimits } from "./client.ts";
 import type { EnvelopeJson, LiveEnvelope, Unreachable } from "./copies.ts";
-import { ClientError, localError, orNull, path } from "./http.ts";
+import { attempt, ClientError, localError, orNull, path } from "./http.ts";
 import type { Identity } from "./keys.ts";
 import type { WaypostEvent } from "./message.ts";
 import { type CacheClient, cachesOf, liveEndpoints, prove, type Reader } from "./reader.ts";
@@ -85,17 +85,19 @@ type Endpoints = { readonly caches: readonly CacheClient[]; readonly relays: rea
 async function readEndpoints({ client, identity, signal, report, ...host }: Connections): Promise<Endpoints> {
   const { url } = client.directory.endpoint;
   for (let failures = 0; !signal.aborted; failures++) {
-    try {
+    const found = await attempt(async () => {
       const caches = await cachesOf(client, identity(), host.cacheDevice);
       const device = typeof WebSocket === "undefined" ? null : host.liveDevice;
       const relays = device === null ? [] : await orNull(liveEndpoints(client, identity(), device), "no_relay");
-      report.up("directory", url);
       return { caches, relays: relays ?? [] };
-    } catch (error) {
-      if (!(error instanceof ClientError) || error.kind === "local") throw error;
-      report.down("directory", url, error);
-      await pause(backoffMs(failures), signal);
+    });
+    if (!(found instanceof ClientError)) {
+      report.up("directory", url);
+      return found;
     }
+    if (found.kind === "local") throw found;
+    report.down("directory", url, found);
+    await pause(backoffMs(failures), signal);
   }
   return { caches: [], relays: [] };
 }
@@ -104,13 +106,10 @@ async function follow({ signal, news, report }: Connections, cache: CacheClient)
   const url = cache.reader.at.url;
   for (let failures = 0; !signal.aborted; failures++) {
     const begunMs = performance.now();
-    try {
-      news.wake();
-      await cache.stream({ onOpen: () => report.up("stream", url), onNews: () => news.wake() }, signal);
-    } catch (error) {
-      if (!(error instanceof ClientError)) throw error;
-      if (!signal.aborted) report.down("stream", url, error);
-    }
+    news.wake();
+    const events = { onOpen: () => report.up("stream", url), onNews: () => news.wake() };
+    const error = await attempt(() => cache.stream(events, signal));
+    if (error !== undefined && !signal.aborted) report.down("stream", url, error);
     if (performance.now() - begunMs > backoffMs(10)) failures = 0;
     await pause(backoffMs(failures), signal);
   }
@@ -124,13 +123,7 @@ async function listen({ signal, news, report, receiveLive }: Connections, relay:
       report.up("live", url);
       news.wake();
     };
-    let error: ClientError | null = null;
-    try {
-      await listenLive(relay, { onReady, onEnvelope: receiveLive }, signal);
-    } catch (cause) {
-      if (!(cause instanceof ClientError)) throw cause;
-      error = cause;
-    }
+    const error = (await attempt(() => listenLive(relay, { onReady, onEnvelope: receiveLive }, signal))) ?? null;
     // A proof that is refused for its time is made again with the node's, which its limits tell.
     if (error?.code === "proof_invalid" && (await learnsClock(relay))) continue;
     if (!signal.aborted || error === null) report.down("live", url, error);
@@ -150,21 +143,14 @@ async function catchUp(
 ): Promise<void> {
   for (let failures = 0; !signal.aborted; ) {
     const woken = news.next(failures === 0 ? lookMs : backoffMs(failures), signal);
-    let lost: readonly Unreachable[] = [];
-    try {
-      const { isComplete, unreachable } = await receiveWaiting(caches);
-      failures = isComplete ? 0 : failures + 1;
-      lost = unreachable;
-    } catch (error) {
-      if (!(error instanceof ClientError)) throw error;
-      failures++;
-      lost = caches.map(({ reader }) => ({ endpoint: reader.at.url, error }));
-    }
+    const look = await attempt(() => receiveWaiting(caches));
+    failures = !(look instanceof ClientError) && look.isComplete ? 0 : failures + 1;
     for (const { reader } of caches) {
       const { url } = reader.at;
-      const failure = lost.find(({ endpoint }) => endpoint === url);
-      if (failure === undefined) report.up("cache", url);
-      else if (!signal.aborted) report.down("cache", url, failure.error);
+      const error =
+        look instanceof ClientError ? look : look.unreachable.find(({ endpoint }) => endpoint === url)?.error;
+      if (error === undefined) report.up("cache", url);
+      else if (!signal.aborted) report.down("cache", url, error);
     }
     await woken;
   }

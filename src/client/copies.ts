@@ -6,7 +6,7 @@
 import type { JsonObject } from "../core/codec/json.ts";
 import { digestCanonical } from "../core/message/proof.ts";
 import { isRecord } from "./answers.ts";
-import { ClientError } from "./http.ts";
+import { attempt, ClientError } from "./http.ts";
 import type { CacheClient } from "./reader.ts";
 import type { SealBinding } from "./seal.ts";
 
@@ -83,7 +83,7 @@ async function listAt(cache: CacheClient, digests: Map<string, string>): Promise
   const untilMs = performance.now() + cache.reader.at.timeoutMs;
   const read = envelopeReader(cache, () => copies.size >= pagedFrom);
   let cursor: string | undefined;
-  try {
+  const listing = await attempt(async () => {
     do {
       const page = await cache.summary(cursor);
       const before = copies.size;
@@ -91,17 +91,14 @@ async function listAt(cache: CacheClient, digests: Map<string, string>): Promise
         const chunk = chunkOf(listed);
         const name = `${cache.reader.at.url} ${listed.message_id} ${placeOf(chunk)}`;
         if (copies.has(name)) continue;
-        if (copies.size >= listedMax) return { copies: [...copies.values()], error: null };
+        if (copies.size >= listedMax) return;
         const facts = { messageId: listed.message_id, chunk, expiresAtMs: Date.parse(listed.expires_at), cache };
         copies.set(name, copyOf(facts, { read: () => read(listed.message_id), name, digests }));
       }
       cursor = copies.size === before ? undefined : page.next_cursor;
     } while (cursor !== undefined && performance.now() < untilMs);
-    return { copies: [...copies.values()], error: null };
-  } catch (error) {
-    if (!(error instanceof ClientError)) throw error;
-    return { copies: [...copies.values()], error };
-  }
+  });
+  return { copies: [...copies.values()], error: listing ?? null };
 }
 
 type CopySource = {
@@ -145,29 +142,16 @@ export function digestOf(envelope: EnvelopeJson): string {
 const pagedFrom = 4;
 const pageEntries = 256;
 
-type EnvelopeReader = (messageId: string) => Promise<EnvelopeJson | null>;
-
-/** A Cache that did not answer is not asked again until its next list, so that it delays no other. */
-function envelopeReader(cache: CacheClient, isLong: () => boolean): EnvelopeReader {
-  const read = pagedReader(cache, isLong);
-  let failure: ClientError | null = null;
-  return async (messageId) => {
-    if (failure !== null) throw failure;
-    try {
-      return await read(messageId);
-    } catch (error) {
-      if (error instanceof ClientError && ["timed_out", "unreachable"].includes(error.kind)) failure = error;
-      throw error;
-    }
-  };
-}
-
-/** Reads in the order of the list: pages of about 1 MiB, of which one is kept, as long as they contain what is wanted. */
-function pagedReader(cache: CacheClient, isLong: () => boolean): EnvelopeReader {
+/**
+ * Reads in the order of the list: pages of about 1 MiB, of which one is kept, as long as they contain what is wanted. A
+ * Cache that did not answer is not asked again until its next list, so that it delays no other.
+ */
+function envelopeReader(cache: CacheClient, isLong: () => boolean): (id: string) => Promise<EnvelopeJson | null> {
   let page = new Map<string, EnvelopeJson>();
   let cursor: string | undefined;
   let isPaged = true;
-  return async (messageId) => {
+  let failure: ClientError | null = null;
+  const read = async (messageId: string) => {
     if (isPaged && isLong() && !page.has(messageId)) {
       const { messages, next_cursor: next } = await cache.messages(cursor, pageEntries);
       page = new Map(messages.map((entry) => [entry.message_id, entry.envelope as EnvelopeJson]));
@@ -179,6 +163,13 @@ function pagedReader(cache: CacheClient, isLong: () => boolean): EnvelopeReader 
     const { state, message } = await cache.message(messageId);
     return state === "active" && isRecord(message?.envelope) ? (message.envelope as EnvelopeJson) : null;
   };
+  return async (messageId) => {
+    if (failure !== null) throw failure;
+    const result = await attempt(() => read(messageId));
+    if (!(result instanceof ClientError)) return result;
+    if (["timed_out", "unreachable"].includes(result.kind)) failure = result;
+    throw result;
+  };
 }
 
 function inTurns<T>(lists: readonly (readonly T[])[]): T[] {
@@ -186,13 +177,7 @@ function inTurns<T>(lists: readonly (readonly T[])[]): T[] {
   return Array.from({ length: longest }, (_, i) => lists.flatMap((list) => list.slice(i, i + 1))).flat();
 }
 
-type FlatChunk = {
-  readonly message_group_id?: unknown;
-  readonly sequence_number?: unknown;
-  readonly total_chunks?: unknown;
-};
-
-export function chunkOf(message: FlatChunk): SealBinding["chunk"] {
+export function chunkOf(message: Readonly<Record<string, unknown>>): SealBinding["chunk"] {
   const { message_group_id: groupId, sequence_number: sequence, total_chunks: total } = message;
   if (typeof groupId !== "string" || typeof sequence !== "number" || typeof total !== "number") return null;
   return { groupId, sequence, total };
@@ -251,8 +236,8 @@ export async function splitReceived(
   for (const copies of message.parts) {
     const fresh: EnvelopeCopy[] = [];
     for (const copy of copies) {
-      const digest = before.hasId(copy.messageId) ? await orUnreadable(copy.digest()) : "";
-      if (digest === null) continue;
+      const digest = before.hasId(copy.messageId) ? await attempt(copy.digest) : "";
+      if (typeof digest !== "string") continue;
       (before.has(digest) ? again : fresh).push(copy);
     }
     if (fresh.length > 0) parts.push(fresh);
@@ -269,19 +254,9 @@ export async function versionsOf(message: PendingMessage): Promise<PendingMessag
   if (first.length < 2) return [message];
   const versions = new Map<string, EnvelopeCopy[]>();
   for (const copy of first) {
-    const digest = await orUnreadable(copy.digest());
-    if (digest !== null) versions.set(digest, [...(versions.get(digest) ?? []), copy]);
+    const digest = await attempt(copy.digest);
+    if (typeof digest === "string") versions.set(digest, [...(versions.get(digest) ?? []), copy]);
   }
   if (versions.size === 0) return [message];
   return [...versions.values()].map((copies) => ({ ...message, parts: [copies, ...others] }));
-}
-
-/** `null` when the Cache can't be read now, or the envelope is gone. */
-async function orUnreadable(digest: Promise<string | null>): Promise<string | null> {
-  try {
-    return await digest;
-  } catch (error) {
-    if (error instanceof ClientError) return null;
-    throw error;
-  }
 }

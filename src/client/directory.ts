@@ -206,18 +206,16 @@ function isPassing(error: unknown): boolean {
   return error.kind === "refused" && passingStatuses.includes(error.status ?? 0);
 }
 
-export type ConfirmedRegistration = RegistrationStatus & { readonly registration_status: "confirmed" };
-
 /** Waits for `confirmed`. A registration that the ledger refused ends the wait with its reason. */
-export function confirmRegistration(
-  directory: DirectoryClient,
+export function settleRegistration(
+  { directory }: { readonly directory: DirectoryClient },
   registered: { readonly did: string; readonly tx_id: string },
-  waiting: Waiting,
-): Promise<ConfirmedRegistration> {
+  waiting: Waiting = waitingDefault,
+): Promise<RegistrationStatus> {
   return waitUntil(async () => {
     const status = await directory.registrationStatus(registered.did);
-    if (status.registration_status === "confirmed") return status as ConfirmedRegistration;
-    if (status.registration_status === "missing") await throwIfFailed(directory, registered.tx_id);
+    if (status.registration_status === "confirmed") return status;
+    if (status.registration_status === "missing") await stateOf(directory, registered.tx_id);
     return status.registration_status;
   }, waiting);
 }
@@ -227,22 +225,20 @@ type Expected = {
   readonly txHash: string;
   /** The counter that the change uses up, and the value it was signed with. */
   readonly counter: { readonly domain: NonceDomain; readonly value: bigint } | null;
-  /** Whether the record shows the change. */
-  readonly holds: (record: Resolved) => boolean;
 };
 
-/** Waits until the counter has moved on and the record shows the change. */
-export function confirmChange(directory: DirectoryClient, expected: Expected, waiting: Waiting): Promise<Resolved> {
+/** Waits until the change is in force: the counter has moved on, and the node knows no other state of the submission. */
+export function confirmChange(
+  directory: DirectoryClient,
+  { did, txHash, counter }: Expected,
+  waiting: Waiting,
+): Promise<Resolved> {
   return waitUntil(async () => {
-    const submission = await throwIfFailed(directory, expected.txHash);
-    if (expected.counter !== null) {
-      const nonces = await directory.nonces(expected.did);
-      if (BigInt(nonces[expected.counter.domain] ?? "0") <= expected.counter.value) return submission ?? "pending";
-    } else if (submission !== null && submission !== "finalized") {
-      return submission;
-    }
-    const record = await directory.resolve(expected.did);
-    return expected.holds(record) ? record : "not yet in the record";
+    const state = await stateOf(directory, txHash);
+    if (state === "pending" || (counter === null && state === "in_block")) return state;
+    const nonce = counter === null ? null : (await directory.nonces(did))[counter.domain];
+    if (counter !== null && BigInt(nonce ?? "0") <= counter.value) return state ?? "pending";
+    return directory.resolve(did);
   }, waiting);
 }
 
@@ -253,14 +249,14 @@ export async function confirmDeletion(
   waiting: Waiting,
 ): Promise<void> {
   await waitUntil(async () => {
-    const submission = await throwIfFailed(directory, deleted.txHash);
+    const state = await stateOf(directory, deleted.txHash);
     const status = await directory.registrationStatus(deleted.did);
-    return status.registration_status === "missing" ? null : (submission ?? status.registration_status);
+    return status.registration_status === "missing" ? null : (state ?? status.registration_status);
   }, waiting);
 }
 
 /** The state of a submission, `null` when the node no longer knows it. Throws the ledger's refusal. */
-async function throwIfFailed(directory: DirectoryClient, txHash: string): Promise<string | null> {
+async function stateOf(directory: DirectoryClient, txHash: string): Promise<string | null> {
   const submission = await orNull(directory.submission(txHash), "not_found");
   if (submission === null) return null;
   if (submission.state !== "failed" && submission.state !== "dropped") return submission.state;

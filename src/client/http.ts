@@ -43,6 +43,16 @@ export class ClientError extends Error {
   }
 }
 
+/** What the work returns, or why it failed. Anything else that it throws is a bug. */
+export async function attempt<T>(work: () => Promise<T>): Promise<T | ClientError> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof ClientError) return error;
+    throw error;
+  }
+}
+
 export function localError(code: string, message: string): ClientError {
   return new ClientError("local", code, message);
 }
@@ -296,10 +306,8 @@ function refusal(to: Endpoint, { status, json, retryAfterMs }: ReceivedAnswer): 
 
 /** The value of a read, or `null` when it fails with one of the codes: there is none. */
 export async function orNull<T>(read: Promise<T>, ...codes: string[]): Promise<T | null> {
-  try {
-    return await read;
-  } catch (error) {
-    if (error instanceof ClientError && codes.includes(error.code)) return null;
-    throw error;
-  }
+  const result = await attempt(() => read);
+  if (!(result instanceof ClientError)) return result;
+  if (codes.includes(result.code)) return null;
+  throw result;
 }

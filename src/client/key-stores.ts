@@ -25,22 +25,23 @@ export type KeyStore = {
 /** Lost with the process: for tests, and for identities that are created each time. */
 export function memoryKeys(): KeyStore {
   const texts = new Map<string, string>();
-  const memories = new Map<string, MemoryStore>();
+  const { load, save } = processMemory(texts);
   return {
-    load: async (name) => texts.get(name) ?? null,
+    load,
     add: async (name, text) => {
       if (texts.has(name)) return false;
       texts.set(name, text);
       return true;
     },
-    replace: async (name, text) => void texts.set(name, text),
-    delete: async (name) => void texts.delete(name),
-    memoryOf: (name) => {
-      const memory = memories.get(name) ?? processMemory();
-      memories.set(name, memory);
-      return memory;
-    },
+    replace: save,
+    delete: (name) => save(name, null),
+    memoryOf: partOf({ load, save }),
   };
+}
+
+/** No identity has a slash in its name. */
+function partOf({ load, save }: MemoryStore): KeyStore["memoryOf"] {
+  return (name) => ({ load: (key) => load(`${name}/${key}`), save: (key, text) => save(`${name}/${key}`, text) });
 }
 
 const storeName = "identities";
@@ -62,6 +63,8 @@ export function indexedDbKeys(database = "waypost"): KeyStore {
     const value: unknown = await settled((await opened).transaction(storeName).objectStore(storeName).get(name));
     return typeof value === "string" ? value : null;
   };
+  const save = (name: string, text: string | null) =>
+    write((store) => (text === null ? store.delete(name) : store.put(text, name)));
   return {
     load,
     add: async (name, text) => {
@@ -73,14 +76,9 @@ export function indexedDbKeys(database = "waypost"): KeyStore {
         throw error;
       }
     },
-    replace: (name, text) => write((store) => store.put(text, name)),
-    delete: (name) => write((store) => store.delete(name)),
-    // No identity has a slash in its name.
-    memoryOf: (name) => ({
-      load: (key) => load(`${name}/${key}`),
-      save: (key, text) =>
-        write((store) => (text === null ? store.delete(`${name}/${key}`) : store.put(text, `${name}/${key}`))),
-    }),
+    replace: save,
+    delete: (name) => save(name, null),
+    memoryOf: partOf({ load, save }),
   };
 }
 
@@ -121,18 +119,16 @@ export function reliable(keys: KeyStore): KeyStore {
       throw new ClientError("local", code, `the key store failed: ${why}`, { cause });
     }
   };
+  const guardMemory = (memory: MemoryStore): MemoryStore => ({
+    load: (key) => guard(() => memory.load(key)),
+    save: (key, text) => guard(() => memory.save(key, text)),
+  });
   return {
     load: (name) => guard(() => keys.load(name)),
     add: (name, text) => guard(() => keys.add(name, text)),
     replace: (name, text) => guard(() => keys.replace(name, text)),
     delete: (name) => guard(() => keys.delete(name)),
-    memoryOf: (name) => {
-      const memory = keys.memoryOf(name);
-      return {
-        load: (key) => guard(() => memory.load(key)),
-        save: (key, text) => guard(() => memory.save(key, text)),
-      };
-    },
+    memoryOf: (name) => guardMemory(keys.memoryOf(name)),
   };
 }
 
@@ -152,15 +148,8 @@ export async function exportKeys(keys: KeyStore, name: string, passphrase: strin
   const salt = crypto.getRandomValues(new Uint8Array(saltBytes));
   const nonce = crypto.getRandomValues(new Uint8Array(nonceBytes));
   const sealed = chacha20poly1305(await keyOf(passphrase, salt), nonce, utf8(format)).encrypt(utf8(text));
-  const [saltText, nonceText, sealedText] = [salt, nonce, sealed].map(encodeBase64);
-  return JSON.stringify({
-    format,
-    kdf: "scrypt",
-    ...cost,
-    salt_b64: saltText,
-    nonce_b64: nonceText,
-    sealed_b64: sealedText,
-  });
+  const [salt_b64, nonce_b64, sealed_b64] = [salt, nonce, sealed].map(encodeBase64);
+  return JSON.stringify({ format, kdf: "scrypt", ...cost, salt_b64, nonce_b64, sealed_b64 });
 }
 
 /** Throws `wrong_passphrase`, `keys_unreadable`, or `name_taken` when the store already has this name: `delete` it first. */

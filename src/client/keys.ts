@@ -3,11 +3,11 @@
  * Source: interface "Signed DID-document updates" (private keys), rules section 1.
  */
 
-import { decodeHex, encodeBase58, encodeHex, equalBytes, utf8 } from "../core/codec/bytes.ts";
+import { encodeBase58, encodeHex, equalBytes, utf8 } from "../core/codec/bytes.ts";
 import { type Did, isDid } from "../core/codec/did.ts";
 import { weekMs } from "../core/codec/time.ts";
 import { deriveDid } from "../core/trust/names.ts";
-import { isRecord, parseRecord } from "./answers.ts";
+import { hexBytes, type IdentityText, identityShape, parseShaped } from "./answers.ts";
 import { ed25519PublicKey, hkdf, type Signer } from "./crypto.ts";
 import { localError } from "./http.ts";
 
@@ -150,65 +150,45 @@ export function agreementSecrets(identity: Identity, keyId: string): Uint8Array[
 // ----------------------------------------------------------------------------------------------- text
 
 /** The text of a key file. Everything in it is secret. */
-export const renderIdentity = (identity: Identity): string =>
-  `${JSON.stringify(
-    {
-      version: 1,
-      name: identity.name,
-      did: identity.did,
-      root_seed: encodeHex(identity.rootSeed),
-      next_root_seed: identity.nextRootSeed === null ? null : encodeHex(identity.nextRootSeed),
-      methods: identity.methods.map(renderHeld),
-      agreements: identity.agreements.map((held) => ({ ...renderHeld(held), destroy_at_ms: held.destroyAtMs })),
-      agreement_chain: renderChain(identity.chain),
-      ledger: identity.ledger,
-    },
-    null,
-    2,
-  )}\n`;
-
-const renderChain = ({ epoch, key, sinceMs }: AgreementChain) => ({ epoch, key: encodeHex(key), since_ms: sinceMs });
-
-const renderHeld = ({ id, secret }: HeldKey) => ({ id, secret: encodeHex(secret) });
+export function renderIdentity({
+  name,
+  did,
+  rootSeed,
+  nextRootSeed,
+  methods,
+  agreements,
+  chain,
+  ledger,
+}: Identity): string {
+  const renderHeld = ({ id, secret }: HeldKey) => ({ id, secret: encodeHex(secret) });
+  const text: IdentityText = {
+    version: 1,
+    name,
+    did,
+    root_seed: encodeHex(rootSeed),
+    next_root_seed: nextRootSeed === null ? null : encodeHex(nextRootSeed),
+    methods: methods.map(renderHeld),
+    agreements: agreements.map((held) => ({ ...renderHeld(held), destroy_at_ms: held.destroyAtMs })),
+    agreement_chain: { epoch: chain.epoch, key: encodeHex(chain.key), since_ms: chain.sinceMs },
+    ledger,
+  };
+  return `${JSON.stringify(text, null, 2)}\n`;
+}
 
 /** `null` when the text is not that of an identity. */
 export function parseIdentity(text: string, name: string): Identity | null {
-  const json = parseRecord(text);
-  if (json === null || json["version"] !== 1 || typeof json["did"] !== "string" || !isDid(json["did"])) return null;
-  const rootSeed = parseSecret(json["root_seed"]);
-  const nextRootSeed = json["next_root_seed"] === null ? null : parseSecret(json["next_root_seed"]);
-  const methods = parseHeld(json["methods"], (key) => key);
-  const agreements = parseHeld(json["agreements"], (key, { destroy_at_ms: destroyAtMs }) => ({
-    ...key,
-    destroyAtMs: typeof destroyAtMs === "number" ? destroyAtMs : null,
-  }));
-  const chain = parseChain(json["agreement_chain"]);
-  if (rootSeed === null || methods === null || agreements === null || chain === null) return null;
-  const ledger = typeof json["ledger"] === "string" && /^[0-9a-f]{64}$/.test(json["ledger"]) ? json["ledger"] : null;
-  return { name, did: json["did"], rootSeed, nextRootSeed, methods, agreements, chain, ledger };
-}
-
-function parseChain(value: unknown): AgreementChain | null {
-  if (!isRecord(value)) return null;
-  const key = parseSecret(value["key"]);
-  const { epoch, since_ms: sinceMs } = value;
-  return key !== null && typeof epoch === "number" && typeof sinceMs === "number" ? { epoch, key, sinceMs } : null;
-}
-
-function parseSecret(value: unknown): Uint8Array | null {
-  return typeof value === "string" && /^[0-9a-f]{64}$/.test(value) ? decodeHex(value) : null;
-}
-
-function parseHeld<T>(
-  value: unknown,
-  complete: (key: HeldKey, entry: Readonly<Record<string, unknown>>) => T,
-): T[] | null {
-  if (!Array.isArray(value)) return null;
-  const held: T[] = [];
-  for (const entry of value) {
-    const secret = isRecord(entry) ? parseSecret(entry["secret"]) : null;
-    if (!isRecord(entry) || typeof entry["id"] !== "string" || secret === null) return null;
-    held.push(complete({ id: entry["id"], secret }, entry));
-  }
-  return held;
+  const json = parseShaped(text, identityShape);
+  if (json === null || !isDid(json.did)) return null;
+  const held = ({ id, secret }: IdentityText["methods"][number]): HeldKey => ({ id, secret: hexBytes(secret) });
+  const { epoch, key, since_ms: sinceMs } = json.agreement_chain;
+  return {
+    name,
+    did: json.did,
+    rootSeed: hexBytes(json.root_seed),
+    nextRootSeed: json.next_root_seed === null ? null : hexBytes(json.next_root_seed),
+    methods: json.methods.map(held),
+    agreements: json.agreements.map((one) => ({ ...held(one), destroyAtMs: one.destroy_at_ms })),
+    chain: { epoch, key: hexBytes(key), sinceMs },
+    ledger: json.ledger,
+  };
 }

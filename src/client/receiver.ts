@@ -19,7 +19,7 @@ import {
   splitReceived,
   versionsOf,
 } from "./copies.ts";
-import { ClientError } from "./http.ts";
+import { attempt, ClientError } from "./http.ts";
 import { agreementSecrets, type Identity } from "./keys.ts";
 import { Message, type MessageActions, type WaypostEvent } from "./message.ts";
 import type { CacheClient } from "./reader.ts";
@@ -219,27 +219,20 @@ export class Receiver {
     const opened: { readonly version: PendingMessage; readonly read: OpenedMessage }[] = [];
     const versions = await versionsOf(pending);
     for (const version of versions) {
-      try {
-        const read = await this.#open(version);
-        if (read.from?.verified === true) opened.unshift({ version, read });
-        else opened.push({ version, read });
-      } catch (error) {
-        if (!(error instanceof ClientError)) throw error;
-        if (isUnreadable(error)) await this.#reportUnreadable(version, { error, isAlone: versions.length === 1 });
-        else complete = false;
-      }
+      const read = await attempt(() => this.#open(version));
+      if (!(read instanceof ClientError)) opened[read.from?.verified === true ? "unshift" : "push"]({ version, read });
+      else if (!isUnreadable(read)) complete = false;
+      else await this.#reportUnreadable(version, { error: read, isAlone: versions.length === 1 });
     }
     for (const { version, read } of opened) this.#handOver(version, read);
     return complete;
   }
 
   async #open(version: PendingMessage): Promise<OpenedMessage> {
-    try {
-      return await readMessage(version, this.#recipient);
-    } catch (error) {
-      if (!(error instanceof ClientError) || !isUnreadable(error) || !(await this.#refreshSoon())) throw error;
-      return readMessage(version, this.#recipient);
-    }
+    const read = await attempt(() => readMessage(version, this.#recipient));
+    if (!(read instanceof ClientError)) return read;
+    if (isUnreadable(read) && (await this.#refreshSoon())) return readMessage(version, this.#recipient);
+    throw read;
   }
 
   /** Another device may have replaced the key. Garbage must not cause a request for each of its messages. */
@@ -335,15 +328,10 @@ export class Receiver {
     const before = this.#known.get((await copy.digest()) ?? "");
     if (before !== undefined) return before;
     const version: PendingMessage = { groupId: null, total: 1, parts: [[copy]] };
-    const opening = readMessage(version, this.#recipient).then((read) =>
-      this.#queue.isFull ? null : this.#handOver(version, read),
+    const opening = attempt(() => readMessage(version, this.#recipient)).then((read) =>
+      read instanceof ClientError || this.#queue.isFull ? null : this.#handOver(version, read),
     );
-    try {
-      return await Promise.race([opening, pause(liveAckMs, this.#stop.signal).then(() => null)]);
-    } catch (error) {
-      if (error instanceof ClientError) return null;
-      throw error;
-    }
+    return Promise.race([opening, pause(liveAckMs, this.#stop.signal).then(() => null)]);
   }
 
   // -------------------------------------------------------------------------------------------- handing over

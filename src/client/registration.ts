@@ -13,18 +13,11 @@ import {
   renderProofTimestamp,
 } from "../core/ledger/document-codec.ts";
 import { sameEndpoint } from "../core/message/proof.ts";
-import { type About, aboutShape, type Registered } from "./answers.ts";
+import { aboutShape, type Registered } from "./answers.ts";
 import type { Client } from "./client.ts";
 import { ed25519PublicKey, signEd25519, x25519PublicKey } from "./crypto.ts";
-import {
-  authorizationLifeMs,
-  type ConfirmedRegistration,
-  confirmRegistration,
-  provingAt,
-  type Waiting,
-  waitingDefault,
-} from "./directory.ts";
-import { ask, ClientError, type Endpoint, endpoint, localError } from "./http.ts";
+import { authorizationLifeMs, provingAt } from "./directory.ts";
+import { ask, attempt, ClientError, endpoint, localError } from "./http.ts";
 import type { Identity } from "./keys.ts";
 
 export type Homes = {
@@ -44,22 +37,13 @@ export async function checkHomes({ timeoutMs }: Client, { relayUrl, cacheUrl }: 
     { role: "Cache", url: cacheUrl, member: "cache_endpoints" },
   ] as const;
   for (const { role, url, member } of homes) {
-    const about = await aboutNode(endpoint(url, timeoutMs));
-    const named = about?.[member] ?? [];
+    const about = await attempt(() => ask(endpoint(url, timeoutMs), { method: "GET", path: "/node" }, aboutShape));
+    const named = about instanceof ClientError ? [] : (about[member] ?? []);
     if (named.length > 0 && !named.some((one) => sameEndpoint(one, url)))
       throw localError(
         "invalid_url",
         `the ${role} at ${url} calls itself ${named.join(" or ")}: open with that address`,
       );
-  }
-}
-
-async function aboutNode(at: Endpoint): Promise<About | null> {
-  try {
-    return await ask(at, { method: "GET", path: "/node" }, aboutShape);
-  } catch (error) {
-    if (error instanceof ClientError) return null;
-    throw error;
   }
 }
 
@@ -132,12 +116,4 @@ export async function register(
   const { registration: binding } = await provingAt(client);
   const input = { ...first, rootSeed: identity.rootSeed, nowMs: Date.now(), binding };
   return client.directory.register(await signRegistration(input));
-}
-
-export function settleRegistration(
-  client: Client,
-  registered: { readonly did: string; readonly tx_id: string },
-  waiting: Waiting = waitingDefault,
-): Promise<ConfirmedRegistration> {
-  return confirmRegistration(client.directory, registered, waiting);
 }

@@ -21,7 +21,7 @@ import {
   type Unreachable,
 } from "./copies.ts";
 import { verifyEd25519 } from "./crypto.ts";
-import { ClientError, localError, orNull } from "./http.ts";
+import { attempt, ClientError, localError, orNull } from "./http.ts";
 import { agreementSecrets, type Identity } from "./keys.ts";
 import { ackIdsMax, type CacheClient } from "./reader.ts";
 import { type FileFacts, type Opened, openPayload, type SealBinding, type SecretsOf } from "./seal.ts";
@@ -124,17 +124,15 @@ async function openFirst(
 ): Promise<OpenedEnvelope & { readonly digest: string }> {
   let last: ClientError = localError("gone", `no Cache has ${copies[0]?.messageId} any more`);
   for (const copy of copies) {
-    try {
+    const opened = await attempt(async () => {
       const read = await copy.read();
-      if (read === null) continue;
-      const opened = await openCopy(read.envelope, copy, recipient);
-      if (whole === null || (sameFile(whole.file, opened.file) && whole.from?.did === opened.from?.did))
-        return { ...opened, digest: read.digest };
-      last = localError("not_authentic", "the chunks describe different files");
-    } catch (error) {
-      if (!(error instanceof ClientError)) throw error;
-      last = error;
-    }
+      return read && { ...(await openCopy(read.envelope, copy, recipient)), digest: read.digest };
+    });
+    if (opened === null) continue;
+    if (opened instanceof ClientError) last = opened;
+    else if (whole === null || (sameFile(whole.file, opened.file) && whole.from?.did === opened.from?.did))
+      return opened;
+    else last = localError("not_authentic", "the chunks describe different files");
   }
   throw last;
 }
@@ -205,15 +203,11 @@ function senderVerifier(client: Client): (envelope: EnvelopeJson) => Promise<Sen
     const from = envelope["from"];
     if (typeof from !== "string" || !isDid(from)) throw localError("not_authentic", "the envelope is malformed");
     const verify = async (freshMs: number) => verifySender(envelope, await readDocument(from, freshMs));
-    try {
-      // The sender may have a new key since its document was read: once more, with what is published now.
-      const verified = (await verify(documentKeptMs)) || (await verify(secondMs));
-      return { did: from, verified, distrusted: null };
-    } catch (error) {
-      if (!(error instanceof ClientError)) throw error;
-      const distrusted = error.kind === "distrusted" ? error.code : null;
-      return { did: from, verified: distrusted === null ? null : false, distrusted };
-    }
+    // The sender may have a new key since its document was read: once more, with what is published now.
+    const verified = await attempt(async () => (await verify(documentKeptMs)) || (await verify(secondMs)));
+    if (!(verified instanceof ClientError)) return { did: from, verified, distrusted: null };
+    const isDistrusted = verified.kind === "distrusted";
+    return { did: from, verified: isDistrusted ? false : null, distrusted: isDistrusted ? verified.code : null };
   };
 }
 
@@ -266,13 +260,9 @@ export async function acknowledge(
   const failures: Unreachable[] = [];
   for (const copy of copies) {
     if (copy.cache === null) continue;
-    try {
-      const digest = await copy.digest();
-      if (digest !== null && received.has(digest)) same.push(copy);
-    } catch (error) {
-      if (!(error instanceof ClientError)) throw error;
-      failures.push({ endpoint: copy.cache.reader.at.url, error });
-    }
+    const digest = await attempt(copy.digest);
+    if (digest instanceof ClientError) failures.push({ endpoint: copy.cache.reader.at.url, error: digest });
+    else if (digest !== null && received.has(digest)) same.push(copy);
   }
   return [...failures, ...(await removeUnread(same))];
 }
@@ -284,12 +274,10 @@ export async function removeUnread(copies: readonly EnvelopeCopy[]): Promise<Unr
     if (cache !== null) idsAt.set(cache, [...(idsAt.get(cache) ?? []), messageId]);
   const failures: Unreachable[] = [];
   for (const [cache, ids] of idsAt) {
-    try {
+    const failure = await attempt(async () => {
       for (let from = 0; from < ids.length; from += ackIdsMax) await cache.ack(ids.slice(from, from + ackIdsMax));
-    } catch (error) {
-      if (!(error instanceof ClientError)) throw error;
-      failures.push({ endpoint: cache.reader.at.url, error });
-    }
+    });
+    if (failure !== undefined) failures.push({ endpoint: cache.reader.at.url, error: failure });
   }
   return failures;
 }

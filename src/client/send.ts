@@ -5,16 +5,16 @@
  * After a temporary failure the same bytes are posted again, so the message is delivered once.
  * Source: interface "Relay" and "DeliveryResult", docs/ledger.md 3.2, rules section 2.
  */
-import { decodeHex, encodeBase64, encodeHex, utf8 } from "../core/codec/bytes.ts";
+import { encodeBase64, encodeHex, utf8 } from "../core/codec/bytes.ts";
 import { type Did, isDid } from "../core/codec/did.ts";
 import type { JsonObject } from "../core/codec/json.ts";
 import { type DidDocument, sealingKeyOf } from "../core/ledger/account.ts";
 import { chunksMax } from "../core/message/envelope.ts";
 import { encodeSenderText } from "../core/message/proof.ts";
-import { isRecord, parseRecord } from "./answers.ts";
+import { hexBytes, isRecord, type PlanText, parseShaped, planShape } from "./answers.ts";
 import { type ContentNames, type Source, withAuthor } from "./content.ts";
 import { hkdf, type Signer, signEd25519, uuidOf } from "./crypto.ts";
-import { ClientError, type Endpoint, type Exchange, exchange, jsonBody, localError, path } from "./http.ts";
+import { ClientError, type Endpoint, exchange, jsonBody, localError, path } from "./http.ts";
 import { type FileFacts, type RecipientKey, sealPayload } from "./seal.ts";
 import { type NameTrust, type TrustLevel, trustOf } from "./trust/trust.ts";
 
@@ -59,29 +59,20 @@ function derive(plan: SendPlan, purpose: string, length: number): Uint8Array {
   return hkdf(plan.seed, null, utf8(`waypost:send:${purpose}`), length);
 }
 
-function deriveUuid(plan: SendPlan, purpose: string): string {
-  return uuidOf(derive(plan, purpose, 16));
-}
+const messageIdOf = (plan: SendPlan, sequence: number): string => uuidOf(derive(plan, `message:${sequence}`, 16));
 
-/** The id of one envelope of the plan. */
-function messageIdOf(plan: SendPlan, sequence: number): string {
-  return deriveUuid(plan, `message:${sequence}`);
-}
-
-/** The id that all chunks of a chunk set share. */
-function groupIdOf(plan: SendPlan): string {
-  return deriveUuid(plan, "group");
+/** The id that all chunks of a chunk set share; `null` for a message in one envelope. */
+function groupIdOf(plan: SendPlan): string | null {
+  return chunkCount(plan) === 1 ? null : uuidOf(derive(plan, "group", 16));
 }
 
 type StoredEnvelope = { readonly messageId: string; readonly body: Uint8Array<ArrayBuffer> };
 
 /** One envelope of the plan. The same plan, sequence and data give the same bytes. */
 export async function buildEnvelope(plan: SendPlan, sequence: number, data: Uint8Array): Promise<StoredEnvelope> {
-  const total = chunkCount(plan);
-  const messageId = messageIdOf(plan, sequence);
-  const chunk = total === 1 ? null : { groupId: groupIdOf(plan), sequence, total };
+  const [messageId, groupId, total] = [messageIdOf(plan, sequence), groupIdOf(plan), chunkCount(plan)];
   const payload = await sealPayload({
-    binding: { messageId, to: plan.to, chunk },
+    binding: { messageId, to: plan.to, chunk: groupId === null ? null : { groupId, sequence, total } },
     file: { ...plan.file, mediaType: withAuthor(plan.file.mediaType, plan.sender?.did ?? null) },
     data,
     recipient: plan.recipient,
@@ -95,11 +86,9 @@ export async function buildEnvelope(plan: SendPlan, sequence: number, data: Uint
     to: plan.to,
     timestamp: plan.timestamp,
     ttl: plan.ttl,
-    delivery_hint: chunk === null ? (plan.hint ?? "standard") : "chunked",
+    delivery_hint: groupId === null ? (plan.hint ?? "standard") : "chunked",
     ...(plan.tag === null ? {} : { tag: plan.tag }),
-    ...(chunk === null
-      ? {}
-      : { message_group_id: chunk.groupId, sequence_number: chunk.sequence, total_chunks: chunk.total }),
+    ...(groupId === null ? {} : { message_group_id: groupId, sequence_number: sequence, total_chunks: total }),
     payload,
   };
   return { messageId, body: jsonBody(plan.sender === null ? envelope : await signed(envelope, plan.sender)) };
@@ -141,11 +130,11 @@ export async function sendPlan(plan: SendPlan, source: Source, options: SendOpti
     const from = chunk * plan.chunkBytes;
     const data = await source.read(from, Math.min(from + plan.chunkBytes, plan.file.sizeBytes));
     const { messageId, body } = await buildEnvelope(plan, chunk, data);
-    last = await postEnvelope(options.relay, { recipient: plan.to, body }, options.retrying);
+    last = await retryPassing(() => post(options.relay, plan.to, body), options.retrying);
     messageIds.push(messageId);
     await options.onDelivered({ chunk, chunks, report: last });
   }
-  const groupId = chunks === 1 ? null : groupIdOf(plan);
+  const groupId = groupIdOf(plan);
   const recipient = { did: plan.to, trust: trustOf(plan.to), name: plan.name };
   return { id: groupId ?? messageIdOf(plan, 0), chunks, groupId, messageIds, last, recipient };
 }
@@ -162,63 +151,24 @@ export type SavedPlan = {
   readonly delivered: number;
 };
 
-/**
- * A plan as text, to resume it after an interruption. The text holds the seed of the message and is secret until all of
- * it is sent; the sender's own seed is not in it.
- */
-function renderPlan(plan: SendPlan, delivered: number): string {
-  const { seed, to, recipient, file, chunkBytes, timestamp, ttl, tag, hint, sender } = plan;
-  const state = {
-    version: 1,
-    seed: encodeHex(seed),
-    to,
-    recipient_key_id: recipient.keyId,
-    recipient_key: encodeHex(recipient.publicKey),
-    name: file.name,
-    media_type: file.mediaType,
-    size_bytes: file.sizeBytes,
-    sha256: encodeHex(file.sha256),
-    chunk_bytes: chunkBytes,
-    timestamp,
-    ttl,
-    tag,
-    hint,
-    sender_key_id: sender?.keyId ?? null,
-    delivered,
-  };
-  return `${JSON.stringify(state, null, 2)}\n`;
-}
-
 /** `null` when the text is not that of a plan. */
 export function parsePlan(text: string): SavedPlan | null {
-  const json = parseRecord(text);
-  if (json === null || json["version"] !== 1) return null;
-  const string = (name: string) => (typeof json[name] === "string" ? json[name] : "");
-  const count = (value: unknown) => (typeof value === "number" && Number.isSafeInteger(value) ? value : -1);
-  const hex = (name: string) => (/^[0-9a-f]{64}$/.test(string(name)) ? decodeHex(string(name)) : null);
-  const [seed, publicKey, sha256] = [hex("seed"), hex("recipient_key"), hex("sha256")];
-  const chunkBytes = count(json["chunk_bytes"]);
-  const [sizeBytes, delivered] = [count(json["size_bytes"]), count(json["delivered"])];
-  const to = string("to");
-  if (seed === null || publicKey === null || sha256 === null || !isDid(to)) return null;
-  if (sizeBytes < 0 || chunkBytes < 1 || delivered < 0) return null;
-  const hint = json["hint"] === "direct" || json["hint"] === "cache" ? json["hint"] : null;
-  return {
-    plan: {
-      seed,
-      to,
-      name: null,
-      recipient: { keyId: string("recipient_key_id"), publicKey },
-      file: { name: string("name"), mediaType: string("media_type"), sizeBytes, sha256 },
-      chunkBytes,
-      timestamp: string("timestamp"),
-      ttl: string("ttl"),
-      tag: typeof json["tag"] === "string" ? json["tag"] : null,
-      hint,
-    },
-    senderKeyId: typeof json["sender_key_id"] === "string" ? json["sender_key_id"] : null,
-    delivered,
+  const json = parseShaped(text, planShape);
+  if (json === null || !isDid(json.to) || json.size_bytes < 0 || json.chunk_bytes < 1 || json.delivered < 0)
+    return null;
+  const plan: UnsignedPlan = {
+    seed: hexBytes(json.seed),
+    to: json.to,
+    name: null,
+    recipient: { keyId: json.recipient_key_id, publicKey: hexBytes(json.recipient_key) },
+    file: { name: json.name, mediaType: json.media_type, sizeBytes: json.size_bytes, sha256: hexBytes(json.sha256) },
+    chunkBytes: json.chunk_bytes,
+    timestamp: json.timestamp,
+    ttl: json.ttl,
+    tag: json.tag,
+    hint: json.hint,
   };
+  return { plan, senderKeyId: json.sender_key_id, delivered: json.delivered };
 }
 
 // ---------------------------------------------------------------------------------------------- outgoing messages
@@ -281,26 +231,43 @@ export class Outgoing {
     this.#source = source;
     this.#delivered = delivered;
     this.to = plan.to;
-    this.id = chunkCount(plan) > 1 ? groupIdOf(plan) : messageIdOf(plan, 0);
+    this.id = groupIdOf(plan) ?? messageIdOf(plan, 0);
   }
 
   /**
-   * Text from which `resume` continues with the same content, in another run too. Secret until all is sent.
+   * Text from which `resume` continues with the same content, in another run too. It holds the seed of the message and is
+   * secret until all is sent; the sender's own seed is not in it.
    */
   save(): string {
-    return renderPlan(this.#plan, this.#delivered);
+    const { seed, to, recipient, file, chunkBytes, timestamp, ttl, tag, hint, sender } = this.#plan;
+    const state: PlanText = {
+      version: 1,
+      seed: encodeHex(seed),
+      to,
+      recipient_key_id: recipient.keyId,
+      recipient_key: encodeHex(recipient.publicKey),
+      name: file.name,
+      media_type: file.mediaType,
+      size_bytes: file.sizeBytes,
+      sha256: encodeHex(file.sha256),
+      chunk_bytes: chunkBytes,
+      timestamp,
+      ttl,
+      tag,
+      hint,
+      sender_key_id: sender?.keyId ?? null,
+      delivered: this.#delivered,
+    };
+    return `${JSON.stringify(state, null, 2)}\n`;
   }
 
   /** Sends the remaining chunks. After a failure it may be called again. */
   async send({ onProgress, onRetry, retries = retryingDefault.retries }: TransferOptions = {}): Promise<Sent> {
     const retrying: Retrying = { ...retryingDefault, retries, ...(onRetry === undefined ? {} : { onRetry }) };
-    const { chunkBytes, file } = this.#plan;
+    const totalBytes = this.#plan.file.sizeBytes;
     const onDelivered = async ({ chunk }: ChunkProgress) => {
       this.#delivered = chunk + 1;
-      await onProgress?.({
-        sentBytes: Math.min((chunk + 1) * chunkBytes, file.sizeBytes),
-        totalBytes: file.sizeBytes,
-      });
+      await onProgress?.({ sentBytes: Math.min(this.#delivered * this.#plan.chunkBytes, totalBytes), totalBytes });
     };
     const options = () => ({ relay: this.#relay, retrying, from: this.#delivered, onDelivered });
     return this.#inTurn(() => sendPlan(this.#plan, this.#source, options()));
@@ -331,19 +298,6 @@ const retriedStatuses = [429, 502, 503, 507];
 /** A node that asks for a longer pause than this gets the usual one. */
 const retryAfterMsMax = 60_000;
 
-/**
- * Posts one envelope until the Relay reports success. Repeats have identical bytes. Throws the last failure: `refused`
- * with the Relay's code, `unreachable` or `timed_out`.
- */
-async function postEnvelope(
-  to: Endpoint,
-  envelope: { readonly recipient: string; readonly body: Uint8Array<ArrayBuffer> },
-  retrying: Retrying,
-): Promise<DeliveryReport> {
-  const request: Exchange = { method: "POST", path: path`/relay/${envelope.recipient}`, body: envelope.body };
-  return retryPassing(() => attemptOnce(to, request), retrying);
-}
-
 /** Repeats the work after a temporary failure, with the attempts and pauses of `retrying`. */
 export async function retryPassing<T>(work: () => Promise<T>, retrying: Retrying): Promise<T> {
   for (let attempt = 0; ; attempt++) {
@@ -351,64 +305,31 @@ export async function retryPassing<T>(work: () => Promise<T>, retrying: Retrying
       return await work();
     } catch (error) {
       if (!(error instanceof ClientError) || attempt >= retrying.retries || !isRetried(error)) throw error;
-      const delayMs = Math.max(retrying.delaysMs[attempt] ?? retrying.delaysMs.at(-1) ?? 0, askedDelay(error));
+      const { retryAfterMs = 0 } = error.extra;
+      const usualMs = retrying.delaysMs[attempt] ?? retrying.delaysMs.at(-1) ?? 0;
+      const delayMs = Math.max(usualMs, retryAfterMs <= retryAfterMsMax ? retryAfterMs : 0);
       retrying.onRetry?.(attempt + 1, error.code, delayMs);
       await new Promise((resolve) => setTimeout(resolve, delayMs));
     }
   }
 }
 
-async function attemptOnce(to: Endpoint, request: Exchange): Promise<DeliveryReport> {
-  const { status, json, retryAfterMs } = await exchange(to, request);
-  const report = parseReport(json);
-  if (report?.success === true && status >= 200 && status <= 299) return report;
-  throw new ClientError(
-    "refused",
-    codeOf(report) ?? `http_${status}`,
-    report === null ? `the Relay answered ${status}` : reasonOf(report),
-    {
-      status,
-      answer: json,
-      ...(retryAfterMs === null ? {} : { retryAfterMs }),
-    },
-  );
+function isRetried({ kind, status }: ClientError): boolean {
+  return kind === "unreachable" || kind === "timed_out" || retriedStatuses.includes(status ?? 0);
 }
 
-function cacheCodeOf(report: DeliveryReport): string | null {
-  const { cache_result: result } = report;
-  return isRecord(result) && typeof result["code"] === "string" ? result["code"] : null;
-}
-
-/** Why the Cache refused, where the Relay only says that it did: `mailbox_full`, for example. */
-function codeOf(report: DeliveryReport | null): string | null {
-  if (report?.code !== "cache_unavailable") return report?.code ?? null;
-  return cacheCodeOf(report) ?? report.code;
-}
-
-/** The Relay's message, and the Cache's code in it. */
-function reasonOf(report: DeliveryReport): string {
-  const said = cacheCodeOf(report);
-  return said === null ? report.message : `${report.message}; Cache: ${said}`;
-}
-
-function parseReport(json: unknown): DeliveryReport | null {
-  if (!isRecord(json) || typeof json["success"] !== "boolean" || typeof json["code"] !== "string") return null;
-  const text = (name: string) => (typeof json[name] === "string" ? json[name] : "");
-  return {
-    ...json,
-    success: json["success"],
-    code: json["code"],
-    message: text("message"),
-    delivery_mode: text("delivery_mode"),
-  };
-}
-
-function isRetried(error: ClientError): boolean {
-  if (error.kind === "unreachable" || error.kind === "timed_out") return true;
-  return retriedStatuses.includes(error.status ?? 0);
-}
-
-function askedDelay(error: ClientError): number {
-  const asked = error.extra.retryAfterMs ?? 0;
-  return asked <= retryAfterMsMax ? asked : 0;
+/** Posts one envelope. Throws `refused` with the Relay's code unless it reports success. */
+async function post(relay: Endpoint, to: Did, body: Uint8Array<ArrayBuffer>): Promise<DeliveryReport> {
+  const { status, json, retryAfterMs } = await exchange(relay, { method: "POST", path: path`/relay/${to}`, body });
+  const answer = isRecord(json) ? json : {};
+  const textOf = (value: unknown) => (typeof value === "string" ? value : "");
+  const [code, message] = [textOf(answer["code"]), textOf(answer["message"])];
+  if (answer["success"] === true && code !== "" && status >= 200 && status <= 299)
+    return { ...answer, success: true, code, message, delivery_mode: textOf(answer["delivery_mode"]) };
+  // Why the Cache refused, where the Relay only says that it did: `mailbox_full`, for example.
+  const cacheCode = isRecord(answer["cache_result"]) ? textOf(answer["cache_result"]["code"]) : "";
+  const said = (code === "cache_unavailable" && cacheCode) || code || `http_${status}`;
+  const reason = (message || `the Relay answered ${status}`) + (cacheCode === "" ? "" : `; Cache: ${cacheCode}`);
+  const extra = { status, answer: json, ...(retryAfterMs === null ? {} : { retryAfterMs }) };
+  throw new ClientError("refused", said, reason, extra);
 }

@@ -9,8 +9,8 @@ import { withoutTrailingSlashes } from "../core/message/proof.ts";
 import { type Client, connect, find, lookUp, planSend, rootKeyOf, senderOf, toldDid } from "./client.ts";
 import { type Content, collect, type Relations, reactionType, receiptType, type Source, sourceOf } from "./content.ts";
 import { randomUuid } from "./crypto.ts";
-import { identityFor, provingAt, type Waiting } from "./directory.ts";
-import { ClientError, clockProblem, localError } from "./http.ts";
+import { identityFor, provingAt, settleRegistration, type Waiting } from "./directory.ts";
+import { attempt, ClientError, clockProblem, localError } from "./http.ts";
 import { type KeyStore, reliable } from "./key-stores.ts";
 import { type Identity, isRotationDue, parseIdentity, renderIdentity, rotationMsDefault } from "./keys.ts";
 import type { Listener, Message, WaypostEvent } from "./message.ts";
@@ -141,14 +141,11 @@ export class Waypost {
 
   /** Looks whether somebody else has changed this identity: `stranger_change`. `messages` does so every hour. */
   async watch(): Promise<void> {
-    try {
+    await this.#orFailed("watch", async () => {
       const { watchOwn } = await import("./change.ts");
       const { alias = null } = this.#options;
       for (const event of await watchOwn(this.#client, this.#identity, alias)) this.#emit(event);
-    } catch (error) {
-      if (!(error instanceof ClientError)) throw error;
-      this.#emit({ type: "failed", what: "watch", error });
-    }
+    });
   }
 
   // ---------------------------------------------------------------------------------------------- sending
@@ -180,8 +177,8 @@ export class Waypost {
     const sender = senderKeyId === null ? null : await this.#asSender();
     if (sender !== null && sender.keyId !== senderKeyId)
       throw localError("unknown_key", `the message was signed by ${senderKeyId}, which may no longer sign`);
-    const inTurn: InOrder = (work) => this.#inTurn(plan.to, work);
-    return new Outgoing(this.#client.relay, { plan: { ...plan, sender }, source, delivered }, inTurn);
+    const message = { plan: { ...plan, sender }, source, delivered };
+    return new Outgoing(this.#client.relay, message, (work) => this.#inTurn(plan.to, work));
   }
 
   /** Reacts to a message with a short text, such as an emoji; empty text withdraws the reaction. */
@@ -197,17 +194,13 @@ export class Waypost {
       const shared = content instanceof ReadableStream ? await collect(content) : content;
       const sent: GroupSent["sent"][number][] = [];
       const failed: GroupSent["failed"][number][] = [];
-      const sendTo = async (to: string) => {
-        try {
-          sent.push({ to, sent: await this.send(to, shared, { ...options, group: id }) });
-        } catch (error) {
-          if (!(error instanceof ClientError)) throw error;
-          failed.push({ to, error });
-        }
-      };
       const waiting = [...members];
       const work = async () => {
-        for (let to = waiting.shift(); to !== undefined; to = waiting.shift()) await sendTo(to);
+        for (let to = waiting.shift(); to !== undefined; to = waiting.shift()) {
+          const result = await attempt(() => this.send(to, shared, { ...options, group: id }));
+          if (result instanceof ClientError) failed.push({ to, error: result });
+          else sent.push({ to, sent: result });
+        }
       };
       await Promise.all(Array.from({ length: groupSendsAtOnce }, work));
       return { sent, failed };
@@ -266,11 +259,11 @@ export class Waypost {
    * Replaces the key that others seal to when it is due, follows a replacement by another device, and destroys old
    * secrets. `open` and `messages` call it.
    */
-  async rotate(): Promise<void> {
+  rotate(): Promise<void> {
     this.#rotating ??= this.#rotate().finally(() => {
       this.#rotating = null;
     });
-    await this.#rotating;
+    return this.#rotating;
   }
 
   async #rotateIfDue(): Promise<void> {
@@ -281,7 +274,8 @@ export class Waypost {
   async #rotate(): Promise<void> {
     const { rotateMs = rotationMsDefault, nowMs = Date.now, waiting } = this.#options;
     if (rotateMs === false) return;
-    try {
+    // The old key still works, and the next run tries again.
+    await this.#orFailed("rotation", async () => {
       // Once a week, and loaded then.
       const { rotateAgreement } = await import("./change.ts");
       const rotated = await rotateAgreement(this.#client, this.#identity, {
@@ -294,11 +288,7 @@ export class Waypost {
       this.#identity = rotated.identity;
       if (!rotated.holdsPublished) this.#emit({ type: "key_missing" });
       else if (rotated.rotated) this.#emit({ type: "rotated" });
-    } catch (error) {
-      // The old key still works, and the next run tries again.
-      if (!(error instanceof ClientError)) throw error;
-      this.#emit({ type: "failed", what: "rotation", error });
-    }
+    });
   }
 
   async #save(identity: Identity): Promise<void> {
@@ -355,7 +345,7 @@ export class Waypost {
     if (status.registration_status === "confirmed") return;
     let registered = { did: this.did as string, tx_id: status.tx_id ?? "" };
     // Once in the life of an identity, and loaded then.
-    const { checkHomes, firstDocument, register, settleRegistration } = await import("./registration.ts");
+    const { checkHomes, firstDocument, register } = await import("./registration.ts");
     if (status.registration_status === "missing") {
       await checkHomes(this.#client, urls);
       const document = await firstDocument(this.#identity, urls);
@@ -379,12 +369,10 @@ export class Waypost {
   }
 
   #asSender(): Promise<NonNullable<SendPlan["sender"]>> {
-    if (this.#sender === null) {
-      this.#sender = senderOf(this.#client, this.#identity);
-      this.#sender.catch(() => {
-        this.#sender = null;
-      });
-    }
+    this.#sender ??= senderOf(this.#client, this.#identity).catch((error: unknown) => {
+      this.#sender = null;
+      throw error;
+    });
     return this.#sender;
   }
 
@@ -406,12 +394,14 @@ export class Waypost {
   async #sendReceipt(message: Message): Promise<void> {
     const { from, verified, wantsReceipt } = message;
     if (this.#options.receipts !== true || !wantsReceipt || verified !== true || from === null) return;
-    try {
-      await this.send(from, { v: 1, delivered: [message.id] }, { mediaType: receiptType, receipt: false });
-    } catch (error) {
-      if (!(error instanceof ClientError)) throw error;
-      this.#emit({ type: "failed", what: "receipt", error });
-    }
+    const receipt = { v: 1, delivered: [message.id] };
+    await this.#orFailed("receipt", () => this.send(from, receipt, { mediaType: receiptType, receipt: false }));
+  }
+
+  /** Work in the background: its failure is an event. */
+  async #orFailed(what: "receipt" | "rotation" | "watch", work: () => Promise<unknown>): Promise<void> {
+    const result = await attempt(work);
+    if (result instanceof ClientError) this.#emit({ type: "failed", what, error: result });
   }
 
   #emit(event: WaypostEvent): void {

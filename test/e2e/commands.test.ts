@@ -6,8 +6,9 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { connect } from "../../src/client/client.ts";
+import { settleRegistration } from "../../src/client/directory.ts";
 import { createIdentity } from "../../src/client/keys.ts";
-import { firstDocument, register, settleRegistration } from "../../src/client/registration.ts";
+import { firstDocument, register } from "../../src/client/registration.ts";
 import {
   executable,
   freePort,

@@ -1,9 +1,9 @@
 /** The wake hook against a real listener: its content, its rate, and that its failures affect nothing else. */
 import { afterEach, describe, expect, test } from "bun:test";
 import { connect } from "../../src/client/client.ts";
-import { waitingDefault } from "../../src/client/directory.ts";
+import { settleRegistration, waitingDefault } from "../../src/client/directory.ts";
 import { createIdentity } from "../../src/client/keys.ts";
-import { firstDocument, register, settleRegistration } from "../../src/client/registration.ts";
+import { firstDocument, register } from "../../src/client/registration.ts";
 import { utf8 } from "../../src/core/codec/bytes.ts";
 import { sha256 } from "../../src/core/codec/crypto.ts";
 import { createWakeHook, type WakeHook } from "../../src/nodes/cache/wake.ts";

@@ -14,11 +14,11 @@ import { change, changeAsOwner, signIntent } from "../../src/client/change.ts";
 import { activeDocument, connect, lookUp, senderOf } from "../../src/client/client.ts";
 import { isComplete, listPending, type PendingMessage, splitReceived } from "../../src/client/copies.ts";
 import type { Signer } from "../../src/client/crypto.ts";
-import { waitingDefault } from "../../src/client/directory.ts";
+import { settleRegistration, waitingDefault } from "../../src/client/directory.ts";
 import { ClientError } from "../../src/client/http.ts";
 import { createIdentity, type Identity } from "../../src/client/keys.ts";
 import { type CacheClient, cachesOf } from "../../src/client/reader.ts";
-import { firstDocument, register, settleRegistration } from "../../src/client/registration.ts";
+import { firstDocument, register } from "../../src/client/registration.ts";
 import { acknowledge, recipientOf, removeUnread } from "../../src/client/retrieve.ts";
 import {
   buildEnvelope,

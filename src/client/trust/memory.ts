@@ -17,8 +17,7 @@ export type MemoryStore = {
 };
 
 /** Lost with the process. */
-export function processMemory(): MemoryStore {
-  const texts = new Map<string, string>();
+export function processMemory(texts = new Map<string, string>()): MemoryStore {
   return {
     load: async (key) => texts.get(key) ?? null,
     save: async (key, text) => {
