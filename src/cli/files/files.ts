@@ -6,7 +6,7 @@
  * Source: interface "Signed DID-document updates" (private keys).
  */
 import { constants } from "node:fs";
-import { link, lstat, mkdir, open, readdir, readFile, rename, stat, unlink } from "node:fs/promises";
+import { link, lstat, mkdir, open, readdir, readFile, rename, stat, unlink, writeFile } from "node:fs/promises";
 import { homedir } from "node:os";
 import { dirname, join } from "node:path";
 import { localError } from "../../client/http.ts";
@@ -33,39 +33,31 @@ export async function syncFolder(folder: string): Promise<void> {
   }
 }
 
-async function writeSynced(path: string, content: string | Uint8Array, mode: number): Promise<void> {
-  const handle = await open(path, "wx", mode);
+/** A new file with a name of its own beside `path`, synced. */
+async function writeBeside(path: string, content: string | Uint8Array): Promise<string> {
+  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+  const temporary = `${path}.${crypto.randomUUID()}.tmp`;
+  const handle = await open(temporary, "wx", 0o600);
   try {
     await handle.writeFile(content);
     await handle.sync();
   } finally {
     await handle.close();
   }
-}
-
-function temporaryBeside(path: string): string {
-  return `${path}.${crypto.randomUUID()}.tmp`;
+  return temporary;
 }
 
 /** Replaces or creates a file: a reader sees the old one or the new one. The folder is made, mode 0700. */
 export async function writeDurably(path: string, content: string | Uint8Array): Promise<void> {
-  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
-  const temporary = temporaryBeside(path);
-  await writeSynced(temporary, content, 0o600);
-  await rename(temporary, path);
+  await rename(await writeBeside(path, content), path);
   await syncFolder(dirname(path));
 }
 
 /** Creates a file that must not exist yet; `false` when it does. */
 export async function createDurably(path: string, content: string | Uint8Array): Promise<boolean> {
-  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
-  const temporary = temporaryBeside(path);
-  await writeSynced(temporary, content, 0o600);
+  const temporary = await writeBeside(path, content);
   try {
-    await link(temporary, path);
-  } catch (error) {
-    if (isSystemError(error, "EEXIST")) return false;
-    throw error;
+    if (!(await succeeds(link(temporary, path), "EEXIST"))) return false;
   } finally {
     await unlink(temporary);
   }
@@ -89,25 +81,33 @@ export async function sweepLeftovers(folder: string, nowMs: number): Promise<voi
   }
 }
 
-export async function readText(path: string): Promise<string | null> {
-  try {
-    return await readFile(path, "utf8");
-  } catch (error) {
+export function isSystemError(error: unknown, ...codes: readonly string[]): boolean {
+  return error instanceof Error && "code" in error && codes.includes(String(error.code));
+}
+
+/** `null` when there is no such file or folder. */
+export async function ifThere<T>(work: Promise<T>): Promise<T | null> {
+  return work.catch((error: unknown) => {
     if (isSystemError(error, "ENOENT")) return null;
     throw error;
-  }
+  });
 }
+
+/** `false` when the work fails with one of the codes. */
+async function succeeds(work: Promise<unknown>, ...codes: readonly string[]): Promise<boolean> {
+  return work.then(
+    () => true,
+    (error: unknown) => {
+      if (isSystemError(error, ...codes)) return false;
+      throw error;
+    },
+  );
+}
+
+export const readText = (path: string): Promise<string | null> => ifThere(readFile(path, "utf8"));
 
 export async function removeIfThere(path: string): Promise<void> {
-  try {
-    await unlink(path);
-  } catch (error) {
-    if (!isSystemError(error, "ENOENT")) throw error;
-  }
-}
-
-export function isSystemError(error: unknown, code: string): boolean {
-  return error instanceof Error && "code" in error && error.code === code;
+  await ifThere(unlink(path));
 }
 
 /**
@@ -181,47 +181,26 @@ async function freePath(folder: string, name: string): Promise<string> {
 
 /** A link to a missing file counts: its name is in use. */
 async function isThere(path: string): Promise<boolean> {
-  try {
-    await lstat(path);
-    return true;
-  } catch (error) {
-    if (isSystemError(error, "ENOENT")) return false;
-    throw error;
-  }
+  return (await ifThere(lstat(path))) !== null;
 }
 
 /** A second name for a finished file; `false` when the name is in use. */
 async function linkAs(temporary: string, path: string): Promise<boolean> {
   try {
-    await link(temporary, path);
-    return true;
+    return await succeeds(link(temporary, path), "EEXIST");
   } catch (error) {
-    if (isSystemError(error, "EEXIST")) return false;
-    if (!["EPERM", "ENOTSUP", "ENOSYS", "EOPNOTSUPP"].some((code) => isSystemError(error, code))) throw error;
-    return renameToClaimed(temporary, path);
+    if (!isSystemError(error, "EPERM", "ENOTSUP", "ENOSYS", "EOPNOTSUPP")) throw error;
+    // A file system without links: an empty file claims the name, since a plain rename would replace.
+    const isClaimed = await succeeds(writeFile(path, "", { flag: "wx", mode: 0o600 }), "EEXIST");
+    if (isClaimed) await rename(temporary, path);
+    return isClaimed;
   }
-}
-
-/** For file systems without links: an empty file claims the name, since a plain rename would replace. */
-async function renameToClaimed(temporary: string, path: string): Promise<boolean> {
-  try {
-    await (await open(path, "wx", 0o600)).close();
-  } catch (error) {
-    if (isSystemError(error, "EEXIST")) return false;
-    throw error;
-  }
-  await rename(temporary, path);
-  return true;
 }
 
 /** `null` when the temporary file is gone; `true` when it already has a second name. */
 export async function isPlaced(temporary: string): Promise<boolean | null> {
-  try {
-    return (await stat(temporary)).nlink > 1;
-  } catch (error) {
-    if (isSystemError(error, "ENOENT")) return null;
-    throw error;
-  }
+  const facts = await ifThere(stat(temporary));
+  return facts === null ? null : facts.nlink > 1;
 }
 
 // ----------------------------------------------------------------------------------------------------------- key files
@@ -269,17 +248,11 @@ export async function loadIdentity(folder: string, name: string): Promise<Identi
   return identity;
 }
 
-async function loadIfThere(folder: string, name: string): Promise<Identity | null> {
-  return (await readText(identityPath(folder, name))) === null ? null : loadIdentity(folder, name);
-}
-
 /** A key store of files: the same ones that the commands use, so that both are the same identities. */
 export function fileKeys(folder: string = defaultKeysFolder()): KeyStore {
   return {
-    load: async (name) => {
-      const identity = await loadIfThere(folder, name);
-      return identity === null ? null : renderIdentity(identity);
-    },
+    load: async (name) =>
+      (await isThere(identityPath(folder, name))) ? renderIdentity(await loadIdentity(folder, name)) : null,
     add: (name, text) => createDurably(identityPath(folder, name), text),
     replace: (name, text) => writeDurably(identityPath(folder, name), text),
     delete: (name) => forgetIdentity(folder, name),
@@ -301,12 +274,7 @@ export function fileMemory(folder: string, name: string): MemoryStore {
 
 /** Names of the identities in a folder, sorted. */
 export async function listIdentities(folder: string): Promise<string[]> {
-  try {
-    const files = await readdir(folder);
-    const names = files.filter((file) => file.endsWith(".json")).map((file) => file.slice(0, -".json".length));
-    return names.filter((name) => nameForm.test(name)).sort();
-  } catch (error) {
-    if (isSystemError(error, "ENOENT")) return [];
-    throw error;
-  }
+  const files = (await ifThere(readdir(folder))) ?? [];
+  const names = files.filter((file) => file.endsWith(".json")).map((file) => file.slice(0, -".json".length));
+  return names.filter((name) => nameForm.test(name)).sort();
 }

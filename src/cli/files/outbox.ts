@@ -11,7 +11,7 @@ import { localError } from "../../client/http.ts";
 import { type Outgoing, parsePlan, type SavedPlan, type SendPlan, type UnsignedPlan } from "../../client/send.ts";
 import { equalBytes } from "../../core/codec/bytes.ts";
 import { parseDuration, parseTimestamp } from "../../core/codec/time.ts";
-import { isSystemError, readText, removeIfThere, sweepLeftovers, writeDurably } from "./files.ts";
+import { ifThere, readText, removeIfThere, sweepLeftovers, writeDurably } from "./files.ts";
 
 type Unfinished = SavedPlan & { readonly path: string };
 
@@ -34,7 +34,9 @@ export async function saveOutgoing(folder: string, outgoing: Outgoing): Promise<
 export async function findUnfinished(folder: string, wanted: SendPlan, nowMs: number): Promise<Unfinished | null> {
   await sweepLeftovers(folder, nowMs);
   let found: Unfinished | null = null;
-  for (const path of await stateFiles(folder)) {
+  for (const file of (await ifThere(readdir(folder))) ?? []) {
+    if (!file.endsWith(".json")) continue;
+    const path = join(folder, file);
     const state = parsePlan((await readText(path)) ?? "");
     if (state === null) continue;
     if (endsMs(state.plan) <= nowMs) await removeIfThere(path);
@@ -43,34 +45,16 @@ export async function findUnfinished(folder: string, wanted: SendPlan, nowMs: nu
   return found;
 }
 
-async function stateFiles(folder: string): Promise<string[]> {
-  try {
-    return (await readdir(folder)).filter((file) => file.endsWith(".json")).map((file) => join(folder, file));
-  } catch (error) {
-    if (isSystemError(error, "ENOENT")) return [];
-    throw error;
-  }
-}
-
 function endsMs(plan: UnsignedPlan): number {
   return (parseTimestamp(plan.timestamp) ?? 0) + (parseDuration(plan.ttl) ?? 0);
 }
 
-function isSameSend(state: SavedPlan, wanted: SendPlan): boolean {
-  const { plan } = state;
-  return (
-    plan.to === wanted.to &&
-    plan.recipient.keyId === wanted.recipient.keyId &&
-    plan.file.name === wanted.file.name &&
-    plan.file.mediaType === wanted.file.mediaType &&
-    plan.file.sizeBytes === wanted.file.sizeBytes &&
-    equalBytes(plan.file.sha256, wanted.file.sha256) &&
-    plan.chunkBytes === wanted.chunkBytes &&
-    plan.ttl === wanted.ttl &&
-    plan.tag === wanted.tag &&
-    plan.hint === wanted.hint &&
-    state.senderKeyId === (wanted.sender?.keyId ?? null)
-  );
+function isSameSend({ plan, senderKeyId }: SavedPlan, wanted: SendPlan): boolean {
+  const { file, recipient } = plan;
+  const same = (["to", "chunkBytes", "ttl", "tag", "hint"] as const).every((name) => plan[name] === wanted[name]);
+  const sameFile = (["name", "mediaType", "sizeBytes"] as const).every((name) => file[name] === wanted.file[name]);
+  const sameKeys = recipient.keyId === wanted.recipient.keyId && senderKeyId === (wanted.sender?.keyId ?? null);
+  return same && sameFile && sameKeys && equalBytes(file.sha256, wanted.file.sha256);
 }
 
 // ------------------------------------------------------------------------------------------- file to send
@@ -79,10 +63,8 @@ const readBytes = 1_048_576;
 
 /** Reads the file once to hash it. Throws `local` errors `no_file` and, later, `file_changed`. */
 export async function fileSource(path: string, mediaType: string): Promise<Source> {
-  const facts = await stat(path).catch((error: unknown) => {
-    if (isSystemError(error, "ENOENT")) throw localError("no_file", `there is no file ${path}`);
-    throw error;
-  });
+  const facts = await ifThere(stat(path));
+  if (facts === null) throw localError("no_file", `there is no file ${path}`);
   if (!facts.isFile()) throw localError("no_file", `${path} is not a file`);
   const hash = sha256.create();
   for (let from = 0; from < facts.size; from += readBytes) {
