@@ -9,7 +9,6 @@ import { type Command, Option } from "commander";
 import { failed, failedInResult, timedOut } from "../app/failure.ts";
 import { isComplete, listPending, messageIdsOf, type PendingMessage } from "../client/copies.ts";
 import type { ClientError } from "../client/http.ts";
-import type { Identity } from "../client/keys.ts";
 import type { WaypostEvent } from "../client/message.ts";
 import { cachesOf, liveEndpoints } from "../client/reader.ts";
 import { removeUnread } from "../client/retrieve.ts";
@@ -30,84 +29,85 @@ import { stateFolder } from "./files/files.ts";
 import { type Inbox, openInbox, type Problem, type Received, type Round } from "./files/inbox.ts";
 import { askNode } from "./operations.ts";
 
-type ReceiveFlags = {
-  readonly out: string;
-  readonly device: string;
-  readonly follow?: boolean;
-  readonly waitFor?: number;
-};
-
-const deviceOption = (): Option => new Option("--device <id>", "the device to read as").default("", "none");
-
-/** Pause between two reads while waiting. */
-const pollMs = 1_000;
+type DeviceFlags = { readonly device: string };
+type FolderFlags = DeviceFlags & { readonly out: string };
 
 export function registerReceiveCommands(program: Command): void {
-  registerReceive(program);
-  registerListen(program);
-  registerQuery(program);
-  registerPurge(program);
-}
-
-function registerReceive(program: Command): void {
-  const command = program
+  const device = () => new Option("--device <id>", "the device to read as").default("", "none");
+  const receiveCommand = program
     .command("receive")
     .description("fetch, decrypt and store waiting messages, then acknowledge them")
     .requiredOption("--out <folder>", "folder for the files")
-    .addOption(deviceOption())
+    .addOption(device())
     .option(
       "--wait-for <duration>",
       "wait for messages, for at most this long: 30s, 5m (default: do not wait)",
       parseWait,
     )
     .option("--follow", "keep receiving until interrupted");
-  clientCommand(addIdentityFlag(command), async (session, flags: ReceiveFlags) => {
-    const identity = await rotateIfDue(session, await session.identity());
-    const work = (inbox: Inbox) =>
-      flags.follow === true
-        ? follow(session, inbox, { device: null, relays: 0 })
-        : receiveWaiting(session, inbox, flags.waitFor ?? 0);
-    await withInbox(session, identity, { place: { folder: flags.out, device: flags.device }, work });
-  });
+  clientCommand(addIdentityFlag(receiveCommand), receive);
+  const listenCommand = program
+    .command("listen")
+    .description("receive live, until interrupted")
+    .requiredOption("--out <folder>", "folder for the files")
+    .option("--device <id>", "the name of this device", "cli");
+  clientCommand(addIdentityFlag(listenCommand), listen);
+  const queryCommand = program.command("query").description("list waiting messages without removing them");
+  clientCommand(addIdentityFlag(queryCommand.addOption(device())), query);
+  const purgeCommand = program
+    .command("purge")
+    .description("remove waiting messages without reading them; they can't be recovered")
+    .option("--id <id...>", "message ids or group ids")
+    .option("--all", "all waiting messages")
+    .addOption(device())
+    .option("--yes", "do not ask for confirmation")
+    .option("--recipient <did>", "for operators: all envelopes that wait for this DID on the running node of --config")
+    .option("-c, --config <file>", `configuration file of that node (default: "${defaultConfigFile}")`)
+    .option("--socket <path>", "Unix socket of that node's admin_listen, instead of --config");
+  clientCommand(addIdentityFlag(purgeCommand), (session, flags: PurgeFlags) =>
+    flags.recipient === undefined ? purge(session, flags) : purgeRecipient(session, flags, flags.recipient),
+  );
 }
 
-async function receiveWaiting(session: Session, inbox: Inbox, waitMs: number): Promise<void> {
+// ------------------------------------------------------------------------------------------------- receive and listen
+
+type ReceiveFlags = FolderFlags & { readonly follow?: boolean; readonly waitFor?: number };
+
+/** Pause between two reads while waiting. */
+const pollMs = 1_000;
+
+function receive(session: Session, { out, device, follow, waitFor = 0 }: ReceiveFlags): Promise<void> {
+  return withInbox(session, { out, device }, (inbox) =>
+    follow === true
+      ? followInbox(session, inbox, { device: null, relays: 0 })
+      : receiveWaiting(session, inbox, waitFor),
+  );
+}
+
+async function receiveWaiting({ report }: Session, inbox: Inbox, waitMs: number): Promise<void> {
   const begunMs = performance.now();
   let round = await inbox.receive();
   while (round.received.length === 0 && performance.now() - begunMs < waitMs) {
-    session.report.progress("nothing yet");
+    report.progress("nothing yet");
     await Bun.sleep(Math.min(pollMs, waitMs));
     round = await inbox.receive();
   }
   if (waitMs > 0 && round.received.length + round.unreadable.length + round.failed.length === 0)
     throw timedOut("nothing arrived");
-  session.report.result(renderRound(round), describeRound(round).join("\n") || "Nothing is waiting.");
+  report.result(renderRound(round), describeRound(round).join("\n") || "Nothing is waiting.");
   if (round.failed.length > 0) throw failedInResult(`not received: ${countOf(round.failed.length, "message")}`);
 }
 
-// ------------------------------------------------------------------------------------------------- listen
-
-type ListenFlags = { readonly out: string; readonly device: string };
-
-function registerListen(program: Command): void {
-  const command = program
-    .command("listen")
-    .description("receive live, until interrupted")
-    .requiredOption("--out <folder>", "folder for the files")
-    .option("--device <id>", "the name of this device", "cli");
-  clientCommand(addIdentityFlag(command), async (session, flags: ListenFlags) => {
-    const identity = await rotateIfDue(session, await session.identity());
-    const relays = await liveEndpoints(session.client, identity, flags.device);
-    const work = (inbox: Inbox) => follow(session, inbox, { device: flags.device, relays: relays.length });
-    // Caches are read for all devices: the name is only that of the live session.
-    await withInbox(session, identity, { place: { folder: flags.out, device: "" }, work });
-  });
+async function listen(session: Session, { out, device }: FolderFlags): Promise<void> {
+  const relays = (await liveEndpoints(session.client, await session.identity(), device)).length;
+  // Caches are read for all devices: the name is only that of the live session.
+  await withInbox(session, { out, device: "" }, (inbox) => followInbox(session, inbox, { device, relays }));
 }
 
 type Following = { readonly device: string | null; readonly relays: number };
 
 /** Ends when every Relay refused before one of them accepted a live session. */
-async function follow(session: Session, inbox: Inbox, { device, relays }: Following): Promise<void> {
+async function followInbox({ report }: Session, inbox: Inbox, { device, relays }: Following): Promise<void> {
   const stop = new AbortController();
   for (const name of ["SIGINT", "SIGTERM"]) process.once(name, () => stop.abort());
   const refused = new Map<string, ClientError>();
@@ -116,34 +116,38 @@ async function follow(session: Session, inbox: Inbox, { device, relays }: Follow
   const onEvent = (event: WaypostEvent) => {
     if (event.type === "connected" && event.what === "live") {
       isAdmitted = true;
-      session.report.note(`listening at ${event.url}`);
+      report.note(`listening at ${event.url}`);
     } else if (event.type === "disconnected" && event.error !== null) {
-      session.report.note(`${event.error.message} (${event.error.code})`);
+      report.note(`${event.error.message} (${event.error.code})`);
       if (event.what === "live" && event.error.kind === "refused") refused.set(event.url, event.error);
       if (isHopeless()) stop.abort();
     }
   };
-  await inbox.follow({ device, onRound: createRoundReporter(session), onEvent }, stop.signal);
+  // Each problem is reported once.
+  const reported = new Set<string>();
+  const onRound = (round: Round) => {
+    const problems = [...round.unreadable, ...round.failed, ...round.unreachable];
+    const isNew = problems.every(({ what, code }) => !reported.has(`${what} ${code}`));
+    if (!isNew || round.received.length + problems.length === 0) return;
+    for (const { what, code } of problems) if (reported.size < 10_000) reported.add(`${what} ${code}`);
+    report.result(renderRound(round), describeRound(round).join("\n"));
+  };
+  await inbox.follow({ device, onRound, onEvent }, stop.signal);
   const [failure] = refused.values();
   if (isHopeless()) throw failure;
 }
 
-// ------------------------------------------------------------------------------------------------- rounds
-
-type InboxPlace = { readonly folder: string; readonly device: string };
-
-/** Opens the inbox of an identity for this process alone, and closes it after the work. */
+/** Opens the inbox of the identity for this process alone, and closes it after the work. */
 async function withInbox(
   session: Session,
-  identity: Identity,
-  { place, work }: { readonly place: InboxPlace; readonly work: (inbox: Inbox) => Promise<void> },
+  { out: folder, device: deviceId }: FolderFlags,
+  work: (inbox: Inbox) => Promise<void>,
 ): Promise<void> {
-  const inbox = await openInbox(session.client, identity, {
-    folder: place.folder,
-    state: stateFolder(session.keysFolder, identity.name),
-    deviceId: place.device,
-    onChunk: (done, total) => session.report.progress(`receiving ${renderBar(done, total)}`),
-  });
+  const { client, keysFolder, report } = session;
+  const identity = await rotateIfDue(session, await session.identity());
+  const onChunk = (done: number, total: number) => report.progress(`receiving ${renderBar(done, total)}`);
+  const state = stateFolder(keysFolder, identity.name);
+  const inbox = await openInbox(client, identity, { folder, state, deviceId, onChunk });
   try {
     await work(inbox);
   } finally {
@@ -151,112 +155,81 @@ async function withInbox(
   }
 }
 
-function renderRound(round: Round): Record<string, unknown> {
-  const received = round.received.map((one) => ({
-    path: one.path,
-    name: one.name,
-    media_type: one.mediaType,
-    size_bytes: one.sizeBytes,
-    sha256: one.sha256,
-    message_ids: one.messageIds,
-    from: one.from?.did ?? null,
-    from_verified: one.from?.verified ?? null,
-    from_trust: one.from?.verified === true ? trustOf(one.from.did) : null,
-    from_distrusted: one.from?.distrusted ?? null,
+function renderRound({ failed, unreachable, ...round }: Round): Record<string, unknown> {
+  const received = round.received.map(({ path, name, mediaType, sizeBytes, sha256, messageIds, from }) => ({
+    path,
+    name,
+    media_type: mediaType,
+    size_bytes: sizeBytes,
+    sha256,
+    message_ids: messageIds,
+    from: from?.did ?? null,
+    from_verified: from?.verified ?? null,
+    from_trust: from?.verified === true ? trustOf(from.did) : null,
+    from_distrusted: from?.distrusted ?? null,
   }));
   const incomplete = round.incomplete.map(({ groupId, held, total }) => ({ message_group_id: groupId, held, total }));
   const unreadable = round.unreadable.map((one) => ({ ...one, remove: removal(one) }));
-  const { failed, unreachable } = round;
   return { ok: failed.length === 0, received, incomplete, unreadable, failed, unreachable };
 }
 
-function describeRound(round: Round): string[] {
-  return [
-    ...round.received.map((one) => printable(`${one.path} (${renderBytes(one.sizeBytes)}) ${describeSender(one)}`)),
-    ...round.incomplete.map(({ held, total }) => `a file is on its way: ${held} of ${total} chunks so far`),
-    ...round.unreadable.map((one) =>
-      printable(`${one.what}: ${one.message} (${one.code}); to remove it unread: ${removal(one)}`),
-    ),
-    ...[...round.failed, ...round.unreachable].map(({ what, message, code }) =>
-      printable(`${what}: ${message} (${code})`),
-    ),
+function describeRound({ received, incomplete, unreadable, failed, unreachable }: Round): string[] {
+  const lines = [
+    ...received.map((one) => `${one.path} (${renderBytes(one.sizeBytes)}) ${describeSender(one)}`),
+    ...incomplete.map(({ held, total }) => `a file is on its way: ${held} of ${total} chunks so far`),
+    ...unreadable.map((one) => `${describe(one)}; to remove it unread: ${removal(one)}`),
+    ...[...failed, ...unreachable].map(describe),
   ];
+  return lines.map(printable);
 }
 
+const describe = ({ what, message, code }: Problem): string => `${what}: ${message} (${code})`;
 const removal = ({ what }: Problem): string => `waypost purge --id ${what}`;
 
 function describeSender({ from }: Received): string {
   if (from === null) return "from an unnamed sender";
-  if (from.verified === true)
-    return `from ${from.did}${trustOf(from.did) === "proven" ? "" : ", whose keys are unproven"}`;
-  if (from.distrusted !== null) return `claims to be from ${from.did}: NOT BELIEVED (${from.distrusted})`;
-  return `claims to be from ${from.did}: ${from.verified === null ? "not checked" : "ITS SIGNATURE DOES NOT VERIFY"}`;
-}
-
-/**
- * Reports rounds as they come: what was received, and each problem once. With `--json` one line for each
- * round that brought something.
- */
-function createRoundReporter(session: Session): (round: Round) => void {
-  const reported = new Set<string>();
-  return (round) => {
-    const isNew = ({ what, code }: Problem) => !reported.has(`${what} ${code}`);
-    const shown: Round = {
-      ...round,
-      incomplete: [],
-      unreadable: round.unreadable.filter(isNew),
-      failed: round.failed.filter(isNew),
-      unreachable: round.unreachable.filter(isNew),
-    };
-    for (const { what, code } of [...shown.unreadable, ...shown.failed, ...shown.unreachable])
-      if (reported.size < 10_000) reported.add(`${what} ${code}`);
-    const lists = [shown.received, shown.unreadable, shown.failed, shown.unreachable];
-    if (lists.every((list) => list.length === 0)) return;
-    session.report.result(renderRound(shown), describeRound(shown).join("\n"));
-  };
+  const { did, verified, distrusted } = from;
+  if (verified === true) return `from ${did}${trustOf(did) === "proven" ? "" : ", whose keys are unproven"}`;
+  if (distrusted !== null) return `claims to be from ${did}: NOT BELIEVED (${distrusted})`;
+  return `claims to be from ${did}: ${verified === null ? "not checked" : "ITS SIGNATURE DOES NOT VERIFY"}`;
 }
 
 // --------------------------------------------------------------------------------------------------------------- query
 
-type QueryFlags = { readonly device: string };
-
-function registerQuery(program: Command): void {
-  const command = program
-    .command("query")
-    .description("list waiting messages without removing them")
-    .addOption(deviceOption());
-  clientCommand(addIdentityFlag(command), query);
+/** What waits; Caches that don't answer are named beside it. */
+async function waitingOf(session: Session, { device }: DeviceFlags) {
+  const { pending, unreachable } = await listPending(await cachesOf(session.client, await session.identity(), device));
+  const problems = unreachable.map(({ endpoint: what, error: { code, message } }) => ({ what, code, message }));
+  for (const { what, message } of problems) session.report.note(printable(`${what}: ${message}`));
+  return { pending, unreachable: problems };
 }
 
-async function query(session: Session, flags: QueryFlags): Promise<void> {
-  const identity = await session.identity();
-  const { pending, unreachable } = await listPending(await cachesOf(session.client, identity, flags.device));
-  const waiting = pending.map((message) => ({
-    message_group_id: message.groupId,
-    message_ids: messageIdsOf(message),
-    held: message.parts.length,
-    total: message.total,
-    complete: isComplete(message),
-    expires_at: new Date(Math.min(...message.parts.flat().map(({ expiresAtMs }) => expiresAtMs))).toISOString(),
-    caches: [...new Set(message.parts.flat().map(({ cache }) => cache?.reader.at.url))],
-  }));
+async function query(session: Session, flags: DeviceFlags): Promise<void> {
+  const { pending, unreachable } = await waitingOf(session, flags);
+  const waiting = pending.map((message) => {
+    const copies = message.parts.flat();
+    return {
+      message_group_id: message.groupId,
+      message_ids: messageIdsOf(message),
+      held: message.parts.length,
+      total: message.total,
+      complete: isComplete(message),
+      expires_at: new Date(Math.min(...copies.map(({ expiresAtMs }) => expiresAtMs))).toISOString(),
+      caches: [...new Set(copies.map(({ cache }) => cache?.reader.at.url))],
+    };
+  });
   const lines = waiting.map(
     ({ message_group_id, message_ids, held, total, expires_at }) =>
       `${message_group_id ?? message_ids[0]} ${held} of ${total}, until ${expires_at}`,
   );
-  const problems = unreachable.map(({ endpoint: what, error: { code, message } }) => ({ what, code, message }));
-  for (const { what, message } of problems) session.report.note(printable(`${what}: ${message}`));
-  session.report.result(
-    { ok: true, count: waiting.length, waiting, unreachable: problems },
-    lines.join("\n") || `Nothing is waiting${problems.length === 0 ? "" : " in the Caches that answered"}.`,
-  );
+  const nothing = `Nothing is waiting${unreachable.length === 0 ? "" : " in the Caches that answered"}.`;
+  session.report.result({ ok: true, count: waiting.length, waiting, unreachable }, lines.join("\n") || nothing);
 }
 
 // -------------------------------------------------------------------------------------------------- purge
 
-type PurgeFlags = {
+type PurgeFlags = DeviceFlags & {
   readonly as?: string;
-  readonly device: string;
   readonly id?: string[];
   readonly all?: boolean;
   readonly yes?: boolean;
@@ -265,29 +238,12 @@ type PurgeFlags = {
   readonly socket?: string;
 };
 
-function registerPurge(program: Command): void {
-  const command = program
-    .command("purge")
-    .description("remove waiting messages without reading them; they can't be recovered")
-    .option("--id <id...>", "message ids or group ids")
-    .option("--all", "all waiting messages")
-    .addOption(deviceOption())
-    .option("--yes", "do not ask for confirmation")
-    .option("--recipient <did>", "for operators: all envelopes that wait for this DID on the running node of --config")
-    .option("-c, --config <file>", `configuration file of that node (default: "${defaultConfigFile}")`)
-    .option("--socket <path>", "Unix socket of that node's admin_listen, instead of --config");
-  clientCommand(addIdentityFlag(command), (session, flags: PurgeFlags) =>
-    flags.recipient === undefined ? purge(session, flags) : purgeRecipient(session, flags, flags.recipient),
-  );
-}
-
 /** For the operator: the running node removes all messages that wait for the DID, without a proof of the recipient. */
 async function purgeRecipient({ report }: Session, flags: PurgeFlags, recipient: string): Promise<void> {
   if (flags.all !== undefined || flags.id !== undefined || flags.as !== undefined)
     throw failed("--recipient excludes --id, --all and --as");
   confirmed(`Remove everything that waits for ${printable(recipient)}?`, flags);
-  const answer = await askNode(flags, "/operations/purge", { recipient });
-  const { entries, bytes } = answer;
+  const { entries, bytes } = await askNode(flags, "/operations/purge", { recipient });
   const text = `${countOf(Number(entries), "message")} removed, ${renderBytes(Number(bytes))}.`;
   report.result({ ok: true, recipient, entries, bytes }, text);
 }
@@ -295,17 +251,16 @@ async function purgeRecipient({ report }: Session, flags: PurgeFlags, recipient:
 /** Acknowledges messages without storing them, so it asks first. */
 async function purge(session: Session, flags: PurgeFlags): Promise<void> {
   if ((flags.all === true) === (flags.id !== undefined)) throw failed("choose the messages: --id <id...> or --all");
-  const identity = await session.identity();
-  const { pending, unreachable } = await listPending(await cachesOf(session.client, identity, flags.device));
-  for (const { endpoint, error } of unreachable) session.report.note(printable(`${endpoint}: ${error.message}`));
+  const { pending } = await waitingOf(session, flags);
   const chosen = flags.all === true ? pending : pending.filter((message) => names(message, flags.id ?? []));
   const messageIds = chosen.flatMap(messageIdsOf);
-  if (messageIds.length > 0) confirmed(`Remove ${countOf(messageIds.length, "message")} unread?`, flags);
-  const failures = await removeUnread(chosen.flatMap(({ parts }) => parts.flat()));
-  if (failures[0] !== undefined) throw failures[0].error;
+  const count = countOf(messageIds.length, "message");
+  if (messageIds.length > 0) confirmed(`Remove ${count} unread?`, flags);
+  const [failure] = await removeUnread(chosen.flatMap(({ parts }) => parts.flat()));
+  if (failure !== undefined) throw failure.error;
   session.report.result(
     { ok: true, removed: messageIds.length, message_ids: messageIds },
-    messageIds.length === 0 ? "Nothing to remove." : `${countOf(messageIds.length, "message")} removed.`,
+    messageIds.length === 0 ? "Nothing to remove." : `${count} removed.`,
   );
 }
 

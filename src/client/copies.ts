@@ -47,23 +47,16 @@ export type PendingMessage = {
 
 type Listing = { readonly pending: readonly PendingMessage[]; readonly unreachable: readonly Unreachable[] };
 
-type ListOptions = {
-  /** Envelopes of live sessions that are kept on this machine. */
-  readonly local?: readonly EnvelopeCopy[];
-  /** Digests of copies that were read, from one list to the next. */
-  readonly digests?: Map<string, string>;
-};
-
 /** Further messages of a Cache are left for the next run, so that memory stays bounded. */
 const listedMax = 100_000;
 
 /**
- * What waits in the Caches and on this machine, of each Cache in its order, of several in turns. Throws when no Cache
- * could be reached.
+ * What waits in the Caches, of each in its order, of several in turns. Throws when none could be reached. `digests`: of
+ * copies that were read, from one list to the next.
  */
 export async function listPending(
   caches: readonly CacheClient[],
-  { local = [], digests = new Map() }: ListOptions = {},
+  digests: Map<string, string> = new Map(),
 ): Promise<Listing> {
   if (digests.size > listedMax) digests.clear();
   const lists = await Promise.all(caches.map((cache) => listAt(cache, digests)));
@@ -72,7 +65,7 @@ export async function listPending(
   );
   const [first] = unreachable;
   if (first !== undefined && unreachable.length === caches.length) throw first.error;
-  return { pending: groupCopies(inTurns([local, ...lists.map(({ copies }) => copies)])), unreachable };
+  return { pending: groupCopies(inTurns(lists.map(({ copies }) => copies))), unreachable };
 }
 
 type CacheList = { readonly copies: readonly EnvelopeCopy[]; readonly error: ClientError | null };
@@ -118,17 +111,14 @@ function copyOf(facts: Omit<EnvelopeCopy, "read" | "digest">, { read, name, dige
   return { ...facts, read: readOnce, digest: async () => digests.get(name) ?? (await readOnce())?.digest ?? null };
 }
 
-/** An envelope that a live session brought, wherever this machine keeps it. */
-export function localCopy(
-  { messageId, expiresAtMs, envelope }: LiveEnvelope,
-  read: () => Promise<EnvelopeJson | null> = async () => envelope,
-): EnvelopeCopy {
+/** An envelope that a live session brought. */
+export function localCopy({ messageId, expiresAtMs, envelope }: LiveEnvelope): EnvelopeCopy {
   const facts = { messageId, expiresAtMs, chunk: chunkOf(envelope), cache: null };
-  return copyOf(facts, { read, name: "", digests: new Map([["", digestOf(envelope)]]) });
+  return copyOf(facts, { read: async () => envelope, name: "", digests: new Map([["", digestOf(envelope)]]) });
 }
 
 /** Envelopes are the same when their canonical JSON is: nodes keep neither white space nor the order of members. */
-export function digestOf(envelope: EnvelopeJson): string {
+function digestOf(envelope: EnvelopeJson): string {
   try {
     return digestCanonical(envelope);
   } catch {

@@ -29,16 +29,31 @@ import { acknowledge, isUnreadable, type Recipient, readMessage, recipientOf, re
 type ReceiverHost = {
   readonly client: Client;
   readonly identity: () => Identity;
-  /** Names the live session; a second session of the same device replaces the first. */
-  readonly device: string;
+  /** Names the live session; a second session of the same device replaces the first. `null`: Caches only. */
+  readonly device: string | null;
   readonly emit: (event: WaypostEvent) => void;
   readonly send: MessageActions["send"];
-  /** A message that the SDK handles itself, such as a receipt: acknowledged and not handed over. */
-  readonly absorb: (message: Message) => boolean;
+  /** A message that the host keeps itself, such as a receipt: acknowledged and not handed over. */
+  readonly absorb: (message: Message, opened: OpenedMessage) => boolean;
   readonly onAcked: (message: Message) => void;
   /** Replaces the published key when it is due; with `force` it also looks for replacements by other devices. */
   readonly refreshKeys: (force: boolean) => Promise<void>;
+  /** Keeps what is received between runs; without it, messages are in memory, and known for one run. */
+  readonly journal?: Journal;
 };
+
+/** `read` stores a message safely before it returns; what it returns is absorbed. */
+export type Journal = ReceivedBefore & {
+  /** The device to read the Caches as; empty for all. */
+  readonly cacheDevice: string;
+  readonly read: typeof readMessage;
+  readonly onLeft: (left: Left) => void;
+};
+
+/** What a look leaves for a later one, by the address of a Cache or the id of a message. */
+type Left =
+  | { readonly type: "incomplete"; readonly message: PendingMessage }
+  | { readonly type: "failed" | "unacknowledged"; readonly what: string; readonly error: ClientError };
 
 /** Messages that are opened and not yet read by the program. */
 const queuedMax = 32;
@@ -67,7 +82,7 @@ type Known = {
   readonly acked: AbortController;
 };
 
-type OpenedMessage = Awaited<ReturnType<typeof readMessage>>;
+export type OpenedMessage = Awaited<ReturnType<typeof readMessage>>;
 
 export class Receiver {
   readonly #host: ReceiverHost;
@@ -78,8 +93,8 @@ export class Receiver {
   /** Until when the envelopes of an id may be offered again. */
   readonly #ids = new Map<string, number>();
   readonly #before: ReceivedBefore = {
-    hasId: (messageId) => this.#ids.has(messageId.toLowerCase()),
-    has: (digest) => this.#known.has(digest),
+    hasId: (messageId) => this.#ids.has(messageId.toLowerCase()) || this.#host.journal?.hasId(messageId) === true,
+    has: (digest) => this.#known.has(digest) || this.#host.journal?.has(digest) === true,
   };
   readonly #digests = new Map<string, string>();
   readonly #news = new Signal();
@@ -141,14 +156,14 @@ export class Receiver {
       {
         client,
         identity,
-        cacheDevice: "",
+        cacheDevice: this.#host.journal?.cacheDevice ?? "",
         liveDevice: device,
         emit: (event) => {
           if (event.type === "connected" && event.what === "live") this.#sessions++;
           emit(event);
         },
         news: this.#news,
-        receiveWaiting: (caches) => this.#look(caches),
+        receiveWaiting: (caches) => this.look(caches),
         receiveLive: (envelope) => this.#receiveLive(envelope),
       },
       this.#stop.signal,
@@ -166,7 +181,8 @@ export class Receiver {
 
   // ------------------------------------------------------------------------------------------------ Caches
 
-  async #look(caches: readonly CacheClient[]): Promise<Look> {
+  /** Receives what waits in the Caches. */
+  async look(caches: readonly CacheClient[]): Promise<Look> {
     const sessions = this.#sessions;
     this.#isLooking = true;
     let isBlind = true;
@@ -182,16 +198,18 @@ export class Receiver {
   }
 
   async #receiveWaiting(caches: readonly CacheClient[]): Promise<Look> {
-    const { pending, unreachable } = await listPending(caches, { digests: this.#digests });
+    const { pending, unreachable } = await listPending(caches, this.#digests);
     this.#forgetExpired();
     const waiting: PendingMessage[] = [];
     const acked: EnvelopeCopy[] = [];
     for (const one of pending) {
       const { again, fresh } = await splitReceived(one, this.#before);
-      for (const copy of again) if ((await this.#join(copy))?.state === "acked") acked.push(copy);
+      // What an earlier run received was acknowledged then, but not everywhere.
+      for (const copy of again) if (((await this.#join(copy))?.state ?? "acked") === "acked") acked.push(copy);
       if (isComplete(fresh)) waiting.push(fresh);
+      else if (fresh.parts.length > 0 && again.length === 0) this.#leave({ type: "incomplete", message: fresh });
     }
-    await acknowledge(acked, this.#before);
+    await this.#acknowledge(acked, this.#before);
     let isPartial = unreachable.length > 0;
     for (const one of waiting) {
       await this.#queue.space();
@@ -221,18 +239,38 @@ export class Receiver {
     for (const version of versions) {
       const read = await attempt(() => this.#open(version));
       if (!(read instanceof ClientError)) opened[read.from?.verified === true ? "unshift" : "push"]({ version, read });
-      else if (!isUnreadable(read)) complete = false;
-      else await this.#reportUnreadable(version, { error: read, isAlone: versions.length === 1 });
+      else if (isUnreadable(read))
+        await this.#reportUnreadable(version, { error: read, isAlone: versions.length === 1 });
+      else {
+        complete = false;
+        this.#leave({ type: "failed", what: nameOf(version), error: read });
+      }
     }
     for (const { version, read } of opened) this.#handOver(version, read);
+    // One after the other: what is stored is acknowledged before the next is fetched.
+    if (this.#host.journal !== undefined) await Promise.all(this.#acking);
     return complete;
   }
 
   async #open(version: PendingMessage): Promise<OpenedMessage> {
-    const read = await attempt(() => readMessage(version, this.#recipient));
+    const read = await attempt(() => this.#read(version));
     if (!(read instanceof ClientError)) return read;
-    if (isUnreadable(read) && (await this.#refreshSoon())) return readMessage(version, this.#recipient);
+    if (isUnreadable(read) && (await this.#refreshSoon())) return this.#read(version);
     throw read;
+  }
+
+  #read(version: PendingMessage): Promise<OpenedMessage> {
+    return (this.#host.journal?.read ?? readMessage)(version, this.#recipient);
+  }
+
+  #leave(left: Left): void {
+    this.#host.journal?.onLeft(left);
+  }
+
+  /** A Cache that can't be reached offers it again; the acknowledgement follows then. */
+  async #acknowledge(copies: readonly EnvelopeCopy[], received: Pick<ReceivedBefore, "has">): Promise<void> {
+    for (const { endpoint: what, error } of await acknowledge(copies, received))
+      this.#leave({ type: "unacknowledged", what, error });
   }
 
   /** Another device may have replaced the key. Garbage must not cause a request for each of its messages. */
@@ -325,10 +363,12 @@ export class Receiver {
   /** `null` when it can't be opened, or not in time. */
   async #openLive(live: LiveEnvelope): Promise<Known | null> {
     const copy = localCopy(live);
-    const before = this.#known.get((await copy.digest()) ?? "");
-    if (before !== undefined) return before;
+    const digest = (await copy.digest()) ?? "";
     const version: PendingMessage = { groupId: null, total: 1, parts: [[copy]] };
-    const opening = attempt(() => readMessage(version, this.#recipient)).then((read) =>
+    const before = this.#known.get(digest);
+    if (before !== undefined) return before;
+    if (this.#before.has(digest)) return this.#remember(version, { state: "acked", digests: new Set([digest]) });
+    const opening = attempt(() => this.#read(version)).then((read) =>
       read instanceof ClientError || this.#queue.isFull ? null : this.#handOver(version, read),
     );
     return Promise.race([opening, pause(liveAckMs, this.#stop.signal).then(() => null)]);
@@ -337,15 +377,16 @@ export class Receiver {
   // -------------------------------------------------------------------------------------------- handing over
 
   /** Another session or Cache may have brought the same message meanwhile. */
-  #handOver(version: PendingMessage, { data, ...written }: OpenedMessage): Known {
+  #handOver(version: PendingMessage, opened: OpenedMessage): Known {
+    const { data, ...written } = opened;
     const same = [...written.digests].map((digest) => this.#known.get(digest)).find((known) => known !== undefined);
     if (same !== undefined) return same;
     const known = this.#remember(version, { state: "queued", digests: written.digests });
     const messageIds = messageIdsOf(version);
-    const id = version.groupId ?? messageIds[0] ?? "";
+    const id = nameOf(version);
     const actions = { ack: () => this.#ack(message, known), send: this.#host.send };
     const message: Message = new Message({ id, messageIds, written, data }, actions);
-    if (!this.#host.absorb(message)) {
+    if (!this.#host.absorb(message, opened)) {
       this.#queue.put(message);
       return known;
     }
@@ -359,11 +400,13 @@ export class Receiver {
     known.state = "acked";
     known.acked.abort();
     this.#isLate = performance.now() - known.sinceMs > liveAckMs;
-    // A Cache that can't be reached offers it again; the acknowledgement follows then.
-    await acknowledge(known.copies, known.digests);
+    await this.#acknowledge(known.copies, known.digests);
     this.#host.onAcked(message);
   }
 }
+
+/** The id by which programs know a message. */
+const nameOf = (message: PendingMessage): string => message.groupId ?? messageIdsOf(message)[0] ?? "";
 
 // ------------------------------------------------------------------------------------------------------------- waiting
 

@@ -113,7 +113,8 @@ async function receive(identity: Identity, folder: string, options: { ack: boole
     const received = [];
     for (const message of pending.filter(isComplete)) {
       if (isComplete((await splitReceived(message, journal)).fresh)) {
-        received.push(await storeMessage(message, recipient, { folder, journal, temporaryPrefix: ".t-" }));
+        const stored = await storeMessage(message, recipient, { folder, journal, temporaryPrefix: ".t-" });
+        received.push(stored.received);
       }
       if (options.ack) expect(await acknowledge(message.parts.flat(), journal)).toEqual([]);
     }

@@ -81,7 +81,7 @@ export async function sweepLeftovers(folder: string, nowMs: number): Promise<voi
   }
 }
 
-export function isSystemError(error: unknown, ...codes: readonly string[]): boolean {
+function isSystemError(error: unknown, ...codes: readonly string[]): boolean {
   return error instanceof Error && "code" in error && codes.includes(String(error.code));
 }
 

@@ -1,41 +1,23 @@
 /**
- * An identity's inbox on this machine: complete messages are stored as files, and only then acknowledged on every Cache
- * that holds a copy. A message that fails does not delay the others, and no message is stored twice, even after a crash.
- * Envelopes of a live session are kept on disk until their file is complete. One process at a time uses an inbox.
+ * An identity's inbox on this machine: the SDK's receiver, which stores complete messages as files before they are
+ * acknowledged. A message that fails does not delay the others, and no message is stored twice, even after a crash. One
+ * process at a time uses an inbox.
  * Source: interface "Cache" (acknowledging), docs/ledger.md 3.2 and 3.3, rules section 6.
  */
 import { mkdir, open, readdir } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import type { Client } from "../../client/client.ts";
-import { type Look, Signal, stayConnected } from "../../client/connections.ts";
-import {
-  digestOf,
-  type EnvelopeCopy,
-  isComplete,
-  type LiveEnvelope,
-  listPending,
-  messageIdsOf,
-  type PendingMessage,
-  splitReceived,
-  versionsOf,
-} from "../../client/copies.ts";
-import { ClientError } from "../../client/http.ts";
+import { messageIdsOf, type PendingMessage } from "../../client/copies.ts";
+import { type ClientError, localError } from "../../client/http.ts";
 import type { Identity } from "../../client/keys.ts";
 import type { WaypostEvent } from "../../client/message.ts";
-import { type CacheClient, cachesOf } from "../../client/reader.ts";
-import {
-  acknowledge,
-  isUnreadable,
-  type Recipient,
-  readChunks,
-  recipientOf,
-  type Sender,
-  type Written,
-} from "../../client/retrieve.ts";
+import { cachesOf } from "../../client/reader.ts";
+import { type OpenedMessage, Receiver, type Journal as ReceiverJournal } from "../../client/receiver.ts";
+import { type Recipient, readChunks, type Sender, type Written } from "../../client/retrieve.ts";
 import { encodeHex } from "../../core/codec/bytes.ts";
 import { dayMs } from "../../core/codec/time.ts";
 import { removeIfThere, safeFileName } from "./files.ts";
-import { type Journal, openJournal, openLiveChunks } from "./journal.ts";
+import { type Journal, openJournal } from "./journal.ts";
 
 export type InboxOptions = {
   /** Where files go; made when it is not there. */
@@ -82,13 +64,35 @@ export type FollowOptions = {
 export async function openInbox(client: Client, identity: Identity, options: InboxOptions): Promise<Inbox> {
   const journal = await openJournal(options.state, Date.now());
   try {
-    const steps = await openSteps(client, identity, { ...options, journal });
+    const temporaryPrefix = `.waypost-${identity.did.slice("did:svc:".length)}-`;
+    const place: ReceiveOptions = { ...options, folder: resolve(options.folder), journal, temporaryPrefix };
+    await sweepTemporaries(place.folder, temporaryPrefix);
     const caches = await cachesOf(client, identity, options.deviceId);
+    const receiverFor = (report: Report, { device, onEvent }: Pick<FollowOptions, "device" | "onEvent">) =>
+      new Receiver({
+        client,
+        identity: () => identity,
+        device,
+        ...storingHost({ ...place, cacheDevice: options.deviceId }, report, onEvent),
+        onAcked: () => undefined,
+        refreshKeys: async () => undefined,
+        send: () => Promise.reject(localError("unusable", "an inbox sends nothing")),
+      });
     return {
-      receive: () => receiveRound(caches, steps),
-      follow: (following, signal) => {
-        const host = { client, identity: () => identity, cacheDevice: options.deviceId };
-        return stayConnected({ ...host, ...arrivals(steps, following) }, signal);
+      receive: async () => {
+        const round = emptyRound();
+        const report: Report = (kind, item) => void (round[kind] as unknown[]).push(item);
+        const { unreachable } = await receiverFor(report, { device: null, onEvent: () => undefined }).look(caches);
+        for (const { endpoint, error } of unreachable) report("unreachable", problem(endpoint, error));
+        return round;
+      },
+      follow: async ({ onRound, ...following }, signal) => {
+        const receiver = receiverFor((kind, item) => onRound({ ...emptyRound(), [kind]: [item] }), following);
+        const stop = () => void receiver.stop();
+        signal.addEventListener("abort", stop);
+        receiver.start();
+        if (signal.aborted) stop();
+        await receiver.next().finally(() => receiver.stop());
       },
       close: journal.close,
     };
@@ -98,111 +102,52 @@ export async function openInbox(client: Client, identity: Identity, options: Inb
   }
 }
 
-async function openSteps(
-  client: Client,
-  identity: Identity,
-  { journal, state, onChunk, ...options }: InboxOptions & { readonly journal: Journal },
-): Promise<Steps> {
-  const folder = resolve(options.folder);
-  const temporaryPrefix = `.waypost-${identity.did.slice("did:svc:".length)}-`;
-  await sweepTemporaries(folder, temporaryPrefix);
-  const recipient = recipientOf(client, identity);
-  const chunks = await openLiveChunks(join(state, "chunks"), Date.now());
-  const places: ReceiveOptions = { folder, journal, temporaryPrefix, ...(onChunk === undefined ? {} : { onChunk }) };
+type Report = (kind: keyof Round, item: Round[keyof Round][number]) => void;
+
+function emptyRound(): Round {
+  return { received: [], incomplete: [], unreadable: [], failed: [], unreachable: [] };
+}
+
+/** What of the receiver stores and reports. */
+function storingHost(
+  { cacheDevice, ...place }: ReceiveOptions & Pick<ReceiverJournal, "cacheDevice">,
+  report: Report,
+  onEvent: FollowOptions["onEvent"],
+) {
+  /** By the digest of the first envelope: a message that comes twice at once is stored once, by either. */
+  const stored = new Map<string | undefined, Received>();
+  const journal: ReceiverJournal = {
+    ...{ hasId: place.journal.hasId, has: place.journal.has, cacheDevice },
+    read: async (message, recipient) => {
+      const { received, written } = await storeMessage(message, recipient, place);
+      if (received !== null) stored.set([...written.digests][0], received);
+      return { ...written, data: new Uint8Array(0) };
+    },
+    onLeft: (left) => {
+      if (left.type === "incomplete") {
+        const { groupId, parts, total } = left.message;
+        report("incomplete", { groupId, held: parts.length, total });
+      } else report(left.type === "failed" ? "failed" : "unreachable", problem(left.what, left.error));
+    },
+  };
   return {
-    held: chunks.held,
     journal,
-    digests: new Map(),
-    store: (message) => storeMessage(message, recipient, places),
-    keep: async ({ messageId, expiresAtMs, envelope }) => {
-      const digest = digestOf(envelope);
-      if (journal.has(digest) || chunks.has(digest)) return true;
-      return chunks.put({ messageId, expiresAtMs, envelope: envelope });
+    absorb: (_: unknown, { digests }: OpenedMessage) => {
+      const [first] = digests;
+      const received = stored.get(first);
+      if (received !== undefined) report("received", received);
+      stored.delete(first);
+      return true;
     },
-    forget: chunks.remove,
-  };
-}
-
-/** An envelope of a live session is on disk before it is acknowledged; its message does not wait for a Cache. */
-function arrivals(steps: Steps, { device, onRound, onEvent }: FollowOptions) {
-  const news = new Signal();
-  const receive = async (caches: readonly CacheClient[]): Promise<Look> => {
-    const round = await receiveRound(caches, steps);
-    onRound(round);
-    // The round itself reports its Caches.
-    return { isComplete: round.failed.length + round.unreachable.length === 0, unreachable: [] };
-  };
-  return {
-    liveDevice: device,
-    emit: onEvent,
-    news,
-    receiveLive: async (envelope: LiveEnvelope) => {
-      const isKept = await steps.keep(envelope);
-      if (isKept) news.wake();
-      return isKept;
-    },
-    receiveWaiting: async (caches: readonly CacheClient[]) => {
-      if (steps.held().length > 0) await receive([]);
-      return receive(caches);
+    emit: (event: WaypostEvent) => {
+      if (event.type === "unreadable")
+        report("unreadable", { what: event.messageIds[0] ?? "?", code: event.code, message: event.reason });
+      else if (event.type === "disconnected" && event.what === "cache" && event.error !== null)
+        report("unreachable", problem(event.url, event.error));
+      else onEvent(event);
     },
   };
 }
-
-type Steps = {
-  readonly held: () => readonly EnvelopeCopy[];
-  readonly journal: Journal;
-  /** Of copies that were read, from one round to the next. */
-  readonly digests: Map<string, string>;
-  readonly store: (message: PendingMessage) => Promise<Received>;
-  /** Keeps an envelope of a live session until its message is complete; `true` means synced. */
-  readonly keep: (chunk: LiveEnvelope) => Promise<boolean>;
-  readonly forget: (copies: readonly EnvelopeCopy[]) => Promise<void>;
-};
-
-async function receiveRound(caches: readonly CacheClient[], steps: Steps): Promise<Round> {
-  const { journal, digests } = steps;
-  const { pending, unreachable } = await listPending(caches, { local: steps.held(), digests });
-  const received: Received[] = [];
-  const unreadable: Problem[] = [];
-  const failed: Problem[] = [];
-  const incomplete: PendingMessage[] = [];
-  const unreported = unreachable.map(({ endpoint, error }) => problem(endpoint, error));
-  const settle = async (copies: readonly EnvelopeCopy[]) => {
-    for (const { endpoint, error } of await acknowledge(copies, journal)) unreported.push(problem(endpoint, error));
-    await steps.forget(copies.filter(({ cache }) => cache === null));
-  };
-  for (const message of pending) {
-    // Stored by an earlier run whose acknowledgement did not arrive everywhere.
-    const { again, fresh } = await splitReceived(message, journal);
-    await settle(again);
-    if (!isComplete(fresh)) {
-      if (fresh.parts.length > 0 && again.length === 0) incomplete.push(fresh);
-      continue;
-    }
-    for (const version of await versionsOf(fresh)) {
-      const stored = await attempt(steps.store, version);
-      if (stored instanceof ClientError) {
-        (isUnreadable(stored) ? unreadable : failed).push(problem(nameOf(message), stored));
-        continue;
-      }
-      received.push(stored);
-      await settle(version.parts.flat());
-    }
-  }
-  const missing = incomplete.map(({ groupId, parts, total }) => ({ groupId, held: parts.length, total }));
-  return { received, incomplete: missing, unreadable, failed, unreachable: unreported };
-}
-
-async function attempt(store: Steps["store"], message: PendingMessage): Promise<Received | ClientError> {
-  try {
-    return await store(message);
-  } catch (error) {
-    if (error instanceof ClientError) return error;
-    throw error;
-  }
-}
-
-const nameOf = ({ groupId, parts }: PendingMessage): string => groupId ?? parts[0]?.[0]?.messageId ?? "?";
 
 const problem = (what: string, error: ClientError): Problem => ({ what, code: error.code, message: error.message });
 
@@ -226,15 +171,16 @@ type ReceiveOptions = {
   readonly onChunk?: (done: number, total: number) => void;
 };
 
-/** Writes a complete message to a file with its own name. Nothing is acknowledged yet. */
+/** Writes a complete message to a file with its own name, unless it has one. Nothing is acknowledged yet. */
 export async function storeMessage(
   message: PendingMessage,
   recipient: Recipient,
   options: ReceiveOptions,
-): Promise<Received> {
+): Promise<{ readonly received: Received | null; readonly written: Written }> {
   await mkdir(options.folder, { recursive: true });
   const temporary = join(options.folder, `${options.temporaryPrefix}${crypto.randomUUID()}.part`);
-  const { file, from, digests } = await writeTemporary(temporary, message, recipient, options.onChunk);
+  const written = await writeTemporary(temporary, message, recipient, options.onChunk);
+  const { file, from, digests } = written;
   const messageIds = messageIdsOf(message);
   // From here on the file belongs to the journal: if it can't be named now, the next run does it.
   const path = await options.journal.place({
@@ -245,11 +191,11 @@ export async function storeMessage(
     folder: options.folder,
     name: safeFileName(file.name),
   });
-  const [name, mediaType] = [file.name, file.mediaType].map((text) => text.slice(0, shownCharactersMax)) as [
-    string,
-    string,
-  ];
-  return { path, name, mediaType, sizeBytes: file.sizeBytes, sha256: encodeHex(file.sha256), messageIds, from };
+  if (path === null) return { received: null, written };
+  const [name = "", mediaType = ""] = [file.name, file.mediaType].map((text) => text.slice(0, shownCharactersMax));
+  const { sizeBytes, sha256 } = file;
+  const received = { path, name, mediaType, sizeBytes, sha256: encodeHex(sha256), messageIds, from };
+  return { received, written };
 }
 
 /** Longest name and media type that are shown; a sender may write millions of characters. */

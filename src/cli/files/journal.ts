@@ -1,13 +1,12 @@
 /**
- * What an inbox remembers between runs: the journal of received messages, so that none is stored twice, and the envelopes
- * of live sessions that wait for the rest of their message. Both belong to one process at a time.
+ * What an inbox remembers between runs: the journal of received messages, so that none is stored twice. It belongs to one
+ * process at a time.
  * Source: rules section 6 ("Receiving").
  */
-import { mkdir, open, readdir } from "node:fs/promises";
+import { mkdir, open } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { isRecord } from "../../client/answers.ts";
-import type { EnvelopeJson, LiveEnvelope } from "../../client/copies.ts";
-import { digestOf, type EnvelopeCopy, localCopy, type ReceivedBefore } from "../../client/copies.ts";
+import { parseRecord } from "../../client/answers.ts";
+import type { ReceivedBefore } from "../../client/copies.ts";
 import { localError } from "../../client/http.ts";
 import { errorText } from "../../core/fault.ts";
 import { isPlaced, placeFile, readText, removeIfThere, sweepLeftovers, syncFolder, writeDurably } from "./files.ts";
@@ -29,8 +28,8 @@ type JournalEntry = {
  * dropped when the messages have expired.
  */
 export type Journal = ReceivedBefore & {
-  /** Appends the entry, then gives the file its name. Answers the path. */
-  readonly place: (entry: JournalEntry) => Promise<string>;
+  /** Appends the entry, then gives the file its name. Returns the path; `null` when the message has a file already. */
+  readonly place: (entry: JournalEntry) => Promise<string | null>;
   readonly close: () => Promise<void>;
 };
 
@@ -55,15 +54,26 @@ async function openLocked(file: string, unlock: () => void, nowMs: number): Prom
   const ids = new Set(entries.flatMap((entry) => entry.messageIds));
   const known = new Set(entries.flatMap((entry) => entry.digests));
   const handle = await open(file, "a", 0o600);
+  const place = async (entry: JournalEntry): Promise<string | null> => {
+    if (entry.digests.every((digest) => known.has(digest))) {
+      await removeIfThere(entry.temporary);
+      return null;
+    }
+    await handle.appendFile(renderEntry(entry));
+    await handle.sync();
+    for (const id of entry.messageIds) ids.add(id);
+    for (const digest of entry.digests) known.add(digest);
+    return placeFile(entry.temporary, entry.folder, entry.name);
+  };
+  let last: Promise<unknown> = Promise.resolve();
   return {
     hasId: (messageId) => ids.has(messageId),
     has: (digest) => known.has(digest),
-    place: async (entry) => {
-      await handle.appendFile(renderEntry(entry));
-      await handle.sync();
-      for (const id of entry.messageIds) ids.add(id);
-      for (const digest of entry.digests) known.add(digest);
-      return placeFile(entry.temporary, entry.folder, entry.name);
+    // One after the other, so that what comes twice at once is one file.
+    place: (entry) => {
+      const placed = last.then(() => place(entry));
+      last = placed.catch(() => undefined);
+      return placed;
     },
     close: async () => {
       await handle.close();
@@ -95,23 +105,12 @@ function parseEntries(text: string): JournalEntry[] {
 }
 
 function parseLine(line: string): JournalEntry | null {
-  let json: unknown;
-  try {
-    json = JSON.parse(line);
-  } catch {
-    return null;
-  }
-  if (
-    !isRecord(json) ||
-    !Array.isArray(json["messageIds"]) ||
-    !Array.isArray(json["digests"]) ||
-    typeof json["untilMs"] !== "number"
-  )
-    return null;
-  const { temporary, folder, name } = json;
+  const entry = parseRecord(line);
+  const [messageIds, digests] = [entry?.["messageIds"], entry?.["digests"]];
+  const { untilMs, temporary, folder, name } = entry ?? {};
+  if (!Array.isArray(messageIds) || !Array.isArray(digests) || typeof untilMs !== "number") return null;
   if (typeof temporary !== "string" || typeof folder !== "string" || typeof name !== "string") return null;
-  const [messageIds, digests] = [json["messageIds"].map(String), json["digests"].map(String)];
-  return { messageIds, digests, untilMs: json["untilMs"], temporary, folder, name };
+  return { messageIds: messageIds.map(String), digests: digests.map(String), untilMs, temporary, folder, name };
 }
 
 const sqliteBusy = 5;
@@ -139,74 +138,5 @@ async function lock(path: string): Promise<() => void> {
     held?.close();
     if (isBusy(error)) throw localError("busy", `another process receives for this identity: it has ${path} open`);
     throw localError("unusable", `${path} can't be used: ${errorText(error)}`);
-  }
-}
-
-// -------------------------------------------------------------------------------------------- live chunks
-
-/** Further ones are refused; the Relay then stores them in the Cache. */
-const chunksKeptMax = 100_000;
-
-type LiveChunks = {
-  readonly held: () => EnvelopeCopy[];
-  readonly has: (digest: string) => boolean;
-  /** `false` when there are too many; true means synced. */
-  readonly put: (chunk: LiveEnvelope) => Promise<boolean>;
-  readonly remove: (copies: readonly EnvelopeCopy[]) => Promise<void>;
-};
-
-/** One file for each envelope, by its digest: two that differ under one id are both kept. */
-export async function openLiveChunks(folder: string, nowMs: number): Promise<LiveChunks> {
-  await mkdir(folder, { recursive: true, mode: 0o700 });
-  await sweepLeftovers(folder, nowMs);
-  const index = new Map<string, EnvelopeCopy>();
-  const pathOf = (digest: string) => join(folder, `${encodeURIComponent(digest)}.json`);
-  const keep = (digest: string, chunk: LiveEnvelope) =>
-    index.set(
-      digest,
-      localCopy(chunk, async () => (await readChunkFile(pathOf(digest)).catch(() => null))?.envelope ?? null),
-    );
-  for (const file of (await readdir(folder)).filter((name) => name.endsWith(".json"))) {
-    const path = join(folder, file);
-    const chunk = await readChunkFile(path);
-    if (chunk === null || chunk.expiresAtMs <= nowMs) await removeIfThere(path);
-    else keep(digestOf(chunk.envelope), chunk);
-  }
-  return {
-    held: () => [...index.values()],
-    has: (digest) => index.has(digest),
-    put: async (chunk) => {
-      if (index.size >= chunksKeptMax) return false;
-      const digest = digestOf(chunk.envelope);
-      await writeDurably(
-        pathOf(digest),
-        JSON.stringify({ expires_at_ms: chunk.expiresAtMs, envelope: chunk.envelope }),
-      );
-      keep(digest, chunk);
-      return true;
-    },
-    remove: async (copies) => {
-      for (const copy of copies) {
-        const digest = (await copy.digest()) ?? "";
-        if (index.delete(digest)) await removeIfThere(pathOf(digest));
-      }
-    },
-  };
-}
-
-/** `null` when the file is not a chunk. Throws when it can't be read: it may be the only copy, so it is not removed. */
-async function readChunkFile(path: string): Promise<LiveEnvelope | null> {
-  const text = await readText(path);
-  try {
-    const json: unknown = JSON.parse(text ?? "");
-    if (!isRecord(json) || !isRecord(json["envelope"]) || typeof json["expires_at_ms"] !== "number") return null;
-    const { envelope, expires_at_ms: expiresAtMs } = json;
-    return {
-      messageId: String(envelope["message_id"]).toLowerCase(),
-      expiresAtMs,
-      envelope: envelope as EnvelopeJson,
-    };
-  } catch {
-    return null;
   }
 }

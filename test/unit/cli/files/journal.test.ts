@@ -35,6 +35,16 @@ describe("the journal of what was received", () => {
     await later.close();
   });
 
+  test("gives a message that comes twice at once one file", async () => {
+    const [state, out] = [freshFolder(), freshFolder()];
+    const journal = await openJournal(state, Date.now());
+    for (const id of ["a", "b"]) await writeDurably(join(out, `${id}.part`), "content");
+    const twice = ["a", "b"].map((id) => journal.place({ ...entryOf(out, id), digests: ["the same"] }));
+    expect(await Promise.all(twice)).toEqual([join(out, "note.txt"), null]);
+    await journal.close();
+    expect(readdirSync(out)).toEqual(["note.txt"]);
+  });
+
   test("finishes a file that a crash kept from getting its name", async () => {
     const [state, out] = [freshFolder(), freshFolder()];
     await writeDurably(join(out, "a.part"), "content");
