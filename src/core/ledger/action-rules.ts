@@ -13,6 +13,7 @@ import {
   type CounterName,
   type DeliveryPolicy,
   type DeliveryPolicyLinks,
+  type Device,
   type DidDocument,
   type DidRecord,
   type LedgerBounds,
@@ -110,9 +111,10 @@ const rules: { readonly [A in Exclude<ActionName, DocumentAction>]: Rule<A> } = 
   update_alias: updateAlias,
   remove_alias: (_input, { alias }, record) => removeAlias(alias, record),
   add_device: addDevice,
-  tombstone_device: (_input, { deviceId }, record) => tombstoneDevice(deviceId, record),
+  tombstone_device: (_input, { deviceId }, record) =>
+    changeDevice(deviceId, record, (held) => [{ ...held, tombstoned: true }]),
   update_device: (_input, intent, record) => updateDevice(intent, record),
-  remove_device: (_input, { deviceId }, record) => removeDevice(deviceId, record),
+  remove_device: (_input, { deviceId }, record) => changeDevice(deviceId, record, () => []),
   deactivate_did: () => ({ record: { deactivated: true } }),
   set_delivery_policy_links: (input, { links }) => setLinks(links, input.bounds),
   clear_delivery_policy_links: () => ({ record: { links: null } }),
@@ -326,35 +328,22 @@ export function setLinks(links: DeliveryPolicyLinks, bounds: LedgerBounds): Rule
 
 /** Adding an existing device clears its tombstone. */
 function addDevice(input: LedgerInput, { deviceId }: IntentOf<"add_device">, record: DidRecord): RuleResult {
-  if (holdsDevice(record, deviceId)) {
-    const devices = record.devices.map((held) => (held.deviceId === deviceId ? { ...held, tombstoned: false } : held));
-    return { record: { devices } };
-  }
+  if (holdsDevice(record, deviceId)) return changeDevice(deviceId, record, (held) => [{ ...held, tombstoned: false }]);
   if (record.devices.length >= scaleBounds.devices) return refuse("TooManyDevices");
   const device = { deviceId, addedAtMs: BigInt(input.nowMs), tombstoned: false };
   return { record: { devices: [...record.devices, device] } };
 }
 
-function tombstoneDevice(deviceId: string, record: DidRecord): RuleResult {
-  if (!holdsDevice(record, deviceId)) return refuse("DeviceNotFound");
-  const devices = record.devices.map((held) => (held.deviceId === deviceId ? { ...held, tombstoned: true } : held));
-  return { record: { devices } };
-}
-
 /** Renames a device; the rest of its entry stays. */
-function updateDevice(intent: IntentOf<"update_device">, record: DidRecord): RuleResult {
-  const { oldDeviceId, newDeviceId } = intent;
-  if (!holdsDevice(record, oldDeviceId)) return refuse("DeviceNotFound");
-  if (holdsDevice(record, newDeviceId)) return refuse("DeviceAlreadyExists");
-  const devices = record.devices.map((held) =>
-    held.deviceId === oldDeviceId ? { ...held, deviceId: newDeviceId } : held,
-  );
-  return { record: { devices } };
+function updateDevice({ oldDeviceId, newDeviceId }: IntentOf<"update_device">, record: DidRecord): RuleResult {
+  const renamed = changeDevice(oldDeviceId, record, (held) => [{ ...held, deviceId: newDeviceId }]);
+  return !isRefusal(renamed) && holdsDevice(record, newDeviceId) ? refuse("DeviceAlreadyExists") : renamed;
 }
 
-function removeDevice(deviceId: string, record: DidRecord): RuleResult {
+/** The entry of a device, and what takes its place. */
+function changeDevice(deviceId: string, record: DidRecord, change: (held: Device) => Device[]): RuleResult {
   if (!holdsDevice(record, deviceId)) return refuse("DeviceNotFound");
-  const devices = record.devices.filter((held) => held.deviceId !== deviceId);
+  const devices = record.devices.flatMap((held) => (held.deviceId === deviceId ? change(held) : [held]));
   return { record: { devices } };
 }
 

@@ -59,113 +59,53 @@ type ActionRow = {
   } | null;
 };
 
-const documentPath = "/dids/:did/document";
-const methodPath = `${documentPath}/verification-methods`;
-const agreementPath = `${documentPath}/key-agreements`;
-const servicePath = `${documentPath}/services`;
 const control = { counter: "control", call: "apply_control_with_proof", callIndex: 29 } as const;
+
+/** The calls for one list of a document, in the order of the discriminants, which is that of the pallet's calls as well. */
+function callsFor(
+  list: "verificationMethod" | "authentication" | "keyAgreement" | "service",
+  path: string,
+  id: string,
+) {
+  return <const Call extends string, const Item extends ItemName>(
+    discriminant: number,
+    call: Call,
+    item: Item,
+    method: "POST" | "PUT" | "DELETE",
+  ) => {
+    const effect = method === "DELETE" ? "remove" : "put";
+    const route = { method, path: `/dids/:did/document/${path}${method === "POST" ? "" : `/:${id}`}` };
+    const change = { list, effect } as const;
+    return {
+      counter: "document",
+      discriminant,
+      call,
+      callIndex: 14 + discriminant,
+      items: [item],
+      change,
+      route,
+    } as const;
+  };
+}
+
+const ofMethod = callsFor("verificationMethod", "verification-methods", "methodId");
+const ofAuthentication = callsFor("authentication", "authentication", "methodId");
+const ofAgreement = callsFor("keyAgreement", "key-agreements", "keyAgreementId");
+const ofService = callsFor("service", "services", "serviceId");
 
 /** By the name in the JSON member `action`. */
 export const actions = {
-  AddVerificationMethod: {
-    counter: "document",
-    discriminant: 0,
-    call: "add_verification_method",
-    callIndex: 14,
-    items: ["verificationMethod"],
-    change: { list: "verificationMethod", effect: "put" },
-    route: { method: "POST", path: methodPath },
-  },
-  UpdateVerificationMethod: {
-    counter: "document",
-    discriminant: 1,
-    call: "update_verification_method",
-    callIndex: 15,
-    items: ["verificationMethod"],
-    change: { list: "verificationMethod", effect: "put" },
-    route: { method: "PUT", path: `${methodPath}/:methodId` },
-  },
-  RemoveVerificationMethod: {
-    counter: "document",
-    discriminant: 2,
-    call: "remove_verification_method",
-    callIndex: 16,
-    items: ["id"],
-    change: { list: "verificationMethod", effect: "remove" },
-    route: { method: "DELETE", path: `${methodPath}/:methodId` },
-  },
-  AddAuthentication: {
-    counter: "document",
-    discriminant: 3,
-    call: "add_authentication",
-    callIndex: 17,
-    items: ["id"],
-    change: { list: "authentication", effect: "put" },
-    route: { method: "POST", path: `${documentPath}/authentication` },
-  },
-  RemoveAuthentication: {
-    counter: "document",
-    discriminant: 4,
-    call: "remove_authentication",
-    callIndex: 18,
-    items: ["id"],
-    change: { list: "authentication", effect: "remove" },
-    route: { method: "DELETE", path: `${documentPath}/authentication/:methodId` },
-  },
-  AddKeyAgreement: {
-    counter: "document",
-    discriminant: 5,
-    call: "add_key_agreement",
-    callIndex: 19,
-    items: ["keyAgreement"],
-    change: { list: "keyAgreement", effect: "put" },
-    route: { method: "POST", path: agreementPath },
-  },
-  UpdateKeyAgreement: {
-    counter: "document",
-    discriminant: 6,
-    call: "update_key_agreement",
-    callIndex: 20,
-    items: ["keyAgreement"],
-    change: { list: "keyAgreement", effect: "put" },
-    route: { method: "PUT", path: `${agreementPath}/:keyAgreementId` },
-  },
-  RemoveKeyAgreement: {
-    counter: "document",
-    discriminant: 7,
-    call: "remove_key_agreement",
-    callIndex: 21,
-    items: ["id"],
-    change: { list: "keyAgreement", effect: "remove" },
-    route: { method: "DELETE", path: `${agreementPath}/:keyAgreementId` },
-  },
-  AddService: {
-    counter: "document",
-    discriminant: 8,
-    call: "add_service",
-    callIndex: 22,
-    items: ["service"],
-    change: { list: "service", effect: "put" },
-    route: { method: "POST", path: servicePath },
-  },
-  UpdateService: {
-    counter: "document",
-    discriminant: 9,
-    call: "update_service",
-    callIndex: 23,
-    items: ["service"],
-    change: { list: "service", effect: "put" },
-    route: { method: "PUT", path: `${servicePath}/:serviceId` },
-  },
-  RemoveService: {
-    counter: "document",
-    discriminant: 10,
-    call: "remove_service",
-    callIndex: 24,
-    items: ["id"],
-    change: { list: "service", effect: "remove" },
-    route: { method: "DELETE", path: `${servicePath}/:serviceId` },
-  },
+  AddVerificationMethod: ofMethod(0, "add_verification_method", "verificationMethod", "POST"),
+  UpdateVerificationMethod: ofMethod(1, "update_verification_method", "verificationMethod", "PUT"),
+  RemoveVerificationMethod: ofMethod(2, "remove_verification_method", "id", "DELETE"),
+  AddAuthentication: ofAuthentication(3, "add_authentication", "id", "POST"),
+  RemoveAuthentication: ofAuthentication(4, "remove_authentication", "id", "DELETE"),
+  AddKeyAgreement: ofAgreement(5, "add_key_agreement", "keyAgreement", "POST"),
+  UpdateKeyAgreement: ofAgreement(6, "update_key_agreement", "keyAgreement", "PUT"),
+  RemoveKeyAgreement: ofAgreement(7, "remove_key_agreement", "id", "DELETE"),
+  AddService: ofService(8, "add_service", "service", "POST"),
+  UpdateService: ofService(9, "update_service", "service", "PUT"),
+  RemoveService: ofService(10, "remove_service", "id", "DELETE"),
   UpdateRootPubkey: {
     counter: "rootPubkey",
     discriminant: null,
