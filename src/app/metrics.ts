@@ -5,7 +5,6 @@
  * that costs two looks at the clock.
  */
 import { statfs } from "node:fs/promises";
-import { monitorEventLoopDelay } from "node:perf_hooks";
 import type { Config } from "../config/schema.ts";
 import { late, withDeadline } from "../core/std/bounded.ts";
 import { createHistory, type History } from "../nodes/dashboard/dashboard.ts";
@@ -28,20 +27,40 @@ const probeDeadlineMs = 2_000;
 type ProcessHistory = History & { readonly loopLagSeconds: () => number };
 
 export function startHistory(readMetrics: () => Promise<string>, now: () => number): ProcessHistory {
-  const delay = monitorEventLoopDelay({ resolution: 20 });
-  delay.enable();
+  const lag = startLagMeter();
   let lastLagSeconds = 0;
   const takeLag = (): number => {
-    lastLagSeconds = Number.isFinite(delay.max) ? Math.max(0, delay.max / 1e9) : 0;
-    delay.reset();
+    lastLagSeconds = lag.takeSeconds();
     return lastLagSeconds;
   };
   const history = createHistory({ readMetrics, now, loopLagSeconds: takeLag });
   const close = (): void => {
     history.close();
-    delay.disable();
+    lag.close();
   };
   return { ...history, close, loopLagSeconds: () => lastLagSeconds };
+}
+
+/** An idle process wakes for it, so it looks rarely: a shorter delay may fall between two looks. */
+const lagEveryMs = 500;
+
+/** How late a timer came, at most, since it was asked before. */
+function startLagMeter() {
+  let [dueMs, mostMs] = [performance.now() + lagEveryMs, 0];
+  const timer = setInterval(() => {
+    const nowMs = performance.now();
+    mostMs = Math.max(mostMs, nowMs - dueMs);
+    dueMs = nowMs + lagEveryMs;
+  }, lagEveryMs);
+  timer.unref();
+  return {
+    takeSeconds: (): number => {
+      const seconds = Math.max(0, mostMs, performance.now() - dueMs) / 1_000;
+      mostMs = 0;
+      return seconds;
+    },
+    close: () => clearInterval(timer),
+  };
 }
 
 export async function factsOf(config: Config, stores: OpenStores): Promise<{ name: string; value: string }[]> {

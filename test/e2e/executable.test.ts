@@ -355,6 +355,27 @@ test("a signal ends a start that waits for a store", async () => {
   expect(await new Response(child.stdout).text()).toContain("stopped before the start");
 });
 
+/** How often the thread that answers requests has waited. A busy machine makes it wait less often, never more. */
+function waitsOf(pid: number): number {
+  const status = readFileSync(`/proc/${pid}/task/${pid}/status`, "utf8");
+  return Number(/^voluntary_ctxt_switches:\s+(\d+)$/m.exec(status)?.[1]);
+}
+
+test.if(process.platform === "linux")("a node at rest wakes at most ten times a second", async () => {
+  const folder = join(cwd, "rest");
+  const { url } = placeExample("all-in-one.toml", folder);
+  const node = await startNode(["serve"], { cwd: folder, url });
+  let most = Number.POSITIVE_INFINITY;
+  // Compiling goes on for a moment after the start.
+  for (let tried = 0; tried < 10 && most > 10; tried++) {
+    const [before, beganMs] = [waitsOf(node.pid), performance.now()];
+    await Bun.sleep(2_000);
+    most = Math.min(most, ((waitsOf(node.pid) - before) * 1_000) / (performance.now() - beganMs));
+  }
+  await node.kill("SIGTERM");
+  expect(most).toBeLessThanOrEqual(10);
+});
+
 test("a storage plugin from a file is loaded and serves", async () => {
   const folder = join(cwd, "plugin");
   const { url } = placeExample("all-in-one.toml", folder);

@@ -6,7 +6,7 @@
  * Source: interface "Resources and their fields", rules sections 1, 3, 9 and 10.
  */
 import { FormatRegistry, type Static, type TObject, type TProperties, type TSchema, Type } from "@sinclair/typebox";
-import { TypeCompiler, type ValueError, ValueErrorType } from "@sinclair/typebox/compiler";
+import { type TypeCheck, TypeCompiler, type ValueError, ValueErrorType } from "@sinclair/typebox/compiler";
 import { decodeBase64 } from "../codec/bytes.ts";
 import type { Did } from "../codec/did.ts";
 import { parseU64, parseU128 } from "../codec/json.ts";
@@ -98,8 +98,11 @@ for (const [name, format] of Object.entries(formats)) FormatRegistry.Set(name, f
  * input it stops at the last error it lists.
  */
 export function compileShape<S extends TSchema>(schema: S): (value: unknown) => Static<S> | Fault {
-  const compiled = TypeCompiler.Compile(schema);
-  return (value) => (compiled.Check(value) ? value : faultOfErrors(compiled.Errors(value)));
+  let compiled: TypeCheck<S> | null = null;
+  return (value) => {
+    compiled ??= TypeCompiler.Compile(schema);
+    return compiled.Check(value) ? value : faultOfErrors(compiled.Errors(value));
+  };
 }
 
 function faultOfErrors(found: Iterable<ValueError>): Fault {
