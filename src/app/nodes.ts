@@ -14,6 +14,8 @@ import type { Metrics } from "../nodes/http/metrics.ts";
 import type { Route } from "../nodes/http/route.ts";
 import type { Upgrade } from "../nodes/http/server.ts";
 import { type Blocks, openBlocks } from "../nodes/operations/blocks.ts";
+import type { ExplainParts } from "../nodes/operations/explain.ts";
+import { openResults, type Results } from "../nodes/operations/results.ts";
 import { directoryRecipients, ledgerRecipients, type RecipientSource } from "../nodes/recipients.ts";
 import { createEgress, type Resolver } from "../nodes/relay/egress.ts";
 import type { SessionSocket } from "../nodes/relay/live/registry.ts";
@@ -52,11 +54,16 @@ export type ComposeParts = NodeOverrides & {
 /** What operations on a running node reach. */
 type OperatedNodes = {
   readonly blocks: Blocks;
+  readonly explain: ExplainParts;
   readonly cache: { readonly mailbox: Mailbox; readonly recipients: RecipientSource } | null;
 };
 
 type Consumer = "relay" | "cache";
-type NodeParts = ComposeParts & { readonly recipients: (node: Consumer) => RecipientSource; readonly blocks: Blocks };
+type NodeParts = ComposeParts & {
+  readonly recipients: (node: Consumer) => RecipientSource;
+  readonly blocks: Blocks;
+  readonly digest: Results["digest"];
+};
 
 export type ComposedNodes = {
   readonly routes: readonly Route[];
@@ -64,6 +71,8 @@ export type ComposedNodes = {
   readonly limits: () => Promise<Readonly<Record<string, unknown>>>;
   readonly upgrade?: Upgrade<SessionSocket>;
   readonly operated: OperatedNodes;
+  /** What became of envelopes lately. */
+  readonly results: Results;
   /** What `/readyz` asks besides the stores. */
   readonly probes: Readonly<Record<string, () => Promise<unknown>>>;
   /** Ends streams and live sessions, which would hold the drain up. */
@@ -74,7 +83,8 @@ export type ComposedNodes = {
 
 export async function composeNodes(config: Config, overrides: ComposeParts): Promise<ComposedNodes> {
   const blocks = await openBlocks({ ...overrides, receipts: receiptsOf(config, overrides.stores) });
-  const parts = { ...overrides, recipients: sharedRecipients(config, overrides), blocks };
+  const results = await openResults({ ...overrides, receipts: receiptsOf(config, overrides.stores) });
+  const parts = { ...overrides, recipients: sharedRecipients(config, overrides), blocks, digest: results.digest };
   const { stores, bus } = overrides;
   const takesEnvelopes = config.relay.enabled || config.cache.enabled;
   const ledger = config.directory.enabled ? stores.capability("directory.ledger", "ledger") : null;
@@ -101,8 +111,10 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
       ...cache?.limits(),
     }),
     ...(sessions === null ? {} : { upgrade: sessions.upgrade }),
+    results,
     operated: {
       blocks,
+      explain: explainParts(config, { ...parts, results, relay, sessions }),
       cache: config.cache.enabled
         ? { mailbox: stores.capability("cache.store", "mailbox"), recipients: parts.recipients("cache") }
         : null,
@@ -117,6 +129,35 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
       publisher?.close();
       blocks.close();
     },
+  };
+}
+
+type Explained = NodeParts & {
+  readonly results: Results;
+  readonly relay: Relay | null;
+  readonly sessions: LiveSessions | null;
+};
+
+function explainParts(
+  config: Config,
+  { stores, recipients, blocks, results, relay, sessions }: Explained,
+): ExplainParts {
+  const { directory, cache } = config;
+  const consumer = cache.enabled ? "cache" : relay === null ? null : "relay";
+  const own = directory.enabled ? stores.capability("directory.ledger", "ledger") : null;
+  return {
+    blocks,
+    results,
+    recipients: consumer === null && own !== null ? ledgerRecipients(own) : recipients(consumer ?? "relay"),
+    relay:
+      relay === null
+        ? null
+        : {
+            rules: config.relay,
+            failuresOf: relay.failuresOf,
+            mayListen: (did) => sessions?.mayListen(did) ?? false,
+          },
+    cache: cache.enabled ? { mailbox: stores.capability("cache.store", "mailbox"), settings: cache } : null,
   };
 }
 

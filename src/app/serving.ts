@@ -135,6 +135,7 @@ function createApps(config: Config, parts: AppParts): Apps {
       now: parts.now,
       log: parts.log,
       metrics: measured,
+      results: parts.nodes.results,
     });
   const notes = parts.nodes.upgrade === undefined ? [] : [liveSessionsNote];
   const dashboard = dashboardRoutes({

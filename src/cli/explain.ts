@@ -11,7 +11,7 @@ import { activeDocument, type Client, documentOf } from "../client/client.ts";
 import { directoryClient } from "../client/directory.ts";
 import { ClientError, endpoint, orNull } from "../client/http.ts";
 import { renderDurationSetting } from "../config/schema.ts";
-import type { Did } from "../core/codec/did.ts";
+import { type Did, isDid } from "../core/codec/did.ts";
 import { hourMs, parseDuration, secondMs } from "../core/codec/time.ts";
 import { type Fault, isFault } from "../core/fault.ts";
 import {
@@ -23,6 +23,7 @@ import {
   verifySender,
 } from "../core/message/envelope.ts";
 import { askJson, checkEndpoint, clientCommand, countOf, printable, renderBytes, type Session } from "./command.ts";
+import { askNode, type NodeFlags } from "./operations.ts";
 
 /** `stops`: no envelope can reach the recipient because of this. */
 type Step = { readonly what: string; readonly state: "ok" | "note" | "stops"; readonly detail: string };
@@ -40,9 +41,13 @@ type Conclusion = "accepted" | "stopped" | "unknown";
 export function registerExplainCommand(program: Command): void {
   const command = program
     .command("explain <target>")
-    .description("explain why an envelope would or would not reach a DID, an alias, or an identity of this machine");
-  clientCommand(command, async (session, _: object, target: string) => {
-    const { did } = await session.find(target);
+    .description("explain why an envelope would or would not reach a DID, an alias, or an identity of this machine")
+    .option("-c, --config <file>", "ask the running node of this configuration file, which knows more")
+    .option("--socket <path>", "the same by the Unix socket of the node's admin_listen")
+    .option("--sender <did>", "envelopes of this sender, with --config or --socket");
+  clientCommand(command, async (session, flags: NodeFlags & { readonly sender?: string }, target: string) => {
+    const did = isDid(target) ? target : (await session.find(target)).did;
+    if (flags.config !== undefined || flags.socket !== undefined) return explainAtNode(session, flags, did);
     const { steps } = await explainRecipient(session.client, did, { hint: "standard", tag: null });
     const sentences = {
       accepted: `An envelope to ${did} is accepted.`,
@@ -53,6 +58,29 @@ export function registerExplainCommand(program: Command): void {
     const reachable = conclusion === "accepted";
     session.report.result({ ok: true, did, reachable, steps }, render(sentences[conclusion], steps));
   });
+}
+
+type NodeAnswer = {
+  readonly reachable: boolean;
+  readonly digest: string;
+  readonly steps: readonly Step[];
+  readonly results: readonly Readonly<Record<string, string | number | null>>[];
+};
+
+/** What the running node knows and would decide. */
+async function explainAtNode(session: Session, flags: NodeFlags & { readonly sender?: string }, did: Did) {
+  const answer = await askNode(flags, "/operations/explain", { recipient: did, sender: flags.sender ?? null });
+  const { reachable, digest, steps, results } = answer as NodeAnswer;
+  const sentence = reachable ? `This node takes envelopes to ${did}.` : `This node brings no envelope to ${did} now.`;
+  const lines = results.map((result) => {
+    const of = result["sender"] === null ? "unsigned" : `of ${result["sender"]}`;
+    const told = [result["code"], result["detail"]].filter((text) => text !== null).join(": ");
+    return printable(
+      `${result["time"]}  ${result["status"]}  ${result["route"]}  ${result["message_id"]} ${of}  ${told}`,
+    );
+  });
+  const last = lines.length === 0 ? ["No result since the start of the process."] : ["Last results:", ...lines];
+  session.report.result(answer, [render(sentence, steps), `In the log: ${digest}`, ...last].join("\n"));
 }
 
 function concludeFrom(steps: readonly Step[]): Conclusion {

@@ -3,10 +3,12 @@
  * hold no other client (exit code 0 ready, 1 not ready, 2 not ready within `--wait`). `waypost reload` and `waypost
  * block` change the node over a Unix socket of `server.admin_listen`: only users who may open that socket can use them.
  */
-import { existsSync } from "node:fs";
+import { createReadStream, existsSync } from "node:fs";
 import { join } from "node:path";
+import { createInterface } from "node:readline";
 import { type Command, Option } from "commander";
 import { CommandFailure, failed, timedOut } from "../app/failure.ts";
+import { isDid } from "../core/codec/did.ts";
 import { errorText } from "../core/fault.ts";
 import { parseNetwork } from "../core/message/address.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
@@ -19,7 +21,7 @@ const askTimeoutMs = 60_000;
 type Answered = Readonly<Record<string, unknown>>;
 
 /** The running node: that of a configuration file, or the one behind a socket. */
-type NodeFlags = { readonly config?: string; readonly socket?: string; readonly json?: boolean };
+export type NodeFlags = { readonly config?: string; readonly socket?: string; readonly json?: boolean };
 
 function addNodeFlags(command: Command): Command {
   return command
@@ -74,6 +76,13 @@ export function registerOperationsCommands(program: Command): void {
       .description("apply a changed configuration file to the running node")
       .option("--pid <n>", "send SIGHUP to this process instead; its log has the answer", parseBetween(2, 2 ** 31 - 1)),
   ).action(reload);
+  addNodeFlags(
+    program
+      .command("log <subject> [file]")
+      .description(
+        "print the log lines about a message id, or a recipient by DID or digest; without a file, of standard input",
+      ),
+  ).action(printLog);
   registerBlock(program.command("block").description("block DIDs, senders and networks on the running node"));
   program
     .command("health")
@@ -100,6 +109,17 @@ async function reload({ pid, ...flags }: NodeFlags & { readonly pid?: number }):
   if (answer["ok"] !== true) throw failed(printable(`nothing was changed: ${String(answer["reason"])}`));
   const names = (member: string): string => [answer[member]].flat().join(", ") || "nothing";
   report.result(answer, `changed: ${names("changed")}\nneeds a restart: ${names("needs_restart")}`);
+}
+
+/** The node alone knows the digest under which its log names a recipient. */
+async function printLog(subject: string, file: string | undefined, flags: NodeFlags): Promise<void> {
+  const named = isDid(subject)
+    ? (await askNode(flags, "/operations/explain", { recipient: subject, sender: null }))["digest"]
+    : subject;
+  const found = [`"message_id":${JSON.stringify(named)}`, `"recipient":${JSON.stringify(named)}`];
+  const input = file === undefined ? process.stdin : createReadStream(file);
+  for await (const line of createInterface({ input }))
+    if (found.some((text) => line.includes(text))) console.log(printable(line));
 }
 
 // -------------------------------------------------------------------------------------------------- block

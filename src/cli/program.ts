@@ -70,6 +70,7 @@ const examples = [
   "doctor --config /etc/waypost/waypost.toml",
   "health https://waypost.example.org --wait 60s",
   "reload --config /etc/waypost/waypost.toml",
+  "log did:svc:1111111111111111111111 /var/log/waypost.log --config /etc/waypost/waypost.toml",
   "block add 203.0.113.0/24 --reason flood --config /etc/waypost/waypost.toml",
   "block remove 203.0.113.0/24 --config /etc/waypost/waypost.toml",
   "block list --config /etc/waypost/waypost.toml",

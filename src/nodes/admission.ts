@@ -84,7 +84,11 @@ export function factsOf(source: RecipientSource): FactsSource {
     envelope.sender === null ? recipientFacts(envelope.to, envelope.tag) : signedFacts(envelope, envelope.sender);
 }
 
-async function gatherRecipientFacts(source: RecipientSource, did: Did, tag: string | null): Promise<RecipientFacts> {
+export async function gatherRecipientFacts(
+  source: RecipientSource,
+  did: Did,
+  tag: string | null,
+): Promise<RecipientFacts> {
   const recipient = await source.subject(did);
   const receives = recipient !== null && !recipient.deactivated;
   const policy = receives ? decidePolicy(await gatherPolicyFacts(source, recipient, tag)) : null;
@@ -158,7 +162,7 @@ export function decideAdmission(
   const refused =
     rules.checkRecipient?.(recipient) ??
     checkParties(envelope, facts.isSenderVerified, rules.operator) ??
-    rules.blocks?.checkParties(envelope) ??
+    rules.blocks?.checkParties(envelope.to, envelope.sender?.from ?? null) ??
     null;
   if (refused !== null) return refused;
   if (isFault(policy)) return policy;
@@ -184,9 +188,15 @@ function checkParties(envelope: Envelope, isVerified: boolean, operator: Operato
     const refusal = fault("sender_signature_invalid", "the sender signature does not verify");
     return withSignedText(refusal, envelope.sender.signedBytes);
   }
-  if (operator.deny_recipients.includes(envelope.to) || isLeftOut(operator.allow_recipients, envelope.to))
+  return checkLists({ to: envelope.to, from: envelope.sender?.from ?? null }, operator);
+}
+
+type Parties = { readonly to: Did; readonly from: Did | null };
+
+/** 403 `policy_denied` when a list refuses the recipient or the sender. */
+export function checkLists({ to, from }: Parties, operator: OperatorRules): Fault | null {
+  if (operator.deny_recipients.includes(to) || isLeftOut(operator.allow_recipients, to))
     return fault("policy_denied", "this node does not serve the recipient");
-  const from = envelope.sender?.from ?? null;
   if ((from !== null && operator.deny_senders.includes(from)) || isLeftOut(operator.allow_senders, from))
     return fault("policy_denied", "this node does not serve the sender");
   return null;

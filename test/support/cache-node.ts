@@ -238,6 +238,7 @@ export async function createTestCache(options: TestCacheOptions = {}): Promise<T
     replay: claim === undefined ? replay : withMethods("replay", replay, { claim }),
     receipts,
     log: (level, message, fields) => lines.push({ level, message, fields: { ...fields } }),
+    digest: (did) => new Bun.CryptoHasher("sha256").update(did).digest("hex").slice(0, 16),
     metrics,
     recipients,
     sign,

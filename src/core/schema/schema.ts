@@ -444,6 +444,11 @@ export const blockBody = Type.Object(
   },
 );
 
+export const explainBody = Type.Object(
+  { recipient: Type.String({ maxLength: 128 }), sender: Type.Union([Type.String({ maxLength: 128 }), Type.Null()]) },
+  { additionalProperties: false, examples: [{ recipient: "did:svc:1111111111111111111111", sender: null }] },
+);
+
 export const purgeBody = Type.Object(
   { recipient: Type.String({ maxLength: 128 }) },
   { additionalProperties: false, examples: [{ recipient: "did:svc:1111111111111111111111" }] },

@@ -69,6 +69,8 @@ export type CacheParts = {
   readonly settings: Config["cache"];
   readonly limits: EnvelopeLimits;
   readonly log: Log;
+  /** Names a recipient in the log and in metrics. */
+  readonly digest: (did: Did) => string;
   readonly metrics: Metrics;
   /** The operator's block list. */
   readonly blocks?: Blocks;
@@ -97,7 +99,7 @@ type CacheNode = StoreParts &
   };
 
 export function createCache(parts: CacheParts): Cache {
-  const { settings, mailbox, now, receipts, log, metrics } = parts;
+  const { settings, mailbox, now, receipts, log } = parts;
   const [endpoint] = settings.public_endpoints;
   if (endpoint === undefined) throw new Error("a Cache needs a public endpoint; the configuration checks it");
   const signal = parts.signal ?? noSignal;
@@ -107,7 +109,7 @@ export function createCache(parts: CacheParts): Cache {
     streams,
     known: createKnownSenders(receipts, log),
     rules: storeRules(settings, parts.limits, parts.blocks),
-    reports: createShareReports(log, metrics, now),
+    reports: createShareReports(parts),
     clientRate: createRateLimiter(limitOf(settings, "client_rate", "client_burst")),
     ackRate: createRateLimiter(limitOf(settings, "client_rate", "client_burst")),
     signer: { sign: parts.sign, endpoint },
@@ -146,6 +148,7 @@ function renderCacheLimits(settings: Config["cache"], limits: EnvelopeLimits): R
 async function store(node: CacheNode, call: Call): Promise<Answer | Fault> {
   const envelope = decodeEnvelope(call.body, node.limits);
   if (isFault(envelope)) return envelope;
+  call.concerns(envelope);
   const receipt = await storeEnvelope(node, envelope, call);
   return isFault(receipt) ? receipt : { status: 202, json: receipt };
 }

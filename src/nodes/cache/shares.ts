@@ -155,7 +155,15 @@ const warnEveryMs = minuteMs;
 const warnedMax = 1_000;
 const reportedMax = 100;
 
-export function createShareReports(log: Log, metrics: Metrics, now: () => number): ShareReports {
+type ReportParts = {
+  readonly log: Log;
+  readonly metrics: Metrics;
+  readonly now: () => number;
+  /** Names a recipient in the log and in metrics. */
+  readonly digest: (did: Did) => string;
+};
+
+export function createShareReports({ log, metrics, now, digest: digestOf }: ReportParts): ShareReports {
   const refusals = metrics.counter({
     name: "cache_share_refusals_total",
     help: "Stores refused because a share of the recipient's mailbox, or of the store, is used up.",
@@ -174,7 +182,7 @@ export function createShareReports(log: Log, metrics: Metrics, now: () => number
   return {
     refuse: (label, recipient, { client }) => {
       const scope = scopeOf(label);
-      const digest = sha256(utf8(recipient)).toHex().slice(0, 16);
+      const digest = digestOf(recipient);
       const network = maskAddress(client);
       const key = `${scope} ${digest} ${network}`;
       refusals.add([scope]);
@@ -182,7 +190,7 @@ export function createShareReports(log: Log, metrics: Metrics, now: () => number
       if (now() - (warned.get(key) ?? Number.NEGATIVE_INFINITY) >= warnEveryMs) {
         warned.set(key, now());
         const what = scope === "store" ? "a share of the store is used up" : "a share of a mailbox is used up";
-        log("warn", what, { scope, recipient_digest: digest, network });
+        log("warn", what, { scope, recipient: digest, network });
       }
       return fault(scope === "store" ? "storage_full" : "mailbox_full", details[scope]);
     },

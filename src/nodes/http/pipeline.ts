@@ -6,7 +6,10 @@
 import type { Config } from "../../config/schema.ts";
 import { errorStack, type Fault, fault, isFault } from "../../core/fault.ts";
 import { type ClientAddress, clientAddress, clientNetwork } from "../../core/message/address.ts";
+import type { DeliveryResult } from "../../core/message/delivery.ts";
+import type { Envelope } from "../../core/message/envelope.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
+import type { RequestedEnvelope, Results } from "../operations/results.ts";
 import {
   type BodyHead,
   bodyHeadOf,
@@ -68,6 +71,8 @@ export type AppOptions = {
   readonly now: () => number;
   readonly log: Log;
   readonly metrics: HttpMetrics;
+  /** Remembers what became of envelopes; the digest names the recipient in the log. */
+  readonly results?: Pick<Results, "add" | "digest">;
 };
 
 /** What the listener knows about a request's connection; Bun's server implements it. */
@@ -211,6 +216,7 @@ class Exchange implements Call {
   /** Where it counts as active. */
   places: FairShare | null = null;
   readonly method: string;
+  envelope: RequestedEnvelope | null = null;
   private parsedQuery: URLSearchParams | null = null;
 
   constructor(
@@ -247,6 +253,10 @@ class Exchange implements Call {
 
   get signal(): AbortSignal {
     return this.request.signal;
+  }
+
+  concerns({ messageId, to, sender }: Pick<Envelope, "messageId" | "to" | "sender">): void {
+    this.envelope = { messageId, to, from: sender?.from ?? null };
   }
 
   waitsForOthers(): boolean {
@@ -417,6 +427,7 @@ function record(http: Http, plan: Plan, exchange: Exchange, { result, durationMs
   observe(plan.seconds, durationMs / 1_000);
   const code = isFault(result) ? result.code : undefined;
   if (code !== undefined) http.metrics.refusals.add([code]);
+  noteResult(http, plan, exchange, result);
   if (!http.logsRequests) return;
   const trace = traceparentOf(exchange.headers);
   http.log("info", "request", {
@@ -427,8 +438,29 @@ function record(http: Http, plan: Plan, exchange: Exchange, { result, durationMs
     route: route.path,
     status,
     ...(code === undefined ? {} : { code }),
+    ...(exchange.envelope === null ? {} : named(http, exchange.envelope)),
     ms: Math.round(durationMs * 100) / 100,
   });
+}
+
+function named({ results }: Http, { messageId, to }: RequestedEnvelope) {
+  return { message_id: messageId, ...(results === undefined ? {} : { recipient: results.digest(to) }) };
+}
+
+function noteResult({ results }: Http, { route }: Plan, exchange: Exchange, result: Result): void {
+  const { envelope, nowMs: atMs, requestId } = exchange;
+  if (envelope === null || results === undefined) return;
+  results.add({ ...envelope, atMs, requestId, route: route.path, status: result.status, ...outcomeOf(result) });
+}
+
+/** What a refusal says; of a Relay's result its own words, or those of the Cache that refused. */
+function outcomeOf(result: Result): { readonly code: string | null; readonly detail: string | null } {
+  if (isFault(result)) return { code: result.code, detail: result.detail };
+  const { success, code, message, cache_result: stored } = (result.json ?? {}) as Partial<DeliveryResult>;
+  if (success !== false) return { code: code ?? null, detail: null };
+  const refused =
+    typeof stored?.["code"] === "string" ? { code: stored["code"], detail: String(stored["message"]) } : null;
+  return refused ?? { code: code ?? null, detail: message ?? null };
 }
 
 const knownMethods: ReadonlySet<string> = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]);

@@ -9,6 +9,7 @@
 import type { TSchema } from "@sinclair/typebox";
 import { minuteMs } from "../../core/codec/time.ts";
 import { errorStack, errorText, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
+import type { Envelope } from "../../core/message/envelope.ts";
 import type { Signed } from "../../core/schema/signing.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { StoreError } from "../../storage/contract.ts";
@@ -30,6 +31,8 @@ export type Call = {
   readonly nowMs: number;
   /** Aborted when the client has gone. */
   readonly signal: AbortSignal;
+  /** Names the envelope that the request is about, for the log and for those who ask what became of it. */
+  readonly concerns: (envelope: Pick<Envelope, "messageId" | "to" | "sender">) => void;
   /**
    * Before the handler waits for what another client does: the request then counts among those that wait, and others
    * are handled meanwhile. `false` when its network has no room there.

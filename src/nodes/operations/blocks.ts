@@ -16,7 +16,6 @@ import {
   parseNetwork,
   unmapAddress,
 } from "../../core/message/address.ts";
-import type { Envelope } from "../../core/message/envelope.ts";
 import { blocksMax } from "../../core/schema/schema.ts";
 import type { Bus } from "../../storage/bus.ts";
 import { type Receipts, StoreError } from "../../storage/contract.ts";
@@ -44,7 +43,7 @@ export type Blocks = {
   /** The number of entries that were added or replaced, and removed; durable when it resolves. */
   readonly change: (change: BlockChange) => Promise<{ added: number; removed: number } | Fault>;
   /** 403 `policy_denied` when sender or recipient is blocked. The sender's signature has been verified. */
-  readonly checkParties: (envelope: Pick<Envelope, "to" | "sender">) => Fault | null;
+  readonly checkParties: (to: Did, from: Did | null) => Fault | null;
   /** 403 `policy_denied` for a client of a blocked network. */
   readonly checkClient: (client: string) => Fault | null;
   /** 403 `policy_denied` for a DID that is blocked altogether. */
@@ -116,7 +115,7 @@ export async function openBlocks(parts: BlocksParts): Promise<Blocks> {
       last = next.catch(() => undefined);
       return next;
     },
-    checkParties: ({ to, sender }) => checkParties(sets, to, sender?.from ?? null),
+    checkParties: (to, from) => checkParties(sets, to, from),
     checkClient: (client) => checkClient(sets, client),
     checkDid: (did) => (sets.recipients.has(did) ? fault("policy_denied", "this node does not serve the DID") : null),
     follow: (changed) => {

@@ -7,12 +7,13 @@
 import { type Did, type MailboxKey, mailboxOf, parseDid } from "../../core/codec/did.ts";
 import { parseJson } from "../../core/codec/json.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
-import { blockBody, compileShape, purgeBody, reloadBody } from "../../core/schema/schema.ts";
+import { blockBody, compileShape, explainBody, purgeBody, reloadBody } from "../../core/schema/schema.ts";
 import type { Mailbox } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
 import { type Answer, type Call, defineRoute, type Route, type RoutePlan } from "../http/route.ts";
 import type { RecipientSource } from "../recipients.ts";
 import { type BlockChange, type Blocks, parseBlockSubject } from "./blocks.ts";
+import { type ExplainParts, explain } from "./explain.ts";
 
 type ReloadOutcome = {
   /** Settings that changed now, as `section.name`. */
@@ -27,12 +28,13 @@ type OperationsParts = {
   readonly blocks: Blocks;
   /** `null` without a Cache. */
   readonly cache: { readonly mailbox: Mailbox; readonly recipients: RecipientSource } | null;
+  readonly explain: ExplainParts;
   readonly now: () => number;
   readonly log: Log;
 };
 
 export function operationRoutes(parts: OperationsParts): Route[] {
-  return [reloadRoute(parts), ...blockRoutes(parts), purgeRoute(parts)];
+  return [reloadRoute(parts), ...blockRoutes(parts), purgeRoute(parts), explainRoute(parts)];
 }
 
 const bodyBytesMax = 4 << 20;
@@ -67,6 +69,23 @@ function reloadRoute({ reload }: OperationsParts): Route {
       const outcome = await reload();
       if (typeof outcome === "string") return { status: 200, json: { ok: false, reason: outcome } };
       return { status: 200, json: { ok: true, changed: outcome.changed, needs_restart: outcome.needsRestart } };
+    },
+  });
+}
+
+// ------------------------------------------------------------------------------------------------ explain
+
+function explainRoute({ explain: parts, now }: OperationsParts): Route {
+  return operation({
+    method: "POST",
+    path: "/operations/explain",
+    id: "explain",
+    summary: "Explain why an envelope would or would not reach a recipient",
+    answer: "What this node would decide, and the last results.",
+    request: explainBody,
+    handle: async ({ body }) => {
+      const explained = await explain(parts, body, now());
+      return isFault(explained) ? explained : { status: 200, json: explained };
     },
   });
 }

@@ -72,6 +72,8 @@ export type EgressAnswer = {
 export type Egress = {
   /** Never throws. */
   post(request: EgressRequest): Promise<EgressAnswer>;
+  /** Failures in a row of a destination; `refused` for an address that the Relay sends nothing to. */
+  failuresOf(endpoint: string): number | "refused";
   stats(): { readonly active: number; readonly waiting: number; readonly destinations: number };
   /** Ends every request in flight or waiting; they and later ones answer `destination_unavailable`. */
   close(): void;
@@ -149,6 +151,10 @@ export function createEgress(options: EgressOptions): Egress {
       const startMs = performance.now();
       const outcome = await post(request);
       return { ...outcome, durationMs: performance.now() - startMs };
+    },
+    failuresOf: (text) => {
+      const endpoint = parseEndpoint(text, "", state.rules);
+      return endpoint === null ? "refused" : hosts.failuresOf(endpoint.origin);
     },
     stats: hosts.stats,
     close: () => {

@@ -60,6 +60,8 @@ type Requester = {
 
 export type HostLimiter = {
   acquire(destination: string, waitMs: number, requester?: Requester): Promise<Slot | NoSlot>;
+  /** Failures in a row of a destination. */
+  failuresOf(destination: string): number;
   stats(): { readonly active: number; readonly waiting: number; readonly destinations: number };
 };
 
@@ -146,6 +148,7 @@ export function createHostLimiter(limits: HostLimits, now: () => number): HostLi
       if (hasRoom(state, host, client)) return use(state, destination, requester);
       return wait(state, destination, { requester, waitMs });
     },
+    failuresOf: (destination) => state.hosts.get(destination)?.failures ?? 0,
     stats: () => ({ active: state.uses.size, waiting: state.waiters.size, destinations: state.hosts.size }),
   };
 }

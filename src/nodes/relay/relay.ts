@@ -60,6 +60,8 @@ export type Relay = {
   /** What this node adds to `/limits`. */
   readonly limits: () => Readonly<Record<string, number | string>>;
   readonly stats: () => { readonly inFlight: number };
+  /** As `Egress` says. */
+  readonly failuresOf: Egress["failuresOf"];
   /** Ends live sessions and outbound requests. */
   readonly close: () => void;
 };
@@ -109,6 +111,7 @@ export function createRelay(parts: RelayParts): Relay {
     routes: relayRoutes(node),
     limits: () => renderRelayLimits(settings, limits),
     stats: () => ({ inFlight: dedup.inFlight.size }),
+    failuresOf: parts.egress.failuresOf,
     close: () => {
       parts.sessions?.close();
       parts.egress.close();
@@ -173,6 +176,7 @@ function decodeReceived(node: RelayNode, call: Call): ReceivedEnvelope | Fault {
   if (isFault(named)) return named;
   const envelope = decodeEnvelope(call.body, node.limits);
   if (isFault(envelope)) return envelope;
+  call.concerns(envelope);
   if (named !== null && named !== envelope.to)
     return fault("recipient_mismatch", "the recipient in the path differs from the one in the envelope");
   const way = decodeWay(node, call.headers);

@@ -1,0 +1,186 @@
+/**
+ * `waypost explain` on a node: why an envelope of this sender would or would not reach this recipient, from what the node
+ * itself knows and would decide: document, policy, the operator's lists and blocks, mailbox, live sessions, destinations,
+ * and the last results. Nothing is sent and nothing changes.
+ */
+import { type Did, mailboxOf, parseDid } from "../../core/codec/did.ts";
+import { parseJson } from "../../core/codec/json.ts";
+import { type Fault, isFault } from "../../core/fault.ts";
+import { sameEndpoint } from "../../core/message/proof.ts";
+import { compileShape, explainBody } from "../../core/schema/schema.ts";
+import type { Mailbox } from "../../storage/contract.ts";
+import { checkLists, gatherRecipientFacts, type OperatorRules } from "../admission.ts";
+import type { RecipientSource, Subject } from "../recipients.ts";
+import type { Blocks } from "./blocks.ts";
+import type { Results } from "./results.ts";
+
+export type ExplainParts = {
+  readonly recipients: RecipientSource;
+  readonly blocks: Pick<Blocks, "checkParties">;
+  readonly results: Results;
+  /** `null` without a Relay; `failuresOf` are the last failures in a row of a destination. */
+  readonly relay: {
+    readonly rules: OperatorRules;
+    readonly failuresOf: (endpoint: string) => number | "refused";
+    readonly mayListen: (did: Did) => boolean;
+  } | null;
+  /** `null` without a Cache. */
+  readonly cache: {
+    readonly mailbox: Mailbox;
+    readonly settings: OperatorRules & {
+      readonly public_endpoints: readonly string[];
+      readonly recipient_entries_max: number;
+      readonly recipient_bytes_max: number;
+    };
+  } | null;
+};
+
+/** `stops`: no envelope can reach the recipient because of this. */
+type Step = { readonly what: string; readonly state: "ok" | "note" | "stops"; readonly detail: string };
+type Parties = { readonly to: Did; readonly from: Did | null };
+
+const ok = (what: string, detail: string): Step => ({ what, state: "ok", detail });
+const note = (what: string, detail: string): Step => ({ what, state: "note", detail });
+const stops = (what: string, detail: string): Step => ({ what, state: "stops", detail });
+
+const checkBody = compileShape(explainBody);
+
+function decodeParties(body: Uint8Array): Parties | Fault {
+  const json = parseJson(body);
+  const asked = isFault(json) ? json : checkBody(json);
+  if (isFault(asked)) return asked;
+  const to = parseDid(asked.recipient);
+  const from = asked.sender === null ? null : parseDid(asked.sender);
+  if (isFault(to)) return to;
+  return isFault(from) ? from : { to, from };
+}
+
+/** The answer of `POST /operations/explain`. */
+export async function explain(parts: ExplainParts, body: Uint8Array, nowMs: number): Promise<object | Fault> {
+  const parties = decodeParties(body);
+  if (isFault(parties)) return parties;
+  const { recipient, policy } = await gatherRecipientFacts(parts.recipients, parties.to, null);
+  const steps =
+    recipient === null
+      ? [stops("record", "this node's source of recipients has no such DID")]
+      : recipient.deactivated
+        ? [stops("record", "the DID is deactivated")]
+        : [
+            keyStep(recipient),
+            policyStep(policy),
+            ...partySteps(parts, parties),
+            ...(await mailboxSteps(parts, recipient, nowMs)),
+            ...deliverySteps(parts, recipient),
+          ];
+  const { to, from } = parties;
+  const digest = parts.results.digest(to);
+  return {
+    recipient: to,
+    sender: from,
+    digest,
+    reachable: isReachable(steps),
+    steps,
+    results: resultsOf(parts, parties),
+  };
+}
+
+/** Nothing stops the envelope, and this node has where to bring it. */
+function isReachable(steps: readonly Step[]): boolean {
+  const goes = ({ what, state }: Step): boolean => state === "ok" && /^(mailbox|live sessions|service )/.test(what);
+  return steps.some(goes) && !steps.some(({ state }) => state === "stops");
+}
+
+function resultsOf({ results }: ExplainParts, { to, from }: Parties): object[] {
+  return results.of(to, from).map(({ atMs, messageId, from: sender, requestId, route, status, code, detail }) => ({
+    time: new Date(atMs).toISOString(),
+    message_id: messageId,
+    sender,
+    request_id: requestId,
+    route,
+    status,
+    code,
+    detail,
+  }));
+}
+
+function keyStep({ document, life }: Subject): Step {
+  const count = document?.keyAgreement.length ?? 0;
+  if (count === 0) return stops("record", "the document has no key to seal to");
+  return ok("record", `${count} key(s) to seal to${life === 0 ? "" : `; the DID was deleted ${life} time(s) before`}`);
+}
+
+function policyStep(policy: Awaited<ReturnType<typeof gatherRecipientFacts>>["policy"]): Step {
+  if (policy === null) return stops("policy", "could not be read");
+  if (isFault(policy)) return stops("policy", policy.detail);
+  const { messageBytesMax, cacheEligible, allowedRelays } = policy;
+  const size = messageBytesMax === null ? "any size that the node allows" : `at most ${messageBytesMax} bytes`;
+  const relays = allowedRelays.length === 0 ? "" : `; only the Relays ${allowedRelays.flat().join(", ")}`;
+  const text = `${size}; ${cacheEligible ? "Caches may store" : "no Cache may store"}${relays}`;
+  return cacheEligible ? ok("policy", text) : note("policy", text);
+}
+
+/** The operator's lists of each node, and the block list. */
+function partySteps({ relay, cache, blocks }: ExplainParts, { to, from }: Parties): Step[] {
+  const nodes = [
+    { name: "Relay", rules: relay?.rules },
+    { name: "Cache", rules: cache?.settings },
+  ];
+  const listed = nodes.flatMap(({ name, rules }) => {
+    if (rules === undefined) return [];
+    const refused = checkLists({ to, from }, rules);
+    const unsigned = rules.require_sender_signature ? "; unsigned envelopes are refused" : "";
+    return [
+      refused === null
+        ? ok(`lists of the ${name}`, `they admit both${unsigned}`)
+        : stops(`lists of the ${name}`, refused.detail),
+    ];
+  });
+  const blocked = blocks.checkParties(to, from);
+  return [...listed, blocked === null ? ok("block list", "names neither") : stops("block list", blocked.detail)];
+}
+
+const pageEntries = 1_000;
+
+async function mailboxSteps({ cache }: ExplainParts, recipient: Subject, nowMs: number): Promise<Step[]> {
+  if (cache === null) return [];
+  const { mailbox, settings } = cache;
+  const listed = (recipient.document?.service ?? [])
+    .filter(({ type }) => type === "SvcCacheService")
+    .flatMap(({ serviceEndpoint }) => serviceEndpoint)
+    .some((endpoint) => settings.public_endpoints.some((own) => sameEndpoint(own, endpoint)));
+  let [entries, bytes] = [0, 0];
+  for (let after: string | null = null, done = false; !done; ) {
+    const key = mailboxOf(recipient.did, recipient.life);
+    const page = await mailbox.summary(key, { after, entriesMax: pageEntries, bytesMax: 0, nowMs });
+    if (isFault(page)) return [note("mailbox", page.detail)];
+    entries += page.entries.length;
+    for (const { envelopeBytes } of page.entries) bytes += envelopeBytes;
+    after = page.next;
+    done = after === null;
+  }
+  const { recipient_entries_max: entriesMax, recipient_bytes_max: bytesMax } = settings;
+  const held = `${entries} of ${entriesMax} entries, ${bytes} of ${bytesMax} bytes`;
+  if (entries >= entriesMax || bytes >= bytesMax) return [stops("mailbox", `full: ${held}`)];
+  return [listed ? ok("mailbox", held) : note("mailbox", `${held}; but the document does not list this Cache`)];
+}
+
+/** Live sessions, and the destinations that this node's Relay would try. */
+function deliverySteps({ relay, cache }: ExplainParts, { did, document }: Subject): Step[] {
+  if (relay === null) return [];
+  const listens = relay.mayListen(did);
+  const own = cache?.settings.public_endpoints ?? [];
+  const endpoints = (document?.service ?? []).flatMap(({ type, serviceEndpoint }) =>
+    serviceEndpoint
+      .filter((endpoint) => !own.some((one) => sameEndpoint(one, endpoint)))
+      .map((endpoint) => destinationStep(`service ${type} ${endpoint}`, relay.failuresOf(endpoint))),
+  );
+  return [
+    listens ? ok("live sessions", "a device is connected") : note("live sessions", "no device is connected"),
+    ...endpoints,
+  ];
+}
+
+function destinationStep(what: string, failures: number | "refused"): Step {
+  if (failures === "refused") return note(what, "this Relay sends nothing to such an address");
+  return failures === 0 ? ok(what, "no failure lately") : note(what, `failed ${failures} time(s) in a row lately`);
+}

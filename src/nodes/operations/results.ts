@@ -1,0 +1,93 @@
+/**
+ * What became of envelopes lately, for the operator who is asked why a message did not arrive: the last results of each
+ * sender to each recipient, in memory; the keyed digest under which log lines name a recipient; and one warning for a
+ * mailbox that refuses for a minute. The key is kept in a store of the node, so that all processes on it write the same
+ * digest, also after a restart, and nobody else can tell whose it is.
+ */
+import { encodeHex } from "../../core/codec/bytes.ts";
+import type { Did, Uuid } from "../../core/codec/did.ts";
+import { dayMs, minuteMs } from "../../core/codec/time.ts";
+import { BoundedMap } from "../../core/std/bounded.ts";
+import type { Receipts } from "../../storage/contract.ts";
+import type { Log } from "../http/log.ts";
+
+/** The envelope that a request is about. `from` is what the envelope says: only its result shows whether that is proven. */
+export type RequestedEnvelope = { readonly messageId: Uuid; readonly to: Did; readonly from: Did | null };
+
+export type EnvelopeResult = RequestedEnvelope & {
+  readonly atMs: number;
+  readonly requestId: string;
+  readonly route: string;
+  readonly status: number;
+  readonly code: string | null;
+  readonly detail: string | null;
+};
+
+export type Results = {
+  /** The keyed digest of a recipient: 16 hex digits. */
+  readonly digest: (did: Did) => string;
+  readonly add: (result: EnvelopeResult) => void;
+  /** The newest first; of one sender, or of all. */
+  readonly of: (to: Did, from: Did | null) => EnvelopeResult[];
+};
+
+/** Pairs of sender and recipient that are remembered: about 10 MB when full. */
+const pairsMax = 5_000;
+const resultsOfPair = 4;
+const refusingMax = 1_000;
+const digestsMax = 5_000;
+const digestChars = 16;
+
+const keyName = "operator-digest-key";
+/** A receipt must have an end. */
+const keptMs = 36_500 * dayMs;
+
+type ResultsParts = { readonly receipts: Receipts; readonly now: () => number; readonly log: Log };
+
+export async function openResults({ receipts, now, log }: ResultsParts): Promise<Results> {
+  const key = await readKey(receipts, now());
+  const digests = new BoundedMap<Did, string>(digestsMax);
+  const digest = (did: Did): string => {
+    const known = digests.get(did);
+    if (known !== undefined) return known;
+    const made = new Bun.CryptoHasher("sha256", key).update(did).digest("hex").slice(0, digestChars);
+    digests.set(did, made);
+    return made;
+  };
+  const pairs = new BoundedMap<string, readonly EnvelopeResult[]>(pairsMax);
+  const watch = watchRefusals((to) => log("warn", "a mailbox refuses envelopes", { recipient: digest(to) }));
+  return {
+    digest,
+    add: (result) => {
+      const pair = `${result.to} ${result.from ?? ""}`;
+      pairs.set(pair, [result, ...(pairs.get(pair) ?? []).slice(0, resultsOfPair - 1)]);
+      watch(result);
+    },
+    of: (to, from) => {
+      const found = from === null ? [...pairs].flatMap(([, results]) => results) : (pairs.get(`${to} ${from}`) ?? []);
+      return found.filter((result) => result.to === to).sort((a, b) => b.atMs - a.atMs);
+    },
+  };
+}
+
+async function readKey(receipts: Receipts, nowMs: number): Promise<string> {
+  const own = crypto.getRandomValues(new Uint8Array(32));
+  return encodeHex((await receipts.putIfAbsent(keyName, own, nowMs + keptMs, nowMs)) ?? own);
+}
+
+type Refusing = { readonly sinceMs: number; readonly warnedMs: number | null };
+
+/** Reports a mailbox that has refused for a minute without taking anything, and again after each further hour. */
+function watchRefusals(warn: (to: Did) => void): (result: EnvelopeResult) => void {
+  const refusing = new BoundedMap<Did, Refusing>(refusingMax);
+  return ({ to, atMs, status, code }) => {
+    if (code !== "mailbox_full") {
+      if (status < 300) refusing.delete(to);
+      return;
+    }
+    const { sinceMs, warnedMs } = refusing.get(to) ?? { sinceMs: atMs, warnedMs: null };
+    const isDue = atMs - sinceMs >= minuteMs && (warnedMs === null || atMs - warnedMs >= 60 * minuteMs);
+    if (isDue) warn(to);
+    refusing.set(to, { sinceMs, warnedMs: isDue ? atMs : warnedMs });
+  };
+}

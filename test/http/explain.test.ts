@@ -1,0 +1,124 @@
+/**
+ * "Why did it not arrive?", asked of a running node over its admin socket: what it would decide about an envelope, and what
+ * became of the last ones; and the log, which names message and recipient without saying who that is.
+ */
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { memoryKeys } from "../../src/client/key-stores.ts";
+import { Waypost } from "../../src/client/waypost.ts";
+import { freePort, run, scratchFolder } from "../support/executable.ts";
+import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+
+const folder = scratchFolder();
+const url = `http://127.0.0.1:${freePort()}`;
+const socket = join(folder.path, "admin.sock");
+
+let nodes: TestNodes;
+let [alice, bob]: Waypost[] = [];
+beforeAll(async () => {
+  nodes = await startTestNodes({
+    server: { listen: [url.slice("http://".length)], admin_listen: [`unix:${socket}`], drain_timeout: "2s" },
+    relay: { enabled: true, public_endpoints: [url], allow_http: true, allow_private: ["127.0.0.0/8"] },
+    cache: { enabled: true, public_endpoints: [url], recipient_entries_max: 2 },
+  });
+  const open = () => Waypost.open({ url, keys: memoryKeys(), waiting: { timeoutMs: 10_000, intervalMs: 20 } });
+  [alice, bob] = [await open(), await open()];
+}, 60_000);
+afterAll(async () => {
+  await nodes.stop();
+  folder.remove();
+});
+
+type Explained = {
+  readonly status: number;
+  readonly digest: string;
+  readonly reachable: boolean;
+  readonly steps: { what: string; state: string; detail: string }[];
+  readonly results: { status: number; code: string | null; sender: string | null; message_id: string }[];
+};
+
+async function operate(path: string, body: object): Promise<Explained> {
+  const headers = { "content-type": "application/json" };
+  const sent = { method: "POST", headers, body: JSON.stringify(body) };
+  const reply = await fetch(`http://localhost/operations/${path}`, { unix: socket, ...sent });
+  return { ...((await reply.json()) as Explained), status: reply.status };
+}
+
+const explain = (recipient = bob!.did as string, sender: string | null = alice!.did) =>
+  operate("explain", { recipient, sender });
+const stepOf = ({ steps }: Explained, what: string) => steps.find((step) => step.what === what);
+const stopping = ({ steps }: Explained) => steps.filter(({ state }) => state === "stops").map(({ what }) => what);
+
+test("a recipient that is well is reachable, with what its mailbox holds", async () => {
+  const explained = await explain();
+  expect([explained.status, explained.reachable, stopping(explained)]).toEqual([200, true, []]);
+  expect(stepOf(explained, "mailbox")?.detail).toStartWith("0 of 2 entries, 0 of ");
+  expect(stepOf(explained, "live sessions")?.state).toBe("note");
+  expect(explained.results).toEqual([]);
+});
+
+test("a full mailbox stops it, and the last results say so", async () => {
+  await alice!.send(bob!.did, "one");
+  await alice!.send(bob!.did, "two");
+  const plain = { message_id: crypto.randomUUID(), to: bob!.did, timestamp: new Date().toISOString(), payload: {} };
+  const headers = { "content-type": "application/json" };
+  for (const path of ["/cache/store", "/relay"])
+    await fetch(url + path, { method: "POST", headers, body: JSON.stringify(plain) });
+  const explained = await explain(bob!.did, null);
+  expect([explained.reachable, stopping(explained)]).toEqual([false, ["mailbox"]]);
+  expect(explained.results.map(({ status, code, sender }) => [status, code, sender])).toEqual([
+    [502, "mailbox_full", null],
+    [507, "mailbox_full", null],
+    [202, "cached", alice!.did],
+    [202, "cached", alice!.did],
+  ]);
+  expect((await explain()).results.length).toBe(2);
+  expect((await explain(bob!.did, bob!.did)).results).toEqual([]);
+});
+
+test("a blocked sender stops it, and a recipient who is not registered", async () => {
+  const block = { subject: alice!.did, sender_only: true, reason: null };
+  await operate("blocks", { add: [block], remove: [] });
+  expect(stopping(await explain())).toEqual(["block list", "mailbox"]);
+  expect(stopping(await explain(bob!.did, null))).toEqual(["mailbox"]);
+  await operate("blocks", { add: [], remove: [alice!.did] });
+  expect(stopping(await explain("did:svc:5555555555555555555555"))).toEqual(["record"]);
+});
+
+test("what is no DID, or of another shape, is refused", async () => {
+  expect((await explain("nobody")).status).toBe(400);
+  expect((await explain(bob!.did, "nobody")).status).toBe(400);
+  expect((await operate("explain", {})).status).toBe(400);
+});
+
+test("the log names the message and a digest of the recipient, and a command finds the lines by either", async () => {
+  const { digest, results } = await explain(bob!.did, null);
+  const about = nodes.lines.filter(({ message }) => message === "request").map(({ fields }) => fields as object);
+  const ids = results.map(({ message_id }) => message_id).reverse();
+  const named = about.filter((fields) => "message_id" in fields) as { message_id: string; recipient: string }[];
+  expect(named.map(({ message_id, recipient }) => [message_id, recipient])).toEqual(ids.map((id) => [id, digest]));
+  expect(JSON.stringify(nodes.lines)).not.toContain(bob!.did);
+  const file = join(folder.path, "log");
+  writeFileSync(
+    file,
+    nodes.lines.map(({ message, fields }) => `${JSON.stringify({ message, ...(fields as object) })}\n`).join(""),
+  );
+  const find = async (subject: string) => {
+    const { stdout, code } = await run(["log", subject, file, "--socket", socket], { cwd: folder.path });
+    return [code, stdout.split("\n").filter((line) => line.includes('"message":"request"')).length];
+  };
+  expect(await find(bob!.did)).toEqual([0, ids.length]);
+  expect(await find(ids[0] as string)).toEqual([0, 1]);
+  expect(await find(digest)).toEqual([0, ids.length]);
+  expect(await find(alice!.did)).toEqual([0, 0]);
+}, 60_000);
+
+test("the command prints what the node says", async () => {
+  const asked = ["explain", bob!.did, "--socket", socket];
+  const { stdout, code } = await run(asked, { cwd: folder.path });
+  expect(code).toBe(0);
+  expect(stdout).toContain(`This node brings no envelope to ${bob!.did} now.`);
+  expect(stdout).toMatch(/STOPS {2}mailbox: full: 2 of 2 entries/);
+  expect(stdout).toMatch(/502 {2}\/relay .* unsigned {2}mailbox_full: /);
+}, 60_000);

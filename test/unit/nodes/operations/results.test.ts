@@ -1,0 +1,76 @@
+/** What a node remembers of envelopes for its operator: results of a pair, the digest of a recipient, a mailbox that refuses. */
+import { expect, test } from "bun:test";
+import type { Did, Uuid } from "../../../../src/core/codec/did.ts";
+import { type EnvelopeResult, openResults } from "../../../../src/nodes/operations/results.ts";
+import { memoryPlugin } from "../../../../src/plugins/memory/memory.ts";
+import type { Receipts } from "../../../../src/storage/contract.ts";
+import { optionsOf } from "../../../conformance/options.ts";
+
+const [alice, bob, carol] = ["1", "2", "3"].map((digit) => `did:svc:${digit.repeat(22)}` as Did) as [Did, Did, Did];
+
+async function table(): Promise<Receipts> {
+  const environment = { now: () => 0, log: () => undefined, fatal: () => undefined };
+  const { receipts } = (await memoryPlugin.open(optionsOf(memoryPlugin, {}), environment)).capabilities;
+  if (receipts === undefined) throw new Error("the memory driver has receipts");
+  return receipts;
+}
+
+const result = (atMs: number, more: Partial<EnvelopeResult> = {}): EnvelopeResult => ({
+  messageId: "0190b3b4-0000-7000-8000-000000000001" as Uuid,
+  to: bob,
+  from: alice,
+  atMs,
+  requestId: `r${atMs}`,
+  route: "/cache/store",
+  status: 202,
+  code: null,
+  detail: null,
+  ...more,
+});
+
+async function open(receipts?: Receipts) {
+  const lines: unknown[] = [];
+  const log = (level: string, _message: string, fields?: object) => void lines.push([level, fields]);
+  return { ...(await openResults({ receipts: receipts ?? (await table()), now: () => 0, log })), lines };
+}
+
+test("the last four results of a pair are remembered, the newest first", async () => {
+  const results = await open();
+  for (let atMs = 1; atMs <= 6; atMs++) results.add(result(atMs));
+  results.add(result(7, { from: carol }));
+  results.add(result(8, { to: carol }));
+  expect(results.of(bob, alice).map(({ atMs }) => atMs)).toEqual([6, 5, 4, 3]);
+  expect(results.of(bob, null).map(({ atMs }) => atMs)).toEqual([7, 6, 5, 4, 3]);
+  expect(results.of(alice, null)).toEqual([]);
+});
+
+test("the digest of a recipient is the same for all processes of a store, and another elsewhere", async () => {
+  const receipts = await table();
+  const [one, two, other] = [await open(receipts), await open(receipts), await open()];
+  expect(one.digest(bob)).toMatch(/^[0-9a-f]{16}$/);
+  expect(two.digest(bob)).toBe(one.digest(bob));
+  expect([one.digest(alice), other.digest(bob)]).not.toContain(one.digest(bob));
+});
+
+test("a mailbox that refuses for a minute is one warning with its digest, and another an hour later", async () => {
+  const { add, digest, lines } = await open();
+  const refuse = (atMs: number, to = bob) => add(result(atMs, { to, status: 507, code: "mailbox_full" }));
+  for (let atMs = 0; atMs < 60_000; atMs += 1_000) refuse(atMs);
+  expect(lines).toEqual([]);
+  for (let atMs = 60_000; atMs < 3_660_000; atMs += 10_000) refuse(atMs);
+  expect(lines).toEqual([["warn", { recipient: digest(bob) }]]);
+  refuse(3_660_000);
+  expect(lines.length).toBe(2);
+});
+
+test("a mailbox that took something meanwhile begins a new minute", async () => {
+  const { add, lines } = await open();
+  const refuse = (atMs: number) => add(result(atMs, { status: 507, code: "mailbox_full" }));
+  refuse(0);
+  add(result(30_000));
+  refuse(59_000);
+  refuse(118_999);
+  expect(lines).toEqual([]);
+  refuse(119_000);
+  expect(lines.length).toBe(1);
+});
