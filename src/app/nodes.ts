@@ -5,6 +5,7 @@
 import type { Config } from "../config/schema.ts";
 import { resolutionRoute } from "../nodes/admission.ts";
 import { type Cache, createCache } from "../nodes/cache/cache.ts";
+import { networkOfLabel } from "../nodes/cache/shares.ts";
 import type { WakeHook } from "../nodes/cache/wake.ts";
 import { createDirectory, type Directory } from "../nodes/directory/directory.ts";
 import { createLog, type LogKey } from "../nodes/directory/log.ts";
@@ -55,6 +56,7 @@ export type ComposeParts = NodeOverrides & {
 type OperatedNodes = {
   readonly blocks: Blocks;
   readonly explain: ExplainParts;
+  readonly networkOf: (label: string) => string | null;
   readonly cache: { readonly mailbox: Mailbox; readonly recipients: RecipientSource } | null;
 };
 
@@ -114,6 +116,7 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
     results,
     operated: {
       blocks,
+      networkOf: networkOfLabel,
       explain: explainParts(config, { ...parts, results, relay, sessions }),
       cache: config.cache.enabled
         ? { mailbox: stores.capability("cache.store", "mailbox"), recipients: parts.recipients("cache") }

@@ -2,7 +2,8 @@
  * `waypost storage`: what operators do with the stores of a configuration. `migrate` prepares stores before the first
  * start and after an upgrade. `backup`, `verify`, `export` and `top` run beside the nodes; `restore`, `compact`, `import`
  * and `stats` do not (running nodes show the figures of `stats` at `/metrics`). `top` shows who uses a store: entries and
- * bytes of each recipient, and of each label of the entries (senders and client networks, as digests).
+ * bytes of each recipient, and of each label of the entries (senders and client networks, as digests; the
+ * running node names networks that sent something lately).
  */
 import * as fs from "node:fs";
 import { join, resolve } from "node:path";
@@ -17,6 +18,7 @@ import { encodeRecord, exportHeader, importRecords, parseRecord } from "../stora
 import { createReport, parseBetween, print } from "./command.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
 import { syncFolder } from "./files/files.ts";
+import { askNode } from "./operations.ts";
 
 type Options = { readonly config: string; readonly json?: boolean; readonly store?: string };
 type From = Options & { readonly from: string };
@@ -296,13 +298,22 @@ async function top(options: Options & { readonly limit: number }): Promise<void>
       .map(([name, sum]) => ({ name, ...sum }))
       .sort((a, b) => b.bytes - a.bytes || (a.name < b.name ? -1 : 1))
       .slice(0, options.limit);
-  const found = { ...all, recipients: most(recipients), labels: most(labels) };
+  const found = { ...all, recipients: most(recipients), labels: await named(most(labels), options) };
   const table = (title: "recipients" | "labels") => {
     const lines = found[title].map(
-      ({ name, entries, bytes }) => `  ${String(entries).padStart(9)} ${String(bytes).padStart(14)}  ${name}`,
+      ({ name, entries, bytes, ...of }) =>
+        `  ${String(entries).padStart(9)} ${String(bytes).padStart(14)}  ${name}${"network" in of ? `  ${of.network}` : ""}`,
     );
     return lines.length === 0 ? [] : ["", title, ...lines];
   };
   const text = [`${all.entries} entries, ${all.bytes} bytes`, ...table("recipients"), ...table("labels")].join("\n");
   createReport(options.json === true).result(found, text);
+}
+
+/** With the client network behind a label where the running node knows it: the store keeps only a digest. */
+async function named<T extends { readonly name: string }>(labels: T[], { config }: Options) {
+  const asked = askNode({ config }, "/operations/networks", { labels: labels.map(({ name }) => name) });
+  const { networks } = await asked.catch(() => ({ networks: {} }));
+  const known = networks as Readonly<Record<string, string>>;
+  return labels.map((label) => (label.name in known ? { ...label, network: known[label.name] as string } : label));
 }

@@ -7,6 +7,8 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { memoryKeys } from "../../src/client/key-stores.ts";
 import { Waypost } from "../../src/client/waypost.ts";
+import { clientNetwork } from "../../src/core/message/address.ts";
+import { labelsOf } from "../../src/nodes/cache/shares.ts";
 import { freePort, run, scratchFolder } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 
@@ -35,6 +37,7 @@ type Explained = {
   readonly digest: string;
   readonly reachable: boolean;
   readonly steps: { what: string; state: string; detail: string }[];
+  readonly networks?: Record<string, string>;
   readonly results: { status: number; code: string | null; sender: string | null; message_id: string }[];
 };
 
@@ -113,6 +116,13 @@ test("the log names the message and a digest of the recipient, and a command fin
   expect(await find(digest)).toEqual([0, ids.length]);
   expect(await find(alice!.did)).toEqual([0, 0]);
 }, 60_000);
+
+test("a label of stored entries is named as the network that block takes, once that has sent something", async () => {
+  const label = (client: string) => labelsOf("unsigned", { client, network: clientNetwork(client) })[1] as string;
+  const [own, strange] = [label("127.0.0.1"), "net:0123456789abcdef"];
+  const { networks } = await operate("networks", { labels: [own, strange] });
+  expect(networks).toEqual({ [own]: "127.0.0.1" });
+});
 
 test("the command prints what the node says", async () => {
   const asked = ["explain", bob!.did, "--socket", socket];

@@ -5,7 +5,7 @@
  * mapped, translated, local and future ranges are refused without being named.
  * Source: rules sections 5 ("Outbound requests", "Rate limits") and 9, RFC 6890, the IANA special-purpose registries.
  */
-import { encodeHex } from "../codec/bytes.ts";
+import { decodeHex, encodeHex } from "../codec/bytes.ts";
 
 /** 4 bytes for IPv4, 16 for IPv6. */
 export type Address = Uint8Array;
@@ -295,6 +295,19 @@ export function clientNetwork(client: string): string {
  */
 export function storingNetwork(network: string): string {
   return /^[0-9a-f]{16}$/.test(network) ? network.slice(0, 12) : network;
+}
+
+/** A `clientNetwork` as people write it: an IPv4 address, or the /48 of an IPv6 address; other texts stay. */
+export function renderNetwork(network: string): string {
+  const bytes = /^(?:[0-9a-f]{8}){1,2}$/.test(network) ? decodeHex(network) : null;
+  if (bytes === null) return network;
+  return bytes.length === 4 ? bytes.join(".") : renderPrefix(bytes);
+}
+
+/** The /48 of an IPv6 address, of which at least the first six bytes are given. */
+export function renderPrefix(address: Uint8Array): string {
+  const groups = [0, 2, 4].map((at) => (((address[at] ?? 0) << 8) | (address[at + 1] ?? 0)).toString(16));
+  return `${groups.join(":")}::/48`;
 }
 
 // --------------------------------------------------------------------------------------------- listeners

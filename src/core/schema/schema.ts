@@ -444,6 +444,11 @@ export const blockBody = Type.Object(
   },
 );
 
+export const networksBody = Type.Object(
+  { labels: Type.Array(Type.String({ maxLength: 48 }), { maxItems: 1_000 }) },
+  { additionalProperties: false, examples: [{ labels: ["net:0123456789abcdef"] }] },
+);
+
 export const explainBody = Type.Object(
   { recipient: Type.String({ maxLength: 128 }), sender: Type.Union([Type.String({ maxLength: 128 }), Type.Null()]) },
   { additionalProperties: false, examples: [{ recipient: "did:svc:1111111111111111111111", sender: null }] },

@@ -12,7 +12,7 @@ import { sha256 } from "../../core/codec/crypto.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { minuteMs } from "../../core/codec/time.ts";
 import { type Fault, fault } from "../../core/fault.ts";
-import { isLoopbackAddress, storingNetwork } from "../../core/message/address.ts";
+import { isLoopbackAddress, renderNetwork, storingNetwork } from "../../core/message/address.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import type { MailboxShare, Rest, StoreShare } from "../../storage/contract.ts";
 import { type Log, maskAddress } from "../http/log.ts";
@@ -59,6 +59,16 @@ function networkLabels(network: string): NetworkLabels {
   const labels = { net, known: acquainted, familiar, via, stranger: Object.freeze([strangerLabel, net, via]) };
   labelsByNetwork.set(network, labels);
   return labels;
+}
+
+/**
+ * The client network behind a label, as `waypost block` takes it: of the networks that sent something lately, because a
+ * store keeps only the digest.
+ */
+export function networkOfLabel(label: string): string | null {
+  for (const [network, { net, known, familiar }] of labelsByNetwork)
+    if (label === net || label === known || label === familiar) return renderNetwork(network);
+  return null;
 }
 
 /** However small a quota is, the first share holds this much: shares protect large mailboxes, not small ones. */

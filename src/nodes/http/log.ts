@@ -6,8 +6,7 @@
  * Source: docs/run.md, "Watch".
  */
 
-import { encodeHex } from "../../core/codec/bytes.ts";
-import { parseAddress, unmapAddress } from "../../core/message/address.ts";
+import { parseAddress, renderPrefix, unmapAddress } from "../../core/message/address.ts";
 
 const logLevels = ["debug", "info", "warn", "error"] as const;
 type LogLevel = (typeof logLevels)[number];
@@ -103,8 +102,7 @@ export function maskAddress(text: string): string {
   const address = unmapAddress(parseAddress(text));
   if (address === null) return text;
   if (address.length === 4) return `${address.subarray(0, 3).join(".")}.0/24`;
-  const groups = encodeHex(address.subarray(0, 6)).match(/.{4}/g) ?? [];
-  return `${groups.map((group) => group.replace(/^0{1,3}/, "")).join(":")}::/48`;
+  return renderPrefix(address);
 }
 
 type Traceparent = { readonly text: string; readonly traceId: string };

@@ -7,7 +7,7 @@
 import { type Did, type MailboxKey, mailboxOf, parseDid } from "../../core/codec/did.ts";
 import { parseJson } from "../../core/codec/json.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
-import { blockBody, compileShape, explainBody, purgeBody, reloadBody } from "../../core/schema/schema.ts";
+import { blockBody, compileShape, explainBody, networksBody, purgeBody, reloadBody } from "../../core/schema/schema.ts";
 import type { Mailbox } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
 import { type Answer, type Call, defineRoute, type Route, type RoutePlan } from "../http/route.ts";
@@ -29,12 +29,14 @@ type OperationsParts = {
   /** `null` without a Cache. */
   readonly cache: { readonly mailbox: Mailbox; readonly recipients: RecipientSource } | null;
   readonly explain: ExplainParts;
+  /** The client network behind a label of stored entries; `null` for one that sent nothing lately. */
+  readonly networkOf: (label: string) => string | null;
   readonly now: () => number;
   readonly log: Log;
 };
 
 export function operationRoutes(parts: OperationsParts): Route[] {
-  return [reloadRoute(parts), ...blockRoutes(parts), purgeRoute(parts), explainRoute(parts)];
+  return [reloadRoute(parts), ...blockRoutes(parts), purgeRoute(parts), explainRoute(parts), networksRoute(parts)];
 }
 
 const bodyBytesMax = 4 << 20;
@@ -86,6 +88,25 @@ function explainRoute({ explain: parts, now }: OperationsParts): Route {
     handle: async ({ body }) => {
       const explained = await explain(parts, body, now());
       return isFault(explained) ? explained : { status: 200, json: explained };
+    },
+  });
+}
+
+const checkNetworksRequest = compileShape(networksBody);
+
+function networksRoute({ networkOf }: OperationsParts): Route {
+  return operation({
+    method: "POST",
+    path: "/operations/networks",
+    id: "networks",
+    summary: "Name the client networks behind labels of stored entries",
+    answer: "By label, the networks that sent something lately.",
+    request: networksBody,
+    handle: (call) => {
+      const body = bodyOf(call, checkNetworksRequest);
+      if (isFault(body)) return body;
+      const named = body.labels.map((label) => [label, networkOf(label)] as const);
+      return { status: 200, json: { networks: Object.fromEntries(named.filter(([, network]) => network !== null)) } };
     },
   });
 }
