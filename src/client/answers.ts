@@ -231,6 +231,12 @@ export const planShape = z.object({
   delivered: integer,
 });
 
+/** Calls that were signed and may still be accepted. */
+export const claimsShape = z.object({
+  claims: z.array(z.object({ nonce: text, sha256: hex32, until_ms: integer })),
+});
+export const aliasesShape = z.object({ aliases: z.array(text) });
+
 export type IdentityText = z.infer<typeof identityShape>;
 export type PlanText = z.infer<typeof planShape>;
 export type RegistrationStatus = z.infer<typeof registrationStatusShape>;

@@ -6,10 +6,10 @@
  * Source: interface "Signed DID-document updates" and "States and transitions", rules section 4, docs/ledger.md 3.1,
  * docs/client.md "Forward secrecy".
  */
-import { encodeBase64, encodeHex, encodeHex0x, equalBytes, renderAgreementKey } from "../core/codec/bytes.ts";
+import { encodeBase64, encodeHex, encodeHex0x, equalBytes, renderAgreementKey, utf8 } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
 import { dayMs, hourMs, parseDuration, renderTimestamp } from "../core/codec/time.ts";
-import { type DidDocument, type KeyAgreement, sealingKeyOf } from "../core/ledger/account.ts";
+import { type CounterName, type DidDocument, type KeyAgreement, sealingKeyOf } from "../core/ledger/account.ts";
 import { actions, counters, type Intent, itemsOf } from "../core/ledger/actions.ts";
 import { authorizationMessage, documentActions, encodeDidDocument } from "../core/ledger/document-codec.ts";
 import { renderItems, requestOf } from "../core/ledger/intents.ts";
@@ -29,10 +29,10 @@ import {
   type Waiting,
   waitingDefault,
 } from "./directory.ts";
-import { endpoint, jsonBody, localError, path } from "./http.ts";
+import { ClientError, endpoint, jsonBody, localError, orNull, path } from "./http.ts";
 import { type AgreementChain, advanceChain, type HeldAgreement, type Identity, rootSignerId } from "./keys.ts";
 import { claimNonce, nextNonce, signDocument, takesComponents } from "./trust/own.ts";
-import { markSeen, type OwnNews, watchOwn as watchRecord } from "./trust/watch.ts";
+import { forgetOwnAlias, markSeen, type OwnNews, watchOwn as watchRecord } from "./trust/watch.ts";
 
 /** The counter value that a change uses up, and the time of its signature. */
 type ChangeTerms = {
@@ -159,6 +159,9 @@ export async function change(
   const domain = counters[actions[intent.action].counter].nonceDomain;
   const { submission, nonce: value } = await signChange(client, intent, options.signer);
   const accepted = await directory.submit(submission);
+  const left =
+    intent.action === "remove_alias" ? intent.alias : intent.action === "update_alias" ? intent.oldAlias : null;
+  if (left !== null) await forgetOwnAlias(client, intent.did, left);
   if (options.waiting === null) return { accepted, record: null };
   const submitted = { did: intent.did, txHash: accepted.tx_hash };
   if (intent.action === "delete_did") {
@@ -172,29 +175,49 @@ export async function change(
 type SignedChange = { readonly submission: Submission; readonly nonce: bigint };
 
 /**
- * A change on top of what is proven of a self-certifying DID: its nonce is that of the proof, and where the ledger takes no
- * component call, the change is made in a whole document. What a Directory says of the DID is never signed.
+ * A change of a document or a root key is made on top of what is proven of a self-certifying DID: its nonce is that of the
+ * proof, and where the ledger takes no component call, the change is made in a whole document. What a Directory says of the
+ * DID is never signed, and no second, different call with the same nonce while the first is valid.
  */
 async function signChange(client: Client, intent: Intent, signer: Signer): Promise<SignedChange> {
-  const { counter } = actions[intent.action];
+  const { did, action } = intent;
+  const { counter } = actions[action];
   const nowMs = Date.now();
-  const isProven = isSelfCertifying(intent.did) && (counter === "document" || counter === "rootPubkey");
-  if (!isProven) {
-    const [nonces, { genesisHash }] = await Promise.all([client.directory.nonces(intent.did), provingAt(client)]);
-    const nonce = BigInt(nonces[counters[counter].nonceDomain] ?? "0");
-    return { nonce, submission: await signIntent(intent, signer, { nonce, nowMs, genesisHash }) };
-  }
-  const state = await ownState(client, intent.did);
-  const nonce = counter === "document" ? nextNonce(state) : BigInt(state.rootKeys.length - 1);
-  const component = documentActions.find((action) => action === intent.action);
-  const document = component === undefined ? null : applyComponent(state.document, component, itemsOf(intent));
-  // What can't be applied to the proven state is left to the ledger to refuse.
-  if (document !== null) {
-    if (!takesComponents(state) && signer.keyId === rootSignerId)
+  const isProven = isSelfCertifying(did) && (counter === "document" || counter === "rootPubkey");
+  const state = isProven ? await ownState(client, did) : null;
+  const { nonce, genesisHash } = state === null ? await toldTerms(client, did, counter) : provenTerms(state, counter);
+  const component = documentActions.find((one) => one === action);
+  if (state !== null && component !== undefined) {
+    const document = applyComponent(state.document, component, itemsOf(intent));
+    if (document !== null && !takesComponents(state) && signer.keyId === rootSignerId)
       return { nonce, submission: await signDocument(client, state, { document, rootSeed: signer.seed, nowMs }) };
-    await claimNonce(client.known.memory, intent.did, { nonce, content: encodeDidDocument(document), nowMs });
+    // What can't be applied to the proven state is left to the ledger to refuse.
+    const content = document === null ? null : encodeDidDocument(document);
+    if (content !== null) await claimNonce(client.known.memory, did, { counter, nonce, content, nowMs });
+  } else if (isSelfCertifying(did)) {
+    await checkAlias(client, intent);
+    const content = utf8(JSON.stringify([action, renderItems(intent)]));
+    await claimNonce(client.known.memory, did, { counter, nonce, content, nowMs });
   }
-  return { nonce, submission: await signIntent(intent, signer, { nonce, nowMs, genesisHash: state.genesisHash }) };
+  return { nonce, submission: await signIntent(intent, signer, { nonce, nowMs, genesisHash }) };
+}
+
+function provenTerms(state: KeyState, counter: CounterName): Pick<Required<ChangeTerms>, "nonce" | "genesisHash"> {
+  const nonce = counter === "document" ? nextNonce(state) : BigInt(state.rootKeys.length - 1);
+  return { nonce, genesisHash: state.genesisHash };
+}
+
+async function toldTerms(client: Client, did: Did, counter: CounterName): Promise<ReturnType<typeof provenTerms>> {
+  const [nonces, { genesisHash }] = await Promise.all([client.directory.nonces(did), provingAt(client)]);
+  return { nonce: BigInt(nonces[counters[counter].nonceDomain] ?? "0"), genesisHash };
+}
+
+/** An alias that somebody has is refused before a call for it is signed, since no other could be for five minutes. */
+async function checkAlias({ directory }: Client, intent: Intent): Promise<void> {
+  const alias =
+    intent.action === "add_alias" ? intent.alias : intent.action === "update_alias" ? intent.newAlias : null;
+  const found = alias === null ? null : await orNull(directory.alias(alias), "alias_not_found");
+  if (found !== null) throw new ClientError("refused", "alias_taken", `${alias} is taken`, { status: 409 });
 }
 
 /** The proven state to sign on. Its ledger must be the one that the Directory names and the identity is pinned to. */

@@ -11,6 +11,7 @@ import { parseIdentity, renderIdentity } from "../../src/client/keys.ts";
 import type { WaypostEvent } from "../../src/client/message.ts";
 import { Waypost, type WaypostOptions } from "../../src/client/waypost.ts";
 import { renderPublicKey } from "../../src/core/codec/bytes.ts";
+import type { Intent } from "../../src/core/ledger/actions.ts";
 import { decodeKeyProof, encodeKeyProof, type KeyProof } from "../../src/core/trust/proof.ts";
 import { forgeDocument, seedOf } from "../support/forged-proofs.ts";
 import { keyOf } from "../support/identity.ts";
@@ -265,6 +266,76 @@ describe("the own identity", () => {
     proxy.lie = {};
     expect(await without("service")).toBe("believed");
     expect(await without("keyAgreement")).toBe("believed");
+  });
+
+  test("neither is a second, different call for an alias, the root key or the life of the DID", async () => {
+    const proxy = proxied();
+    const alice = await victimOf(proxy);
+    const { did } = alice;
+    const signer = { keyId: "root", seed: alice.identity.rootSeed };
+    const sign = (intent: Intent) => codeOf(change(alice.client, intent, { signer, waiting: null }));
+    const names = [1, 2, 3].map((i) => `alice${i}-${crypto.randomUUID().slice(0, 8)}`);
+    const [one, two, three] = names.map((alias) => ({ action: "add_alias", did, alias }) as const);
+    const refuses = `/dids/${did}/aliases`;
+    proxy.lie = { refuses };
+    expect(await Promise.all([sign(one!), sign(two!)])).toEqual(["chain_unavailable", "change_pending"]);
+    // Another nonce that the Directory names in between makes nothing forgotten.
+    proxy.lie = {
+      refuses,
+      json: ({ path, json }) => (path.endsWith("/nonces") ? { ...json, alias_nonce: "7" } : null),
+    };
+    expect(await sign(two!)).toBe("chain_unavailable");
+    proxy.lie = { refuses };
+    expect([await sign(three!), await sign(one!)]).toEqual(["change_pending", "chain_unavailable"]);
+
+    const keyed = (label: string) =>
+      ({ action: "UpdateRootPubkey", did, newRootPubkey: keyOf(label).publicKey }) as const;
+    proxy.lie = { refuses: `/dids/${did}/root-pubkey` };
+    const rotations = [await sign(keyed("next")), await sign(keyed("other")), await sign(keyed("next"))];
+    expect(rotations).toEqual(["chain_unavailable", "change_pending", "chain_unavailable"]);
+
+    proxy.lie = { refuses: `/dids/${did}` };
+    const controls = [await sign({ action: "delete_did", did }), await sign({ action: "deactivate_did", did })];
+    expect(controls).toEqual(["chain_unavailable", "change_pending"]);
+  });
+
+  test("an alias that somebody has is refused before a call for it is signed, so that another can be taken", async () => {
+    const [taken, free] = [1, 2].map((i) => `taken${i}-${crypto.randomUUID().slice(0, 8)}`) as [string, string];
+    const [alice] = await Promise.all([open(), open({ alias: taken })]);
+    const signer = { keyId: "root", seed: alice.identity.rootSeed };
+    const add = (alias: string) =>
+      codeOf(change(alice.client, { action: "add_alias", did: alice.did, alias }, { signer, waiting }));
+    expect([await add(taken), await add(free)]).toEqual(["alias_taken", "believed"]);
+  });
+
+  test("every alias of the own is watched, also one that the Directory hides; one that was given up is not", async () => {
+    const [proxy, eve] = [proxied(), await open()];
+    const keys = memoryKeys();
+    const alice = await victimOf(proxy, keys);
+    const signer = { keyId: "root", seed: alice.identity.rootSeed };
+    const alias = `alice-${crypto.randomUUID().slice(0, 8)}`;
+    await change(alice.client, { action: "add_alias", did: alice.did, alias }, { signer, waiting });
+    await alice.watch();
+    const again = await victimOf(proxy, keys);
+    const events: WaypostEvent[] = [];
+    again.on((event) => events.push(event));
+    const toEve: typeof proxy.lie = {
+      json: ({ path, json }) =>
+        path === `/aliases/${alias}`
+          ? { ...json, did: eve.did }
+          : path === `/resolve/${alice.did}`
+            ? { ...json, aliases: [] }
+            : null,
+    };
+    proxy.lie = toEve;
+    await again.watch();
+    expect(events).toEqual([{ type: "stranger_change", what: "alias" }]);
+    proxy.lie = {};
+    await change(again.client, { action: "remove_alias", did: alice.did, alias }, { signer, waiting });
+    const evesSigner = { keyId: "root", seed: eve.identity.rootSeed };
+    await change(eve.client, { action: "add_alias", did: eve.did, alias }, { signer: evesSigner, waiting });
+    await again.watch();
+    expect(events.length).toBe(1);
   });
 
   test("a stranger with a stolen root key is a stranger_change; another device of the identity is identity_updated", async () => {

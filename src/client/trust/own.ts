@@ -8,10 +8,11 @@ import { blake2b256 } from "#blake2";
 import { sha256 } from "#sha256";
 import { encodeBase64, encodeHex, renderPublicKey } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
-import { type DidDocument, renderDocument } from "../../core/ledger/account.ts";
+import { type CounterName, type DidDocument, renderDocument } from "../../core/ledger/account.ts";
+
 import { boundDocumentMessage, encodeDidDocument, renderProofTimestamp } from "../../core/ledger/document-codec.ts";
 import { componentCallsMax, type KeyState } from "../../core/trust/proof.ts";
-import { parseRecord } from "../answers.ts";
+import { claimsShape, parseShaped } from "../answers.ts";
 import type { Client } from "../client.ts";
 import { ed25519PublicKey, signEd25519 } from "../crypto.ts";
 import { authorizationLifeMs, type Submission } from "../directory.ts";
@@ -36,7 +37,7 @@ export async function signDocument(client: Client, state: KeyState, whole: Whole
   const { document, rootSeed, nowMs } = whole;
   const docBlob = encodeDidDocument(document);
   const [nonce, expiryMs] = [nextNonce(state), BigInt(nowMs + authorizationLifeMs)];
-  await claimNonce(client.known.memory, did, { nonce, content: docBlob, nowMs });
+  await claimNonce(client.known.memory, did, { counter: "document", nonce, content: docBlob, nowMs });
   const message = boundDocumentMessage({ did, documentHash: blake2b256(docBlob), nonce, expiryMs, genesisHash });
   const body = {
     did,
@@ -48,24 +49,45 @@ export async function signDocument(client: Client, state: KeyState, whole: Whole
   return { method: "PUT", path: path`/dids/${did}/document/proof`, body: jsonBody(body) };
 }
 
-type Claim = { readonly nonce: bigint; readonly content: Uint8Array; readonly nowMs: number };
+type Claim = {
+  readonly counter: CounterName;
+  readonly nonce: bigint;
+  /** What the call changes: a repeat of it may be signed again. */
+  readonly content: Uint8Array;
+  readonly nowMs: number;
+};
+
+/** The last claim of each memory: of two at once, the second sees the first. */
+const lastClaims = new WeakMap<MemoryStore, Promise<void>>();
 
 /**
- * Before a document is signed with a nonce. Two that differ would let a Directory show one to some and the other to
- * others, so the second has to wait until the first has expired: throws `change_pending`.
+ * Before a call is signed with a nonce. Two that differ would let a Directory show one to some and the other to others, so
+ * the second has to wait until the first has expired, whatever other nonces a Directory names in between: throws
+ * `change_pending`.
  */
-export async function claimNonce(memory: MemoryStore, did: Did, { nonce, content, nowMs }: Claim): Promise<void> {
-  const key = `signed/${did}`;
-  const before = parseRecord((await memory.load(key)) ?? "");
+export function claimNonce(memory: MemoryStore, did: Did, claim: Claim): Promise<void> {
+  const last = lastClaims.get(memory) ?? Promise.resolve();
+  const claimed = last.then(() => addClaim(memory, did, claim));
+  lastClaims.set(
+    memory,
+    claimed.catch(() => undefined),
+  );
+  return claimed;
+}
+
+async function addClaim(memory: MemoryStore, did: Did, { counter, nonce, content, nowMs }: Claim): Promise<void> {
+  const key = `signed/${counter}/${did}`;
+  const saved = parseShaped((await memory.load(key)) ?? "", claimsShape)?.claims ?? [];
+  const valid = saved.filter(({ until_ms: untilMs }) => untilMs > nowMs);
   const hash = encodeHex(sha256(content));
-  const untilMs = before?.["until_ms"];
-  const isOther = before?.["nonce"] === String(nonce) && before["hash"] !== hash;
-  if (isOther && typeof untilMs === "number" && untilMs > nowMs) {
-    const seconds = Math.ceil((untilMs - nowMs) / 1_000);
+  const other = valid.find((one) => one.nonce === String(nonce) && one.sha256 !== hash);
+  if (other !== undefined) {
+    const seconds = Math.ceil((other.until_ms - nowMs) / 1_000);
     throw localError(
       "change_pending",
       `another change of ${did} was signed and may still be accepted: try again in ${seconds} s`,
     );
   }
-  await memory.save(key, JSON.stringify({ nonce: String(nonce), hash, until_ms: nowMs + authorizationLifeMs }));
+  const mine = { nonce: String(nonce), sha256: hash, until_ms: nowMs + authorizationLifeMs };
+  await memory.save(key, JSON.stringify({ claims: [...valid, mine] }));
 }

@@ -3,9 +3,11 @@
  * Source: docs/trust.md "The own record".
  */
 import { encodeHex, equalBytes } from "../../core/codec/bytes.ts";
+import type { Did } from "../../core/codec/did.ts";
 import { parseMethodKey, sealingKeyOf } from "../../core/ledger/account.ts";
 import { isSelfCertifying } from "../../core/trust/names.ts";
 import type { KeyState } from "../../core/trust/proof.ts";
+import { aliasesShape, parseShaped } from "../answers.ts";
 import type { Client } from "../client.ts";
 import { ed25519PublicKey } from "../crypto.ts";
 import { orNull } from "../http.ts";
@@ -33,9 +35,48 @@ export async function watchOwn(
     if (stranger !== null) news.push({ type: "stranger_change", what: stranger });
     else if (isNew) news.push({ type: "identity_updated" });
   }
-  const found = given.alias === null ? null : await orNull(client.directory.alias(given.alias), "alias_not_found");
-  if (found !== null && found.did !== identity.did) news.push({ type: "stranger_change", what: "alias" });
+  if (await hasLostAlias(client, identity.did, given.alias)) news.push({ type: "stranger_change", what: "alias" });
   return news;
+}
+
+const ownAliasesMax = 1_000;
+
+/**
+ * Whether an alias of this identity is another DID's now. Its aliases are remembered: what a Directory hides later is still
+ * watched. One that nobody has was removed.
+ */
+async function hasLostAlias(client: Client, did: Did, given: string | null): Promise<boolean> {
+  const { aliases } = await client.directory.resolve(did);
+  const names = new Set([...(given === null ? [] : [given]), ...(await loadOwnAliases(client, did)), ...aliases]);
+  const kept: string[] = [];
+  let isLost = false;
+  for (const alias of [...names].slice(0, ownAliasesMax)) {
+    const found = await orNull(client.directory.alias(alias), "alias_not_found");
+    if (found === null) continue;
+    kept.push(alias);
+    isLost ||= found.did !== did;
+  }
+  await saveOwnAliases(client, did, kept);
+  return isLost;
+}
+
+async function loadOwnAliases({ known }: Client, did: Did): Promise<readonly string[]> {
+  return parseShaped((await known.memory.load(`aliases/${did}`)) ?? "", aliasesShape)?.aliases ?? [];
+}
+
+async function saveOwnAliases({ known }: Client, did: Did, aliases: readonly string[]): Promise<void> {
+  await known.memory.save(`aliases/${did}`, JSON.stringify({ aliases }));
+}
+
+/** After this identity has given it up: whoever has it then is no stranger. */
+export async function forgetOwnAlias(client: Client, did: Did, alias: string): Promise<void> {
+  const aliases = await loadOwnAliases(client, did);
+  if (aliases.includes(alias))
+    await saveOwnAliases(
+      client,
+      did,
+      aliases.filter((one) => one !== alias),
+    );
 }
 
 async function findStranger(identity: Identity, state: KeyState, holdsSealingKey: boolean): Promise<Stranger | null> {
