@@ -3,7 +3,7 @@
  * restart, lifetimes, a payload with any byte flipped, and the registration proof of the worked vectors.
  */
 
-import { afterEach, describe, expect, test } from "bun:test";
+import { afterEach, describe, expect, jest, test } from "bun:test";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -67,6 +67,38 @@ describe("concurrency", () => {
     await directory.settle(replies.find(({ status }) => status === 202)!);
     const { body } = await directory.ask("GET", `/dids/${identity.did}/nonces`);
     expect(body["document_nonce"]).toBe("1");
+  });
+
+  test("a registration that settles while it is repeated keeps its transaction", async () => {
+    let whenRead: (() => Promise<void>) | null = null;
+    const identity = identityOf("settling");
+    const directory = await directoryOf({
+      around: (ledger) => {
+        const account = ledger.account.bind(ledger);
+        ledger.account = async (did) => {
+          const read = await account(did);
+          await whenRead?.();
+          return read;
+        };
+        return ledger;
+      },
+    });
+    const body = registerBodyOf(identity, directory.nowMs());
+    const [first, repeat] = await beforeBlock(async () => {
+      const first = await directory.ask("POST", "/register-did", body);
+      const txId = String(first.body["tx_id"]);
+      whenRead = async () => {
+        whenRead = null;
+        jest.runOnlyPendingTimers();
+        while ((await directory.ledger.submission(txId))?.state === "pending") await Promise.resolve();
+      };
+      return [first, await directory.ask("POST", "/register-did", body)];
+    });
+    expect([repeat.status, repeat.body["tx_id"]]).toEqual([202, first.body["tx_id"]]);
+    expect(await statusOf(directory, identity)).toMatchObject({
+      registration_status: "confirmed",
+      tx_id: first.body["tx_id"],
+    });
   });
 
   test("of registrations of one DID at once all that are the same get one transaction, all others a refusal", async () => {

@@ -1,7 +1,7 @@
 /** Which facts are gathered for an envelope, and what its parties must be for it to be admitted. */
 import { describe, expect, test } from "bun:test";
 import { decodeHex, renderPublicKey, utf8 } from "../../../src/core/codec/bytes.ts";
-import { isFault } from "../../../src/core/fault.ts";
+import { fault, isFault } from "../../../src/core/fault.ts";
 import { decodeEnvelope } from "../../../src/core/message/envelope.ts";
 import { decidePolicy } from "../../../src/core/message/policy.ts";
 import { decideAdmission, factsOf, type OperatorRules } from "../../../src/nodes/admission.ts";
@@ -110,5 +110,17 @@ describe("the parties of an envelope", () => {
     expect(await code(unsigned, { deny_recipients: [unsigned.to] })).toBe("policy_denied");
     expect(await code(unsigned, { allow_recipients: [unsigned.to] })).toBe("admitted");
     expect(await code(unsigned, { allow_recipients: ["did:svc:3333333333333333333333"] })).toBe("policy_denied");
+  });
+
+  test("are checked before the policy of the recipient, and this before the size", () => {
+    const denied = fault("policy_denied", "the recipient's policies do not accept this tag");
+    const small = decidePolicy(policyFacts({ recipientPolicy: policyOf({ maxMessageBytes: 1 }) }));
+    const rules = { operator: relayDefault, limits: limitsDefault, checkPolicy: () => null };
+    const codeOf = (policy: typeof open, isSenderVerified: boolean) => {
+      const admitted = decideAdmission(signed, { recipient, policy, isSenderVerified }, rules, signed.timestampMs);
+      return isFault(admitted) ? admitted.code : "admitted";
+    };
+    expect([codeOf(denied, false), codeOf(denied, true)]).toEqual(["sender_signature_invalid", "policy_denied"]);
+    expect([codeOf(small, false), codeOf(small, true)]).toEqual(["sender_signature_invalid", "too_large"]);
   });
 });

@@ -39,6 +39,25 @@ test("higher limits give every room more at once, and each client half of it", (
   expect(capacity.limits.bodyBytesMax).toBe(2_000);
 });
 
+test("other limits hold in every room as they would from the start", () => {
+  const other = { ...limits, requestsMax: 12, reservedRequestsMax: 6, readingMax: 10, bodyBytesMax: 60 };
+  const changed = createCapacity(limits);
+  changeCapacity(changed, other);
+  const fresh = createCapacity(other);
+  /** What many clients get, one after the other, until each is refused. */
+  const given = ({ take }: ReturnType<typeof createFairShare>) =>
+    Array.from({ length: 20 }, (_, client) => {
+      let taken = 0;
+      while (take(String(client), 1)) taken++;
+      return taken;
+    });
+  const rooms = ({ normal, reserved, waiting }: typeof fresh) =>
+    [normal.work, normal.reading, normal.bodyBytes, reserved.work, reserved.reading, reserved.bodyBytes, waiting].map(
+      given,
+    );
+  expect(rooms(changed)).toEqual(rooms(fresh));
+});
+
 describe("a refusal over capacity is logged once a minute, with what refused and the setting that raises it", () => {
   const endless = () => new ReadableStream<Uint8Array<ArrayBuffer>>();
   test.each([
