@@ -1,8 +1,10 @@
 /** What Relay and Cache learn about DIDs from a Directory: reading, remembering, failing. */
 import { describe, expect, test } from "bun:test";
+import { utf8 } from "../../../src/core/codec/bytes.ts";
 import type { Did } from "../../../src/core/codec/did.ts";
 import { createMemo } from "../../../src/nodes/memo.ts";
 import { directoryRecipients, ledgerRecipients } from "../../../src/nodes/recipients.ts";
+import type { Bus, BusReceiver } from "../../../src/storage/bus.ts";
 import { type LedgerReader, StoreError } from "../../../src/storage/contract.ts";
 
 const did = "did:svc:1111111111111111111111" as Did;
@@ -30,10 +32,11 @@ const record = {
 type Reply = { status: number; body: unknown };
 
 /** A Directory of scripted answers that counts questions. */
-function directory(replies: Record<string, Reply | "down">) {
+function directory(replies: Record<string, Reply | "down">, bus?: Bus) {
   const asked: string[] = [];
   let nowMs = 0;
   const source = directoryRecipients("https://directory.net/", {
+    ...(bus === undefined ? {} : { bus }),
     now: () => nowMs,
     fetch: async (url, init) => {
       asked.push(url);
@@ -57,6 +60,7 @@ function directory(replies: Record<string, Reply | "down">) {
 }
 
 const resolvePath = `/resolve/${encodeURIComponent(did)}`;
+const otherPath = `/resolve/${encodeURIComponent(other)}`;
 const absent = (code: string): Reply => ({ status: 404, body: { code, error: code } });
 const failure = async (outcome: unknown) => {
   const error = await Promise.resolve(outcome).then(
@@ -65,6 +69,55 @@ const failure = async (outcome: unknown) => {
   );
   return error instanceof StoreError ? error.code : error;
 };
+
+/** A bus whose one subscription the test plays. */
+function playedBus() {
+  const heard: { receive?: BusReceiver; missed?: (() => void) | undefined } = {};
+  const bus: Bus = {
+    plugin: "played",
+    messageBytesMax: 1_024,
+    publish: () => undefined,
+    subscribe: (_subject, receive, options) => {
+      Object.assign(heard, { receive, missed: options?.missed });
+      return { ready: Promise.resolve(), unsubscribe: () => undefined };
+    },
+    mayReach: () => true,
+    request: async () => "nobody",
+    stats: () => ({ connected: true, subscriptions: 1, dropped: 0 }),
+    close: async () => undefined,
+  };
+  return { bus, heard };
+}
+
+describe("what the bus announces", () => {
+  const twoRecords = { [resolvePath]: { status: 200, body: record }, [otherPath]: absent("did_not_found") };
+
+  test("is asked for again at once, and no other DID is", async () => {
+    const { bus, heard } = playedBus();
+    const { source, asked, pass } = directory(twoRecords, bus);
+    const read = () => Promise.all([source.subject(did), source.subject(other)]);
+    await read();
+    await heard.receive?.(utf8(did));
+    await read();
+    expect(asked.length).toBe(3);
+    // Until the change is final, its answers are short-lived.
+    pass(2_000);
+    await source.subject(did);
+    expect(asked.length).toBe(4);
+  });
+
+  test("and may have been lost, so everything is asked for again", async () => {
+    const { bus, heard } = playedBus();
+    const { source, asked } = directory(twoRecords, bus);
+    const read = () => Promise.all([source.subject(did), source.subject(other)]);
+    await read();
+    await read();
+    expect(asked.length).toBe(2);
+    heard.missed?.();
+    await read();
+    expect(asked.length).toBe(4);
+  });
+});
 
 describe("a Directory", () => {
   test("answers document, links and deactivation", async () => {
