@@ -10,7 +10,7 @@ import type { Mailbox, Store, StoreEnvironment } from "../../src/storage/contrac
 import { folderInMemory, scratchPaths } from "../support/scratch.ts";
 import { runConformance, testEnvironment } from "./kit.ts";
 import { optionsOf } from "./options.ts";
-import { alice, bob, entry, id, quota } from "./samples.ts";
+import { alice, bob, entry, failureOf, id, isFull, quota } from "./samples.ts";
 
 const newPath = scratchPaths("lmdb", folderInMemory());
 const paths = new WeakMap<Store, string>();
@@ -61,6 +61,15 @@ const drivers = [
     again: false,
   },
 ];
+
+test.each(drivers)("$name: knows as many ids as it is told, acknowledged ones included", async ({ open }) => {
+  const store = await open(newPath());
+  const mailbox = store.capabilities.mailbox!;
+  for (let n = 0; n < 100; n++) expect(await mailbox.store(entry(n), quota())).toEqual({ kind: "stored" });
+  expect((await mailbox.remove(alice, [id(7)], 2_000)).length).toBe(1);
+  expect(isFull(await failureOf(() => mailbox.store(entry(100), quota())))).toBe(true);
+  await store.close();
+});
 
 test.each(drivers)("$name: whoever stores and acknowledges at once leaves ids for others", async ({ open, again }) => {
   const path = newPath();
