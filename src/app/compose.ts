@@ -7,7 +7,7 @@ import { applyReload, decideReload, type ReloadPlan } from "../config/config.ts"
 import type { Config } from "../config/schema.ts";
 import { errorText } from "../core/fault.ts";
 import { createWakeHook, type WakeHook } from "../nodes/cache/wake.ts";
-import type { Log } from "../nodes/http/log.ts";
+import { joinOutages, type Log } from "../nodes/http/log.ts";
 import { createMetrics } from "../nodes/http/metrics.ts";
 import { removeStaleSocket } from "../nodes/http/server.ts";
 import type { OpenStores } from "../storage/bind.ts";
@@ -51,7 +51,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   const metrics = createMetrics();
   let serving: Serving | null = null;
   const history = startHistory(metrics.render, now);
-  const log = history.watch(options.log);
+  const log = joinOutages(history.watch(options.log), now);
   const eventKey = await openEventKey(config.cache.enabled ? config.cache.signing_key_file : null, log);
   const [logKey, witnessKey] = await Promise.all([openLogKey(config, log), openWitnessKey(config, log)]);
   const named = logKey === null ? {} : { logKey: logKey.key };
@@ -136,7 +136,11 @@ async function reloadFile(
     const hasNewKey = await readKey();
     const taken = await reload(next);
     const plan = hasNewKey ? { ...taken, changed: [...taken.changed, "cache.signing_key_file"] } : taken;
-    log("warn", "the configuration was reloaded", { changed: plan.changed, needs_restart: plan.needsRestart });
+    const isNew = plan.changed.length + plan.needsRestart.length > 0;
+    log(isNew ? "warn" : "info", "the configuration was reloaded", {
+      changed: plan.changed,
+      needs_restart: plan.needsRestart,
+    });
     onReload?.(next);
     return plan;
   } catch (error) {

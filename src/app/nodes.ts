@@ -170,13 +170,19 @@ function receiptsOf({ directory, cache, relay }: Config, stores: OpenStores): Re
   return stores.capability(`${node}.store`, "receipts");
 }
 
+/** What clients are told when the Directory's ledger does not answer. */
+export function unavailableOf({ directory, stores }: Config): DirectoryParts["unavailable"] {
+  const isChain = directory.enabled && stores[directory.ledger]?.plugin === "chain";
+  return isChain ? "chain_unavailable" : "service_unavailable";
+}
+
 /** A Directory resolves from its own ledger, another node from its source of recipients. */
 function resolutionRoutes(config: Config, { stores, recipients }: NodeParts): Route[] {
   const { directory, relay, cache, limits } = config;
   if (directory.enabled) {
     const ledger = stores.capability("directory.ledger", "ledger");
     const recipients = ledgerRecipients(ledger);
-    return [resolutionRoute({ recipients, limits, unavailable: "chain_unavailable", ledger })];
+    return [resolutionRoute({ recipients, limits, unavailable: unavailableOf(config), ledger })];
   }
   const node = relay.enabled ? "relay" : cache.enabled ? "cache" : null;
   if (node === null) return [];
@@ -184,12 +190,14 @@ function resolutionRoutes(config: Config, { stores, recipients }: NodeParts): Ro
 }
 
 function composeDirectory(
-  { directory, limits }: Config,
+  config: Config,
   parts: NodeParts & Pick<DirectoryParts, "ledger" | "onSubmitted">,
 ): Directory {
   const { stores } = parts;
+  const { directory, limits } = config;
   return createDirectory({
     ...parts,
+    unavailable: unavailableOf(config),
     receipts: stores.capability("directory.store", "receipts"),
     replay: stores.capability("directory.store", "replay"),
     settings: directory,

@@ -25,7 +25,7 @@ import {
 } from "./credentials.ts";
 import { failed } from "./failure.ts";
 import { factsOf, registerHttpGauges } from "./metrics.ts";
-import { type ComposedNodes, type ComposeParts, composeNodes } from "./nodes.ts";
+import { type ComposedNodes, type ComposeParts, composeNodes, unavailableOf } from "./nodes.ts";
 
 /** The process, as its listeners see it. */
 export type ProcessView = {
@@ -122,6 +122,7 @@ function createApps(config: Config, parts: AppParts): Apps {
   const common = {
     version,
     limits: parts.nodes.limits,
+    unavailable: unavailableOf(config),
     renderMetrics: parts.view.renderMetrics,
     probes: { ...Object.fromEntries(ofStores), ...parts.nodes.probes },
     draining: () => main?.draining() ?? false,

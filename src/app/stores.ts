@@ -133,7 +133,11 @@ export function startSweepers(
       while (running && (await capability.expire(environment.now(), batchMax)) >= batchMax)
         await Bun.sleep(betweenBatchesMs);
     } catch (error) {
-      if (running) environment.log("warn", "a sweep failed", { store: name, error: String(error) });
+      if (running)
+        environment.log("warn", "a sweep failed", {
+          store: name,
+          error: error instanceof StoreError ? error : String(error),
+        });
     }
   };
   const ended = sweepAll();

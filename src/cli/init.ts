@@ -328,8 +328,8 @@ export function unitFile({ config, data, listen, isPackaged = false }: UnitFacts
     .replace("StateDirectory=waypost", () => state)
     .replace(isStateFolder(data) ? "" : "StateDirectoryMode=0700\n", "")
     .replaceAll(defaults.data, () => data)
-    .replace("/etc/waypost/waypost.toml", () => config)
-    .replace("/usr/local/bin/", isPackaged ? "/usr/bin/" : "/usr/local/bin/")
+    .replaceAll("/etc/waypost/waypost.toml", () => config)
+    .replaceAll("/usr/local/bin/", isPackaged ? "/usr/bin/" : "/usr/local/bin/")
     .replace("CapabilityBoundingSet=", isPrivileged(listen) ? capabilities : "CapabilityBoundingSet=");
 }
 

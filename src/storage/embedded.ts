@@ -384,9 +384,9 @@ class Chain implements EmbeddedLedger {
       this.failures = 0;
     } catch (error) {
       const code = error instanceof StoreError ? error.code : "bug";
-      if (this.failures++ === 0 || code === "bug") {
-        this.options.log("error", "no block could be made; the ledger tries again", { code, error: errorStack(error) });
-      }
+      const said = { code, error: code === "bug" ? errorStack(error) : error };
+      if (this.failures++ === 0 || code === "bug")
+        this.options.log("error", "no block could be made; the ledger tries again", said);
     } finally {
       this.making = null;
       this.timer = null;

@@ -153,6 +153,28 @@ async function untilPrinted(node: RunningNode, text: string): Promise<void> {
   }
 }
 
+test("the unit's reload fails with a bad file and signals nobody; without a change it is no warning", async () => {
+  const folder = join(cwd, "unit-reload");
+  const { url } = placeExample("cache.toml", folder);
+  const path = join(folder, "waypost.toml");
+  const text = readFileSync(path, "utf8");
+  const unit = readFileSync(join(examples, "waypost.service"), "utf8");
+  const words = /^ExecReload=\S+\/waypost (.*)$/m.exec(unit)?.[1]?.split(" ") ?? [];
+  const node = await startNode(["serve"], { cwd: folder, url });
+  const reload = async () => {
+    const own = words.map((word) => (word === "$MAINPID" ? String(node.pid) : word.replace(/^\/etc.*/, path)));
+    return (await run(own, { cwd: folder })).code;
+  };
+  writeFileSync(path, `${text}\ncolour = 1\n`);
+  expect(await reload()).toBe(1);
+  expect(node.printed()).not.toContain("reloaded");
+  writeFileSync(path, text);
+  expect(await reload()).toBe(0);
+  await untilPrinted(node, "the configuration was reloaded");
+  expect(node.printed()).toMatch(/"level":"info","message":"the configuration was reloaded"/);
+  await node.kill("SIGTERM");
+});
+
 test("SIGHUP reads the file again: a mistake is logged and changes nothing, a change is taken over", async () => {
   const folder = join(cwd, "hangup");
   const { url } = placeExample("cache.toml", folder);

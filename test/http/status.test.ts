@@ -245,3 +245,11 @@ function valueFor(name: string, example: unknown): string {
   const component = body["verification_method"] ?? body["key_agreement"] ?? body["service"];
   return String((component as { id?: string } | undefined)?.id ?? body["id"] ?? `${String(body["did"])}#key`);
 }
+
+test("a node without a chain speaks of none", () => {
+  const codes = Object.values(description.paths).flatMap((methods) =>
+    Object.values(methods).flatMap(({ responses }) => Object.values(responses).flatMap((one) => one["x-codes"] ?? [])),
+  );
+  expect(codes).toContain("service_unavailable");
+  expect(codes).not.toContain("chain_unavailable");
+});

@@ -89,6 +89,7 @@ export async function testDirectory(given: TestDirectoryOptions = {}): Promise<T
   const bus = openLocalBus({ log: () => undefined });
   const blocks = await openBlocks({ receipts, bus, now: () => nowMs, log: () => undefined });
   const directory = createDirectory({
+    unavailable: "chain_unavailable",
     blocks,
     ledger: given.around?.(ledger) ?? ledger,
     receipts,

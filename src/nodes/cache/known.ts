@@ -113,7 +113,7 @@ function decodeKnown(bytes: Uint8Array): Known {
 
 function reportLost({ log }: KnownSenders, error: unknown): void {
   if (!(error instanceof StoreError)) throw error;
-  log("warn", "the known senders of a mailbox could not be read or written; they count as new", { error: error.code });
+  log("warn", "the known senders of a mailbox could not be read or written; they count as new", { error });
 }
 
 function keyOf(mailbox: MailboxKey): string {

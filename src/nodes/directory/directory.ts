@@ -66,11 +66,18 @@ export function createDirectory(parts: DirectoryParts): Directory {
   const limited = (check: NonNullable<Route["rateLimit"]>) => (route: Route) =>
     route.method === "GET" ? route : { ...route, rateLimit: check };
   const bounded = withinDayBytes(parts.settings);
+  const named = (route: Route): Route => nameUnavailable(route, parts.unavailable);
   const writes = [...changes.map(limited(checkChange)), ...registrationRoutes(parts).map(limited(checkBlocked))];
   return {
-    routes: [...writes.map(bounded), ...others.map(limited(checkBlocked))],
+    routes: [...writes.map(bounded), ...others.map(limited(checkBlocked))].map(named),
     limits: () => directoryLimits(parts),
   };
+}
+
+/** The routes say `chain_unavailable`; over an embedded ledger they say what its store is. */
+function nameUnavailable(route: Route, unavailable: DirectoryParts["unavailable"]): Route {
+  const codes = route.operation.codes.map((code) => (code === "chain_unavailable" ? unavailable : code));
+  return { ...route, unavailable, operation: { ...route.operation, codes } };
 }
 
 /** Changes wait in one pool for the next block: one network must leave room there for the others. */

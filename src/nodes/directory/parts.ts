@@ -30,6 +30,8 @@ export type DirectoryParts = {
   readonly receipts: Receipts;
   readonly replay: Replay;
   readonly settings: DirectorySettings;
+  /** What clients are told when the ledger does not answer: only a chain is called one. */
+  readonly unavailable: NonNullable<Route["unavailable"]>;
   /** The operator's block list. */
   readonly blocks?: Pick<Blocks, "checkClient" | "checkDid">;
   readonly limits: Pick<Config["limits"], "clock_skew">;

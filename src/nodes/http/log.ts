@@ -6,7 +6,10 @@
  * Source: docs/run.md, "Watch".
  */
 
+import { minuteMs } from "../../core/codec/time.ts";
+import { errorText } from "../../core/fault.ts";
 import { parseAddress, renderPrefix, unmapAddress } from "../../core/message/address.ts";
+import { StoreError } from "../../storage/contract.ts";
 
 const logLevels = ["debug", "info", "warn", "error"] as const;
 type LogLevel = (typeof logLevels)[number];
@@ -95,6 +98,25 @@ function formatLine(line: Line | string): string {
   if (typeof line === "string") return line;
   const { atMs, level, message, fields } = line;
   return `${JSON.stringify({ time: new Date(atMs).toISOString(), level, message, ...fields })}\n`;
+}
+
+/** Silence after which a store that does not answer is a new outage. */
+const outageEndMs = minuteMs;
+
+/**
+ * A store that does not answer fails everything that needs it: requests, sweeps, blocks. Of the lines whose `error` says
+ * so, one goes out for each outage.
+ */
+export function joinOutages(log: Log, now: () => number): Log {
+  let lastMs = Number.NEGATIVE_INFINITY;
+  return (level, message, fields) => {
+    const error = fields?.["error"];
+    if (!(error instanceof StoreError)) return log(level, message, fields);
+    const isOutage = error.code === "unavailable" || error.code === "busy";
+    const isNew = !isOutage || now() - lastMs >= outageEndMs;
+    if (isOutage) lastMs = now();
+    if (isNew) log(level, message, { ...fields, error: errorText(error) });
+  };
 }
 
 /** The network of an address: /24 of IPv4, /48 of IPv6; other texts stay (`unix`). */

@@ -370,11 +370,10 @@ export function createFailures(log: Log): Failures {
     faultOf: (error, route, { requestId, nowMs }) => {
       const refusal = error instanceof StoreError ? storeFault(error, route) : internalError();
       const where = { request_id: requestId, route: route.path };
-      const reason = errorText(error);
       if (refusal.code === "internal_error") {
         log("error", "a request failed", { ...where, error: errorStack(error) });
-      } else if (begins(reason, nowMs)) {
-        log("warn", "requests fail; this reason is logged once per outage", { ...where, error: reason });
+      } else if (begins(errorText(error), nowMs)) {
+        log("warn", "requests fail; this reason is logged once per outage", { ...where, error });
       }
       return refusal;
     },

@@ -31,6 +31,8 @@ type StatusOptions = {
   /** The text of `/metrics`. */
   readonly renderMetrics: () => Promise<string>;
   readonly withMetrics: boolean;
+  /** What a ledger that does not answer is called. */
+  readonly unavailable: NonNullable<Route["unavailable"]>;
   readonly probes: Probes;
   readonly draining: () => boolean;
 };
@@ -105,10 +107,10 @@ function limits(options: StatusOptions): Route {
     id: "limits",
     summary: "Limits of this node",
     answer: ["The limits that this node applies.", nodeLimitsShape],
-    codes: ["chain_unavailable"],
+    codes: [options.unavailable],
   };
   const route = nodeRoute("/limits", description, async () => ({ status: 200, json: await options.limits() }));
-  return { ...route, unavailable: "chain_unavailable" };
+  return { ...route, unavailable: options.unavailable };
 }
 
 function metrics(options: StatusOptions): Route {

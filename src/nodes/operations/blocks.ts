@@ -79,7 +79,11 @@ export async function openBlocks(parts: BlocksParts): Promise<Blocks> {
   const read = (): Promise<List> => readList(receipts, { from: sets.revision, nowMs: now() });
   const refresh = async (): Promise<void> => apply(await read());
   const refreshLater = (): void => {
-    refresh().catch((error: unknown) => log("warn", "the block list could not be read", { error: errorText(error) }));
+    refresh().catch((error: unknown) => {
+      log("warn", "the block list could not be read", {
+        error: error instanceof StoreError ? error : errorText(error),
+      });
+    });
   };
   const subscription = bus.subscribe(
     subject,

@@ -98,6 +98,6 @@ async function remember({ receipts, log }: Dedup, key: string, record: DeliveryR
   } catch (error) {
     if (!(error instanceof StoreError)) throw error;
     const loss = "a delivery result could not be stored; a repeated request would be delivered again";
-    log("warn", loss, { error: error.code });
+    log("warn", loss, { error });
   }
 }

@@ -1,6 +1,7 @@
 /** The log: masked addresses, and a reader that is stuck. */
 import { describe, expect, test } from "bun:test";
-import { createLog, maskAddress } from "../../../../src/nodes/http/log.ts";
+import { createLog, joinOutages, maskAddress } from "../../../../src/nodes/http/log.ts";
+import { StoreError } from "../../../../src/storage/contract.ts";
 
 describe("the log", () => {
   test.each([
@@ -33,4 +34,29 @@ describe("the log", () => {
     const last = JSON.parse(written.join("").trimEnd().split("\n").at(-1) as string) as { dropped: number };
     expect(last.dropped).toBeGreaterThan(1_900);
   });
+});
+
+test("ten seconds without a store are one line, whoever needs it; a minute of silence later begins another", () => {
+  let nowMs = 0;
+  const lines: unknown[] = [];
+  const log = joinOutages(
+    (level, message, fields) => void lines.push([level, message, fields]),
+    () => nowMs,
+  );
+  const away = (text: string) => new StoreError("unavailable", text);
+  for (; nowMs < 10_000; nowMs += 1_000) {
+    log("warn", "a sweep failed", { store: "main", error: away(`connection ${nowMs} refused`) });
+    log("error", "no block could be made; the ledger tries again", {
+      code: "unavailable",
+      error: away("shutting down"),
+    });
+    log("warn", "requests fail; this reason is logged once per outage", { error: new StoreError("busy", "late") });
+  }
+  expect(lines).toEqual([["warn", "a sweep failed", { store: "main", error: "connection 0 refused" }]]);
+  log("error", "a sweep failed", { error: new StoreError("corrupt", "a page is damaged") });
+  log("warn", "the certificate ends soon", { days: 3 });
+  expect(lines.length).toBe(3);
+  nowMs += 60_000;
+  log("warn", "a sweep failed", { error: away("gone") });
+  expect(lines.length).toBe(4);
 });

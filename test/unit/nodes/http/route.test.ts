@@ -11,7 +11,7 @@ test("an outage is one line without a stack, a new one after a minute of silence
   const away = new StoreError("unavailable", "no endpoint answers");
   const ask = (nowMs: number, error: unknown = away) => failures.faultOf(error, route, { requestId: "r", nowMs }).code;
   for (let i = 0; i < 1_000; i++) expect(ask(i * 100)).toBe("chain_unavailable");
-  expect(lines).toEqual(["warn requests fail; this reason is logged once per outage no endpoint answers"]);
+  expect(lines).toEqual(["warn requests fail; this reason is logged once per outage StoreError: no endpoint answers"]);
   ask(100_000, new StoreError("full", "no room"));
   expect(lines.length).toBe(2);
   ask(99_900 + 60_000);
