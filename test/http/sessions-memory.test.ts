@@ -79,6 +79,16 @@ test("a client that acknowledges what it has not read loses the session", async 
   await emptied(relay);
 });
 
+test("a client that does not read holds up no envelope behind the one that it has", async () => {
+  const [relay, url] = await world({ liveAckMs: 600_000 });
+  const socket = await goUnread(url, bob);
+  const first = relay.send(envelopeTo(bob, 1, large));
+  while (relay.relay.stats().inFlight === 0) await Bun.sleep(1);
+  for (let id = 2; id <= 20; id++) expect((await relay.send(envelopeTo(bob, id))).code).toBe("cached");
+  socket.destroy();
+  expect((await first).code).toBe("cached");
+});
+
 test("a client that reads and stays silent keeps it", async () => {
   const [relay, url] = await world({ liveAckMs: 2_000 });
   const client = await goLive(url, bob);

@@ -69,6 +69,8 @@ const sessionBounds: SessionBounds = {
 const joinsWaitedMax = 3;
 /** Frame heads, pings and the welcome. */
 const unreadSlackBytes = 4 * 1024;
+/** Beyond this, which waits in the node besides the buffers of the kernel, a session gets no more: it would only be copied. */
+const unreadBytesMax = 1024 ** 2;
 
 export type SessionParts = {
   readonly recipients: RecipientSource;
@@ -328,7 +330,8 @@ function deliverTo(registry: SessionRegistry, socket: SessionWebSocket, delivery
   // Another process may be delivering it too: each finds out of the other only here.
   const known = session.unacked.get(envelope.messageId);
   if (known !== undefined) return equalBytes(known.bytes, envelope.bytes) ? known.outcome : Promise.resolve("gone");
-  if (!hasRoom(registry, session, envelope.bytes.length)) return Promise.resolve("gone");
+  const isBehind = socket.getBufferedAmount() > unreadBytesMax;
+  if (isBehind || !hasRoom(registry, session, envelope.bytes.length)) return Promise.resolve("gone");
   const { promise, resolve } = Promise.withResolvers<LiveOutcome>();
   const settle = (outcome: LiveOutcome) => {
     if (!session.unacked.delete(envelope.messageId)) return;
