@@ -37,7 +37,7 @@ import { type Answer, type Call, defineRoute, type Route, type RoutePlan } from 
 import type { Blocks } from "./operations/blocks.ts";
 import { type RecipientSource, type Subject, subjectBytes, subjectBytesMax, subjectsMax } from "./recipients.ts";
 
-type AdmissionFacts = {
+export type AdmissionFacts = {
   readonly recipient: Subject | null;
   /** Whether the sender that the envelope names has signed it. */
   readonly isSenderVerified: boolean;

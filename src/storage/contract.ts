@@ -121,8 +121,11 @@ export type MailboxQuota = {
 
 export type StoreOutcome =
   | { readonly kind: "stored" }
-  /** The id is active, or was acknowledged and is still remembered. */
-  | { readonly kind: "duplicate"; readonly expiresAtMs: number }
+  /**
+   * The id is active, or was acknowledged and is still remembered. `isSame`: for the same envelope, byte for byte; of an
+   * acknowledged one, a driver keeps a digest (`digestOf`).
+   */
+  | { readonly kind: "duplicate"; readonly expiresAtMs: number; readonly isSame: boolean }
   /** Another message has the sequence number, or the group has another total. */
   | { readonly kind: "chunk_conflict" }
   | { readonly kind: "full"; readonly scope: "recipient" | "store" }

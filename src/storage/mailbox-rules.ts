@@ -2,6 +2,7 @@
  * The decisions that all mailbox drivers share: which entries are acceptable, what a quota allows, when a page is full,
  * what a cursor means, and how arrival numbers grow.
  */
+import { sha256 } from "../core/codec/crypto.ts";
 import { type Fault, fault } from "../core/fault.ts";
 import type {
   Cursor,
@@ -42,6 +43,14 @@ function checkLabels(labels: readonly string[]): void {
     throw new RangeError("an entry has at most 4 different labels of 1 to 48 characters A-Za-z0-9_:-");
   }
 }
+
+/** Names an envelope whose bytes are gone: 128 bits of its SHA-256. Nobody finds a second one. Cost: 1 µs a KiB. */
+export function digestOf(envelope: Uint8Array): Uint8Array {
+  return sha256(envelope).subarray(0, 16);
+}
+
+/** The digest of an acknowledged entry that was imported without its bytes. It passes for the same as any. */
+export const digestOfNothing = digestOf(new Uint8Array(0));
 
 /** Labels that are counted over the whole store, and not within a mailbox. */
 export function isStoreLabel(label: string): boolean {

@@ -72,7 +72,7 @@ const inbox =
     : createServer((request, response) => {
         request.resume();
         setTimeout(() => response.writeHead(500).end(), inboxDelayMs);
-      }).listen(plan.inboxPort, "127.0.0.1");
+      }).listen(plan.inboxPort);
 let ended = 0;
 const sockets = await Promise.all(plan.sessions.heads.map((head, place) => openSession(head, place, () => ended++)));
 console.log("ready");

@@ -79,8 +79,8 @@ async function upgradeOf(person: StagePerson, deviceId: string, url: string): Pr
   return [`GET /ws/${person.did}/${deviceId} HTTP/1.1`, ...lines, "", ""].join("\r\n");
 }
 
-/** A session that acknowledges whatever it gets. */
-async function goLive(person: StagePerson, url: string): Promise<WebSocket> {
+/** A session that acknowledges whatever it gets; returns a function that ends it. */
+async function goLive(person: StagePerson, url: string): Promise<() => void> {
   const headers = await proofHeaders({ ...person.live, deviceId: "phone" }, "connect", "phone");
   const Socket = WebSocket as typeof WebSocket & (new (url: string, options: Bun.WebSocketOptions) => Bun.WebSocket);
   const socket = new Socket(`${url.replace("http", "ws")}/ws/${person.did}/phone`, { headers });
@@ -91,7 +91,7 @@ async function goLive(person: StagePerson, url: string): Promise<WebSocket> {
     else socket.send(JSON.stringify({ type: "ack", message_id }));
   };
   await promise;
-  return socket as unknown as WebSocket;
+  return () => socket.close();
 }
 
 /** So many tries, one after the other, at a pace. */
@@ -143,7 +143,7 @@ async function knownStranger({ stage, bob }: World): Promise<Attack> {
   const bodies = people.flatMap((person) =>
     bodiesOf(Array.from({ length: 20 }, () => signedBy(person, envelopeTo(bob)))),
   );
-  const posts = { path: "/cache/store", bodies, from: attackers, connections: 8, perSecond: fast };
+  const posts = { path: "/cache/store", bodies, from: attackers.slice(0, 1), connections: 32, perSecond: fast };
   return { ...nothing, posts };
 }
 
@@ -167,12 +167,14 @@ async function fanOut({ stage }: World): Promise<Attack> {
   const inboxPort = freePort();
   const people = await Promise.all(Array.from({ length: 20 }, () => personAt(stage.url)));
   const many = people.map((person) => {
-    const inboxes = Array.from({ length: 20 }, (_, n) => `http://127.0.0.${n + 2}:${inboxPort}/${person.did}`);
-    const service = { id: `${person.did}#inbox`, type: "SvcInboxService", serviceEndpoint: inboxes };
-    return {
-      ...person,
-      document: { ...person.document, service: [{ ...service, authorization: null, priority: null }] },
-    };
+    const service = Array.from({ length: 4 }, (_, n) => ({
+      id: `${person.did}#inbox${n}`,
+      type: "SvcInboxService",
+      serviceEndpoint: Array.from({ length: 4 }, (_, m) => `http://127.0.${n}.${m + 2}:${inboxPort}/${person.did}`),
+      authorization: null,
+      priority: null,
+    }));
+    return { ...person, document: { ...person.document, service } };
   });
   await registerAll(clientFrom(attackers[0] as string, stage.url), many);
   const bodies = bodiesOf(Array.from({ length: 200 }, (_, n) => envelopeTo(many[n % 20] as StagePerson, large)));
@@ -238,13 +240,13 @@ for (const [name, { attack, options = { lines: { cache: counted } } }] of Object
     const client = clientFrom("127.0.90.1", stage.url);
     await registerAll(client, [bob, alice, carol]);
     await befriend(client, bob, alice);
-    const session = await goLive(carol, stage.url);
+    const leave = await goLive(carol, stage.url);
     const world = { stage, bob, alice, carol };
     const end = await launch({ url: stage.url, ...(await attack(world)) }, stage.folder);
     await Bun.sleep(gatherMs);
     await measureHonest(world);
     console.log(`  attacker: ${await end()}`);
-    session.close();
+    leave();
   } finally {
     await stage.close();
   }

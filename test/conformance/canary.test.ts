@@ -23,6 +23,14 @@ const bugs: Readonly<Record<string, Bugs>> = {
       },
     }),
   },
+  "says of any repeat that it is the same": {
+    mailbox: (real) => ({
+      store: async (entry, quota) => {
+        const outcome = await real.store(entry, quota);
+        return outcome.kind === "duplicate" ? { ...outcome, isSame: true } : outcome;
+      },
+    }),
+  },
   "decides duplicates before the write instead of in it": {
     mailbox: (real) => {
       const writing = new Map<string, number>();

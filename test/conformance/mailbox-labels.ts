@@ -52,7 +52,7 @@ export const labelCases: readonly ConformanceCase[] = [
     const shares = [{ label: "new", entriesMax: 0, bytesMax: large, rest: null }];
     const none = quota({ recipientEntriesMax: 1, storeEntriesMax: 1, shares });
     const again = entry(1, { labels: ["new"] });
-    expect(await mailbox.store(again, none)).toEqual({ kind: "duplicate", expiresAtMs: 10_000 });
+    expect(await mailbox.store(again, none)).toEqual({ kind: "duplicate", expiresAtMs: 10_000, isSame: true });
     const chunk = chunkOf(1, 0, 2);
     expect(await mailbox.store({ ...again, messageId: id(2), chunk }, none)).toEqual({ kind: "chunk_conflict" });
     expect(await mailbox.store({ ...again, messageId: id(2) }, none)).toEqual({ kind: "full", scope: "recipient" });

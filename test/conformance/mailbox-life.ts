@@ -78,7 +78,7 @@ export const lifeCases: readonly ConformanceCase[] = [
     const nothing = quota({ recipientEntriesMax: 0 });
     expect(await mailbox.store(entry(2, { chunk: chunkOf(1, 1, 4) }), nothing)).toEqual({ kind: "chunk_conflict" });
     const repeat = await mailbox.store(entry(1, { chunk: chunkOf(1, 2, 9) }), quota());
-    expect(repeat).toEqual({ kind: "duplicate", expiresAtMs: 10_000 });
+    expect(repeat).toEqual({ kind: "duplicate", expiresAtMs: 10_000, isSame: true });
     expect(await mailbox.store(entry(2, { chunk: chunkOf(1, 1, 3) }), quota())).toEqual({ kind: "stored" });
     expect(await mailbox.store(entry(3, { chunk: chunkOf(2, 0, 4) }), quota())).toEqual({ kind: "stored" });
   }),

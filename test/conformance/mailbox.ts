@@ -72,7 +72,10 @@ export const mailboxCases: readonly ConformanceCase[] = [
   mailboxCase("a repeated id is a duplicate with the first entry's expiry, per recipient", async (mailbox) => {
     await mailbox.store(entry(1), quota());
     const again = entry(1, { expiresAtMs: 50_000, envelope: bytesOf(2, 9) });
-    expect(await mailbox.store(again, quota())).toEqual({ kind: "duplicate", expiresAtMs: 10_000 });
+    expect(await mailbox.store(again, quota())).toEqual({ kind: "duplicate", expiresAtMs: 10_000, isSame: false });
+    const changed = bytesOf(1, 100).with(99, bytesOf(1, 100)[99]! ^ 1);
+    expect(await mailbox.store({ ...again, envelope: changed }, quota())).toMatchObject({ isSame: false });
+    expect(await mailbox.store({ ...again, envelope: bytesOf(1, 100) }, quota())).toMatchObject({ isSame: true });
     expect(await mailbox.store({ ...again, recipient: bob }, quota())).toEqual({ kind: "stored" });
     const held = await listAll(mailbox, alice, pageOf());
     expect(held.map((one) => one.envelope)).toEqual([bytesOf(1, 100)]);
@@ -121,7 +124,7 @@ export const mailboxCases: readonly ConformanceCase[] = [
     async (mailbox) => {
       await mailbox.store(entry(1), quota());
       const none = quota({ recipientEntriesMax: 1, storeEntriesMax: 1 });
-      expect(await mailbox.store(entry(1), none)).toEqual({ kind: "duplicate", expiresAtMs: 10_000 });
+      expect(await mailbox.store(entry(1), none)).toEqual({ kind: "duplicate", expiresAtMs: 10_000, isSame: true });
       expect(await mailbox.store(entry(2), none)).toEqual({ kind: "full", scope: "recipient" });
       expect(await mailbox.store(entry(2, { recipient: bob }), none)).toEqual({ kind: "full", scope: "store" });
     },
@@ -133,7 +136,9 @@ export const mailboxCases: readonly ConformanceCase[] = [
     expect(await mailbox.stats(2_000)).toEqual({ entries: 0, bytes: 0 });
     expect(await mailbox.message(alice, id(1), 2_000)).toEqual({ state: "acked" });
     const late = entry(1, { storedAtMs: 9_999, expiresAtMs: 30_000 });
-    expect(await mailbox.store(late, one)).toEqual({ kind: "duplicate", expiresAtMs: 10_000 });
+    expect(await mailbox.store(late, one)).toEqual({ kind: "duplicate", expiresAtMs: 10_000, isSame: true });
+    const other = { ...late, envelope: bytesOf(2, 100) };
+    expect(await mailbox.store(other, one)).toEqual({ kind: "duplicate", expiresAtMs: 10_000, isSame: false });
     expect(await listAll(mailbox, alice, pageOf())).toEqual([]);
     expect(await mailbox.store({ ...late, messageId: id(2) }, one)).toEqual({ kind: "stored" });
     expect(await mailbox.message(alice, id(1), 10_000)).toEqual({ state: "absent" });
@@ -322,10 +327,11 @@ export const mailboxCases: readonly ConformanceCase[] = [
       expect(await mailbox.message(alice, id(5), 2_000)).toEqual({
         state: "acked",
       });
-      expect(await mailbox.store(entry(1), quota())).toEqual({
-        kind: "duplicate",
-        expiresAtMs: 10_000,
-      });
+      const known = { kind: "duplicate", expiresAtMs: 10_000 } as const;
+      const whole = entry(1, { envelope: bytesOf(1, 70_000) });
+      expect(await mailbox.store(whole, quota())).toEqual({ ...known, isSame: true });
+      expect(await mailbox.store(entry(1), quota())).toEqual({ ...known, isSame: false });
+      expect(await mailbox.store(entry(0), quota())).toEqual({ ...known, isSame: true });
       expect(await mailbox.stats(2_000)).toEqual({ entries: 5, bytes: 100 + 30 + 5_000 + 400_000 + 100 });
       await mailbox.store(entry(30), quota());
       expect(ids(await listAll(mailbox, alice, pageOf({ after: cursor })))).toEqual([2, 3, 4, 30].map(id));

@@ -48,7 +48,10 @@ export function openTwin(): Twin {
       const same = lines.find(
         (l) => l.recipient === entry.recipient && l.messageId === entry.messageId && alive(l, now),
       );
-      if (same !== undefined) return { kind: "duplicate", expiresAtMs: same.expiresAtMs };
+      if (same !== undefined) {
+        const isSame = Buffer.compare(same.envelope, entry.envelope) === 0;
+        return { kind: "duplicate", expiresAtMs: same.expiresAtMs, isSame };
+      }
       const mine = activeOf(entry.recipient, now);
       const { chunk } = entry;
       const conflict = mine.some(

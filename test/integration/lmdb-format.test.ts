@@ -20,7 +20,7 @@ afterAll(() => rmSync(path, { recursive: true, force: true }));
 
 const format = {
   number: "waypost lmdb store, format 1",
-  store: "71bfb9dc36018867e330b64ff15e470198fe803d72af09175ccdcf783b6c1d66",
+  store: "ce76de1fc930df0af603545298250c422f66b85e906f90e15da727870e1b041a",
   ledger: "646ce009b32c648240d6a7dad51de91f4c1f7b4116b19e3df132a55cf9a5f78f",
 };
 

@@ -289,28 +289,37 @@ function forwarded(state: DeliveryState, entry: Left): DeliveryResult {
   };
 }
 
+const keptByCache = {
+  delivery_mode: "cache",
+  http_status: 202,
+  code: "cached",
+  message: "a Cache of the recipient keeps the envelope",
+} as const;
+
 function cached(state: DeliveryState, kept: readonly Left[]): DeliveryResult {
   const receipt = (kept[0] as Left).outcome.receipt ?? {};
   return {
     ...successOf(state),
-    delivery_mode: "cache",
-    http_status: 202,
-    code: "cached",
-    message: "a Cache of the recipient keeps the envelope",
+    ...keptByCache,
     cache_result: state.plan.copies > 1 ? { ...receipt, copies: kept.length } : receipt,
     details: {},
   };
 }
 
+/** An earlier delivery gave it to a Cache, which answers this receipt. */
+export function heldResult(receipt: StoreReceipt): DeliveryResult {
+  return { ...keptByCache, ...unretried, cache_attempted: true, cache_result: receipt, details: {} };
+}
+
 function successOf(state: DeliveryState) {
   return {
-    success: true,
+    ...unretried,
     retry_count: state.retryCount,
     cache_attempted: state.cacheAttempted,
-    cache_result: null,
-    ndr: null,
   };
 }
+
+const unretried = { success: true, retry_count: 0, cache_attempted: false, cache_result: null, ndr: null };
 
 function failed(state: DeliveryState, nowMs: number): DeliveryResult {
   const code = failureCode(state, nowMs);

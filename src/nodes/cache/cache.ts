@@ -30,7 +30,7 @@ import {
 } from "../../core/schema/messages.ts";
 import { exampleMessageId, type Signed, signedRead } from "../../core/schema/signing.ts";
 import type { Mailbox, Receipts, Replay } from "../../storage/contract.ts";
-import { factsOf } from "../admission.ts";
+import { type Admission, factsOf } from "../admission.ts";
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
 import type { Answer, Call, Operation, Route } from "../http/route.ts";
@@ -52,7 +52,14 @@ import {
   summaryIdsMax,
 } from "./retrieve.ts";
 import { createShareReports } from "./shares.ts";
-import { type EventSigner, type StoreParts, type Submitted, storeEnvelope, storeRules } from "./store.ts";
+import {
+  type EventSigner,
+  recallEnvelope,
+  type StoreParts,
+  type Submitted,
+  storeEnvelope,
+  storeRules,
+} from "./store.ts";
 import { createStreams } from "./stream.ts";
 
 export type CacheParts = {
@@ -84,6 +91,10 @@ export type Cache = {
   readonly routes: readonly Route[];
   /** For a Relay in the same process: the same checks in the same order as the route. */
   readonly store: (envelope: Envelope, submitted: Submitted) => Promise<StoreReceipt | Fault>;
+  /** Where this node learns of recipients. */
+  readonly recipients: RecipientSource;
+  /** What the Relay learns of an envelope that it may have stored here before; see `recallEnvelope`. */
+  readonly recall: (envelope: Envelope, admission: Admission, nowMs: number) => Promise<StoreReceipt | Fault | null>;
   /** What this node adds to `/limits`. */
   readonly limits: () => Readonly<Record<string, number | string>>;
   /** Ends all streams. */
@@ -123,6 +134,8 @@ export function createCache(parts: CacheParts): Cache {
   return {
     routes: [storeRoute(node), ackRoute(node), ...reads.map((plan) => readRoute(node, plan))],
     store: (envelope, submitted) => storeEnvelope(node, envelope, submitted),
+    recipients: parts.recipients,
+    recall: (envelope, admission, nowMs) => recallEnvelope(node, envelope, admission, nowMs),
     limits: () => renderCacheLimits(settings, parts.limits),
     close: () => streams.close(),
   };

@@ -12,7 +12,13 @@ import type { StoreReceipt } from "../../core/message/delivery.ts";
 import { checkEnvelopeTime, type Envelope, type EnvelopeLimits } from "../../core/message/envelope.ts";
 import { encodeEventProof, sameEndpoint } from "../../core/message/proof.ts";
 import type { Mailbox, MailboxEntry, MailboxQuota, StoreOutcome } from "../../storage/contract.ts";
-import { type Admission, type AdmissionRules, decideAdmission, type FactsSource } from "../admission.ts";
+import {
+  type Admission,
+  type AdmissionFacts,
+  type AdmissionRules,
+  decideAdmission,
+  type FactsSource,
+} from "../admission.ts";
 import type { Blocks } from "../operations/blocks.ts";
 import type { Subject } from "../recipients.ts";
 import { acquaintanceOf, type KnownSenders, senderLabel } from "./known.ts";
@@ -33,8 +39,11 @@ export type StoreParts = {
 /** When and by which client an envelope is submitted. */
 export type Submitted = Origin & {
   readonly nowMs: number;
-  /** By the Relay of this process: other content under an id that is held is a conflict there, and not a repeat. */
-  readonly isRelayed?: true;
+  /**
+   * By the Relay of this process: other content under an id that is held is a conflict there, and not a repeat. With the
+   * same source of recipients, what the Relay has gathered counts here too: a signature is verified once.
+   */
+  readonly relayed?: { readonly facts: AdmissionFacts | null };
 };
 
 /**
@@ -46,8 +55,8 @@ export async function storeEnvelope(
   envelope: Envelope,
   submitted: Submitted,
 ): Promise<StoreReceipt | Fault> {
-  const { nowMs } = submitted;
-  const admission = await admit(parts, envelope, nowMs);
+  const { nowMs, relayed } = submitted;
+  const admission = await admit(parts, envelope, submitted);
   if (isFault(admission)) return admission;
   const mailbox = mailboxOf(envelope.to, admission.recipient.life);
   const sending = await sendingOf(parts, envelope, { mailbox, nowMs });
@@ -57,16 +66,30 @@ export async function storeEnvelope(
   if (refused !== null) return refused;
   const deduped = outcome.kind === "duplicate";
   if (!deduped) parts.onStored(envelope.to, mailbox);
-  else if (submitted.isRelayed === true && (await holdsOther(parts.mailbox, entry)))
-    return fault("duplicate_conflict", "the Cache holds another envelope with this message_id");
+  else if (relayed !== undefined && !outcome.isSame) return otherContent;
   const { expiresAtMs } = deduped ? outcome : entry;
   return receiptOf(parts, envelope, { deduped, expiresAtMs, ttlMsMax: admission.ttlMsMax, nowMs });
 }
 
-/** Whether the mailbox holds other bytes under the id. Two nodes may have admitted them at the same moment. */
-async function holdsOther(mailbox: Mailbox, { recipient, messageId, envelope, storedAtMs }: MailboxEntry) {
-  const held = await mailbox.message(recipient, messageId, storedAtMs);
-  return held.state === "active" && !equalBytes(held.message.envelope, envelope);
+const otherContent = fault("duplicate_conflict", "another envelope with this message_id was sent to this recipient");
+
+/**
+ * For the Relay: the receipt of an envelope that was stored before, also when it was acknowledged since; `null` when the
+ * id is not known, and 409 `duplicate_conflict` for other content that waits.
+ */
+export async function recallEnvelope(
+  parts: StoreParts,
+  envelope: Envelope,
+  { recipient, ttlMsMax, expiresAtMs }: Admission,
+  nowMs: number,
+): Promise<StoreReceipt | Fault | null> {
+  const { to, messageId, bytes } = envelope;
+  const known = await parts.mailbox.message(mailboxOf(to, recipient.life), messageId, nowMs);
+  const facts = { deduped: true, ttlMsMax, nowMs };
+  if (known.state === "acked") return receiptOf(parts, envelope, { ...facts, expiresAtMs });
+  if (known.state !== "active") return null;
+  if (!equalBytes(known.message.envelope, bytes)) return otherContent;
+  return receiptOf(parts, envelope, { ...facts, expiresAtMs: known.message.expiresAtMs });
 }
 
 /** Whether the mailbox knows who signed. */
@@ -98,10 +121,14 @@ export function storeRules(
   };
 }
 
-async function admit({ facts, rules }: StoreParts, envelope: Envelope, nowMs: number): Promise<Admission | Fault> {
+async function admit(
+  { facts, rules }: StoreParts,
+  envelope: Envelope,
+  { nowMs, relayed }: Submitted,
+): Promise<Admission | Fault> {
   const untimely = checkEnvelopeTime(envelope, nowMs, rules.limits);
   if (untimely !== null) return untimely;
-  const admission = decideAdmission(envelope, await facts(envelope), rules, nowMs);
+  const admission = decideAdmission(envelope, relayed?.facts ?? (await facts(envelope)), rules, nowMs);
   if (isFault(admission) || envelope.hint !== "direct") return admission;
   return fault("not_deliverable", "the sender does not allow a Cache for this envelope");
 }

@@ -1,8 +1,9 @@
 /**
  * Idempotency of the Relay: one delivery for one message. A repeat that comes before the answer waits for it and gets
  * it too. A repeat after a success gets the same result from a record, at every node that shares the store, because the
- * record is written before the answer. A repeat after a failure tries again. Another envelope with the same id is a
- * conflict. Source: rules section 5 ("Repeats"), D87.
+ * record is written before the answer. Of what went to the Cache of this process alone, the entry there is the record.
+ * A repeat after a failure tries again. Another envelope with the same id is a conflict.
+ * Source: rules section 5 ("Repeats"), D87, D320.
  */
 import { utf8 } from "../../core/codec/bytes.ts";
 import { sha256 } from "../../core/codec/crypto.ts";
@@ -12,6 +13,7 @@ import type { DeliveryResult } from "../../core/message/delivery.ts";
 import type { Envelope } from "../../core/message/envelope.ts";
 import { type Receipts, StoreError } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
+import type { Delivered } from "./delivery.ts";
 import type { InFlight } from "./live/registry.ts";
 
 type DeliveryOutcome = DeliveryResult | Fault;
@@ -32,7 +34,7 @@ type OneDelivery = {
   /** How long the result is remembered. */
   readonly untilMs: () => number;
   /** Sessions that begin to join wait for the delivery once `begun` was called. */
-  readonly deliver: (begun: () => void) => Promise<DeliveryOutcome>;
+  readonly deliver: (begun: () => void) => Promise<Delivered | Fault>;
 };
 
 /** The outcome of the only delivery of the message: 409 `duplicate_conflict` for another envelope. */
@@ -67,11 +69,18 @@ async function deliverUnlessKnown(
   const known = record === null ? null : decodeRecord(record);
   if (known !== null && known.digest !== digest) return conflict();
   if (known?.result) return asRepeat(known.result);
-  const result = await deliver(begun);
+  const delivered = await deliver(begun);
   // The id belongs to the content that another node delivered.
-  if (isFault(result)) return result;
+  if (isFault(delivered)) return delivered;
+  const { result, isKept } = delivered;
+  if (isKept) return isRepeated(result) ? asRepeat(result) : result;
   await remember(dedup, key, { digest, result: result.success ? result : null }, untilMs());
   return result;
+}
+
+/** The Cache knew the envelope. */
+function isRepeated({ cache_result }: DeliveryResult): boolean {
+  return cache_result !== null && "deduped" in cache_result && cache_result.deduped === true;
 }
 
 /** A failure is the same for all that wait for it. */

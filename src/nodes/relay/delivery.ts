@@ -10,6 +10,7 @@ import {
   type AttemptOutcome,
   beginDelivery,
   type DeliveryResult,
+  heldResult,
   nextStep,
   type StoreReceipt,
 } from "../../core/message/delivery.ts";
@@ -17,9 +18,10 @@ import type { Envelope } from "../../core/message/envelope.ts";
 import type { Channel, DeliveryPlan, Destination } from "../../core/message/plan.ts";
 import { sameEndpoint } from "../../core/message/proof.ts";
 import { StoreError } from "../../storage/contract.ts";
-import type { Admission } from "../admission.ts";
+import type { Admission, AdmissionFacts } from "../admission.ts";
 import { traceparentOf } from "../http/log.ts";
 import type { Call } from "../http/route.ts";
+import type { RecipientSource } from "../recipients.ts";
 import type { Egress, EgressAnswer } from "./egress.ts";
 import type { LiveSessions } from "./live/session.ts";
 
@@ -30,17 +32,22 @@ export type Relayed = {
   readonly hops: number;
   readonly via: string | null;
   readonly admission: Admission;
+  /** What it rests on, where the Cache of this process learns of recipients from the same source. */
+  readonly facts: AdmissionFacts | null;
   /** Outbound slots and mailboxes are shared between client networks. */
   readonly call: Pick<Call, "client" | "network" | "nowMs" | "headers">;
 };
 
 /** The Cache of this process: the same checks as over HTTP, without HTTP. */
 export type LocalCache = {
+  readonly recipients: RecipientSource;
   readonly endpoints: readonly string[];
   readonly store: (
     envelope: Envelope,
-    submitted: Pick<Call, "client" | "network" | "nowMs"> & { readonly isRelayed: true },
+    submitted: Pick<Call, "client" | "network" | "nowMs"> & { readonly relayed: Pick<Relayed, "facts"> },
   ) => Promise<StoreReceipt | Fault>;
+  /** The receipt of an envelope that was stored before; 409 `duplicate_conflict`, or `null` when its id is not known. */
+  readonly recall: (envelope: Envelope, admission: Admission, nowMs: number) => Promise<StoreReceipt | Fault | null>;
 };
 
 export type DeliveryParts = {
@@ -58,11 +65,33 @@ export type DeliveryParts = {
   readonly onAttempt: (channel: Channel, outcome: AttemptOutcome) => void;
 };
 
+/** A result. `isKept`: the entry in the Cache of this process is the record of the delivery. */
+export type Delivered = { readonly result: DeliveryResult; readonly isKept: boolean };
+
+/**
+ * Delivers, unless the Cache of this process was given the envelope before: what was delivered goes to no destination
+ * that the recipient has published or connected since. When that Cache is the only destination, its own answer says so.
+ */
+export async function deliverBy(
+  parts: DeliveryParts,
+  relayed: Relayed,
+  plan: DeliveryPlan,
+): Promise<Delivered | Fault> {
+  const { localCache, now } = parts;
+  const [only] = plan.caches;
+  const isOnly = plan.direct.length === 0 && plan.caches.length === 1 && plan.copies === 1;
+  const isOwn = isOnly && only !== undefined && localCache !== null && isLocal(localCache, only);
+  const held = isOwn ? null : ((await localCache?.recall(relayed.envelope, relayed.admission, now())) ?? null);
+  if (held !== null) return isFault(held) ? held : { result: heldResult(held), isKept: true };
+  const result = await runDelivery(parts, relayed, plan);
+  return isFault(result) ? result : { result, isKept: isOwn && result.success };
+}
+
 /**
  * Ends within the bounds of the plan's limits; never throws for what a destination does. 409 `duplicate_conflict` when
  * the Cache of this process holds other content under the id, which another node gave it.
  */
-export async function runDelivery(
+async function runDelivery(
   parts: DeliveryParts,
   relayed: Relayed,
   plan: DeliveryPlan,
@@ -177,7 +206,7 @@ async function storeInCache(parts: DeliveryParts, relayed: Relayed, attempt: Att
   const { localCache, now } = parts;
   if (localCache === null || !isLocal(localCache, attempt.destination)) return postToCache(parts, relayed, attempt);
   const { client, network } = relayed.call;
-  const submitted = { client, network, nowMs: now(), isRelayed: true } as const;
+  const submitted = { client, network, nowMs: now(), relayed };
   const stored = await localCache.store(relayed.envelope, submitted).catch(storeFailure);
   if (isFault(stored) && stored.code === "duplicate_conflict") return stored;
   return isFault(stored) ? madeOfRefusal(stored) : { httpStatus: 202, error: null, receipt: stored };

@@ -28,7 +28,7 @@ import type { Blocks } from "../operations/blocks.ts";
 import { checkClientRate, checkRate, createRateLimiter, limitOf, type RateLimiter } from "../rates.ts";
 import type { RecipientSource } from "../recipients.ts";
 import { type Dedup, deliverOnce } from "./dedup.ts";
-import { type DeliveryParts, type LocalCache, type Relayed, runDelivery } from "./delivery.ts";
+import { type Delivered, type DeliveryParts, deliverBy, type LocalCache, type Relayed } from "./delivery.ts";
 import type { Egress } from "./egress.ts";
 import type { LiveSessions } from "./live/session.ts";
 
@@ -143,14 +143,16 @@ async function relay(node: RelayNode, call: Call): Promise<Answer | Fault> {
   const received = decodeReceived(node, call);
   if (isFault(received)) return received;
   const { envelope } = received;
-  const admission = decideAdmission(envelope, await node.facts(envelope), node.rules, call.nowMs);
+  const facts = await node.facts(envelope);
+  const admission = decideAdmission(envelope, facts, node.rules, call.nowMs);
   if (isFault(admission)) return admission;
   // What is refused costs the recipient nothing, and no network uses up what others may send.
   const tooFast = checkRate(node.recipientRate, `${envelope.to} ${call.network}`, call.nowMs);
   if (tooFast !== null) return tooFast;
   // A session that never acknowledges must not keep the places of other requests.
   if (node.sessions?.mayWait(envelope.to) === true && !call.waitsForOthers()) return tooManyWaiting;
-  const relayed = { ...received, admission, call };
+  const isShared = node.localCache?.recipients === node.recipients;
+  const relayed = { ...received, admission, call, facts: isShared ? facts : null };
   const outcome = await deliverOnce(node.dedup, {
     envelope,
     nowMs: call.nowMs,
@@ -200,10 +202,10 @@ function decodeWay(node: RelayNode, headers: Headers): Pick<ReceivedEnvelope, "h
 // ---------------------------------------------------------------------------------------------- commit
 
 /** A delivery begins when no session of the recipient is joining: those that join later wait for it. */
-async function deliver(node: RelayNode, relayed: Relayed, begun: () => void): Promise<DeliveryResult | Fault> {
+async function deliver(node: RelayNode, relayed: Relayed, begun: () => void): Promise<Delivered | Fault> {
   await node.sessions?.joinsEnding(relayed.envelope.to);
   begun();
-  return runDelivery(node.delivery, relayed, planOf(node, relayed));
+  return deliverBy(node.delivery, relayed, planOf(node, relayed));
 }
 
 /** A network that sends without end must not fill the store with results: those beyond its pace are forgotten soon. */

@@ -2,7 +2,7 @@
  * The index of a mailbox: what is held for whom, in what order, until when, and every decision about it
  * (duplicate, chunk conflict, quota, acknowledgement, expiry). It knows no bytes and does no I/O: a
  * driver asks it, one call after the other, and keeps the bytes under the slot that it returns.
- * Memory: about 110 bytes a row (an entry that is held, remembered or kept), and what recipients.ts needs
+ * Memory: about 126 bytes a row (an entry that is held, remembered or kept), and what recipients.ts needs
  * for each recipient and group; the driver bounds the rows.
  * Laws: `Mailbox` in storage/contract.ts, rules section 6.
  */
@@ -20,6 +20,8 @@ import {
 
 import {
   checkQuota,
+  digestOf,
+  digestOfNothing,
   encodeCursor,
   nextArrival,
   PageFill,
@@ -27,7 +29,7 @@ import {
   type QuotaSums,
 } from "../../storage/mailbox-rules.ts";
 import { RecipientIndex, TextTable } from "./recipients.ts";
-import { type IdWords, idText, idWords } from "./records.ts";
+import { type IdWords, idText, idWords, isSameId, wordsOf } from "./records.ts";
 import {
   acked,
   behaviors,
@@ -119,11 +121,17 @@ export class MailboxIndex {
     before: number,
   ): Admission | null {
     const status = before === none ? null : this.rows.status[before];
-    if (status === held || status === acked) return { kind: "duplicate", expiresAtMs: this.rows.expiresAtMs[before]! };
+    if (status === held || status === acked) return this.duplicate(before, entry);
     if (recipient !== undefined && entry.chunk !== null && this.recipients.conflicts(recipient, entry.chunk)) {
       return { kind: "chunk_conflict" };
     }
     return checkQuota(entry, quota, this.sumsFor(recipient));
+  }
+
+  private duplicate(slot: number, { envelope }: MailboxEntry): Admission {
+    const known = this.rows.words(slot, "digest");
+    const isSame = isSameId(known, wordsOf(digestOf(envelope))) || isSameId(known, wordsOf(digestOfNothing));
+    return { kind: "duplicate", expiresAtMs: this.rows.expiresAtMs[slot]!, isSame };
   }
 
   private sumsFor(recipient: number | undefined): QuotaSums {
@@ -141,6 +149,7 @@ export class MailboxIndex {
     const { rows, texts } = this;
     const { chunk, labels, headerPreview } = entry;
     const slot = rows.add(texts.add(entry.recipient, known), words);
+    rows.digest.set(wordsOf(digestOf(entry.envelope)), 4 * slot);
     rows.status[slot] = held;
     rows.arrival[slot] = this.lastArrival;
     rows.behavior[slot] = behaviors.indexOf(entry.onExpiry);

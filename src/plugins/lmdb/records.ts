@@ -209,6 +209,12 @@ export function idWords(id: Uuid): IdWords {
   return [idView.getUint32(0), idView.getUint32(4), idView.getUint32(8), idView.getUint32(12)];
 }
 
+/** Sixteen bytes likewise. */
+export function wordsOf(bytes: Uint8Array): IdWords {
+  const view = viewOf(bytes);
+  return [view.getUint32(0), view.getUint32(4), view.getUint32(8), view.getUint32(12)];
+}
+
 export function idText(words: IdWords): Uuid {
   for (let i = 0; i < 4; i++) idView.setUint32(4 * i, words[i]!);
   const hex = idBytes.toHex();

@@ -1,7 +1,7 @@
 /**
  * The rows of a mailbox: everything known of an entry but its bytes, in typed arrays by slot number, with a
  * hash index from (recipient, message id) to the slot, and a heap of the next expiries. A million rows take
- * 105 MB here; a million objects with their strings would take 300 and the collector's time. Recipients, label sets and
+ * 121 MB here; a million objects with their strings would take 300 and the collector's time. Recipients, label sets and
  * chunk groups are numbers of interned texts (recipients.ts).
  */
 import { type ExpirationBehavior, expirationBehaviors } from "../../core/ledger/account.ts";
@@ -44,14 +44,19 @@ export function resized<T extends Elements>(from: T, length: number): T {
   return new Kind(from.buffer.transfer(length * from.BYTES_PER_ELEMENT));
 }
 
-/** What is kept of a row on disk, besides its id, in this order. */
+/** What is kept of a row on disk, besides its id and digest, in this order. */
 const byteFields = ["status", "behavior"] as const;
 export const wordFields = [
   ...(["recipient", "labels", "group", "sequence", "total"] as const),
   ...(["envelopeBytes", "previewBytes", "offset"] as const),
 ];
 export const numberFields = ["arrival", "expiresAtMs", "keptUntilMs", "block"] as const;
-const arrays = [...byteFields, ...wordFields, ...numberFields, ...(["id", "next", "previous", "chain"] as const)];
+const arrays = [
+  ...byteFields,
+  ...wordFields,
+  ...numberFields,
+  ...(["id", "digest", "next", "previous", "chain"] as const),
+];
 
 /** Rows that are chained by `next` and `previous`; `none` for both ends without any. */
 export type RowList = { first: number; last: number };
@@ -65,6 +70,8 @@ export class RowTable {
   block = new Float64Array(firstCapacity);
   /** Four words a slot. */
   id = new Uint32Array(4 * firstCapacity);
+  /** Of the envelope; four words a slot. */
+  digest = new Uint32Array(4 * firstCapacity);
   recipient = new Uint32Array(firstCapacity);
   /** The labels as one text; `none` without any. */
   labels = new Uint32Array(firstCapacity);
@@ -157,7 +164,7 @@ export class RowTable {
     if (slots <= this.capacity) return;
     this.capacity = Math.ceil(slots * 1.25);
     for (const name of arrays) {
-      const perRow = name === "id" ? 4 : 1;
+      const perRow = name === "id" || name === "digest" ? 4 : 1;
       Object.assign(this, { [name]: resized(this[name], this.capacity * perRow) });
     }
   }
@@ -186,9 +193,9 @@ export class RowTable {
     else this.previous[after] = before;
   }
 
-  words(slot: number): IdWords {
-    const at = slot * 4;
-    return [this.id[at]!, this.id[at + 1]!, this.id[at + 2]!, this.id[at + 3]!];
+  words(slot: number, of: "id" | "digest" = "id"): IdWords {
+    const [from, at] = [this[of], slot * 4];
+    return [from[at]!, from[at + 1]!, from[at + 2]!, from[at + 3]!];
   }
 
   private matches(slot: number, recipient: number, words: IdWords): boolean {

@@ -5,6 +5,7 @@
  * remembered or kept, and their bytes.
  */
 import TinyQueue from "tinyqueue";
+import { equalBytes } from "../../core/codec/bytes.ts";
 import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
 import {
@@ -27,6 +28,8 @@ import {
 import {
   checkEntry,
   checkQuota,
+  digestOf,
+  digestOfNothing,
   encodeCursor,
   isStoreLabel,
   nextArrival,
@@ -45,6 +48,8 @@ type Row = {
   readonly entry: OwnEntry;
   readonly arrival: number;
   state: "active" | "acked" | "kept";
+  /** Of an acknowledged envelope. */
+  digest: Uint8Array | null;
 };
 type Box = {
   /** In order of arrival, as a map keeps its keys: a list does not walk over what has ended. */
@@ -82,7 +87,7 @@ export class MemoryMailbox implements Mailbox {
     const box = this.boxes.get(recipient) ?? newBox();
     const before = rowOf(box, messageId);
     if (before !== undefined && before.state !== "kept") {
-      return { kind: "duplicate", expiresAtMs: before.entry.expiresAtMs };
+      return { kind: "duplicate", expiresAtMs: before.entry.expiresAtMs, isSame: isSame(before, given.envelope) };
     }
     if (conflicts(box, given.chunk)) return { kind: "chunk_conflict" };
     const sums = { mailbox: box.held, store: this.held, known: this.known, room: this.options.room };
@@ -91,7 +96,7 @@ export class MemoryMailbox implements Mailbox {
     this.checkRoom(given);
     if (before !== undefined) this.free(box, before);
     this.lastArrival = nextArrival(this.lastArrival, given.storedAtMs);
-    const row: Row = { entry: copyOf(given), arrival: this.lastArrival, state: "active" };
+    const row: Row = { entry: copyOf(given), arrival: this.lastArrival, state: "active", digest: null };
     this.boxes.set(recipient, box);
     box.active.set(messageId, row);
     this.ends.push({ atMs: given.expiresAtMs, row });
@@ -224,6 +229,7 @@ export class MemoryMailbox implements Mailbox {
     const keepsPreview = state === "kept" && entry.onExpiry === "KeepHeaderPreview";
     const bytes = bytesOf(entry);
     this.countActive(box, row, -1);
+    if (state === "acked") row.digest = digestOf(entry.envelope);
     entry.envelope = noBytes;
     if (!keepsPreview) entry.headerPreview = null;
     this.known.add(entry.labels, 0, bytesOf(entry) - bytes);
@@ -273,6 +279,11 @@ function newBox(): Box {
 
 function rowOf(box: Box | undefined, messageId: Uuid): Row | undefined {
   return box?.active.get(messageId) ?? box?.ended.get(messageId);
+}
+
+function isSame({ digest, entry }: Row, envelope: Uint8Array): boolean {
+  if (digest === null) return equalBytes(entry.envelope, envelope);
+  return equalBytes(digest, digestOf(envelope)) || equalBytes(digest, digestOfNothing);
 }
 
 function isActive(row: Row, nowMs: number): boolean {

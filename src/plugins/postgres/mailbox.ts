@@ -329,8 +329,8 @@ function withoutRoom({ entry, quota }: Storing): Storing {
   return { entry, quota: { ...quota, storeEntriesMax: 0 }, beyondShare: quota.storeShare?.label ?? "" };
 }
 
-/** Number, outcome, and what belongs to it: end of the known entry, label, size. */
-type Answered = readonly [number, string, number | null, string | null, number | null];
+/** Number, outcome, and what belongs to it: end of the known entry, label, size, whether the known one is the same. */
+type Answered = readonly [number, string, number | null, string | null, number | null, boolean | null];
 
 function outcomesOf(answer: unknown, given: readonly Storing[]) {
   const outcomes = new Array<StoreOutcome>(given.length);
@@ -346,9 +346,9 @@ function outcomesOf(answer: unknown, given: readonly Storing[]) {
   return { outcomes, stored };
 }
 
-function outcomeOf([, outcome, knownUntil, label]: Answered, beyondShare: string | undefined): StoreOutcome {
+function outcomeOf([, outcome, knownUntil, label, , same]: Answered, beyondShare: string | undefined): StoreOutcome {
   if (outcome === "stored" || outcome === "chunk_conflict") return { kind: outcome };
-  if (outcome === "duplicate") return { kind: "duplicate", expiresAtMs: Number(knownUntil) };
+  if (outcome === "duplicate") return { kind: "duplicate", expiresAtMs: Number(knownUntil), isSame: same === true };
   if (outcome === "share") return { kind: "full", scope: "share", label: label ?? "" };
   if (outcome === "recipient") return { kind: "full", scope: "recipient" };
   if (beyondShare !== undefined) return { kind: "full", scope: "store_share", label: beyondShare };

@@ -49,7 +49,8 @@ create index held_group on {s}.held (mailbox_no, group_id) where group_id is not
 create table {s}.acked (
   mailbox_no bigint not null,
   id uuid not null,
-  expires_ms bigint not null
+  expires_ms bigint not null,
+  digest bytea not null
 ) partition by range (expires_ms);
 create index acked_id on {s}.acked (mailbox_no, id);
 -- Remains of messages after their expiry.
@@ -153,6 +154,10 @@ create type {s}.entry as (
   entries_max bigint, bytes_max bigint, shares json, store_entries_max bigint, store_bytes_max bigint
 );
 -- Entries of one mailbox have different rounds; a round decides and writes one entry of each mailbox.
+-- As in mailbox-rules.ts.
+create function {s}.digest_of(p_envelope bytea) returns bytea language sql immutable as $$
+  select substring(sha256(p_envelope) for 16)
+$$;
 create function {s}.store_round(
   p_writer uuid, p_entries {s}.entry[], p_round integer, p_bytes bytea, p_store_entries bigint, p_store_bytes bigint
 ) returns json language plpgsql as $$
@@ -162,13 +167,14 @@ declare
 begin
   with given as materialized (
     select e.*, m.no, m.entries, m.bytes, m.settled_ms, m.last_arrival,
-      known.until as known_until
+      known.until as known_until, known.same
     from unnest(p_entries) e join {s}.mailbox m on m.key = e.box
     left join lateral (
-      (select h.expires_ms as until from {s}.held h
+      (select h.expires_ms as until, h.envelope = substring(p_bytes from e.start for e.size) as same from {s}.held h
         where h.mailbox_no = m.no and h.id = e.id and h.expires_ms > e.at limit 1)
       union all
-      (select a.expires_ms from {s}.acked a
+      (select a.expires_ms, a.digest in ({s}.digest_of(substring(p_bytes from e.start for e.size)), {s}.digest_of(''))
+        from {s}.acked a
         where a.mailbox_no = m.no and a.id = e.id and a.expires_ms > e.at limit 1)
       limit 1
     ) known on true
@@ -252,7 +258,7 @@ begin
     on conflict (upper_ms, writer) do update
       set entries = t.entries + excluded.entries, bytes = t.bytes + excluded.bytes
   )
-  select json_agg(json_build_array(n, outcome, known_until, share, case when outcome = 'stored' then size end))
+  select json_agg(json_build_array(n, outcome, known_until, share, case when outcome = 'stored' then size end, same))
   into answers from final;
   return answers;
 end $$;
@@ -364,10 +370,11 @@ begin
   ), gone as (
     delete from {s}.held h using given g
     where h.mailbox_no = g.no and h.id = g.id and h.expires_ms > g.at
-    returning g.n, g.settled_ms, h.mailbox_no, h.id, h.expires_ms, h.size, h.labels
+    returning g.n, g.settled_ms, h.mailbox_no, h.id, h.expires_ms, h.size, h.labels,
+      {s}.digest_of(h.envelope) as digest
   ), new_acked as (
-    insert into {s}.acked (mailbox_no, id, expires_ms)
-    select mailbox_no, id, expires_ms from gone
+    insert into {s}.acked (mailbox_no, id, expires_ms, digest)
+    select mailbox_no, id, expires_ms, digest from gone
   ), gone_kept as (
     delete from {s}.kept k using gone g where k.mailbox_no = g.mailbox_no and k.id = g.id
   ), new_sums as (
