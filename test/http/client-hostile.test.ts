@@ -144,6 +144,44 @@ test("a Cache with garbage under the id of a message loses nothing of it, even w
   expect(await counts(bob)).toEqual({ own: 1, other: 0 });
 });
 
+/** The envelopes of a message in three chunks, and garbage under the id of one. */
+async function chunksOf(from: Waypost, to: Waypost) {
+  const { file, read } = bytesSource("three.bin", "application/octet-stream", new Uint8Array(30).fill(7));
+  const sender = await senderOf(from.client, from.identity);
+  const plan = await planSend(from.client, to.did, file, { sender, chunkBytes: 10 });
+  const bodies = await Promise.all([0, 1, 2].map(async (i) => buildEnvelope(plan, i, await read(10 * i, 10 * i + 10))));
+  const chunks = bodies.map(({ body }): EnvelopeJson => JSON.parse(new TextDecoder().decode(body)));
+  const garbage = (i: number): EnvelopeJson => {
+    const { from: _, sender_key_id: __, sender_signature: ___, ...unsigned } = chunks[i] ?? {};
+    const payload = { ...(unsigned["payload"] as object), ciphertext_b64: encodeBase64(new Uint8Array(64)) };
+    return { ...unsigned, payload } as EnvelopeJson;
+  };
+  return { chunks, garbage };
+}
+
+test("a chunk that another Cache has in another form is not acknowledged with its message", async () => {
+  const [alice, bob] = await Promise.all([open(), openWithTwoCaches()]);
+  const { chunks, garbage } = await chunksOf(alice, bob);
+  for (const chunk of chunks) await store(nodes, chunk);
+  await store(other, chunks[0] as EnvelopeJson);
+  await store(other, garbage(1));
+  const got = await take(bob, 1, (message) => message.ack());
+  expect(got.map(({ sizeBytes, verified }) => [sizeBytes, verified])).toEqual([[30, true]]);
+  expect(await counts(bob)).toEqual({ own: 0, other: 1 });
+});
+
+test("discarding garbage in the place of a chunk spares the chunks of the message beside it", async () => {
+  const [alice, bob] = await Promise.all([open(), openWithTwoCaches()]);
+  const { chunks, garbage } = await chunksOf(alice, bob);
+  await store(nodes, chunks[0] as EnvelopeJson);
+  for (const chunk of [garbage(0), ...chunks.slice(1)]) await store(other, chunk);
+  const reported = Promise.withResolvers<Extract<WaypostEvent, { type: "unreadable" }>>();
+  bob.on((event) => event.type === "unreadable" && reported.resolve(event));
+  const got = await take(bob, 1, async () => (await reported.promise).discard());
+  expect(got.map(({ sizeBytes, verified }) => [sizeBytes, verified])).toEqual([[30, true]]);
+  expect(await counts(bob)).toEqual({ own: 1, other: 2 });
+});
+
 test("what a Relay brings live under the id of a message in the Cache acknowledges nothing of it", async () => {
   const [alice, bob] = await Promise.all([open(), open()]);
   const { honest, forged } = await envelopesOf(alice, bob);
