@@ -65,7 +65,7 @@ export async function listPending(
   );
   const [first] = unreachable;
   if (first !== undefined && unreachable.length === caches.length) throw first.error;
-  return { pending: groupCopies(inTurns(lists.map(({ copies }) => copies))), unreachable };
+  return { pending: groupCopies(interleave(lists.map(({ copies }) => copies))), unreachable };
 }
 
 type CacheList = { readonly copies: readonly EnvelopeCopy[]; readonly error: ClientError | null };
@@ -162,7 +162,7 @@ function envelopeReader(cache: CacheClient, isLong: () => boolean): (id: string)
   };
 }
 
-function inTurns<T>(lists: readonly (readonly T[])[]): T[] {
+function interleave<T>(lists: readonly (readonly T[])[]): T[] {
   const longest = Math.max(...lists.map(({ length }) => length));
   return Array.from({ length: longest }, (_, i) => lists.flatMap((list) => list.slice(i, i + 1))).flat();
 }

@@ -33,6 +33,7 @@ import {
   type Endpoint,
   type Exchange,
   exchange,
+  isTemporary,
   jsonBody,
   localError,
   orNull,
@@ -184,7 +185,7 @@ async function waitUntil<T>(look: () => Promise<T | string>, waiting: Waiting): 
   const begunMs = performance.now();
   for (;;) {
     const seen = await look().catch((error: unknown) => {
-      if (isPassing(error)) return error instanceof ClientError ? error.code : "unreachable";
+      if (error instanceof ClientError && isTemporary(error, temporaryStatuses)) return error.code;
       throw error;
     });
     if (typeof seen !== "string") return seen as Exclude<T, string>;
@@ -198,13 +199,8 @@ async function waitUntil<T>(look: () => Promise<T | string>, waiting: Waiting): 
   }
 }
 
-const passingStatuses = [425, 429, 500, 502, 503, 504];
-
-function isPassing(error: unknown): boolean {
-  if (!(error instanceof ClientError)) return false;
-  if (error.kind === "unreachable" || error.kind === "timed_out") return true;
-  return error.kind === "refused" && passingStatuses.includes(error.status ?? 0);
-}
+/** A read may be repeated after these. */
+const temporaryStatuses = [425, 429, 500, 502, 503, 504];
 
 /** Waits for `confirmed`. A registration that the ledger refused ends the wait with its reason. */
 export function settleRegistration(

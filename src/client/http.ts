@@ -53,6 +53,11 @@ export async function attempt<T>(work: () => Promise<T>): Promise<T | ClientErro
   }
 }
 
+/** Whether the same request may succeed later: the node was not reached, or answered with one of the statuses. */
+export function isTemporary({ kind, status }: ClientError, statuses: readonly number[]): boolean {
+  return kind === "unreachable" || kind === "timed_out" || statuses.includes(status ?? 0);
+}
+
 export function localError(code: string, message: string): ClientError {
   return new ClientError("local", code, message);
 }

@@ -14,7 +14,7 @@ import { encodeSenderText } from "../core/message/proof.ts";
 import { hexBytes, isRecord, type PlanText, parseShaped, planShape } from "./answers.ts";
 import { type ContentNames, type Source, withAuthor } from "./content.ts";
 import { hkdf, type Signer, signEd25519, uuidOf } from "./crypto.ts";
-import { ClientError, type Endpoint, exchange, jsonBody, localError, path } from "./http.ts";
+import { ClientError, type Endpoint, exchange, isTemporary, jsonBody, localError, path } from "./http.ts";
 import { type FileFacts, type RecipientKey, sealPayload } from "./seal.ts";
 import { type NameTrust, type TrustLevel, trustOf } from "./trust/trust.ts";
 
@@ -130,7 +130,7 @@ export async function sendPlan(plan: SendPlan, source: Source, options: SendOpti
     const from = chunk * plan.chunkBytes;
     const data = await source.read(from, Math.min(from + plan.chunkBytes, plan.file.sizeBytes));
     const { messageId, body } = await buildEnvelope(plan, chunk, data);
-    last = await retryPassing(() => post(options.relay, plan.to, body), options.retrying);
+    last = await retryTemporary(() => post(options.relay, plan.to, body), options.retrying);
     messageIds.push(messageId);
     await options.onDelivered({ chunk, chunks, report: last });
   }
@@ -203,7 +203,7 @@ export type MessageOptions = ContentNames &
     readonly anonymous?: boolean;
   };
 
-/** Runs work when its turn has come: sends to one recipient take turns. */
+/** Runs work after the work before it: sends to one recipient go one after the other. */
 export type InOrder = <T>(work: () => Promise<T>) => Promise<T>;
 
 /**
@@ -217,15 +217,15 @@ export class Outgoing {
   readonly #relay: Endpoint;
   readonly #plan: SendPlan;
   readonly #source: Source;
-  readonly #inTurn: InOrder;
+  readonly #inOrder: InOrder;
   #delivered: number;
 
   constructor(
     relay: Endpoint,
     { plan, source, delivered }: { readonly plan: SendPlan; readonly source: Source; readonly delivered: number },
-    inTurn: InOrder = (work) => work(),
+    inOrder: InOrder = (work) => work(),
   ) {
-    this.#inTurn = inTurn;
+    this.#inOrder = inOrder;
     this.#relay = relay;
     this.#plan = plan;
     this.#source = source;
@@ -270,7 +270,7 @@ export class Outgoing {
       await onProgress?.({ sentBytes: Math.min(this.#delivered * this.#plan.chunkBytes, totalBytes), totalBytes });
     };
     const options = () => ({ relay: this.#relay, retrying, from: this.#delivered, onDelivered });
-    return this.#inTurn(() => sendPlan(this.#plan, this.#source, options()));
+    return this.#inOrder(() => sendPlan(this.#plan, this.#source, options()));
   }
 }
 
@@ -299,12 +299,13 @@ const retriedStatuses = [429, 502, 503, 507];
 const retryAfterMsMax = 60_000;
 
 /** Repeats the work after a temporary failure, with the attempts and pauses of `retrying`. */
-export async function retryPassing<T>(work: () => Promise<T>, retrying: Retrying): Promise<T> {
+export async function retryTemporary<T>(work: () => Promise<T>, retrying: Retrying): Promise<T> {
   for (let attempt = 0; ; attempt++) {
     try {
       return await work();
     } catch (error) {
-      if (!(error instanceof ClientError) || attempt >= retrying.retries || !isRetried(error)) throw error;
+      if (!(error instanceof ClientError) || attempt >= retrying.retries || !isTemporary(error, retriedStatuses))
+        throw error;
       const { retryAfterMs = 0 } = error.extra;
       const usualMs = retrying.delaysMs[attempt] ?? retrying.delaysMs.at(-1) ?? 0;
       const delayMs = Math.max(usualMs, retryAfterMs <= retryAfterMsMax ? retryAfterMs : 0);
@@ -312,10 +313,6 @@ export async function retryPassing<T>(work: () => Promise<T>, retrying: Retrying
       await new Promise((resolve) => setTimeout(resolve, delayMs));
     }
   }
-}
-
-function isRetried({ kind, status }: ClientError): boolean {
-  return kind === "unreachable" || kind === "timed_out" || retriedStatuses.includes(status ?? 0);
 }
 
 /** Posts one envelope. Throws `refused` with the Relay's code unless it reports success. */

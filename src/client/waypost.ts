@@ -21,7 +21,7 @@ import {
   Outgoing,
   parsePlan,
   retryingDefault,
-  retryPassing,
+  retryTemporary,
   type SendPlan,
   type Sent,
 } from "./send.ts";
@@ -101,7 +101,7 @@ export class Waypost {
       await me.#rotateIfDue();
       return me;
     };
-    return retryPassing(opening, retryingDefault);
+    return retryTemporary(opening, retryingDefault);
   }
 
   get did(): Did {
@@ -153,7 +153,7 @@ export class Waypost {
   /** Sends to a DID or an alias, after what was sent there before. After a temporary failure it tries again with identical bytes. */
   async send(to: string, content: Content, options: MessageOptions = {}): Promise<Sent> {
     try {
-      return await this.#inTurn(to, async () => (await this.#outgoing(to, content, options)).send(options));
+      return await this.#inOrder(to, async () => (await this.#outgoing(to, content, options)).send(options));
     } catch (error) {
       // The key that signs may have been replaced: the next message reads the document again.
       if (error instanceof ClientError && error.code === "sender_signature_invalid") this.#sender = null;
@@ -163,7 +163,7 @@ export class Waypost {
 
   /** Fixes everything about a message without sending it. Store the text of `save()` to resume after a restart. */
   async prepare(to: string, content: Content, options: MessageOptions = {}): Promise<Outgoing> {
-    return this.#outgoing(to, content, options, (work) => this.#inTurn(to, work));
+    return this.#outgoing(to, content, options, (work) => this.#inOrder(to, work));
   }
 
   /** Resumes a message that `save` returned, with the same content. Throws `content_changed` for other content. */
@@ -178,7 +178,7 @@ export class Waypost {
     if (sender !== null && sender.keyId !== senderKeyId)
       throw localError("unknown_key", `the message was signed by ${senderKeyId}, which may no longer sign`);
     const message = { plan: { ...plan, sender }, source, delivered };
-    return new Outgoing(this.#client.relay, message, (work) => this.#inTurn(plan.to, work));
+    return new Outgoing(this.#client.relay, message, (work) => this.#inOrder(plan.to, work));
   }
 
   /** Reacts to a message with a short text, such as an emoji; empty text withdraws the reaction. */
@@ -298,15 +298,15 @@ export class Waypost {
 
   // -------------------------------------------------------------------------------------------- background
 
-  async #outgoing(to: string, content: Content, options: MessageOptions, inTurn?: InOrder): Promise<Outgoing> {
+  async #outgoing(to: string, content: Content, options: MessageOptions, inOrder?: InOrder): Promise<Outgoing> {
     const source = await sourceOf(content, options, this.#relationsOf(options));
     const retrying = options.retries === undefined ? retryingDefault : { ...retryingDefault, retries: options.retries };
-    const plan = await retryPassing(() => this.#plan(to, source, options), retrying);
-    return new Outgoing(this.#client.relay, { plan, source, delivered: 0 }, inTurn);
+    const plan = await retryTemporary(() => this.#plan(to, source, options), retrying);
+    return new Outgoing(this.#client.relay, { plan, source, delivered: 0 }, inOrder);
   }
 
   /** One after the other for each recipient, so that messages arrive in the order in which they were sent. */
-  async #inTurn<T>(to: string, work: () => Promise<T>): Promise<T> {
+  async #inOrder<T>(to: string, work: () => Promise<T>): Promise<T> {
     const before = this.#sending.get(to);
     let end: () => void = () => undefined;
     const ended = new Promise<void>((resolve) => {
@@ -317,7 +317,7 @@ export class Waypost {
       await before;
       // An alias waits for what is sent to its DID, too.
       const did = await toldDid(this.#client, to);
-      return await (did === to ? work() : this.#inTurn(did, work));
+      return await (did === to ? work() : this.#inOrder(did, work));
     } finally {
       end();
       if (this.#sending.get(to) === ended) this.#sending.delete(to);
