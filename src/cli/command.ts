@@ -12,7 +12,7 @@ import { CommandFailure, failed, isSystemRefusal } from "../app/failure.ts";
 import { type Client, connect, type Found, find } from "../client/client.ts";
 import { type Waiting, waitingDefault } from "../client/directory.ts";
 import { ClientError, timeoutMsDefault } from "../client/http.ts";
-import type { Identity } from "../client/keys.ts";
+import { type Identity, nameForm } from "../client/keys.ts";
 import { parseDuration, secondMs } from "../core/codec/time.ts";
 import { errorStack, errorText } from "../core/fault.ts";
 import { sameEndpoint, withoutTrailingSlashes } from "../core/message/proof.ts";
@@ -55,6 +55,12 @@ export const parseCount = parseBetween(0, 2 ** 32 - 1);
 export function parseAmount(text: string): string {
   if (!/^(0|[1-9][0-9]{0,38})$/.test(text))
     throw new InvalidArgumentError("It must be a whole number without leading zeros.");
+  return text;
+}
+
+/** The name of an identity. */
+export function parseName(text: string): string {
+  if (!nameForm.test(text)) throw new InvalidArgumentError("It must be 1 to 64 of A-Z a-z 0-9 . _ -, no dot first.");
   return text;
 }
 
@@ -192,13 +198,18 @@ export function endingOf(error: unknown, json: boolean): Ending {
 
 /** The operating system's refusal in words, with the path of the file. */
 function refusalText(error: Error): string {
-  const [code, path] = ["code", "path"].map((name) => Reflect.get(error, name) as unknown);
-  const reason = systemReasons[String(code)];
-  return reason === undefined || typeof path !== "string" ? error.message : `${path}: ${reason}`;
+  const path: unknown = Reflect.get(error, "path");
+  return typeof path === "string" ? `${path}: ${reasonOf(error)}` : reasonOf(error);
+}
+
+export function reasonOf(error: unknown): string {
+  const code = error instanceof Error && "code" in error ? String(error.code) : "";
+  return systemReasons[code] ?? errorText(error);
 }
 
 const systemReasons: Readonly<Record<string, string>> = {
   ENOENT: "there is no such file or folder",
+  ECONNREFUSED: "nothing listens there",
   EACCES: "this user may not open it",
   EISDIR: "it is a folder",
   ENOTDIR: "a part of the path is not a folder",

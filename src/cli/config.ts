@@ -13,12 +13,11 @@ import { configWarnings, isReported } from "../config/checks.ts";
 import { type ConfigProblem, parseConfig } from "../config/config.ts";
 import { renderEffective, renderJsonSchema, renderReference } from "../config/reference.ts";
 import type { Config } from "../config/schema.ts";
-import { errorText } from "../core/fault.ts";
 import { checkOutboundEnvironment } from "../nodes/relay/egress.ts";
 import { natsOptions } from "../plugins/bus/nats.ts";
 import { optionSchemas } from "../plugins/load.ts";
 import type { InputProblem } from "../storage/contract.ts";
-import { countOf, createReport } from "./command.ts";
+import { countOf, createReport, reasonOf } from "./command.ts";
 import { readText } from "./files/files.ts";
 
 export const defaultConfigFile = "waypost.toml";
@@ -113,7 +112,7 @@ async function keyProblems({ cache }: Config): Promise<InputProblem[]> {
 
 async function readTextOf(file: string): Promise<string> {
   const text = await readText(file).catch((error: unknown) => {
-    throw failed(`${file} can't be read: ${errorText(error)}`);
+    throw failed(`${file} can't be read: ${reasonOf(error)}`);
   });
   if (text === null) throw failed(`${file}: there is no such file`);
   return text;

@@ -28,6 +28,7 @@ import {
   clientCommand,
   parseAmount,
   parseCount,
+  parseName,
   printable,
   type Session,
 } from "./command.ts";
@@ -52,7 +53,7 @@ function registerCreate(did: Command): void {
   const command = did
     .command("create")
     .description("create keys on this machine and register a DID for them")
-    .requiredOption("--name <name>", "name of the identity on this machine")
+    .requiredOption("--name <name>", "name of the identity on this machine", parseName)
     .option("--alias <alias>", "a public alias to register with it");
   clientCommand(addWaitFlags(command), createDid);
 }

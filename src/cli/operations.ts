@@ -12,7 +12,7 @@ import { isDid } from "../core/codec/did.ts";
 import { errorText } from "../core/fault.ts";
 import { parseNetwork } from "../core/message/address.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
-import { createReport, parseBetween, parseSeconds, parseUrl, printable, probeTimeoutMs } from "./command.ts";
+import { createReport, parseBetween, parseSeconds, parseUrl, printable, probeTimeoutMs, reasonOf } from "./command.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
 import { confirmed } from "./did-change.ts";
 
@@ -65,7 +65,7 @@ export async function askNode(flags: NodeFlags, path: string, body?: unknown): P
     throw failed(printable(`the node refused: ${String(answer["detail"] ?? response.status)}`));
   } catch (error) {
     if (error instanceof CommandFailure) throw error;
-    throw failed(`no node answers at ${socket}: ${errorText(error)}`);
+    throw failed(`no node answers at ${socket}: ${reasonOf(error)}`);
   }
 }
 

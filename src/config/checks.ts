@@ -5,7 +5,7 @@
  */
 import { normalize } from "node:path";
 import { isDid } from "../core/codec/did.ts";
-import { hourMs, secondMs } from "../core/codec/time.ts";
+import { hourMs, minuteMs, secondMs } from "../core/codec/time.ts";
 import {
   isLoopbackListener,
   isPublicAddress,
@@ -306,6 +306,16 @@ function* limitWarnings({ limits, server, cache }: Config): Generator<Remark> {
     yield [
       "limits.clock_skew",
       `${renderDurationSetting(limits.clock_skew)} lets a recorded proof be used for as long; clocks that NTP sets differ by less than a second`,
+    ];
+  if (limits.clock_skew < 10 * secondMs)
+    yield [
+      "limits.clock_skew",
+      `${renderDurationSetting(limits.clock_skew)} refuses clients whose clock or network is a little late`,
+    ];
+  if (limits.ttl_max < minuteMs)
+    yield [
+      "limits.ttl_max",
+      `${renderDurationSetting(limits.ttl_max)}: what a recipient does not fetch in that time is deleted`,
     ];
   if (server.requests_max < 16)
     yield [

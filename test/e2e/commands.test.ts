@@ -167,6 +167,7 @@ describe("a malformed number or duration is refused before anything is done", ()
     [["health", "nowhere"]],
     [["dev", "--port", "70000"]],
     [["did", "create", "--name", "x", "--timeout", "0s"]],
+    [["did", "create", "--name", "a/b"]],
     [["did", "create", "--name", "x", "--url", "nowhere"]],
     [["receive", "--as", "bob", "--out", "x", "--wait-for", "soon"]],
     [["send", "--as", "alice", "--to", "bob", "--file", "note.txt", "--ttl", "60d"]],
@@ -348,7 +349,9 @@ describe("beside `waypost dev`, in its folder", () => {
 
   test("a socket on which no node listens is named", async () => {
     const { code, stderr } = await waypost("block", "list", "--socket", "nowhere.sock");
-    expect([code, stderr]).toEqual([1, expect.stringContaining("no node answers at nowhere.sock")]);
+    expect([code, stderr]).toEqual([1, "no node answers at nowhere.sock: there is no such file or folder\n"]);
+    const folder = await waypost("config", "check", "--config", "folder");
+    expect([folder.code, folder.stderr]).toEqual([1, "folder can't be read: it is a folder\n"]);
   });
 });
 

@@ -343,6 +343,8 @@ describe("warnings", () => {
     ['[server]\nadmin_listen = ["0.0.0.0:7401"]', "server.admin_listen.0"],
     ['[server]\nadmin_listen = ["unix:/run/w.sock", "10.0.0.1:7401"]', "server.admin_listen.1"],
     ['[limits]\nclock_skew = "2h"', "limits.clock_skew"],
+    ['[limits]\nclock_skew = "2s"', "limits.clock_skew"],
+    ['[limits]\nttl_max = "5s"', "limits.ttl_max"],
     ["[server]\nrequests_max = 4", "server.requests_max"],
   ])("%s", (more, setting) => expect(warned(`${quiet}${more}`)).toEqual([setting]));
 
