@@ -85,22 +85,10 @@ function importKey(publicKey: Uint8Array): KeyObject {
 /** A hash of bytes that come in parts. Nothing may follow `digest`. */
 type PartialHash = { readonly update: (bytes: Uint8Array) => PartialHash; readonly digest: () => Uint8Array };
 
-function createSha256(): PartialHash {
-  const parts = createHash("sha256");
-  const made: PartialHash = {
-    update: (bytes) => {
-      parts.update(bytes);
-      return made;
-    },
-    digest: () => new Uint8Array(parts.digest()),
-  };
-  return made;
-}
-
 /** The parts of the interface of @noble/hashes that are used here. */
 export const sha256 = Object.assign(
   (bytes: Uint8Array): Uint8Array => new Uint8Array(hash("sha256", bytes, "buffer")),
-  { create: createSha256 },
+  { create: (): PartialHash => createHash("sha256") },
 );
 
 /** BLAKE2b with a 32-byte digest, as the chain hashes document blobs and extrinsics. */

@@ -19,7 +19,7 @@ import {
   type Service,
   type VerificationMethod,
 } from "./account.ts";
-import { type LedgerRefusal, refuse } from "./refusals.ts";
+import { type LedgerError, type LedgerRefusal, refuse } from "./refusals.ts";
 
 /**
  * The Ed25519 key of a verification method, or `null` when its type names none or the key is not admissible.
@@ -169,13 +169,7 @@ function flawed(detail: string): LedgerRefusal {
   return refuse("InvalidDocument", { detail });
 }
 
-function twice(
-  error:
-    | "VerificationMethodAlreadyExists"
-    | "AuthenticationAlreadyExists"
-    | "KeyAgreementAlreadyExists"
-    | "ServiceAlreadyExists",
-): LedgerRefusal {
+function twice(error: LedgerError): LedgerRefusal {
   return refuse(error, { detail: "a list of the document holds an id twice" });
 }
 
