@@ -75,11 +75,11 @@ export function decodeEnvelope(body: Uint8Array, limits: EnvelopeLimits): Envelo
   const errors: InputError[] = [];
   const present = readGroups(members, errors);
   if (reading.unsafeInteger) errors.push({ pointer: "", message: "holds an integer beyond ±(2^53 - 1)" });
-  const messageId = readUuid(members, "message_id", errors);
-  const to = readDid(members, chosenName(members, "to", "recipient", errors), errors);
-  const timestampMs = readTimestamp(members, chosenName(members, "timestamp", "created_at", errors), errors);
-  const ttlMs = readTtl(members, errors);
-  const tag = readTag(members, errors);
+  const messageId = readText(members, "message_id", uuidForm, errors);
+  const to = readText(members, chosenName(members, "to", "recipient", errors), didForm, errors);
+  const timestampMs = readText(members, chosenName(members, "timestamp", "created_at", errors), timestampForm, errors);
+  const ttlMs = readText(members, "ttl", ttlForm, errors);
+  const tag = readText(members, "tag", tagTextForm, errors);
   const payloadBytes = readPayload(members, errors);
   const header = present.header ? readHeader(members, errors) : null;
   const chunk = present.chunk ? readChunk(members, errors) : null;
@@ -227,47 +227,34 @@ function optionalText(members: JsonObject, name: string, errors: InputError[]): 
   return members[name] === undefined ? null : requiredText(members, name, errors);
 }
 
-function readUuid(members: JsonObject, name: string, errors: InputError[]): Uuid | null {
-  const text = requiredText(members, name, errors);
-  if (text === null) return null;
-  const uuid = parseUuid(text);
-  if (uuid === null) errors.push({ pointer: `/${name}`, message: "must be a UUID and not the nil UUID" });
-  return uuid;
-}
-
-function readDid(members: JsonObject, name: string, errors: InputError[]): Did | null {
-  const text = requiredText(members, name, errors);
-  if (text === null || isDid(text)) return text;
-  errors.push({ pointer: `/${name}`, message: "must be did:svc: and 16 to 96 base58btc characters" });
-  return null;
-}
-
-function readTimestamp(members: JsonObject, name: string, errors: InputError[]): number | null {
-  const text = requiredText(members, name, errors);
-  if (text === null) return null;
-  const ms = parseTimestamp(text);
-  if (ms === null)
-    errors.push({ pointer: `/${name}`, message: "must be ISO-8601 with seconds and a zone, or epoch digits, as text" });
-  return ms;
-}
-
-function readTtl(members: JsonObject, errors: InputError[]): number | null {
-  const text = optionalText(members, "ttl", errors);
-  if (text === null) return null;
-  const ms = parseDuration(text);
-  if (ms === null) errors.push({ pointer: "/ttl", message: "must be a duration of 1 second to 30 days" });
-  return ms;
-}
-
-function readTag(members: JsonObject, errors: InputError[]): string | null {
-  const text = optionalText(members, "tag", errors);
-  if (text === null) return null;
-  if (!isTag(text)) errors.push({ pointer: "/tag", message: `must be ${tagForm}` });
-  return text;
-}
-
 /** What a tag must be, in words. */
 export const tagForm = `1 to ${tagBytesMax} bytes without control characters`;
+
+type TextForm<T> = { readonly parse: (text: string) => T | null; readonly must: string; readonly isOptional?: true };
+
+const uuidForm = { parse: parseUuid, must: "must be a UUID and not the nil UUID" };
+const didForm: TextForm<Did> = {
+  parse: (text) => (isDid(text) ? text : null),
+  must: "must be did:svc: and 16 to 96 base58btc characters",
+};
+const timestampForm = {
+  parse: parseTimestamp,
+  must: "must be ISO-8601 with seconds and a zone, or epoch digits, as text",
+};
+const ttlForm = { parse: parseDuration, must: "must be a duration of 1 second to 30 days", isOptional: true } as const;
+const tagTextForm: TextForm<string> = {
+  parse: (text) => (isTag(text) ? text : null),
+  must: `must be ${tagForm}`,
+  isOptional: true,
+};
+
+/** The value of a member that is text of a form; `null` where it is absent or breaks the form, which is an error. */
+function readText<T>(members: JsonObject, name: string, form: TextForm<T>, errors: InputError[]): T | null {
+  const text = (form.isOptional ? optionalText : requiredText)(members, name, errors);
+  const value = text === null ? null : form.parse(text);
+  if (text !== null && value === null) errors.push({ pointer: `/${name}`, message: form.must });
+  return value;
+}
 
 export function isTag(text: string): boolean {
   const length = text.length > tagBytesMax ? text.length : utf8(text).length;
@@ -355,7 +342,7 @@ function readBase64(group: JsonObject, member: { name: string; at: string }, err
 }
 
 function readChunk(members: JsonObject, errors: InputError[]): Envelope["chunk"] {
-  const groupId = readUuid(members, "message_group_id", errors);
+  const groupId = readText(members, "message_group_id", uuidForm, errors);
   const total = readCount(members["total_chunks"], { from: 1, to: chunksMax });
   if (total === null) errors.push({ pointer: "/total_chunks", message: `must be an integer from 1 to ${chunksMax}` });
   const sequence = readCount(members["sequence_number"], { from: 0, to: (total ?? chunksMax) - 1 });
@@ -371,7 +358,7 @@ function readCount(value: JsonValue | undefined, range: { from: number; to: numb
 }
 
 function readSender(members: JsonObject, errors: InputError[]): Omit<EnvelopeSender, "signedBytes"> | null {
-  const from = readDid(members, "from", errors);
+  const from = readText(members, "from", didForm, errors);
   const keyText = requiredText(members, "sender_key_id", errors);
   const keyId = from === null || keyText === null || keyText.startsWith("#") ? null : parseDidUrl(keyText, from);
   if (keyText !== null && from !== null && keyId === null)
