@@ -8,7 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileKeys } from "../../src/cli/files/files.ts";
 import { exportKeys, importKeys, type KeyStore, memoryKeys } from "../../src/client/key-stores.ts";
-import { createIdentity, renderIdentity } from "../../src/client/keys.ts";
+import { createIdentity, parseIdentity, renderIdentity } from "../../src/client/keys.ts";
 import { Waypost, type WaypostOptions } from "../../src/client/waypost.ts";
 import { clientCode } from "../support/client-code.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
@@ -100,4 +100,17 @@ test("a node that is away for a moment is tried again", async () => {
   } finally {
     await proxy.stop(true);
   }
+});
+
+test("a replaced secret is kept as long as the Cache may hold messages sealed to it, and an hour", async () => {
+  let nowMs = Date.now();
+  const keys = memoryKeys();
+  const me = await open({ keys, name: "rotating", nowMs: () => nowMs });
+  const heldBy = async () => parseIdentity((await keys.load("rotating")) ?? "", "rotating")!.agreements;
+  const [before] = await heldBy();
+  nowMs += 8 * 24 * 3_600_000;
+  await me.rotate();
+  const [replaced, inForce] = await heldBy();
+  expect(replaced).toEqual({ ...before!, destroyAtMs: nowMs + 49 * 3_600_000 });
+  expect(inForce?.destroyAtMs).toBeNull();
 });

@@ -49,3 +49,14 @@ test("the newest message stays however large it is, and all others go", async ()
   await turn();
   expect([seen, reports.dropped]).toEqual([[500], 1]);
 });
+
+test("what a handler has taken counts no more towards what waits", async () => {
+  const { add, turn, gates, seen, reports } = inboxOf({ runningMax: 1, waitingMax: 10, waitingBytesMax: 100 });
+  add(90);
+  await turn();
+  for (const bytes of [30, 60]) add(bytes);
+  gates[0]?.resolve(undefined);
+  await turn();
+  await turn();
+  expect([seen, reports.dropped]).toEqual([[90, 30], 0]);
+});
