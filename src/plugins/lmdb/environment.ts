@@ -10,7 +10,7 @@ import { dlopen, FFIType } from "bun:ffi";
 import type { Database as LockFile } from "bun:sqlite";
 import { closeSync, fstatSync, openSync, statfsSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { minuteMs } from "../../core/codec/time.ts";
+import { hourMs, minuteMs } from "../../core/codec/time.ts";
 import { errorText } from "../../core/fault.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import {
@@ -98,6 +98,7 @@ export class Environment implements View {
   private readonly watch: ReturnType<typeof setInterval>;
   private readonly readers: ReturnType<typeof setInterval>;
   private readonly group: GroupCommits;
+  private readonly space: SpaceGuard;
   private failure: StoreError | null = null;
   private closed: Promise<void> | null = null;
   /** How many records each table has once the commit at hand is on disk. */
@@ -115,9 +116,10 @@ export class Environment implements View {
     // A backup that was killed leaves its reader behind, and no page that it could see would be used again.
     this.readers = setInterval(() => root.readerCheck(), minuteMs);
     this.readers.unref();
+    this.space = openSpaceGuard(disk, options, () => this.freePageBytes());
     this.group = new GroupCommits({
       committed: this,
-      checkRoom: openSpaceGuard(disk, options, () => this.freePageBytes()),
+      checkRoom: this.space.checkRoom,
       checkOpen: () => this.checkWork(),
       checkFailure: () => this.checkFailure(),
       write: (writes) => this.write(writes),
@@ -247,6 +249,12 @@ export class Environment implements View {
     return Math.max(this.held.disk.fileBytes() - used, 0);
   }
 
+  /** Throws when writes are refused, or will be soon. */
+  checkReady(): void {
+    this.checkWork();
+    if (this.space.warnLow()) throw new StoreError("full", "the disk is nearly full for this store");
+  }
+
   /** How much of the file, and of the disk that it may still take, the embedded ledger has: 0 to 1. */
   ledgerPart(): number {
     const { disk } = this.held;
@@ -315,6 +323,15 @@ type SpaceLimits = {
 
 const allocationSlackBytes = 256 * 1024;
 
+/** So many reserves before stores are refused, the operator is warned. */
+const lowReserves = 3;
+
+type SpaceGuard = {
+  readonly checkRoom: CommitHost["checkRoom"];
+  /** Whether little is left on the disk and inside the file; logs that once an hour. */
+  readonly warnLow: () => boolean;
+};
+
 /** A look at the disk costs 10 µs, so one serves for what fits into half of the room it found, for a moment. */
 const creditMs = 50;
 
@@ -329,17 +346,14 @@ const creditMs = 50;
  *
  * `pagesFree` returns how many bytes of pages inside the file are free.
  */
-function openSpaceGuard(
-  disk: Disk,
-  { space, host }: EnvironmentOptions,
-  pagesFree: () => number,
-): CommitHost["checkRoom"] {
+function openSpaceGuard(disk: Disk, { space, host }: EnvironmentOptions, pagesFree: () => number): SpaceGuard {
   const { floorBytes, reserveBytes } = space;
   // An earlier process may have left room behind the end; a little of it may be the file system's own.
   let setAsideTo = Math.max(disk.allocatedBytes() - allocationSlackBytes, 0);
   /** Whether the file system sets room aside at all. */
   let sets = false;
   let loggedAtMs = Number.NEGATIVE_INFINITY;
+  let warnedAtMs = Number.NEGATIVE_INFINITY;
   /** Bytes that may still be stored without another look at the disk, and until when. */
   let credit = 0;
   let creditUntilMs = 0;
@@ -358,6 +372,17 @@ function openSpaceGuard(
     return Math.max(setAsideTo - end, 0);
   }
 
+  function warnLow(): boolean {
+    const enough = lowReserves * reserveBytes;
+    const left = Math.max(disk.freeBytes() - floorBytes, 0) + Math.max(setAsideTo - disk.fileBytes(), 0);
+    if (left >= enough || left + pagesFree() >= enough) return false;
+    if (performance.now() - warnedAtMs >= hourMs) {
+      warnedAtMs = performance.now();
+      host.log("warn", "the disk is nearly full: writes will be refused", { bytes_left: left });
+    }
+    return true;
+  }
+
   function admits(kind: WriteKind, bytes: number): boolean {
     const share = { store: 1, record: 1 / 2, removal: 1 / 32 }[kind];
     const wanted = 2 * bytes + reserveBytes * share;
@@ -365,6 +390,7 @@ function openSpaceGuard(
     if (room >= wanted) {
       credit = Math.max(room - 2 * bytes - reserveBytes, 0) / 4;
       creditUntilMs = performance.now() + creditMs;
+      warnLow();
       return true;
     }
     // Free pages are scattered, and a change copies the pages above it: four times the bytes, and a margin.
@@ -374,7 +400,7 @@ function openSpaceGuard(
     return rest >= 2 * bytes + reserveBytes / 32 && fitsInside();
   }
 
-  return (kind, bytes) => {
+  const checkRoom: CommitHost["checkRoom"] = (kind, bytes) => {
     if (bytes <= credit && performance.now() < creditUntilMs) {
       credit -= bytes;
       return;
@@ -387,6 +413,7 @@ function openSpaceGuard(
     }
     throw new StoreError(kind === "removal" ? "unavailable" : "full", "the disk is full for this store");
   };
+  return { checkRoom, warnLow };
 }
 
 const keepSize = 1;

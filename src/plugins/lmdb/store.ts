@@ -65,7 +65,7 @@ export async function openLmdb(
       capabilities: { mailbox, replay: claims, receipts: new DiskReceipts(environment), ledger, logs: openLogs(table) },
       importLedger: ledgerImport(table),
       async probe() {
-        environment.checkWork();
+        environment.checkReady();
       },
       close() {
         closed ??= close();
