@@ -159,6 +159,8 @@ function createApps(config: Config, parts: AppParts): Apps {
     return build([...dashboard, ...operations, ...status], () => "loopback", isPrivateHost);
   };
   registerHttpGauges(parts.metrics, main);
+  const ready = async () => Number((await checkProbes(common.probes)).every(({ ok }) => ok));
+  parts.metrics.gauge({ name: "ready", help: "1 while everything that /readyz asks answers." }, ready);
   const operator = server.admin_listen.some(isSocket) ? buildApart(parts.operations) : null;
   return { main, admin: hasAdmin ? buildApart([]) : null, operator };
 }
