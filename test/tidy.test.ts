@@ -200,7 +200,7 @@ describe("exports", () => {
     "plugins/chain/session.ts": ["singleFlight"],
     "plugins/chain/trie.ts": ["orderedRoot"],
     // The contract of stores, for the kit that checks drivers.
-    "storage/bind.ts": ["capabilityMethods", "storeShapeProblem"],
+    "storage/bind.ts": ["storeShapeProblem"],
     // Tables that tests go through row by row.
     "cli/program.ts": ["createProgram"],
   };

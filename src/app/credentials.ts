@@ -4,7 +4,7 @@
  * runs change nothing. The key that signs the event proofs of a Cache: 64 hex digits, as `waypost key new` writes them; a
  * file that other users may read is a warning, not a failure, because some systems mount secrets that way.
  */
-import { createPrivateKey, type KeyObject, X509Certificate } from "node:crypto";
+import { createPrivateKey, X509Certificate } from "node:crypto";
 import { readFileSync, statSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { isIP } from "node:net";
@@ -60,10 +60,10 @@ function load(files: Files, hosts: readonly string[], nowMs: number): Loaded | N
   if ("error" in cert) return problem("certificate_missing", certSetting, `${files.cert} can't be read: ${cert.error}`);
   const key = readPem(files.key);
   if ("error" in key) return problem("key_missing", keySetting, `${files.key} can't be read: ${key.error}`);
-  const leaf = parseLeaf(cert.text);
+  const leaf = orNull(() => new X509Certificate(cert.text));
   if (leaf === null)
     return problem("certificate_unreadable", certSetting, `${files.cert} does not begin with a certificate in PEM`);
-  const secret = parseKey(key.text);
+  const secret = orNull(() => createPrivateKey(key.text));
   if (secret === null) {
     const hint = key.text.includes("ENCRYPTED") ? "; it has a passphrase: remove it" : "";
     return problem("key_unreadable", keySetting, `${files.key} holds no private key in PEM${hint}`);
@@ -79,7 +79,8 @@ function load(files: Files, hosts: readonly string[], nowMs: number): Loaded | N
     const message = `${files.cert} is valid from ${isoOf(notBeforeMs)} on; is the clock of this machine right?`;
     return problem("certificate_not_yet_valid", certSetting, message);
   }
-  const warnings = [...expiryWarnings(files, notAfterMs, nowMs), ...nameWarnings(files, leaf, hosts)];
+  const doubts = [...doubtsOf(files, leaf, { hosts, nowMs })];
+  const warnings = doubts.map((message) => ({ setting: certSetting, message }));
   return { ok: true, certificate: { cert: cert.text, key: key.text, notAfterMs, warnings } };
 }
 
@@ -101,25 +102,13 @@ function readPem(path: string): { readonly text: string } | { readonly error: st
   }
 }
 
-function parseLeaf(text: string): X509Certificate | null {
+/** `null` when the text has another form. */
+function orNull<T>(parse: () => T): T | null {
   try {
-    return new X509Certificate(text);
+    return parse();
   } catch {
     return null;
   }
-}
-
-function parseKey(text: string): KeyObject | null {
-  try {
-    return createPrivateKey(text);
-  } catch {
-    return null;
-  }
-}
-
-function expiryWarnings({ cert }: Files, notAfterMs: number, nowMs: number): InputProblem[] {
-  if (notAfterMs - nowMs > expiresSoonMs) return [];
-  return [{ setting: certSetting, message: `${cert} expires at ${isoOf(notAfterMs)}` }];
 }
 
 /** Hosts of the https endpoints that others reach this process by. */
@@ -129,14 +118,17 @@ function publicHosts({ relay, cache }: Config): string[] {
   return [...new Set(hosts.map((host) => host.replace(/^\[|\]$/g, "")))];
 }
 
-function nameWarnings({ cert }: Files, leaf: X509Certificate, hosts: readonly string[]): InputProblem[] {
-  const uncovered = hosts.filter(
-    (host) => (isIP(host) === 0 ? leaf.checkHost(host) : leaf.checkIP(host)) === undefined,
-  );
-  return uncovered.map((host) => ({
-    setting: certSetting,
-    message: `${cert} does not name ${host} of public_endpoints: clients will refuse it`,
-  }));
+/** Properties of a valid certificate that are probably a mistake. */
+function* doubtsOf(
+  { cert }: Files,
+  leaf: X509Certificate,
+  { hosts, nowMs }: { readonly hosts: readonly string[]; readonly nowMs: number },
+): Generator<string> {
+  const notAfterMs = Date.parse(leaf.validTo);
+  if (notAfterMs - nowMs <= expiresSoonMs) yield `${cert} expires at ${isoOf(notAfterMs)}`;
+  for (const host of hosts)
+    if ((isIP(host) === 0 ? leaf.checkHost(host) : leaf.checkIP(host)) === undefined)
+      yield `${cert} does not name ${host} of public_endpoints: clients will refuse it`;
 }
 
 export type CertificateWatch = {

@@ -16,8 +16,8 @@ import {
   type Metrics,
   observe,
 } from "../nodes/http/metrics.ts";
-import type { OpenStores } from "../storage/bind.ts";
-import type { Capabilities, LedgerReader, Mailbox, Receipts, Replay, Store } from "../storage/contract.ts";
+import { capabilityMethods, type OpenStores } from "../storage/bind.ts";
+import type { Capabilities, CapabilityName, LedgerReader, Store } from "../storage/contract.ts";
 import { version } from "../version.ts";
 import { bindOpenStores } from "./stores.ts";
 
@@ -178,76 +178,45 @@ export function measureStores(config: Config, stores: OpenStores, metrics: Metri
   return { ...bindOpenStores(config, measured), close: () => stores.close() };
 }
 
-/** Measures one operation of a store. */
-type Timed = (operation: string) => <T>(promise: Promise<T>) => Promise<T>;
+/** The writes that are measured, and under which operation. A ledger writes in its own time, and has its own metrics. */
+const measuredWrites: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+  mailbox: { store: "store", remove: "remove", claimAndRemove: "remove" },
+  replay: { claim: "claim" },
+  receipts: { put: "put", putIfAbsent: "put" },
+};
+
+type Call = (...given: unknown[]) => Promise<unknown>;
 
 function measureStore(name: string, store: Store, seconds: Histogram): Store {
-  const timed: Timed = (operation) => {
+  const timed = (operation: string, call: Call): Call => {
     // An operation has no numbers before its first call.
     let own: HistogramSeries | null = null;
-    return (promise) => {
+    return (...given) => {
       const beganMs = performance.now();
       const end = (): void => {
         own ??= seconds.series([name, operation]);
         observe(own, (performance.now() - beganMs) / 1_000);
       };
+      const promise = call(...given);
       promise.then(end, end);
       return promise;
     };
   };
-  const capabilities = measureCapabilities(store.capabilities, timed);
+  const capabilities = Object.entries(store.capabilities).map(([capability, own]: [string, object | undefined]) => {
+    const writes = measuredWrites[capability];
+    if (writes === undefined || own === undefined) return [capability, own];
+    const methods = Object.keys(capabilityMethods[capability as CapabilityName]).map((method) => {
+      const call = (Reflect.get(own, method) as Call).bind(own);
+      return [method, writes[method] === undefined ? call : timed(writes[method], call)];
+    });
+    return [capability, Object.fromEntries(methods)];
+  });
   return {
     plugin: store.plugin,
     durability: store.durability,
-    capabilities,
+    capabilities: Object.fromEntries(capabilities) as Capabilities,
     importLedger: store.importLedger,
     probe: () => store.probe(),
     close: () => store.close(),
-  };
-}
-
-function measureCapabilities({ mailbox, replay, receipts, ledger, logs }: Capabilities, timed: Timed): Capabilities {
-  return {
-    ...(mailbox === undefined ? {} : { mailbox: measureMailbox(mailbox, timed) }),
-    ...(replay === undefined ? {} : { replay: measureReplay(replay, timed) }),
-    ...(receipts === undefined ? {} : { receipts: measureReceipts(receipts, timed) }),
-    // A submission is written and signed in its own time; the ledger has metrics of its own.
-    ...(ledger === undefined ? {} : { ledger }),
-    ...(logs === undefined ? {} : { logs }),
-  };
-}
-
-function measureMailbox(mailbox: Mailbox, timed: Timed): Mailbox {
-  const [stored, removed] = [timed("store"), timed("remove")];
-  return {
-    store: (entry, quota) => stored(mailbox.store(entry, quota)),
-    remove: (recipient, ids, nowMs) => removed(mailbox.remove(recipient, ids, nowMs)),
-    claimAndRemove: (claim, recipient, ids, nowMs) => removed(mailbox.claimAndRemove(claim, recipient, ids, nowMs)),
-    list: (recipient, page) => mailbox.list(recipient, page),
-    summary: (recipient, page) => mailbox.summary(recipient, page),
-    read: (recipient, ids, nowMs) => mailbox.read(recipient, ids, nowMs),
-    group: (recipient, groupId, page) => mailbox.group(recipient, groupId, page),
-    message: (recipient, id, nowMs) => mailbox.message(recipient, id, nowMs),
-    expire: (nowMs, limit) => mailbox.expire(nowMs, limit),
-    stats: (nowMs) => mailbox.stats(nowMs),
-  };
-}
-
-function measureReplay(replay: Replay, timed: Timed): Replay {
-  const claimed = timed("claim");
-  return {
-    claim: (tag, untilMs, nowMs) => claimed(replay.claim(tag, untilMs, nowMs)),
-    expire: (nowMs, limit) => replay.expire(nowMs, limit),
-  };
-}
-
-function measureReceipts(receipts: Receipts, timed: Timed): Receipts {
-  const written = timed("put");
-  return {
-    put: (key, value, untilMs) => written(receipts.put(key, value, untilMs)),
-    putIfAbsent: (key, value, untilMs, nowMs) => written(receipts.putIfAbsent(key, value, untilMs, nowMs)),
-    get: (key, nowMs) => receipts.get(key, nowMs),
-    remove: (key) => receipts.remove(key),
-    expire: (nowMs, limit) => receipts.expire(nowMs, limit),
   };
 }

@@ -62,37 +62,25 @@ export async function storesOf(config: Config): Promise<OpenStep[]> {
   return planStores(await storeConfiguration(config)).steps;
 }
 
+type NeedRow = readonly [isNeeded: boolean, setting: string, store: string | null, ...names: Need["capability"][]];
+
 /** What a `202` promises must survive the death of the machine, so every need asks for `flushed`. */
-function needsOf(config: Config): Need[] {
-  const needs: Need[] = [];
-  const need = (setting: string, store: string, capability: Need["capability"]): void => {
-    needs.push({ setting, store, capability, durability: "flushed" });
-  };
-  const { directory, relay, cache, witness } = config;
-  if (witness.key_file !== null) {
-    need("witness.store", witness.store, "logs");
-    need("witness.store", witness.store, "receipts");
-  }
-  if (directory.enabled) {
-    need("directory.ledger", directory.ledger, "ledger");
-    if (directory.log_key_file !== null) need("directory.ledger", directory.ledger, "logs");
-    need("directory.store", directory.store, "receipts");
-    need("directory.store", directory.store, "replay");
-  }
-  if (relay.enabled) {
-    need("relay.store", relay.store, "receipts");
-    need("relay.store", relay.store, "replay");
-  }
-  if (cache.enabled) {
-    need("cache.store", cache.store, "mailbox");
-    need("cache.store", cache.store, "replay");
-    need("cache.store", cache.store, "receipts");
-  }
-  for (const node of ["relay", "cache"] as const) {
-    const ledger = config[node].enabled ? ledgerOfRecipients(config[node].recipients) : null;
-    if (ledger !== null) need(`${node}.recipients`, ledger, "ledger");
-  }
-  return needs;
+function needsOf({ directory, relay, cache, witness }: Config): Need[] {
+  const rows: readonly NeedRow[] = [
+    [witness.key_file !== null, "witness.store", witness.store, "logs", "receipts"],
+    [directory.enabled, "directory.ledger", directory.ledger, "ledger"],
+    [directory.enabled && directory.log_key_file !== null, "directory.ledger", directory.ledger, "logs"],
+    [directory.enabled, "directory.store", directory.store, "receipts", "replay"],
+    [relay.enabled, "relay.store", relay.store, "receipts", "replay"],
+    [cache.enabled, "cache.store", cache.store, "mailbox", "replay", "receipts"],
+    [relay.enabled, "relay.recipients", ledgerOfRecipients(relay.recipients), "ledger"],
+    [cache.enabled, "cache.recipients", ledgerOfRecipients(cache.recipients), "ledger"],
+  ];
+  return rows.flatMap(([isNeeded, setting, store, ...names]) =>
+    isNeeded && store !== null
+      ? names.map((capability): Need => ({ setting, store, capability, durability: "flushed" }))
+      : [],
+  );
 }
 
 /** The store that `ledger:<store>` names, or `null` for another source of recipients. */
