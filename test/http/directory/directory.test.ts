@@ -50,6 +50,23 @@ async function directoryOf(...given: Parameters<typeof testDirectory>): Promise<
 const statusOf = async (directory: TestDirectory, { did }: Identity): Promise<Json> =>
   (await directory.ask("GET", `/registration-status/${did}`)).body;
 
+test("a preparation that names no end lasts for the prepared life, whatever it prepares", async () => {
+  const directory = await directoryOf({ options: { prepared_life: 7 * 60_000 } });
+  const [newcomer, identity] = [identityOf("prepared"), identityOf("preparing")];
+  await directory.register(identity);
+  const document = simpleDocument(newcomer);
+  const change = { did: identity.did, action: "RemoveAuthentication", id: `${identity.did}#k1` };
+  const replies = [
+    await directory.ask("POST", "/register-did/prepare", { did: newcomer.did, did_document: document }),
+    await directory.ask("POST", `/dids/${identity.did}/prepare`, change),
+  ];
+  const end = new Date(directory.nowMs() + 7 * 60_000).toISOString();
+  expect(replies.map(({ status, body }) => [status, body["expires_at"]])).toEqual([
+    [200, end],
+    [200, end],
+  ]);
+});
+
 describe("concurrency", () => {
   test("of two updates with one nonce one is taken and one refused with the next value", async () => {
     const directory = await directoryOf();

@@ -92,16 +92,19 @@ describe("a table that fails", () => {
     await ledger.close();
   });
 
-  test("for exactly the lifetime of a call, includes the call", async () => {
+  test.each([
+    ["exactly the lifetime of a call, includes the call", 10, "finalized"],
+    ["a block more than that, drops it", 11, "dropped"],
+  ] as const)("for %s", async (_, blocks, state) => {
     const made = stage(2);
     const ledger = await made.open({ lifetimeBlocks: 10n });
     await register(ledger, alice);
     const late = taken(await ledger.submit(addAlias(alice, "x"), "add_alias"));
     made.table.failure = new StoreError("unavailable", "no disk");
     await until(async () => (made.logged.length >= 1 ? true : null));
-    made.nowMs += 10 * made.blockTimeMs;
+    made.nowMs += blocks * made.blockTimeMs;
     made.table.failure = null;
-    expect((await settled(ledger, late)).state).toBe("finalized");
+    expect((await settled(ledger, late)).state).toBe(state);
     await ledger.close();
   });
 
