@@ -86,7 +86,7 @@ export function sequenceOf(key: string): bigint {
 }
 
 function corrupt(what: string): StoreError {
-  return new StoreError("corrupt", `the embedded ledger has an unreadable ${what}`);
+  return new StoreError("corrupt", `the ledger has an unreadable ${what}`);
 }
 
 export type EmbeddedLimits = {
@@ -148,7 +148,7 @@ export function decodeCounts(bytes: Uint8Array | null): Counts {
 }
 
 /** A `bigint` is decimal text. */
-function encodeJson(value: unknown): Uint8Array {
+export function encodeJson(value: unknown): Uint8Array {
   return utf8(JSON.stringify(value, (_, one: unknown) => (typeof one === "bigint" ? one.toString() : one)));
 }
 
@@ -159,10 +159,13 @@ const bigintMembers: ReadonlySet<string> = new Set([
   "settledFirst",
   "settledNext",
   "takenAt",
+  "birth",
+  "death",
+  "gap",
 ]);
 
 /** For bytes that this program wrote: anything else is damage. */
-function decodeJson<T>(bytes: Uint8Array, what: string): T {
+export function decodeJson<T>(bytes: Uint8Array, what: string): T {
   try {
     const reviver = (name: string, one: unknown) =>
       bigintMembers.has(name) && typeof one === "string" ? BigInt(one) : one;
@@ -239,7 +242,7 @@ export function encodeSubmission({ submission: { txHash: _, ...submission }, tak
   return encodeJson(stored);
 }
 
-export function decodeSubmission(txHash: string, bytes: Uint8Array): KeptSubmission {
+function decodeSubmission(txHash: string, bytes: Uint8Array): KeptSubmission {
   const { takenAt, ...submission } = decodeJson<StoredSubmission>(bytes, "submission");
   const { reason } = submission;
   const refusal = reason === null ? null : fault(reason.code, reason.detail, reason.extra);
@@ -252,7 +255,7 @@ export function encodeSettled(settled: Settled): Uint8Array {
   return encodeJson(settled);
 }
 
-export function decodeSettled(bytes: Uint8Array): Settled {
+function decodeSettled(bytes: Uint8Array): Settled {
   return decodeJson<Settled>(bytes, "settled submission");
 }
 
@@ -409,7 +412,7 @@ export function prepareHead(view: TableChange, options: HeadOptions): Head {
 /** Forgets settled submissions that are too old or too many, in bounded steps; returns the first that is kept. */
 export function forgetSettled(
   view: TableChange,
-  limits: EmbeddedLimits,
+  limits: Pick<EmbeddedLimits, "retainedMs" | "retainedMax">,
   given: { readonly first: bigint; readonly next: bigint; readonly nowMs: number; readonly steps: number },
 ): bigint {
   let { first } = given;

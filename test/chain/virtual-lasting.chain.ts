@@ -19,7 +19,8 @@ const hourMs = 60 * minuteMs;
 const calls = 20;
 /** Ten minutes without a second endpoint, one round of 16 blocks with a node that includes nothing, and what follows. */
 const waitMsMax = 20 * minuteMs;
-const linesMax = 8;
+/** Usually one; where two disagree, also which one is left, and that it confirms nothing either. */
+const linesMax = 3;
 
 const plain: readonly Lasting["fault"][] = [
   "stands",
@@ -181,6 +182,18 @@ const canaries: readonly Canary[] = [
       });
     },
     schedule: { endpoints: 1, ...clockAhead },
+  },
+  {
+    name: "an outage is a line each time that an endpoint is tried",
+    put: () => {
+      type Options = { readonly options: { readonly log: (level: string, message: string) => void } };
+      return replace(Endpoints.prototype, {
+        logOnce(this: Options, _: never, message: string) {
+          this.options.log("warn", message);
+        },
+      });
+    },
+    schedule: { endpoints: 2, lasting: [{ node: 1, fault: "stands" }] },
   },
   {
     name: "a node that includes nothing is not left",

@@ -46,6 +46,8 @@ export type FakeNode = {
   answer: (asked: Asked) => InItsPlace | Promise<InItsPlace>;
   /** Number of the last block, all of which are final. */
   head: number;
+  /** How old every block is. */
+  ageMs: number;
   /** Extrinsics in hex, by the number of their block; each succeeds. */
   readonly blocks: Map<number, readonly string[]>;
   /** Questions so far, by method. */
@@ -88,6 +90,7 @@ export function openFakeNode(): FakeNode {
     endpoint: `ws://127.0.0.1:${server.port}/v1/${path}?apikey=${key}`,
     answer: () => null,
     head: 6,
+    ageMs: 0,
     blocks: new Map(),
     seen: new Map(),
     opened: 0,
@@ -106,7 +109,7 @@ function eventsOf(count: number): string {
   return `0x${(count << 2).toString(16).padStart(2, "0")}${Array.from({ length: count }, (_, n) => record(n)).join("")}`;
 }
 
-function resultOf({ method, params }: Asked, { head, blocks }: FakeNode): unknown {
+function resultOf({ method, params }: Asked, { head, ageMs, blocks }: FakeNode): unknown {
   const headers = headersTo(head, blocks);
   const numberOf = (asked: unknown) => {
     const number = headers.findIndex(({ hash }) => hash === asked);
@@ -134,7 +137,7 @@ function resultOf({ method, params }: Asked, { head, blocks }: FakeNode): unknow
       return [
         {
           block: params[1],
-          changes: (params[0] as string[]).map((key) => [key, key === eventsKey ? events : storedAt(key)]),
+          changes: (params[0] as string[]).map((key) => [key, key === eventsKey ? events : storedAt(key, ageMs)]),
         },
       ];
     }
@@ -153,11 +156,11 @@ const nowKey = "0xf0c365c3cf59d671eb72da0e7a4113c49f1f0515f462cdcf84e0f1d6045dfc
 /** twox128 of `DidRegistry` and of `PlainProofs`. */
 const plainProofsKey = "0x72b29c5d16546b7d2c5310d5fbada68baf3f929cfecf08e38001b74fff4747a8";
 
-/** The time of every block is the present, proofs of every version are taken, and nothing else has a value. */
-function storedAt(key: string): string | null {
+/** The time of every block is the present, less its age; proofs of every version are taken, and nothing else has a value. */
+function storedAt(key: string, ageMs: number): string | null {
   if (key === plainProofsKey) return "0x01";
   if (key !== nowKey) return null;
   const bytes = new Uint8Array(8);
-  new DataView(bytes.buffer).setBigUint64(0, BigInt(Date.now()), true);
+  new DataView(bytes.buffer).setBigUint64(0, BigInt(Date.now() - ageMs), true);
   return encodeHex0x(bytes);
 }

@@ -110,11 +110,18 @@ export type OpenLedger = {
 /** Without waiting for the chain. */
 export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedger {
   const { environment, key, host } = parts;
-  const retention = { retainedMs: options.retention_days * dayMs, retainedMax: options.retention_entries };
+  const retention = { retainedMs: options.retention_days * dayMs, retainedMax: BigInt(options.retention_entries) };
   const outbox = new Outbox(parts.table, parts.reserveTable, retention);
   const isKnown = outbox.genesis() !== null;
   takeOver(outbox, key.address, environment);
-  const keepAnchor = anchorWriter({ outbox, environment, host, everyMs: heartbeatMs(options) });
+  const report = reporter(options, parts);
+  // At most once a block time: after a restart, a node behind the last finalized block must not be trusted.
+  let anchorMs = Number.NEGATIVE_INFINITY;
+  const keepAnchor = ({ anchor }: Endpoints) => {
+    if (anchor === null || host.elapsedMs() - anchorMs < heartbeatMs(options)) return;
+    anchorMs = host.elapsedMs();
+    write(environment, outbox.keepAnchor(anchor));
+  };
   const endpoints = new Endpoints(
     {
       settings: options,
@@ -129,13 +136,12 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
     {
       onSession: (session) => {
         if (outbox.genesis() === null) write(environment, outbox.keepGenesis(session.genesis));
-        if (session.head !== null) reportLacks(session.head.metadata);
         submissions.resume();
         proofs.resume();
         proofs.follow();
       },
       onHead: (head) => {
-        watchFunds(head);
+        report(head);
         keepAnchor(endpoints);
         submissions.onHead(head);
         proofs.follow();
@@ -143,8 +149,6 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
       onBest: (best) => submissions.onBest(best),
     },
   );
-  const reportLacks = lacksReporter(environment);
-  const watchFunds = fundsWatch(options, { environment, address: key.address });
   const reader = new ChainReader(endpoints);
   const waitMs = options.request_timeout_ms;
   const proofs = new KeyProofs({ table: parts.table, endpoints, reader, host, log: environment.log, waitMs });
@@ -164,7 +168,7 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
     await submissions.close();
     await proofs.close();
   };
-  return { endpoints, ledger: ledgerOf({ endpoints, reader, submissions, proofs, key, options }), isKnown, close };
+  return { endpoints, ledger: ledgerOf({ key, options }, endpoints, reader, { submissions, proofs }), isKnown, close };
 }
 
 function write(environment: StoreEnvironment, work: Promise<void>): void {
@@ -183,68 +187,37 @@ function takeOver(outbox: Outbox, address: string, environment: StoreEnvironment
   write(environment, outbox.keepOperator(address));
 }
 
-/** Writes the last finalized block, at most once a block time: after a restart, a node behind it must not be trusted. */
-function anchorWriter(given: {
-  readonly outbox: Outbox;
-  readonly environment: StoreEnvironment;
-  readonly host: Host;
-  readonly everyMs: number;
-}): (endpoints: Endpoints) => void {
-  const { outbox, environment, host, everyMs } = given;
-  let writtenMs = Number.NEGATIVE_INFINITY;
-  return ({ anchor }) => {
-    if (anchor === null || host.elapsedMs() - writtenMs < everyMs) return;
-    writtenMs = host.elapsedMs();
-    write(environment, outbox.keepAnchor(anchor));
-  };
-}
-
-/** One line for each runtime that lacks something. */
-function lacksReporter({ log }: StoreEnvironment): (metadata: RuntimeMetadata) => void {
-  let reported = "";
-  return ({ lacks }) => {
-    const text = lacks.join("; ");
-    if (lacks.length > 0 && text !== reported)
-      log("warn", "the chain lacks protections that the reference runtime has", { lacks: text });
-    reported = text;
-  };
-}
-
-/** One line when the operator's balance falls below the bound, and again only after it was above it. */
-function fundsWatch(
+/** One line for each runtime that lacks something, and one when the operator's balance falls below the bound. */
+function reporter(
   { funds_warning: least }: ChainOptions,
-  { environment, address }: { readonly environment: StoreEnvironment; readonly address: string },
+  { environment: { log }, key }: Pick<LedgerParts, "environment" | "key">,
 ): (head: ChainHead) => void {
-  let isLow = false;
-  return ({ free }) => {
+  let [isLow, reported] = [false, ""];
+  return ({ free, metadata }) => {
+    const lacks = metadata.lacks.join("; ");
+    if (lacks !== "" && lacks !== reported)
+      log("warn", "the chain lacks protections that the reference runtime has", { lacks });
     if (free < least && !isLow)
-      environment.log("warn", "the operator account lacks funds", { account: address, free: String(free) });
-    isLow = free < least;
+      log("warn", "the operator account lacks funds", { account: key.address, free: String(free) });
+    [isLow, reported] = [free < least, lacks];
   };
 }
 
-type LedgerOf = {
-  readonly endpoints: Endpoints;
-  readonly reader: ChainReader;
-  readonly submissions: Submissions;
-  readonly proofs: KeyProofs;
-  readonly key: OperatorKey;
-  readonly options: ChainOptions;
-};
-
-function ledgerOf({ endpoints, reader, submissions, proofs, key, options }: LedgerOf): Ledger {
+function ledgerOf(
+  { key, options }: { readonly key: OperatorKey; readonly options: ChainOptions },
+  endpoints: Endpoints,
+  reader: ChainReader,
+  { submissions, proofs }: { readonly submissions: Submissions; readonly proofs: KeyProofs },
+): Ledger {
   const checkOpen = () => {
     if (endpoints.closed) throw new StoreError("closed", "the store is closed");
   };
-  function policy(scope: "recipient" | "tag", key: string): Promise<DeliveryPolicy | null>;
-  function policy(scope: "persona", key: string): Promise<PersonaPolicy | null>;
-  function policy(scope: PolicyScope, key: string): Promise<DeliveryPolicy | PersonaPolicy | null>;
-  async function policy(scope: PolicyScope, name: string): Promise<DeliveryPolicy | PersonaPolicy | null> {
+  const policy = async (scope: PolicyScope, name: string): Promise<DeliveryPolicy | PersonaPolicy | null> => {
     checkOpen();
     return reader.policy(scope, name);
-  }
+  };
   return {
-    policy,
+    policy: policy as Ledger["policy"],
     async head(): Promise<LedgerHead> {
       const { number, hash, timeMs, metadata } = endpoints.session().head;
       const blockTimeMs = options.block_time_ms ?? metadata.blockTimeMs ?? blockTimeMsDefault;

@@ -67,7 +67,7 @@ export class Endpoints {
   private readonly firstRound = Promise.withResolvers<void>();
   private running: Promise<void> = Promise.resolve();
   private cancelWatch: () => void = () => {};
-  /** What the log says of the present outage: one line for each endpoint and kind of reason. */
+  /** What the log has said of the present outage. */
   private readonly said = new Set<string>();
 
   constructor(
@@ -129,7 +129,7 @@ export class Endpoints {
       if (stoodMs !== null) {
         if (stoodMs >= calmMs) this.said.clear();
         const ended = { endpoint: nameOf(endpoint), reason: reason.message };
-        this.logOnce(`ended ${endpoint} ${reason.kind}`, "the connection to the chain has ended", ended);
+        this.logOnce([endpoint], "the connection to the chain has ended", ended);
         failed = failed.slice(-1);
         // A node that soon ends every connection is asked as rarely as one that is gone.
         if (stoodMs >= reconnectMsMax) pauseMs = firstPauseMs;
@@ -138,17 +138,16 @@ export class Endpoints {
       if (failed.length < endpoints.length) continue;
       failed = [];
       this.firstRound.resolve();
-      const kinds = this.reasons.map(({ kind }) => kind).join();
-      this.logOnce(`unreachable ${kinds}`, "the chain can't be reached", { reason: this.outage(), pause_ms: pauseMs });
+      this.logOnce(endpoints, "the chain can't be reached", { reason: this.outage(), pause_ms: pauseMs });
       await this.pause(pauseMs * (0.75 + this.options.host.chance() / 2));
       pauseMs = Math.min(pauseMs * 2, reconnectMsMax);
     }
   }
 
-  /** Reasons contain numbers of blocks, so the key decides what is the same. */
-  private logOnce(key: string, message: string, fields: Readonly<Record<string, unknown>>): void {
-    if (this.said.has(key)) return;
-    this.said.add(key);
+  /** One line for each endpoint, or other subject, that an outage is about: reasons change while it lasts. */
+  private logOnce(subjects: readonly string[], message: string, fields: Readonly<Record<string, unknown>>): void {
+    if (subjects.every((subject) => this.said.has(subject))) return;
+    for (const subject of subjects) this.said.add(subject);
     this.options.log("warn", message, fields);
   }
 
@@ -311,7 +310,7 @@ export class Endpoints {
   private isBehind(other: ChainHead, head: ChainHead): boolean {
     if (other.number + behindMax.blocks >= head.number && other.timeMs + behindMax.ms >= head.timeMs) return false;
     const fields = { endpoint: nameOf(this.witnessEndpoint), block: String(other.number) };
-    this.logOnce(`behind ${this.witnessEndpoint}`, "an endpoint is too far behind to confirm calls", fields);
+    this.logOnce([this.witnessEndpoint], "an endpoint is too far behind to confirm calls", fields);
     return true;
   }
 
@@ -320,7 +319,8 @@ export class Endpoints {
     const others = this.others().length;
     this.contradicting.add(this.witnessEndpoint);
     this.dropWitness();
-    this.logOnce("differ", "two endpoints of the chain disagree; no call ends meanwhile", { reason: about });
+    this.logOnce(["differ"], "two endpoints of the chain disagree; no call ends meanwhile", { reason: about });
+    this.said.add(this.currentEndpoint);
     if (this.contradicting.size < others || others < 2) return;
     this.current?.end(new Unusable("forked", "every other endpoint contradicts it"));
   }
@@ -358,7 +358,7 @@ export class Endpoints {
     this.aloneSinceMs ??= nowMs;
     if (nowMs - this.aloneSinceMs < aloneMsMax) return false;
     const text = "no second endpoint of the chain can be asked; calls end with the confirmation of one";
-    this.logOnce("alone", text, { reason: "alone" });
+    this.logOnce(this.others(), text, { endpoints: this.others().map(nameOf).join(", ") });
     return true;
   }
 

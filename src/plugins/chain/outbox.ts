@@ -7,8 +7,10 @@
  *   anchor         the last finalized block that was shown, with its time (JSON)
  *   q/<sequence>   a pending call and the extrinsics signed for it (JSON)
  *   s/<tx hash>    submission, as the embedded ledger keeps it     t/<number>  ends in order
+ *   ends           the numbers of the ends (JSON)
+ *   k/<did>        key proof, and `proofs`: the last block that they are of (`proofs.ts`)
  */
-import { decodeUtf8, encodeHex0x, utf8 } from "../../core/codec/bytes.ts";
+import { encodeHex0x } from "../../core/codec/bytes.ts";
 import { decodeLedgerCall, encodeLedgerCall, type LedgerCall } from "../../core/ledger/calls.ts";
 import { StoreError, type Submission } from "../../storage/contract.ts";
 import * as records from "../../storage/embedded-records.ts";
@@ -24,82 +26,59 @@ export type Pending = {
   readonly signed: readonly Signed[];
 };
 
-type Ended = { readonly sequence: bigint; readonly submission: Submission };
-
-type Retention = { readonly retainedMs: number; readonly retainedMax: number };
-
-const genesisKey = "genesis";
-const operatorName = "operator";
-const anchorKey = "anchor";
-
-type PlainSigned = {
-  readonly extrinsic: string;
-  readonly fingerprint: string;
-  readonly nonce: number | null;
-  readonly birth: string;
-  readonly death: string;
-  readonly specVersion: number;
-};
-
+type Ended = Pick<Pending, "sequence" | "submission">;
+type Ends = { readonly settledFirst: bigint; readonly settledNext: bigint };
 type PlainPending = {
   readonly txHash: string;
   readonly call: string;
-  readonly signed: readonly PlainSigned[];
+  readonly signed: readonly (Omit<Signed, "out" | "extrinsic"> & { readonly extrinsic: string })[];
 };
 
-type PlainAnchor = { readonly number: string; readonly hash: string; readonly timeMs: number };
+const bytesOf = (hex: string): Uint8Array => Uint8Array.fromHex(hex.slice(2));
 
 export class Outbox {
-  private endsFirst = 0n;
-  private endsNext = 0n;
+  private ends: Ends;
 
   constructor(
     private readonly table: Table,
     /** The same table, with commits that may use the reserved disk space: a known end must be written. */
     private readonly reserveTable: Table,
-    private readonly retention: Retention,
+    private readonly retention: { readonly retainedMs: number; readonly retainedMax: bigint },
   ) {
-    const first = table.range("t/", { limit: 1 })[0];
-    if (first === undefined) return;
-    this.endsFirst = numberOf(first[0]);
-    this.endsNext = this.endsFirst;
-    for (let after = ""; ; ) {
-      const page = table.range("t/", { after, limit: 4_096 });
-      const last = page.at(-1);
-      if (last === undefined) break;
-      after = last[0];
-      this.endsNext = numberOf(after) + 1n;
-    }
+    this.ends = this.read<Ends>("ends") ?? { settledFirst: 0n, settledNext: 0n };
   }
 
   genesis(): string | null {
-    const bytes = this.table.get(genesisKey);
-    return bytes === null ? null : decodeUtf8(bytes);
-  }
-
-  keepGenesis(genesis: string): Promise<void> {
-    return this.reserveTable.commit((view) => view.put(genesisKey, utf8(genesis)));
+    return this.read("genesis");
   }
 
   operator(): string | null {
-    const bytes = this.table.get(operatorName);
-    return bytes === null ? null : decodeUtf8(bytes);
-  }
-
-  keepOperator(address: string): Promise<void> {
-    return this.reserveTable.commit((view) => view.put(operatorName, utf8(address)));
+    return this.read("operator");
   }
 
   anchor(): Anchor | null {
-    const bytes = this.table.get(anchorKey);
-    if (bytes === null) return null;
-    const plain = parseJson<PlainAnchor>(bytes);
-    if (plain === null) throw new StoreError("corrupt", "the outbox has an unreadable block");
-    return { ...plain, number: BigInt(plain.number) };
+    return this.read("anchor");
+  }
+
+  keepGenesis(genesis: string): Promise<void> {
+    return this.write("genesis", genesis);
+  }
+
+  keepOperator(address: string): Promise<void> {
+    return this.write("operator", address);
   }
 
   keepAnchor(anchor: Anchor): Promise<void> {
-    return this.reserveTable.commit((view) => putAnchor(view, anchor));
+    return this.write("anchor", anchor);
+  }
+
+  private read<T>(key: string): T | null {
+    const bytes = this.table.get(key);
+    return bytes === null ? null : records.decodeJson<T>(bytes, key);
+  }
+
+  private write(key: string, value: unknown): Promise<void> {
+    return this.reserveTable.commit((view) => view.put(key, records.encodeJson(value)));
   }
 
   /** Everything pending, in the order of acceptance. */
@@ -115,8 +94,7 @@ export class Outbox {
   }
 
   submission(txHash: string): Submission | null {
-    const bytes = this.table.get(records.submissionKey(txHash));
-    return bytes === null ? null : records.decodeSubmission(txHash, bytes).submission;
+    return records.readSubmission(this.table, txHash)?.submission ?? null;
   }
 
   /** Resolves when it is on disk. */
@@ -136,49 +114,26 @@ export class Outbox {
   finish(ended: readonly Ended[], given: { readonly nowMs: number; readonly anchor: Anchor | null }): Promise<void> {
     const { nowMs, anchor } = given;
     return this.reserveTable.commit((view) => {
-      if (anchor !== null) putAnchor(view, anchor);
-      let next = this.endsNext;
+      if (anchor !== null) view.put("anchor", records.encodeJson(anchor));
+      let { settledFirst: first, settledNext: next } = this.ends;
       for (const { sequence, submission } of ended) {
         view.remove(records.poolKey(sequence));
         putSubmission(view, submission);
         view.put(records.settledKey(next++), records.encodeSettled({ txHash: submission.txHash, atMs: nowMs }));
       }
-      this.endsFirst = this.prune(view, next, { nowMs, steps: 2 * ended.length + 32 });
-      this.endsNext = next;
+      first = records.forgetSettled(view, this.retention, { first, next, nowMs, steps: 2 * ended.length + 32 });
+      this.ends = { settledFirst: first, settledNext: next };
+      view.put("ends", records.encodeJson(this.ends));
     });
   }
 
-  private prune(view: TableChange, next: bigint, given: { readonly nowMs: number; readonly steps: number }): bigint {
-    const { retainedMax, retainedMs } = this.retention;
-    let first = this.endsFirst;
-    for (let step = 0; step < given.steps && first < next; step++, first++) {
-      const bytes = view.get(records.settledKey(first));
-      if (bytes === null) continue;
-      const { txHash, atMs } = records.decodeSettled(bytes);
-      if (next - first <= BigInt(retainedMax) && atMs + retainedMs > given.nowMs) break;
-      view.remove(records.settledKey(first));
-      view.remove(records.submissionKey(txHash));
-    }
-    return first;
-  }
-
+  /** After a restart, every extrinsic may be with a node. */
   private decode(sequence: bigint, bytes: Uint8Array): Pending {
-    const unreadable = new StoreError("corrupt", "the outbox has an unreadable call");
-    const plain = parseJson<PlainPending>(bytes);
-    if (plain === null) throw unreadable;
-    const call = decodeLedgerCall(Uint8Array.fromHex(plain.call.slice(2)));
-    const submission = this.submission(plain.txHash);
-    if (call === null || submission === null) throw unreadable;
-    return { sequence, call, submission, signed: plain.signed.map(decodeSigned) };
-  }
-}
-
-/** Parses what this program wrote; `null` means that the file is damaged. */
-function parseJson<T>(bytes: Uint8Array): T | null {
-  try {
-    return JSON.parse(decodeUtf8(bytes) ?? "") as T;
-  } catch {
-    return null;
+    const { txHash, call: hex, signed } = records.decodeJson<PlainPending>(bytes, "pending call");
+    const [call, submission] = [decodeLedgerCall(bytesOf(hex)), this.submission(txHash)];
+    if (call === null || submission === null) throw new StoreError("corrupt", "the outbox has an unreadable call");
+    const given = signed.map((one) => ({ ...one, extrinsic: bytesOf(one.extrinsic), out: true }));
+    return { sequence, call, submission, signed: given };
   }
 }
 
@@ -186,36 +141,11 @@ function encodePending({ call, submission, signed }: Pending): Uint8Array {
   const plain: PlainPending = {
     txHash: submission.txHash,
     call: encodeHex0x(encodeLedgerCall(call)),
-    signed: signed.map(({ out: _, extrinsic, birth, death, ...one }) => ({
-      ...one,
-      extrinsic: encodeHex0x(extrinsic),
-      birth: birth.toString(),
-      death: death.toString(),
-    })),
+    signed: signed.map(({ out: _, extrinsic, ...one }) => ({ ...one, extrinsic: encodeHex0x(extrinsic) })),
   };
-  return utf8(JSON.stringify(plain));
-}
-
-/** After a restart, every extrinsic may be with a node. */
-function decodeSigned({ extrinsic, birth, death, ...one }: PlainSigned): Signed {
-  return {
-    ...one,
-    extrinsic: Uint8Array.fromHex(extrinsic.slice(2)),
-    birth: BigInt(birth),
-    death: BigInt(death),
-    out: true,
-  };
-}
-
-function putAnchor(view: TableChange, anchor: Anchor): void {
-  const plain: PlainAnchor = { ...anchor, number: anchor.number.toString() };
-  view.put(anchorKey, utf8(JSON.stringify(plain)));
+  return records.encodeJson(plain);
 }
 
 function putSubmission(view: TableChange, submission: Submission): void {
   view.put(records.submissionKey(submission.txHash), records.encodeSubmission({ submission, takenAt: 0n }));
-}
-
-function numberOf(key: string): bigint {
-  return BigInt(`0x${key.slice(2)}`);
 }

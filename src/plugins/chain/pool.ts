@@ -162,10 +162,6 @@ export class SubmissionPool {
     return this.entries.size;
   }
 
-  get hasOwned(): boolean {
-    return this.nonces.size > 0;
-  }
-
   holder(fingerprint: string): Entry | undefined {
     return this.byFingerprint.get(fingerprint);
   }

@@ -12,7 +12,7 @@
  *
  * Source: docs/trust.md "Key proofs".
  */
-import { decodeUtf8, equalBytes, utf8 } from "../../core/codec/bytes.ts";
+import { equalBytes } from "../../core/codec/bytes.ts";
 import { verifyEd25519 } from "../../core/codec/crypto.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { errorStack } from "../../core/fault.ts";
@@ -24,7 +24,7 @@ import { keepKeyProof } from "../../core/trust/keep.ts";
 import { isSelfCertifying } from "../../core/trust/names.ts";
 import { decodeKeyProof, encodeKeyProof, type KeyProof, replayKeyProof } from "../../core/trust/proof.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
-import { keyProofKey } from "../../storage/embedded-records.ts";
+import { decodeJson, encodeJson, keyProofKey } from "../../storage/embedded-records.ts";
 import type { Table } from "../../storage/table.ts";
 import { type Endpoints, type OpenSession, unneeded } from "./endpoints.ts";
 import { carriedBy } from "./layouts.ts";
@@ -64,7 +64,8 @@ export class KeyProofs {
   private queued = false;
 
   constructor(private readonly options: KeyProofsOptions) {
-    this.place = decodePlace(options.table.get(placeKey));
+    const bytes = options.table.get(placeKey);
+    this.place = bytes === null ? beginning : decodeJson<Place>(bytes, "number of a block");
   }
 
   /** `null` where nothing proves the keys of the DID. */
@@ -211,8 +212,7 @@ export class KeyProofs {
         if (proof === null) view.remove(keyProofKey(did));
         else view.put(keyProofKey(did), encodeKeyProof(proof));
       }
-      const { number, hash, gap } = place;
-      view.put(placeKey, utf8(`${number} ${hash} ${gap ?? ""}`));
+      view.put(placeKey, encodeJson(place));
     });
     this.place = place;
     this.moved.resolve();
@@ -223,13 +223,6 @@ export class KeyProofs {
   close(): Promise<void> {
     return this.work;
   }
-}
-
-function decodePlace(bytes: Uint8Array | null): Place {
-  if (bytes === null) return beginning;
-  const [, number, hash = "", gap] = /^(\d+) (\S*) (\d*)$/.exec(decodeUtf8(bytes) ?? "") ?? [];
-  if (number === undefined) return unreadable();
-  return { number: BigInt(number), hash, gap: gap ? BigInt(gap) : null };
 }
 
 function unreadable(): never {

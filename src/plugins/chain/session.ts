@@ -111,8 +111,6 @@ const verdicts: Readonly<Record<number, Verdict>> = {
 /** The node's best block has used the nonce: it says so once, and then that the bytes are banned. */
 const isStale = ({ code, message }: NodeRefusal): boolean => code === 1010 && /outdated|stale/i.test(message);
 
-/** How long a node may fail to check every extrinsic before another one is asked. */
-const failingMsMax = 30_000;
 /** How many times longer a submission may take: a node checks many extrinsics one after another. */
 const submitPatience = 6;
 /** Most runtimes whose metadata is kept; blocks of more than two at a time are rare. */
@@ -138,7 +136,6 @@ export class Session {
   readonly over = Promise.withResolvers<Unusable>();
   private cancelPoll: () => void = () => {};
   private ended = false;
-  private failingSinceMs: number | null = null;
   private readonly refresh = singleFlight(() => this.follow().catch((error: unknown) => this.end(unusable(error))));
   private readonly refreshBest = singleFlight(() => this.followBest());
 
@@ -197,25 +194,12 @@ export class Session {
     try {
       const waitMs = submitPatience * this.options.settings.request_timeout_ms;
       await this.rpc.ask("author_submitExtrinsic", [encodeHex0x(extrinsic)], waitMs);
-      this.failingSinceMs = null;
       return { verdict: "taken", refusal: null };
     } catch (error) {
       if (!(error instanceof NodeRefusal)) return silence;
-      const verdict = isStale(error) ? "nonce-used" : verdicts[error.code];
-      if (verdict === undefined) this.countFailure(error.message);
-      else if (verdict !== "banned") this.failingSinceMs = null;
-      return { verdict: verdict ?? "silence", refusal: error.message };
+      const verdict = isStale(error) ? "nonce-used" : (verdicts[error.code] ?? "silence");
+      return { verdict, refusal: error.message };
     }
-  }
-
-  /**
-   * A node that can't check an extrinsic says nothing about it. The pool of a real node can stay in that state for good:
-   * after a long fork, one looked at a block whose state was gone, while the node itself followed the chain.
-   */
-  private countFailure(message: string): void {
-    const nowMs = this.options.host.elapsedMs();
-    this.failingSinceMs ??= nowMs;
-    if (nowMs - this.failingSinceMs >= failingMsMax) this.end(new Unusable("gone", `its pool fails: ${message}`));
   }
 
   /** The values of several storage keys at one block, in one request; absent ones are `null`. */

@@ -70,9 +70,8 @@ const endsMax = 10_000;
 /** With finality further behind than this, an era that began at the finalized head could be over before its use. */
 const finalityLagMax = 5n;
 
-/** How long the log does not repeat a refusal, and how many it remembers. */
-const refusalMs = 3_600_000;
-const refusalsMax = 16;
+/** How long the log shows no other refusal: the reason is usually the same for all calls, again and again. */
+const refusalQuietMs = 3_600_000;
 /** Finalized blocks in which a node may include none of the operator's calls before another one gets them. */
 const idleBlocksMax = 16n;
 
@@ -95,9 +94,10 @@ export class Submissions {
   private cancelTick: () => void = () => {};
   private closing = false;
   /** When the log showed a refusal of the operator's calls last. */
-  private readonly loggedRefusals = new BoundedMap<string, number>(refusalsMax);
-  /** The operator's nonce of the last scanned head, and the connection and block that showed it first. */
-  private progress: { readonly session: OpenSession; readonly nonce: number; readonly since: bigint } | null = null;
+  private refusalMs = Number.NEGATIVE_INFINITY;
+  /** How many calls have ended, and the connection and block since which it was so many. */
+  private ended = 0;
+  private progress: { readonly session: OpenSession; readonly ended: number; readonly since: bigint } | null = null;
 
   constructor(private readonly options: SubmissionsOptions) {
     const { settings, outbox, environment } = options;
@@ -282,17 +282,15 @@ export class Submissions {
 
   private async send({ entry, signed, attempt }: Extract<PoolAction, { do: "send" }>): Promise<void> {
     const { verdict, refusal } = (await this.sessionOrNull()?.submit(signed.extrinsic)) ?? silence;
-    const isUsual = verdict === "known" || verdict === "nonce-used";
+    const isUsual = verdict === "known" || verdict === "nonce-used" || verdict === "banned";
     if (signed.nonce !== null && refusal !== null && !isUsual) this.logRefusal(refusal);
     this.apply({ kind: "answered", entry, attempt, signed, verdict, atMs: this.options.host.elapsedMs() });
   }
 
-  /** The reason is usually the same for all calls, again and again: one line is enough. */
   private logRefusal(reason: string): void {
     const nowMs = this.options.host.elapsedMs();
-    const loggedMs = this.loggedRefusals.get(reason);
-    if (loggedMs !== undefined && nowMs - loggedMs < refusalMs) return;
-    this.loggedRefusals.set(reason, nowMs);
+    if (nowMs - this.refusalMs < refusalQuietMs) return;
+    this.refusalMs = nowMs;
     const hint = this.sessionOrNull()?.head.free === 0n ? { hint: "the operator account has no funds" } : {};
     this.options.environment.log("warn", "the chain node does not accept the operator's calls", { reason, ...hint });
   }
@@ -400,11 +398,13 @@ export class Submissions {
     this.checkProgress(session, head);
   }
 
-  /** A node may take calls and include none of them. */
-  private checkProgress(session: OpenSession, { number, nonce }: ChainHead): void {
-    const before = this.progress;
-    if (!this.pool.hasOwned || before?.session !== session || before.nonce !== nonce)
-      this.progress = { session, nonce, since: number };
+  /**
+   * A node may take calls and include none of them, or fail to check any: the pool of a real one stayed in that state for
+   * good after a long fork, while the node itself followed the chain.
+   */
+  private checkProgress(session: OpenSession, { number }: ChainHead): void {
+    const { progress: before, ended } = this;
+    if (before?.session !== session || before.ended !== ended) this.progress = { session, ended, since: number };
     else if (number - before.since >= idleBlocksMax) this.options.endpoints.leave("it includes none of the calls");
   }
 
@@ -459,6 +459,7 @@ export class Submissions {
         this.ends.set(subject, end.block?.number ?? this.scan.head?.number ?? 0n);
       this.forget(kept);
     }
+    this.ended += known.length;
     this.apply({ kind: "ended", entries: known.map(({ kept }) => kept.entry) });
   }
 

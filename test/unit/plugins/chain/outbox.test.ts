@@ -34,7 +34,7 @@ describe("the outbox", () => {
     ...pending(n),
     submission: { ...pending(n).submission, state: "finalized" as const },
   });
-  const open = (table = new MemoryTable(1 << 24), retention = { retainedMs: 1_000, retainedMax: 3 }) => ({
+  const open = (table = new MemoryTable(1 << 24), retention = { retainedMs: 1_000, retainedMax: 3n }) => ({
     table,
     outbox: new Outbox(table, table, retention),
   });
