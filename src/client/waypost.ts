@@ -70,7 +70,8 @@ export class Waypost {
   readonly #options: WaypostOptions;
   readonly #name: string;
   readonly #listeners = new Set<Listener>();
-  readonly #sending = new Map<string, Promise<void>>();
+  readonly #sending = new Map<Did, Promise<void>>();
+  #finding: Promise<unknown> = Promise.resolve();
   #identity: Identity;
   #sender: Promise<NonNullable<SendPlan["sender"]>> | null = null;
   #receiver: Promise<Receiver> | null = null;
@@ -305,23 +306,22 @@ export class Waypost {
     return new Outgoing(this.#client.relay, { plan, source, delivered: 0 }, inOrder);
   }
 
-  /** One after the other for each recipient, so that messages arrive in the order in which they were sent. */
+  /**
+   * One after the other for each recipient, so that messages arrive in the order of the calls. Names are resolved in that
+   * order too, so an alias waits for what is sent to its DID.
+   */
   async #inOrder<T>(to: string, work: () => Promise<T>): Promise<T> {
-    const before = this.#sending.get(to);
-    let end: () => void = () => undefined;
-    const ended = new Promise<void>((resolve) => {
-      end = resolve;
-    });
-    this.#sending.set(to, ended);
-    try {
-      await before;
-      // An alias waits for what is sent to its DID, too.
-      const did = await toldDid(this.#client, to);
-      return await (did === to ? work() : this.#inOrder(did, work));
-    } finally {
-      end();
-      if (this.#sending.get(to) === ended) this.#sending.delete(to);
-    }
+    const found = this.#finding.then(() => toldDid(this.#client, to));
+    this.#finding = found.catch(() => undefined);
+    const did = await found;
+    const sent = (this.#sending.get(did) ?? Promise.resolve()).then(work);
+    const ended = sent.then(
+      () => undefined,
+      () => undefined,
+    );
+    this.#sending.set(did, ended);
+    void ended.then(() => this.#sending.get(did) === ended && this.#sending.delete(did));
+    return sent;
   }
 
   async #plan(to: string, source: Source, options: MessageOptions): Promise<SendPlan> {

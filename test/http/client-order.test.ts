@@ -6,6 +6,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { memoryKeys } from "../../src/client/key-stores.ts";
 import type { Message, WaypostEvent } from "../../src/client/message.ts";
 import { Waypost, type WaypostOptions } from "../../src/client/waypost.ts";
+import { freePort } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 
 let nodes: TestNodes;
@@ -38,12 +39,17 @@ test("messages that are sent at once arrive in their order, with times that incr
   const times = got.map(({ sentAt }) => sentAt.getTime());
   expect(times.every((ms, i) => i === 0 || ms > (times[i - 1] ?? ms))).toBe(true);
 
-  const live = take(bob, 10);
-  await Promise.all(numbers(10).map((text) => alice.send(alias, text)));
-  expect((await live).map(({ text }) => text)).toEqual(numbers(10));
-  const prepared = await Promise.all(numbers(5).map((text) => alice.prepare(bob.did, text)));
+  const live = take(bob, 20);
+  await Promise.all(numbers(20).map((text, i) => alice.send(i % 2 === 0 ? alias : bob.did, text)));
+  expect((await live).map(({ text }) => text)).toEqual(numbers(20));
+  // Prepared within one millisecond, or few.
+  const prepared = await Promise.all(numbers(50).map((text) => alice.prepare(bob.did, text)));
   await Promise.all(prepared.map((outgoing) => outgoing.send()));
-  expect((await take(bob, 5)).map(({ text }) => text)).toEqual(numbers(5));
+  const last = await take(bob, 50);
+  expect(last.map(({ text }) => text)).toEqual(numbers(50));
+  const lastTimes = last.map(({ sentAt }) => sentAt.getTime());
+  expect(new Set(lastTimes).size).toBe(50);
+  expect(lastTimes.toSorted((a, b) => a - b)).toEqual(lastTimes);
 });
 
 test("a send that fails does not keep the next from being sent", async () => {
@@ -64,6 +70,85 @@ test("a reader that comes back while the sender goes on gets what waited first",
     const got = await take(bob, 40);
     await sending;
     expect(got.map(({ text }) => text)).toEqual(numbers(40));
+  }
+}, 60_000);
+
+test("what follows a message in chunks comes behind it, although it comes live", async () => {
+  const [alice, bob] = await Promise.all([open(), open()]);
+  const connected = Promise.withResolvers<void>();
+  bob.on((event) => event.type === "connected" && connected.resolve());
+  const got = take(bob, 10);
+  await connected.promise;
+  for (let i = 0; i < 5; i++) {
+    await alice.send(bob.did, new Uint8Array(30_000), { chunkBytes: 1_000 });
+    await alice.send(bob.did, "behind");
+  }
+  expect((await got).map(({ sizeBytes }) => sizeBytes)).toEqual(numbers(10).map((_, i) => (i % 2 === 0 ? 30_000 : 6)));
+}, 60_000);
+
+/** In front of a Cache: while it is down, open streams break and every request is refused. */
+function switchAt(port: number, real: () => string) {
+  let lost = new AbortController();
+  const refused: string[] = [];
+  const server = Bun.serve({
+    hostname: "127.0.0.1",
+    port,
+    idleTimeout: 0,
+    fetch: async (request) => {
+      const { pathname, search } = new URL(request.url);
+      if (lost.signal.aborted) {
+        refused.push(pathname);
+        return new Response("down", { status: 503 });
+      }
+      const body = request.method === "GET" ? {} : { body: await request.bytes() };
+      const { method, headers } = request;
+      const options = { method, headers, signal: lost.signal, ...body };
+      const answer = await fetch(`${real()}${pathname}${search}`, options).catch(() => null);
+      return answer === null ? new Response("down", { status: 503 }) : new Response(answer.body, answer);
+    },
+  });
+  const refusedAt = (part: string) => refused.filter((path) => path.includes(part)).length;
+  return {
+    refusedAt,
+    down: () => lost.abort(),
+    up: () => {
+      lost = new AbortController();
+    },
+    stop: () => server.stop(true),
+  };
+}
+
+test("a Cache that is lost is reported once, however often it is tried again, and once when it is back", async () => {
+  const port = freePort();
+  const cacheUrl = `http://127.0.0.1:${port}`;
+  const own = await startTestNodes({ cache: { enabled: true, public_endpoints: [cacheUrl] } });
+  const proxy = switchAt(port, () => own.url);
+  try {
+    const bob = await Waypost.open({ url: own.url, cacheUrl, keys: memoryKeys(), waiting });
+    const events: string[] = [];
+    const seen = async (wanted: string) => {
+      while (!events.includes(wanted)) await Bun.sleep(5);
+    };
+    bob.on((event) => "what" in event && "url" in event && events.push(`${event.type} ${event.what}`));
+    const reading = take(bob, 1);
+    await seen("connected live");
+    proxy.down();
+    while (proxy.refusedAt("/cache/stream") < 3 || proxy.refusedAt("/cache/summary") < 3) await Bun.sleep(5);
+    proxy.up();
+    await seen("connected cache");
+    await seen("connected stream");
+    const lost = events.filter((event) => !event.includes("live"));
+    expect(lost.toSorted()).toEqual([
+      "connected cache",
+      "connected stream",
+      "disconnected cache",
+      "disconnected stream",
+    ]);
+    await bob.close();
+    expect(await reading).toEqual([]);
+  } finally {
+    await proxy.stop();
+    await own.stop();
   }
 }, 60_000);
 
