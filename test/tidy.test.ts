@@ -192,9 +192,6 @@ describe("exports", () => {
     "cli/files/inbox.ts": ["storeMessage"],
     "client/change.ts": ["reconcileAgreements", "signOwnerUpdate"],
     "client/reader.ts": ["proofHeaders"],
-    "core/trust/log.ts": ["decodeLogEntry"],
-    "core/trust/note.ts": ["parseVerifierKey"],
-    "core/trust/tree.ts": ["verifyInclusion"],
     "plugins/chain/driver.ts": ["openLedger", "readOperatorKey"],
     // Pure parts that the virtual chain uses too, or that are tried at every moment of a run.
     "plugins/chain/session.ts": ["singleFlight"],

@@ -55,7 +55,7 @@ export type ComposeParts = NodeOverrides & {
 /** What operations on a running node reach. */
 type OperatedNodes = {
   readonly blocks: Blocks;
-  readonly explain: ExplainParts;
+  readonly explain: ExplainParts | null;
   readonly networkOf: (label: string) => string | null;
   readonly cache: { readonly mailbox: Mailbox; readonly recipients: RecipientSource } | null;
 };
@@ -117,7 +117,8 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
     operated: {
       blocks,
       networkOf: networkOfLabel,
-      explain: explainParts(config, { ...parts, results, relay, sessions }),
+      // A witness alone knows nobody.
+      explain: knowsDids(config) ? explainParts(config, { ...parts, results, relay, sessions }) : null,
       cache: config.cache.enabled
         ? { mailbox: stores.capability("cache.store", "mailbox"), recipients: parts.recipients("cache") }
         : null,
@@ -140,6 +141,8 @@ type Explained = NodeParts & {
   readonly relay: Relay | null;
   readonly sessions: LiveSessions | null;
 };
+
+const knowsDids = ({ directory, relay, cache }: Config) => directory.enabled || relay.enabled || cache.enabled;
 
 function explainParts(
   config: Config,

@@ -6,6 +6,7 @@
  * flags win over the environment (`WAYPOST_URL` and its siblings), and that over the defaults of the development mode.
  */
 
+import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { type Command, CommanderError, InvalidArgumentError, Option } from "commander";
 import { CommandFailure, failed, isSystemRefusal } from "../app/failure.ts";
@@ -13,6 +14,7 @@ import { type Client, connect, type Found, find } from "../client/client.ts";
 import { type Waiting, waitingDefault } from "../client/directory.ts";
 import { ClientError, timeoutMsDefault } from "../client/http.ts";
 import { type Identity, nameForm } from "../client/keys.ts";
+import type { TrustDemand, TrustLevel } from "../client/trust/trust.ts";
 import { parseDuration, secondMs } from "../core/codec/time.ts";
 import { errorStack, errorText } from "../core/fault.ts";
 import { sameEndpoint, withoutTrailingSlashes } from "../core/message/proof.ts";
@@ -254,6 +256,7 @@ type SessionFlags = {
   readonly relay?: string;
   readonly cache?: string;
   readonly keys?: string;
+  readonly policy?: string;
   readonly json?: boolean;
   readonly as?: string;
   readonly wait?: boolean;
@@ -273,6 +276,7 @@ function addSessionFlags(command: Command): void {
     address("--relay <url>", "address of the Relay, if it differs (WAYPOST_RELAY_URL)"),
     address("--cache <url>", "address of the Cache, if it differs (WAYPOST_CACHE_URL)"),
     shared("--keys <folder>", "folder of the keys (WAYPOST_KEYS; default: ~/.waypost/keys)"),
+    shared("--policy <file>", "witnesses that must have seen the log (WAYPOST_POLICY)"),
     shared("--json", "print the result as JSON"),
   ];
   for (const option of options) command.addOption(option);
@@ -304,7 +308,7 @@ export type Session = {
   /** The identity that `name`, `--as` or the environment names, else the only one; the client acts for it from then on. */
   readonly identity: (name?: string) => Promise<Identity>;
   /** The DID behind what a person types: a DID, the name of an identity on this machine, or an alias; and how it was found. */
-  readonly find: (target: string) => Promise<Found>;
+  readonly find: (target: string, demanded?: TrustDemand | null) => Promise<Found>;
   /** How to wait, while the progress line shows `what`; `null` with `--no-wait`. */
   readonly waiting: (what: string) => Waiting | null;
 };
@@ -327,6 +331,19 @@ export function clientCommand<F extends object, A extends (string | undefined)[]
   });
 }
 
+/** Behind a DID, for people. */
+export function describeTrust(level: TrustLevel | null): string {
+  return level === "unproven" ? ", whose keys are unproven" : level === "logged" ? ", whose keys are logged" : "";
+}
+
+function readPolicy(file: string): string {
+  try {
+    return readFileSync(file, "utf8");
+  } catch (error) {
+    throw failed(`${file} can't be read: ${errorText(error)}`);
+  }
+}
+
 function openSession(flags: SessionFlags): Session {
   const { env } = process;
   const url = flags.url ?? env["WAYPOST_URL"] ?? urlDefault;
@@ -335,6 +352,9 @@ function openSession(flags: SessionFlags): Session {
   const keysFolder = resolve(flags.keys ?? env["WAYPOST_KEYS"] ?? defaultKeysFolder());
   const client = connect({ directoryUrl: urlOf("directory"), relayUrl: urlOf("relay"), timeoutMs: timeoutMsDefault });
   const report = createReport(flags.json === true);
+  const policy = flags.policy ?? env["WAYPOST_POLICY"];
+  client.known.policy = policy === undefined ? null : readPolicy(policy);
+  client.known.doubt = (error) => report.note(`the log: ${error.message} (${error.code})`);
   const load = async (name: string): Promise<Identity> => {
     const identity = await loadIdentity(keysFolder, name);
     client.known.ledger = identity.ledger;
@@ -355,9 +375,11 @@ function openSession(flags: SessionFlags): Session {
       if (others.length === 0) return load(only);
       throw failed(`there are several identities; choose one with --as: ${[only, ...others].join(", ")}`);
     },
-    find: async (target) => {
+    find: async (target, demanded = null) => {
       const isHere = (await listIdentities(keysFolder)).includes(target);
-      return isHere ? { did: (await loadIdentity(keysFolder, target)).did, name: null } : find(client, target);
+      return isHere
+        ? { did: (await loadIdentity(keysFolder, target)).did, name: null }
+        : find(client, target, demanded);
     },
     waiting: (what) => {
       if (flags.wait === false) return null;

@@ -9,13 +9,12 @@ import { type Command, Option } from "commander";
 import { failed } from "../app/failure.ts";
 import { isRecord, parseRecord } from "../client/answers.ts";
 import type { OwnerUpdate } from "../client/change.ts";
-import { activeDocument, type Client, rootKeyOf } from "../client/client.ts";
+import { activeDocument, type Client, rootKeyOf, trustIn } from "../client/client.ts";
 import { identityFor, type Submission, settleRegistration } from "../client/directory.ts";
 import { ClientError, jsonBody, orNull } from "../client/http.ts";
 import type { Identity } from "../client/keys.ts";
 import { firstDocument, register } from "../client/registration.ts";
 import { fingerprintOf } from "../client/trust/fingerprint.ts";
-import { trustOf } from "../client/trust/trust.ts";
 import { decodeBase64, decodeHex, encodeBase64, utf8 } from "../core/codec/bytes.ts";
 import { type Did, normalizeAlias, parseDidUrl } from "../core/codec/did.ts";
 import { type ExpirationBehavior, expirationBehaviors } from "../core/ledger/account.ts";
@@ -116,10 +115,10 @@ async function didOf(session: Session, target: string | undefined): Promise<Did>
 }
 
 /** What shows that the keys are those of the DID; or why the Directory is not believed, such as `proof_invalid`. */
-async function trustIn(client: Client, did: Did): Promise<string> {
+async function levelOf(client: Client, did: Did): Promise<string> {
   try {
     await activeDocument(client, did);
-    return trustOf(did);
+    return await trustIn(client, did);
   } catch (error) {
     if (error instanceof ClientError && error.kind === "distrusted") return error.code;
     throw error;
@@ -129,7 +128,7 @@ async function trustIn(client: Client, did: Did): Promise<string> {
 async function showDid({ client, report, ...session }: Session, _: object, target: string | undefined): Promise<void> {
   const did = await didOf({ client, report, ...session }, target);
   const record = await client.directory.resolve(did);
-  const trust = record.deactivated ? null : await trustIn(client, did);
+  const trust = record.deactivated ? null : await levelOf(client, did);
   const { document } = record;
   const section = (title: string, lines: readonly string[] = []) => [
     title,

@@ -12,11 +12,11 @@ import type { ClientError } from "../client/http.ts";
 import type { WaypostEvent } from "../client/message.ts";
 import { cachesOf, liveEndpoints } from "../client/reader.ts";
 import { removeUnread } from "../client/retrieve.ts";
-import { trustOf } from "../client/trust/trust.ts";
 import {
   addIdentityFlag,
   clientCommand,
   countOf,
+  describeTrust,
   parseWait,
   printable,
   renderBar,
@@ -165,7 +165,7 @@ function renderRound({ failed, unreachable, ...round }: Round): Record<string, u
     message_ids: messageIds,
     from: from?.did ?? null,
     from_verified: from?.verified ?? null,
-    from_trust: from?.verified === true ? trustOf(from.did) : null,
+    from_trust: from?.trust ?? null,
     from_distrusted: from?.distrusted ?? null,
   }));
   const incomplete = round.incomplete.map(({ groupId, held, total }) => ({ message_group_id: groupId, held, total }));
@@ -188,8 +188,8 @@ const removal = ({ what }: Problem): string => `waypost purge --id ${what}`;
 
 function describeSender({ from }: Received): string {
   if (from === null) return "from an unnamed sender";
-  const { did, verified, distrusted } = from;
-  if (verified === true) return `from ${did}${trustOf(did) === "proven" ? "" : ", whose keys are unproven"}`;
+  const { did, verified, trust, distrusted } = from;
+  if (verified === true) return `from ${did}${describeTrust(trust)}`;
   if (distrusted !== null) return `claims to be from ${did}: NOT BELIEVED (${distrusted})`;
   return `claims to be from ${did}: ${verified === null ? "not checked" : "ITS SIGNATURE DOES NOT VERIFY"}`;
 }

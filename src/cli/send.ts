@@ -17,9 +17,11 @@ import {
   type SendProgress,
   type Sent,
 } from "../client/send.ts";
+import type { TrustDemand } from "../client/trust/trust.ts";
 import {
   addIdentityFlag,
   clientCommand,
+  describeTrust,
   parseBetween,
   parseCount,
   parseTtl,
@@ -41,7 +43,7 @@ type SendFlags = {
   readonly hint?: "direct" | "cache";
   readonly retries: number;
   readonly chunkBytes?: number;
-  readonly trust?: "proven";
+  readonly trust?: TrustDemand;
   readonly explain?: boolean;
 };
 
@@ -52,7 +54,9 @@ export function registerSendCommand(program: Command): void {
     .requiredOption("--to <target>", "a DID, an alias, or an identity of this machine")
     .requiredOption("--file <path>", "the file")
     .option("--anonymous", "do not sign as any identity")
-    .addOption(new Option("--trust <level>", "send only if the recipient's keys are proven").choices(["proven"]))
+    .addOption(
+      new Option("--trust <level>", "the least that must show the recipient's keys").choices(["proven", "logged"]),
+    )
     .option("--ttl <duration>", "how long the message may wait for the recipient: 24h, 1d12h", parseTtl, "24h")
     .option("--tag <text>", "a public tag, for the recipient's policies")
     .addOption(
@@ -74,7 +78,7 @@ function readSource({ report }: Session, { file }: SendFlags): Promise<Source> {
 /** What a correspondent was is remembered with the identity that writes to it. */
 async function findRecipient(session: Session, flags: SendFlags) {
   const sender = flags.anonymous === true ? null : await session.identity();
-  return { sender, ...(await session.find(flags.to)) };
+  return { sender, ...(await session.find(flags.to, flags.trust)) };
 }
 type FoundRecipient = Awaited<ReturnType<typeof findRecipient>>;
 
@@ -134,7 +138,7 @@ async function sendFile(session: Session, flags: SendFlags): Promise<void> {
       code,
       delivery_mode: sent.last?.delivery_mode ?? null,
     },
-    `${printable(file.name)} (${renderBytes(file.sizeBytes)}) ${outcomes[sent.last?.delivery_mode ?? ""] ?? code} ${to}${sent.recipient.trust === "proven" ? "" : ", whose keys are unproven"}`,
+    `${printable(file.name)} (${renderBytes(file.sizeBytes)}) ${outcomes[sent.last?.delivery_mode ?? ""] ?? code} ${to}${describeTrust(sent.recipient.trust)}`,
   );
 }
 

@@ -26,7 +26,7 @@ import {
   sendPlan,
 } from "./send.ts";
 import { distrust, type MemoryStore, processMemory } from "./trust/memory.ts";
-import { createTrust, type NameTrust, type Trust, trustOf } from "./trust/trust.ts";
+import { createTrust, type NameTrust, type Trust, type TrustDemand, type TrustLevel, trustOf } from "./trust/trust.ts";
 
 export type ClientOptions = {
   readonly directoryUrl: string;
@@ -48,6 +48,10 @@ export type Client = {
     sentMs: number;
     /** What the identity that uses the client remembers of others. */
     memory: MemoryStore;
+    /** Which witnesses must have seen the log, as c2sp.org/tlog-policy; `null` looks nothing up in the log. */
+    policy: string | null;
+    /** Hears what is wrong with the log where nothing depends on it. */
+    doubt: (error: ClientError) => void;
   };
   /** What is believed of self-certifying DIDs. */
   readonly trust: Trust;
@@ -56,7 +60,15 @@ export type Client = {
 export function connect({ directoryUrl, relayUrl, timeoutMs = timeoutMsDefault }: ClientOptions): Client {
   const directory = directoryClient(endpoint(directoryUrl, timeoutMs));
   const memory = processMemory();
-  const known: Client["known"] = { hasResolution: true, limits: null, ledger: null, sentMs: 0, memory };
+  const known: Client["known"] = {
+    hasResolution: true,
+    limits: null,
+    ledger: null,
+    sentMs: 0,
+    memory,
+    policy: null,
+    doubt: () => undefined,
+  };
   const readProof = (did: Did, hash: string) => orNull(directory.keyProof(did, hash), "not_found");
   const trust = createTrust(readProof, () => known.memory);
   return { directory, relay: endpoint(relayUrl, timeoutMs), timeoutMs, known, trust };
@@ -73,9 +85,32 @@ export async function lookUp(client: Client, target: string): Promise<Did> {
 }
 
 /** The same, and whether the alias was known before. */
-export async function find(client: Client, target: string): Promise<Found> {
+export async function find(client: Client, target: string, demanded: TrustDemand | null = null): Promise<Found> {
   const did = await toldDid(client, target);
-  return { did, name: isDid(target) ? null : await client.trust.nameOf(normalizeAlias(target) ?? target, did) };
+  if (isDid(target)) return { did, name: null };
+  const alias = normalizeAlias(target) ?? target;
+  const name = await client.trust.nameOf(alias, did);
+  return { did, name: (await isInLog(client, { did, alias }, demanded)) ? "logged" : name };
+}
+
+/** Whether the log agrees, where a policy names its witnesses. `demanded` throws why it doesn't. */
+async function isInLog(
+  client: Client,
+  subject: { readonly did: Did; readonly alias: string | null },
+  demanded: TrustDemand | null,
+): Promise<boolean> {
+  const isDemanded = demanded === "logged";
+  if (client.known.policy !== null) return (await import("./trust/log.ts")).isLogged(client, subject, isDemanded);
+  if (isDemanded) throw distrust("log_unwitnessed", "no policy names witnesses: give one to know what is logged");
+  return false;
+}
+
+/** What shows the keys of a DID that was looked up. Throws why they are less than demanded. */
+export async function trustIn(client: Client, did: Did, demanded: TrustDemand | null = null): Promise<TrustLevel> {
+  const level = trustOf(did);
+  if (level === "proven") return (await isInLog(client, { did, alias: null }, demanded)) ? "logged" : level;
+  if (demanded === null) return level;
+  throw distrust("proof_missing", `${did} is a random DID: nothing can prove its keys`);
 }
 
 /** The Directory's present answer, neither remembered nor trusted: it only decides the order of sends. */
@@ -142,8 +177,8 @@ type SendChoices = {
   readonly sender: SendPlan["sender"];
   /** How the name of the recipient was found, for the report. */
   readonly name?: NameTrust | null;
-  /** `proven` refuses a recipient whose keys nothing proves. */
-  readonly trust?: "proven" | null;
+  /** Refuses a recipient whose keys are less than `proven`, or `logged`. */
+  readonly trust?: TrustDemand | null;
 };
 
 /**
@@ -156,11 +191,11 @@ export async function planSend(client: Client, to: Did, file: FileFacts, choices
   if (typeof ttl !== "string" || parseDuration(ttl) === null)
     throw localError("invalid_argument", "ttl is a duration, such as 24h or 1d12h");
   const { recipient, bounds } = await resolveRecipient(client, to, choices.tag ?? null);
-  if (choices.trust === "proven" && trustOf(to) !== "proven")
-    throw distrust("proof_missing", `${to} is a random DID: nothing can prove its keys`);
+  const trust = await trustIn(client, to, choices.trust ?? null);
   return {
     seed: crypto.getRandomValues(new Uint8Array(32)),
     to,
+    trust,
     name: choices.name ?? null,
     recipient,
     file,

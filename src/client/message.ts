@@ -10,7 +10,7 @@ import { type Content, type MediaType, reactionType, receiptType } from "./conte
 import { type ClientError, localError } from "./http.ts";
 import type { Written } from "./retrieve.ts";
 import type { MessageOptions, Sent } from "./send.ts";
-import { type TrustLevel, trustOf } from "./trust/trust.ts";
+import type { TrustLevel } from "./trust/trust.ts";
 import type { Stranger } from "./trust/watch.ts";
 
 /** What a message needs from the identity that received it. */
@@ -68,7 +68,7 @@ export class Message {
     this.messageIds = messageIds;
     this.from = written.from === null ? null : (written.from.did as Did);
     this.verified = written.from?.verified ?? null;
-    this.trust = this.from !== null && this.verified === true ? trustOf(this.from) : null;
+    this.trust = written.from?.trust ?? null;
     this.distrusted = written.from?.distrusted ?? null;
     this.sentAt = new Date(written.sentAtMs ?? 0);
     this.name = written.file.name;
@@ -172,13 +172,17 @@ export type WaypostEvent =
   /** Another device published a key whose secret can't be derived here: import the identity again. */
   | { readonly type: "key_missing" }
   /** The own record has a key that this device neither holds nor derives, or the own alias is another DID's. */
-  | { readonly type: "stranger_change"; readonly what: Stranger | "alias" }
+  | { readonly type: "stranger_change"; readonly what: Stranger | "alias" | "log" }
   /** The own record has changed, by keys that this device holds: another device of this identity. */
   | { readonly type: "identity_updated" }
   /**
    * A receipt, a rotation or a look at the own record failed in the background; the SDK tries again later. Or the clock is
-   * wrong: messages go on by the nodes' time, and changes of the identity fail.
+   * wrong: messages go on by the nodes' time, and changes of the identity fail. Or nothing is `logged`, and why.
    */
-  | { readonly type: "failed"; readonly what: "receipt" | "rotation" | "watch" | "clock"; readonly error: ClientError };
+  | {
+      readonly type: "failed";
+      readonly what: "receipt" | "rotation" | "watch" | "clock" | "log";
+      readonly error: ClientError;
+    };
 
 export type Listener = (event: WaypostEvent) => void;

@@ -10,7 +10,7 @@ import { type Did, isDid } from "../core/codec/did.ts";
 import { minuteMs, parseTimestamp, secondMs } from "../core/codec/time.ts";
 import { type DidDocument, methodFor, parseMethodKey } from "../core/ledger/account.ts";
 import { encodeSenderText } from "../core/message/proof.ts";
-import { activeDocument, type Client } from "./client.ts";
+import { activeDocument, type Client, trustIn } from "./client.ts";
 import { type MediaType, parseMediaType } from "./content.ts";
 import {
   chunkOf,
@@ -25,6 +25,7 @@ import { attempt, ClientError, localError, orNull } from "./http.ts";
 import { agreementSecrets, type Identity } from "./keys.ts";
 import { ackIdsMax, type CacheClient } from "./reader.ts";
 import { type FileFacts, type Opened, openPayload, type SealBinding, type SecretsOf } from "./seal.ts";
+import type { TrustLevel } from "./trust/trust.ts";
 
 export type Recipient = {
   readonly did: Did;
@@ -40,6 +41,8 @@ export type Recipient = {
 export type Sender = {
   readonly did: string;
   readonly verified: boolean | null;
+  /** What shows the keys of a verified sender. */
+  readonly trust: TrustLevel | null;
   readonly distrusted: string | null;
 };
 
@@ -168,7 +171,7 @@ export async function openEnvelope(envelope: EnvelopeJson, recipient: Recipient)
     file: { ...file, mediaType: type.plain },
     type,
     data,
-    from: isForeign ? { ...from, verified: false } : from,
+    from: isForeign ? { ...from, verified: false, trust: null } : from,
     sentAtMs: typeof timestamp === "string" ? parseTimestamp(timestamp) : null,
   };
 }
@@ -197,17 +200,24 @@ const documentKeptMs = minuteMs;
  * verified here again. A wrong signature is reported, not refused: otherwise the message could never be read.
  */
 function senderVerifier(client: Client): (envelope: EnvelopeJson) => Promise<Sender | null> {
-  const readDocument = documentReader(client);
+  const readSender = senderReader(client);
   return async (envelope) => {
     if (envelope["from"] === undefined) return null;
     const from = envelope["from"];
     if (typeof from !== "string" || !isDid(from)) throw localError("not_authentic", "the envelope is malformed");
-    const verify = async (freshMs: number) => verifySender(envelope, await readDocument(from, freshMs));
+    const verify = async (freshMs: number) => {
+      const known = await readSender(from, freshMs);
+      const verified = await verifySender(envelope, known?.document ?? null);
+      return { did: from, verified, trust: verified === true ? (known?.trust ?? null) : null, distrusted: null };
+    };
     // The sender may have a new key since its document was read: once more, with what is published now.
-    const verified = await attempt(async () => (await verify(documentKeptMs)) || (await verify(secondMs)));
-    if (!(verified instanceof ClientError)) return { did: from, verified, distrusted: null };
-    const isDistrusted = verified.kind === "distrusted";
-    return { did: from, verified: isDistrusted ? false : null, distrusted: isDistrusted ? verified.code : null };
+    const sender = await attempt(async () => {
+      const known = await verify(documentKeptMs);
+      return known.verified === true ? known : verify(secondMs);
+    });
+    if (!(sender instanceof ClientError)) return sender;
+    const distrusted = sender.kind === "distrusted" ? sender.code : null;
+    return { did: from, verified: distrusted === null ? null : false, trust: null, distrusted };
   };
 }
 
@@ -232,17 +242,23 @@ function textOf(envelope: EnvelopeJson): Uint8Array | null {
   }
 }
 
-/** Documents of senders, each read at most once within `freshMs`. */
-function documentReader(client: Client): (did: Did, freshMs: number) => Promise<DidDocument | null> {
-  const known = new Map<Did, { readonly readAtMs: number; readonly document: Promise<DidDocument | null> }>();
+type KnownSender = { readonly document: DidDocument; readonly trust: TrustLevel };
+
+/** Documents of senders and what shows their keys, each read at most once within `freshMs`. */
+function senderReader(client: Client): (did: Did, freshMs: number) => Promise<KnownSender | null> {
+  const known = new Map<Did, { readonly readAtMs: number; readonly sender: Promise<KnownSender | null> }>();
+  const read = async (did: Did): Promise<KnownSender | null> => {
+    const document = await orNull(activeDocument(client, did), "did_not_found");
+    return document === null ? null : { document, trust: await trustIn(client, did) };
+  };
   return (did, freshMs) => {
     const remembered = known.get(did);
-    if (remembered !== undefined && remembered.readAtMs > Date.now() - freshMs) return remembered.document;
-    const document = orNull(activeDocument(client, did), "did_not_found");
-    document.catch(() => known.delete(did));
+    if (remembered !== undefined && remembered.readAtMs > Date.now() - freshMs) return remembered.sender;
+    const sender = read(did);
+    sender.catch(() => known.delete(did));
     if (known.size >= sendersRememberedMax) known.clear();
-    known.set(did, { readAtMs: Date.now(), document });
-    return document;
+    known.set(did, { readAtMs: Date.now(), sender });
+    return sender;
   };
 }
 

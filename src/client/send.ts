@@ -16,7 +16,7 @@ import { type ContentNames, type Source, withAuthor } from "./content.ts";
 import { hkdf, type Signer, signEd25519, uuidOf } from "./crypto.ts";
 import { ClientError, type Endpoint, exchange, isTemporary, jsonBody, localError, path } from "./http.ts";
 import { type FileFacts, type RecipientKey, sealPayload } from "./seal.ts";
-import { type NameTrust, type TrustLevel, trustOf } from "./trust/trust.ts";
+import { type NameTrust, type TrustDemand, type TrustLevel, trustOf } from "./trust/trust.ts";
 
 /** Data of one envelope: above this a file is sent as a chunk set. */
 export const chunkBytesDefault = 1_048_576;
@@ -29,6 +29,8 @@ export type SendPlan = {
   readonly to: Did;
   /** How its name was found; `null` when it was named by its DID, or before a restart. */
   readonly name: NameTrust | null;
+  /** What showed its keys when the plan was made. */
+  readonly trust: TrustLevel;
   readonly recipient: RecipientKey;
   readonly file: FileFacts;
   readonly chunkBytes: number;
@@ -135,7 +137,7 @@ export async function sendPlan(plan: SendPlan, source: Source, options: SendOpti
     await options.onDelivered({ chunk, chunks, report: last });
   }
   const groupId = groupIdOf(plan);
-  const recipient = { did: plan.to, trust: trustOf(plan.to), name: plan.name };
+  const recipient = { did: plan.to, trust: plan.trust, name: plan.name };
   return { id: groupId ?? messageIdOf(plan, 0), chunks, groupId, messageIds, last, recipient };
 }
 
@@ -160,6 +162,7 @@ export function parsePlan(text: string): SavedPlan | null {
     seed: hexBytes(json.seed),
     to: json.to,
     name: null,
+    trust: trustOf(json.to),
     recipient: { keyId: json.recipient_key_id, publicKey: hexBytes(json.recipient_key) },
     file: { name: json.name, mediaType: json.media_type, sizeBytes: json.size_bytes, sha256: hexBytes(json.sha256) },
     chunkBytes: json.chunk_bytes,
@@ -198,7 +201,7 @@ export type MessageOptions = ContentNames &
     /** Whether to ask for a receipt; by default as the identity was opened. */
     readonly receipt?: boolean;
     /** `proven` sends only to a recipient whose keys are proven. */
-    readonly trust?: "proven";
+    readonly trust?: TrustDemand;
     /** Signs nothing: the recipient does not learn who sent it. */
     readonly anonymous?: boolean;
   };

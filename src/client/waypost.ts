@@ -25,6 +25,7 @@ import {
   type SendPlan,
   type Sent,
 } from "./send.ts";
+import type { TrustDemand } from "./trust/trust.ts";
 
 export type WaypostOptions = {
   /** Address of all three nodes, or of each. */
@@ -41,8 +42,10 @@ export type WaypostOptions = {
   readonly device?: string;
   /** Asks recipients for receipts, and sends receipts to senders who ask. Off by default. */
   readonly receipts?: boolean;
-  /** `proven` sends only to recipients whose keys are proven, which a random DID's never are. */
-  readonly trust?: "proven";
+  /** Sends only to recipients whose keys are `proven`, which a random DID's never are, or `logged`. */
+  readonly trust?: TrustDemand;
+  /** Witnesses that must have seen the log, as text of c2sp.org/tlog-policy: then keys can be `logged`. */
+  readonly policy?: string;
   /** When to replace the key that others seal to, by its age: a week by default, `false` for never. */
   readonly rotateMs?: number | false;
   readonly timeoutMs?: number;
@@ -90,6 +93,7 @@ export class Waypost {
   static async open(options: WaypostOptions): Promise<Waypost> {
     const urls = urlsOf(options);
     const client = connect({ ...urls, ...(options.timeoutMs === undefined ? {} : { timeoutMs: options.timeoutMs }) });
+    client.known.policy = await checkedPolicy(options.policy);
     const name = options.name ?? "default";
     const keys = reliable(options.keys);
     const opening = async () => {
@@ -97,6 +101,7 @@ export class Waypost {
       client.known.ledger = identity.ledger;
       client.known.memory = keys.memoryOf(name);
       const me = new Waypost(client, { ...options, keys }, identity);
+      client.known.doubt = (error) => me.#emit({ type: "failed", what: "log", error });
       await me.#settle(urls);
       await me.#pinLedger();
       await me.#rotateIfDue();
@@ -325,10 +330,11 @@ export class Waypost {
   }
 
   async #plan(to: string, source: Source, options: MessageOptions): Promise<SendPlan> {
-    const { did, name } = await find(this.#client, to);
+    const trust = options.trust ?? this.#options.trust ?? null;
+    const { did, name } = await find(this.#client, to, trust);
     return planSend(this.#client, did, source.file, {
       name,
-      trust: options.trust ?? this.#options.trust ?? null,
+      trust,
       sender: options.anonymous === true ? null : await this.#asSender(),
       ...(options.ttl === undefined ? {} : { ttl: options.ttl }),
       ...(options.chunkBytes === undefined ? {} : { chunkBytes: options.chunkBytes }),
@@ -407,6 +413,13 @@ export class Waypost {
   #emit(event: WaypostEvent): void {
     for (const listener of this.#listeners) listener(event);
   }
+}
+
+async function checkedPolicy(policy: string | undefined): Promise<string | null> {
+  if (policy === undefined) return null;
+  const { parseLogPolicy } = await import("./trust/log.ts");
+  parseLogPolicy(policy);
+  return policy;
 }
 
 const groupSendsAtOnce = 4;

@@ -295,13 +295,24 @@ test("a message that somebody else signs again is not verified, and one that nam
   };
   const { honest, forged: unsigned } = await envelopesOf(alice, bob);
   const recipient = recipientOf(bob.client, bob.identity);
-  expect((await openEnvelope(honest, recipient)).from).toEqual({ did: alice.did, verified: true, distrusted: null });
+  expect((await openEnvelope(honest, recipient)).from).toEqual({
+    did: alice.did,
+    verified: true,
+    trust: "proven",
+    distrusted: null,
+  });
   for (const stolen of [honest, unsigned]) {
     const signed = await sign(stolen, mallory);
-    expect(await recipient.senderOf(signed)).toEqual({ did: mallory.did, verified: true, distrusted: null });
+    expect(await recipient.senderOf(signed)).toEqual({
+      did: mallory.did,
+      verified: true,
+      trust: "proven",
+      distrusted: null,
+    });
     expect((await openEnvelope(signed, recipient)).from).toEqual({
       did: mallory.did,
       verified: false,
+      trust: null,
       distrusted: null,
     });
   }
@@ -314,7 +325,7 @@ test("a message that somebody else signs again is not verified, and one that nam
   const payload = await sealPayload({ binding, file, data, recipient: to, entropy });
   const opened = await openEnvelope(await sign({ ...honest, payload: { ...payload } }, alice), recipient);
   expect([opened.from, opened.file.mediaType]).toEqual([
-    { did: alice.did, verified: true, distrusted: null },
+    { did: alice.did, verified: true, trust: "proven", distrusted: null },
     "text/plain",
   ]);
 });
@@ -339,6 +350,7 @@ test("members of a form that no text has end no program: the signature is wrong"
     expect((await openEnvelope({ ...honest, ...change }, recipient)).from).toEqual({
       did: alice.did,
       verified: false,
+      trust: null,
       distrusted: null,
     });
 });
@@ -356,7 +368,7 @@ test("a sender whom this Directory does not know has no wrong signature", async 
       JSON.parse(new TextDecoder().decode(body)),
       recipientOf(bob.client, bob.identity),
     );
-    expect(opened.from).toEqual({ did: stranger.did, verified: null, distrusted: null });
+    expect(opened.from).toEqual({ did: stranger.did, verified: null, trust: null, distrusted: null });
   } finally {
     await elsewhere.stop();
   }

@@ -79,6 +79,7 @@ async function planFor(path: string, to: Identity, parts: Partial<SendPlan> = {}
     seed: crypto.getRandomValues(new Uint8Array(32)),
     to: to.did,
     name: null,
+    trust: "unproven",
     recipient: recipientKey(await activeDocument(client, to.did)),
     file: source.file,
     chunkBytes: 1_000_000,
@@ -146,7 +147,7 @@ describe("files", () => {
       const [received] = await receive(bob, folder);
       expect(readdirSync(folder)).toEqual([`${name}.bin`]);
       expect(Buffer.compare(readFileSync(join(folder, `${name}.bin`)), content)).toBe(0);
-      expect(received?.from).toEqual({ did: alice.did, verified: true, distrusted: null });
+      expect(received?.from).toEqual({ did: alice.did, verified: true, trust: "unproven", distrusted: null });
       expect((await listPending(await cachesOf(client, bob, ""))).pending).toEqual([]);
     });
   }

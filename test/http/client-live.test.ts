@@ -45,6 +45,7 @@ async function send(name: string, length: number, chunkBytes = 1_000): Promise<s
     seed: crypto.getRandomValues(new Uint8Array(32)),
     to: bob.did,
     name: null,
+    trust: "unproven",
     recipient: recipientKey(await activeDocument(client, bob.did)),
     file: source.file,
     chunkBytes,

@@ -14,8 +14,9 @@ import { readMapProof } from "../../src/core/trust/map.ts";
 import { type Note, parseCheckpoint, parseNote, signedBy } from "../../src/core/trust/note.ts";
 import { hashLeaf, verifyConsistency, verifyInclusion } from "../../src/core/trust/tree.ts";
 import { freePort } from "../support/executable.ts";
+import { type LogPair, loggedNodes, startLogPair, startWitness } from "../support/log-nodes.ts";
 import { keyFiles, type TestKey, TestLog, testKey, vkeyOf } from "../support/logs.ts";
-import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { startTestNodes } from "../support/nodes.ts";
 import { scratchPaths } from "../support/scratch.ts";
 
 const files = keyFiles();
@@ -60,55 +61,12 @@ async function headOf(url: string): Promise<Note | null> {
   return answer.ok ? noteOf(await answer.text()) : null;
 }
 
-/** A witness, of logs at addresses. */
-const startWitness = (key: TestKey, logs: readonly (readonly [TestKey, string])[], more = {}, options = {}) =>
-  startTestNodes(
-    {
-      directory: {},
-      relay: {},
-      cache: {},
-      witness: { key_file: files.fileOf(key), logs: logs.map(([log, url]) => `${vkeyOf(log)} ${url}`) },
-      ...more,
-    },
-    {},
-    options,
-  );
-
-type Pair = {
-  readonly nodes: TestNodes;
-  readonly witness: TestNodes;
-  readonly log: TestKey;
-  readonly cosigner: TestKey;
-};
-
-/** A Directory whose log one witness cosigns. */
-async function pair(name: string): Promise<Pair> {
-  const [log, cosigner] = [testKey(`${name}.example/log`, "log"), testKey(`${name}.example/witness`, "witness")];
-  const port = freePort();
-  const witness = await startWitness(cosigner, [[log, `http://127.0.0.1:${port}/log`]]);
-  const nodes = await startTestNodes(directoryOf({ log, cosigner, witness, port }));
-  return { nodes: stopping(nodes), witness: stopping(witness), log, cosigner };
-}
-
-type Logged = { log: TestKey; cosigner: TestKey; witness: TestNodes; port: number; store?: object; file?: string };
-
-const directoryOf = ({ log, cosigner, witness, port, store, file }: Logged) => ({
-  server: { listen: [`127.0.0.1:${port}`], drain_timeout: "2s" },
-  ...(store === undefined ? {} : { stores: { main: { plugin: "lmdb", block_time_ms: 50, ...store } } }),
-  directory: {
-    enabled: true,
-    rate_limit_loopback: false,
-    log_key_file: file ?? files.fileOf(log),
-    log_witnesses: [`${vkeyOf(cosigner)} ${witness.url}/witness`],
-  },
-  relay: { enabled: true, public_endpoints: [`http://127.0.0.1:${port}`] },
-  cache: { enabled: true, public_endpoints: [`http://127.0.0.1:${port}`] },
-});
-
 describe("a Directory's log", () => {
-  let made: Pair;
+  let made: LogPair;
   beforeAll(async () => {
-    made = await pair("alpha");
+    made = await startLogPair("alpha", files.fileOf);
+    stopping(made.nodes);
+    stopping(made.witness);
   });
 
   test("is signed and cosigned, and proves what it says about one key", async () => {
@@ -164,7 +122,9 @@ describe("a witness", () => {
   /** One that has cosigned the first head of a log. */
   async function started(of = new TestLog(log).append(changes.slice(0, 300)).append(changes.slice(300, 600))) {
     const served = stopping(of.serve());
-    const witness = stopping(await startWitness(cosigner, [[log, served.url]], {}, { now: () => nowMs }));
+    const witness = stopping(
+      await startWitness({ ...files, key: cosigner }, [[log, served.url]], { now: () => nowMs }),
+    );
     const add = async (body: string) => {
       const answer = await fetch(`${witness.url}/witness/add-checkpoint`, { method: "POST", body });
       const text = await answer.text();
@@ -258,10 +218,10 @@ describe("after a restore", () => {
   async function lossy(name: string) {
     const [log, cosigner] = [testKey(`${name}.example/log`, "log"), testKey(`${name}.example/witness`, "witness")];
     const port = freePort();
-    const witness = stopping(await startWitness(cosigner, [[log, `http://127.0.0.1:${port}/log`]]));
+    const witness = stopping(await startWitness({ ...files, key: cosigner }, [[log, `http://127.0.0.1:${port}/log`]]));
     const file = files.fileOf(log);
     const start = (path: string) =>
-      startTestNodes(directoryOf({ log, cosigner, witness, port, store: { path }, file }));
+      startTestNodes(loggedNodes({ logFile: file, cosigner, witnessUrl: witness.url, port, store: { path } }));
     const path = paths();
     let nodes = await start(path);
     await open(nodes.url);
@@ -312,10 +272,12 @@ describe("after a restore", () => {
     await nodes.stop();
     const renamed = testKey(`${log.key.name}/2`, "log", log.seed);
     copyFileSync(files.fileOf(renamed), file);
-    const second = stopping(await startWitness(cosigner, [[renamed, `http://127.0.0.1:${port}/log`]]));
+    const second = stopping(
+      await startWitness({ ...files, key: cosigner }, [[renamed, `http://127.0.0.1:${port}/log`]]),
+    );
     nodes = stopping(
       await startTestNodes(
-        directoryOf({ log: renamed, cosigner, witness: second, port, store: { path: backup }, file }),
+        loggedNodes({ logFile: file, cosigner, witnessUrl: second.url, port, store: { path: backup } }),
       ),
     );
     const note = await until(() => headOf(nodes.url));

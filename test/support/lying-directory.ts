@@ -7,6 +7,10 @@ type Lie = {
   readonly json?: (said: Said) => object | null;
   /** Another proof of a DID, or `none` instead of one; in delivery resolutions too. */
   readonly proof?: (did: string) => Uint8Array | "none" | null;
+  /** Another entry of the log for a key in hex, or `none` instead of one. */
+  readonly entry?: (key: string, honest: Uint8Array) => Uint8Array | "none" | null;
+  /** What it answers at some paths, whatever is true. */
+  readonly shows?: Readonly<Record<string, object>>;
   /** A path whose writes are refused, and may be kept. */
   readonly refuses?: string;
 };
@@ -28,17 +32,25 @@ async function answer(request: Request, real: string, lie: Lie): Promise<Respons
   const path = decodeURIComponent(pathname);
   const { method } = request;
   if (method !== "GET" && path === lie.refuses) return refusal(502, "chain_unavailable");
+  const shown = lie.shows?.[path];
+  if (method === "GET" && shown !== undefined) return Response.json(shown);
   const body = method === "GET" ? {} : { body: await request.bytes() };
   const headers = { "content-type": "application/json" };
   const honest = await fetch(`${real}${pathname}${search}`, { method, headers, ...body });
+  const key = /^\/log\/entry\/([0-9a-f]{64})$/.exec(path)?.[1];
+  if (key !== undefined && lie.entry !== undefined) {
+    const bytes = await honest.bytes();
+    const other = lie.entry(key, bytes) ?? bytes;
+    return other === "none" ? refusal(404, "not_found") : new Response(other.slice());
+  }
   const [, proved, resolved] = /^(?:\/dids\/([^/]+)\/proof|\/delivery-resolution\/([^/]+))$/.exec(path) ?? [];
   const forged = lie.proof?.(proved ?? resolved ?? "") ?? null;
   if (proved !== undefined && forged !== null)
     return forged === "none" ? refusal(404, "not_found") : new Response(forged.slice());
   if (!honest.headers.get("content-type")?.includes("json")) return new Response(await honest.bytes(), honest);
   const { key_proof, ...json } = (await honest.json()) as Record<string, unknown>;
-  const shown = forged === null ? key_proof : forged === "none" ? undefined : forged.toBase64();
-  const told = { ...json, ...(shown === undefined ? {} : { key_proof: shown }) };
+  const keyProof = forged === null ? key_proof : forged === "none" ? undefined : forged.toBase64();
+  const told = { ...json, ...(keyProof === undefined ? {} : { key_proof: keyProof }) };
   return Response.json(honest.ok ? (lie.json?.({ path, json: told }) ?? told) : told, { status: honest.status });
 }
 

@@ -16,6 +16,7 @@ export const plan: SendPlan = {
   seed: new Uint8Array(32).fill(1),
   to,
   name: null,
+  trust: "unproven",
   recipient: { keyId: `${to}#x25519-1`, publicKey: x25519.getPublicKey(readerSecret) },
   file: { name: "photo.jpg", mediaType: "image/jpeg", sizeBytes: content.length, sha256: sha256(content) },
   chunkBytes: 1_000,

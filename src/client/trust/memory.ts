@@ -47,7 +47,18 @@ export function rememberedOf({ did, rootKeys, steps }: KeyState): Remembered {
 export function distrust(code: DistrustCode, message: string): ClientError {
   return new ClientError("distrusted", code, message);
 }
-type DistrustCode = "proof_missing" | "proof_invalid" | "identity_changed" | "record_went_back";
+type DistrustCode =
+  | "proof_missing"
+  | "proof_invalid"
+  | "identity_changed"
+  | "record_went_back"
+  | "not_logged"
+  | "log_missing"
+  | "log_invalid"
+  | "log_unwitnessed"
+  | "log_stale"
+  | "log_forked"
+  | "log_restarted";
 
 /**
  * Refuses a state that doesn't follow from the remembered one. It must go through it, or have a later base; and what

@@ -24,10 +24,15 @@ import {
   saveRemembered,
 } from "./memory.ts";
 
-/** `proven`: signed calls lead from the DID to its keys. `unproven`: a random DID, whose keys the Directory told. */
-export type TrustLevel = "unproven" | "proven";
-/** Whether an alias was told by the Directory just now, or stands for the same DID as before. */
-export type NameTrust = "told" | "remembered";
+/**
+ * `proven`: signed calls lead from the DID to its keys. `logged`: a fresh head of the log, which witnesses have seen, covers
+ * them too. `unproven`: a random DID, whose keys the Directory told.
+ */
+export type TrustLevel = "unproven" | "proven" | "logged";
+/** The least that a caller accepts. */
+export type TrustDemand = Exclude<TrustLevel, "unproven">;
+/** Whether an alias was told by the Directory just now, stands for the same DID as before, or is in the log. */
+export type NameTrust = "told" | "remembered" | "logged";
 
 /** A DID of the form is never sealed to or verified without its proof. */
 export const trustOf = (did: string): TrustLevel => (isSelfCertifying(did) ? "proven" : "unproven");
@@ -40,6 +45,8 @@ export type Trust = {
    * asks the Directory. Throws `proof_missing`, `proof_invalid`, `identity_changed` or `record_went_back`.
    */
   readonly prove: (did: Did, bytes: Uint8Array | null) => Promise<KeyState>;
+  /** The bytes of the verified proof. */
+  readonly proofOf: (did: Did) => Uint8Array | null;
   /** Checks and remembers whose an alias is. Throws `identity_changed`. */
   readonly nameOf: (alias: string, did: Did) => Promise<NameTrust>;
   /** Accepts a correspondent anew: the next state that is proven is believed. */
@@ -49,7 +56,7 @@ export type Trust = {
 /** Asks the Directory for a proof unless it is the known one: then there are no bytes. `null`: there is no proof. */
 type ReadProof = (did: Did, known: string) => Promise<Uint8Array | null>;
 
-type Proven = { readonly hash: string; readonly state: KeyState };
+type Proven = { readonly hash: string; readonly state: KeyState; readonly bytes: Uint8Array };
 
 /** Proven states in memory; of those beyond, the proof is read and verified again. */
 const provenMax = 1_000;
@@ -73,7 +80,7 @@ export function createTrust(readProof: ReadProof, memoryOf: () => MemoryStore): 
     if (refusal?.code === "record_went_back" && tries > 1) return prove(did, null, tries - 1);
     if (refusal !== null) throw refusal;
     if (proven.size >= provenMax) proven.clear();
-    proven.set(did, { hash, state });
+    proven.set(did, { hash, state, bytes: found });
     return state;
   };
   return {
@@ -88,6 +95,7 @@ export function createTrust(readProof: ReadProof, memoryOf: () => MemoryStore): 
       last.set(did, settled);
       return mine;
     },
+    proofOf: (did) => proven.get(did)?.bytes ?? null,
     nameOf: (alias, did) => nameOf(memoryOf(), alias, did),
     forget: async (target) => {
       proven.delete(target as Did);

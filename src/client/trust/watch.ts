@@ -10,7 +10,7 @@ import type { KeyState } from "../../core/trust/proof.ts";
 import { aliasesShape, parseShaped } from "../answers.ts";
 import type { Client } from "../client.ts";
 import { ed25519PublicKey } from "../crypto.ts";
-import { orNull } from "../http.ts";
+import { ClientError, orNull } from "../http.ts";
 import { heldSeed, type Identity } from "../keys.ts";
 import { rememberedOf } from "./memory.ts";
 
@@ -18,7 +18,7 @@ import { rememberedOf } from "./memory.ts";
 export type Stranger = "root_key" | "sealing_key" | "method";
 
 export type OwnNews =
-  | { readonly type: "stranger_change"; readonly what: Stranger | "alias" }
+  | { readonly type: "stranger_change"; readonly what: Stranger | "alias" | "log" }
   | { readonly type: "identity_updated" };
 
 /** `holdsSealingKey`: whether this device has, or derives, the secret of the key that others seal to. */
@@ -32,7 +32,9 @@ export async function watchOwn(
     const state = await client.trust.prove(identity.did, null);
     const stranger = await findStranger(identity, state, await given.holdsSealingKey(state));
     const isNew = await isNewHere(client, state);
+    const subject = { did: identity.did, alias: null };
     if (stranger !== null) news.push({ type: "stranger_change", what: stranger });
+    else if (await isDenied(client, subject)) news.push({ type: "stranger_change", what: "log" });
     else if (isNew) news.push({ type: "identity_updated" });
   }
   if (await hasLostAlias(client, identity.did, given.alias)) news.push({ type: "stranger_change", what: "alias" });
@@ -54,7 +56,7 @@ async function hasLostAlias(client: Client, did: Did, given: string | null): Pro
     const found = await orNull(client.directory.alias(alias), "alias_not_found");
     if (found === null) continue;
     kept.push(alias);
-    isLost ||= found.did !== did;
+    isLost ||= found.did !== did || (await isDenied(client, { did, alias }));
   }
   await saveOwnAliases(client, did, kept);
   return isLost;
@@ -77,6 +79,22 @@ export async function forgetOwnAlias(client: Client, did: Did, alias: string): P
       did,
       aliases.filter((one) => one !== alias),
     );
+}
+
+/** Whether the log, which others see too, says something else about this identity. */
+async function isDenied(
+  client: Client,
+  subject: { readonly did: Did; readonly alias: string | null },
+): Promise<boolean> {
+  if (client.known.policy === null) return false;
+  const { isLogged } = await import("./log.ts");
+  try {
+    return !(await isLogged(client, subject, true));
+  } catch (error) {
+    if (!(error instanceof ClientError)) throw error;
+    if (error.code !== "not_logged") client.known.doubt(error);
+    return error.code === "not_logged";
+  }
 }
 
 async function findStranger(identity: Identity, state: KeyState, holdsSealingKey: boolean): Promise<Stranger | null> {

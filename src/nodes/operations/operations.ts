@@ -13,7 +13,7 @@ import type { Log } from "../http/log.ts";
 import { type Answer, type Call, defineRoute, type Route, type RoutePlan } from "../http/route.ts";
 import type { RecipientSource } from "../recipients.ts";
 import { type BlockChange, type Blocks, parseBlockSubject } from "./blocks.ts";
-import { type ExplainParts, explain } from "./explain.ts";
+import { type ExplainParts, explain as explainEnvelope } from "./explain.ts";
 
 type ReloadOutcome = {
   /** Settings that changed now, as `section.name`. */
@@ -28,7 +28,8 @@ type OperationsParts = {
   readonly blocks: Blocks;
   /** `null` without a Cache. */
   readonly cache: { readonly mailbox: Mailbox; readonly recipients: RecipientSource } | null;
-  readonly explain: ExplainParts;
+  /** `null` on a node that knows no recipients. */
+  readonly explain: ExplainParts | null;
   /** The client network behind a label of stored entries; `null` for one that sent nothing lately. */
   readonly networkOf: (label: string) => string | null;
   readonly now: () => number;
@@ -36,7 +37,7 @@ type OperationsParts = {
 };
 
 export function operationRoutes(parts: OperationsParts): Route[] {
-  return [reloadRoute(parts), ...blockRoutes(parts), purgeRoute(parts), explainRoute(parts), networksRoute(parts)];
+  return [reloadRoute(parts), ...blockRoutes(parts), purgeRoute(parts), ...explainRoutes(parts), networksRoute(parts)];
 }
 
 const bodyBytesMax = 4 << 20;
@@ -77,7 +78,11 @@ function reloadRoute({ reload }: OperationsParts): Route {
 
 // ------------------------------------------------------------------------------------------------ explain
 
-function explainRoute({ explain: parts, now }: OperationsParts): Route {
+function explainRoutes({ explain, now }: OperationsParts): Route[] {
+  return explain === null ? [] : [explainRoute(explain, now)];
+}
+
+function explainRoute(parts: ExplainParts, now: OperationsParts["now"]): Route {
   return operation({
     method: "POST",
     path: "/operations/explain",
@@ -86,7 +91,7 @@ function explainRoute({ explain: parts, now }: OperationsParts): Route {
     answer: "What this node would decide, and the last results.",
     request: explainBody,
     handle: async ({ body }) => {
-      const explained = await explain(parts, body, now());
+      const explained = await explainEnvelope(parts, body, now());
       return isFault(explained) ? explained : { status: 200, json: explained };
     },
   });

@@ -1,0 +1,280 @@
+/**
+ * What the log of a Directory says about a DID or an alias, as the witnesses of a policy have seen it: the key must be in
+ * the map that a fresh head covers, and each head must continue the one before. Loaded only where there is a policy.
+ * Source: docs/trust.md "Log", c2sp.org/tlog-policy.
+ */
+import { decodeHex, encodeHex, equalBytes } from "../../core/codec/bytes.ts";
+import type { Did } from "../../core/codec/did.ts";
+import { minuteMs, secondMs } from "../../core/codec/time.ts";
+import {
+  decodeLogEntry,
+  decodeOldHead,
+  firstName,
+  genesisOfLog,
+  keyOfAlias,
+  keyOfDid,
+  type LogEntry,
+  valueOfAlias,
+  valueOfProof,
+} from "../../core/trust/log.ts";
+import { readMapProof } from "../../core/trust/map.ts";
+import {
+  type Checkpoint,
+  type Note,
+  type NoteKey,
+  noteKey,
+  parseCheckpoint,
+  parseNote,
+  parseVerifierKey,
+  renderVerifierKey,
+  signedBy,
+} from "../../core/trust/note.ts";
+import { hashLeaf, verifyConsistency, verifyInclusion } from "../../core/trust/tree.ts";
+import { parseRecord } from "../answers.ts";
+import type { Client } from "../client.ts";
+import { verifyEd25519 } from "../crypto.ts";
+import { askBytes, ClientError, localError, orNull } from "../http.ts";
+import { distrust, type MemoryStore } from "./memory.ts";
+
+// -------------------------------------------------------------------------------------------------------------- policy
+
+type LogPolicy = {
+  /** Empty: whichever log the ledger names, or the one that was seen first. */
+  readonly logs: readonly NoteKey[];
+  readonly witnesses: ReadonlyMap<string, NoteKey>;
+  readonly isQuorum: (names: ReadonlySet<string>) => boolean;
+};
+
+/** Throws `policy_invalid`. A policy without witnesses is none: nobody would see another log. */
+export function parseLogPolicy(text: string): LogPolicy {
+  const invalid = (line: string) => localError("policy_invalid", `not a policy of logs and witnesses: ${line}`);
+  const logs: NoteKey[] = [];
+  const witnesses = new Map<string, NoteKey>();
+  const rules = new Map<string, (names: ReadonlySet<string>) => boolean>();
+  let quorum: string | null = null;
+  for (const line of text.split("\n").map((one) => one.trim())) {
+    const [kind, name = "", third = "", ...more] = line.split(/[ \t]+/);
+    const key = parseVerifierKey(kind === "log" ? name : third);
+    if (line === "" || line.startsWith("#")) continue;
+    if (rules.has(name) && kind !== "quorum") throw invalid(line);
+    if (kind === "log" && key?.type === "log") logs.push(key);
+    else if (kind === "witness" && key?.type === "witness" && name !== "none") {
+      witnesses.set(name, key);
+      rules.set(name, (names) => names.has(name));
+    } else if (kind === "group" && more.length > 0 && more.every((one) => rules.has(one))) {
+      const least = third === "any" ? 1 : third === "all" ? more.length : Number(third);
+      if (!(Number.isInteger(least) && least >= 1 && least <= more.length)) throw invalid(line);
+      rules.set(name, (names) => more.filter((one) => rules.get(one)?.(names)).length >= least);
+    } else if (kind === "quorum" && quorum === null && rules.has(name)) quorum = name;
+    else throw invalid(line);
+  }
+  const rule = quorum === null ? undefined : rules.get(quorum);
+  if (rule === undefined) throw invalid("a quorum of witnesses is missing");
+  return { logs, witnesses, isQuorum: rule };
+}
+
+// ------------------------------------------------------------------------------------------------------------- reading
+
+/** A DID as its proof shows it, or an alias and the DID that the Directory told. */
+type Subject = { readonly did: Did; readonly alias: string | null };
+
+const triesMax = 4;
+/** Between a block and its head that witnesses have cosigned. */
+const behindMs = secondMs;
+/** A Directory whose log is behind its records for longer is reported. */
+const patienceMs = minuteMs;
+const entryBytesMax = 64 * 1024;
+
+/** Since when the log says something else than the Directory. */
+const differing = new WeakMap<Client, Map<string, number>>();
+
+/**
+ * Whether the log agrees. Where `isDemanded`, or when the log has forked, throws why it does not; otherwise what is wrong
+ * with the log goes to `known.doubt`.
+ */
+export async function isLogged(client: Client, subject: Subject, isDemanded: boolean): Promise<boolean> {
+  try {
+    const isAgreed = await agrees(client, subject, isDemanded ? triesMax : 1);
+    doubted.delete(client);
+    return isAgreed;
+  } catch (error) {
+    if (!(error instanceof ClientError) || isDemanded || error.code === "log_forked") throw error;
+    if (doubted.get(client) !== error.code) client.known.doubt(error);
+    doubted.set(client, error.code);
+    return false;
+  }
+}
+
+/** What was reported last: each reason once while it lasts. */
+const doubted = new WeakMap<Client, string>();
+
+async function agrees(client: Client, subject: Subject, tries: number): Promise<boolean> {
+  const since = differing.get(client) ?? new Map<string, number>();
+  differing.set(client, since);
+  const name = subject.alias ?? subject.did;
+  for (let left = tries; ; ) {
+    const logged = await readValue(client, subject);
+    const shown = shownValue(client, subject);
+    if (logged !== null && shown !== null && equalBytes(logged, shown)) {
+      since.delete(name);
+      return true;
+    }
+    if (--left <= 0) break;
+    await new Promise((resolve) => setTimeout(resolve, behindMs));
+    // The Directory's answer may have been the older one.
+    if (subject.alias === null) await client.trust.prove(subject.did, null);
+  }
+  const firstMs = since.get(name) ?? Date.now();
+  since.set(name, firstMs);
+  if (tries === 1 && Date.now() - firstMs < patienceMs) return false;
+  throw distrust("not_logged", `the log says something else about ${name} than the Directory`);
+}
+
+function shownValue(client: Client, { did, alias }: Subject): Uint8Array | null {
+  if (alias !== null) return valueOfAlias(did);
+  const proof = client.trust.proofOf(did);
+  return proof === null ? null : valueOfProof(proof);
+}
+
+const readings = new WeakMap<Client, Promise<unknown>>();
+
+/** One after the other, so that each head is compared with the one before. */
+function readValue(client: Client, { did, alias }: Subject): Promise<Uint8Array | null> {
+  const key = alias === null ? keyOfDid(did) : keyOfAlias(alias);
+  const read = (readings.get(client) ?? Promise.resolve()).then(
+    () => readEntry(client, key),
+    () => readEntry(client, key),
+  );
+  readings.set(
+    client,
+    read.catch(() => undefined),
+  );
+  return read;
+}
+
+async function readEntry(client: Client, key: Uint8Array): Promise<Uint8Array | null> {
+  const { memory } = client.known;
+  const policy = parseLogPolicy(client.known.policy ?? "");
+  const before = await loadHead(memory);
+  const path = `/log/entry/${encodeHex(key)}?from=${before?.checkpoint.size ?? 0}`;
+  const { endpoint } = client.directory;
+  const bytes = await orNull(
+    askBytes(endpoint, { method: "GET", path }, entryBytesMax),
+    "not_found",
+    "service_unavailable",
+  );
+  if (bytes === null) throw distrust("log_missing", "the Directory shows no log of what it tells");
+  const entry = decodeLogEntry(bytes);
+  const note = entry === null ? null : parseNote(entry.note);
+  const checkpoint = note === null ? null : parseCheckpoint(note.text);
+  const logKey = entry === null ? null : parseVerifierKey(entry.logKey);
+  if (entry === null || note === null || checkpoint === null || logKey === null)
+    throw distrust("log_invalid", "what the Directory shows of its log can't be read");
+  const head = { note: entry.note, checkpoint, logKey };
+  checkKey(client, policy, { entry, logKey, before });
+  await checkSignatures(policy, note, head);
+  const follows = before === null ? null : whyNotFollowing(before, head, entry);
+  if (follows === "forked" && before !== null) throw await keepFork(memory, before, head);
+  const shown = readMapProof(entry, key);
+  const isInTree = verifyInclusion(hashLeaf(entry.mapRoot), checkpoint.size - 1, checkpoint, entry.inclusion);
+  if (!isInTree || shown === null || !equalBytes(shown.root, entry.mapRoot))
+    throw distrust("log_invalid", "the map of the log is not the one that its head covers");
+  const isNext = before === null || follows === "restarted" || checkpoint.size > before.checkpoint.size;
+  if (isNext) await saveHead(memory, head);
+  if (follows === "restarted") client.known.doubt(restartedError(checkpoint));
+  return shown.value;
+}
+
+const restartedError = ({ origin }: Checkpoint) =>
+  distrust("log_restarted", `the log began anew as ${origin}, after a loss: records may have gone back`);
+
+// ------------------------------------------------------------------------------------------------------------- checks
+
+/** A head that was believed. */
+type Head = { readonly note: string; readonly checkpoint: Checkpoint; readonly logKey: NoteKey };
+
+const firstKey = (key: NoteKey): NoteKey | null => noteKey(firstName(key.name), "log", key.publicKey);
+const sameLog = (a: NoteKey, b: NoteKey) => firstKey(a)?.id === firstKey(b)?.id && equalBytes(a.publicKey, b.publicKey);
+
+type Keys = { readonly entry: LogEntry; readonly logKey: NoteKey; readonly before: Head | null };
+
+/** The log is the one that the policy, the ledger of the identity, or the first head names. */
+function checkKey({ known }: Client, policy: LogPolicy, { entry: { genesisSeed }, logKey, before }: Keys): void {
+  const first = firstKey(logKey);
+  const ledger = known.ledger === null ? null : decodeHex(known.ledger);
+  const isNamed =
+    ledger !== null && genesisSeed !== null && first !== null && equalBytes(genesisOfLog(first, genesisSeed), ledger);
+  const isListed = policy.logs.length === 0 || policy.logs.some((one) => sameLog(one, logKey));
+  const isContradicted = genesisSeed !== null && ledger !== null && !isNamed;
+  if (!isListed || isContradicted || (before !== null && !sameLog(before.logKey, logKey)))
+    throw distrust("log_invalid", `${logKey.name} is not the log of this ledger`);
+}
+
+const freshMs = 10 * minuteMs;
+const clocksMs = 5 * minuteMs;
+
+async function checkSignatures(policy: LogPolicy, note: Note, { checkpoint, logKey }: Head): Promise<void> {
+  if (checkpoint.origin !== logKey.name || (await timeSigned(note, logKey)) === null)
+    throw distrust("log_invalid", "the head of the log is not signed by the log");
+  const times = new Map<string, number>();
+  for (const [name, key] of policy.witnesses) {
+    const timeMs = await timeSigned(note, key);
+    if (timeMs !== null) times.set(name, timeMs);
+  }
+  if (!policy.isQuorum(new Set(times.keys())))
+    throw distrust("log_unwitnessed", "too few of the policy's witnesses have signed the head of the log");
+  const nowMs = Date.now();
+  const isFresh = (timeMs: number) => timeMs >= nowMs - freshMs - clocksMs && timeMs <= nowMs + clocksMs;
+  const fresh = [...times].filter(([, timeMs]) => isFresh(timeMs)).map(([name]) => name);
+  if (!policy.isQuorum(new Set(fresh)))
+    throw distrust("log_stale", "witnesses signed the head of the log more than ten minutes ago");
+}
+
+/** When a key says that it signed; `null` when it did not. Throws for a signature in its name that doesn't hold. */
+async function timeSigned(note: Note, key: NoteKey): Promise<number | null> {
+  const signed = signedBy(note, key);
+  if (signed === null) return null;
+  if (await verifyEd25519(signed.signature, signed.message, signed.publicKey)) return signed.timeMs;
+  throw distrust("log_invalid", `a signature in the name of ${key.name} doesn't hold`);
+}
+
+function whyNotFollowing(before: Head, { checkpoint, logKey }: Head, entry: LogEntry): "forked" | "restarted" | null {
+  if (before.logKey.name !== logKey.name)
+    return continuesLost(before.checkpoint, checkpoint, entry) ? "restarted" : "forked";
+  const [older, later] = [before.checkpoint, checkpoint].toSorted((a, b) => a.size - b.size) as [
+    Checkpoint,
+    Checkpoint,
+  ];
+  return verifyConsistency(older, later, entry.consistency) ? null : "forked";
+}
+
+/** Whether a log begins with the head of the one before, or a later one. */
+function continuesLost(before: Checkpoint, now: Checkpoint, { restart }: LogEntry): boolean {
+  const lost = restart === null ? null : decodeOldHead(restart.oldHead);
+  if (restart === null || lost === null || lost.size < before.size) return false;
+  const isSame = lost.size > before.size || equalBytes(lost.root, before.root);
+  return isSame && verifyInclusion(hashLeaf(restart.oldHead), 0, now, restart.inclusion);
+}
+
+// -------------------------------------------------------------------------------------------------------------- memory
+
+const headKey = "log/head";
+const forkKey = "log/fork";
+
+async function loadHead(memory: MemoryStore): Promise<Head | null> {
+  const json = parseRecord((await memory.load(headKey)) ?? "");
+  const note = typeof json?.["note"] === "string" ? json["note"] : "";
+  const checkpoint = parseCheckpoint(parseNote(note)?.text ?? "");
+  const logKey = typeof json?.["log_key"] === "string" ? parseVerifierKey(json["log_key"]) : null;
+  return checkpoint === null || logKey === null ? null : { note, checkpoint, logKey };
+}
+
+async function saveHead(memory: MemoryStore, { note, logKey }: Head): Promise<void> {
+  await memory.save(headKey, JSON.stringify({ log_key: renderVerifierKey(logKey), note }));
+}
+
+/** Both notes stay with the identity: together they show that the log, or who asked it, lied. */
+async function keepFork(memory: MemoryStore, before: Head, now: Head): Promise<ClientError> {
+  await memory.save(forkKey, JSON.stringify({ before: before.note, after: now.note }));
+  return distrust("log_forked", "the log shows a head that does not continue the one before; both are kept");
+}
