@@ -44,13 +44,7 @@ export type DidDocument = {
 
 /** The JSON form of answers: all four lists always, `authorization` and `priority` only when set. */
 export function renderDocument(document: DidDocument): Record<string, unknown> {
-  return {
-    id: document.id,
-    verificationMethod: document.verificationMethod,
-    authentication: document.authentication,
-    keyAgreement: document.keyAgreement,
-    service: document.service.map(renderService),
-  };
+  return { ...document, service: document.service.map(renderService) };
 }
 
 export function renderService(service: Service): Record<string, unknown> {

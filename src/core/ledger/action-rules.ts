@@ -305,11 +305,7 @@ function deleteDid(did: Did, record: DidRecord): Change {
   return {
     record: null,
     aliases: { set: [], removed: record.aliases },
-    policies: [
-      { scope: "recipient", key: did, policy: null },
-      { scope: "tag", key: did, policy: null },
-      { scope: "persona", key: did, policy: null },
-    ],
+    policies: (["recipient", "tag", "persona"] as const).map((scope) => ({ scope, key: did, policy: null })),
   };
 }
 

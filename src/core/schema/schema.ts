@@ -313,25 +313,17 @@ export const limitsShape = open(
 
 // ----------------------------------------------------------------------------------------------- a node about itself
 
-export const healthAnswer = Type.Object(
+export const healthAnswer = open(
   { status: Type.Literal("ok"), version: Type.String() },
-  { examples: [{ status: "ok", version: "0.1.0" }] },
+  { status: "ok", version: "0.1.0" },
 );
 
-export const readyAnswer = Type.Object(
+export const readyAnswer = open(
   { status: Type.Literal("ready"), checks: Type.Record(Type.String(), Type.Literal("ok")) },
-  { examples: [{ status: "ready", checks: { "store main": "ok" } }] },
+  { status: "ready", checks: { "store main": "ok" } },
 );
 
-const exampleProblem = {
-  code: "not_found",
-  status: 404,
-  title: "No such resource",
-  cause: "No route has this path.",
-  remedy: "Compare with /openapi.json; a trailing slash counts.",
-};
-
-export const problemEntryShape = Type.Object(
+export const problemEntryShape = open(
   {
     code: Type.String(),
     status: Type.Integer(),
@@ -339,54 +331,55 @@ export const problemEntryShape = Type.Object(
     cause: Type.String({ description: "what usually causes it" }),
     remedy: Type.String({ description: "what a client does about it" }),
   },
-  { examples: [exampleProblem] },
+  {
+    code: "not_found",
+    status: 404,
+    title: "No such resource",
+    cause: "No route has this path.",
+    remedy: "Compare with /openapi.json; a trailing slash counts.",
+  },
 );
 export type ProblemEntry = Static<typeof problemEntryShape>;
 
-export const problemListAnswer = Type.Object(
+export const problemListAnswer = open(
   { problems: Type.Array(problemEntryShape) },
-  { examples: [{ problems: [exampleProblem] }] },
+  { problems: problemEntryShape["examples"] },
 );
 
-export const aboutAnswer = Type.Object(
+export const aboutAnswer = open(
   {
     roles: Type.Array(
       Type.Union((["directory", "relay", "cache", "witness"] as const).map((role) => Type.Literal(role))),
     ),
     version: Type.String(),
     relay_endpoints: Type.Array(Type.String(), { description: "URLs by which documents name this Relay" }),
-    relay_public_id: Type.Union([Type.String(), Type.Null()], {
-      description: "Name of this Relay in `allowed_relays` of policies",
-    }),
+    relay_public_id: nullable(Type.String(), "Name of this Relay in `allowed_relays` of policies"),
     cache_endpoints: Type.Array(Type.String(), {
       description: "URLs by which documents name this Cache and proofs are signed for it",
     }),
-    event_proof_key: Type.Union([Type.String(), Type.Null()], {
-      description: "Key that signs event proofs, as multibase; `null` when they are not signed",
-    }),
+    event_proof_key: nullable(
+      Type.String(),
+      "Key that signs event proofs, as multibase; `null` when they are not signed",
+    ),
     previous_event_proof_keys: Type.Array(Type.Object({ key: Type.String(), valid_until: Type.String() }), {
       description: "Earlier keys; accept their signatures until then",
     }),
   },
   {
-    examples: [
-      {
-        roles: ["directory", "relay", "cache"],
-        version: "0.1.0",
-        relay_endpoints: ["https://waypost.example.org"],
-        relay_public_id: "waypost.example.org",
-        cache_endpoints: ["https://waypost.example.org"],
-        event_proof_key: null,
-        previous_event_proof_keys: [],
-      },
-    ],
+    roles: ["directory", "relay", "cache"],
+    version: "0.1.0",
+    relay_endpoints: ["https://waypost.example.org"],
+    relay_public_id: "waypost.example.org",
+    cache_endpoints: ["https://waypost.example.org"],
+    event_proof_key: null,
+    previous_event_proof_keys: [],
   },
 );
 export type About = Static<typeof aboutAnswer>;
 
-const sampleRow = Type.Record(Type.String(), Type.Union([Type.Number(), Type.Null()]));
+const sampleRow = Type.Record(Type.String(), nullable(Type.Number()));
 
-export const statusAnswer = Type.Object(
+export const statusAnswer = open(
   {
     version: Type.String(),
     roles: Type.Array(Type.String()),
@@ -398,18 +391,14 @@ export const statusAnswer = Type.Object(
     warnings: Type.Array(Type.Object({ atMs: Type.Integer(), level: Type.String(), message: Type.String() })),
   },
   {
-    examples: [
-      {
-        version: "0.1.0",
-        roles: ["cache"],
-        started_at_ms: 1_763_000_000_000,
-        ready: true,
-        samples: [],
-        checks: [{ name: "store main", ok: true }],
-        facts: [],
-        warnings: [],
-      },
-    ],
+    version: "0.1.0",
+    roles: ["cache"],
+    started_at_ms: 1_763_000_000_000,
+    ready: true,
+    samples: [],
+    checks: [{ name: "store main", ok: true }],
+    facts: [],
+    warnings: [],
   },
 );
 
@@ -421,40 +410,33 @@ export const blocksMax = 10_000;
 const blockReasonMax = 200;
 const subjectMax = 160;
 
-export const reloadBody = Type.Object({}, { examples: [{}] });
+export const reloadBody = open({}, {});
 
-export const blockBody = Type.Object(
+const didOfOperator = Type.String({ maxLength: 128 });
+
+export const blockBody = closed(
   {
     add: Type.Array(
-      Type.Object(
-        {
-          subject: Type.String({ maxLength: subjectMax, description: "A DID, an address or a network" }),
-          sender_only: Type.Boolean({ description: "Whether a DID may still receive" }),
-          reason: Type.Union([Type.String({ maxLength: blockReasonMax }), Type.Null()]),
-        },
-        { additionalProperties: false },
-      ),
+      closed({
+        subject: Type.String({ maxLength: subjectMax, description: "A DID, an address or a network" }),
+        sender_only: Type.Boolean({ description: "Whether a DID may still receive" }),
+        reason: nullable(Type.String({ maxLength: blockReasonMax })),
+      }),
       { maxItems: blocksMax },
     ),
     remove: Type.Array(Type.String({ maxLength: subjectMax }), { maxItems: blocksMax }),
   },
-  {
-    additionalProperties: false,
-    examples: [{ add: [{ subject: "203.0.113.0/24", sender_only: false, reason: "floods mailboxes" }], remove: [] }],
-  },
+  { add: [{ subject: "203.0.113.0/24", sender_only: false, reason: "floods mailboxes" }], remove: [] },
 );
 
-export const networksBody = Type.Object(
+export const networksBody = closed(
   { labels: Type.Array(Type.String({ maxLength: 48 }), { maxItems: 1_000 }) },
-  { additionalProperties: false, examples: [{ labels: ["net:0123456789abcdef"] }] },
+  { labels: ["net:0123456789abcdef"] },
 );
 
-export const explainBody = Type.Object(
-  { recipient: Type.String({ maxLength: 128 }), sender: Type.Union([Type.String({ maxLength: 128 }), Type.Null()]) },
-  { additionalProperties: false, examples: [{ recipient: "did:svc:1111111111111111111111", sender: null }] },
+export const explainBody = closed(
+  { recipient: didOfOperator, sender: nullable(didOfOperator) },
+  { recipient: exampleDid, sender: null },
 );
 
-export const purgeBody = Type.Object(
-  { recipient: Type.String({ maxLength: 128 }) },
-  { additionalProperties: false, examples: [{ recipient: "did:svc:1111111111111111111111" }] },
-);
+export const purgeBody = closed({ recipient: didOfOperator }, { recipient: exampleDid });
