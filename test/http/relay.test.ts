@@ -476,6 +476,8 @@ test("the limits of the Relay are published", async () => {
     max_http_body_bytes: 26_214_400,
     max_ttl: "PT48H",
     max_hops: 3,
+    // 10 s of requests and waits, and the 5 s of a live session.
+    max_delivery_time: "PT15S",
     client_rate_per_second: 50,
     recipient_burst: 200,
   });
