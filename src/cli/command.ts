@@ -35,11 +35,41 @@ export function parseSeconds(text: string): number {
   return /^[0-9]{1,6}$/.test(text) ? Number(text) * secondMs : parseWait(text);
 }
 
+/** A parser that leaves a text as it is, or refuses it. */
+const textThat =
+  (accepts: (text: string) => boolean, refusal: string) =>
+  (text: string): string => {
+    if (accepts(text)) return text;
+    throw new InvalidArgumentError(refusal);
+  };
+
 /** A `ttl` as it goes into an envelope. */
-export function parseTtl(text: string): string {
-  if (parseDuration(text) === null)
-    throw new InvalidArgumentError("It must be from 1 second to 30 days, such as 24h or 1d12h.");
-  return text;
+export const parseTtl = textThat(
+  (text) => parseDuration(text) !== null,
+  "It must be from 1 second to 30 days, such as 24h or 1d12h.",
+);
+
+/** An unsigned integer that may be larger than a number can hold exactly. */
+export const parseAmount = textThat(
+  (text) => /^(0|[1-9][0-9]{0,38})$/.test(text),
+  "It must be a whole number without leading zeros.",
+);
+
+/** The name of an identity. */
+export const parseName = textThat(
+  (text) => nameForm.test(text),
+  "It must be 1 to 64 of A-Z a-z 0-9 . _ -, no dot first.",
+);
+
+/** The address of a node. */
+export const parseUrl = textThat(
+  (text) => URL.canParse(text) && /^https?:$/.test(new URL(text).protocol),
+  "It must begin with https:// or http://.",
+);
+
+/** The addresses of an option that may be repeated. */
+export function collectUrls(text: string, before: readonly string[] | undefined): string[] {
+  return [...(before ?? []), parseUrl(text)];
 }
 
 export function parseBetween(min: number, max: number): (text: string) => number {
@@ -52,32 +82,6 @@ export function parseBetween(min: number, max: number): (text: string) => number
 
 /** Numbers on the wire are at most a u32. */
 export const parseCount = parseBetween(0, 2 ** 32 - 1);
-
-/** An unsigned integer as text: it may be larger than a number can hold exactly. */
-export function parseAmount(text: string): string {
-  if (!/^(0|[1-9][0-9]{0,38})$/.test(text))
-    throw new InvalidArgumentError("It must be a whole number without leading zeros.");
-  return text;
-}
-
-/** The name of an identity. */
-export function parseName(text: string): string {
-  if (!nameForm.test(text)) throw new InvalidArgumentError("It must be 1 to 64 of A-Z a-z 0-9 . _ -, no dot first.");
-  return text;
-}
-
-/** The address of a node. */
-export function parseUrl(text: string): string {
-  if (!URL.canParse(text) || !/^https?:$/.test(new URL(text).protocol)) {
-    throw new InvalidArgumentError("It must begin with https:// or http://.");
-  }
-  return text;
-}
-
-/** The addresses of an option that may be repeated. */
-export function collectUrls(text: string, before: readonly string[] | undefined): string[] {
-  return [...(before ?? []), parseUrl(text)];
-}
 
 // --------------------------------------------------------------------------------------------- results and failures
 
@@ -136,14 +140,8 @@ export function countOf(count: number, noun: string): string {
 /** `12.3 MiB`; whole bytes below 1 KiB. */
 export function renderBytes(bytes: number): string {
   if (bytes < 1_024) return countOf(bytes, "byte");
-  const units = ["KiB", "MiB", "GiB", "TiB"];
-  let value = bytes / 1_024;
-  let unit = 0;
-  while (value >= 1_024 && unit < units.length - 1) {
-    value /= 1_024;
-    unit++;
-  }
-  return `${value.toFixed(1)} ${units[unit]}`;
+  const power = Math.min(4, Math.floor(Math.log2(bytes) / 10));
+  return `${(bytes / 1_024 ** power).toFixed(1)} ${["", "KiB", "MiB", "GiB", "TiB"][power]}`;
 }
 
 /** `[#####.....]  50 %` */

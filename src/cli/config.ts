@@ -24,31 +24,25 @@ export const defaultConfigFile = "waypost.toml";
 
 export function registerConfigCommand(program: Command): void {
   const config = program.command("config").description("check a configuration file or show its effective values");
-  config
-    .command("check")
-    .description("report every problem and every warning of a configuration file")
-    .option("-c, --config <file>", "configuration file", defaultConfigFile)
+  const ofFile = (name: string, description: string): Command =>
+    config
+      .command(name)
+      .description(description)
+      .option("-c, --config <file>", "configuration file", defaultConfigFile);
+  ofFile("check", "report every problem and every warning of a configuration file")
     .option("--json", "print problems and warnings as JSON")
     .action(checkFile);
-  config
-    .command("show")
-    .description("print every setting with its effective value")
-    .option("-c, --config <file>", "configuration file", defaultConfigFile)
-    .action(async (options: { config: string }) => {
-      console.log(renderEffective(await readConfig(options.config)));
-    });
+  ofFile("show", "print every setting with its effective value").action(async ({ config: file }: { config: string }) =>
+    console.log(renderEffective(await readConfig(file))),
+  );
   config
     .command("reference")
     .description("print every setting with its default and meaning, in Markdown")
-    .action(() => {
-      console.log(renderReference());
-    });
+    .action(() => console.log(renderReference()));
   config
     .command("schema")
     .description("print the JSON Schema of the configuration file, for editors")
-    .action(() => {
-      console.log(renderSchema());
-    });
+    .action(() => console.log(renderSchema()));
 }
 
 /** The first line of a file for editors that know it; `init` writes the schema beside the configuration. */
@@ -85,28 +79,27 @@ async function examineConfig(file: string, { toServe = false }: ReadOptions): Pr
   const result = parseConfig(await readTextOf(file), surroundings);
   const reported = result.ok ? [] : result.problems;
   const config = result.ok ? result.config : result.rest;
-  const ofStores = config === null ? [] : await checkStores(config);
-  const ofBus = config === null ? [] : checkBus(config);
-  const ofFiles = config === null || !toServe ? [] : [...certificateProblems(config), ...(await keyProblems(config))];
-  const further = [...ofStores, ...ofBus, ...ofFiles]
+  const further =
+    config === null
+      ? []
+      : [...(await checkStores(config)), ...checkBus(config), ...(toServe ? await keyProblems(config) : [])];
+  const located = further
     .filter(({ setting }) => !isReported(setting, reported))
     .map((problem) => ({ ...problem, place: result.placeOf(problem.setting) }));
-  return { config, problems: [...reported, ...further] };
+  return { config, problems: [...reported, ...located] };
 }
 
-function certificateProblems(config: Config): InputProblem[] {
+/** Of the certificate, and of the key of event proofs. */
+async function keyProblems(config: Config): Promise<InputProblem[]> {
   const loaded = loadCertificate(config, Date.now());
-  return loaded === null || loaded.ok ? [] : [loaded.problem];
-}
-
-async function keyProblems({ cache }: Config): Promise<InputProblem[]> {
-  if (!cache.enabled || cache.signing_key_file === null) return [];
+  const ofCertificate = loaded === null || loaded.ok ? [] : [loaded.problem];
+  const { enabled, signing_key_file: file } = config.cache;
   try {
-    await readSeed(cache.signing_key_file);
-    return [];
+    if (enabled && file !== null) await readSeed(file);
+    return ofCertificate;
   } catch (error) {
     if (!(error instanceof CommandFailure)) throw error;
-    return [{ setting: "cache.signing_key_file", message: error.message }];
+    return [...ofCertificate, { setting: "cache.signing_key_file", message: error.message }];
   }
 }
 
@@ -127,26 +120,22 @@ function problemReport(file: string, problems: readonly ConfigProblem[]) {
   return failed([`${file}: ${countOf(problems.length, "problem")}`, ...lines].join("\n"));
 }
 
-/** Warnings about settings that are probably a mistake, the certificate, and quotas above the disk. */
+/** Warnings about settings that are probably a mistake, the certificate, and bounds above what this machine has. */
 export function warningsOf(config: Config): InputProblem[] {
   const loaded = loadCertificate(config, Date.now());
   const ofCertificate = loaded?.ok === true ? loaded.certificate.warnings : [];
-  return [...configWarnings(config), ...ofCertificate, ...diskWarnings(config), ...memoryWarnings(config)];
+  return [...configWarnings(config), ...ofCertificate, ...machineWarnings(config)];
 }
 
-function diskWarnings({ cache, stores }: Config): InputProblem[] {
+function* machineWarnings({ cache, stores, server }: Config): Generator<InputProblem> {
   const path = stores[cache.store]?.["path"];
-  if (!cache.enabled || typeof path !== "string") return [];
-  const { blocks, bsize } = statfsSync(nearestFolder(resolve(path)));
-  if (cache.store_bytes_max <= blocks * bsize) return [];
-  const message = `is larger than the file system of ${path} (${Math.floor((blocks * bsize) / 2 ** 30)} GiB)`;
-  return [{ setting: "cache.store_bytes_max", message }];
-}
-
-function memoryWarnings({ server }: Config): InputProblem[] {
-  if (server.body_bytes_in_flight <= totalmem() / 2) return [];
+  if (cache.enabled && typeof path === "string") {
+    const { blocks, bsize } = statfsSync(nearestFolder(resolve(path)));
+    const message = `is larger than the file system of ${path} (${Math.floor((blocks * bsize) / 2 ** 30)} GiB)`;
+    if (cache.store_bytes_max > blocks * bsize) yield { setting: "cache.store_bytes_max", message };
+  }
   const message = `is more than half of the memory of this machine (${Math.floor(totalmem() / 2 ** 20)} MiB)`;
-  return [{ setting: "server.body_bytes_in_flight", message }];
+  if (server.body_bytes_in_flight > totalmem() / 2) yield { setting: "server.body_bytes_in_flight", message };
 }
 
 /** The folder, or the nearest existing one above it. */

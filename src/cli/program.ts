@@ -89,11 +89,7 @@ const examples = [
 function addExamples(program: Command): void {
   for (const example of examples) {
     let command = program;
-    for (const word of example.split(" ")) {
-      const next = command.commands.find((one) => one.name() === word);
-      if (next === undefined) break;
-      command = next;
-    }
+    for (const word of example.split(" ")) command = command.commands.find((one) => one.name() === word) ?? command;
     command.addHelpText("after", `\nExample:\n  waypost ${example}`);
   }
 }
@@ -107,17 +103,12 @@ export function createProgram(json: boolean): Command {
     .showHelpAfterError("Add --help to see how the command is used.");
   // With --json the failure line of `command.ts` reports usage errors; the parser must print nothing.
   program.configureOutput({ writeOut: print, ...(json ? { writeErr: () => undefined } : {}) });
-  registerDidCommand(program);
-  registerSendCommand(program);
-  registerReceiveCommands(program);
-  registerExplainCommand(program);
-  registerKeyCommand(program);
-  registerInitCommand(program);
-  registerServeCommands(program);
-  registerConfigCommand(program);
-  registerDoctorCommand(program);
-  registerOperationsCommands(program);
-  registerStorageCommand(program);
+  for (const register of [
+    ...[registerDidCommand, registerSendCommand, registerReceiveCommands, registerExplainCommand, registerKeyCommand],
+    ...[registerInitCommand, registerServeCommands, registerConfigCommand, registerDoctorCommand],
+    ...[registerOperationsCommands, registerStorageCommand],
+  ])
+    register(program);
   program
     .command("licenses")
     .description("print the licenses of everything that this program contains")

@@ -70,45 +70,28 @@ export function registerSendCommand(program: Command): void {
   );
 }
 
-function readSource({ report }: Session, { file }: SendFlags): Promise<Source> {
-  report.progress(`reading ${file}`);
-  return fileSource(file, Bun.file(file).type.split(";")[0] || "application/octet-stream");
-}
-
 /** What a correspondent was is remembered with the identity that writes to it. */
-async function findRecipient(session: Session, flags: SendFlags) {
-  const sender = flags.anonymous === true ? null : await session.identity();
-  return { sender, ...(await session.find(flags.to, flags.trust)) };
-}
-type FoundRecipient = Awaited<ReturnType<typeof findRecipient>>;
-
-async function planFile(
-  session: Session,
-  { did, name, sender: identity }: FoundRecipient,
-  { file }: Source,
-  flags: SendFlags,
-): Promise<SendPlan> {
-  const { client } = session;
-  const sender = identity === null ? null : await senderOf(client, identity);
-  const plan = await planSend(client, did, file, {
-    name,
-    trust: flags.trust ?? null,
-    ttl: flags.ttl,
-    tag: flags.tag ?? null,
-    hint: flags.hint ?? null,
-    sender,
-    ...(flags.chunkBytes === undefined ? {} : { chunkBytes: flags.chunkBytes }),
-  });
-  if (plan.hint !== null && chunkCount(plan) > 1) throw failed("--hint is for files of one chunk");
-  return plan;
+async function prepare(session: Session, flags: SendFlags) {
+  const { client, report } = session;
+  const identity = flags.anonymous === true ? null : await session.identity();
+  const { did: to, name } = await session.find(flags.to, flags.trust);
+  report.progress(`reading ${flags.file}`);
+  const source = await fileSource(flags.file, Bun.file(flags.file).type.split(";")[0] || "application/octet-stream");
+  const { trust = null, ttl, tag = null, hint = null, chunkBytes } = flags;
+  const plan = async (): Promise<SendPlan> => {
+    const sender = identity === null ? null : await senderOf(client, identity);
+    const chunks = chunkBytes === undefined ? {} : { chunkBytes };
+    const made = await planSend(client, to, source.file, { name, trust, ttl, tag, hint, sender, ...chunks });
+    if (made.hint !== null && chunkCount(made) > 1) throw failed("--hint is for files of one chunk");
+    return made;
+  };
+  return { to, source, plan };
 }
 
 async function explainFile(session: Session, flags: SendFlags): Promise<void> {
-  const found = await findRecipient(session, flags);
-  const to = found.did;
-  const source = await readSource(session, flags);
+  const { to, source, plan: makePlan } = await prepare(session, flags);
   const build = async () => {
-    const plan = await planFile(session, found, source, flags);
+    const plan = await makePlan();
     const { sizeBytes } = plan.file;
     const { body } = await buildEnvelope(plan, 0, await source.read(0, Math.min(plan.chunkBytes, sizeBytes)));
     return { body, sizeBytes, chunks: chunkCount(plan) };
@@ -117,18 +100,17 @@ async function explainFile(session: Session, flags: SendFlags): Promise<void> {
 }
 
 async function sendFile(session: Session, flags: SendFlags): Promise<void> {
-  const found = await findRecipient(session, flags);
-  const to = found.did;
-  const source = await readSource(session, flags);
-  const plan = await planFile(session, found, source, flags);
-  const sent = await sendResumably(session, plan, source, flags.retries);
-  const { file } = plan;
-  const code = sent.last?.code ?? "delivered";
+  const { to, source, plan } = await prepare(session, flags);
+  const { file } = source;
+  const sent = await sendResumably(session, await plan(), source, flags.retries);
+  const { trust, name } = sent.recipient;
+  const { code = "delivered", delivery_mode = null } = sent.last ?? {};
+  const outcome = `${outcomes[delivery_mode ?? ""] ?? code} ${to}${describeTrust(trust)}`;
   session.report.result(
     {
       ok: true,
       to,
-      recipient: { trust: sent.recipient.trust, name: sent.recipient.name },
+      recipient: { trust, name },
       file: basename(file.name),
       size_bytes: file.sizeBytes,
       sha256: file.sha256.toHex(),
@@ -136,9 +118,9 @@ async function sendFile(session: Session, flags: SendFlags): Promise<void> {
       message_group_id: sent.groupId,
       message_ids: sent.messageIds,
       code,
-      delivery_mode: sent.last?.delivery_mode ?? null,
+      delivery_mode,
     },
-    `${printable(file.name)} (${renderBytes(file.sizeBytes)}) ${outcomes[sent.last?.delivery_mode ?? ""] ?? code} ${to}${describeTrust(sent.recipient.trust)}`,
+    `${printable(file.name)} (${renderBytes(file.sizeBytes)}) ${outcome}`,
   );
 }
 
