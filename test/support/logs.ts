@@ -85,6 +85,13 @@ export class TestLog {
     return other;
   }
 
+  /** Goes on as another one. */
+  adopt(other: TestLog): void {
+    this.entries.splice(0, this.entries.length, ...other.entries);
+    this.#pages.clear();
+    for (const [path, page] of other.#pages) this.#pages.set(path, page);
+  }
+
   get size(): number {
     return this.entries.length;
   }
