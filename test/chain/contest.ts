@@ -50,7 +50,7 @@ export type Contest = {
   /** One person's calls, one a block. */
   readonly playSteps: (
     person: Identity,
-    given: { readonly aliases: readonly string[]; readonly steps: readonly Script[] },
+    given: { readonly aliases: readonly string[]; readonly steps: readonly Script[]; readonly apply?: Apply },
   ) => Promise<Run>;
   readonly close: () => Promise<void>;
 };
@@ -71,13 +71,13 @@ export async function openContest(node: Node): Promise<Contest> {
       while (run.calls < calls && run.differences.length === 0) await round(chain, run, cast);
       return run;
     },
-    async playSteps(person, { aliases, steps }) {
+    async playSteps(person, { aliases, steps, apply = applyWithEvents }) {
       const cast = {
         chance: chanceOf(1),
         identities: [person],
         aliases,
         world: await freshWorld(chain),
-        apply: applyWithEvents,
+        apply,
       };
       const run = freshRun();
       for (const script of steps) await round(chain, run, { ...cast, script });

@@ -20,8 +20,6 @@ const plainProofsKey = Uint8Array.fromHex("72b29c5d16546b7d2c5310d5fbada68baf3f9
 /** About 20 calls a second; another length or seed by the environment. */
 const seriesCalls = Number(process.env["DIFFERENTIAL_CALLS"] ?? "160");
 const seriesSeed = Number(process.env["DIFFERENTIAL_SEED"] ?? "20260716");
-/** How many calls may miss a changed rule; the rarest takes some hundred. */
-const canaryCalls = 2_000;
 
 afterAll(endStand);
 
@@ -34,14 +32,16 @@ const registers =
       binding: { genesisHash: proofs.genesisHash, submitter: operator },
     });
 
-/** What the root key asks for now. */
+/** What the root key, or another one, asks for now, until a time from now. */
 const intends =
-  (intent: Intent): Script =>
+  (intent: Intent, aheadMs = 600_000, signer?: { readonly id: string; readonly key: Identity["root"] }): Script =>
   ({ person, account, nowMs, proofs }) => {
     const nonce = account.counters[actions[intent.action].counter];
-    const terms = { nonce, validUntilMs: BigInt(nowMs + 600_000), signerKeyId: "root" };
-    return authorizedCall(intent, terms, person.root, proofs.genesisHash);
+    const terms = { nonce, validUntilMs: BigInt(nowMs + aheadMs), signerKeyId: signer?.id ?? "root" };
+    return authorizedCall(intent, terms, signer?.key ?? person.root, proofs.genesisHash);
   };
+/** Ended a minute ago. */
+const late = (intent: Intent): Script => intends(intent, -60_000);
 
 describe("the runtime and the model", () => {
   let node: Node;
@@ -91,7 +91,7 @@ describe("the runtime and the model", () => {
     const person = identityOf(`full ${seriesSeed}`);
     const aliases = Array.from({ length: 9 }, (_, n) => `full-${seriesSeed}-${n}`);
     const intents = fullLists(person, aliases);
-    const steps = [registers(person), ...intents.map(intends), registers(person, 60_000)];
+    const steps = [registers(person), ...intents.map((intent) => intends(intent)), registers(person, 60_000)];
     const run = await contest.playSteps(person, { aliases, steps });
     expect(run.differences).toEqual([]);
     const refusals = [
@@ -139,27 +139,46 @@ describe("the runtime and the model", () => {
     expect(run.taken).toBe(5);
   });
 
-  /** One rule changed on the model's side, and the difference that comes first. */
-  const canaries: readonly (readonly [rule: string, apply: Apply, difference: RegExp])[] = [
+  const plainly =
+    (person: Identity, alias?: string): Script =>
+    ({ nowMs }) =>
+      registrationOf(person, { timestamp: String(nowMs), ...(alias !== undefined && { alias }) });
+  type Cast = {
+    readonly person: Identity;
+    readonly other: Identity;
+    readonly named: Intent & { readonly alias: string };
+  };
+  type ModelCanary = readonly [
+    rule: string,
+    apply: Apply,
+    difference: RegExp,
+    steps: (cast: Cast) => readonly Script[],
+  ];
+  /** One rule changed on the model's side, the difference that must be found, and the calls that lead to it. */
+  const canaries: readonly ModelCanary[] = [
     [
       "a DID may have no alias",
       (input) => applyWithEvents({ ...input, bounds: { ...input.bounds, aliases: 0 } }),
       /^add_alias .*: the model refuses with TooManyAliases, the runtime: taken$/m,
+      ({ person, named }) => [plainly(person), intends(named)],
     ],
     [
       "authorizations live two minutes longer",
       (input) => applyWithEvents({ ...input, nowMs: input.nowMs - 120_000 }),
-      /: the model .*, the runtime: .*(AuthorizationExpired|RegistrationExpired)|updatedAtMs: the model has/,
+      /: the model .*, the runtime: .*(AuthorizationExpired|RegistrationExpired)/,
+      ({ person, named }) => [plainly(person), late(named)],
     ],
     [
       "every alias is free",
       (input) => applyWithEvents({ ...input, aliasHolder: () => null }),
       /the runtime: (.*(AliasConflict|AliasTaken|AliasAlreadyExists)|not in the block)|^alias /,
+      ({ person, other, named: { alias } }) => [plainly(person, alias), plainly(other, alias)],
     ],
     [
       "another account owns what is registered",
       (input) => applyWithEvents({ ...input, operator: new Uint8Array(32) }),
       /^did:svc:\w+ record owner: the model has "0{64}", the chain "d43593c7/m,
+      ({ person }) => [plainly(person)],
     ],
     [
       "an event is left out",
@@ -168,10 +187,14 @@ describe("the runtime and the model", () => {
         return isRefusal(outcome) ? outcome : { ...outcome, events: outcome.events.slice(1) };
       },
       /: the model says .*, the runtime: \w+\(did:svc:/,
+      ({ person }) => [plainly(person)],
     ],
   ];
-  test.each(canaries)("would be distinguished if, for the model, %s", async (rule, apply, difference) => {
-    const run = await contest.play({ seed: 1, calls: canaryCalls, apply, label: rule });
+  test.each(canaries)("would be distinguished if, for the model, %s", async (rule, apply, difference, steps) => {
+    const [person, other] = [identityOf(`person: ${rule}`), identityOf(`other: ${rule}`)];
+    const alias = rule.toLowerCase().replaceAll(" ", "-");
+    const cast = { person, other, named: { did: person.did, action: "add_alias", alias } } as const;
+    const run = await contest.playSteps(person, { aliases: [alias], steps: steps(cast), apply });
     expect(run.differences.join("\n")).toMatch(difference);
   });
 });
@@ -202,6 +225,14 @@ describe("the model and a runtime that breaks rules on command", () => {
   });
 
   const [nobodys, many, dear] = [identityOf("nobody's"), identityOf("devices"), identityOf("fees")];
+  const [ended, unlisted, changed] = [identityOf("ended"), identityOf("unlisted"), identityOf("changed")];
+  const [silent, again, kept] = [identityOf("silent"), identityOf("again"), identityOf("kept")];
+  const methodKey = keyOf("unlisted method");
+  const changes = ({ did }: Identity): Intent => ({ did, action: "add_device", deviceId: "phone" });
+  const deletes = (person: Identity): Steps => ({
+    person,
+    steps: [registers(person), intends({ did: person.did, action: "delete_did" })],
+  });
   const [held, elsewhere] = [identityOf("held"), identityOf("elsewhere")];
   const foreign: Script = ({ nowMs }) =>
     authorizedCall(
@@ -221,8 +252,8 @@ describe("the model and a runtime that breaks rules on command", () => {
     registrationOf(nobodys, { timestamp: `v3:0:${nowMs + 600_000}`, binding: { genesisHash, submitter: null } });
 
   type Steps = { readonly person: Identity; readonly aliases?: readonly string[]; readonly steps: readonly Script[] };
-  /** With steps where chance rarely leads to the rule. */
-  const canaries: readonly (readonly [rule: string, difference: RegExp, steps?: Steps])[] = [
+  /** With the calls that lead to the rule. */
+  const canaries: readonly (readonly [rule: string, difference: RegExp, steps: Steps])[] = [
     [
       "a DID has one device",
       /: the model says DeviceAdded\(.*\), the runtime: not in the block \(TooManyDevices\)$/m,
@@ -233,14 +264,38 @@ describe("the model and a runtime that breaks rules on command", () => {
       /^set_\w+_policy .*: the model says ReleaseFeeTooLarge, the runtime: PolicySet\(/m,
       { person: dear, steps: [registers(dear), expensive] },
     ],
-    ["authorizations never end", /: the model refuses with \w+AuthorizationExpired, the runtime: (?!.*Expired)/m],
+    [
+      "authorizations never end",
+      /: the model refuses with \w+AuthorizationExpired, the runtime: (?!.*Expired)/m,
+      { person: ended, steps: [registers(ended), late(changes(ended))] },
+    ],
     [
       "methods sign that are not listed",
       /: the model refuses with InvalidSignature, the runtime: (?!InvalidSignature)/m,
+      {
+        person: unlisted,
+        steps: [
+          registers(unlisted),
+          intends({
+            did: unlisted.did,
+            action: "AddVerificationMethod",
+            verificationMethod: methodOf(unlisted.did, "m", methodKey),
+          }),
+          intends(changes(unlisted), 600_000, { id: `${unlisted.did}#m`, key: methodKey }),
+        ],
+      },
     ],
-    ["no counter is raised", /^did:svc:\w+ counters \w+: the model has "1n", the chain "0n"$/m],
-    ["a deletion is not reported", /: the model says DidDeleted\(did:svc:\w+\), the runtime: $/m],
-    ["a change keeps the version", /^did:svc:\w+ record version: the model has "2n", the chain "1n"$/m],
+    [
+      "no counter is raised",
+      /^did:svc:\w+ counters \w+: the model has "1n", the chain "0n"$/m,
+      { person: changed, steps: [registers(changed), intends(changes(changed))] },
+    ],
+    ["a deletion is not reported", /: the model says DidDeleted\(did:svc:\w+\), the runtime: $/m, deletes(silent)],
+    [
+      "a change keeps the version",
+      /^did:svc:\w+ record version: the model has "2n", the chain "1n"$/m,
+      { person: kept, steps: [registers(kept), intends(changes(kept))] },
+    ],
     [
       "deleted aliases stay taken",
       /^alias \S+: the model has null, the chain "did:svc:/m,
@@ -264,16 +319,13 @@ describe("the model and a runtime that breaks rules on command", () => {
       /: the model refuses with InvalidSignature, the runtime: taken$/m,
       { person: elsewhere, steps: [registers(elsewhere), foreign] },
     ],
-    ["a deletion begins no life", /^did:svc:\w+ life: the model has 1, the chain 0$/m],
+    ["a deletion begins no life", /^did:svc:\w+ life: the model has 1, the chain 0$/m, deletes(again)],
   ];
   test.each(canaries.map(([rule, difference, steps], index) => [rule, index + 1, difference, steps] as const))(
     "are distinguished when, for the runtime, %s",
-    async (rule, number, difference, steps) => {
+    async (_, number, difference, steps) => {
       await breakRule(number);
-      const run =
-        steps !== undefined
-          ? await contest.playSteps(steps.person, { aliases: [], ...steps })
-          : await contest.play({ seed: 1, calls: canaryCalls, label: rule });
+      const run = await contest.playSteps(steps.person, { aliases: [], ...steps });
       await breakRule(0);
       expect(run.differences.join("\n")).toMatch(difference);
     },

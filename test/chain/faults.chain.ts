@@ -253,9 +253,9 @@ describe("a node", () => {
 });
 
 describe("calls", () => {
-  test("survive connections that are cut in the middle of 60 registrations", () =>
+  test("survive connections that are cut in the middle of 24 registrations", () =>
     behindProxy(async (proxy, ledger) => {
-      const identities = Array.from({ length: 60 }, stranger);
+      const identities = Array.from({ length: 24 }, stranger);
       const work = Promise.all(identities.map((identity) => taken(ledger, identity)));
       const submissions = await work;
       for (let cut = 0; cut < 3; cut++) {
