@@ -2,8 +2,11 @@
  * The submission pool as a state machine: events in, actions out, no I/O and no clock. An entry is one call of
  * ours; it has a list of the extrinsics signed for it, each with its era and its fingerprint.
  *
+ *   A head of the node in use, which a second endpoint confirms (`Endpoints.confirm`), and every block up to it
+ *                                                     | scanned
+ *                                                     v
  *   add -> in the outbox? --stored--> due --send--> out --a finalized block holds one of its extrinsics--> ended
- *                                      ^  |          |
+ *                                      ^  |          |  `reconsider`, at each scanned head
  *                                      |  +----+-----+
  *                                      |       | none of its extrinsics can enter any more (law 2)
  *                                      |       v

@@ -73,13 +73,11 @@ export class KeyProofs {
     for (let reads = 0; reads < readsMax; reads++) {
       const { head, account } = await this.options.reader.facts(did, []);
       if (!isSelfCertifying(did) || !head.proofs.selfCertifying) return null;
-      const known = this.read(did);
-      if (known !== null && leadsTo(known, account)) return encodeKeyProof(known);
-      await this.reached(head.number);
       const proof = this.read(did);
       if (proof !== null && leadsTo(proof, account)) return encodeKeyProof(proof);
       // A later block may have changed the proof, and the record.
       if (this.place.number === head.number) return null;
+      await this.reached(head.number);
     }
     throw new StoreError("unavailable", "the chain moves faster than it can be read");
   }
@@ -129,26 +127,23 @@ export class KeyProofs {
       await this.findPlace(session);
       this.triedMs = nowMs;
     }
-    let source: OpenSession = session;
+    let archive: OpenSession | null = null;
     try {
       while (this.place.number < session.head.number) {
-        const blocks = await this.nextBlocks(source, session.head.number);
+        const blocks = await this.nextBlocks(archive ?? session, session.head.number);
+        const next = this.place.number + 1n;
         if (blocks.length > 0) await this.apply(session, blocks);
-        else if (source !== session) source = await this.leave(source, session);
-        else {
-          const next = this.place.number + 1n;
-          source = (await this.options.endpoints.elsewhere((other) => hasBlock(other, next))) ?? session;
-          if (source === session) await this.skip(session);
+        else if (archive === null) {
+          archive = await this.options.endpoints.elsewhere((other) => hasBlock(other, next));
+          if (archive === null) await this.skip(session);
+        } else {
+          archive.end(unneeded());
+          archive = null;
         }
       }
     } finally {
-      await this.leave(source, session);
+      archive?.end(unneeded());
     }
-  }
-
-  private async leave(source: OpenSession, session: OpenSession): Promise<OpenSession> {
-    if (source !== session) source.end(unneeded());
-    return session;
   }
 
   private async findPlace(session: OpenSession): Promise<void> {

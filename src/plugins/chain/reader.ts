@@ -4,6 +4,7 @@
  * is `corrupt`, never absent. And its blocks: the extrinsics of a block by their fingerprints, and their outcomes by the
  * block's events.
  */
+import { isDeepStrictEqual } from "node:util";
 import { decodeUtf8, equalBytes } from "../../core/codec/bytes.ts";
 import { type Did, didBytesMax, normalizeAlias } from "../../core/codec/did.ts";
 import { decodeWith } from "../../core/codec/scale.ts";
@@ -126,14 +127,14 @@ export class ChainReader {
         return record?.aliases.length === 1 && record.aliases[0] === normalizeAlias(call.alias);
       case "set_delivery_policy_links": {
         const { recipientPolicy, tagPolicies, personaPolicies } = call;
-        return isSame(record?.links ?? null, { recipientPolicy, tagPolicies, personaPolicies });
+        return isDeepStrictEqual(record?.links ?? null, { recipientPolicy, tagPolicies, personaPolicies });
       }
       case "set_delivery_policy":
-        return isSame(await this.policyAt(head, "recipient", call.did), call.policy);
+        return isDeepStrictEqual(await this.policyAt(head, "recipient", call.did), call.policy);
       case "set_tag_policy":
-        return isSame(await this.policyAt(head, "tag", call.did), call.policy);
+        return isDeepStrictEqual(await this.policyAt(head, "tag", call.did), call.policy);
       case "set_persona_policy":
-        return isSame(await this.policyAt(head, "persona", call.did), call.policy);
+        return isDeepStrictEqual(await this.policyAt(head, "persona", call.did), call.policy);
       default:
         return false;
     }
@@ -243,19 +244,6 @@ function holderOf(bytes: Uint8Array | null): Did | null {
 }
 
 const isEqual = (a: Uint8Array | null | undefined, b: Uint8Array): boolean => a != null && equalBytes(a, b);
-
-/** Of plain records; members in any order. */
-function isSame(a: unknown, b: unknown): boolean {
-  return canonical(a) === canonical(b);
-}
-
-function canonical(value: unknown): string {
-  return JSON.stringify(value, (_, one: unknown) => {
-    if (typeof one === "bigint") return one.toString();
-    if (typeof one !== "object" || one === null || Array.isArray(one)) return one;
-    return Object.fromEntries(Object.entries(one).sort(([x], [y]) => (x < y ? -1 : 1)));
-  });
-}
 
 function corrupt(what: string): never {
   throw new StoreError("corrupt", `the chain has a ${what} that can't be read`);
