@@ -39,11 +39,11 @@ type ReceiverHost = {
   /** Replaces the published key when it is due; with `force` it also looks for replacements by other devices. */
   readonly refreshKeys: (force: boolean) => Promise<void>;
   /** Keeps what is received between runs; without it, messages are in memory, and known for one run. */
-  readonly journal?: Journal;
+  readonly storage?: ReceiverStorage;
 };
 
 /** `read` stores a message safely before it returns; what it returns is absorbed. */
-export type Journal = ReceivedBefore & {
+export type ReceiverStorage = ReceivedBefore & {
   /** The device to read the Caches as; empty for all. */
   readonly cacheDevice: string;
   readonly read: typeof readMessage;
@@ -93,8 +93,8 @@ export class Receiver {
   /** Until when the envelopes of an id may be offered again. */
   readonly #ids = new Map<string, number>();
   readonly #before: ReceivedBefore = {
-    hasId: (messageId) => this.#ids.has(messageId.toLowerCase()) || this.#host.journal?.hasId(messageId) === true,
-    has: (digest) => this.#known.has(digest) || this.#host.journal?.has(digest) === true,
+    hasId: (messageId) => this.#ids.has(messageId.toLowerCase()) || this.#host.storage?.hasId(messageId) === true,
+    has: (digest) => this.#known.has(digest) || this.#host.storage?.has(digest) === true,
   };
   readonly #digests = new Map<string, string>();
   readonly #news = new Signal();
@@ -156,7 +156,7 @@ export class Receiver {
       {
         client,
         identity,
-        cacheDevice: this.#host.journal?.cacheDevice ?? "",
+        cacheDevice: this.#host.storage?.cacheDevice ?? "",
         liveDevice: device,
         emit: (event) => {
           if (event.type === "connected" && event.what === "live") this.#sessions++;
@@ -248,7 +248,7 @@ export class Receiver {
     }
     for (const { version, read } of opened) this.#handOver(version, read);
     // One after the other: what is stored is acknowledged before the next is fetched.
-    if (this.#host.journal !== undefined) await Promise.all(this.#acking);
+    if (this.#host.storage !== undefined) await Promise.all(this.#acking);
     return complete;
   }
 
@@ -260,11 +260,11 @@ export class Receiver {
   }
 
   #read(version: PendingMessage): Promise<OpenedMessage> {
-    return (this.#host.journal?.read ?? readMessage)(version, this.#recipient);
+    return (this.#host.storage?.read ?? readMessage)(version, this.#recipient);
   }
 
   #leave(left: Left): void {
-    this.#host.journal?.onLeft(left);
+    this.#host.storage?.onLeft(left);
   }
 
   /** A Cache that can't be reached offers it again; the acknowledgement follows then. */

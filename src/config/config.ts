@@ -13,17 +13,17 @@ import {
   type Environment,
   isTable,
   overrideFromEnvironment,
-  type Place,
+  type Position,
   parseSource,
   readSecretFiles,
 } from "./source.ts";
 
 export type ConfigProblem = InputProblem & {
   /** `null` when the setting is not in the file. */
-  readonly place: Place | null;
+  readonly place: Position | null;
 };
 
-type Placed = { readonly placeOf: (setting: string) => Place | null };
+type Placed = { readonly placeOf: (setting: string) => Position | null };
 type ConfigResult = Placed &
   (
     | { readonly ok: true; readonly config: Config }

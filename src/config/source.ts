@@ -8,19 +8,19 @@ import { errorText } from "../core/fault.ts";
 import type { InputProblem } from "../storage/contract.ts";
 
 /** Line and column in the file, both from 1. */
-export type Place = { readonly line: number; readonly column: number };
+export type Position = { readonly line: number; readonly column: number };
 
 type ConfigSource = {
   readonly input: Readonly<Record<string, unknown>>;
   /** The place of a setting (`server.listen.0`) or of the nearest table around it; `null` when it is not in the file. */
-  readonly placeOf: (setting: string) => Place | null;
+  readonly placeOf: (setting: string) => Position | null;
 };
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
 type SourceResult =
   | { readonly ok: true; readonly source: ConfigSource }
-  | { readonly ok: false; readonly problem: InputProblem & { readonly place: Place | null } };
+  | { readonly ok: false; readonly problem: InputProblem & { readonly place: Position | null } };
 
 export type TomlTable = Record<string, unknown>;
 
@@ -32,15 +32,15 @@ export function isTable(value: unknown): value is TomlTable {
 export function parseSource(text: string): SourceResult {
   try {
     const program = parseTOML(text);
-    const places = placesIn(program);
-    const unsafe = [...places].find(([setting]) => setting.split(".").includes("__proto__"));
+    const positions = positionsIn(program);
+    const unsafe = [...positions].find(([setting]) => setting.split(".").includes("__proto__"));
     if (unsafe !== undefined) {
       // The parser's values are plain objects: this name would change the prototype of every object of the process.
       const [setting, place] = unsafe;
       return { ok: false, problem: { setting, message: "unknown setting", place } };
     }
     const input = getStaticTOMLValue(program) as TomlTable;
-    return { ok: true, source: { input, placeOf: (setting) => nearestPlace(places, setting) } };
+    return { ok: true, source: { input, placeOf: (setting) => nearestPosition(positions, setting) } };
   } catch (error) {
     if (!(error instanceof ParseError)) throw error;
     const place = { line: error.lineNumber, column: error.column + 1 };
@@ -52,7 +52,7 @@ export function parseSource(text: string): SourceResult {
 }
 
 /** What a person probably wrote, and what to write instead. */
-function hintFor(text: string, { message }: ParseError, place: Place): string {
+function hintFor(text: string, { message }: ParseError, place: Position): string {
   const [before = "", line = ""] = ["", ...text.split("\n")].slice(place.line - 1);
   const strange = /[^\t\x20-\x7e]/u.exec(line.slice(place.column - 1, place.column + 1))?.[0];
   if (strange !== undefined && message.startsWith("Unexpected character")) {
@@ -70,13 +70,13 @@ function hintFor(text: string, { message }: ParseError, place: Place): string {
   return "; a setting is name = value";
 }
 
-// ------------------------------------------------------------------------------------------------ places
+// ------------------------------------------------------------------------------------------------ positions
 
-function placesIn(program: AST.TOMLProgram): Map<string, Place> {
-  const places = new Map<string, Place>();
+function positionsIn(program: AST.TOMLProgram): Map<string, Position> {
+  const positions = new Map<string, Position>();
   const put = (path: readonly (string | number)[], { start }: AST.SourceLocation): void => {
     const setting = path.join(".");
-    if (!places.has(setting)) places.set(setting, { line: start.line, column: start.column + 1 });
+    if (!positions.has(setting)) positions.set(setting, { line: start.line, column: start.column + 1 });
   };
   const value = (path: readonly (string | number)[], node: AST.TOMLContentNode): void => {
     if (node.type === "TOMLArray") {
@@ -100,18 +100,18 @@ function placesIn(program: AST.TOMLProgram): Map<string, Place> {
       pairs(node.resolvedKey, node.body);
     }
   }
-  return places;
+  return positions;
 }
 
-function nearestPlace(places: ReadonlyMap<string, Place>, setting: string): Place | null {
+function nearestPosition(positions: ReadonlyMap<string, Position>, setting: string): Position | null {
   const parts = setting.split(".");
   while (parts.length > 0) {
-    const place = places.get(parts.join("."));
+    const place = positions.get(parts.join("."));
     if (place !== undefined) return place;
     parts.pop();
   }
   // A section that has only sections of its own.
-  return [...places].find(([one]) => one.startsWith(`${setting}.`))?.[1] ?? null;
+  return [...positions].find(([one]) => one.startsWith(`${setting}.`))?.[1] ?? null;
 }
 
 // ------------------------------------------------------------------------------------------- environment

@@ -12,7 +12,7 @@ import { type ClientError, localError } from "../../client/http.ts";
 import type { Identity } from "../../client/keys.ts";
 import type { WaypostEvent } from "../../client/message.ts";
 import { cachesOf } from "../../client/reader.ts";
-import { type OpenedMessage, Receiver, type Journal as ReceiverJournal } from "../../client/receiver.ts";
+import { type OpenedMessage, Receiver, type ReceiverStorage } from "../../client/receiver.ts";
 import { type Recipient, readChunks, type Sender, type Written } from "../../client/retrieve.ts";
 import { encodeHex } from "../../core/codec/bytes.ts";
 import { dayMs } from "../../core/codec/time.ts";
@@ -110,13 +110,13 @@ function emptyRound(): Round {
 
 /** What of the receiver stores and reports. */
 function storingHost(
-  { cacheDevice, ...place }: ReceiveOptions & Pick<ReceiverJournal, "cacheDevice">,
+  { cacheDevice, ...place }: ReceiveOptions & Pick<ReceiverStorage, "cacheDevice">,
   report: Report,
   onEvent: FollowOptions["onEvent"],
 ) {
   /** By the digest of the first envelope: a message that comes twice at once is stored once, by either. */
   const stored = new Map<string | undefined, Received>();
-  const journal: ReceiverJournal = {
+  const storage: ReceiverStorage = {
     ...{ hasId: place.journal.hasId, has: place.journal.has, cacheDevice },
     read: async (message, recipient) => {
       const { received, written } = await storeMessage(message, recipient, place);
@@ -131,7 +131,7 @@ function storingHost(
     },
   };
   return {
-    journal,
+    storage,
     absorb: (_: unknown, { digests }: OpenedMessage) => {
       const [first] = digests;
       const received = stored.get(first);
