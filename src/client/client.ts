@@ -18,6 +18,7 @@ import { heldSeed, type Identity, signerOf } from "./keys.ts";
 import type { FileFacts, RecipientKey } from "./seal.ts";
 import {
   chunkBytesDefault,
+  type MessageOptions,
   recipientKey,
   retryingDefault,
   type SendPlan,
@@ -163,22 +164,14 @@ export function documentOf(record: Resolved, did: Did): DidDocument {
 
 // ---------------------------------------------------------------------------------------------------- sending
 
-/** Options of a message. */
+/** Options of a message, and who sends it. */
 type SendChoices = {
-  /** A duration such as `24h` (default) or `1d12h`. */
-  readonly ttl?: string;
-  /** Public: selects a policy of the recipient. */
-  readonly tag?: string | null;
-  /** `direct`: never to a Cache. `cache`: the Cache at once. For messages of one chunk. */
-  readonly hint?: "direct" | "cache" | null;
-  /** Data in one envelope: at most 1 MiB unless given, and never more than node and recipient accept. */
-  readonly chunkBytes?: number;
+  readonly [Name in "ttl" | "tag" | "hint" | "chunkBytes" | "trust"]?: MessageOptions[Name] | null | undefined;
+} & {
   /** Signs as this identity (`senderOf`); `null` signs nothing. */
   readonly sender: SendPlan["sender"];
   /** How the name of the recipient was found, for the report. */
   readonly name?: NameTrust | null;
-  /** Refuses a recipient whose keys are less than `proven`, or `logged`. */
-  readonly trust?: TrustDemand | null;
 };
 
 /**
@@ -187,7 +180,7 @@ type SendChoices = {
  * `too_small` when the recipient accepts too little for any message.
  */
 export async function planSend(client: Client, to: Did, file: FileFacts, choices: SendChoices): Promise<SendPlan> {
-  const { ttl = "24h" } = choices;
+  const ttl = choices.ttl ?? "24h";
   if (typeof ttl !== "string" || parseDuration(ttl) === null)
     throw localError("invalid_argument", "ttl is a duration, such as 24h or 1d12h");
   const { recipient, bounds } = await resolveRecipient(client, to, choices.tag ?? null);
@@ -199,7 +192,7 @@ export async function planSend(client: Client, to: Did, file: FileFacts, choices
     name: choices.name ?? null,
     recipient,
     file,
-    chunkBytes: decideChunkBytes([...bounds, ...(await relayBounds(client))], choices.chunkBytes),
+    chunkBytes: decideChunkBytes([...bounds, ...(await relayBounds(client))], choices.chunkBytes ?? chunkBytesDefault),
     timestamp: renderTimestamp(nextSendMs(client)),
     ttl,
     tag: choices.tag ?? null,
@@ -264,7 +257,7 @@ export async function send(client: Client, to: Did, source: Source, choices: Sen
 }
 
 /** As much as node and recipient allow, at most 1 MiB: a larger file is sent in chunks. */
-function decideChunkBytes(bounds: readonly (number | undefined)[], asked = chunkBytesDefault): number {
+function decideChunkBytes(bounds: readonly (number | undefined)[], asked: number): number {
   const sealedMax = Math.min(...bounds.filter((bytes) => bytes !== undefined));
   const chunkBytes = Math.min(asked, sealedMax - sealedBytesMargin);
   if (chunkBytes >= 1) return chunkBytes;

@@ -95,9 +95,9 @@ const sliceTries = 4_096;
  */
 async function exchangeWithWork(to: Endpoint, request: Exchange): Promise<ReceivedAnswer> {
   const received = await exchange(to, request);
-  const { workBits } = received;
-  if (received.status !== 429 || workBits === null || workBits > workBitsMax) return received;
-  const nonce = await solveWork(request.body ?? new Uint8Array(0), workBits);
+  const bits = Number(/^sha256; bits=([0-9]{1,2})$/.exec(received.work)?.[1]);
+  if (received.status !== 429 || !(bits <= workBitsMax)) return received;
+  const nonce = await solveWork(request.body ?? new Uint8Array(0), bits);
   return exchange(to, { ...request, headers: { ...request.headers, "Svc-Work": nonce } });
 }
 

@@ -115,8 +115,8 @@ export type ReceivedAnswer = {
   readonly json: unknown;
   /** From a `Retry-After` of whole seconds. */
   readonly retryAfterMs: number | null;
-  /** Zero bits of the proof of work that a refusal asks for. */
-  readonly workBits: number | null;
+  /** Of a refusal that asks for a proof of work. */
+  readonly work: string;
 };
 
 /** A path whose values are percent-encoded with no safe characters. */
@@ -144,9 +144,8 @@ export async function exchange(to: Endpoint, request: Exchange): Promise<Receive
 async function receiveJson(response: Response): Promise<ReceivedAnswer> {
   const retryAfter = response.headers.get("retry-after") ?? "";
   const retryAfterMs = /^[0-9]{1,6}$/.test(retryAfter) ? Number(retryAfter) * 1_000 : null;
-  const bits = /^sha256; bits=([0-9]{1,2})$/.exec(response.headers.get("svc-work") ?? "")?.[1];
-  const workBits = bits === undefined ? null : Number(bits);
-  return { status: response.status, json: await readJson(response), retryAfterMs, workBits };
+  const work = response.headers.get("svc-work") ?? "";
+  return { status: response.status, json: await readJson(response), retryAfterMs, work };
 }
 
 /** The bytes of a 200, at most `bytesMax`. Throws as `exchange` and `ask` do. */

@@ -189,12 +189,13 @@ export type TransferOptions = {
 
 export type MessageOptions = ContentNames &
   TransferOptions & {
-    /** How long the message may wait: `24h` by default. */
+    /** How long the message may wait: a duration such as `1d12h`, `24h` by default. */
     readonly ttl?: string;
     /** Public: selects a policy of the recipient. */
     readonly tag?: string;
     /** `direct`: never to a Cache. `cache`: straight to a Cache. For messages of one chunk. */
     readonly hint?: "direct" | "cache";
+    /** Data in one envelope: at most 1 MiB unless given, and never more than node and recipient accept. */
     readonly chunkBytes?: number;
     readonly replyTo?: string | null;
     readonly group?: string | null;

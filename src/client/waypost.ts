@@ -332,15 +332,8 @@ export class Waypost {
   async #plan(to: string, source: Source, options: MessageOptions): Promise<SendPlan> {
     const trust = options.trust ?? this.#options.trust ?? null;
     const { did, name } = await find(this.#client, to, trust);
-    return planSend(this.#client, did, source.file, {
-      name,
-      trust,
-      sender: options.anonymous === true ? null : await this.#asSender(),
-      ...(options.ttl === undefined ? {} : { ttl: options.ttl }),
-      ...(options.chunkBytes === undefined ? {} : { chunkBytes: options.chunkBytes }),
-      tag: options.tag ?? null,
-      hint: options.hint ?? null,
-    });
+    const sender = options.anonymous === true ? null : await this.#asSender();
+    return planSend(this.#client, did, source.file, { ...options, name, trust, sender });
   }
 
   /** Registers what the Directory does not know, and waits for what is pending. */
