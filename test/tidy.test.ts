@@ -134,7 +134,7 @@ describe("import walls", () => {
     { package: /^@nats-io\//, owner: /^src\/plugins\/bus\/nats\.ts$/ },
     { package: /^@scure\/base$/, owner: /^src\/core\/codec\/bytes\.ts$/ },
     { package: /^canonicalize$/, owner: /^src\/core\/message\/proof\.ts$/ },
-    { package: /^cborg$/, owner: /^src\/client\/seal\.ts$/ },
+    { package: /^cborg$/, owner: /^src\/client\/(un)?seal\.ts$/ },
     { package: /^tinyqueue$/, owner: /^src\/plugins\/memory\// },
   ];
 

@@ -6,7 +6,6 @@
  */
 import { sha256 } from "#sha256";
 import { utf8 } from "../core/codec/bytes.ts";
-import { parseUuid } from "../core/codec/did.ts";
 import { ClientError, localError } from "./http.ts";
 import type { FileFacts } from "./seal.ts";
 
@@ -93,16 +92,7 @@ export type Relations = {
   readonly wantsReceipt: boolean;
 };
 
-export type MediaType = Relations & {
-  /** Lower case, without parameters. */
-  readonly essence: string;
-  /** As its sender named it, without the parameters of these conventions. */
-  readonly plain: string;
-  /** Who wrote the message: a DID, or `none`; `null` when the sender's client says nothing. */
-  readonly author: string | null;
-};
-
-const marker = "waypost=1";
+export const marker = "waypost=1";
 
 /** `text/plain;charset=utf-8;waypost=1;reply-to=<id>`; without relations nothing is added. */
 function withRelations(mediaType: string, { replyTo, group, wantsReceipt }: Relations): string {
@@ -123,21 +113,4 @@ function withParameters(mediaType: string, parameters: readonly string[]): strin
   return [mediaType, ...(partsOf(mediaType).includes(marker) ? [] : [marker]), ...parameters].join(";");
 }
 
-const partsOf = (mediaType: string): string[] => mediaType.split(";").map((part) => part.trim());
-
-/** Reads untrusted text: values of another form are ignored. */
-export function parseMediaType(text: string): MediaType {
-  const parts = partsOf(text);
-  const at = parts.includes(marker, 1) ? parts.indexOf(marker, 1) : parts.length;
-  const own = parts.slice(at + 1);
-  const parameter = (name: string) =>
-    own.find((part) => part.toLowerCase().startsWith(`${name}=`))?.slice(name.length + 1) ?? null;
-  return {
-    essence: (parts[0] ?? "").toLowerCase(),
-    plain: parts.slice(0, at).join(";"),
-    replyTo: parseUuid(parameter("reply-to") ?? ""),
-    group: parseUuid(parameter("group") ?? ""),
-    wantsReceipt: parameter("receipt") === "1",
-    author: parameter("from"),
-  };
-}
+export const partsOf = (mediaType: string): string[] => mediaType.split(";").map((part) => part.trim());

@@ -6,9 +6,9 @@
 import { decodeUtf8 } from "../core/codec/bytes.ts";
 import { type Did, parseUuid } from "../core/codec/did.ts";
 import { isRecord } from "./answers.ts";
-import { type Content, type MediaType, reactionType, receiptType } from "./content.ts";
+import { type Content, reactionType, receiptType } from "./content.ts";
 import { type ClientError, localError } from "./http.ts";
-import type { Written } from "./retrieve.ts";
+import type { MediaType, Written } from "./retrieve.ts";
 import type { MessageOptions, Sent } from "./send.ts";
 import type { TrustLevel } from "./trust/trust.ts";
 import type { Stranger } from "./trust/watch.ts";

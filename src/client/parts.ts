@@ -32,5 +32,6 @@ export { createIdentity, type Identity, parseIdentity, renderIdentity } from "./
 export { type CacheClient, cacheClient, cachesOf, liveEndpoints, type Reader } from "./reader.ts";
 export { firstDocument, type Homes, register, signRegistration } from "./registration.ts";
 export { acknowledge, openEnvelope, type Recipient, readMessage, recipientOf, type Sender } from "./retrieve.ts";
-export { openPayload, sealPayload } from "./seal.ts";
+export { sealPayload } from "./seal.ts";
 export { type SendPlan, type Sent, sendPlan } from "./send.ts";
+export { openPayload } from "./unseal.ts";

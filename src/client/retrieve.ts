@@ -6,12 +6,12 @@
  */
 import { sha256 } from "#sha256";
 import { concatBytes, decodeBase64, equalBytes } from "../core/codec/bytes.ts";
-import { type Did, isDid } from "../core/codec/did.ts";
+import { type Did, isDid, parseUuid } from "../core/codec/did.ts";
 import { minuteMs, parseTimestamp, secondMs } from "../core/codec/time.ts";
 import { type DidDocument, methodFor, parseMethodKey } from "../core/ledger/account.ts";
 import { encodeSenderText } from "../core/message/proof.ts";
 import { activeDocument, type Client, trustIn } from "./client.ts";
-import { type MediaType, parseMediaType } from "./content.ts";
+import { marker, partsOf, type Relations } from "./content.ts";
 import {
   chunkOf,
   type EnvelopeCopy,
@@ -24,8 +24,9 @@ import { verifyEd25519 } from "./crypto.ts";
 import { attempt, ClientError, localError, orNull } from "./http.ts";
 import { agreementSecrets, type Identity } from "./keys.ts";
 import { ackIdsMax, type CacheClient } from "./reader.ts";
-import { type FileFacts, type Opened, openPayload, type SealBinding, type SecretsOf } from "./seal.ts";
+import type { FileFacts, SealBinding } from "./seal.ts";
 import type { TrustLevel } from "./trust/trust.ts";
+import { type Opened, openPayload, type SecretsOf } from "./unseal.ts";
 
 export type Recipient = {
   readonly did: Did;
@@ -173,6 +174,32 @@ export async function openEnvelope(envelope: EnvelopeJson, recipient: Recipient)
     data,
     from: isForeign ? { ...from, verified: false, trust: null } : from,
     sentAtMs: typeof timestamp === "string" ? parseTimestamp(timestamp) : null,
+  };
+}
+
+export type MediaType = Relations & {
+  /** Lower case, without parameters. */
+  readonly essence: string;
+  /** As its sender named it, without the parameters of these conventions. */
+  readonly plain: string;
+  /** Who wrote the message: a DID, or `none`; `null` when the sender's client says nothing. */
+  readonly author: string | null;
+};
+
+/** Reads untrusted text: values of another form are ignored. */
+function parseMediaType(text: string): MediaType {
+  const parts = partsOf(text);
+  const at = parts.includes(marker, 1) ? parts.indexOf(marker, 1) : parts.length;
+  const own = parts.slice(at + 1);
+  const parameter = (name: string) =>
+    own.find((part) => part.toLowerCase().startsWith(`${name}=`))?.slice(name.length + 1) ?? null;
+  return {
+    essence: (parts[0] ?? "").toLowerCase(),
+    plain: parts.slice(0, at).join(";"),
+    replyTo: parseUuid(parameter("reply-to") ?? ""),
+    group: parseUuid(parameter("group") ?? ""),
+    wantsReceipt: parameter("receipt") === "1",
+    author: parameter("from"),
   };
 }
 

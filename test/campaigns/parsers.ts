@@ -10,7 +10,7 @@ import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
 import { ClientError } from "../../src/client/http.ts";
-import { openPayload } from "../../src/client/seal.ts";
+import { openPayload } from "../../src/client/unseal.ts";
 import { parseSource } from "../../src/config/source.ts";
 import { decodeHex, equalBytes, parsePublicKey, utf8 } from "../../src/core/codec/bytes.ts";
 import { isAdmissibleKey } from "../../src/core/codec/crypto.ts";

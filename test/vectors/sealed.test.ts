@@ -6,7 +6,8 @@
 import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { ClientError } from "../../src/client/http.ts";
-import { openPayload, type SealBinding, sealPayload } from "../../src/client/seal.ts";
+import { type SealBinding, sealPayload } from "../../src/client/seal.ts";
+import { openPayload } from "../../src/client/unseal.ts";
 import { parseAgreementKey } from "../../src/core/codec/bytes.ts";
 import { exampleAgreement } from "../../src/core/schema/schema.ts";
 import { sealingExample } from "../../src/core/schema/signing.ts";

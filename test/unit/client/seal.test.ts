@@ -8,7 +8,8 @@ import { x25519 } from "@noble/curves/ed25519.js";
 import { hkdf } from "@noble/hashes/hkdf.js";
 import { sha256 } from "@noble/hashes/sha2.js";
 import { decode, encode, rfc8949EncodeOptions } from "cborg";
-import { openPayload, type SealBinding, type SealInput, sealPayload } from "../../../src/client/seal.ts";
+import { type SealBinding, type SealInput, sealPayload } from "../../../src/client/seal.ts";
+import { openPayload } from "../../../src/client/unseal.ts";
 import {
   concatBytes,
   decodeBase64,
