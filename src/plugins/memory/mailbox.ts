@@ -4,7 +4,7 @@
  * No method awaits anything before it is done, so every operation is atomic. `room` bounds the ids that are active,
  * remembered or kept, and their bytes.
  */
-import TinyQueue from "tinyqueue";
+import BTree from "sorted-btree";
 import { equalBytes } from "../../core/codec/bytes.ts";
 import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
@@ -51,6 +51,8 @@ type Row = {
   /** Of an acknowledged envelope. */
   digest: Uint8Array | null;
 };
+/** When a row ends next. */
+type End = { readonly atMs: number; readonly row: Row };
 type Box = {
   /** In order of arrival, as a map keeps its keys: a list does not walk over what has ended. */
   readonly active: Map<Uuid, Row>;
@@ -69,7 +71,7 @@ type MailboxOptions = {
 
 export class MemoryMailbox implements Mailbox {
   private readonly boxes = new Map<MailboxKey, Box>();
-  private readonly ends = new TinyQueue<{ readonly atMs: number; readonly row: Row }>([], (a, b) => a.atMs - b.atMs);
+  private readonly ends = new BTree<End, true>([], (a, b) => a.atMs - b.atMs || a.row.arrival - b.row.arrival);
   /** The active entries, and all rows. */
   private readonly held = new Tally(isStoreLabel);
   private readonly known = new Tally(isStoreLabel);
@@ -99,7 +101,7 @@ export class MemoryMailbox implements Mailbox {
     const row: Row = { entry: copyOf(given), arrival: this.lastArrival, state: "active", digest: null };
     this.boxes.set(recipient, box);
     box.active.set(messageId, row);
-    this.ends.push({ atMs: given.expiresAtMs, row });
+    this.ends.set({ atMs: given.expiresAtMs, row }, true);
     this.known.add(row.entry.labels, 1, bytesOf(row.entry));
     this.countActive(box, row, 1);
     return { kind: "stored" };
@@ -187,9 +189,9 @@ export class MemoryMailbox implements Mailbox {
   /** Frees what has ended, so that it counts towards no quota any more. */
   private settle(nowMs: number, freedMax = Number.POSITIVE_INFINITY): void {
     while (this.freed < freedMax) {
-      const next = this.ends.peek();
+      const next = this.ends.minKey();
       if (next === undefined || next.atMs > nowMs) return;
-      this.ends.pop();
+      this.ends.delete(next);
       const { row } = next;
       const { recipient, messageId, onExpiry, keptUntilMs } = row.entry;
       const box = this.boxes.get(recipient);
@@ -197,7 +199,7 @@ export class MemoryMailbox implements Mailbox {
       if (box === undefined || rowOf(box, messageId) !== row) continue;
       const leavesSomething = row.state === "active" && onExpiry !== "DeleteOnExpiry" && keptUntilMs > nowMs;
       if (row.state === "active") this.end(box, row, "kept");
-      if (leavesSomething) this.ends.push({ atMs: keptUntilMs, row });
+      if (leavesSomething) this.ends.set({ atMs: keptUntilMs, row }, true);
       else this.free(box, row);
       this.freed++;
     }
