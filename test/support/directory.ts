@@ -172,7 +172,7 @@ export function withSubmit(ledger: Ledger, submit: Ledger["submit"]): Ledger {
   });
 }
 
-function failOn(reason: string): never {
+export function failOn(reason: string): never {
   throw new Error(`the store gave up: ${reason}`);
 }
 

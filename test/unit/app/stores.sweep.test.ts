@@ -9,13 +9,14 @@ import { type Capabilities, type Replay, type Store, StoreError } from "../../..
 import { startOwnTime } from "../../support/own-time.ts";
 
 /** A store whose replay claims are due already: `due` counts down. */
-function storeWithDue(due: { left: number; batches: number[] }): Store {
+function storeWithDue(due: { left: number; batches: number[] }, onBatch = () => {}): Store {
   const replay: Replay = {
     claim: async () => true,
     expire: async (_nowMs, limit) => {
       const freed = Math.min(limit, due.left);
       due.left -= freed;
       due.batches.push(freed);
+      onBatch();
       return freed;
     },
   };
@@ -46,18 +47,28 @@ function openOf(stores: Record<string, Store>): OpenStores {
 
 test("what is due is freed in batches until nothing is left, whatever another store does", async () => {
   const due = { left: 1_000, batches: [] as number[] };
+  let rounds = 0;
+  const roundsOfBatch: number[] = [];
   const broken: Replay = {
     claim: async () => true,
-    expire: () => Promise.reject(new StoreError("unavailable", "gone")),
+    expire: () => {
+      rounds++;
+      return Promise.reject(new StoreError("unavailable", "gone"));
+    },
   };
   const messages: string[] = [];
-  const sweepers = startSweepers(openOf({ broken: storeOf({ replay: broken }), main: storeWithDue(due) }), {
-    now: () => 1,
-    log: (_level, message) => messages.push(message),
-  });
+  const sweepers = startSweepers(
+    openOf({ broken: storeOf({ replay: broken }), main: storeWithDue(due, () => roundsOfBatch.push(rounds)) }),
+    {
+      now: () => 1,
+      log: (_level, message) => messages.push(message),
+    },
+  );
   while (due.left > 0) await Bun.sleep(1);
   await sweepers.stop();
   expect(due.batches.slice(0, 4)).toEqual([256, 256, 256, 232]);
+  // A round waits for the second that follows it; its batches don't.
+  expect(roundsOfBatch.slice(0, 4)).toEqual([1, 1, 1, 1]);
   expect(messages).toContain("a sweep failed");
 });
 

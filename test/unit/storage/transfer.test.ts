@@ -1,0 +1,40 @@
+/** Which records an import takes: what has ended by then is left out and counted. */
+import { expect, test } from "bun:test";
+import type { StoreRecord } from "../../../src/storage/contract.ts";
+import { importRecords } from "../../../src/storage/transfer.ts";
+import { alice, entry, id } from "../../conformance/samples.ts";
+import { failOn, openMemory } from "../../support/directory.ts";
+
+const nowMs = 10_000;
+const message = (n: number, state: "active" | "acked" | "kept", ends: { expiresAtMs: number; keptUntilMs: number }) => {
+  const onExpiry = "TombstoneReference";
+  return { kind: "message", state, entry: entry(n, { ...ends, storedAtMs: 1_000, onExpiry }) } as const;
+};
+
+async function* each(records: readonly StoreRecord[]): AsyncGenerator<StoreRecord> {
+  yield* records;
+}
+
+test("what ends at this millisecond is left out, and what ends with the next is there", async () => {
+  const store = await openMemory(1_000)({ now: () => nowMs, log: () => {}, fatal: failOn });
+  const report = await importRecords(
+    store,
+    each([
+      message(1, "active", { expiresAtMs: nowMs, keptUntilMs: nowMs + 1 }),
+      message(2, "kept", { expiresAtMs: 2_000, keptUntilMs: nowMs }),
+      // An acknowledged id is remembered until its expiry only.
+      message(3, "acked", { expiresAtMs: nowMs, keptUntilMs: nowMs + 1 }),
+      message(4, "active", { expiresAtMs: nowMs + 1, keptUntilMs: nowMs + 2 }),
+      { kind: "claim", tag: "over", untilMs: nowMs },
+      { kind: "claim", tag: "there", untilMs: nowMs + 1 },
+      { kind: "receipt", key: "over", value: new Uint8Array(1), untilMs: nowMs },
+    ]),
+    nowMs,
+  );
+  expect(report).toEqual({ messages: 2, claims: 1, receipts: 0, ledgerPairs: 0, over: 4 });
+  const { mailbox, replay } = store.capabilities;
+  const states = await Promise.all([1, 2, 3, 4].map((n) => mailbox!.message(alice, id(n), nowMs)));
+  expect(states.map(({ state }) => state)).toEqual(["expired", "absent", "absent", "active"]);
+  expect(await replay!.claim("there", nowMs + 9, nowMs)).toBe(false);
+  await store.close();
+});
