@@ -15,6 +15,7 @@ import {
   StoreError,
 } from "../../src/storage/contract.ts";
 import { ledgerCases } from "./ledger.ts";
+import { logCases } from "./logs.ts";
 import { mailboxCases } from "./mailbox.ts";
 import { modelCases } from "./model.ts";
 import { receiptsCases, replayCases } from "./records.ts";
@@ -61,6 +62,7 @@ export const conformanceCases: readonly ConformanceCase[] = [
   ...replayCases,
   ...receiptsCases,
   ...ledgerCases,
+  ...logCases,
 ];
 
 /** What the program hands to an external plugin, for tests that open one themselves. */

@@ -13,9 +13,23 @@ import { Waypost, type WaypostOptions } from "../../src/client/waypost.ts";
 import { equalBytes } from "../../src/core/codec/bytes.ts";
 import { sha256 } from "../../src/core/codec/crypto.ts";
 import type { Did } from "../../src/core/codec/did.ts";
-import { decodeLogEntry, encodeLogEntry, keyOfDid, type LogEntry, valueOfProof } from "../../src/core/trust/log.ts";
+import {
+  decodeLogEntry,
+  encodeLogEntry,
+  encodeOldHead,
+  keyOfDid,
+  type LogEntry,
+  valueOfProof,
+} from "../../src/core/trust/log.ts";
 import { readMapProof } from "../../src/core/trust/map.ts";
-import { cosign, type Note, parseNote, renderNote } from "../../src/core/trust/note.ts";
+import {
+  type Checkpoint,
+  cosign,
+  type Note,
+  parseCheckpoint,
+  parseNote,
+  renderNote,
+} from "../../src/core/trust/note.ts";
 import { decodeKeyProof, encodeKeyProof } from "../../src/core/trust/proof.ts";
 import { forgeDocument, seedOf } from "../support/forged-proofs.ts";
 import { keyOf } from "../support/identity.ts";
@@ -185,6 +199,33 @@ describe("a Directory that lies about its log", () => {
     // A later run remembers the head.
     const { me: later } = await victimOf(proxy, { keys });
     expect(await codeOf(later.send(bob.did, "hello"))).toBe("log_forked");
+  }, 60_000);
+
+  test("begins its log anew and names the lost head: log_restarted, once; without it log_forked", async () => {
+    const proxy = proxied();
+    const { me: alice, codes } = await victimOf(proxy);
+    const bob = await open();
+    await alice.send(bob.did, "hello", logged);
+    const honest = decodeLogEntry(await honestEntry(bob.did)) as LogEntry;
+    const lost = parseCheckpoint(noteOf(honest.note).text) as Checkpoint;
+    const next = new TestLog(testKey(`${made.log.key.name}/2`, "log", made.log.seed));
+    next.entries.push(encodeOldHead(lost));
+    const proof = await (await fetch(`${made.nodes.url}/dids/${bob.did}/proof`)).bytes();
+    next.append([{ key: keyOfDid(bob.did), value: valueOfProof(proof) }]);
+    const note = next.cosigned([made.cosigner], Date.now());
+    const { genesisSeed } = honest;
+    const restart = { oldHead: next.entries[0] as Uint8Array, inclusion: next.inclusion(0) };
+    const others = [null, { ...restart, inclusion: [] }, { ...restart, oldHead: encodeOldHead({ ...lost, size: 1 }) }];
+    for (const other of others) {
+      proxy.lie = { entry: (key) => next.entry(Uint8Array.fromHex(key), note, { genesisSeed, restart: other }) };
+      expect(await codeOf(alice.send(bob.did, "hello", logged))).toBe("log_forked");
+    }
+    proxy.lie = { entry: (key) => next.entry(Uint8Array.fromHex(key), note, { genesisSeed, restart }) };
+    for (let i = 0; i < 2; i++) expect((await alice.send(bob.did, "hello", logged)).recipient.trust).toBe("logged");
+    expect(codes()).toEqual(["log_restarted"]);
+    // Back to the old one: no branch of both.
+    proxy.lie = {};
+    expect(await codeOf(alice.send(bob.did, "hello", logged))).toBe("log_forked");
   }, 60_000);
 
   test("shows the branch of a removed key to a stranger: not_logged", async () => {

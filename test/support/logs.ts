@@ -116,6 +116,10 @@ export class TestLog {
     return proveConsistency(this.#nodes, from, to);
   }
 
+  inclusion(index: number): Uint8Array[] {
+    return proveInclusion(this.#nodes, index, this.size);
+  }
+
   note(size = this.size): Note {
     const text = renderCheckpoint({ origin: this.key.key.name, size, root: this.root(size) });
     return { text, signatures: [signNote(text, this.key.key, this.key.sign)] };
@@ -136,7 +140,7 @@ export class TestLog {
       genesisSeed: null,
       note: renderNote(note),
       mapRoot: this.entries.at(-1) as Uint8Array,
-      inclusion: proveInclusion(this.#nodes, size - 1, size),
+      inclusion: this.inclusion(size - 1),
       ...proveInMap(this.#read, key),
       consistency: from === 0 || from > size ? [] : this.consistency(from),
       restart: null,
