@@ -88,27 +88,23 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     serving = started;
     const sweepers = startSweepers(stores, { now, log });
     const { urls, adminUrls } = started;
-    const end = once(async () => {
+    const end = async (): Promise<void> => {
       await endInTime(log, "requests", started.drain(), config.server.drain_timeout + partMsMax);
       await endInTime(log, "bus", release(), partMsMax);
       await endInTime(log, "sweeps", sweepers.stop(), partMsMax);
       await endInTime(log, "stores", stores.close(), endingMsMax);
-    });
-    return { url: urls[0] ?? "", urls, adminUrls, stores, reload, reloadFile: readAgain, stop: end };
+    };
+    let ended: Promise<void> | null = null;
+    const stop = (): Promise<void> => {
+      ended ??= end();
+      return ended;
+    };
+    return { url: urls[0] ?? "", urls, adminUrls, stores, reload, reloadFile: readAgain, stop };
   } catch (error) {
     await release();
     await stores.close();
     throw error;
   }
-}
-
-/** Runs the work once, however often the result is called. */
-function once(work: () => Promise<void>): () => Promise<void> {
-  let begun: Promise<void> | null = null;
-  return () => {
-    begun ??= work();
-    return begun;
-  };
 }
 
 /** Limit of one step of the shutdown; stores have a longer one. */

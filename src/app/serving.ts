@@ -14,7 +14,6 @@ import type { CorsOrigins, Route } from "../nodes/http/route.ts";
 import { type Listener, listen } from "../nodes/http/server.ts";
 import { aboutRoute, checkProbes, statusRoutes } from "../nodes/http/status.ts";
 import { operationRoutes } from "../nodes/operations/operations.ts";
-import { StoreError } from "../storage/contract.ts";
 import { version } from "../version.ts";
 import {
   type CertificateWatch,
@@ -26,6 +25,7 @@ import {
 import { failed } from "./failure.ts";
 import { factsOf, registerHttpGauges } from "./metrics.ts";
 import { type ComposedNodes, type ComposeParts, composeNodes, unavailableOf } from "./nodes.ts";
+import { toFailure } from "./stores.ts";
 
 /** The process, as its listeners see it. */
 export type ProcessView = {
@@ -50,9 +50,7 @@ export type Serving = {
 export async function startServing(config: Config, parts: ServingParts): Promise<Serving> {
   const { now, metrics, log } = parts;
   const certificate = certificateOf(config, now());
-  const nodes = await composeNodes(config, parts).catch((error: unknown) => {
-    throw error instanceof StoreError ? failed(error.message) : error;
-  });
+  const nodes = await composeNodes(config, parts).catch(toFailure);
   try {
     const operations = operationRoutes({ ...nodes.operated, reload: parts.view.reloadFile, now, log });
     const apps = createApps(config, { ...parts, nodes, operations });
@@ -208,14 +206,7 @@ const liveSessionsNote =
   "recipient with the operation `connect`; then one envelope a frame, each answered by " +
   '`{"type":"ack","message_id":"…"}`.';
 
-type ListenParts = {
-  readonly nodes: ComposedNodes;
-  readonly main: App;
-  readonly admin: App | null;
-  readonly operator: App | null;
-  readonly now: () => number;
-  readonly certificate: LoadedCertificate | null;
-};
+type ListenParts = Apps & Pick<AppParts, "nodes" | "now"> & { readonly certificate: LoadedCertificate | null };
 
 /** Binds every address; when one can't be bound, those before it are given up again. */
 function bindListeners(config: Config, parts: ListenParts): { main: Listener[]; admin: Listener[] } {

@@ -8,8 +8,9 @@ import { accessSync, constants, existsSync, readFileSync, statfsSync, statSync }
 import { createServer } from "node:net";
 import { resolve } from "node:path";
 import type { Command } from "commander";
-import { exposedText, isExposed, loadCertificate, openEventKey } from "../app/credentials.ts";
+import { isExposed, loadCertificate, readSeed } from "../app/credentials.ts";
 import { failed, failedInResult } from "../app/failure.ts";
+import { readNoteSigner } from "../app/log-key.ts";
 import { rolesOf } from "../app/serving.ts";
 import { storesOf } from "../app/stores.ts";
 import type { Config } from "../config/schema.ts";
@@ -164,23 +165,26 @@ function certificate(config: Config): Finding[] {
   return [{ name, ok: true, detail: `${config.server.tls_cert_file} is valid until ${until}` }];
 }
 
-/** The files with the keys of event proofs and of chain operators: there, and readable only by their owner. */
-function keyFiles({ cache, stores }: Config): Promise<Finding>[] {
-  const signing = cache.enabled ? cache.signing_key_file : null;
-  const ofEvents = async (file: string) => {
-    await openEventKey(file, () => undefined);
-    if (isExposed(file)) throw failed(exposedText(file));
-    return file;
+/** The files with keys: there, of the right form, and readable only by their owner. */
+function keyFiles({ cache, directory, witness, stores }: Config): Promise<Finding>[] {
+  const keyCheck = (name: string, file: unknown, read: (file: string) => Promise<unknown>): Promise<Finding>[] => {
+    if (typeof file !== "string") return [];
+    const work = async () => {
+      await read(file);
+      if (isExposed(file)) throw failed(`other users may read ${file}; run: chmod 600 ${file}`);
+      return file;
+    };
+    return [check(name, work)];
   };
-  const ofOperator = (file: string) => {
+  const readOperator = async (file: string) => {
     if (readFileSync(file, "utf8").trim() === "") throw failed(`${file} is empty`);
-    if (isExposed(file)) throw failed(`other users may read ${file}; run: chmod 600 ${file}`);
-    return file;
   };
   return [
-    ...(signing === null ? [] : [check("signing key", () => ofEvents(signing))]),
+    ...keyCheck("signing key", cache.enabled ? cache.signing_key_file : null, (file) => readSeed(file)),
+    ...keyCheck("log key", directory.enabled ? directory.log_key_file : null, (file) => readNoteSigner(file, "log")),
+    ...keyCheck("witness key", witness.key_file, (file) => readNoteSigner(file, "witness")),
     ...Object.entries(stores).flatMap(([store, { operator_key_file: file }]) =>
-      typeof file === "string" ? [check(`operator key of store ${store}`, () => ofOperator(file))] : [],
+      keyCheck(`operator key of store ${store}`, file, readOperator),
     ),
   ];
 }

@@ -80,6 +80,9 @@ test("what an operator forgot is reported by name: a signing key that others may
   const node = await startNode(["serve"], { cwd: folder, url });
   await node.kill("SIGTERM");
   expect(await node.output()).toContain("chmod 600 signing-key");
+  writeFileSync(path, `${readFileSync(path, "utf8")}[witness]\nkey_file = "signing-key"\n`);
+  const witness = await run(["doctor"], { cwd: folder });
+  expect(witness.stdout).toContain("FAIL  witness key: signing-key must hold a key that waypost key new --witness");
   expect((await run(["send", "--help"], { cwd: folder })).stdout).toMatch(/--file <path> +the file \(required\)/);
 });
 
