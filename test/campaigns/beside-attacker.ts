@@ -12,13 +12,12 @@ export type Plan = {
   readonly url: string;
   readonly posts: {
     readonly path: string;
+    /** In turn; `$id` becomes a new id each time. */
     readonly bodies: readonly string[];
     /** Loopback addresses, in turn. */
     readonly from: readonly string[];
     readonly connections: number;
     readonly perSecond: number;
-    /** Each body is sent once. */
-    readonly once?: boolean;
   } | null;
   /** Heads of upgrades, each with a proof; their sockets are read up to the welcome, or on and never answered. */
   readonly sessions: { readonly heads: readonly string[]; readonly from: readonly string[]; readonly reads: boolean };
@@ -47,7 +46,7 @@ function openSession(head: string, place: number, ended: () => void): Promise<So
   });
 }
 
-async function post({ path, bodies, from, connections, perSecond, once }: NonNullable<Plan["posts"]>) {
+async function post({ path, bodies, from, connections, perSecond }: NonNullable<Plan["posts"]>) {
   const clients = from.map((address) => clientFrom(address, plan.url, connections));
   const statuses: number[] = [];
   let next = 0;
@@ -55,10 +54,10 @@ async function post({ path, bodies, from, connections, perSecond, once }: NonNul
   const one = async (): Promise<void> => {
     while (!stopped) {
       const place = next++;
-      if (once === true && place >= bodies.length) return;
       await Bun.sleep(Math.max(0, startMs + (place * 1_000) / perSecond - performance.now()));
       const client = clients[place % clients.length] as (typeof clients)[number];
-      if (!stopped) statuses.push((await client.post(path, bodies[place % bodies.length])).status);
+      const body = (bodies[place % bodies.length] as string).replace("$id", crypto.randomUUID());
+      if (!stopped) statuses.push((await client.post(path, body)).status);
     }
   };
   const all = Promise.all(Array.from({ length: connections * from.length }, one));

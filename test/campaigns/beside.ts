@@ -161,7 +161,8 @@ async function growingLedger({ stage }: World): Promise<Attack> {
   return { ...nothing, posts };
 }
 
-const large = { payload: { ciphertext_b64: "A".repeat(400_000) } };
+const fresh = { message_id: "$id" };
+const large = { ...fresh, payload: { ciphertext_b64: "A".repeat(400_000) } };
 
 async function fanOut({ stage }: World): Promise<Attack> {
   const inboxPort = freePort();
@@ -177,22 +178,22 @@ async function fanOut({ stage }: World): Promise<Attack> {
     return { ...person, document: { ...person.document, service } };
   });
   await registerAll(clientFrom(attackers[0] as string, stage.url), many);
-  const bodies = bodiesOf(Array.from({ length: 200 }, (_, n) => envelopeTo(many[n % 20] as StagePerson, large)));
+  const bodies = bodiesOf(many.map((person) => envelopeTo(person, large)));
   const posts = { path: "/relay", bodies, from: attackers.slice(0, 1), connections: 100, perSecond: 50 };
   return { ...nothing, posts, inboxPort };
 }
 
-/** Sessions of twenty people, sixteen each, and envelopes for them. */
+/** Sessions of ten people, sixteen each, and envelopes for them. */
 async function heldSessions(
   { stage }: World,
   { reads, change, perSecond }: { readonly reads: boolean; readonly change: JsonObject; readonly perSecond: number },
 ): Promise<Attack> {
-  const people = await Promise.all(Array.from({ length: 20 }, () => personAt(stage.url)));
+  const people = await Promise.all(Array.from({ length: 10 }, () => personAt(stage.url)));
   await registerAll(clientFrom(attackers[0] as string, stage.url), people);
   const heads = await Promise.all(
     people.flatMap((person) => Array.from({ length: 16 }, (_, n) => upgradeOf(person, `d${n}`, stage.url))),
   );
-  const bodies = bodiesOf(Array.from({ length: 400 }, (_, n) => envelopeTo(people[n % 20] as StagePerson, change)));
+  const bodies = bodiesOf(people.map((person) => envelopeTo(person, change)));
   const posts = { path: "/relay", bodies, from: attackers, connections: 64, perSecond };
   return { posts, sessions: { heads, from: addresses(66, 10), reads }, inboxPort: null };
 }
@@ -206,7 +207,7 @@ const scenes: Readonly<Record<string, Scene>> = {
   refused: { attack: refusedClient },
   ledger: { attack: growingLedger },
   "fan-out": { attack: fanOut },
-  silent: { attack: (world) => heldSessions(world, { reads: true, change: {}, perSecond: 400 }) },
+  silent: { attack: (world) => heldSessions(world, { reads: true, change: fresh, perSecond: 400 }) },
   unread: { attack: (world) => heldSessions(world, { reads: false, change: large, perSecond: 40 }) },
 };
 
