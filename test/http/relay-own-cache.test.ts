@@ -159,3 +159,21 @@ describe("the Cache of the process answers alike as the only destination and aft
     expect(alone.left).toBe(0);
   });
 });
+
+test("other content for a Cache elsewhere at two nodes: what the Cache knew already is a conflict", async () => {
+  const { promise: released, resolve: release } = Promise.withResolvers<void>();
+  const receipt = { accepted: true, message_id: uuidOf(1) };
+  const elsewhere = inboxFor(async () => {
+    const isFirst = elsewhere.bodies.length === 1;
+    if (isFirst) await released;
+    return Response.json({ ...receipt, deduped: isFirst }, { status: 202 });
+  });
+  const relay = await relayFor({ withoutLocalCache: true });
+  const other = await relayFor({ withoutLocalCache: true, beside: relay, receipts: relay.receipts });
+  const bob = knownBob(relay, [cacheAt(elsewhere.url)]);
+  const late = other.send(envelopeTo(bob, 1, { payload: { changed: true } }));
+  while (elsewhere.bodies.length === 0) await Bun.sleep(1);
+  expect((await relay.send(envelopeTo(bob, 1))).code).toBe("cached");
+  release();
+  expect((await late).code).toBe("duplicate_conflict");
+});

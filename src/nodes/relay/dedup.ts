@@ -65,8 +65,7 @@ async function deliverUnlessKnown(
   { key, digest }: RelayedMessage,
   begun: () => void,
 ): Promise<DeliveryOutcome> {
-  const record = await dedup.receipts.get(key, nowMs);
-  const known = record === null ? null : decodeRecord(record);
+  const known = await recordOf(dedup, key, nowMs);
   if (known !== null && known.digest !== digest) return conflict();
   if (known?.result) return asRepeat(known.result);
   const delivered = await deliver(begun);
@@ -74,6 +73,9 @@ async function deliverUnlessKnown(
   if (isFault(delivered)) return delivered;
   const { result, isKept } = delivered;
   if (isKept) return isRepeated(result) ? asRepeat(result) : result;
+  // A Cache elsewhere has the id already: of another node, which may have sent other content a moment ago.
+  const other = isRepeated(result) ? await recordOf(dedup, key, nowMs) : null;
+  if (other !== null && other.digest !== digest) return conflict();
   await remember(dedup, key, { digest, result: result.success ? result : null }, untilMs());
   return result;
 }
@@ -96,8 +98,9 @@ function conflict(): Fault {
 /** After a failure there is no result, and the id belongs to the envelope with the digest. */
 type DeliveryRecord = { readonly digest: string; readonly result: DeliveryResult | null };
 
-function decodeRecord(bytes: Uint8Array): DeliveryRecord {
-  return JSON.parse(new TextDecoder().decode(bytes)) as DeliveryRecord;
+async function recordOf({ receipts }: Dedup, key: string, nowMs: number): Promise<DeliveryRecord | null> {
+  const record = await receipts.get(key, nowMs);
+  return record === null ? null : (JSON.parse(new TextDecoder().decode(record)) as DeliveryRecord);
 }
 
 /** What was delivered stays delivered, even when it can't be remembered. */
