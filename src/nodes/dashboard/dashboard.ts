@@ -1,7 +1,7 @@
 /**
  * `GET /status` and `GET /status.json`: what this process does, for the operator, on the admin listener or on a node that
  * only this machine reaches. The page is one HTML text that fetches nothing but `/status.json`. The figures are the last
- * hour in memory: every ten seconds a sample of what `/metrics` shows (one rendering, about 100 KiB in all), and the newest
+ * hour in memory: every ten seconds a sample of what `/metrics` shows (one rendering, about 100 KiB for the hour), and the newest
  * warnings.
  */
 import { statusAnswer } from "../../core/schema/schema.ts";

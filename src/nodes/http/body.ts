@@ -114,7 +114,7 @@ async function readStream(request: Request, rules: BodyRules): Promise<ReadBody 
   }
 }
 
-/** A client that has disconnected counts as one that stalls: nobody reads the answer. */
+/** A client that has disconnected counts as one that stalls: no one reads the answer. */
 function brokenOff(): typeof late {
   return late;
 }

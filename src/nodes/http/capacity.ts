@@ -1,6 +1,6 @@
 /**
  * Bounds what requests cost before their handlers run: active requests, bodies that are still arriving, and bytes of
- * bodies, each in all and shared fairly between clients. A refusal over capacity is delayed for a moment,
+ * bodies, each in total and shared fairly between clients. A refusal over capacity is delayed for a moment,
  * because clients that retry at once would use up the processor. Long answers take turns at the event loop.
  * Cost: a few lookups in small maps for each request; nothing is allocated.
  * Source: rules section 9, interface "Limits".
@@ -43,8 +43,8 @@ export function capacityLimits(server: Config["server"]): CapacityLimits {
 // -------------------------------------------------------------------------------------------- fair share
 
 /**
- * An amount that clients hold: bounded in all, and for each client to half of that, so that no single client can use up
- * the room of everybody.
+ * A resource shared by clients: bounded in total, and per client to half of that, so that no single client can use up
+ * the room of all.
  */
 export type FairShare = {
   /** `false`, and nothing is counted, when the client's part or the whole would be exceeded. */

@@ -171,7 +171,7 @@ function upgradeContext<Session>(
 }
 
 /**
- * Removes the file of a Unix socket that nobody listens on any more: a killed process leaves it behind, and
+ * Removes the file of a Unix socket without a listener: a killed process leaves it behind, and
  * the next one could not bind it. Anything else at the path is left alone.
  */
 export async function removeStaleSocket(address: string): Promise<void> {

@@ -3,7 +3,7 @@
  * itself knows and would decide: document, policy, the operator's lists and blocks, mailbox, live sessions, destinations,
  * and the last results. Nothing is sent and nothing changes.
  */
-import { type Did, mailboxOf, parseDid } from "../../core/codec/did.ts";
+import { type Did, type MailboxKey, mailboxOf, parseDid } from "../../core/codec/did.ts";
 import { parseJson } from "../../core/codec/json.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
 import { sameEndpoint } from "../../core/message/proof.ts";
@@ -56,7 +56,7 @@ function decodeParties(body: Uint8Array): Parties | Fault {
 }
 
 /** The answer of `POST /operations/explain`. */
-export async function explain(parts: ExplainParts, body: Uint8Array, nowMs: number): Promise<object | Fault> {
+export async function explain(parts: ExplainParts, body: Uint8Array, now: () => number): Promise<object | Fault> {
   const parties = decodeParties(body);
   if (isFault(parties)) return parties;
   const { recipient, policy } = await gatherRecipientFacts(parts.recipients, parties.to, null);
@@ -69,7 +69,7 @@ export async function explain(parts: ExplainParts, body: Uint8Array, nowMs: numb
             keyStep(recipient),
             policyStep(policy),
             ...partySteps(parts, parties),
-            ...(await mailboxSteps(parts, recipient, nowMs)),
+            ...(await mailboxSteps(parts, recipient, now)),
             ...deliverySteps(parts, recipient),
           ];
   const { to, from } = parties;
@@ -141,7 +141,19 @@ function partySteps({ relay, cache, blocks }: ExplainParts, { to, from }: Partie
 
 const pageEntries = 1_000;
 
-async function mailboxSteps({ cache }: ExplainParts, recipient: Subject, nowMs: number): Promise<Step[]> {
+/** What waits in a mailbox, oldest first; what arrives meanwhile is on a later page. */
+export async function* waitingPages(mailbox: Mailbox, key: MailboxKey, now: () => number) {
+  for (let after: string | null = null; ; ) {
+    const page = await mailbox.summary(key, { after, entriesMax: pageEntries, bytesMax: 0, nowMs: now() });
+    // The cursor is the mailbox's own.
+    if (isFault(page)) throw new Error(page.detail);
+    yield page.entries;
+    if (page.next === null) return;
+    after = page.next;
+  }
+}
+
+async function mailboxSteps({ cache }: ExplainParts, recipient: Subject, now: () => number): Promise<Step[]> {
   if (cache === null) return [];
   const { mailbox, settings } = cache;
   const listed = (recipient.document?.service ?? [])
@@ -149,14 +161,9 @@ async function mailboxSteps({ cache }: ExplainParts, recipient: Subject, nowMs: 
     .flatMap(({ serviceEndpoint }) => serviceEndpoint)
     .some((endpoint) => settings.public_endpoints.some((own) => sameEndpoint(own, endpoint)));
   let [entries, bytes] = [0, 0];
-  for (let after: string | null = null, done = false; !done; ) {
-    const key = mailboxOf(recipient.did, recipient.life);
-    const page = await mailbox.summary(key, { after, entriesMax: pageEntries, bytesMax: 0, nowMs });
-    if (isFault(page)) return [note("mailbox", page.detail)];
-    entries += page.entries.length;
-    for (const { envelopeBytes } of page.entries) bytes += envelopeBytes;
-    after = page.next;
-    done = after === null;
+  for await (const page of waitingPages(mailbox, mailboxOf(recipient.did, recipient.life), now)) {
+    entries += page.length;
+    for (const { envelopeBytes } of page) bytes += envelopeBytes;
   }
   const { recipient_entries_max: entriesMax, recipient_bytes_max: bytesMax } = settings;
   const held = `${entries} of ${entriesMax} entries, ${bytes} of ${bytesMax} bytes`;

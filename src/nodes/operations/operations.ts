@@ -4,7 +4,7 @@
  * A purge removes everything that waits for a recipient, without a proof of the recipient: for duties such as a court
  * order. Ids stay remembered as after an acknowledgement, so that a late copy of an envelope does not come back.
  */
-import { type Did, type MailboxKey, mailboxOf, parseDid } from "../../core/codec/did.ts";
+import { type Did, mailboxOf, parseDid } from "../../core/codec/did.ts";
 import { parseJson } from "../../core/codec/json.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
 import { blockBody, compileShape, explainBody, networksBody, purgeBody, reloadBody } from "../../core/schema/schema.ts";
@@ -13,7 +13,7 @@ import type { Log } from "../http/log.ts";
 import { type Answer, type Call, defineRoute, type Route, type RoutePlan } from "../http/route.ts";
 import type { RecipientSource } from "../recipients.ts";
 import { type BlockChange, type Blocks, parseBlockSubject } from "./blocks.ts";
-import { type ExplainParts, explain as explainEnvelope } from "./explain.ts";
+import { type ExplainParts, explain as explainEnvelope, waitingPages } from "./explain.ts";
 
 type ReloadOutcome = {
   /** Settings that changed now, as `section.name`. */
@@ -91,7 +91,7 @@ function explainRoute(parts: ExplainParts, now: OperationsParts["now"]): Route {
     answer: "What this node would decide, and the last results.",
     request: explainBody,
     handle: async ({ body }) => {
-      const explained = await explainEnvelope(parts, body, now());
+      const explained = await explainEnvelope(parts, body, now);
       return isFault(explained) ? explained : { status: 200, json: explained };
     },
   });
@@ -200,7 +200,6 @@ function purgeRoute({ cache, now, log }: OperationsParts): Route {
       if (cache === null) return { status: 200, json: { entries: 0, bytes: 0 } };
       const life = (await cache.recipients.subject(did))?.life ?? pastLivesMax;
       const purged = await purgeRecipient(cache.mailbox, { did, life }, now);
-      if (isFault(purged)) return purged;
       log("warn", "the operator removed the waiting messages of a recipient", { recipient: did, ...purged });
       return { status: 200, json: purged };
     },
@@ -209,36 +208,21 @@ function purgeRoute({ cache, now, log }: OperationsParts): Route {
 
 type Purged = { readonly entries: number; readonly bytes: number };
 
-const batchEntries = 1_000;
-
 /** The mailboxes of the life that the DID has now and of those before; `life` is the present one. */
 async function purgeRecipient(
   mailbox: Mailbox,
   { did, life }: { readonly did: Did; readonly life: number },
   now: () => number,
-): Promise<Purged | Fault> {
-  let purged: Purged = { entries: 0, bytes: 0 };
-  for (let past = 0; past <= life; past++) {
-    const one = await purgeMailbox(mailbox, mailboxOf(did, past), now);
-    if (isFault(one)) return one;
-    purged = { entries: purged.entries + one.entries, bytes: purged.bytes + one.bytes };
-  }
-  return purged;
-}
-
-/** Entries that arrive meanwhile are after the cursor, and are removed as well. */
-async function purgeMailbox(mailbox: Mailbox, key: MailboxKey, now: () => number): Promise<Purged | Fault> {
+): Promise<Purged> {
   let [entries, bytes] = [0, 0];
-  let after: string | null = null;
-  for (;;) {
-    const nowMs = now();
-    const page = await mailbox.summary(key, { after, entriesMax: batchEntries, bytesMax: 0, nowMs });
-    if (isFault(page)) return page;
-    const sizes = new Map(page.entries.map(({ messageId, envelopeBytes }) => [messageId, envelopeBytes]));
-    const removed = sizes.size === 0 ? [] : await mailbox.remove(key, [...sizes.keys()], nowMs);
-    entries += removed.length;
-    for (const { messageId } of removed) bytes += sizes.get(messageId) ?? 0;
-    if (page.next === null) return { entries, bytes };
-    after = page.next;
+  for (let past = 0; past <= life; past++) {
+    const key = mailboxOf(did, past);
+    for await (const page of waitingPages(mailbox, key, now)) {
+      const sizes = new Map(page.map(({ messageId, envelopeBytes }) => [messageId, envelopeBytes]));
+      const removed = sizes.size === 0 ? [] : await mailbox.remove(key, [...sizes.keys()], now());
+      entries += removed.length;
+      for (const { messageId } of removed) bytes += sizes.get(messageId) ?? 0;
+    }
   }
+  return { entries, bytes };
 }
