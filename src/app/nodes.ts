@@ -5,6 +5,7 @@
 import type { Config } from "../config/schema.ts";
 import { resolutionRoute } from "../nodes/admission.ts";
 import { type Cache, createCache } from "../nodes/cache/cache.ts";
+import { acquaintanceOf, createKnownSenders } from "../nodes/cache/known.ts";
 import { networkOfLabel } from "../nodes/cache/shares.ts";
 import type { WakeHook } from "../nodes/cache/wake.ts";
 import { createDirectory, type Directory } from "../nodes/directory/directory.ts";
@@ -146,7 +147,7 @@ const knowsDids = ({ directory, relay, cache }: Config) => directory.enabled || 
 
 function explainParts(
   config: Config,
-  { stores, recipients, blocks, results, relay, sessions }: Explained,
+  { stores, recipients, blocks, results, relay, sessions, log }: Explained,
 ): ExplainParts {
   const { directory, cache } = config;
   const consumer = cache.enabled ? "cache" : relay === null ? null : "relay";
@@ -163,7 +164,18 @@ function explainParts(
             failuresOf: relay.failuresOf,
             mayListen: (did) => sessions?.mayListen(did) ?? false,
           },
-    cache: cache.enabled ? { mailbox: stores.capability("cache.store", "mailbox"), settings: cache } : null,
+    cache: cache.enabled ? explainedCache(config, { stores, log }) : null,
+  };
+}
+
+function explainedCache(config: Config, { stores, log }: Pick<ComposeParts, "stores" | "log">): ExplainParts["cache"] {
+  const receipts = stores.capability("cache.store", "receipts");
+  return {
+    mailbox: stores.capability("cache.store", "mailbox"),
+    settings: config.cache,
+    // Read anew each time: what the Cache itself remembers is its own.
+    acquaintanceOf: (mailbox, sender, nowMs) =>
+      acquaintanceOf(createKnownSenders(receipts, log), mailbox, sender, nowMs),
   };
 }
 

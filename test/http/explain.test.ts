@@ -132,3 +132,14 @@ test("the command prints what the node says", async () => {
   expect(stdout).toMatch(/STOPS {2}mailbox: full: 2 of 2 entries/);
   expect(stdout).toMatch(/502 {2}\/relay .* unsigned {2}mailbox_full: /);
 }, 60_000);
+
+test("the share of a sender follows what the mailbox knows of it", async () => {
+  const shareOf = async (sender: string | null) => stepOf(await explain(bob!.did, sender), "share")?.detail;
+  expect(await shareOf(null)).toStartWith("unsigned and first-time senders together have 50 %");
+  expect(await shareOf(alice!.did)).toStartWith("the mailbox does not know the sender");
+  for await (const message of bob!.messages()) {
+    await message.ack();
+    break;
+  }
+  while ((await shareOf(alice!.did))?.startsWith("the mailbox knows the sender") !== true) await Bun.sleep(20);
+});

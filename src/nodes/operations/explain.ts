@@ -10,6 +10,7 @@ import { sameEndpoint } from "../../core/message/proof.ts";
 import { compileShape, explainBody } from "../../core/schema/schema.ts";
 import type { Mailbox } from "../../storage/contract.ts";
 import { checkLists, gatherRecipientFacts, type OperatorRules } from "../admission.ts";
+import type { Acquaintance } from "../cache/known.ts";
 import type { RecipientSource, Subject } from "../recipients.ts";
 import type { Blocks } from "./blocks.ts";
 import type { Results } from "./results.ts";
@@ -31,7 +32,11 @@ export type ExplainParts = {
       readonly public_endpoints: readonly string[];
       readonly recipient_entries_max: number;
       readonly recipient_bytes_max: number;
+      readonly stranger_share: number;
+      readonly network_share: number;
     };
+    /** What the mailbox knows of a sender. */
+    readonly acquaintanceOf: (mailbox: MailboxKey, sender: Did, nowMs: number) => Promise<Acquaintance>;
   } | null;
 };
 
@@ -70,6 +75,7 @@ export async function explain(parts: ExplainParts, body: Uint8Array, now: () => 
             policyStep(policy),
             ...partySteps(parts, parties),
             ...(await mailboxSteps(parts, recipient, now)),
+            ...(await shareSteps(parts, recipient, { from: parties.from, nowMs: now() })),
             ...deliverySteps(parts, recipient),
           ];
   const { to, from } = parties;
@@ -169,6 +175,22 @@ async function mailboxSteps({ cache }: ExplainParts, recipient: Subject, now: ()
   const held = `${entries} of ${entriesMax} entries, ${bytes} of ${bytesMax} bytes`;
   if (entries >= entriesMax || bytes >= bytesMax) return [stops("mailbox", `full: ${held}`)];
   return [listed ? ok("mailbox", held) : note("mailbox", `${held}; but the document does not list this Cache`)];
+}
+
+/** Which part of the mailbox the sender may use; a refusal because of it is among the last results. */
+async function shareSteps(
+  { cache }: ExplainParts,
+  { did, life }: Subject,
+  { from, nowMs }: { readonly from: Did | null; readonly nowMs: number },
+): Promise<Step[]> {
+  if (cache === null) return [];
+  const { stranger_share, network_share } = cache.settings;
+  const known = from === null ? "stranger" : await cache.acquaintanceOf(mailboxOf(did, life), from, nowMs);
+  if (known !== "stranger") return [ok("share", "the mailbox knows the sender, which may use half of it")];
+  const who = from === null ? "unsigned and first-time senders" : "the mailbox does not know the sender: strangers";
+  return [
+    note("share", `${who} together have ${stranger_share} % of the mailbox, one client network ${network_share} %`),
+  ];
 }
 
 /** Live sessions, and the destinations that this node's Relay would try. */
