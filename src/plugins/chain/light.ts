@@ -25,6 +25,7 @@ import {
   parseHash,
   parseHeader,
   parseObject,
+  Rpc,
   type Socket,
   type SocketEvents,
 } from "./rpc.ts";
@@ -40,19 +41,6 @@ const attemptPauseMs = 1_000;
 const logLevel = 1;
 const methodNotFound = -32_601;
 
-type Answer = {
-  readonly id?: unknown;
-  readonly method?: string;
-  readonly params?: { readonly subscription?: unknown };
-  readonly result?: unknown;
-  readonly error?: { readonly code: number; readonly message: string };
-};
-type OpenRequest = {
-  readonly resolve: (result: unknown) => void;
-  readonly reject: (error: Error) => void;
-  /** Of a subscription: gets every notification as it came. */
-  readonly notify: ((text: string) => void) | null;
-};
 type Request = { readonly id: number; readonly method: string; readonly params: readonly unknown[] };
 
 /** `takesNull`: `null` is an answer. */
@@ -115,16 +103,18 @@ function readSpecification(endpoint: string): string {
   return text;
 }
 
+/** Longer than any connection waits for an answer of its own. */
+const answerMsMax = 600_000;
+
+type Connection = { isOpen: boolean; readonly events: SocketEvents };
+
 class LightClient {
-  private started: Promise<{ client: Client; chain: Chain }> | null = null;
-  private readonly waiting = new Map<number, OpenRequest>();
-  private readonly subscriptions = new Map<string, (text: string) => void>();
-  private readonly connections = new Set<SocketEvents>();
+  private started: Promise<Rpc> | null = null;
+  private client: Client | null = null;
+  private readonly stop = new AbortController();
   /** Hashes of finalized blocks by their number, and numbers of blocks by their hash. */
   private readonly hashes = new BoundedMap<bigint, string>(2 * Number(walkMax));
   private readonly numbers = new BoundedMap<string, bigint>(2 * Number(walkMax));
-  private nextId = 1;
-  private closed = false;
 
   constructor(
     private readonly specification: string,
@@ -136,108 +126,71 @@ class LightClient {
   ) {}
 
   connect(events: SocketEvents): Socket {
-    const connection = { isOpen: true, events, subscriptions: new Set<string>() };
-    this.connections.add(events);
+    const connection: Connection = { isOpen: true, events };
+    const end = (reason: string) => connection.isOpen && events.onClose(reason);
     this.start().then(
-      () => connection.isOpen && events.onOpen(),
-      (error: unknown) => events.onClose(errorText(error)),
+      (rpc) => {
+        void rpc.over.then(end);
+        if (connection.isOpen) events.onOpen();
+      },
+      (error: unknown) => end(errorText(error)),
     );
     return {
       send: (text) => void this.serve(JSON.parse(text) as Request, connection),
       close: () => {
         connection.isOpen = false;
-        this.connections.delete(events);
-        for (const name of connection.subscriptions) this.subscriptions.delete(name);
       },
     };
   }
 
-  private start(): Promise<{ client: Client; chain: Chain }> {
-    this.started ??= this.load();
+  private start(): Promise<Rpc> {
+    this.started ??= this.open();
     return this.started;
   }
 
-  private async load(): Promise<{ client: Client; chain: Chain }> {
-    const { log, load } = this.parts;
-    const start = await load();
-    const client = start({
-      maxLogLevel: logLevel,
-      logCallback: (_, target, message) => log("warn", "the light client reports", { target, message }),
-    });
+  /** A crash ends it for every connection, and the next one starts another. */
+  private async open(): Promise<Rpc> {
+    const { log, load, host } = this.parts;
+    const { signal } = this.stop;
     try {
-      const chain = await client.addChain({ chainSpec: this.specification });
-      void this.read(chain);
-      return { client, chain };
+      const start = await load();
+      const logCallback = (_: number, target: string, message: string) =>
+        log("warn", "the light client reports", { target, message });
+      this.client = start({ maxLogLevel: logLevel, logCallback });
+      const chain = await this.client.addChain({ chainSpec: this.specification });
+      const connect = (_: string, events: SocketEvents) => socketOf(chain, events);
+      const rpc = await Rpc.open(lightScheme, { waitMs: answerMsMax, signal, host: { ...host, connect } });
+      void rpc.over.then((reason) => {
+        [this.started, this.client] = [null, signal.aborted ? this.client : null];
+        if (!signal.aborted) log("error", "the light client has ended", { reason });
+      });
+      return rpc;
     } catch (error) {
-      await client.terminate();
+      this.started = null;
+      await this.terminate();
       throw error;
     }
   }
 
-  private async read(chain: Chain): Promise<void> {
-    try {
-      for (;;) this.receive(await chain.nextJsonRpcResponse());
-    } catch (error) {
-      // It has crashed or was closed: the next connection starts another one.
-      this.started = null;
-      const gone = new Error("the light client has ended");
-      for (const { reject } of this.waiting.values()) reject(gone);
-      this.waiting.clear();
-      this.subscriptions.clear();
-      for (const { onClose } of this.connections) onClose(gone.message);
-      this.connections.clear();
-      if (!this.closed) this.parts.log("error", "the light client has ended", { reason: errorText(error) });
-    }
-  }
-
-  private receive(text: string): void {
-    const { id, params, result, error } = JSON.parse(text) as Answer;
-    if (params !== undefined) {
-      this.subscriptions.get(String(params.subscription))?.(text);
-      return;
-    }
-    const waiting = this.waiting.get(id as number);
-    this.waiting.delete(id as number);
-    if (waiting === undefined) return;
-    if (error !== undefined) {
-      waiting.reject(new NodeRefusal(error.code, error.message));
-      return;
-    }
-    if (waiting.notify !== null) this.subscriptions.set(String(result), waiting.notify);
-    waiting.resolve(result);
-  }
-
-  private async ask(
-    method: string,
-    params: readonly unknown[],
-    notify: OpenRequest["notify"] = null,
-  ): Promise<unknown> {
-    const { chain } = await this.start();
-    const id = this.nextId++;
-    const { promise, resolve, reject } = Promise.withResolvers<unknown>();
-    this.waiting.set(id, { resolve, reject, notify });
-    chain.sendJsonRpc(JSON.stringify({ jsonrpc: "2.0", id, method, params }));
-    return promise;
+  private async ask(method: string, params: readonly unknown[]): Promise<unknown> {
+    return (await this.start()).ask(method, params, answerMsMax);
   }
 
   // ------------------------------------------------------------------------------------------------- answers
 
-  private async serve(
-    { id, method, params }: Request,
-    connection: { readonly isOpen: boolean; readonly events: SocketEvents; readonly subscriptions: Set<string> },
-  ): Promise<void> {
-    const reply = (answer: { result: unknown } | { error: unknown }) => {
-      if (connection.isOpen) connection.events.onMessage(JSON.stringify({ jsonrpc: "2.0", id, ...answer }));
+  private async serve({ id, method, params }: Request, connection: Connection): Promise<void> {
+    const send = (frame: object) => {
+      if (connection.isOpen) connection.events.onMessage(JSON.stringify({ jsonrpc: "2.0", ...frame }));
     };
     try {
-      if (method.startsWith("chain_subscribe")) {
-        const result = await this.ask(method, params, (text) => connection.events.onMessage(text));
-        connection.subscriptions.add(String(result));
-        return reply({ result });
+      if (!method.startsWith("chain_subscribe")) {
+        return send({ id, result: await this.answer(method, params, () => connection.isOpen) });
       }
-      reply({ result: await this.answer(method, params, () => connection.isOpen) });
+      const subscription = `${method} ${id}`;
+      await (await this.start()).subscribe(method, () => send({ method, params: { subscription } }), answerMsMax);
+      send({ id, result: subscription });
     } catch (error) {
-      if (error instanceof NodeRefusal) reply({ error: { code: error.code, message: error.message } });
+      if (error instanceof NodeRefusal) send({ id, error: { code: error.code, message: error.message } });
       else this.parts.log("warn", "the light client did not answer", { method, reason: errorText(error) });
     }
   }
@@ -330,8 +283,24 @@ class LightClient {
   }
 
   async close(): Promise<void> {
-    this.closed = true;
-    const running = await this.started?.catch(() => null);
-    await running?.client.terminate();
+    this.stop.abort();
+    await this.started?.catch(() => null);
+    await this.terminate();
   }
+
+  private async terminate(): Promise<void> {
+    const { client } = this;
+    this.client = null;
+    await client?.terminate();
+  }
+}
+
+/** A chain of the light client like a socket. */
+function socketOf(chain: Chain, { onOpen, onMessage, onClose }: SocketEvents): Socket {
+  const read = async (): Promise<never> => {
+    for (;;) onMessage(await chain.nextJsonRpcResponse());
+  };
+  onOpen();
+  read().catch((error: unknown) => onClose(errorText(error)));
+  return { send: (text) => chain.sendJsonRpc(text), close: () => {} };
 }
