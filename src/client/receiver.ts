@@ -106,6 +106,7 @@ export class Receiver {
   #isBlind = false;
   /** The last envelope of each sender that was passed unopened, and until when a Cache may be about to get it. */
   readonly #passed = new Map<unknown, { readonly messageId: string; readonly untilMs: number }>();
+  #isAwaitingPassed = false;
   /** The program acknowledges late: senders don't wait for it. */
   #isLate = false;
   readonly #stop = new AbortController();
@@ -331,8 +332,7 @@ export class Receiver {
       if (this.#passed.size >= passedMax) this.#passed.clear();
       const messageId = live.messageId.toLowerCase();
       this.#passed.set(live.envelope["from"], { messageId, untilMs: performance.now() + passedMs });
-      // Without a stream nothing announces it.
-      void pause(passedMs, this.#stop.signal).then(() => this.#news.wake());
+      void this.#lookAfterPassed();
       return false;
     }
     if (known.state !== "queued") return known.state === "acked";
@@ -341,6 +341,15 @@ export class Receiver {
     const isAcked = known.acked.signal.aborted;
     if (!isAcked) this.#isLate = true;
     return isAcked;
+  }
+
+  /** Without a stream nothing announces what was passed. */
+  async #lookAfterPassed(): Promise<void> {
+    if (this.#isAwaitingPassed) return;
+    this.#isAwaitingPassed = true;
+    for (const { signal } = this.#stop; this.#passed.size > 0 && !signal.aborted; this.#news.wake())
+      await pause(passedMs, signal);
+    this.#isAwaitingPassed = false;
   }
 
   /** Looks at the Caches when something waits there that came before. `false` when that takes long. */

@@ -118,6 +118,36 @@ function switchAt(port: number, real: () => string) {
   };
 }
 
+test("a message in chunks is found in a Cache whose stream announces nothing", async () => {
+  const silent = Bun.serve({
+    hostname: "127.0.0.1",
+    port: 0,
+    idleTimeout: 0,
+    fetch: async (request) => {
+      const { pathname, search } = new URL(request.url);
+      const comment = () => new ReadableStream({ start: (stream) => stream.enqueue(": nothing\n\n") });
+      if (pathname.startsWith("/cache/stream")) return new Response(comment());
+      const body = request.method === "GET" ? {} : { body: await request.bytes() };
+      return fetch(`${own.url}${pathname}${search}`, { method: request.method, headers: request.headers, ...body });
+    },
+  });
+  const cacheUrl = `http://127.0.0.1:${silent.port}`;
+  const own: TestNodes = await startTestNodes({ cache: { enabled: true, public_endpoints: [cacheUrl] } });
+  try {
+    const options = { url: own.url, cacheUrl, waiting };
+    const [alice, bob] = await Promise.all([1, 2].map(() => Waypost.open({ ...options, keys: memoryKeys() })));
+    const connected = Promise.withResolvers<void>();
+    bob?.on((event) => event.type === "connected" && connected.resolve());
+    const got = take(bob as Waypost, 1);
+    await connected.promise;
+    await alice?.send(bob?.did ?? "", new Uint8Array(3_000), { chunkBytes: 1_000 });
+    expect((await got)[0]?.sizeBytes).toBe(3_000);
+  } finally {
+    await silent.stop(true);
+    await own.stop();
+  }
+}, 30_000);
+
 test("a Cache that is lost is reported once, however often it is tried again, and once when it is back", async () => {
   const port = freePort();
   const cacheUrl = `http://127.0.0.1:${port}`;
