@@ -8,7 +8,7 @@ import { encodeHex } from "../../core/codec/bytes.ts";
 import type { Did, Uuid } from "../../core/codec/did.ts";
 import { dayMs, minuteMs } from "../../core/codec/time.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
-import type { Receipts } from "../../storage/contract.ts";
+import { type Receipts, StoreError } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
 
 /** The envelope that a request is about. `from` is what the envelope says: only its result shows whether that is proven. */
@@ -70,9 +70,16 @@ export async function openResults({ receipts, now, log }: ResultsParts): Promise
   };
 }
 
+/** A node starts on a full disk too: then its key lasts as long as the process. */
 async function readKey(receipts: Receipts, nowMs: number): Promise<string> {
+  const known = await receipts.get(keyName, nowMs);
+  if (known !== null) return encodeHex(known);
   const own = crypto.getRandomValues(new Uint8Array(32));
-  return encodeHex((await receipts.putIfAbsent(keyName, own, nowMs + keptMs, nowMs)) ?? own);
+  const earlier = await receipts.putIfAbsent(keyName, own, nowMs + keptMs, nowMs).catch((error: unknown) => {
+    if (error instanceof StoreError) return null;
+    throw error;
+  });
+  return encodeHex(earlier ?? own);
 }
 
 type Refusing = { readonly sinceMs: number; readonly warnedMs: number | null };

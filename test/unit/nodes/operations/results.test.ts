@@ -3,7 +3,7 @@ import { expect, test } from "bun:test";
 import type { Did, Uuid } from "../../../../src/core/codec/did.ts";
 import { type EnvelopeResult, openResults } from "../../../../src/nodes/operations/results.ts";
 import { memoryPlugin } from "../../../../src/plugins/memory/memory.ts";
-import type { Receipts } from "../../../../src/storage/contract.ts";
+import { type Receipts, StoreError } from "../../../../src/storage/contract.ts";
 import { optionsOf } from "../../../conformance/options.ts";
 
 const [alice, bob, carol] = ["1", "2", "3"].map((digit) => `did:svc:${digit.repeat(22)}` as Did) as [Did, Did, Did];
@@ -50,6 +50,15 @@ test("the digest of a recipient is the same for all processes of a store, and an
   expect(one.digest(bob)).toMatch(/^[0-9a-f]{16}$/);
   expect(two.digest(bob)).toBe(one.digest(bob));
   expect([one.digest(alice), other.digest(bob)]).not.toContain(one.digest(bob));
+});
+
+test("a full store keeps no node from starting, whether it has a key or not", async () => {
+  const receipts = await table();
+  const refuse = () => Promise.reject(new StoreError("full", "the disk is full for this store"));
+  const full: Receipts = { ...receipts, get: receipts.get.bind(receipts), put: refuse, putIfAbsent: refuse };
+  expect((await open(full)).digest(bob)).toMatch(/^[0-9a-f]{16}$/);
+  const before = await open(receipts);
+  expect((await open(full)).digest(bob)).toBe(before.digest(bob));
 });
 
 test("a mailbox that refuses for a minute is one warning with its digest, and another an hour later", async () => {
