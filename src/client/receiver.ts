@@ -320,9 +320,9 @@ export class Receiver {
   // -------------------------------------------------------------------------------------------------- live
 
   /**
-   * Acknowledged when the program has done so in time; otherwise passed, at once where it is known, so that no sender waits.
-   * What is passed waits in the Cache: chunks are assembled there, what can't be opened is reported from there, and what
-   * comes behind it follows it.
+   * Acknowledged when the program has done so in time; otherwise passed, at once where it is known, so that no sender
+   * waits (D300). What is passed waits in the Cache: chunks are assembled there, what can't be opened is reported from
+   * there, and what comes behind it follows it.
    */
   async #receiveLive(live: LiveEnvelope): Promise<boolean> {
     const isWhole = chunkOf(live.envelope) === null;
