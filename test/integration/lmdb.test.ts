@@ -281,8 +281,11 @@ describe("a disk without room", () => {
     const environment = { ...testEnvironment(), log, now: () => startMs };
     const store = await openLmdb(optionsOf(lmdbPlugin, given), environment, { disk });
     const ledger = store.capabilities.ledger as EmbeddedLedger;
-    const grow = (from: number, to: number) =>
-      store.importLedger!(Array.from({ length: to - from }, (_, i) => [`grown/${from + i}`, new Uint8Array(mebibyte)]));
+    /** A note of a log stands in the ledger's table. */
+    const grow = async (from: number, to: number) => {
+      const note = "n".repeat(mebibyte);
+      for (let i = from; i < to; i++) await store.capabilities.logs!.keepNote(`log-${i}`, "", note);
+    };
     const submit = (call: LedgerCall) => ledger.submit(call, call.name).catch(codeOf);
     await grow(0, 1);
     await register(ledger, aliceIdentity);
