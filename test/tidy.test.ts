@@ -135,7 +135,7 @@ describe("import walls", () => {
     { package: /^@scure\/base$/, owner: /^src\/core\/codec\/bytes\.ts$/ },
     { package: /^canonicalize$/, owner: /^src\/core\/message\/proof\.ts$/ },
     { package: /^cborg$/, owner: /^src\/client\/(un)?seal\.ts$/ },
-    { package: /^sorted-btree$/, owner: /^src\/plugins\/memory\// },
+    { package: /^tinyqueue$/, owner: /^src\/plugins\/memory\// },
   ];
 
   test.each(owners)("$package stays behind its wall", ({ package: name, owner, typeOnly }) => {

@@ -281,13 +281,11 @@ describe("a disk without room", () => {
     const environment = { ...testEnvironment(), log, now: () => startMs };
     const store = await openLmdb(optionsOf(lmdbPlugin, given), environment, { disk });
     const ledger = store.capabilities.ledger as EmbeddedLedger;
-    /** A note of a log stands in the ledger's table. */
     const grow = async (from: number, to: number) => {
-      const note = "n".repeat(mebibyte);
-      for (let i = from; i < to; i++) await store.capabilities.logs!.keepNote(`log-${i}`, "", note);
+      for (let i = from; i < to; i++) await store.capabilities.logs!.keepNote(`${i}`, "", "n".repeat(mebibyte));
     };
     const submit = (call: LedgerCall) => ledger.submit(call, call.name).catch(codeOf);
-    await grow(0, 1);
+    await grow(0, 1); // notes stand in the ledger's table
     await register(ledger, aliceIdentity);
     await grow(1, 8);
     expect(await submit(registration(bobIdentity))).toBe("full");
@@ -295,8 +293,7 @@ describe("a disk without room", () => {
     await grow(8, 12);
     expect(await submit(addAlias(aliceIdentity, "alice-two", 1n))).toBe("full");
     expect(logged).toEqual(["error: the ledger has its part of the disk: it takes no more"]);
-    const { stored } = await fillUp(store.capabilities.mailbox!, 0, 6_000);
-    expect(stored.length).toBeGreaterThan(100);
+    expect((await fillUp(store.capabilities.mailbox!, 0, 6_000)).stored.length).toBeGreaterThan(100);
     await store.close();
   }, 60_000);
 

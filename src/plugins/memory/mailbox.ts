@@ -4,7 +4,7 @@
  * No method awaits anything before it is done, so every operation is atomic. `room` bounds the ids that are active,
  * remembered or kept, and their bytes.
  */
-import BTree from "sorted-btree";
+import TinyQueue from "tinyqueue";
 import { equalBytes } from "../../core/codec/bytes.ts";
 import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
@@ -51,8 +51,6 @@ type Row = {
   /** Of an acknowledged envelope. */
   digest: Uint8Array | null;
 };
-/** When a row ends next. */
-type End = { readonly atMs: number; readonly row: Row };
 type Box = {
   /** In order of arrival, as a map keeps its keys: a list does not walk over what has ended. */
   readonly active: Map<Uuid, Row>;
@@ -71,7 +69,7 @@ type MailboxOptions = {
 
 export class MemoryMailbox implements Mailbox {
   private readonly boxes = new Map<MailboxKey, Box>();
-  private readonly ends = new BTree<End, true>([], (a, b) => a.atMs - b.atMs || a.row.arrival - b.row.arrival);
+  private readonly ends = new TinyQueue<{ readonly atMs: number; readonly row: Row }>([], (a, b) => a.atMs - b.atMs);
   /** The active entries, and all rows. */
   private readonly held = new Tally(isStoreLabel);
   private readonly known = new Tally(isStoreLabel);
@@ -101,7 +99,7 @@ export class MemoryMailbox implements Mailbox {
     const row: Row = { entry: copyOf(given), arrival: this.lastArrival, state: "active", digest: null };
     this.boxes.set(recipient, box);
     box.active.set(messageId, row);
-    this.ends.set({ atMs: given.expiresAtMs, row }, true);
+    this.ends.push({ atMs: given.expiresAtMs, row });
     this.known.add(row.entry.labels, 1, bytesOf(row.entry));
     this.countActive(box, row, 1);
     return { kind: "stored" };
@@ -183,15 +181,15 @@ export class MemoryMailbox implements Mailbox {
   async stats(nowMs: number): Promise<MailboxStats> {
     this.options.checkOpen();
     this.settle(nowMs);
-    return this.held.of(null);
+    return { ...this.held.of(null) };
   }
 
   /** Frees what has ended, so that it counts towards no quota any more. */
   private settle(nowMs: number, freedMax = Number.POSITIVE_INFINITY): void {
     while (this.freed < freedMax) {
-      const next = this.ends.minKey();
+      const next = this.ends.peek();
       if (next === undefined || next.atMs > nowMs) return;
-      this.ends.delete(next);
+      this.ends.pop();
       const { row } = next;
       const { recipient, messageId, onExpiry, keptUntilMs } = row.entry;
       const box = this.boxes.get(recipient);
@@ -199,7 +197,7 @@ export class MemoryMailbox implements Mailbox {
       if (box === undefined || rowOf(box, messageId) !== row) continue;
       const leavesSomething = row.state === "active" && onExpiry !== "DeleteOnExpiry" && keptUntilMs > nowMs;
       if (row.state === "active") this.end(box, row, "kept");
-      if (leavesSomething) this.ends.set({ atMs: keptUntilMs, row }, true);
+      if (leavesSomething) this.ends.push({ atMs: keptUntilMs, row });
       else this.free(box, row);
       this.freed++;
     }
@@ -252,22 +250,29 @@ export class MemoryMailbox implements Mailbox {
   }
 }
 
+type Sum = { entries: number; bytes: number };
+
 /** Sums of entries and bytes: of all (`null`), and of each label that `counts` names. */
 class Tally {
-  private readonly sums = new Map<string | null, MailboxStats>();
+  private readonly all: Sum = { entries: 0, bytes: 0 };
+  private readonly byLabel = new Map<string, Sum>();
 
   constructor(private readonly counts: (label: string) => boolean) {}
 
   of(label: string | null): MailboxStats {
-    return this.sums.get(label) ?? nothingHeld;
+    return label === null ? this.all : (this.byLabel.get(label) ?? nothingHeld);
   }
 
   add(labels: readonly string[], entries: number, bytes: number): void {
-    for (const label of [null, ...labels.filter(this.counts)]) {
-      const before = this.of(label);
-      const sum = { entries: before.entries + entries, bytes: before.bytes + bytes };
-      if (sum.entries === 0) this.sums.delete(label);
-      else this.sums.set(label, sum);
+    this.all.entries += entries;
+    this.all.bytes += bytes;
+    for (const label of labels) {
+      if (!this.counts(label)) continue;
+      const sum = this.byLabel.get(label) ?? { entries: 0, bytes: 0 };
+      sum.entries += entries;
+      sum.bytes += bytes;
+      if (sum.entries === 0) this.byLabel.delete(label);
+      else this.byLabel.set(label, sum);
     }
   }
 }

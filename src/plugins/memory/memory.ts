@@ -4,7 +4,7 @@
  * example for authors of plugins: `mailbox.ts` and the claims and receipts of this file are all that a driver without
  * a ledger needs.
  */
-import BTree from "sorted-btree";
+import TinyQueue from "tinyqueue";
 import { z } from "zod";
 import {
   type Receipts,
@@ -137,47 +137,50 @@ function openReceipts(receipts: ExpiringMap<Uint8Array>, checkOpen: () => void):
 
 // --------------------------------------------------------------------------------------------- what ends at a time
 
-type End = { readonly key: string; readonly untilMs: number };
+type Pair<V> = { readonly key: string; readonly value: V; readonly untilMs: number };
 
-const bySoonestEnd = (a: End, b: End): number => a.untilMs - b.untilMs || (a.key < b.key ? -1 : Number(a.key > b.key));
+const bySoonestEnd = (a: Pair<unknown>, b: Pair<unknown>): number => a.untilMs - b.untilMs;
 
-/** A value that has ended is absent at once; `expire` frees it, the soonest end first. */
+/** A pair that has ended is absent at once; `expire` frees it, the soonest end first. */
 class ExpiringMap<V> {
-  private readonly pairs = new Map<string, { readonly value: V; readonly end: End }>();
-  private readonly ends = new BTree<End, true>([], bySoonestEnd);
-  /** The latest end of a value that `expire` has freed. */
+  private readonly pairs = new Map<string, Pair<V>>();
+  /** Also has pairs that were replaced or removed, until there are more of them than of the others. */
+  private ends = new TinyQueue<Pair<V>>([], bySoonestEnd);
+  /** The latest end of a pair that `expire` has freed. */
   freedUntilMs = 0;
 
   constructor(private readonly pairsMax: number) {}
 
   get(key: string, nowMs: number): V | null {
     const pair = this.pairs.get(key);
-    return pair !== undefined && pair.end.untilMs > nowMs ? pair.value : null;
+    return pair !== undefined && pair.untilMs > nowMs ? pair.value : null;
   }
 
   set(key: string, value: V, untilMs: number): void {
     if (!this.pairs.has(key) && this.pairs.size >= this.pairsMax) {
       throw new StoreError("full", `the memory store is full: it has ${this.pairsMax} records`);
     }
-    this.remove(key);
-    const end = { key, untilMs };
-    this.pairs.set(key, { value, end });
-    this.ends.set(end, true);
+    const pair = { key, value, untilMs };
+    this.pairs.set(key, pair);
+    this.ends.push(pair);
+    if (this.ends.length > 2 * this.pairs.size + 1024) {
+      this.ends = new TinyQueue([...this.pairs.values()], bySoonestEnd);
+    }
   }
 
   remove(key: string): void {
-    const pair = this.pairs.get(key);
-    if (pair === undefined) return;
     this.pairs.delete(key);
-    this.ends.delete(pair.end);
   }
 
   expire(nowMs: number, limit: number): number {
     let freed = 0;
-    for (let end = this.ends.minKey(); end !== undefined && freed < limit; end = this.ends.minKey()) {
-      if (end.untilMs > nowMs) break;
-      this.remove(end.key);
-      this.freedUntilMs = Math.max(this.freedUntilMs, end.untilMs);
+    for (let pair = this.ends.peek(); pair !== undefined && pair.untilMs <= nowMs; pair = this.ends.peek()) {
+      const isCurrent = this.pairs.get(pair.key) === pair;
+      if (isCurrent && freed === limit) break;
+      this.ends.pop();
+      if (!isCurrent) continue;
+      this.pairs.delete(pair.key);
+      this.freedUntilMs = Math.max(this.freedUntilMs, pair.untilMs);
       freed++;
     }
     return freed;
