@@ -4,6 +4,7 @@
  */
 import { Command, Help, type Option } from "commander";
 import { notices, version } from "../version.ts";
+import { registerChainCommand } from "./chain.ts";
 import { asksForJson, endingOf, print } from "./command.ts";
 import { registerConfigCommand } from "./config.ts";
 import { registerDidCommand } from "./did.ts";
@@ -83,6 +84,7 @@ const examples = [
   "storage import --from waypost.jsonl --config /etc/waypost/waypost.toml",
   "storage top --config /etc/waypost/waypost.toml",
   "storage stats --config /etc/waypost/waypost.toml",
+  "chain spec network.json --out network.raw.json",
   "licenses",
 ];
 
@@ -106,7 +108,7 @@ export function createProgram(json: boolean): Command {
   for (const register of [
     ...[registerDidCommand, registerSendCommand, registerReceiveCommands, registerExplainCommand, registerKeyCommand],
     ...[registerInitCommand, registerServeCommands, registerConfigCommand, registerDoctorCommand],
-    ...[registerOperationsCommands, registerStorageCommand],
+    ...[registerOperationsCommands, registerStorageCommand, registerChainCommand],
   ])
     register(program);
   program
