@@ -320,7 +320,7 @@ function registerAliasCommands(did: Command): void {
     const intent: Intent = { action: "update_alias", did: changing.identity.did, oldAlias, newAlias };
     return applyAndReport(changing, intent, `${oldAlias} is now ${newAlias}`);
   });
-  changeCommand(command("primary", "make this the only alias and release all others"), (changing, alias: string) =>
+  changeCommand(command("primary", "set the alias of an identity that has none"), (changing, alias: string) =>
     applyAsOwner(changing, { extrinsic: "set_alias", did: changing.identity.did, alias }, `${alias} is the alias`),
   );
 }

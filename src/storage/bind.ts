@@ -288,6 +288,7 @@ export const capabilityMethods = {
     account: 1,
     keyProof: 1,
     aliasHolder: 1,
+    aliasReserve: 1,
     policy: 1,
     version: 1,
     submit: 1,

@@ -16,6 +16,7 @@ import type { Did, MailboxKey, Uuid } from "../core/codec/did.ts";
 import type { Fault } from "../core/fault.ts";
 import type {
   Account,
+  AliasReserve,
   DeliveryPolicy,
   ExpirationBehavior,
   LedgerBounds,
@@ -299,6 +300,8 @@ export interface LedgerReader {
   keyProof(did: Did): Promise<Uint8Array | null>;
   /** The DID that owns an alias in normal form. */
   aliasHolder(alias: string): Promise<Did | null>;
+  /** For whom an alias that was released is reserved; `null` where the ledger keeps no reserves. */
+  aliasReserve(alias: string): Promise<AliasReserve | null>;
   policy(scope: "recipient" | "tag", key: string): Promise<DeliveryPolicy | null>;
   policy(scope: "persona", key: string): Promise<PersonaPolicy | null>;
   policy(scope: PolicyScope, key: string): Promise<DeliveryPolicy | PersonaPolicy | null>;

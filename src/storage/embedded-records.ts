@@ -26,6 +26,7 @@ import { type Fault, type FaultCode, type FaultExtra, fault } from "../core/faul
 import {
   type Account,
   type AccountId,
+  type AliasReserve,
   type DeliveryPolicy,
   emptyAccount,
   type LedgerProofs,
@@ -42,7 +43,7 @@ import {
   type LedgerCall,
 } from "../core/ledger/calls.ts";
 import type { ProofBinding } from "../core/ledger/document-codec.ts";
-import { accountCodec, deliveryPolicyCodec, personaPolicyCodec } from "../core/ledger/structures.ts";
+import { accountCodec, aliasReserveCodec, deliveryPolicyCodec, personaPolicyCodec } from "../core/ledger/structures.ts";
 import { keepKeyProof } from "../core/trust/keep.ts";
 import { genesisOfLog } from "../core/trust/log.ts";
 import { isSelfCertifying } from "../core/trust/names.ts";
@@ -57,6 +58,7 @@ export const genesisSeedKey = "genesis/seed";
 export const accountKey = (did: Did) => `a/${did}`;
 export const keyProofKey = (did: Did) => `k/${did}`;
 export const aliasKey = (alias: string) => `n/${alias}`;
+const reserveKey = (alias: string) => `v/${alias}`;
 export const policyKey = (scope: PolicyScope, key: string) => `p/${scope}/${key}`;
 export const poolPrefix = "q/";
 export const poolKey = (sequence: bigint) => `${poolPrefix}${ordered(sequence)}`;
@@ -286,6 +288,21 @@ export function readHolder(view: TableView, alias: string): Did | null {
   return didOf(view.get(aliasKey(alias)));
 }
 
+export function readReserve(view: TableView, alias: string): AliasReserve | null {
+  const bytes = view.get(reserveKey(alias));
+  if (bytes === null) return null;
+  const reserve = decodeWith(aliasReserveCodec, bytes);
+  if (reserve === null) throw corrupt("alias");
+  return reserve;
+}
+
+/** What the rules read of the table. */
+export const readStanding = (view: TableView, call: LedgerCall) => ({
+  account: accountOf(view.get(accountKey(call.did))),
+  aliasHolder: (alias: string) => readHolder(view, alias),
+  aliasReserve: (alias: string) => readReserve(view, alias),
+});
+
 export function readSubmission(view: TableView, txHash: string): KeptSubmission | null {
   const bytes = view.get(submissionKey(txHash));
   return bytes === null ? null : decodeSubmission(txHash, bytes);
@@ -294,13 +311,14 @@ export function readSubmission(view: TableView, txHash: string): KeptSubmission 
 /** All that accepting or applying a call reads. */
 export function keysOfCall(call: LedgerCall): string[] {
   const claims = claimsOf(call).map(claimKey);
-  return [accountKey(call.did), keyProofKey(call.did), ...aliasesNamed(call).map(aliasKey), ...claims];
+  const named = aliasesNamed(call).flatMap((alias) => [aliasKey(alias), reserveKey(alias)]);
+  return [accountKey(call.did), keyProofKey(call.did), ...named, ...claims];
 }
 
 export function readFacts(view: TableView, call: LedgerCall): Facts {
   return {
     account: view.get(accountKey(call.did)),
-    holders: aliasesNamed(call).map((alias) => view.get(aliasKey(alias))),
+    holders: aliasesNamed(call).flatMap((alias) => [view.get(aliasKey(alias)), view.get(reserveKey(alias))]),
   };
 }
 
@@ -338,8 +356,14 @@ export function findCollision(view: TableView, call: LedgerCall): Submission | F
 
 export function writeApplied(view: TableChange, did: Did, applied: Applied): void {
   view.put(accountKey(did), encodeWith(accountCodec, applied.account));
-  for (const alias of applied.aliases.removed) view.remove(aliasKey(alias));
-  for (const alias of applied.aliases.set) view.put(aliasKey(alias), utf8(did));
+  for (const alias of applied.aliases.removed) {
+    view.remove(aliasKey(alias));
+    view.put(reserveKey(alias), encodeWith(aliasReserveCodec, applied.reserve));
+  }
+  for (const alias of applied.aliases.set) {
+    view.put(aliasKey(alias), utf8(did));
+    view.remove(reserveKey(alias));
+  }
   for (const { scope, key, policy } of applied.policies) {
     if (policy === null) view.remove(policyKey(scope, key));
     else view.put(policyKey(scope, key), encodePolicy(scope, policy));

@@ -62,6 +62,8 @@ import {
   readFacts,
   readHead,
   readHolder,
+  readReserve,
+  readStanding,
   readSubmission,
   releaseClaims,
   sameFacts,
@@ -225,9 +227,11 @@ class Chain implements EmbeddedLedger {
     return this.read((view) => view.get(keyProofKey(did)));
   }
 
-  async aliasHolder(alias: string): Promise<Did | null> {
+  aliasHolder = (alias: string) => this.ofAlias(alias, readHolder);
+  aliasReserve = (alias: string) => this.ofAlias(alias, readReserve);
+  private async ofAlias<T>(alias: string, look: (view: TableView, alias: string) => T | null): Promise<T | null> {
     this.checkOpen();
-    return normalizeAlias(alias) === alias ? this.read((view) => readHolder(view, alias)) : null;
+    return normalizeAlias(alias) === alias ? this.read((view) => look(view, alias)) : null;
   }
 
   policy(scope: "recipient" | "tag", key: string): Promise<DeliveryPolicy | null>;
@@ -247,7 +251,6 @@ class Chain implements EmbeddedLedger {
   }
 
   operator = async (): Promise<AccountId> => this.options.operator;
-
   proofs = async (): Promise<LedgerProofs> => this.acceptedProofs;
 
   /** Synchronous where no other process writes the table, because every envelope waits for such reads. */
@@ -281,11 +284,8 @@ class Chain implements EmbeddedLedger {
   }
 
   private outcomeOf(view: TableView, call: LedgerCall, nowMs: number): Applied | Fault {
-    const { operator } = this.options;
-    const { acceptedProofs: proofs } = this;
-    const account = accountOf(view.get(accountKey(call.did)));
-    const aliasHolder = (alias: string) => readHolder(view, alias);
-    const outcome = applyCall({ account, aliasHolder, call, nowMs, operator, proofs, bounds: embeddedBounds });
+    const [{ operator }, proofs, bounds] = [this.options, this.acceptedProofs, embeddedBounds];
+    const outcome = applyCall({ ...readStanding(view, call), call, nowMs, operator, proofs, bounds });
     return isRefusal(outcome) ? faultOfRefusal(outcome) : outcome;
   }
 

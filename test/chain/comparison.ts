@@ -109,6 +109,9 @@ export async function stateDifferences({ ledger }: ChainSide, hash: string, grou
     ...aliases.map(async (alias) =>
       partsThatDiffer(`alias ${alias}`, world.aliases.get(alias) ?? null, await ledger.aliasHolder(alias)),
     ),
+    ...aliases.map(async (alias) =>
+      partsThatDiffer(`reserve ${alias}`, world.reserves.get(alias) ?? null, await ledger.aliasReserve(alias)),
+    ),
     ...identities.flatMap(({ did }) =>
       scopes.map(async (scope) =>
         partsThatDiffer(

@@ -5,6 +5,7 @@
  */
 import { Metadata, TypeRegistry } from "@polkadot/types";
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
+import { embeddedBounds } from "../../src/core/ledger/account.ts";
 import type { Applied } from "../../src/core/ledger/action-rules.ts";
 import { aliasesNamed, type LedgerCall } from "../../src/core/ledger/calls.ts";
 import { isRefusal } from "../../src/core/ledger/refusals.ts";
@@ -201,6 +202,7 @@ function outcomeOf({ key, metadata }: ChainSide, { apply, world }: Cast, call: L
   return apply({
     account: world.account(call.did),
     aliasHolder: (alias: string) => world.aliases.get(alias) ?? null,
+    aliasReserve: (alias: string) => world.reserves.get(alias) ?? null,
     call,
     nowMs: world.nowMs,
     operator: key.publicKey,
@@ -211,8 +213,17 @@ function outcomeOf({ key, metadata }: ChainSide, { apply, world }: Cast, call: L
 
 function write(world: World, call: LedgerCall, outcome: Applied): void {
   world.accounts.set(call.did, outcome.account);
-  for (const alias of outcome.aliases.removed) world.aliases.delete(alias);
-  for (const alias of outcome.aliases.set) world.aliases.set(alias, call.did);
+  for (const alias of outcome.aliases.removed) {
+    world.aliases.delete(alias);
+    world.reserves.set(alias, outcome.reserve);
+    // The chain keeps the last eight of a DID, the program all.
+    const own = [...world.reserves].filter(([, { did }]) => did === call.did);
+    if (own.length > embeddedBounds.aliases) world.reserves.delete(own[0]![0]);
+  }
+  for (const alias of outcome.aliases.set) {
+    world.aliases.set(alias, call.did);
+    world.reserves.delete(alias);
+  }
   for (const { scope, key: name, policy } of outcome.policies) {
     if (policy === null) world.policies.delete(`${scope} ${name}`);
     else world.policies.set(`${scope} ${name}`, policy);

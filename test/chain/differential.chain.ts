@@ -120,10 +120,13 @@ describe("the runtime and the model", () => {
     ];
     const steps = [
       registers(person),
-      ...[...good, ...bad].map(
+      ...[...good.slice(0, 2), ...bad].map(
         (alias): Script =>
           () => ({ name: "set_alias", did, alias }),
       ),
+      // The longest one: the owner can't change an alias any more.
+      (() => ({ name: "set_alias", did, alias: good[2]! })) satisfies Script as Script,
+      intends({ did, action: "update_alias", oldAlias: normal, newAlias: good[2]! }),
       ...[...good.slice(0, 2), ...bad].map(
         (alias): Script =>
           (turn) => {
@@ -135,7 +138,8 @@ describe("the runtime and the model", () => {
     ];
     const run = await contest.playSteps(person, { aliases: [normal, "x".repeat(64)], steps });
     expect(run.differences).toEqual([]);
-    expect([...run.refusals].sort()).toEqual(["AliasAlreadyExists", "AliasTooLong", "InvalidAlias"]);
+    expect([...run.refusals].sort()).toEqual(["AliasAlreadyExists", "AliasTooLong", "InvalidAlias", "RootKeyRequired"]);
+    // Registered, set twice, renamed, and the former one added again.
     expect(run.taken).toBe(5);
   });
 
@@ -170,7 +174,7 @@ describe("the runtime and the model", () => {
     ],
     [
       "every alias is free",
-      (input) => applyWithEvents({ ...input, aliasHolder: () => null }),
+      (input) => applyWithEvents({ ...input, aliasHolder: () => null, aliasReserve: () => null }),
       /the runtime: (.*(AliasConflict|AliasTaken|AliasAlreadyExists)|not in the block)|^alias /,
       ({ person, other, named: { alias } }) => [plainly(person, alias), plainly(other, alias)],
     ],
@@ -233,7 +237,7 @@ describe("the model and a runtime that breaks rules on command", () => {
     person,
     steps: [registers(person), intends({ did: person.did, action: "delete_did" })],
   });
-  const [held, elsewhere] = [identityOf("held"), identityOf("elsewhere")];
+  const [held, elsewhere, released] = [identityOf("held"), identityOf("elsewhere"), identityOf("released")];
   const foreign: Script = ({ nowMs }) =>
     authorizedCall(
       { did: elsewhere.did, action: "deactivate_did" },
@@ -320,6 +324,26 @@ describe("the model and a runtime that breaks rules on command", () => {
       { person: elsewhere, steps: [registers(elsewhere), foreign] },
     ],
     ["a deletion begins no life", /^did:svc:\w+ life: the model has 1, the chain 0$/m, deletes(again)],
+    [
+      "a released alias is anybody's",
+      /^register_\S+ .*: the model says .*AliasConflict\(.*, the runtime: .*AliasSet\(/m,
+      {
+        person: released,
+        aliases: ["released"],
+        steps: [
+          registers(released),
+          intends({ did: released.did, action: "add_alias", alias: "released" }),
+          intends({ did: released.did, action: "delete_did" }),
+          ({ nowMs, proofs, operator }) =>
+            registrationOf(released, {
+              timestamp: `v3:0:${nowMs + 660_000}`,
+              alias: "released",
+              docBlob: encodeDidDocument(emptyDocument(released.did)),
+              binding: { genesisHash: proofs.genesisHash, submitter: operator },
+            }),
+        ],
+      },
+    ],
   ];
   test.each(canaries.map(([rule, difference, steps], index) => [rule, index + 1, difference, steps] as const))(
     "are distinguished when, for the runtime, %s",

@@ -1,7 +1,7 @@
 /**
  * The campaign on real nodes: `bun run chain:net`. Three validators on loopback make and finalize blocks, three
- * Directories register on them while one validator after the other is killed or cut off and the runtime is upgraded
- * by the authorities' majority; then a light client reads and registers without trusting a node. It ends with 0 when
+ * Directories register on them while one validator after the other is killed or cut off and the runtime is upgraded;
+ * then a light client reads and registers without trusting a node. It ends with 0 when
  * every registration that was answered with 202 is on the chain exactly once.
  *
  *   bun run chain:net [--node FILE] [--next FILE] [--registrations 1000] [--minutes 5] [--no-upgrade]
@@ -128,7 +128,9 @@ let network: Network | null = null;
 const directories: Directory[] = [];
 let chain: Chain | null = null;
 try {
-  network = await startNetwork(binary, join(scratch.path, "nodes"));
+  // A day would pass between the vote and the upgrade: the first state has the vote, and this block its end.
+  const upgrade = nextRuntime === null ? null : { file: nextRuntime, block: 20 };
+  network = await startNetwork(binary, join(scratch.path, "nodes"), upgrade);
   say("three validators and a full node run");
   // A node that makes no blocks may fall behind on a busy machine; the validator that goes last is asked first.
   chain = await Chain.open(network.validators);

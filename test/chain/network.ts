@@ -5,6 +5,7 @@
  */
 import { closeSync, existsSync, mkdirSync, openSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { blake2AsHex, xxhashAsHex } from "@polkadot/util-crypto";
 import { concatBytes, encodeBase58 } from "../../src/core/codec/bytes.ts";
 import { freePort } from "../support/executable.ts";
 import { keyPair } from "../support/identity.ts";
@@ -34,6 +35,7 @@ export type Network = {
 
 /** `:code`. */
 const codeKey = "0x3a636f6465";
+const upgradeKey = `${xxhashAsHex("Authorities", 128)}${xxhashAsHex("Upgrade", 128).slice(2)}`;
 const keptRuntime = new URL("../../runtime/artifacts/waypost-runtime.compact.compressed.wasm", import.meta.url);
 
 /** Where `runtime/build.sh --node` puts them; throws with that command when one is missing. */
@@ -52,12 +54,16 @@ type Plan = {
   readonly rpcPort: number;
 };
 
-export async function startNetwork(binary: string, folder: string): Promise<Network> {
+/** `upgrade`: the runtime for which a majority has voted, and the block in which its day of waiting is over. */
+type Upgrade = { readonly file: string; readonly block: number };
+
+export async function startNetwork(binary: string, folder: string, upgrade: Upgrade | null): Promise<Network> {
   mkdirSync(folder, { recursive: true });
   const plans = ["alice", "bob", "charlie", "full"].map(planOf);
   const specification = join(folder, "specification.json");
   const full = plans.at(-1) as Plan;
-  await writeSpecification(binary, specification, [`/ip4/127.0.0.1/tcp/${full.wsPort}/ws/p2p/${full.peer}`]);
+  const bootNodes = [`/ip4/127.0.0.1/tcp/${full.wsPort}/ws/p2p/${full.peer}`];
+  await writeSpecification(binary, specification, { bootNodes, upgrade });
   const nodes = plans.map((plan) => nodeOf(plan, { binary, folder, specification, plans }));
   await Promise.all(nodes.map((node) => node.start()));
   return {
@@ -78,14 +84,24 @@ function planOf(name: string, index: number): Plan {
   return { name, seed: seed.toHex(), peer, port: freePort(), wsPort: freePort(), rpcPort: freePort() };
 }
 
-async function writeSpecification(binary: string, path: string, bootNodes: readonly string[]): Promise<void> {
+async function writeSpecification(
+  binary: string,
+  path: string,
+  { bootNodes, upgrade }: { readonly bootNodes: readonly string[]; readonly upgrade: Upgrade | null },
+): Promise<void> {
   const args = ["export-chain-spec", "--chain", "local", "--raw", "--output", path];
   const child = Bun.spawn([binary, ...args], { stdout: "ignore", stderr: "pipe" });
   const [code, text] = await Promise.all([child.exited, new Response(child.stderr).text()]);
   if (code !== 0) throw new Error(`the node wrote no specification: ${text}`);
   const specification = JSON.parse(readFileSync(path, "utf8")) as { genesis: { raw: { top: Record<string, string> } } };
   // The node carries the runtime that was kept when it was built.
-  specification.genesis.raw.top[codeKey] = `0x${readFileSync(keptRuntime).toHex()}`;
+  const { top } = specification.genesis.raw;
+  top[codeKey] = `0x${readFileSync(keptRuntime).toHex()}`;
+  if (upgrade !== null) {
+    const block = new Uint8Array(4);
+    new DataView(block.buffer).setUint32(0, upgrade.block, true);
+    top[upgradeKey] = `${blake2AsHex(readFileSync(upgrade.file), 256)}${block.toHex()}`;
+  }
   writeFileSync(path, JSON.stringify({ ...specification, bootNodes }));
 }
 

@@ -1,10 +1,10 @@
 /**
  * A Directory with another operator key, which is another account. It continues on the same outbox once the calls of
- * the former account have ended; the records and deposits of the former account stay its own.
+ * the former account have ended; the records and deposits of the former account stay its own until it gives them away.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
-import { Keyring } from "@polkadot/api";
+import { ApiPromise, Keyring, WsProvider } from "@polkadot/api";
 import { cryptoWaitReady } from "@polkadot/util-crypto";
 import { concatBytes } from "../../src/core/codec/bytes.ts";
 import { blake2b128 } from "../../src/core/codec/crypto.ts";
@@ -136,5 +136,25 @@ describe("a Directory with another key", () => {
     expect((await ledger.account(second.did)).record).toBeNull();
     expect(2n * (await held(accounts.former))).toBe(before.former);
     expect(await held(accounts.next)).toBe(before.next);
+  });
+
+  test("owns such a DID once the former account has given it away, and its deposit with it", async () => {
+    const ledger = await open(nextFile);
+    const { did } = first;
+    const before = { former: await held(accounts.former), next: await held(accounts.next) };
+    const api = await ApiPromise.create({ provider: new WsProvider(node.endpoint), noInitWarn: true });
+    const former = new Keyring({ type: "sr25519" }).addFromUri("//Alice");
+    const gift = api.tx["didRegistry"]?.["changeOwner"]?.(did, accounts.next);
+    await node.ask("author_submitExtrinsic", [(await gift?.signAsync(former, { era: 0 }))?.toHex()]);
+    await api.disconnect();
+    await makeBlock(node);
+    expect(await held(accounts.former)).toBe(0n);
+    expect(await held(accounts.next)).toBe(before.next + before.former);
+    await until("the driver to see it", async () => {
+      return (await ledger.account(did)).record?.owner?.toHex() === accounts.next.toHex();
+    });
+    const links = { recipientPolicy: did, tagPolicies: [], personaPolicies: [] };
+    const set = await taken(ledger, { name: "set_delivery_policy_links", did, ...links });
+    expect(await end(ledger, set)).toBe("finalized");
   });
 });

@@ -209,6 +209,8 @@ export class VirtualChain {
     const outcome = applyCall({
       account,
       aliasHolder: (alias) => state.aliases.get(alias) ?? null,
+      // This chain is one of the family: it keeps no reserves.
+      aliasReserve: null,
       call,
       nowMs: this.time.nowMs,
       operator: this.operator.account,

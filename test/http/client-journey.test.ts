@@ -366,15 +366,17 @@ describe("changes", () => {
       expect([intent.action, record?.version]).toEqual([intent.action, ++version]);
     }
     const renewed = { ...options, signer: { keyId: "root", seed: newSeed } };
-    const alias = { extrinsic: "set_alias" as const, did, alias: "only" };
-    expect((await changeAsOwner(client, alias, renewed)).record?.aliases).toEqual(["only"]);
-    expect(await lookUp(client, "Only")).toBe(did);
+    const alias = { extrinsic: "set_alias" as const, did, alias: "Dave" };
+    expect((await changeAsOwner(client, alias, renewed)).record?.aliases).toEqual(["dave"]);
+    const other = changeAsOwner(client, { ...alias, alias: "only" }, renewed);
+    expect(await refusal(other)).toBe("chain_submission_rejected");
+    expect(await lookUp(client, "Dave")).toBe(did);
     const deactivate: Intent = { action: "deactivate_did", did };
     expect((await change(client, deactivate, renewed)).record?.deactivated).toBe(true);
     expect(await refusal(activeDocument(client, did))).toBe("did_deactivated");
   }, 120_000);
 
-  test("a deleted DID is gone, and its alias is free", async () => {
+  test("a deleted DID is gone, and its alias names nobody", async () => {
     const erin = await enrol("erin");
     const intent: Intent = { action: "delete_did", did: erin.did };
     expect((await change(client, intent, { signer: root(erin), waiting })).record).toBeNull();

@@ -58,6 +58,7 @@ export type TwinAccount = {
   nonces: Record<Domain, number>;
   documentTime: number;
   registrationExpiry: number;
+  life: number;
 };
 
 const lists = {
@@ -70,12 +71,14 @@ export class Twin {
   now = 0;
   accounts: TwinAccount[] = [];
   aliases: Record<string, number> = {};
+  /** Who released an alias last, in which life, and until when it is reserved. */
+  released: Record<string, { who: number; life: number; until: number }> = {};
   policies: number[] = [];
 
   constructor(count: number) {
     for (let i = 0; i < count; i++) {
       const nonces = { document: 0, alias: 0, rootPubkey: 0, control: 0 };
-      this.accounts.push({ record: null, nonces, documentTime: 0, registrationExpiry: 0 });
+      this.accounts.push({ record: null, nonces, documentTime: 0, registrationExpiry: 0, life: 0 });
     }
   }
 
@@ -98,13 +101,30 @@ export class Twin {
     if (move.kind === "setAlias") {
       if (record === null) return "DidNotFound";
       if (record.deactivated) return "DidDeactivated";
-      if (move.alias in this.aliases && this.aliases[move.alias] !== move.who) return "AliasTaken";
-      for (const alias of record.aliases) delete this.aliases[alias];
-      this.aliases[move.alias] = move.who;
+      if (record.aliases.some((alias) => alias !== move.alias)) return "RootKeyRequired";
+      if (this.aliases[move.alias] !== move.who && !this.isFree(move.alias, move.who)) return "AliasTaken";
+      this.take(move.alias, move.who);
       record.aliases = [move.alias];
       return this.touch(record, "AliasSet");
     }
     return this.authorized(move, account);
+  }
+
+  private isFree(alias: string, who: number): boolean {
+    const reserve = this.released[alias];
+    if (alias in this.aliases) return false;
+    if (reserve === undefined || reserve.until <= this.now) return true;
+    return reserve.who === who && reserve.life === this.accounts[who]!.life;
+  }
+
+  private take(alias: string, who: number): void {
+    this.aliases[alias] = who;
+    delete this.released[alias];
+  }
+
+  private release(alias: string, who: number): void {
+    delete this.aliases[alias];
+    this.released[alias] = { who, life: this.accounts[who]!.life, until: this.now + 30 * 86_400_000 };
   }
 
   private touch(record: TwinRecord, event: string): string[] {
@@ -121,8 +141,8 @@ export class Twin {
     if (move.forged) return "InvalidSignature";
     account.documentTime = Math.max(account.documentTime, move.version === 1 ? at : this.now);
     if (move.version === 2) account.registrationExpiry = at;
-    const free = move.alias !== null && !(move.alias in this.aliases);
-    if (free) this.aliases[move.alias!] = move.who;
+    const free = move.alias !== null && this.isFree(move.alias, move.who);
+    if (free) this.take(move.alias!, move.who);
     account.record = {
       root: `root${move.who}`,
       aliases: free ? [move.alias!] : [],
@@ -190,7 +210,8 @@ export class Twin {
         record.deactivated = true;
         return ["DidDeactivated"];
       case "delete":
-        for (const alias of record.aliases) delete this.aliases[alias];
+        for (const alias of record.aliases) this.release(alias, at.who);
+        at.account.life++;
         this.policies = this.policies.filter((who) => who !== at.who);
         at.account.record = null;
         return ["DidDeleted"];
@@ -224,16 +245,17 @@ export class Twin {
     if (what.op === "removeAlias") {
       if (!record.aliases.includes(target)) return "AliasNotFound";
       record.aliases.splice(record.aliases.indexOf(target), 1);
-      delete this.aliases[target];
+      this.release(target, who);
       return ["AliasRemoved"];
     }
     if (what.op === "updateAlias" && what.name === target) return "AliasAlreadyExists";
-    if (target in this.aliases) return this.aliases[target] === who ? "AliasAlreadyExists" : "AliasTaken";
+    if (this.aliases[target] === who) return "AliasAlreadyExists";
+    if (!this.isFree(target, who)) return "AliasTaken";
     if (what.op === "updateAlias") {
       const index = record.aliases.indexOf(what.name);
       if (index < 0) return "AliasNotFound";
       record.aliases[index] = target;
-      delete this.aliases[what.name];
+      this.release(what.name, who);
     } else {
       if (record.aliases.length === 8) return "TooManyAliases";
       record.aliases.push(target);

@@ -75,8 +75,15 @@ describe("the metadata of the reference runtime", () => {
       constants: new Map(constants.map((name) => [name, new Uint8Array(4)])),
     });
     const family = shapeOf(["register_with_document_proof"], [], []);
-    expect(lackingProtections(family, new Map([["Sudo", family]]), new Map())).toHaveLength(10);
-    const items = ["PlainProofs", "Lives", "DocumentTimes", "RegistrationExpiries", "ComponentCallsLeft"];
+    expect(lackingProtections(family, new Map([["Sudo", family]]), new Map())).toHaveLength(11);
+    const items = [
+      "PlainProofs",
+      "Lives",
+      "DocumentTimes",
+      "RegistrationExpiries",
+      "ComponentCallsLeft",
+      "ReleasedAliases",
+    ];
     const whole = shapeOf([], items, ["RecordDeposit", "ProofsAtOnce"]);
     const taken = new Map([["set_persona_policy", new Uint8Array(2)]] as const);
     expect(lackingProtections(whole, new Map(), taken)).toEqual([]);
@@ -90,8 +97,8 @@ describe("the metadata of the reference runtime", () => {
     const proofs = { genesisHash: genesis, bound: true, plain: false, selfCertifying: false };
     const head = { number: 1_000n, hash: "", timeMs: 0, metadata, nonce: 0, free: 0n, proofs };
     const waitOf = (call: LedgerCall, allowanceWholeAt: bigint) =>
-      beyondAllowance(call, { head, account: emptyAccount, holders: new Map(), allowanceWholeAt })?.extra
-        .retryAfterSeconds ?? 0;
+      beyondAllowance(call, { head, account: emptyAccount, holders: new Map(), reserves: null, allowanceWholeAt })
+        ?.extra.retryAfterSeconds ?? 0;
     expect(metadata.proofLimit).toEqual({ atOnce: 16n, inReserve: 4n, intervalBlocks: 100n });
     // 15 of 16 calls are used up, or an old entry is past.
     for (const wholeAt of [0n, 999n, 2_500n]) expect(waitOf(removal, wholeAt)).toBe(0);

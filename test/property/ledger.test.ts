@@ -4,7 +4,13 @@
 
 import { describe, expect, test } from "bun:test";
 import fc from "fast-check";
-import type { Account, DidDocument, KeyAgreement, Service } from "../../src/core/ledger/account.ts";
+import {
+  type Account,
+  aliasReserveMs,
+  type DidDocument,
+  type KeyAgreement,
+  type Service,
+} from "../../src/core/ledger/account.ts";
 import { actions, type Intent } from "../../src/core/ledger/actions.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import { encodeDidDocument } from "../../src/core/ledger/document-codec.ts";
@@ -246,7 +252,7 @@ function callOf(move: Move, world: World): LedgerCall {
 
 /** An account in the words of the twin. */
 function projected(account: Account): TwinAccount {
-  const { record, counters, documentTimeMs, registrationExpiryMs } = account;
+  const { record, counters, documentTimeMs, registrationExpiryMs, life } = account;
   const fragment = (id: string) => id.slice(id.indexOf("#") + 1);
   return {
     nonces: {
@@ -257,6 +263,7 @@ function projected(account: Account): TwinAccount {
     },
     documentTime: Math.max(0, Number(documentTimeMs) - startMs),
     registrationExpiry: Math.max(0, Number(registrationExpiryMs) - startMs),
+    life,
     record: record && {
       root: nameOfKey.get(record.rootPubkey!.toHex())!,
       aliases: [...record.aliases],
@@ -286,7 +293,11 @@ const opening: Move[] = [0, 1, 2].map((who) => ({
 
 describe("a random series of calls", () => {
   test("has the results of the naive twin, refusal by refusal", () => {
-    const steps = fc.array(fc.record({ move, afterMs: fc.constantFrom(0, 1, 1_000) }), {
+    const afterMs = fc.oneof(
+      { weight: 30, arbitrary: fc.constantFrom(0, 1, 1_000) },
+      { weight: 1, arbitrary: fc.constant(aliasReserveMs) },
+    );
+    const steps = fc.array(fc.record({ move, afterMs }), {
       minLength: 1,
       maxLength: 120,
       size: "max",
@@ -317,7 +328,7 @@ describe("a random series of calls", () => {
     );
     // The series reach every rule of which the twin knows.
     expect(taken).toBeGreaterThan(10_000);
-    expect(refusals.size).toBe(29);
+    expect(refusals.size).toBe(30);
   }, 240_000);
 });
 

@@ -6,6 +6,7 @@
 import type { Did } from "../../src/core/codec/did.ts";
 import {
   type Account,
+  type AliasReserve,
   type DeliveryPolicy,
   type DidRecord,
   embeddedBounds,
@@ -30,6 +31,7 @@ export const everyProof: LedgerProofs = {
 export class World {
   readonly accounts = new Map<Did, Account>();
   readonly aliases = new Map<string, Did>();
+  readonly reserves = new Map<string, AliasReserve>();
   readonly policies = new Map<string, DeliveryPolicy | PersonaPolicy>();
   operator = operatorAccount;
   proofs = everyProof;
@@ -50,6 +52,7 @@ export class World {
     return applyWithEvents({
       account: this.account(call.did),
       aliasHolder: (alias) => this.aliases.get(alias) ?? null,
+      aliasReserve: (alias) => this.reserves.get(alias) ?? null,
       call,
       nowMs: this.nowMs,
       operator: this.operator,
@@ -64,8 +67,14 @@ export class World {
     if (isRefusal(outcome)) return outcome.error;
     this.accounts.set(call.did, outcome.account);
     // The other way round than the drivers: no alias may stand in both lists, so the order must not matter.
-    for (const alias of outcome.aliases.set) this.aliases.set(alias, call.did);
-    for (const alias of outcome.aliases.removed) this.aliases.delete(alias);
+    for (const alias of outcome.aliases.set) {
+      this.aliases.set(alias, call.did);
+      this.reserves.delete(alias);
+    }
+    for (const alias of outcome.aliases.removed) {
+      this.aliases.delete(alias);
+      this.reserves.set(alias, outcome.reserve);
+    }
     for (const { scope, key, policy } of outcome.policies) {
       if (policy === null) this.policies.delete(`${scope} ${key}`);
       else this.policies.set(`${scope} ${key}`, policy);

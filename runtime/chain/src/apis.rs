@@ -203,4 +203,21 @@ impl_runtime_apis! {
 				.expect("a block of this chain executes")
 		}
 	}
+	#[cfg(feature = "canary")]
+	impl check::CheckState<Block> for Runtime {
+		fn check_state() {
+			DidRegistry::do_try_state().expect("the maps of the registry agree");
+		}
+	}
+}
+
+/// Only in the build for the tests, which has no `try-runtime`.
+#[cfg(feature = "canary")]
+mod check {
+	sp_api::decl_runtime_apis! {
+		pub trait CheckState {
+			/// Panics when the state breaks a law that holds between the maps of the registry.
+			fn check_state();
+		}
+	}
 }

@@ -179,6 +179,32 @@ mod tests {
 	}
 
 	#[test]
+	fn finality_begins_anew_without_the_authority_whose_keys_are_lost() {
+		use frame_support::traits::OnFinalize;
+		use pallet_authorities::Motion;
+		on(LOCAL_TESTNET_RUNTIME_PRESET, || {
+			crate::System::set_block_number(100);
+			let carry = |motion: Motion<Runtime>| {
+				for known in [ALICE, BOB] {
+					let origin = crate::RuntimeOrigin::signed(known.account());
+					Authorities::vote(origin, motion.clone()).expect("two of three are a majority");
+				}
+			};
+			carry(Motion::Remove { authority: CHARLIE.account() });
+			carry(Motion::RestartFinality { last_final: 40 });
+			Session::rotate_session();
+			assert!(Grandpa::pending_change().is_none());
+			Session::rotate_session();
+			let change = Grandpa::pending_change().expect("the session has another set");
+			assert_eq!((change.forced, change.next_authorities.len()), (Some(40), 2));
+			// It is done before a session can change the set again.
+			assert!(change.delay < crate::SESSION_BLOCKS);
+			Grandpa::on_finalize(100 + change.delay);
+			assert_eq!(Grandpa::grandpa_authorities().len(), 2);
+		});
+	}
+
+	#[test]
 	fn a_record_costs_a_few_hundredths_of_a_unit() {
 		// 10,000 millionths for the entry, and one for each byte (docs/chain.md).
 		assert_eq!(DidRegistry::deposit(), (10_000 + 24_025) * UNIT / 1_000_000);

@@ -91,7 +91,7 @@ pub const VERSION: RuntimeVersion = RuntimeVersion {
 	spec_name: Cow::Borrowed("waypost"),
 	impl_name: Cow::Borrowed("waypost"),
 	authoring_version: 1,
-	spec_version: 5,
+	spec_version: 6,
 	impl_version: 1,
 	apis: apis::RUNTIME_API_VERSIONS,
 	transaction_version: 2,
@@ -106,7 +106,7 @@ pub const VERSION: RuntimeVersion = RuntimeVersion {
 	spec_name: Cow::Borrowed("waypost-canary"),
 	impl_name: Cow::Borrowed("waypost-canary"),
 	authoring_version: 1,
-	spec_version: 5,
+	spec_version: 6,
 	impl_version: 1,
 	apis: apis::RUNTIME_API_VERSIONS,
 	transaction_version: 2,
@@ -114,6 +114,7 @@ pub const VERSION: RuntimeVersion = RuntimeVersion {
 };
 
 pub const MILLISECS_PER_BLOCK: u64 = 6_000;
+pub const DAY_MS: u64 = 86_400_000;
 pub const UNIT: Balance = 1_000_000_000_000;
 pub const MICRO_UNIT: Balance = UNIT / 1_000_000;
 pub const EXISTENTIAL_DEPOSIT: Balance = 1_000_000_000;
@@ -200,7 +201,21 @@ impl pallet_authorities::Config for Runtime {
 	type MaxAuthorities = MaxAuthorities;
 	/// Seven days.
 	type VoteLife = ConstU32<100_800>;
+	/// A day.
+	type UpgradeDelay = ConstU32<14_400>;
+	type Finality = Finality;
 	type WeightInfo = pallet_authorities::weights::Measured<Self>;
+}
+
+pub struct Finality;
+
+impl pallet_authorities::RestartFinality<BlockNumber> for Finality {
+	/// Blocks that are not final carry the news of the new set, so they get time to settle; the change is done before the
+	/// next session.
+	fn restart(last_final: BlockNumber) {
+		let noted = Grandpa::note_stalled(frame_system::RawOrigin::Root.into(), SESSION_BLOCKS * 2 / 3, last_final);
+		debug_assert!(noted.is_ok());
+	}
 }
 
 impl pallet_session::Config for Runtime {
@@ -306,6 +321,10 @@ impl pallet_did_registry::Config for Runtime {
 	type ProofInterval = ConstU32<100>;
 	type MaxComponentCalls = ConstU32<8>;
 	type MaxRotations = ConstU64<200>;
+	/// Thirty days.
+	type AliasReserveMs = ConstU64<{ 30 * DAY_MS }>;
+	/// A year.
+	type SilenceMs = ConstU64<{ 365 * DAY_MS }>;
 	type WeightInfo = pallet_did_registry::weights::Measured<Self>;
 }
 
@@ -408,7 +427,7 @@ pub const VERSION: RuntimeVersion = RuntimeVersion {
 	spec_name: Cow::Borrowed("waypost"),
 	impl_name: Cow::Borrowed("waypost"),
 	authoring_version: 1,
-	spec_version: 6,
+	spec_version: 7,
 	impl_version: 1,
 	apis: apis::RUNTIME_API_VERSIONS,
 	transaction_version: 2,

@@ -74,7 +74,7 @@ fn an_upgrade_keeps_the_state_whole() {
 
 #[test]
 fn every_damage_is_noticed() {
-	let damages: [fn(AccountId); 6] = [
+	let damages: [fn(AccountId); 8] = [
 		|_| pallet_did_registry::AliasIndex::<Runtime>::remove(bounded::<Alias<Runtime>>(b"team")),
 		|_| pallet_did_registry::Dids::<Runtime>::remove(bounded::<Did<Runtime>>(DID)),
 		|_| {
@@ -83,6 +83,16 @@ fn every_damage_is_noticed() {
 			})
 		},
 		|operator| pallet_did_registry::Deposits::<Runtime>::insert(bounded::<Did<Runtime>>(DID), (operator, 1)),
+		|_| {
+			let reserve = pallet_did_registry::Reserve { did: bounded(DID), life: 0, until_ms: 1 };
+			pallet_did_registry::ReleasedAliases::<Runtime>::insert(bounded::<Alias<Runtime>>(b"free"), reserve)
+		},
+		|_| {
+			pallet_did_registry::ReleasesOf::<Runtime>::insert(
+				bounded::<Did<Runtime>>(DID),
+				sp_runtime::BoundedVec::truncate_from(vec![bounded(b"free")]),
+			)
+		},
 		|_| pallet_did_registry::ProofAllowances::<Runtime>::insert(bounded::<Did<Runtime>>(b"did:svc:none"), 1),
 		|_| {
 			let policy = pallet_delivery_policy::RecipientPolicies::<Runtime>::get(bounded::<Did<Runtime>>(DID));

@@ -132,6 +132,22 @@ export type Account = {
   readonly componentCallsLeft: number;
 };
 
+/** How long an alias that was released is for its last holder alone. */
+export const aliasReserveMs = 30 * 86_400_000;
+
+/** For whom an alias is reserved that was released: this life of the DID, until this time. */
+export type AliasReserve = { readonly did: string; readonly life: number; readonly untilMs: bigint };
+
+/** After a deletion the alias is nobody's until then, because another key may register the DID. */
+export function isReservedFrom(
+  taker: { readonly did: string; readonly life: number },
+  reserve: AliasReserve | null,
+  nowMs: number,
+): boolean {
+  if (reserve === null || reserve.untilMs <= BigInt(nowMs)) return false;
+  return reserve.did !== taker.did || reserve.life !== taker.life;
+}
+
 export const emptyAccount: Account = {
   record: null,
   counters: { alias: 0n, document: 0n, rootPubkey: 0n, control: 0n },

@@ -10,12 +10,15 @@ import type { Did } from "../codec/did.ts";
 import {
   type Account,
   type AccountId,
+  type AliasReserve,
+  aliasReserveMs,
   type CounterName,
   type DeliveryPolicy,
   type DeliveryPolicyLinks,
   type Device,
   type DidDocument,
   type DidRecord,
+  isReservedFrom,
   type LedgerBounds,
   type LedgerProofs,
   longerThan,
@@ -35,6 +38,8 @@ export type LedgerInput = {
   readonly account: Account;
   /** Who holds an alias in normal form. Only `aliasesNamed(call)` are asked for. */
   readonly aliasHolder: (alias: string) => Did | null;
+  /** For whom such an alias is reserved; `null` for a ledger that keeps no reserves, where the owner changes aliases too. */
+  readonly aliasReserve: ((alias: string) => AliasReserve | null) | null;
   readonly call: LedgerCall;
   /** The time of the block, or of the dry run. */
   readonly nowMs: number;
@@ -44,7 +49,7 @@ export type LedgerInput = {
   readonly bounds: LedgerBounds;
 };
 
-/** Entries of the alias index: those that now name the DID, and those that are free. */
+/** Entries of the alias index: those that now name the DID, and those that name nobody and are reserved for it. */
 type AliasChange = { readonly set: readonly string[]; readonly removed: readonly string[] };
 
 /** A `policy` of `null` removes the entry. A persona policy has the scope `persona` only. */
@@ -58,6 +63,8 @@ type PolicyChange = {
 export type Applied = {
   readonly account: Account;
   readonly aliases: AliasChange;
+  /** The reserve of every alias that is removed. */
+  readonly reserve: AliasReserve;
   readonly policies: readonly PolicyChange[];
 };
 
@@ -71,6 +78,7 @@ type Change = {
 
 /** The account that a change is made to. */
 type ChangedAccount = {
+  readonly did: Did;
   readonly account: Account;
   readonly record: DidRecord;
   readonly nowMs: number;
@@ -80,12 +88,18 @@ type ChangedAccount = {
 
 const noAliases: AliasChange = { set: [], removed: [] };
 
+export const reserveOf = (did: Did, { life }: Account, nowMs: number): AliasReserve => ({
+  did,
+  life,
+  untilMs: BigInt(nowMs + aliasReserveMs),
+});
+
 /**
  * The account after a change of its record: version and time move, the counter is used up, the others stay. A
  * deletion ends a life of the DID.
  */
 export function applyChange(changed: ChangedAccount, change: Change): Applied {
-  const { account, record, nowMs, counter } = changed;
+  const { did, account, record, nowMs, counter } = changed;
   const { counters } = account;
   const touched = { version: record.version + 1n, updatedAtMs: BigInt(nowMs) };
   return {
@@ -96,6 +110,7 @@ export function applyChange(changed: ChangedAccount, change: Change): Applied {
       counters: counter === null ? counters : { ...counters, [counter]: counters[counter] + 1n },
     },
     aliases: change.aliases ?? noAliases,
+    reserve: reserveOf(did, account, nowMs),
     policies: change.policies ?? [],
   };
 }
@@ -282,20 +297,24 @@ function removeAlias(alias: string, record: DidRecord): RuleResult {
   };
 }
 
-/** The primary alias: it replaces the whole list, and every other alias of the DID becomes free. */
+/**
+ * By the owner: a first alias, which may be repeated. Only the keys of the DID change it, where there are some, because
+ * whoever writes to an alias relies on it.
+ */
 export function setPrimaryAlias(input: LedgerInput, alias: string, record: DidRecord): RuleResult {
-  const holder = input.aliasHolder(alias);
-  if (holder !== null && holder !== input.call.did) return refuse("AliasTaken");
-  return {
-    record: { aliases: [alias] },
-    aliases: { set: [alias], removed: record.aliases.filter((held) => held !== alias) },
-  };
+  const { did } = input.call;
+  const removed = record.aliases.filter((held) => held !== alias);
+  if (removed.length > 0 && record.rootPubkey !== null && input.aliasReserve !== null) return refuse("RootKeyRequired");
+  const taken = checkFree(input, alias, did);
+  if (taken?.error === "AliasTaken") return taken;
+  return { record: { aliases: [alias] }, aliases: { set: [alias], removed } };
 }
 
-function checkFree(input: LedgerInput, alias: string, did: Did): LedgerRefusal | null {
+export function checkFree(input: LedgerInput, alias: string, did: Did): LedgerRefusal | null {
   const holder = input.aliasHolder(alias);
-  if (holder === null) return null;
-  return refuse(holder === did ? "AliasAlreadyExists" : "AliasTaken");
+  if (holder !== null) return refuse(holder === did ? "AliasAlreadyExists" : "AliasTaken");
+  const reserve = input.aliasReserve?.(alias) ?? null;
+  return isReservedFrom({ did, life: input.account.life }, reserve, input.nowMs) ? refuse("AliasTaken") : null;
 }
 
 // ---------------------------------------------------------------------------- devices, links, end of a DID

@@ -31,7 +31,7 @@ const faults = {
   AliasAuthorizationExpired: ["authorization_expired", "valid_until has passed"],
   DeviceNotFound: ["component_not_found", "the DID has no such device"],
   DeviceAlreadyExists: ["component_exists", "the DID already has this device"],
-  AliasTaken: ["alias_taken", "the alias belongs to another DID"],
+  AliasTaken: ["alias_taken", "the alias belongs to another DID, or belonged to one in the last 30 days"],
   AliasAlreadyExists: ["alias_exists", "the DID already has this alias"],
   InvalidDocument: ["document_invalid", "the document breaks a rule"],
   InvalidDocumentPayload: ["payload_mismatch", "the signed payload differs from the request"],

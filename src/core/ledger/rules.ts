@@ -23,8 +23,10 @@ import {
 import {
   type Applied,
   applyChange,
+  checkFree,
   decideChange,
   type LedgerInput,
+  reserveOf,
   setLinks,
   setPrimaryAlias,
 } from "./action-rules.ts";
@@ -74,7 +76,9 @@ function applyAuthorized(input: LedgerInput, call: ProofCall): Applied | LedgerR
   if (isRefusal(change)) return change;
   const { counter } = actions[intent.action];
   const counted = isBound(input) ? countForProof(account, counter) : account;
-  return isRefusal(counted) ? counted : applyChange({ account: counted, record, nowMs, counter }, change);
+  return isRefusal(counted)
+    ? counted
+    : applyChange({ did: call.did, account: counted, record, nowMs, counter }, change);
 }
 
 /**
@@ -137,7 +141,7 @@ function changeOwned(input: LedgerInput, call: OwnedChangeCall): Applied | Ledge
   if (record.deactivated) return refuse("DidDeactivated");
   if (!isOwner(record, operator)) return refuse("NotDidOwner");
   const change = call.name === "set_alias" ? setPrimaryAlias(input, alias, record) : setLinks(call, bounds);
-  return isRefusal(change) ? change : applyChange({ account, record, nowMs, counter: null }, change);
+  return isRefusal(change) ? change : applyChange({ did: call.did, account, record, nowMs, counter: null }, change);
 }
 
 type PolicyCall = Exclude<OwnerCall, OwnedChangeCall>;
@@ -161,6 +165,7 @@ function setPolicy(input: LedgerInput, call: PolicyCall): Applied | LedgerRefusa
   return {
     account,
     aliases: { set: [], removed: [] },
+    reserve: reserveOf(call.did, account, input.nowMs),
     policies: [{ scope, key: call.did, policy: call.policy }],
   };
 }
@@ -207,6 +212,7 @@ function register(input: LedgerInput, call: RegistrationCall): Applied | LedgerR
       registrationExpiryMs: stamp.version === "v1" ? account.registrationExpiryMs : stamp.expiryMs,
     },
     aliases: { set: aliases, removed: [] },
+    reserve: reserveOf(call.did, account, nowMs),
     policies: [],
   };
 }
@@ -214,7 +220,7 @@ function register(input: LedgerInput, call: RegistrationCall): Applied | LedgerR
 /** An alias that can't be given is left out and does not fail the registration. */
 function registrationAliases(input: LedgerInput, text: string | null): readonly string[] {
   const alias = text === null ? null : normalizeAlias(text, input.bounds.aliasBytes);
-  return alias === null || input.aliasHolder(alias) !== null ? [] : [alias];
+  return alias === null || checkFree(input, alias, input.call.did) !== null ? [] : [alias];
 }
 
 function newRecord(input: LedgerInput, given: Pick<DidRecord, "document" | "aliases" | "rootPubkey">): DidRecord {
@@ -251,7 +257,10 @@ function setDocument(input: LedgerInput, call: DocumentCall): Applied | LedgerRe
   const timed = { ...account, ...timesAfter(account, stamp, nowMs) };
   const componentCallsLeft = isBound(input) ? componentCallsMax : 0;
   const counter = stamp.version === "v1" ? null : "document";
-  return applyChange({ account: { ...timed, componentCallsLeft }, record, nowMs, counter }, { record: { document } });
+  return applyChange(
+    { did: call.did, account: { ...timed, componentCallsLeft }, record, nowMs, counter },
+    { record: { document } },
+  );
 }
 
 // ---------------------------------------------------------------------------------------------- self-certifying DIDs

@@ -29,6 +29,7 @@ import {
 import { jsonPointer } from "../fault.ts";
 import {
   type Account,
+  type AliasReserve,
   type CounterName,
   type Counters,
   type DeliveryPolicy,
@@ -193,6 +194,8 @@ export const accountCodec: Codec<Account> = structure<Account>({
   life: u32,
   componentCallsLeft: u8,
 });
+
+export const aliasReserveCodec: Codec<AliasReserve> = structure<AliasReserve>({ did, life: u32, untilMs: u64 });
 
 // ----------------------------------------------------------------------------------------------- payloads
 

@@ -145,7 +145,7 @@ function prepareRegistrationRoute(parts: DirectoryParts): Route {
       const binding = await readBinding(parts.ledger);
       const version = decideVersion(askedVersion(body.proof_version, subject.did, binding), parts.settings, binding);
       if (isFault(version)) return version;
-      const facts = await gatherFacts(parts.ledger, subject);
+      const facts = await gatherFacts(parts.ledger, subject, call.nowMs);
       const refusal = checkSubject(subject, facts);
       if (refusal !== null) return refusal;
       const at = { version, endMs, nowMs: call.nowMs, skewMs: parts.limits.clock_skew };

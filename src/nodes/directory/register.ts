@@ -10,7 +10,13 @@ import { concatBytes, decodeBase64, decodeUtf8, encodeHex, parsePublicKey, utf8 
 import { blake2b256, isAdmissibleKey, verifyEd25519 } from "../../core/codec/crypto.ts";
 import { type Did, normalizeAlias, parseDid } from "../../core/codec/did.ts";
 import { badInput, type Fault, fault, isFault } from "../../core/fault.ts";
-import { type Account, type DidDocument, type LedgerBounds, renderDocument } from "../../core/ledger/account.ts";
+import {
+  type Account,
+  type DidDocument,
+  isReservedFrom,
+  type LedgerBounds,
+  renderDocument,
+} from "../../core/ledger/account.ts";
 import type { RegistrationCall } from "../../core/ledger/calls.ts";
 import { checkDocument, keyOfMethod, normalizeDocument } from "../../core/ledger/document.ts";
 import {
@@ -115,23 +121,29 @@ async function register(parts: BoundParts, registration: Registration, call: Cal
   const { nowMs } = call;
   // Receipt first, state second: a registration that is no longer pending is then already in the state.
   const pending = await stillPending(parts, await readReceipt(parts, registration.did, nowMs), nowMs);
-  const facts = await gatherFacts(parts.ledger, registration);
+  const facts = await gatherFacts(parts.ledger, registration, nowMs);
   const refusal = decideRegistration(registration, facts, { pending, binding: parts.binding });
   if (refusal !== null) return refusal;
   const txId = pending?.txId ?? (await submitRegistration(parts, registration, { pending, nowMs }));
   return isFault(txId) ? txId : renderRegistered(registration, txId);
 }
 
-type SubjectFacts = { readonly account: Account; readonly bounds: LedgerBounds; readonly aliasHolder: Did | null };
+type SubjectFacts = { readonly account: Account; readonly bounds: LedgerBounds; readonly aliasIsTaken: boolean };
 
-export async function gatherFacts(ledger: Ledger, { did, aliasText }: RegistrationSubject): Promise<SubjectFacts> {
+export async function gatherFacts(
+  ledger: Ledger,
+  { did, aliasText }: RegistrationSubject,
+  nowMs: number,
+): Promise<SubjectFacts> {
   const alias = aliasText === null ? null : normalizeAlias(aliasText);
-  const [account, bounds, aliasHolder] = await Promise.all([
+  const [account, bounds, holder, reserve] = await Promise.all([
     ledger.account(did),
     ledger.bounds(),
     alias === null ? null : ledger.aliasHolder(alias),
+    alias === null ? null : ledger.aliasReserve(alias),
   ]);
-  return { account, bounds, aliasHolder };
+  const isHeld = holder !== null && holder !== did;
+  return { account, bounds, aliasIsTaken: isHeld || isReservedFrom({ did, life: account.life }, reserve, nowMs) };
 }
 
 /**
@@ -165,23 +177,23 @@ function refusedSignature(call: RegistrationCall, binding: Binding): Fault {
 /** 422 `document_invalid`, 400 or 409 for the alias, 409 `did_already_registered`. */
 export function checkSubject(
   subject: RegistrationSubject,
-  { account, bounds, aliasHolder }: SubjectFacts,
+  { account, bounds, aliasIsTaken }: SubjectFacts,
 ): Fault | null {
   if (!isAdmissibleKey(subject.pubkey))
     return fault("document_invalid", "the root key is not an admissible Ed25519 key");
   const flaw = checkDocument(subject.document, subject.did, bounds);
   if (flaw !== null) return faultOfRefusal(flaw);
-  const alias = checkAlias(subject, aliasHolder);
+  const alias = checkAlias(subject, aliasIsTaken);
   if (alias !== null || account.record === null) return alias;
   return fault("did_already_registered", "the DID is already registered");
 }
 
 /** The ledger would register the DID without an alias that is not free; the Directory refuses it instead. */
-function checkAlias({ did, aliasText }: RegistrationSubject, holder: Did | null): Fault | null {
+function checkAlias({ aliasText }: RegistrationSubject, isTaken: boolean): Fault | null {
   if (aliasText === null) return null;
   const alias = parseAlias(aliasText, "/alias");
   if (isFault(alias)) return alias;
-  return holder === null || holder === did ? null : fault("alias_taken", "the alias belongs to another DID");
+  return isTaken ? faultOfRefusal(refuse("AliasTaken")) : null;
 }
 
 /**

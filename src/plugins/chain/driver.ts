@@ -228,6 +228,7 @@ function ledgerOf(
     account: async (did: Did) => reader.account(did),
     keyProof: (did: Did) => proofs.of(did),
     aliasHolder: async (alias: string) => reader.aliasHolder(alias),
+    aliasReserve: async (alias: string) => reader.aliasReserve(alias),
     async submit(call: LedgerCall, label: string) {
       checkOpen();
       return submissions.submit(call, label);

@@ -16,7 +16,12 @@ import {
   type LedgerCallName,
   type PalletName,
 } from "../../core/ledger/calls.ts";
-import { deliveryPolicyCodec, personaPolicyCodec, recordCodec } from "../../core/ledger/structures.ts";
+import {
+  aliasReserveCodec,
+  deliveryPolicyCodec,
+  personaPolicyCodec,
+  recordCodec,
+} from "../../core/ledger/structures.ts";
 
 /** Used when neither the chain nor the configuration has one. */
 export const blockTimeMsDefault = 6_000;
@@ -55,6 +60,8 @@ export const items = {
   DocumentTimes: { ...counter, isOptional: true },
   /** Until when a proof may register the DID again after a deletion, in ms. */
   RegistrationExpiries: { ...counter, isOptional: true },
+  /** Exists where only the keys of a DID change its aliases: for whom an alias that was released is reserved. */
+  ReleasedAliases: { pallet, value: aliasReserveCodec.shape, isOptional: true },
   /** How often a DID was deleted. */
   Lives: { pallet, value: u32.shape, isOptional: true },
   /** The block at which the allowance of a DID for calls with a proof is whole again. */
@@ -116,6 +123,10 @@ const protections: readonly Protection[] = [
   ["a deposit for every record", ({ constants }) => constants.has("RecordDeposit")],
   ["no registrations without an account", ({ calls }) => !calls.has("register_with_document_proof")],
   ["a count of how often a DID was deleted", ({ storage }) => storage.has("Lives")],
+  [
+    "aliases that only the keys of a DID change, reserved after their release",
+    ({ storage }) => storage.has("ReleasedAliases"),
+  ],
   ["names that only their first key registers", ({ storage }) => storage.has("ComponentCallsLeft")],
   ["times of documents: an older one can replace a newer one", ({ storage }) => storage.has("DocumentTimes")],
   [

@@ -11,6 +11,7 @@ import { decodeWith } from "../../core/codec/scale.ts";
 import { type Fault, fault } from "../../core/fault.ts";
 import {
   type Account,
+  type AliasReserve,
   type DeliveryPolicy,
   longerThan,
   type PersonaPolicy,
@@ -20,7 +21,12 @@ import { counterOf, intentOfCall, type LedgerCall } from "../../core/ledger/call
 import { encodeDidDocument } from "../../core/ledger/document-codec.ts";
 import { faultOfRefusal, isRefusal, type LedgerError, ledgerErrors, refuse } from "../../core/ledger/refusals.ts";
 import { applyCall } from "../../core/ledger/rules.ts";
-import { deliveryPolicyCodec, personaPolicyCodec, recordCodec } from "../../core/ledger/structures.ts";
+import {
+  aliasReserveCodec,
+  deliveryPolicyCodec,
+  personaPolicyCodec,
+  recordCodec,
+} from "../../core/ledger/structures.ts";
 import { type Block, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
 import { blockTimeMsDefault, carriedBy, compactLength, fingerprintsOf, type ItemName, isOwned } from "./layouts.ts";
@@ -33,6 +39,8 @@ export type Facts = {
   readonly head: ChainHead;
   readonly account: Account;
   readonly holders: ReadonlyMap<string, Did>;
+  /** Of aliases that were released; `null` where the chain keeps none. */
+  readonly reserves: ReadonlyMap<string, AliasReserve> | null;
   /** The block at which the DID may make all its calls with a proof at once again. */
   readonly allowanceWholeAt: bigint;
 };
@@ -77,6 +85,15 @@ export class ChainReader {
     });
   }
 
+  async aliasReserve(alias: string): Promise<AliasReserve | null> {
+    if (normalizeAlias(alias) !== alias) return null;
+    return this.cached(`reserve ${alias}`, async (session) => {
+      const { hash, metadata } = session.head;
+      if (metadata.absent.has("ReleasedAliases")) return null;
+      return reserveOf((await session.values([entryKey("ReleasedAliases", alias)], hash))[0] ?? null);
+    });
+  }
+
   async policy(scope: PolicyScope, key: string): Promise<DeliveryPolicy | PersonaPolicy | null> {
     if (longerThan(key, didBytesMax) || !key.isWellFormed()) return null;
     return this.cached(`${scope} ${key}`, ({ head }) => this.policyAt(head, scope, key));
@@ -102,6 +119,7 @@ export class ChainReader {
     const outcome = applyCall({
       account: facts.account,
       aliasHolder: (alias: string): Did | null => facts.holders.get(alias) ?? null,
+      aliasReserve: facts.reserves && ((alias: string) => facts.reserves?.get(alias) ?? null),
       call,
       ...given,
       proofs: facts.head.proofs,
@@ -206,8 +224,13 @@ async function readFacts(
   did: Did,
   aliases: readonly string[],
 ): Promise<Facts> {
+  const keepsReserves = !head.metadata.absent.has("ReleasedAliases");
   const maps = accountMaps.filter((map) => !head.metadata.absent.has(map));
-  const keys = [...maps.map((map) => entryKey(map, did)), ...aliases.map((alias) => entryKey("AliasIndex", alias))];
+  const keys = [
+    ...maps.map((map) => entryKey(map, did)),
+    ...aliases.map((alias) => entryKey("AliasIndex", alias)),
+    ...(keepsReserves ? aliases.map((alias) => entryKey("ReleasedAliases", alias)) : []),
+  ];
   const values = await session.values(keys, head.hash);
   const found = new Map<ItemName, Uint8Array | null | undefined>(maps.map((map, i) => [map, values[i]]));
   const number = (map: (typeof accountMaps)[number]) => numberOf(found.get(map));
@@ -215,6 +238,10 @@ async function readFacts(
   const holders = aliases.flatMap((name, i) => {
     const holder = holderOf(values[maps.length + i] ?? null);
     return holder === null ? [] : [[name, holder] as const];
+  });
+  const reserves = aliases.flatMap((name, i) => {
+    const reserve = reserveOf(values[maps.length + aliases.length + i] ?? null);
+    return reserve === null ? [] : [[name, reserve] as const];
   });
   return {
     head,
@@ -232,6 +259,7 @@ async function readFacts(
       componentCallsLeft: Number(number("ComponentCallsLeft")),
     },
     holders: new Map(holders),
+    reserves: keepsReserves ? new Map(reserves) : null,
     allowanceWholeAt: number("ProofAllowances"),
   };
 }
@@ -241,6 +269,10 @@ function holderOf(bytes: Uint8Array | null): Did | null {
   if (bytes === null) return null;
   const text = decodeUtf8(bytes.subarray(compactLength(bytes)));
   return text === null ? corrupt("alias") : (text as Did);
+}
+
+function reserveOf(bytes: Uint8Array | null): AliasReserve | null {
+  return bytes === null ? null : (decodeWith(aliasReserveCodec, bytes) ?? corrupt("reserve of an alias"));
 }
 
 const isEqual = (a: Uint8Array | null | undefined, b: Uint8Array): boolean => a != null && equalBytes(a, b);

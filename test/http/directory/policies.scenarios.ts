@@ -5,10 +5,10 @@
 import { expect } from "bun:test";
 import type { FaultCode } from "../../../src/core/fault.ts";
 import { type OwnerUpdate, ownerUpdates } from "../../../src/nodes/directory/policy.ts";
-import { type Json, proofHeadersOf, type Reply } from "../../support/directory.ts";
+import { type Json, proofHeadersOf, type Reply, updateBodyOf } from "../../support/directory.ts";
 import { type Identity, keyOf } from "../../support/identity.ts";
 import { outages } from "./outages.ts";
-import { aliasOf, encoded, type Scenario, type Stage } from "./stage.ts";
+import { aliasOf, encoded, type Scenario, type Stage, termsAt } from "./stage.ts";
 
 const fullPolicy = {
   effective_ttl: 14_400,
@@ -35,9 +35,10 @@ type Sample = {
 
 const samples: Readonly<Record<OwnerUpdate["extrinsic"], Sample>> = {
   set_alias: {
-    members: (identity) => ({ alias: ` ${aliasOf(identity).toUpperCase()}-Only` }),
+    // The one that it has: the Directory's account gives no other one.
+    members: (identity) => ({ alias: ` ${aliasOf(identity).toUpperCase()}` }),
     path: ({ did }) => `/resolve/${did}`,
-    effect: (identity) => ({ aliases: [`${aliasOf(identity)}-only`], version: 2 }),
+    effect: (identity) => ({ aliases: [aliasOf(identity)], version: 2 }),
   },
   set_delivery_policy_links: {
     members: ({ did }) => ({ delivery_policy_links: { recipient_policy: did, tag_policies: ["news"] } }),
@@ -157,6 +158,16 @@ const proofRefusals: readonly {
   },
 ];
 
+/** By a DID that has given its own alias up, so that it may get a first one. */
+async function takeAnothers(stage: Stage, update: OwnerUpdate): Promise<Reply> {
+  const [identity, { deactivated }] = [await stage.fresh(), stage];
+  const alias = aliasOf(identity);
+  const members = { alias, timestamp: new Date(stage.nowMs()).toISOString() };
+  const removal = updateBodyOf(identity, "remove_alias", members, termsAt(stage));
+  await stage.settle(await stage.ask("DELETE", `/dids/${encoded(identity.did)}/aliases/${alias}`, removal));
+  return send(stage, update, { identity, spoil: { alias: aliasOf(deactivated) }, proof: {} });
+}
+
 function commonScenarios(update: OwnerUpdate): Scenario[] {
   const route = `PUT ${update.path}`;
   const refused = (name: string, status: number, code: FaultCode, act: Scenario["act"]): Scenario => ({
@@ -196,6 +207,9 @@ function commonScenarios(update: OwnerUpdate): Scenario[] {
       expect((await send(stage, update, { identity, proof })).status).toBe(202);
       return send(stage, update, { identity, proof });
     }),
+    ...(update.extrinsic === "set_alias"
+      ? [refused("an alias of another DID", 409, "alias_taken", (stage) => takeAnothers(stage, update))]
+      : []),
     ...proofRefusals.map(({ name, status, code, proof }) =>
       refused(name, status, code, (stage) => send(stage, update, { proof: proof(stage) })),
     ),
@@ -256,7 +270,7 @@ const policyBreaches: readonly [name: string, policy: Json, pointer: string][] =
 ];
 
 const rules: readonly Rule[] = [
-  ["set_alias", "an alias of another DID", (stage) => ({ alias: aliasOf(stage.deactivated) }), "alias_taken", 409],
+  ["set_alias", "an alias instead of the one that is there", { alias: "other" }, "chain_submission_rejected", 422],
   ["set_alias", "an alias against the grammar", { alias: "@home" }, "invalid_request", 400, "/alias"],
   ["set_delivery_policy_links", "both forms together", { tag_policies: [] }, "invalid_request", 400, "/tag_policies"],
   [

@@ -74,7 +74,7 @@ function journey(action: string, domain: string | null, membersOf: (identity: Id
 }
 
 const ownerMembers: Readonly<Record<string, (identity: Identity) => Json>> = {
-  set_alias: (identity) => ({ alias: `${aliasOf(identity)}.main` }),
+  set_alias: (identity) => ({ alias: aliasOf(identity) }),
   set_delivery_policy_links: () => ({ tag_policies: ["news"] }),
   set_persona_policy: () => ({ policy: { allowed_relays: ["relay-1"] } }),
   set_delivery_policy: () => ({ policy: { effective_ttl: 1, max_message_bytes: 1, cache_eligible: true } }),

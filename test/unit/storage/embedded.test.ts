@@ -1,6 +1,7 @@
 /** The embedded ledger over a table in memory: what is taken, what becomes of it, what survives. */
 import { describe, expect, test } from "bun:test";
 import { isFault } from "../../../src/core/fault.ts";
+import { aliasReserveMs } from "../../../src/core/ledger/account.ts";
 import type { Intent } from "../../../src/core/ledger/actions.ts";
 import type { LedgerCall } from "../../../src/core/ledger/calls.ts";
 import { encodeDidDocument } from "../../../src/core/ledger/document-codec.ts";
@@ -19,6 +20,11 @@ import {
 } from "../../support/embedded-stage.ts";
 import { documentOf, registrationOf, setDocumentOf } from "../../support/identity.ts";
 import { operatorAccount } from "../../support/world.ts";
+
+/** A call without a counter, which changes a record each time. */
+const linksOf = (recipientPolicy: string): LedgerCall => {
+  return { name: "set_delivery_policy_links", did: alice.did, recipientPolicy, tagPolicies: [], personaPolicies: [] };
+};
 
 describe("a call", () => {
   test("is pending until a block includes it, and then final", async () => {
@@ -227,12 +233,10 @@ describe("a call", () => {
     const ledger = await made.open({ blockCallsMax: 3 });
     await register(ledger, alice);
     const names = Array.from({ length: 20 }, (_, i) => `name-${i}`);
-    const outcomes = await Promise.all(
-      names.map((alias) => ledger.submit({ name: "set_alias", did: alice.did, alias }, "set_alias")),
-    );
+    const outcomes = await Promise.all(names.map((name) => ledger.submit(linksOf(name), "set_delivery_policy_links")));
     const all = await Promise.all(outcomes.map((outcome) => settled(ledger, outcome)));
     expect(all.map(({ state }) => state)).toEqual(Array(20).fill("finalized"));
-    expect((await ledger.account(alice.did)).record?.aliases).toEqual(["name-19"]);
+    expect((await ledger.account(alice.did)).record?.links?.recipientPolicy).toBe("name-19");
     const numbers = all.map(({ block }) => Number(block?.number));
     expect(numbers).toEqual([...numbers].sort((a, b) => a - b));
     expect(new Set(numbers).size).toBe(7);
@@ -313,6 +317,28 @@ describe("what survives", () => {
     expect(new Set(hashes).size).toBe(3);
   });
 
+  test("the reserve of an alias that was released", async () => {
+    const made = stage();
+    const before = await made.open();
+    await register(before, alice);
+    await register(before, bob);
+    const alias = (action: "add_alias" | "remove_alias") => ({ action, did: alice.did, alias: "bank" }) as const;
+    await settled(before, await before.submit(signed(alice, alias("add_alias"), 0n), "add_alias"));
+    await settled(before, await before.submit(signed(alice, alias("remove_alias"), 1n), "remove_alias"));
+    await before.close();
+    const ledger = await made.open();
+    const untilMs = BigInt(made.nowMs + aliasReserveMs);
+    expect(await ledger.aliasReserve("bank")).toMatchObject({ did: alice.did, life: 0 });
+    expect((await ledger.aliasReserve("bank"))?.untilMs).toBeLessThanOrEqual(untilMs);
+    expect([await ledger.aliasHolder("bank"), await ledger.aliasReserve("Bank")]).toEqual([null, null]);
+    expect(await ledger.submit(addAlias(bob, "bank"), "add_alias")).toMatchObject({ code: "alias_taken" });
+    made.nowMs += aliasReserveMs;
+    const later: Intent = { action: "add_alias", did: bob.did, alias: "bank" };
+    await settled(ledger, await ledger.submit(signed(bob, later, 0n, made.nowMs + 60_000), "add_alias"));
+    expect([await ledger.aliasHolder("bank"), await ledger.aliasReserve("bank")]).toEqual([bob.did, null]);
+    await ledger.close();
+  });
+
   test("a closed ledger accepts nothing, makes no block and keeps pending calls", async () => {
     const made = stage(5);
     const ledger = await made.open();
@@ -358,17 +384,14 @@ describe("what survives", () => {
     await register(ledger, alice);
     const hashes: string[] = [];
     for (let i = 0; i < 5; i++) {
-      const outcome = await ledger.submit({ name: "set_alias", did: alice.did, alias: `n${i}` }, "set_alias");
+      const outcome = await ledger.submit(linksOf(`n${i}`), "set_delivery_policy_links");
       hashes.push((await settled(ledger, outcome)).txHash);
     }
     const known = async () =>
       (await Promise.all(hashes.map((hash) => ledger.submission(hash)))).map((found) => found !== null);
     expect(await known()).toEqual([false, false, true, true, true]);
     made.nowMs += 1_000;
-    const last = await settled(
-      ledger,
-      await ledger.submit({ name: "set_alias", did: alice.did, alias: "z" }, "set_alias"),
-    );
+    const last = await settled(ledger, await ledger.submit(linksOf("z"), "set_delivery_policy_links"));
     expect(await known()).toEqual([false, false, false, false, false]);
     expect(await ledger.submission(last.txHash)).not.toBeNull();
     await ledger.close();

@@ -2,10 +2,13 @@
 //! The same majority admits a new runtime. There is no superuser.
 //!
 //! Every authority has one vote at a time: for a motion, and for as long as `VoteLife` blocks. The vote that
-//! makes a majority carries the motion at once; a changed set is the one of the session after the next.
+//! makes a majority carries the motion; a changed set is the one of the session after the next. A new runtime waits
+//! for `UpgradeDelay` after that, so that whoever relies on the chain sees it coming. When so many keys are lost that
+//! no block becomes final, the majority removes their owners and lets finality begin anew.
 //!
 //! Laws: the set is never empty and never larger than its bound; only authorities vote, each once; a vote of
-//! somebody who is no authority any more counts for nothing; who is added has set his session keys.
+//! somebody who is no authority any more counts for nothing; who is added has set his session keys, and who has none
+//! any more leaves; no runtime is authorized before its time.
 
 #![cfg_attr(not(feature = "std"), no_std)]
 
@@ -20,9 +23,15 @@ pub mod weights;
 pub use pallet::*;
 pub use weights::WeightInfo;
 
+/// Makes finality begin anew with the authorities of the session that starts.
+pub trait RestartFinality<BlockNumber> {
+	/// `last_final` is the last block that became final.
+	fn restart(last_final: BlockNumber);
+}
+
 #[frame_support::pallet]
 pub mod pallet {
-	use super::WeightInfo;
+	use super::{RestartFinality, WeightInfo};
 	use alloc::vec::Vec;
 	use frame_support::{pallet_prelude::*, traits::ValidatorRegistration};
 	use frame_system::{ensure_signed, pallet_prelude::*};
@@ -44,6 +53,10 @@ pub mod pallet {
 		/// How many blocks a vote counts.
 		#[pallet::constant]
 		type VoteLife: Get<BlockNumberFor<Self>>;
+		/// How many blocks pass between the majority for a runtime and its authorization.
+		#[pallet::constant]
+		type UpgradeDelay: Get<BlockNumberFor<Self>>;
+		type Finality: RestartFinality<BlockNumberFor<Self>>;
 		type WeightInfo: WeightInfo;
 	}
 
@@ -67,9 +80,15 @@ pub mod pallet {
 		Remove {
 			authority: T::AccountId,
 		},
-		/// Anybody can then bring the code by `System.apply_authorized_upgrade`.
+		/// After the delay anybody can bring the code by `System.apply_authorized_upgrade`. A later majority for another
+		/// one replaces this one, and waits anew.
 		AuthorizeUpgrade {
 			code_hash: T::Hash,
+		},
+		/// For when more keys are lost than finality can do without. It begins anew with the session after the next, which
+		/// is the one without those who are removed before.
+		RestartFinality {
+			last_final: BlockNumberFor<T>,
 		},
 	}
 
@@ -83,6 +102,14 @@ pub mod pallet {
 	/// Whether the set changed since the last session was planned.
 	#[pallet::storage]
 	pub type Changed<T: Config> = StorageValue<_, bool, ValueQuery>;
+
+	/// The code that a majority wants, and the block in which it is authorized.
+	#[pallet::storage]
+	pub type Upgrade<T: Config> = StorageValue<_, (T::Hash, BlockNumberFor<T>)>;
+
+	/// How many sessions start before finality begins anew, and the last final block.
+	#[pallet::storage]
+	pub type Restart<T: Config> = StorageValue<_, (u32, BlockNumberFor<T>)>;
 
 	#[pallet::genesis_config]
 	#[derive(frame_support::DefaultNoBound)]
@@ -103,8 +130,17 @@ pub mod pallet {
 	#[pallet::event]
 	#[pallet::generate_deposit(fn deposit_event)]
 	pub enum Event<T: Config> {
-		Voted { authority: T::AccountId, motion: Motion<T> },
-		Carried { motion: Motion<T> },
+		Voted {
+			authority: T::AccountId,
+			motion: Motion<T>,
+		},
+		Carried {
+			motion: Motion<T>,
+		},
+		/// An authority that has no session keys any more is none.
+		Left {
+			authority: T::AccountId,
+		},
 	}
 
 	#[pallet::error]
@@ -119,6 +155,22 @@ pub mod pallet {
 		NoSessionKeys,
 		/// The account has no vote that stands.
 		NoVote,
+		/// No block of this number can be final yet.
+		FutureBlock,
+	}
+
+	#[pallet::hooks]
+	impl<T: Config> Hooks<BlockNumberFor<T>> for Pallet<T> {
+		fn on_initialize(now: BlockNumberFor<T>) -> Weight {
+			match Upgrade::<T>::get() {
+				Some((code_hash, at)) if at <= now => {
+					Upgrade::<T>::kill();
+					frame_system::Pallet::<T>::do_authorize_upgrade(code_hash, true);
+					T::DbWeight::get().reads_writes(1, 2)
+				},
+				_ => T::DbWeight::get().reads(1),
+			}
+		}
 	}
 
 	#[pallet::call]
@@ -178,6 +230,9 @@ pub mod pallet {
 					ensure!(authorities.len() > 1, Error::LastAuthority);
 				},
 				Motion::AuthorizeUpgrade { .. } => {},
+				Motion::RestartFinality { last_final } => {
+					ensure!(*last_final < frame_system::Pallet::<T>::block_number(), Error::FutureBlock);
+				},
 			}
 			Ok(())
 		}
@@ -194,8 +249,10 @@ pub mod pallet {
 					Self::put(authorities);
 				},
 				Motion::AuthorizeUpgrade { code_hash } => {
-					frame_system::Pallet::<T>::do_authorize_upgrade(*code_hash, true);
+					let now = frame_system::Pallet::<T>::block_number();
+					Upgrade::<T>::put((*code_hash, now.saturating_add(T::UpgradeDelay::get())));
 				},
+				Motion::RestartFinality { last_final } => Restart::<T>::put((2, *last_final)),
 			}
 			Self::deposit_event(Event::Carried { motion });
 			Ok(())
@@ -208,8 +265,19 @@ pub mod pallet {
 	}
 
 	impl<T: Config> SessionManager<T::AccountId> for Pallet<T> {
-		/// A set that is the same is not answered again: finality would begin a new round of voters for it.
+		/// A set that is the same is not answered again: finality would begin a new round of voters for it. The session
+		/// leaves out who has no keys; then his vote must not count either.
 		fn new_session(_: u32) -> Option<Vec<T::AccountId>> {
+			let mut authorities = Authorities::<T>::get();
+			let (kept, left): (Vec<_>, Vec<_>) = authorities.iter().cloned().partition(T::Registration::is_registered);
+			if !kept.is_empty() && !left.is_empty() {
+				authorities.retain(|authority| kept.contains(authority));
+				Self::put(authorities);
+				for authority in left {
+					Votes::<T>::remove(&authority);
+					Self::deposit_event(Event::Left { authority });
+				}
+			}
 			Changed::<T>::take().then(|| Authorities::<T>::get().into_inner())
 		}
 
@@ -217,7 +285,14 @@ pub mod pallet {
 			Some(Authorities::<T>::get().into_inner())
 		}
 
-		fn start_session(_: u32) {}
+		/// Called before finality learns of the session's set.
+		fn start_session(_: u32) {
+			match Restart::<T>::take() {
+				Some((sessions, last_final)) if sessions > 1 => Restart::<T>::put((sessions - 1, last_final)),
+				Some((_, last_final)) => T::Finality::restart(last_final),
+				None => {},
+			}
+		}
 
 		fn end_session(_: u32) {}
 	}

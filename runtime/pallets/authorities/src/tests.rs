@@ -5,7 +5,8 @@ use crate::*;
 use frame_support::{
 	assert_noop, assert_ok, derive_impl,
 	dispatch::DispatchResult,
-	traits::{ConstU32, ConstU64, ValidatorRegistration},
+	parameter_types,
+	traits::{ConstU32, ConstU64, Hooks, ValidatorRegistration},
 };
 use pallet_session::SessionManager;
 use sp_core::H256;
@@ -25,12 +26,30 @@ impl frame_system::Config for Test {
 	type Block = Block;
 }
 
+parameter_types! {
+	/// Who purged his keys.
+	pub static Purged: Vec<u64> = Vec::new();
+}
+
 /// Accounts from 100 on have no session keys.
 pub struct Keys;
 
 impl ValidatorRegistration<u64> for Keys {
 	fn is_registered(who: &u64) -> bool {
-		*who < 100
+		*who < 100 && !Purged::get().contains(who)
+	}
+}
+
+parameter_types! {
+	/// The last final blocks with which finality began anew.
+	pub static Restarted: Vec<u64> = Vec::new();
+}
+
+pub struct Restarts;
+
+impl RestartFinality<u64> for Restarts {
+	fn restart(last_final: u64) {
+		Restarted::mutate(|restarted| restarted.push(last_final));
 	}
 }
 
@@ -38,6 +57,8 @@ impl Config for Test {
 	type Registration = Keys;
 	type MaxAuthorities = ConstU32<4>;
 	type VoteLife = ConstU64<10>;
+	type UpgradeDelay = ConstU64<5>;
+	type Finality = Restarts;
 	type WeightInfo = weights::Measured<Self>;
 }
 
@@ -147,9 +168,75 @@ fn a_majority_admits_a_runtime() {
 		assert_ok!(vote(1, motion()));
 		assert!(System::authorized_upgrade().is_none());
 		assert_ok!(vote(3, motion()));
-		assert!(System::authorized_upgrade().is_some());
+		assert!(System::authorized_upgrade().is_none());
 		let carried = Event::<Test>::Carried { motion: motion() };
 		assert_eq!(System::events().last().unwrap().event, RuntimeEvent::Authorities(carried));
 		assert_eq!(<Authorities as SessionManager<u64>>::new_session(2), None);
+		// It waits, and is authorized in its block and not again.
+		for (now, authorized) in [(2, false), (5, false), (6, true), (7, true)] {
+			System::set_block_number(now);
+			Authorities::on_initialize(now);
+			assert_eq!(System::authorized_upgrade().is_some(), authorized, "block {now}");
+		}
+		assert!(Upgrade::<Test>::get().is_none());
+	});
+}
+
+#[test]
+fn a_later_upgrade_replaces_one_that_waits() {
+	test(&[1, 2, 3], || {
+		let motion = |code| Motion::AuthorizeUpgrade { code_hash: H256([code; 32]) };
+		for who in [1, 2] {
+			assert_ok!(vote(who, motion(7)));
+		}
+		System::set_block_number(5);
+		for who in [2, 3] {
+			assert_ok!(vote(who, motion(8)));
+		}
+		System::set_block_number(6);
+		Authorities::on_initialize(6);
+		assert!(System::authorized_upgrade().is_none());
+		System::set_block_number(10);
+		Authorities::on_initialize(10);
+		assert_eq!(*System::authorized_upgrade().expect("it is its time").code_hash(), H256([8; 32]));
+	});
+}
+
+#[test]
+fn finality_begins_anew_with_the_set_that_remains() {
+	test(&[1, 2, 3], || {
+		let session = |index| {
+			<Authorities as SessionManager<u64>>::start_session(index);
+			<Authorities as SessionManager<u64>>::new_session(index + 1)
+		};
+		System::set_block_number(100);
+		let restart = |last_final| Motion::RestartFinality { last_final };
+		assert_noop!(vote(1, restart(100)), Error::<Test>::FutureBlock);
+		assert_ok!(vote(1, remove(3)));
+		assert_ok!(vote(2, remove(3)));
+		assert_ok!(vote(1, restart(40)));
+		assert_ok!(vote(2, restart(40)));
+		// The session that begins next was planned with all three.
+		assert_eq!((session(1), Restarted::get()), (Some(vec![1, 2]), vec![]));
+		assert_eq!((session(2), Restarted::get()), (None, vec![40]));
+		assert_eq!((session(3), Restarted::get()), (None, vec![40]));
+	});
+}
+
+#[test]
+fn who_purges_his_keys_leaves_the_majority_too() {
+	test(&[1, 2, 3], || {
+		assert_ok!(vote(3, add(5)));
+		Purged::set(vec![3]);
+		assert_eq!(<Authorities as SessionManager<u64>>::new_session(2), Some(vec![1, 2]));
+		assert_eq!(System::events().last().unwrap().event, RuntimeEvent::Authorities(Event::Left { authority: 3 }));
+		assert_eq!((set(), Votes::<Test>::iter().count()), (vec![1, 2], 0));
+		assert_ok!(vote(1, add(5)));
+		assert_ok!(vote(2, add(5)));
+		assert_eq!(set(), [1, 2, 5]);
+		// The set is never empty.
+		Purged::set(vec![1, 2, 5]);
+		let planned = <Authorities as SessionManager<u64>>::new_session(3);
+		assert_eq!((planned, set()), (Some(vec![1, 2, 5]), vec![1, 2, 5]));
 	});
 }

@@ -82,6 +82,8 @@ impl pallet_did_registry::Config for Test {
 	type ProofInterval = ConstU32<100>;
 	type MaxComponentCalls = ConstU32<8>;
 	type MaxRotations = ConstU64<200>;
+	type AliasReserveMs = ConstU64<1_000_000>;
+	type SilenceMs = ConstU64<10_000_000>;
 	type WeightInfo = pallet_did_registry::weights::Measured<Self>;
 }
 

@@ -1,6 +1,6 @@
 //! What each call costs at its dearest: on the largest record that can stand, with the arguments at their bounds, by
-//! a signer whose key must be found and looked at. Components: `b` is the bytes of texts in the argument, services of a
-//! document included; `m` is the number of its methods, each with a key to look at.
+//! a signer whose key must be found and looked at. Components: `b` is the bytes of texts in the argument, services and key
+//! agreements of a document included; `m` is the number of its methods, each with a key to look at.
 //! Arguments beyond their bounds end a call before it does any of this.
 
 use crate::*;
@@ -66,13 +66,25 @@ fn method<T: Config>(number: u32) -> VerificationMethod<T> {
 	}
 }
 
-fn agreement<T: Config>(number: u32) -> KeyAgreement<T> {
+/// How many bytes of texts a key agreement has at most, beside its controller.
+fn agreement_bytes<T: Config>() -> u32 {
+	T::MaxIdLen::get() + T::MaxKaTypeLen::get() + T::MaxKeyMultibaseLen::get()
+}
+
+/// With so many bytes of texts, each of which has some.
+fn agreement_of<T: Config>(number: u32, bytes: u32) -> KeyAgreement<T> {
+	let type_len = T::MaxKaTypeLen::get().min(bytes).max(1);
+	let key_len = T::MaxKeyMultibaseLen::get().min(bytes.saturating_sub(type_len)).max(1);
 	KeyAgreement {
-		id: longest(number),
-		type_: longest(0),
+		id: text(number, bytes.saturating_sub(type_len + key_len).max(2)),
+		type_: text(0, type_len),
 		controller: did::<T>().into_inner().try_into().expect("controllers are within their bound"),
-		public_key_multibase: longest(0),
+		public_key_multibase: text(0, key_len),
 	}
+}
+
+fn agreement<T: Config>(number: u32) -> KeyAgreement<T> {
+	agreement_of(number, agreement_bytes::<T>())
 }
 
 /// How many bytes of URLs and ids a service holds at most, beside its own id and type.
@@ -104,16 +116,26 @@ fn service<T: Config>(number: u32, bytes: u32) -> Service<T> {
 	}
 }
 
-/// With so many methods, and services of so many bytes.
+/// How many bytes of texts the services and key agreements of the largest document have.
+fn document_bytes<T: Config>() -> u32 {
+	T::MaxServices::get() * service_bytes::<T>() + T::MaxKAs::get() * agreement_bytes::<T>()
+}
+
+/// With so many methods, and services and then key agreements of so many bytes.
 fn document<T: Config>(methods: u32, bytes: u32) -> DidDocument<T> {
 	let each = service_bytes::<T>();
+	let rest = bytes.saturating_sub(T::MaxServices::get() * each);
+	let bytes = bytes - rest;
 	let services = bytes.div_ceil(each);
+	let agreement_each = agreement_bytes::<T>();
 	DidDocument {
 		id: did::<T>(),
 		verification_method: list(methods, method::<T>),
 		// One method signs nothing, so that it can be taken away or be named.
 		authentication: (methods > 1).then(|| list(methods - 1, |number| method::<T>(number).id)),
-		key_agreement: Default::default(),
+		key_agreement: list(rest.div_ceil(agreement_each), |number| {
+			agreement_of(number, agreement_each.min(rest - number * agreement_each))
+		}),
 		service: (services > 0).then(|| list(services, |number| service::<T>(number, each.min(bytes - number * each)))),
 	}
 }
@@ -156,9 +178,17 @@ fn record<T: Config>(owner: T::AccountId, spare: u32) -> DidRecord<T> {
 	}
 }
 
-/// An account that can pay two deposits.
 fn operator<T: Config<Currency: Mutate<T::AccountId>>>() -> T::AccountId {
-	let operator: T::AccountId = account("operator", 0, 0);
+	rich::<T>(0)
+}
+
+fn other_operator<T: Config<Currency: Mutate<T::AccountId>>>() -> T::AccountId {
+	rich::<T>(1)
+}
+
+/// An account that can pay two deposits.
+fn rich<T: Config<Currency: Mutate<T::AccountId>>>(number: u32) -> T::AccountId {
+	let operator: T::AccountId = account("operator", number, 0);
 	let amount = T::Currency::minimum_balance().saturating_add(Pallet::<T>::deposit()).saturating_mul(2u32.into());
 	T::Currency::mint_into(&operator, amount).expect("money can be made in a benchmark");
 	operator
@@ -171,11 +201,29 @@ pub fn standing<T: Config<Currency: Mutate<T::AccountId>>>(spare: u32) -> T::Acc
 	for alias in record.aliases.iter().flatten() {
 		AliasIndex::<T>::insert(alias, did::<T>());
 	}
+	reserves::<T>(&did::<T>(), 70, u64::MAX);
 	let deposit = Pallet::<T>::deposit();
 	T::Currency::hold(&HoldReason::Registration.into(), &owner, deposit).expect("the account has the money");
 	Deposits::<T>::insert(did::<T>(), (&owner, deposit));
 	Dids::<T>::insert(did::<T>(), record);
 	owner
+}
+
+/// As many reserves as a DID may have, with these numbers as aliases.
+fn reserves<T: Config>(did: &Did<T>, numbers_from: u32, until_ms: u64) {
+	let aliases: BoundedVec<Alias<T>, T::MaxAliases> =
+		list(T::MaxAliases::get(), |number| longest(numbers_from + number));
+	for alias in &aliases {
+		ReleasedAliases::<T>::insert(alias, Reserve { did: did.clone(), life: 0, until_ms });
+	}
+	ReleasesOf::<T>::insert(did, aliases);
+}
+
+/// An alias that another DID released so long ago that it is free.
+fn free_alias<T: Config>() -> Alias<T> {
+	let other: Did<T> = b"did:svc:other".to_vec().try_into().expect("DIDs are within their bound");
+	reserves::<T>(&other, 90, 0);
+	longest(90)
 }
 
 /// The same without a root key, as chains of the family may have records.
@@ -268,9 +316,10 @@ mod benchmarks {
 
 	#[benchmark]
 	fn set_alias() {
-		let owner = standing::<T>(0);
+		let owner = keyless::<T>(0);
+		let alias = free_alias::<T>().into_inner();
 		#[extrinsic_call]
-		_(RawOrigin::Signed(owner), did::<T>().into_inner(), longest::<T::MaxAliasLen>(90).into_inner());
+		_(RawOrigin::Signed(owner), did::<T>().into_inner(), alias);
 		assert_eq!(version::<T>(), Some(2));
 	}
 
@@ -317,10 +366,7 @@ mod benchmarks {
 	}
 
 	#[benchmark]
-	fn set_document(
-		b: Linear<0, { T::MaxServices::get() * service_bytes::<T>() }>,
-		m: Linear<0, { T::MaxVMs::get() }>,
-	) {
+	fn set_document(b: Linear<0, { document_bytes::<T>() }>, m: Linear<0, { T::MaxVMs::get() }>) {
 		let owner = keyless::<T>(0);
 		let blob = document::<T>(m, b).encode();
 		#[extrinsic_call]
@@ -329,10 +375,7 @@ mod benchmarks {
 	}
 
 	#[benchmark]
-	fn set_document_with_proof(
-		b: Linear<0, { T::MaxServices::get() * service_bytes::<T>() }>,
-		m: Linear<0, { T::MaxVMs::get() }>,
-	) {
+	fn set_document_with_proof(b: Linear<0, { document_bytes::<T>() }>, m: Linear<0, { T::MaxVMs::get() }>) {
 		standing::<T>(0);
 		let blob = document::<T>(m, b).encode();
 		let tail = (did::<T>(), sp_io::hashing::blake2_256(&blob), 0u64, EXPIRY_MS);
@@ -344,11 +387,11 @@ mod benchmarks {
 
 	#[benchmark]
 	fn register_with_document_proof_signed(
-		b: Linear<0, { T::MaxServices::get() * service_bytes::<T>() }>,
+		b: Linear<0, { document_bytes::<T>() }>,
 		m: Linear<0, { T::MaxVMs::get() }>,
 	) {
 		let who = operator::<T>();
-		let alias = longest(0);
+		let alias = free_alias::<T>();
 		let blob = document::<T>(m, b).encode();
 		let signature = registration::<T>(&who, &alias, &blob);
 		let (did, alias, key) = (did::<T>().into_inner(), Some(alias.into_inner()), key().0.to_vec());
@@ -360,7 +403,7 @@ mod benchmarks {
 	#[benchmark]
 	fn register_with_proof() {
 		let who = operator::<T>();
-		let alias = longest(0);
+		let alias = free_alias::<T>();
 		let signature = registration::<T>(&who, &alias, &[]);
 		let (did, alias, key) = (did::<T>().into_inner(), Some(alias.into_inner()), key().0.to_vec());
 		#[extrinsic_call]
@@ -392,7 +435,7 @@ mod benchmarks {
 	#[benchmark]
 	fn add_alias() {
 		standing::<T>(1);
-		let alias = longest(90);
+		let alias = free_alias::<T>();
 		let (payload, signature, signer) = on_alias::<T>(AliasAction::Add, [Some(alias.clone()), None, None]);
 		#[extrinsic_call]
 		_(RawOrigin::None, did::<T>().into_inner(), alias.into_inner(), payload, signature, signer);
@@ -402,7 +445,7 @@ mod benchmarks {
 	#[benchmark]
 	fn update_alias() {
 		standing::<T>(0);
-		let (old, new) = (longest(T::MaxAliases::get() - 1), longest(90));
+		let (old, new) = (longest(T::MaxAliases::get() - 1), free_alias::<T>());
 		let aliases = [None, Some(old.clone()), Some(new.clone())];
 		let (payload, signature, signer) = on_alias::<T>(AliasAction::Update, aliases);
 		#[extrinsic_call]
@@ -573,5 +616,44 @@ mod benchmarks {
 		#[extrinsic_call]
 		apply_control_with_proof(RawOrigin::None, payload, signature, signer);
 		assert_eq!(version::<T>(), None);
+	}
+
+	#[benchmark]
+	fn change_owner() {
+		let owner = standing::<T>(0);
+		let next = other_operator::<T>();
+		#[extrinsic_call]
+		_(RawOrigin::Signed(owner), did::<T>().into_inner(), next);
+		assert_eq!(version::<T>(), Some(2));
+	}
+
+	#[benchmark]
+	fn adopt() {
+		standing::<T>(0);
+		let owner = other_operator::<T>();
+		let (payload, signature, signer) = control::<T>(ControlAction::ChangeOwner { owner: owner.clone() });
+		#[extrinsic_call]
+		_(RawOrigin::Signed(owner), payload, signature, signer);
+		assert_eq!(version::<T>(), Some(2));
+	}
+
+	#[benchmark]
+	fn reclaim_deposit() {
+		let owner = standing::<T>(0);
+		Dids::<T>::mutate(did::<T>(), |record| record.as_mut().expect("it stands").deactivated = true);
+		#[extrinsic_call]
+		_(RawOrigin::Signed(owner), did::<T>().into_inner());
+		assert_eq!(version::<T>(), Some(2));
+	}
+
+	/// All reserves of the DID have ended.
+	#[benchmark]
+	fn sweep() {
+		reserves::<T>(&did::<T>(), 0, 0);
+		#[block]
+		{
+			Pallet::<T>::sweep();
+		}
+		assert!(!ReleasesOf::<T>::contains_key(did::<T>()));
 	}
 }

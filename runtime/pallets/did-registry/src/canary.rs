@@ -27,6 +27,8 @@ pub enum Rule {
 	ChainBound = 10,
 	/// A deletion begins another life of the name. Broken: it does not.
 	LifeCounted = 11,
+	/// A released alias is reserved for its last holder. Broken: it is free.
+	AliasReserved = 12,
 }
 
 #[cfg(feature = "canary")]

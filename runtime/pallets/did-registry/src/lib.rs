@@ -1,16 +1,17 @@
 //! The DID registry: records, aliases, documents, root keys, devices and the counters that make every
 //! authorization work once.
 //!
-//! A record begins with a registration that an account submits and a key of the DID signed. Keys, documents
-//! and the life of the DID then change by payloads that a key of the DID signed; the owner's account sets
-//! alias, policy links and policies, and no more. Calls that carry a proof need no account: the pool admits
+//! A record begins with a registration that an account submits and a key of the DID signed. Keys, documents,
+//! aliases and the life of the DID then change by payloads that a key of the DID signed; the owner's account sets a
+//! first alias, policy links and policies, and no more. Calls that carry a proof need no account: the pool admits
 //! them only after running the whole call, so a block never holds one that fails, and they pay no fee. An
 //! allowance for each DID bounds how many of them a time may bring.
 //!
 //! Laws: a call changes everything it names or nothing; a counter only grows, also through deletion and
 //! new registration; a document time only grows; only admissible keys enter a record; a proof of version 3
 //! works on one chain alone, and a registration of that version for one account alone; every record holds a
-//! deposit from the account that registered it; a self-certifying DID is registered once, under the key that it
+//! deposit from the account that owns it, until it is deleted or given up; an alias that was released is for its last
+//! holder alone until its reserve ends; a self-certifying DID is registered once, under the key that it
 //! is derived from, takes proofs of version 3 only, and `root` alone rotates its key, deactivates and deletes it.
 
 #![cfg_attr(not(feature = "std"), no_std)]
@@ -34,7 +35,7 @@ pub use proofs::{priority, proof_failure, Allowance, Domain, Proof};
 pub use types::*;
 pub use weights::WeightInfo;
 
-/// Called after a DID was deleted, so that other pallets remove what they keep for it.
+/// Called after a DID was deleted or given up, so that other pallets remove what they keep for it.
 pub trait OnDidDeleted {
 	/// The most bytes that they keep for one DID. The deposit of its record pays for them.
 	fn bytes_max() -> usize;
@@ -158,6 +159,12 @@ pub mod pallet {
 		/// How often the root key of a self-certifying DID may be replaced.
 		#[pallet::constant]
 		type MaxRotations: Get<u64>;
+		/// How long an alias that a DID released stays reserved for it, in milliseconds.
+		#[pallet::constant]
+		type AliasReserveMs: Get<u64>;
+		/// After how long without a change of its record a DID counts as given up, in milliseconds.
+		#[pallet::constant]
+		type SilenceMs: Get<u64>;
 		/// How many blocks a call with a proof stays in the pool.
 		#[pallet::constant]
 		type ProofLongevity: Get<u64>;
@@ -170,6 +177,19 @@ pub mod pallet {
 	/// Which DID has an alias. The key is its normal form.
 	#[pallet::storage]
 	pub type AliasIndex<T: Config> = StorageMap<_, Blake2_128Concat, Alias<T>, Did<T>>;
+
+	/// Aliases that were released, and for whom each is reserved.
+	#[pallet::storage]
+	pub type ReleasedAliases<T: Config> = StorageMap<_, Blake2_128Concat, Alias<T>, Reserve<T>>;
+
+	/// The last aliases that a DID released, the oldest first: more are not reserved for it.
+	#[pallet::storage]
+	pub type ReleasesOf<T: Config> =
+		StorageMap<_, Blake2_128Concat, Did<T>, BoundedVec<Alias<T>, T::MaxAliases>, ValueQuery>;
+
+	/// Whose releases were looked at last for reserves that have ended.
+	#[pallet::storage]
+	pub type LastSwept<T: Config> = StorageValue<_, Did<T>>;
 
 	#[pallet::storage]
 	pub type AliasNonces<T: Config> = StorageMap<_, Blake2_128Concat, Did<T>, u64, ValueQuery>;
@@ -236,6 +256,16 @@ pub mod pallet {
 
 	#[pallet::hooks]
 	impl<T: Config> Hooks<BlockNumberFor<T>> for Pallet<T> {
+		/// Each block looks at the releases of one DID, so that reserves that have ended leave the state.
+		fn on_idle(_: BlockNumberFor<T>, remaining: Weight) -> Weight {
+			let weight = T::WeightInfo::sweep();
+			if !remaining.all_gte(weight) {
+				return Weight::zero();
+			}
+			Self::sweep();
+			weight
+		}
+
 		#[cfg(feature = "try-runtime")]
 		fn try_state(_: BlockNumberFor<T>) -> Result<(), sp_runtime::TryRuntimeError> {
 			Self::do_try_state()
@@ -275,6 +305,9 @@ pub mod pallet {
 		DeliveryPolicyLinksCleared(Did<T>),
 		DidDeactivated(Did<T>),
 		DidDeleted(Did<T>),
+		OwnerChanged(Did<T>, T::AccountId),
+		/// The deposit of a deactivated DID, or of one that was given up, is its owner's again.
+		DepositReturned(Did<T>, T::AccountId),
 	}
 
 	#[pallet::error]
@@ -356,6 +389,8 @@ pub mod pallet {
 		DocumentNeeded,
 		/// The DID has had as many root keys as it may.
 		TooManyRootKeys,
+		/// The DID is not deactivated, and its record has changed not long ago.
+		DidInUse,
 	}
 
 	fn length(bytes: &[u8]) -> u32 {
@@ -396,7 +431,7 @@ pub mod pallet {
 
 	#[pallet::call]
 	impl<T: Config> Pallet<T> {
-		/// Replaces all aliases of the DID by this one.
+		/// Gives the DID its first alias. Where a root key speaks for it, only that changes an alias.
 		#[pallet::call_index(1)]
 		#[pallet::weight(T::WeightInfo::set_alias())]
 		pub fn set_alias(origin: OriginFor<T>, did: Vec<u8>, alias: Vec<u8>) -> DispatchResult {
@@ -526,7 +561,7 @@ pub mod pallet {
 		#[pallet::weight_of_authorize(T::WeightInfo::add_alias())]
 		#[pallet::authorize(|_, did, alias, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
-			Pallet::<T>::admit_alias(did, || Pallet::<T>::do_add_alias(did, alias, proof))
+			Pallet::<T>::admit_alias(did, Some(alias), || Pallet::<T>::do_add_alias(did, alias, proof))
 		})]
 		pub fn add_alias(
 			origin: OriginFor<T>,
@@ -545,7 +580,9 @@ pub mod pallet {
 		#[pallet::weight_of_authorize(T::WeightInfo::update_alias())]
 		#[pallet::authorize(|_, did, old_alias, new_alias, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
-			Pallet::<T>::admit_alias(did, || Pallet::<T>::do_update_alias(did, old_alias, new_alias, proof))
+			Pallet::<T>::admit_alias(did, Some(new_alias), || {
+				Pallet::<T>::do_update_alias(did, old_alias, new_alias, proof)
+			})
 		})]
 		pub fn update_alias(
 			origin: OriginFor<T>,
@@ -566,7 +603,7 @@ pub mod pallet {
 		#[pallet::weight_of_authorize(T::WeightInfo::remove_alias())]
 		#[pallet::authorize(|_, did, alias, signed_payload, signature, signer_key_id| {
 			let proof = Proof::new(signed_payload, signature, signer_key_id);
-			Pallet::<T>::admit_alias(did, || Pallet::<T>::do_remove_alias(did, alias, proof))
+			Pallet::<T>::admit_alias(did, None, || Pallet::<T>::do_remove_alias(did, alias, proof))
 		})]
 		pub fn remove_alias(
 			origin: OriginFor<T>,
@@ -865,6 +902,34 @@ pub mod pallet {
 		) -> DispatchResult {
 			ensure_proof::<T>(origin)?;
 			Self::do_control(Proof::new(&signed_payload, &signature, &signer_key_id))
+		}
+
+		/// Gives the record, with its deposit, to another account. The family has no calls from here on.
+		#[pallet::call_index(30)]
+		#[pallet::weight(T::WeightInfo::change_owner())]
+		pub fn change_owner(origin: OriginFor<T>, did: Vec<u8>, owner: T::AccountId) -> DispatchResult {
+			Self::do_change_owner(ensure_signed(origin)?, &did, owner)
+		}
+
+		/// Makes the account that signs the extrinsic the owner, as a key of the DID says in a control payload. The
+		/// account pays a deposit of its own, and the one before gets its own back.
+		#[pallet::call_index(31)]
+		#[pallet::weight(T::WeightInfo::adopt())]
+		pub fn adopt(
+			origin: OriginFor<T>,
+			signed_payload: Vec<u8>,
+			signature: Vec<u8>,
+			signer_key_id: Vec<u8>,
+		) -> DispatchResult {
+			Self::do_adopt(ensure_signed(origin)?, Proof::new(&signed_payload, &signature, &signer_key_id))
+		}
+
+		/// Returns the deposit of a DID that is deactivated, or whose record has not changed for `SilenceMs`, to the
+		/// account that paid it. What stays says that the DID is deactivated, so that nobody else takes its name.
+		#[pallet::call_index(32)]
+		#[pallet::weight(T::WeightInfo::reclaim_deposit())]
+		pub fn reclaim_deposit(origin: OriginFor<T>, did: Vec<u8>) -> DispatchResult {
+			Self::do_reclaim_deposit(ensure_signed(origin)?, &did)
 		}
 	}
 }

@@ -80,6 +80,8 @@ impl Config for Test {
 	type ProofInterval = ConstU64<100>;
 	type MaxComponentCalls = ConstU32<8>;
 	type MaxRotations = ConstU64<200>;
+	type AliasReserveMs = ConstU64<1_000_000>;
+	type SilenceMs = ConstU64<10_000_000>;
 	type WeightInfo = weights::Measured<Self>;
 }
 

@@ -12,7 +12,11 @@ use codec::{DecodeAll, Encode, MaxEncodedLen};
 use frame_support::{
 	dispatch::DispatchResult,
 	ensure,
-	traits::{fungible::hold::Mutate as _, tokens::Precision, Get},
+	traits::{
+		fungible::hold::Mutate as _,
+		tokens::{Fortitude, Precision, Restriction},
+		Get,
+	},
 	BoundedVec,
 };
 use sp_io::hashing::blake2_256;
@@ -230,7 +234,7 @@ impl<T: Config> Pallet<T> {
 			Some(Err(_)) => (None, Some(Event::AliasInvalid(did.clone()))),
 			Some(Ok(alias)) => {
 				let alias = Self::bounded_alias(alias)?;
-				if AliasIndex::<T>::contains_key(&alias) {
+				if Self::ensure_free(&did, &alias, None).is_err() {
 					(None, Some(Event::AliasConflict(did.clone(), alias)))
 				} else {
 					(Some(alias.clone()), Some(Event::AliasSet(did.clone(), alias)))
@@ -250,7 +254,7 @@ impl<T: Config> Pallet<T> {
 		ensure!(proof.signature.len() == 64, Error::<T>::InvalidSignature);
 		let (did, key) = Self::registrable(&who, proof)?;
 		let alias = proof.alias.map(Self::alias).transpose()?;
-		ensure!(!alias.as_ref().is_some_and(AliasIndex::<T>::contains_key), Error::<T>::AliasTaken);
+		alias.as_ref().map_or(Ok(()), |alias| Self::ensure_free(&did, alias, None))?;
 		Self::insert_record(&did, who, alias.clone(), key, None)?;
 		if let Some(alias) = alias {
 			Self::deposit_event(Event::AliasSet(did, alias));
@@ -346,12 +350,9 @@ impl<T: Config> Pallet<T> {
 		root_pubkey: RootKey,
 		document: Option<DidDocument<T>>,
 	) -> Result<(), Error<T>> {
-		let deposit = Self::deposit();
-		let held = T::Currency::hold(&HoldReason::Registration.into(), &owner, deposit);
-		held.map_err(|_| Error::DepositUnavailable)?;
-		Deposits::<T>::insert(did, (&owner, deposit));
+		Self::take_deposit(did, &owner)?;
 		if let Some(alias) = &alias {
-			AliasIndex::<T>::insert(alias, did);
+			Self::take_alias(did, alias);
 		}
 		let record = DidRecord {
 			owner: Some(owner.clone()),
@@ -367,6 +368,22 @@ impl<T: Config> Pallet<T> {
 		Dids::<T>::insert(did, record);
 		Self::deposit_event(Event::Registered(did.clone(), Some(owner)));
 		Ok(())
+	}
+
+	fn take_deposit(did: &Did<T>, payer: &T::AccountId) -> Result<(), Error<T>> {
+		let deposit = Self::deposit();
+		let held = T::Currency::hold(&HoldReason::Registration.into(), payer, deposit);
+		held.map_err(|_| Error::DepositUnavailable)?;
+		Deposits::<T>::insert(did, (payer, deposit));
+		Ok(())
+	}
+
+	fn return_deposit(did: &Did<T>) {
+		if let Some((payer, deposit)) = Deposits::<T>::take(did) {
+			// What is held can be given back; were it not there, the keys of the DID decide all the same.
+			let given = T::Currency::release(&HoldReason::Registration.into(), &payer, deposit, Precision::BestEffort);
+			debug_assert!(given == Ok(deposit));
+		}
 	}
 
 	/// What a DID costs while its record stands, whatever its size: its keys let it grow without asking the account
@@ -563,29 +580,90 @@ impl<T: Config> Pallet<T> {
 		alias.try_into().map_err(|_| Error::AliasTooLong)
 	}
 
-	/// Replaces the whole list by one alias.
+	/// Gives the DID a first alias. Repeating it changes nothing; without a root key it replaces the whole list.
 	pub(crate) fn do_set_alias(who: T::AccountId, did: &[u8], alias: &[u8]) -> DispatchResult {
 		let did = Self::bounded(did)?;
 		let alias = Self::alias(alias)?;
 		let mut record = Self::owned(&who, &did)?;
+		let others = || record.aliases.iter().flatten().filter(|standing| **standing != alias);
+		ensure!(record.root_pubkey.is_none() || others().next().is_none(), Error::<T>::RootKeyRequired);
 		Self::ensure_free(&did, &alias, None)?;
-		for standing in record.aliases.iter().flatten() {
-			AliasIndex::<T>::remove(standing);
-		}
-		AliasIndex::<T>::insert(&alias, &did);
+		others().for_each(|standing| Self::release_alias(&did, standing));
+		Self::take_alias(&did, &alias);
 		record.aliases = Some(BoundedVec::truncate_from(alloc::vec![alias.clone()]));
 		Self::put(&did, record);
 		Self::deposit_event(Event::AliasSet(did, alias));
 		Ok(())
 	}
 
-	/// No other DID has the alias and, where `own` is an error, neither has this one.
+	/// No other DID has the alias or its reserve and, where `own` is an error, neither has this one the alias.
 	fn ensure_free(did: &Did<T>, alias: &Alias<T>, own: Option<Error<T>>) -> Result<(), Error<T>> {
 		match (AliasIndex::<T>::get(alias), own) {
 			(Some(holder), _) if holder != *did => Err(Error::AliasTaken),
 			(Some(_), Some(own)) => Err(own),
-			_ => Ok(()),
+			(Some(_), None) => Ok(()),
+			(None, _) => Self::ensure_not_reserved(did, alias),
 		}
+	}
+
+	/// Whoever writes to an alias that is no longer there must not reach somebody else. After a deletion it is reserved
+	/// for nobody, because another key may register the DID.
+	fn ensure_not_reserved(did: &Did<T>, alias: &Alias<T>) -> Result<(), Error<T>> {
+		let Some(reserve) = ReleasedAliases::<T>::get(alias) else { return Ok(()) };
+		let own = reserve.did == *did && reserve.life == Lives::<T>::get(did);
+		let ended = reserve.until_ms <= Self::now_ms() || Rule::AliasReserved.is_broken();
+		ensure!(own || ended, Error::AliasTaken);
+		Ok(())
+	}
+
+	/// Enters an alias that is free into the index. Its reserve ends.
+	fn take_alias(did: &Did<T>, alias: &Alias<T>) {
+		AliasIndex::<T>::insert(alias, did);
+		if let Some(reserve) = ReleasedAliases::<T>::take(alias) {
+			ReleasesOf::<T>::mutate_exists(&reserve.did, |list| {
+				let mut aliases = list.take().unwrap_or_default();
+				aliases.retain(|other| other != alias);
+				*list = (!aliases.is_empty()).then_some(aliases);
+			});
+		}
+	}
+
+	/// Takes an alias out of the index and reserves it. A DID's keys release aliases without a fee, so each DID has as
+	/// many reserves as it may have aliases: the oldest one ends early.
+	fn release_alias(did: &Did<T>, alias: &Alias<T>) {
+		AliasIndex::<T>::remove(alias);
+		let until_ms = Self::now_ms().saturating_add(T::AliasReserveMs::get());
+		ReleasedAliases::<T>::insert(alias, Reserve { did: did.clone(), life: Lives::<T>::get(did), until_ms });
+		ReleasesOf::<T>::mutate(did, |aliases| {
+			if aliases.is_full() {
+				ReleasedAliases::<T>::remove(aliases.remove(0));
+			}
+			let pushed = aliases.try_push(alias.clone());
+			debug_assert!(pushed.is_ok());
+		});
+	}
+
+	/// Looks at the releases of the next DID, and forgets the reserves that have ended.
+	pub(crate) fn sweep() {
+		let next = match LastSwept::<T>::get() {
+			Some(last) => ReleasesOf::<T>::iter_from_key(last).next(),
+			None => ReleasesOf::<T>::iter().next(),
+		};
+		let Some((did, mut aliases)) = next else {
+			return LastSwept::<T>::kill();
+		};
+		let now_ms = Self::now_ms();
+		let stands = |alias: &Alias<T>| ReleasedAliases::<T>::get(alias).is_some_and(|kept| kept.until_ms > now_ms);
+		// They end in their order.
+		while aliases.first().is_some_and(|alias| !stands(alias)) {
+			ReleasedAliases::<T>::remove(aliases.remove(0));
+		}
+		if aliases.is_empty() {
+			ReleasesOf::<T>::remove(&did);
+		} else {
+			ReleasesOf::<T>::insert(&did, aliases);
+		}
+		LastSwept::<T>::put(did);
 	}
 
 	pub(crate) fn do_add_alias(did: &[u8], alias: &[u8], proof: Proof) -> DispatchResult {
@@ -593,7 +671,7 @@ impl<T: Config> Pallet<T> {
 		let mut record = Self::authorized_alias(&did, &proof, (AliasAction::Add, Some(&alias), None, None))?;
 		Self::ensure_free(&did, &alias, Some(Error::AliasAlreadyExists))?;
 		append(record.aliases.get_or_insert_default(), &alias, Error::<T>::TooManyAliases)?;
-		AliasIndex::<T>::insert(&alias, &did);
+		Self::take_alias(&did, &alias);
 		Self::put_aliases(did.clone(), record, Event::AliasAdded(did, alias))
 	}
 
@@ -605,8 +683,8 @@ impl<T: Config> Pallet<T> {
 		Self::ensure_free(&did, &new, Some(Error::AliasAlreadyExists))?;
 		let place = record.aliases.iter_mut().flatten().find(|alias| **alias == old);
 		*place.ok_or(Error::<T>::AliasNotFound)? = new.clone();
-		AliasIndex::<T>::remove(&old);
-		AliasIndex::<T>::insert(&new, &did);
+		Self::release_alias(&did, &old);
+		Self::take_alias(&did, &new);
 		Self::put_aliases(did.clone(), record, Event::AliasUpdated(did, old, new))
 	}
 
@@ -614,7 +692,7 @@ impl<T: Config> Pallet<T> {
 		let (did, alias) = (Self::bounded(did)?, Self::alias(alias)?);
 		let mut record = Self::authorized_alias(&did, &proof, (AliasAction::Remove, Some(&alias), None, None))?;
 		take_optional(&mut record.aliases, |entry| *entry == alias).ok_or(Error::<T>::AliasNotFound)?;
-		AliasIndex::<T>::remove(&alias);
+		Self::release_alias(&did, &alias);
 		Self::put_aliases(did.clone(), record, Event::AliasRemoved(did, alias))
 	}
 
@@ -781,13 +859,79 @@ impl<T: Config> Pallet<T> {
 		Ok(event)
 	}
 
+	// ------------------------------------------------------------------------------ whose record it is
+
+	pub(crate) fn do_change_owner(who: T::AccountId, did: &[u8], owner: T::AccountId) -> DispatchResult {
+		let did = Self::bounded(did)?;
+		let record = Self::owned(&who, &did)?;
+		if let Some((payer, deposit)) = Deposits::<T>::get(&did) {
+			let (reason, on_hold) = (HoldReason::Registration.into(), Restriction::OnHold);
+			let (exact, polite) = (Precision::Exact, Fortitude::Polite);
+			T::Currency::transfer_on_hold(&reason, &payer, &owner, deposit, exact, on_hold, polite)
+				.map_err(|_| Error::<T>::DepositUnavailable)?;
+			Deposits::<T>::insert(&did, (&owner, deposit));
+		}
+		Self::put_owner(did, record, owner);
+		Ok(())
+	}
+
+	/// By a key of the DID and by the account that is to own it.
+	pub(crate) fn do_adopt(who: T::AccountId, proof: Proof) -> DispatchResult {
+		let payload = proof.decode::<ControlAuthorizationPayload<T>>().ok_or(Error::<T>::InvalidControlPayload)?;
+		let same = payload.signer_key_id.as_slice() == proof.signer
+			&& payload.action == ControlAction::ChangeOwner { owner: who.clone() };
+		ensure!(same, Error::<T>::InvalidControlPayload);
+		let did = payload.did;
+		let record = Self::authorized(
+			&did,
+			(Domain::Control, &proof, Allowance::Common),
+			(payload.valid_until, Error::ControlAuthorizationExpired),
+			(payload.nonce, ControlNonces::<T>::get(&did), Error::InvalidControlNonce),
+		)?;
+		count(ControlNonces::<T>::mutate(&did, bump))?;
+		Self::return_deposit(&did);
+		Self::take_deposit(&did, &who)?;
+		Self::put_owner(did, record, who);
+		Ok(())
+	}
+
+	fn put_owner(did: Did<T>, mut record: DidRecord<T>, owner: T::AccountId) {
+		record.owner = Some(owner.clone());
+		Self::put(&did, record);
+		Self::deposit_event(Event::OwnerChanged(did, owner));
+	}
+
+	/// Keys that are alive show it: clients rotate theirs. What remains takes no more room than what a deletion leaves.
+	pub(crate) fn do_reclaim_deposit(who: T::AccountId, did: &[u8]) -> DispatchResult {
+		let did = Self::bounded(did)?;
+		let mut record = Dids::<T>::get(&did).ok_or(Error::<T>::DidNotFound)?;
+		ensure!(Deposits::<T>::get(&did).is_some_and(|(payer, _)| payer == who), Error::<T>::NotDidOwner);
+		let silent_at = record.updated_at.saturating_add(T::SilenceMs::get());
+		ensure!(record.deactivated || silent_at <= Self::now_ms(), Error::<T>::DidInUse);
+		for alias in record.aliases.iter().flatten() {
+			Self::release_alias(&did, alias);
+		}
+		(record.aliases, record.devices, record.document, record.delivery_policy_links) = (None, None, None, None);
+		if !record.deactivated {
+			record.deactivated = true;
+			Self::deposit_event(Event::DidDeactivated(did.clone()));
+		}
+		Self::put(&did, record);
+		ProofAllowances::<T>::remove(&did);
+		ComponentCallsLeft::<T>::remove(&did);
+		Self::return_deposit(&did);
+		T::OnDidDeleted::on_did_deleted(&did);
+		Self::deposit_event(Event::DepositReturned(did, who));
+		Ok(())
+	}
+
 	/// Frees the DID, its aliases and its deposit. Counters and times stay, so that what was signed before is
 	/// dead, and the next record of this name is another life of it. The allowance begins anew, because another
 	/// registration is paid for.
 	fn delete(did: Did<T>, record: DidRecord<T>) -> DispatchResult {
 		for alias in record.aliases.iter().flatten() {
 			if !Rule::AliasesFreed.is_broken() {
-				AliasIndex::<T>::remove(alias);
+				Self::release_alias(&did, alias);
 			}
 		}
 		Dids::<T>::remove(&did);
@@ -796,11 +940,7 @@ impl<T: Config> Pallet<T> {
 		if !Rule::LifeCounted.is_broken() {
 			Lives::<T>::mutate(&did, |life| *life = life.saturating_add(1));
 		}
-		if let Some((payer, deposit)) = Deposits::<T>::take(&did) {
-			// What is held can be given back; were it not there, the keys of the DID decide all the same.
-			let given = T::Currency::release(&HoldReason::Registration.into(), &payer, deposit, Precision::BestEffort);
-			debug_assert!(given == Ok(deposit));
-		}
+		Self::return_deposit(&did);
 		T::OnDidDeleted::on_did_deleted(&did);
 		if !Rule::DeletionReported.is_broken() {
 			Self::deposit_event(Event::DidDeleted(did));
@@ -816,10 +956,10 @@ impl<T: Config> Pallet<T> {
 	}
 }
 
-#[cfg(any(test, feature = "try-runtime"))]
+#[cfg(any(test, feature = "try-runtime", feature = "canary"))]
 impl<T: Config> Pallet<T> {
 	/// What holds between the maps at the end of every block.
-	pub(crate) fn do_try_state() -> Result<(), sp_runtime::TryRuntimeError> {
+	pub fn do_try_state() -> Result<(), sp_runtime::TryRuntimeError> {
 		let mut held: Vec<(T::AccountId, BalanceOf<T>)> = Vec::new();
 		for (did, record) in Dids::<T>::iter() {
 			for alias in record.aliases.iter().flatten() {
@@ -832,6 +972,14 @@ impl<T: Config> Pallet<T> {
 		for (alias, did) in AliasIndex::<T>::iter() {
 			let record = Dids::<T>::get(&did).ok_or("an alias of no record")?;
 			ensure!(record.aliases.iter().flatten().any(|own| *own == alias), "an alias that its record lacks");
+		}
+		for (alias, reserve) in ReleasedAliases::<T>::iter() {
+			ensure!(!AliasIndex::<T>::contains_key(&alias), "an alias that is reserved and taken");
+			ensure!(ReleasesOf::<T>::get(&reserve.did).contains(&alias), "a reserve that nobody ends");
+		}
+		for (did, aliases) in ReleasesOf::<T>::iter() {
+			let reserved = |alias| ReleasedAliases::<T>::get(alias).is_some_and(|reserve| reserve.did == did);
+			ensure!(!aliases.is_empty() && aliases.iter().all(reserved), "a release without a reserve");
 		}
 		for did in ProofAllowances::<T>::iter_keys() {
 			ensure!(Dids::<T>::contains_key(&did), "an allowance of no record");

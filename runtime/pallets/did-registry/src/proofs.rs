@@ -1,6 +1,9 @@
 //! Who may change a record, and when a call that carries a proof enters the pool.
 
-use crate::{text::is_self_certifying, *};
+use crate::{
+	text::{is_self_certifying, normal_alias},
+	*,
+};
 use alloc::vec::Vec;
 use codec::{Decode, DecodeAll, Encode};
 use frame_support::{
@@ -45,14 +48,15 @@ impl Domain {
 	}
 }
 
-/// The order in which calls with a proof leave a full pool. An extrinsic of an account has one for each of
-/// its kind that a block holds, at most some thousands, times its tip and one: registrations come after all
-/// of these, unless somebody pays more.
+/// The order in which calls with a proof leave a full pool, and enter a block. An extrinsic of an account has one for
+/// each of its kind that a block holds, at most some thousands, times its tip and one: registrations come after all of
+/// these but those of aliases. Those come last, so that nobody who sees a registration in the pool takes the alias
+/// that it names before it for free.
 pub mod priority {
 	pub const ROTATION: u64 = 1_000_000;
 	pub const CONTROL: u64 = 500_000;
 	pub const DOCUMENT: u64 = 200_000;
-	pub const ALIAS: u64 = 100_000;
+	pub const ALIAS: u64 = 1;
 	pub const POLICY: u64 = 100_000;
 }
 
@@ -213,16 +217,16 @@ impl<T: Config> Pallet<T> {
 	/// Runs a call and undoes it. Only a call that would succeed now enters the pool or a block.
 	pub(crate) fn admit(
 		priority: u64,
-		provides: impl Encode,
+		(provides, claims): (impl Encode, Option<Vec<u8>>),
 		run: impl FnOnce() -> DispatchResult,
 	) -> TransactionValidityWithRefund {
 		with_transaction(|| TransactionOutcome::Rollback(run())).map_err(Self::unfit)?;
-		let validity = ValidTransaction::with_tag_prefix(TAG)
-			.priority(priority)
-			.and_provides(provides)
-			.longevity(T::ProofLongevity::get())
-			.propagate(true)
-			.build()?;
+		let validity = ValidTransaction::with_tag_prefix(TAG).priority(priority).and_provides(provides);
+		let validity = match claims {
+			Some(alias) => validity.and_provides((b"claim", alias)),
+			None => validity,
+		};
+		let validity = validity.longevity(T::ProofLongevity::get()).propagate(true).build()?;
 		Ok((validity, Weight::zero()))
 	}
 
@@ -234,15 +238,22 @@ impl<T: Config> Pallet<T> {
 		run: impl FnOnce() -> DispatchResult,
 	) -> TransactionValidityWithRefund {
 		let bounded = Self::bounded(did).map_err(|error| Self::unfit(error.into()))?;
-		Self::admit(priority, (did, domain, nonce(&bounded)), run)
+		Self::admit(priority, ((did, domain, nonce(&bounded)), None), run)
 	}
 
 	pub(crate) fn admit_component(did: &[u8], run: impl FnOnce() -> DispatchResult) -> TransactionValidityWithRefund {
 		Self::admit_counted(priority::DOCUMENT, did, (b"document", |did| DocumentNonces::<T>::get(did)), run)
 	}
 
-	pub(crate) fn admit_alias(did: &[u8], run: impl FnOnce() -> DispatchResult) -> TransactionValidityWithRefund {
-		Self::admit_counted(priority::ALIAS, did, (b"alias", |did| AliasNonces::<T>::get(did)), run)
+	/// Calls that take one alias collide as well: of two, the one that was there first stays in the pool.
+	pub(crate) fn admit_alias(
+		did: &[u8],
+		taken: Option<&Vec<u8>>,
+		run: impl FnOnce() -> DispatchResult,
+	) -> TransactionValidityWithRefund {
+		let bounded = Self::bounded(did).map_err(|error| Self::unfit(error.into()))?;
+		let claims = taken.and_then(|alias| normal_alias(alias, T::MaxAliasLen::get()).ok());
+		Self::admit(priority::ALIAS, ((did, b"alias", AliasNonces::<T>::get(&bounded)), claims), run)
 	}
 
 	pub(crate) fn admit_root_pubkey(did: &[u8], run: impl FnOnce() -> DispatchResult) -> TransactionValidityWithRefund {

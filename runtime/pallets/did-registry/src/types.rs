@@ -161,6 +161,26 @@ pub struct DidRecord<T: Config> {
 	pub deactivated: bool,
 }
 
+/// For whom an alias is reserved that was released: this life of the DID, until this time.
+#[derive(
+	Encode,
+	Decode,
+	DecodeWithMemTracking,
+	MaxEncodedLen,
+	TypeInfo,
+	CloneNoBound,
+	PartialEqNoBound,
+	EqNoBound,
+	RuntimeDebugNoBound,
+)]
+#[scale_info(skip_type_params(T))]
+#[codec(mel_bound())]
+pub struct Reserve<T: Config> {
+	pub did: Did<T>,
+	pub life: u32,
+	pub until_ms: u64,
+}
+
 #[derive(Encode, Decode, DecodeWithMemTracking, MaxEncodedLen, TypeInfo, Clone, Copy, PartialEq, Eq, RuntimeDebug)]
 pub enum DocumentAction {
 	AddVerificationMethod,
@@ -183,6 +203,7 @@ pub enum AliasAction {
 	Remove,
 }
 
+/// `ChangeOwner` is our own, after those of the family, for the call of the account that is to own the record.
 #[derive(
 	Encode,
 	Decode,
@@ -205,6 +226,7 @@ pub enum ControlAction<T: Config> {
 	SetDeliveryPolicyLinks { links: DeliveryPolicyLinks<T> },
 	ClearDeliveryPolicyLinks,
 	DeleteDid,
+	ChangeOwner { owner: T::AccountId },
 }
 
 #[derive(
@@ -379,7 +401,7 @@ impl<T: Config> ControlAction<T> {
 			},
 			Self::UpdateDevice { old_device_id, new_device_id } => is_text(old_device_id) && is_text(new_device_id),
 			Self::SetDeliveryPolicyLinks { links } => links.is_text(),
-			Self::DeactivateDid | Self::ClearDeliveryPolicyLinks | Self::DeleteDid => true,
+			Self::DeactivateDid | Self::ClearDeliveryPolicyLinks | Self::DeleteDid | Self::ChangeOwner { .. } => true,
 		}
 	}
 }

@@ -3,6 +3,7 @@
 import { describe, expect, test } from "bun:test";
 import { isFault } from "../../../../src/core/fault.ts";
 import {
+  aliasReserveMs,
   type CounterName,
   type DeliveryPolicy,
   embeddedBounds,
@@ -14,7 +15,7 @@ import { faultOfRefusal, isRefusal, ledgerErrors, refuse } from "../../../../src
 import type { ControlAction } from "../../../../src/core/ledger/structures.ts";
 import { applyWithEvents } from "../../../oracles/ledger-events.ts";
 import { alice, aliceWorld, bob, cache, did, signed, startMs } from "../../../support/alice.ts";
-import { identityOf, registrationOf } from "../../../support/identity.ts";
+import { type Identity, identityOf, registrationOf } from "../../../support/identity.ts";
 import { World } from "../../../support/world.ts";
 
 describe("aliases", () => {
@@ -61,8 +62,7 @@ describe("aliases", () => {
     const call = signed(world, add("salesgroup"));
     expect(world.apply({ ...call, alias: " SalesGroup " } as LedgerCall)).toEqual(["AliasAdded"]);
     expect(world.record(did).aliases).toEqual(["salesgroup"]);
-    expect(world.apply({ name: "set_alias", did, alias: `${" ".repeat(300)}Team\f` })).toEqual(["AliasSet"]);
-    expect(world.record(did).aliases).toEqual(["team"]);
+    expect(world.apply({ name: "set_alias", did, alias: `${" ".repeat(300)}SalesGroup\f` })).toEqual(["AliasSet"]);
     expect(world.apply(signed(world, add("OtherGroup")))).toBe("InvalidAliasPayload");
   });
 
@@ -92,6 +92,7 @@ describe("aliases", () => {
       const outcome = applyWithEvents({
         account: world.account(call.did),
         aliasHolder: () => null,
+        aliasReserve: null,
         call,
         nowMs: startMs,
         operator: world.operator,
@@ -108,18 +109,70 @@ describe("aliases", () => {
     expect(take(registration("abcd"))).toEqual(["Registered", "DocumentSet", "AliasInvalid"]);
   });
 
-  test("set_alias replaces the whole list and frees the others", () => {
+  test("the owner sets a first one and changes none", () => {
     const world = aliceWorld();
-    for (const alias of ["one", "two"]) world.apply(signed(world, add(alias)));
     expect(world.apply({ name: "set_alias", did, alias: " Two" })).toEqual(["AliasSet"]);
-    expect(world.record(did).aliases).toEqual(["two"]);
     expect([...world.aliases]).toEqual([["two", did]]);
-    expect(world.account(did).counters.alias).toBe(2n);
-    expect(world.record(did).version).toBe(4n);
+    // What is there can be set again.
+    expect(world.apply({ name: "set_alias", did, alias: "two" })).toEqual(["AliasSet"]);
+    expect(world.apply({ name: "set_alias", did, alias: "one" })).toBe("RootKeyRequired");
+    world.apply(signed(world, add("one")));
+    expect(world.apply({ name: "set_alias", did, alias: "two" })).toBe("RootKeyRequired");
+    expect(world.record(did).aliases).toEqual(["two", "one"]);
+    // Without a root key nobody else could: it replaces the whole list.
+    const { rootPubkey } = world.record(did);
+    world.stage(did, { rootPubkey: null });
+    expect(world.apply({ name: "set_alias", did, alias: "two" })).toEqual(["AliasSet"]);
+    expect([world.record(did).aliases, [...world.reserves.keys()]]).toEqual([["two"], ["one"]]);
+    world.stage(did, { rootPubkey, aliases: [] });
+    expect(world.account(did).counters.alias).toBe(1n);
     world.aliases.set("three", bob.did);
     expect(world.apply({ name: "set_alias", did, alias: "three" })).toBe("AliasTaken");
     expect(world.apply({ name: "set_alias", did: bob.did, alias: "!" })).toBe("InvalidAlias");
     expect(world.apply({ name: "set_alias", did: bob.did, alias: "x" })).toBe("DidNotFound");
+  });
+
+  test("on a chain that keeps no reserves, the owner replaces the whole list", () => {
+    const world = aliceWorld();
+    for (const alias of ["one", "two"]) world.apply(signed(world, add(alias)));
+    const call: LedgerCall = { name: "set_alias", did, alias: "three" };
+    const { operator, proofs, nowMs } = world;
+    const given = { account: world.account(did), call, nowMs, operator, proofs, bounds: embeddedBounds };
+    const outcome = applyWithEvents({ ...given, aliasHolder: () => null, aliasReserve: null });
+    expect(isRefusal(outcome) ? outcome.error : outcome.aliases).toEqual({ set: ["three"], removed: ["one", "two"] });
+  });
+
+  test("that were released are for their last holder until the reserve ends", () => {
+    const world = aliceWorld();
+    world.apply(registrationOf(bob, { timestamp: String(world.nowMs) }));
+    const take = (who: Identity, alias: string) =>
+      world.apply(signed(world, { action: "add_alias", did: who.did, alias }, { signer: who.root }));
+    const release = (alias: string) => world.apply(signed(world, { action: "remove_alias", did, alias }));
+    for (const alias of ["bank", "shop"]) world.apply(signed(world, add(alias)));
+    release("bank");
+    world.apply(signed(world, { action: "update_alias", did, oldAlias: "shop", newAlias: "store" }));
+    for (const alias of ["bank", "shop"]) expect(take(bob, alias)).toBe("AliasTaken");
+    expect(world.apply({ name: "set_alias", did: bob.did, alias: "shop" })).toBe("AliasTaken");
+    const timestamp = String(world.nowMs);
+    const named = registrationOf(identityOf("late"), { timestamp, alias: "bank" });
+    expect(world.apply(named)).toEqual(["Registered", "DocumentSet", "AliasConflict"]);
+    expect([world.apply(signed(world, add("bank"))), world.reserves.has("bank")]).toEqual([["AliasAdded"], false]);
+    release("bank");
+    world.nowMs += aliasReserveMs - 1;
+    expect(take(bob, "bank")).toBe("AliasTaken");
+    world.nowMs += 1;
+    expect(take(bob, "bank")).toEqual(["AliasAdded"]);
+  });
+
+  test("are nobody's for a time after a deletion, because another key may register the DID", () => {
+    const world = aliceWorld();
+    world.apply(signed(world, add("bank")));
+    world.apply(signed(world, { action: "delete_did", did }));
+    world.nowMs += 1_000;
+    world.apply(registrationOf(alice, { timestamp: String(world.nowMs) }));
+    expect(world.apply(signed(world, add("bank")))).toBe("AliasTaken");
+    world.nowMs += aliasReserveMs;
+    expect(world.apply(signed(world, add("bank")))).toEqual(["AliasAdded"]);
   });
 
   test("that can't be given do not fail a registration", () => {

@@ -1,6 +1,8 @@
 use crate::{mock::*, *};
 use codec::Encode;
-use frame_support::{assert_noop, assert_ok, dispatch::DispatchResult, storage::with_storage_layer};
+use frame_support::{
+	assert_noop, assert_ok, dispatch::DispatchResult, storage::with_storage_layer, traits::Hooks, weights::Weight,
+};
 
 fn payload(action: AliasAction, names: [Option<&[u8]>; 3], nonce: u64) -> AliasAuthorizationPayload<Test> {
 	let [alias, old_alias, new_alias] = names.map(|name| name.map(bytes::<Alias<Test>>));
@@ -136,19 +138,32 @@ fn the_authorization_of_an_alias_is_checked_in_order() {
 }
 
 #[test]
-fn set_alias_replaces_the_whole_list() {
+fn the_owner_sets_a_first_alias_and_changes_none() {
 	test(|| {
 		register();
-		assert_ok!(add(b"one", 0));
-		assert_ok!(add(b"two", 1));
 		let set = |who, did: &[u8], alias: &[u8]| {
 			with_storage_layer(|| DidRegistry::set_alias(signed(who), did.to_vec(), alias.to_vec()))
 		};
 		assert_ok!(set(alice(), DID, b" Two "));
 		assert_eq!(last_event(), Event::AliasSet(bytes(DID), bytes(b"two")));
+		assert_eq!((aliases(), holder(b"two")), (vec![b"two".to_vec()], Some(DID.to_vec())));
+		assert_noop!(set(alice(), DID, b"one"), Error::<Test>::RootKeyRequired);
+		// What is there already can be set again.
+		assert_ok!(set(alice(), DID, b"two"));
+		assert_ok!(add(b"one", 0));
+		assert_noop!(set(alice(), DID, b"two"), Error::<Test>::RootKeyRequired);
+		// A DID of the family without a root key has nobody else.
+		let rooted = record(DID);
+		without_key(DID);
+		assert_ok!(set(alice(), DID, b"two"));
 		assert_eq!(aliases(), [b"two".to_vec()]);
 		assert_eq!((holder(b"one"), holder(b"two")), (None, Some(DID.to_vec())));
-		assert_eq!(counters(), [0, 2, 0, 0]);
+		assert_eq!(counters(), [0, 1, 0, 0]);
+		Dids::<Test>::mutate(bytes::<Did<Test>>(DID), |record| {
+			let record = record.as_mut().unwrap();
+			(record.root_pubkey, record.aliases) = (rooted.root_pubkey, None);
+		});
+		AliasIndex::<Test>::remove(bytes::<Alias<Test>>(b"two"));
 		register_other(b"theirs");
 		assert_noop!(set(alice(), &[b'1'; 129], b"a b"), Error::<Test>::DidTooLong);
 		assert_noop!(set(alice(), b"unknown", b"a b"), Error::<Test>::InvalidAlias);
@@ -168,5 +183,138 @@ fn a_record_without_owner_is_out_of_every_accounts_reach() {
 		Dids::<Test>::mutate(bytes::<Did<Test>>(DID), |record| record.as_mut().unwrap().owner = None);
 		let result = DidRegistry::set_alias(signed(alice()), DID.to_vec(), b"one".to_vec());
 		assert_noop!(result, Error::<Test>::NotDidOwner);
+	});
+}
+
+fn free_for(did: &[u8], alias: &[u8]) -> bool {
+	// The owner of both may set a first alias, so only the reserve can be in the way.
+	with_storage_layer(|| DidRegistry::set_alias(signed(alice()), did.to_vec(), alias.to_vec())).map_or_else(
+		|error| {
+			assert_eq!(error, Error::<Test>::AliasTaken.into());
+			false
+		},
+		|()| true,
+	)
+}
+
+fn reserves() -> usize {
+	ReleasedAliases::<Test>::iter().count()
+}
+
+#[test]
+fn a_released_alias_is_for_its_last_holder_until_its_reserve_ends() {
+	// A removal and a rename release alike.
+	for rename in [false, true] {
+		test(|| {
+			register();
+			register_as(OTHER, TIME, &DidDocument::<Test>::empty(bytes(OTHER)).encode()).unwrap();
+			assert_ok!(add(b"bank", 0));
+			assert_ok!(if rename { update(b"bank", b"new", 1) } else { remove(b"bank", 1) });
+			assert_eq!(holder(b"bank"), None);
+			assert!(!free_for(OTHER, b"bank"));
+			// Its last holder takes it again, and the reserve is over.
+			assert_ok!(add(b"bank", 2));
+			assert_eq!((holder(b"bank"), reserves()), (Some(DID.to_vec()), 0));
+			assert_ok!(remove(b"bank", 3));
+			set_time(NOW + 999_999);
+			assert!(!free_for(OTHER, b"bank"));
+			set_time(NOW + 1_000_000);
+			assert!(free_for(OTHER, b"bank"));
+			assert_eq!((holder(b"bank"), reserves()), (Some(OTHER.to_vec()), 0));
+			assert!(!ReleasesOf::<Test>::contains_key(bytes::<Did<Test>>(DID)));
+		});
+	}
+}
+
+#[test]
+fn a_registration_goes_without_an_alias_that_is_reserved() {
+	test(|| {
+		register();
+		assert_ok!(add(b"bank", 0));
+		assert_ok!(remove(b"bank", 1));
+		let register_with = |bare: bool| {
+			let (did, alias, time) = (OTHER.to_vec(), Some(b"bank".to_vec()), TIME.to_vec());
+			let (key, signature) = (key_of(&root()), v1_registration(OTHER, TIME));
+			let blob = DidDocument::<Test>::empty(bytes(OTHER)).encode();
+			with_storage_layer(|| match bare {
+				true => DidRegistry::register_with_proof(signed(alice()), did, alias, time, key, signature),
+				false => DidRegistry::register_with_document_proof_signed(
+					signed(alice()),
+					did,
+					alias,
+					time,
+					key,
+					signature,
+					blob,
+				),
+			})
+		};
+		assert_noop!(register_with(true), Error::<Test>::AliasTaken);
+		assert_ok!(register_with(false));
+		assert_eq!(last_event(), Event::AliasConflict(bytes(OTHER), bytes(b"bank")));
+	});
+}
+
+#[test]
+fn after_a_deletion_an_alias_is_for_nobody_until_its_reserve_ends() {
+	test(|| {
+		register();
+		assert_ok!(add(b"bank", 0));
+		assert_ok!(add(b"shop", 1));
+		assert_ok!(remove(b"shop", 2));
+		assert_ok!(control(ControlAction::DeleteDid, 0));
+		// Another key may have registered the DID.
+		register_as(DID, (TIME_MS + 1).to_string().as_bytes(), &document().encode()).unwrap();
+		for alias in [b"bank", b"shop"] {
+			assert!(!free_for(DID, alias));
+		}
+		set_time(NOW + 1_000_000);
+		assert!(free_for(DID, b"bank"));
+	});
+}
+
+#[test]
+fn of_many_releases_the_last_ones_are_reserved() {
+	test(|| {
+		register();
+		register_as(OTHER, TIME, &DidDocument::<Test>::empty(bytes(OTHER)).encode()).unwrap();
+		for at in 0..9u64 {
+			let alias = format!("alias{at}");
+			// The allowance of a DID is tested elsewhere.
+			ProofAllowances::<Test>::remove(bytes::<Did<Test>>(DID));
+			assert_ok!(add(alias.as_bytes(), 2 * at));
+			assert_ok!(remove(alias.as_bytes(), 2 * at + 1));
+		}
+		assert_eq!(reserves(), 8);
+		assert!(!free_for(OTHER, b"alias1"));
+		assert!(free_for(OTHER, b"alias0"));
+	});
+}
+
+#[test]
+fn reserves_that_have_ended_leave_the_state() {
+	test(|| {
+		register();
+		let block = || DidRegistry::on_idle(1, Weight::MAX);
+		assert_ok!(add(b"one", 0));
+		assert_ok!(remove(b"one", 1));
+		set_time(NOW + 500_000);
+		assert_ok!(add(b"two", 2));
+		assert_ok!(remove(b"two", 3));
+		for _ in 0..3 {
+			assert_eq!(block(), <Test as Config>::WeightInfo::sweep());
+		}
+		assert_eq!(reserves(), 2);
+		set_time(NOW + 1_000_000);
+		// Twice, because one call may be at the end of the list.
+		block();
+		block();
+		assert_eq!(reserves(), 1);
+		set_time(NOW + 1_500_000);
+		assert_eq!(DidRegistry::on_idle(1, Weight::from_parts(1, 1)), Weight::zero());
+		assert_eq!(reserves(), 1);
+		block();
+		block();
+		assert_eq!((reserves(), ReleasesOf::<Test>::iter().count()), (0, 0));
 	});
 }

@@ -5,9 +5,11 @@ use codec::{Encode, MaxEncodedLen};
 use frame_support::{
 	assert_noop, assert_ok,
 	dispatch::{DispatchResult, GetDispatchInfo},
+	storage::with_storage_layer,
 	traits::{fungible::InspectHold, Authorize},
 	weights::Weight,
 };
+use sp_runtime::AccountId32;
 
 fn held() -> u64 {
 	Balances::balance_on_hold(&HoldReason::Registration.into(), &alice())
@@ -49,13 +51,106 @@ fn who_cannot_pay_the_deposit_registers_nothing() {
 	});
 }
 
+fn reclaim(who: AccountId32, did: &[u8]) -> DispatchResult {
+	with_storage_layer(|| DidRegistry::reclaim_deposit(signed(who), did.to_vec()))
+}
+
 #[test]
-fn a_deactivated_record_keeps_its_deposit() {
+fn the_deposit_of_a_deactivated_did_comes_back_and_its_name_stays_taken() {
 	test(|| {
 		register();
-		let before = held();
+		assert_ok!(DidRegistry::set_alias(signed(alice()), DID.to_vec(), b"team".to_vec()));
 		assert_ok!(control(ControlAction::DeactivateDid, 0));
-		assert_eq!(held(), before);
+		assert_eq!(held(), DidRegistry::deposit());
+		assert_noop!(reclaim(bob(), DID), Error::<Test>::NotDidOwner);
+		assert_noop!(reclaim(alice(), b"unknown"), Error::<Test>::DidNotFound);
+		assert_ok!(reclaim(alice(), DID));
+		assert_eq!(held(), 0);
+		assert_eq!(last_event(), Event::DepositReturned(bytes(DID), alice()));
+		let left = record(DID);
+		assert!(left.deactivated);
+		assert_eq!((left.aliases, left.devices, left.document), (None, None, None));
+		assert_eq!((left.delivery_policy_links, left.version), (None, 4));
+		// As large as what a deletion leaves in counters and times.
+		assert!(record(DID).encoded_size() < 128);
+		assert!(!AliasIndex::<Test>::contains_key(bytes::<Alias<Test>>(b"team")));
+		assert!(ReleasedAliases::<Test>::contains_key(bytes::<Alias<Test>>(b"team")));
+		assert_noop!(reclaim(alice(), DID), Error::<Test>::NotDidOwner);
+		let again = register_as(DID, (TIME_MS + 1).to_string().as_bytes(), &document().encode());
+		assert_eq!(again, Err(Error::<Test>::DidAlreadyExists.into()));
+	});
+}
+
+#[test]
+fn the_deposit_of_a_did_that_was_given_up_comes_back_after_its_silence() {
+	test(|| {
+		register();
+		assert_noop!(reclaim(alice(), DID), Error::<Test>::DidInUse);
+		set_time(NOW + 5_000_000);
+		// A change by its keys shows that it is in use.
+		assert_ok!(control(ControlAction::AddDevice { device_id: bytes(b"phone") }, 0));
+		set_time(NOW + 14_999_999);
+		assert_noop!(reclaim(alice(), DID), Error::<Test>::DidInUse);
+		set_time(NOW + 15_000_000);
+		assert_ok!(reclaim(alice(), DID));
+		assert_eq!((held(), record(DID).deactivated), (0, true));
+		let ended = [Event::DidDeactivated(bytes(DID)), Event::DepositReturned(bytes(DID), alice())];
+		assert!(events().ends_with(&ended));
+		let late = control(ControlAction::RemoveDevice { device_id: bytes(b"phone") }, 1);
+		assert_eq!(late, Err(Error::<Test>::DidDeactivated.into()));
+	});
+}
+
+fn held_of(who: &AccountId32) -> u64 {
+	Balances::balance_on_hold(&HoldReason::Registration.into(), who)
+}
+
+fn adopt(who: AccountId32, named: AccountId32, nonce: u64) -> DispatchResult {
+	let payload = control_payload(ControlAction::ChangeOwner { owner: named }, nonce).encode();
+	let signature = sign_v3(&root(), Domain::Control, &payload);
+	with_storage_layer(|| DidRegistry::adopt(signed(who), payload, signature, ROOT.to_vec()))
+}
+
+#[test]
+fn an_owner_gives_the_record_away_with_its_deposit() {
+	test(|| {
+		register();
+		let deposit = DidRegistry::deposit();
+		let change = |who, owner| with_storage_layer(|| DidRegistry::change_owner(signed(who), DID.to_vec(), owner));
+		assert_noop!(change(bob(), bob()), Error::<Test>::NotDidOwner);
+		// The deposit can't go where no account is.
+		assert_noop!(change(alice(), AccountId32::new([9; 32])), Error::<Test>::DepositUnavailable);
+		assert_ok!(change(alice(), bob()));
+		assert_eq!(last_event(), Event::OwnerChanged(bytes(DID), bob()));
+		assert_eq!((record(DID).owner, held_of(&alice()), held_of(&bob())), (Some(bob()), 0, deposit));
+		assert_noop!(change(alice(), alice()), Error::<Test>::NotDidOwner);
+		assert_ok!(change(bob(), bob()));
+		assert_eq!(held_of(&bob()), deposit);
+		assert_ok!(control(ControlAction::DeleteDid, 0));
+		assert_eq!((held_of(&bob()), Balances::free_balance(bob())), (0, MONEY + deposit));
+	});
+}
+
+#[test]
+fn the_keys_of_a_did_choose_its_owner_who_must_agree() {
+	test(|| {
+		register();
+		let deposit = DidRegistry::deposit();
+		assert_noop!(adopt(bob(), alice(), 0), Error::<Test>::InvalidControlPayload);
+		assert_noop!(adopt(bob(), bob(), 1), Error::<Test>::InvalidControlNonce);
+		let poor = AccountId32::new([9; 32]);
+		assert_noop!(adopt(poor.clone(), poor, 0), Error::<Test>::DepositUnavailable);
+		assert_ok!(adopt(bob(), bob(), 0));
+		assert_eq!((record(DID).owner, held_of(&alice()), held_of(&bob())), (Some(bob()), 0, deposit));
+		assert_eq!(counters(), [0, 0, 0, 1]);
+		assert_noop!(adopt(bob(), bob(), 0), Error::<Test>::InvalidControlNonce);
+		// Nobody pays for a control call without an account, so it changes no owner.
+		let free = control(ControlAction::ChangeOwner { owner: alice() }, 1);
+		assert_eq!(free, Err(Error::<Test>::InvalidControlPayload.into()));
+		assert_eq!(record(DID).owner, Some(bob()));
+		let payload = control_payload(ControlAction::ChangeOwner { owner: alice() }, 1).encode();
+		let forged = DidRegistry::adopt(signed(alice()), payload.clone(), sign(&pair(8), &payload), ROOT.to_vec());
+		assert_eq!(forged, Err(Error::<Test>::InvalidSignature.into()));
 	});
 }
 

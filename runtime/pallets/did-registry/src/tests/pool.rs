@@ -68,12 +68,14 @@ fn no_registration_enters_without_an_account() {
 }
 
 #[test]
-fn a_rotation_goes_before_a_document_and_both_before_an_extrinsic_without_a_tip() {
+fn a_rotation_goes_before_a_document_and_both_before_an_extrinsic_without_a_tip_and_that_before_an_alias() {
 	// The most extrinsics that a block can hold: of 100 bytes each, or of the cheapest call's weight.
 	let by_length = 5 * 1024 * 1024 * 3 / 4 / 100;
-	let order = [priority::ROTATION, priority::CONTROL, priority::DOCUMENT, priority::ALIAS, by_length];
+	let order = [priority::ROTATION, priority::CONTROL, priority::DOCUMENT, priority::POLICY, by_length];
 	assert!(order.windows(2).all(|pair| pair[0] > pair[1]), "{order:?}");
-	assert!(priority::POLICY > by_length);
+	// Whoever names an alias in a registration pays for it. The largest registration has the lowest priority.
+	let largest = 5 * 1024 * 1024 * 3 / 4 / 17_000;
+	assert!(priority::ALIAS < largest);
 }
 
 #[test]
@@ -120,6 +122,50 @@ fn updates_with_one_nonce_collide_and_others_do_not() {
 		let control = admit(call).unwrap();
 		assert_eq!(control.priority, priority::CONTROL);
 		assert_ne!(control.provides, one.provides);
+	});
+}
+
+#[test]
+fn of_two_calls_that_take_one_alias_one_stays_in_the_pool() {
+	test(|| {
+		register();
+		register_as(OTHER, TIME, &DidDocument::<Test>::empty(bytes(OTHER)).encode()).unwrap();
+		let payload = |did: &[u8], [alias, old_alias, new_alias]: [Option<&[u8]>; 3]| {
+			AliasAuthorizationPayload::<Test> {
+				did: bytes(did),
+				action: if alias.is_some() { AliasAction::Add } else { AliasAction::Update },
+				alias: alias.map(bytes),
+				old_alias: old_alias.map(bytes),
+				new_alias: new_alias.map(bytes),
+				nonce: AliasNonces::<Test>::get(bytes::<Did<Test>>(did)),
+				valid_until: VALID_UNTIL,
+				signer_key_id: bytes(ROOT),
+			}
+			.encode()
+		};
+		let add = |did: &[u8], alias: &[u8], text: &[u8]| {
+			let signed_payload = payload(did, [Some(alias), None, None]);
+			let signature = sign(&root(), &signed_payload);
+			let (did, alias, signer_key_id) = (did.to_vec(), text.to_vec(), ROOT.to_vec());
+			Call::add_alias { did, alias, signed_payload, signature, signer_key_id }
+		};
+		let tags = |call| admit(call).unwrap().provides;
+		let shared = |one: Vec<Vec<u8>>, two: Vec<Vec<u8>>| one.iter().filter(|tag| two.contains(tag)).count();
+		assert_eq!(shared(tags(add(DID, b"bank", b"bank")), tags(add(OTHER, b"bank", b" Bank "))), 1);
+		assert_eq!(shared(tags(add(DID, b"bank", b"bank")), tags(add(OTHER, b"shop", b"shop"))), 0);
+		// Calls with one counter value collide too.
+		assert_eq!(shared(tags(add(DID, b"bank", b"bank")), tags(add(DID, b"shop", b"shop"))), 1);
+		assert_ok!(DidRegistry::set_alias(signed(alice()), OTHER.to_vec(), b"old".to_vec()));
+		let signed_payload = payload(OTHER, [None, Some(b"old"), Some(b"bank")]);
+		let rename = Call::update_alias {
+			did: OTHER.to_vec(),
+			old_alias: b"old".to_vec(),
+			new_alias: b"bank".to_vec(),
+			signature: sign(&root(), &signed_payload),
+			signed_payload,
+			signer_key_id: ROOT.to_vec(),
+		};
+		assert_eq!(shared(tags(add(DID, b"bank", b"bank")), tags(rename)), 1);
 	});
 }
 
