@@ -59,8 +59,8 @@ class OperationWriter {
     this.add(codes.row, slot);
     writer.u8(lastingStatus(rows.status[slot]!));
     writer.u8(rows.behavior[slot]!);
-    for (const array of [rows.id, rows.digest])
-      for (let word = 4 * slot; word < 4 * slot + 4; word++) writer.u32(array[word]!);
+    for (let word = 4 * slot; word < 4 * slot + 4; word++) writer.u32(rows.id[word]!);
+    for (let word = 4 * slot; word < 4 * slot + 4; word++) writer.u32(rows.digest[word]!);
     for (const field of wordFields) writer.u32(rows[field][slot]!);
     for (const field of numberFields) writer.u53(rows[field][slot]!);
   }
@@ -117,8 +117,8 @@ function replayRow(rows: RowTable, slot: number, reader: RecordReader): void {
   rows.reserve(slot + 1);
   rows.status[slot] = reader.u8();
   rows.behavior[slot] = reader.u8();
-  for (const array of [rows.id, rows.digest])
-    for (let word = 4 * slot; word < 4 * slot + 4; word++) array[word] = reader.u32();
+  for (let word = 4 * slot; word < 4 * slot + 4; word++) rows.id[word] = reader.u32();
+  for (let word = 4 * slot; word < 4 * slot + 4; word++) rows.digest[word] = reader.u32();
   for (const field of wordFields) rows[field][slot] = reader.u32();
   for (const field of numberFields) rows[field][slot] = reader.u53();
 }
