@@ -13,7 +13,7 @@ import { bytesSource } from "../../src/client/content.ts";
 import type { EnvelopeJson } from "../../src/client/copies.ts";
 import { isComplete, listPending } from "../../src/client/copies.ts";
 import { signEd25519 } from "../../src/client/crypto.ts";
-import { ClientError } from "../../src/client/http.ts";
+import { askBytes, ClientError, endpoint } from "../../src/client/http.ts";
 import { memoryKeys } from "../../src/client/key-stores.ts";
 import type { Message, WaypostEvent } from "../../src/client/message.ts";
 import { type CacheClient, cachesOf } from "../../src/client/reader.ts";
@@ -416,4 +416,13 @@ test("a Cache that lists without end, or does not give what it lists, delays the
   expect(pending.length).toBeGreaterThan(0);
   for (const { parts } of pending) expect(await clientCode(async () => parts[0]?.[0]?.read())).toBe("timed_out");
   expect(asked).toBe(1);
+});
+
+test("an answer of the largest size is read, and one byte more is refused", async () => {
+  const server = Bun.serve({ port: 0, hostname: "127.0.0.1", fetch: () => new Response(new Uint8Array(1_000)) });
+  const to = endpoint(`http://127.0.0.1:${server.port}`);
+  const read = (bytesMax: number) => askBytes(to, { method: "GET", path: "/" }, bytesMax);
+  expect((await read(1_000)).length).toBe(1_000);
+  expect(await clientCode(() => read(999))).toBe("too_large");
+  await server.stop(true);
 });
