@@ -9,6 +9,9 @@ COPY packaging ./packaging
 RUN bun install --frozen-lockfile
 COPY tsconfig.json build.ts ./
 COPY src ./src
+# What the program writes out again: examples of a unit and a proxy, and the first state of a chain.
+COPY examples ./examples
+COPY runtime/artifacts ./runtime/artifacts
 RUN bun build.ts
 
 FROM debian:12-slim AS smoke
