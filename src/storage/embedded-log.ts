@@ -28,14 +28,7 @@ import {
   valueOfProof,
   valueOfRecord,
 } from "../core/trust/log.ts";
-import {
-  announcePages,
-  changeMap,
-  type MapChange,
-  proveInMap,
-  type ReadPage,
-  readMapProof,
-} from "../core/trust/map.ts";
+import { announcePages, changeMap, type MapChange, proveInMap, type ReadPage, valueInMap } from "../core/trust/map.ts";
 import { isSelfCertifying } from "../core/trust/names.ts";
 import {
   decodeBundle,
@@ -173,10 +166,6 @@ function fetchPages(view: TableView, at: string, keys: readonly Uint8Array[]): v
   announcePages(pagesOf(view, at), keys, (paths) => view.prefetch(paths.map((path) => pageKey(at, path))));
 }
 
-function valueAt(read: ReadPage, key: Uint8Array): Uint8Array | null {
-  return readMapProof(proveInMap(read, key), key)?.value ?? null;
-}
-
 const sameValue = (a: Uint8Array | null, b: Uint8Array | null) =>
   a === null || b === null ? a === b : equalBytes(a, b);
 
@@ -270,7 +259,7 @@ function appendBatch(view: TableChange, wanted: readonly MapChange[]): void {
     wanted.map(({ key }) => key),
   );
   const read = pagesOf(view, own);
-  const before = wanted.map(({ key }) => ({ key, value: valueAt(read, key) }));
+  const before = wanted.map(({ key }) => ({ key, value: valueInMap(read, key) }));
   const changes = wanted.filter(({ value }, i) => !sameValue(value, before[i]?.value ?? null));
   if (changes.length === 0) return;
   const { root, pages } = changeMap(read, changes);
@@ -331,7 +320,7 @@ function adopt(view: TableChange, from: number, { entries, signed }: Lost): bool
   const replayed = replayEntries(base.read, entries, from);
   if (replayed === null || !equalBytes(appendEntries(view, own, from, entries), signed.root)) return false;
   const keys = new Map([...base.changes, ...replayed.changes].map(({ key }) => [encodeHex(key), key]));
-  const valuesIn = (read: ReadPage) => [...keys.values()].map((key) => ({ key, value: valueAt(read, key) }));
+  const valuesIn = (read: ReadPage) => [...keys.values()].map((key) => ({ key, value: valueInMap(read, key) }));
   const present = valuesIn(pagesOf(view, own));
   const { root } = changeMap(pagesOf(view, own), present);
   // No state before this one can be proven any more: its numbers are skipped.

@@ -34,10 +34,17 @@ const depthMax = 256;
 
 const emptyHash = new Uint8Array(hashBytes);
 const hashOf = (slot: Slot): Uint8Array => slot?.hash ?? emptyHash;
-const leafNode = ({ key, value }: MapLeaf): MapNode => ({
-  hash: sha256(concatBytes(leafPrefix, key, value)),
-  leaf: { key, value },
-});
+/** Hashed when it is asked for: most leaves of a page are only passed by. */
+function leafNode({ key, value }: MapLeaf): MapNode {
+  let hash: Uint8Array | null = null;
+  return {
+    leaf: { key, value },
+    get hash() {
+      hash ??= sha256(concatBytes(leafPrefix, key, value));
+      return hash;
+    },
+  };
+}
 
 function join(left: Slot, right: Slot): Slot {
   if (left === null && (right === null || right.leaf !== null)) return right;
@@ -145,6 +152,17 @@ export function announcePages(read: ReadPage, keys: readonly Uint8Array[], annou
       return slot != null && slot.leaf === null;
     });
   }
+}
+
+/** The value of a key, without a proof and without a hash. */
+export function valueInMap(read: ReadPage, key: Uint8Array): Uint8Array | null {
+  const digits = encodeHex(key);
+  for (let path = ""; path.length < digits.length; path = digits.slice(0, path.length + 1)) {
+    const slot = decodePage(read(path))[Number.parseInt(digits.charAt(path.length), 16)] ?? null;
+    if (slot === null || slot.leaf !== null)
+      return slot?.leaf && equalBytes(slot.leaf.key, key) ? slot.leaf.value : null;
+  }
+  return null;
 }
 
 // --------------------------------------------------------------------------------------------------------------- proof
