@@ -301,6 +301,7 @@ export const readStanding = (view: TableView, call: LedgerCall) => ({
   account: accountOf(view.get(accountKey(call.did))),
   aliasHolder: (alias: string) => readHolder(view, alias),
   aliasReserve: (alias: string) => readReserve(view, alias),
+  ownerReplaces: "uncertified" as const,
 });
 
 export function readSubmission(view: TableView, txHash: string): KeptSubmission | null {

@@ -203,6 +203,7 @@ function outcomeOf({ key, metadata }: ChainSide, { apply, world }: Cast, call: L
     account: world.account(call.did),
     aliasHolder: (alias: string) => world.aliases.get(alias) ?? null,
     aliasReserve: (alias: string) => world.reserves.get(alias) ?? null,
+    ownerReplaces: "none" as const,
     call,
     nowMs: world.nowMs,
     operator: key.publicKey,

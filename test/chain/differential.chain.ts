@@ -174,7 +174,7 @@ describe("the runtime and the model", () => {
     ],
     [
       "every alias is free",
-      (input) => applyWithEvents({ ...input, aliasHolder: () => null, aliasReserve: () => null }),
+      (input) => applyWithEvents({ ...input, aliasHolder: () => null, aliasReserve: () => null, ownerReplaces: "all" }),
       /the runtime: (.*(AliasConflict|AliasTaken|AliasAlreadyExists)|not in the block)|^alias /,
       ({ person, other, named: { alias } }) => [plainly(person, alias), plainly(other, alias)],
     ],

@@ -210,7 +210,8 @@ export class VirtualChain {
       account,
       aliasHolder: (alias) => state.aliases.get(alias) ?? null,
       // This chain is one of the family: it keeps no reserves.
-      aliasReserve: null,
+      aliasReserve: () => null,
+      ownerReplaces: "all" as const,
       call,
       nowMs: this.time.nowMs,
       operator: this.operator.account,

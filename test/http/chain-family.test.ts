@@ -92,7 +92,7 @@ describe("a chain of the family", () => {
     expect(metadata.blockTimeMs).toBe(6_000);
     const [lacks] = logged.filter(({ message }) => String(message).includes("lacks protections"));
     expect(lacks?.["lacks"]).toBe(metadata.lacks.join("; "));
-    expect(metadata.lacks).toHaveLength(10);
+    expect(metadata.lacks).toHaveLength(11);
   });
 
   test("takes registrations", async () => {

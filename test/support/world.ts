@@ -53,6 +53,7 @@ export class World {
       account: this.account(call.did),
       aliasHolder: (alias) => this.aliases.get(alias) ?? null,
       aliasReserve: (alias) => this.reserves.get(alias) ?? null,
+      ownerReplaces: "none",
       call,
       nowMs: this.nowMs,
       operator: this.operator,

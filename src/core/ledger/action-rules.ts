@@ -7,6 +7,7 @@
  */
 import { isAdmissibleKey } from "../codec/crypto.ts";
 import type { Did } from "../codec/did.ts";
+import { isSelfCertifying } from "../trust/names.ts";
 import {
   type Account,
   type AccountId,
@@ -38,8 +39,10 @@ export type LedgerInput = {
   readonly account: Account;
   /** Who holds an alias in normal form. Only `aliasesNamed(call)` are asked for. */
   readonly aliasHolder: (alias: string) => Did | null;
-  /** For whom such an alias is reserved; `null` for a ledger that keeps no reserves, where the owner changes aliases too. */
-  readonly aliasReserve: ((alias: string) => AliasReserve | null) | null;
+  /** For whom such an alias is reserved. */
+  readonly aliasReserve: (alias: string) => AliasReserve | null;
+  /** Whose alias the owner's account replaces: that of no DID, of those that are not self-certifying, or of all. */
+  readonly ownerReplaces: "none" | "uncertified" | "all";
   readonly call: LedgerCall;
   /** The time of the block, or of the dry run. */
   readonly nowMs: number;
@@ -298,13 +301,14 @@ function removeAlias(alias: string, record: DidRecord): RuleResult {
 }
 
 /**
- * By the owner: a first alias, which may be repeated. Only the keys of the DID change it, where there are some, because
- * whoever writes to an alias relies on it.
+ * By the owner: a first alias, which may be repeated. Where the ledger says so, only the keys of the DID change it, if it
+ * has some, because whoever writes to an alias relies on it.
  */
 export function setPrimaryAlias(input: LedgerInput, alias: string, record: DidRecord): RuleResult {
   const { did } = input.call;
   const removed = record.aliases.filter((held) => held !== alias);
-  if (removed.length > 0 && record.rootPubkey !== null && input.aliasReserve !== null) return refuse("RootKeyRequired");
+  const replaces = input.ownerReplaces === "all" || (input.ownerReplaces === "uncertified" && !isSelfCertifying(did));
+  if (removed.length > 0 && record.rootPubkey !== null && !replaces) return refuse("RootKeyRequired");
   const taken = checkFree(input, alias, did);
   if (taken?.error === "AliasTaken") return taken;
   return { record: { aliases: [alias] }, aliases: { set: [alias], removed } };
@@ -313,8 +317,9 @@ export function setPrimaryAlias(input: LedgerInput, alias: string, record: DidRe
 export function checkFree(input: LedgerInput, alias: string, did: Did): LedgerRefusal | null {
   const holder = input.aliasHolder(alias);
   if (holder !== null) return refuse(holder === did ? "AliasAlreadyExists" : "AliasTaken");
-  const reserve = input.aliasReserve?.(alias) ?? null;
-  return isReservedFrom({ did, life: input.account.life }, reserve, input.nowMs) ? refuse("AliasTaken") : null;
+  return isReservedFrom({ did, life: input.account.life }, input.aliasReserve(alias), input.nowMs)
+    ? refuse("AliasTaken")
+    : null;
 }
 
 // ---------------------------------------------------------------------------- devices, links, end of a DID

@@ -119,7 +119,8 @@ export class ChainReader {
     const outcome = applyCall({
       account: facts.account,
       aliasHolder: (alias: string): Did | null => facts.holders.get(alias) ?? null,
-      aliasReserve: facts.reserves && ((alias: string) => facts.reserves?.get(alias) ?? null),
+      aliasReserve: (alias: string) => facts.reserves?.get(alias) ?? null,
+      ownerReplaces: facts.reserves === null ? ("all" as const) : ("none" as const),
       call,
       ...given,
       proofs: facts.head.proofs,

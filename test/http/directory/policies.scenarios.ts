@@ -270,7 +270,6 @@ const policyBreaches: readonly [name: string, policy: Json, pointer: string][] =
 ];
 
 const rules: readonly Rule[] = [
-  ["set_alias", "an alias instead of the one that is there", { alias: "other" }, "chain_submission_rejected", 422],
   ["set_alias", "an alias against the grammar", { alias: "@home" }, "invalid_request", 400, "/alias"],
   ["set_delivery_policy_links", "both forms together", { tag_policies: [] }, "invalid_request", 400, "/tag_policies"],
   [

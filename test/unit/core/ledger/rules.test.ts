@@ -1,6 +1,7 @@
 /** Aliases, control actions, policies and counters: what each call refuses and what it changes. */
 
 import { describe, expect, test } from "bun:test";
+import type { Did } from "../../../../src/core/codec/did.ts";
 import { isFault } from "../../../../src/core/fault.ts";
 import {
   aliasReserveMs,
@@ -15,7 +16,7 @@ import { faultOfRefusal, isRefusal, ledgerErrors, refuse } from "../../../../src
 import type { ControlAction } from "../../../../src/core/ledger/structures.ts";
 import { applyWithEvents } from "../../../oracles/ledger-events.ts";
 import { alice, aliceWorld, bob, cache, did, signed, startMs } from "../../../support/alice.ts";
-import { type Identity, identityOf, registrationOf } from "../../../support/identity.ts";
+import { certifiedOf, type Identity, identityOf, registrationOf } from "../../../support/identity.ts";
 import { World } from "../../../support/world.ts";
 
 describe("aliases", () => {
@@ -92,7 +93,8 @@ describe("aliases", () => {
       const outcome = applyWithEvents({
         account: world.account(call.did),
         aliasHolder: () => null,
-        aliasReserve: null,
+        aliasReserve: () => null,
+        ownerReplaces: "all",
         call,
         nowMs: startMs,
         operator: world.operator,
@@ -132,14 +134,24 @@ describe("aliases", () => {
     expect(world.apply({ name: "set_alias", did: bob.did, alias: "x" })).toBe("DidNotFound");
   });
 
-  test("on a chain that keeps no reserves, the owner replaces the whole list", () => {
+  test("the owner replaces the whole list where the ledger says so: of every DID, or of those that are not self-certifying", () => {
     const world = aliceWorld();
     for (const alias of ["one", "two"]) world.apply(signed(world, add(alias)));
-    const call: LedgerCall = { name: "set_alias", did, alias: "three" };
     const { operator, proofs, nowMs } = world;
-    const given = { account: world.account(did), call, nowMs, operator, proofs, bounds: embeddedBounds };
-    const outcome = applyWithEvents({ ...given, aliasHolder: () => null, aliasReserve: null });
-    expect(isRefusal(outcome) ? outcome.error : outcome.aliases).toEqual({ set: ["three"], removed: ["one", "two"] });
+    const standing = { aliasHolder: () => null, aliasReserve: () => null, bounds: embeddedBounds };
+    const outcomeOf = (of: Did, ownerReplaces: "none" | "uncertified" | "all") => {
+      const call: LedgerCall = { name: "set_alias", did: of, alias: "three" };
+      const account = world.account(did);
+      const outcome = applyWithEvents({ ...standing, account, call, nowMs, operator, proofs, ownerReplaces });
+      return isRefusal(outcome) ? outcome.error : outcome.aliases;
+    };
+    const replaced = { set: ["three"], removed: ["one", "two"] };
+    const certified = certifiedOf("certified", proofs.genesisHash).did;
+    expect(outcomeOf(did, "all")).toEqual(replaced);
+    expect(outcomeOf(certified, "all")).toEqual(replaced);
+    expect(outcomeOf(did, "uncertified")).toEqual(replaced);
+    expect(outcomeOf(certified, "uncertified")).toBe("RootKeyRequired");
+    expect(outcomeOf(did, "none")).toBe("RootKeyRequired");
   });
 
   test("that were released are for their last holder until the reserve ends", () => {
