@@ -3,12 +3,19 @@
  * Directory accepts the versions that its configuration and its ledger have.
  */
 import { afterEach, expect, test } from "bun:test";
-import { decodeHex, encodeBase64 } from "../../src/core/codec/bytes.ts";
+import { decodeHex, encodeBase64, encodeHex0x } from "../../src/core/codec/bytes.ts";
 import type { LedgerProofs } from "../../src/core/ledger/account.ts";
 import type { ProofVersion } from "../../src/core/ledger/document-codec.ts";
 import type { Ledger } from "../../src/storage/contract.ts";
-import { registerBodyOf, simpleDocument, type TestDirectory, testDirectory } from "../support/directory.ts";
+import {
+  proofHeadersOf,
+  registerBodyOf,
+  simpleDocument,
+  type TestDirectory,
+  testDirectory,
+} from "../support/directory.ts";
 import { certifiedOf, type Identity, identityOf } from "../support/identity.ts";
+import { certified } from "./directory/certified.ts";
 
 const opened: TestDirectory[] = [];
 afterEach(async () => {
@@ -162,4 +169,23 @@ test("a Directory that demands it registers self-certifying DIDs alone", async (
   const certified = certifiedOf("demanded", genesisHash);
   const prepared = await directory.ask("POST", "/register-did/prepare", members(certified));
   expect((await directory.ask("POST", "/register-did", signed(certified, prepared.body))).status).toBe(202);
+});
+
+test("the primary alias replaces all others, and of a self-certifying DID only its keys change it", async () => {
+  const directory = await directoryOf();
+  const ledger = encodeHex0x((await directory.ledger.proofs()).genesisHash);
+  const put = (identity: Identity, alias: string) => {
+    const body = JSON.stringify({ did: identity.did, alias });
+    const timestamp = new Date(directory.nowMs()).toISOString();
+    const headers = proofHeadersOf(identity, { operation: "set_alias", body, timestamp, ledger });
+    return directory.ask("PUT", `/dids/${identity.did}/alias`, body, headers);
+  };
+  const anybody = identityOf("anybody");
+  await directory.register(anybody, { alias: "first" });
+  expect((await directory.settle(await put(anybody, "Second"))).state).toBe("finalized");
+  expect((await directory.ask("GET", `/resolve/${anybody.did}`)).body["aliases"]).toEqual(["second"]);
+  const proven = await certified(directory, "proven");
+  expect((await directory.settle(await put(proven, "third"))).state).toBe("finalized");
+  const refused = await put(proven, "fourth");
+  expect([refused.status, refused.body["code"]]).toEqual([422, "chain_submission_rejected"]);
 });

@@ -33,7 +33,6 @@ import {
   withSubmit,
 } from "../../support/directory.ts";
 import { type Identity, identityOf } from "../../support/identity.ts";
-import { certified } from "./certified.ts";
 import { membersOf, pathOf } from "./samples.ts";
 import { aliasOf, methodWith, openStage, richDocument, serviceOf, termsAt } from "./stage.ts";
 
@@ -155,25 +154,6 @@ describe("concurrency", () => {
     const next = people.find((identity) => identity !== holder) as Identity;
     const late = await ask(next);
     expect([late.status, late.body["code"]]).toEqual([409, "alias_taken"]);
-  });
-
-  test("the primary alias replaces all others, and of a self-certifying DID only its keys change it", async () => {
-    const directory = await directoryOf();
-    const ledger = encodeHex0x((await directory.ledger.proofs()).genesisHash);
-    const put = (identity: Identity, alias: string) => {
-      const body = JSON.stringify({ did: identity.did, alias });
-      const timestamp = new Date(directory.nowMs()).toISOString();
-      const headers = proofHeadersOf(identity, { operation: "set_alias", body, timestamp, ledger });
-      return directory.ask("PUT", `/dids/${identity.did}/alias`, body, headers);
-    };
-    const anybody = identityOf("anybody");
-    await directory.register(anybody, { alias: "first" });
-    expect((await directory.settle(await put(anybody, "Second"))).state).toBe("finalized");
-    expect((await directory.ask("GET", `/resolve/${anybody.did}`)).body["aliases"]).toEqual(["second"]);
-    const proven = await certified(directory, "proven");
-    expect((await directory.settle(await put(proven, "third"))).state).toBe("finalized");
-    const refused = await put(proven, "fourth");
-    expect([refused.status, refused.body["code"]]).toEqual([422, "chain_submission_rejected"]);
   });
 
   test("one proof in headers presented by many at once works once", async () => {
