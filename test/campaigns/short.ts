@@ -17,7 +17,7 @@ const campaigns: Readonly<Record<string, readonly string[]>> = {
   soak: ["--minutes", "0.1"],
   hostile: ["--scale", "0.01", "--only", "framing"],
   abuse: ["--seconds", "1", "--only", "tester"],
-  beside: ["--tries", "10", "--within", "5000", "--only", "refused,unread"],
+  beside: ["--tries", "10", "--within", "5000", "--only", "refused"],
   cluster: ["--kills", "3"],
   clock: ["--rounds", "1", "--seconds", "1", "--from", "10"],
 };

@@ -1,6 +1,6 @@
 /**
  * The driver in the virtual world: whatever nodes, connections and the process do, every call that was answered ends
- * once and truthfully. Here 100 schedules of 100 calls and five of 1,000, a minute of one processor;
+ * once and truthfully. Here 57 schedules of 100 calls and three of 1,000, half a minute of one processor;
  * `bun run chain:virtual 100000 1000` runs as many as wanted, a second of a processor for 400 calls. A seed that
  * finds something is kept in `kept`.
  */
@@ -8,7 +8,7 @@ import { describe, expect, test } from "bun:test";
 import { firstFaultKinds, runSchedule, type ScheduleOptions } from "./virtual-schedule.ts";
 import { isClean } from "./virtual-verdict.ts";
 
-const groups = 20;
+const groups = 12;
 const groupSize = 5;
 
 async function findings(seeds: readonly number[], options: ScheduleOptions): Promise<string[]> {
