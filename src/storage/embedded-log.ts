@@ -16,6 +16,7 @@ import { sha256 } from "../core/codec/crypto.ts";
 import type { Did } from "../core/codec/did.ts";
 import { encodeWith } from "../core/codec/scale.ts";
 import type { Applied } from "../core/ledger/action-rules.ts";
+import { aliasesNamed } from "../core/ledger/calls.ts";
 import { recordCodec } from "../core/ledger/structures.ts";
 import {
   encodeBatch,
@@ -52,9 +53,14 @@ import {
   accountOf,
   aliasKey,
   genesisSeedKey,
+  type Head,
   headKey,
   keyProofKey,
+  keysOfCall,
+  type Pending,
   readHolder,
+  settledKey,
+  submissionKey,
 } from "./embedded-records.ts";
 import type { SharedTable, Table, TableChange, TableView } from "./table.ts";
 
@@ -189,6 +195,19 @@ export const nobodyTouched = (): Touched => ({ dids: new Set(), aliases: new Set
 export function touch(touched: Touched, did: Did, { aliases }: Applied): void {
   touched.dids.add(did);
   for (const alias of [...aliases.removed, ...aliases.set]) touched.aliases.add(alias);
+}
+
+/** All that a block reads is fetched before its calls are verified, because each miss runs the block again. */
+export function fetchBlock(view: TableView, { settledFirst }: Head, pending: readonly Pending[]): void {
+  const calls = pending.flatMap(({ call }) => (call === null ? [] : [call]));
+  const submissions = pending.map(({ txHash }) => submissionKey(txHash));
+  view.prefetch([`${own}head`, settledKey(settledFirst), ...submissions, ...calls.flatMap(keysOfCall)]);
+  const head = readLogHead(view, own);
+  if (head === null) return;
+  const keys = calls.flatMap((call) => [keyOfDid(call.did), ...aliasesNamed(call).map(keyOfAlias)]);
+  fetchPages(view, own, keys);
+  readBundle(view, own, Math.floor(head.size / tileWidth));
+  treeRoot(nodesOfTiles(tilesOf(view, own)), head.size);
 }
 
 /** In the commit of the block. */

@@ -26,7 +26,7 @@ import { faultOfRefusal, isRefusal } from "../core/ledger/refusals.ts";
 import { applyCall } from "../core/ledger/rules.ts";
 import type { NoteKey } from "../core/trust/note.ts";
 import { type Block, type Ledger, type LedgerHead, StoreError, type Submission } from "./contract.ts";
-import { appendTouched, fillLog, nobodyTouched, prepareLog, type Touched, touch } from "./embedded-log.ts";
+import { appendTouched, fetchBlock, fillLog, nobodyTouched, prepareLog, type Touched, touch } from "./embedded-log.ts";
 import {
   accountKey,
   accountOf,
@@ -419,9 +419,7 @@ class Chain implements EmbeddedLedger {
     const number = this.currentNumber(head);
     const block: Block = { number, timeMs, hash: blockHash(head.last, { number, timeMs }, pending) };
     this.making = number;
-    view.prefetch(
-      pending.flatMap(({ txHash, call }) => [submissionKey(txHash), ...(call === null ? [] : keysOfCall(call))]),
-    );
+    if (this.shared !== null) fetchBlock(view, head, pending);
     let { settledFirst, settledNext } = head;
     const touched = nobodyTouched();
     for (const entry of pending) {
