@@ -169,7 +169,9 @@ export class Waypost {
 
   /** Fixes everything about a message without sending it. Store the text of `save()` to resume after a restart. */
   async prepare(to: string, content: Content, options: MessageOptions = {}): Promise<Outgoing> {
-    return this.#outgoing(to, content, options, (work) => this.#inOrder(to, work));
+    // In order too: a message has its time from when its look-ups end.
+    const inOrder: InOrder = (work) => this.#inOrder(to, work);
+    return inOrder(() => this.#outgoing(to, content, options, inOrder));
   }
 
   /** Resumes a message that `save` returned, with the same content. Throws `content_changed` for other content. */

@@ -49,7 +49,7 @@ export function digestOf(envelope: Uint8Array): Uint8Array {
   return sha256(envelope).subarray(0, 16);
 }
 
-/** The digest of an acknowledged entry that was imported without its bytes. It passes for the same as any. */
+/** The digest of an acknowledged entry that was imported without its bytes: a repeat with other bytes passes for the same. */
 export const digestOfNothing = digestOf(new Uint8Array(0));
 
 /** Labels that are counted over the whole store, and not within a mailbox. */

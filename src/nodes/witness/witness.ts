@@ -85,7 +85,7 @@ function addRoute(parts: WitnessParts): Route {
         return fault("invalid_signature", "the checkpoint is not signed by the key that is known of the log");
       if (added.old > added.checkpoint.size)
         return fault("invalid_request", "the old size is above that of the checkpoint");
-      // Of one log one after the other: a second one is told to come again.
+      // Of one log one after the other: a second one must come again.
       if (busy.has(watched.key.name))
         return fault("service_unavailable", "another head of this log is being looked at");
       busy.add(watched.key.name);
