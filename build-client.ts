@@ -14,7 +14,7 @@ const dependencies = [
   "@noble/hashes",
   "@scure/base",
   "canonicalize",
-  "cborg",
+  "shamir-secret-sharing",
   "zod",
 ];
 
@@ -57,6 +57,7 @@ function manifest(): Record<string, unknown> {
     exports: {
       ".": entry("client/package"),
       "./parts": entry("client/parts"),
+      "./pushed": entry("client/pushed"),
       "./node": entry("cli/files/package"),
     },
     imports: {

@@ -1,7 +1,8 @@
 /**
  * PostgreSQL: what group commit is worth, and what one database carries for 1, 2 and 4 nodes. Each row is
  * measured in the same run on a server of its own that syncs; a plain insert over as many connections is
- * the reference. `bun bench/postgres.ts [seconds]`.
+ * the reference. Then pages of a mailbox with ten messages: in an empty database, and in one with five partitions of
+ * messages of others, in which the ten are spread. `bun bench/postgres.ts [seconds] [messages]`.
  */
 import { SQL } from "bun";
 import type { MailboxKey, Uuid } from "../src/core/codec/did.ts";
@@ -15,6 +16,7 @@ import { postgresAbsence, startPostgres } from "../test/support/postgres.ts";
 const absence = postgresAbsence();
 if (absence !== null) throw new Error(absence);
 const seconds = Number(process.argv[2] ?? 4);
+const heldMessages = Number(process.argv[3] ?? 200_000);
 const connections = 8;
 const recipients = 10_000;
 const envelopeBytes = 1_024;
@@ -87,6 +89,45 @@ async function reportNodes(name: string, count: number, callers: number, batches
   return rate;
 }
 
+const spanMs = 6 * 3_600_000;
+
+/** A tenth as many mailboxes; the ten messages of each came at different times and expire over 30 hours. */
+async function fill(schema: string, messages: number): Promise<void> {
+  const firstMs = Math.ceil(Date.now() / spanMs) * spanMs;
+  for (let n = 0; n <= 5; n++) await server.sql(`select ${schema}.add_part('held', ${firstMs + n * spanMs})`);
+  const boxes = messages / 10;
+  const bounds = `${Date.now()}, ${firstMs + 5 * spanMs}`;
+  await server.sql(`insert into ${schema}.mailbox (key, entries, bytes, last_arrival, soonest_ms, latest_ms)
+    select 'box' || n, 10, 10240, ${2 ** 52}, ${bounds} from generate_series(0, ${boxes - 1}) n`);
+  await server.sql(`insert into ${schema}.held (mailbox_no, arrival, id, expires_ms, size, envelope)
+    select m.no, n + 1, gen_random_uuid(), ${Date.now() + 60_000} + n::bigint * ${4 * spanMs} / ${messages}, 1024,
+      decode(repeat(md5(n::text), 64), 'hex')
+    from generate_series(0, ${messages - 1}) n join ${schema}.mailbox m on m.key = 'box' || (n::bigint * 7919) % ${boxes}`);
+  await server.sql("vacuum analyze");
+}
+
+/** Milliseconds of a page of ten, and of an empty one behind it, with one caller: medians. */
+async function reportPages(name: string, messages: number): Promise<number[]> {
+  const [store] = await openNodes(1);
+  await fill(`bench_${schemas - 1}`, messages);
+  const medians: number[] = [];
+  for (const after of [null, `c${(2 ** 52).toString(36)}`]) {
+    const times: number[] = [];
+    for (let n = 0; n < 3_000; n++) {
+      const key = `box${(n * 7_919) % (messages / 10)}` as MailboxKey;
+      const atMs = performance.now();
+      await store!.capabilities.mailbox!.list(key, { after, entriesMax: 10, bytesMax: 1 << 20, nowMs: Date.now() });
+      times.push(performance.now() - atMs);
+    }
+    medians.push(times.toSorted((a, b) => a - b)[1_500]!);
+  }
+  console.log(
+    `${`pages of a mailbox, ${name}`.padEnd(52)} ${medians.map((ms) => ms.toFixed(3)).join(" ms, empty ")} ms`,
+  );
+  await store!.close();
+  return medians;
+}
+
 try {
   const plain = new SQL({ url: server.url, max: connections });
   await plain.unsafe("create table plain (box text, id uuid primary key, expires bigint, envelope bytea)");
@@ -123,6 +164,11 @@ try {
   const value = new Uint8Array(300);
   await report("receipt", 256, () => receipts!.put(crypto.randomUUID(), value, Date.now() + 600_000));
   await store!.close();
+  const empty = await reportPages("an empty database", 1_000);
+  const full = await reportPages(`${heldMessages} messages in five partitions`, heldMessages);
+  console.log(
+    `full to empty: ${full.map((ms, n) => (ms / empty[n]!).toFixed(2)).join(" a page of ten, ")} an empty page`,
+  );
 } finally {
   await server.end();
 }

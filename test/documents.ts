@@ -11,6 +11,7 @@ import { listSettings } from "../src/config/reference.ts";
 import { describeFault, faultCodes } from "../src/core/fault.ts";
 import type { InterfaceDescription } from "../src/nodes/http/openapi.ts";
 import { startTestNodes, type TestNodes } from "./support/nodes.ts";
+import { scratchPaths } from "./support/scratch.ts";
 
 const root = `${import.meta.dir}/..`;
 const read = (name: string): Promise<string> => Bun.file(`${root}/${name}`).text();
@@ -39,6 +40,8 @@ const list = String.raw`\d+(?:\.\d+)?(?: \((?:[^()]|\([^()]*\))*\)| "[^"]*")?`;
 const listed = (before: string): RegExp => new RegExp(`${before} ((?:${list}(?:, | and | to )?)+)`, "g");
 const withoutWords = (text: string): string => text.replace(/\((?:[^()]|\([^()]*\))*\)|"[^"]*"/g, "");
 
+const pathOf = scratchPaths("documents");
+
 describe("docs/interface.md", () => {
   test("has every code of the catalogue with its status", () => {
     for (const code of faultCodes) expect(contract).toContain(`| ${describeFault(code).status} | \`${code}\` |`);
@@ -53,7 +56,12 @@ describe("docs/interface.md", () => {
     let nodes: TestNodes;
     let routes: string[];
     beforeAll(async () => {
-      nodes = await startTestNodes();
+      const keyFile = pathOf();
+      await Bun.write(keyFile, "5b".repeat(32));
+      nodes = await startTestNodes({
+        cache: { enabled: true, public_endpoints: ["https://cache.example"], signing_key_file: keyFile },
+        push: { enabled: true, contact: "mailto:a@b.example" },
+      });
       const description = (await (await fetch(`${nodes.url}/openapi.json`)).json()) as InterfaceDescription;
       routes = Object.entries(description.paths).flatMap(([path, methods]) =>
         Object.keys(methods).map((method) => anonymous(`${method.toUpperCase()} ${path}`)),
@@ -126,7 +134,7 @@ describe("docs/rules.md", () => {
 
   test("has every title that the source cites by name", () => {
     const titles = new Set([...rules.matchAll(/^- \*\*(.+?)\*\*/gm)].map((m) => (m[1] as string).replace(/\.$/, "")));
-    for (const name of ["JSON bounds", "Streams", "Wake hook"]) expect(titles).toContain(name);
+    for (const name of ["JSON bounds", "Streams", "Push"]) expect(titles).toContain(name);
     for (const { at, match } of cited(/docs\/rules\.md` \("([^"]+)"\)/g))
       expect([at, match[1], titles.has(match[1] as string)]).toEqual([at, match[1], true]);
   });

@@ -11,7 +11,7 @@ import "./documents.ts";
 
 const root = join(import.meta.dir, "..");
 const files = new Map<string, string>();
-for (const pattern of ["{src,test,bench,packaging,examples}/**/*.ts", "*.ts"]) {
+for (const pattern of ["{src,test,bench,packaging,examples}/**/*.{ts,tsx}", "*.ts"]) {
   for (const path of new Glob(pattern).scanSync({ cwd: root })) {
     if (path.includes("node_modules/")) continue;
     files.set(path, await Bun.file(join(root, path)).text());
@@ -25,6 +25,7 @@ function resolve(from: string, name: string): string {
   if (name.startsWith(".")) return normalize(join(dirname(from), name));
   // `#crypto`, `#sha256` and `#blake2` stand for two modules each: `native.ts` in nodes, and this one in clients outside Bun.
   if (name === "#sha256") return "@noble/hashes/sha2.js";
+  if (name === "#web") return "packaging/web.ts";
   return name.startsWith("#") ? `src/core/codec/${name.slice(1)}-portable.ts` : name;
 }
 
@@ -52,6 +53,7 @@ describe("import walls", () => {
     nodes: ["storage", "core"],
     plugins: ["storage", "core"],
     client: ["core"],
+    web: ["client", "core"],
     config: ["storage", "core"],
     app: ["config", "plugins", "nodes", "storage", "core", "."],
     cli: ["app", "config", "plugins", "nodes", "storage", "client", "core", "."],
@@ -81,7 +83,8 @@ describe("import walls", () => {
       for (const { from, to, typeOnly } of imports) if (from === path && !typeOnly) reach(to);
     };
     for (const [path] of sources) if (path.startsWith("src/client/")) reach(path);
-    const packages = /^(@noble\/(curves|ciphers|hashes)|@scure\/base|canonicalize|cborg|zod\/mini)(\/|$)/;
+    const packages =
+      /^(@noble\/(curves|ciphers|hashes)|@scure\/base|canonicalize|shamir-secret-sharing|zod\/mini)(\/|$)/;
     const others = [...reached].filter((name) => !name.startsWith("src/") && !packages.test(name));
     expect(others).toEqual([]);
     const banned = /\b(Bun|Buffer|process|Deno|eval)\b[.(]|\bnew Function\b/;
@@ -127,15 +130,17 @@ describe("import walls", () => {
       owner: /^src\/core\/schema/,
       typeOnly: /^src\/(core|nodes)\//,
     },
-    // Certificates do not belong to the domain.
-    { package: /^node:crypto$/, owner: /^src\/(core\/codec\/native|app\/credentials)\.ts$/ },
+    // Certificates and the key of pushes do not belong to the domain.
+    { package: /^node:crypto$/, owner: /^src\/(core\/codec\/native|app\/(credentials|push-key))\.ts$/ },
     { package: /^commander$/, owner: /^src\/cli\// },
     { package: /^@noble\/ciphers/, owner: /^src\/client\// },
     { package: /^@nats-io\//, owner: /^src\/plugins\/bus\/nats\.ts$/ },
     { package: /^@scure\/base$/, owner: /^src\/core\/codec\/bytes\.ts$/ },
     { package: /^canonicalize$/, owner: /^src\/core\/message\/proof\.ts$/ },
-    { package: /^cborg$/, owner: /^src\/client\/(un)?seal\.ts$/ },
+    { package: /^shamir-secret-sharing$/, owner: /^src\/client\/guardians\.ts$/ },
     { package: /^tinyqueue$/, owner: /^src\/plugins\/memory\// },
+    { package: /^preact(\/|$)/, owner: /^src\/web\// },
+    { package: /^uqr$/, owner: /^src\/(web\/|cli\/(serve|invite)\.ts)/ },
   ];
 
   test.each(owners)("$package stays behind its wall", ({ package: name, owner, typeOnly }) => {
@@ -160,7 +165,7 @@ describe("import walls", () => {
   });
 
   test("imports of our own files have the file extension", () => {
-    const wrong = imports.filter(({ to }) => /^(src|test|bench)\//.test(to) && !/\.(ts|json|html|sql)$/.test(to));
+    const wrong = imports.filter(({ to }) => /^(src|test|bench)\//.test(to) && !/\.(tsx?|json|html|sql)$/.test(to));
     expect(wrong.map(show)).toEqual([]);
   });
 });
@@ -170,6 +175,7 @@ describe("exports", () => {
   const faces = new Set([
     "src/client/package.ts",
     "src/client/parts.ts",
+    "src/client/pushed.ts",
     "src/cli/files/package.ts",
     "src/storage/contract.ts",
     "src/plugins/load.ts",
@@ -183,7 +189,6 @@ describe("exports", () => {
   const testedAlone: Readonly<Record<string, readonly string[]>> = {
     // Pure decisions and texts.
     "cli/init.ts": ["nextSteps", "proxyFile", "renderConfiguration"],
-    "client/connections.ts": ["backoffMs"],
     "client/receiver.ts": ["Queue"],
     "nodes/directory/pace.ts": ["createWorkGrowth"],
     // Parsers, which fuzzing and tables of bad inputs call.
@@ -191,7 +196,6 @@ describe("exports", () => {
     // Steps of a longer course, stopped between two of them; and requests as an attacker changes them.
     "cli/files/inbox.ts": ["storeMessage"],
     "client/change.ts": ["reconcileAgreements", "signOwnerUpdate"],
-    "client/reader.ts": ["proofHeaders"],
     "plugins/chain/driver.ts": ["openLedger", "readOperatorKey"],
     // Pure parts that the virtual chain uses too, or that are tried at every moment of a run.
     "plugins/chain/session.ts": ["singleFlight"],
@@ -310,8 +314,12 @@ describe("the shape of files", () => {
       "src/main.ts",
       "src/client/package.ts",
       "src/client/parts.ts",
+      "src/client/pushed.ts",
       "src/cli/files/package.ts",
       "src/core/codec/native.ts",
+      // `packaging/web.ts` bundles them.
+      "src/web/main.tsx",
+      "src/web/worker.ts",
     ]);
     const imported = new Set(fromSource.map(({ to }) => to));
     const unused = ([path]: readonly [string, unknown]) =>

@@ -1,8 +1,10 @@
 #!/bin/sh
-# The cluster of compose.yaml as plain commands on one machine, for trials: PostgreSQL, nats-server, two
-# nodes and a proxy, all on the loopback interface and with everything in one folder.
+# The cluster of compose.yaml as plain commands on one machine, for trials: PostgreSQL with a synchronous standby,
+# nats-server, two nodes and a proxy, all on the loopback interface and with everything in one folder.
 #
-#   ./plain.sh start [folder]   starts all of it; ./plain.sh stop [folder] ends it
+#   ./plain.sh start [folder]      starts all of it; ./plain.sh stop [folder] ends it
+#   ./plain.sh failover [folder]   kills the primary and promotes the standby; in service, Patroni, pg_auto_failover or
+#                                  a managed database decides when, and keeps the old primary away
 #
 # Needs: waypost, postgresql, nats-server and caddy (Debian's packages of these names). Ports: see below.
 set -eu
@@ -37,18 +39,36 @@ until_works() {
   exit 1
 }
 
+# new_folder <folder>: true when it had to be made.
+new_folder() {
+  if [ -d "$dir/$1/data" ]; then return 1; fi
+  mkdir -p "$dir/$1"
+  if [ "$(id -u)" = 0 ]; then chown postgres "$dir/$1"; fi
+}
+
+# start_server <folder> <port>
+start_server() {
+  as_postgres "$pg/pg_ctl" -D "$dir/$1/data" -s -w -l "$dir/$1/log" \
+    -o "-c listen_addresses=127.0.0.1 -c port=$2 -c unix_socket_directories=$dir/$1" start
+}
+
 start_database() {
-  if [ ! -d "$dir/postgres/data" ]; then
-    mkdir -p "$dir/postgres"
-    if [ "$(id -u)" = 0 ]; then chown postgres "$dir/postgres"; fi
+  if new_folder postgres; then
     as_postgres "$pg/initdb" -D "$dir/postgres/data" -U waypost --auth=trust -E UTF8 --no-locale >/dev/null
   fi
-  as_postgres "$pg/pg_ctl" -D "$dir/postgres/data" -s -w -l "$dir/postgres/log" \
-    -o "-c listen_addresses=127.0.0.1 -c port=$sql -c unix_socket_directories=$dir/postgres" start
+  start_server postgres "$sql"
+  if new_folder standby; then
+    as_postgres "$pg/pg_basebackup" -h 127.0.0.1 -p "$sql" -U waypost -D "$dir/standby/data" -R -c fast
+  fi
+  start_server standby "$((sql + 1))"
+  # From here on, a commit is answered when both have it.
+  for change in "alter system set synchronous_standby_names = '*'" "select pg_reload_conf()"; do
+    as_postgres "$pg/psql" -h 127.0.0.1 -p "$sql" -U waypost -qc "$change" postgres >/dev/null
+  done
 }
 
 # Settings of this machine come before those of node.toml.
-export WAYPOST_STORES__MAIN__URLS="[\"postgres://waypost@127.0.0.1:$sql/postgres\"]"
+export WAYPOST_STORES__MAIN__URLS="[\"postgres://waypost@127.0.0.1:$sql/postgres\", \"postgres://waypost@127.0.0.1:$((sql + 1))/postgres\"]"
 export WAYPOST_STORES__MAIN__BLOCK_TIME_MS=${BLOCK_TIME_MS:-1000}
 export WAYPOST_BUS__SERVERS="[\"nats://127.0.0.1:$nats\"]"
 # The proxy's address, and those of the nodes, so that you can choose one.
@@ -77,15 +97,20 @@ start)
   for port in "$a" "$b" "$public"; do until_works curl -fsS "http://127.0.0.1:$port/readyz"; done
   echo "The cluster runs: WAYPOST_URL=http://127.0.0.1:$public; node A is http://127.0.0.1:$a, node B http://127.0.0.1:$b."
   ;;
+failover)
+  as_postgres "$pg/pg_ctl" -D "$dir/postgres/data" -s -m immediate stop
+  as_postgres "$pg/pg_ctl" -D "$dir/standby/data" -s -w promote
+  until_works curl -fsS "http://127.0.0.1:$public/readyz"
+  ;;
 stop)
   for name in proxy node-a node-b nats; do
     if [ -f "$dir/$name.pid" ]; then kill "$(cat "$dir/$name.pid")" 2>/dev/null || true; fi
     rm -f "$dir/$name.pid"
   done
-  as_postgres "$pg/pg_ctl" -D "$dir/postgres/data" -s -m fast stop || true
+  for name in postgres standby; do as_postgres "$pg/pg_ctl" -D "$dir/$name/data" -s -m fast stop || true; done
   ;;
 *)
-  echo "start or stop" >&2
+  echo "start, stop or failover" >&2
   exit 2
   ;;
 esac

@@ -6,7 +6,6 @@
 import { applyReload, decideReload, type ReloadPlan } from "../config/config.ts";
 import type { Config } from "../config/schema.ts";
 import { errorText } from "../core/fault.ts";
-import { createWakeHook, type WakeHook } from "../nodes/cache/wake.ts";
 import { joinOutages, type Log } from "../nodes/http/log.ts";
 import { createMetrics } from "../nodes/http/metrics.ts";
 import { removeStaleSocket } from "../nodes/http/server.ts";
@@ -16,6 +15,7 @@ import { endInTime, endingMsMax } from "./failure.ts";
 import { openLogKey, openWitnessKey } from "./log-key.ts";
 import { measureStores, registerProcessMetrics, registerStoreMetrics, startHistory } from "./metrics.ts";
 import type { NodeOverrides } from "./nodes.ts";
+import { openPushKey, pushKeyFile } from "./push-key.ts";
 import { type ProcessView, type Serving, startServing } from "./serving.ts";
 import { openConfiguredBus, openConfiguredStores, registerBusMetrics, startSweepers } from "./stores.ts";
 
@@ -53,14 +53,14 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   const history = startHistory(metrics.render, now);
   const log = joinOutages(history.watch(options.log), now);
   const eventKey = await openEventKey(config.cache.enabled ? config.cache.signing_key_file : null, log);
+  const { signing_key_file: keyFile } = config.cache;
+  const pushKey = config.push.enabled && keyFile !== null ? await openPushKey(pushKeyFile(keyFile), log) : null;
   const [logKey, witnessKey] = await Promise.all([openLogKey(config, log), openWitnessKey(config, log)]);
   const named = logKey === null ? {} : { logKey: logKey.key };
   const opened = await openConfiguredStores(config, { now, log, fatal: options.onFatal, ...named });
   const stores = measureStores(config, opened, metrics);
   const bus = await openConfiguredBus(config, { log });
-  const wake = wakeHookOf(config, log);
   const release = async (): Promise<void> => {
-    wake?.close();
     history.close();
     await bus.close();
   };
@@ -82,8 +82,8 @@ export async function startNodes(config: Config, options: StartOptions): Promise
       history: () => ({ samples: history.samples(), warnings: history.warnings() }),
       reloadFile: readAgain,
     };
-    const parts = { log, stores, bus, now, metrics, eventKey, logKey, witnessKey, view };
-    const shared = { ...options, ...parts, onStored: wake?.stored ?? null };
+    const parts = { log, stores, bus, now, metrics, eventKey, pushKey, logKey, witnessKey, view };
+    const shared = { ...options, ...parts };
     const started = await startServing(config, shared);
     serving = started;
     const sweepers = startSweepers(stores, { now, log });
@@ -109,11 +109,6 @@ export async function startNodes(config: Config, options: StartOptions): Promise
 
 /** Limit of one step of the shutdown; stores have a longer one. */
 const partMsMax = 4_000;
-
-function wakeHookOf({ cache }: Config, log: Log): WakeHook | null {
-  if (!cache.enabled || cache.wake_url === null) return null;
-  return createWakeHook({ url: cache.wake_url, settings: cache }, log);
-}
 
 type Reloading = {
   readonly log: Log;

@@ -42,7 +42,7 @@ export function startHistory(readMetrics: () => Promise<string>, now: () => numb
 }
 
 /** An idle process wakes for it, so it looks rarely: a shorter delay may fall between two looks. */
-const lagEveryMs = 500;
+const lagEveryMs = 1_000;
 
 /** How late a timer came, at most, since it was asked before. */
 function startLagMeter() {
@@ -215,7 +215,6 @@ function measureStore(name: string, store: Store, seconds: Histogram): Store {
     plugin: store.plugin,
     durability: store.durability,
     capabilities: Object.fromEntries(capabilities) as Capabilities,
-    importLedger: store.importLedger,
     probe: () => store.probe(),
     close: () => store.close(),
   };

@@ -3,23 +3,29 @@
  * stores, and the source of its recipients.
  */
 import type { Config } from "../config/schema.ts";
+import type { Did } from "../core/codec/did.ts";
 import { resolutionRoute } from "../nodes/admission.ts";
 import { type Cache, createCache } from "../nodes/cache/cache.ts";
 import { acquaintanceOf, createKnownSenders } from "../nodes/cache/known.ts";
+import type { PushKey } from "../nodes/cache/push-message.ts";
 import { networkOfLabel } from "../nodes/cache/shares.ts";
-import type { WakeHook } from "../nodes/cache/wake.ts";
 import { createDirectory, type Directory } from "../nodes/directory/directory.ts";
-import { createLog, type LogKey } from "../nodes/directory/log.ts";
+import { createHomes, type Homes } from "../nodes/directory/homes.ts";
+import { createLog, entryRoute, type LogKey } from "../nodes/directory/log.ts";
 import { type DirectoryParts, directoryBodyBytesMax } from "../nodes/directory/parts.ts";
+import { forgetRegistration } from "../nodes/directory/register.ts";
 import type { Log } from "../nodes/http/log.ts";
 import type { Metrics } from "../nodes/http/metrics.ts";
 import type { Route } from "../nodes/http/route.ts";
 import type { Upgrade } from "../nodes/http/server.ts";
 import { type Blocks, openBlocks } from "../nodes/operations/blocks.ts";
+import { type Erasing, followDeletions } from "../nodes/operations/erase.ts";
 import type { ExplainParts } from "../nodes/operations/explain.ts";
+import { type Invitations, openInvitations } from "../nodes/operations/invitations.ts";
 import { openResults, type Results } from "../nodes/operations/results.ts";
-import { directoryRecipients, ledgerRecipients, type RecipientSource } from "../nodes/recipients.ts";
+import { directoryRecipients, ledgerRecipients, type RecipientSource, withHomes } from "../nodes/recipients.ts";
 import { createEgress, type Resolver } from "../nodes/relay/egress.ts";
+import { hostLimits } from "../nodes/relay/host-limiter.ts";
 import type { SessionSocket } from "../nodes/relay/live/registry.ts";
 import { createSessions, type LiveSessions } from "../nodes/relay/live/session.ts";
 import { createRelay, type Relay } from "../nodes/relay/relay.ts";
@@ -27,7 +33,7 @@ import { announceChange, createStoredSignal } from "../nodes/signals.ts";
 import { createWitness, type WitnessParts } from "../nodes/witness/witness.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import type { Bus } from "../storage/bus.ts";
-import type { Mailbox, Receipts } from "../storage/contract.ts";
+import type { Receipts } from "../storage/contract.ts";
 import type { EventKey } from "./credentials.ts";
 import { addressesOf } from "./log-key.ts";
 import { ledgerOfRecipients } from "./stores.ts";
@@ -43,26 +49,25 @@ export type NodeOverrides = {
 export type ComposeParts = NodeOverrides & {
   readonly stores: OpenStores;
   readonly bus: Bus;
-  /** Counts what was stored, for the wake hook of the process. */
-  readonly onStored: WakeHook["stored"] | null;
   readonly now: () => number;
   readonly log: Log;
   readonly metrics: Metrics;
   readonly eventKey: EventKey;
+  /** `null` where nothing is pushed. */
+  readonly pushKey: PushKey | null;
   readonly logKey: LogKey | null;
   readonly witnessKey: Pick<WitnessParts, "key" | "sign"> | null;
 };
 
 /** What operations on a running node reach. */
-type OperatedNodes = {
-  readonly blocks: Blocks;
+type OperatedNodes = Erasing & {
   readonly explain: ExplainParts | null;
   readonly networkOf: (label: string) => string | null;
-  readonly cache: { readonly mailbox: Mailbox; readonly recipients: RecipientSource } | null;
 };
 
 type Consumer = "relay" | "cache";
-type NodeParts = ComposeParts & {
+type Known = ComposeParts & { readonly homes?: Homes };
+type NodeParts = Known & {
   readonly recipients: (node: Consumer) => RecipientSource;
   readonly blocks: Blocks;
   readonly digest: Results["digest"];
@@ -87,22 +92,32 @@ export type ComposedNodes = {
 export async function composeNodes(config: Config, overrides: ComposeParts): Promise<ComposedNodes> {
   const blocks = await openBlocks({ ...overrides, receipts: receiptsOf(config, overrides.stores) });
   const results = await openResults({ ...overrides, receipts: receiptsOf(config, overrides.stores) });
-  const parts = { ...overrides, recipients: sharedRecipients(config, overrides), blocks, digest: results.digest };
+  const homes = composeHomes(config, overrides);
+  const known = { ...overrides, ...(homes === null ? {} : { homes }) };
+  const parts = { ...known, recipients: sharedRecipients(config, known), blocks, digest: results.digest };
   const { stores, bus } = overrides;
   const takesEnvelopes = config.relay.enabled || config.cache.enabled;
   const ledger = config.directory.enabled ? stores.capability("directory.ledger", "ledger") : null;
   const onSubmitted = announceChange(bus);
-  const directory = ledger === null ? null : composeDirectory(config, { ...parts, ledger, onSubmitted });
-  const cache = config.cache.enabled ? composeCache(config, parts) : null;
+  const invitations =
+    ledger === null ? null : await openInvitations({ ...overrides, receipts: directoryReceipts(stores) });
+  const directory =
+    ledger === null || invitations === null
+      ? null
+      : composeDirectory(config, { ...parts, ledger, onSubmitted, invitations });
   const sessions = config.relay.enabled ? composeSessions(config, parts) : null;
+  const isConnected = (did: Did) => sessions?.isConnected(did) ?? false;
+  const cache = config.cache.enabled ? composeCache(config, { ...parts, isConnected }) : null;
   const publisher = composeLog(config, parts);
   const relay = sessions === null ? null : composeRelay(config, { ...parts, cache, sessions });
+  const erasing = erasingOf(config, { ...parts, invitations });
+  const endDeletions = followDeletions({ ...parts, ...erasing });
   return {
     routes: [
       ...(directory?.routes ?? []),
       ...(relay?.routes ?? []),
       ...(cache?.routes ?? []),
-      ...(publisher?.routes ?? []),
+      ...(publisher?.routes ?? (homes === null ? [] : [entryRoute(homes, null)])),
       ...witnessRoutes(config, parts),
       ...resolutionRoutes(config, parts),
     ],
@@ -116,23 +131,26 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
     ...(sessions === null ? {} : { upgrade: sessions.upgrade }),
     results,
     operated: {
-      blocks,
       networkOf: networkOfLabel,
       // A witness alone knows nobody.
-      explain: knowsDids(config) ? explainParts(config, { ...parts, results, relay, sessions }) : null,
-      cache: config.cache.enabled
-        ? { mailbox: stores.capability("cache.store", "mailbox"), recipients: parts.recipients("cache") }
+      explain: knowsDids(config)
+        ? explainParts(config, { ...parts, results, relay, sessions, pushesOf: cache?.pushesOf ?? null })
         : null,
+      ...erasing,
     },
     probes: recipientProbes(config, parts.recipients),
     endLasting: () => {
       sessions?.close();
-      cache?.close();
+      cache?.endStreams();
     },
     close: () => {
       relay?.close();
+      cache?.close();
+      homes?.close();
       publisher?.close();
       blocks.close();
+      invitations?.close();
+      endDeletions();
     },
   };
 }
@@ -141,13 +159,14 @@ type Explained = NodeParts & {
   readonly results: Results;
   readonly relay: Relay | null;
   readonly sessions: LiveSessions | null;
+  readonly pushesOf: Cache["pushesOf"];
 };
 
 const knowsDids = ({ directory, relay, cache }: Config) => directory.enabled || relay.enabled || cache.enabled;
 
 function explainParts(
   config: Config,
-  { stores, recipients, blocks, results, relay, sessions, log }: Explained,
+  { stores, recipients, blocks, results, relay, sessions, log, pushesOf }: Explained,
 ): ExplainParts {
   const { directory, cache } = config;
   const consumer = cache.enabled ? "cache" : relay === null ? null : "relay";
@@ -164,11 +183,13 @@ function explainParts(
             failuresOf: relay.failuresOf,
             mayListen: (did) => sessions?.mayListen(did) ?? false,
           },
-    cache: cache.enabled ? explainedCache(config, { stores, log }) : null,
+    cache: cache.enabled ? { ...explainedCache(config, { stores, log }), pushesOf } : null,
   };
 }
 
-function explainedCache(config: Config, { stores, log }: Pick<ComposeParts, "stores" | "log">): ExplainParts["cache"] {
+type ExplainedCache = Omit<NonNullable<ExplainParts["cache"]>, "pushesOf">;
+
+function explainedCache(config: Config, { stores, log }: Pick<ComposeParts, "stores" | "log">): ExplainedCache {
   const receipts = stores.capability("cache.store", "receipts");
   return {
     mailbox: stores.capability("cache.store", "mailbox"),
@@ -185,19 +206,49 @@ function receiptsOf({ directory, cache, relay }: Config, stores: OpenStores): Re
   return stores.capability(`${node}.store`, "receipts");
 }
 
-/** What clients are told when the Directory's ledger does not answer. */
+const directoryReceipts = (stores: OpenStores): Receipts => stores.capability("directory.store", "receipts");
+
+/** What the process can remove of a DID. */
+function erasingOf(
+  config: Config,
+  { stores, recipients, blocks, invitations }: NodeParts & { readonly invitations: Invitations | null },
+): Erasing {
+  const { cache } = config;
+  const named = cache.recipients === "local" ? "directory.ledger" : "cache.recipients";
+  const isHere = cache.recipients === "local" || ledgerOfRecipients(cache.recipients) !== null;
+  const ledger = cache.enabled && isHere ? stores.capability(named, "ledger") : null;
+  return {
+    blocks,
+    directory:
+      invitations === null
+        ? null
+        : { invitations, forget: (did) => forgetRegistration(directoryReceipts(stores), did) },
+    cache: cache.enabled
+      ? {
+          mailbox: stores.capability("cache.store", "mailbox"),
+          receipts: stores.capability("cache.store", "receipts"),
+        }
+      : null,
+    lifeOf: async (did) => {
+      if (ledger !== null) return (await ledger.account(did)).life;
+      return cache.enabled ? ((await recipients("cache").subject(did))?.life ?? null) : 0;
+    },
+  };
+}
+
+/** What clients get when the Directory's ledger does not answer. */
 export function unavailableOf({ directory, stores }: Config): DirectoryParts["unavailable"] {
   const isChain = directory.enabled && stores[directory.ledger]?.plugin === "chain";
   return isChain ? "chain_unavailable" : "service_unavailable";
 }
 
 /** A Directory resolves from its own ledger, another node from its source of recipients. */
-function resolutionRoutes(config: Config, { stores, recipients }: NodeParts): Route[] {
+function resolutionRoutes(config: Config, { stores, recipients, ...known }: NodeParts): Route[] {
   const { directory, relay, cache, limits } = config;
   if (directory.enabled) {
     const ledger = stores.capability("directory.ledger", "ledger");
     const recipients = ledgerRecipients(ledger);
-    return [resolutionRoute({ recipients, limits, unavailable: unavailableOf(config), ledger })];
+    return [resolutionRoute({ ...known, recipients, limits, unavailable: unavailableOf(config), ledger })];
   }
   const node = relay.enabled ? "relay" : cache.enabled ? "cache" : null;
   if (node === null) return [];
@@ -206,17 +257,31 @@ function resolutionRoutes(config: Config, { stores, recipients }: NodeParts): Ro
 
 function composeDirectory(
   config: Config,
-  parts: NodeParts & Pick<DirectoryParts, "ledger" | "onSubmitted">,
+  parts: NodeParts & Pick<DirectoryParts, "ledger" | "onSubmitted" | "invitations">,
 ): Directory {
   const { stores } = parts;
   const { directory, limits } = config;
   return createDirectory({
     ...parts,
     unavailable: unavailableOf(config),
-    receipts: stores.capability("directory.store", "receipts"),
+    receipts: directoryReceipts(stores),
     replay: stores.capability("directory.store", "replay"),
     settings: directory,
     limits,
+  });
+}
+
+/** Who is at home at other Directories; `null` for a Directory that no other can reach. */
+function composeHomes({ directory, relay }: Config, { stores, now, log, ...given }: ComposeParts): Homes | null {
+  if (!directory.enabled || directory.public_endpoint === null) return null;
+  const settings = { ...relay, public_endpoints: [], destination_requests_max: 4 };
+  const egress = createEgress({ settings, ...definedOf(given) });
+  return createHomes({
+    egress,
+    receipts: stores.capability("directory.store", "receipts"),
+    settings: directory,
+    now,
+    log,
   });
 }
 
@@ -235,8 +300,15 @@ function witnessRoutes({ witness }: Config, parts: NodeParts): readonly Route[] 
   return createWitness({ ...parts, ...witnessKey, watched, logs: stores.capability("witness.store", "logs") });
 }
 
-function composeCache({ cache, limits }: Config, { onStored, ...parts }: NodeParts): Cache {
+type PushedNodes = { readonly isConnected: (did: Did) => boolean };
+
+function composeCache(config: Config, { pushKey: key, isConnected, ...parts }: NodeParts & PushedNodes): Cache {
   const { stores, bus, recipients, eventKey } = parts;
+  const { cache, limits, push: settings, relay } = config;
+  const push = (key: PushKey) => {
+    const egress = createEgress({ settings: relay, hosts: pushHosts, ...definedOf(parts) });
+    return { key, egress, settings, isConnected };
+  };
   return createCache({
     ...parts,
     mailbox: stores.capability("cache.store", "mailbox"),
@@ -247,9 +319,12 @@ function composeCache({ cache, limits }: Config, { onStored, ...parts }: NodePar
     settings: cache,
     limits,
     signal: createStoredSignal(bus),
-    ...(onStored === null ? {} : { onStored }),
+    ...(key === null ? {} : { push: push(key) }),
   });
 }
+
+/** Most devices of the world are behind three push services. */
+const pushHosts = { ...hostLimits, concurrentPerDestination: 32, queuedPerDestination: 128, concurrentPerNetwork: 128 };
 
 function composeSessions({ relay, limits, server }: Config, { bus, ...parts }: NodeParts): LiveSessions {
   return createSessions({
@@ -290,7 +365,7 @@ function definedOf({ resolve, ca }: NodeOverrides): NodeOverrides {
 }
 
 /** Nodes of the process with the same setting share one source, and so its cache. */
-function sharedRecipients(config: Config, parts: Pick<ComposeParts, "stores" | "bus">): NodeParts["recipients"] {
+function sharedRecipients(config: Config, parts: Pick<Known, "stores" | "bus" | "homes">): NodeParts["recipients"] {
   const sources = new Map<string, RecipientSource>();
   return (node) => {
     const name = config[node].recipients;
@@ -314,10 +389,11 @@ function recipientProbes(config: Config, sourceOf: NodeParts["recipients"]): Com
 function recipientsOf(
   node: Consumer,
   config: Config,
-  { stores, bus }: Pick<ComposeParts, "stores" | "bus">,
+  { stores, bus, homes }: Pick<Known, "stores" | "bus" | "homes">,
 ): RecipientSource {
   const { recipients } = config[node];
-  if (recipients === "local") return ledgerRecipients(stores.capability("directory.ledger", "ledger"));
+  if (recipients === "local")
+    return withHomes(ledgerRecipients(stores.capability("directory.ledger", "ledger")), homes);
   if (ledgerOfRecipients(recipients) !== null)
     return ledgerRecipients(stores.capability(`${node}.recipients`, "ledger"));
   return directoryRecipients(recipients, { bus });

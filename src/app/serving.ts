@@ -10,21 +10,17 @@ import type { About } from "../core/schema/schema.ts";
 import { dashboardRoutes, type HistoryView } from "../nodes/dashboard/dashboard.ts";
 import { type App, createApp } from "../nodes/http/app.ts";
 import { httpMetrics } from "../nodes/http/metrics.ts";
+import type { AppOptions } from "../nodes/http/pipeline.ts";
 import type { CorsOrigins, Route } from "../nodes/http/route.ts";
-import { type Listener, listen } from "../nodes/http/server.ts";
+import { type Listener, listen, type Site } from "../nodes/http/server.ts";
 import { aboutRoute, checkProbes, statusRoutes } from "../nodes/http/status.ts";
 import { operationRoutes } from "../nodes/operations/operations.ts";
 import { version } from "../version.ts";
-import {
-  type CertificateWatch,
-  certificateOf,
-  type EventKey,
-  type LoadedCertificate,
-  watchCertificate,
-} from "./credentials.ts";
+import { type CertificateWatch, certificateOf, type LoadedCertificate, watchCertificate } from "./credentials.ts";
 import { failed } from "./failure.ts";
 import { factsOf, registerHttpGauges } from "./metrics.ts";
 import { type ComposedNodes, type ComposeParts, composeNodes, unavailableOf } from "./nodes.ts";
+import { siteHeaders, siteRoutes } from "./site.ts";
 import { toFailure } from "./stores.ts";
 
 /** The process, as its listeners see it. */
@@ -53,14 +49,14 @@ export async function startServing(config: Config, parts: ServingParts): Promise
   const nodes = await composeNodes(config, parts).catch(toFailure);
   try {
     const operations = operationRoutes({ ...nodes.operated, reload: parts.view.reloadFile, now, log });
-    const apps = createApps(config, { ...parts, nodes, operations });
+    const apps = createApps(config, { ...parts, nodes, operations, site: await siteRoutes(config) });
     const listeners = bindListeners(config, { ...parts, nodes, ...apps, certificate });
     const watch = certificate === null ? null : watchListeners(config, certificate, { listeners, now, log, metrics });
     return {
       urls: listeners.main.map(({ url }) => url),
       adminUrls: listeners.admin.map(({ url }) => url),
       readSettings: () => {
-        for (const app of [apps.main, apps.admin, apps.operator]) app?.readSettings();
+        for (const app of [apps.main, apps.admin, apps.operator, apps.site?.app]) app?.readSettings();
         watch?.renew();
       },
       drain: async () => {
@@ -100,6 +96,8 @@ function watchListeners(config: Config, first: LoadedCertificate, parts: WatchPa
 type AppParts = ServingParts & {
   readonly nodes: ComposedNodes;
   readonly operations: readonly Route[];
+  /** The files of the chat app. */
+  readonly site: readonly Route[];
 };
 
 type Apps = {
@@ -108,6 +106,7 @@ type Apps = {
   readonly admin: App | null;
   /** The same with what changes the node: of those admin listeners that are Unix sockets. */
   readonly operator: App | null;
+  readonly site: Site | null;
 };
 
 function createApps(config: Config, parts: AppParts): Apps {
@@ -125,10 +124,11 @@ function createApps(config: Config, parts: AppParts): Apps {
     probes: { ...Object.fromEntries(ofStores), ...parts.nodes.probes },
     draining: () => main?.draining() ?? false,
   };
-  const build = (routes: readonly Route[], origins: () => CorsOrigins, acceptsHost?: HostRule): App =>
+  type Rules = Pick<AppOptions, "acceptsHost" | "headers">;
+  const build = (routes: readonly Route[], origins: () => CorsOrigins, rules: Rules = {}): App =>
     createApp({
       routes,
-      ...(acceptsHost === undefined ? {} : { acceptsHost }),
+      ...rules,
       settings: server,
       corsOrigins: origins,
       now: parts.now,
@@ -147,20 +147,24 @@ function createApps(config: Config, parts: AppParts): Apps {
   });
   // The page is for the operator: on the admin listener, or on a node that only this machine reaches.
   const isPrivate = !apart && server.listen.every(isLoopbackListener);
-  const routes = [...parts.nodes.routes, aboutRoute(() => aboutOf(config, parts.eventKey, parts.now()))];
+  const routes = [...parts.nodes.routes, aboutRoute(() => aboutOf(config, parts))];
   const shown = isPrivate ? [...routes, ...dashboard] : routes;
   const servers = [...new Set([...config.relay.public_endpoints, ...config.cache.public_endpoints])];
   const statusOfMain = statusRoutes({ ...common, routes, notes, servers, withMetrics: !apart });
   main = build([...shown, ...statusOfMain], () => corsOrigins(config), hostRule(config));
+  const site =
+    server.app === null
+      ? null
+      : { host: server.app, app: build(parts.site, () => [], { headers: siteHeaders(config) }) };
   const buildApart = (operations: readonly Route[]): App => {
     const status = statusRoutes({ ...common, routes: operations, notes: [], withMetrics: true });
-    return build([...dashboard, ...operations, ...status], () => "loopback", isPrivateHost);
+    return build([...dashboard, ...operations, ...status], () => "loopback", { acceptsHost: isPrivateHost });
   };
   registerHttpGauges(parts.metrics, main);
   const ready = async () => Number((await checkProbes(common.probes)).every(({ ok }) => ok));
   parts.metrics.gauge({ name: "ready", help: "1 while everything that /readyz asks answers." }, ready);
   const operator = server.admin_listen.some(isSocket) ? buildApart(parts.operations) : null;
-  return { main, admin: hasAdmin ? buildApart([]) : null, operator };
+  return { main, admin: hasAdmin ? buildApart([]) : null, operator, site };
 }
 
 function isSocket(address: string): boolean {
@@ -172,33 +176,36 @@ export function rolesOf(config: Config): About["roles"] {
   return config.witness.key_file === null ? nodes : [...nodes, "witness"];
 }
 
-function aboutOf(config: Config, eventKey: EventKey, nowMs: number): About {
-  const { relay, cache } = config;
+function aboutOf(config: Config, { eventKey, pushKey, now }: ComposeParts): About {
+  const { directory, relay, cache } = config;
+  const home = directory.enabled ? directory.public_endpoint : null;
   return {
     roles: rolesOf(config),
     version,
     relay_endpoints: relay.enabled ? relay.public_endpoints : [],
     relay_public_id: relay.enabled ? relay.public_id : null,
     cache_endpoints: cache.enabled ? cache.public_endpoints : [],
+    directory_endpoints: home === null ? [] : [home],
     event_proof_key: eventKey.publicKey(),
+    push_key: pushKey?.publicKey ?? null,
     previous_event_proof_keys: eventKey
-      .previous(nowMs)
+      .previous(now())
       .map(({ publicKey, untilMs }) => ({ key: publicKey, valid_until: new Date(untilMs).toISOString() })),
   };
 }
 
 /** Where anybody may change policies without a proof, a page of a stranger must not do it through a person's browser. */
 function corsOrigins({ server, directory }: Config): CorsOrigins {
-  return directory.enabled && directory.unsigned_updates === "allow" ? "loopback" : server.cors_origins;
+  if (directory.enabled && directory.unsigned_updates === "allow") return "loopback";
+  const own = server.app === null ? [] : [`https://${server.app}`, `http://${server.app}`];
+  return [...server.cors_origins, ...own];
 }
 
-type HostRule = (host: string) => boolean;
-
 /** There, a stranger's page must not pass for one of this machine under the stranger's host name (DNS rebinding). */
-function hostRule({ directory, relay, cache }: Config): HostRule | undefined {
-  if (!directory.enabled || directory.unsigned_updates !== "allow") return undefined;
+function hostRule({ directory, relay, cache }: Config): { acceptsHost?: (host: string) => boolean } {
+  if (!directory.enabled || directory.unsigned_updates !== "allow") return {};
   const hosts = [...relay.public_endpoints, ...cache.public_endpoints].map((endpoint) => new URL(endpoint).host);
-  return (host) => isPrivateHost(host) || hosts.includes(host);
+  return { acceptsHost: (host) => isPrivateHost(host) || hosts.includes(host) };
 }
 
 const liveSessionsNote =
@@ -222,9 +229,10 @@ function bindListeners(config: Config, parts: ListenParts): { main: Listener[]; 
     }
   };
   const upgrade = nodes.upgrade === undefined ? {} : { upgrade: nodes.upgrade };
+  const site = parts.site === null ? {} : { site: parts.site };
   for (const address of config.server.listen) {
     const sharePort = config.server.share_port;
-    bound.main.push(bind(address, () => listen({ app: main, address, now, sharePort, ...upgrade, ...tls })));
+    bound.main.push(bind(address, () => listen({ app: main, address, now, sharePort, ...upgrade, ...site, ...tls })));
   }
   for (const address of admin === null ? [] : config.server.admin_listen) {
     const app = (isSocket(address) ? operator : admin) ?? main;

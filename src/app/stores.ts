@@ -92,7 +92,8 @@ export function ledgerOfRecipients(recipients: string): string | null {
 
 type Sweepers = { readonly stop: () => Promise<void> };
 
-const roundMs = 1_000;
+/** An idle process wakes for each round. */
+const roundMs = 2_000;
 const batchMax = 256;
 /** A store with a backlog gives way to requests between two batches. */
 const betweenBatchesMs = 5;

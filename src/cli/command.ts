@@ -14,6 +14,7 @@ import { type Client, connect, type Found, find } from "../client/client.ts";
 import { type Waiting, waitingDefault } from "../client/directory.ts";
 import { ClientError, timeoutMsDefault } from "../client/http.ts";
 import { type Identity, nameForm } from "../client/keys.ts";
+import { parseLogPolicy } from "../client/trust/log.ts";
 import type { TrustDemand, TrustLevel } from "../client/trust/trust.ts";
 import { parseDuration, secondMs } from "../core/codec/time.ts";
 import { errorStack, errorText } from "../core/fault.ts";
@@ -305,6 +306,8 @@ export type Session = {
   readonly waits: boolean;
   /** The identity that `name`, `--as` or the environment names, else the only one; the client acts for it from then on. */
   readonly identity: (name?: string) => Promise<Identity>;
+  /** The client remembers for the identity that `identity` would return, if there is one. */
+  readonly recall: () => Promise<void>;
   /** The DID behind what a person types: a DID, the name of an identity on this machine, or an alias; and how it was found. */
   readonly find: (target: string, demanded?: TrustDemand | null) => Promise<Found>;
   /** How to wait, while the progress line shows `what`; `null` with `--no-wait`. */
@@ -335,11 +338,14 @@ export function describeTrust(level: TrustLevel | null): string {
 }
 
 function readPolicy(file: string): string {
+  let policy: string;
   try {
-    return readFileSync(file, "utf8");
+    policy = readFileSync(file, "utf8");
   } catch (error) {
     throw failed(`${file} can't be read: ${errorText(error)}`);
   }
+  parseLogPolicy(policy);
+  return policy;
 }
 
 function openSession(flags: SessionFlags): Session {
@@ -372,6 +378,11 @@ function openSession(flags: SessionFlags): Session {
       if (only === undefined) throw failed(`no identity in ${keysFolder}; create one: waypost did create --name alice`);
       if (others.length === 0) return load(only);
       throw failed(`there are several identities; choose one with --as: ${[only, ...others].join(", ")}`);
+    },
+    recall: async () => {
+      const name = flags.as ?? env["WAYPOST_AS"];
+      const [only, ...others] = name === undefined ? await listIdentities(keysFolder) : [name];
+      if (only !== undefined && others.length === 0) await load(only);
     },
     find: async (target, demanded = null) => {
       const isHere = (await listIdentities(keysFolder)).includes(target);

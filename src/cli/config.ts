@@ -144,6 +144,8 @@ export function nearestFolder(folder: string): string {
 }
 
 /** Outbound requests go straight to checked addresses; proxy variables are removed from `env`. */
-export function environmentProblems({ relay }: Config, env: Record<string, string | undefined>): string[] {
-  return checkOutboundEnvironment(env, { allowProxyVariables: !relay.enabled || relay.ignore_proxy_variables });
+export function environmentProblems({ relay, push }: Config, env: Record<string, string | undefined>): string[] {
+  return checkOutboundEnvironment(env, {
+    allowProxyVariables: !(relay.enabled || push.enabled) || relay.ignore_proxy_variables,
+  });
 }

@@ -32,6 +32,7 @@ import * as bytes from "../core/codec/bytes.ts";
 import { type DidUrl, normalizeAlias, parseDidUrl } from "../core/codec/did.ts";
 import type { Intent } from "../core/ledger/actions.ts";
 import { keyOfMethod } from "../core/ledger/document.ts";
+import { homeServiceType } from "../core/trust/home.ts";
 import { isSelfCertifying } from "../core/trust/names.ts";
 import {
   addIdentityFlag,
@@ -254,6 +255,7 @@ const serviceTypes: Readonly<Record<string, string>> = {
   relay: "SvcRelayService",
   cache: "SvcCacheService",
   inbox: "SvcInboxService",
+  directory: homeServiceType,
 };
 
 type ServiceFlags = {
@@ -268,7 +270,7 @@ function registerServiceCommands(did: Command): void {
     did
       .command("add-service <id>")
       .description("publish a service, or replace the one with this id")
-      .requiredOption("--type <type>", "relay, cache, inbox, or a type name in full")
+      .requiredOption("--type <type>", "relay, cache, inbox, directory (the home), or a type name in full")
       .requiredOption("--endpoint <url...>", "1 to 5 addresses", collectUrls)
       .option("--authorize <key...>", "ids of the methods that may read there")
       .option("--priority <number>", "lower comes first", parseCount),

@@ -9,14 +9,14 @@ import { type Command, Option } from "commander";
 import { failed } from "../app/failure.ts";
 import { isRecord, parseRecord } from "../client/answers.ts";
 import type { OwnerUpdate } from "../client/change.ts";
-import { activeDocument, type Client, rootKeyOf, trustIn } from "../client/client.ts";
+import { activeDocument, type Client, normalizeName, rootKeyOf, trustIn } from "../client/client.ts";
 import { identityFor, type Submission, settleRegistration } from "../client/directory.ts";
 import { ClientError, jsonBody, orNull } from "../client/http.ts";
 import type { Identity } from "../client/keys.ts";
-import { firstDocument, register } from "../client/registration.ts";
+import { firstDocument, homeAt, register } from "../client/registration.ts";
 import { fingerprintOf } from "../client/trust/fingerprint.ts";
 import { decodeBase64, decodeHex, encodeBase64, utf8 } from "../core/codec/bytes.ts";
-import { type Did, normalizeAlias, parseDidUrl } from "../core/codec/did.ts";
+import { type Did, parseDidUrl } from "../core/codec/did.ts";
 import { type ExpirationBehavior, expirationBehaviors } from "../core/ledger/account.ts";
 import { routedActions } from "../core/ledger/actions.ts";
 import { ownerUpdates } from "../nodes/directory/policy.ts";
@@ -46,18 +46,19 @@ export function registerDidCommand(program: Command): void {
 
 // ------------------------------------------------------------------------------------------------- create
 
-type CreateFlags = { readonly name: string; readonly alias?: string };
+type CreateFlags = { readonly name: string; readonly alias?: string | null; readonly invitation?: string | null };
 
 function registerCreate(did: Command): void {
   const command = did
     .command("create")
     .description("create keys on this machine and register a DID for them")
     .requiredOption("--name <name>", "name of the identity on this machine", parseName)
-    .option("--alias <alias>", "a public alias to register with it");
+    .option("--alias <alias>", "a public alias to register with it")
+    .option("--invitation <link>", "link or code, where the Directory registers who is invited");
   clientCommand(addWaitFlags(command), createDid);
 }
 
-async function createDid(session: Session, { name, alias }: CreateFlags): Promise<void> {
+async function createDid(session: Session, { name, alias = null, invitation = null }: CreateFlags): Promise<void> {
   const { client, relayUrl, cacheUrl, keysFolder, report } = session;
   // An identity whose document names an address where no such node answers could never receive.
   for (const [role, url] of [["relay", relayUrl] as const, ["cache", cacheUrl] as const]) {
@@ -67,9 +68,9 @@ async function createDid(session: Session, { name, alias }: CreateFlags): Promis
   }
   const identity = await claimIdentity(session, name);
   const { did } = identity;
-  const document = await firstDocument(identity, { relayUrl, cacheUrl });
+  const document = await firstDocument(identity, { relayUrl, cacheUrl, home: await homeAt(client) });
   report.progress(`registering ${did}`);
-  const registered = await register(client, identity, { document, alias: alias ?? null });
+  const registered = await register(client, identity, { document, alias, invitation });
   await saveIdentity(keysFolder, { ...identity, ledger: client.known.ledger });
   const waiting = session.waiting("waiting for the ledger");
   const settled = waiting === null ? null : await settleRegistration(client, registered, waiting);
@@ -111,7 +112,9 @@ function registerReads(did: Command): void {
 }
 
 async function didOf(session: Session, target: string | undefined): Promise<Did> {
-  return (await (target === undefined ? session.identity() : session.find(target))).did;
+  if (target === undefined) return (await session.identity()).did;
+  await session.recall();
+  return (await session.find(target)).did;
 }
 
 /** What shows that the keys are those of the DID; or why the Directory is not believed, such as `proof_invalid`. */
@@ -209,7 +212,7 @@ async function showFingerprint(session: Session, _: object, target = ""): Promis
 async function forgetTarget({ keysFolder, client, report, ...session }: Session, _: object, target = "") {
   const { name } = await session.identity();
   const isHere = (await listIdentities(keysFolder)).includes(target);
-  const known = isHere ? (await loadIdentity(keysFolder, target)).did : (normalizeAlias(target) ?? target);
+  const known = isHere ? (await loadIdentity(keysFolder, target)).did : normalizeName(target);
   await client.trust.forget(known);
   report.result({ ok: true, forgotten: target }, `${name} has forgotten ${target}`);
 }
@@ -367,7 +370,8 @@ function registerExternalCommands(did: Command): void {
   const submit = did
     .command("submit <file>")
     .description("submit a preparation with its signature")
-    .requiredOption("--signature <text>", "the 64 bytes as Base64 or hex");
+    .requiredOption("--signature <text>", "the 64 bytes as Base64 or hex")
+    .option("--invitation <link>", "for a registration: link or code of an invitation");
   clientCommand(submit, submitPrepared);
 }
 
@@ -399,7 +403,9 @@ async function prepareChange(
   report.result(prepared, text.join("\n"));
 }
 
-async function submitPrepared({ client, report }: Session, flags: { signature: string }, file: string): Promise<void> {
+type SubmitFlags = { readonly signature: string; readonly invitation?: string };
+
+async function submitPrepared({ client, report }: Session, flags: SubmitFlags, file: string): Promise<void> {
   const prepared = parseRecord(await Bun.file(file).text());
   const route = prepared?.["submit"];
   if (prepared === null || !isRecord(route)) throw failed(`${file} is not a preparation`);
@@ -408,7 +414,7 @@ async function submitPrepared({ client, report }: Session, flags: { signature: s
   if (bytes?.length !== 64) throw failed("a signature is 64 bytes as Base64 or hex");
   const signature = encodeBase64(bytes);
   if (prepared["action"] === "register") {
-    const registered = await client.directory.register({ ...requestOf(prepared), signature });
+    const registered = await client.directory.register({ ...requestOf(prepared), signature }, flags.invitation);
     report.result({ ok: true, ...registered }, `${registered.did} is ${registered.registration_status}`);
     return;
   }

@@ -2,7 +2,7 @@
  * `waypost explain <target>` and `waypost send --explain`: why an envelope would or would not reach a recipient now. Both
  * read record and policies from the Directory and ask every published service for its node. `send --explain` also builds
  * the message and checks it as each node would, with the limits and the clock that the node shows. Nothing is sent.
- * Source: docs/ledger.md 3.2, rules sections 2 and 5.
+ * Source: rules sections 2 and 5.
  */
 import type { Command } from "commander";
 import { failedInResult } from "../app/failure.ts";
@@ -74,9 +74,9 @@ async function explainAtNode(session: Session, flags: NodeFlags & { readonly sen
   const sentence = reachable ? `This node takes envelopes to ${did}.` : `This node brings no envelope to ${did} now.`;
   const lines = results.map((result) => {
     const of = result["sender"] === null ? "unsigned" : `of ${result["sender"]}`;
-    const told = [result["code"], result["detail"]].filter((text) => text !== null).join(": ");
+    const outcome = [result["code"], result["detail"]].filter((text) => text !== null).join(": ");
     return printable(
-      `${result["time"]}  ${result["status"]}  ${result["route"]}  ${result["message_id"]} ${of}  ${told}`,
+      `${result["time"]}  ${result["status"]}  ${result["route"]}  ${result["message_id"]} ${of}  ${outcome}`,
     );
   });
   const last = lines.length === 0 ? ["No result since the start of the process."] : ["Last results:", ...lines];

@@ -15,6 +15,7 @@ import { parseConfig } from "../config/config.ts";
 import { isPublicEndpoint } from "../config/schema.ts";
 import { isLoopbackListener, parseListenAddress } from "../core/message/address.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
+import { homeOfUrl } from "../core/trust/home.ts";
 import { createReport } from "./command.ts";
 import { renderSchema, schemaLine } from "./config.ts";
 import { createDurably } from "./files/files.ts";
@@ -221,7 +222,7 @@ export function renderConfiguration(answers: InitAnswers, keyFile: string): stri
   const recipients = nodes.includes("directory") ? [] : [`recipients = ${quoted(directory ?? "")}`];
   const shared = ["enabled = true", `public_endpoints = [${quoted(url)}]`, ...recipients];
   const ofNodes: Readonly<Record<NodeName, readonly string[]>> = {
-    directory: ["enabled = true"],
+    directory: ["enabled = true", ...(homeOfUrl(url) === null ? [] : [`public_endpoint = ${quoted(url)}`])],
     relay: [...shared, `public_id = ${quoted(new URL(url).hostname)}`],
     cache: [...shared, `signing_key_file = ${quoted(keyFile)}`],
   };
@@ -230,7 +231,7 @@ export function renderConfiguration(answers: InitAnswers, keyFile: string): stri
       "server",
       [
         `listen = [${quoted(listen)}]`,
-        "# Metrics and the status page for this machine; the socket is for waypost reload, block and purge.",
+        "# Metrics and the status page for this machine; the socket is for waypost reload, block and invite.",
         `admin_listen = [${quoted(metricsListen(listen))}, ${quoted(`unix:${data}/admin.sock`)}]`,
         ...(proxy ? ['trusted_proxies = ["127.0.0.1", "::1"]'] : []),
         ...(tls === null ? [] : [`tls_cert_file = ${quoted(tls.certificate)}`, `tls_key_file = ${quoted(tls.key)}`]),

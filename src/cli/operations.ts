@@ -23,7 +23,7 @@ type Answered = Readonly<Record<string, unknown>>;
 /** The running node: that of a configuration file, or the one behind a socket. */
 export type NodeFlags = { readonly config?: string; readonly socket?: string; readonly json?: boolean };
 
-function addNodeFlags(command: Command): Command {
+export function addNodeFlags(command: Command): Command {
   return command
     .option("-c, --config <file>", `configuration file of the running node (default: "${defaultConfigFile}")`)
     .option("--socket <path>", "Unix socket of the node's admin_listen, instead of --config")

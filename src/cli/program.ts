@@ -4,13 +4,16 @@
  */
 import { Command, Help, type Option } from "commander";
 import { notices, version } from "../version.ts";
+import { registerBackupCommands } from "./backup.ts";
 import { registerChainCommand } from "./chain.ts";
 import { asksForJson, endingOf, print } from "./command.ts";
 import { registerConfigCommand } from "./config.ts";
+import { registerDeviceCommand } from "./device.ts";
 import { registerDidCommand } from "./did.ts";
 import { registerDoctorCommand } from "./doctor.ts";
 import { registerExplainCommand } from "./explain.ts";
 import { registerInitCommand } from "./init.ts";
+import { registerInviteCommands } from "./invite.ts";
 import { registerKeyCommand } from "./key.ts";
 import { registerOperationsCommands } from "./operations.ts";
 import { registerReceiveCommands } from "./receive.ts";
@@ -75,6 +78,16 @@ const examples = [
   "block add 203.0.113.0/24 --reason flood --config /etc/waypost/waypost.toml",
   "block remove 203.0.113.0/24 --config /etc/waypost/waypost.toml",
   "block list --config /etc/waypost/waypost.toml",
+  "backup-identity alice.backup --passphrase-file secret --as alice",
+  "restore-identity alice.backup --passphrase-file secret --as alice",
+  "device link --as alice",
+  "device accept --name laptop waypost-link~did:svc:...",
+  "device list",
+  "device remove did:svc:... --yes",
+  "invite create --uses 5 --expires 7d --config /etc/waypost/waypost.toml",
+  "invite list --config /etc/waypost/waypost.toml",
+  "invite revoke 3f9a02 --config /etc/waypost/waypost.toml",
+  "erase did:svc:1111111111111111111111 --config /etc/waypost/waypost.toml",
   "storage migrate --config /etc/waypost/waypost.toml",
   "storage backup --to /backup/waypost-monday --config /etc/waypost/waypost.toml",
   "storage restore --from /backup/waypost-monday --config /etc/waypost/waypost.toml",
@@ -82,6 +95,7 @@ const examples = [
   "storage compact --config /etc/waypost/waypost.toml",
   "storage export --to waypost.jsonl --config /etc/waypost/waypost.toml",
   "storage import --from waypost.jsonl --config /etc/waypost/waypost.toml",
+  "storage move-places --to east --places 0-511 --config /etc/waypost/waypost.toml",
   "storage top --config /etc/waypost/waypost.toml",
   "storage stats --config /etc/waypost/waypost.toml",
   "chain spec network.json --out network.raw.json",
@@ -106,9 +120,17 @@ export function createProgram(json: boolean): Command {
   // With --json the failure line of `command.ts` reports usage errors; the parser must print nothing.
   program.configureOutput({ writeOut: print, ...(json ? { writeErr: () => undefined } : {}) });
   for (const register of [
-    ...[registerDidCommand, registerSendCommand, registerReceiveCommands, registerExplainCommand, registerKeyCommand],
+    ...[
+      registerDidCommand,
+      registerSendCommand,
+      registerReceiveCommands,
+      registerExplainCommand,
+      registerKeyCommand,
+      registerDeviceCommand,
+      registerBackupCommands,
+    ],
     ...[registerInitCommand, registerServeCommands, registerConfigCommand, registerDoctorCommand],
-    ...[registerOperationsCommands, registerStorageCommand, registerChainCommand],
+    ...[registerOperationsCommands, registerInviteCommands, registerStorageCommand, registerChainCommand],
   ])
     register(program);
   program

@@ -3,7 +3,7 @@
  * acknowledges it; with `--follow` it fetches again whenever a stream of a Cache announces a message. `waypost listen`
  * receives files live from the Relay until interrupted, and those sent before from the Caches; it reconnects by itself.
  * `waypost query` lists waiting messages without fetching them, `waypost purge` removes them unread.
- * Source: docs/ledger.md 3.2 and 3.3, rules sections 5 ("Live sessions") and 6.
+ * Source: rules sections 5 ("Live sessions") and 6.
  */
 import { type Command, Option } from "commander";
 import { failed, failedInResult, timedOut } from "../app/failure.ts";
@@ -23,11 +23,9 @@ import {
   renderBytes,
   type Session,
 } from "./command.ts";
-import { defaultConfigFile } from "./config.ts";
 import { confirmed, rotateIfDue } from "./did-change.ts";
 import { stateFolder } from "./files/files.ts";
 import { type Inbox, openInbox, type Problem, type Received, type Round } from "./files/inbox.ts";
-import { askNode } from "./operations.ts";
 
 type DeviceFlags = { readonly device: string };
 type FolderFlags = DeviceFlags & { readonly out: string };
@@ -60,13 +58,8 @@ export function registerReceiveCommands(program: Command): void {
     .option("--id <id...>", "message ids or group ids")
     .option("--all", "all waiting messages")
     .addOption(device())
-    .option("--yes", "do not ask for confirmation")
-    .option("--recipient <did>", "for operators: all envelopes that wait for this DID on the running node of --config")
-    .option("-c, --config <file>", `configuration file of that node (default: "${defaultConfigFile}")`)
-    .option("--socket <path>", "Unix socket of that node's admin_listen, instead of --config");
-  clientCommand(addIdentityFlag(purgeCommand), (session, flags: PurgeFlags) =>
-    flags.recipient === undefined ? purge(session, flags) : purgeRecipient(session, flags, flags.recipient),
-  );
+    .option("--yes", "do not ask for confirmation");
+  clientCommand(addIdentityFlag(purgeCommand), purge);
 }
 
 // ------------------------------------------------------------------------------------------------- receive and listen
@@ -233,20 +226,7 @@ type PurgeFlags = DeviceFlags & {
   readonly id?: string[];
   readonly all?: boolean;
   readonly yes?: boolean;
-  readonly recipient?: string;
-  readonly config?: string;
-  readonly socket?: string;
 };
-
-/** For the operator: the running node removes all messages that wait for the DID, without a proof of the recipient. */
-async function purgeRecipient({ report }: Session, flags: PurgeFlags, recipient: string): Promise<void> {
-  if (flags.all !== undefined || flags.id !== undefined || flags.as !== undefined)
-    throw failed("--recipient excludes --id, --all and --as");
-  confirmed(`Remove everything that waits for ${printable(recipient)}?`, flags);
-  const { entries, bytes } = await askNode(flags, "/operations/purge", { recipient });
-  const text = `${countOf(Number(entries), "message")} removed, ${renderBytes(Number(bytes))}.`;
-  report.result({ ok: true, recipient, entries, bytes }, text);
-}
 
 /** Acknowledges messages without storing them, so it asks first. */
 async function purge(session: Session, flags: PurgeFlags): Promise<void> {

@@ -1,7 +1,7 @@
 /**
  * `waypost send`: one file, sealed to a recipient's key and given to the Relay, in chunks when it is large. The same command
  * continues an interrupted chunk set.
- * Source: docs/ledger.md 3.2, rules sections 2 and 5.
+ * Source: rules sections 2 and 5.
  */
 import { basename } from "node:path";
 import { type Command, Option } from "commander";
@@ -51,7 +51,7 @@ export function registerSendCommand(program: Command): void {
   const command = program
     .command("send")
     .description("send a file, end-to-end encrypted")
-    .requiredOption("--to <target>", "a DID, an alias, or an identity of this machine")
+    .requiredOption("--to <target>", "a DID, an alias, either @ its Directory, or an identity of this machine")
     .requiredOption("--file <path>", "the file")
     .option("--anonymous", "do not sign as any identity")
     .addOption(

@@ -2,16 +2,19 @@
  * `waypost serve` runs the nodes of a configuration file until a signal. After SIGTERM or SIGINT it accepts nothing new,
  * finishes requests in flight and exits with 0; a second signal ends it at once. SIGHUP reads the file again. When a store
  * can no longer keep its promises, the process exits with 1, so that a supervisor starts it again. `waypost dev` runs all
- * three nodes on one loopback listener without a configuration, for trying and developing.
+ * three nodes and the chat app on loopback listeners without a configuration, for trying and developing.
  * Source: rules section 9.
  */
+import { networkInterfaces } from "node:os";
 import { delimiter, join, resolve } from "node:path";
 import type { Command } from "commander";
+import { renderUnicodeCompact } from "uqr";
 import { type RunningNodes, type StartOptions, startNodes } from "../app/compose.ts";
 import { endAtOnce, failed, logLibraryOutput, logUncaught, logUnexpectedEnd } from "../app/failure.ts";
 import { toFailure } from "../app/stores.ts";
 import { checkConfig } from "../config/config.ts";
 import type { Config, ConfigInput } from "../config/schema.ts";
+import { isPublicAddress, parseAddress } from "../core/message/address.ts";
 import { createLog, type LogSink } from "../nodes/http/log.ts";
 import { checkOutboundEnvironment } from "../nodes/relay/egress.ts";
 import { version } from "../version.ts";
@@ -28,9 +31,12 @@ export function registerServeCommands(program: Command): void {
   program
     .command("dev")
     .description("run all three nodes on this machine, without any configuration")
-    .option("-p, --port <number>", "port on 127.0.0.1", parseBetween(1, 65_535), usualPort)
+    .option("-p, --port <number>", "port of the nodes; the app has the next one", parseBetween(1, 65_534), usualPort)
     .option("-d, --data <folder>", "folder for data", devFolder)
-    .action(({ port, data }: { port: number; data: string }) => serveForDevelopers(port, resolve(data)));
+    .option("--lan", "let other devices of the local network in, unencrypted", false)
+    .action(({ port, data, lan }: { port: number; data: string; lan: boolean }) =>
+      serveForDevelopers({ host: lan ? lanAddress() : hostname, port, folder: resolve(data) }),
+    );
 }
 
 async function serve(file: string): Promise<void> {
@@ -106,27 +112,57 @@ const usualPort = 7_400;
 /** Default URL of client commands. */
 const usualUrl = `http://${hostname}:${usualPort}`;
 
-async function serveForDevelopers(port: number, folder: string): Promise<void> {
+type DevPlace = { readonly host: string; readonly port: number; readonly folder: string };
+
+async function serveForDevelopers(place: DevPlace): Promise<void> {
   checkOutboundEnvironment(process.env, { allowProxyVariables: true });
-  const config = devConfig(port, folder);
+  const config = devConfig(place);
   const sink = logTo(process.stderr, config);
-  await runUntilSignal(config, { sink }, ({ url }) => console.log(welcome(url, folder)));
+  await runUntilSignal(config, { sink }, () => console.log(welcome(place)));
   console.log("Stopped. All data is kept for the next start.");
 }
 
+/** Networks inside of this machine, which no phone reaches. */
+const virtualNetwork = /^(docker|br-|veth|virbr|vmnet|vboxnet|utun|tun|tailscale)/;
+
+/** The first private IPv4 address of this machine. */
+function lanAddress(): string {
+  const outside = Object.entries(networkInterfaces()).filter(([name]) => !virtualNetwork.test(name));
+  const found = outside
+    .flatMap(([, list]) => list ?? [])
+    .find(({ family, internal, address }) => {
+      const bytes = family === "IPv4" && !internal ? parseAddress(address) : null;
+      return bytes !== null && !isPublicAddress(bytes);
+    });
+  if (found === undefined) throw failed("this machine has no address in a local network");
+  return found.address;
+}
+
 /** The configuration of `waypost dev`. */
-function devConfig(port: number, folder: string): Config {
-  const url = `http://${hostname}:${port}`;
+function devConfig({ host, port, folder }: DevPlace): Config {
+  const url = `http://${host}:${port}`;
+  const isLan = host !== hostname;
+  const listenOn = isLan ? "0.0.0.0" : hostname;
   const input: ConfigInput = {
-    server: { listen: [`${hostname}:${port}`], admin_listen: adminListen(folder), log_level: "warn" },
+    server: {
+      listen: [`${listenOn}:${port}`, `${listenOn}:${port + 1}`],
+      admin_listen: adminListen(folder),
+      app: `${host}:${port + 1}`,
+      log_level: "warn",
+    },
     stores: { main: { plugin: "lmdb", path: folder, block_time_ms: 500 } },
-    directory: { enabled: true, unsigned_updates: "allow", rate_limit_loopback: false },
+    directory: {
+      enabled: true,
+      unsigned_updates: isLan ? "deny" : "allow",
+      rate_limit_loopback: false,
+      ...(isLan ? {} : { public_endpoint: url }),
+    },
     relay: {
       enabled: true,
       public_id: "dev",
       public_endpoints: [url],
       allow_http: true,
-      allow_private: ["127.0.0.0/8", "::1/128"],
+      allow_private: ["127.0.0.0/8", "::1/128", ...(isLan ? [`${host}/32`] : [])],
       rate_limit_loopback: false,
       ignore_proxy_variables: true,
     },
@@ -135,30 +171,35 @@ function devConfig(port: number, folder: string): Config {
   const result = checkConfig(input);
   if (!result.ok) throw failed(result.problems.map(({ setting, message }) => `${setting}: ${message}`).join("\n"));
   // A developer of a client must see which bytes were verified.
-  const forDevelopers = { show_signed_text: true, shows_status: true };
+  const forDevelopers = isLan ? {} : { show_signed_text: true, shows_status: true };
   return { ...result.config, server: { ...result.config.server, ...forDevelopers } };
 }
 
 /** The longest path of a socket that systems accept, without its end. */
 const socketPathBytesMax = 100;
 
-/** For `waypost block` and `purge --recipient` in the same folder. */
+/** For `waypost block` and its like in the same folder. */
 function adminListen(folder: string): string[] {
   const path = join(folder, devSocketName);
   const fits = process.platform !== "win32" && Buffer.byteLength(path) <= socketPathBytesMax;
   return fits ? [`unix:${path}`] : [];
 }
 
-function welcome(url: string, folder: string): string {
+function welcome({ host, port, folder }: DevPlace): string {
   const waypost = ownCommand();
+  const [url, app] = [`http://${host}:${port}`, `http://${host}:${port + 1}`];
   const elsewhere = url === usualUrl ? "" : `  export WAYPOST_URL=${url}\n`;
-  return `Waypost runs on ${url}: Directory, Relay and Cache, for development only.
+  const shown =
+    host === hostname
+      ? ""
+      : `\n${renderUnicodeCompact(app)}\nEverybody in this network can use it, and it is not encrypted on the way. For trials only.\n`;
+  return `Write to somebody:  ${app}
+${shown}
+Directory, Relay and Cache run on ${url}, for development only.
 Data is kept in ${folder}. Ctrl-C stops it.
 
   Interface    ${url}/docs
-  Readiness    ${url}/readyz
-  Metrics      ${url}/metrics
-  Status       ${url}/status
+  Readiness    ${url}/readyz${host === hostname ? `\n  Status       ${url}/status` : ""}
 
 Try it in another terminal, in this folder:
 

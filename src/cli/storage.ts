@@ -1,10 +1,12 @@
 /**
  * `waypost storage`: what operators do with the stores of a configuration. `migrate` prepares stores before the first
- * start and after an upgrade. `backup`, `verify`, `export` and `top` run beside the nodes; `restore`, `compact`, `import`
+ * start and after an upgrade. `move-places`, `backup`, `verify`, `export` and `top` run beside the nodes; `restore`, `compact`, `import`
  * and `stats` do not (running nodes show the figures of `stats` at `/metrics`). `top` shows who uses a store: entries and
  * bytes of each recipient, and of each label of the entries (senders and client networks, as digests; the
  * running node names networks that sent something lately).
  */
+
+import { once } from "node:events";
 import * as fs from "node:fs";
 import { join, resolve } from "node:path";
 import { createInterface } from "node:readline";
@@ -13,8 +15,15 @@ import { type Command, InvalidArgumentError } from "commander";
 import { failed, failedInResult } from "../app/failure.ts";
 import { storesOf, toFailure } from "../app/stores.ts";
 import type { OpenStep } from "../storage/bind.ts";
-import type { Store, StoreEnvironment, StoreMaintenance, StoreRecord } from "../storage/contract.ts";
-import { encodeRecord, exportHeader, importRecords, parseRecord } from "../storage/transfer.ts";
+import type {
+  FileMaintenance,
+  PlaceMove,
+  Store,
+  StoreEnvironment,
+  StoreMaintenance,
+  StoreRecord,
+} from "../storage/contract.ts";
+import { encodeRecord, exportEnd, exportHeader, importRecords, parseRecord } from "../storage/transfer.ts";
 import { createReport, parseBetween, print } from "./command.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
 import { syncFolder } from "./files/files.ts";
@@ -35,6 +44,10 @@ export function registerStorageCommand(program: Command): void {
       .option("-s, --store <name>", "only this store")
       .option("--json", "print JSON");
   command("migrate", "bring the schema of every database to the version of this program").action(migrate);
+  command("move-places", "move mailboxes to another database of a store, beside running nodes")
+    .requiredOption("--to <shard>", "name of the database in the store's `shards`, or `home`")
+    .requiredOption("--places <ranges>", "numbers of 0 to 1023, such as 0-99,512", parsePlaces)
+    .action(movePlaces);
   command("backup", "copy the stores into a folder, beside running nodes")
     .requiredOption("--to <folder>", "folder of the copy; each store gets a folder of its name in it")
     .option("--rate <MiB/s>", "read and write at most this many MiB per second", parseRate, 64)
@@ -82,6 +95,23 @@ async function migrate(options: Options): Promise<void> {
   );
 }
 
+async function movePlaces(options: Options & PlaceMove): Promise<void> {
+  const steps = (await chosenSteps(options)).flatMap(({ name, migrate: run }) => (run === null ? [] : [{ name, run }]));
+  if (steps.length === 0) throw failed("the stores keep their data in one place");
+  await reportEach(options, [theOne(steps)], ({ run }) => run({ to: options.to, places: options.places }));
+}
+
+function parsePlaces(text: string): number[] {
+  const places = text.split(",").flatMap((range) => {
+    const [, first = "", last = first] = /^(\d{1,4})(?:-(\d{1,4}))?$/.exec(range) ?? [];
+    const [from, to] = [Number(first), Number(last)];
+    if (first === "" || from > to || to > 1_023)
+      throw new InvalidArgumentError("It must be numbers of 0 to 1023 and ranges of them: 0-99,512.");
+    return Array.from({ length: to - from + 1 }, (_, n) => from + n);
+  });
+  return [...new Set(places)];
+}
+
 const environment: StoreEnvironment = {
   now: Date.now,
   log: () => undefined,
@@ -127,12 +157,21 @@ async function statsOf(name: string, { plugin, durability, capabilities }: Store
 
 // --------------------------------------------------------------------------------------------------------- maintenance
 
-type Maintained = { readonly name: string; readonly work: StoreMaintenance };
+type Maintained<T> = { readonly name: string; readonly work: T };
 
-/** The chosen stores that this program maintains itself. */
-async function maintained(options: Options): Promise<Maintained[]> {
+/** The chosen stores whose records this program moves. */
+async function moved(options: Options): Promise<Maintained<StoreMaintenance>[]> {
   const found = (await chosenSteps(options)).flatMap(({ name, maintenance }) =>
     maintenance === null ? [] : [{ name, work: maintenance }],
+  );
+  if (found.length === 0) throw failed("the stores hold nothing that can be moved");
+  return found;
+}
+
+/** The chosen stores whose files this program maintains. */
+async function maintained(options: Options): Promise<Maintained<FileMaintenance>[]> {
+  const found = (await moved(options)).flatMap(({ name, work: { files } }) =>
+    files === null ? [] : [{ name, work: files }],
   );
   if (found.length === 0) throw failed("the stores keep their data in a database: use its own tools");
   return found;
@@ -173,7 +212,7 @@ async function backup(options: Options & { readonly to: string; readonly rate: n
 }
 
 /** The same command continues an interrupted backup: whole stores stay, the others begin again. */
-async function resumesBackup(folder: string, stores: readonly Maintained[]): Promise<boolean> {
+async function resumesBackup(folder: string, stores: readonly Maintained<FileMaintenance>[]): Promise<boolean> {
   const note = join(folder, unfinishedFile);
   if (fs.existsSync(note)) return true;
   const present = stores.find(({ name }) => fs.existsSync(join(folder, name)));
@@ -216,24 +255,33 @@ async function verify(options: Options): Promise<void> {
 // --------------------------------------------------------------------------------------------------------- records
 
 async function exportStore(options: Options & { readonly to?: string }): Promise<void> {
-  const { work } = theOne(await maintained(options));
+  const { work } = theOne(await moved(options));
   const { to, json = false } = options;
   const skipped: string[] = [];
-  const out = to === undefined ? process.stdout : fs.createWriteStream(to, { mode: 0o600, flush: true });
-  const write = out === process.stdout ? print : (text: string) => out.write(text);
+  // A file has its name once it is whole.
+  const partial = to === undefined ? null : `${to}.partial`;
+  const out = partial === null ? process.stdout : fs.createWriteStream(partial, { mode: 0o600, flush: true });
+  const hash = new Bun.CryptoHasher("sha256");
   let records = 0;
+  const write = async (line: string): Promise<void> => {
+    const text = `${line}\n`;
+    hash.update(text);
+    if (!(out === process.stdout ? print(text) : out.write(text))) await once(out, "drain");
+  };
   try {
-    write(`${JSON.stringify(exportHeader)}\n`);
+    await write(exportHeader);
     for await (const record of work.records((problem) => void skipped.push(problem))) {
       records++;
-      if (!write(`${encodeRecord(record)}\n`)) await new Promise((resume) => out.once("drain", resume));
+      await write(encodeRecord(record));
     }
+    await write(exportEnd(records, hash.copy().digest()));
   } catch (error) {
     toFailure(error);
   }
-  if (out !== process.stdout) {
+  if (to !== undefined && partial !== null) {
     out.end();
     await finished(out);
+    fs.renameSync(partial, to);
   }
   const report = createReport(json);
   for (const problem of skipped.slice(0, 20)) report.note(`left out: ${problem}`);
@@ -242,29 +290,40 @@ async function exportStore(options: Options & { readonly to?: string }): Promise
   else report.result({ records, skipped: skipped.length }, summary);
 }
 
-async function* linesOf(path: string): AsyncGenerator<StoreRecord> {
+/** The records of an export, of which the end proves that nothing is missing. */
+async function* recordsIn(path: string): AsyncGenerator<StoreRecord> {
   const lines = createInterface({ input: fs.createReadStream(path), crlfDelay: Number.POSITIVE_INFINITY });
-  let number = 0;
+  const hash = new Bun.CryptoHasher("sha256");
+  let [number, isWhole] = [0, false];
   for await (const line of lines) {
     number++;
-    if (number === 1) {
-      if (line !== JSON.stringify(exportHeader)) throw failed(`${path} is not an export of this version`);
-      continue;
+    // Something follows the end.
+    if (isWhole) {
+      isWhole = false;
+      break;
     }
+    if (number === 1 && line !== exportHeader) throw failed(`${path} is not an export of this version`);
+    isWhole = number > 1 && line === exportEnd(number - 2, hash.copy().digest());
+    if (!isWhole && line.startsWith('{"kind":"end"')) break;
+    hash.update(`${line}\n`);
+    if (number === 1 || isWhole) continue;
     const record = parseRecord(line);
     if (typeof record === "string") throw failed(`${path}, line ${number}: ${record}`);
     yield record;
   }
+  if (!isWhole) throw failed(`${path} is not whole: its last line does not fit the lines above`);
 }
 
+/** The whole file is read before anything is written, and what was written is read again. */
 async function importStore(options: From): Promise<void> {
-  const step = theOne(await chosenSteps(options));
-  const report = await withStore(step, (store) => importRecords(store, linesOf(options.from), Date.now()));
-  const { messages, claims, receipts, ledgerPairs, over } = report;
+  const { name, work } = theOne(await moved(options));
+  for await (const _ of recordsIn(options.from));
+  const report = await importRecords(work, recordsIn(options.from), Date.now()).catch(toFailure);
+  const { messages, claims, receipts, ledger, over } = report;
   createReport(options.json === true).result(
     report,
-    `imported ${messages} messages, ${claims} claims, ${receipts} receipts and ${ledgerPairs} records of the ` +
-      `ledger into "${step.name}"; ${over} were over`,
+    `imported and compared: ${messages} messages, ${claims} claims, ${receipts} receipts and ${ledger} records of the ` +
+      `ledger in "${name}"; ${over} were over`,
   );
 }
 
@@ -281,7 +340,7 @@ async function top(options: Options & { readonly limit: number }): Promise<void>
   };
   const nowMs = Date.now();
   try {
-    for (const { work } of await maintained(options))
+    for (const { work } of await moved(options))
       for await (const record of work.records(() => {})) {
         if (record.kind !== "message" || record.state !== "active" || record.entry.expiresAtMs <= nowMs) continue;
         const { recipient, envelope, labels: names } = record.entry;

@@ -168,13 +168,17 @@ export const limitsShape = z.object({
   authorization_proofs: z.optional(z.array(text)),
   genesis_hash: z.optional(text),
   self_certifying_dids: z.optional(truth),
+  registration: z.optional(text),
   operator_account: z.optional(text),
 });
 
 export const aboutShape = z.object({
   relay_endpoints: z.optional(z.array(text)),
   cache_endpoints: z.optional(z.array(text)),
+  directory_endpoints: z.optional(z.array(text)),
+  push_key: z.optional(z.nullable(text)),
 });
+export const pushShape = z.object({ id: text, state: text });
 
 // What a Cache returns.
 const entry = z.object({ message_id: text, envelope: record });
@@ -211,9 +215,11 @@ export const identityShape = z.object({
   agreements: z.array(z.object({ ...held, destroy_at_ms: z.nullable(integer) })),
   agreement_chain: z.object({ epoch: integer, key: hex32, since_ms: integer }),
   ledger: z.nullable(hex32),
+  store_key: z.optional(hex32),
 });
 export const planShape = z.object({
   version: one,
+  id: text,
   seed: hex32,
   to: text,
   recipient_key_id: text,

@@ -3,7 +3,7 @@
  * control operation, and the updates with a proof in headers; it needs no node, and its result contains no secret. Also
  * the change that gives forward secrecy: the rotation of the key that others seal to. Programs load this file when they
  * first need it, about once a week.
- * Source: interface "Signed DID-document updates" and "States and transitions", rules section 4, docs/ledger.md 3.1,
+ * Source: interface "Signed DID-document updates" and "States and transitions", rules section 4,
  * docs/client.md "Forward secrecy".
  */
 import { encodeBase64, encodeHex, encodeHex0x, equalBytes, renderAgreementKey, utf8 } from "../core/codec/bytes.ts";

@@ -7,19 +7,30 @@ import { decodeBase64, parseAgreementKey, parsePublicKey } from "../core/codec/b
 import { type Did, isDid, normalizeAlias } from "../core/codec/did.ts";
 import { minuteMs, parseDuration, renderTimestamp } from "../core/codec/time.ts";
 import { type DidDocument, methodFor, parseMethodKey, type VerificationMethod } from "../core/ledger/account.ts";
+import { homesOf, movedType, parsePlace } from "../core/trust/home.ts";
 import { isSelfCertifying } from "../core/trust/names.ts";
 import type { KeyState } from "../core/trust/proof.ts";
 import type { NodeLimits, Resolution, Resolved } from "./answers.ts";
 import type { Source } from "./content.ts";
-import type { Signer } from "./crypto.ts";
+import { randomUuid } from "./crypto.ts";
 import { type DirectoryClient, directoryClient } from "./directory.ts";
-import { attempt, ClientError, type Endpoint, endpoint, localError, orNull, timeoutMsDefault } from "./http.ts";
+import {
+  attempt,
+  ClientError,
+  type Endpoint,
+  endpoint,
+  isTemporary,
+  localError,
+  orNull,
+  timeoutMsDefault,
+} from "./http.ts";
 import { heldSeed, type Identity, signerOf } from "./keys.ts";
 import type { FileFacts, RecipientKey } from "./seal.ts";
 import {
   chunkBytesDefault,
   type MessageOptions,
   recipientKey,
+  retriedStatuses,
   retryingDefault,
   type SendPlan,
   type Sent,
@@ -47,6 +58,9 @@ export type Client = {
     ledger: string | null;
     /** Time of the last message. */
     sentMs: number;
+    /** How long recipients' keys are used while the Directory can't be reached: not at all without a local store. */
+    keysKeptMs: number;
+    readonly recipients: Map<string, { readonly facts: RecipientFacts; readonly atMs: number }>;
     /** What the identity that uses the client remembers of others. */
     memory: MemoryStore;
     /** Which witnesses must have seen the log, as c2sp.org/tlog-policy; `null` looks nothing up in the log. */
@@ -66,11 +80,14 @@ export function connect({ directoryUrl, relayUrl, timeoutMs = timeoutMsDefault }
     limits: null,
     ledger: null,
     sentMs: 0,
+    keysKeptMs: 0,
+    recipients: new Map(),
     memory,
     policy: null,
     doubt: () => undefined,
   };
-  const readProof = (did: Did, hash: string) => orNull(directory.keyProof(did, hash), "not_found");
+  const readProof = (did: Did, hash: string, home: string | null) =>
+    orNull(directory.keyProof(did, hash, home), "not_found");
   const trust = createTrust(readProof, () => known.memory);
   return { directory, relay: endpoint(relayUrl, timeoutMs), timeoutMs, known, trust };
 }
@@ -87,11 +104,22 @@ export async function lookUp(client: Client, target: string): Promise<Did> {
 
 /** The same, and whether the alias was known before. */
 export async function find(client: Client, target: string, demanded: TrustDemand | null = null): Promise<Found> {
-  const did = await toldDid(client, target);
-  if (isDid(target)) return { did, name: null };
-  const alias = normalizeAlias(target) ?? target;
-  const name = await client.trust.nameOf(alias, did);
-  return { did, name: (await isInLog(client, { did, alias }, demanded)) ? "logged" : name };
+  const did = await askDid(client, target);
+  const place = parsePlace(target);
+  if (place !== null) await (await import("./trust/log.ts")).checkHome(client, did, place.home);
+  const asked = place?.name ?? target;
+  if (isDid(asked)) return { did, name: null };
+  // First, because an answer that the log refutes is not to be remembered.
+  const isLogged = await isInLog(client, { did, alias: normalizeAlias(asked) }, demanded);
+  const name = await client.trust.nameOf(normalizeName(target), did);
+  return { did, name: isLogged ? "logged" : name };
+}
+
+/** An alias as it is remembered: of another Directory with its home. Other texts stay. */
+export function normalizeName(target: string): string {
+  const place = parsePlace(target);
+  if (place === null) return normalizeAlias(target) ?? target;
+  return isDid(place.name) ? place.name : `${normalizeAlias(place.name) ?? place.name}@${place.home}`;
 }
 
 /** Whether the log agrees, where a policy names its witnesses. `demanded` throws why it doesn't. */
@@ -115,12 +143,14 @@ export async function trustIn(client: Client, did: Did, demanded: TrustDemand | 
 }
 
 /** The Directory's present answer, neither remembered nor trusted: it only decides the order of sends. */
-export async function toldDid(client: Client, target: string): Promise<Did> {
+export async function askDid(client: Client, target: string): Promise<Did> {
   if (typeof target !== "string") throw localError("invalid_argument", "a recipient is a DID or an alias");
   if (isDid(target)) return target;
-  const alias = normalizeAlias(target);
-  if (alias === null) throw localError("invalid_target", `neither a DID nor an alias: ${target}`);
-  const { did } = await client.directory.alias(alias);
+  const { name, home } = parsePlace(target) ?? { name: target, home: null };
+  const alias = normalizeAlias(name);
+  if (alias === null && !isDid(name)) throw localError("invalid_target", `neither a DID nor an alias: ${target}`);
+  const did = isDid(name) ? name : (await client.directory.alias(alias ?? "", home)).did;
+  if (isDid(did) && home !== null) client.trust.tellHome(did, home);
   if (isDid(did)) return did;
   throw new ClientError("unreadable", "unreadable", "the Directory returned something other than a DID");
 }
@@ -170,6 +200,8 @@ type SendChoices = {
 } & {
   /** Signs as this identity (`senderOf`); `null` signs nothing. */
   readonly sender: SendPlan["sender"];
+  /** By which the recipient knows it; random by default. */
+  readonly id?: string;
   /** How the name of the recipient was found, for the report. */
   readonly name?: NameTrust | null;
 };
@@ -183,9 +215,12 @@ export async function planSend(client: Client, to: Did, file: FileFacts, choices
   const ttl = choices.ttl ?? "24h";
   if (typeof ttl !== "string" || parseDuration(ttl) === null)
     throw localError("invalid_argument", "ttl is a duration, such as 24h or 1d12h");
-  const { recipient, bounds } = await resolveRecipient(client, to, choices.tag ?? null);
+  const { recipient, bounds } = await recipientFacts(client, to, choices.tag ?? null);
+  const services = client.trust.provenOf(to)?.state.document.service ?? [];
+  if (services.some(({ type }) => type === movedType)) await (await import("./trust/log.ts")).checkMoved(client, to);
   const trust = await trustIn(client, to, choices.trust ?? null);
   return {
+    id: choices.id ?? randomUuid(),
     seed: crypto.getRandomValues(new Uint8Array(32)),
     to,
     trust,
@@ -210,11 +245,33 @@ function nextSendMs({ known, relay }: Client): number {
 /** The key to seal to, and how many bytes the recipient accepts. */
 type RecipientFacts = { readonly recipient: RecipientKey; readonly bounds: readonly (number | undefined)[] };
 
+const recipientsMax = 1_000;
+
+/** What the Directory says now; while it can't be reached, what it said within `keysKeptMs`. */
+async function recipientFacts(client: Client, to: Did, tag: string | null): Promise<RecipientFacts> {
+  const { recipients, keysKeptMs } = client.known;
+  const name = `${to} ${tag ?? ""}`;
+  const facts = await attempt(() => resolveRecipient(client, to, tag));
+  if (facts instanceof ClientError) {
+    const kept = recipients.get(name);
+    if (kept !== undefined && kept.atMs > Date.now() - keysKeptMs && isTemporary(facts, retriedStatuses))
+      return kept.facts;
+    throw facts;
+  }
+  if (recipients.size >= recipientsMax) recipients.clear();
+  if (keysKeptMs > 0) recipients.set(name, { facts, atMs: Date.now() });
+  return facts;
+}
+
 /** One request if the Directory has the route; otherwise the record and the policy. */
 async function resolveRecipient(client: Client, to: Did, tag: string | null): Promise<RecipientFacts> {
   const { directory, known } = client;
   if (known.hasResolution) {
-    const asked = { tag, proof: isSelfCertifying(to) ? client.trust.known(to) : null };
+    const asked = {
+      tag,
+      proof: isSelfCertifying(to) ? client.trust.known(to) : null,
+      home: await client.trust.homeOf(to),
+    };
     const resolution = await orNull(directory.deliveryResolution(to, asked), "not_found", "component_not_found");
     if (resolution !== null) return readResolution(client, resolution, to);
   }
@@ -295,10 +352,11 @@ export async function seedInForce(
 }
 
 /** A method in `authentication` whose secret is on this device: it signs envelopes of the identity. */
-export async function senderOf(client: Client, identity: Identity): Promise<Signer & { readonly did: Did }> {
+export async function senderOf(client: Client, identity: Identity): Promise<NonNullable<SendPlan["sender"]>> {
   const document = await activeDocument(client, identity.did);
   const signer = await signerOf(document.authentication, (keyId) => seedInForce(identity, document, keyId));
-  if (signer !== null) return { did: identity.did, ...signer };
+  const [home] = homesOf(document);
+  if (signer !== null) return { did: identity.did, ...signer, ...(home === undefined ? {} : { home }) };
   throw localError("unknown_key", `no key on this device may sign as ${identity.did}`);
 }
 

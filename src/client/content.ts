@@ -16,6 +16,10 @@ export type JsonContent = null | boolean | number | readonly unknown[] | { reado
 export const reactionType = "application/vnd.waypost.reaction+json";
 export const receiptType = "application/vnd.waypost.receipt+json";
 
+/** Whether nobody is woken for such content: receipts, read marks, typing, and what other devices have. */
+export const isQuiet = (mediaType: string): boolean =>
+  /^application\/vnd\.waypost\.(receipt|read|typing|sync)\b/.test(mediaType);
+
 export type ContentNames = { readonly name?: string; readonly mediaType?: string };
 
 /** Bytes to send, readable by ranges and more than once. */
@@ -103,9 +107,12 @@ function withRelations(mediaType: string, { replyTo, group, wantsReceipt }: Rela
   ]);
 }
 
-/** Names the author inside of what is sealed: a stranger who signs the same ciphertext again is not its author. */
-export function withAuthor(mediaType: string, did: string | null): string {
-  return withParameters(mediaType, [`from=${did ?? "none"}`]);
+/**
+ * Names the author inside of what is sealed, and where others can ask for the author's keys: a stranger who signs the same
+ * ciphertext again is not its author.
+ */
+export function withAuthor(mediaType: string, did: string | null, home?: string): string {
+  return withParameters(mediaType, [`from=${did ?? "none"}`, ...(home === undefined ? [] : [`home=${home}`])]);
 }
 
 function withParameters(mediaType: string, parameters: readonly string[]): string {

@@ -4,6 +4,7 @@
  * Source: interface "Cache" (acknowledging), rules section 6.
  */
 import type { JsonObject } from "../core/codec/json.ts";
+import { dayMs } from "../core/codec/time.ts";
 import { digestCanonical } from "../core/message/proof.ts";
 import { isRecord } from "./answers.ts";
 import { attempt, ClientError } from "./http.ts";
@@ -208,12 +209,24 @@ export function messageIdsOf(message: PendingMessage): string[] {
   return [...new Set(message.parts.flat().map(({ messageId }) => messageId))];
 }
 
+/** The id by which programs know a message. */
+export const nameOf = (message: PendingMessage): string => message.groupId ?? messageIdsOf(message)[0] ?? "";
+
+/** No envelope lives longer. */
+const lifeMsMax = 30 * dayMs;
+
+/** When no Cache can offer the message again. A Cache may state any time, or none. */
+export function expiryOf(message: PendingMessage, nowMs: number): number {
+  const latest = message.parts.flat().reduce((most, { expiresAtMs }) => Math.max(most, expiresAtMs), 0);
+  return latest >= nowMs && latest <= nowMs + lifeMsMax ? latest : nowMs + lifeMsMax;
+}
+
 // ------------------------------------------------------------------------------------------------ received before
 
 /** What was received before, by digest. `hasId` says of which ids anything was. */
 export type ReceivedBefore = {
-  readonly hasId: (messageId: string) => boolean;
-  readonly has: (digest: string) => boolean;
+  readonly hasId: (messageId: string) => boolean | Promise<boolean>;
+  readonly has: (digest: string) => boolean | Promise<boolean>;
 };
 
 /** Separates copies of what was received before. A copy that can't be read now, and may be one, is in neither. */
@@ -226,9 +239,9 @@ export async function splitReceived(
   for (const copies of message.parts) {
     const fresh: EnvelopeCopy[] = [];
     for (const copy of copies) {
-      const digest = before.hasId(copy.messageId) ? await attempt(copy.digest) : "";
+      const digest = (await before.hasId(copy.messageId)) ? await attempt(copy.digest) : "";
       if (typeof digest !== "string") continue;
-      (before.has(digest) ? again : fresh).push(copy);
+      (digest !== "" && (await before.has(digest)) ? again : fresh).push(copy);
     }
     if (fresh.length > 0) parts.push(fresh);
   }

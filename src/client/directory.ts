@@ -2,7 +2,7 @@
  * The Directory's routes as typed functions: reads, preparation, and the submission of bodies that were signed elsewhere
  * (`change.ts`). Also what the routes imply: the proof of work that a Directory may require, the proofs that it accepts,
  * and the wait for settlement, because a `202` is not final. Answers are checked (`answers.ts`).
- * Source: interface "Directory" and "States and transitions", rules sections 4 and 10, docs/ledger.md 1.8 and 3.1.
+ * Source: interface "Directory" and "States and transitions", rules sections 4 and 10, docs/ledger.md 1.8.
  */
 import { decodeHex, encodeHex } from "../core/codec/bytes.ts";
 import { minuteMs } from "../core/codec/time.ts";
@@ -59,26 +59,31 @@ export function directoryClient(to: Endpoint) {
     nonces: (did: string) => ask(to, get(path`/dids/${did}/nonces`), noncesShape),
     /** `did_not_found` when the ledger has no such record. */
     resolve: (did: string) => ask(to, get(path`/resolve/${did}`), resolvedShape),
-    alias: (alias: string) => ask(to, get(path`/aliases/${alias}`), aliasShape),
+    /** `home`: the Directory elsewhere where the alias is. */
+    alias: (alias: string, home: string | null = null) =>
+      ask(to, get(`${path`/aliases/${alias}`}${queryOf({ home })}`), aliasShape),
     submission: (txHash: string) => ask(to, get(path`/submissions/${txHash}`), submissionShape),
     /**
      * The key to seal to and the accepted sizes, in one answer; a node without the route answers `not_found`. With `proof`,
      * the hash of a known key proof or "", the answer has the key proof unless it is that one.
      */
-    deliveryResolution: (target: string, asked: { readonly tag: string | null; readonly proof: string | null }) =>
+    deliveryResolution: (target: string, asked: Readonly<Record<"tag" | "proof" | "home", string | null>>) =>
       ask(to, get(`${path`/delivery-resolution/${target}`}${queryOf(asked)}`), resolutionShape),
     /** What proves the keys of a self-certifying DID; empty when it is the `known` one, `not_found` for other DIDs. */
-    keyProof: (did: string, known: string) =>
-      askBytes(to, get(`${path`/dids/${did}/proof`}${queryOf({ known })}`), keyProofBytesMax),
+    keyProof: (did: string, known: string, home: string | null = null) =>
+      askBytes(to, get(`${path`/dids/${did}/proof`}${queryOf({ known, home })}`), keyProofBytesMax),
     /** `policy_not_found` when there is none. */
     recipientPolicy: (did: string) => ask(to, get(path`/delivery-policies/recipients/${did}`), recipientPolicyShape),
     personaPolicy: (did: string) => ask(to, get(path`/delivery-policies/personas/${did}`), personaPolicyShape),
     limits: () => ask(to, get("/limits"), limitsShape),
     prepareRegistration: (body: unknown) => ask(to, post("/register-did/prepare", body), preparedShape),
     prepare: (did: string, body: unknown) => ask(to, post(path`/dids/${did}/prepare`, body), preparedShape),
-    /** Does the proof of work that a node asks for when one network registers many DIDs. */
-    register: async (body: unknown) =>
-      readAnswer(to, await exchangeWithWork(to, post("/register-did", body)), registeredShape),
+    /** `invitation`: a code or its link. Does the proof of work that a node asks for when one network registers many DIDs. */
+    register: async (body: unknown, invitation: string | null = null) => {
+      const headers = invitation === null ? {} : { "Svc-Invitation": invitation.split("#invite=").at(-1) ?? "" };
+      const request = { ...post("/register-did", body), headers };
+      return readAnswer(to, await exchangeWithWork(to, request), registeredShape);
+    },
     /** Any signed change, on the route that the submission names. */
     submit: (submission: Submission) => ask(to, submission, acceptedShape),
   };

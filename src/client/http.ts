@@ -2,7 +2,7 @@
  * One exchange with a node: a bounded request, a bounded answer, and one kind of error for every failure. Redirects are
  * not followed, because signed requests name their endpoint. Nothing is retried here: the caller knows whether a repeat
  * is safe.
- * Source: interface "Errors", rules section 3, docs/ledger.md 3 ("General").
+ * Source: interface "Errors", rules section 3.
  */
 import { concatBytes } from "../core/codec/bytes.ts";
 import { minuteMs } from "../core/codec/time.ts";

@@ -20,6 +20,8 @@ export type KeyStore = {
   readonly delete: (name: string) => Promise<void>;
   /** What the identity of this name remembers of others. It stays when the identity is deleted. */
   readonly memoryOf: (name: string) => MemoryStore;
+  /** Of a store that can: texts can't be read from then on, until it is unlocked. */
+  readonly lock?: () => void;
 };
 
 /** Lost with the process: for tests, and for identities that are created each time. */
@@ -90,7 +92,7 @@ async function openDatabase(name: string): Promise<IDBDatabase> {
   return database;
 }
 
-function settled<T>(request: IDBRequest<T>): Promise<T> {
+export function settled<T>(request: IDBRequest<T>): Promise<T> {
   return new Promise((resolve, reject) => {
     request.onsuccess = () => resolve(request.result);
     request.onerror = () => reject(request.error);
@@ -103,7 +105,16 @@ function nameOf(error: unknown): string {
   return typeof code === "string" ? code : String(name);
 }
 
-const fullNames = ["ENOSPC", "EDQUOT", "QuotaExceededError"];
+/** The last is SQLite's. */
+const fullNames = ["ENOSPC", "EDQUOT", "QuotaExceededError", "database or disk is full"];
+
+/** `store_full`, or `unusable`. */
+export function storeFailure(what: string, cause: unknown): ClientError {
+  if (cause instanceof ClientError) return cause;
+  const why = cause instanceof Error ? cause.message : nameOf(cause);
+  const code = fullNames.includes(nameOf(cause)) || fullNames.includes(why) ? "store_full" : "unusable";
+  return new ClientError("local", code, `${what} failed: ${why}`, { cause });
+}
 
 /** The same store, whose failures are all of the SDK's kind: `store_full`, or `unusable`. */
 export function reliable(keys: KeyStore): KeyStore {
@@ -113,10 +124,7 @@ export function reliable(keys: KeyStore): KeyStore {
     try {
       return await work();
     } catch (cause) {
-      if (cause instanceof ClientError) throw cause;
-      const code = fullNames.includes(nameOf(cause)) ? "store_full" : "unusable";
-      const why = cause instanceof Error ? cause.message : nameOf(cause);
-      throw new ClientError("local", code, `the key store failed: ${why}`, { cause });
+      throw storeFailure("the key store", cause);
     }
   };
   const guardMemory = (memory: MemoryStore): MemoryStore => ({
@@ -129,6 +137,7 @@ export function reliable(keys: KeyStore): KeyStore {
     replace: (name, text) => guard(() => keys.replace(name, text)),
     delete: (name) => guard(() => keys.delete(name)),
     memoryOf: (name) => guardMemory(keys.memoryOf(name)),
+    lock: () => keys.lock?.(),
   };
 }
 

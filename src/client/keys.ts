@@ -48,6 +48,8 @@ export type Identity = {
    * accepts proofs of version 3. Nothing is signed for another ledger from then on.
    */
   readonly ledger: string | null;
+  /** Seals the local store of this device; `null` until there is one. */
+  readonly storeKey: Uint8Array | null;
 };
 
 export const rootSignerId = "root";
@@ -55,7 +57,7 @@ export const rootSignerId = "root";
 export const nameForm = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$/;
 
 /** A new chain and its first secret. */
-function startChain(nowMs: number): { secret: Uint8Array; chain: AgreementChain } {
+export function startChain(nowMs: number): { secret: Uint8Array; chain: AgreementChain } {
   return advanceChain({ epoch: 0, key: crypto.getRandomValues(new Uint8Array(32)), sinceMs: nowMs }, nowMs);
 }
 
@@ -90,7 +92,7 @@ export async function createCertifiedIdentity(
   return newIdentity({ name, did, rootSeed, ledger: encodeHex(genesisHash) }, nowMs);
 }
 
-const freshSeed = (): Uint8Array => crypto.getRandomValues(new Uint8Array(32));
+export const freshSeed = (): Uint8Array => crypto.getRandomValues(new Uint8Array(32));
 
 function newIdentity(
   { name, did, rootSeed, ledger }: Pick<Identity, "name" | "did" | "rootSeed" | "ledger">,
@@ -107,6 +109,7 @@ function newIdentity(
     agreements: [{ id: `${did}#x25519-1`, secret, destroyAtMs: null }],
     chain,
     ledger,
+    storeKey: freshSeed(),
   };
 }
 
@@ -147,6 +150,12 @@ export function agreementSecrets(identity: Identity, keyId: string): Uint8Array[
   return identity.agreements.filter((agreement) => agreement.id === keyId).map(({ secret }) => secret);
 }
 
+/** What was read of the secrets is zero afterwards, wherever it is referred to. */
+export function wipe({ rootSeed, nextRootSeed, methods, agreements, chain, storeKey }: Identity): void {
+  const held = [...methods, ...agreements].map(({ secret }) => secret);
+  for (const secret of [rootSeed, nextRootSeed, chain.key, storeKey, ...held]) secret?.fill(0);
+}
+
 // ----------------------------------------------------------------------------------------------- text
 
 /** The text of a key file. Everything in it is secret. */
@@ -159,6 +168,7 @@ export function renderIdentity({
   agreements,
   chain,
   ledger,
+  storeKey,
 }: Identity): string {
   const renderHeld = ({ id, secret }: HeldKey) => ({ id, secret: encodeHex(secret) });
   const text: IdentityText = {
@@ -171,6 +181,7 @@ export function renderIdentity({
     agreements: agreements.map((held) => ({ ...renderHeld(held), destroy_at_ms: held.destroyAtMs })),
     agreement_chain: { epoch: chain.epoch, key: encodeHex(chain.key), since_ms: chain.sinceMs },
     ledger,
+    ...(storeKey === null ? {} : { store_key: encodeHex(storeKey) }),
   };
   return `${JSON.stringify(text, null, 2)}\n`;
 }
@@ -190,5 +201,6 @@ export function parseIdentity(text: string, name: string): Identity | null {
     agreements: json.agreements.map((one) => ({ ...held(one), destroyAtMs: one.destroy_at_ms })),
     chain: { epoch, key: hexBytes(key), sinceMs },
     ledger: json.ledger,
+    storeKey: json.store_key === undefined ? null : hexBytes(json.store_key),
   };
 }

@@ -10,6 +10,7 @@ import { type Content, reactionType, receiptType } from "./content.ts";
 import { type ClientError, localError } from "./http.ts";
 import type { MediaType, Written } from "./retrieve.ts";
 import type { MessageOptions, Sent } from "./send.ts";
+import type { StoreChange } from "./store/store.ts";
 import type { TrustLevel } from "./trust/trust.ts";
 import type { Stranger } from "./trust/watch.ts";
 
@@ -24,7 +25,8 @@ type MessageParts = {
   readonly id: string;
   readonly messageIds: readonly string[];
   readonly written: Written;
-  readonly data: Uint8Array;
+  /** `null` when the local store had no room for it any more. */
+  readonly data: Uint8Array | null;
 };
 
 /**
@@ -56,12 +58,12 @@ export class Message {
   /** Ids of messages that their recipient has, when this is a receipt, which no program sees. @internal */
   readonly delivered: readonly string[] | null;
 
-  readonly #data: Uint8Array;
+  readonly #content: Uint8Array | null;
   readonly #actions: MessageActions;
   readonly #type: MediaType;
 
   constructor({ id, messageIds, written, data }: MessageParts, actions: MessageActions) {
-    this.#data = data;
+    this.#content = data;
     this.#actions = actions;
     this.#type = written.type;
     this.id = id;
@@ -97,6 +99,11 @@ export class Message {
     return this.#data;
   }
 
+  get #data(): Uint8Array {
+    if (this.#content !== null) return this.#content;
+    throw localError("content_removed", "the store was full: the content of this message was removed from it");
+  }
+
   get file(): File {
     return new File([this.#data.slice()], this.name === "" ? "message" : this.name, { type: this.mediaType });
   }
@@ -128,7 +135,7 @@ export class Message {
 export type Reaction = { readonly to: string; readonly reaction: string };
 
 /** A reaction is one short text, such as an emoji; empty text withdraws it. */
-function parseReaction(json: unknown): Reaction | null {
+export function parseReaction(json: unknown): Reaction | null {
   const { v, to: named, reaction } = isRecord(json) ? json : {};
   const to = typeof named === "string" ? parseUuid(named) : null;
   return v === 1 && to !== null && typeof reaction === "string" && reaction.length <= 64 ? { to, reaction } : null;
@@ -181,8 +188,14 @@ export type WaypostEvent =
    */
   | {
       readonly type: "failed";
-      readonly what: "receipt" | "rotation" | "watch" | "clock" | "log";
+      readonly what: "receipt" | "rotation" | "watch" | "clock" | "log" | "store" | "devices";
       readonly error: ClientError;
-    };
+    }
+  /** The local store: what changed, in this tab or another. */
+  | StoreChange
+  /** The local store has no room: nothing more is acknowledged. */
+  | { readonly type: "store_full" }
+  /** This tab receives and delivers for all that have the store open. */
+  | { readonly type: "leading" };
 
 export type Listener = (event: WaypostEvent) => void;

@@ -3,10 +3,27 @@
  * which only sends and receives does not load them.
  */
 
+export { type Restoring, restore } from "./backup.ts";
 export type { Content, JsonContent } from "./content.ts";
+export type { Device, Devices } from "./devices/devices.ts";
+export { type Restoration, restoreFromGuardians, shareType } from "./guardians.ts";
 export { ClientError, type ClientErrorKind } from "./http.ts";
 export { exportKeys, importKeys, indexedDbKeys, type KeyStore, memoryKeys } from "./key-stores.ts";
 export type { Identity } from "./keys.ts";
+export {
+  type Lock,
+  type LockedKeys,
+  lockedKeys,
+  type PasskeyOptions,
+  passkeyLock,
+  passphraseLock,
+  recoveryCode,
+} from "./locks.ts";
 export type { Listener, Message, Reaction, WaypostEvent } from "./message.ts";
-export type { MessageOptions, Outgoing, SendProgress, Sent, TransferOptions } from "./send.ts";
-export { type Group, type GroupSent, Waypost, type WaypostOptions } from "./waypost.ts";
+export type { WaypostOptions } from "./opening.ts";
+export type { PushOptions, PushSubscriptionLike } from "./push.ts";
+export type { GroupSent, MessageOptions, Outgoing, SendProgress, Sent, TransferOptions } from "./send.ts";
+export { indexedDbStore, memoryStore, type StoreDriver, type StoreOptions } from "./store/driver.ts";
+export type { DeliveryState, Person, StoredMessage } from "./store/rows.ts";
+export type { Conversation, LocalStore, StoreChange } from "./store/store.ts";
+export { type Group, Waypost } from "./waypost.ts";

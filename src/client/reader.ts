@@ -1,7 +1,7 @@
 /**
  * Where a recipient reads: its endpoints by its document, and a Cache's routes. Every request is signed with a new nonce,
  * by a key that the service in the recipient's document authorizes.
- * Source: interface "Signed Cache proof", rules section 6, docs/ledger.md 3.3.
+ * Source: interface "Signed Cache proof", rules section 6.
  */
 import { encodeBase64 } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";

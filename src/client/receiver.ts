@@ -14,6 +14,7 @@ import {
   listPending,
   localCopy,
   messageIdsOf,
+  nameOf,
   type PendingMessage,
   type ReceivedBefore,
   splitReceived,
@@ -36,6 +37,8 @@ type ReceiverHost = {
   /** A message that the host keeps itself, such as a receipt: acknowledged and not handed over. */
   readonly absorb: (message: Message, opened: OpenedMessage) => boolean;
   readonly onAcked: (message: Message) => void;
+  /** Saves a message that the program acknowledges, before its copies are removed. */
+  readonly onAck?: (version: PendingMessage, opened: OpenedMessage) => Promise<void>;
   /** Replaces the published key when it is due; with `force` it also looks for replacements by other devices. */
   readonly refreshKeys: (force: boolean) => Promise<void>;
   /** Keeps what is received between runs; without it, messages are in memory, and known for one run. */
@@ -46,6 +49,10 @@ type ReceiverHost = {
 export type ReceiverStorage = ReceivedBefore & {
   /** The device to read the Caches as; empty for all. */
   readonly cacheDevice: string;
+  /** Every message that was read is in it: nothing is handed over. */
+  readonly isKeeping: boolean;
+  /** How long a live message may take to be read; `liveAckMs` when it isn't given. */
+  readonly waitMs?: number;
   readonly read: typeof readMessage;
   readonly onLeft: (left: Left) => void;
 };
@@ -93,8 +100,8 @@ export class Receiver {
   /** Until when the envelopes of an id may be offered again. */
   readonly #ids = new Map<string, number>();
   readonly #before: ReceivedBefore = {
-    hasId: (messageId) => this.#ids.has(messageId.toLowerCase()) || this.#host.storage?.hasId(messageId) === true,
-    has: (digest) => this.#known.has(digest) || this.#host.storage?.has(digest) === true,
+    hasId: (messageId) => this.#ids.has(messageId.toLowerCase()) || (this.#host.storage?.hasId(messageId) ?? false),
+    has: (digest) => this.#known.has(digest) || (this.#host.storage?.has(digest) ?? false),
   };
   readonly #digests = new Map<string, string>();
   readonly #news = new Signal();
@@ -249,7 +256,7 @@ export class Receiver {
     }
     for (const { version, read } of opened) this.#handOver(version, read);
     // One after the other: what is stored is acknowledged before the next is fetched.
-    if (this.#host.storage !== undefined) await Promise.all(this.#acking);
+    if (this.#host.storage?.isKeeping === true) await Promise.all(this.#acking);
     return complete;
   }
 
@@ -376,11 +383,12 @@ export class Receiver {
     const version: PendingMessage = { groupId: null, total: 1, parts: [[copy]] };
     const before = this.#known.get(digest);
     if (before !== undefined) return before;
-    if (this.#before.has(digest)) return this.#remember(version, { state: "acked", digests: new Set([digest]) });
+    if (await this.#before.has(digest)) return this.#remember(version, { state: "acked", digests: new Set([digest]) });
     const opening = attempt(() => this.#read(version)).then((read) =>
       read instanceof ClientError || this.#queue.isFull ? null : this.#handOver(version, read),
     );
-    return Promise.race([opening, pause(liveAckMs, this.#stop.signal).then(() => null)]);
+    const waitMs = this.#host.storage?.waitMs ?? liveAckMs;
+    return Promise.race([opening, pause(waitMs, this.#stop.signal).then(() => null)]);
   }
 
   // -------------------------------------------------------------------------------------------- handing over
@@ -393,7 +401,7 @@ export class Receiver {
     const known = this.#remember(version, { state: "queued", digests: written.digests });
     const messageIds = messageIdsOf(version);
     const id = nameOf(version);
-    const actions = { ack: () => this.#ack(message, known), send: this.#host.send };
+    const actions = { ack: () => this.#ackSaved(message, known, { version, opened }), send: this.#host.send };
     const message: Message = new Message({ id, messageIds, written, data }, actions);
     if (!this.#host.absorb(message, opened)) {
       this.#queue.put(message);
@@ -402,6 +410,15 @@ export class Receiver {
     const acking = this.#ack(message, known).finally(() => this.#acking.delete(acking));
     this.#acking.add(acking);
     return known;
+  }
+
+  async #ackSaved(
+    message: Message,
+    known: Known,
+    { version, opened }: { readonly version: PendingMessage; readonly opened: OpenedMessage },
+  ): Promise<void> {
+    if (known.state !== "acked") await this.#host.onAck?.(version, opened);
+    await this.#ack(message, known);
   }
 
   async #ack(message: Message, known: Known): Promise<void> {
@@ -413,9 +430,6 @@ export class Receiver {
     this.#host.onAcked(message);
   }
 }
-
-/** The id by which programs know a message. */
-const nameOf = (message: PendingMessage): string => message.groupId ?? messageIdsOf(message)[0] ?? "";
 
 // ------------------------------------------------------------------------------------------------------------- waiting
 

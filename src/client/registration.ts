@@ -13,6 +13,7 @@ import {
   renderProofTimestamp,
 } from "../core/ledger/document-codec.ts";
 import { sameEndpoint } from "../core/message/proof.ts";
+import { homeOfUrl, homeServiceType } from "../core/trust/home.ts";
 import { aboutShape, type Registered } from "./answers.ts";
 import type { Client } from "./client.ts";
 import { ed25519PublicKey, signEd25519, x25519PublicKey } from "./crypto.ts";
@@ -25,7 +26,16 @@ export type Homes = {
   readonly relayUrl: string;
   /** Endpoint of the Cache that keeps its messages. */
   readonly cacheUrl: string;
+  /** Address of the Directory for people of other Directories; `null` where it is known to its own only. */
+  readonly home?: string | null;
 };
+
+/** As what a Directory wants to be named in documents. */
+export async function homeAt({ directory }: Client): Promise<string | null> {
+  const about = await attempt(() => ask(directory.endpoint, { method: "GET", path: "/node" }, aboutShape));
+  const [url = ""] = about instanceof ClientError ? [] : (about.directory_endpoints ?? []);
+  return homeOfUrl(url) === null ? null : url;
+}
 
 /**
  * Throws `invalid_url` when a node calls itself otherwise: proofs name the address in the document, and a node accepts
@@ -58,6 +68,7 @@ export async function firstDocument(identity: Identity, homes: Homes): Promise<D
     authorization: [root],
     priority: null,
   });
+  const { relayUrl, cacheUrl, home = null } = homes;
   return {
     id: did,
     verificationMethod: await each(identity.methods, async ({ id, secret }) => ({
@@ -73,7 +84,11 @@ export async function firstDocument(identity: Identity, homes: Homes): Promise<D
       controller: did,
       publicKeyMultibase: renderAgreementKey(await x25519PublicKey(secret)),
     })),
-    service: [service("relay", "SvcRelayService", homes.relayUrl), service("cache", "SvcCacheService", homes.cacheUrl)],
+    service: [
+      service("relay", "SvcRelayService", relayUrl),
+      service("cache", "SvcCacheService", cacheUrl),
+      ...(home === null ? [] : [{ ...service("directory", homeServiceType, home), authorization: null }]),
+    ],
   };
 }
 
@@ -111,9 +126,9 @@ export async function signRegistration(input: RegistrationInput): Promise<Record
 export async function register(
   client: Client,
   identity: Identity,
-  first: { readonly document: DidDocument; readonly alias: string | null },
+  first: { readonly document: DidDocument; readonly alias: string | null; readonly invitation?: string | null },
 ): Promise<Registered> {
   const { registration: binding } = await provingAt(client);
   const input = { ...first, rootSeed: identity.rootSeed, nowMs: Date.now(), binding };
-  return client.directory.register(await signRegistration(input));
+  return client.directory.register(await signRegistration(input), first.invitation);
 }

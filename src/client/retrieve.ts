@@ -2,7 +2,7 @@
  * Opening what waits for a recipient, and acknowledging it: fetched, checked, decrypted, its sender verified, stored safely
  * by the caller, and only then acknowledged at every Cache whose copy is the same envelope. A message that can't be opened
  * stays in its Cache.
- * Source: interface "Cache" (acknowledging), rules section 6, docs/ledger.md 3.2 and 3.3.
+ * Source: interface "Cache" (acknowledging), rules section 6.
  */
 import { sha256 } from "#sha256";
 import { concatBytes, decodeBase64, equalBytes } from "../core/codec/bytes.ts";
@@ -10,6 +10,7 @@ import { type Did, isDid, parseUuid } from "../core/codec/did.ts";
 import { minuteMs, parseTimestamp, secondMs } from "../core/codec/time.ts";
 import { type DidDocument, methodFor, parseMethodKey } from "../core/ledger/account.ts";
 import { encodeSenderText } from "../core/message/proof.ts";
+import { parseHome } from "../core/trust/home.ts";
 import { activeDocument, type Client, trustIn } from "./client.ts";
 import { marker, partsOf, type Relations } from "./content.ts";
 import {
@@ -32,7 +33,7 @@ export type Recipient = {
   readonly did: Did;
   readonly secretsOf: SecretsOf;
   /** The claimed sender of an envelope, and whether its signature verifies; `null` when it names no sender. */
-  readonly senderOf: (envelope: EnvelopeJson) => Promise<Sender | null>;
+  readonly senderOf: (envelope: EnvelopeJson, home: string | null) => Promise<Sender | null>;
 };
 
 /**
@@ -165,7 +166,7 @@ export async function openEnvelope(envelope: EnvelopeJson, recipient: Recipient)
   const binding: SealBinding = { messageId, to: recipient.did, chunk: chunkOf(envelope) };
   const { file, data } = await openPayload(envelope["payload"], binding, recipient.secretsOf);
   const type = parseMediaType(file.mediaType);
-  const from = await recipient.senderOf(envelope);
+  const from = await recipient.senderOf(envelope, type.home);
   // Signed by somebody who did not write it.
   const isForeign = type.author !== null && from !== null && type.author !== from.did;
   return {
@@ -184,10 +185,12 @@ export type MediaType = Relations & {
   readonly plain: string;
   /** Who wrote the message: a DID, or `none`; `null` when the sender's client says nothing. */
   readonly author: string | null;
+  /** Where the author is at home; a hint. */
+  readonly home: string | null;
 };
 
 /** Reads untrusted text: values of another form are ignored. */
-function parseMediaType(text: string): MediaType {
+export function parseMediaType(text: string): MediaType {
   const parts = partsOf(text);
   const at = parts.includes(marker, 1) ? parts.indexOf(marker, 1) : parts.length;
   const own = parts.slice(at + 1);
@@ -200,6 +203,7 @@ function parseMediaType(text: string): MediaType {
     group: parseUuid(parameter("group") ?? ""),
     wantsReceipt: parameter("receipt") === "1",
     author: parameter("from"),
+    home: parseHome(parameter("home") ?? ""),
   };
 }
 
@@ -226,12 +230,13 @@ const documentKeptMs = minuteMs;
  * Answers the sender of an envelope, `null` when it names none. The Cache may belong to anyone, so the signature is
  * verified here again. A wrong signature is reported, not refused: otherwise the message could never be read.
  */
-function senderVerifier(client: Client): (envelope: EnvelopeJson) => Promise<Sender | null> {
+function senderVerifier(client: Client): Recipient["senderOf"] {
   const readSender = senderReader(client);
-  return async (envelope) => {
+  return async (envelope, home) => {
     if (envelope["from"] === undefined) return null;
     const from = envelope["from"];
     if (typeof from !== "string" || !isDid(from)) throw localError("not_authentic", "the envelope is malformed");
+    if (home !== null && client.trust.provenOf(from) === null) client.trust.tellHome(from, home);
     const verify = async (freshMs: number) => {
       const known = await readSender(from, freshMs);
       const verified = await verifySender(envelope, known?.document ?? null);
@@ -297,7 +302,7 @@ function senderReader(client: Client): (did: Did, freshMs: number) => Promise<Kn
  */
 export async function acknowledge(
   copies: readonly EnvelopeCopy[],
-  received: { readonly has: (digest: string) => boolean },
+  received: { readonly has: (digest: string) => boolean | Promise<boolean> },
 ): Promise<Unreachable[]> {
   const same: EnvelopeCopy[] = [];
   const failures: Unreachable[] = [];
@@ -305,7 +310,7 @@ export async function acknowledge(
     if (copy.cache === null) continue;
     const digest = await attempt(copy.digest);
     if (digest instanceof ClientError) failures.push({ endpoint: copy.cache.reader.at.url, error: digest });
-    else if (digest !== null && received.has(digest)) same.push(copy);
+    else if (digest !== null && (await received.has(digest))) same.push(copy);
   }
   return [...failures, ...(await removeUnread(same))];
 }

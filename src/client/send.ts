@@ -3,7 +3,7 @@
  * can be built again with the same bytes: to repeat it after a lost answer, and to resume after an interruption, also
  * from the plan's text form (`renderPlan`). Chunks are sent in order, one at a time; only the current one is in memory.
  * After a temporary failure the same bytes are posted again, so the message is delivered once.
- * Source: interface "Relay" and "DeliveryResult", docs/ledger.md 3.2, rules section 2.
+ * Source: interface "Relay" and "DeliveryResult", rules section 2.
  */
 import { encodeBase64, encodeHex, utf8 } from "../core/codec/bytes.ts";
 import { type Did, isDid } from "../core/codec/did.ts";
@@ -12,9 +12,18 @@ import { type DidDocument, sealingKeyOf } from "../core/ledger/account.ts";
 import { chunksMax } from "../core/message/envelope.ts";
 import { encodeSenderText } from "../core/message/proof.ts";
 import { hexBytes, isRecord, type PlanText, parseShaped, planShape } from "./answers.ts";
-import { type ContentNames, type Source, withAuthor } from "./content.ts";
+import { type ContentNames, isQuiet, type Source, withAuthor } from "./content.ts";
 import { hkdf, type Signer, signEd25519, uuidOf } from "./crypto.ts";
-import { ClientError, type Endpoint, exchange, isTemporary, jsonBody, localError, path } from "./http.ts";
+import {
+  ClientError,
+  type Endpoint,
+  type Exchange,
+  exchange,
+  isTemporary,
+  jsonBody,
+  localError,
+  path,
+} from "./http.ts";
 import { type FileFacts, type RecipientKey, sealPayload } from "./seal.ts";
 import { type NameTrust, type TrustDemand, type TrustLevel, trustOf } from "./trust/trust.ts";
 
@@ -24,7 +33,9 @@ export const chunkBytesDefault = 1_048_576;
 export const sealedBytesMargin = 4_096;
 
 export type SendPlan = {
-  /** 32 random bytes, secret until all is sent: ids, ephemeral keys and nonces are derived from it. */
+  /** By which the recipient knows the message: of its envelope, or of the group of its chunks. */
+  readonly id: string;
+  /** 32 random bytes, secret until all is sent: ids of chunks, ephemeral keys and nonces are derived from it. */
   readonly seed: Uint8Array;
   readonly to: Did;
   /** How its name was found; `null` when it was named by its DID, or before a restart. */
@@ -41,8 +52,11 @@ export type SendPlan = {
   /** Instead of `standard`, for a file of one chunk. */
   readonly hint: "direct" | "cache" | null;
   /** Signs every envelope as coming from this DID. */
-  readonly sender: (Signer & { readonly did: Did }) | null;
+  readonly sender: Author | null;
 };
+
+/** Whoever signs, and the home that their document names. */
+type Author = Signer & { readonly did: Did; readonly home?: string };
 
 /** The key to seal to. Throws `no_key_agreement`. */
 export function recipientKey(document: DidDocument): RecipientKey {
@@ -61,12 +75,11 @@ function derive(plan: SendPlan, purpose: string, length: number): Uint8Array {
   return hkdf(plan.seed, null, utf8(`waypost:send:${purpose}`), length);
 }
 
-const messageIdOf = (plan: SendPlan, sequence: number): string => uuidOf(derive(plan, `message:${sequence}`, 16));
+const messageIdOf = (plan: SendPlan, sequence: number): string =>
+  groupIdOf(plan) === null ? plan.id : uuidOf(derive(plan, `message:${sequence}`, 16));
 
 /** The id that all chunks of a chunk set share; `null` for a message in one envelope. */
-function groupIdOf(plan: SendPlan): string | null {
-  return chunkCount(plan) === 1 ? null : uuidOf(derive(plan, "group", 16));
-}
+const groupIdOf = (plan: SendPlan): string | null => (chunkCount(plan) === 1 ? null : plan.id);
 
 type StoredEnvelope = { readonly messageId: string; readonly body: Uint8Array<ArrayBuffer> };
 
@@ -75,7 +88,7 @@ export async function buildEnvelope(plan: SendPlan, sequence: number, data: Uint
   const [messageId, groupId, total] = [messageIdOf(plan, sequence), groupIdOf(plan), chunkCount(plan)];
   const payload = await sealPayload({
     binding: { messageId, to: plan.to, chunk: groupId === null ? null : { groupId, sequence, total } },
-    file: { ...plan.file, mediaType: withAuthor(plan.file.mediaType, plan.sender?.did ?? null) },
+    file: { ...plan.file, mediaType: withAuthor(plan.file.mediaType, plan.sender?.did ?? null, plan.sender?.home) },
     data,
     recipient: plan.recipient,
     entropy: {
@@ -121,6 +134,13 @@ export type Sent = {
   readonly last: DeliveryReport | null;
   /** Whom it was sealed to, and what shows that (docs/trust.md). */
   readonly recipient: { readonly did: Did; readonly trust: TrustLevel; readonly name: NameTrust | null };
+  /** With a local store, `send` resolves when the message is safe there, and this when the Relay has it. */
+  readonly delivered?: Promise<Sent>;
+};
+
+export type GroupSent = {
+  readonly sent: readonly { readonly to: string; readonly sent: Sent }[];
+  readonly failed: readonly { readonly to: string; readonly error: ClientError }[];
 };
 
 /** Sends the remaining chunks of a plan. Throws the first failure; delivered chunks stay delivered. */
@@ -132,13 +152,13 @@ export async function sendPlan(plan: SendPlan, source: Source, options: SendOpti
     const from = chunk * plan.chunkBytes;
     const data = await source.read(from, Math.min(from + plan.chunkBytes, plan.file.sizeBytes));
     const { messageId, body } = await buildEnvelope(plan, chunk, data);
-    last = await retryTemporary(() => post(options.relay, plan.to, body), options.retrying);
+    last = await retryTemporary(() => post(options.relay, plan, body), options.retrying);
     messageIds.push(messageId);
     await options.onDelivered({ chunk, chunks, report: last });
   }
   const groupId = groupIdOf(plan);
   const recipient = { did: plan.to, trust: plan.trust, name: plan.name };
-  return { id: groupId ?? messageIdOf(plan, 0), chunks, groupId, messageIds, last, recipient };
+  return { id: plan.id, chunks, groupId, messageIds, last, recipient };
 }
 
 // ------------------------------------------------------------------------------------------------------ plans as text
@@ -159,6 +179,7 @@ export function parsePlan(text: string): SavedPlan | null {
   if (json === null || !isDid(json.to) || json.size_bytes < 0 || json.chunk_bytes < 1 || json.delivered < 0)
     return null;
   const plan: UnsignedPlan = {
+    id: json.id,
     seed: hexBytes(json.seed),
     to: json.to,
     name: null,
@@ -235,7 +256,7 @@ export class Outgoing {
     this.#source = source;
     this.#delivered = delivered;
     this.to = plan.to;
-    this.id = groupIdOf(plan) ?? messageIdOf(plan, 0);
+    this.id = plan.id;
   }
 
   /**
@@ -243,9 +264,10 @@ export class Outgoing {
    * secret until all is sent; the sender's own seed is not in it.
    */
   save(): string {
-    const { seed, to, recipient, file, chunkBytes, timestamp, ttl, tag, hint, sender } = this.#plan;
+    const { id, seed, to, recipient, file, chunkBytes, timestamp, ttl, tag, hint, sender } = this.#plan;
     const state: PlanText = {
       version: 1,
+      id,
       seed: encodeHex(seed),
       to,
       recipient_key_id: recipient.keyId,
@@ -298,7 +320,7 @@ type Retrying = {
 };
 
 export const retryingDefault: Retrying = { retries: 3, delaysMs: [1_000, 2_000, 4_000, 8_000] };
-const retriedStatuses = [429, 502, 503, 507];
+export const retriedStatuses = [429, 502, 503, 507];
 /** A node that asks for a longer pause than this gets the usual one. */
 const retryAfterMsMax = 60_000;
 
@@ -320,8 +342,14 @@ export async function retryTemporary<T>(work: () => Promise<T>, retrying: Retryi
 }
 
 /** Posts one envelope. Throws `refused` with the Relay's code unless it reports success. */
-async function post(relay: Endpoint, to: Did, body: Uint8Array<ArrayBuffer>): Promise<DeliveryReport> {
-  const { status, json, retryAfterMs } = await exchange(relay, { method: "POST", path: path`/relay/${to}`, body });
+async function post(
+  relay: Endpoint,
+  { to, file }: Pick<SendPlan, "to" | "file">,
+  body: Uint8Array<ArrayBuffer>,
+): Promise<DeliveryReport> {
+  const headers = isQuiet(file.mediaType) ? { Urgency: "low" } : {};
+  const request: Exchange = { method: "POST", path: path`/relay/${to}`, headers, body };
+  const { status, json, retryAfterMs } = await exchange(relay, request);
   const answer = isRecord(json) ? json : {};
   const textOf = (value: unknown) => (typeof value === "string" ? value : "");
   const [code, message] = [textOf(answer["code"]), textOf(answer["message"])];

@@ -1,17 +1,17 @@
 /**
  * Opening what was sealed for this device; a page that only sends does not load it. Nothing is trusted: every member is
  * checked before and after decryption.
- * Source: docs/protocol.md ("Sealing"), docs/ledger.md 3.2.
+ * Source: docs/protocol.md ("Sealing").
  */
 import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
-import { decode, encode, rfc8949EncodeOptions } from "cborg";
-import { decodeBase64, equalBytes } from "../core/codec/bytes.ts";
+import { decodeBase64, decodeUtf8, equalBytes } from "../core/codec/bytes.ts";
 import { isInteger, isRecord, parseHex32 } from "./answers.ts";
 import { x25519SharedSecret } from "./crypto.ts";
 import { localError } from "./http.ts";
 import {
   additionalData,
   contentKey,
+  encodeRecord,
   type FileFacts,
   keyBytes,
   nonceBytes,
@@ -122,9 +122,41 @@ const recordMembers = [
 /** `null` for anything but a map in the deterministic form of RFC 8949 section 4.2.1. */
 function decodeRecord(plaintext: Uint8Array): Record<string, unknown> | null {
   try {
-    const value: unknown = decode(plaintext);
-    return isRecord(value) && equalBytes(encode(value, rfc8949EncodeOptions), plaintext) ? value : null;
+    const record = decodeMap(plaintext);
+    return equalBytes(encodeRecord(record), plaintext) ? record : null;
   } catch {
     return null;
   }
 }
+
+/** A flat map; in which form is compared afterwards. Throws for anything else. */
+function decodeMap(bytes: Uint8Array): Record<string, unknown> {
+  let at = 0;
+  const head = (): readonly [major: number, argument: number] => {
+    const first = bytes[at++] ?? Number.NaN;
+    const [major, low] = [first >> 5, first & 31];
+    if (low < 24) return [major, low];
+    let argument = 0;
+    for (const end = at + 2 ** (low - 24); at < end; at++) argument = argument * 256 + (bytes[at] ?? Number.NaN);
+    if (low > 27 || !Number.isSafeInteger(argument)) throw new RangeError("not a length");
+    return [major, argument];
+  };
+  const item = (): unknown => {
+    const [major, argument] = head();
+    if (major === 0) return argument;
+    if (major === 1) return -1 - argument;
+    if (major === 7 && argument === 22) return null;
+    if ((major !== 2 && major !== 3) || at + argument > bytes.length) throw new RangeError("not a value of a record");
+    const content = bytes.slice(at, at + argument);
+    at += argument;
+    return major === 2 ? content : decodeUtf8(content);
+  };
+  const [major, count] = head();
+  if (major !== 5 || count > recordPairsMax) throw new RangeError("not the map of a record");
+  const pairs = Array.from({ length: count }, () => [String(item()), item()] as const);
+  if (at !== bytes.length) throw new RangeError("more than a record");
+  return Object.fromEntries(pairs);
+}
+
+/** More than a record has, so that one with unknown members can be named. */
+const recordPairsMax = 64;

@@ -4,18 +4,29 @@
  * Source: docs/client.md.
  */
 import { equalBytes } from "../core/codec/bytes.ts";
-import { type Did, normalizeAlias } from "../core/codec/did.ts";
-import { withoutTrailingSlashes } from "../core/message/proof.ts";
-import { type Client, connect, find, lookUp, planSend, rootKeyOf, senderOf, toldDid } from "./client.ts";
+import type { Did } from "../core/codec/did.ts";
+import { askDid, type Client, connect, find, lookUp, normalizeName, planSend, rootKeyOf, senderOf } from "./client.ts";
 import { type Content, collect, type Relations, reactionType, receiptType, type Source, sourceOf } from "./content.ts";
 import { randomUuid } from "./crypto.ts";
-import { identityFor, provingAt, settleRegistration, type Waiting } from "./directory.ts";
+import type { Devices } from "./devices/devices.ts";
+import { provingAt, waitingDefault } from "./directory.ts";
 import { attempt, ClientError, clockProblem, localError } from "./http.ts";
-import { type KeyStore, reliable } from "./key-stores.ts";
-import { type Identity, isRotationDue, parseIdentity, renderIdentity, rotationMsDefault } from "./keys.ts";
+import { reliable } from "./key-stores.ts";
+import { freshSeed, type Identity, isRotationDue, renderIdentity, rotationMsDefault, wipe } from "./keys.ts";
 import type { Listener, Message, WaypostEvent } from "./message.ts";
-import type { Receiver } from "./receiver.ts";
 import {
+  checkedPolicy,
+  linkOptions,
+  loadIdentity,
+  makeIdentity,
+  settleIdentity,
+  urlsOf,
+  type WaypostOptions,
+} from "./opening.ts";
+import type { PushOptions, PushSubscriptionLike } from "./push.ts";
+import type { Receiver, ReceiverStorage } from "./receiver.ts";
+import {
+  type GroupSent,
   type InOrder,
   type MessageOptions,
   Outgoing,
@@ -25,34 +36,9 @@ import {
   type SendPlan,
   type Sent,
 } from "./send.ts";
-import type { TrustDemand } from "./trust/trust.ts";
-
-export type WaypostOptions = {
-  /** Address of all three nodes, or of each. */
-  readonly url?: string;
-  readonly directoryUrl?: string;
-  readonly relayUrl?: string;
-  readonly cacheUrl?: string;
-  readonly keys: KeyStore;
-  /** Name of the identity in the key store; `default` by default. */
-  readonly name?: string;
-  /** A public name to register with a new identity. */
-  readonly alias?: string;
-  /** Names this device's live session; random by default. */
-  readonly device?: string;
-  /** Asks recipients for receipts, and sends receipts to senders who ask. Off by default. */
-  readonly receipts?: boolean;
-  /** Sends only to recipients whose keys are `proven`, which a random DID's never are, or `logged`. */
-  readonly trust?: TrustDemand;
-  /** Witnesses that must have seen the log, as text of c2sp.org/tlog-policy: then keys can be `logged`. */
-  readonly policy?: string;
-  /** When to replace the key that others seal to, by its age: a week by default, `false` for never. */
-  readonly rotateMs?: number | false;
-  readonly timeoutMs?: number;
-  readonly waiting?: Waiting;
-  /** The clock of key rotation, for tests. */
-  readonly nowMs?: () => number;
-};
+import type { StoreDriver } from "./store/driver.ts";
+import type { StoreSession } from "./store/session.ts";
+import type { LocalStore } from "./store/store.ts";
 
 export type Group = {
   readonly id: string;
@@ -60,13 +46,6 @@ export type Group = {
   /** Sends one sealed copy to each member. Resolves after an attempt for each. */
   readonly send: (content: Content, options?: MessageOptions) => Promise<GroupSent>;
 };
-
-export type GroupSent = {
-  readonly sent: readonly { readonly to: string; readonly sent: Sent }[];
-  readonly failed: readonly { readonly to: string; readonly error: ClientError }[];
-};
-
-type Urls = { readonly directoryUrl: string; readonly relayUrl: string; readonly cacheUrl: string };
 
 export class Waypost {
   readonly #client: Client;
@@ -81,6 +60,7 @@ export class Waypost {
   #rotating: Promise<void> | null = null;
   /** Registered in this run: nobody can have changed the record before. */
   #isFresh = false;
+  #session: StoreSession | null = null;
 
   private constructor(client: Client, options: WaypostOptions, identity: Identity) {
     this.#client = client;
@@ -102,16 +82,68 @@ export class Waypost {
       client.known.memory = keys.memoryOf(name);
       const me = new Waypost(client, { ...options, keys }, identity);
       client.known.doubt = (error) => me.#emit({ type: "failed", what: "log", error });
-      await me.#settle(urls);
-      await me.#pinLedger();
-      await me.#rotateIfDue();
       return me;
     };
-    return retryTemporary(opening, retryingDefault);
+    const me = await retryTemporary(opening, retryingDefault);
+    if (options.store !== undefined) me.#session = await me.#openStore(options.store);
+    const begin = async () => {
+      me.#isFresh = await settleIdentity(me.#client, me.#identity, { ...options, urls });
+      await me.#pinLedger();
+      await me.#rotateIfDue();
+      void me.#orFailed("watch", () => me.#renewGuardians());
+    };
+    try {
+      // What was settled once opens without a network, and looks when there is one.
+      if ((await me.#session?.isSettled()) === true) void me.#orFailed("watch", begin);
+      else await retryTemporary(begin, retryingDefault);
+      await me.#session?.settled();
+      me.#session?.start();
+      return me;
+    } catch (error) {
+      await me.#session?.close();
+      throw error;
+    }
   }
 
   get did(): Did {
     return this.#identity.did;
+  }
+
+  /** Messages, people and conversations on this device. Throws `no_store` when `open` got none. */
+  get store(): LocalStore {
+    if (this.#session !== null) return this.#session.store;
+    throw localError("no_store", "this identity was opened without a store");
+  }
+
+  /** The devices of this identity, which share messages and keys. Needs a store. */
+  get devices(): Devices {
+    if (this.#session !== null) return this.#session.devices;
+    throw localError("no_store", "devices share what is in a store, and this identity was opened without one");
+  }
+
+  /** Gives a new device, which shows the code, the keys and the history of this identity. */
+  async acceptLink(code: string, name?: string): Promise<void> {
+    await this.devices.acceptLink(code, name);
+  }
+
+  /**
+   * On a new device: a code to show to another one, and the identity once that has accepted it. `cancel` ends the wait,
+   * which takes ten minutes at most.
+   */
+  static async link(
+    options: WaypostOptions & { readonly store: StoreDriver },
+  ): Promise<{ readonly code: string; readonly opened: Promise<Waypost>; readonly cancel: () => Promise<void> }> {
+    const { beginLink } = await import("./devices/devices.ts");
+    const { name = "default", store: driver, nowMs = Date.now } = options;
+    const place = { keys: reliable(options.keys), name, driver, nowMs };
+    const { code, accepted, cancel } = await beginLink(() => Waypost.open(linkOptions(options)), place);
+    const opened = accepted.then(() => Waypost.open(options));
+    opened.catch(() => undefined);
+    return { code, opened, cancel };
+  }
+
+  get hasStore(): boolean {
+    return this.#session !== null;
   }
 
   /** For the functions of `parts.ts`: changes of the document, policies and aliases (docs/client.md). */
@@ -131,8 +163,6 @@ export class Waypost {
     return () => this.#listeners.delete(listener);
   }
 
-  // ------------------------------------------------------------------------------------------------ trust
-
   /** A text to compare with a correspondent, by phone say: both see the same, 20 characters for each of the two. */
   async fingerprint(to: string): Promise<string> {
     const { fingerprintOf } = await import("./trust/fingerprint.ts");
@@ -142,7 +172,7 @@ export class Waypost {
 
   /** Forgets what a DID or an alias was, after `identity_changed` or `record_went_back`: what is proven next is believed. */
   async forget(target: string): Promise<void> {
-    await this.#client.trust.forget(normalizeAlias(target) ?? target);
+    await this.#client.trust.forget(normalizeName(target));
   }
 
   /** Looks whether somebody else has changed this identity: `stranger_change`. `messages` does so every hour. */
@@ -158,6 +188,7 @@ export class Waypost {
 
   /** Sends to a DID or an alias, after what was sent there before. After a temporary failure it tries again with identical bytes. */
   async send(to: string, content: Content, options: MessageOptions = {}): Promise<Sent> {
+    if (this.#session !== null) return (await this.#session.send([to], content, options))[0] as Sent;
     try {
       return await this.#inOrder(to, async () => (await this.#outgoing(to, content, options)).send(options));
     } catch (error) {
@@ -198,6 +229,7 @@ export class Waypost {
   group(members: readonly string[], id: string = randomUuid()): Group {
     if (!Array.isArray(members)) throw localError("invalid_argument", "members is a list of DIDs and aliases");
     const send = async (content: Content, options: MessageOptions = {}): Promise<GroupSent> => {
+      if (this.#session !== null) return this.#session.sendToGroup(members, content, { ...options, group: id });
       // A stream can be read once, and is sent to each.
       const shared = content instanceof ReadableStream ? await collect(content) : content;
       const sent: GroupSent["sent"][number][] = [];
@@ -223,8 +255,9 @@ export class Waypost {
    * called. Acknowledge each message after you have stored it.
    */
   async *messages(): AsyncGenerator<Message, void, undefined> {
+    if (this.#session !== null && this.#options.acknowledge !== "by-hand") return yield* this.#session.messages();
     if (this.#receiver !== null) throw localError("busy", "messages() is being read already");
-    this.#receiver = this.#makeReceiver();
+    this.#receiver = this.#makeReceiver(this.#session?.incoming.seen);
     const receiver = await this.#receiver;
     const wrong = clockProblem(this.#client.directory.endpoint);
     if (wrong !== null) this.#emit({ type: "failed", what: "clock", error: wrong });
@@ -238,16 +271,19 @@ export class Waypost {
     }
   }
 
-  async #makeReceiver(): Promise<Receiver> {
+  async #makeReceiver(storage?: ReceiverStorage): Promise<Receiver> {
     // A page that only sends does not load it.
     const { Receiver } = await import("./receiver.ts");
+    const session = this.#session;
     return new Receiver({
+      ...(storage === undefined ? {} : { storage }),
+      ...(session === null ? {} : { onAck: (version, opened) => session.incoming.saveOpened(version, opened) }),
       client: this.#client,
       identity: () => this.#identity,
-      device: this.#options.device ?? randomUuid().slice(0, 8),
+      device: this.#options.device ?? session?.device ?? randomUuid().slice(0, 8),
       emit: (event) => this.#emit(event),
       send: (to, content, options) => this.send(to, content, options),
-      absorb: (message) => this.#absorb(message),
+      absorb: (message) => storage?.isKeeping === true || this.#absorb(message),
       onAcked: (message) => void this.#sendReceipt(message),
       refreshKeys: async (force) => {
         await (force ? this.rotate() : this.#rotateIfDue());
@@ -256,9 +292,72 @@ export class Waypost {
     });
   }
 
+  /** What `pushManager.subscribe` needs as `applicationServerKey`. Throws `no_push`. */
+  async pushKey(): Promise<string> {
+    return (await import("./push.ts")).pushKeyOf(this);
+  }
+
+  /** Wakes this device from now on. Call it at each start of the app; `null` ends it. */
+  async push(subscription: PushSubscriptionLike, options: PushOptions | null = {}): Promise<void> {
+    await (await import("./push.ts")).subscribe(this, subscription, options);
+  }
+
+  /** Keys, people and history as one sealed file, made while it is read; what arrives meanwhile waits. */
+  async backup(options: { readonly passphrase: string }): Promise<ReadableStream<Uint8Array>> {
+    const rows = this.#session?.rows() ?? null;
+    return (await import("./backup.ts")).backup(renderIdentity(this.#identity), rows, options);
+  }
+
+  /** Gives each of three people a share of the root key: any two can restore it, none alone. Renewed with the root key. */
+  async appointGuardians(guardians: readonly string[]): Promise<void> {
+    const memory = this.#options.keys.memoryOf(this.#name);
+    await (await import("./guardians.ts")).appointGuardians(this, guardians, memory);
+  }
+
+  /** Closes, and forgets all secrets; with `lockedKeys` also the key that opens them. */
+  async lock(): Promise<void> {
+    await this.close();
+    this.#options.keys.lock?.();
+    wipe(this.#identity);
+  }
+
   /** Ends `messages()`. The next run gets every message that was not acknowledged. */
   async close(): Promise<void> {
     await (await this.#receiver)?.stop();
+    await this.#session?.close();
+  }
+
+  async #openStore(driver: StoreDriver): Promise<StoreSession> {
+    const { StoreSession } = await import("./store/session.ts");
+    if (this.#identity.storeKey === null) await this.#save({ ...this.#identity, storeKey: freshSeed() });
+    const { trust = null, acknowledge, nowMs = Date.now } = this.#options;
+    return StoreSession.open({
+      ...{ client: this.#client, did: this.did, driver, trust, nowMs },
+      storeKey: this.#identity.storeKey as Uint8Array,
+      isByHand: acknowledge === "by-hand",
+      emit: (event) => this.#emit(event),
+      sender: () => this.#asSender(),
+      forgetSender: () => {
+        this.#sender = null;
+      },
+      relationsOf: (options) => this.#relationsOf(options),
+      send: (to, content, options) => this.send(to, content, options),
+      receiver: (storage) => this.#makeReceiver(storage),
+      devices: {
+        keys: this.#options.keys,
+        openLink: () => Waypost.open(linkOptions(this.#options)),
+        identity: () => this.#identity,
+        save: async (identity) => {
+          await this.#save(identity);
+          this.#sender = null;
+        },
+        publish: async (next) => {
+          const { publishKeys } = await import("./devices/publish.ts");
+          return publishKeys(this.#client, next, this.#options.waiting ?? waitingDefault);
+        },
+        deviceName: this.#options.device ?? "device",
+      },
+    });
   }
 
   // ------------------------------------------------------------------------------------------------- keys
@@ -299,12 +398,19 @@ export class Waypost {
     });
   }
 
-  async #save(identity: Identity): Promise<void> {
+  /** After a rotation of the root key the shares of the old one are worth nothing. */
+  async #renewGuardians(): Promise<void> {
+    const memory = this.#options.keys.memoryOf(this.#name);
+    if ((await memory.load("guardians")) !== null) await (await import("./guardians.ts")).renewGuardians(this, memory);
+  }
+
+  async #save(given: Identity): Promise<void> {
+    // Another tab may have made the key of the store they share.
+    const stored = await loadIdentity(this.#options.keys, this.#name);
+    const identity = { ...given, storeKey: stored?.storeKey ?? given.storeKey };
     await this.#options.keys.replace(this.#name, renderIdentity(identity));
     this.#identity = identity;
   }
-
-  // -------------------------------------------------------------------------------------------- background
 
   async #outgoing(to: string, content: Content, options: MessageOptions, inOrder?: InOrder): Promise<Outgoing> {
     const source = await sourceOf(content, options, this.#relationsOf(options));
@@ -318,7 +424,7 @@ export class Waypost {
    * order too, so an alias waits for what is sent to its DID.
    */
   async #inOrder<T>(to: string, work: () => Promise<T>): Promise<T> {
-    const found = this.#finding.then(() => toldDid(this.#client, to));
+    const found = this.#finding.then(() => askDid(this.#client, to));
     this.#finding = found.catch(() => undefined);
     const did = await found;
     const sent = (this.#sending.get(did) ?? Promise.resolve()).then(work);
@@ -336,29 +442,6 @@ export class Waypost {
     const { did, name } = await find(this.#client, to, trust);
     const sender = options.anonymous === true ? null : await this.#asSender();
     return planSend(this.#client, did, source.file, { ...options, name, trust, sender });
-  }
-
-  /** Registers what the Directory does not know, and waits for what is pending. */
-  async #settle(urls: Urls): Promise<void> {
-    const { alias = null, waiting } = this.#options;
-    const read = () => this.#client.directory.registrationStatus(this.did);
-    const status = await read();
-    if (status.registration_status === "confirmed") return;
-    let registered = { did: this.did as string, tx_id: status.tx_id ?? "" };
-    // Once in the life of an identity, and loaded then.
-    const { checkHomes, firstDocument, register } = await import("./registration.ts");
-    if (status.registration_status === "missing") {
-      await checkHomes(this.#client, urls);
-      const document = await firstDocument(this.#identity, urls);
-      try {
-        registered = await register(this.#client, this.#identity, { document, alias });
-      } catch (error) {
-        // Another tab or process may have registered the same identity a moment before.
-        if ((await read()).registration_status === "missing") throw error;
-      }
-    }
-    await settleRegistration(this.#client, registered, waiting);
-    this.#isFresh = true;
   }
 
   /** Once in the life of an identity: stores the only ledger for which it signs from now on. */
@@ -395,6 +478,7 @@ export class Waypost {
   async #sendReceipt(message: Message): Promise<void> {
     const { from, verified, wantsReceipt } = message;
     if (this.#options.receipts !== true || !wantsReceipt || verified !== true || from === null) return;
+    if ((await this.#session?.isBlocked(from)) === true) return;
     const receipt = { v: 1, delivered: [message.id] };
     await this.#orFailed("receipt", () => this.send(from, receipt, { mediaType: receiptType, receipt: false }));
   }
@@ -406,41 +490,9 @@ export class Waypost {
   }
 
   #emit(event: WaypostEvent): void {
+    if (event.type === "connected") this.#session?.retry();
     for (const listener of this.#listeners) listener(event);
   }
 }
 
-async function checkedPolicy(policy: string | undefined): Promise<string | null> {
-  if (policy === undefined) return null;
-  const { parseLogPolicy } = await import("./trust/log.ts");
-  parseLogPolicy(policy);
-  return policy;
-}
-
 const groupSendsAtOnce = 4;
-
-function urlsOf({ url, directoryUrl = url, relayUrl = url, cacheUrl = url }: WaypostOptions): Urls {
-  if (directoryUrl === undefined || relayUrl === undefined || cacheUrl === undefined)
-    throw localError("invalid_url", "give url, or directoryUrl, relayUrl and cacheUrl");
-  return { directoryUrl, relayUrl: withoutTrailingSlashes(relayUrl), cacheUrl: withoutTrailingSlashes(cacheUrl) };
-}
-
-async function loadIdentity(keys: KeyStore, name: string): Promise<Identity | null> {
-  const text = await keys.load(name);
-  if (text === null) return null;
-  const identity = parseIdentity(text, name);
-  if (identity === null) throw localError("keys_unreadable", `what the key store holds for ${name} is not an identity`);
-  return identity;
-}
-
-/** Saved before it is registered: keys of an existing DID must not be lost. */
-async function makeIdentity(
-  client: Client,
-  { keys, nowMs = Date.now }: WaypostOptions,
-  name: string,
-): Promise<Identity> {
-  const identity = await identityFor(client, name, nowMs());
-  if (await keys.add(name, renderIdentity(identity))) return identity;
-  // Another tab or process was first.
-  return (await loadIdentity(keys, name)) ?? identity;
-}

@@ -16,7 +16,8 @@ import {
 } from "../core/message/address.ts";
 import { sameEndpoint, withoutTrailingSlashes } from "../core/message/proof.ts";
 import type { InputProblem } from "../storage/contract.ts";
-import { type Config, renderDurationSetting, renderSizeSetting } from "./schema.ts";
+import { listSettings } from "./reference.ts";
+import { type Config, configSchema, renderDurationSetting, renderSizeSetting } from "./schema.ts";
 
 /** What is wrong, under the first of the settings that it depends on. */
 type Remark = readonly [settings: string | readonly [string, ...string[]], message: string];
@@ -35,7 +36,26 @@ export function configWarnings(config: Config): InputProblem[] {
     ...[networkWarnings, listWarnings, endpointWarnings, nodeWarnings],
     ...[storeWarnings, listenerWarnings, limitWarnings],
   ];
-  return checks.flatMap((check) => [...check(config)]).map(problemOf);
+  const found = checks.flatMap((check) => [...check(config)]).map(problemOf);
+  return [...found, ...[...sizeWarnings(config)].map(problemOf).filter(({ setting }) => !isReported(setting, found))];
+}
+
+/** Far from its default, a number is rather a slip of a unit than a wish. */
+const farFactor = 100;
+/** Compared with the machine, where there is one. */
+const ofMachine: readonly string[] = ["cache.store_bytes_max", "server.body_bytes_in_flight"];
+const defaults = configSchema.parse({});
+
+function* sizeWarnings(config: Config): Generator<Remark> {
+  for (const { section, name, form } of listSettings()) {
+    const [value, usual] = [config, defaults].map((one): unknown => Reflect.get(one[section], name));
+    if (ofMachine.includes(`${section}.${name}`)) continue;
+    if (typeof value !== "number" || typeof usual !== "number" || value === 0 || usual === 0) continue;
+    if (value <= usual * farFactor && value * farFactor >= usual) continue;
+    const render = form === "duration" ? renderDurationSetting : form === "size" ? renderSizeSetting : String;
+    const far = value > usual ? "more than a hundred times" : "less than a hundredth of";
+    yield [`${section}.${name}`, `${render(value)} is ${far} the default, ${render(usual)}: is the unit right?`];
+  }
 }
 
 /** Whether a setting was already reported: itself, a part of it, or the table around it. */
@@ -163,6 +183,39 @@ function* nodeRelations(config: Config): Generator<Remark> {
       ];
   if (cache.enabled && cache.public_endpoints.length === 0)
     yield ["cache.public_endpoints", "a Cache needs at least one: the URL that recipients publish and sign"];
+  yield* appRelations(config);
+  yield* pushRelations(config);
+}
+
+function* pushRelations({ push, cache }: Config): Generator<Remark> {
+  if (!push.enabled) return;
+  if (!cache.enabled)
+    yield [["push.enabled", "cache.enabled"], "needs a Cache in this process: it pushes what it stores"];
+  if (push.contact === null)
+    yield [["push.contact", "push.enabled"], 'is missing: push services ask for one, such as "mailto:you@example.org"'];
+  if (cache.signing_key_file === null)
+    yield [
+      ["cache.signing_key_file", "push.enabled"],
+      "is missing: the key of pushes is made beside it; create one: waypost key new <file>",
+    ];
+}
+
+/** The app makes identities at these nodes, and its host has nothing else. */
+function* appRelations({ server, directory, relay, cache }: Config): Generator<Remark> {
+  if (server.app === null) return;
+  const endpoints = [...relay.public_endpoints, ...cache.public_endpoints];
+  if (!relay.enabled || !cache.enabled || relay.public_endpoints.length === 0)
+    yield [
+      ["server.app", "relay.public_endpoints"],
+      "needs a Relay with a public endpoint and a Cache in this process",
+    ];
+  if (!directory.enabled && relay.recipients.startsWith("ledger:"))
+    yield [["server.app", "relay.recipients"], "needs a Directory: enable it, or name its URL in relay.recipients"];
+  if (endpoints.some((endpoint) => new URL(endpoint).host === server.app))
+    yield [
+      ["server.app", "relay.public_endpoints", "cache.public_endpoints"],
+      "is a public endpoint: name another host",
+    ];
 }
 
 /** The enabled ones of the nodes that take envelopes. */

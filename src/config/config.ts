@@ -145,16 +145,17 @@ function withoutInvalid(input: unknown, issues: readonly z.core.$ZodIssue[]): un
 
 /** What is created once at the start: listeners, stores, the bus, and the identity and sources of the nodes. */
 const fixed: { readonly [Name in SectionName]: readonly (keyof Config[Name] & string)[] } = {
-  server: ["listen", "admin_listen", "share_port"],
+  server: ["listen", "admin_listen", "share_port", "app"],
   bus: ["plugin"],
   limits: [],
   // With a change in two steps, a stranger's page could change policies in between.
-  directory: ["enabled", "store", "ledger", "unsigned_updates", "log_key_file", "log_witnesses"],
+  directory: ["enabled", "store", "ledger", "unsigned_updates", "log_key_file", "log_witnesses", "public_endpoint"],
   relay: [
     ...(["enabled", "store", "recipients", "public_id", "public_endpoints", "allow_http", "allow_private"] as const),
-    ...(["ignore_proxy_variables", "destination_requests_max"] as const),
+    ...(["ignore_proxy_variables"] as const),
   ],
-  cache: ["enabled", "store", "recipients", "public_endpoints", "signing_key_file", "wake_url"],
+  cache: ["enabled", "store", "recipients", "public_endpoints", "signing_key_file"],
+  push: ["enabled"],
   witness: ["key_file", "store", "logs"],
 };
 

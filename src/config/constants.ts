@@ -2,7 +2,7 @@
  * Constants that are not settings: no operator had a reason to change one. Nodes read them beside the settings of their
  * section, from some of which they follow, so that a test can give another value.
  */
-import { dayMs, minuteMs, secondMs } from "../core/codec/time.ts";
+import { dayMs, hourMs, minuteMs, secondMs } from "../core/codec/time.ts";
 
 /**
  * A delivery must end before the sender's connection, which may be silent for 30 s, is cut. Before it begins,
@@ -29,6 +29,8 @@ export const limitConstants = ({ ttl_max }: { readonly ttl_max: number }) => ({
 export const directoryConstants = ({ registration_rate: rate }: { readonly registration_rate: number }) => ({
   /** A person reads and signs in it. Callers with other needs name the end themselves. */
   prepared_life: 5 * minuteMs,
+  /** How far ahead an authorization may expire. */
+  authorization_max_ahead: hourMs,
   /** An office behind one address, or a tester, may register as a whole; then the rate counts (D167). */
   registration_burst: 300 * rate,
   /** Changes of all DIDs together from one client network. They share one pool of pending calls (D213). */
@@ -36,6 +38,13 @@ export const directoryConstants = ({ registration_rate: rate }: { readonly regis
   change_burst: 300 * rate,
   /** Bytes of registrations and changes that one client network may write in a day: they stay for ever. */
   network_day_bytes: 128 * 1024 ** 2,
+  /** A proof of another home is asked for again after this, as facts about recipients are (rules section 7). */
+  home_fresh: 30 * secondMs,
+  /** How long a home that failed is not asked the same. */
+  home_failure: 10 * secondMs,
+  /** Questions to other homes that one client network causes. A Relay elsewhere has many senders behind it. */
+  home_rate: 20,
+  home_burst: 1_000,
   /** The lifetime of an extrinsic. A submission in flight counts as pending regardless. */
   pending_blocks: 64,
 });
@@ -50,6 +59,8 @@ export const relayConstants = ({ client_rate, recipient_rate, delivery_budget }:
   request_timeout: 10 * secondMs,
   /** The interface's 5 s, or what a longer budget leaves of the time of a delivery. */
   live_ack_timeout: Math.min(5 * secondMs, deliveryMsMax - delivery_budget),
+  /** Concurrent requests to one destination. */
+  destination_requests_max: 4,
   /** The devices of one person. */
   recipient_sessions_max: 16,
   client_burst: 4 * client_rate,
@@ -66,7 +77,8 @@ export const relayConstants = ({ client_rate, recipient_rate, delivery_budget }:
 export const cacheConstants = ({ client_rate }: { readonly client_rate: number }) => ({
   /** Lets a Relay drain its backlog after an outage. */
   client_burst: 4 * client_rate,
-  /** Answers are written as clients read them, so `retrieve_bytes_max` is what bounds them. */
+  /** Of one retrieval without `limit` and `cursor`. Answers are written as clients read them. */
+  retrieve_bytes_max: 64 * 1024 ** 2,
   retrieve_entries_max: 1_000,
   /** Clients ask for up to 1,000 with `limit`; `page_bytes_max` bounds the bytes. */
   page_entries_max: 100,
@@ -76,6 +88,6 @@ export const cacheConstants = ({ client_rate }: { readonly client_rate: number }
   stream_heartbeat: 15 * secondMs,
   /** Then the client reconnects with a new proof, where it left off. */
   stream_life: 15 * minuteMs,
-  /** Push services count calls; a device that was woken fetches everything. */
-  wake_interval: minuteMs,
+  /** Of pushes to one subscription, and of looks for those that are due: a device that was woken fetches everything. */
+  push_interval: 30 * secondMs,
 });

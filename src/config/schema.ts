@@ -7,6 +7,7 @@ import { z } from "zod";
 import { dayMs, hourMs, minuteMs, secondMs, weekMs } from "../core/codec/time.ts";
 import { isProxyNetwork, parseListenAddress, parseNetwork } from "../core/message/address.ts";
 import { workBitsMax } from "../core/message/proof.ts";
+import { homeOfUrl, parseHome } from "../core/trust/home.ts";
 import { parseNamedAddress } from "../core/trust/note.ts";
 import {
   cacheConstants,
@@ -107,6 +108,18 @@ const namedAddress = (type: "log" | "witness") =>
     .meta({ pattern: "^[^ ]+ https?://[^?# ]+$" });
 const witnessAddress = namedAddress("witness");
 const endpoints = listOf(endpoint, { max: 16 });
+const homeUrl = text
+  .refine(
+    (url) => homeOfUrl(url) !== null,
+    "must be https:// and a host name, without a path; http:// only for an address of this machine",
+  )
+  .meta({ pattern: "^https?://[^/]+/?$" });
+const homeEntry = text
+  .refine(
+    (entry) => entry === "*" || parseHome(entry.replace(/^!/, "")) !== null,
+    'must be a host, "!" and a host, or "*"',
+  )
+  .meta({ pattern: "^(\\*|!?[^!/@]+)$" });
 const recipients = z
   .string()
   .refine(
@@ -152,6 +165,18 @@ const serverSchema = z.strictObject({
     .enum(["debug", "info", "warn", "error"])
     .prefault("info")
     .describe("Lowest level that is logged. `info` includes a line for every request."),
+  app: z
+    .string()
+    .regex(
+      /^([a-z0-9-]+\.)*[a-z0-9-]+(:\d{1,5})?$/,
+      'must be a host such as "chat.example.org", with the port where it is unusual',
+    )
+    .max(255)
+    .nullable()
+    .prefault(null)
+    .describe(
+      "Host that answers with the chat app and nothing else, as browsers name it. It must lead to `listen`, like the public endpoints.",
+    ),
   cors_origins: listOf(origin, { max: 256, standard: ["*"] }).describe(
     'Origins whose pages may call this node from a browser; `"*"` means all. With `directory.unsigned_updates = "allow"`, only pages served by this machine may.',
   ),
@@ -202,6 +227,10 @@ const directorySchema = z.strictObject({
   enabled: flag(false).describe("Whether this process is a Directory."),
   store: store.describe("Store of replay claims and receipts."),
   ledger: store.describe("Store whose ledger has the DIDs."),
+  registration: z
+    .enum(["open", "invite", "closed"])
+    .prefault("open")
+    .describe("Who registers a DID: everybody, who has an invitation (`waypost invite`), or nobody."),
   registration_proofs: z
     .array(z.enum(["v3", "v2", "v1"]))
     .min(1)
@@ -219,15 +248,21 @@ const directorySchema = z.strictObject({
   log_witnesses: listOf(witnessAddress, { max: 16 }).describe(
     "Witnesses that cosign the log, each as its `vkey`, a space and its URL.",
   ),
+  public_endpoint: homeUrl
+    .nullable()
+    .prefault(null)
+    .describe(
+      "URL without a path by which other Directories reach this one, such as `https://directory.example.org`. Documents name it, and people are `alias@directory.example.org`. Without it, this Directory knows its own ledger only.",
+    ),
+  homes: listOf(homeEntry, { max: 1_000, standard: ["*"] }).describe(
+    "Hosts of Directories that may be asked about their DIDs; `*` is all, and `!directory.example` is refused.",
+  ),
   unsigned_updates: z
     .enum(["deny", "allow"])
     .prefault("deny")
     .describe(
       "Whether primary alias, policy links and policies may change without a proof. `allow` needs loopback listeners.",
     ),
-  authorization_max_ahead: duration("1h", { min: 1_000, max: 30 * dayMs }).describe(
-    "How far ahead an authorization may expire.",
-  ),
   registration_rate: count(10, { max: 1_000_000 }).describe(
     "Registrations per second from one client network. A burst of 300 times as many is allowed first.",
   ),
@@ -269,7 +304,6 @@ const relaySchema = z.strictObject({
   delivery_budget: duration("10s", { min: 100, max: deliveryMsMax - liveAckMsMin }).describe(
     "Longest time for all attempts of one envelope.",
   ),
-  destination_requests_max: count(4, { max: 1_000 }).describe("Concurrent requests to one destination."),
   sessions_max: count(10_000, { max: 1_000_000 }).describe(
     "Live sessions, for all recipients together. One client network gets at most half.",
   ),
@@ -307,20 +341,32 @@ const cacheSchema = z.strictObject({
   ),
   store_entries_max: count(10_000_000).describe("Entries stored for all recipients together."),
   store_bytes_max: size("64GiB").describe("Bytes stored for all recipients together."),
-  retrieve_bytes_max: size("64MiB", { min: 1_024 }).describe(
-    "Bytes of envelopes in one retrieval without `limit` and `cursor`. The answer is streamed.",
-  ),
   page_bytes_max: size("1MiB", { min: 1_024, max: 16 << 20 }).describe(
     "Bytes of envelopes in one page. A page contains at least one envelope, whatever its size.",
   ),
   streams_max: count(10_000, { max: 1_000_000 }).describe(
     "Open event streams, for all recipients together. One client network gets at most half.",
   ),
-  wake_url: endpoint
+  ...admissionSettings,
+});
+
+const contact = z
+  .string()
+  .max(512)
+  .refine(
+    (text) => /^mailto:[^@\s]+@[^@\s]+$/.test(text) || (text.startsWith("https://") && URL.canParse(text)),
+    'must be "mailto:" and an address, or an https URL',
+  )
+  .meta({ pattern: "^(mailto:|https://).+$" });
+
+const pushSchema = z.strictObject({
+  enabled: flag(false).describe(
+    "Whether the Cache wakes sleeping devices by Web Push. Its key is made beside `cache.signing_key_file`, in the same name with `.push`; all nodes of an installation need the same file.",
+  ),
+  contact: contact
     .nullable()
     .prefault(null)
-    .describe("URL that receives `{recipient_digest, count}` when a recipient without an open stream has new entries."),
-  ...admissionSettings,
+    .describe("Whom operators of push services may write to: `mailto:` and an address, or an https URL."),
 });
 
 const witnessSchema = z.strictObject({
@@ -343,11 +389,12 @@ export const configSchema = z.strictObject({
     .prefault({}),
   relay: relaySchema.transform((relay) => ({ ...relay, ...relayConstants(relay) })).prefault({}),
   cache: cacheSchema.transform((cache) => ({ ...cache, ...cacheConstants(cache) })).prefault({}),
+  push: pushSchema.prefault({}),
   witness: witnessSchema.prefault({}),
 });
 
 /** The sections with settings of our own; options of stores belong to their plugins. */
-export const sectionNames = ["server", "bus", "limits", "directory", "relay", "cache", "witness"] as const;
+export const sectionNames = ["server", "bus", "limits", "directory", "relay", "cache", "push", "witness"] as const;
 export type SectionName = (typeof sectionNames)[number];
 
 /** The settings of every section, and its constants beside them. */

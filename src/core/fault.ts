@@ -26,6 +26,9 @@ const catalogue = {
   policy_denied: [403, "A policy refuses this"],
   sender_signature_invalid: [403, "The sender signature does not verify"],
   unsigned_update_denied: [403, "This update needs a proof"],
+  registration_closed: [403, "This Directory takes no registrations"],
+  invitation_required: [403, "A registration here needs an invitation"],
+  invitation_invalid: [403, "The invitation can't be used"],
   did_not_found: [404, "No such DID"],
   policy_not_found: [404, "No policy exists"],
   component_not_found: [404, "No such component in the document"],
@@ -244,6 +247,18 @@ export const problems: Readonly<Record<FaultCode, Problem>> = {
   unsigned_update_denied: {
     cause: "The update needs a proof in headers.",
     remedy: "Send the update proof of /docs/signing.",
+  },
+  registration_closed: {
+    cause: "The operator takes no registrations now.",
+    remedy: "Ask the operator, or register at another Directory.",
+  },
+  invitation_required: {
+    cause: "The operator decides who registers here.",
+    remedy: "Ask the operator for an invitation, and send its code in the header Svc-Invitation.",
+  },
+  invitation_invalid: {
+    cause: "The invitation is unknown, expired, revoked or used up; detail says which.",
+    remedy: "Ask for another one.",
   },
   did_not_found: {
     cause: "No DID of this name is registered, or its registration is not settled yet.",

@@ -2,7 +2,7 @@
  * Admission of an envelope, shared by the Relay and the Cache: facts about recipient, sender and policy are gathered in
  * parallel, then one pure function decides, in the order of rules section 2 ("Order of checks on an envelope").
  * `GET /delivery-resolution/{target}` answers from the same facts what a sender must know beforehand, on every node that
- * knows recipients. Source: rules sections 2 and 4, interface "Errors", docs/ledger.md 3.1.
+ * knows recipients. Source: rules sections 2 and 4, interface "Errors".
  */
 import type { Config } from "../config/schema.ts";
 import { encodeBase64 } from "../core/codec/bytes.ts";
@@ -31,27 +31,42 @@ import {
 } from "../core/message/policy.ts";
 import { resolutionAnswer } from "../core/schema/directory.ts";
 import { BoundedMap } from "../core/std/bounded.ts";
+import { homesOf, parseHome } from "../core/trust/home.ts";
+import { isSelfCertifying } from "../core/trust/names.ts";
 import type { LedgerReader } from "../storage/contract.ts";
+import { type AskedFor, foreignDid, type HomesOf } from "./directory/homes.ts";
 import { isKnownProof, parseKnown, readKeyProof } from "./directory/proof.ts";
 import { type Answer, type Call, defineRoute, type Route, type RoutePlan } from "./http/route.ts";
 import type { Blocks } from "./operations/blocks.ts";
-import { type RecipientSource, type Subject, subjectBytes, subjectBytesMax, subjectsMax } from "./recipients.ts";
+import {
+  type RecipientSource,
+  type Subject,
+  subjectBytes,
+  subjectBytesMax,
+  subjectOf,
+  subjectsMax,
+} from "./recipients.ts";
 
 export type AdmissionFacts = {
   readonly recipient: Subject | null;
-  /** Whether the sender that the envelope names has signed it. */
-  readonly isSenderVerified: boolean;
+  /** `absent`: unsigned, or by a self-certifying DID of another Directory that can't be asked; its reader verifies it. */
+  readonly signature: "verified" | "invalid" | "absent";
+  /** Where the sender is at home, as its own document says, or else the request. */
+  readonly senderHome: string | null;
   /** What applies, or its refusal; `null` when the recipient can't receive anyway, and the source was not asked. */
   readonly policy: EffectivePolicy | Fault | null;
 };
 
+/** A hint: envelopes have no place for it. */
+export const senderHomeHeader = "svc-sender-home";
+
 // ----------------------------------------------------------------------------------------------- gather
 
 /** What is known of an envelope's parties. Throws `unavailable` when the source can't be asked. */
-export type FactsSource = (envelope: Envelope) => Promise<AdmissionFacts>;
+export type FactsSource = (envelope: Envelope, asked: AskedFor) => Promise<AdmissionFacts>;
 
 /** The facts of an envelope without a sender: those of most, which all share one record. */
-type RecipientFacts = AdmissionFacts & { readonly isSenderVerified: false };
+type RecipientFacts = AdmissionFacts & { readonly signature: "absent" };
 type RememberedFacts = { readonly state: string; readonly facts: RecipientFacts; readonly bytes: number };
 
 /**
@@ -64,35 +79,49 @@ export function factsOf(source: RecipientSource): FactsSource {
     max: subjectBytesMax,
     of: ({ bytes }) => bytes,
   });
-  const recipientFacts = async (did: Did, tag: string | null): Promise<RecipientFacts> => {
+  const recipientFacts = async (did: Did, tag: string | null, asked: AskedFor): Promise<RecipientFacts> => {
     const state = await source.state();
-    if (state === null) return gatherRecipientFacts(source, did, tag);
+    const gather = () => gatherRecipientFacts(source, did, { tag, asked: { ...asked, home: null } });
+    if (state === null) return gather();
     const key = tag === null ? did : `${did} ${tag}`;
     const known = remembered.get(key);
     if (known?.state === state) return known.facts;
-    const facts = await gatherRecipientFacts(source, did, tag);
-    remembered.set(key, { state, facts, bytes: subjectBytes(facts.recipient) });
+    const facts = await gather();
+    // The state of the own ledger says nothing about who is at home elsewhere.
+    const isOwn = facts.recipient === null ? !isSelfCertifying(did) : facts.recipient.foreign === undefined;
+    if (isOwn) remembered.set(key, { state, facts, bytes: subjectBytes(facts.recipient) });
     return facts;
   };
-  const signedFacts = async ({ to, tag }: Envelope, sender: EnvelopeSender): Promise<AdmissionFacts> => {
-    const [facts, from] = await Promise.all([recipientFacts(to, tag), source.subject(sender.from)]);
+  const signedFacts = async (envelope: Envelope, sender: EnvelopeSender, asked: AskedFor): Promise<AdmissionFacts> => {
+    const { to, tag } = envelope;
+    const [facts, from] = await Promise.all([recipientFacts(to, tag, asked), source.subject(sender.from, asked)]);
     // An envelope without a recipient is refused anyway.
     const isKnown = from !== null && !from.deactivated && facts.policy !== null;
-    return { ...facts, isSenderVerified: isKnown && (await verifySenderInPool(sender, from.document)) };
+    const isVerified = isKnown && (await verifySenderInPool(sender, from.document));
+    const [senderHome = parseHome(asked.home ?? "")] = homesOf(from?.document ?? null);
+    return { ...facts, senderHome, signature: isVerified ? "verified" : unverified(sender.from, from) };
   };
-  return (envelope) =>
-    envelope.sender === null ? recipientFacts(envelope.to, envelope.tag) : signedFacts(envelope, envelope.sender);
+  return (envelope, asked) =>
+    envelope.sender === null
+      ? recipientFacts(envelope.to, envelope.tag, asked)
+      : signedFacts(envelope, envelope.sender, asked);
+}
+
+/** Whoever is at home elsewhere may have signed with a key that this node can't learn now. */
+function unverified(did: Did, from: Subject | null): "invalid" | "absent" {
+  const isOpen = from === null ? isSelfCertifying(did) : from.foreign?.isFresh === false;
+  return isOpen ? "absent" : "invalid";
 }
 
 export async function gatherRecipientFacts(
   source: RecipientSource,
   did: Did,
-  tag: string | null,
+  { tag = null, asked }: { readonly tag?: string | null; readonly asked?: AskedFor } = {},
 ): Promise<RecipientFacts> {
-  const recipient = await source.subject(did);
+  const recipient = await source.subject(did, asked);
   const receives = recipient !== null && !recipient.deactivated;
   const policy = receives ? decidePolicy(await gatherPolicyFacts(source, recipient, tag)) : null;
-  return { recipient, policy, isSenderVerified: false };
+  return { recipient, policy, signature: "absent", senderHome: null };
 }
 
 /**
@@ -139,6 +168,8 @@ export type AdmissionRules = {
 
 export type Admission = {
   readonly recipient: Subject;
+  /** The sender whose signature verifies. */
+  readonly sender: Did | null;
   readonly policy: EffectivePolicy;
   readonly ttlMs: number;
   /** The longest life that recipient and node together allow. */
@@ -161,7 +192,7 @@ export function decideAdmission(
   if (recipient.deactivated || policy === null) return fault("did_deactivated", "the recipient is deactivated");
   const refused =
     rules.checkRecipient?.(recipient) ??
-    checkParties(envelope, facts.isSenderVerified, rules.operator) ??
+    checkParties(envelope, facts.signature, rules.operator) ??
     rules.blocks?.checkParties(envelope.to, envelope.sender?.from ?? null) ??
     null;
   if (refused !== null) return refused;
@@ -172,7 +203,8 @@ export function decideAdmission(
   const expired = checkExpiry(envelope, ttlMs, nowMs);
   if (expired !== null) return expired;
   const ttlMsMax = longestTtlMs(rules.limits, policy.ttlMs);
-  return { recipient, policy, ttlMs, ttlMsMax, expiresAtMs: envelope.timestampMs + ttlMs };
+  const sender = facts.signature === "verified" ? (envelope.sender?.from ?? null) : null;
+  return { recipient, sender, policy, ttlMs, ttlMsMax, expiresAtMs: envelope.timestampMs + ttlMs };
 }
 
 /**
@@ -180,15 +212,19 @@ export function decideAdmission(
  * missing; 403 `policy_denied` when a list refuses the recipient or the proven sender.
  * Cost: each list has at most 1,000 entries and most nodes have none, so they are searched as they are.
  */
-function checkParties(envelope: Envelope, isVerified: boolean, operator: OperatorRules): Fault | null {
-  if (envelope.sender === null) {
-    if (operator.require_sender_signature)
-      return fault("sender_signature_invalid", "this node accepts signed envelopes only");
-  } else if (!isVerified) {
+function checkParties(
+  { to, sender }: Envelope,
+  signature: AdmissionFacts["signature"],
+  operator: OperatorRules,
+): Fault | null {
+  if (sender !== null && signature === "invalid") {
     const refusal = fault("sender_signature_invalid", "the sender signature does not verify");
-    return withSignedText(refusal, envelope.sender.signedBytes);
+    return withSignedText(refusal, sender.signedBytes);
   }
-  return checkLists({ to: envelope.to, from: envelope.sender?.from ?? null }, operator);
+  const isAbsent = signature === "absent";
+  if (isAbsent && (operator.require_sender_signature || (sender !== null && operator.allow_senders.length > 0)))
+    return fault("sender_signature_invalid", "this node accepts signed envelopes only, of senders whom it can verify");
+  return checkLists({ to, from: sender?.from ?? null }, operator);
 }
 
 type Parties = { readonly to: Did; readonly from: Did | null };
@@ -209,7 +245,7 @@ function isLeftOut(allowed: readonly string[], did: string | null): boolean {
 
 // ------------------------------------------------------------------------------------- resolution for senders
 
-type ResolutionParts = {
+type ResolutionParts = Pick<HomesOf, "homes"> & {
   readonly recipients: RecipientSource;
   readonly limits: Config["limits"];
   /** What recipients are looked up in: a ledger, or a Directory elsewhere. */
@@ -225,7 +261,7 @@ export function resolutionRoute(parts: ResolutionParts): Route {
     path: "/delivery-resolution/:target",
     id: "deliveryResolution",
     summary: "The key to seal to and the sizes that one recipient accepts",
-    query: ["tag", "proof"],
+    query: ["tag", "proof", "home"],
     answer: [200, "Key and constraints at the finalized head.", resolutionAnswer],
     codes: [
       "invalid_did",
@@ -241,35 +277,40 @@ export function resolutionRoute(parts: ResolutionParts): Route {
   return defineRoute(plan, { tag: "Directory", capacity: "normal", unavailable, bodyBytesMax: 0 });
 }
 
-async function resolve(call: Call, { recipients, limits, ledger }: ResolutionParts): Promise<Answer | Fault> {
+async function resolve(call: Call, parts: ResolutionParts): Promise<Answer | Fault> {
+  const { recipients, limits, ledger } = parts;
   const did = parseDid(call.params["target"] ?? "");
   if (isFault(did)) return did;
   const tag = call.query.get("tag");
   if (tag !== null && !isTag(tag)) return fault("invalid_request", `tag: must be ${tagForm}`);
   const known = parseKnown(call, "proof");
   if (isFault(known)) return known;
-  const recipient = await recipients.subject(did);
+  const own = await recipients.subject(did, { home: call.query.get("home"), network: call.network });
+  const foreign = own === null && parts.homes !== undefined ? await foreignDid(parts, did, call) : null;
+  if (isFault(foreign)) return foreign;
+  const recipient = foreign === null ? own : subjectOf(foreign);
   const receives = recipient !== null && !recipient.deactivated;
   const policy = receives ? await gatherPolicyFacts(recipients, recipient, tag) : null;
-  const resolution = decideResolution({ recipient, policy }, limits);
+  const resolution = decideResolution({ recipient, policy });
   if (isFault(resolution)) return resolution;
-  const proof = known === null || ledger === null ? null : await readKeyProof(ledger, did);
+  const kept = known === null || ledger === null || foreign !== null ? null : await readKeyProof(ledger, did);
+  const proof = known === null ? null : (foreign?.bytes ?? kept);
   const unknown = proof === null || isKnownProof(proof, known ?? "") ? {} : { key_proof: encodeBase64(proof) };
-  return { status: 200, json: { ...renderResolution(did, resolution), ...unknown } };
+  return { status: 200, json: { ...renderResolution(did, resolution, limits), ...unknown } };
 }
 
-function renderResolution(target: string, resolution: Resolution): Record<string, unknown> {
-  const { messageBytesMax } = resolution;
+function renderResolution(target: string, { key, messageBytesMax }: Resolution, limits: Config["limits"]) {
+  const bounded = (bytesMax: number) => Math.min(bytesMax, messageBytesMax ?? bytesMax);
   return {
     target,
     encryption_profile: "direct",
-    recipient_key_id: resolution.keyId,
-    recipient_public_key_multibase: resolution.publicKeyMultibase,
+    recipient_key_id: key.id,
+    recipient_public_key_multibase: key.publicKeyMultibase,
     policy: {
       effective_constraints: {
-        max_chunk_bytes: resolution.chunkBytesMax,
-        max_unchunked_message_bytes: resolution.unchunkedBytesMax,
-        max_http_envelope_bytes: resolution.bodyBytesMax,
+        max_chunk_bytes: bounded(limits.chunk_bytes_max),
+        max_unchunked_message_bytes: bounded(limits.unchunked_bytes_max),
+        max_http_envelope_bytes: limits.body_bytes_max,
         ...(messageBytesMax === null ? {} : { max_message_bytes: messageBytesMax }),
       },
     },

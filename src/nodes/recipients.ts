@@ -16,8 +16,11 @@ import { blockTimeShape, subjectShape } from "../core/schema/directory.ts";
 import { deliveryPolicyShape, parseDocument, personaPolicyShape } from "../core/schema/identity.ts";
 import { compileShape } from "../core/schema/schema.ts";
 import { BoundedMap, readCapped } from "../core/std/bounded.ts";
+import { parseHome } from "../core/trust/home.ts";
+import { isSelfCertifying } from "../core/trust/names.ts";
 import type { Bus } from "../storage/bus.ts";
 import { type LedgerReader, StoreError } from "../storage/contract.ts";
+import type { AskedFor, Foreign, Homes } from "./directory/homes.ts";
 import { parseDeliveryPolicy, parseLinks, parsePersonaPolicy } from "./directory/policy.ts";
 import { createMemo, type Memo } from "./memo.ts";
 import { changedSubject } from "./signals.ts";
@@ -30,10 +33,13 @@ export type Subject = {
   readonly links: DeliveryPolicyLinks | null;
   /** How often the DID was deleted. An envelope belongs to the life for which it was admitted. */
   readonly life: number;
+  /** Of a DID that is at home at another Directory: whether its home has just confirmed the document. */
+  readonly foreign?: { readonly isFresh: boolean };
 };
 
 export interface RecipientSource {
-  subject(did: Did): Promise<Subject | null>;
+  /** `asked` helps to find a DID that is at home at another Directory. */
+  subject(did: Did, asked?: AskedFor): Promise<Subject | null>;
   /** The policy of a recipient (key: its DID) or of a tag (key: the tag). */
   policy(scope: "recipient" | "tag", key: string): Promise<DeliveryPolicy | null>;
   persona(key: string): Promise<PersonaPolicy | null>;
@@ -70,6 +76,25 @@ export function ledgerRecipients(ledger: LedgerReader): RecipientSource {
     blockTimeMs: async () => (await ledger.head()).blockTimeMs,
     state: async () => ledger.version() ?? (await ledger.head()).finalized.hash,
   };
+}
+
+/** A source that also knows who is at home elsewhere. */
+export function withHomes(source: RecipientSource, homes: Homes | undefined): RecipientSource {
+  if (homes === undefined) return source;
+  return {
+    ...source,
+    subject: async (did, asked) => {
+      const own = await source.subject(did);
+      if (own !== null) return own;
+      const found = await homes.find(did, asked ?? { home: null, network: "" });
+      return typeof found === "string" ? null : subjectOf(found);
+    },
+  };
+}
+
+/** Policies are not in a proof: the recipient's own nodes apply them. */
+export function subjectOf({ did, document, deactivated, isFresh }: Foreign): Subject {
+  return { did, document, deactivated, links: null, life: 0, foreign: { isFresh } };
 }
 
 // ------------------------------------------------------------------------------------------- a Directory
@@ -120,7 +145,11 @@ export function directoryRecipients(url: string, options: DirectoryOptions = {})
       loadsMax: 256,
       now,
     });
-  const subjects = memo((did) => `/resolve/${encodeURIComponent(did)}`, readSubject, subjectBytes);
+  const subjectPath = (key: string) => {
+    const [did = "", home] = key.split(" ");
+    return `/resolve/${encodeURIComponent(did)}${home === undefined ? "" : `?home=${encodeURIComponent(home)}`}`;
+  };
+  const subjects = memo(subjectPath, (reply, key) => readSubject(reply, key.split(" ")[0] as Did), subjectBytes);
   const policyPath = (scope: string) => (key: string) => `/delivery-policies/${scope}/${encodeURIComponent(key)}`;
   const policies = {
     recipient: memo(policyPath("recipients"), readDeliveryPolicy),
@@ -140,7 +169,11 @@ export function directoryRecipients(url: string, options: DirectoryOptions = {})
     { missed: () => memos.forEach((one) => void one.clear()) },
   );
   return {
-    subject: (did) => subjects.get(did),
+    subject: async (did, asked) => {
+      const subject = await subjects.get(did);
+      const home = subject === null && isSelfCertifying(did) ? parseHome(asked?.home ?? "") : null;
+      return home === null ? subject : subjects.get(`${did} ${home}`);
+    },
     // Only DIDs have policies, so other names need no request.
     policy: async (scope, key) => (isDid(key) ? policies[scope].get(key) : null),
     persona: async (key) => (isDid(key) ? personas.get(key) : null),
@@ -206,16 +239,16 @@ const checkDeliveryPolicy = checked(deliveryPolicyShape);
 const checkPersonaPolicy = checked(personaPolicyShape);
 const checkLimits = checked(blockTimeShape);
 
-function readSubject(answer: DirectoryReply, key: string): Subject | null {
+function readSubject(answer: DirectoryReply, did: Did): Subject | null {
   if (saysAbsent(answer)) return null;
-  const { document, deactivated, delivery_policy_links: links, life = 0 } = checkSubject(presentBody(answer));
-  const did = key as Did;
+  const { document, deactivated, delivery_policy_links: links, life = 0, home } = checkSubject(presentBody(answer));
   return {
     did,
     document: document == null ? null : usable(parseDocument(document, did)),
     deactivated,
     links: links == null ? null : usable(parseLinks({ did, delivery_policy_links: links })),
     life,
+    ...(home === undefined ? {} : { foreign: { isFresh: false } }),
   };
 }
 

@@ -5,7 +5,7 @@
  * driver itself is the authority that a chain would be.
  */
 import type { z } from "zod";
-import { type InputProblem, StoreError } from "../storage/contract.ts";
+import type { InputProblem } from "../storage/contract.ts";
 import { type EmbeddedLedger, type EmbeddedOptions, openEmbeddedLedger } from "../storage/embedded.ts";
 import { describeFinding, firstFindings, meant, problemsOfIssue } from "../storage/setting-problem.ts";
 import type { SharedTable, Table } from "../storage/table.ts";
@@ -47,6 +47,25 @@ export function checkReceipt(key: string, value: Uint8Array): void {
   if (value.length > receiptBytesMax) throw new RangeError(`a receipt has at most ${receiptBytesMax} bytes`);
 }
 
+/** Whether a receipt's key is among those that `scan` finds. */
+export const isScanned = (key: string): boolean => key.startsWith("/");
+
+export function checkPrefix(prefix: string): void {
+  checkText("prefix", prefix);
+  if (!isScanned(prefix)) throw new RangeError("a prefix begins with a slash");
+}
+
+/** The first key after all that begin with the prefix, or `null` when there is none. */
+export function endOfPrefix(prefix: Buffer): Buffer | null {
+  const end = Buffer.from(prefix);
+  for (let i = end.length - 1; i >= 0; i--) {
+    if (end[i] === 0xff) continue;
+    end[i] = end[i]! + 1;
+    return end.subarray(0, i + 1);
+  }
+  return null;
+}
+
 // -------------------------------------------------------------------------------------------- embedded ledger
 
 /** No record of the ledger begins with this letter sequence. */
@@ -65,23 +84,4 @@ export async function openLedger(
     return drawn;
   });
   return openEmbeddedLedger({ ...environment, table, blockTimeMs, operator });
-}
-
-/** What a new ledger has: its head, its operator, its genesis and the first batch of its log. */
-const freshRecordsMax = 7;
-
-/** Writes the pairs of an exported ledger over the table of a new one. Throws `unavailable` when it is in use. */
-export function ledgerImport(table: Table): (pairs: readonly (readonly [string, Uint8Array])[]) => Promise<void> {
-  let isBegun = false;
-  return async (pairs) => {
-    const fresh = isBegun ? [] : table.range("", { limit: freshRecordsMax + 1 });
-    if (fresh.length > freshRecordsMax) {
-      throw new StoreError("unavailable", "the ledger is not empty: import into a new store");
-    }
-    isBegun = true;
-    await table.commit((view) => {
-      for (const [key] of fresh) view.remove(key);
-      for (const [key, value] of pairs) view.put(key, value);
-    });
-  };
 }

@@ -22,7 +22,7 @@ export const builtInPlugins: readonly ConfigurablePlugin[] = [
   configurable(postgresPlugin),
 ];
 
-/** What editors are told of the options of each. */
+/** What editors get of the options of each. */
 export const optionSchemas = {
   memory: memoryOptions,
   lmdb: lmdbOptions,

@@ -10,6 +10,7 @@ import {
   type CapabilityName,
   type Durability,
   type InputProblem,
+  type PlaceMove,
   type StoragePlugin,
   type Store,
   type StoreEnvironment,
@@ -24,7 +25,7 @@ type ConfiguredStore = {
   /** Why the store does not exist yet, or `null`. Creates nothing. */
   readonly absence: () => string | null;
   /** `null` when the plugin has nothing to prepare. */
-  readonly migrate: (() => Promise<string>) | null;
+  readonly migrate: ((move?: PlaceMove) => Promise<string>) | null;
   readonly maintenance: StoreMaintenance | null;
 };
 
@@ -50,7 +51,7 @@ export function configurable<Options>(plugin: StoragePlugin<Options>): Configura
         ok: true,
         open: (environment) => plugin.open(options, environment),
         absence: () => plugin.absence(options),
-        migrate: migrate === null ? null : () => migrate(options),
+        migrate: migrate === null ? null : (move) => migrate(options, move),
         maintenance: maintenance === null ? null : maintenance(options),
       };
     },
@@ -281,7 +282,7 @@ export const capabilityMethods = {
     stats: 1,
   },
   replay: { claim: 1, expire: 1 },
-  receipts: { put: 1, putIfAbsent: 1, get: 1, remove: 1, expire: 1 },
+  receipts: { put: 1, putIfAbsent: 1, get: 1, remove: 1, scan: 1, expire: 1 },
   ledger: {
     head: 1,
     bounds: 1,
@@ -321,8 +322,7 @@ export function storeShapeProblem(opened: unknown): string | null {
   const missing = ["probe", "close"].find((method) => typeof opened[method] !== "function");
   if (missing !== undefined) return `the store has no ${missing}()`;
   if (typeof opened["plugin"] !== "string") return "the store does not name its plugin";
-  const { durability, capabilities, importLedger } = opened;
-  if (importLedger !== null && typeof importLedger !== "function") return "importLedger is neither a function nor null";
+  const { durability, capabilities } = opened;
   if (durability !== "volatile" && durability !== "committed" && durability !== "flushed") {
     return `the store has the durability "${String(durability)}", which is not volatile, committed or flushed`;
   }

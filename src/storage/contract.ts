@@ -39,9 +39,9 @@ export type Durability = "volatile" | "committed" | "flushed";
 /**
  * `unavailable`: try again later; the store recovers by itself. `busy`: another process has opened the store, which
  * belongs to one at a time. `full`: there is no room. `corrupt`: stored bytes are damaged. `closed`: the store was
- * closed.
+ * closed. `partial`, of `probe` only: one of several databases is away, and the rest of the store works.
  */
-export type StoreErrorCode = "unavailable" | "busy" | "full" | "corrupt" | "closed";
+export type StoreErrorCode = "unavailable" | "partial" | "busy" | "full" | "corrupt" | "closed";
 
 /** An operating failure of a store. Never an answer about the data. */
 export class StoreError extends Error {
@@ -207,8 +207,9 @@ export interface Mailbox {
    */
   remove(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): Promise<RemovedMessage[]>;
   /**
-   * Claims a tag of the store's `replay` and removes, in one write: after a crash either both are done or neither.
-   * Returns `null` and removes nothing while an earlier claim of the tag lasts.
+   * Claims a tag and removes, in one write: after a crash either both are done or neither.
+   * Returns `null` and removes nothing while an earlier claim of the tag lasts. A caller uses a tag for one recipient
+   * only, and not in `replay` too: a store of several databases keeps the claim beside the mailbox.
    */
   claimAndRemove(
     claim: TagClaim,
@@ -248,14 +249,23 @@ export interface Replay {
 
 // --------------------------------------------------------------------------------------------- receipts
 
-/** Small records that must survive a restart: pending registrations, relay results. */
+export type ReceiptPage = { readonly after: string | null; readonly limit: number; readonly nowMs: number };
+
+/** Small records that must survive a restart: pending registrations, relay results, subscriptions to pushes. */
 export interface Receipts {
   /** Sets or replaces a value. A key is a text like a tag; a value has at most 64 KiB. */
   put(key: string, value: Uint8Array, untilMs: number): Promise<void>;
   /** Sets a value unless one is valid at `nowMs`. Returns `null` when it was set, else the valid value. */
   putIfAbsent(key: string, value: Uint8Array, untilMs: number, nowMs: number): Promise<Uint8Array | null>;
   get(key: string, nowMs: number): Promise<Uint8Array | null>;
-  remove(key: string): Promise<void>;
+  /** With `value`, only while that stands under the key: what replaced it stays. */
+  remove(key: string, value?: Uint8Array): Promise<void>;
+  /**
+   * The records that are valid at `nowMs` and whose keys begin with `prefix`, in the driver's order of keys, at most
+   * `limit` of those after the key `after`. Fewer than `limit` are the last ones. A prefix begins with a slash: drivers
+   * need no order of other keys.
+   */
+  scan(prefix: string, page: ReceiptPage): Promise<(readonly [key: string, value: Uint8Array])[]>;
   /** Forgets records that have ended at `nowMs` (`untilMs <= nowMs`), at most `limit` in one write; returns how many. */
   expire(nowMs: number, limit: number): Promise<number>;
 }
@@ -390,8 +400,6 @@ export interface Store {
   readonly capabilities: Capabilities;
   /** A cheap readiness check: resolves when reads and writes work, else throws a `StoreError`. */
   probe(): Promise<void>;
-  /** Replaces the new store's empty embedded ledger by the pairs of an exported one; `null` without such a ledger. */
-  readonly importLedger: ((pairs: readonly (readonly [string, Uint8Array])[]) => Promise<void>) | null;
   /** Finishes the running operations and releases everything. Later calls throw `closed`. Idempotent. */
   close(): Promise<void>;
 }
@@ -425,12 +433,32 @@ export type VerifyReport = {
   readonly problems: readonly string[];
 };
 
+/** A new store that is being filled; nothing else has it open, and no ledger runs in it. */
+export type ImportTarget = Required<Pick<Capabilities, "mailbox" | "replay" | "receipts">> & {
+  readonly putLedger: (pairs: readonly (readonly [key: string, value: Uint8Array])[]) => Promise<void>;
+};
+
 /**
- * Work that an operator starts in a separate process. `backup`, `verify` and `records` run while a node has the store
+ * Work that an operator starts in a separate process. `records`, `backup` and `verify` run while a node has the store
  * open, and see its state as of their beginning; the others need the store closed. Those that return a text describe
  * in it what they did. A failure throws a `StoreError`.
  */
 export type StoreMaintenance = {
+  /** All records of the store, the older of a mailbox first. Damaged ones are left out and reported to `skipped`. */
+  readonly records: (skipped: (problem: string) => void) => AsyncIterable<StoreRecord>;
+  /**
+   * Makes the store out of what `fill` writes, when `check` has read it again without throwing. Before that it does not
+   * open as a store. Refuses a store that holds something; run an interrupted import again.
+   */
+  readonly import: (
+    fill: (target: ImportTarget) => Promise<void>,
+    check: (written: AsyncIterable<StoreRecord>) => Promise<void>,
+  ) => Promise<void>;
+  /** `null` where a database has its own tools for these. */
+  readonly files: FileMaintenance | null;
+};
+
+export type FileMaintenance = {
   /** Copies the store into the folder `to`, at most this many bytes per second. An interrupted copy does not open as a store. */
   readonly backup: (to: string, bytesPerSecondMax: number) => Promise<string>;
   /** Creates the store from a backup, after renaming an existing one. Run an interrupted restore again. */
@@ -438,8 +466,6 @@ export type StoreMaintenance = {
   readonly verify: () => Promise<VerifyReport>;
   /** Gives free space inside the files back to the disk. */
   readonly compact: () => Promise<string>;
-  /** All records of the store. Damaged ones are left out and reported to `skipped`. */
-  readonly records: (skipped: (problem: string) => void) => AsyncIterable<StoreRecord>;
 };
 
 export interface StoragePlugin<Options = unknown> {
@@ -452,11 +478,14 @@ export interface StoragePlugin<Options = unknown> {
   /** Why the store does not exist yet, or `null`. Must not create anything; used by `doctor` and `storage stats`. */
   absence(options: Options): string | null;
   /**
-   * Brings the base of the store (a database's schema) to the version of this program and returns a text about what was
-   * done; `null` where there is nothing to prepare.
+   * Brings the base of the store (a database's schema) to the version of this program, then moves places of a store over
+   * several databases, and returns a text about what was done; `null` where there is nothing to prepare.
    */
-  readonly migrate: ((options: Options) => Promise<string>) | null;
+  readonly migrate: ((options: Options, move?: PlaceMove) => Promise<string>) | null;
   readonly maintenance: ((options: Options) => StoreMaintenance) | null;
 }
+
+/** Which places (docs/scaling.md) of a store go to which of its databases. */
+export type PlaceMove = { readonly places: readonly number[]; readonly to: string };
 
 export type InputProblem = { readonly setting: string; readonly message: string };

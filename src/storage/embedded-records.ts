@@ -276,7 +276,7 @@ export function numberAt(clock: Clock, nowMs: number): bigint {
 }
 
 /** What a dry run read: while that is unchanged, so is its outcome. */
-export type Facts = { readonly account: Uint8Array | null; readonly holders: readonly (Uint8Array | null)[] };
+export type CallFacts = { readonly account: Uint8Array | null; readonly holders: readonly (Uint8Array | null)[] };
 
 export function readHead(view: TableView): Head {
   const bytes = view.get(headKey);
@@ -316,14 +316,14 @@ export function keysOfCall(call: LedgerCall): string[] {
   return [accountKey(call.did), keyProofKey(call.did), ...named, ...claims];
 }
 
-export function readFacts(view: TableView, call: LedgerCall): Facts {
+export function readCallFacts(view: TableView, call: LedgerCall): CallFacts {
   return {
     account: view.get(accountKey(call.did)),
     holders: aliasesNamed(call).flatMap((alias) => [view.get(aliasKey(alias)), view.get(reserveKey(alias))]),
   };
 }
 
-export function sameFacts(before: Facts, now: Facts): boolean {
+export function sameCallFacts(before: CallFacts, now: CallFacts): boolean {
   const same = (a: Uint8Array | null, b: Uint8Array | null) => (a === null || b === null ? a === b : equalBytes(a, b));
   return same(before.account, now.account) && before.holders.every((holder, i) => same(holder, now.holders[i] ?? null));
 }

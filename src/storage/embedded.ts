@@ -31,6 +31,7 @@ import {
   accountKey,
   accountOf,
   blockHash,
+  type CallFacts,
   type Clock,
   countsKey,
   decodeCounts,
@@ -43,7 +44,6 @@ import {
   encodePending,
   encodeSettled,
   encodeSubmission,
-  type Facts,
   findCollision,
   forgetSettled,
   type Head,
@@ -59,14 +59,14 @@ import {
   poolPrefix,
   prepareHead,
   prepareProofs,
-  readFacts,
+  readCallFacts,
   readHead,
   readHolder,
   readReserve,
   readStanding,
   readSubmission,
   releaseClaims,
-  sameFacts,
+  sameCallFacts,
   sequenceOf,
   settledKey,
   sharedMarginMs,
@@ -268,7 +268,7 @@ class Chain implements EmbeddedLedger {
     this.checkOpen();
     const { facts, refused } = await this.read((view) => {
       view.prefetch(keysOfCall(call));
-      return { facts: readFacts(view, call), refused: this.dryRun(view, call) };
+      return { facts: readCallFacts(view, call), refused: this.dryRun(view, call) };
     });
     if (refused !== null) return refused;
     this.options.checkRoom?.(call);
@@ -289,13 +289,13 @@ class Chain implements EmbeddedLedger {
     return isRefusal(outcome) ? faultOfRefusal(outcome) : outcome;
   }
 
-  private async accept(added: NewCall, facts: Facts): Promise<Submission | Fault> {
+  private async accept(added: NewCall, facts: CallFacts): Promise<Submission | Fault> {
     const { call } = added;
     let counted = false;
     try {
       const accepted = await this.table.commit((view) => {
         view.prefetch([countsKey, ...keysOfCall(call)]);
-        const refused = sameFacts(facts, readFacts(view, call)) ? null : this.dryRun(view, call);
+        const refused = sameCallFacts(facts, readCallFacts(view, call)) ? null : this.dryRun(view, call);
         if (refused !== null) return refused;
         const collision = findCollision(view, call);
         if (collision !== null) return collision;

@@ -1,14 +1,27 @@
 /**
- * Moving a store: its records as JSON lines, and reading them into another store, of the same or another driver. The
- * ledger moves only between drivers with an embedded one.
+ * Moving a store: its records as JSON lines, and reading them into another store, of the same or another driver: with the
+ * embedded ledger, its log, and the copies of other logs. The last line of an export says that it is whole.
  */
-import { decodeBase64, encodeBase64 } from "../core/codec/bytes.ts";
+import { decodeBase64, encodeBase64, encodeHex, utf8 } from "../core/codec/bytes.ts";
+import { sha256 } from "../core/codec/crypto.ts";
 import { type MailboxKey, parseUuid } from "../core/codec/did.ts";
-import { type MailboxEntry, type MailboxQuota, type Store, StoreError, type StoreRecord } from "./contract.ts";
+import {
+  type ImportTarget,
+  type MailboxEntry,
+  type MailboxQuota,
+  StoreError,
+  type StoreMaintenance,
+  type StoreRecord,
+} from "./contract.ts";
+import { countsKey, encodeCounts, poolPrefix, sequenceOf } from "./embedded-records.ts";
 import { checkEntry } from "./mailbox-rules.ts";
 
 /** The first line of an export. */
-export const exportHeader = { waypost_export: 1 } as const;
+export const exportHeader = JSON.stringify({ waypost_export: 1 });
+
+/** The last line: how many records are above it, and the SHA-256 of all lines above, each with its line feed. */
+export const exportEnd = (records: number, sum: Uint8Array): string =>
+  JSON.stringify({ kind: "end", records, sha256: encodeHex(sum) });
 
 type Fields = Readonly<Record<string, unknown>>;
 
@@ -120,9 +133,44 @@ function bytes(fields: Fields, name: string): Uint8Array {
   return decoded;
 }
 
-// ---------------------------------------------------------------------------------------------- importing
+// ---------------------------------------------------------------------------------------------------- sums
 
-type ImportReport = { messages: number; claims: number; receipts: number; ledgerPairs: number; over: number };
+/** Counts of records, and a sum over all of them that does not depend on their order. */
+class RecordSums {
+  readonly counts = { messages: 0, claims: 0, receipts: 0, ledger: 0 };
+  private readonly words = new BigUint64Array(4);
+
+  /** At this time: what has expired by then is compared by its remains. */
+  constructor(private readonly nowMs: number) {}
+
+  add(record: StoreRecord): void {
+    const name = { message: "messages", claim: "claims", receipt: "receipts", ledger: "ledger" } as const;
+    this.counts[name[record.kind]]++;
+    const bytes = sha256(utf8(encodeRecord(record.kind === "message" ? essence(record, this.nowMs) : record)));
+    const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    for (const i of this.words.keys()) this.words[i] = (this.words[i] ?? 0n) + view.getBigUint64(8 * i);
+  }
+
+  /** Equal for equal records. */
+  render(): string {
+    return `${Object.values(this.counts).join(" ")} ${[...this.words].map((word) => word.toString(16)).join(" ")}`;
+  }
+}
+
+/** What every driver keeps of a message: of an acknowledged one the id, else also what remains after its end. */
+function essence({ kind, entry, ...given }: Extract<StoreRecord, { kind: "message" }>, nowMs: number): StoreRecord {
+  const state = given.state === "active" && entry.expiresAtMs <= nowMs ? "kept" : given.state;
+  const remains = state !== "acked" && entry.onExpiry !== "DeleteOnExpiry";
+  const headerPreview = remains && entry.onExpiry === "KeepHeaderPreview" ? entry.headerPreview : null;
+  const onExpiry = !remains ? "DeleteOnExpiry" : headerPreview === null ? "TombstoneReference" : "KeepHeaderPreview";
+  const kept = { onExpiry, headerPreview, keptUntilMs: remains ? entry.keptUntilMs : 0, storedAtMs: 0 } as const;
+  const { chunk, labels, envelope } = state === "active" ? entry : { chunk: null, labels: [], envelope: nothing };
+  return { kind, state, entry: { ...entry, ...kept, chunk, labels: [...labels].sort(), envelope } };
+}
+
+const nothing = new Uint8Array(0);
+
+// ---------------------------------------------------------------------------------------------- importing
 
 const batchLength = 256;
 const noLimit: MailboxQuota = {
@@ -134,34 +182,43 @@ const noLimit: MailboxQuota = {
   storeShare: null,
 };
 
+type ImportReport = RecordSums["counts"] & { readonly over: number };
+
 /**
- * Puts records into an empty store. Records that have ended at `nowMs` are left out and counted. After ledger pairs
- * were imported, the store must be opened again. Throws `unavailable` when messages wait in the store already, or
- * identities are registered in it.
+ * Makes a store out of records, and compares what it then has with them: counts and checksums. Records that have ended
+ * at `nowMs` are left out and counted.
  */
 export async function importRecords(
-  store: Store,
+  store: Pick<StoreMaintenance, "import">,
   records: AsyncIterable<StoreRecord>,
   nowMs: number,
 ): Promise<ImportReport> {
-  const report: ImportReport = { messages: 0, claims: 0, receipts: 0, ledgerPairs: 0, over: 0 };
-  if (((await store.capabilities.mailbox?.stats(nowMs))?.entries ?? 0) > 0) {
-    throw new StoreError("unavailable", "the store is not empty: import into a new one");
-  }
-  let batch: StoreRecord[] = [];
-  for await (const record of records) {
-    if (isOver(record, nowMs)) {
-      report.over++;
-      continue;
-    }
-    batch.push(record);
-    if (batch.length < batchLength) continue;
-    await importBatch(store, batch, report);
-    batch = [];
-  }
-  await importBatch(store, batch, report);
-  return report;
+  const [given, written] = [new RecordSums(nowMs), new RecordSums(nowMs)];
+  let over = 0;
+  await store.import(
+    async (target) => {
+      const filling = new Filling(target);
+      for await (const record of records) {
+        if (isOver(record, nowMs)) over++;
+        else if (isLasting(record)) {
+          given.add(record);
+          await filling.add(record);
+        }
+      }
+      await filling.end();
+    },
+    async (found) => {
+      for await (const record of found) if (!isOver(record, nowMs) && isLasting(record)) written.add(record);
+      if (written.render() === given.render()) return;
+      const counts = [given, written].map((sums) => JSON.stringify(sums.counts)).join(" and has ");
+      throw new StoreError("corrupt", `the store differs from what was imported: it was given ${counts}`);
+    },
+  );
+  return { ...given.counts, over };
 }
+
+/** Drivers that share a ledger's table count its pending calls there: the count is made anew. */
+const isLasting = (record: StoreRecord): boolean => record.kind !== "ledger" || record.key !== countsKey;
 
 function isOver(record: StoreRecord, nowMs: number): boolean {
   if (record.kind === "ledger") return false;
@@ -172,25 +229,50 @@ function isOver(record: StoreRecord, nowMs: number): boolean {
 }
 
 /** Calls made together keep their order and share a commit. */
-async function importBatch(store: Store, batch: readonly StoreRecord[], report: ImportReport): Promise<void> {
-  const { mailbox, replay, receipts } = store.capabilities;
-  const pairs: [string, Uint8Array][] = [];
-  const writes = batch.map(async (record) => {
-    if (record.kind === "message" && mailbox !== undefined) {
-      const { recipient, messageId, storedAtMs } = record.entry;
-      const outcome = await mailbox.store(record.entry, noLimit);
-      if (outcome.kind === "stored") report.messages++;
-      if (record.state === "acked") await mailbox.remove(recipient, [messageId], storedAtMs);
-    } else if (record.kind === "claim" && replay !== undefined) {
-      if (await replay.claim(record.tag, record.untilMs, 0)) report.claims++;
-    } else if (record.kind === "receipt" && receipts !== undefined) {
-      await receipts.put(record.key, record.value, record.untilMs);
-      report.receipts++;
-    } else if (record.kind === "ledger" && store.importLedger !== null) pairs.push([record.key, record.value]);
-    else throw new StoreError("unavailable", `a store of "${store.plugin}" does not accept a ${record.kind} record`);
-  });
-  await Promise.all(writes);
-  if (pairs.length === 0) return;
-  await store.importLedger?.(pairs);
-  report.ledgerPairs += pairs.length;
+class Filling {
+  private batch: StoreRecord[] = [];
+  private pending = 0;
+  private nextSequence = 0n;
+
+  constructor(private readonly target: ImportTarget) {}
+
+  async add(record: StoreRecord): Promise<void> {
+    // A chunk that is acknowledged gives its place in the group to one that came later.
+    const isApart = record.kind === "message" && record.state === "acked" && record.entry.chunk !== null;
+    if (isApart) await this.flush();
+    this.batch.push(record);
+    if (isApart || this.batch.length >= batchLength) await this.flush();
+  }
+
+  async end(): Promise<void> {
+    await this.flush();
+    if (this.pending === 0) return;
+    const counts = encodeCounts({ nextSequence: this.nextSequence, pending: this.pending });
+    await this.target.putLedger([[countsKey, counts]]);
+  }
+
+  private async flush(): Promise<void> {
+    const batch = this.batch;
+    this.batch = [];
+    const pairs = batch.flatMap((record) => (record.kind === "ledger" ? [[record.key, record.value] as const] : []));
+    for (const [key] of pairs) {
+      if (!key.startsWith(poolPrefix)) continue;
+      this.pending++;
+      const next = sequenceOf(key) + 1n;
+      if (next > this.nextSequence) this.nextSequence = next;
+    }
+    if (pairs.length > 0) await this.target.putLedger(pairs);
+    await Promise.all(batch.map((record) => this.write(record)));
+  }
+
+  private async write(record: StoreRecord): Promise<void> {
+    const { mailbox, replay, receipts } = this.target;
+    if (record.kind === "claim") await replay.claim(record.tag, record.untilMs, 0);
+    if (record.kind === "receipt") await receipts.put(record.key, record.value, record.untilMs);
+    if (record.kind !== "message") return;
+    const { recipient, messageId } = record.entry;
+    await mailbox.store(record.entry, noLimit);
+    // At a time when nothing has ended: a later one could end others.
+    if (record.state === "acked") await mailbox.remove(recipient, [messageId], 0);
+  }
 }

@@ -10,6 +10,8 @@
  * `--minutes 30 --per-second 300` kills nothing: messages come at an even pace and live for 90 s, a tenth of them is
  * never acknowledged, and each minute the sizes and dead rows of the database and the memory of the nodes are printed.
  * `--skew 20`: the clock of the last node is 20 s ahead (needs Debian's `faketime`).
+ * `--databases 3`: the mailboxes are in three servers, of which one is killed at a time, now and then for ten seconds,
+ * while places move between them.
  * Needs Debian's postgresql and nats-server. Nodes run from the sources, or from the executable that `--executable`
  * names.
  */
@@ -39,6 +41,7 @@ const { values: flags } = parseArgs({
     minutes: { type: "string" },
     "per-second": { type: "string", default: "300" },
     skew: { type: "string", default: "0" },
+    databases: { type: "string", default: "1" },
     executable: { type: "string" },
   },
 });
@@ -63,7 +66,12 @@ let stopped = false;
 
 // ------------------------------------------------------------------------------------------------- processes
 
-const database = await startPostgres(["fsync=on", "max_connections=80", "shared_buffers=256MB", "max_wal_size=2GB"]);
+const serverSettings = ["fsync=on", "max_connections=80", "shared_buffers=256MB", "max_wal_size=2GB"];
+const databases = await Promise.all(
+  Array.from({ length: Number(flags.databases) }, () => startPostgres(serverSettings)),
+);
+const database = databases[0]!;
+const shards = databases.slice(1).map(({ url }, n) => ({ name: `shard_${n}`, url }));
 const bus = await startNats();
 const urls = Array.from({ length: Number(flags.nodes) }, () => `http://127.0.0.1:${freePort()}`);
 const environment = {
@@ -87,7 +95,8 @@ const environment = {
 const configFile = join(folder, "waypost.toml");
 writeFileSync(
   configFile,
-  '[directory]\nenabled = true\n[relay]\nenabled = true\npublic_id = "campaign"\n[cache]\nenabled = true\n',
+  shards.map(({ name, url }) => `[stores.main.shards.${name}]\nurls = ["${url}"]\n`).join("") +
+    '[directory]\nenabled = true\n[relay]\nenabled = true\npublic_id = "campaign"\n[cache]\nenabled = true\n',
 );
 
 const skewed =
@@ -327,7 +336,23 @@ const work = [
     : [sendAtPace(Number(flags["per-second"]))]),
   ...people.map(pullForEver),
 ];
-const killed = { node: 0, bus: 0, database: 0 };
+/** Moves random places until the end, and kills half of the movers. */
+async function movePlaces(): Promise<void> {
+  const names = ["home", ...shards.map(({ name }) => name)];
+  while (!stopped && names.length > 1) {
+    const first = Math.floor(between(0, 1_000));
+    const given = ["--to", pick(names), "--places", `${first}-${first + 20}`, "--config", configFile];
+    const mover = Bun.spawn([...command, "storage", "move-places", ...given], { env: environment, stderr: "ignore" });
+    const killing = setTimeout(() => mover.kill("SIGKILL"), Math.random() < 0.5 ? between(300, 3_000) : 60_000);
+    await mover.exited;
+    clearTimeout(killing);
+    if (mover.exitCode === 0) killed.moved += 21;
+    await Bun.sleep(100);
+  }
+}
+
+const killed = { node: 0, bus: 0, database: 0, moved: 0 };
+const moving = movePlaces();
 try {
   for (let kill = 1; kill <= kills && findings.length === 0; kill++) {
     await Bun.sleep(between(100, 1_500));
@@ -344,9 +369,10 @@ try {
       await bus.start();
       killed.bus++;
     } else {
-      await database.stop("immediate");
-      await Bun.sleep(between(0, 1_000));
-      await database.start();
+      const one = pick(databases);
+      await one.stop("immediate");
+      await Bun.sleep(one !== database && Math.random() < 0.2 ? 10_000 : between(0, 1_000));
+      await one.start();
       killed.database++;
     }
     if (kill % 20 === 0) console.log(`${kill} kills, ${sent.size} sent, ${findings.length} findings`);
@@ -357,12 +383,12 @@ try {
   }
   await Promise.all(urls.map(ready));
   stopped = true;
-  await Promise.all(work);
+  await Promise.all([...work, moving]);
   for (const identity of people) while ((await pullOnce(identity, true)) > 0);
   const answered = [...sent.values()].filter((state) => state.answered).length;
   const acknowledged = [...sent.values()].filter((state) => state.acknowledged).length;
   console.log(
-    `${killed.node} nodes, ${killed.bus} times the bus and ${killed.database} times the database killed, ${ended} nodes ended without a database; ` +
+    `${killed.node} nodes, ${killed.bus} times the bus and ${killed.database} times a database killed, ${killed.moved} places moved, ${ended} nodes ended without a database; ` +
       `${answered} answered, ${acknowledged} acknowledged, ${counts.live} live, ${counts.unread} expired before anybody could pull them, ${counts.unclear} tries without an answer; ` +
       `lost, doubled, phantom or refused: ${findings.length}`,
   );
@@ -371,7 +397,7 @@ try {
   ending = true;
   for (const child of nodes.values()) child.kill("SIGKILL");
   await bus.end();
-  await database.end();
+  await Promise.all(databases.map((one) => one.end()));
   if (findings.length === 0) rmSync(folder, { recursive: true, force: true });
   else console.log(`logs of the nodes: ${folder}`);
 }

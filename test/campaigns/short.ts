@@ -19,6 +19,8 @@ const campaigns: Readonly<Record<string, readonly string[]>> = {
   abuse: ["--seconds", "1", "--only", "tester"],
   beside: ["--tries", "10", "--within", "5000", "--only", "refused"],
   cluster: ["--kills", "3"],
+  providers: ["--messages", "40", "--kills", "2"],
+  twin: ["--look-ups", "300", "--restores", "1"],
   clock: ["--rounds", "1", "--seconds", "1", "--from", "10"],
 };
 

@@ -58,7 +58,7 @@ export type Contest = {
 
 export async function openContest(node: Node): Promise<Contest> {
   const environment = { now: Date.now, log: () => {}, fatal: () => {} };
-  const store = await openStore(environment, { endpoints: [node.endpoint] }, { takesCanary: true });
+  const store = await openStore(environment, { endpoints: [node.endpoint] });
   const chain = await chainSide(node, store);
   return {
     async play({ seed, calls, label, apply = applyWithEvents }) {

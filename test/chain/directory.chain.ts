@@ -3,7 +3,8 @@
  * behind it. Blocks come when calls wait, at the time of the Directory's clock, which tests move by hand.
  */
 import { afterAll, beforeAll, describe } from "bun:test";
-import type { Store, StoreEnvironment } from "../../src/storage/contract.ts";
+import { isFault } from "../../src/core/fault.ts";
+import type { Ledger, Store, StoreEnvironment } from "../../src/storage/contract.ts";
 import { directoryAreas } from "../http/directory/areas.ts";
 import { openStage, playScenarios, type Stage } from "../http/directory/stage.ts";
 import { openMemory } from "../support/directory.ts";
@@ -15,9 +16,15 @@ const slotMs = 6_000;
 async function openOnChain(environment: StoreEnvironment): Promise<Store> {
   const node = await startNode({ manual: true });
   let going = true;
+  // Asked all the time, the node would do little else: only a call that has not ended can wait for a block.
+  const pending = new Set<string>();
   const build = async () => {
     while (going) {
-      const waiting = await node.ask<string[]>("author_pendingExtrinsics");
+      for (const hash of pending) {
+        const found = await ledger.submission(hash);
+        if (found?.state !== "pending") pending.delete(hash);
+      }
+      const waiting = pending.size === 0 ? [] : await node.ask<string[]>("author_pendingExtrinsics");
       if (waiting.length === 0) await Bun.sleep(5);
       else {
         await node.ask("dev_timeTravel", [environment.now() - slotMs]);
@@ -27,15 +34,25 @@ async function openOnChain(environment: StoreEnvironment): Promise<Store> {
   };
   await node.ask("dev_timeTravel", [environment.now() - 2 * slotMs]);
   await node.ask("dev_newBlock");
-  const building = build();
   const chain = await openStore(environment, { endpoints: [node.endpoint], block_time_ms: 6_000, resend_ms: 3_000 });
+  const ledger = chain.capabilities.ledger as Ledger;
+  const building = build();
   const memory = await openMemory(10)(environment);
   return {
     plugin: "chain",
     durability: "volatile",
-    capabilities: { ...memory.capabilities, ledger: chain.capabilities.ledger! },
+    capabilities: {
+      ...memory.capabilities,
+      ledger: {
+        ...ledger,
+        async submit(...given: Parameters<Ledger["submit"]>) {
+          const outcome = await ledger.submit(...given);
+          if (!isFault(outcome)) pending.add(outcome.txHash);
+          return outcome;
+        },
+      },
+    },
     probe: () => chain.probe(),
-    importLedger: null,
     async close() {
       await chain.close();
       await memory.close();

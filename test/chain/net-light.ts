@@ -28,7 +28,6 @@ export async function asLight(given: {
     operator_key_file: keyFile,
     outbox: join(folder, "light-outbox"),
     free_space_floor_bytes: 0,
-    start_wait_ms: 300_000,
     // Nodes and light client share a machine, which may be busy with other work.
     request_timeout_ms: 60_000,
   });

@@ -15,7 +15,7 @@ import { scratchFolder } from "../support/executable.ts";
 import { Chain } from "./net-chain.ts";
 import { type Directory, openDirectory, type Person, registerAll } from "./net-directories.ts";
 import { asLight } from "./net-light.ts";
-import { builtFile, type Network, type NetworkNode, startNetwork } from "./network.ts";
+import { builtFile, compressed, type Network, type NetworkNode, startNetwork } from "./network.ts";
 import { until } from "./stand.ts";
 
 const { values } = parseArgs({
@@ -28,11 +28,11 @@ const { values } = parseArgs({
   },
 });
 const binary = builtFile(values.node, "release/waypost-node");
-const nextRuntime = values["no-upgrade"] ? null : builtFile(values.next, "waypost-next.wasm");
 const registrations = Number(values.registrations);
 const loadMs = Number(values.minutes) * 60_000;
 
 const scratch = scratchFolder();
+const nextRuntime = values["no-upgrade"] ? null : compressed(builtFile(values.next, "waypost-next.wasm"), scratch.path);
 const beganMs = Date.now();
 const say = (text: string) => console.log(`${((Date.now() - beganMs) / 1_000).toFixed(0).padStart(5)} s  ${text}`);
 

@@ -45,6 +45,14 @@ export function builtFile(given: string | undefined, built: string): string {
   throw new Error(`${path} is missing: build it once with runtime/build.sh --node, or name another one`);
 }
 
+/** As a chain stores it, in a file of the folder: a call may not be as long as the code is without compression. */
+export function compressed(runtime: string, folder: string): string {
+  const path = join(folder, "next.compressed.wasm");
+  const marker = Uint8Array.of(82, 188, 83, 118, 70, 219, 142, 5);
+  writeFileSync(path, concatBytes(marker, Bun.zstdCompressSync(readFileSync(runtime), { level: 19 })));
+  return path;
+}
+
 type Plan = {
   readonly name: string;
   readonly seed: string;

@@ -104,11 +104,7 @@ export type ChainSettings = { readonly endpoints: readonly string[]; readonly ou
   unknown
 >;
 
-export async function openStore(
-  environment: StoreEnvironment,
-  settings: ChainSettings,
-  trial: { readonly takesCanary?: boolean } = {},
-): Promise<Store> {
+export async function openStore(environment: StoreEnvironment, settings: ChainSettings): Promise<Store> {
   // Several test files share this stand in one process, and each leaves nothing behind.
   mkdirSync(base, { recursive: true });
   writeFileSync(operatorKeyFile, "//Alice\n", { mode: 0o600 });
@@ -121,7 +117,7 @@ export async function openStore(
     ...settings,
   });
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.problems));
-  return openChain(parsed.options, environment, trial);
+  return openChain(parsed.options, environment);
 }
 
 export async function until<T>(what: string, ask: () => Promise<T | null | false>, patienceMs = hangMs): Promise<T> {

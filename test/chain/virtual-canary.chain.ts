@@ -5,12 +5,11 @@
  */
 import { describe, expect, test } from "bun:test";
 import { Endpoints } from "../../src/plugins/chain/endpoints.ts";
-import { Outbox } from "../../src/plugins/chain/outbox.ts";
 import { type Entry, type PoolAction, type Signed, SubmissionPool } from "../../src/plugins/chain/pool.ts";
 import { Session, StateGone } from "../../src/plugins/chain/session.ts";
 import { Submissions } from "../../src/plugins/chain/submissions.ts";
 import { StoreError } from "../../src/storage/contract.ts";
-import { methodOf, replace, signUnseen } from "./virtual-replace.ts";
+import { methodOf, replace, replaceAnchor, signUnseen } from "./virtual-replace.ts";
 import { runSchedule, type ScheduleOptions } from "./virtual-schedule.ts";
 import { isClean } from "./virtual-verdict.ts";
 
@@ -65,19 +64,14 @@ const canaries: readonly Canary[] = [
   },
   {
     name: "M3: the last finalized block is forgotten at a restart",
-    put: () => replace(Outbox.prototype, { anchor: () => null }),
+    put: () => replaceAnchor(() => null),
     schedule: { faults: ["freeze", "kill"], endpoints: 2 },
   },
   {
     name: "M4: the era begins at the finalized head, and what no node took is dropped with it",
     put: () => {
-      const sign = methodOf<(...given: unknown[]) => unknown>(Submissions.prototype, "sign");
       const undo = [
-        replace(Submissions.prototype, {
-          sign(this: Submissions, call: never, { head }: { head: unknown }, nonce: never) {
-            return sign.call(this, call, { head, best: null }, nonce);
-          },
-        }),
+        replace(Submissions.prototype, { birthOf: async ({ head }: { head: unknown }) => head }),
         replace(SubmissionPool.prototype, { onAbsent: dropAtOnce, onRefused: () => [] }),
       ];
       return () => {

@@ -1,5 +1,7 @@
 /** Canaries replace methods of the driver's classes, private ones among them. */
+import { Outbox } from "../../src/plugins/chain/outbox.ts";
 import { type Entry, type PoolAction, SubmissionPool, type Why } from "../../src/plugins/chain/pool.ts";
+import type { Anchor } from "../../src/plugins/chain/session.ts";
 
 type Methods = Record<string, (...given: never[]) => unknown>;
 
@@ -24,6 +26,17 @@ export const signUnseen = () => {
     inspect(this: SubmissionPool, entry: Entry, why: Why) {
       if (why === "nonce-used") return methodOf<(entry: Entry) => PoolAction[]>(this, "onAbsent").call(this, entry);
       return inspect.call(this, entry, why);
+    },
+  });
+};
+
+/** The last final block that a restart finds is another one. */
+export const replaceAnchor = (change: (anchor: Anchor | null) => Anchor | null) => {
+  const fact = methodOf<(name: string) => Anchor | null>(Outbox.prototype, "fact");
+  return replace(Outbox.prototype, {
+    fact(this: Outbox, name: string) {
+      const kept = fact.call(this, name);
+      return name === "anchor" ? change(kept) : kept;
     },
   });
 };

@@ -257,6 +257,24 @@ const bugs: Readonly<Record<string, Bugs>> = {
       };
     },
   },
+  "removes a receipt whatever its value is": {
+    receipts: (real) => ({ remove: (key) => real.remove(key) }),
+  },
+  "scans receipts that have ended": {
+    receipts: (real) => ({ scan: (prefix, page) => real.scan(prefix, { ...page, nowMs: page.nowMs - 1 }) }),
+  },
+  "begins a page of a scan with its cursor": {
+    receipts: (real) => ({
+      scan: async (prefix, page) => {
+        const found = await real.scan(prefix, page);
+        const value = page.after === null ? null : await real.get(page.after, page.nowMs);
+        return value === null ? found : [[page.after ?? "", value] as const, ...found].slice(0, page.limit);
+      },
+    }),
+  },
+  "finds what is beside the prefix of a scan": {
+    receipts: (real) => ({ scan: (prefix, page) => real.scan(prefix.replace(/(.)\/$/, "$1"), page) }),
+  },
   "shares the bytes of receipts": {
     receipts: (real) => {
       const shared = new Map<string, Uint8Array>();

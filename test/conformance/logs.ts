@@ -3,7 +3,7 @@ import { expect } from "bun:test";
 import { utf8 } from "../../src/core/codec/bytes.ts";
 import { sha256 } from "../../src/core/codec/crypto.ts";
 import { isFault } from "../../src/core/fault.ts";
-import { keyOfDid } from "../../src/core/trust/log.ts";
+import { encodeOldHead, keyOfDid } from "../../src/core/trust/log.ts";
 import { readMapProof } from "../../src/core/trust/map.ts";
 import { decodeBundle, hashLeaf, verifyConsistency, verifyInclusion } from "../../src/core/trust/tree.ts";
 import type { Logs } from "../../src/storage/contract.ts";
@@ -20,29 +20,45 @@ async function headOf(logs: Logs) {
   return head;
 }
 
+/** Waits until the ledger's log has grown to a size. */
+async function headFrom(logs: Logs, size: number) {
+  for (const end = Date.now() + 60_000; ; await Bun.sleep(5)) {
+    const head = await headOf(logs);
+    if (head.size >= size) return head;
+    if (Date.now() > end) throw new Error("the log did not grow");
+  }
+}
+
+/** Registers people, and returns the head that has them. */
+async function grow({ store }: Subject, count: number) {
+  const [logs, ledger] = [logsOf(store), store.capabilities.ledger!];
+  const before = await headOf(logs);
+  const people = Array.from({ length: count }, () => identityOf(crypto.randomUUID()));
+  const timestamp = new Date().toISOString();
+  const accepted = people.map((one) => ledger.submit(registrationOf(one, { timestamp }), "register"));
+  expect((await Promise.all(accepted)).filter(isFault)).toEqual([]);
+  return { people, before, now: await headFrom(logs, before.size + count + 1) };
+}
+
+const valueAt = async (logs: Logs, key: Uint8Array, size: number) => {
+  const shown = await logs.inMap(key, size);
+  return shown === null ? "unknown" : (readMapProof(shown, key)?.value?.toHex() ?? null);
+};
+
 export const logCases: readonly ConformanceCase[] = [
   {
     name: "the log has what blocks have changed, and proves it as of each size since",
     capability: "logs",
-    async run({ store }) {
-      const [logs, ledger] = [logsOf(store), store.capabilities.ledger!];
-      const before = await headOf(logs);
-      const people = Array.from({ length: 60 }, () => identityOf(crypto.randomUUID()));
-      const accepted = people.map((one) =>
-        ledger.submit(registrationOf(one, { timestamp: new Date().toISOString() }), "register"),
-      );
-      expect((await Promise.all(accepted)).filter(isFault)).toEqual([]);
-      let now = before;
-      for (const end = Date.now() + 60_000; now.size < before.size + 61; now = await headOf(logs)) {
-        if (Date.now() > end) throw new Error("the log did not grow");
-        await Bun.sleep(5);
-      }
+    async run(subject) {
+      const logs = logsOf(subject.store);
+      const { people, before, now } = await grow(subject, 60);
       const index = Math.floor((now.size - 1) / 256);
       const bundle = await logs.tile("", { level: "entries", index, width: now.size - index * 256 });
       const mapRoot = decodeBundle(bundle ?? new Uint8Array(0))?.at(-1) as Uint8Array;
       expect(mapRoot.length).toBe(32);
       const inclusion = (await logs.inclusion("", now.size - 1, now.size)) ?? [];
       expect(verifyInclusion(hashLeaf(mapRoot), now.size - 1, now, inclusion)).toBe(true);
+      expect(await logs.inclusion("", now.size, now.size)).toBeNull();
       const proof = (await logs.consistency("", before.size, now.size)) ?? [];
       expect(verifyConsistency(before, now, proof)).toBe(true);
       for (const { did } of people.slice(0, 3)) {
@@ -92,6 +108,43 @@ export const logCases: readonly ConformanceCase[] = [
       expect(await logs.note("note.example/log")).toBe(winner);
       expect(await logs.keepNote("note.example/log", "z", "y")).toBe(false);
       expect(await logs.keepNote("note.example/log", winner, "y")).toBe(true);
+      expect([await logs.note("note.example/log"), await logs.note("")]).toEqual(["y", ""]);
+    },
+  },
+  {
+    name: "entries that were signed and lost come back, and then what the store holds instead",
+    capability: "logs",
+    async run(subject) {
+      const logs = logsOf(subject.store);
+      const { people, now } = await grow(subject, 3);
+      const lost = new TestLog(testKey("lost.example/log", "log")).append([]);
+      const begun = lost.size;
+      lost.append(Array.from({ length: 300 }, (_, n) => leaf(`lost ${n}`)));
+      const [entries, signed] = [lost.entries.slice(begun), { size: lost.size, root: lost.root() }];
+      for (const wrong of [entries.slice(1), entries.toReversed(), entries.with(0, sha256(utf8("another")))])
+        expect(await logs.adopt(begun, wrong, signed).catch(({ code }) => code)).toBe("corrupt");
+      expect(await headOf(logs)).toEqual(now);
+      await logs.adopt(begun, entries, signed);
+      const head = await headOf(logs);
+      expect(head.size).toBeGreaterThan(signed.size);
+      expect(verifyConsistency(signed, head, (await logs.consistency("", signed.size, head.size)) ?? [])).toBe(true);
+      expect(await valueAt(logs, leaf("lost 0").key, head.size)).toBeNull();
+      expect((await valueAt(logs, keyOfDid(people[0]!.did), head.size))?.length).toBe(64);
+    },
+  },
+  {
+    name: "a log that begins anew names the lost head first, and has what the store holds",
+    capability: "logs",
+    async run(subject) {
+      const logs = logsOf(subject.store);
+      const { people, now } = await grow(subject, 3);
+      const lost = { size: now.size + 9, root: sha256(utf8("lost")) };
+      await logs.restart(lost);
+      const head = await headOf(logs);
+      expect(
+        verifyInclusion(hashLeaf(encodeOldHead(lost)), 0, head, (await logs.inclusion("", 0, head.size)) ?? []),
+      ).toBe(true);
+      expect((await valueAt(logs, keyOfDid(people[0]!.did), head.size))?.length).toBe(64);
     },
   },
 ];

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { isFault } from "../../src/core/fault.ts";
 import { postgresPlugin } from "../../src/plugins/postgres/postgres.ts";
 import { migrateSchema } from "../../src/plugins/postgres/schema.ts";
-import { openPool, openPostgres } from "../../src/plugins/postgres/store.ts";
+import { migratePostgres, openPool, openPostgres } from "../../src/plugins/postgres/store.ts";
 import type { Ledger, Mailbox, Store, StoreEnvironment } from "../../src/storage/contract.ts";
 import { type Identity, identityOf, registrationOf } from "../support/identity.ts";
 import { type PostgresServer, postgresAbsence, startPostgres } from "../support/postgres.ts";
@@ -37,8 +37,20 @@ async function openThreeAt(schema: string, environment: StoreEnvironment): Promi
 async function newSchema(): Promise<string> {
   const schema = `case_${schemas++}`;
   const pool = await openPool(settings(schema));
-  await migrateSchema(pool, settings(schema), 1).finally(() => pool.close());
+  await migrateSchema(pool, settings(schema), { tallyMs: 1 }).finally(() => pool.close());
   return schema;
+}
+
+/** Three databases: the schemas `x`, `x_east` and `x_west` have a third of the places each. */
+async function openShardsAt(schema: string, environment: StoreEnvironment): Promise<Store> {
+  const shards = Object.fromEntries(
+    ["east", "west"].map((name) => [name, { urls: [server!.url], schema: `${schema}_${name}` }]),
+  );
+  const options = { ...settings(schema), shards };
+  await migratePostgres(options, undefined, 1);
+  const store = await openPostgres(options, environment, { graceMs: 0, totalsAgeMs: 0 });
+  schemaOf.set(store, schema);
+  return store;
 }
 
 if (absence !== null) {
@@ -67,12 +79,26 @@ if (absence !== null) {
     name: "postgres, three nodes in turn",
     provides: postgresPlugin.provides,
     expiry: "spans",
+    gamesMax: 4,
     waivers: {
       "the quotas of the whole store are exact under concurrency":
         "a node does not see what others are just storing: contract.ts allows a store of several nodes that much",
     },
     open: async (environment) => openThreeAt(await newSchema(), environment),
     reopen: (store, environment) => openThreeAt(schemaOf.get(store)!, environment),
+  });
+
+  runConformance({
+    name: "postgres, three databases",
+    provides: postgresPlugin.provides,
+    expiry: "spans",
+    gamesMax: 4,
+    waivers: {
+      "the quotas of the whole store are exact under concurrency":
+        "a database does not see what others are just storing: contract.ts allows a store of several that much",
+    },
+    open: async (environment) => openShardsAt(`case_${schemas++}`, environment),
+    reopen: (store, environment) => openShardsAt(schemaOf.get(store)!, environment),
   });
 
   describe("three nodes on one schema", () => {

@@ -217,6 +217,90 @@ export const receiptsCases: readonly ConformanceCase[] = [
     },
   },
   {
+    name: "a receipt that was replaced is not removed by the value that it had",
+    capability: "receipts",
+    async run({ store }) {
+      const receipts = store.capabilities.receipts!;
+      for (const key of ["key", "/key"]) {
+        await receipts.put(key, bytesOf(1, 20), 5_000);
+        await receipts.put(key, bytesOf(2, 20), 5_000);
+        await receipts.remove(key, bytesOf(1, 20));
+        expect(await receipts.get(key, 1_000)).toEqual(bytesOf(2, 20));
+        await receipts.remove(key, bytesOf(2, 20));
+        expect(await receipts.get(key, 1_000)).toBeNull();
+        await receipts.remove(key, bytesOf(2, 20));
+        await receipts.put(key, new Uint8Array(0), 5_000);
+        await receipts.remove(key, bytesOf(2, 20));
+        expect(await receipts.get(key, 1_000)).toEqual(new Uint8Array(0));
+        await receipts.remove(key, new Uint8Array(0));
+        expect(await receipts.get(key, 1_000)).toBeNull();
+      }
+    },
+  },
+  {
+    name: "a scan finds each valid receipt below its prefix once, page by page, and no other",
+    capability: "receipts",
+    async run({ store }) {
+      const receipts = store.capabilities.receipts!;
+      const ends = ["", "0", "a", "a\0", "a/b", "\uffff", "\uffff\uffff", "é", "☃", "\u2f00", longText.slice(0, 500)];
+      const below = ends.map((end) => `/at/${end}`);
+      for (const [i, key] of below.entries()) await receipts.put(key, bytesOf(i, 30 + i), 5_000);
+      for (const key of ["/at", "/au/a", "/a", "at/", "/At/a", "/", `/at${longText.slice(0, 400)}`])
+        await receipts.put(key, bytesOf(99, 5), 5_000);
+      await receipts.put("/at/over", bytesOf(98, 5), 2_000);
+      await receipts.put("/at/gone", bytesOf(97, 5), 5_000);
+      await receipts.remove("/at/gone");
+      for (const limit of [1, 3, 100]) {
+        const found: (readonly [string, Uint8Array])[] = [];
+        for (let after: string | null = null; ; after = found.at(-1)![0]) {
+          const page = await receipts.scan("/at/", { after, limit, nowMs: 2_000 });
+          expect(page.length).toBeLessThanOrEqual(limit);
+          found.push(...page);
+          // A driver whose pages don't advance must not scan for ever.
+          if (page.length < limit || found.length > below.length) break;
+        }
+        expect(found.length).toBe(below.length);
+        const byKey = new Map(found);
+        for (const [i, key] of below.entries()) expect(byKey.get(key)).toEqual(bytesOf(i, 30 + i));
+      }
+      expect(await receipts.scan("/at/", { after: null, limit: 10, nowMs: 5_000 })).toEqual([]);
+      expect(await receipts.scan("/none/", { after: null, limit: 10, nowMs: 1_000 })).toEqual([]);
+      expect((await receipts.scan("/", { after: null, limit: 100, nowMs: 2_000 })).length).toBe(below.length + 6);
+    },
+  },
+  {
+    name: "a prefix without a slash at its beginning is a mistake of the caller",
+    capability: "receipts",
+    async run({ store }) {
+      const page = { after: null, limit: 10, nowMs: 1_000 };
+      for (const prefix of ["", "a", "a/"])
+        await expect(store.capabilities.receipts!.scan(prefix, page)).rejects.toBeInstanceOf(RangeError);
+    },
+  },
+  {
+    name: "what a scan has found does not change, and it sees what was put, replaced and freed since the last one",
+    capability: "receipts",
+    async run({ store }) {
+      const receipts = store.capabilities.receipts!;
+      const page = { after: null, limit: 10, nowMs: 1_000 };
+      await receipts.put("/k", bytesOf(1, 8), 5_000);
+      await receipts.put("/l", bytesOf(2, 8), 2_000);
+      const first = await receipts.scan("/", page);
+      first[0]![1].fill(0);
+      await receipts.put("/k", bytesOf(3, 8), 6_000);
+      expect(new Map(await receipts.scan("/", page))).toEqual(
+        new Map([
+          ["/k", bytesOf(3, 8)],
+          ["/l", bytesOf(2, 8)],
+        ]),
+      );
+      expect(await receipts.expire(2_000, 10)).toBe(1);
+      expect(await receipts.scan("/", page)).toEqual([["/k", bytesOf(3, 8)]]);
+      expect(await receipts.putIfAbsent("/l", bytesOf(4, 8), 7_000, 3_000)).toBeNull();
+      expect(new Map(await receipts.scan("/", { ...page, nowMs: 6_500 }))).toEqual(new Map([["/l", bytesOf(4, 8)]]));
+    },
+  },
+  {
     name: "expiring receipts frees what is due, in bounded steps, and nothing else",
     capability: "receipts",
     async run({ store }) {
@@ -244,11 +328,14 @@ export const receiptsCases: readonly ConformanceCase[] = [
     lasting: true,
     async run({ store, reopen }) {
       await store.capabilities.receipts!.put("key", bytesOf(1, 2_000), 5_000);
+      await store.capabilities.receipts!.put("/scanned", bytesOf(3, 20), 9_000);
       await store.capabilities.receipts!.put("gone", bytesOf(1, 20), 5_000);
       await store.capabilities.receipts!.remove("gone");
       const receipts = (await reopen!()).capabilities.receipts!;
       expect(await receipts.get("key", 4_999)).toEqual(bytesOf(1, 2_000));
       expect(await receipts.get("gone", 1_000)).toBeNull();
+      const page = { after: null, limit: 10, nowMs: 5_000 };
+      expect(await receipts.scan("/", page)).toEqual([["/scanned", bytesOf(3, 20)]]);
       expect(await receipts.expire(5_000, 10)).toBe(1);
     },
   },

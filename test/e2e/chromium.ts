@@ -17,9 +17,17 @@ export type Page = {
   readonly call: (method: string, params: object) => Promise<Record<string, unknown>>;
   readonly setOffline: (offline: boolean) => Promise<void>;
   readonly console: readonly string[];
+  /** Addresses that the page has asked. */
+  readonly requests: readonly string[];
 };
 
-export type Browser = { readonly open: (url: string) => Promise<Page>; readonly close: () => Promise<void> };
+export type Browser = {
+  /** In the browser's own profile, or in one of `profile`. */
+  readonly open: (url: string, profile?: string) => Promise<Page>;
+  /** A person's own: storage, workers and permissions apart from all others. Its downloads go to the folder. */
+  readonly profile: (downloads: string) => Promise<string>;
+  readonly close: () => Promise<void>;
+};
 
 type Reply = {
   id?: number;
@@ -30,7 +38,7 @@ type Reply = {
   params?: Record<string, unknown>;
 };
 
-export async function startChromium(): Promise<Browser> {
+export async function startChromium(extraFlags: readonly string[] = []): Promise<Browser> {
   if (chromiumPath === null) throw new Error("there is no Chromium on this machine");
   const profile = mkdtempSync(join(tmpdir(), "waypost-chromium-"));
   const flags = [
@@ -39,6 +47,7 @@ export async function startChromium(): Promise<Browser> {
     "--disable-gpu",
     "--disable-dev-shm-usage",
     "--remote-debugging-port=0",
+    ...extraFlags,
   ];
   const child = Bun.spawn([chromiumPath, ...flags, `--user-data-dir=${profile}`, "about:blank"], {
     stdout: "ignore",
@@ -51,10 +60,13 @@ export async function startChromium(): Promise<Browser> {
   });
   const waiting = new Map<number, (reply: Reply) => void>();
   const consoles = new Map<string, string[]>();
+  const requests = new Map<string, string[]>();
   let count = 0;
   socket.addEventListener("message", ({ data }) => {
     const reply = JSON.parse(String(data)) as Reply;
     if (reply.id !== undefined) waiting.get(reply.id)?.(reply);
+    else if (reply.method === "Network.requestWillBeSent")
+      requests.get(reply.sessionId ?? "")?.push((reply.params as { request: { url: string } }).request.url);
     else if (
       reply.method === "Runtime.consoleAPICalled" ||
       reply.method === "Runtime.exceptionThrown" ||
@@ -71,15 +83,24 @@ export async function startChromium(): Promise<Browser> {
     if (error !== undefined) throw new Error(`${method}: ${error.message}`);
     return result ?? {};
   };
-  const open = async (url: string): Promise<Page> => {
-    const { targetId } = await call("Target.createTarget", { url: "about:blank" });
+  const open = async (url: string, context?: string): Promise<Page> => {
+    const own = context === undefined ? {} : { browserContextId: context };
+    const { targetId } = await call("Target.createTarget", { url: "about:blank", ...own });
     const { sessionId } = await call("Target.attachToTarget", { targetId, flatten: true });
     const session = String(sessionId);
     const lines: string[] = [];
+    const urls: string[] = [];
     consoles.set(session, lines);
+    requests.set(session, urls);
     for (const domain of ["Runtime", "Log", "Network", "Page"]) await call(`${domain}.enable`, {}, session);
     await call("Page.navigate", { url }, session);
-    return pageOf((method, params) => call(method, params, session), lines);
+    return { ...pageOf((method, params) => call(method, params, session), lines), requests: urls };
+  };
+  const profileIn = async (downloads: string): Promise<string> => {
+    const context = String((await call("Target.createBrowserContext", {}))["browserContextId"]);
+    const behavior = { behavior: "allow", browserContextId: context, downloadPath: downloads };
+    await call("Browser.setDownloadBehavior", behavior);
+    return context;
   };
   const close = async () => {
     await call("Browser.close", {}).catch(() => undefined);
@@ -87,10 +108,12 @@ export async function startChromium(): Promise<Browser> {
     await child.exited;
     rmSync(profile, { recursive: true, force: true, maxRetries: 5 });
   };
-  return { open, close };
+  return { open, profile: profileIn, close };
 }
 
-function pageOf(call: (method: string, params: object) => Promise<Record<string, unknown>>, lines: string[]): Page {
+type Call = (method: string, params: object) => Promise<Record<string, unknown>>;
+
+function pageOf(call: Call, lines: string[]): Omit<Page, "requests"> {
   const evaluate = async (expression: string): Promise<unknown> => {
     const answer = await call("Runtime.evaluate", { expression, awaitPromise: true, returnByValue: true });
     const { result, exceptionDetails } = answer as { result?: { value?: unknown }; exceptionDetails?: unknown };

@@ -1,7 +1,7 @@
 /**
  * The plain commands of `examples/cluster` on the executable: two nodes on one PostgreSQL, nats-server and a
- * proxy. What is sent through node A is received through node B; node A is killed in the middle, and nothing
- * that was answered is lost or doubled. Says so where the servers are missing.
+ * proxy. What is sent through node A is received through node B; node A is killed in the middle, then
+ * the primary of the database, and nothing that was answered is lost or doubled. Says so where the servers are missing.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -115,6 +115,19 @@ function declareCluster(): void {
     expect(received("after")).toEqual(expect.arrayContaining(sent));
     expect(new Set(received("after")).size).toBe(received("after").length);
     await done("B", "did", "create", "--name", "carol");
+  }, 120_000);
+
+  test("the primary is killed, the standby takes over, and nothing that was answered is lost", async () => {
+    writeFileSync(join(cwd, "before.txt"), "before the failover");
+    await done("B", "send", "--as", "alice", "--to", "bob", "--file", "before.txt");
+    const begunMs = performance.now();
+    await plain("failover");
+    console.log(`nodes are ready ${Math.round(performance.now() - begunMs)} ms after the primary was killed`);
+    writeFileSync(join(cwd, "after.txt"), "after the failover");
+    await done("B", "send", "--as", "alice", "--to", "bob", "--file", "after.txt");
+    await done("B", "receive", "--as", "bob", "--out", "failover");
+    expect(received("failover")).toEqual(["after the failover", "before the failover"]);
+    expect(await done("B", "did", "show", "--as", "carol")).toContain("did:svc:");
   }, 120_000);
 }
 

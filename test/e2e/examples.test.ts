@@ -8,6 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { memoryKeys } from "../../src/client/key-stores.ts";
 import { Waypost } from "../../src/client/waypost.ts";
+import { freePort } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { command } from "./packed-sdk.ts";
 
@@ -35,6 +36,39 @@ const post = (path: string, body: object) =>
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify(body),
   });
+
+test("two providers exchange messages, replies and receipts while one of them dies and comes back", async () => {
+  const folder = mkdtempSync(join(scratch, "providers-"));
+  const ports = new Map([
+    ["7410", freePort()],
+    ["7420", freePort()],
+  ]);
+  for (const name of ["north", "south"]) {
+    const text = await Bun.file(join(root, `examples/providers/${name}.toml`)).text();
+    await Bun.write(
+      join(folder, `${name}.toml`),
+      text.replaceAll(/74[12]0/g, (port) => String(ports.get(port))),
+    );
+  }
+  const child = Bun.spawn([process.execPath, join(root, "examples/providers/exchange.ts"), folder], {
+    cwd: root,
+    env: { ...process.env, WAYPOST: `${process.execPath} ${join(root, "src/main.ts")}` },
+    stdout: "pipe",
+    stderr: "pipe",
+  });
+  const [out, errors, code] = await Promise.all([
+    new Response(child.stdout).text(),
+    new Response(child.stderr).text(),
+    child.exited,
+  ]);
+  expect([code, errors]).toEqual([0, ""]);
+  const lines = out.trim().split("\n");
+  const texts = ["bob: hello from the north", "alice: hello from the south", "bob: are you back?", "alice: here I am"];
+  expect(lines.filter((line) => line.includes("verified"))).toEqual(texts.map((text) => `${text} (verified, proven)`));
+  expect(new Set(lines.filter((line) => line.endsWith("receipt")))).toEqual(
+    new Set(["alice: a receipt", "bob: a receipt"]),
+  );
+}, 120_000);
 
 test("the echo bot has at most 15 lines, answers, and goes on after a stranger's garbage", async () => {
   const source = await Bun.file(join(root, "examples/echo-bot.ts")).text();

@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { chmodSync, cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { connect, type Socket } from "node:net";
 import { join } from "node:path";
+import { webFiles } from "#web";
 import { executable, freePort, type RunningNode, run, scratchFolder, startNode } from "../support/executable.ts";
 
 const examples = join(import.meta.dir, "..", "..", "examples");
@@ -416,3 +417,20 @@ test("a storage plugin from a file is loaded and serves", async () => {
   await node.kill("SIGTERM");
   expect(await node.output()).toContain("hello from a plugin");
 });
+
+test("it holds the chat app: every file as the source makes it, on a port of its own", async () => {
+  const port = freePort(2);
+  const folder = join(cwd, "app");
+  mkdirSync(folder, { recursive: true });
+  const node = await startNode(["dev", "--port", String(port)], { cwd: folder, url: `http://127.0.0.1:${port}` });
+  const app = `http://127.0.0.1:${port + 1}`;
+  expect(node.printed()).toContain(app);
+  for (const [path, { bytes }] of await webFiles()) {
+    const response = await fetch(app + path);
+    const served = await response.bytes();
+    // The server writes into these two what it knows.
+    const isWritten = path === "/" || path === "/worker.js";
+    expect([path, response.status, isWritten || Buffer.compare(served, bytes) === 0]).toEqual([path, 200, true]);
+  }
+  expect(await node.kill("SIGTERM")).toBe(0);
+}, 60_000);

@@ -24,7 +24,6 @@ const plugin: StoragePlugin<Options> = {
       plugin: "maps",
       durability: "volatile",
       capabilities: { replay: openReplay(), receipts: openReceipts() },
-      importLedger: null,
       probe: async () => undefined,
       close: async () => undefined,
     };
@@ -63,8 +62,14 @@ function openReceipts(): Receipts {
       return standing?.value ?? null;
     },
     get: async (key, nowMs) => living(key, nowMs)?.value ?? null,
-    remove: async (key) => {
-      receipts.delete(key);
+    remove: async (key, value) => {
+      const held = receipts.get(key)?.value;
+      if (value === undefined || (held !== undefined && Buffer.from(held).equals(value))) receipts.delete(key);
+    },
+    scan: async (prefix, { after, limit, nowMs }) => {
+      const keys = [...receipts.keys()].filter((key) => key.startsWith(prefix) && (after === null || key > after));
+      const found = keys.sort().map((key) => [key, living(key, nowMs)] as const);
+      return found.flatMap(([key, one]) => (one === null ? [] : [[key, one.value] as const])).slice(0, limit);
     },
     expire: async (nowMs, limit) => dropEnded(receipts, ({ untilMs }) => untilMs < nowMs, limit),
   };

@@ -30,7 +30,7 @@ const logged: Readonly<Record<string, unknown>>[] = [];
 async function openFamily(environment: StoreEnvironment): Promise<Store> {
   const { publicKey, sign } = keyOf("operator");
   const table = new MemoryTable(1 << 20);
-  const times = { start_wait_ms: 5_000, block_time_ms: 60_000 };
+  const times = { block_time_ms: 60_000 };
   const options = { endpoints: [node.endpoint], operator_key_file: "key", outbox: "outbox", ...times };
   chain = openLedger(optionsOf(chainPlugin, options), {
     environment: { ...environment, log: (_, message, fields = {}) => logged.push({ message, ...fields }) },

@@ -62,7 +62,7 @@ const operator = new Uint8Array(32).fill(1);
 
 /** A heartbeat that comes in no test, and calls that are soon sent again. */
 const settingsOf = (endpoints: readonly string[], changes: Readonly<Record<string, unknown>> = {}) => {
-  const times = { request_timeout_ms: 1_000, block_time_ms: 60_000, resend_ms: 50, in_flight_max: 10, pending_max: 10 };
+  const times = { request_timeout_ms: 1_000, block_time_ms: 60_000, resend_ms: 50, pending_max: 10 };
   return optionsOf(chainPlugin, { endpoints, operator_key_file: "key", outbox: "outbox", ...times, ...changes });
 };
 
@@ -83,7 +83,7 @@ function endpointsTo(
       genesis: null,
       log: (_, message, fields = {}) => logged.push({ message, fields }),
     },
-    { onSession: () => {}, onHead: () => {}, onBest: () => {}, ...events },
+    { onSession: () => {}, onHead: () => {}, ...events },
   );
   opened.push(endpoints);
   return { endpoints, logged };

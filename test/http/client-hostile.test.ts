@@ -70,9 +70,9 @@ async function envelopesOf(from: Waypost, to: Waypost): Promise<{ honest: Envelo
   const parse = ({ body }: { body: Uint8Array }): EnvelopeJson => JSON.parse(new TextDecoder().decode(body));
   const build = async (text: string, sender: Awaited<ReturnType<typeof senderOf>> | null) => {
     const { file } = bytesSource("", "text/plain", utf8(text));
-    return { ...(await planSend(from.client, to.did, file, { sender })), seed };
+    return { ...(await planSend(from.client, to.did, file, { sender, id })), seed };
   };
-  const seed = crypto.getRandomValues(new Uint8Array(32));
+  const [id, seed] = [crypto.randomUUID(), crypto.getRandomValues(new Uint8Array(32))];
   const honest = await build("true", await senderOf(from.client, from.identity));
   const forged = await build("forged", null);
   return {
@@ -303,7 +303,7 @@ test("a message that somebody else signs again is not verified, and one that nam
   });
   for (const stolen of [honest, unsigned]) {
     const signed = await sign(stolen, mallory);
-    expect(await recipient.senderOf(signed)).toEqual({
+    expect(await recipient.senderOf(signed, null)).toEqual({
       did: mallory.did,
       verified: true,
       trust: "proven",

@@ -76,6 +76,7 @@ const freshFolder = () => join(scratch, `out${count++}`);
 async function planFor(path: string, to: Identity, parts: Partial<SendPlan> = {}) {
   const source = await fileSource(path, "application/octet-stream");
   const plan: SendPlan = {
+    id: crypto.randomUUID(),
     seed: crypto.getRandomValues(new Uint8Array(32)),
     to: to.did,
     name: null,
@@ -201,13 +202,21 @@ describe("files", () => {
     const options = { relay: client.relay, retrying: retryingDefault, from: 0, onDelivered: () => undefined };
     for (const name of ["../../escape.txt", "escape.txt", "/etc/escape.txt"]) {
       const file = { ...plan.file, name };
-      await sendPlan({ ...plan, file, seed: crypto.getRandomValues(new Uint8Array(32)) }, source, options);
+      await sendPlan(
+        { ...plan, file, id: crypto.randomUUID(), seed: crypto.getRandomValues(new Uint8Array(32)) },
+        source,
+        options,
+      );
     }
     const folder = freshFolder();
     await receive(bob, folder);
     expect(readdirSync(folder).sort()).toEqual(["escape (1).txt", "escape (2).txt", "escape.txt"]);
     const file = { ...plan.file, name: `${" ".repeat(400_000)}long${" ".repeat(400_000)}.txt` };
-    await sendPlan({ ...plan, file, seed: crypto.getRandomValues(new Uint8Array(32)) }, source, options);
+    await sendPlan(
+      { ...plan, file, id: crypto.randomUUID(), seed: crypto.getRandomValues(new Uint8Array(32)) },
+      source,
+      options,
+    );
     const [long] = await receive(bob, folder);
     expect([long?.name.length, readdirSync(folder).length]).toEqual([1_024, 4]);
   });

@@ -42,6 +42,7 @@ async function send(name: string, length: number, chunkBytes = 1_000): Promise<s
   writeFileSync(path, new Uint8Array(length).fill(7));
   const source = await fileSource(path, "application/octet-stream");
   const plan: SendPlan = {
+    id: crypto.randomUUID(),
     seed: crypto.getRandomValues(new Uint8Array(32)),
     to: bob.did,
     name: null,

@@ -9,7 +9,8 @@ import { join } from "node:path";
 import { fileKeys } from "../../src/cli/files/files.ts";
 import { exportKeys, importKeys, type KeyStore, memoryKeys } from "../../src/client/key-stores.ts";
 import { createIdentity, parseIdentity, renderIdentity } from "../../src/client/keys.ts";
-import { Waypost, type WaypostOptions } from "../../src/client/waypost.ts";
+import type { WaypostOptions } from "../../src/client/opening.ts";
+import { Waypost } from "../../src/client/waypost.ts";
 import { clientCode } from "../support/client-code.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 

@@ -5,7 +5,8 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { memoryKeys } from "../../src/client/key-stores.ts";
 import type { Message, WaypostEvent } from "../../src/client/message.ts";
-import { Waypost, type WaypostOptions } from "../../src/client/waypost.ts";
+import type { WaypostOptions } from "../../src/client/opening.ts";
+import { Waypost } from "../../src/client/waypost.ts";
 import { freePort } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 

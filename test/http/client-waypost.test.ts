@@ -6,7 +6,8 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { ClientError } from "../../src/client/http.ts";
 import { exportKeys, importKeys, memoryKeys } from "../../src/client/key-stores.ts";
 import type { Message, WaypostEvent } from "../../src/client/message.ts";
-import { Waypost, type WaypostOptions } from "../../src/client/waypost.ts";
+import type { WaypostOptions } from "../../src/client/opening.ts";
+import { Waypost } from "../../src/client/waypost.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 
 let nodes: TestNodes;

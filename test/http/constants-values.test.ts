@@ -59,8 +59,14 @@ const shownElsewhere: Readonly<Record<string, string>> = {
   "server.show_signed_text": "explained-proofs.test.ts",
   "server.shows_status": "e2e/commands.test.ts",
   "directory.network_day_bytes": "directory/pace.test.ts",
+  "directory.authorization_max_ahead": "directory/prepare.scenarios.ts",
+  ...Object.fromEntries(
+    ["home_fresh", "home_failure", "home_rate", "home_burst"].map((name) => [`directory.${name}`, "homes.test.ts"]),
+  ),
+  "cache.retrieve_bytes_max": "settings-values.test.ts",
   "relay.connect_timeout": "egress.test.ts",
-  "cache.wake_interval": "cache-wake.test.ts",
+  "cache.push_interval": "push.test.ts",
+  "relay.destination_requests_max": "unit/nodes/relay/host-limiter.test.ts",
 };
 
 const bob = createPerson(1, [relayAt(relayEndpoint), {}]);

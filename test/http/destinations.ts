@@ -98,7 +98,7 @@ export const at = (...addresses: string[]): readonly ResolvedAddress[] =>
   addresses.map((address) => ({ address, ttlSeconds: 0 }));
 
 export const post = (sender: Egress, endpoint: string, more: { wantsBody?: boolean; timeoutMs?: number } = {}) =>
-  sender.post({
+  sender.send({
     endpoint,
     suffix: "",
     body: utf8('{"x":1}'),

@@ -23,7 +23,7 @@ describe("a well-behaved destination", () => {
       return new Response('{"ok":true}', { status: 202 });
     });
     const sender = egress({ resolve: async () => at("127.0.0.1") });
-    const answer = await sender.post({
+    const answer = await sender.send({
       endpoint: `http://inbox.waypost.test:${port}/in/?k=1`,
       suffix: "",
       body: utf8('{"x":1}'),

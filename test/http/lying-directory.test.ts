@@ -1,6 +1,6 @@
 /**
- * A Directory that lies: a proxy in front of a real one tells the lies that docs/trust.md is about, some with a stolen
- * key. Each is noticed with its own code, or does nothing; and an honest twin of the proxy raises no alarm.
+ * What a client makes of a Directory beyond the table of lies (`lies.test.ts`): what it asks for, forgets and never
+ * signs, and what its owner hears of the own record.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { change, replaceDocument } from "../../src/client/change.ts";
@@ -9,24 +9,22 @@ import { ClientError } from "../../src/client/http.ts";
 import { type KeyStore, memoryKeys } from "../../src/client/key-stores.ts";
 import { parseIdentity, renderIdentity } from "../../src/client/keys.ts";
 import type { WaypostEvent } from "../../src/client/message.ts";
-import { Waypost, type WaypostOptions } from "../../src/client/waypost.ts";
+import type { WaypostOptions } from "../../src/client/opening.ts";
+import { Waypost } from "../../src/client/waypost.ts";
 import { renderPublicKey } from "../../src/core/codec/bytes.ts";
 import type { Intent } from "../../src/core/ledger/actions.ts";
-import { decodeKeyProof, encodeKeyProof, type KeyProof } from "../../src/core/trust/proof.ts";
-import { forgeDocument, seedOf } from "../support/forged-proofs.ts";
+import { encodeKeyProof } from "../../src/core/trust/proof.ts";
+import { forgeDocument } from "../support/forged-proofs.ts";
 import { keyOf } from "../support/identity.ts";
+import { parsedProof, proofBytes, rotateRoot, waiting } from "../support/lie-stage.ts";
 import { type LyingDirectory, lyingDirectory } from "../support/lying-directory.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 
 let nodes: TestNodes;
-/** Another provider, with a ledger that is not ours. */
-let elsewhere: TestNodes;
 beforeAll(async () => {
-  [nodes, elsewhere] = await Promise.all([startTestNodes(), startTestNodes()]);
+  nodes = await startTestNodes();
 });
-afterAll(() => Promise.all([nodes.stop(), elsewhere.stop()]));
-
-const waiting = { timeoutMs: 10_000, intervalMs: 20 };
+afterAll(() => nodes.stop());
 
 const proxies: LyingDirectory[] = [];
 afterAll(() => Promise.all(proxies.map((proxy) => proxy.stop())));
@@ -46,109 +44,20 @@ const codeOf = (work: Promise<unknown>): Promise<string> =>
     (error: unknown) => (error instanceof ClientError ? error.code : String(error)),
   );
 
-async function proofOf(did: string, at = nodes.url): Promise<Uint8Array> {
-  return (await fetch(`${at}/dids/${encodeURIComponent(did)}/proof`)).bytes();
-}
-
-const parsed = async (did: string): Promise<KeyProof> => {
-  const proof = decodeKeyProof(await proofOf(did));
-  if (proof === null) throw new Error("no proof");
-  return proof;
-};
-
 /** A client of the lying Directory, which delivers through the honest Relay. */
 async function victimOf(proxy: LyingDirectory, keys: KeyStore = memoryKeys()): Promise<Waypost> {
   return open({ directoryUrl: proxy.url, keys, rotateMs: false });
 }
 
-/** Rotates the root key of an identity, and signs its document anew unless the test says otherwise. */
-async function rotateRoot(me: Waypost, label: string, { document = true } = {}): Promise<void> {
-  const key = keyOf(label);
-  const seed = seedOf(label);
-  const signer = { keyId: "root", seed: me.identity.rootSeed };
-  const intent = { action: "UpdateRootPubkey", did: me.did, newRootPubkey: key.publicKey } as const;
-  await change(me.client, intent, { signer, waiting });
-  if (document) await replaceDocument(me.client, me.did, { rootSeed: seed, edited: (one) => one, waiting });
-}
-
-describe("at first contact", () => {
-  test("a DID of the form without a proof is proof_missing, in a message too", async () => {
-    const [proxy, bob] = [proxied(), await open()];
-    const alice = await victimOf(proxy);
-    proxy.lie = { proof: (did) => (did === bob.did ? "none" : null) };
-    expect(await codeOf(alice.send(bob.did, "hello"))).toBe("proof_missing");
-    await bob.send(alice.did, "signed by Bob");
-    for await (const message of alice.messages()) {
-      expect([message.verified, message.trust, message.distrusted]).toEqual([false, null, "proof_missing"]);
-      await message.ack();
-      break;
-    }
-  });
-
-  test("another's proof, one of another ledger, one with a gap and one with a changed byte are proof_invalid", async () => {
-    const [proxy, bob, eve] = [proxied(), await open(), await open()];
-    const alice = await victimOf(proxy);
-    await rotateRoot(bob, "bob's second key");
-    const foreign = await Waypost.open({ url: elsewhere.url, keys: memoryKeys(), waiting });
-    const proof = await parsed(bob.did);
-    const bytes = encodeKeyProof(proof);
-    const flipped = bytes.with(bytes.length - 80, (bytes.at(-80) as number) ^ 1);
-    const { genesisHash } = decodeKeyProof(await proofOf(foreign.did, elsewhere.url)) as KeyProof;
-    const lies = [
-      await proofOf(eve.did),
-      await proofOf(foreign.did, elsewhere.url),
-      encodeKeyProof({ ...proof, genesisHash }),
-      encodeKeyProof({ ...proof, rotations: [] }),
-      flipped,
-      Uint8Array.of(1, 2, 3),
-    ];
-    for (const lie of lies) {
-      proxy.lie = { proof: (did) => (did === bob.did ? lie : null) };
-      expect(await codeOf(alice.send(bob.did, "hello"))).toBe("proof_invalid");
-    }
-    proxy.lie = {};
-    expect(await codeOf(alice.send(bob.did, "hello"))).toBe("believed");
-  });
-
-  test("a key that the Directory made up is never sealed to, and a document that it made up verifies nobody", async () => {
-    const [proxy, bob, eve] = [proxied(), await open(), await open()];
-    const alice = await victimOf(proxy);
-    const theirs = (await fetch(`${nodes.url}/delivery-resolution/${eve.did}`)).json() as Promise<object>;
-    const { recipient_public_key_multibase } = (await theirs) as { recipient_public_key_multibase: string };
-    const stolen = (await (await fetch(`${nodes.url}/resolve/${eve.did}`)).text()).replaceAll(eve.did, bob.did);
-    proxy.lie = {
-      json: ({ path, json }) =>
-        path === `/delivery-resolution/${bob.did}`
-          ? { ...json, recipient_public_key_multibase }
-          : path === `/resolve/${bob.did}`
-            ? (JSON.parse(stolen) as object)
-            : null,
-    };
-    const sent = await alice.send(bob.did, "for Bob alone");
-    expect(sent.recipient).toEqual({ did: bob.did, trust: "proven", name: null });
-    await bob.send(alice.did, "I am Bob");
-    for await (const message of bob.messages()) {
-      expect(message.text).toBe("for Bob alone");
-      await message.ack();
-      break;
-    }
-    for await (const message of alice.messages()) {
-      expect([message.verified, message.trust]).toEqual([true, "proven"]);
-      await message.ack();
-      break;
-    }
-  });
-
-  test("a random DID is unproven, and refused where proofs are demanded", async () => {
-    const alice = await open();
-    const random = await open({ directoryUrl: plain().url });
-    expect(random.did).not.toStartWith("did:svc:wp");
-    expect((await alice.send(random.did, "hello")).recipient.trust).toBe("unproven");
-    expect(await codeOf(alice.send(random.did, "hello", { trust: "proven" }))).toBe("proof_missing");
-    const strict = await open({ trust: "proven" });
-    expect(await codeOf(strict.send(random.did, "hello"))).toBe("proof_missing");
-    expect(await codeOf(strict.send(alice.did, "hello"))).toBe("believed");
-  });
+test("a random DID is unproven, and refused where proofs are demanded", async () => {
+  const alice = await open();
+  const random = await open({ directoryUrl: plain().url });
+  expect(random.did).not.toStartWith("did:svc:wp");
+  expect((await alice.send(random.did, "hello")).recipient.trust).toBe("unproven");
+  expect(await codeOf(alice.send(random.did, "hello", { trust: "proven" }))).toBe("proof_missing");
+  const strict = await open({ trust: "proven" });
+  expect(await codeOf(strict.send(random.did, "hello"))).toBe("proof_missing");
+  expect(await codeOf(strict.send(alice.did, "hello"))).toBe("believed");
 });
 
 /** A Directory that names no such form, as one on a chain. */
@@ -158,68 +67,36 @@ function plain(): LyingDirectory {
   return proxy;
 }
 
-describe("with memory", () => {
-  test("an older proof is record_went_back: a hidden rotation, a replayed registration, a hidden document", async () => {
-    const [proxy, bob] = [proxied(), await open()];
-    const keys = memoryKeys();
-    const alice = await victimOf(proxy, keys);
-    const registered = await proofOf(bob.did);
-    await rotateRoot(bob, "after", { document: false });
-    const rotated = await proofOf(bob.did);
-    await replaceDocument(bob.client, bob.did, { rootSeed: seedOf("after"), edited: (one) => one, waiting });
-    await alice.send(bob.did, "seen");
-    const late = await victimOf(proxy, keys);
-    for (const older of [registered, rotated]) {
-      proxy.lie = { proof: (did) => (did === bob.did ? older : null) };
-      // In the same run, and in a later one that has only the memory.
-      expect(await codeOf(alice.send(bob.did, "hello"))).toBe("record_went_back");
-      expect(await codeOf(late.send(bob.did, "hello"))).toBe("record_went_back");
-    }
-    proxy.lie = {};
-    expect(await codeOf(late.send(bob.did, "hello"))).toBe("believed");
-  });
-
-  test("a removed key's own branch is refused, although every signature in it holds", async () => {
-    const [proxy, bob] = [proxied(), await open()];
-    const alice = await victimOf(proxy);
-    const thief = bob.identity.rootSeed;
-    const before = await parsed(bob.did);
-    await rotateRoot(bob, "true");
-    await alice.send(bob.did, "seen");
-    const branch = await branchOf(bob, thief, before);
-    for (const [lie, code] of branch) {
-      proxy.lie = { proof: (did) => (did === bob.did ? lie : null) };
-      expect(await codeOf(alice.send(bob.did, "hello"))).toBe(code);
-    }
-    // Whoever saw nothing of it can't tell: docs/trust.md "What is left".
-    proxy.lie = { proof: (did) => (did === bob.did ? (branch[0]?.[0] ?? null) : null) };
-    expect(await codeOf((await victimOf(proxy)).send(bob.did, "hello"))).toBe("believed");
-  });
-
-  test("an alias that names somebody else is identity_changed until it is forgotten", async () => {
-    const [proxy, eve] = [proxied(), await open()];
-    const alias = `bob-${crypto.randomUUID().slice(0, 8)}`;
-    await open({ alias });
-    const alice = await victimOf(proxy);
-    expect((await alice.send(alias, "hello")).recipient.name).toBe("told");
-    expect((await alice.send(alias, "hello")).recipient.name).toBe("remembered");
-    proxy.lie = { json: ({ path, json }) => (path === `/aliases/${alias}` ? { ...json, did: eve.did } : null) };
-    expect(await codeOf(alice.send(alias, "hello"))).toBe("identity_changed");
-    await alice.forget(alias);
-    expect((await alice.send(alias, "hello")).recipient.name).toBe("told");
-  });
+test("whoever saw nothing of it can't tell a removed key's own branch: docs/trust.md \"What is left\"", async () => {
+  const [proxy, bob] = [proxied(), await open()];
+  const before = await parsedProof(nodes.url, bob.did);
+  await rotateRoot(bob, "true");
+  const branch = encodeKeyProof(forgeDocument(before, { seed: bob.identity.rootSeed, nonce: 70n }));
+  proxy.lie = { proof: (did) => (did === bob.did ? branch : null) };
+  expect(await codeOf((await victimOf(proxy)).send(bob.did, "hello"))).toBe("believed");
 });
 
-/** What the thief of a removed first key can sign, on a ledger of his own making, and the code that meets it. */
-async function branchOf(bob: Waypost, seed: Uint8Array, before: KeyProof): Promise<[Uint8Array, string][]> {
-  const { rotations } = await parsed(bob.did);
-  const later = forgeDocument(before, { seed, nonce: 70n });
-  return [
-    [encodeKeyProof(later), "record_went_back"],
-    [encodeKeyProof({ ...later, rotations }), "record_went_back"],
-    [encodeKeyProof(forgeDocument(before, { seed, nonce: 70n, next: keyOf("thief") })), "identity_changed"],
-  ];
-}
+test("an alias that names somebody else is refused until it is forgotten", async () => {
+  const [proxy, eve] = [proxied(), await open()];
+  const alias = `bob-${crypto.randomUUID().slice(0, 8)}`;
+  await open({ alias });
+  const alice = await victimOf(proxy);
+  expect((await alice.send(alias, "hello")).recipient.name).toBe("told");
+  expect((await alice.send(alias, "hello")).recipient.name).toBe("remembered");
+  proxy.lie = { json: ({ path, json }) => (path === `/aliases/${alias}` ? { ...json, did: eve.did } : null) };
+  expect(await codeOf(alice.send(alias, "hello"))).toBe("identity_changed");
+  await alice.forget(alias);
+  expect((await alice.send(alias, "hello")).recipient.name).toBe("told");
+});
+
+test("a later run remembers what an earlier one has seen", async () => {
+  const [proxy, bob, keys] = [proxied(), await open(), memoryKeys()];
+  const registered = await proofBytes(nodes.url, bob.did);
+  await rotateRoot(bob, "after");
+  await (await victimOf(proxy, keys)).send(bob.did, "seen");
+  proxy.lie = { proof: (did) => (did === bob.did ? registered : null) };
+  expect(await codeOf((await victimOf(proxy, keys)).send(bob.did, "hello"))).toBe("record_went_back");
+});
 
 describe("the own identity", () => {
   test("a document slipped under its owner's pen is not signed, and neither is a nonce that the Directory tells", async () => {
@@ -235,15 +112,15 @@ describe("the own identity", () => {
             ? { ...json, document_nonce: "40" }
             : null,
     };
-    const before = await parsed(alice.did);
+    const before = await parsedProof(nodes.url, alice.did);
     // It waits for the Directory's word that it has settled, which this one forges too.
     await replaceDocument(alice.client, alice.did, {
       rootSeed: alice.identity.rootSeed,
       edited: (document) => ({ ...document, keyAgreement: document.keyAgreement.slice(0, 1) }),
       waiting,
     });
-    for (let i = 0; i < 100 && (await parsed(alice.did)).base === null; i++) await Bun.sleep(20);
-    const after = await parsed(alice.did);
+    for (let i = 0; i < 100 && (await parsedProof(nodes.url, alice.did)).base === null; i++) await Bun.sleep(20);
+    const after = await parsedProof(nodes.url, alice.did);
     expect([after.base?.nonce, after.document.toHex()]).toEqual([0n, before.document.toHex()]);
   });
 

@@ -40,6 +40,17 @@ test.skipIf(promtool === null)("promtool finds nothing in /metrics", async () =>
   expect([await child.exited, ...said]).toEqual([0, "", ""]);
 });
 
+test.skipIf(promtool === null)("promtool finds nothing in the alerts and the scrape configuration", async () => {
+  for (const [kind, name] of [
+    ["rules", "alerts.yml"],
+    ["config", "prometheus.yml"],
+  ] as const) {
+    const file = `${import.meta.dir}/../../examples/prometheus/${name}`;
+    const child = Bun.spawn([promtool ?? "", "check", kind, file], { stdout: "pipe", stderr: "pipe" });
+    expect([name, await child.exited, await new Response(child.stderr).text()]).toEqual([name, 0, ""]);
+  }
+});
+
 test.each(["prometheus/alerts.yml", "grafana/waypost.json"])("a node has every metric in %s", async (name) => {
   const known = new Set([...(await metrics()).matchAll(/^# HELP (\w+)/gm)].map((match) => match[1]));
   // Of nodes with a certificate: tls.test.ts.

@@ -235,11 +235,11 @@ test("a block list that its store can't keep stays as it was, and the refusal sa
   await bus.close();
 });
 
-describe("a purge", () => {
+describe("an erasure of mail", () => {
   test("removes what waits for one recipient, counts it, and says so in the log", async () => {
-    await operate("purge", { recipient: did });
+    await operate("erase", { did, mail_only: true });
     expect([await statusAt("/cache/store"), await statusAt("/cache/store")]).toEqual([202, 202]);
-    const { body } = await operate("purge", { recipient: did });
+    const { body } = await operate("erase", { did, mail_only: true });
     expect(body["entries"]).toBe(2);
     expect(body["bytes"]).toBeGreaterThan(100);
     expect(
@@ -248,13 +248,13 @@ describe("a purge", () => {
       recipient: did,
       entries: 2,
     });
-    expect((await operate("purge", { recipient: did })).body).toEqual({ entries: 0, bytes: 0 });
+    expect((await operate("erase", { did, mail_only: true })).body).toEqual({ entries: 0, bytes: 0 });
     const stats = await nodes.stores.capability("cache.store", "mailbox").stats(Date.now());
     expect(stats.entries).toBe(0);
   });
 
   test("refuses a malformed DID", async () => {
-    expect((await operate("purge", { recipient: "somebody" })).body).toMatchObject({ code: "invalid_did" });
+    expect((await operate("erase", { did: "somebody", mail_only: true })).body).toMatchObject({ code: "invalid_did" });
   });
 });
 
@@ -274,8 +274,12 @@ test("a page that names an admin listener by its own host reads nothing", async 
 });
 
 test("a page that names the socket by another host changes nothing", async () => {
-  const sent = { method: "POST", headers: { ...json, host: "page.example" }, body: JSON.stringify({ recipient: did }) };
-  expect((await fetch("http://localhost/operations/purge", { unix: socket, ...sent })).status).toBe(403);
+  const sent = {
+    method: "POST",
+    headers: { ...json, host: "page.example" },
+    body: JSON.stringify({ did, mail_only: true }),
+  };
+  expect((await fetch("http://localhost/operations/erase", { unix: socket, ...sent })).status).toBe(403);
 });
 
 test("a reload without a file says so", async () => {
@@ -284,8 +288,8 @@ test("a reload without a file says so", async () => {
 
 test("no TCP listener offers operations, the admin listener's among them", async () => {
   for (const base of [url, `http://127.0.0.1:${adminPort}`])
-    for (const path of ["/operations/blocks", "/operations/reload", "/operations/purge"]) {
-      const body = JSON.stringify({ recipient: did });
+    for (const path of ["/operations/blocks", "/operations/reload", "/operations/erase"]) {
+      const body = JSON.stringify({ did, mail_only: true });
       expect((await fetch(base + path, { method: "POST", headers: json, body })).status).toBe(404);
     }
 });

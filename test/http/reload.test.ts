@@ -112,8 +112,8 @@ describe("the server", () => {
   });
 
   test("names what needs a restart and keeps it", async () => {
-    const plan = await nodes.reload(configWith({ relay: { destination_requests_max: 7 } }));
-    expect(plan).toEqual({ changed: [], needsRestart: ["relay.destination_requests_max"] });
+    const plan = await nodes.reload(configWith({ relay: { public_id: "r7" } }));
+    expect(plan).toEqual({ changed: [], needsRestart: ["relay.public_id"] });
     await nodes.reload(configWith({}));
   });
 });

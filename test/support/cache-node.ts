@@ -17,8 +17,9 @@ import {
 import { type Cache, type CacheParts, createCache } from "../../src/nodes/cache/cache.ts";
 import { createMetrics, type Metrics } from "../../src/nodes/http/metrics.ts";
 import type { RecipientSource, Subject } from "../../src/nodes/recipients.ts";
+import { noSignal } from "../../src/nodes/signals.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
-import { type Mailbox, StoreError } from "../../src/storage/contract.ts";
+import { type Capabilities, type Mailbox, type Receipts, StoreError } from "../../src/storage/contract.ts";
 import { withMethods } from "../conformance/options.ts";
 import { type LoggedLine, type TestApp, testApp, testLimits } from "./app.ts";
 import { cacheDefault, limitsDefault } from "./settings.ts";
@@ -181,10 +182,12 @@ export type TestCache = TestApp & {
   readonly clock: { nowMs: number };
   readonly recipients: TestRecipients;
   readonly mailbox: Mailbox;
+  readonly capabilities: NonNullable<TestCacheOptions["shared"]>;
   /** What the Cache itself logs and counts. */
   readonly cacheLines: LoggedLine[];
   readonly cacheMetrics: Metrics;
-  readonly stored: [string, boolean][];
+  /** The mailboxes of new entries, as other processes hear of them. */
+  readonly stored: string[];
   readonly store: (envelope: JsonObject | string) => Promise<Response>;
   readonly ack: (body: unknown) => Promise<Response>;
   readonly read: (path: string, headers: Record<string, string>) => Promise<Response>;
@@ -202,8 +205,11 @@ export type TestCacheOptions = Partial<Config["cache"]> & {
   readonly memory?: Record<string, unknown>;
   /** In front of the memory driver's. */
   readonly claim?: CacheParts["replay"]["claim"];
-  /** Nobody but the streams of this Cache gets to know of new entries. */
-  readonly unreported?: boolean;
+  readonly push?: CacheParts["push"];
+  /** The same for its receipts. */
+  readonly receipts?: (receipts: Receipts) => Partial<Receipts>;
+  /** Of the memory driver, shared with another Cache. */
+  readonly shared?: Required<Pick<Capabilities, "mailbox" | "replay" | "receipts">>;
   readonly signal?: CacheParts["signal"];
   readonly trustedProxies?: string[];
 };
@@ -213,7 +219,9 @@ export async function createTestCache(options: TestCacheOptions = {}): Promise<T
     sign = null,
     wrap = () => ({}),
     memory,
-    unreported = false,
+    push,
+    shared,
+    receipts: wrapReceipts = () => ({}),
     limits,
     signal,
     claim,
@@ -224,13 +232,13 @@ export async function createTestCache(options: TestCacheOptions = {}): Promise<T
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.problems));
   const clock = { nowMs: testNowMs };
   const now = () => clock.nowMs;
-  const { capabilities } = await memoryPlugin.open(parsed.options, { now, log: () => {}, fatal: () => {} });
-  const { mailbox: held, replay, receipts } = capabilities;
-  if (held === undefined || replay === undefined || receipts === undefined)
-    throw new Error("memory lacks a capability");
+  const opened = await memoryPlugin.open(parsed.options, { now, log: () => {}, fatal: () => {} });
+  const { mailbox: held, replay, receipts: records } = shared ?? opened.capabilities;
+  if (held === undefined || replay === undefined || records === undefined) throw new Error("memory lacks a capability");
+  const receipts = withMethods("receipts", records, wrapReceipts(records));
   const mailbox = withMethods("mailbox", held, wrap(held));
   const recipients = createRecipients();
-  const stored: [string, boolean][] = [];
+  const stored: string[] = [];
   const lines: LoggedLine[] = [];
   const metrics = createMetrics();
   const cache = createCache({
@@ -245,8 +253,8 @@ export async function createTestCache(options: TestCacheOptions = {}): Promise<T
     now,
     settings: { ...cacheDefault, ...unlimited, public_endpoints: [cacheEndpoint], ...changed },
     limits: { ...limitsDefault, ...limits },
-    ...(signal === undefined ? {} : { signal }),
-    ...(unreported ? {} : { onStored: (recipient: string, streamed: boolean) => stored.push([recipient, streamed]) }),
+    signal: signal ?? { ...noSignal, send: (mailbox) => void stored.push(mailbox) },
+    ...(push === undefined ? {} : { push }),
   });
   // Room for the races that tests run on one route.
   const app = testApp(cache.routes, { now, trustedProxies, limits: { ...testLimits, reservedRequestsMax: 128 } });
@@ -264,6 +272,7 @@ export async function createTestCache(options: TestCacheOptions = {}): Promise<T
     cacheMetrics: metrics,
     recipients,
     mailbox,
+    capabilities: { mailbox: held, replay, receipts: records },
     stored,
     store: (envelope) => post("/cache/store", envelope),
     ack: (body) => post("/cache/ack", body),

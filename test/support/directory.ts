@@ -25,6 +25,7 @@ import { createDirectory } from "../../src/nodes/directory/directory.ts";
 import type { DirectorySettings } from "../../src/nodes/directory/parts.ts";
 import type { Route } from "../../src/nodes/http/route.ts";
 import { type Blocks, openBlocks } from "../../src/nodes/operations/blocks.ts";
+import { type Invitations, openInvitations } from "../../src/nodes/operations/invitations.ts";
 import { ledgerRecipients } from "../../src/nodes/recipients.ts";
 import { openLocalBus } from "../../src/plugins/bus/local.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
@@ -42,6 +43,9 @@ export type TestDirectory = {
   readonly store: Store;
   readonly ledger: Ledger;
   readonly blocks: Blocks;
+  readonly invitations: Invitations;
+  /** Those that the Directory reads: a test may change one. */
+  readonly settings: DirectorySettings;
   readonly nowMs: () => number;
   readonly advance: (ms: number) => void;
   readonly ask: (method: string, path: string, body?: unknown, headers?: Record<string, string>) => Promise<Reply>;
@@ -88,7 +92,9 @@ export async function testDirectory(given: TestDirectoryOptions = {}): Promise<T
   };
   const bus = openLocalBus({ log: () => undefined });
   const blocks = await openBlocks({ receipts, bus, now: () => nowMs, log: () => undefined });
+  const invitations = await openInvitations({ receipts, bus, now: () => nowMs, log: () => undefined });
   const directory = createDirectory({
+    invitations,
     unavailable: "chain_unavailable",
     blocks,
     ledger: given.around?.(ledger) ?? ledger,
@@ -142,6 +148,8 @@ export async function testDirectory(given: TestDirectoryOptions = {}): Promise<T
     store,
     ledger,
     blocks,
+    invitations,
+    settings: directorySettings,
     nowMs: () => nowMs,
     advance: (ms) => {
       nowMs += ms;
@@ -155,6 +163,7 @@ export async function testDirectory(given: TestDirectoryOptions = {}): Promise<T
     registerAll,
     close: async () => {
       blocks.close();
+      invitations.close();
       await bus.close();
       await store.close();
     },

@@ -3,7 +3,7 @@
 type Said = { readonly path: string; readonly json: Record<string, unknown> };
 
 /** What is made of an answer; `null` leaves it as it is. */
-type Lie = {
+export type Lie = {
   readonly json?: (said: Said) => object | null;
   /** Another proof of a DID, or `none` instead of one; in delivery resolutions too. */
   readonly proof?: (did: string) => Uint8Array | "none" | null;

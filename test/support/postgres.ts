@@ -17,6 +17,8 @@ export type PostgresServer = {
   readonly sql: (text: string) => Promise<string>;
   /** A standby of this server that follows it; promoted when `promote` is called. */
   readonly standby: () => Promise<PostgresServer & { readonly promote: () => Promise<void> }>;
+  /** Dumps a schema, drops it, and makes it again from the dump. */
+  readonly restore: (schema: string) => Promise<void>;
   readonly end: () => Promise<void>;
 };
 
@@ -72,7 +74,11 @@ function newFolder(): string {
   return folder;
 }
 
-async function startIn(given: { readonly bin: string; readonly folder: string; readonly settings: readonly string[] }) {
+async function startIn(given: {
+  readonly bin: string;
+  readonly folder: string;
+  readonly settings: readonly string[];
+}): Promise<PostgresServer> {
   const { bin, folder, settings } = given;
   const data = join(folder, "data");
   const port = freePort();
@@ -85,18 +91,24 @@ async function startIn(given: { readonly bin: string; readonly folder: string; r
     await control("-m", mode, "stop");
   };
   await start();
-  const psql = ["-h", "127.0.0.1", "-p", String(port), "-U", "waypost", "-Atc"];
-  const server: PostgresServer = {
+  const server = ["-h", "127.0.0.1", "-p", String(port), "-U", "waypost"];
+  const sql = (text: string) => run([join(bin, "psql"), ...server, "-Atc", text, "postgres"]);
+  return {
     url: `postgres://waypost@127.0.0.1:${port}/postgres`,
     port,
     folder,
     start,
     stop,
-    sql: (text) => run([join(bin, "psql"), ...psql, text, "postgres"]),
+    sql,
+    restore: async (schema) => {
+      const dump = join(folder, `${schema}.sql`);
+      await run([join(bin, "pg_dump"), ...server, "-n", schema, "-f", dump, "postgres"]);
+      await sql(`DROP SCHEMA ${schema} CASCADE`);
+      await run([join(bin, "psql"), ...server, "-q", "-v", "ON_ERROR_STOP=1", "-f", dump, "postgres"]);
+    },
     standby: async () => {
       const copy = newFolder();
-      const source = ["-h", "127.0.0.1", "-p", String(port), "-U", "waypost"];
-      await run([join(bin, "pg_basebackup"), ...source, "-D", join(copy, "data"), "-R", "-X", "stream", "-c", "fast"]);
+      await run([join(bin, "pg_basebackup"), ...server, "-D", join(copy, "data"), "-R", "-X", "stream", "-c", "fast"]);
       const follower = await startIn({ bin, folder: copy, settings });
       const promote = async () => {
         await run([join(bin, "pg_ctl"), "-D", join(copy, "data"), "-s", "-w", "promote"]);
@@ -108,5 +120,4 @@ async function startIn(given: { readonly bin: string; readonly folder: string; r
       rmSync(folder, { recursive: true, force: true });
     },
   };
-  return server;
 }

@@ -13,6 +13,7 @@ export const senderSeed = new Uint8Array(32).fill(5);
 export const content = new Uint8Array(2_500).map((_, i) => i & 0xff);
 
 export const plan: SendPlan = {
+  id: "3f7c1f0e-8d5b-4a35-9d51-0a7f6a1c2b3d",
   seed: new Uint8Array(32).fill(1),
   to,
   name: null,

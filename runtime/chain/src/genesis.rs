@@ -146,6 +146,7 @@ mod tests {
 		use frame_support::{
 			dispatch::{DispatchClass, GetDispatchInfo},
 			traits::OnFinalize,
+			weights::Weight,
 		};
 		let delete = crate::RuntimeCall::DidRegistry(pallet_did_registry::Call::apply_control_with_proof {
 			signed_payload: Vec::new(),
@@ -157,6 +158,10 @@ mod tests {
 		let unpaid = weights.get(DispatchClass::Operational).max_total.expect("it has a bound");
 		let paid = weights.get(DispatchClass::Normal).max_total.expect("it has a bound");
 		assert_eq!(unpaid.ref_time() * 15 / 2, paid.ref_time());
+		// An upgrade is such a call: code three times as long as this one's must fit.
+		let upgrade = crate::RuntimeCall::System(frame_system::Call::apply_authorized_upgrade { code: Vec::new() });
+		let with_code = upgrade.get_dispatch_info().call_weight + Weight::from_parts(0, 1_200_000);
+		assert!(upgrade.get_dispatch_info().class == DispatchClass::Operational && with_code.all_lt(unpaid));
 		let multiplier_after = |class| {
 			let mut multiplier = Default::default();
 			on(DEV_RUNTIME_PRESET, || {

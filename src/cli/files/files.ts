@@ -276,5 +276,7 @@ export function fileMemory(folder: string, name: string): MemoryStore {
 export async function listIdentities(folder: string): Promise<string[]> {
   const files = (await ifThere(readdir(folder))) ?? [];
   const names = files.filter((file) => file.endsWith(".json")).map((file) => file.slice(0, -".json".length));
-  return names.filter((name) => nameForm.test(name)).sort();
+  // Beside an identity with several devices lies the DID of this one, which is no identity of the user's.
+  const isDevice = (name: string) => name.endsWith(".device") && names.includes(name.slice(0, -".device".length));
+  return names.filter((name) => nameForm.test(name) && !isDevice(name)).sort();
 }

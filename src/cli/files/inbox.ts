@@ -2,12 +2,12 @@
  * An identity's inbox on this machine: the SDK's receiver, which stores complete messages as files before they are
  * acknowledged. A message that fails does not delay the others, and no message is stored twice, even after a crash. One
  * process at a time uses an inbox.
- * Source: interface "Cache" (acknowledging), docs/ledger.md 3.2 and 3.3, rules section 6.
+ * Source: interface "Cache" (acknowledging), rules section 6.
  */
 import { mkdir, open, readdir } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import type { Client } from "../../client/client.ts";
-import { messageIdsOf, type PendingMessage } from "../../client/copies.ts";
+import { expiryOf, messageIdsOf, type PendingMessage } from "../../client/copies.ts";
 import { type ClientError, localError } from "../../client/http.ts";
 import type { Identity } from "../../client/keys.ts";
 import type { WaypostEvent } from "../../client/message.ts";
@@ -15,7 +15,6 @@ import { cachesOf } from "../../client/reader.ts";
 import { type OpenedMessage, Receiver, type ReceiverStorage } from "../../client/receiver.ts";
 import { type Recipient, readChunks, type Sender, type Written } from "../../client/retrieve.ts";
 import { encodeHex } from "../../core/codec/bytes.ts";
-import { dayMs } from "../../core/codec/time.ts";
 import { removeIfThere, safeFileName } from "./files.ts";
 import { type Journal, openJournal } from "./journal.ts";
 
@@ -117,7 +116,7 @@ function storingHost(
   /** By the digest of the first envelope: a message that comes twice at once is stored once, by either. */
   const stored = new Map<string | undefined, Received>();
   const storage: ReceiverStorage = {
-    ...{ hasId: place.journal.hasId, has: place.journal.has, cacheDevice },
+    ...{ hasId: place.journal.hasId, has: place.journal.has, cacheDevice, isKeeping: true },
     read: async (message, recipient) => {
       const { received, written } = await storeMessage(message, recipient, place);
       if (received !== null) stored.set([...written.digests][0], received);
@@ -200,15 +199,6 @@ export async function storeMessage(
 
 /** Longest name and media type that are shown; a sender may write millions of characters. */
 const shownCharactersMax = 1_024;
-/** No envelope lives longer. */
-const lifeMsMax = 30 * dayMs;
-
-/** When no Cache can offer the message again. A Cache may state any time, or none. */
-function expiryOf(message: PendingMessage, nowMs: number): number {
-  const latest = message.parts.flat().reduce((most, { expiresAtMs }) => Math.max(most, expiresAtMs), 0);
-  return latest >= nowMs && latest <= nowMs + lifeMsMax ? latest : nowMs + lifeMsMax;
-}
-
 /** The whole file under its temporary name, synced; or nothing. */
 async function writeTemporary(
   path: string,

@@ -1,10 +1,11 @@
 /**
  * What an inbox remembers between runs: the journal of received messages, so that none is stored twice. It belongs to one
  * process at a time.
- * Source: rules section 6 ("Receiving").
+ * Source: rules section 10 ("Receiving").
  */
 import { mkdir, open } from "node:fs/promises";
 import { dirname, join } from "node:path";
+import type { DatabaseSync } from "node:sqlite";
 import { parseRecord } from "../../client/answers.ts";
 import type { ReceivedBefore } from "../../client/copies.ts";
 import { localError } from "../../client/http.ts";
@@ -126,17 +127,21 @@ function isBusy(error: unknown): boolean {
  * process id would not do: in a container the next process has the same one.
  */
 async function lock(path: string): Promise<() => void> {
+  const held = await openExclusively(path, ["PRAGMA journal_mode = OFF", "BEGIN EXCLUSIVE"]);
+  return () => held.close();
+}
+
+/** A database that no other process can open until this one closes it or dies. Throws `busy`. */
+export async function openExclusively(path: string, statements: readonly string[]): Promise<DatabaseSync> {
   const { DatabaseSync } = await import("node:sqlite");
-  let held: InstanceType<typeof DatabaseSync> | null = null;
+  let opened: DatabaseSync | null = null;
   try {
-    held = new DatabaseSync(path);
-    for (const sql of ["PRAGMA locking_mode = EXCLUSIVE", "PRAGMA journal_mode = OFF", "BEGIN EXCLUSIVE"])
-      held.exec(sql);
-    const taken = held;
-    return () => taken.close();
+    opened = new DatabaseSync(path);
+    for (const sql of ["PRAGMA locking_mode = EXCLUSIVE", ...statements]) opened.exec(sql);
+    return opened;
   } catch (error) {
-    held?.close();
-    if (isBusy(error)) throw localError("busy", `another process receives for this identity: it has ${path} open`);
+    opened?.close();
+    if (isBusy(error)) throw localError("busy", `another process has ${path} open`);
     throw localError("unusable", `${path} can't be used: ${errorText(error)}`);
   }
 }

@@ -18,3 +18,4 @@ export {
   type Round,
 } from "./inbox.ts";
 export { fileSource, findUnfinished, outboxFolder, saveOutgoing } from "./outbox.ts";
+export { fileStore } from "./store.ts";

@@ -6,6 +6,7 @@
 import { decodeHex, encodeHex, equalBytes } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { minuteMs, secondMs } from "../../core/codec/time.ts";
+import { homesOf } from "../../core/trust/home.ts";
 import {
   decodeLogEntry,
   decodeOldHead,
@@ -33,8 +34,11 @@ import { hashLeaf, verifyConsistency, verifyInclusion } from "../../core/trust/t
 import { parseRecord } from "../answers.ts";
 import type { Client } from "../client.ts";
 import { verifyEd25519 } from "../crypto.ts";
-import { askBytes, ClientError, localError, orNull } from "../http.ts";
+import { askBytes, attempt, ClientError, localError, orNull } from "../http.ts";
 import { distrust, type MemoryStore } from "./memory.ts";
+
+/** In the same part of the bundle: a further part would cost every page more than it saves. */
+export { checkHome, checkMoved } from "./places.ts";
 
 // -------------------------------------------------------------------------------------------------------------- policy
 
@@ -85,7 +89,7 @@ const behindMs = secondMs;
 const patienceMs = minuteMs;
 const entryBytesMax = 64 * 1024;
 
-/** Since when the log says something else than the Directory. */
+/** Since when the log says something else about a name than the Directory, or, under "", is not shown. */
 const differing = new WeakMap<Client, Map<string, number>>();
 
 /**
@@ -93,30 +97,53 @@ const differing = new WeakMap<Client, Map<string, number>>();
  * with the log goes to `known.doubt`.
  */
 export async function isLogged(client: Client, subject: Subject, isDemanded: boolean): Promise<boolean> {
+  const { home = "" } = placeOf(client, subject.did) ?? {};
   try {
     const isAgreed = await agrees(client, subject, isDemanded ? triesMax : 1);
-    doubted.delete(client);
+    doubtsOf(client).delete(home);
     return isAgreed;
   } catch (error) {
     if (!(error instanceof ClientError) || isDemanded || error.code === "log_forked") throw error;
-    if (doubted.get(client) !== error.code) client.known.doubt(error);
-    doubted.set(client, error.code);
+    if (doubtsOf(client).get(home) !== error.code) client.known.doubt(error);
+    doubtsOf(client).set(home, error.code);
     return false;
   }
 }
 
-/** What was reported last: each reason once while it lasts. */
-const doubted = new WeakMap<Client, string>();
+/** What was reported last of each home: each reason once while it lasts. */
+const doubted = new WeakMap<Client, Map<string, string>>();
+
+function doubtsOf(client: Client): Map<string, string> {
+  const doubts = doubted.get(client) ?? new Map<string, string>();
+  doubted.set(client, doubts);
+  return doubts;
+}
+
+/** The other home and ledger of a proven DID, whose log counts for it; `null` for those of the own Directory. */
+function placeOf({ trust, known }: Client, did: Did): Place | null {
+  const state = trust.provenOf(did)?.state;
+  const [home] = homesOf(state?.document ?? null);
+  const ledger = state === undefined ? null : encodeHex(state.genesisHash);
+  return home === undefined || ledger === null || ledger === known.ledger ? null : { home, ledger };
+}
+
+type Place = { readonly home: string; readonly ledger: string };
 
 async function agrees(client: Client, subject: Subject, tries: number): Promise<boolean> {
   const since = differing.get(client) ?? new Map<string, number>();
   differing.set(client, since);
-  const name = subject.alias ?? subject.did;
+  let name: string;
+  let missing: ClientError | null;
   for (let left = tries; ; ) {
-    const logged = await readValue(client, subject);
+    const logged = await attempt(() => readValue(client, subject));
+    // A node that has just started has no head until a witness answers.
+    missing = logged instanceof ClientError ? logged : null;
+    if (missing !== null && missing.code !== "log_missing") throw missing;
+    name = missing === null ? (subject.alias ?? subject.did) : "";
     const shown = shownValue(client, subject);
-    if (logged !== null && shown !== null && equalBytes(logged, shown)) {
+    if (logged instanceof Uint8Array && shown !== null && equalBytes(logged, shown)) {
       since.delete(name);
+      since.delete("");
       return true;
     }
     if (--left <= 0) break;
@@ -127,13 +154,13 @@ async function agrees(client: Client, subject: Subject, tries: number): Promise<
   const firstMs = since.get(name) ?? Date.now();
   since.set(name, firstMs);
   if (tries === 1 && Date.now() - firstMs < patienceMs) return false;
-  throw distrust("not_logged", `the log says something else about ${name} than the Directory`);
+  throw missing ?? distrust("not_logged", `the log says something else about ${name} than the Directory`);
 }
 
 function shownValue(client: Client, { did, alias }: Subject): Uint8Array | null {
   if (alias !== null) return valueOfAlias(did);
-  const proof = client.trust.proofOf(did);
-  return proof === null ? null : valueOfProof(proof);
+  const proof = client.trust.provenOf(did);
+  return proof === null ? null : valueOfProof(proof.bytes);
 }
 
 const readings = new WeakMap<Client, Promise<unknown>>();
@@ -141,9 +168,10 @@ const readings = new WeakMap<Client, Promise<unknown>>();
 /** One after the other, so that each head is compared with the one before. */
 function readValue(client: Client, { did, alias }: Subject): Promise<Uint8Array | null> {
   const key = alias === null ? keyOfDid(did) : keyOfAlias(alias);
+  const place = placeOf(client, did);
   const read = (readings.get(client) ?? Promise.resolve()).then(
-    () => readEntry(client, key),
-    () => readEntry(client, key),
+    () => readEntry(client, key, place),
+    () => readEntry(client, key, place),
   );
   readings.set(
     client,
@@ -152,11 +180,13 @@ function readValue(client: Client, { did, alias }: Subject): Promise<Uint8Array 
   return read;
 }
 
-async function readEntry(client: Client, key: Uint8Array): Promise<Uint8Array | null> {
+async function readEntry(client: Client, key: Uint8Array, place: Place | null): Promise<Uint8Array | null> {
   const { memory } = client.known;
   const policy = parseLogPolicy(client.known.policy ?? "");
-  const before = await loadHead(memory);
-  const path = `/log/entry/${encodeHex(key)}?from=${before?.checkpoint.size ?? 0}`;
+  const headAt = place === null ? headKey : `${headKey}/${place.ledger}`;
+  const before = await loadHead(memory, headAt);
+  const elsewhere = place === null ? "" : `&home=${encodeURIComponent(place.home)}`;
+  const path = `/log/entry/${encodeHex(key)}?from=${before?.checkpoint.size ?? 0}${elsewhere}`;
   const { endpoint } = client.directory;
   const bytes = await orNull(
     askBytes(endpoint, { method: "GET", path }, entryBytesMax),
@@ -171,7 +201,8 @@ async function readEntry(client: Client, key: Uint8Array): Promise<Uint8Array | 
   if (entry === null || note === null || checkpoint === null || logKey === null)
     throw distrust("log_invalid", "what the Directory shows of its log can't be read");
   const head = { note: entry.note, checkpoint, logKey };
-  checkKey(client, policy, { entry, logKey, before });
+  const ledger = place?.ledger ?? client.known.ledger;
+  checkKey(policy, { entry, logKey, before, ledger: ledger === null ? null : decodeHex(ledger) });
   await checkSignatures(policy, note, head);
   const follows = before === null ? null : whyNotFollowing(before, head, entry);
   if (follows === "forked" && before !== null) throw await keepFork(memory, before, head);
@@ -180,7 +211,7 @@ async function readEntry(client: Client, key: Uint8Array): Promise<Uint8Array | 
   if (!isInTree || shown === null || !equalBytes(shown.root, entry.mapRoot))
     throw distrust("log_invalid", "the map of the log is not the one that its head covers");
   const isNext = before === null || follows === "restarted" || checkpoint.size > before.checkpoint.size;
-  if (isNext) await saveHead(memory, head);
+  if (isNext) await saveHead(memory, headAt, head);
   if (follows === "restarted") client.known.doubt(restartedError(checkpoint));
   return shown.value;
 }
@@ -196,12 +227,16 @@ type Head = { readonly note: string; readonly checkpoint: Checkpoint; readonly l
 const firstKey = (key: NoteKey): NoteKey | null => noteKey(firstName(key.name), "log", key.publicKey);
 const sameLog = (a: NoteKey, b: NoteKey) => firstKey(a)?.id === firstKey(b)?.id && equalBytes(a.publicKey, b.publicKey);
 
-type Keys = { readonly entry: LogEntry; readonly logKey: NoteKey; readonly before: Head | null };
+type Keys = {
+  readonly entry: LogEntry;
+  readonly logKey: NoteKey;
+  readonly before: Head | null;
+  readonly ledger: Uint8Array | null;
+};
 
 /** The log is the one that the policy, the ledger of the identity, or the first head names. */
-function checkKey({ known }: Client, policy: LogPolicy, { entry: { genesisSeed }, logKey, before }: Keys): void {
+function checkKey(policy: LogPolicy, { entry: { genesisSeed }, logKey, before, ledger }: Keys): void {
   const first = firstKey(logKey);
-  const ledger = known.ledger === null ? null : decodeHex(known.ledger);
   const isNamed =
     ledger !== null && genesisSeed !== null && first !== null && equalBytes(genesisOfLog(first, genesisSeed), ledger);
   const isListed = policy.logs.length === 0 || policy.logs.some((one) => sameLog(one, logKey));
@@ -261,16 +296,16 @@ function continuesLost(before: Checkpoint, now: Checkpoint, { restart }: LogEntr
 const headKey = "log/head";
 const forkKey = "log/fork";
 
-async function loadHead(memory: MemoryStore): Promise<Head | null> {
-  const json = parseRecord((await memory.load(headKey)) ?? "");
+async function loadHead(memory: MemoryStore, key: string): Promise<Head | null> {
+  const json = parseRecord((await memory.load(key)) ?? "");
   const note = typeof json?.["note"] === "string" ? json["note"] : "";
   const checkpoint = parseCheckpoint(parseNote(note)?.text ?? "");
   const logKey = typeof json?.["log_key"] === "string" ? parseVerifierKey(json["log_key"]) : null;
   return checkpoint === null || logKey === null ? null : { note, checkpoint, logKey };
 }
 
-async function saveHead(memory: MemoryStore, { note, logKey }: Head): Promise<void> {
-  await memory.save(headKey, JSON.stringify({ log_key: renderVerifierKey(logKey), note }));
+async function saveHead(memory: MemoryStore, key: string, { note, logKey }: Head): Promise<void> {
+  await memory.save(key, JSON.stringify({ log_key: renderVerifierKey(logKey), note }));
 }
 
 /** Both notes stay with the identity: together they show that the log, or who asked it, lied. */

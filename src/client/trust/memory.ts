@@ -3,8 +3,10 @@
  * alias whose it was. A Directory can show an old record or another branch of it only to somebody who remembers nothing.
  * Source: docs/trust.md "Memory".
  */
-import { decodeHex, encodeHex, equalBytes } from "../../core/codec/bytes.ts";
+import { decodeHex, encodeHex } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
+import { findContradiction, type Remembered } from "../../core/trust/follow.ts";
+import { parseHome } from "../../core/trust/home.ts";
 import type { KeyState } from "../../core/trust/proof.ts";
 import { parseRecord } from "../answers.ts";
 import { ClientError } from "../http.ts";
@@ -27,22 +29,6 @@ export function processMemory(texts = new Map<string, string>()): MemoryStore {
   };
 }
 
-/** How far a record had come when it was last proven. */
-export type Remembered = {
-  readonly did: Did;
-  /** Number of the root key in force, and the key. */
-  readonly root: number;
-  readonly rootKey: Uint8Array;
-  /** The next document nonce, and the hash of the document there. */
-  readonly nonce: bigint;
-  readonly hash: Uint8Array;
-};
-
-export function rememberedOf({ did, rootKeys, steps }: KeyState): Remembered {
-  const { nonce, hash } = steps.at(-1) ?? steps[0];
-  return { did, root: rootKeys.length - 1, rootKey: rootKeys.at(-1) as Uint8Array, nonce, hash };
-}
-
 /** An answer that what was signed, or what is remembered, contradicts. */
 export function distrust(code: DistrustCode, message: string): ClientError {
   return new ClientError("distrusted", code, message);
@@ -52,6 +38,7 @@ type DistrustCode =
   | "proof_invalid"
   | "identity_changed"
   | "record_went_back"
+  | "home_differs"
   | "not_logged"
   | "log_missing"
   | "log_invalid"
@@ -60,29 +47,15 @@ type DistrustCode =
   | "log_forked"
   | "log_restarted";
 
-/**
- * Refuses a state that doesn't follow from the remembered one. It must go through it, or have a later base; and what
- * changed since is under a root key that is at least as new.
- */
+/** Refuses a state that doesn't follow from the remembered one. */
 export function checkFollows(before: Remembered, state: KeyState): ClientError | null {
-  const { did } = before;
-  const back = (what: string) =>
-    distrust("record_went_back", `${did}: ${what} is older than what was seen before; ask the person or try later`);
-  const changed = (what: string) =>
-    distrust(
-      "identity_changed",
-      `${did}: ${what} is not what was seen before; compare fingerprints with the person, then forget the old one`,
-    );
-  const rootKey = state.rootKeys[before.root];
-  if (rootKey === undefined) return back("the root key");
-  if (!equalBytes(rootKey, before.rootKey)) return changed("the root key");
-  const [base] = state.steps;
-  const last = state.steps.at(-1) ?? base;
-  if (last.nonce < before.nonce) return back("the document");
-  if (last.nonce > before.nonce && state.baseRoot < before.root) return back("the key of the document");
-  if (base.nonce > before.nonce) return null;
-  const then = state.steps.find(({ nonce }) => nonce === before.nonce);
-  return then !== undefined && equalBytes(then.hash, before.hash) ? null : changed("the document");
+  const found = findContradiction(before, state);
+  if (found === null) return null;
+  const why =
+    found.code === "record_went_back"
+      ? "is older than what was seen before; ask the person or try later"
+      : "is not what was seen before; compare fingerprints with the person, then forget the old one";
+  return distrust(found.code, `${before.did}: ${found.what} ${why}`);
 }
 
 // ---------------------------------------------------------------------------------------------------------- as text
@@ -101,9 +74,20 @@ export async function loadRemembered(store: MemoryStore, did: Did): Promise<Reme
   return { did, root, rootKey, nonce: BigInt(nonce), hash };
 }
 
-export async function saveRemembered(store: MemoryStore, remembered: Remembered): Promise<void> {
+/** The home that the document named then. */
+export async function loadHome(store: MemoryStore, did: Did): Promise<string | null> {
+  const home = parseRecord((await store.load(didKey(did))) ?? "")?.["home"];
+  return typeof home === "string" ? parseHome(home) : null;
+}
+
+export async function saveRemembered(
+  store: MemoryStore,
+  remembered: Remembered,
+  home: string | null = null,
+): Promise<void> {
   const { did, root, rootKey, nonce, hash } = remembered;
-  const json = { did, root, root_key: encodeHex(rootKey), nonce: String(nonce), hash: encodeHex(hash) };
+  const place = home === null ? {} : { home };
+  const json = { did, root, root_key: encodeHex(rootKey), nonce: String(nonce), hash: encodeHex(hash), ...place };
   await store.save(didKey(did), JSON.stringify(json));
 }
 

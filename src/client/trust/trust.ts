@@ -7,6 +7,8 @@
 import { sha256 } from "#sha256";
 import { encodeHex } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
+import { type Remembered, rememberedOf } from "../../core/trust/follow.ts";
+import { homesOf } from "../../core/trust/home.ts";
 import { isSelfCertifying } from "../../core/trust/names.ts";
 import { decodeKeyProof, type KeyState, replayKeyProof } from "../../core/trust/proof.ts";
 import { verifyEd25519 } from "../crypto.ts";
@@ -17,16 +19,15 @@ import {
   distrust,
   forget,
   loadAlias,
+  loadHome,
   loadRemembered,
-  type Remembered,
-  rememberedOf,
   saveAlias,
   saveRemembered,
 } from "./memory.ts";
 
 /**
  * `proven`: signed calls lead from the DID to its keys. `logged`: a fresh head of the log, which witnesses have seen, covers
- * them too. `unproven`: a random DID, whose keys the Directory told.
+ * them too. `unproven`: a random DID, whose keys the Directory stated.
  */
 export type TrustLevel = "unproven" | "proven" | "logged";
 /** The least that a caller accepts. */
@@ -45,8 +46,12 @@ export type Trust = {
    * asks the Directory. Throws `proof_missing`, `proof_invalid`, `identity_changed` or `record_went_back`.
    */
   readonly prove: (did: Did, bytes: Uint8Array | null) => Promise<KeyState>;
-  /** The bytes of the verified proof. */
-  readonly proofOf: (did: Did) => Uint8Array | null;
+  /** The verified proof and its state, while they are in memory. */
+  readonly provenOf: (did: Did) => Pick<Proven, "state" | "bytes"> | null;
+  /** Where to ask for a DID: its proven home, the one that was named, or the one remembered. `null`: the own Directory. */
+  readonly homeOf: (did: Did) => Promise<string | null>;
+  /** Names the home of a DID, as far as nothing is proven. */
+  readonly tellHome: (did: Did, home: string) => void;
   /** Checks and remembers whose an alias is. Throws `identity_changed`. */
   readonly nameOf: (alias: string, did: Did) => Promise<NameTrust>;
   /** Accepts a correspondent anew: the next state that is proven is believed. */
@@ -54,7 +59,7 @@ export type Trust = {
 };
 
 /** Asks the Directory for a proof unless it is the known one: then there are no bytes. `null`: there is no proof. */
-type ReadProof = (did: Did, known: string) => Promise<Uint8Array | null>;
+type ReadProof = (did: Did, known: string, home: string | null) => Promise<Uint8Array | null>;
 
 type Proven = { readonly hash: string; readonly state: KeyState; readonly bytes: Uint8Array };
 
@@ -65,9 +70,15 @@ const provenMax = 1_000;
 export function createTrust(readProof: ReadProof, memoryOf: () => MemoryStore): Trust {
   const proven = new Map<Did, Proven>();
   const last = new Map<Did, Promise<unknown>>();
+  const namedHomes = new Map<Did, string>();
   const known = (did: Did) => proven.get(did)?.hash ?? "";
+  const homeOf = async (did: Did) => {
+    if (!isSelfCertifying(did)) return null;
+    const [shown] = homesOf(proven.get(did)?.state.document ?? null);
+    return shown ?? namedHomes.get(did) ?? (await loadHome(memoryOf(), did));
+  };
   const prove = async (did: Did, bytes: Uint8Array | null, tries = 2): Promise<KeyState> => {
-    const found = bytes ?? (await readProof(did, known(did)));
+    const found = bytes ?? (await readProof(did, known(did), await homeOf(did)));
     const held = proven.get(did);
     if (found !== null && found.length === 0 && held !== undefined) return held.state;
     if (found === null || found.length === 0)
@@ -95,7 +106,12 @@ export function createTrust(readProof: ReadProof, memoryOf: () => MemoryStore): 
       last.set(did, settled);
       return mine;
     },
-    proofOf: (did) => proven.get(did)?.bytes ?? null,
+    provenOf: (did) => proven.get(did) ?? null,
+    homeOf,
+    tellHome: (did, home) => {
+      if (namedHomes.size >= provenMax) namedHomes.clear();
+      namedHomes.set(did, home);
+    },
     nameOf: (alias, did) => nameOf(memoryOf(), alias, did),
     forget: async (target) => {
       proven.delete(target as Did);
@@ -122,7 +138,8 @@ async function follow(memory: MemoryStore, state: KeyState): Promise<ClientError
   const before = await loadRemembered(memory, state.did);
   const refusal = before === null ? null : checkFollows(before, state);
   const now = rememberedOf(state);
-  if (refusal === null && (before === null || isNews(before, now))) await saveRemembered(memory, now);
+  const [home = null] = homesOf(state.document);
+  if (refusal === null && (before === null || isNews(before, now))) await saveRemembered(memory, now, home);
   return refusal;
 }
 

@@ -5,6 +5,7 @@
 import { encodeHex, equalBytes } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { parseMethodKey, sealingKeyOf } from "../../core/ledger/account.ts";
+import { rememberedOf } from "../../core/trust/follow.ts";
 import { isSelfCertifying } from "../../core/trust/names.ts";
 import type { KeyState } from "../../core/trust/proof.ts";
 import { aliasesShape, parseShaped } from "../answers.ts";
@@ -12,7 +13,6 @@ import type { Client } from "../client.ts";
 import { ed25519PublicKey } from "../crypto.ts";
 import { ClientError, orNull } from "../http.ts";
 import { heldSeed, type Identity } from "../keys.ts";
-import { rememberedOf } from "./memory.ts";
 
 /** A key of the own record that this device can't explain. */
 export type Stranger = "root_key" | "sealing_key" | "method";

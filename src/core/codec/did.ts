@@ -35,6 +35,10 @@ export function mailboxOf(did: Did, life: number): MailboxKey {
   return (life === 0 ? did : `${did}~${life}`) as MailboxKey;
 }
 
+export function didOf(mailbox: MailboxKey): Did {
+  return mailbox.split("~")[0] as Did;
+}
+
 /** Refuses with `invalid_did`. */
 export function parseDid(text: string): Did | Fault {
   return isDid(text) ? text : fault("invalid_did", "a DID must be did:svc: and 16 to 96 base58btc characters");

@@ -3,7 +3,7 @@
  * documents are made of it. A new action is one row here, what the documents say of its route in
  * `core/schema/signing.ts`, its rule in `action-rules.ts`, and its test. An intent is an action with its items
  * (`intents.ts` parses and renders it).
- * Source: interface "Signed DID-document updates", docs/ledger.md 1.4, 1.5, 1.7, 1.8 and 3.1, rules section 4.
+ * Source: interface "Signed DID-document updates", docs/ledger.md 1.4, 1.5, 1.7 and 1.8, rules section 4.
  */
 
 import type { Did } from "../codec/did.ts";

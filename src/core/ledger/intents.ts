@@ -1,7 +1,7 @@
 /**
  * Intents in requests: parsed from the members of a body and rendered into them, and the route that accepts each. Apart
  * from the table of actions, which readers of key proofs need and load without this.
- * Source: interface "Signed DID-document updates", docs/ledger.md 1.4 and 3.1, rules section 4.
+ * Source: interface "Signed DID-document updates", docs/ledger.md 1.4, rules section 4.
  */
 import { parsePublicKey, renderPublicKey } from "../codec/bytes.ts";
 import { type Did, normalizeAlias, parseDidUrl } from "../codec/did.ts";

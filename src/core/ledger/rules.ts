@@ -2,7 +2,7 @@
  * The ledger as a pure function: account + call + time → changed account or a refusal. The embedded ledger
  * runs it, and so does the chain driver before it submits a call; the reference runtime of the chain follows the same
  * rules.
- * Source: docs/ledger.md 1.3 to 1.11 and 2, rules sections 4 and 10 ("Stricter than the family's chain").
+ * Source: docs/ledger.md 1.3 to 1.11 and 2, rules section 4.
  */
 import { equalBytes, publicKeyBytes, signatureBytes } from "../codec/bytes.ts";
 import { isAdmissibleKey, verifyEd25519 } from "../codec/crypto.ts";
@@ -249,7 +249,7 @@ function setDocument(input: LedgerInput, call: DocumentCall): Applied | LedgerRe
   const { record } = account;
   if (record === null) return refuse("DidNotFound");
   if (record.deactivated) return refuse("DidDeactivated");
-  const outdated = checkTurn(account, stamp);
+  const outdated = checkDocumentOrder(account, stamp);
   if (outdated !== null) return outdated;
   if (record.rootPubkey === null || !equalBytes(call.pubkey, record.rootPubkey)) return refuse("InvalidSignature");
   const message = documentMessage(call, input.proofs.genesisHash);
@@ -341,7 +341,7 @@ function isStaleRegistration(account: Account, stamp: ProofTimestamp): boolean {
 }
 
 /** Version 1 must be later than the last document, the others have the next document nonce. */
-function checkTurn(account: Account, stamp: ProofTimestamp): LedgerRefusal | null {
+function checkDocumentOrder(account: Account, stamp: ProofTimestamp): LedgerRefusal | null {
   if (stamp.version === "v1") {
     return BigInt(stamp.timestampMs) > account.documentTimeMs ? null : refuse("DocumentStale");
   }

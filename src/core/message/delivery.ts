@@ -81,10 +81,11 @@ const cacheReserveShare = 0.4;
 /** How the attempts at a destination ended. `final`: the recipient's own refusal, after which no other is tried. */
 type AttemptVerdict = "success" | "final" | "refused" | "unreachable" | "timeout";
 
-/** One attempt and its outcome; reported only when the delivery fails. */
-type Attempted = { readonly destination: Destination; readonly outcome: AttemptOutcome };
-
-type Left = { readonly destination: Destination; readonly verdict: AttemptVerdict; readonly outcome: AttemptOutcome };
+type Attempted = {
+  readonly destination: Destination;
+  readonly verdict: AttemptVerdict;
+  readonly outcome: AttemptOutcome;
+};
 
 type DeliveryState = {
   readonly plan: DeliveryPlan;
@@ -92,10 +93,12 @@ type DeliveryState = {
   readonly at: number;
   readonly attemptsHere: number;
   readonly retryCount: number;
+  /** Reported only when the delivery fails. */
   readonly attempts: readonly Attempted[];
-  readonly left: readonly Left[];
-  /** The last outcome at the current destination, while another attempt there is still to come. */
-  readonly pending: Left | null;
+  /** The last attempt at each destination that was left. */
+  readonly left: readonly Attempted[];
+  /** The last attempt at the current destination, while another one there is still to come. */
+  readonly pending: Attempted | null;
   /** When the first request began; `null` before it. Live sessions are not requests. */
   readonly startedMs: number | null;
   readonly cacheAttempted: boolean;
@@ -137,10 +140,10 @@ export function nextStep(state: DeliveryState, event: DeliveryEvent): DeliveryPr
   if (event.kind !== "outcome") return attempt(state, event.nowMs);
   const destination = destinationAt(state.plan, state.at) as Destination;
   const { outcome, nowMs } = event;
-  const recorded = { ...state, attempts: [...state.attempts, { destination, outcome }] };
   const verdict = verdictOf(destination.channel, outcome);
-  const waitMs = retryWait(recorded, { verdict, outcome, jitter: event.jitter, nowMs });
   const entry = { destination, verdict, outcome };
+  const recorded = { ...state, attempts: [...state.attempts, entry] };
+  const waitMs = retryWait(recorded, entry, event);
   if (waitMs !== null) return { state: { ...recorded, pending: entry }, step: { kind: "wait", waitMs } };
   const left = [...recorded.left, entry];
   const moved: DeliveryState = { ...recorded, left, pending: null, at: state.at + 1, attemptsHere: 0 };
@@ -197,22 +200,18 @@ function leftMs(state: DeliveryState, at: number, nowMs: number): number {
   return Math.min(lifeMs, state.startedMs + plan.limits.delivery_budget - reserveMs - nowMs);
 }
 
-type OutcomeFacts = {
-  readonly verdict: AttemptVerdict;
-  readonly outcome: AttemptOutcome;
-  readonly jitter: number;
-  readonly nowMs: number;
-};
-
 /** How long to wait before the same destination is tried again; `null` when it is not. */
-function retryWait(state: DeliveryState, facts: OutcomeFacts): number | null {
+function retryWait(
+  state: DeliveryState,
+  { destination, verdict, outcome }: Attempted,
+  { jitter, nowMs }: { readonly jitter: number; readonly nowMs: number },
+): number | null {
   const { limits } = state.plan;
-  const retryable = facts.verdict === "unreachable" || facts.verdict === "timeout";
-  const live = destinationAt(state.plan, state.at)?.channel === "live";
-  if (!retryable || live || facts.outcome.giveUp === true) return null;
+  const retryable = verdict === "unreachable" || verdict === "timeout";
+  if (!retryable || destination.channel === "live" || outcome.giveUp === true) return null;
   if (state.attemptsHere >= limits.attempts) return null;
-  const waitMs = Math.round(limits.retry_delay * 2 ** (state.attemptsHere - 1) * (0.5 + facts.jitter));
-  return waitMs + 1 < leftMs(state, state.at, facts.nowMs) ? waitMs : null;
+  const waitMs = Math.round(limits.retry_delay * 2 ** (state.attemptsHere - 1) * (0.5 + jitter));
+  return waitMs + 1 < leftMs(state, state.at, nowMs) ? waitMs : null;
 }
 
 /**
@@ -230,7 +229,7 @@ function verdictOf(channel: Channel, outcome: AttemptOutcome): AttemptVerdict {
   return channel === "inbox" && status !== 404 && status !== 410 ? "final" : "refused";
 }
 
-function stored(left: readonly Left[]): Left[] {
+function stored(left: readonly Attempted[]): Attempted[] {
   return left.filter((entry) => entry.destination.channel === "cache" && entry.verdict === "success");
 }
 
@@ -263,7 +262,7 @@ function resultOf(state: DeliveryState, nowMs: number): DeliveryResult {
   return kept.length > 0 ? cached(state, kept) : failed(state, nowMs);
 }
 
-function delivered(state: DeliveryState, entry: Left): DeliveryResult {
+function delivered(state: DeliveryState, entry: Attempted): DeliveryResult {
   const channel = entry.destination.channel;
   return {
     ...successOf(state),
@@ -276,7 +275,7 @@ function delivered(state: DeliveryState, entry: Left): DeliveryResult {
   };
 }
 
-function forwarded(state: DeliveryState, entry: Left): DeliveryResult {
+function forwarded(state: DeliveryState, entry: Attempted): DeliveryResult {
   const { downstream } = entry.outcome;
   return {
     ...successOf(state),
@@ -296,8 +295,8 @@ const keptByCache = {
   message: "a Cache of the recipient keeps the envelope",
 } as const;
 
-function cached(state: DeliveryState, kept: readonly Left[]): DeliveryResult {
-  const receipt = (kept[0] as Left).outcome.receipt ?? {};
+function cached(state: DeliveryState, kept: readonly Attempted[]): DeliveryResult {
+  const receipt = (kept[0] as Attempted).outcome.receipt ?? {};
   return {
     ...successOf(state),
     ...keptByCache,
@@ -371,7 +370,7 @@ function failureCode(state: DeliveryState, nowMs: number): FailureCode {
   if (left.some((entry) => entry.verdict === "final")) return "not_deliverable";
   if (left.length === 0 && plan.expiresAtMs <= nowMs + 1) return "message_expired";
   const caches = left.filter((entry) => entry.destination.channel === "cache");
-  const open = (entries: readonly Left[]) =>
+  const open = (entries: readonly Attempted[]) =>
     entries.filter((entry) => entry.verdict === "unreachable" || entry.verdict === "timeout");
   const openCaches = open(caches);
   if (openCaches.length > 0) return onlyTimedOut(openCaches) ? "upstream_timeout" : "cache_unavailable";
@@ -381,7 +380,7 @@ function failureCode(state: DeliveryState, nowMs: number): FailureCode {
   return onlyTimedOut(openDirect) ? "upstream_timeout" : "destination_unavailable";
 }
 
-function onlyTimedOut(entries: readonly Left[]): boolean {
+function onlyTimedOut(entries: readonly Attempted[]): boolean {
   return entries.every((entry) => entry.verdict === "timeout");
 }
 

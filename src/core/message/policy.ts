@@ -1,7 +1,7 @@
 /**
  * Delivery policies: which of them applies to an envelope, what it permits, and how a sender learns it before sending. A
  * policy only tightens the limits of a node; without a policy the node's own limits hold.
- * Source: interface "Recipient delivery policy", rules sections 4 and 10, docs/ledger.md 1.6, 2.7 and 3.1.
+ * Source: interface "Recipient delivery policy", rules sections 4 and 10, docs/ledger.md 1.6 and 2.7.
  */
 import { secondMs } from "../codec/time.ts";
 import { type Fault, fault, isFault } from "../fault.ts";
@@ -12,6 +12,7 @@ import {
   type ExpirationBehavior,
   type PersonaPolicy,
   sealingKeyOf,
+  type VerificationMethod,
 } from "../ledger/account.ts";
 
 /** All that is known when an envelope's policy is decided. `null` is known absence. */
@@ -94,50 +95,25 @@ export function checkRelay(policy: EffectivePolicy, relayPublicId: string | null
 
 // ------------------------------------------------------------------------------------------------ delivery resolution
 
-/** The largest payloads and bodies that a node accepts. */
-type SizeLimits = {
-  readonly chunk_bytes_max: number;
-  readonly unchunked_bytes_max: number;
-  readonly body_bytes_max: number;
-};
-
 type ResolutionFacts = {
   readonly recipient: { readonly document: DidDocument | null; readonly deactivated: boolean } | null;
   /** `null` when the recipient does not exist or is deactivated. */
   readonly policy: PolicyFacts | null;
 };
 
-/** How to send to a recipient, in one answer: the key to seal to and the sizes that apply. */
-export type Resolution = {
-  readonly keyId: string;
-  readonly publicKeyMultibase: string;
-  readonly chunkBytesMax: number;
-  readonly unchunkedBytesMax: number;
-  readonly bodyBytesMax: number;
-  /** Of the policy; `null` when it sets none. */
-  readonly messageBytesMax: number | null;
-};
+/** How to send to a recipient: the key to seal to, and the bound of the policy; `null` when it sets none. */
+export type Resolution = { readonly key: VerificationMethod; readonly messageBytesMax: number | null };
 
 /**
  * 404 `did_not_found`, 422 `did_deactivated`, 404 `component_not_found` without a key to seal to, 403 `policy_denied`
  * for a tag that the recipient's policies do not accept.
  */
-export function decideResolution(facts: ResolutionFacts, limits: SizeLimits): Resolution | Fault {
+export function decideResolution(facts: ResolutionFacts): Resolution | Fault {
   const { recipient } = facts;
   if (recipient === null) return fault("did_not_found", "the DID is not registered");
   if (recipient.deactivated || facts.policy === null) return fault("did_deactivated", "the DID is deactivated");
   const key = recipient.document === null ? null : sealingKeyOf(recipient.document);
   if (key === null) return fault("component_not_found", "the recipient publishes no X25519 key to seal to");
   const policy = decidePolicy(facts.policy);
-  if (isFault(policy)) return policy;
-  const messageBytesMax = policy.messageBytesMax;
-  const bounded = (bytesMax: number) => Math.min(bytesMax, messageBytesMax ?? bytesMax);
-  return {
-    keyId: key.id,
-    publicKeyMultibase: key.publicKeyMultibase,
-    chunkBytesMax: bounded(limits.chunk_bytes_max),
-    unchunkedBytesMax: bounded(limits.unchunked_bytes_max),
-    bodyBytesMax: limits.body_bytes_max,
-    messageBytesMax,
-  };
+  return isFault(policy) ? policy : { key, messageBytesMax: policy.messageBytesMax };
 }

@@ -17,7 +17,7 @@ import type { DidDocument } from "../ledger/account.ts";
 import { keyFor } from "../ledger/document.ts";
 import { isSelfCertifying } from "../trust/names.ts";
 
-export type RetrievalOperation = "pull" | "ack" | "chunks" | "summary" | "pull_message" | "stream" | "connect";
+export type RetrievalOperation = "pull" | "ack" | "chunks" | "summary" | "pull_message" | "stream" | "push" | "connect";
 
 /** The values of a retrieval proof as texts, exactly as sent: lines 2 to 10. */
 export type RetrievalClaims = {
@@ -170,19 +170,14 @@ export const ackMembers: ProofNames<PresentedRetrieval> = {
   signature: "signature_b64",
 };
 
-/** The values of a retrieval proof, read by their names from headers, a body or a frame. */
-export function presentedProof(
-  names: ProofNames<PresentedRetrieval>,
+/** The values of a proof, read by their names from headers, a body or a frame. */
+export function presentedProof<P>(
+  names: ProofNames<P>,
   read: (name: string) => string | null,
-): PresentedRetrieval {
-  return {
-    serviceId: read(names.serviceId),
-    endpoint: read(names.endpoint),
-    keyId: read(names.keyId),
-    timestamp: read(names.timestamp),
-    nonce: read(names.nonce),
-    signature: read(names.signature),
-  };
+): { [K in keyof P]: string | null } {
+  const presented = {} as { [K in keyof P]: string | null };
+  for (const key in names) presented[key] = read(names[key]);
+  return presented;
 }
 
 /** Reads members of a JSON object for `presentedProof`. A member that is not text counts as absent. */

@@ -372,6 +372,9 @@ export const resolvedAnswer = open(
     ),
     updated_at: isoText,
     delivery_policy_links: nullable(linksAnswer),
+    home: Type.Optional(
+      Type.String({ description: "of a DID at another Directory: its host; `updated_at` is when it was last asked" }),
+    ),
   },
   {
     did: exampleDid,
@@ -390,6 +393,7 @@ export const subjectShape = Type.Object({
   document: Type.Optional(Type.Unknown()),
   deactivated: Type.Boolean(),
   life: resolvedAnswer.properties.life,
+  home: resolvedAnswer.properties.home,
   delivery_policy_links: Type.Optional(nullable(linksAnswer)),
 });
 
@@ -466,6 +470,7 @@ const directoryLimitsShape = Type.Object({
   operator_account: Type.String({ description: "submits registrations; proofs of version 3 name it: 0x and 64 hex" }),
   self_certifying_dids: Type.Boolean({ description: "whether the ledger holds DIDs of that form to their rules" }),
   unsigned_updates: namedText(["allow", "deny"]),
+  registration: namedText(["open", "invite", "closed"]),
   registration_rate_per_second: Type.Integer(),
   registration_burst: Type.Integer(),
   registration_work_bits: Type.Integer({

@@ -5,6 +5,8 @@
  * Source: interface "DDN envelope" to "Cached message entry", rules sections 2, 5 and 6.
  */
 import { Type } from "@sinclair/typebox";
+import { encodeHex, utf8 } from "../codec/bytes.ts";
+import { sha256 } from "../codec/crypto.ts";
 import {
   closed,
   didText,
@@ -17,7 +19,14 @@ import {
   timestampText,
   uuidText,
 } from "./schema.ts";
-import { exampleMessageId, examplePayload, exampleRetrieval, signedAck, signedEnvelope } from "./signing.ts";
+import {
+  exampleMessageId,
+  examplePayload,
+  exampleRetrieval,
+  signedAck,
+  signedEnvelope,
+  signedRead,
+} from "./signing.ts";
 
 const groupId = "0190b3b4-0000-7000-8000-0000000000f0";
 const durationText = Type.String({
@@ -322,6 +331,35 @@ export const ackBodyShape = closed(
 export const signedAcknowledgement = signedAck(exampleMessageId);
 export const signedSending = signedEnvelope(exampleEnvelope);
 export const exampleGroupId = groupId;
+
+const base64urlText = (description: string) => Type.String({ description, pattern: "^[A-Za-z0-9_-]{1,128}={0,2}$" });
+const examplePush = {
+  endpoint: "https://push.example/wake/3f2b",
+  keys: {
+    p256dh: "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4",
+    auth: "BTBZMqHH6r4Tts7J_aSIgg",
+  },
+  data: "New message",
+};
+
+/** Body of `PUT /cache/push/{did}/{id}`: a subscription as browsers render it in JSON, and two members more. */
+export const pushBodyShape = closed(
+  {
+    endpoint: Type.String({ minLength: 1, maxLength: 1_000, description: "URL of a push service" }),
+    keys: closed({ p256dh: base64urlText("of the device"), auth: base64urlText("of the device") }, examplePush.keys),
+    expirationTime: Type.Optional(nullable(Type.Number(), "not used")),
+    data: Type.Optional(Type.String({ description: "content of every push, at most 1,024 bytes" })),
+    token: Type.Optional(Type.String({ maxLength: 64, description: "as the first push brought it" })),
+  },
+  examplePush,
+);
+export const signedPush = signedRead("push", `phone,${encodeHex(sha256(utf8(JSON.stringify(examplePush))))}`);
+
+/** Answer to a subscription and to its end. */
+export const pushShape = open(
+  { id: Type.String(), state: Type.String({ enum: ["unconfirmed", "confirmed", "removed"] }) },
+  { id: "phone", state: "unconfirmed" },
+);
 
 /** `200` of `POST /cache/ack`. */
 export const ackShape = open(

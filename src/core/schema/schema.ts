@@ -18,7 +18,7 @@ import { parseProofTimestamp } from "../ledger/document-codec.ts";
 // ----------------------------------------------------------------------------------------------------------- examples
 
 /**
- * The identity of every example is that of the worked vectors (docs/ledger.md 4). Its key is public (a seed of 32 bytes
+ * The identity of every example is that of the worked vectors (docs/ledger.md 3). Its key is public (a seed of 32 bytes
  * 07), so the examples really verify, at 12:00 on 16 July 2026 with all counters at 0.
  */
 export const exampleDid = "did:svc:1111111111111111111111" as Did;
@@ -319,7 +319,10 @@ export const healthAnswer = open(
 );
 
 export const readyAnswer = open(
-  { status: Type.Literal("ready"), checks: Type.Record(Type.String(), Type.Literal("ok")) },
+  {
+    status: Type.Literal("ready"),
+    checks: Type.Record(Type.String(), Type.String({ description: "`ok`, or which part is away" })),
+  },
   { status: "ready", checks: { "store main": "ok" } },
 );
 
@@ -357,9 +360,16 @@ export const aboutAnswer = open(
     cache_endpoints: Type.Array(Type.String(), {
       description: "URLs by which documents name this Cache and proofs are signed for it",
     }),
+    directory_endpoints: Type.Array(Type.String(), {
+      description: "URL by which documents name this Directory as their home; empty when it has none",
+    }),
     event_proof_key: nullable(
       Type.String(),
       "Key that signs event proofs, as multibase; `null` when they are not signed",
+    ),
+    push_key: nullable(
+      Type.String(),
+      "Key by which push services know this Cache: the `applicationServerKey`; `null` when it pushes nothing",
     ),
     previous_event_proof_keys: Type.Array(Type.Object({ key: Type.String(), valid_until: Type.String() }), {
       description: "Earlier keys; accept their signatures until then",
@@ -371,7 +381,9 @@ export const aboutAnswer = open(
     relay_endpoints: ["https://waypost.example.org"],
     relay_public_id: "waypost.example.org",
     cache_endpoints: ["https://waypost.example.org"],
+    directory_endpoints: ["https://waypost.example.org"],
     event_proof_key: null,
+    push_key: null,
     previous_event_proof_keys: [],
   },
 );
@@ -439,4 +451,25 @@ export const explainBody = closed(
   { recipient: exampleDid, sender: null },
 );
 
-export const purgeBody = closed({ recipient: didOfOperator }, { recipient: exampleDid });
+/** A community's; each takes about 300 bytes of memory. */
+export const invitationsMax = 10_000;
+const dayOfSeconds = 86_400;
+
+export const inviteBody = closed(
+  {
+    uses: Type.Integer({ minimum: 1, maximum: 500, description: "How many DIDs it registers" }),
+    life_seconds: Type.Integer({ minimum: 60, maximum: 366 * dayOfSeconds }),
+    note: nullable(Type.String({ maxLength: 200, description: "For the list" })),
+  },
+  { uses: 1, life_seconds: 7 * dayOfSeconds, note: "for the choir" },
+);
+
+export const revokeBody = closed(
+  { id: Type.String({ minLength: 6, maxLength: 64, description: "The beginning of its id, or the code" }) },
+  { id: "3f9a02" },
+);
+
+export const eraseBody = closed(
+  { did: didOfOperator, mail_only: Type.Boolean({ description: "Removes what waits for the DID and nothing else" }) },
+  { did: exampleDid, mail_only: false },
+);

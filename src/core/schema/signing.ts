@@ -2,7 +2,7 @@
  * The documentation of what clients sign and seal: each form once, with the text of a worked example and its signature,
  * which verify, and the routes of signed actions. OpenAPI shows the example at every signed operation; the page "Signing"
  * shows the forms.
- * Source: interface "Authentication" and "Signed DID-document updates", docs/ledger.md 1 and 4, rules sections 2, 4 and
+ * Source: interface "Authentication" and "Signed DID-document updates", docs/ledger.md 1 and 3, rules sections 2, 4 and
  * 10; docs/protocol.md "Sealing".
  */
 import { decodeUtf8, encodeBase64, encodeHex0x, parsePublicKey, utf8 } from "../codec/bytes.ts";
@@ -187,16 +187,20 @@ export function exampleRetrieval(operation: RetrievalOperation, subject: string)
   return { claims, message, signature: encodeBase64(sign(message)) };
 }
 
+function headersOf<M extends string>(names: Readonly<Record<M, string>>, values: Readonly<Record<M, string>>) {
+  const members = Object.keys(names) as M[];
+  return Object.fromEntries(members.map((member) => [names[member], values[member]]));
+}
+
 /** A read whose proof travels in headers. */
 export function signedRead(operation: RetrievalOperation, subject: string): Signed {
   return {
     scheme: "retrievalProof",
     example: () => {
       const { claims, message, signature } = exampleRetrieval(operation, subject);
-      const values = { ...claims, signature };
-      const names = Object.entries(retrievalHeaders) as [keyof typeof retrievalHeaders, string][];
-      const headers = Object.fromEntries(names.map(([member, header]) => [header, values[member]]));
-      return signedExample("retrievalProof", message, { headers });
+      return signedExample("retrievalProof", message, {
+        headers: headersOf(retrievalHeaders, { ...claims, signature }),
+      });
     },
   };
 }
@@ -218,12 +222,8 @@ export function signedUpdate(operation: string, body: unknown): Signed {
       const claims = { operation, did: exampleDid, keyId: rootKeyId, timestamp: exampleTime, nonce: exampleNonce };
       const ledger = `0x${"11".repeat(32)}`;
       const message = encodeUpdateProof({ ...claims, ledger, body: utf8(sent) });
-      const values = { ...claims, signature: encodeBase64(sign(message)) };
-      const names = Object.entries(updateHeaders) as [keyof typeof updateHeaders, string][];
-      const headers = {
-        ...Object.fromEntries(names.map(([member, header]) => [header, values[member]])),
-        [ledgerHeader]: ledger,
-      };
+      const proof = headersOf(updateHeaders, { ...claims, signature: encodeBase64(sign(message)) });
+      const headers = { ...proof, [ledgerHeader]: ledger };
       return signedExample("updateProof", message, { headers, body: sent });
     },
   };

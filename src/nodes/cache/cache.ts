@@ -6,7 +6,7 @@
  */
 import type { TSchema } from "@sinclair/typebox";
 import type { Config } from "../../config/schema.ts";
-import type { Did } from "../../core/codec/did.ts";
+import { type Did, didOf, type MailboxKey } from "../../core/codec/did.ts";
 import { type Fault, type FaultCode, isFault } from "../../core/fault.ts";
 import type { StoreReceipt } from "../../core/message/delivery.ts";
 import {
@@ -23,27 +23,32 @@ import {
   exampleGroupId,
   messageStateShape,
   messagesShape,
+  pushBodyShape,
+  pushShape,
   signedAcknowledgement,
+  signedPush,
   signedSending,
   storeReceiptShape,
   summaryShape,
 } from "../../core/schema/messages.ts";
-import { exampleMessageId, type Signed, signedRead } from "../../core/schema/signing.ts";
+import { exampleMessageId, signedRead } from "../../core/schema/signing.ts";
 import type { Mailbox, Receipts, Replay } from "../../storage/contract.ts";
-import { type Admission, factsOf } from "../admission.ts";
+import { type Admission, factsOf, senderHomeHeader } from "../admission.ts";
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
-import type { Answer, Call, Operation, Route } from "../http/route.ts";
+import { type Answer, type Call, defineRoute, type Route, type RoutePlan } from "../http/route.ts";
 import type { Blocks } from "../operations/blocks.ts";
 import { checkClientRate, createRateLimiter, limitOf, type RateLimiter } from "../rates.ts";
 import type { RecipientSource } from "../recipients.ts";
 import { noSignal, type StoredSignal } from "../signals.ts";
 import { createKnownSenders } from "./known.ts";
+import { createPush, type Push, type PushParts, pushSubject } from "./push.ts";
 import {
   ackIdsMax,
   acknowledge,
   openStream,
   proofHeaderNames,
+  provenRead,
   type RetrieveParts,
   readChunks,
   readMessage,
@@ -54,13 +59,14 @@ import {
 import { createShareReports } from "./shares.ts";
 import {
   type EventSigner,
+  isQuiet,
   recallEnvelope,
   type StoreParts,
   type Submitted,
   storeEnvelope,
   storeRules,
 } from "./store.ts";
-import { createStreams } from "./stream.ts";
+import { createStreams, type Streams } from "./stream.ts";
 
 export type CacheParts = {
   readonly mailbox: Mailbox;
@@ -81,8 +87,15 @@ export type CacheParts = {
   readonly metrics: Metrics;
   /** The operator's block list. */
   readonly blocks?: Blocks;
-  /** Called for every new entry, with whether a stream of its recipient is open. */
-  readonly onStored?: (recipient: Did, streamed: boolean) => void;
+  /** How pushes go out; without it none do. */
+  readonly push?: Omit<
+    PushParts,
+    "receipts" | "replay" | "mailbox" | "settings" | "isConnected" | "now" | "log" | "metrics"
+  > & {
+    readonly settings: Config["push"];
+    /** Whether a live session of the recipient is open here. */
+    readonly isConnected: (did: Did) => boolean;
+  };
   /** Publishes what was stored to the other processes of this installation, and receives what they stored. */
   readonly signal?: StoredSignal;
 };
@@ -97,7 +110,10 @@ export type Cache = {
   readonly recall: (envelope: Envelope, admission: Admission, nowMs: number) => Promise<StoreReceipt | Fault | null>;
   /** What this node adds to `/limits`. */
   readonly limits: () => Readonly<Record<string, number | string>>;
-  /** Ends all streams. */
+  /** Whether and how each subscription of a mailbox is pushed to; `null` where nothing is. */
+  readonly pushesOf: Push["describe"] | null;
+  readonly endStreams: () => void;
+  /** Ends pushes. */
   readonly close: () => void;
 };
 
@@ -115,6 +131,7 @@ export function createCache(parts: CacheParts): Cache {
   if (endpoint === undefined) throw new Error("a Cache needs a public endpoint; the configuration checks it");
   const signal = parts.signal ?? noSignal;
   const streams = createStreams({ mailbox, now, settings, signal });
+  const push = pushOf(parts, streams);
   const node: CacheNode = {
     ...parts,
     streams,
@@ -125,20 +142,35 @@ export function createCache(parts: CacheParts): Cache {
     ackRate: createRateLimiter(limitOf(settings, "client_rate", "client_burst")),
     signer: { sign: parts.sign, endpoint },
     facts: factsOf(parts.recipients),
-    onStored: (recipient, mailbox) => {
-      const streamed = streams.wake(mailbox);
+    push,
+    onStored: (mailbox) => {
+      streams.wake(mailbox);
       signal.send(mailbox);
-      parts.onStored?.(recipient, streamed);
     },
   };
   return {
-    routes: [storeRoute(node), ackRoute(node), ...reads.map((plan) => readRoute(node, plan))],
+    routes: [
+      storeRoute(node),
+      ackRoute(node),
+      ...reads.map((plan) => readRoute(node, plan)),
+      ...(push === null ? [] : pushRoutes(node, push)),
+    ],
     store: (envelope, submitted) => storeEnvelope(node, envelope, submitted),
     recipients: parts.recipients,
     recall: (envelope, admission, nowMs) => recallEnvelope(node, envelope, admission, nowMs),
     limits: () => renderCacheLimits(settings, parts.limits),
-    close: () => streams.close(),
+    pushesOf: push?.describe ?? null,
+    endStreams: () => streams.close(),
+    close: () => push?.close(),
   };
+}
+
+function pushOf({ push, settings, ...parts }: CacheParts, streams: Streams): Push | null {
+  if (push === undefined) return null;
+  const isConnected = (mailbox: MailboxKey) => streams.isOpen(mailbox) || push.isConnected(didOf(mailbox));
+  // The contact may change with a reload.
+  const own = { interval: settings.push_interval, contact: () => push.settings.contact };
+  return createPush({ ...parts, ...push, settings: own, isConnected });
 }
 
 function renderCacheLimits(settings: Config["cache"], limits: EnvelopeLimits): Record<string, number | string> {
@@ -162,7 +194,10 @@ async function store(node: CacheNode, call: Call): Promise<Answer | Fault> {
   const envelope = decodeEnvelope(call.body, node.limits);
   if (isFault(envelope)) return envelope;
   call.concerns(envelope);
-  const receipt = await storeEnvelope(node, envelope, call);
+  // Member by member: the getters of a call are not its own properties.
+  const { client, network, nowMs, headers } = call;
+  const submitted = { client, network, nowMs, isQuiet: isQuiet(headers), senderHome: headers.get(senderHomeHeader) };
+  const receipt = await storeEnvelope(node, envelope, submitted);
   return isFault(receipt) ? receipt : { status: 202, json: receipt };
 }
 
@@ -201,16 +236,11 @@ const storeCodes = [
 /** Room for the proof of an acknowledgement, and for each of its ids with generous white space. */
 const ackProofBytesMax = 16 * 1024;
 const ackIdBytesMax = 128;
+/** An endpoint, keys and what the device wants to get, with generous escapes. */
+const pushBytesMax = 16 * 1024;
 
-type ReadPlan = {
-  readonly signed: Signed;
-  readonly path: string;
-  readonly id: string;
-  readonly summary: string;
+type ReadPlan = Omit<RoutePlan, "method" | "answer" | "handle"> & {
   readonly answer: readonly [description: string, schema?: TSchema];
-  readonly query?: readonly string[];
-  readonly headers?: readonly string[];
-  readonly codes?: readonly FaultCode[];
   readonly handle: (parts: RetrieveParts, call: Call) => Promise<Answer | Fault> | Fault;
 };
 
@@ -272,78 +302,98 @@ const reads: readonly ReadPlan[] = [
   },
 ];
 
-function readRoute(node: CacheNode, plan: ReadPlan): Route {
-  const [description, schema] = plan.answer;
-  const operation: Operation = {
-    id: plan.id,
-    summary: plan.summary,
-    tag: "Cache",
-    requiredHeaders: proofHeaderNames,
-    signed: plan.signed,
-    headers: ["X-Device-Id", ...(plan.headers ?? [])],
-    ...(plan.query === undefined ? {} : { query: plan.query }),
-    responses: { 200: schema === undefined ? { description } : { description, schema } },
-    codes: [...proofCodes, ...(plan.codes ?? [])],
+const common = { tag: "Cache", capacity: "normal", unavailable: "service_unavailable" } as const;
+const proofHeaders = { requiredHeaders: proofHeaderNames, headers: ["X-Device-Id"] };
+
+/** A device that follows its mailbox. */
+function pushRoutes(node: CacheNode, push: Push): Route[] {
+  const proven = (call: Call, handle: (owner: { mailbox: MailboxKey; id: string }) => Promise<Answer | Fault>) => {
+    const asked = pushSubject(call);
+    if (isFault(asked)) return asked;
+    const { id, subject } = asked;
+    return provenRead(node, call, { operation: "push", subject }, ({ mailbox }) => handle({ mailbox, id }));
   };
-  const { path, handle } = plan;
   const shared = {
-    bodyBytesMax: null,
-    capacity: "normal",
-    faults: "problem",
-    unavailable: "service_unavailable",
-  } as const;
-  return { method: "GET", path, operation, ...shared, handle: (call) => handle(node, call) };
+    ...proofHeaders,
+    path: "/cache/push/:did/:id",
+    rateLimit: (request: Parameters<NonNullable<Route["rateLimit"]>>[0]) =>
+      checkClientRate(node.clientRate, request, node.settings),
+  };
+  const codes = [...proofCodes, "rate_limited"] as const;
+  const plans: readonly RoutePlan[] = [
+    {
+      ...shared,
+      method: "PUT",
+      id: "cachePush",
+      summary: "Subscribe a device to pushes, or confirm it with the token of the first push",
+      request: pushBodyShape,
+      signed: signedPush,
+      answer: [200, "Pushes go there", pushShape],
+      also: [202, "The first push brings the token", pushShape],
+      codes: [...codes, "invalid_json", "too_large", "unsupported_media_type"],
+      handle: (call) => proven(call, (owner) => push.subscribe(owner, call)),
+    },
+    {
+      ...shared,
+      method: "DELETE",
+      id: "cachePushEnd",
+      summary: "End the pushes to a device",
+      signed: signedRead("push", "phone,e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
+      answer: [200, "No more pushes go there", pushShape],
+      codes,
+      handle: (call) => proven(call, (owner) => push.unsubscribe(owner)),
+    },
+  ];
+  return plans.map((plan) => defineRoute(plan, { ...common, bodyBytesMax: pushBytesMax }));
+}
+
+function readRoute(node: CacheNode, { answer, headers = [], codes = [], handle, ...plan }: ReadPlan): Route {
+  const described = { requiredHeaders: proofHeaderNames, headers: [...proofHeaders.headers, ...headers] };
+  const route: RoutePlan = {
+    ...plan,
+    ...described,
+    method: "GET",
+    answer: [200, ...answer],
+    codes: [...proofCodes, ...codes],
+    handle: (call) => handle(node, call),
+  };
+  return defineRoute(route, { ...common, bodyBytesMax: 0 });
 }
 
 function storeRoute(node: CacheNode): Route {
-  const { settings } = node;
-  return {
+  const plan: RoutePlan = {
     method: "POST",
     path: "/cache/store",
-    operation: {
-      id: "cacheStore",
-      summary: "Store an envelope for its recipient",
-      tag: "Cache",
-      request: envelopeShape,
-      signed: signedSending,
-      responses: {
-        202: {
-          description: "The envelope is on disk, stored by this or an earlier request",
-          schema: storeReceiptShape,
-        },
-      },
-      codes: storeCodes,
-    },
-    get bodyBytesMax() {
-      return node.limits.body_bytes_max;
-    },
-    capacity: "normal",
-    faults: "problem",
-    unavailable: "service_unavailable",
+    id: "cacheStore",
+    summary: "Store an envelope for its recipient",
+    request: envelopeShape,
+    signed: signedSending,
+    headers: ["Svc-Sender-Home", "Urgency"],
+    answer: [202, "The envelope is on disk, stored by this or an earlier request", storeReceiptShape],
+    codes: storeCodes,
     rateLimit: (request) =>
-      node.blocks?.checkClient(request.client) ?? checkClientRate(node.clientRate, request, settings),
+      node.blocks?.checkClient(request.client) ?? checkClientRate(node.clientRate, request, node.settings),
     handle: (call) => store(node, call),
   };
+  return defineRoute(plan, { ...common, bodyBytesMax: () => node.limits.body_bytes_max });
 }
 
 function ackRoute(node: CacheNode): Route {
-  return {
+  const plan: RoutePlan = {
     method: "POST",
     path: "/cache/ack",
-    operation: {
-      id: "cacheAck",
-      summary: "Acknowledge stored envelopes, which removes them",
-      tag: "Cache",
-      request: ackBodyShape,
-      signed: signedAcknowledgement,
-      responses: { 200: { description: "The ids that were removed, sorted", schema: ackShape } },
-      codes: ["invalid_json", "too_large", "unsupported_media_type", "rate_limited", ...proofCodes],
-    },
-    bodyBytesMax: ackProofBytesMax + ackIdBytesMax * ackIdsMax,
-    capacity: "reserved",
-    faults: "problem",
-    unavailable: "service_unavailable",
+    id: "cacheAck",
+    summary: "Acknowledge stored envelopes, which removes them",
+    request: ackBodyShape,
+    signed: signedAcknowledgement,
+    answer: [200, "The ids that were removed, sorted", ackShape],
+    codes: ["invalid_json", "too_large", "unsupported_media_type", "rate_limited", ...proofCodes],
     rateLimit: (request) => checkClientRate(node.ackRate, request, node.settings),
     handle: (call) => acknowledge(node, call),
   };
+  return defineRoute(plan, {
+    ...common,
+    capacity: "reserved",
+    bodyBytesMax: ackProofBytesMax + ackIdBytesMax * ackIdsMax,
+  });
 }

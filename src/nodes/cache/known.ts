@@ -82,7 +82,7 @@ export async function remember(
   kept.sort(([, a], [, b]) => b.days - a.days);
   const record = kept.slice(0, sendersMax).map(([sender, { day, days }]) => [sender, day, days]);
   try {
-    await known.receipts.put(keyOf(mailbox), utf8(JSON.stringify(record)), nowMs + knownDays * dayMs);
+    await known.receipts.put(keyOfKnown(mailbox), utf8(JSON.stringify(record)), nowMs + knownDays * dayMs);
   } catch (error) {
     reportLost(known, error);
   }
@@ -95,7 +95,7 @@ function isStale(seen: Seen | undefined, today: number): boolean {
 
 async function readKnown(known: KnownSenders, mailbox: MailboxKey, nowMs: number): Promise<Known> {
   try {
-    const key = keyOf(mailbox);
+    const key = keyOfKnown(mailbox);
     const value = await known.receipts.get(key, nowMs);
     return value === null ? noSenders : known.decode(key, value);
   } catch (error) {
@@ -116,7 +116,7 @@ function reportLost({ log }: KnownSenders, error: unknown): void {
   log("warn", "the known senders of a mailbox could not be read or written; they count as new", { error });
 }
 
-function keyOf(mailbox: MailboxKey): string {
+export function keyOfKnown(mailbox: MailboxKey): string {
   return `known-senders:${mailbox}`;
 }
 

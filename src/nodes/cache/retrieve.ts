@@ -229,29 +229,20 @@ type ProvenRead = Proven & { readonly mailbox: MailboxKey };
 export const proofHeaderNames = Object.values(retrievalHeaders);
 
 /** Runs a read for the one request that presents a valid proof with a new nonce. */
-function provenRead(
+export async function provenRead(
   parts: RetrieveParts,
   call: Call,
   action: Pick<RetrievalRule, "operation" | "subject">,
   read: (proven: ProvenRead) => Promise<Answer | Fault>,
-): Reply {
-  const proven = decodeRead(parts, call, action);
-  return isFault(proven) ? proven : readProven(parts, proven, call.nowMs, read);
-}
-
-async function readProven(
-  { recipients, replay }: RetrieveParts,
-  proven: Proven,
-  nowMs: number,
-  read: (proven: ProvenRead) => Promise<Answer | Fault>,
 ): Promise<Answer | Fault> {
-  const { did, proof } = proven;
-  const subject = await recipients.subject(did);
+  const decoded = decodeRead(parts, call, action);
+  if (isFault(decoded)) return decoded;
+  const { did, proof } = decoded;
+  const subject = await parts.recipients.subject(did);
   const claim = await decideRetrievalProof(proof, subject);
   if (isFault(claim)) return claim;
-  const mailbox = mailboxOf(did, subject?.life ?? 0);
-  if (!(await replay.claim(claim.tag, claim.untilMs, nowMs))) return proofReplayed();
-  return read({ did, proof, mailbox });
+  if (!(await parts.replay.claim(claim.tag, claim.untilMs, call.nowMs))) return proofReplayed();
+  return read({ did, proof, mailbox: mailboxOf(did, subject?.life ?? 0) });
 }
 
 /**

@@ -22,6 +22,7 @@ import {
 import type { Blocks } from "../operations/blocks.ts";
 import type { Subject } from "../recipients.ts";
 import { acquaintanceOf, type KnownSenders, senderLabel } from "./known.ts";
+import type { Push } from "./push.ts";
 import { labelsOf, type Origin, type Sending, type ShareReports, sharesOf, storeShareOf } from "./shares.ts";
 
 export type StoreParts = {
@@ -32,13 +33,19 @@ export type StoreParts = {
   readonly rules: AdmissionRules;
   readonly signer: EventSigner;
   readonly reports: ShareReports;
+  /** `null` where nothing is pushed. */
+  readonly push: Pick<Push, "stored"> | null;
   /** Called for every new entry. */
-  readonly onStored: (recipient: Did, mailbox: MailboxKey) => void;
+  readonly onStored: (mailbox: MailboxKey) => void;
 };
 
 /** When and by which client an envelope is submitted. */
 export type Submitted = Origin & {
   readonly nowMs: number;
+  /** Nobody need be woken for it (RFC 8030 `Urgency: low`): a receipt, say. */
+  readonly isQuiet?: boolean;
+  /** Where the sender may be at home. */
+  readonly senderHome?: string | null;
   /**
    * By the Relay of this process: other content under an id that is held is a conflict there, and not a repeat. With the
    * same source of recipients, what the Relay has gathered counts here too: a signature is verified once.
@@ -59,16 +66,26 @@ export async function storeEnvelope(
   const admission = await admit(parts, envelope, submitted);
   if (isFault(admission)) return admission;
   const mailbox = mailboxOf(envelope.to, admission.recipient.life);
-  const sending = await sendingOf(parts, envelope, { mailbox, nowMs });
+  const sending = await sendingOf(parts, admission, { mailbox, nowMs });
   const entry = entryOf(envelope, admission, { mailbox, labels: labelsOf(sending, submitted), nowMs });
   const outcome = await parts.mailbox.store(entry, quotaOf(parts.settings, sending, submitted));
   const refused = checkOutcome(parts, outcome, envelope.to, submitted);
   if (refused !== null) return refused;
   const deduped = outcome.kind === "duplicate";
-  if (!deduped) parts.onStored(envelope.to, mailbox);
-  else if (relayed !== undefined && !outcome.isSame) return otherContent;
+  if (deduped && relayed !== undefined && !outcome.isSame) return otherContent;
   const { expiresAtMs } = deduped ? outcome : entry;
+  if (!deduped) parts.onStored(mailbox);
+  // A repeat too: a crash may have come between the entry and what is due for it.
+  if (parts.push !== null && submitted.isQuiet !== true && (!deduped || outcome.isSame)) {
+    const isKnown = sending !== "unsigned" && sending.acquaintance !== "stranger";
+    await parts.push.stored({ mailbox, isKnown, expiresAtMs, nowMs });
+  }
   return receiptOf(parts, envelope, { deduped, expiresAtMs, ttlMsMax: admission.ttlMsMax, nowMs });
+}
+
+/** Whether a request says that nobody need be woken for what it brings. */
+export function isQuiet(headers: Headers): boolean {
+  return /^(very-)?low$/.test(headers.get("urgency") ?? "");
 }
 
 const otherContent = fault("duplicate_conflict", "another envelope with this message_id was sent to this recipient");
@@ -92,15 +109,15 @@ export async function recallEnvelope(
   return receiptOf(parts, envelope, { ...facts, expiresAtMs: known.message.expiresAtMs });
 }
 
-/** Whether the mailbox knows who signed. */
+/** Whether the mailbox knows who signed. What could not be verified counts as unsigned. */
 async function sendingOf(
   { known }: StoreParts,
-  { sender }: Envelope,
+  { sender }: Admission,
   { mailbox, nowMs }: { readonly mailbox: MailboxKey; readonly nowMs: number },
 ): Promise<Sending> {
   if (sender === null) return "unsigned";
-  const acquaintance = await acquaintanceOf(known, mailbox, sender.from, nowMs);
-  return { label: senderLabel(sender.from), acquaintance };
+  const acquaintance = await acquaintanceOf(known, mailbox, sender, nowMs);
+  return { label: senderLabel(sender), acquaintance };
 }
 
 // ------------------------------------------------------------------------------------------------ decide
@@ -124,11 +141,16 @@ export function storeRules(
 async function admit(
   { facts, rules }: StoreParts,
   envelope: Envelope,
-  { nowMs, relayed }: Submitted,
+  { nowMs, relayed, senderHome: home = null, network }: Submitted,
 ): Promise<Admission | Fault> {
   const untimely = checkEnvelopeTime(envelope, nowMs, rules.limits);
   if (untimely !== null) return untimely;
-  const admission = decideAdmission(envelope, relayed?.facts ?? (await facts(envelope)), rules, nowMs);
+  const admission = decideAdmission(
+    envelope,
+    relayed?.facts ?? (await facts(envelope, { home, network })),
+    rules,
+    nowMs,
+  );
   if (isFault(admission) || envelope.hint !== "direct") return admission;
   return fault("not_deliverable", "the sender does not allow a Cache for this envelope");
 }

@@ -35,10 +35,10 @@ type StreamSettings = Pick<
 export type Streams = {
   /** Refuses with 429 `rate_limited`, or as the mailbox does for a cursor that it can't read. */
   readonly open: (recipient: MailboxKey, from: StreamStart) => Promise<Answer | Fault>;
-  /** Something was stored for the recipient; answers whether a stream of it is open. */
-  readonly wake: (recipient: MailboxKey) => boolean;
+  /** Something was stored for the recipient. */
+  readonly wake: (recipient: MailboxKey) => void;
+  readonly isOpen: (recipient: MailboxKey) => boolean;
   readonly close: () => void;
-  readonly size: () => number;
 };
 
 type StreamStart = {
@@ -70,19 +70,16 @@ export function createStreams(parts: StreamParts): Streams {
   const followed = new Map<MailboxKey, Promise<() => void>>();
   const places = createFairShare(settings.streams_max, { clientMax: settings.recipient_streams_max });
   const networks = networkPlaces(createFairShare(settings.streams_max));
-  let count = 0;
   let closed = false;
 
   const add = (stream: Stream) => {
     const own = open.get(stream.recipient) ?? new Set();
     own.add(stream);
     open.set(stream.recipient, own);
-    count++;
   };
   const end = (stream: Stream) => {
     const own = open.get(stream.recipient);
     if (own?.delete(stream) === true) {
-      count--;
       places.give(stream.recipient, 1);
       networks.give(stream.client);
     }
@@ -96,17 +93,14 @@ export function createStreams(parts: StreamParts): Streams {
     stream.wake?.();
   };
 
-  const wakeAll = (recipient: MailboxKey): boolean => {
-    const own = open.get(recipient);
-    if (own === undefined) return false;
-    for (const stream of own) {
+  const wakeAll = (recipient: MailboxKey): void => {
+    for (const stream of open.get(recipient) ?? []) {
       stream.stale = true;
       stream.wake?.();
     }
-    return true;
   };
   const follow = async (recipient: MailboxKey): Promise<void> => {
-    const following = followed.get(recipient) ?? signal.follow(recipient, () => void wakeAll(recipient), "others");
+    const following = followed.get(recipient) ?? signal.follow(recipient, () => wakeAll(recipient), "others");
     followed.set(recipient, following);
     await following;
   };
@@ -144,11 +138,11 @@ export function createStreams(parts: StreamParts): Streams {
       return renderStream(eventStream(parts, { stream, first, end }), settings);
     },
     wake: wakeAll,
+    isOpen: (recipient) => open.has(recipient),
     close() {
       closed = true;
       for (const own of [...open.values()]) for (const stream of [...own]) end(stream);
     },
-    size: () => count,
   };
 }
 

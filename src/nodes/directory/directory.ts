@@ -7,14 +7,8 @@
 import { renderPublicKey } from "../../core/codec/bytes.ts";
 import { type Did, normalizeAlias, parseDid } from "../../core/codec/did.ts";
 import { renderTimestamp } from "../../core/codec/time.ts";
-import { fault, isFault } from "../../core/fault.ts";
-import {
-  type CounterName,
-  type Counters,
-  type DeliveryPolicyLinks,
-  type DidRecord,
-  renderDocument,
-} from "../../core/ledger/account.ts";
+import { type Fault, fault, isFault } from "../../core/fault.ts";
+import { type CounterName, type Counters, type DidRecord, renderDocument } from "../../core/ledger/account.ts";
 import { counters } from "../../core/ledger/actions.ts";
 import type { LedgerCallName } from "../../core/ledger/calls.ts";
 import { proofLifeMsMax } from "../../core/ledger/document-codec.ts";
@@ -26,8 +20,9 @@ import {
   submissionAnswer,
 } from "../../core/schema/directory.ts";
 import type { Submission } from "../../storage/contract.ts";
-import type { Route } from "../http/route.ts";
-import { checkClientRate, createRateLimiter, limitOf, type RateLimiter } from "../rates.ts";
+import type { Answer, Route } from "../http/route.ts";
+import { checkClientRate, createRateLimiter, limitOf } from "../rates.ts";
+import { type Foreign, foreignAlias, foreignDid } from "./homes.ts";
 import { withinDayBytes } from "./pace.ts";
 import {
   type DirectoryParts,
@@ -59,7 +54,8 @@ export function createDirectory(parts: DirectoryParts): Directory {
     ...prepareRoutes(parts),
   ];
   const checkBlocked: NonNullable<Route["rateLimit"]> = ({ client }) => parts.blocks?.checkClient(client) ?? null;
-  const limiter = createChangeLimiter(parts);
+  // Changes wait in one pool for the next block: one network must leave room there for the others.
+  const limiter = createRateLimiter(limitOf(parts.settings, "change_rate", "change_burst"));
   const checkChange: NonNullable<Route["rateLimit"]> = (request) =>
     checkBlocked(request) ?? checkClientRate(limiter, request, parts.settings);
   // Asked before the body is read. What is public stays public.
@@ -80,11 +76,6 @@ function nameUnavailable(route: Route, unavailable: DirectoryParts["unavailable"
   return { ...route, unavailable, operation: { ...route.operation, codes } };
 }
 
-/** Changes wait in one pool for the next block: one network must leave room there for the others. */
-function createChangeLimiter({ settings }: DirectoryParts): RateLimiter {
-  return createRateLimiter(limitOf(settings, "change_rate", "change_burst"));
-}
-
 /** The block time is among them: Relays and Caches elsewhere read policies here, which count in blocks. */
 async function directoryLimits({
   ledger,
@@ -100,6 +91,7 @@ async function directoryLimits({
     max_proof_life_seconds: proofLifeMsMax / 1_000,
     ...renderProofs(settings, binding),
     unsigned_updates: settings.unsigned_updates,
+    registration: settings.registration,
     registration_rate_per_second: settings.registration_rate,
     registration_burst: settings.registration_burst,
     registration_work_bits: settings.registration_work_bits,
@@ -142,16 +134,26 @@ function resolveRoute(parts: DirectoryParts): Route {
     path: "/resolve/:did",
     id: "resolve",
     summary: "The record of a DID",
+    query: ["home"],
     answer: [200, "The record at the finalized head.", resolvedAnswer],
     codes: [...pathCodes, "did_not_found"],
     handle: async (call) => {
       const did = parseDid(pathValue(call, "did"));
       if (isFault(did)) return did;
       const { record, life } = await parts.ledger.account(did);
-      if (record === null) return unknownDid();
+      if (record === null) return renderForeign(await foreignDid(parts, did, call));
       return { status: 200, body: { contentType: "application/json", content: recordText(did, record, life) } };
     },
   });
+}
+
+/** What its key proof shows of a DID that is at home elsewhere. */
+function renderForeign(foreign: Foreign | Fault): Answer | Fault {
+  if (isFault(foreign)) return foreign;
+  const { did, home, document, rootKey, deactivated, checkedAtMs } = foreign;
+  const shown = { document: renderDocument(document), aliases: [], root_pubkey: renderPublicKey(rootKey), version: 1 };
+  const rest = { deactivated, updated_at: renderTimestamp(checkedAtMs), delivery_policy_links: null, home };
+  return { status: 200, json: { did, ...shown, ...rest } };
 }
 
 /** By the record, which a ledger gives again until it changes: writing its JSON is a third of what a read costs. */
@@ -165,7 +167,7 @@ function recordText(did: Did, record: DidRecord, life: number): string {
   return text;
 }
 
-function renderRecord(record: DidRecord): Record<string, unknown> {
+function renderRecord({ links, ...record }: DidRecord): Record<string, unknown> {
   return {
     document: record.document === null ? null : renderDocument(record.document),
     aliases: record.aliases,
@@ -173,15 +175,11 @@ function renderRecord(record: DidRecord): Record<string, unknown> {
     version: Number(record.version),
     deactivated: record.deactivated,
     updated_at: renderTimestamp(Number(record.updatedAtMs)),
-    delivery_policy_links: record.links === null ? null : renderLinks(record.links),
-  };
-}
-
-function renderLinks(links: DeliveryPolicyLinks): Record<string, unknown> {
-  return {
-    recipient_policy: links.recipientPolicy,
-    tag_policies: links.tagPolicies,
-    persona_policies: links.personaPolicies,
+    delivery_policy_links: links && {
+      recipient_policy: links.recipientPolicy,
+      tag_policies: links.tagPolicies,
+      persona_policies: links.personaPolicies,
+    },
   };
 }
 
@@ -191,12 +189,15 @@ function aliasRoute(parts: DirectoryParts): Route {
     path: "/aliases/:alias",
     id: "alias",
     summary: "The DID of an alias",
+    query: ["home"],
     answer: [200, "The holder at the finalized head.", aliasAnswer],
     codes: ["invalid_request", "alias_not_found", "chain_unavailable"],
     handle: async (call) => {
       const alias = normalizeAlias(pathValue(call, "alias"));
       if (alias === null) return fault("invalid_request", "the path must name an alias");
-      const did = await parts.ledger.aliasHolder(alias);
+      const foreign = await foreignAlias(parts, call);
+      if (isFault(foreign)) return foreign;
+      const did = foreign ?? (await parts.ledger.aliasHolder(alias));
       return did === null ? fault("alias_not_found", "no DID has this alias") : { status: 200, json: { alias, did } };
     },
   });

@@ -28,6 +28,7 @@ import type { Logs } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
 import type { Call, Route } from "../http/route.ts";
 import { ask, type NamedAddress, readBundles, tileRoutes } from "../witness/exchange.ts";
+import { foreignEntry, type Homes } from "./homes.ts";
 import { directoryRoute, pathValue } from "./parts.ts";
 
 /** The key of the log, and beside it the last note that was signed; empty for none. */
@@ -40,6 +41,7 @@ export type LogKey = {
 };
 
 type LogParts = {
+  readonly homes?: Homes;
   readonly logs: Logs;
   readonly logKey: LogKey;
   readonly witnesses: readonly NamedAddress[];
@@ -88,7 +90,9 @@ export function createLog(parts: LogParts): Publisher {
   return {
     routes: [
       checkpointRoute(state),
-      entryRoute(parts, state),
+      entryRoute(parts.homes, async (wanted) =>
+        state.published === null ? null : proveEntry(parts, state.published, wanted),
+      ),
       ...tileRoutes("/log", { tag: "Directory", logs: parts.logs, logOf: () => "" }),
     ],
     close: () => {
@@ -192,13 +196,13 @@ async function compare(parts: LogParts, state: State): Promise<string | null> {
     const problem = await restart(parts, last);
     if (problem !== null) return problem;
   }
-  const told = await Promise.all(witnesses.map((witness) => latestAt(witness, logKey.key)));
-  if (told.length > 0 && told.every((one) => one === "unknown")) return "no witness tells which head it knows";
+  const answers = await Promise.all(witnesses.map((witness) => latestAt(witness, logKey.key)));
+  if (answers.length > 0 && answers.every((one) => one === "unknown")) return "no witness says which head it knows";
   for (const [i, witness] of witnesses.entries()) {
-    const known = told[i];
+    const known = answers[i];
     if (known !== undefined && known !== "unknown") state.sizes.set(witness, known?.size ?? 0);
   }
-  const heads = [last, ...told].filter((one) => one !== null && one !== "unknown" && one.origin === logKey.key.name);
+  const heads = [last, ...answers].filter((one) => one !== null && one !== "unknown" && one.origin === logKey.key.name);
   for (const head of (heads as Checkpoint[]).toSorted((a, b) => b.size - a.size)) {
     if (await continues(logs, head)) continue;
     if (!(await recover(parts, head)))
@@ -237,13 +241,16 @@ async function latestAt({ url, key }: NamedAddress, own: NoteKey): Promise<Check
 
 /** The key has a new name: its log begins anew, unless it has before. */
 async function restart({ logs, log, logKey }: LogParts, lost: Checkpoint): Promise<string | null> {
-  const [first] =
-    decodeBundle((await logs.tile("", { level: "entries", index: 0, width: 1 })) ?? new Uint8Array(0)) ?? [];
+  const first = await firstEntry(logs);
   const named = first === undefined ? null : decodeOldHead(first);
   if (named !== null && named.size >= lost.size) return null;
   log("warn", "the log begins anew, and names the head that is lost", { log: logKey.key.name, size: lost.size });
   await logs.restart(lost);
   return null;
+}
+
+async function firstEntry(logs: Logs): Promise<Uint8Array | undefined> {
+  return decodeBundle((await logs.tile("", { level: "entries", index: 0, width: 1 })) ?? new Uint8Array(0))?.[0];
 }
 
 const bundlesBackMax = 64;
@@ -307,22 +314,25 @@ function checkpointRoute(state: State): Route {
 /** A head changes with each block. */
 const shortly = { "cache-control": "public, max-age=2" };
 
-function entryRoute(parts: LogParts, state: State): Route {
+/** A Directory without a log shows those of other homes. */
+export function entryRoute(homes: Homes | undefined, proveOwn: ((wanted: Wanted) => Promise<LogEntry | null>) | null) {
   return directoryRoute({
     method: "GET",
     path: "/log/entry/:key",
     id: "logEntry",
     summary: "What the signed log says about one DID or alias, with its proof",
-    query: ["from"],
+    query: ["from", "home"],
     answer: [200, "The proof (docs/trust.md), with that of consistency with a tree of `from` entries."],
-    codes: ["invalid_request", "service_unavailable"],
+    codes: ["invalid_request", "not_found", "service_unavailable"],
     handle: async (call) => {
       const key = /^[0-9a-f]{64}$/.test(pathValue(call, "key")) ? decodeHex(pathValue(call, "key")) : null;
       const from = sizeOf(call);
       if (key === null || from === null)
         return fault("invalid_request", "key: 64 hex digits; from: a size, or nothing");
-      const { published } = state;
-      const entry = published === null ? null : await proveEntry(parts, published, { key, from });
+      const foreign = await foreignEntry(homes, call, from);
+      if (foreign !== null) return foreign;
+      if (proveOwn === null) return fault("not_found", "this Directory has no log");
+      const entry = await proveOwn({ key, from });
       if (entry === null) return unsigned();
       const body = { contentType: "application/octet-stream", content: encodeLogEntry(entry) };
       return { status: 200, headers: shortly, body };
@@ -367,8 +377,7 @@ async function proveEntry(
 }
 
 async function proveRestart(logs: Logs, size: number): Promise<LogEntry["restart"]> {
-  const [first] =
-    decodeBundle((await logs.tile("", { level: "entries", index: 0, width: 1 })) ?? new Uint8Array(0)) ?? [];
+  const first = await firstEntry(logs);
   const inclusion = await logs.inclusion("", 0, size);
   return first === undefined || inclusion === null || decodeOldHead(first) === null
     ? null

@@ -22,18 +22,21 @@ import { isSelfCertifying } from "../../core/trust/names.ts";
 import type { Ledger, Receipts, Replay, Submission } from "../../storage/contract.ts";
 import { type Answer, type Call, defineRoute, type Route, type RoutePlan } from "../http/route.ts";
 import type { Blocks } from "../operations/blocks.ts";
+import type { Invitations } from "../operations/invitations.ts";
+import type { HomesOf } from "./homes.ts";
 
 export type DirectorySettings = Config["directory"];
 
-export type DirectoryParts = {
+export type DirectoryParts = Pick<HomesOf, "homes"> & {
   readonly ledger: Ledger;
   readonly receipts: Receipts;
   readonly replay: Replay;
   readonly settings: DirectorySettings;
-  /** What clients are told when the ledger does not answer: only a chain is called one. */
+  /** What clients get when the ledger does not answer: only a chain is called one. */
   readonly unavailable: NonNullable<Route["unavailable"]>;
   /** The operator's block list. */
   readonly blocks?: Pick<Blocks, "checkClient" | "checkDid">;
+  readonly invitations: Pick<Invitations, "claim">;
   readonly limits: Pick<Config["limits"], "clock_skew">;
   /** Called with every accepted submission. */
   readonly onSubmitted?: (submission: Submission) => void;

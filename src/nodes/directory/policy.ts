@@ -9,11 +9,9 @@ import type { Static, TSchema } from "@sinclair/typebox";
 import { type Did, parseDid } from "../../core/codec/did.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
 import {
-  type Account,
   type DeliveryPolicy,
   type DeliveryPolicyLinks,
   type LedgerBounds,
-  type LedgerProofs,
   longerThan,
   type PersonaPolicy,
   type PolicyScope,
@@ -27,6 +25,7 @@ import {
   decideUpdateProof,
   decodeUpdateProof,
   ledgerHeader,
+  presentedProof,
   proofReplayed,
   type ReplayClaim,
   type UpdateProof,
@@ -179,7 +178,9 @@ function ownerRoute(parts: DirectoryParts, update: OwnerUpdate): Route {
       const { ledger } = parts;
       const { did } = owned.call;
       const [account, bounds, proofs] = await Promise.all([ledger.account(did), ledger.bounds(), ledger.proofs()]);
-      const claim = decideOwned(owned, proof, { account, bounds, proofs });
+      const beyond = owned.request.checkBounds(bounds);
+      if (beyond !== null) return beyond;
+      const claim = proof === null ? null : decideUpdateProof(proof, account.record, proofs.genesisHash);
       if (isFault(claim)) return claim;
       const replayed = await claimProof(parts.replay, claim, call.nowMs);
       if (replayed !== null) return replayed;
@@ -191,29 +192,17 @@ function ownerRoute(parts: DirectoryParts, update: OwnerUpdate): Route {
   });
 }
 
-type Owned = { readonly call: OwnerCall; readonly request: OwnerRequest };
-
 /** The body that has the update's shape, and the call it asks for. */
-function decodeOwned(call: Call, update: OwnerUpdate): Owned | Fault {
+function decodeOwned(
+  call: Call,
+  update: OwnerUpdate,
+): { readonly call: OwnerCall; readonly request: OwnerRequest } | Fault {
   const request = decodeBody(call, update.parse);
   if (isFault(request)) return request;
   const did = bindDid(call, request.did, update.subject);
   if (isFault(did)) return did;
   const owned = request.callOf(did);
   return isFault(owned) ? owned : { call: owned, request };
-}
-
-type Gathered = { readonly account: Account; readonly bounds: LedgerBounds; readonly proofs: LedgerProofs };
-
-/** Checks the bounds of the ledger, then who signed. Answers the claim on the proof's nonce, `null` without a proof. */
-function decideOwned(
-  { request }: Owned,
-  proof: UpdateProof | null,
-  { account, bounds, proofs }: Gathered,
-): ReplayClaim | null | Fault {
-  const beyond = request.checkBounds(bounds);
-  if (beyond !== null || proof === null) return beyond;
-  return decideUpdateProof(proof, account.record, proofs.genesisHash);
 }
 
 // -------------------------------------------------------------------------------------- proofs in headers
@@ -238,12 +227,7 @@ function decodeHeaderProof(
   update: { readonly operation: string; readonly did: Did },
   { settings, limits }: DirectoryParts,
 ): UpdateProof | null | Fault {
-  const presented = {
-    keyId: call.headers.get(updateHeaders.keyId),
-    timestamp: call.headers.get(updateHeaders.timestamp),
-    nonce: call.headers.get(updateHeaders.nonce),
-    signature: call.headers.get(updateHeaders.signature),
-  };
+  const presented = presentedProof(updateHeaders, (name) => call.headers.get(name));
   if (Object.values(presented).some((value) => value !== null)) {
     const ledger = call.headers.get(ledgerHeader);
     const rule = { ...update, ledger, body: call.body, skewMs: limits.clock_skew };

@@ -10,15 +10,17 @@ import { type Fault, fault, isFault } from "../../core/fault.ts";
 import { isSelfCertifying } from "../../core/trust/names.ts";
 import type { LedgerReader } from "../../storage/contract.ts";
 import type { Call, Route } from "../http/route.ts";
+import { foreignDid } from "./homes.ts";
 import { type DirectoryParts, directoryRoute, pathCodes, pathValue } from "./parts.ts";
 
-export function keyProofRoute({ ledger }: DirectoryParts): Route {
+export function keyProofRoute(parts: DirectoryParts): Route {
+  const { ledger } = parts;
   return directoryRoute({
     method: "GET",
     path: "/dids/:did/proof",
     id: "keyProof",
     summary: "The signed calls that prove the keys of a self-certifying DID",
-    query: ["known"],
+    query: ["known", "home"],
     answer: [200, "The proof (docs/trust.md); nothing when it is the one that `known` names by its SHA-256 in hex."],
     codes: [...pathCodes, "invalid_request", "did_not_found", "did_deactivated", "not_found"],
     handle: async (call) => {
@@ -27,9 +29,10 @@ export function keyProofRoute({ ledger }: DirectoryParts): Route {
       const known = parseKnown(call, "known");
       if (isFault(known)) return known;
       const { record } = await ledger.account(did);
-      if (record === null) return fault("did_not_found", "the DID is not registered");
-      if (record.deactivated) return fault("did_deactivated", "the DID is deactivated");
-      const bytes = await readKeyProof(ledger, did);
+      const foreign = record === null ? await foreignDid(parts, did, call) : null;
+      if (isFault(foreign)) return foreign;
+      if (record?.deactivated || foreign?.deactivated) return fault("did_deactivated", "the DID is deactivated");
+      const bytes = foreign?.bytes ?? (await readKeyProof(ledger, did));
       if (bytes === null) return fault("not_found", "nothing proves the keys of this DID here");
       const content = isKnownProof(bytes, known ?? "") ? new Uint8Array(0) : bytes;
       return { status: 200, body: { contentType: "application/octet-stream", content } };

@@ -36,8 +36,9 @@ import {
 } from "../../core/schema/directory.ts";
 import { compileShape } from "../../core/schema/schema.ts";
 import { isSelfCertifying } from "../../core/trust/names.ts";
-import type { Ledger } from "../../storage/contract.ts";
+import type { Ledger, Receipts } from "../../storage/contract.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
+import { checkOpen, invitationHeader } from "../operations/invitations.ts";
 import { createPace, workHeader } from "./pace.ts";
 import {
   acceptedVersions,
@@ -65,6 +66,9 @@ type Registration = RegistrationSubject & { readonly call: RegistrationCall };
 
 const registrationCodes = [
   "rate_limited",
+  "registration_closed",
+  "invitation_required",
+  "invitation_invalid",
   "invalid_did",
   "authorization_expired",
   "authorization_too_far_ahead",
@@ -81,7 +85,7 @@ const registrationCodes = [
 
 function registerRoute(parts: DirectoryParts): Route {
   const parseShape = compileShape(registerBody);
-  const inTurn = oneAtATime();
+  const oneByOne = oneAtATime();
   const checkPace = createPace(parts.settings);
   return directoryRoute({
     method: "POST",
@@ -89,13 +93,15 @@ function registerRoute(parts: DirectoryParts): Route {
     id: "register",
     summary: "Register a DID with its document",
     request: registerBody,
-    headers: [workHeader],
+    headers: [workHeader, invitationHeader],
     answer: [202, "The ledger has accepted the registration; it is pending.", registeredAnswer],
     codes: registrationCodes,
     signed: signedRegistration,
     handle: async (call) => {
       const tooFast = checkPace(call);
       if (tooFast !== null) return tooFast;
+      const uninvited = checkOpen(parts.settings.registration, call.headers.get(invitationHeader));
+      if (uninvited !== null) return uninvited;
       const binding = await readBinding(parts.ledger);
       const { clock_skew } = parts.limits;
       const rule = { clock_skew, registration_proofs: acceptedVersions(parts.settings, binding.proofs) };
@@ -103,7 +109,7 @@ function registerRoute(parts: DirectoryParts): Route {
       if (isFault(registration)) return registration;
       const refused = parts.blocks?.checkDid(registration.did) ?? checkForm(registration.did, parts.settings);
       if (refused !== null) return refused;
-      return inTurn(registration.did, () => register({ ...parts, binding }, registration, call));
+      return oneByOne(registration.did, () => register({ ...parts, binding }, registration, call));
     },
   });
 }
@@ -124,8 +130,17 @@ async function register(parts: BoundParts, registration: Registration, call: Cal
   const facts = await gatherFacts(parts.ledger, registration, nowMs);
   const refusal = decideRegistration(registration, facts, { pending, binding: parts.binding });
   if (refusal !== null) return refusal;
+  const uninvited = pending?.txId == null ? await checkInvited(parts, registration, call) : null;
+  if (uninvited !== null) return uninvited;
   const txId = pending?.txId ?? (await submitRegistration(parts, registration, { pending, nowMs }));
   return isFault(txId) ? txId : renderRegistered(registration, txId);
+}
+
+/** Uses an invitation, where one is needed: last, so that only a registration that stands so far takes a use. */
+async function checkInvited(parts: BoundParts, { did, call }: Registration, { headers }: Call): Promise<Fault | null> {
+  if (parts.settings.registration === "open") return null;
+  if (!isSigned(call, parts.binding)) return refusedSignature(call, parts.binding);
+  return parts.invitations.claim(headers.get(invitationHeader) ?? "", did);
 }
 
 type SubjectFacts = { readonly account: Account; readonly bounds: LedgerBounds; readonly aliasIsTaken: boolean };
@@ -313,6 +328,9 @@ type Receipt = { readonly fingerprint: string; readonly pendingUntilMs: number; 
 
 /** After the pending state has ended, a receipt still holds the `tx_id` of a confirmed DID for this long. */
 const receiptLifeMs = 30 * 86_400_000;
+
+/** What this Directory noted about a registration, besides what the ledger says. */
+export const forgetRegistration = (receipts: Receipts, did: Did): Promise<void> => receipts.remove(receiptKey(did));
 
 const receiptKey = (did: Did): string => `registration:${did}`;
 

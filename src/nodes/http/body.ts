@@ -167,7 +167,7 @@ export type ResponseStreams = {
   /** How long a client may take to read one answer. */
   readonly deadlineMs: number;
   /** Awaited before a large part is read, which occupies the event loop: 4 ms for a mebibyte. */
-  readonly turn: () => Promise<void>;
+  readonly nextIteration: () => Promise<void>;
 };
 
 /** Answers up to this size are left to the server and not counted. */
@@ -186,8 +186,13 @@ export function streamContent(
   client: string,
 ): ReadableStream<Uint8Array> | null {
   if (!streams.budget.take(client, content.length)) return null;
-  const state = { left: content, held: content.length, ended: false, timer: undefined };
-  return streamOf(streams, [].values(), { client, state });
+  return streamOf(streams, [].values(), {
+    client,
+    left: content,
+    held: content.length,
+    ended: false,
+    timer: undefined,
+  });
 }
 
 /** How often an answer that waits for room asks again. */
@@ -202,22 +207,27 @@ export function streamParts(
   parts: Iterator<JsonPart> | AsyncIterator<JsonPart>,
   client: string,
 ): ReadableStream<Uint8Array> {
-  const state = { left: new Uint8Array(0), held: 0, ended: false, timer: undefined };
-  return streamOf(streams, parts, { client, state });
+  return streamOf(streams, parts, { client, left: new Uint8Array(0), held: 0, ended: false, timer: undefined });
 }
 
-type Reading = { readonly client: string; readonly state: PartState };
+type PartState = {
+  readonly client: string;
+  left: Uint8Array;
+  held: number;
+  ended: boolean;
+  timer: ReturnType<typeof setTimeout> | undefined;
+};
 
 /** What `state` has left, then the parts. */
 function streamOf(
   streams: ResponseStreams,
   parts: Iterator<JsonPart> | AsyncIterator<JsonPart>,
-  { client, state }: Reading,
+  state: PartState,
 ): ReadableStream<Uint8Array> {
   const end = (): void => {
     state.ended = true;
     clearTimeout(state.timer);
-    release(streams, client, state, 0);
+    release(streams, state, 0);
   };
   const watch = (controller: ReadableStreamDefaultController): void => {
     state.timer = setTimeout(() => {
@@ -231,7 +241,7 @@ function streamOf(
       async pull(controller) {
         clearTimeout(state.timer);
         try {
-          if (state.left.length === 0) await nextPart(streams, parts, { client, state });
+          if (state.left.length === 0) await nextPart(streams, parts, state);
         } catch (error) {
           end();
           throw error;
@@ -252,12 +262,10 @@ function streamOf(
   );
 }
 
-type PartState = { left: Uint8Array; held: number; ended: boolean; timer: ReturnType<typeof setTimeout> | undefined };
-
 /** Releases what is held beyond `bytes`. */
-function release({ budget }: ResponseStreams, client: string, state: PartState, bytes: number): void {
+function release({ budget }: ResponseStreams, state: PartState, bytes: number): void {
   if (state.held <= bytes) return;
-  budget.give(client, state.held - bytes);
+  budget.give(state.client, state.held - bytes);
   state.held = bytes;
 }
 
@@ -265,23 +273,23 @@ function release({ budget }: ResponseStreams, client: string, state: PartState, 
 async function nextPart(
   streams: ResponseStreams,
   parts: Iterator<JsonPart> | AsyncIterator<JsonPart>,
-  { client, state }: Reading,
+  state: PartState,
 ): Promise<void> {
   while (state.left.length === 0 && !state.ended) {
-    release(streams, client, state, 0);
+    release(streams, state, 0);
     const step = await parts.next();
     if (step.done === true) return;
-    await takeRoom(streams, client, step.value.bytes);
+    await takeRoom(streams, state.client, step.value.bytes);
     state.held = step.value.bytes;
-    if (step.value.bytes > shortAnswerBytesMax) await streams.turn();
+    if (step.value.bytes > shortAnswerBytesMax) await streams.nextIteration();
     state.left = state.ended ? state.left : await step.value.read();
     const missing = state.left.length - state.held;
     if (missing > 0) {
-      await takeRoom(streams, client, missing);
+      await takeRoom(streams, state.client, missing);
       state.held += missing;
     }
     // The client may have gone during the wait: `end` has released what was held before it.
-    release(streams, client, state, state.ended ? 0 : state.left.length);
+    release(streams, state, state.ended ? 0 : state.left.length);
   }
 }
 

@@ -1,7 +1,7 @@
 /**
  * Bounds what requests cost before their handlers run: active requests, bodies that are still arriving, and bytes of
  * bodies, each in total and shared fairly between clients. A refusal over capacity is delayed for a moment,
- * because clients that retry at once would use up the processor. Long answers take turns at the event loop.
+ * because clients that retry at once would use up the processor. Long answers share the event loop.
  * Cost: a few lookups in small maps for each request; nothing is allocated.
  * Source: rules section 9, interface "Limits".
  */
@@ -69,35 +69,29 @@ type ShareOptions = {
 /** What one client may have of a whole by default. */
 const halfOf = (max: number): number => Math.max(1, max / 2);
 
-/** Clients that hold nothing stay in the table while it is this small: each request would put its client in again. */
-const idleClientsMax = 1_024;
-
 export function createFairShare(wholeMax: number, options: ShareOptions = {}): FairShare {
   const { allowOversizeWhenIdle = false, shrinks = false } = options;
   let [max, clientMax] = [wholeMax, options.clientMax ?? halfOf(wholeMax)];
-  const held = new Map<string, { amount: number }>();
+  const held = new Map<string, number>();
   let total = 0;
   const partOf = (own: number): number => (shrinks ? halfOf(max - (total - own)) : clientMax);
   return {
     take(client, amount) {
-      const own = held.get(client);
-      const before = own?.amount ?? 0;
+      const before = held.get(client) ?? 0;
       const fits = before + amount <= partOf(before) && total + amount <= max;
       if (!fits && !(allowOversizeWhenIdle && total === 0)) return false;
-      if (own === undefined) held.set(client, { amount });
-      else own.amount += amount;
+      held.set(client, before + amount);
       total += amount;
       return true;
     },
     give(client, amount) {
       total -= amount;
-      const own = held.get(client);
-      if (own === undefined) return;
-      own.amount -= amount;
-      if (own.amount <= 0 && held.size > idleClientsMax) held.delete(client);
+      const left = (held.get(client) ?? 0) - amount;
+      if (left > 0) held.set(client, left);
+      else held.delete(client);
     },
     hasRoom(client) {
-      const own = held.get(client)?.amount ?? 0;
+      const own = held.get(client) ?? 0;
       return total < max && own < partOf(own);
     },
     resize(next) {
@@ -204,13 +198,13 @@ export function inFlight({ normal, reserved, waiting, delayedRefusals }: Capacit
   };
 }
 
-// ------------------------------------------------------------------------------------------------------ turns
+// ------------------------------------------------------------------------------------------------------ iterations of the event loop
 
 /**
- * Turns at something that occupies the event loop for milliseconds: one for each of its iterations, so that a hundred
+ * For what occupies the event loop for milliseconds: each call gets an iteration of its own, so that a hundred
  * clients that read long answers do not make everybody else wait for all of them.
  */
-export function createTurns(): () => Promise<void> {
+export function createIterations(): () => Promise<void> {
   let last = Promise.resolve();
   return () => {
     last = last.then(() => new Promise((resolve) => void setImmediate(resolve)));
@@ -218,20 +212,20 @@ export function createTurns(): () => Promise<void> {
   };
 }
 
-let turn: Promise<void> | null = null;
+let iteration: Promise<void> | null = null;
 
 /**
- * The end of this turn of the event loop, the same for all who wait for it. Requests that arrived together then do the
+ * The end of this iteration of the event loop, the same for all who wait for it. Requests that arrived together then do the
  * same step one after the other, so that the processor finds its code and its data in the caches: with eight
  * connections or more that saves a fifth to a third of the processor time of a store.
  * Cost: about a microsecond for a request that is alone.
  */
-export function turnEnd(): Promise<void> {
-  turn ??= new Promise((resolve) =>
+export function iterationEnd(): Promise<void> {
+  iteration ??= new Promise((resolve) =>
     setImmediate(() => {
-      turn = null;
+      iteration = null;
       resolve();
     }),
   );
-  return turn;
+  return iteration;
 }

@@ -1,8 +1,8 @@
 /**
  * The log: one JSON object a line. It never holds payloads, ciphertext, signatures or full client
  * addresses: callers give names, counts and codes, and `maskAddress` cuts an address to its network.
- * Lines are collected, and formatted and written together after the requests they are about; when the reader of
- * the log is too slow, lines are dropped and counted rather than kept in memory without bound.
+ * Lines are collected and written together; when the reader of the log is too slow, lines are dropped and counted
+ * rather than kept in memory without bound.
  * Source: docs/run.md, "Watch".
  */
 
@@ -27,16 +27,7 @@ export type LogSink = {
 type LineWriter = (text: string) => Promise<void>;
 
 const pendingCharactersMax = 1 << 20;
-/** What a line with a few short fields comes to. */
-const lineCharactersTypical = 200;
 const gatherMs = 50;
-
-type Line = {
-  readonly atMs: number;
-  readonly level: LogLevel;
-  readonly message: string;
-  readonly fields: Readonly<Record<string, unknown>> | undefined;
-};
 
 export function createLog(options: {
   readonly level: LogLevel;
@@ -44,7 +35,7 @@ export function createLog(options: {
   readonly write: LineWriter;
 }): LogSink {
   let least = logLevels.indexOf(options.level);
-  let pending: (Line | string)[] = [];
+  let pending: string[] = [];
   let pendingCharacters = 0;
   let dropped = 0;
   let writing: Promise<void> | null = null;
@@ -57,16 +48,12 @@ export function createLog(options: {
       pendingCharacters = 0;
       if (dropped > 0) pending.push(lineOf("warn", "log lines were dropped", { dropped }));
       dropped = 0;
-      await options.write(lines.map(formatLine).join("")).catch(() => undefined);
+      await options.write(lines.join("")).catch(() => undefined);
     }
     writing = null;
   };
-  const lineOf = (level: LogLevel, message: string, fields?: Line["fields"]): Line => ({
-    atMs: options.now(),
-    level,
-    message,
-    fields,
-  });
+  const lineOf: (...line: Parameters<Log>) => string = (level, message, fields) =>
+    `${JSON.stringify({ time: new Date(options.now()).toISOString(), level, message, ...fields })}\n`;
   const flush = (): Promise<void> => {
     if (timer !== null) clearTimeout(timer);
     timer = null;
@@ -81,10 +68,8 @@ export function createLog(options: {
         return;
       }
       const line = lineOf(level, message, fields);
-      // Lines of failures are rare and may be long; those of requests are many and short.
-      const rare = level === "warn" || level === "error" ? formatLine(line) : null;
-      pendingCharacters += rare?.length ?? lineCharactersTypical + message.length;
-      pending.push(rare ?? line);
+      pendingCharacters += line.length;
+      pending.push(line);
       if (writing === null) timer ??= setTimeout(() => void flush(), gatherMs);
     },
     flush,
@@ -92,12 +77,6 @@ export function createLog(options: {
       least = logLevels.indexOf(level);
     },
   };
-}
-
-function formatLine(line: Line | string): string {
-  if (typeof line === "string") return line;
-  const { atMs, level, message, fields } = line;
-  return `${JSON.stringify({ time: new Date(atMs).toISOString(), level, message, ...fields })}\n`;
 }
 
 /** Silence after which a store that does not answer is a new outage. */

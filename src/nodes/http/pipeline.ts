@@ -33,12 +33,12 @@ import {
   changeCapacity,
   createCapacity,
   createFairShare,
-  createTurns,
+  createIterations,
   delayRefusal,
   type FairShare,
+  iterationEnd,
   overCapacity,
   type Room,
-  turnEnd,
 } from "./capacity.ts";
 import { type Log, maskAddress, traceparentOf } from "./log.ts";
 import { type CounterSeries, type HistogramSeries, type HttpMetrics, observe } from "./metrics.ts";
@@ -66,6 +66,8 @@ export type AppOptions = {
   /** Tests narrow what operators don't set. */
   readonly limits?: Partial<CapacityLimits>;
   readonly corsOrigins: () => CorsOrigins;
+  /** Headers of refusals that no route makes. */
+  readonly headers?: Readonly<Record<string, string>>;
   /** Which `Host` values are accepted; all unless it is given. */
   readonly acceptsHost?: (host: string) => boolean;
   readonly now: () => number;
@@ -116,7 +118,7 @@ export function createHttp(options: AppOptions): Http {
     streams: {
       budget: createFairShare(limits.bodyBytesMax, { allowOversizeWhenIdle: true }),
       deadlineMs: limits.bodyDeadlineMs,
-      turn: createTurns(),
+      nextIteration: createIterations(),
     },
     ...derivedFrom(options),
     failures: createFailures(options.log),
@@ -270,7 +272,7 @@ class Exchange implements Call {
 
 type Result = Answer | Fault;
 
-/** Never rejects. Before the head and after the body a request waits for those beside it (`turnEnd`). */
+/** Never rejects. Before the head and after the body a request waits for those beside it (`iterationEnd`). */
 export async function serve(http: Http, plan: Plan, request: RoutedRequest, connection: Connection): Promise<Response> {
   try {
     const startedMs = performance.now();
@@ -278,7 +280,7 @@ export async function serve(http: Http, plan: Plan, request: RoutedRequest, conn
     // Nobody reads the answer. Without an address it would count as sent over a Unix socket.
     if (peer === null && connection.port !== undefined)
       return refuse(http, request, fault("invalid_request", "the client has disconnected"));
-    await turnEnd();
+    await iterationEnd();
     const requestId = requestIdOf(http, request.headers);
     const exchange = new Exchange(request, requestId, clientOf(http, request, peer), http.now(), http.capacity.waiting);
     const head = bodyHeadOf(exchange.headers);
@@ -307,7 +309,7 @@ async function receive(http: Http, plan: Plan, exchange: Exchange, head: BodyHea
     const deadlineMs = http.capacity.limits.bodyDeadlineMs;
     const rules = { bytesMax: route.bodyBytesMax, deadlineMs, budget: room.bodyBytes, client: network };
     const body = await readBody(exchange.request, head, rules);
-    await turnEnd();
+    await iterationEnd();
     room.reading.give(network, 1);
     if ("fault" in body)
       return body.fault === null ? refuseLate(http, exchange, true, "bytes") : closing(exchange, body.fault);
@@ -480,6 +482,7 @@ export function refuse(http: Http, request: Request, refusal: Fault): Response {
     faults: delivers ? "delivery" : "problem",
     close: true,
     cors,
+    headers: http.headers,
     showSignedText: http.settings.show_signed_text,
   });
 }

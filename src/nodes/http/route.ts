@@ -100,26 +100,47 @@ export type Route = {
   readonly handle: (call: Call) => Promise<Answer | Fault> | Answer | Fault;
 };
 
-/** A route with one answer besides its refusals; `common` is what the routes of a group share. */
-export type RoutePlan = Pick<Route, "method" | "path" | "handle"> &
-  Pick<Route["operation"], "id" | "summary" | "request" | "headers" | "query" | "signed"> & {
-    /** Without a schema the answer is not JSON that clients read. */
-    readonly answer: readonly [status: number, description: string, schema?: TSchema];
+/** Without a schema the answer is not JSON that clients read. */
+type AnswerPlan = readonly [status: number, description: string, schema?: TSchema];
+
+/** A route with one answer, or two, besides its refusals. */
+export type RoutePlan = Pick<Route, "method" | "path" | "handle" | "rateLimit" | "takesAnyType"> &
+  Pick<Operation, "id" | "summary" | "request" | "requiredHeaders" | "headers" | "query" | "signed"> & {
+    readonly answer: AnswerPlan;
+    readonly also?: AnswerPlan;
     readonly codes?: readonly FaultCode[];
   };
+/** What the routes of a group share. */
 type Common = Pick<Route, "capacity" | "unavailable"> & {
   readonly tag: Operation["tag"];
-  /** Of the routes that take one. */
-  readonly bodyBytesMax: number;
+  readonly faults?: Route["faults"];
+  /** Of the routes that take one; a function where a reload changes it. */
+  readonly bodyBytesMax: number | (() => number);
 };
 
 export function defineRoute(plan: RoutePlan, { tag, bodyBytesMax, ...common }: Common): Route {
-  const { method, path, handle, answer, codes = [], ...described } = plan;
-  const [status, description, schema] = answer;
-  const responses = { [status]: schema === undefined ? { description } : { description, schema } };
-  const operation: Operation = { ...described, tag, codes, responses };
-  const body = { bodyBytesMax: plan.request === undefined ? null : bodyBytesMax };
-  return { method, path, operation, ...body, ...common, faults: "problem", handle };
+  const { method, path, handle, rateLimit, takesAnyType = false, answer, also, codes = [], ...described } = plan;
+  const answers = also === undefined ? [answer] : [answer, also];
+  const responses = Object.fromEntries(
+    answers.map(([status, description, schema]) => [
+      status,
+      schema === undefined ? { description } : { description, schema },
+    ]),
+  );
+  const takesBody = takesAnyType || plan.request !== undefined;
+  return {
+    faults: "problem",
+    ...common,
+    method,
+    path,
+    handle,
+    takesAnyType,
+    ...(rateLimit === undefined ? {} : { rateLimit }),
+    operation: { ...described, tag, codes, responses },
+    get bodyBytesMax() {
+      return takesBody ? (typeof bodyBytesMax === "function" ? bodyBytesMax() : bodyBytesMax) : null;
+    },
+  };
 }
 
 /** The raw path. A URL without a host (HTTP/1.0) has been refused before. Cost: no parsing. */
@@ -383,6 +404,7 @@ export function createFailures(log: Log): Failures {
 function storeFault(error: StoreError, route: Pick<Route, "unavailable">): Fault {
   switch (error.code) {
     case "unavailable":
+    case "partial":
     case "busy":
       return route.unavailable === "chain_unavailable"
         ? fault("chain_unavailable", "the ledger can't be read at the moment")

@@ -45,7 +45,11 @@ type ListenOptions<Session> = {
   /** Speaks TLS with it; not on Unix sockets. */
   readonly certificate?: Certificate;
   readonly upgrade?: Upgrade<Session>;
+  /** Another app that answers all requests for one host. */
+  readonly site?: Site;
 };
+
+export type Site = { readonly host: string; readonly app: App };
 
 /** A certificate with the chain behind it, and its key, in PEM. */
 export type Certificate = { readonly cert: string; readonly key: string };
@@ -67,10 +71,11 @@ export function listen<Session>(options: ListenOptions<Session>): Listener {
   const place = parseListenAddress(address);
   if (place === null) throw new Error(`${address} is not an address to listen on`);
   const handlers = handlersOf(options);
+  const apps = options.site === undefined ? [app] : [app, options.site.app];
   if ("unix" in place) {
     const serveAt = () => Bun.serve<Session, string>({ ...handlers, unix: place.unix });
     const server = options.isPrivate === true ? withUmask(0o117, serveAt) : serveAt();
-    return { url: address, renew: () => undefined, drain: (timeoutMs) => drain(app, [server], timeoutMs) };
+    return { url: address, renew: () => undefined, drain: (timeoutMs) => drain(apps, [server], timeoutMs) };
   }
   const { hostname } = place;
   const common = { ...handlers, idleTimeout: idleTimeoutSeconds, hostname };
@@ -84,7 +89,7 @@ export function listen<Session>(options: ListenOptions<Session>): Listener {
     renew: (certificate) => {
       if (tls !== undefined) servers.push(replaceServer(serveAt, servers, { port, tls: certificate }));
     },
-    drain: (timeoutMs) => drain(app, servers, timeoutMs),
+    drain: (timeoutMs) => drain(apps, servers, timeoutMs),
   };
 }
 
@@ -100,8 +105,9 @@ function withUmask<T>(mask: number, work: () => T): T {
 
 /** What a server answers with, whatever it listens on. */
 function handlersOf<Session>(options: ListenOptions<Session>) {
-  const { app, upgrade } = options;
+  const { app, upgrade, site } = options;
   const fetch = async (request: Request, server: Server<Session>): Promise<Response | undefined> => {
+    if (site !== undefined && isFor(site, request)) return site.app.respondElsewhere(request);
     if (upgrade?.matches(pathOf(request.url))) {
       if (app.draining()) return app.refuse(request, fault("shutting_down", "the node is shutting down"));
       return upgrade.open(request, server, upgradeContext(options, request, server));
@@ -109,13 +115,30 @@ function handlersOf<Session>(options: ListenOptions<Session>) {
     return app.respondElsewhere(request);
   };
   return {
-    routes: app.paths,
+    routes: site === undefined ? app.paths : pathsOfBoth(app, site),
     fetch,
     websocket: upgrade?.websocket ?? noWebSocket<Session>(),
     maxRequestBodySize: Number.MAX_SAFE_INTEGER,
     development: false,
     error: () => new Response(null, { status: 500, headers: { connection: "close" } }),
   } as const;
+}
+
+function isFor({ host }: Site, { headers }: Request): boolean {
+  const named = headers.get("host");
+  return named === host || named?.toLowerCase() === host;
+}
+
+/** The server has one table of paths for all hosts. */
+function pathsOfBoth(app: App, site: Site): App["paths"] {
+  const names = new Set([...Object.keys(app.paths), ...Object.keys(site.app.paths)]);
+  const answerOf = (one: App, path: string) => one.paths[path] ?? ((request: Request) => one.respondElsewhere(request));
+  return Object.fromEntries(
+    [...names].map((path) => {
+      const [own, others] = [answerOf(site.app, path), answerOf(app, path)];
+      return [path, (request, connection) => (isFor(site, request) ? own : others)(request, connection)];
+    }),
+  );
 }
 
 type PortBinding = { readonly port: number; readonly reusePort: boolean; readonly tls?: Certificate | undefined };
@@ -191,13 +214,17 @@ export async function removeStaleSocket(address: string): Promise<void> {
 
 const drainPollMs = 20;
 
-async function drain<Session>(app: App, servers: readonly Server<Session>[], timeoutMs: number): Promise<void> {
-  app.startDraining();
+async function drain<Session>(
+  apps: readonly App[],
+  servers: readonly Server<Session>[],
+  timeoutMs: number,
+): Promise<void> {
+  for (const app of apps) app.startDraining();
   const stopped = Promise.all(servers.map((server) => server.stop(false)));
   const endsAt = performance.now() + timeoutMs;
   const busy = (): boolean => {
-    const { requests, reading } = app.inFlight();
-    return requests + reading + servers.reduce((sum, { pendingRequests }) => sum + pendingRequests, 0) > 0;
+    const active = apps.map((app) => app.inFlight()).reduce((sum, one) => sum + one.requests + one.reading, 0);
+    return active + servers.reduce((sum, { pendingRequests }) => sum + pendingRequests, 0) > 0;
   };
   while (busy() && performance.now() < endsAt) await Bun.sleep(drainPollMs);
   await Promise.all(servers.map((server) => server.stop(true)));

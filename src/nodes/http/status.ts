@@ -15,7 +15,8 @@ import {
   problemListAnswer,
   readyAnswer,
 } from "../../core/schema/schema.ts";
-import { withDeadline } from "../../core/std/bounded.ts";
+import { late, withDeadline } from "../../core/std/bounded.ts";
+import { StoreError } from "../../storage/contract.ts";
 import { describeInterface, type InterfaceDescription, renderDocumentation, renderSigning } from "./openapi.ts";
 import { defineRoute, type Route, type RoutePlan } from "./route.ts";
 
@@ -84,20 +85,23 @@ function readiness(options: StatusOptions): Route {
     const checks = await memo.checks;
     const failed = checks.filter(({ ok }) => !ok).map(({ name }) => name);
     if (failed.length > 0) return fault("service_unavailable", `not ready: ${failed.join(", ")}`);
-    const json = { status: "ready", checks: Object.fromEntries(checks.map(({ name }) => [name, "ok"])) };
+    const json = { status: "ready", checks: Object.fromEntries(checks.map(({ name, text }) => [name, text])) };
     return { status: 200, json };
   });
 }
 
-/** Whether each probe succeeds in time. */
-export async function checkProbes(probes: Probes): Promise<{ readonly name: string; readonly ok: boolean }[]> {
+type Checked = { readonly name: string; readonly ok: boolean; readonly text: string };
+
+/** Whether each probe succeeds in time. A store of which only a part is away is ready, and says which. */
+export async function checkProbes(probes: Probes): Promise<Checked[]> {
   return Promise.all(
     Object.entries(probes).map(async ([name, probe]) => {
-      const succeeded = probe().then(
-        () => true,
-        () => false,
+      const state = probe().then(
+        () => "ok",
+        (error: unknown) => (error instanceof StoreError && error.code === "partial" ? error.message : late),
       );
-      return { name, ok: (await withDeadline(succeeded, probeDeadlineMs)) === true };
+      const text = await withDeadline(state, probeDeadlineMs);
+      return text === late ? { name, ok: false, text: "away" } : { name, ok: true, text };
     }),
   );
 }

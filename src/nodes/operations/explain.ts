@@ -37,6 +37,8 @@ export type ExplainParts = {
     };
     /** What the mailbox knows of a sender. */
     readonly acquaintanceOf: (mailbox: MailboxKey, sender: Did, nowMs: number) => Promise<Acquaintance>;
+    /** A sentence about each of its subscriptions to pushes; `null` where nothing is pushed. */
+    readonly pushesOf: ((mailbox: MailboxKey, nowMs: number) => Promise<string[]>) | null;
   } | null;
 };
 
@@ -64,7 +66,7 @@ function decodeParties(body: Uint8Array): Parties | Fault {
 export async function explain(parts: ExplainParts, body: Uint8Array, now: () => number): Promise<object | Fault> {
   const parties = decodeParties(body);
   if (isFault(parties)) return parties;
-  const { recipient, policy } = await gatherRecipientFacts(parts.recipients, parties.to, null);
+  const { recipient, policy } = await gatherRecipientFacts(parts.recipients, parties.to);
   const steps =
     recipient === null
       ? [stops("record", "this node's source of recipients has no such DID")]
@@ -77,6 +79,7 @@ export async function explain(parts: ExplainParts, body: Uint8Array, now: () => 
             ...(await mailboxSteps(parts, recipient, now)),
             ...(await shareSteps(parts, recipient, { from: parties.from, nowMs: now() })),
             ...deliverySteps(parts, recipient),
+            ...(await pushSteps(parts, recipient, now())),
           ];
   const { to, from } = parties;
   const digest = parts.results.digest(to);
@@ -191,6 +194,14 @@ async function shareSteps(
   return [
     note("share", `${who} together have ${stranger_share} % of the mailbox, one client network ${network_share} %`),
   ];
+}
+
+/** Which sleeping devices would be woken, and what became of the last push. */
+async function pushSteps({ cache }: ExplainParts, { did, life }: Subject, nowMs: number): Promise<Step[]> {
+  if (cache === null) return [];
+  if (cache.pushesOf === null) return [note("push", "this Cache wakes no devices: push.enabled is false")];
+  const texts = await cache.pushesOf(mailboxOf(did, life), nowMs);
+  return texts.length === 0 ? [note("push", "no device has subscribed")] : texts.map((text) => note("push", text));
 }
 
 /** Live sessions, and the destinations that this node's Relay would try. */

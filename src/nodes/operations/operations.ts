@@ -1,19 +1,27 @@
 /**
- * What an operator changes on a running node, by the commands `waypost reload`, `block` and `purge --recipient`.
+ * What an operator changes on a running node, by the commands `waypost reload`, `block`, `invite` and `erase`.
  * These routes exist on the Unix sockets of `server.admin_listen` alone: there the file system decides who may ask.
- * A purge removes everything that waits for a recipient, without a proof of the recipient: for duties such as a court
- * order. Ids stay remembered as after an acknowledgement, so that a late copy of an envelope does not come back.
  */
-import { type Did, mailboxOf, parseDid } from "../../core/codec/did.ts";
+import { parseDid } from "../../core/codec/did.ts";
 import { parseJson } from "../../core/codec/json.ts";
+import { secondMs } from "../../core/codec/time.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
-import { blockBody, compileShape, explainBody, networksBody, purgeBody, reloadBody } from "../../core/schema/schema.ts";
-import type { Mailbox } from "../../storage/contract.ts";
+import {
+  blockBody,
+  compileShape,
+  eraseBody,
+  explainBody,
+  inviteBody,
+  networksBody,
+  reloadBody,
+  revokeBody,
+} from "../../core/schema/schema.ts";
 import type { Log } from "../http/log.ts";
 import { type Answer, type Call, defineRoute, type Route, type RoutePlan } from "../http/route.ts";
-import type { RecipientSource } from "../recipients.ts";
 import { type BlockChange, type Blocks, parseBlockSubject } from "./blocks.ts";
-import { type ExplainParts, explain as explainEnvelope, waitingPages } from "./explain.ts";
+import { type Erasing, eraseDid, eraseMail } from "./erase.ts";
+import { type ExplainParts, explain as explainEnvelope } from "./explain.ts";
+import type { Invitation, Use } from "./invitations.ts";
 
 type ReloadOutcome = {
   /** Settings that changed now, as `section.name`. */
@@ -22,12 +30,9 @@ type ReloadOutcome = {
   readonly needsRestart: readonly string[];
 };
 
-type OperationsParts = {
+type OperationsParts = Erasing & {
   /** Reads the configuration again; a text gives the reason why it was not applied. */
   readonly reload: () => Promise<ReloadOutcome | string>;
-  readonly blocks: Blocks;
-  /** `null` without a Cache. */
-  readonly cache: { readonly mailbox: Mailbox; readonly recipients: RecipientSource } | null;
   /** `null` on a node that knows no recipients. */
   readonly explain: ExplainParts | null;
   /** The client network behind a label of stored entries; `null` for one that sent nothing lately. */
@@ -37,7 +42,10 @@ type OperationsParts = {
 };
 
 export function operationRoutes(parts: OperationsParts): Route[] {
-  return [reloadRoute(parts), ...blockRoutes(parts), purgeRoute(parts), ...explainRoutes(parts), networksRoute(parts)];
+  return [
+    ...[reloadRoute, eraseRoute, networksRoute].map((route) => route(parts)),
+    ...[blockRoutes, invitationRoutes, explainRoutes].flatMap((routes) => routes(parts)),
+  ];
 }
 
 const bodyBytesMax = 4 << 20;
@@ -47,7 +55,7 @@ function operation({ answer, ...plan }: Omit<RoutePlan, "answer" | "codes"> & { 
     {
       ...plan,
       answer: [200, answer],
-      codes: ["invalid_request", "policy_denied", "service_unavailable", "storage_full"],
+      codes: ["invalid_request", "policy_denied", "not_found", "service_unavailable", "storage_full"],
     },
     { tag: "Node", capacity: "reserved", unavailable: "service_unavailable", bodyBytesMax },
   );
@@ -178,51 +186,106 @@ function removedSubject(text: string): string {
   return isFault(parsed) ? text : parsed.subject;
 }
 
-// -------------------------------------------------------------------------------------------------- purge
+// ------------------------------------------------------------------------------------------------ invitations
 
-const checkPurgeRequest = compileShape(purgeBody);
-/** How many lives are purged for a DID that the ledger no longer has. */
-const pastLivesMax = 16;
+const checkInviteRequest = compileShape(inviteBody);
+const checkRevokeRequest = compileShape(revokeBody);
 
-function purgeRoute({ cache, now, log }: OperationsParts): Route {
-  return operation({
-    method: "POST",
-    path: "/operations/purge",
-    id: "purge",
-    summary: "Remove all waiting envelopes of a recipient",
-    answer: "How many entries and bytes were removed.",
-    request: purgeBody,
-    handle: async (call) => {
-      const body = bodyOf(call, checkPurgeRequest);
-      if (isFault(body)) return body;
-      const did = parseDid(body.recipient);
-      if (isFault(did)) return did;
-      if (cache === null) return { status: 200, json: { entries: 0, bytes: 0 } };
-      const life = (await cache.recipients.subject(did))?.life ?? pastLivesMax;
-      const purged = await purgeRecipient(cache.mailbox, { did, life }, now);
-      log("warn", "the operator removed the waiting messages of a recipient", { recipient: did, ...purged });
-      return { status: 200, json: purged };
-    },
-  });
+function invitationRoutes({ directory, log }: OperationsParts): Route[] {
+  if (directory === null) return [];
+  const { invitations } = directory;
+  const path = "/operations/invitations";
+  return [
+    operation({
+      method: "GET",
+      path,
+      id: "invitations",
+      summary: "The invitations",
+      answer: "Those that can be used or ended in the last 90 days, with who used them.",
+      handle: async () => ({
+        status: 200,
+        json: {
+          invitations: (await invitations.list()).map((one) => ({
+            ...renderInvitation(one),
+            uses: one.uses.map(renderUse),
+          })),
+        },
+      }),
+    }),
+    operation({
+      method: "POST",
+      path,
+      id: "invite",
+      summary: "Make an invitation",
+      answer: "The invitation, with the code that is not shown again.",
+      request: inviteBody,
+      handle: async (call) => {
+        const body = bodyOf(call, checkInviteRequest);
+        if (isFault(body)) return body;
+        const { uses, life_seconds, note } = body;
+        const made = await invitations.create({ uses, lifeMs: life_seconds * secondMs, note });
+        if (isFault(made)) return made;
+        log("info", "an invitation was made", { invitation: made.id, uses });
+        return { status: 200, json: { ...renderInvitation(made), code: made.code } };
+      },
+    }),
+    operation({
+      method: "POST",
+      path: `${path}/revoke`,
+      id: "revokeInvitation",
+      summary: "Revoke an invitation",
+      answer: "The invitation, which nobody can use any more.",
+      request: revokeBody,
+      handle: async (call) => {
+        const body = bodyOf(call, checkRevokeRequest);
+        const revoked = isFault(body) ? body : await invitations.revoke(body.id);
+        if (isFault(revoked)) return revoked;
+        log("info", "an invitation was revoked", { invitation: revoked.id });
+        return { status: 200, json: renderInvitation(revoked) };
+      },
+    }),
+  ];
 }
 
-type Purged = { readonly entries: number; readonly bytes: number };
+const isoOf = (ms: number): string => new Date(ms).toISOString();
 
-/** The mailboxes of the life that the DID has now and of those before; `life` is the present one. */
-async function purgeRecipient(
-  mailbox: Mailbox,
-  { did, life }: { readonly did: Did; readonly life: number },
-  now: () => number,
-): Promise<Purged> {
-  let [entries, bytes] = [0, 0];
-  for (let past = 0; past <= life; past++) {
-    const key = mailboxOf(did, past);
-    for await (const page of waitingPages(mailbox, key, now)) {
-      const sizes = new Map(page.map(({ messageId, envelopeBytes }) => [messageId, envelopeBytes]));
-      const removed = sizes.size === 0 ? [] : await mailbox.remove(key, [...sizes.keys()], now());
-      entries += removed.length;
-      for (const { messageId } of removed) bytes += sizes.get(messageId) ?? 0;
-    }
-  }
-  return { entries, bytes };
+function renderInvitation(one: Invitation): Record<string, unknown> {
+  const { id, createdAtMs, expiresAtMs, revokedAtMs, usesMax, note } = one;
+  return {
+    id,
+    created_at: isoOf(createdAtMs),
+    expires_at: isoOf(expiresAtMs),
+    revoked_at: revokedAtMs === null ? null : isoOf(revokedAtMs),
+    uses_max: usesMax,
+    note,
+  };
+}
+
+const renderUse = ({ did, atMs }: Use) => ({ did, at: isoOf(atMs) });
+
+// -------------------------------------------------------------------------------------------------- erasure
+
+const checkEraseRequest = compileShape(eraseBody);
+
+function eraseRoute(parts: OperationsParts): Route {
+  const { now, log } = parts;
+  return operation({
+    method: "POST",
+    path: "/operations/erase",
+    id: "erase",
+    summary: "Remove what this node holds of a DID",
+    answer: "How many entries, bytes and uses of invitations were removed.",
+    request: eraseBody,
+    handle: async (call) => {
+      const body = bodyOf(call, checkEraseRequest);
+      if (isFault(body)) return body;
+      const did = parseDid(body.did);
+      if (isFault(did)) return did;
+      const erased = body.mail_only ? await eraseMail(parts, did, now) : await eraseDid(parts, did, now);
+      if (isFault(erased)) return erased;
+      const what = body.mail_only ? "the waiting messages of a recipient" : "what the node holds of a DID";
+      log("warn", `the operator removed ${what}`, { ...(body.mail_only ? { recipient: did } : {}), ...erased });
+      return { status: 200, json: erased };
+    },
+  });
 }

@@ -6,10 +6,11 @@
  */
 import { encodeHex } from "../../core/codec/bytes.ts";
 import type { Did, Uuid } from "../../core/codec/did.ts";
-import { dayMs, minuteMs } from "../../core/codec/time.ts";
+import { minuteMs } from "../../core/codec/time.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { type Receipts, StoreError } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
+import { keptMs } from "./list.ts";
 
 /** The envelope that a request is about. `from` is what the envelope says: only its result shows whether that is proven. */
 export type RequestedEnvelope = { readonly messageId: Uuid; readonly to: Did; readonly from: Did | null };
@@ -39,8 +40,6 @@ const digestsMax = 5_000;
 const digestChars = 16;
 
 const keyName = "operator-digest-key";
-/** A receipt must have an end. */
-const keptMs = 36_500 * dayMs;
 
 type ResultsParts = { readonly receipts: Receipts; readonly now: () => number; readonly log: Log };
 

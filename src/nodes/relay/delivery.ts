@@ -18,7 +18,8 @@ import type { Envelope } from "../../core/message/envelope.ts";
 import type { Channel, DeliveryPlan, Destination } from "../../core/message/plan.ts";
 import { sameEndpoint } from "../../core/message/proof.ts";
 import { StoreError } from "../../storage/contract.ts";
-import type { Admission, AdmissionFacts } from "../admission.ts";
+import { type Admission, type AdmissionFacts, senderHomeHeader } from "../admission.ts";
+import { isQuiet, type Submitted } from "../cache/store.ts";
 import { traceparentOf } from "../http/log.ts";
 import type { Call } from "../http/route.ts";
 import type { RecipientSource } from "../recipients.ts";
@@ -32,6 +33,7 @@ export type Relayed = {
   readonly hops: number;
   readonly via: string | null;
   readonly admission: Admission;
+  readonly senderHome: string | null;
   /** What it rests on, where the Cache of this process learns of recipients from the same source. */
   readonly facts: AdmissionFacts | null;
   /** Outbound slots and mailboxes are shared between client networks. */
@@ -44,7 +46,7 @@ export type LocalCache = {
   readonly endpoints: readonly string[];
   readonly store: (
     envelope: Envelope,
-    submitted: Pick<Call, "client" | "network" | "nowMs"> & { readonly relayed: Pick<Relayed, "facts"> },
+    submitted: Omit<Submitted, "relayed"> & { readonly relayed: Pick<Relayed, "facts"> },
   ) => Promise<StoreReceipt | Fault>;
   /** The receipt of an envelope that was stored before; 409 `duplicate_conflict`, or `null` when its id is not known. */
   readonly recall: (envelope: Envelope, admission: Admission, nowMs: number) => Promise<StoreReceipt | Fault | null>;
@@ -154,19 +156,22 @@ type Posting = { readonly suffix: string; readonly wantsBody: boolean; readonly 
 
 async function post(
   { egress, id, mayAsk }: DeliveryParts,
-  { envelope, hops, via, call }: Relayed,
+  { envelope, hops, via, call, senderHome }: Relayed,
   { destination, suffix, wantsBody, countsHops, timeoutMs }: Attempt & Posting,
 ): Promise<EgressAnswer> {
   const host = URL.parse(destination.endpoint ?? "")?.host ?? "";
   if (!mayAsk(call, host)) return refusedByPace;
   const viaNext = via === null ? id : [...via.split(",").slice(-7), id].join(",");
   const trace = traceparentOf(call.headers);
+  const urgency = isQuiet(call.headers) ? { urgency: "low" } : {};
   const way = countsHops ? { "svc-hops": String(hops + 1), "svc-via": viaNext } : {};
-  return egress.post({
+  // Not to an inbox, which is the recipient's own.
+  const home = senderHome === null || suffix === "" ? {} : { [senderHomeHeader]: senderHome };
+  return egress.send({
     endpoint: destination.endpoint ?? "",
     suffix,
     body: envelope.bytes,
-    headers: { ...way, ...(trace === null ? {} : { traceparent: trace.text }) },
+    headers: { ...way, ...home, ...urgency, ...(trace === null ? {} : { traceparent: trace.text }) },
     wantsBody,
     client: call.network,
     timeoutMs,
@@ -206,7 +211,14 @@ async function storeInCache(parts: DeliveryParts, relayed: Relayed, attempt: Att
   const { localCache, now } = parts;
   if (localCache === null || !isLocal(localCache, attempt.destination)) return postToCache(parts, relayed, attempt);
   const { client, network } = relayed.call;
-  const submitted = { client, network, nowMs: now(), relayed };
+  const submitted = {
+    client,
+    network,
+    nowMs: now(),
+    isQuiet: isQuiet(relayed.call.headers),
+    senderHome: relayed.senderHome,
+    relayed,
+  };
   const stored = await localCache.store(relayed.envelope, submitted).catch(storeFailure);
   if (isFault(stored) && stored.code === "duplicate_conflict") return stored;
   return isFault(stored) ? madeOfRefusal(stored) : { httpStatus: 202, error: null, receipt: stored };

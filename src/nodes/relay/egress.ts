@@ -50,7 +50,8 @@ type EgressRequest = {
   readonly endpoint: string;
   /** Path behind the endpoint's own. */
   readonly suffix: string;
-  readonly body: Uint8Array;
+  /** `null` for a GET, whose answer 404 says nothing about the destination. */
+  readonly body: Uint8Array | null;
   readonly headers?: Readonly<Record<string, string>>;
   readonly wantsBody: boolean;
   /** The network of the client on whose behalf the request is made: outbound slots are shared by it. */
@@ -64,6 +65,8 @@ export type EgressAnswer = {
   readonly error: AttemptError | null;
   /** At most 64 KiB; `null` when none was wanted or none came. */
   readonly body: Uint8Array | null;
+  /** `Retry-After`, as sent. */
+  readonly retryAfter?: string | undefined;
   /** Trying again at once is pointless. */
   readonly giveUp: boolean;
   readonly durationMs: number;
@@ -71,7 +74,7 @@ export type EgressAnswer = {
 
 export type Egress = {
   /** Never throws. */
-  post(request: EgressRequest): Promise<EgressAnswer>;
+  send(request: EgressRequest): Promise<EgressAnswer>;
   /** Failures in a row of a destination; `refused` for an address that the Relay sends nothing to. */
   failuresOf(endpoint: string): number | "refused";
   stats(): { readonly active: number; readonly waiting: number; readonly destinations: number };
@@ -107,12 +110,12 @@ export function createEgress(options: EgressOptions): Egress {
     rules: endpointRules(settings),
     now,
     addresses: createAddressMemo(options, now),
-    recent: new Map(),
+    recent: new BoundedMap(namesMax),
     gone: new BoundedMap(namesMax),
     ownAddresses: ownAddressReader(now),
   };
 
-  const post = async (request: EgressRequest): Promise<UntimedAnswer> => {
+  const sendGuarded = async (request: EgressRequest): Promise<UntimedAnswer> => {
     const endpoint = parseEndpoint(request.endpoint, request.suffix, state.rules);
     if (endpoint === null) return refused;
     if (closed) return unavailable({ giveUp: true });
@@ -137,7 +140,7 @@ export function createEgress(options: EgressOptions): Egress {
     inFlight.add(abort);
     try {
       outcome = await send(state, endpoint, { ...request, timeoutMs: deadlineMs - now(), abort, slot });
-      noteGone(state, endpoint, outcome);
+      if (request.body !== null) noteGone(state, endpoint, outcome);
       return preempted ? { ...timedOut, giveUp: true } : outcome;
     } finally {
       inFlight.delete(abort);
@@ -147,9 +150,9 @@ export function createEgress(options: EgressOptions): Egress {
   };
 
   return {
-    async post(request) {
+    async send(request) {
       const startMs = performance.now();
-      const outcome = await post(request);
+      const outcome = await sendGuarded(request);
       return { ...outcome, durationMs: performance.now() - startMs };
     },
     failuresOf: (text) => {
@@ -197,7 +200,7 @@ type EgressState = {
   readonly now: () => number;
   readonly addresses: Memo<readonly ResolvedAddress[]>;
   /** Addresses that took a connection lately, by origin. */
-  readonly recent: Map<string, { address: string; untilMs: number }>;
+  readonly recent: BoundedMap<string, { readonly address: string; readonly untilMs: number }>;
   /** Answers 404 and 410 by URL: another URL of the host may be there. */
   readonly gone: BoundedMap<
     string,
@@ -221,28 +224,11 @@ async function send(state: EgressState, endpoint: Endpoint, request: AbortableRe
   const address = await reachable(state, endpoint, { addresses: found, deadlineMs });
   const leftMs = deadlineMs - state.now();
   if (address === null) return leftMs <= 0 ? timedOut : unavailable({ giveUp: false });
-  const answer = await sendPinned({
-    endpoint,
-    address,
-    headers: request.headers ?? {},
-    body: request.body,
-    wantsBody: request.wantsBody,
-    timeoutMs: leftMs,
-    ca: state.options.ca ?? [],
-    abort: request.abort,
-  });
-  if (answer.kind === "answer" || answer.kind === "unusable") remember(state, endpoint.origin, address);
+  const answer = await sendPinned(endpoint, address, { ...request, timeoutMs: leftMs }, state.options.ca ?? []);
+  if (answer.error === null || answer.error === "invalid_answer")
+    state.recent.set(endpoint.origin, { address, untilMs: state.now() + recentMs });
   else state.recent.delete(endpoint.origin);
-  switch (answer.kind) {
-    case "answer":
-      return { httpStatus: answer.status, error: null, body: answer.body, giveUp: false };
-    case "unusable":
-      return { httpStatus: answer.status, error: "invalid_answer", body: null, giveUp: false };
-    case "timeout":
-      return timedOut;
-    case "unreachable":
-      return unavailable({ giveUp: false });
-  }
+  return answer;
 }
 
 function noteGone({ gone, now }: EgressState, { origin, target }: Endpoint, { httpStatus }: UntimedAnswer): void {
@@ -287,12 +273,6 @@ async function reachable(
     if (await canConnect(address, endpoint.port, shareMs)) return address;
   }
   return null;
-}
-
-function remember(state: EgressState, origin: string, address: string): void {
-  state.recent.delete(origin);
-  state.recent.set(origin, { address, untilMs: state.now() + recentMs });
-  if (state.recent.size > namesMax) state.recent.delete(state.recent.keys().next().value as string);
 }
 
 async function resolveInTime(resolve: Resolver, host: string): Promise<readonly ResolvedAddress[]> {
@@ -349,27 +329,6 @@ const answerBytesMax = 64 * 1024;
 /** How long the body of an answer is read when it is not needed, so that the connection can be used again. */
 const drainMs = 250;
 
-type PinnedRequest = {
-  readonly endpoint: Endpoint;
-  /** The checked address, as text. */
-  readonly address: string;
-  readonly headers: Readonly<Record<string, string>>;
-  readonly body: Uint8Array;
-  /** Whether the body of the answer matters: then an answer over the cap counts as none. */
-  readonly wantsBody: boolean;
-  readonly timeoutMs: number;
-  /** Certificates that are trusted besides those of the system, in PEM. */
-  readonly ca: readonly string[];
-  /** Ends the request early, as if it could not be reached. */
-  readonly abort: AbortController;
-};
-
-type PinnedAnswer =
-  | { readonly kind: "answer"; readonly status: number; readonly body: Uint8Array | null }
-  | { readonly kind: "timeout" | "unreachable" }
-  /** An answer that can't be used: a redirect, or a body over the cap. */
-  | { readonly kind: "unusable"; readonly status: number | null };
-
 function bracketed(address: string): string {
   return address.includes(":") ? `[${address}]` : address;
 }
@@ -379,64 +338,71 @@ function hostHeader(endpoint: Endpoint): string {
   return standard ? bracketed(endpoint.host) : `${bracketed(endpoint.host)}:${endpoint.port}`;
 }
 
-/** Sends the request. Never throws. */
-async function sendPinned(request: PinnedRequest): Promise<PinnedAnswer> {
-  const { endpoint, abort } = request;
-  const deadlineMs = performance.now() + request.timeoutMs;
-  let late = false;
+/** Sends the request to a checked address. Never throws. */
+async function sendPinned(
+  endpoint: Endpoint,
+  address: string,
+  { abort, body, headers, timeoutMs, wantsBody }: AbortableRequest,
+  ca: readonly string[],
+): Promise<UntimedAnswer> {
+  const deadlineMs = performance.now() + timeoutMs;
+  let isLate = false;
   const timer = setTimeout(() => {
-    late = true;
+    isLate = true;
     abort.abort();
-  }, request.timeoutMs);
+  }, timeoutMs);
   try {
-    const response = await fetch(
-      `${endpoint.scheme}://${bracketed(request.address)}:${endpoint.port}${endpoint.target}`,
-      {
-        method: "POST",
-        headers: {
-          "content-type": "application/json",
-          accept: "application/json",
-          "accept-encoding": "identity",
-          "user-agent": "waypost",
-          ...request.headers,
-          host: hostHeader(endpoint),
-        },
-        body: request.body as Uint8Array<ArrayBuffer>,
-        redirect: "error",
-        proxy: false,
-        decompress: false,
-        signal: abort.signal,
-        ...(endpoint.scheme === "https" ? { tls: tlsOf(request) } : {}),
+    const response = await fetch(`${endpoint.scheme}://${bracketed(address)}:${endpoint.port}${endpoint.target}`, {
+      method: body === null ? "GET" : "POST",
+      headers: {
+        ...(body === null ? {} : { "content-type": "application/json" }),
+        accept: body === null ? "*/*" : "application/json",
+        "accept-encoding": "identity",
+        "user-agent": "waypost",
+        ...headers,
+        host: hostHeader(endpoint),
       },
-    );
-    return await readAnswer(response, request.wantsBody, deadlineMs);
+      ...(body === null ? {} : { body: body as Uint8Array<ArrayBuffer> }),
+      redirect: "error",
+      proxy: false,
+      decompress: false,
+      signal: abort.signal,
+      ...(endpoint.scheme === "https" ? { tls: tlsOf(endpoint.host, address, ca) } : {}),
+    });
+    return await readAnswer(response, wantsBody, deadlineMs);
   } catch (error) {
-    if (late) return { kind: "timeout" };
+    if (isLate) return timedOut;
     const redirected = (error as { code?: unknown }).code === "UnexpectedRedirect";
-    return redirected ? { kind: "unusable", status: null } : { kind: "unreachable" };
+    return redirected ? unusable(null) : unavailable({ giveUp: false });
   } finally {
     clearTimeout(timer);
   }
 }
 
-async function readAnswer(response: Response, wantsBody: boolean, deadlineMs: number): Promise<PinnedAnswer> {
-  const { status } = response;
+/** A redirect, or a body over the cap. */
+function unusable(httpStatus: number | null): UntimedAnswer {
+  return { httpStatus, error: "invalid_answer", body: null, giveUp: false };
+}
+
+async function readAnswer(response: Response, wantsBody: boolean, deadlineMs: number): Promise<UntimedAnswer> {
+  const { status: httpStatus } = response;
+  const retryAfter = response.headers.get("retry-after") ?? undefined;
+  const answer = { httpStatus, error: null, giveUp: false, retryAfter };
   if (!wantsBody) {
     await readBody(response, Math.min(deadlineMs, performance.now() + drainMs)).catch(() => "over");
-    return { kind: "answer", status, body: null };
+    return { ...answer, body: null };
   }
   const body = await readBody(response, deadlineMs);
-  if (body === late) return { kind: "timeout" };
-  return body === "over" ? { kind: "unusable", status } : { kind: "answer", status, body };
+  if (body === late) return timedOut;
+  return body === "over" ? unusable(httpStatus) : { ...answer, body };
 }
 
 /** A literal address is checked as itself; a name is checked as the name, whatever address it leads to. */
-function tlsOf(request: PinnedRequest) {
-  const named = request.endpoint.host !== request.address;
+function tlsOf(host: string, address: string, ca: readonly string[]) {
   return {
     rejectUnauthorized: true,
-    ...(named ? { serverName: request.endpoint.host } : {}),
-    ...(request.ca.length > 0 ? { ca: [...request.ca] } : {}),
+    ...(host === address ? {} : { serverName: host }),
+    ...(ca.length > 0 ? { ca: [...ca] } : {}),
   };
 }
 

@@ -20,10 +20,10 @@ import { type Channel, type DeliveryPlan, hopsMax, planDelivery } from "../../co
 import { checkRelay } from "../../core/message/policy.ts";
 import { deliveryResultShape, envelopeShape, signedSending } from "../../core/schema/messages.ts";
 import type { Receipts } from "../../storage/contract.ts";
-import { type AdmissionRules, decideAdmission, type FactsSource, factsOf } from "../admission.ts";
+import { type AdmissionRules, decideAdmission, type FactsSource, factsOf, senderHomeHeader } from "../admission.ts";
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
-import type { Answer, Call, Operation, Route } from "../http/route.ts";
+import { type Answer, type Call, defineRoute, type Route, type RoutePlan } from "../http/route.ts";
 import type { Blocks } from "../operations/blocks.ts";
 import { checkClientRate, checkRate, createRateLimiter, limitOf, type RateLimiter } from "../rates.ts";
 import type { RecipientSource } from "../recipients.ts";
@@ -50,10 +50,6 @@ type RelayParts = {
   /** Tests give one. */
   readonly id?: string;
 };
-
-function createRelayId(): string {
-  return crypto.getRandomValues(new Uint8Array(8)).toHex();
-}
 
 export type Relay = {
   readonly routes: readonly Route[];
@@ -83,12 +79,8 @@ export function createRelay(parts: RelayParts): Relay {
   const { settings, limits } = parts;
   const { receipts, log } = parts;
   const dedup: Dedup = { receipts, log, inFlight: new Map() };
-  const counts = relayMetrics(parts.metrics, {
-    inFlight: () => dedup.inFlight.size,
-    outbound: () => parts.egress.stats(),
-    sessions: () => parts.sessions?.stats().sockets ?? 0,
-  });
-  const id = parts.id ?? createRelayId();
+  const counts = relayMetrics(parts, dedup);
+  const id = parts.id ?? crypto.getRandomValues(new Uint8Array(8)).toHex();
   const node: RelayNode = {
     ...parts,
     delivery: { ...parts, id, mayAsk: pacedByHost(settings, parts.now), onAttempt: counts.attempt },
@@ -143,7 +135,7 @@ async function relay(node: RelayNode, call: Call): Promise<Answer | Fault> {
   const received = decodeReceived(node, call);
   if (isFault(received)) return received;
   const { envelope } = received;
-  const facts = await node.facts(envelope);
+  const facts = await node.facts(envelope, { home: call.headers.get(senderHomeHeader), network: call.network });
   const admission = decideAdmission(envelope, facts, node.rules, call.nowMs);
   if (isFault(admission)) return admission;
   // What is refused costs the recipient nothing, and no network uses up what others may send.
@@ -152,7 +144,8 @@ async function relay(node: RelayNode, call: Call): Promise<Answer | Fault> {
   // A session that never acknowledges must not keep the places of other requests.
   if (node.sessions?.mayWait(envelope.to) === true && !call.waitsForOthers()) return tooManyWaiting;
   const isShared = node.localCache?.recipients === node.recipients;
-  const relayed = { ...received, admission, call, facts: isShared ? facts : null };
+  const { senderHome } = facts;
+  const relayed = { ...received, admission, senderHome, call, facts: isShared ? facts : null };
   const outcome = await deliverOnce(node.dedup, {
     envelope,
     nowMs: call.nowMs,
@@ -256,38 +249,31 @@ const codes: readonly FaultCode[] = [
   "upstream_timeout",
 ];
 
-const responses: Operation["responses"] = {
-  200: { description: "Delivered to a live session or an inbox.", schema: deliveryResultShape },
-  202: { description: "Forwarded to another Relay, or stored by a Cache.", schema: deliveryResultShape },
-};
-
 function relayRoutes(node: RelayNode): Route[] {
-  const route = (
-    path: string,
-    id: string,
-    more: { readonly summary: string; readonly codes: readonly FaultCode[] },
-  ): Route => ({
-    method: "POST",
-    path,
-    operation: {
-      id,
-      tag: "Relay",
-      request: envelopeShape,
-      signed: signedSending,
-      headers: ["Svc-Hops", "Svc-Via"],
-      responses,
-      ...more,
-    },
-    get bodyBytesMax() {
-      return node.limits.body_bytes_max;
-    },
-    capacity: "normal",
-    faults: "delivery",
-    unavailable: "service_unavailable",
-    rateLimit: (request) =>
-      node.blocks?.checkClient(request.client) ?? checkClientRate(node.clientRate, request, node.settings),
-    handle: (call) => relay(node, call),
-  });
+  const route = (path: string, id: string, more: Pick<RoutePlan, "summary" | "codes">): Route =>
+    defineRoute(
+      {
+        method: "POST",
+        path,
+        id,
+        request: envelopeShape,
+        signed: signedSending,
+        headers: ["Svc-Hops", "Svc-Via", "Svc-Sender-Home", "Urgency"],
+        answer: [200, "Delivered to a live session or an inbox.", deliveryResultShape],
+        also: [202, "Forwarded to another Relay, or stored by a Cache.", deliveryResultShape],
+        ...more,
+        rateLimit: (request) =>
+          node.blocks?.checkClient(request.client) ?? checkClientRate(node.clientRate, request, node.settings),
+        handle: (call) => relay(node, call),
+      },
+      {
+        tag: "Relay",
+        capacity: "normal",
+        faults: "delivery",
+        unavailable: "service_unavailable",
+        bodyBytesMax: () => node.limits.body_bytes_max,
+      },
+    );
   return [
     route("/relay", "relay", { summary: "Deliver an envelope to the recipient that it names", codes }),
     route("/relay/:did", "relayTo", {
@@ -304,14 +290,8 @@ type RelayMetrics = {
   readonly attempt: (channel: Channel, outcome: AttemptOutcome) => void;
 };
 
-type RelayReadings = {
-  readonly inFlight: () => number;
-  readonly outbound: () => { readonly active: number; readonly waiting: number };
-  readonly sessions: () => number;
-};
-
 /** Labels come from fixed lists, never from a sender or a destination. */
-function relayMetrics(metrics: Metrics, readings: RelayReadings): RelayMetrics {
+function relayMetrics({ metrics, egress, sessions }: RelayParts, { inFlight }: Dedup): RelayMetrics {
   const results = metrics.counter({
     name: "relay_results_total",
     help: "Delivery results by code; deduped ones repeat an earlier result.",
@@ -326,16 +306,11 @@ function relayMetrics(metrics: Metrics, readings: RelayReadings): RelayMetrics {
     { name: "relay_attempt_seconds", help: "Time of one attempt.", labels: ["channel"] },
     [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10],
   );
-  metrics.gauge({ name: "relay_deliveries_in_flight", help: "Deliveries in flight." }, readings.inFlight);
-  metrics.gauge(
-    { name: "relay_outbound_active", help: "Outbound requests in flight." },
-    () => readings.outbound().active,
-  );
-  metrics.gauge(
-    { name: "relay_outbound_waiting", help: "Outbound requests that wait for a slot." },
-    () => readings.outbound().waiting,
-  );
-  metrics.gauge({ name: "relay_live_sockets", help: "Open live sessions, proven or not." }, readings.sessions);
+  const gauge = (name: string, help: string, read: () => number) => metrics.gauge({ name, help }, read);
+  gauge("relay_deliveries_in_flight", "Deliveries in flight.", () => inFlight.size);
+  gauge("relay_outbound_active", "Outbound requests in flight.", () => egress.stats().active);
+  gauge("relay_outbound_waiting", "Outbound requests that wait for a slot.", () => egress.stats().waiting);
+  gauge("relay_live_sockets", "Open live sessions, proven or not.", () => sessions?.stats().sockets ?? 0);
   return {
     result: ({ code, details }) => results.add([code, String(details["deduped"] === true)]),
     attempt: (channel, outcome) => {

@@ -9,7 +9,7 @@ import { readCapped } from "../../core/std/bounded.ts";
 import type { NoteKey } from "../../core/trust/note.ts";
 import { decodeBundle, parseTilePath, tilePath, tileWidth, widthOfTile } from "../../core/trust/tree.ts";
 import type { Logs } from "../../storage/contract.ts";
-import type { Call, Operation, Route } from "../http/route.ts";
+import { type Call, defineRoute, type Operation, type Route, type RoutePlan } from "../http/route.ts";
 
 /** A witness as a log knows it, or a log as a witness knows it. */
 export type NamedAddress = { readonly key: NoteKey; readonly url: string };
@@ -61,19 +61,13 @@ const places = ["a", "a/:b", "a/:b/:c", "a/:b/:c/:d"];
 const always = { "cache-control": "public, max-age=31536000, immutable" };
 
 export function tileRoutes(prefix: string, { tag, logs, logOf }: Serving): Route[] {
-  return places.map((place, i) => ({
+  const routeAt = (place: string, i: number): RoutePlan => ({
     method: "GET",
     path: `${prefix}/tile/:level/:${place}`,
-    operation: {
-      id: `${prefix.split("/")[1]}Tile${i + 1}`,
-      summary: "Hashes of the log's tree, or entries (c2sp.org/tlog-tiles)",
-      tag,
-      responses: { 200: { description: "The tile." } },
-      codes: ["not_found"],
-    },
-    bodyBytesMax: null,
-    capacity: "normal",
-    faults: "problem",
+    id: `${prefix.split("/")[1]}Tile${i + 1}`,
+    summary: "Hashes of the log's tree, or entries (c2sp.org/tlog-tiles)",
+    answer: [200, "The tile."],
+    codes: ["not_found"],
     handle: async (call) => {
       const { level = "", a = "", b, c, d } = call.params;
       const tile = parseTilePath([level, a, b, c, d].filter((segment) => segment !== undefined).join("/"));
@@ -82,5 +76,6 @@ export function tileRoutes(prefix: string, { tag, logs, logOf }: Serving): Route
       if (content === null) return fault("not_found", "the log has no such tile");
       return { status: 200, headers: always, body: { contentType: "application/octet-stream", content } };
     },
-  }));
+  });
+  return places.map((place, i) => defineRoute(routeAt(place, i), { tag, capacity: "normal", bodyBytesMax: 0 }));
 }

@@ -32,7 +32,7 @@ import {
 } from "../../core/trust/tree.ts";
 import type { Logs } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
-import type { Answer, Call, Route } from "../http/route.ts";
+import { type Answer, type Call, defineRoute, type Route, type RoutePlan } from "../http/route.ts";
 import { ask, type NamedAddress, readBundles, tileRoutes } from "./exchange.ts";
 
 export type WitnessParts = {
@@ -59,23 +59,15 @@ const requestBytesMax = noteBytesMax + 64 * treeProofMax;
 
 function addRoute(parts: WitnessParts): Route {
   const busy = new Set<string>();
-  return {
+  const plan: RoutePlan = {
     method: "POST",
     path: "/witness/add-checkpoint",
-    operation: {
-      id: "addCheckpoint",
-      summary: "Cosigns the head of a log that continues the one before (c2sp.org/tlog-witness)",
-      tag: "Node",
-      responses: {
-        200: { description: "The line of the cosignature." },
-        409: { description: "The size that is known." },
-      },
-      codes: ["invalid_request", "invalid_signature", "not_found", "log_inconsistent", "service_unavailable"],
-    },
-    bodyBytesMax: requestBytesMax,
+    id: "addCheckpoint",
+    summary: "Cosigns the head of a log that continues the one before (c2sp.org/tlog-witness)",
     takesAnyType: true,
-    capacity: "normal",
-    faults: "problem",
+    answer: [200, "The line of the cosignature."],
+    also: [409, "The size that is known."],
+    codes: ["invalid_request", "invalid_signature", "not_found", "log_inconsistent", "service_unavailable"],
     handle: async ({ body, nowMs }) => {
       const added = parseRequest(body);
       if (added === null) return fault("invalid_request", "the body must be that of add-checkpoint, with a checkpoint");
@@ -96,6 +88,7 @@ function addRoute(parts: WitnessParts): Route {
       }
     },
   };
+  return defineRoute(plan, { tag: "Node", capacity: "normal", bodyBytesMax: requestBytesMax });
 }
 
 type Added = {
@@ -223,19 +216,13 @@ async function consistencyFrom({ url }: NamedAddress, from: number, to: number):
 // -------------------------------------------------------------------------------------------------------------- latest
 
 function latestRoute({ logs }: WitnessParts, logOf: (call: Call) => string | null): Route {
-  return {
+  const plan: RoutePlan = {
     method: "GET",
     path: "/witness/:origin/checkpoint",
-    operation: {
-      id: "witnessedCheckpoint",
-      summary: "The last head that this witness has cosigned of a log",
-      tag: "Node",
-      responses: { 200: { description: "A checkpoint with the signatures of the log and of this witness." } },
-      codes: ["not_found"],
-    },
-    bodyBytesMax: null,
-    capacity: "normal",
-    faults: "problem",
+    id: "witnessedCheckpoint",
+    summary: "The last head that this witness has cosigned of a log",
+    answer: [200, "A checkpoint with the signatures of the log and of this witness."],
+    codes: ["not_found"],
     handle: async (call) => {
       const log = logOf(call);
       const content = log === null ? "" : await logs.note(log);
@@ -243,4 +230,5 @@ function latestRoute({ logs }: WitnessParts, logOf: (call: Call) => string | nul
       return { status: 200, body: { contentType: "text/plain; charset=utf-8", content } };
     },
   };
+  return defineRoute(plan, { tag: "Node", capacity: "normal", bodyBytesMax: 0 });
 }

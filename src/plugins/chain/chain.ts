@@ -55,10 +55,9 @@ export const chainOptions = z.strictObject({
   reconnect_max_ms: milliseconds(100, 600_000)
     .default(10_000)
     .describe("Longest pause between two rounds through the endpoints"),
-  start_wait_ms: milliseconds(0, 600_000).default(10_000).describe("Longest wait for the chain at start"),
   resend_ms: milliseconds(50, 3_600_000)
     .optional()
-    .describe("Time after which a call that is in no block is sent again; default two blocks"),
+    .describe("Time after which a call that is in no block is sent again; default four blocks"),
   lifetime_blocks: z
     .int()
     .min(4)
@@ -66,12 +65,6 @@ export const chainOptions = z.strictObject({
     .refine((blocks) => Number.isInteger(Math.log2(blocks)), "must be a power of two")
     .default(64)
     .describe("Life of an extrinsic in blocks; a power of two"),
-  in_flight_max: z
-    .int()
-    .min(1)
-    .max(4_096)
-    .default(4_096)
-    .describe("Most calls sent to a node and in no block yet; fewer when a node stops answering"),
   pending_max: z
     .int()
     .min(1)

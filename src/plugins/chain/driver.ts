@@ -33,12 +33,7 @@ const mebibyte = 1024 * 1024;
 /** The age of the final head at which the store is not ready: far above what finality needs, about three blocks. */
 const headAgeMsMax = 300_000;
 
-export async function openChain(
-  options: ChainOptions,
-  environment: StoreEnvironment,
-  /** Only tests accept the canary runtime. */
-  { takesCanary = false }: { readonly takesCanary?: boolean } = {},
-): Promise<Store> {
+export async function openChain(options: ChainOptions, environment: StoreEnvironment): Promise<Store> {
   const key = await readOperatorKey(options);
   const files = await openEnvironment({
     path: resolve(options.outbox),
@@ -50,8 +45,8 @@ export async function openChain(
   try {
     light = withLightClients(systemHost(environment.now), options, environment.log);
     const tables = { table: openTable(files, () => "record"), reserveTable: openTable(files, () => "removal") };
-    open = openLedger(options, { environment, key, takesCanary, ...tables, host: light.host });
-    await firstContact(open, options.start_wait_ms);
+    open = openLedger(options, { environment, key, ...tables, host: light.host });
+    await firstContact(open, options.request_timeout_ms);
   } catch (error) {
     await open?.close();
     await light?.close();
@@ -68,7 +63,6 @@ export async function openChain(
     plugin: "chain",
     durability: "flushed",
     capabilities: { ledger },
-    importLedger: null,
     async probe() {
       files.checkWork();
       checkAge(endpoints.session().head, environment.now());
@@ -96,7 +90,6 @@ type LedgerParts = {
   readonly host: Host;
   /** Metadata by genesis and version, where several ledgers share it. */
   readonly runtimes?: Map<string, RuntimeMetadata>;
-  readonly takesCanary?: boolean;
 };
 
 export type OpenLedger = {
@@ -112,7 +105,7 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
   const { environment, key, host } = parts;
   const retention = { retainedMs: options.retention_days * dayMs, retainedMax: BigInt(options.retention_entries) };
   const outbox = new Outbox(parts.table, parts.reserveTable, retention);
-  const isKnown = outbox.genesis() !== null;
+  const isKnown = outbox.fact("genesis") !== null;
   takeOver(outbox, key.address, environment);
   const report = reporter(options, parts);
   // At most once a block time: after a restart, a node behind the last finalized block must not be trusted.
@@ -120,7 +113,7 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
   const keepAnchor = ({ anchor }: Endpoints) => {
     if (anchor === null || host.elapsedMs() - anchorMs < heartbeatMs(options)) return;
     anchorMs = host.elapsedMs();
-    write(environment, outbox.keepAnchor(anchor));
+    write(environment, outbox.keepFact("anchor", anchor));
   };
   const endpoints = new Endpoints(
     {
@@ -128,14 +121,13 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
       operator: key.publicKey,
       host,
       runtimes: parts.runtimes ?? new Map(),
-      takesCanary: parts.takesCanary ?? false,
-      genesis: outbox.genesis(),
-      anchor: outbox.anchor(),
+      genesis: outbox.fact("genesis"),
+      anchor: outbox.fact("anchor"),
       log: environment.log,
     },
     {
       onSession: (session) => {
-        if (outbox.genesis() === null) write(environment, outbox.keepGenesis(session.genesis));
+        if (outbox.fact("genesis") === null) write(environment, outbox.keepFact("genesis", session.genesis));
         submissions.resume();
         proofs.resume();
         proofs.follow();
@@ -146,7 +138,6 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
         submissions.onHead(head);
         proofs.follow();
       },
-      onBest: (best) => submissions.onBest(best),
     },
   );
   const reader = new ChainReader(endpoints);
@@ -177,14 +168,14 @@ function write(environment: StoreEnvironment, work: Promise<void>): void {
 
 /** Refuses another operator account while calls are pending: signed again by it, they would fail. */
 function takeOver(outbox: Outbox, address: string, environment: StoreEnvironment): void {
-  const previous = outbox.operator();
+  const previous = outbox.fact("operator");
   if (previous === address) return;
   const waiting = previous === null ? [] : outbox.pending().filter(({ call }) => isOwned(call));
   if (waiting.length > 0) {
     const text = `${waiting.length} calls that the account ${previous} signed have not ended`;
     throw new StoreError("unavailable", `${text}: start with its key until they have, or with another outbox`);
   }
-  write(environment, outbox.keepOperator(address));
+  write(environment, outbox.keepFact("operator", address));
 }
 
 /** One line for each runtime that lacks something, and one when the operator's balance falls below the bound. */

@@ -8,7 +8,6 @@
 import { errorText } from "../../core/fault.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { blockTimeMsDefault } from "./layouts.ts";
-import type { BestBlock } from "./pool.ts";
 import { isLight, nameOf } from "./rpc.ts";
 import { type Anchor, type ChainHead, Session, type SessionOptions, StateGone, Unusable } from "./session.ts";
 
@@ -22,7 +21,6 @@ export type EndpointsEvents = {
   /** A connection is open, the first one or a later one. Its head was reported before. */
   readonly onSession: (session: Session) => void;
   readonly onHead: (head: ChainHead) => void;
-  readonly onBest: (best: BestBlock) => void;
 };
 
 export type OpenSession = Session & { readonly head: ChainHead };
@@ -46,6 +44,8 @@ const calmMs = 60_000;
 /** How the use of an endpoint ended; `stoodMs` is `null` when it never began. */
 type Used = { readonly stoodMs: number | null; readonly reason: Unusable };
 
+type About = "block or state" | "events";
+
 export class Endpoints {
   private current: OpenSession | null = null;
   private currentEndpoint = "";
@@ -67,8 +67,10 @@ export class Endpoints {
   private readonly firstRound = Promise.withResolvers<void>();
   private running: Promise<void> = Promise.resolve();
   private cancelWatch: () => void = () => {};
-  /** What the log has said of the present outage. */
-  private readonly said = new Set<string>();
+  /** Endpoints whose present trouble is in the log, and when it was seen last. */
+  private readonly said = new Map<string, number>();
+  /** What endpoints disagree about, and which: one line in the log for all that follows from it. */
+  private readonly disagreeing = new Set<string>();
 
   constructor(
     private readonly options: EndpointsOptions,
@@ -127,7 +129,8 @@ export class Endpoints {
       if (this.closed) return;
       failed = [...failed, new Unusable(reason.kind, `${nameOf(endpoint)}: ${reason.message}`)];
       if (stoodMs !== null) {
-        if (stoodMs >= calmMs) this.said.clear();
+        const saidMs = this.options.host.elapsedMs() - (this.said.get(endpoint) ?? 0);
+        if (stoodMs >= calmMs && saidMs > stoodMs) this.said.delete(endpoint);
         const ended = { endpoint: nameOf(endpoint), reason: reason.message };
         this.logOnce([endpoint], "the connection to the chain has ended", ended);
         failed = failed.slice(-1);
@@ -144,11 +147,16 @@ export class Endpoints {
     }
   }
 
-  /** One line for each endpoint, or other subject, that an outage is about: reasons change while it lasts. */
-  private logOnce(subjects: readonly string[], message: string, fields: Readonly<Record<string, unknown>>): void {
-    if (subjects.every((subject) => this.said.has(subject))) return;
-    for (const subject of subjects) this.said.add(subject);
-    this.options.log("warn", message, fields);
+  /** One line for each endpoint that an outage is about: reasons change while it lasts. */
+  private logOnce(about: readonly string[], message: string, fields: Readonly<Record<string, unknown>>): void {
+    const isNew = about.some((endpoint) => !this.said.has(endpoint));
+    for (const endpoint of about) this.said.set(endpoint, this.options.host.elapsedMs());
+    if (isNew) this.options.log("warn", message, fields);
+  }
+
+  /** The log says what is wrong with the endpoint in use, so the end of its connection is no further line. */
+  trouble(): void {
+    this.said.set(this.currentEndpoint, this.options.host.elapsedMs());
   }
 
   /** Uses one endpoint for as long as it lasts. Never throws: without this loop there is no connection ever again. */
@@ -180,7 +188,6 @@ export class Endpoints {
   private begin(session: OpenSession, endpoint: string): void {
     this.genesisHash = session.genesis;
     session.onHead = (head) => this.show(head);
-    session.onBest = (best) => this.events.onBest(best);
     this.disputes.clear();
     this.contradicting.clear();
     // It may be the endpoint that is used now, and no endpoint can confirm itself.
@@ -296,6 +303,9 @@ export class Endpoints {
       // The state that was read of `common` is compared, not what a second request would answer now.
       const hash = await witness.hashAt(common.number);
       if (common.hash === hash && isSameState(common, await witness.headAt(common.hash))) {
+        this.agreed("block or state");
+        // One that stands still may agree about what was before.
+        if (common === head) this.said.delete(this.witnessEndpoint);
         return common;
       }
     } catch (error) {
@@ -314,13 +324,22 @@ export class Endpoints {
     return true;
   }
 
+  private agreed(about: About): void {
+    for (const endpoint of [this.currentEndpoint, this.witnessEndpoint])
+      this.disagreeing.delete(`${about} ${endpoint}`);
+  }
+
   /** When every other endpoint contradicts the one in use, its connection ends; until then another one is asked. */
-  private contradicted(about: string): void {
+  private contradicted(about: About): void {
     const others = this.others().length;
     this.contradicting.add(this.witnessEndpoint);
     this.dropWitness();
-    this.logOnce(["differ"], "two endpoints of the chain disagree; no call ends meanwhile", { reason: about });
-    this.said.add(this.currentEndpoint);
+    this.trouble();
+    const pair = [this.currentEndpoint, this.witnessEndpoint];
+    const isNew = !pair.some((endpoint) => this.disagreeing.has(`${about} ${endpoint}`));
+    for (const endpoint of pair) this.disagreeing.add(`${about} ${endpoint}`);
+    const fields = { reason: about, endpoints: pair.map(nameOf).join(", ") };
+    if (isNew) this.options.log("warn", "two endpoints of the chain disagree; no call ends meanwhile", fields);
     if (this.contradicting.size < others || others < 2) return;
     this.current?.end(new Unusable("forked", "every other endpoint contradicts it"));
   }
@@ -337,6 +356,7 @@ export class Endpoints {
       const [other] = await witness.values([key], hash);
       if (other?.toHex() === value.toHex()) {
         this.contradicting.delete(this.witnessEndpoint);
+        this.agreed("events");
         return true;
       }
     } catch (error) {

@@ -78,9 +78,6 @@ export const itemOf = (name: ItemName): Item => items[name];
 /** Calls that a chain need not take as they are here: the driver refuses them there. */
 export const optionalCalls: ReadonlySet<LedgerCallName> = new Set<LedgerCallName>(["set_persona_policy"]);
 
-/** The build of the reference runtime that breaks rules on command, for tests of the tests. */
-export const canaryName = "waypost-canary";
-
 /** The pallet constant behind each bound. */
 export const boundConstants: Readonly<Record<LedgerBoundName, string>> = {
   didBytes: "MaxDidLen",
@@ -109,40 +106,34 @@ export type PalletShape = {
 };
 export type ChainShape = ReadonlyMap<string, PalletShape>;
 
-type Protection = readonly [
-  name: string,
-  isThere: (own: PalletShape, chain: ChainShape, taken: CallIndices) => boolean,
-];
-
 /**
- * Protections of the reference runtime against abuse, and how the metadata shows them. A chain that lacks some is used
- * nevertheless, and the log names them.
+ * Protections of the reference runtime against abuse, by the name of what shows them in the metadata. A chain that lacks
+ * some is used nevertheless, and the log names them.
  */
-const protections: readonly Protection[] = [
-  ["proofs that bind the chain and the submitting account (version 3)", ({ storage }) => storage.has("PlainProofs")],
-  ["a deposit for every record", ({ constants }) => constants.has("RecordDeposit")],
-  ["no registrations without an account", ({ calls }) => !calls.has("register_with_document_proof")],
-  ["a count of how often a DID was deleted", ({ storage }) => storage.has("Lives")],
-  [
-    "aliases that only the keys of a DID change, reserved after their release",
-    ({ storage }) => storage.has("ReleasedAliases"),
-  ],
-  ["names that only their first key registers", ({ storage }) => storage.has("ComponentCallsLeft")],
-  ["times of documents: an older one can replace a newer one", ({ storage }) => storage.has("DocumentTimes")],
-  [
-    "ends of registrations: an old proof registers a deleted DID again",
-    ({ storage }) => storage.has("RegistrationExpiries"),
-  ],
-  [
-    "persona policies with price, retention and relays: they can't be set",
-    (_own, _chain, taken) => taken.has("set_persona_policy"),
-  ],
-  ["a limit of calls with a proof for each DID", ({ constants }) => constants.has("ProofsAtOnce")],
-  ["no key that rules the chain (Sudo)", (_, chain) => !chain.has("Sudo")],
-];
+const protections: Readonly<Record<"storage" | "constants", Readonly<Record<string, string>>>> = {
+  storage: {
+    PlainProofs: "proofs that bind the chain and the submitting account (version 3)",
+    Lives: "a count of how often a DID was deleted",
+    ReleasedAliases: "aliases that only the keys of a DID change, reserved after their release",
+    ComponentCallsLeft: "names that only their first key registers",
+    DocumentTimes: "times of documents: an older one can replace a newer one",
+    RegistrationExpiries: "ends of registrations: an old proof registers a deleted DID again",
+  },
+  constants: {
+    RecordDeposit: "a deposit for every record",
+    ProofsAtOnce: "a limit of calls with a proof for each DID",
+  },
+};
 
 export function lackingProtections(own: PalletShape, chain: ChainShape, taken: CallIndices): string[] {
-  return protections.filter(([, isThere]) => !isThere(own, chain, taken)).map(([name]) => name);
+  const lacks = (["storage", "constants"] as const).flatMap((part) =>
+    Object.entries(protections[part]).flatMap(([name, text]) => (own[part].has(name) ? [] : [text])),
+  );
+  if (own.calls.has("register_with_document_proof")) lacks.push("no registrations without an account");
+  if (!taken.has("set_persona_policy"))
+    lacks.push("persona policies with price, retention and relays: they can't be set");
+  if (chain.has("Sudo")) lacks.push("no key that rules the chain (Sudo)");
+  return lacks;
 }
 
 // -------------------------------------------------------------------------------------------------------- extrinsics

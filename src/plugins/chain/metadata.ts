@@ -49,13 +49,10 @@ type ProofLimit = { readonly atOnce: bigint; readonly inReserve: bigint; readonl
 /** A failure by the name of its error; `isOurs`: of one of our pallets. */
 export type DispatchFailure = { readonly isOurs: boolean; readonly error: string };
 
-/** Newest first; version 14 is what `state_getMetadata` answers. */
-export const metadataVersions = [16, 15] as const;
-
-/** The parameters of `state_call` for one version of the metadata. */
-export const metadataCall = (version: number, block: string): readonly unknown[] => [
+/** The parameters of `state_call` for version 15 of the metadata; version 14 is what `state_getMetadata` answers. */
+export const metadataCall = (block: string): readonly unknown[] => [
   "Metadata_metadata_at_version",
-  encodeHex0x(Uint8Array.of(version, 0, 0, 0)),
+  "0x0f000000",
   block,
 ];
 
@@ -134,16 +131,13 @@ const mapShape = (hashers: string, key: string, value: string): string => `${has
 
 /** An extension without an entry in our table must add nothing, neither to the extrinsic nor to what is signed. */
 function extensionDifferences(lookup: PortableRegistry, metadata: Metadata): string[] {
-  // The library loses the second type when it turns an older version into the latest.
-  const older = metadata.version === 14 ? metadata.asV14 : metadata.version === 15 ? metadata.asV15 : null;
-  const found =
-    older === null
-      ? metadata.asLatest.extrinsic.transactionExtensions.map(
-          (one) => [one.identifier, one.type, one.implicit] as const,
-        )
-      : older.extrinsic.signedExtensions.map((one) => [one.identifier, one.type, one.additionalSigned] as const);
-  return found
-    .map(([name, explicit, implicit]) => [name.toString(), `${shapeOf(lookup, explicit)} ${shapeOf(lookup, implicit)}`])
+  // The library loses the second type when it turns a version into the latest.
+  const { extrinsic } = metadata.version === 14 ? metadata.asV14 : metadata.asV15;
+  return extrinsic.signedExtensions
+    .map(({ identifier, type, additionalSigned: implicit }) => [
+      identifier.toString(),
+      `${shapeOf(lookup, type)} ${shapeOf(lookup, implicit)}`,
+    ])
     .filter(([name = "", shape]) => !isKnownExtension(name) && shape !== "() ()")
     .map(([name, shape]) => `transaction extension ${name} adds bytes that this program does not know (${shape})`);
 }

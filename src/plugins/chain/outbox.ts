@@ -26,6 +26,7 @@ export type Pending = {
   readonly signed: readonly Signed[];
 };
 
+type OutboxFacts = { readonly genesis: string; readonly operator: string; readonly anchor: Anchor };
 type Ended = Pick<Pending, "sequence" | "submission">;
 type Ends = { readonly settledFirst: bigint; readonly settledNext: bigint };
 type PlainPending = {
@@ -48,37 +49,17 @@ export class Outbox {
     this.ends = this.read<Ends>("ends") ?? { settledFirst: 0n, settledNext: 0n };
   }
 
-  genesis(): string | null {
-    return this.read("genesis");
+  fact<N extends keyof OutboxFacts>(name: N): OutboxFacts[N] | null {
+    return this.read(name);
   }
 
-  operator(): string | null {
-    return this.read("operator");
-  }
-
-  anchor(): Anchor | null {
-    return this.read("anchor");
-  }
-
-  keepGenesis(genesis: string): Promise<void> {
-    return this.write("genesis", genesis);
-  }
-
-  keepOperator(address: string): Promise<void> {
-    return this.write("operator", address);
-  }
-
-  keepAnchor(anchor: Anchor): Promise<void> {
-    return this.write("anchor", anchor);
+  keepFact<N extends keyof OutboxFacts>(name: N, value: OutboxFacts[N]): Promise<void> {
+    return this.reserveTable.commit((view) => view.put(name, records.encodeJson(value)));
   }
 
   private read<T>(key: string): T | null {
     const bytes = this.table.get(key);
     return bytes === null ? null : records.decodeJson<T>(bytes, key);
-  }
-
-  private write(key: string, value: unknown): Promise<void> {
-    return this.reserveTable.commit((view) => view.put(key, records.encodeJson(value)));
   }
 
   /** Everything pending, in the order of acceptance. */

@@ -1,20 +1,21 @@
 /**
  * The submission pool as a state machine: events in, actions out, no I/O and no clock. An entry is one call of
- * ours; it has a list of the extrinsics signed for it, each with its era and its fingerprint.
+ * ours; it has a list of the extrinsics signed for it, each with its era and its fingerprint. `Entry.state` in its life:
  *
- *   A head of the node in use, which a second endpoint confirms (`Endpoints.confirm`), and every block up to it
- *                                                     | scanned
- *                                                     v
- *   add -> in the outbox? --stored--> due --send--> out --a finalized block holds one of its extrinsics--> ended
- *                                      ^  |          |  `reconsider`, at each scanned head
- *                                      |  +----+-----+
- *                                      |       | none of its extrinsics can enter any more (law 2)
- *                                      |       v
- *                                      |    inspected: what does the head's state say?
- *                                      |       |-- it shows the call, or would refuse it ----------------> ended
- *                                      |       |-- a node had it in time, and no block included it ------> dropped
- *                                      |       v
- *                                      +--- absent: signed again, with the lowest free nonce
+ *   storing --stored--> waiting --send--> sending --answered--> waiting    (due again after a time,
+ *                        |  ^  |             |                              or over another connection)
+ *           reconsider   |  |  +------+------+
+ *                        |  |         | reconsider, or refused twice: none of its extrinsics suits the node or runtime
+ *                        |  |         v
+ *                        |  +-signed- signing
+ *                        v            ^
+ *                     inspected ------+ absent: the state shows no such call and would take it
+ *                        |
+ *                        +--> ended      the state shows it, or refuses it; or absent, though it had its chance
+ *
+ * `reconsider` runs at each head that was scanned: shown by the node in use -> `confirm` (a second endpoint has the same
+ * block and state, endpoints.ts) -> every block up to it scanned, and the calls in them ended -> `scanned`. A head that
+ * differs, or that nobody confirms, goes no further, and no entry moves by it.
  *
  * Laws:
  * 1. An entry ends once: `finalized` or `failed` when a finalized block holds one of its extrinsics or the head's
@@ -27,7 +28,7 @@
  *    ever enters. Signing another one for the same nonce is always safe; a new runtime version or a node that takes
  *    none of the present ones is a reason for it.
  * 4. A free nonce below others is filled by signing the oldest call that no node can have.
- * 5. The first `window` calls, by nonce, that the best block has not passed are with the node; silence halves the window.
+ * 5. The first `window` calls, by nonce, are with the node; silence halves the window.
  *
  * Source: docs/decisions.md D74, D75.
  */
@@ -44,7 +45,7 @@ export type Signed = {
   readonly birth: bigint;
   readonly death: bigint;
   readonly specVersion: number;
-  /** Whether a node has accepted it, or may have without our learning of it. */
+  /** Whether a node has it, or may have: it was sent, and not refused. */
   out: boolean;
 };
 
@@ -56,19 +57,15 @@ export type Entry = {
   nonce: number | null;
   /** Those that may still enter, oldest first. The last one of the present runtime is the one that is sent. */
   signed: readonly Signed[];
-  /** Whether it is in the outbox; it is not sent before. */
-  stored: boolean;
-  /** Number of the present attempt to send; answers to earlier ones only show that a node may have it. */
+  state: "storing" | "waiting" | "sending" | "signing" | "inspected" | "ended";
+  /** Grows with each change of the state: an answer to an earlier attempt to send changes nothing. */
   attempt: number;
-  sending: boolean;
-  /** When the node of this connection last answered about it, or `null`. */
+  /** When the node of this connection last answered about it; `null`: it is due. */
   sentAtMs: number | null;
   /** Invalid verdicts in a row. */
   invalid: number;
   /** The first finalized head at which a node had it and its nonce was the next. */
   eligibleSince: bigint | null;
-  /** Another extrinsic or a look at the state was requested and is not done. */
-  busy: boolean;
 };
 
 export type End = Pick<Submission, "state" | "reason" | "block">;
@@ -84,16 +81,19 @@ type PoolHead = {
   readonly recent: boolean;
 };
 
-/** A block that may not be final, and the operator's next nonce in its state. */
-export type BestBlock = { readonly number: bigint; readonly hash: string; readonly nonce: number };
+/** `couldHave`: whether a node may have had it before. */
+export type Send = {
+  readonly do: "send";
+  readonly entry: Entry;
+  readonly signed: Signed;
+  readonly attempt: number;
+  readonly couldHave: boolean;
+};
 
 export type PoolEvent =
   | { readonly kind: "connected" }
   | { readonly kind: "stored"; readonly entry: Entry }
-  | ({ readonly kind: "answered"; readonly entry: Entry; readonly attempt: number; readonly signed: Signed } & {
-      readonly verdict: Verdict;
-      readonly atMs: number;
-    })
+  | { readonly kind: "answered"; readonly sent: Send; readonly verdict: Verdict; readonly atMs: number }
   /** Signed again and stored. */
   | { readonly kind: "signed"; readonly entry: Entry; readonly signed: Signed }
   /** The request had no result: the entry stays as it is. */
@@ -102,8 +102,6 @@ export type PoolEvent =
   | { readonly kind: "absent"; readonly entry: Entry }
   /** Every finalized block after `missed` up to the head was scanned. */
   | { readonly kind: "scanned"; readonly head: PoolHead; readonly missed: bigint }
-  /** The node's best block, which may be reverted. */
-  | { readonly kind: "best"; readonly best: BestBlock }
   | { readonly kind: "tick"; readonly nowMs: number }
   | { readonly kind: "ended"; readonly entries: readonly Entry[] };
 
@@ -113,7 +111,7 @@ export type PoolEvent =
  */
 export type Why = "missed" | "nonce-used" | "invalid" | "over";
 export type PoolAction =
-  | { readonly do: "send"; readonly entry: Entry; readonly signed: Signed; readonly attempt: number }
+  | Send
   | { readonly do: "sign"; readonly entry: Entry; readonly nonce: number | null }
   /** Look at the head's state. */
   | { readonly do: "inspect"; readonly entry: Entry; readonly why: Why }
@@ -150,7 +148,6 @@ export class SubmissionPool {
   /** Every nonce from the chain's up to, not including, this one is used by an entry. */
   private lowestNonce = 0;
   private head: PoolHead | null = null;
-  private best: BestBlock | null = null;
   /** To be sent, the most urgent last. */
   private queue: Entry[] = [];
   private sending = 0;
@@ -185,22 +182,27 @@ export class SubmissionPool {
     return nonce;
   }
 
-  /** Adds a call; it is sent once `stored` was reported. */
-  add(given: Pick<Entry, "id" | "sequence" | "nonce" | "signed">): Entry {
-    const fresh = { stored: false, attempt: 0, sending: false, sentAtMs: null, invalid: 0 };
-    const entry: Entry = { ...given, ...fresh, eligibleSince: null, busy: false };
+  /** Adds a call; a new one is sent once `stored` was reported. */
+  add(given: Pick<Entry, "id" | "sequence" | "nonce" | "signed" | "state">): Entry {
+    const entry: Entry = { ...given, attempt: 0, sentAtMs: null, invalid: 0, eligibleSince: null };
     if (entry.nonce !== null) this.nonces.set(entry.nonce, entry);
     this.entries.set(entry.id, entry);
-    for (const { fingerprint } of entry.signed) this.byFingerprint.set(fingerprint, entry);
+    this.keepSigned(entry, entry.signed);
     return entry;
   }
 
-  remove(entry: Entry): void {
-    if (!this.has(entry)) return;
+  private end(entry: Entry): void {
+    if (entry.state === "ended") return;
+    this.move(entry, "ended");
     this.entries.delete(entry.id);
     this.keepSigned(entry, []);
     this.freeNonceOf(entry);
-    this.stopSending(entry);
+  }
+
+  private move(entry: Entry, state: Entry["state"]): void {
+    this.sending += Number(state === "sending") - Number(entry.state === "sending");
+    entry.state = state;
+    entry.attempt++;
   }
 
   /** Forgets every other extrinsic of the entry. */
@@ -216,44 +218,32 @@ export class SubmissionPool {
     this.lowestNonce = Math.min(this.lowestNonce, entry.nonce);
   }
 
-  /** A later answer only means that the extrinsic may be out. */
-  private stopSending(entry: Entry): void {
-    if (entry.sending) this.sending--;
-    entry.sending = false;
-    entry.attempt++;
-  }
-
   apply(event: PoolEvent): PoolAction[] {
     switch (event.kind) {
       case "connected":
         return this.onConnected();
       case "stored":
-        event.entry.stored = true;
+        this.move(event.entry, "waiting");
         return this.sendNext(event.entry);
       case "answered":
         return this.onAnswered(event);
       case "signed":
-        return this.onSigned(event.entry, event.signed);
+        return event.entry.state === "signing" ? this.onSigned(event.entry, event.signed) : [];
       case "unchanged":
-        event.entry.busy = false;
-        return [];
-      case "absent":
-        event.entry.busy = false;
-        return this.has(event.entry) ? this.onAbsent(event.entry) : [];
+      case "absent": {
+        const { entry, kind } = event;
+        const isInspected = entry.state === "inspected";
+        if (isInspected || entry.state === "signing") this.move(entry, "waiting");
+        return isInspected && kind === "absent" ? this.onAbsent(entry) : [];
+      }
       case "scanned":
         return this.onScanned(event.head, event.missed);
-      case "best":
-        return this.onBest(event.best);
       case "tick":
         return this.flush(event.nowMs);
       case "ended":
-        for (const entry of event.entries) this.remove(entry);
+        for (const entry of event.entries) this.end(entry);
         return this.flush();
     }
-  }
-
-  private has(entry: Entry): boolean {
-    return this.entries.get(entry.id) === entry;
   }
 
   // ------------------------------------------------------------------------------------------------- sending
@@ -262,15 +252,14 @@ export class SubmissionPool {
   private onConnected(): PoolAction[] {
     for (const entry of this.entries.values()) {
       entry.sentAtMs = null;
-      this.stopSending(entry);
+      if (entry.state === "sending") this.move(entry, "waiting");
     }
-    this.best = null;
     return this.flush();
   }
 
   /** Without going through all entries; one that has no place in the window waits for the next tick. */
   private sendNext(entry: Entry): PoolAction[] {
-    if (this.entries.size - this.passedCount() > this.window) return [];
+    if (this.entries.size > this.window) return [];
     this.queue.unshift(entry);
     return this.sendQueue();
   }
@@ -280,9 +269,7 @@ export class SubmissionPool {
     const dueMs = nowMs === undefined ? Number.NEGATIVE_INFINITY : nowMs - this.limits.resendMs;
     const owned: Entry[] = [];
     const proofs: Entry[] = [];
-    for (const entry of this.entries.values()) {
-      if (!this.isPassed(entry.nonce)) (entry.nonce === null ? proofs : owned).push(entry);
-    }
+    for (const entry of this.entries.values()) (entry.nonce === null ? proofs : owned).push(entry);
     owned.sort((a, b) => (a.nonce ?? 0) - (b.nonce ?? 0));
     const isDue = ({ sentAtMs }: Entry) => sentAtMs === null || sentAtMs <= dueMs;
     this.queue = [...owned.slice(0, this.window), ...proofs.slice(0, this.window)].filter(isDue).reverse();
@@ -294,24 +281,13 @@ export class SubmissionPool {
     while (this.sending < sendingMax) {
       const entry = this.queue.pop();
       if (entry === undefined) break;
-      if (!this.has(entry) || !entry.stored || entry.sending || entry.busy || this.isPassed(entry.nonce)) continue;
       const signed = this.present(entry);
-      if (signed === undefined) continue;
-      entry.sending = true;
-      this.sending++;
-      actions.push({ do: "send", entry, signed, attempt: ++entry.attempt });
+      if (entry.state !== "waiting" || signed === undefined) continue;
+      this.move(entry, "sending");
+      actions.push({ do: "send", entry, signed, attempt: entry.attempt, couldHave: signed.out });
+      signed.out = true;
     }
     return actions;
-  }
-
-  /** How many nonces the best block has used that no finalized one has. */
-  private passedCount(): number {
-    return this.best === null || this.head === null ? 0 : Math.max(0, this.best.nonce - this.head.nonce);
-  }
-
-  /** Whether a block that is not final has used the nonce: a finalized one will show whether the call is in it. */
-  private isPassed(nonce: number | null): boolean {
-    return nonce !== null && this.best !== null && nonce < this.best.nonce;
   }
 
   /** The extrinsic that the present runtime can accept. */
@@ -320,11 +296,11 @@ export class SubmissionPool {
     return signed.findLast(({ specVersion }) => version === undefined || specVersion === version);
   }
 
-  private onAnswered(event: Extract<PoolEvent, { kind: "answered" }>): PoolAction[] {
-    const { entry, attempt, signed, verdict, atMs } = event;
-    if (verdict === "taken" || verdict === "known" || verdict === "silence") signed.out = true;
-    if (!this.has(entry) || attempt !== entry.attempt) return [];
-    this.stopSending(entry);
+  private onAnswered({ sent, verdict, atMs }: Extract<PoolEvent, { kind: "answered" }>): PoolAction[] {
+    const { entry, attempt, signed, couldHave } = sent;
+    if (attempt !== entry.attempt) return [];
+    if (verdict !== "taken" && verdict !== "known" && verdict !== "silence") signed.out = couldHave;
+    this.move(entry, "waiting");
     entry.sentAtMs = atMs;
     this.adapt(verdict, atMs);
     const isRefused = verdict === "invalid" || verdict === "banned";
@@ -348,41 +324,29 @@ export class SubmissionPool {
    * a hash for half an hour, and an era may begin in a block that was reverted. Another era is another hash.
    */
   private onRefused(entry: Entry): PoolAction[] {
-    if (entry.busy) return [];
     if (entry.nonce === null && entry.invalid % 2 === 1) return this.inspect(entry, "invalid");
     return entry.invalid >= 2 ? this.sign(entry) : [];
   }
 
   private onSigned(entry: Entry, signed: Signed): PoolAction[] {
-    entry.busy = false;
-    if (!this.has(entry)) return [];
+    this.move(entry, "waiting");
     this.keepSigned(entry, [...entry.signed, signed]);
     entry.sentAtMs = null;
     entry.invalid = 0;
-    this.stopSending(entry);
     return this.sendNext(entry);
   }
 
   // ----------------------------------------------------------------------------------------------- following
 
-  /** A call whose nonce a best block had used is due again when that block is taken back. */
-  private onBest(best: BestBlock): PoolAction[] {
-    const passed = [...this.nonces.values()].filter(({ nonce }) => this.isPassed(nonce));
-    const isFinal = this.head !== null && this.head.number >= best.number;
-    this.best = isFinal ? null : best;
-    for (const entry of passed) if (!this.isPassed(entry.nonce)) entry.sentAtMs = null;
-    return this.flush();
-  }
-
   /** Calls in finalized blocks have ended before; calls that can't enter any more are signed again or given up. */
   private onScanned(head: PoolHead, missed: bigint): PoolAction[] {
     this.head = head;
-    if (this.best !== null && this.best.number <= head.number) this.best = null;
     this.lowestNonce = head.nonce;
     const actions: PoolAction[] = [];
     if (head.recent) {
       for (const entry of this.entries.values()) {
-        if (entry.stored && !entry.busy) actions.push(...this.reconsider(entry, head, missed));
+        if (entry.state === "waiting" || entry.state === "sending")
+          actions.push(...this.reconsider(entry, head, missed));
       }
       actions.push(...this.fillGaps(head));
     }
@@ -428,7 +392,7 @@ export class SubmissionPool {
       const free = this.freeNonce(head.nonce);
       const entry = this.nonces.get(nonce);
       if (free > nonce || entry === undefined || actions.length >= movesMax) continue;
-      if (!entry.stored || entry.busy || entry.sending || entry.signed.some(({ out }) => out)) continue;
+      if (entry.state !== "waiting" || entry.signed.some(({ out }) => out)) continue;
       this.keepSigned(entry, []);
       this.moveTo(entry, free);
       actions.push(...this.sign(entry));
@@ -446,19 +410,18 @@ export class SubmissionPool {
   private sign(entry: Entry): PoolAction[] {
     // Above a gap, another extrinsic with the same nonce would only keep the call from moving down.
     const waits = entry.nonce !== null && this.freeNonce(this.head?.nonce ?? 0) < entry.nonce;
-    if (entry.busy || (waits && entry.signed.length > 0)) return [];
+    if (waits && entry.signed.length > 0) return [];
     if (entry.signed.length >= signedMax) {
       const refused = entry.signed.findIndex(({ out }) => !out);
       if (refused < 0) return [];
       this.keepSigned(entry, entry.signed.toSpliced(refused, 1));
     }
-    entry.busy = true;
+    this.move(entry, "signing");
     return [{ do: "sign", entry, nonce: entry.nonce }];
   }
 
   private inspect(entry: Entry, why: Why): PoolAction[] {
-    if (entry.busy) return [];
-    entry.busy = true;
+    this.move(entry, "inspected");
     return [{ do: "inspect", entry, why }];
   }
 }

@@ -67,6 +67,12 @@ const policyMaps = {
   persona: "PersonaPolicies",
 } as const satisfies Record<PolicyScope, ItemName>;
 
+const policyScopes = {
+  set_delivery_policy: "recipient",
+  set_tag_policy: "tag",
+  set_persona_policy: "persona",
+} as const;
+
 export class ChainReader {
   private readonly memo = new Map<string, Promise<unknown>>();
   private memoHead = "";
@@ -77,20 +83,19 @@ export class ChainReader {
     return (await this.facts(did, [])).account;
   }
 
-  async aliasHolder(alias: string): Promise<Did | null> {
-    if (normalizeAlias(alias) !== alias) return null;
-    return this.cached(`alias ${alias}`, async (session) => {
-      const key = entryKey("AliasIndex", alias);
-      return holderOf((await session.values([key], session.head.hash))[0] ?? null);
-    });
+  aliasHolder(alias: string): Promise<Did | null> {
+    return this.ofAlias("AliasIndex", alias, holderOf);
   }
 
-  async aliasReserve(alias: string): Promise<AliasReserve | null> {
+  aliasReserve(alias: string): Promise<AliasReserve | null> {
+    return this.ofAlias("ReleasedAliases", alias, reserveOf);
+  }
+
+  private async ofAlias<T>(map: ItemName, alias: string, read: (bytes: Uint8Array | null) => T | null) {
     if (normalizeAlias(alias) !== alias) return null;
-    return this.cached(`reserve ${alias}`, async (session) => {
+    return this.cached(`${map} ${alias}`, async (session) => {
       const { hash, metadata } = session.head;
-      if (metadata.absent.has("ReleasedAliases")) return null;
-      return reserveOf((await session.values([entryKey("ReleasedAliases", alias)], hash))[0] ?? null);
+      return metadata.absent.has(map) ? null : read((await session.values([entryKey(map, alias)], hash))[0] ?? null);
     });
   }
 
@@ -149,11 +154,9 @@ export class ChainReader {
         return isDeepStrictEqual(record?.links ?? null, { recipientPolicy, tagPolicies, personaPolicies });
       }
       case "set_delivery_policy":
-        return isDeepStrictEqual(await this.policyAt(head, "recipient", call.did), call.policy);
       case "set_tag_policy":
-        return isDeepStrictEqual(await this.policyAt(head, "tag", call.did), call.policy);
       case "set_persona_policy":
-        return isDeepStrictEqual(await this.policyAt(head, "persona", call.did), call.policy);
+        return isDeepStrictEqual(await this.policyAt(head, policyScopes[call.name], call.did), call.policy);
       default:
         return false;
     }
@@ -174,13 +177,8 @@ export class ChainReader {
     );
   }
 
-  private cached<T>(name: string, read: (session: OpenSession) => Promise<T>): Promise<T> {
-    let session: ReturnType<Endpoints["session"]>;
-    try {
-      session = this.endpoints.session();
-    } catch (error) {
-      return Promise.reject(error);
-    }
+  private async cached<T>(name: string, read: (session: OpenSession) => Promise<T>): Promise<T> {
+    const session = this.endpoints.session();
     if (this.memoHead !== session.head.hash || this.memo.size >= memoMax) this.memo.clear();
     this.memoHead = session.head.hash;
     const known = this.memo.get(name);
@@ -236,14 +234,13 @@ async function readFacts(
   const found = new Map<ItemName, Uint8Array | null | undefined>(maps.map((map, i) => [map, values[i]]));
   const number = (map: (typeof accountMaps)[number]) => numberOf(found.get(map));
   const record = found.get("Dids") ?? null;
-  const holders = aliases.flatMap((name, i) => {
-    const holder = holderOf(values[maps.length + i] ?? null);
-    return holder === null ? [] : [[name, holder] as const];
-  });
-  const reserves = aliases.flatMap((name, i) => {
-    const reserve = reserveOf(values[maps.length + aliases.length + i] ?? null);
-    return reserve === null ? [] : [[name, reserve] as const];
-  });
+  const byAlias = <T>(from: number, read: (bytes: Uint8Array | null) => T | null): Map<string, T> =>
+    new Map(
+      aliases.flatMap((alias, i) => {
+        const value = read(values[from + i] ?? null);
+        return value === null ? [] : [[alias, value]];
+      }),
+    );
   return {
     head,
     account: {
@@ -259,8 +256,8 @@ async function readFacts(
       life: Number(number("Lives")),
       componentCallsLeft: Number(number("ComponentCallsLeft")),
     },
-    holders: new Map(holders),
-    reserves: keepsReserves ? new Map(reserves) : null,
+    holders: byAlias(maps.length, holderOf),
+    reserves: keepsReserves ? byAlias(maps.length + aliases.length, reserveOf) : null,
     allowanceWholeAt: number("ProofAllowances"),
   };
 }

@@ -9,6 +9,7 @@
  * Law: nothing that leaves this file holds more of an endpoint than its scheme, host and port, because the
  * rest may be a provider's access key.
  */
+import { z } from "zod";
 import { concatBytes, encodeHex0x } from "../../core/codec/bytes.ts";
 import { blake2b256 } from "../../core/codec/crypto.ts";
 import { type After, late, withDeadline } from "../../core/std/bounded.ts";
@@ -275,7 +276,6 @@ async function within<T>(host: Host, given: { work: Promise<T>; ms: number; miss
 
 // --------------------------------------------------------------------------------------- parsing of answers
 
-/** Parsers of answers throw when an answer has another form; the session then ends the connection. */
 export type Header = {
   readonly number: bigint;
   readonly parentHash: string;
@@ -283,106 +283,75 @@ export type Header = {
   readonly hash: string;
 };
 export type SignedBlock = { readonly header: Header; readonly extrinsics: readonly Uint8Array[] };
-export type RuntimeVersion = {
-  readonly specName: string;
-  readonly specVersion: number;
-  readonly transactionVersion: number;
-};
-/** Values by their keys in hex; an absent one is `null`. */
-type StorageValues = ReadonlyMap<string, Uint8Array | null>;
+export type RuntimeVersion = z.output<typeof version>;
 
-export function parseHash(answer: unknown): string {
-  if (typeof answer === "string" && /^0x[0-9a-f]{64}$/.test(answer)) return answer;
-  throw new Error("it is not a hash");
-}
+const hash = z.string().regex(/^0x[0-9a-f]{64}$/, "no hash");
+const isHex = (text: unknown): boolean => typeof text === "string" && /^0x(?:[0-9a-f]{2})*$/.test(text);
+const hex = z.custom<`0x${string}`>(isHex, "no hex");
+const bytes = hex.transform((text) => Uint8Array.fromHex(text.slice(2)));
+const count = z.int().min(0);
+const version = z.object({ specName: z.string(), specVersion: count, transactionVersion: count });
+const number = z
+  .string()
+  .regex(/^0x[0-9a-f]{1,8}$/, "no u32")
+  .transform(BigInt);
+const root = z.object({ parentHash: hash, number, stateRoot: hash, extrinsicsRoot: hash });
+const header = root.extend({ digest: z.object({ logs: z.array(bytes) }) }).transform(withHash);
+const block = z.object({ block: z.object({ header, extrinsics: z.array(bytes) }) }).nullable();
+const changes = z.array(z.tuple([z.string(), bytes.nullish()]));
+const storage = z.array(z.object({ block: z.string(), changes }));
 
-/** The header with the hash that its own bytes have: BLAKE2b-256 of its SCALE encoding. */
-export function parseHeader(answer: unknown): Header {
-  const { number, parentHash, stateRoot, extrinsicsRoot, digest } = membersOf(answer);
-  const height = BigInt(textOf(number));
-  if (height < 0n || height > 0xffff_ffffn) throw new Error("its number is not a u32");
-  const logs = listOf(membersOf(digest)["logs"]).map(bytesOf);
-  const parent = parseHash(parentHash);
-  const root = parseHash(extrinsicsRoot);
+/** Parsers of answers throw when an answer has another form; the session then ends the connection. */
+const parserOf =
+  <T>(schema: z.ZodType<T>) =>
+  (answer: unknown): T => {
+    const { success, data, error } = schema.safeParse(answer);
+    if (success) return data;
+    throw new Error(error.issues.map(({ path, message }) => `${path.join(".")} ${message}`.trim())[0]);
+  };
+
+export const parseHash = parserOf(hash);
+export const parseHex = parserOf(hex);
+export const parseHeader = parserOf(header);
+export const parseVersion = parserOf(version);
+const parseAnyBlock = parserOf(block);
+const parseAnyStorage = parserOf(storage);
+
+/** The hash that the header's own bytes have: BLAKE2b-256 of its SCALE encoding. */
+function withHash({ digest, ...given }: z.output<typeof root> & { digest: { logs: Uint8Array[] } }): Header {
+  const { parentHash, number: height, stateRoot, extrinsicsRoot } = given;
   const encoded = concatBytes(
-    Uint8Array.fromHex(parent.slice(2)),
-    encodeCompact(Number(height)),
-    Uint8Array.fromHex(parseHash(stateRoot).slice(2)),
-    Uint8Array.fromHex(root.slice(2)),
-    encodeCompact(logs.length),
-    ...logs,
+    Uint8Array.fromHex(parentHash.slice(2)),
+    encodeCompact(height),
+    Uint8Array.fromHex(stateRoot.slice(2)),
+    Uint8Array.fromHex(extrinsicsRoot.slice(2)),
+    encodeCompact(digest.logs.length),
+    ...digest.logs,
   );
-  return { number: height, parentHash: parent, extrinsicsRoot: root, hash: encodeHex0x(blake2b256(encoded)) };
+  return { number: height, parentHash, extrinsicsRoot, hash: encodeHex0x(blake2b256(encoded)) };
 }
 
 /** The extrinsics are those that the header names. `null` when the node no longer has the block. */
 export function parseBlock(answer: unknown): SignedBlock | null {
-  if (answer === null) return null;
-  const { header, extrinsics } = membersOf(membersOf(answer)["block"]);
-  const block = { header: parseHeader(header), extrinsics: listOf(extrinsics).map(bytesOf) };
-  if (isRootOf(block.header.extrinsicsRoot, block.extrinsics)) return block;
+  const found = parseAnyBlock(answer)?.block ?? null;
+  if (found === null || isRootOf(found.header.extrinsicsRoot, found.extrinsics)) return found;
   throw new Error("its extrinsics are not those of its header");
 }
 
-export function parseVersion(answer: unknown): RuntimeVersion {
-  const { specName, specVersion, transactionVersion } = membersOf(answer);
-  return {
-    specName: textOf(specName),
-    specVersion: parseCount(specVersion),
-    transactionVersion: parseCount(transactionVersion),
-  };
-}
-
-export function parseSyncing(answer: unknown): boolean {
-  return membersOf(answer)["isSyncing"] === true;
-}
-
-export function parseHex(answer: unknown): `0x${string}` {
-  const text = textOf(answer);
-  if (!/^0x(?:[0-9a-f]{2})*$/.test(text)) throw new Error("it is not hex");
-  return text as `0x${string}`;
-}
-
-function parseCount(answer: unknown): number {
-  if (typeof answer === "number" && Number.isSafeInteger(answer) && answer >= 0) return answer;
-  throw new Error("it is not a count");
-}
+export const parseSyncing = (answer: unknown): boolean =>
+  parserOf(z.object({ isSyncing: z.unknown() }))(answer).isSyncing === true;
 
 /**
  * The values of exactly the keys that were asked for, at the block that was asked for: an answer without a
  * key proves nothing about it. `null` when the node does not know the block.
  */
-export function parseStorage(keys: readonly string[], block: string): (answer: unknown) => StorageValues | null {
-  return (answer) => {
-    const sets = listOf(answer);
+export const parseStorage =
+  (keys: readonly string[], at: string) =>
+  (answer: unknown): ReadonlyMap<string, Uint8Array | null> | null => {
+    const sets = parseAnyStorage(answer);
     if (sets.length === 0) return null;
-    const values = new Map<string, Uint8Array | null>();
-    for (const set of sets) {
-      const { block: at, changes } = membersOf(set);
-      if (at !== block) throw new Error("it is about another block");
-      for (const change of listOf(changes)) {
-        const [key, value] = listOf(change);
-        values.set(textOf(key), value === null || value === undefined ? null : bytesOf(value));
-      }
-    }
-    if (!keys.every((key) => values.has(key))) throw new Error("it leaves out a key");
-    return values;
+    if (sets.some((set) => set.block !== at)) throw new Error("it is about another block");
+    const values = new Map(sets.flatMap((set) => set.changes.map(([key, value]) => [key, value ?? null] as const)));
+    if (keys.every((key) => values.has(key))) return values;
+    throw new Error("it leaves out a key");
   };
-}
-
-function membersOf(answer: unknown): Readonly<Record<string, unknown>> {
-  if (typeof answer !== "object" || answer === null || Array.isArray(answer)) throw new Error("it is not an object");
-  return { ...answer };
-}
-
-function listOf(answer: unknown): readonly unknown[] {
-  if (Array.isArray(answer)) return answer;
-  throw new Error("it is not a list");
-}
-
-function textOf(answer: unknown): string {
-  if (typeof answer === "string") return answer;
-  throw new Error("it is not text");
-}
-
-const bytesOf = (answer: unknown): Uint8Array => Uint8Array.fromHex(parseHex(answer).slice(2));

@@ -11,11 +11,10 @@ import { errorText } from "../../core/fault.ts";
 import type { LedgerProofs } from "../../core/ledger/account.ts";
 import { type Block, StoreError } from "../../storage/contract.ts";
 import type { ChainOptions } from "./chain.ts";
-import { blockTimeMsDefault, canaryName } from "./layouts.ts";
+import { blockTimeMsDefault } from "./layouts.ts";
 import {
   accountKey,
   metadataCall,
-  metadataVersions,
   parseMetadataCall,
   prefixOf,
   type RuntimeMetadata,
@@ -23,7 +22,7 @@ import {
   readMetadata,
   u64Of,
 } from "./metadata.ts";
-import type { BestBlock, Verdict } from "./pool.ts";
+import type { Verdict } from "./pool.ts";
 import {
   type Header,
   type Host,
@@ -58,8 +57,6 @@ export type SessionOptions = {
   /** By genesis and version: the metadata is read once for all connections. */
   readonly runtimes: Map<string, RuntimeMetadata>;
   readonly anchor: () => Anchor | null;
-  /** For tests of the tests: also accepts the runtime that breaks rules. */
-  readonly takesCanary?: boolean;
   /** Only for comparing answers: it follows no heads. */
   readonly passive?: true;
 };
@@ -128,16 +125,12 @@ export class Session {
   ) {}
 
   head: ChainHead | null = null;
-  /** The newest block of the node, which may be reverted. */
-  best: BestBlock | null = null;
   onHead: (head: ChainHead) => void = () => {};
-  onBest: (best: BestBlock) => void = () => {};
   /** Settles with the reason when the connection is over. */
   readonly over = Promise.withResolvers<Unusable>();
   private cancelPoll: () => void = () => {};
   private ended = false;
   private readonly refresh = singleFlight(() => this.follow().catch((error: unknown) => this.end(unusable(error))));
-  private readonly refreshBest = singleFlight(() => this.followBest());
 
   static async open(options: SessionOptions): Promise<Session> {
     const { endpoint, settings, signal, host } = options;
@@ -235,7 +228,6 @@ export class Session {
   private async subscribe(): Promise<void> {
     const { request_timeout_ms: requestMs } = this.options.settings;
     await this.rpc.subscribe("chain_subscribeFinalizedHeads", this.refresh, requestMs);
-    await this.rpc.subscribe("chain_subscribeNewHeads", this.refreshBest, requestMs);
     void this.rpc.over.then((reason) => this.end(new Unusable("gone", reason)));
     this.poll();
   }
@@ -248,20 +240,9 @@ export class Session {
     });
   }
 
-  private async followBest(): Promise<void> {
-    try {
-      const hash = await this.ask("chain_getBlockHash", [], parseHash);
-      const { head } = this;
-      if (head === null) return;
-      const [{ number }, [account]] = await Promise.all([
-        this.header(hash),
-        this.values([accountKey(this.options.operator)], hash),
-      ]);
-      this.best = { number, hash, nonce: readAccountState(account ?? null).nonce };
-      this.onBest(this.best);
-    } catch {
-      // Either the connection has ended, or the node refused; the next finalized head shows which.
-    }
+  /** The newest block of the node, which may be reverted. */
+  async best(): Promise<Header> {
+    return this.header(await this.ask("chain_getBlockHash", [], parseHash));
   }
 
   private async follow(): Promise<void> {
@@ -321,11 +302,8 @@ export class Session {
   }
 
   private async metadataOf(version: RuntimeVersion, hash: string): Promise<RuntimeMetadata> {
-    const { specName, specVersion, transactionVersion } = version;
-    if (specName === canaryName && !this.options.takesCanary) {
-      throw new Unusable("differs", `its runtime is ${canaryName}, which breaks rules on command and is for tests`);
-    }
-    const name = `${this.genesis}/${specVersion}/${transactionVersion}`;
+    const { specVersion } = version;
+    const name = `${this.genesis}/${specVersion}/${version.transactionVersion}`;
     const { runtimes } = this.options;
     const known = runtimes.get(name);
     if (known !== undefined) return known;
@@ -341,16 +319,13 @@ export class Session {
     return metadata;
   }
 
-  /** The newest version of the metadata that both sides know. `state_getMetadata`, version 14, may be removed from nodes. */
+  /** `state_getMetadata`, version 14, may be removed from nodes. */
   private async metadataBytes(hash: string): Promise<`0x${string}`> {
-    for (const version of metadataVersions) {
-      try {
-        const answer = await this.ask("state_call", metadataCall(version, hash), parseHex);
-        const bytes = parseMetadataCall(answer);
-        if (bytes !== null) return bytes;
-      } catch (error) {
-        if (!(error instanceof StateGone)) throw error;
-      }
+    try {
+      const bytes = parseMetadataCall(await this.ask("state_call", metadataCall(hash), parseHex));
+      if (bytes !== null) return bytes;
+    } catch (error) {
+      if (!(error instanceof StateGone)) throw error;
     }
     return this.ask("state_getMetadata", [hash], parseHex);
   }

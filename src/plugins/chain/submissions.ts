@@ -22,12 +22,12 @@ import { encodeExtrinsic, extrinsicHash, isOwned, type OperatorKey } from "./lay
 import { prefixOf } from "./metadata.ts";
 import type { Outbox, Pending } from "./outbox.ts";
 import {
-  type BestBlock,
   type End,
   type Entry,
   lostSight,
   type PoolAction,
   type PoolEvent,
+  type Send,
   type Signed,
   SubmissionPool,
   type Why,
@@ -64,11 +64,15 @@ type Kept = {
   readonly durable: Promise<void>;
 };
 
+type Birth = Pick<Block, "number" | "hash">;
+
 const readsMax = 8;
+/** Calls with a node at a time; its pool takes about twice as many. */
+const windowMax = 4_096;
 /** Far more than can end while one state is read. */
 const endsMax = 10_000;
 /** With finality further behind than this, an era that began at the finalized head could be over before its use. */
-const finalityLagMax = 5n;
+const finalityLagMax = 5;
 
 /** How long the log shows no other refusal: the reason is usually the same for all calls, again and again. */
 const refusalQuietMs = 3_600_000;
@@ -101,12 +105,12 @@ export class Submissions {
 
   constructor(private readonly options: SubmissionsOptions) {
     const { settings, outbox, environment } = options;
-    const { in_flight_max: windowMax, lifetime_blocks: lifetimeBlocks } = settings;
-    this.resendMs = settings.resend_ms ?? 2 * heartbeatMs(settings);
+    const { lifetime_blocks: lifetimeBlocks } = settings;
+    this.resendMs = settings.resend_ms ?? 4 * heartbeatMs(settings);
     this.pool = new SubmissionPool({ windowMax, resendMs: this.resendMs, lifetimeBlocks });
     this.scan = new FinalizedScan(environment.log);
     for (const pending of outbox.pending()) {
-      this.keep(pending, Promise.resolve()).entry.stored = true;
+      this.keep(pending, "waiting", Promise.resolve());
       this.nextSequence = pending.sequence + 1n;
     }
     if (this.pool.size > 0) environment.log("info", "pending calls found", { calls: this.pool.size });
@@ -137,7 +141,8 @@ export class Submissions {
       const facts = await this.options.reader.facts(call.did, aliasesNamed(call));
       const refused = this.dryRun(call, facts) ?? beyondAllowance(call, facts);
       if (refused !== null) return refused;
-      if (!this.isOutdated(call, facts.head)) return this.enqueue(call, label);
+      const birth = await this.birthOf(this.options.endpoints.session());
+      if (!this.isOutdated(call, facts.head)) return this.enqueue(call, label, birth);
     }
     throw new StoreError("unavailable", "the chain moves faster than it can be read");
   }
@@ -157,17 +162,18 @@ export class Submissions {
     });
   }
 
-  private async enqueue(call: LedgerCall, label: string): Promise<Submission | Fault> {
+  /** Nothing waits before the call is in the pool: no other call takes its place or its nonce. */
+  private async enqueue(call: LedgerCall, label: string, birth: Birth): Promise<Submission | Fault> {
+    const { settings, environment, outbox, endpoints } = this.options;
     if (this.closing) throw new StoreError("closed", "the store is closed");
     const excluding = this.collision(call);
     if (isFault(excluding)) return excluding;
     if (excluding !== null) return whenDurable(excluding);
-    const { settings, environment, outbox, endpoints } = this.options;
     if (this.pool.size >= settings.pending_max) {
       throw new StoreError("full", `the ledger already has ${settings.pending_max} pending calls`);
     }
-    const session = endpoints.session();
-    const signed = this.sign(call, session, isOwned(call) ? this.pool.freeNonce(session.head.nonce) : null);
+    const { head } = endpoints.session();
+    const signed = this.sign(call, head, { birth, nonce: isOwned(call) ? this.pool.freeNonce(head.nonce) : null });
     const holder = this.pool.holder(signed.fingerprint);
     // The same proof is already pending, and no block can hold it twice.
     if (holder !== undefined) return whenDurable(this.kept.get(holder.id) as Kept);
@@ -182,7 +188,7 @@ export class Submissions {
       submittedAtMs: environment.now(),
     };
     const pending: Pending = { sequence: this.nextSequence++, call, submission, signed: [signed] };
-    const kept = this.keep(pending, outbox.keep(pending));
+    const kept = this.keep(pending, "storing", outbox.keep(pending));
     this.storing.add(kept.durable);
     try {
       await kept.durable;
@@ -208,9 +214,15 @@ export class Submissions {
     return null;
   }
 
-  private keep({ sequence, call, submission, signed }: Pending, durable: Promise<void>): Kept {
-    const nonce = signed.at(-1)?.nonce ?? null;
-    const entry = this.pool.add({ id: submission.txHash, sequence, nonce, signed });
+  private keep(pending: Pending, state: "storing" | "waiting", durable: Promise<void>): Kept {
+    const { sequence, call, submission, signed } = pending;
+    const entry = this.pool.add({
+      id: submission.txHash,
+      sequence,
+      nonce: signed.at(-1)?.nonce ?? null,
+      signed,
+      state,
+    });
     const kept = { entry, call, submission, claims: claimsOf(call).map(claimKey), durable };
     this.kept.set(entry.id, kept);
     for (const key of kept.claims) this.claims.set(key, kept);
@@ -222,14 +234,21 @@ export class Submissions {
     for (const key of kept.claims) if (this.claims.get(key) === kept) this.claims.delete(key);
   }
 
-  /** The era begins at the finalized head, or at the best one when finality has fallen behind. */
-  private sign(call: LedgerCall, { head, best }: OpenSession, nonce: number | null): Signed {
+  /** An era begins at the finalized head, or at the best one when finality has fallen behind. */
+  private async birthOf(session: OpenSession): Promise<Birth> {
+    const { host, settings } = this.options;
+    const isBehind = host.nowMs() - session.head.timeMs > finalityLagMax * heartbeatMs(settings);
+    return isBehind ? session.best() : session.head;
+  }
+
+  private sign(
+    call: LedgerCall,
+    { metadata: { frame } }: ChainHead,
+    { birth, nonce }: { readonly birth: Birth; readonly nonce: number | null },
+  ): Signed {
     const { key, settings } = this.options;
     const { tip, lifetime_blocks: periodBlocks } = settings;
-    const { frame } = head.metadata;
-    const begin = best !== null && best.number > head.number + finalityLagMax ? best : head;
-    const birthHash = Uint8Array.fromHex(begin.hash.slice(2));
-    const era = { birth: begin.number, birthHash, periodBlocks };
+    const era = { birth: birth.number, birthHash: Uint8Array.fromHex(birth.hash.slice(2)), periodBlocks };
     return {
       ...encodeExtrinsic(call, { era, nonce, tip }, { frame, key }),
       nonce,
@@ -280,15 +299,17 @@ export class Submissions {
     if (ends.length > 0) void this.queued(() => this.finish(ends));
   }
 
-  private async send({ entry, signed, attempt }: Extract<PoolAction, { do: "send" }>): Promise<void> {
+  private async send(sent: Send): Promise<void> {
+    const { signed } = sent;
     const { verdict, refusal } = (await this.sessionOrNull()?.submit(signed.extrinsic)) ?? silence;
     const isUsual = verdict === "known" || verdict === "nonce-used" || verdict === "banned";
     if (signed.nonce !== null && refusal !== null && !isUsual) this.logRefusal(refusal);
-    this.apply({ kind: "answered", entry, attempt, signed, verdict, atMs: this.options.host.elapsedMs() });
+    this.apply({ kind: "answered", sent, verdict, atMs: this.options.host.elapsedMs() });
   }
 
   private logRefusal(reason: string): void {
     const nowMs = this.options.host.elapsedMs();
+    this.options.endpoints.trouble();
     if (nowMs - this.refusalMs < refusalQuietMs) return;
     this.refusalMs = nowMs;
     const hint = this.sessionOrNull()?.head.free === 0n ? { hint: "the operator account has no funds" } : {};
@@ -298,7 +319,8 @@ export class Submissions {
   private async signAnew(entry: Entry, nonce: number | null): Promise<void> {
     const kept = this.kept.get(entry.id);
     if (kept === undefined) return;
-    const signed = this.sign(kept.call, this.options.endpoints.session(), nonce);
+    const session = this.options.endpoints.session();
+    const signed = this.sign(kept.call, session.head, { birth: await this.birthOf(session), nonce });
     // An ed25519 key signs the same bytes the same way, so nothing is new until the era differs.
     const isNew = nonce === null || entry.signed.every(({ fingerprint }) => fingerprint !== signed.fingerprint);
     if (!isNew) return this.apply({ kind: "unchanged", entry });
@@ -354,10 +376,6 @@ export class Submissions {
       this.wanted = null;
       if (newest.hash !== this.followed) await this.follow(newest);
     });
-  }
-
-  onBest(best: BestBlock): void {
-    this.apply({ kind: "best", best });
   }
 
   /** Runs one step after another; a step that fails for lack of an answer runs again later. */

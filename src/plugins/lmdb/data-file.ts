@@ -109,11 +109,11 @@ function entriesOf(table: DataTable): number {
 export function hasFormat(root: Root, path: string): boolean {
   // The library ends the names of databases with a NUL.
   const names = [...root.getKeys()].map((name) => Buffer.from(name).toString().replace(/\0$/, ""));
-  if (!names.every((name) => databaseNames.some((one) => one === name))) throw notOurs(path);
   const found = names.includes("meta") ? tableOf(root, "meta").get(formatKey) : undefined;
   const format = found === undefined ? null : Buffer.from(found).toString();
   if (format === currentFormat) return true;
   if (format === null) {
+    if (!names.every((name) => databaseNames.some((one) => one === name))) throw notOurs(path);
     if (names.some((name) => entriesOf(tableOf(root, name)) > 0)) throw notOurs(path);
     return false;
   }

@@ -95,7 +95,8 @@ export class Environment implements View {
   private readonly databases: Tables;
   /** The commit that is under way. */
   private commit: Commit | null = null;
-  private readonly watch: ReturnType<typeof setInterval>;
+  /** Only while there are commits: an idle store wakes nobody. */
+  private watch: ReturnType<typeof setInterval> | null = null;
   private readonly readers: ReturnType<typeof setInterval>;
   private readonly group: GroupCommits;
   private readonly space: SpaceGuard;
@@ -111,8 +112,6 @@ export class Environment implements View {
     const { root, disk, counts } = held;
     this.counts = counts ?? noCounts();
     this.databases = tablesOf(root);
-    this.watch = setInterval(() => this.countTurns(), (options.commitMsMax ?? commitMsMax) / watchTurnsMax);
-    this.watch.unref();
     // A backup that was killed leaves its reader behind, and no page that it could see would be used again.
     this.readers = setInterval(() => root.readerCheck(), minuteMs);
     this.readers.unref();
@@ -174,6 +173,10 @@ export class Environment implements View {
     const { promise: overdue, reject } = Promise.withResolvers<never>();
     overdue.catch(() => {});
     this.commit = { turns: 0, reject };
+    this.watch ??= setInterval(
+      () => this.countTurns(),
+      (this.options.commitMsMax ?? commitMsMax) / watchTurnsMax,
+    ).unref();
     try {
       this.count(writes);
       const written = this.held.root.batch(() => {
@@ -204,7 +207,10 @@ export class Environment implements View {
   }
 
   private countTurns(): void {
-    if (this.commit === null) return;
+    if (this.commit === null) {
+      this.endWatch();
+      return;
+    }
     const turns = ++this.commit.turns;
     if (turns === slowTurns) {
       this.options.host.log("warn", "the disk is slow: a commit takes long, and new work is refused until it ends");
@@ -212,12 +218,17 @@ export class Environment implements View {
     if (turns > watchTurnsMax) this.fail("a commit takes too long", null);
   }
 
+  private endWatch(): void {
+    clearInterval(this.watch ?? undefined);
+    this.watch = null;
+  }
+
   /** Ends the store: nothing is answered any more, and `fatal` gets the reason. */
   fail(reason: string, cause: unknown): StoreError {
     if (this.failure !== null) return this.failure;
     const text = cause === null ? reason : `${reason}: ${errorText(cause)}`;
     this.failure = new StoreError("unavailable", text, { cause });
-    clearInterval(this.watch);
+    this.endWatch();
     clearInterval(this.readers);
     this.commit?.reject(this.failure);
     this.options.host.log("error", "the store has failed", { reason: text });
@@ -273,7 +284,7 @@ export class Environment implements View {
    * kept: whatever the library still does, it does alone until the process ends.
    */
   private async letGo(): Promise<void> {
-    clearInterval(this.watch);
+    this.endWatch();
     clearInterval(this.readers);
     while (!this.group.isIdle && this.failure === null) await Bun.sleep(1);
     this.held.disk.close();

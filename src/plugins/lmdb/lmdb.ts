@@ -55,13 +55,16 @@ export const lmdbPlugin: StoragePlugin<LmdbOptions> = {
   parseOptions: (input) => parseWith(lmdbOptions, input),
   open: async (options, environment) => (await loadNative(() => import("./store.ts"))).openLmdb(options, environment),
   migrate: async ({ path }) => (await maintenance()).migrateStore(path),
-  maintenance: ({ path }) => ({
-    backup: async (to, bytesPerSecondMax) => (await maintenance()).backupStore(path, to, bytesPerSecondMax),
-    restore: async (from) => (await maintenance()).restoreStore(path, from),
-    verify: async () => (await maintenance()).verifyStore(path),
-    compact: async () => (await maintenance()).compactStore(path),
+  maintenance: (options) => ({
     async *records(skipped) {
-      yield* (await maintenance()).exportRecords(path, skipped);
+      yield* (await maintenance()).exportRecords(options.path, skipped);
+    },
+    import: async (...work) => (await maintenance()).importStore(options, ...work),
+    files: {
+      backup: async (to, bytesPerSecondMax) => (await maintenance()).backupStore(options.path, to, bytesPerSecondMax),
+      restore: async (from) => (await maintenance()).restoreStore(options.path, from),
+      verify: async () => (await maintenance()).verifyStore(options.path),
+      compact: async () => (await maintenance()).compactStore(options.path),
     },
   }),
   absence: ({ path }) => storeAbsence(resolve(path)),
@@ -101,7 +104,10 @@ export function prepareDirectory(path: string): void {
     // The root of a mounted file system has a folder of this name.
     const names = readdirSync(path).filter((name) => name !== "lost+found");
     if (names.includes(partialFile) && !names.includes(dataFile)) {
-      throw new StoreError("unavailable", `${path} has an unfinished copy: run \`waypost storage restore\` again`);
+      throw new StoreError(
+        "unavailable",
+        `${path} has an unfinished copy: run \`waypost storage restore\` or \`import\` again`,
+      );
     }
     if (names.length > 0 && !names.includes(dataFile) && !names.includes(lockFile)) {
       throw new StoreError("unavailable", `${path} is not empty, but has no store`);

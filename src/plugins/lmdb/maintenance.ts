@@ -20,7 +20,13 @@ import {
 import { join, resolve } from "node:path";
 import type { Transaction } from "lmdb";
 import { errorText } from "../../core/fault.ts";
-import { StoreError, type StoreRecord, type VerifyReport } from "../../storage/contract.ts";
+import {
+  type StoreEnvironment,
+  StoreError,
+  type StoreMaintenance,
+  type StoreRecord,
+  type VerifyReport,
+} from "../../storage/contract.ts";
 import { storedAtOf } from "../../storage/mailbox-rules.ts";
 import { blockKey } from "./bodies.ts";
 import {
@@ -39,11 +45,11 @@ import {
   verifyTables,
 } from "./data-file.ts";
 import { type IndexTables, replayRecord } from "./journal.ts";
-import { dataFile, giveToOwner, lockFolder, partialFile, storeAbsence, syncPath } from "./lmdb.ts";
+import { dataFile, giveToOwner, type LmdbOptions, lockFolder, partialFile, storeAbsence, syncPath } from "./lmdb.ts";
 import { RecipientIndex, TextTable } from "./recipients.ts";
 import { bodyAt, type FoundBody, howToGoOn, idText, isSameId, orderedNumber, unsealed } from "./records.ts";
 import { acked, behaviors, held, none, RowTable, retained } from "./rows.ts";
-import { claimsIn, receiptIn } from "./store.ts";
+import { claimsIn, fillLmdb, receiptIn } from "./store.ts";
 
 /** There is one format so far: a store has it, or is refused. */
 export async function migrateStore(path: string): Promise<string> {
@@ -175,6 +181,42 @@ function setAside(folder: string): string | null {
   rmSync(join(folder, "lock.mdb"), { force: true });
   return join(folder, name);
 }
+
+/** Fills a store in a folder of its own, reads it again, and puts it into its place only then. */
+export async function importStore(options: LmdbOptions, ...[fill, check]: Parameters<StoreMaintenance["import"]>) {
+  const folder = resolve(options.path);
+  if (storeAbsence(folder) === null) {
+    throw new StoreError("unavailable", `${folder} has a store already: import into a folder without one`);
+  }
+  mkdirSync(folder, { recursive: true, mode: 0o700 });
+  const lock = lockFolder(folder);
+  try {
+    // While this file is there, no node begins an empty store here.
+    closeSync(openSync(join(folder, partialFile), "w", 0o600));
+    const path = join(folder, "import");
+    rmSync(path, { recursive: true, force: true });
+    await fillLmdb({ ...options, path }, alone, fill);
+    const damaged = (problem: string) => {
+      throw new StoreError("corrupt", `what was imported is damaged: ${problem}`);
+    };
+    await check(exportRecords(path, damaged));
+    renameSync(join(path, dataFile), join(folder, partialFile));
+    await finishCopy(folder);
+    rmSync(path, { recursive: true });
+    giveToOwner(folder);
+  } finally {
+    lock.close();
+  }
+}
+
+/** No node: what would end one ends the command. */
+const alone: StoreEnvironment = {
+  now: Date.now,
+  log: () => {},
+  fatal: (reason) => {
+    throw new StoreError("unavailable", reason);
+  },
+};
 
 /** Writes the store again without its free pages. Needs room for the copy, and the store alone. */
 export async function compactStore(path: string): Promise<string> {

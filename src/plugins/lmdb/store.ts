@@ -3,9 +3,12 @@
  * Loaded only when a store is opened, because it brings the native addon along.
  */
 import { resolve } from "node:path";
+import { equalBytes } from "../../core/codec/bytes.ts";
 import { minuteMs } from "../../core/codec/time.ts";
 import type { LedgerCall } from "../../core/ledger/calls.ts";
 import {
+  type ImportTarget,
+  type ReceiptPage,
   type Receipts,
   type Replay,
   type Store,
@@ -15,7 +18,7 @@ import {
 } from "../../storage/contract.ts";
 import { openLogs } from "../../storage/embedded-log.ts";
 import { checkKey, type Table, type TableChange, type TableView } from "../../storage/table.ts";
-import { checkReceipt, checkText, ledgerImport, openLedger } from "../drivers.ts";
+import { checkPrefix, checkReceipt, checkText, endOfPrefix, openLedger } from "../drivers.ts";
 import type { Batch, View, WriteKind, WriteSize } from "./commits.ts";
 import { type Disk, type Environment, openEnvironment } from "./environment.ts";
 import type { JournalLimits } from "./journal.ts";
@@ -32,27 +35,55 @@ type LmdbTestSettings = {
   readonly commitMsMax?: number;
 };
 
-export async function openLmdb(
-  options: LmdbOptions,
-  host: StoreEnvironment,
-  test: LmdbTestSettings = {},
-): Promise<Store> {
-  const environment = await openEnvironment({
+const openFiles = (options: LmdbOptions, host: StoreEnvironment, test: LmdbTestSettings = {}): Promise<Environment> =>
+  openEnvironment({
     path: resolve(options.path),
     space: { floorBytes: options.free_space_floor_bytes, reserveBytes: options.reserve_bytes },
     host,
     ...(test.disk === undefined ? {} : { disk: test.disk }),
     ...(test.commitMsMax === undefined ? {} : { commitMsMax: test.commitMsMax }),
   });
+
+type Opening = readonly [options: LmdbOptions, host: StoreEnvironment, test?: LmdbTestSettings];
+
+function openMailbox(environment: Environment, [{ message_ids_max: rowsMax }, host, test = {}]: Opening) {
+  const claims = new Claims(environment, test.claimsMax);
+  const claimWithin: ClaimWithin = (...claim) => claims.winWithin(...claim);
+  const mailbox = new DiskMailbox(environment, { ...test, rowsMax, claimWithin }, host.log);
+  return { claims, mailbox, receipts: new DiskReceipts(environment) };
+}
+
+/** Fills the store of an import, in a folder where nobody looks for one. */
+export async function fillLmdb(
+  options: LmdbOptions,
+  host: StoreEnvironment,
+  fill: (target: ImportTarget) => Promise<void>,
+): Promise<void> {
+  const environment = await openFiles(options, host);
   try {
-    const claims = new Claims(environment, test.claimsMax);
-    const claimWithin: ClaimWithin = (...claim) => claims.winWithin(...claim);
-    const mailbox = new DiskMailbox(environment, { ...test, rowsMax: options.message_ids_max, claimWithin }, host.log);
-    let opening = true;
-    const table = openTable(environment, () => (opening ? "removal" : "record"));
+    const { claims, mailbox, receipts } = openMailbox(environment, [options, host]);
+    const table = openTable(environment, () => "record");
+    const putLedger: ImportTarget["putLedger"] = (pairs) =>
+      table.commit((view) => {
+        for (const [key, value] of pairs) view.put(key, value);
+      });
+    await fill({ mailbox, replay: claims, receipts, putLedger });
+    mailbox.close();
+  } finally {
+    await environment.close();
+  }
+}
+
+export async function openLmdb(...opening: Opening): Promise<Store> {
+  const [options, host] = opening;
+  const environment = await openFiles(...opening);
+  try {
+    const { claims, mailbox, receipts } = openMailbox(environment, opening);
+    let isOpening = true;
+    const table = openTable(environment, () => (isOpening ? "removal" : "record"));
     const checkRoom = ledgerBound(environment, host);
     const ledger = await openLedger(table, options.block_time_ms, { ...host, checkRoom });
-    opening = false;
+    isOpening = false;
     let closed: Promise<void> | null = null;
     const close = async () => {
       await ledger.close();
@@ -62,8 +93,7 @@ export async function openLmdb(
     return {
       plugin: "lmdb",
       durability: "flushed",
-      capabilities: { mailbox, replay: claims, receipts: new DiskReceipts(environment), ledger, logs: openLogs(table) },
-      importLedger: ledgerImport(table),
+      capabilities: { mailbox, replay: claims, receipts, ledger, logs: openLogs(table) },
       async probe() {
         environment.checkReady();
       },
@@ -143,17 +173,6 @@ function viewOf(source: View): TableView {
   };
 }
 
-/** The first key after all that begin with the prefix, or `null` when there is none. */
-function endOfPrefix(prefix: Buffer): Buffer | null {
-  const end = Buffer.from(prefix);
-  for (let i = end.length - 1; i >= 0; i--) {
-    if (end[i] === 0xff) continue;
-    end[i] = end[i]! + 1;
-    return end.subarray(0, i + 1);
-  }
-  return null;
-}
-
 type Standing = { readonly untilMs: number; readonly value: Uint8Array };
 
 const endBytes = 8;
@@ -188,9 +207,30 @@ class DiskReceipts implements Receipts {
     return found !== null && found.untilMs > nowMs ? found.value : null;
   }
 
-  async remove(text: string): Promise<void> {
+  async remove(text: string, value?: Uint8Array): Promise<void> {
     const key = keyOf(text);
-    await this.environment.join({ kind: "removal", bytes: recordOverhead }, (batch) => set(batch, key, null));
+    await this.environment.join({ kind: "removal", bytes: recordOverhead }, (batch) => {
+      if (value === undefined || equalBytes(standing(batch, key)?.value ?? nothing, value)) set(batch, key, null);
+    });
+  }
+
+  async scan(prefix: string, { after, limit, nowMs }: ReceiptPage): Promise<[string, Uint8Array][]> {
+    checkPrefix(prefix);
+    const found: [string, Uint8Array][] = [];
+    const first = keyOf(prefix);
+    const end = endOfPrefix(first) ?? first;
+    let start = after === null ? first : Buffer.concat([keyOf(after), Buffer.of(0)]);
+    while (found.length < limit && start.compare(end) < 0) {
+      const records = this.environment.range("receipts", { start, end, limit: limit - found.length });
+      for (const [key, record] of records) {
+        const { untilMs, value } = receiptIn(key, record);
+        if (untilMs > nowMs) found.push([key.toString("utf16le"), value]);
+      }
+      const last = records.at(-1);
+      if (last === undefined) break;
+      start = Buffer.concat([last[0], Buffer.of(0)]);
+    }
+    return found;
   }
 
   /** Looks first without a commit: mostly nothing has ended. */
@@ -240,6 +280,7 @@ function set(batch: Batch, key: Buffer, to: Standing | null): void {
 }
 
 const ended = new Uint8Array([1]);
+const nothing = new Uint8Array(0);
 
 function keyOf(text: string): Buffer {
   return Buffer.from(text, "utf16le");

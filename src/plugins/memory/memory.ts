@@ -6,7 +6,9 @@
  */
 import TinyQueue from "tinyqueue";
 import { z } from "zod";
+import { equalBytes } from "../../core/codec/bytes.ts";
 import {
+  type ReceiptPage,
   type Receipts,
   type Replay,
   type StoragePlugin,
@@ -16,7 +18,7 @@ import {
   type TagClaim,
 } from "../../storage/contract.ts";
 import { openLogs } from "../../storage/embedded-log.ts";
-import { checkReceipt, checkText, ledgerImport, openLedger, parseWith } from "../drivers.ts";
+import { checkPrefix, checkReceipt, checkText, isScanned, openLedger, parseWith } from "../drivers.ts";
 import { MemoryMailbox } from "./mailbox.ts";
 import { MemoryTable } from "./table.ts";
 
@@ -73,7 +75,6 @@ async function openMemory(options: MemoryOptions, environment: StoreEnvironment)
       ledger,
       logs: openLogs(table),
     },
-    importLedger: ledgerImport(table),
     async probe() {
       checkOpen();
     },
@@ -124,9 +125,14 @@ function openReceipts(receipts: ExpiringMap<Uint8Array>, checkOpen: () => void):
       checkOpen();
       return receipts.get(key, nowMs)?.slice() ?? null;
     },
-    async remove(key) {
+    async remove(key, value) {
       checkOpen();
-      receipts.remove(key);
+      if (value === undefined || equalBytes(receipts.peek(key) ?? new Uint8Array(), value)) receipts.remove(key);
+    },
+    async scan(prefix, page) {
+      checkOpen();
+      checkPrefix(prefix);
+      return receipts.scan(prefix, page).map(([key, value]) => [key, value.slice()] as const);
     },
     async expire(nowMs, limit) {
       checkOpen();
@@ -146,6 +152,8 @@ class ExpiringMap<V> {
   private readonly pairs = new Map<string, Pair<V>>();
   /** Also has pairs that were replaced or removed, until there are more of them than of the others. */
   private ends = new TinyQueue<Pair<V>>([], bySoonestEnd);
+  /** The keys that a scan finds, sorted. Cost of one that comes or goes: its search, and a move of those behind it. */
+  private readonly scanned: string[] = [];
   /** The latest end of a pair that `expire` has freed. */
   freedUntilMs = 0;
 
@@ -160,6 +168,7 @@ class ExpiringMap<V> {
     if (!this.pairs.has(key) && this.pairs.size >= this.pairsMax) {
       throw new StoreError("full", `the memory store is full: it has ${this.pairsMax} records`);
     }
+    if (isScanned(key) && !this.pairs.has(key)) this.scanned.splice(this.placeOf(key), 0, key);
     const pair = { key, value, untilMs };
     this.pairs.set(key, pair);
     this.ends.push(pair);
@@ -168,8 +177,35 @@ class ExpiringMap<V> {
     }
   }
 
+  /** Also after its end. */
+  peek(key: string): V | null {
+    return this.pairs.get(key)?.value ?? null;
+  }
+
   remove(key: string): void {
-    this.pairs.delete(key);
+    if (this.pairs.delete(key) && isScanned(key)) this.scanned.splice(this.placeOf(key), 1);
+  }
+
+  scan(prefix: string, { after, limit, nowMs }: ReceiptPage): [string, V][] {
+    const found: [string, V][] = [];
+    const start = after !== null && after >= prefix ? this.placeOf(`${after}\0`) : this.placeOf(prefix);
+    for (let at = start; found.length < limit && this.scanned[at]?.startsWith(prefix) === true; at++) {
+      const key = this.scanned[at] as string;
+      const value = this.get(key, nowMs);
+      if (value !== null) found.push([key, value]);
+    }
+    return found;
+  }
+
+  /** Where the first key stands that is not below this one. */
+  private placeOf(key: string): number {
+    let [low, high] = [0, this.scanned.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if ((this.scanned[middle] as string) < key) low = middle + 1;
+      else high = middle;
+    }
+    return low;
   }
 
   expire(nowMs: number, limit: number): number {
@@ -179,7 +215,7 @@ class ExpiringMap<V> {
       if (isCurrent && freed === limit) break;
       this.ends.pop();
       if (!isCurrent) continue;
-      this.pairs.delete(pair.key);
+      this.remove(pair.key);
       this.freedUntilMs = Math.max(this.freedUntilMs, pair.untilMs);
       freed++;
     }

@@ -128,12 +128,6 @@ export class Connection {
     return this.inTime(() => client.unsafe(text, [...parameters]));
   }
 
-  /** Several statements, without parameters. */
-  async script(text: string): Promise<void> {
-    const client = await this.connected();
-    await this.inTime(() => client.unsafe(text).simple());
-  }
-
   /** Before work begins, never within a transaction: leaves an old primary. */
   async checkTimeline(): Promise<void> {
     await this.timelines.look();

@@ -20,15 +20,15 @@ import {
   type RemovedMessage,
   StoreError,
   type StoreOutcome,
-  type StoreShare,
   type TagClaim,
 } from "../../storage/contract.ts";
-import { checkEntry, encodeCursor, exceedsShare, nothingHeld, parseCursor } from "../../storage/mailbox-rules.ts";
+import { checkEntry, encodeCursor, parseCursor } from "../../storage/mailbox-rules.ts";
 import { checkText } from "../drivers.ts";
 import { type Row, StatementError } from "./connection.ts";
 import { Batcher, type BatchLimits, batchLimits, type Pool } from "./pool.ts";
-import { digestOf, packed } from "./records.ts";
-import type { Partitions } from "./schema.ts";
+import { packed, tagKeyOf } from "./records.ts";
+import type { Kind, Partitions } from "./schema.ts";
+import type { StoreSums, StoreTotals } from "./totals.ts";
 
 type Storing = {
   readonly entry: MailboxEntry;
@@ -55,7 +55,7 @@ export class PostgresMailbox implements Mailbox {
     private readonly pool: Pool,
     private readonly partitions: Partitions,
     private readonly totals: StoreTotals,
-    private readonly labels: LabelTotals,
+    private readonly sums: StoreSums,
     limits: BatchLimits = batchLimits,
   ) {
     this.stores = new Batcher((given) => this.storeBatch(given), roundsMax, limits);
@@ -72,8 +72,8 @@ export class PostgresMailbox implements Mailbox {
 
   private storeBatch(given: readonly Storing[]): Promise<StoreOutcome[]> {
     const write = async (): Promise<StoreOutcome[]> => {
-      await this.partitions.ensure(given.map(({ entry }) => entry));
-      const base = await this.totals.current(given[0]!.entry.storedAtMs);
+      await this.partitions.ensure(given.flatMap(({ entry }) => partitionsOf(entry)));
+      const base = await this.sums.current(this.totals, given[0]!.entry.storedAtMs);
       const beyond = await Promise.all(given.map((one) => this.exceedsStoreShare(one, base)));
       const bounded = given.map((one, n) => (beyond[n] === true ? withoutRoom(one) : one));
       const answer = await this.pool.write("store", [...encodeStores(bounded), base.entries, base.bytes]);
@@ -99,7 +99,7 @@ export class PostgresMailbox implements Mailbox {
     const bytes = entry.envelope.length;
     if (storeShare === null || !entry.labels.includes(storeShare.label)) return false;
     if (all.entries + 1 > storeEntriesMax || all.bytes + bytes > storeBytesMax) return false;
-    return this.labels.exceeds(storeShare, all, { bytes, nowMs: entry.storedAtMs });
+    return this.sums.labels.exceeds(storeShare, all, { bytes, nowMs: entry.storedAtMs });
   }
 
   async remove(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): Promise<RemovedMessage[]> {
@@ -125,7 +125,7 @@ export class PostgresMailbox implements Mailbox {
 
   private async removeBatch(given: readonly Removing[]): Promise<(RemovedMessage[] | null)[]> {
     const rows = given.map(({ recipient, ids, nowMs, claim }, n) => {
-      const claimed = claim === null ? {} : { tag: digestOf(claim.tag), until: claim.untilMs };
+      const claimed = claim === null ? {} : { tag: tagKeyOf(claim.tag), until: claim.untilMs };
       return { n, box: recipient, at: nowMs, ids: ids.join(","), ...claimed };
     });
     const write = () => this.pool.write("claim_and_remove", [JSON.stringify(rows)]);
@@ -145,12 +145,12 @@ export class PostgresMailbox implements Mailbox {
   }
 
   async list(recipient: MailboxKey, page: PageRequest): Promise<Page<HeldMessage> | Fault> {
-    const found = await this.page(recipient, page, { columns: messageColumns, bytesMax: page.bytesMax });
+    const found = await this.page(recipient, page, "envelopes");
     return isFault(found) ? found : { entries: found.rows.map(messageOf), next: found.next };
   }
 
   async summary(recipient: MailboxKey, page: PageRequest): Promise<Page<MessageSummary> | Fault> {
-    const found = await this.page(recipient, page, { columns: summaryColumns, bytesMax: null });
+    const found = await this.page(recipient, { ...page, bytesMax: Number.MAX_SAFE_INTEGER }, "sizes");
     if (isFault(found)) return found;
     const entries = found.rows.map((row) => ({
       messageId: row["id"] as Uuid,
@@ -165,23 +165,21 @@ export class PostgresMailbox implements Mailbox {
   private async page(
     recipient: MailboxKey,
     page: PageRequest,
-    { columns, bytesMax }: { readonly columns: string; readonly bytesMax: number | null },
+    what: "envelopes" | "sizes",
   ): Promise<FoundPage | Fault> {
     const after = parseCursor(page.after);
     if (isFault(after)) return after;
     checkKey(recipient);
-    const rows = await this.pool.query(
-      `select ${columns}, place, more from (
-         select h.*, h.arrival as place, row_number() over line as nth, sum(h.size) over line as running,
-           lead(1) over line is not null as more
-         from (
-           select * from {s}.held where mailbox_no = (select no from {s}.mailbox where key = $1)
-             and arrival > $2 and expires_ms > $3 order by arrival limit $4::bigint + 1
-         ) h window line as (order by h.arrival)
-       ) p where nth <= $4 and (nth = 1 or running <= $5) order by place`,
-      [recipient, after, page.nowMs, page.entriesMax, bytesMax ?? Number.MAX_SAFE_INTEGER],
-    );
-    return pageOf(rows);
+    const found = await this.pool.query(`select * from {s}.page($1, $2, $3, $4, $5, ${what === "envelopes"})`, [
+      recipient,
+      after,
+      page.nowMs,
+      page.entriesMax,
+      page.bytesMax,
+    ]);
+    const more = found.at(-1)?.["id"] === null;
+    const rows = more ? found.slice(0, -1) : found;
+    return { rows, next: more ? encodeCursor(Number(rows.at(-1)?.["place"])) : null };
   }
 
   async read(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): Promise<HeldMessage[]> {
@@ -189,11 +187,13 @@ export class PostgresMailbox implements Mailbox {
     const ids = messageIds.filter(isUuid);
     if (ids.length === 0) return [];
     const rows = await this.pool.query(
-      `select ${messageColumns} from {s}.held where mailbox_no = (select no from {s}.mailbox where key = $1)
-         and id = any (string_to_array($2, ',')::uuid[]) and expires_ms > $3`,
+      `${fromBox} (
+         select ${messageColumns} from {s}.held
+         where mailbox_no = box.no and id = any (string_to_array($2, ',')::uuid[]) and expires_ms > $3
+       ) found on true`,
       [recipient, ids.join(","), nowMs],
     );
-    const byId = new Map(rows.map((row) => [row["id"] as Uuid, messageOf(row)]));
+    const byId = new Map(present(rows).map((row) => [row["id"] as Uuid, messageOf(row)]));
     return ids.flatMap((id) => byId.get(id) ?? []);
   }
 
@@ -202,9 +202,9 @@ export class PostgresMailbox implements Mailbox {
     if (isFault(after)) return after;
     checkKey(recipient);
     const rows = await this.pool.query(
-      `with chunks as materialized (
-         select * from {s}.held where mailbox_no = (select no from {s}.mailbox where key = $1)
-           and group_id = $2::uuid and expires_ms > $3
+      `${fromBox} (
+       with chunks as materialized (
+         select * from {s}.held where mailbox_no = box.no and group_id = $2::uuid and expires_ms > $3
        )
        select ${messageColumns}, place, more, (select count(*) from chunks) as held from (
          select c.*, c.sequence + 1 as place, row_number() over line as nth, sum(c.size) over line as running,
@@ -213,11 +213,11 @@ export class PostgresMailbox implements Mailbox {
        ) p where nth <= $5 and (nth = 1 or running <= $6)
        union all
        select null, null, group_id, null, total, null, null, null, count(*) from chunks
-       group by group_id, total order by place nulls last`,
+       group by group_id, total) found on true order by place nulls last`,
       [recipient, groupId, page.nowMs, after, page.entriesMax, page.bytesMax],
     );
     const facts = rows.at(-1);
-    if (facts === undefined) return { entries: [], next: null, total: null, complete: false };
+    if (facts === undefined || facts["held"] === null) return { entries: [], next: null, total: null, complete: false };
     const found = pageOf(rows.slice(0, -1));
     const total = Number(facts["total"]);
     return { entries: found.rows.map(messageOf), next: found.next, total, complete: Number(facts["held"]) === total };
@@ -226,19 +226,20 @@ export class PostgresMailbox implements Mailbox {
   async message(recipient: MailboxKey, messageId: Uuid, nowMs: number): Promise<MessageState> {
     checkKey(recipient);
     if (!isUuid(messageId)) return { state: "absent" };
-    const [row] = await this.pool.query(
-      `with box as (select no from {s}.mailbox where key = $1)
+    const rows = await this.pool.query(
+      `${fromBox} (
        select 'active' as state, ${messageColumns}, null::bytea as preview
-         from {s}.held where mailbox_no = (select no from box) and id = $2::uuid and expires_ms > $3
+         from {s}.held where mailbox_no = box.no and id = $2::uuid and expires_ms > $3
        union all
        select 'acked', id, expires_ms, null, null, null, null, null from {s}.acked
-         where mailbox_no = (select no from box) and id = $2::uuid and expires_ms > $3
+         where mailbox_no = box.no and id = $2::uuid and expires_ms > $3
        union all
        select 'expired', id, expires_ms, null, null, null, null, preview from {s}.kept
-         where mailbox_no = (select no from box) and id = $2::uuid and expires_ms <= $3 and kept_ms > $3
-       limit 1`,
+         where mailbox_no = box.no and id = $2::uuid and expires_ms <= $3 and kept_ms > $3
+       limit 1) found on true`,
       [recipient, messageId, nowMs],
     );
+    const [row] = present(rows);
     if (row === undefined) return { state: "absent" };
     if (row["state"] === "active") return { state: "active", message: messageOf(row) };
     if (row["state"] === "acked") return { state: "acked" };
@@ -274,6 +275,11 @@ function checkKey(recipient: string): void {
   if (recipient.length === 0 || recipient.length > recipientLengthMax || /[^ -~]/.test(recipient)) {
     throw new RangeError(`a mailbox key has 1 to ${recipientLengthMax} characters of ASCII`);
   }
+}
+
+function partitionsOf({ expiresAtMs, keptUntilMs, onExpiry }: MailboxEntry): (readonly [Kind, number])[] {
+  const keeps = onExpiry !== "DeleteOnExpiry" && keptUntilMs > expiresAtMs;
+  return [["held", expiresAtMs], ["acked", expiresAtMs], ...(keeps ? [["kept", keptUntilMs] as const] : [])];
 }
 
 /** The entries as JSON, and their envelopes one after the other. */
@@ -361,7 +367,13 @@ function isMissingPartition(error: unknown): boolean {
 
 // ------------------------------------------------------------------------------------------------ reading
 
-const summaryColumns = "id, expires_ms, group_id, sequence, total, size";
+/** One row at least, so that the database asks whether the place of the mailbox is here, also where no table has rows. */
+const fromBox = "select box.no, found.* from (select {s}.box_no($1) as no offset 0) box left join lateral";
+
+function present(rows: readonly Row[]): readonly Row[] {
+  return rows.filter((row) => row["id"] !== null);
+}
+
 const messageColumns = "id, expires_ms, group_id, sequence, total, envelope";
 
 type FoundPage = { readonly rows: readonly Row[]; readonly next: string | null };
@@ -372,7 +384,7 @@ function pageOf(rows: readonly Row[]): FoundPage {
   return { rows, next };
 }
 
-function chunkOf(row: Row): Chunk | null {
+export function chunkOf(row: Row): Chunk | null {
   const groupId = row["group_id"] as Uuid | null;
   return groupId === null ? null : { groupId, sequence: Number(row["sequence"]), total: Number(row["total"]) };
 }
@@ -384,97 +396,4 @@ function messageOf(row: Row): HeldMessage {
     expiresAtMs: Number(row["expires_ms"]),
     envelope: new Uint8Array(row["envelope"] as Uint8Array),
   };
-}
-
-// ------------------------------------------------------------------------------------------ sums of the store
-
-/**
- * What the whole store holds, for its quota and its statistics. Every connection counts in rows of its own
- * (`tally`), so that no write waits for another's count; a node reads their sum now and then and adds what
- * it wrote itself since. So the quota of the store lags by what the other nodes wrote in between.
- */
-export class StoreTotals {
-  private known: MailboxStats = { entries: 0, bytes: 0 };
-  private readAtMs = Number.NEGATIVE_INFINITY;
-
-  constructor(
-    private readonly pool: Pool,
-    /** The sum is read again when it is older than this. */
-    private readonly ageMsMax: number,
-  ) {}
-
-  async read(nowMs: number): Promise<MailboxStats> {
-    const [row] = await this.pool.query(
-      `select coalesce(sum(entries), 0) as entries, coalesce(sum(bytes), 0) as bytes
-       from {s}.tally where upper_ms > $1`,
-      [nowMs],
-    );
-    return { entries: Math.max(0, Number(row?.["entries"])), bytes: Math.max(0, Number(row?.["bytes"])) };
-  }
-
-  async current(nowMs: number): Promise<MailboxStats> {
-    if (performance.now() - this.readAtMs >= this.ageMsMax) {
-      this.known = await this.read(nowMs);
-      this.readAtMs = performance.now();
-    }
-    return this.known;
-  }
-
-  add({ entries, bytes }: MailboxStats): void {
-    this.known = { entries: this.known.entries + entries, bytes: this.known.bytes + bytes };
-  }
-}
-
-/** A scan may take this part of the time that a database has. */
-const scanPart = 0.05;
-
-/**
- * What each label that is counted over the store holds. Counting it at every write would make a row for each
- * client network, span and connection, so it is counted by a scan: rarely, and only when the store holds so much
- * that a share can be used up. Until the first scan is done no share applies.
- */
-export class LabelTotals {
-  private held: ReadonlyMap<string, MailboxStats> = new Map();
-  private readAtMs = Number.NEGATIVE_INFINITY;
-  private tookMs = 0;
-  private reading: Promise<void> | null = null;
-
-  constructor(
-    private readonly pool: Pool,
-    /** 0, for tests: every write waits for a scan. */
-    private readonly ageMsMax: number,
-  ) {}
-
-  /** Whether one more entry of so many bytes is beyond the share. `nowMs` is the time of the entry. */
-  async exceeds(share: StoreShare, all: MailboxStats, { bytes, nowMs }: { bytes: number; nowMs: number }) {
-    const { entriesMax, bytesMax, rest } = share;
-    if (all.entries + 1 <= rest.part * entriesMax && all.bytes + bytes <= rest.part * bytesMax) return false;
-    const isExact = this.ageMsMax === 0;
-    const ageMsMax = isExact ? 0 : Math.max(this.ageMsMax, this.tookMs / scanPart);
-    if (this.reading === null && performance.now() - this.readAtMs >= ageMsMax) {
-      // A scan that fails leaves what the last one counted.
-      this.reading = this.read(nowMs).catch(() => undefined);
-      void this.reading.then(() => (this.reading = null));
-    }
-    if (isExact) await this.reading;
-    return exceedsShare(share, { own: this.held.get(share.label) ?? nothingHeld, all }, bytes);
-  }
-
-  private async read(nowMs: number): Promise<void> {
-    const startedMs = performance.now();
-    try {
-      const rows = await this.pool.query(
-        `select l.label, count(*) as entries, sum(h.size) as bytes from {s}.held h
-         cross join lateral unnest(h.labels) l(label)
-         where h.expires_ms > $1 and l.label like 'via:%' group by l.label`,
-        [nowMs],
-      );
-      this.held = new Map(
-        rows.map((row) => [String(row["label"]), { entries: Number(row["entries"]), bytes: Number(row["bytes"]) }]),
-      );
-    } finally {
-      this.readAtMs = performance.now();
-      this.tookMs = this.readAtMs - startedMs;
-    }
-  }
 }

@@ -94,13 +94,14 @@ export class Pool {
 
   /**
    * Several statements that are committed together or not at all. `work` may run again when the connection broke
-   * before the commit; when it broke in the commit, the database answers whether it was committed.
+   * before the commit; when it broke in the commit, the database answers whether it was committed. A migration is not
+   * numbered: there may be no table for it.
    */
-  transaction<T>(work: (query: Query) => Promise<T>): Promise<T> {
+  transaction<T>(work: (query: Query) => Promise<T>, numbering: "numbered" | "none" = "numbered"): Promise<T> {
     return this.withSlot(async (slot) => {
       const endMs = performance.now() + findOutMsMax;
       for (let tried = 1; ; tried++) {
-        const attempt = await this.attempt(slot, work, endMs);
+        const attempt = await this.attempt(slot, numbering === "numbered" ? numbered(slot, work) : work, endMs);
         if (attempt.ok) return attempt.value;
         const { error } = attempt;
         const again =
@@ -117,9 +118,7 @@ export class Pool {
     slot.seq++;
     try {
       await query("begin");
-      await query("select {s}.begin_write($1, $2)", [slot.writer, slot.seq]);
       const value = await work(query);
-      await query("select {s}.end_write($1, $2, null)", [slot.writer, slot.seq]);
       try {
         await query("commit");
       } catch (error) {
@@ -145,19 +144,6 @@ export class Pool {
         await Bun.sleep(againMs);
       }
     }
-  }
-
-  /** Several statements with a transaction of their own, sent once. */
-  script(text: string): Promise<void> {
-    return this.withSlot(async ({ connection }) => {
-      try {
-        await connection.script(this.named(text));
-      } catch (error) {
-        // The end of the connection ends its transaction.
-        await connection.close();
-        throw storeErrorOf(error);
-      }
-    });
   }
 
   /** `{s}` in statements is the schema. */
@@ -214,6 +200,16 @@ export class Pool {
     if (this.busy > 0 || this.waiting.length > 0) await this.idle.promise;
     await Promise.all(this.all.map(({ connection }) => connection.close()));
   }
+}
+
+/** The work between the begin and the end of a numbered write. */
+function numbered<T>(slot: Slot, work: (query: Query) => Promise<T>) {
+  return async (query: Query): Promise<T> => {
+    await query("select {s}.begin_write($1, $2)", [slot.writer, slot.seq]);
+    const value = await work(query);
+    await query("select {s}.end_write($1, $2, null)", [slot.writer, slot.seq]);
+    return value;
+  };
 }
 
 const corruptCodes = /^XX00[12]$/;

@@ -1,5 +1,5 @@
 /**
- * The PostgreSQL driver and its options: every capability in one schema of a database that several nodes share. What it
+ * The PostgreSQL driver and its options: every capability in one schema of a database that several nodes share, or in several (places.ts). What it
  * answers survives the death of the database's machine, and with a synchronous standby the loss of it.
  */
 import { z } from "zod";
@@ -19,12 +19,16 @@ function isDatabaseUrl(text: string): boolean {
   return known && username !== "" && hostname !== "" && /^\/[^/]+$/.test(pathname) && password + search + hash === "";
 }
 
+const urls = z
+  .array(databaseUrl)
+  .min(1)
+  .max(8)
+  .describe("Servers of one database; the first that accepts writes is used, also after a failover");
+const name = z.string().regex(/^[a-z][a-z0-9_]{0,40}$/, "must be a name of a-z, 0-9 and _");
+const schema = name.default("waypost");
+
 export const postgresOptions = z.strictObject({
-  urls: z
-    .array(databaseUrl)
-    .min(1)
-    .max(8)
-    .describe("Servers of one database; the first that accepts writes is used, also after a failover"),
+  urls,
   password: z
     .string()
     .min(1)
@@ -40,11 +44,17 @@ export const postgresOptions = z.strictObject({
     .describe(
       "File with the certificates (PEM) that must have issued the server's; connections are encrypted when it is set",
     ),
-  schema: z
-    .string()
-    .regex(/^[a-z][a-z0-9_]{0,40}$/, "must be a name of a-z, 0-9 and _")
-    .default("waypost")
-    .describe("Schema of the tables; `waypost storage migrate` creates it"),
+  schema: schema.describe("Schema of the tables; `waypost storage migrate` creates it"),
+  shards: z
+    .record(name, z.strictObject({ urls, schema }))
+    .refine(
+      (shards) => Object.keys(shards).length < 256 && shards["home"] === undefined,
+      "must be at most 255 names, and not `home`",
+    )
+    .default({})
+    .describe(
+      "More databases, by name, that share the mailboxes; the first, named `home`, also has the ledger. `waypost storage move-places` moves mailboxes",
+    ),
   connections: z.int().min(2).max(100).default(8).describe("Connections of this process"),
   statement_timeout_ms: z
     .int()
@@ -74,9 +84,15 @@ export const postgresPlugin: StoragePlugin<PostgresOptions> = {
     return openPostgres(options, environment);
   },
   absence: () => null,
-  maintenance: null,
-  async migrate(options) {
+  maintenance: (options) => ({
+    async *records() {
+      yield* (await import("./transfer.ts")).postgresRecords(options);
+    },
+    import: async (...work) => (await import("./transfer.ts")).importPostgres(options, ...work),
+    files: null,
+  }),
+  async migrate(options, move) {
     const { migratePostgres } = await import("./store.ts");
-    return migratePostgres(options);
+    return migratePostgres(options, move);
   },
 };

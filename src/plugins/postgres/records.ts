@@ -7,15 +7,15 @@
  * block makers never both write.
  *
  * Claims and receipts are decided by their primary keys: an insert that meets a row waits for it, in the order of keys.
- * Keys are texts of any characters, U+0000 among them, which no text of the database can hold, so their digests are the
- * keys there.
+ * Keys are texts of any characters, U+0000 among them, which no text of the database can hold, so bytes are the keys
+ * there.
  */
-import { concatBytes, encodeHex } from "../../core/codec/bytes.ts";
-import { blake2b256 } from "../../core/codec/crypto.ts";
+import { concatBytes, utf8 } from "../../core/codec/bytes.ts";
+import { sha256 } from "../../core/codec/crypto.ts";
 import { errorText } from "../../core/fault.ts";
 import { type Receipts, type Replay, StoreError } from "../../storage/contract.ts";
 import { checkKey, type SharedTable, type TableChange, type TableView } from "../../storage/table.ts";
-import { checkReceipt, checkText } from "../drivers.ts";
+import { checkPrefix, checkReceipt, checkText, endOfPrefix, isScanned } from "../drivers.ts";
 import type { Row } from "./connection.ts";
 import { Batcher, type Pool, type Query } from "./pool.ts";
 
@@ -261,12 +261,36 @@ export function packed(values: readonly Uint8Array[]): { readonly bytes: Uint8Ar
   return { bytes: concatBytes(...values), starts };
 }
 
-type ClaimRow = { readonly tag: string; readonly until: number; readonly at: number };
+type ClaimRow = { readonly tag: string; readonly place: number; readonly until: number; readonly at: number };
 
-/** Distinct texts have distinct digests, lone surrogates included: the form of two bytes a character is exact. */
-export function digestOf(text: string): string {
-  return encodeHex(blake2b256(new Uint8Array(Buffer.from(text, "utf16le"))));
+/**
+ * The bytes of a row for a tag, in hex: its UTF-8, or with lone surrogates, which that can't hold, its UTF-16. No two
+ * texts have the same bytes, and an export finds the text again.
+ */
+export function tagKeyOf(tag: string): string {
+  return tag.isWellFormed()
+    ? `00${Buffer.from(tag).toString("hex")}`
+    : `01${Buffer.from(tag, "utf16le").toString("hex")}`;
 }
+
+export function textOfTag(key: Uint8Array): string {
+  return Buffer.from(key.subarray(1)).toString(key[0] === 0 ? "utf8" : "utf16le");
+}
+
+/** The first ten bits of the SHA-256, as `place_of` in schema.sql. */
+export function placeOf(key: string): number {
+  const [first = 0, second = 0] = sha256(utf8(key));
+  return (first << 2) | (second >> 6);
+}
+
+/**
+ * The same for a receipt: two bytes that begin with its place, then its UTF-16 units, in whose order a scan finds them.
+ * Those that a scan finds begin with a slash, and are all of place 0.
+ */
+const rowKeyOf = (key: string): string =>
+  (placeOfReceipt(key) << 6).toString(16).padStart(4, "0") + Buffer.from(key, "utf16le").swap16().toString("hex");
+export const placeOfReceipt = (key: string): number => (isScanned(key) ? 0 : placeOf(key));
+export const textOfRow = (key: Uint8Array): string => Buffer.from(key.slice(2)).swap16().toString("utf16le");
 
 async function expireRecords(pool: Pool, table: string, nowMs: number, limit: number): Promise<number> {
   const [row] = await pool.query("select {s}.expire_records($1, $2, $3) as freed", [table, nowMs, limit]);
@@ -281,8 +305,8 @@ export function openPostgresReplay(pool: Pool): Replay {
   return {
     async claim(tag, untilMs, nowMs) {
       checkText("tag", tag);
-      const given = { tag: digestOf(tag), until: untilMs, at: nowMs };
-      return claims.add({ given, bytes: 128, key: given.tag });
+      const given = { tag: tagKeyOf(tag), place: placeOf(tag), until: untilMs, at: nowMs };
+      return claims.add({ given, bytes: 64 + given.tag.length, key: given.tag });
     },
     async expire(nowMs, limit) {
       const [row] = await pool.query("select {s}.expire_claims($1, $2) as freed", [nowMs, limit]);
@@ -306,22 +330,47 @@ export function openPostgresReceipts(pool: Pool): Receipts {
   return {
     async put(key, value, untilMs) {
       checkReceipt(key, value);
-      await add({ key: digestOf(key), how: "put", value, until: untilMs, at: 0 });
+      await add({ key: rowKeyOf(key), how: "put", value, until: untilMs, at: 0 });
     },
     async putIfAbsent(key, value, untilMs, nowMs) {
       checkReceipt(key, value);
-      return add({ key: digestOf(key), how: "absent", value, until: untilMs, at: nowMs });
+      return add({ key: rowKeyOf(key), how: "absent", value, until: untilMs, at: nowMs });
     },
     async get(key, nowMs) {
-      const parameters = [digestOf(key), nowMs];
       const [row] = await pool.query(
-        "select value from {s}.receipt where key = decode($1, 'hex') and until_ms > $2",
-        parameters,
+        `select {s}.is_here({s}.place_of(decode($1, 'hex'))),
+           (select value from {s}.receipt where key = decode($1, 'hex') and until_ms > $2) as value`,
+        [rowKeyOf(key), nowMs],
       );
-      return row === undefined ? null : new Uint8Array(row["value"] as Uint8Array);
+      const value = row?.["value"] as Uint8Array | null;
+      return value === null ? null : new Uint8Array(value);
     },
-    async remove(key) {
-      await add({ key: digestOf(key), how: "remove", value: nothing, until: 0, at: 0 });
+    async remove(key, value) {
+      if (value === undefined) {
+        await add({ key: rowKeyOf(key), how: "remove", value: nothing, until: 0, at: 0 });
+        return;
+      }
+      // A repeat after a lost answer does no harm.
+      const row = [rowKeyOf(key), value];
+      await pool.query("select {s}.remove_receipt(decode($1, 'hex'), $2::bytea)", row);
+    },
+    async scan(prefix, { after, limit, nowMs }) {
+      checkPrefix(prefix);
+      const first = rowKeyOf(prefix);
+      const end = endOfPrefix(Buffer.from(first, "hex"))?.toString("hex") ?? first;
+      const rows = await pool.query(
+        `select here, found.* from (select {s}.is_here({s}.place_of(decode($1, 'hex'))) as here offset 0) place
+         left join lateral (
+           select key, value from {s}.receipt
+           where key >= decode($1, 'hex') and key < decode($2, 'hex') and key > decode($3, 'hex') and until_ms > $4
+           order by key limit $5
+         ) found on true order by key`,
+        [first, end, after === null ? "" : rowKeyOf(after), nowMs, limit],
+      );
+      return rows.flatMap(({ key, value }) => {
+        if (key === null) return [];
+        return [[textOfRow(key as Uint8Array), new Uint8Array(value as Uint8Array)] as const];
+      });
     },
     expire: (nowMs, limit) => expireRecords(pool, "receipt", nowMs, limit),
   };

@@ -6,12 +6,18 @@
 -- A function does all the operations that arrived in one turn of a node, in one transaction. Rows of `mailbox` are the
 -- locks, always acquired in the order of their keys, so calls of several nodes wait for each other and never in a circle.
 -- Decisions use only what is read after the locks.
+--
+-- A database may hold some of the 1,024 places of a store. A key belongs to the place that the first ten bits of its
+-- hash name. What belongs to a place that is not here is refused
+-- as WP002, and the node looks for the place again.
 
 ---------------------------------------------------------------------------------------------------------------- tables
 
 create table {s}.meta (
   one boolean primary key default true check (one),
   version integer not null,
+  -- The oldest version of the program that works with the schema.
+  readable_by integer not null,
   partition_ms bigint not null,
   tally_ms bigint not null,
   -- The latest end of a claim that was forgotten.
@@ -27,7 +33,10 @@ create table {s}.mailbox (
   -- What had expired at this time is not in the sums.
   settled_ms bigint not null default -1,
   -- Nothing of this mailbox lasts longer.
-  until_ms bigint not null default 0
+  until_ms bigint not null default 0,
+  -- What it holds expires between the two, so that a page asks no other partition. It may hold less.
+  soonest_ms bigint not null default 0,
+  latest_ms bigint not null default 9223372036854775807
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 -- Envelopes that are neither acknowledged nor dropped.
 create table {s}.held (
@@ -85,14 +94,31 @@ create table {s}.writer (
   outcome json,
   used_at timestamptz not null default now()
 ) with (fillfactor = 50);
-create table {s}.claim (tag bytea primary key, until_ms bigint not null, at_ms bigint not null)
+-- `place`: where it belongs; that of an acknowledgement with its mailbox.
+create table {s}.claim (tag bytea primary key, until_ms bigint not null, at_ms bigint not null, place integer not null)
   with (autovacuum_vacuum_scale_factor = 0.05);
 create index claim_until on {s}.claim (until_ms);
 create table {s}.receipt (key bytea primary key, value bytea not null, until_ms bigint not null, at_ms bigint not null)
   with (autovacuum_vacuum_scale_factor = 0.05);
 create index receipt_until on {s}.receipt (until_ms);
 create table {s}.ledger (key text collate "C" primary key, value bytea not null);
-alter table {s}.held alter column envelope set storage external;
+-- What a function that stores gets for each message.
+create type {s}.entry as (
+  n integer, round integer, box text, id uuid, at bigint, expires bigint, kept bigint, size integer, start integer,
+  group_id uuid, sequence bigint, total bigint, labels text[], preview bytea,
+  entries_max bigint, bytes_max bigint, shares json, store_entries_max bigint, store_bytes_max bigint
+);
+-- The places that are here. One that leaves is read here and written nowhere; `gone` and `arriving` with one `move` are
+-- a whole copy that has not been opened yet.
+create table {s}.place (
+  no integer primary key,
+  state text not null check (state in ('here', 'leaving', 'gone', 'arriving')),
+  move uuid
+);
+create function {s}.place_of(p_key text) returns integer language sql immutable as $$
+  select ('x' || encode(substring(sha256(convert_to(p_key, 'UTF8')) for 2), 'hex'))::bit(16)::integer >> 6
+$$;
+create index mailbox_place on {s}.mailbox ({s}.place_of(key));
 
 ---------------------------------------------------------------------------------------------------------------- writes
 
@@ -113,8 +139,155 @@ begin
 end $$;
 create function {s}.end_write(p_writer uuid, p_seq bigint, p_outcome json) returns json language plpgsql as $$
 begin
-  update {s}.writer set seq = p_seq, outcome = p_outcome, used_at = clock_timestamp() where id = p_writer;
+  update {s}.writer set seq = p_seq, outcome = p_outcome, used_at = now() where id = p_writer;
   return p_outcome;
+end $$;
+
+---------------------------------------------------------------------------------------------------------------- places
+
+-- Keys of receipts begin with the ten bits of their place.
+create function {s}.place_of(p_key bytea) returns integer language sql immutable as $$
+  select get_byte(p_key, 0) * 4 + get_byte(p_key, 1) / 64
+$$;
+-- The first key of a place; that of 1,024 is beyond all.
+create function {s}.place_begin(p_no integer) returns bytea language sql immutable as $$
+  select case when p_no > 1023 then decode(repeat('ff', 40), 'hex') else decode(lpad(to_hex(p_no * 64), 4, '0'), 'hex') end
+$$;
+-- For a write. A move waits for the lock, so for all writes that saw the place here.
+create function {s}.check_places(p_nos integer[]) returns void language plpgsql as $$
+begin
+  perform pg_advisory_xact_lock_shared(hashtextextended('{s}', 4));
+  if exists (
+    select 1 from unnest(p_nos) n left join {s}.place p on p.no = n and p.state = 'here' where p.no is null
+  ) then
+    raise exception 'the place is not here' using errcode = 'WP002';
+  end if;
+end $$;
+-- For a read: always true.
+create function {s}.is_here(p_no integer) returns boolean language plpgsql stable as $$
+begin
+  if not exists (select 1 from {s}.place where no = p_no and state in ('here', 'leaving')) then
+    raise exception 'the place is not here' using errcode = 'WP002';
+  end if;
+  return true;
+end $$;
+create function {s}.box_no(p_key text) returns bigint language plpgsql stable as $$
+begin
+  perform {s}.is_here({s}.place_of(p_key));
+  return (select no from {s}.mailbox where key = p_key);
+end $$;
+-- Of the process that moves the place: it holds the lock to the end.
+create function {s}.place_lock(p_no integer) returns bigint language sql immutable as $$
+  select hashtextextended('{s} place', p_no)
+$$;
+create function {s}.leave(p_no integer, p_move uuid) returns void language plpgsql as $$
+begin
+  update {s}.place set state = 'leaving', move = p_move where no = p_no and state in ('here', 'leaving');
+  if not found then
+    raise exception 'place % is not here', p_no using errcode = 'WP002';
+  end if;
+end $$;
+-- Places whose mover has died are open again.
+create function {s}.reopen() returns void language plpgsql as $$
+declare
+  left_no integer;
+begin
+  for left_no in select no from {s}.place where state = 'leaving' loop
+    if pg_try_advisory_xact_lock({s}.place_lock(left_no)) then
+      update {s}.place set state = 'here', move = null where no = left_no and state = 'leaving';
+    end if;
+  end loop;
+end $$;
+-- Removes some of what a place left behind; returns how many rows.
+create function {s}.purge(p_no integer, p_limit integer) returns integer language plpgsql as $$
+declare
+  span bigint := (select tally_ms from {s}.meta);
+  nos bigint[];
+  freed integer;
+begin
+  perform 1 from {s}.place where no = p_no and state in ('here', 'leaving');
+  if found then
+    raise exception 'place % is here', p_no;
+  end if;
+  nos := array(select no from {s}.mailbox where {s}.place_of(key) = p_no order by key limit p_limit for update);
+  with gone as (
+    delete from {s}.held where mailbox_no = any (nos) returning expires_ms, size
+  )
+  insert into {s}.tally as t (upper_ms, writer, entries, bytes)
+  select (expires_ms + span - 1) / span * span, '00000000-0000-0000-0000-000000000000', -count(*), -sum(size)
+  from gone group by 1 order by 1
+  on conflict (upper_ms, writer) do update
+    set entries = t.entries + excluded.entries, bytes = t.bytes + excluded.bytes;
+  delete from {s}.acked where mailbox_no = any (nos);
+  delete from {s}.kept where mailbox_no = any (nos);
+  delete from {s}.mailbox where no = any (nos);
+  delete from {s}.claim where place = p_no;
+  get diagnostics freed = row_count;
+  delete from {s}.receipt where key >= {s}.place_begin(p_no) and key < {s}.place_begin(p_no + 1);
+  return freed + cardinality(nos);
+end $$;
+create function {s}.arrive(p_no integer, p_move uuid, p_forgotten bigint) returns void language plpgsql as $$
+begin
+  insert into {s}.place values (p_no, 'arriving', p_move)
+    on conflict (no) do update set state = 'arriving', move = p_move where place.state in ('gone', 'arriving');
+  update {s}.meta set claims_forgotten_ms = p_forgotten where claims_forgotten_ms < p_forgotten;
+end $$;
+create function {s}.copy_in(
+  p_writer uuid, p_seq bigint, p_no integer, p_move uuid, p_kind text, p_given text
+) returns json language plpgsql as $$
+declare
+  done json := {s}.begin_write(p_writer, p_seq);
+  span bigint := (select tally_ms from {s}.meta);
+  rows json := p_given::json;
+begin
+  if done is not null then
+    return done;
+  end if;
+  perform 1 from {s}.place where no = p_no and state = 'arriving' and move = p_move for update;
+  if not found then
+    raise exception 'another process moves place %', p_no;
+  end if;
+  if p_kind = 'mailbox' then
+    insert into {s}.mailbox (key, last_arrival, until_ms)
+    select r.key, r.last_arrival, r.until_ms
+    from json_to_recordset(rows) r(key text, last_arrival bigint, until_ms bigint);
+  elsif p_kind = 'held' then
+    with given as materialized (
+      select m.no as mailbox_no, r.*
+      from json_to_recordset(rows) r(
+        key text, arrival bigint, id uuid, expires_ms bigint, size integer, group_id uuid, sequence bigint,
+        total bigint, labels text[], envelope bytea)
+      join {s}.mailbox m on m.key = r.key
+    ), new_held as (
+      insert into {s}.held
+        (mailbox_no, arrival, id, expires_ms, size, group_id, sequence, total, labels, envelope)
+      select mailbox_no, arrival, id, expires_ms, size, group_id, sequence, total, labels, envelope from given
+    ), new_sums as (
+      update {s}.mailbox m set entries = m.entries + g.entries, bytes = m.bytes + g.bytes
+      from (select mailbox_no, count(*) as entries, sum(size) as bytes from given group by 1) g
+      where m.no = g.mailbox_no
+    )
+    insert into {s}.tally as t (upper_ms, writer, entries, bytes)
+    select (expires_ms + span - 1) / span * span, '00000000-0000-0000-0000-000000000000', count(*), sum(size)
+    from given group by 1 order by 1
+    on conflict (upper_ms, writer) do update
+      set entries = t.entries + excluded.entries, bytes = t.bytes + excluded.bytes;
+  elsif p_kind = 'acked' then
+    insert into {s}.acked (mailbox_no, id, expires_ms, digest)
+    select m.no, r.id, r.expires_ms, r.digest
+    from json_to_recordset(rows) r(key text, id uuid, expires_ms bigint, digest bytea)
+    join {s}.mailbox m on m.key = r.key;
+  elsif p_kind = 'kept' then
+    insert into {s}.kept (mailbox_no, id, expires_ms, kept_ms, preview)
+    select m.no, r.id, r.expires_ms, r.kept_ms, r.preview
+    from json_to_recordset(rows) r(key text, id uuid, expires_ms bigint, kept_ms bigint, preview bytea)
+    join {s}.mailbox m on m.key = r.key;
+  elsif p_kind = 'claim' then
+    insert into {s}.claim select * from json_populate_recordset(null::{s}.claim, rows) on conflict do nothing;
+  else
+    insert into {s}.receipt select * from json_populate_recordset(null::{s}.receipt, rows);
+  end if;
+  return {s}.end_write(p_writer, p_seq, json_build_array(json_array_length(rows)));
 end $$;
 
 ------------------------------------------------------------------------------------------------------------- mailboxes
@@ -134,6 +307,10 @@ begin
     exit when locked >= cardinality(p_keys);
   end loop;
 end $$;
+-- Whether nothing is active, as far as the sums know: not where a clock that was ahead has come back.
+create function {s}.is_empty(p_box {s}.mailbox, p_at bigint) returns boolean language sql immutable as $$
+  select p_box.entries = 0 and p_box.settled_ms <= p_at
+$$;
 -- Takes what has expired at a time out of the sums of mailboxes, whose rows are locked.
 create function {s}.settle(p_nos bigint[], p_at bigint) returns void language plpgsql as $$
 begin
@@ -148,11 +325,6 @@ begin
   ) over
   where m.no = over.no;
 end $$;
-create type {s}.entry as (
-  n integer, round integer, box text, id uuid, at bigint, expires bigint, kept bigint, size integer, start integer,
-  group_id uuid, sequence bigint, total bigint, labels text[], preview bytea,
-  entries_max bigint, bytes_max bigint, shares json, store_entries_max bigint, store_bytes_max bigint
-);
 -- Entries of one mailbox have different rounds; a round decides and writes one entry of each mailbox.
 -- As in mailbox-rules.ts.
 create function {s}.digest_of(p_envelope bytea) returns bytea language sql immutable as $$
@@ -249,6 +421,8 @@ begin
     set entries = m.entries + case when f.expires > m.settled_ms then 1 else 0 end,
       bytes = m.bytes + case when f.expires > m.settled_ms then f.size else 0 end,
       last_arrival = f.arrival,
+      soonest_ms = case when {s}.is_empty(m, f.at) then f.expires else least(m.soonest_ms, f.expires) end,
+      latest_ms = case when {s}.is_empty(m, f.at) then f.expires else greatest(m.latest_ms, f.expires) end,
       until_ms = greatest(m.until_ms, f.expires, f.kept)
     from final f where m.no = f.no and f.outcome = 'stored'
   ), new_tally as (
@@ -307,6 +481,7 @@ begin
       start integer, group_id uuid, sequence bigint, total bigint, labels text, preview text, entries_max bigint,
       bytes_max bigint, shares json, store_entries_max bigint, store_bytes_max bigint)
     order by e.n);
+  perform {s}.check_places(array(select distinct {s}.place_of(e.box) from unnest(given) e));
   perform {s}.open_boxes(array(select distinct e.box from unnest(given) e));
   -- The sums of a mailbox may count what has expired; that matters only where they reach a quota.
   nearly_full := array(
@@ -347,13 +522,16 @@ begin
   if done is not null then
     return done;
   end if;
+  perform {s}.check_places(array(
+    select distinct {s}.place_of(g.box) from json_to_recordset(p_given::json) as g(box text)));
   with given as materialized (
-    select distinct on (g.tag) decode(g.tag, 'hex') as tag, g.n, g.until, g.at
-    from json_to_recordset(p_given::json) as g(n integer, tag text, until bigint, at bigint)
+    select distinct on (g.tag) decode(g.tag, 'hex') as tag, g.n, g.until, g.at, {s}.place_of(g.box) as place
+    from json_to_recordset(p_given::json) as g(n integer, tag text, until bigint, at bigint, box text)
     where g.tag is not null and g.until > (select claims_forgotten_ms from {s}.meta) order by g.tag, g.n
   ), won as (
-    insert into {s}.claim as c (tag, until_ms, at_ms) select tag, until, at from given order by tag
-    on conflict (tag) do update set until_ms = excluded.until_ms, at_ms = excluded.at_ms
+    insert into {s}.claim as c (tag, until_ms, at_ms, place) select tag, until, at, place from given order by tag
+    on conflict (tag) do update
+      set until_ms = excluded.until_ms, at_ms = excluded.at_ms, place = excluded.place
       where c.until_ms <= excluded.at_ms
     returning c.tag
   )
@@ -394,6 +572,42 @@ begin
   return {s}.end_write(p_writer, p_seq, json_build_object('replayed', replayed, 'gone', done));
 end $$;
 
+-- A row without an id says that more follow.
+create function {s}.page(
+  p_key text, p_after bigint, p_now bigint, p_entries bigint, p_bytes bigint, p_envelopes boolean
+) returns table (
+  id uuid, expires_ms bigint, group_id uuid, sequence bigint, total bigint, size integer, place bigint, envelope bytea
+) language plpgsql stable as $$
+declare
+  box record;
+  n bigint := 0;
+  bytes bigint := 0;
+begin
+  perform {s}.is_here({s}.place_of(p_key));
+  select m.*, {s}.is_empty(m, p_now) as is_empty into box from {s}.mailbox m where m.key = p_key;
+  if not found or box.is_empty or box.last_arrival <= p_after then
+    return;
+  end if;
+  for id, expires_ms, group_id, sequence, total, size, place, envelope in
+    select h.id, h.expires_ms, h.group_id, h.sequence, h.total, h.size, h.arrival,
+      case when p_envelopes then h.envelope end
+    from {s}.held h
+    where h.mailbox_no = box.no and h.arrival > p_after and h.expires_ms > p_now
+      and h.expires_ms >= box.soonest_ms and h.expires_ms <= box.latest_ms
+    order by h.arrival limit p_entries + 1
+  loop
+    n := n + 1;
+    bytes := bytes + size;
+    if n > p_entries or (n > 1 and bytes > p_bytes) then
+      id := null;
+      envelope := null;
+      return next;
+      return;
+    end if;
+    return next;
+  end loop;
+end $$;
+
 ---------------------------------------------------------------------------------------------------- claims and receipts
 
 create function {s}.claim_tags(p_writer uuid, p_seq bigint, p_given text) returns json language plpgsql as $$
@@ -403,12 +617,15 @@ begin
   if done is not null then
     return done;
   end if;
+  perform {s}.check_places(array(
+    select distinct g.place from json_to_recordset(p_given::json) as g(place integer)));
   with won as (
-    insert into {s}.claim as c (tag, until_ms, at_ms)
-    select decode(g.tag, 'hex'), g.until, g.at
-    from json_to_recordset(p_given::json) as g(tag text, until bigint, at bigint)
+    insert into {s}.claim as c (tag, until_ms, at_ms, place)
+    select decode(g.tag, 'hex'), g.until, g.at, g.place
+    from json_to_recordset(p_given::json) as g(tag text, until bigint, at bigint, place integer)
     where g.until > (select claims_forgotten_ms from {s}.meta) order by 1
-    on conflict (tag) do update set until_ms = excluded.until_ms, at_ms = excluded.at_ms
+    on conflict (tag) do update
+      set until_ms = excluded.until_ms, at_ms = excluded.at_ms, place = excluded.place
       where c.until_ms <= excluded.at_ms
     returning encode(c.tag, 'hex') as tag
   )
@@ -439,6 +656,11 @@ begin
   get diagnostics freed = row_count;
   return freed;
 end $$;
+create function {s}.remove_receipt(p_key bytea, p_value bytea) returns void language plpgsql as $$
+begin
+  perform {s}.check_places(array[{s}.place_of(p_key)]);
+  delete from {s}.receipt where key = p_key and value = p_value;
+end $$;
 -- Returns key and value for each key that another value excludes.
 create function {s}.write_receipts(p_writer uuid, p_seq bigint, p_given text, p_bytes bytea)
 returns json language plpgsql as $$
@@ -449,6 +671,8 @@ begin
   if done is not null then
     return done;
   end if;
+  perform {s}.check_places(array(
+    select distinct {s}.place_of(decode(g.key, 'hex')) from json_to_recordset(p_given::json) as g(key text)));
   -- Rows are locked in the order of their keys, whatever happens to them.
   perform 1 from {s}.receipt r where r.key in (
     select decode(g.key, 'hex') from json_to_recordset(p_given::json) as g(key text)) order by r.key for update;

@@ -1,10 +1,11 @@
 /**
- * The schema of the database: its version and its partitions. `waypost storage migrate` makes it; a node opens only a
- * schema of its own version. Tables and functions are in `schema.sql`.
+ * The schema of the database: its version and its partitions. `waypost storage migrate` makes it; a node opens a schema
+ * that its version may read. Tables and functions are in `schema.sql`.
  */
 /// <reference path="./sql.d.ts" />
 import { dayMs } from "../../core/codec/time.ts";
-import { type MailboxEntry, StoreError } from "../../storage/contract.ts";
+import { StoreError } from "../../storage/contract.ts";
+import type { StatementError } from "./connection.ts";
 import type { Pool } from "./pool.ts";
 import type { PostgresOptions } from "./postgres.ts";
 import definitions from "./schema.sql" with { type: "text" };
@@ -17,7 +18,7 @@ type PartitionSettings = {
   readonly graceMs: number;
 };
 
-type Kind = "held" | "acked" | "kept";
+export type Kind = "held" | "acked" | "kept";
 
 const idleMailboxesAtOnce = 1_000;
 
@@ -36,17 +37,13 @@ export class Partitions {
     private readonly settings: PartitionSettings,
   ) {}
 
-  async ensure(entries: readonly MailboxEntry[]): Promise<void> {
+  /** Those that rows of a kind with an end need. */
+  async ensure(rows: Iterable<readonly [kind: Kind, ms: number]>): Promise<void> {
     const missing = new Map<string, { kind: Kind; upperMs: number }>();
-    const need = (kind: Kind, ms: number): void => {
+    for (const [kind, ms] of rows) {
       const upperMs = Math.ceil(ms / this.settings.partitionMs) * this.settings.partitionMs;
       const name = `${kind} ${upperMs}`;
       if (!this.known.has(name)) missing.set(name, { kind, upperMs });
-    };
-    for (const { expiresAtMs, keptUntilMs, onExpiry } of entries) {
-      need("held", expiresAtMs);
-      need("acked", expiresAtMs);
-      if (onExpiry !== "DeleteOnExpiry" && keptUntilMs > expiresAtMs) need("kept", keptUntilMs);
     }
     for (const [name, { kind, upperMs }] of missing) {
       await this.pool.query("select {s}.add_part($1, $2)", [kind, upperMs]);
@@ -90,52 +87,88 @@ export class Partitions {
 
 const schemaVersion = 1;
 
+export const allPlaces: readonly number[] = Array.from({ length: 1_024 }, (_, no) => no);
+
 /** The span of time that one row of the sums of the store counts. */
 const tallySpanMs = 60_000;
 
-type SchemaSettings = {
-  readonly version: number;
-  readonly partitionMs: number;
-};
+type SchemaSettings = { readonly version: number; readonly partitionMs: number };
 
-/** The settings of the schema, or `null` when there is none; throws when a newer program made it. */
-async function readSchema(pool: Pool, schema: string): Promise<SchemaSettings | null> {
-  const [found] = await pool.query("select to_regclass($1) is not null as there", [`${schema}.meta`]);
+/** A database answers, and its schema does not fit. */
+export class SchemaProblem extends StoreError {}
+
+/** The settings of the schema, or `null` when there is none; throws when this program is too old for it. */
+async function readSchema(pool: Pool): Promise<SchemaSettings | null> {
+  const [found] = await pool.query("select to_regclass('{s}.meta') is not null as there");
   if (found?.["there"] !== true) return null;
-  const [row] = await pool.query("select version, partition_ms from {s}.meta");
+  const [row] = await pool.query("select to_json(m)::text as meta from {s}.meta m");
   if (row === undefined) return null;
-  const version = Number(row["version"]);
-  if (version !== schemaVersion) {
+  const meta = JSON.parse(String(row["meta"])) as Record<string, number>;
+  const { version = 0, readable_by = version, partition_ms = 0 } = meta;
+  if (version < 0) throw new SchemaProblem("unavailable", "an import into the schema has not finished: run it again");
+  if (readable_by > schemaVersion) {
     const versions = `the schema has version ${version}, and this program knows ${schemaVersion}`;
-    throw new StoreError("unavailable", `${versions}: use the program that migrated it, or a newer one`);
+    throw new SchemaProblem("unavailable", `${versions}: use the program that migrated it, or a newer one`);
   }
-  return { version, partitionMs: Number(row["partition_ms"]) };
+  return { version, partitionMs: partition_ms };
 }
 
 /** The settings of the schema; throws when this program can't work with it. */
 export async function checkSchema(pool: Pool, schema: string): Promise<SchemaSettings> {
-  const found = await readSchema(pool, schema);
+  const found = await readSchema(pool);
   if (found !== null) return found;
-  throw new StoreError("unavailable", `the database has no schema "${schema}": run \`waypost storage migrate\``);
+  throw new SchemaProblem("unavailable", `the database has no schema "${schema}": run \`waypost storage migrate\``);
 }
 
-/** Makes the schema in one transaction, unless it exists; returns what was done. */
+/** A schema whose version is below zero is not whole. */
+export async function setUnfinished(pool: Pool, isUnfinished: boolean): Promise<void> {
+  await pool.query("update {s}.meta set version = $1", [isUnfinished ? -schemaVersion : schemaVersion]);
+}
+
+/** Removes what an import has left that did not finish. */
+export async function dropUnfinished(pool: Pool): Promise<void> {
+  const [found] = await pool.query("select to_regclass('{s}.meta') is not null as there");
+  if (found?.["there"] !== true) return;
+  const [row] = await pool.query("select version from {s}.meta");
+  if (Number(row?.["version"] ?? 0) < 0) await pool.query("drop schema {s} cascade");
+}
+
+/** One statement each: the next begins a line. */
+function statementsOf(script: string): string[] {
+  const text = script.replace(/^--.*\n/gm, "");
+  return text.split(/;\n(?=\n*(?:create|alter|insert) )/).map((one) => one.trim().replace(/;$/, ""));
+}
+
+const notSupported = "0A000";
+
+/** Makes the schema in one transaction; returns what was done. `places` are the first that it has. */
 export async function migrateSchema(
   pool: Pool,
   { schema, partition_ms }: Pick<PostgresOptions, "schema" | "partition_ms">,
-  tallyMs = tallySpanMs,
+  {
+    tallyMs = tallySpanMs,
+    places = allPlaces,
+  }: { readonly tallyMs?: number; readonly places?: readonly number[] } = {},
 ): Promise<string> {
-  if ((await readSchema(pool, schema)) !== null) return `schema "${schema}" has version ${schemaVersion} already`;
-  // Of several programs that migrate at once, the later ones wait here and fail.
-  const guard = `
-    do $$ begin
-      perform pg_advisory_xact_lock(hashtextextended('{s}', 0));
-      if to_regclass('{s}.meta') is not null then
-        raise exception 'another program migrates this schema at the same time';
-      end if;
-    end $$;
-  `;
-  const settings = `insert into {s}.meta (version, partition_ms, tally_ms) values (${schemaVersion}, ${partition_ms}, ${tallyMs});`;
-  await pool.script(`begin; ${guard} create schema if not exists {s}; ${definitions} ${settings} commit;`);
+  const before = await readSchema(pool);
+  if (before !== null) return `schema "${schema}" has version ${before.version} already`;
+  const values = [schemaVersion, schemaVersion, partition_ms, tallyMs].join(", ");
+  await pool.transaction(async (query) => {
+    // Of several programs that migrate at once, the later ones wait here and fail.
+    await query("select pg_advisory_xact_lock(hashtextextended('{s}', 0))");
+    const [now] = await query("select to_regclass('{s}.meta') is not null as there");
+    if (now?.["there"] === true) throw new StoreError("unavailable", "another program migrates this schema");
+    await query("create schema if not exists {s}");
+    for (const statement of statementsOf(definitions)) await query(statement);
+    await query(`insert into {s}.meta (version, readable_by, partition_ms, tally_ms) values (${values})`);
+    await query("insert into {s}.place select n::integer, 'here' from unnest(string_to_array($1, ',')) n", [
+      places.join(","),
+    ]);
+  }, "none");
+  // Envelopes are encrypted: they are not compressed. Where a table can't say so, they cost some processor time.
+  await pool.query("alter table {s}.held alter column envelope set storage external").catch((error: unknown) => {
+    if (!(error instanceof StoreError && (error.cause as StatementError | undefined)?.code === notSupported))
+      throw error;
+  });
   return `schema "${schema}" was created with version ${schemaVersion}`;
 }

@@ -1,14 +1,25 @@
 /** Composes the PostgreSQL store. Loaded only when a store is opened or migrated. */
 import { readFile } from "node:fs/promises";
 import { errorText } from "../../core/fault.ts";
-import { type Durability, type Store, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
+import { late, withDeadline } from "../../core/std/bounded.ts";
+import {
+  type Durability,
+  type PlaceMove,
+  type Store,
+  type StoreEnvironment,
+  StoreError,
+} from "../../storage/contract.ts";
 import { openLogs } from "../../storage/embedded-log.ts";
 import { openLedger } from "../drivers.ts";
-import { LabelTotals, PostgresMailbox, StoreTotals } from "./mailbox.ts";
+import type { PoolSettings } from "./connection.ts";
+import { PostgresMailbox } from "./mailbox.ts";
+import { movePlaces } from "./move.ts";
+import { openShards, Places, probeShards, readPlaces, Shard } from "./places.ts";
 import { type BatchLimits, Pool } from "./pool.ts";
 import type { PostgresOptions } from "./postgres.ts";
 import { openPostgresReceipts, openPostgresReplay, PostgresTable } from "./records.ts";
-import { checkSchema, migrateSchema, Partitions } from "./schema.ts";
+import { allPlaces, checkSchema, migrateSchema, Partitions, SchemaProblem } from "./schema.ts";
+import { LabelTotals, StoreSums, StoreTotals } from "./totals.ts";
 
 /** Tests give shorter times, and benchmarks other batches. */
 type PostgresTestSettings = {
@@ -22,10 +33,16 @@ const graceMs = 600_000;
 const totalsAgeMs = 1_000;
 /** A scan of the store counts this many times as long as a sum. */
 const labelsAgeFactor = 60;
+/** A start waits so long for databases beside the first. */
+const openingMsMax = 3_000;
+
+export async function settingsOf(options: PostgresOptions): Promise<PoolSettings> {
+  const { tls_ca_file } = options;
+  return { ...options, ca: tls_ca_file === null ? null : await readCertificates(tls_ca_file) };
+}
 
 export async function openPool(options: PostgresOptions): Promise<Pool> {
-  const { tls_ca_file } = options;
-  return new Pool({ ...options, ca: tls_ca_file === null ? null : await readCertificates(tls_ca_file) });
+  return new Pool(await settingsOf(options));
 }
 
 function readCertificates(file: string): Promise<string> {
@@ -34,13 +51,65 @@ function readCertificates(file: string): Promise<string> {
   });
 }
 
-export async function migratePostgres(options: PostgresOptions): Promise<string> {
-  const pool = await openPool(options);
-  try {
-    return await migrateSchema(pool, options);
-  } finally {
-    await pool.close();
+/** The databases of a store: the first has the ledger and its log, and is named `home`. */
+export function shardOptions({ shards, ...home }: PostgresOptions): (readonly [name: string, PostgresOptions])[] {
+  const more = Object.entries(shards).map(([name, own]) => [name, { ...home, ...own, shards: {} }] as const);
+  return [["home", { ...home, shards: {} }], ...more];
+}
+
+/** Schemas that are made now share the places that no other has. */
+async function migrateShards(options: PostgresOptions, pools: readonly Pool[], tallyMs?: number): Promise<string[]> {
+  const ones = shardOptions(options).map(([, one], n) => ({ one, pool: pools[n]! }));
+  const found = await Promise.all(ones.map(({ pool }) => hasPlaces(pool)));
+  const taken = new Set(found.flatMap((places) => [...(places ?? [])]));
+  const left = allPlaces.filter((no) => !taken.has(no));
+  const fresh = ones.filter((_, n) => found[n] === null);
+  const done: string[] = [];
+  for (const { one, pool } of ones) {
+    const at = fresh.findIndex((given) => given.pool === pool);
+    const places = left.filter((_, n) => Math.floor((n * fresh.length) / left.length) === at);
+    done.push(await migrateSchema(pool, one, { places, ...(tallyMs === undefined ? {} : { tallyMs }) }));
   }
+  return done;
+}
+
+async function hasPlaces(pool: Pool): Promise<readonly number[] | null> {
+  const [row] = await pool.query("select to_regclass('{s}.place') is not null as there");
+  return row?.["there"] === true ? [...(await readPlaces({ pool })).keys()] : null;
+}
+
+export async function migratePostgres(options: PostgresOptions, move?: PlaceMove, tallyMs?: number): Promise<string> {
+  const pools = await Promise.all(shardOptions(options).map(([, one]) => openPool(one)));
+  try {
+    const done = await migrateShards(options, pools, tallyMs);
+    if (move === undefined) return done.join("; ");
+    const shards = await openAll(options, pools, {});
+    const to = shards.all.find(({ name }) => name === move.to);
+    if (to === undefined) throw new StoreError("unavailable", `there is no shard "${move.to}"`);
+    const moved = await movePlaces(move.places, shards.all, to);
+    return `${move.places.length} places are in "${move.to}"; ${moved} moved`;
+  } finally {
+    await Promise.all(pools.map((pool) => pool.close()));
+  }
+}
+
+async function openAll(options: PostgresOptions, pools: readonly Pool[], test: PostgresTestSettings) {
+  const ageMs = test.totalsAgeMs ?? totalsAgeMs;
+  const totals = pools.map((pool) => new StoreTotals(pool, ageMs));
+  const sums = new StoreSums(totals, new LabelTotals(pools, ageMs * labelsAgeFactor));
+  const all = shardOptions(options).map(([name, { schema }], n) => {
+    const pool = pools[n]!;
+    const open = async () => {
+      const { partitionMs } = await checkSchema(pool, schema);
+      const durability = await readDurability(pool);
+      const partitions = new Partitions(pool, { partitionMs, graceMs: test.graceMs ?? graceMs });
+      const mailbox = new PostgresMailbox(pool, partitions, totals[n]!, sums, test.batches);
+      const parts = { mailbox, replay: openPostgresReplay(pool), receipts: openPostgresReceipts(pool) };
+      return { ...parts, partitions, durability };
+    };
+    return new Shard(name, pool, open);
+  });
+  return { all, sums };
 }
 
 export async function openPostgres(
@@ -48,41 +117,51 @@ export async function openPostgres(
   environment: StoreEnvironment,
   test: PostgresTestSettings = {},
 ): Promise<Store> {
-  const pool = await openPool(options);
+  const pools = await Promise.all(shardOptions(options).map(([, one]) => openPool(one)));
+  const close = async () => void (await Promise.all(pools.map((pool) => pool.close())));
   try {
-    const { partitionMs } = await checkSchema(pool, options.schema);
-    const durability = await readDurability(pool);
-    const partitions = new Partitions(pool, { partitionMs, graceMs: test.graceMs ?? graceMs });
+    const { all, sums } = await openAll(options, pools, test);
+    const [home] = all;
+    const { durability } = await home!.parts();
+    const { pool } = home!;
     const table = new PostgresTable(pool, environment.now);
     await table.readClock();
     const now = () => table.databaseNow();
     const ledger = await openLedger(table, options.block_time_ms, { ...environment, now });
-    const ageMs = test.totalsAgeMs ?? totalsAgeMs;
-    const totals = new StoreTotals(pool, ageMs);
-    const labels = new LabelTotals(pool, ageMs * labelsAgeFactor);
+    const places = new Places(all, options.statement_timeout_ms);
+    await places.look();
     return {
       plugin: "postgres",
-      durability,
-      capabilities: {
-        mailbox: new PostgresMailbox(pool, partitions, totals, labels, test.batches),
-        replay: openPostgresReplay(pool),
-        receipts: openPostgresReceipts(pool),
-        ledger,
-        logs: openLogs(table),
-      },
-      importLedger: null,
-      async probe() {
-        await pool.query("select 1");
-      },
+      durability: await weakest(all, durability),
+      capabilities: { ...openShards(all, places, (nowMs) => sums.stats(nowMs)), ledger, logs: openLogs(table) },
+      probe: () => probeShards(all),
       async close() {
         await ledger.close();
-        await pool.close();
+        await close();
       },
     };
   } catch (error) {
-    await pool.close();
+    await close();
     throw error;
   }
+}
+
+/** Of the databases that answer now; one that is away is not waited for. */
+async function weakest(shards: readonly Shard[], home: Durability): Promise<Durability> {
+  const opened = shards.map((shard) =>
+    shard
+      .parts()
+      .then(({ durability }) => durability)
+      .catch(pass),
+  );
+  const known = await withDeadline(Promise.all(opened), openingMsMax);
+  return known !== late && known.includes("committed") ? "committed" : home;
+}
+
+/** A schema that is missing or too new stops the start; a database that is away does not. */
+function pass(error: unknown): Durability {
+  if (error instanceof SchemaProblem) throw error;
+  return "flushed";
 }
 
 /** `flushed` needs a server that syncs before it answers. */

@@ -350,6 +350,27 @@ export const paceScenarios: readonly Scenario[] = [
   },
 ];
 
+/** While the Directory is not open, which ends with the scenario. */
+const barred = (name: string, code: FaultCode, registration: "invite" | "closed", invitation?: string): Scenario => ({
+  name,
+  route: register,
+  status: 403,
+  code,
+  act: async (stage) => {
+    const headers: Record<string, string> = invitation === undefined ? {} : { "svc-invitation": invitation };
+    stage.settings.registration = registration;
+    const reply = await stage.ask("POST", "/register-did", registerBodyOf(newcomer(), stage.nowMs()), headers);
+    stage.settings.registration = "open";
+    return reply;
+  },
+});
+
+const barredScenarios: readonly Scenario[] = [
+  barred("refuses who is not invited", "invitation_required", "invite"),
+  barred("refuses an invitation that nobody made", "invitation_invalid", "invite", "guessed"),
+  barred("refuses everybody when closed", "registration_closed", "closed", "any"),
+];
+
 // ------------------------------------------------------------------------------------------------ status
 
 const status = "GET /registration-status/:did";
@@ -396,4 +417,8 @@ const statusScenarios: readonly Scenario[] = [
   outages(status, (stage) => stage.ask("GET", `/registration-status/${stage.standing.did}`))[0] as Scenario,
 ];
 
-export const registrationAreaScenarios: readonly Scenario[] = [...registrationScenarios, ...statusScenarios];
+export const registrationAreaScenarios: readonly Scenario[] = [
+  ...registrationScenarios,
+  ...barredScenarios,
+  ...statusScenarios,
+];

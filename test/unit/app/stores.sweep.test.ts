@@ -28,7 +28,6 @@ function storeOf(capabilities: Capabilities): Store {
     plugin: "test",
     durability: "volatile",
     capabilities,
-    importLedger: null,
     probe: async () => undefined,
     close: async () => undefined,
   };

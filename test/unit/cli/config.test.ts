@@ -416,9 +416,9 @@ const cases: readonly Case[] = [
     ["12:18: relay.allow_private.0: must be a network such as 10.0.0.0/8"],
   ],
   [
-    "wake url",
-    withLine(all, "cache", 'wake_url = "notify"'),
-    ['17:1: cache.wake_url: must be a URL such as "https://relay.example.org", without query, fragment and user'],
+    "contact of pushes",
+    `${all}[push]\ncontact = "nobody"\n`,
+    ['20:1: push.contact: must be "mailto:" and an address, or an https URL'],
   ],
   [
     "proofs",

@@ -40,7 +40,7 @@ test("an author is read back, and the sender's own media type is without it", as
 
 test("an author leaves the relations and the sender's own media type as they are", async () => {
   const { file } = await sourceOf("text", {}, relations);
-  const expected = { essence: "text/plain", plain: "text/plain;charset=utf-8", ...relations, author: did };
+  const expected = { essence: "text/plain", plain: "text/plain;charset=utf-8", ...relations, author: did, home: null };
   expect(await received(withAuthor(file.mediaType, did))).toEqual(expected);
 });
 

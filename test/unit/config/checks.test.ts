@@ -1,6 +1,6 @@
 /** Relations between settings: each that is broken is one problem, unless one of its settings is wrong by itself. */
 import { describe, expect, test } from "bun:test";
-import { isReported, relationProblems } from "../../../src/config/checks.ts";
+import { configWarnings, isReported, relationProblems } from "../../../src/config/checks.ts";
 import type { ConfigInput } from "../../../src/config/schema.ts";
 import { settings } from "../../support/settings.ts";
 
@@ -33,11 +33,49 @@ describe("a broken relation is reported under its first setting", () => {
       "server.share_port",
       { relay, directory: { enabled: true }, server: { share_port: true } },
     ],
+    ["an app without nodes", "server.app", { relay, server: { app: "chat.net" } }],
+    [
+      "an app on the host of a node",
+      "server.app",
+      { relay: { ...relay, public_endpoints: ["https://cache.net"] }, cache, server: { app: "cache.net" } },
+    ],
+    [
+      "an app that knows no Directory",
+      "server.app",
+      {
+        relay: { ...relay, recipients: "ledger:main", public_endpoints: ["https://relay.net"] },
+        cache: { ...cache, recipients: "ledger:main" },
+        server: { app: "chat.net" },
+      },
+    ],
     ["a certificate without its key", "server.tls_cert_file", { relay, server: { tls_cert_file: "a" } }],
   ];
   test.each(rows)("%s", (_, setting, input) => expect(broken(input)).toEqual([setting]));
   test("a relation that holds is not reported", () =>
     expect(broken({ relay, server: { share_port: true } })).toEqual([]));
+});
+
+test("a number far from its default is a warning, once, and one near it is none", () => {
+  const warned = (input: ConfigInput) =>
+    configWarnings(settings(input)).filter(({ message }) => message.includes("is the unit right?"));
+  const far: ConfigInput = {
+    directory: { enabled: true, registration_rate: 1_001 },
+    relay: { ...relay, delivery_budget: "100ms", sessions_max: 1 },
+    cache: { ...cache, recipient_bytes_max: "2MiB", page_bytes_max: "10KiB" },
+    server: { requests_max: 4 },
+  };
+  // Others are warned of already: the requests, and a mailbox smaller than an envelope.
+  expect(warned(far).map(({ setting }) => setting)).toEqual([
+    "directory.registration_rate",
+    "relay.sessions_max",
+    "cache.page_bytes_max",
+  ]);
+  const near: ConfigInput = {
+    directory: { enabled: true, registration_rate: 1_000 },
+    relay: { ...relay, sessions_max: 100 },
+    cache: { ...cache, page_bytes_max: "11KiB" },
+  };
+  expect(warned(near)).toEqual([]);
 });
 
 test("a setting counts as reported by itself, a part of it, or the table around it, and not by a namesake", () => {

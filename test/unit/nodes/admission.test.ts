@@ -1,6 +1,8 @@
 /** Which facts are gathered for an envelope, and what its parties must be for it to be admitted. */
+
 import { describe, expect, test } from "bun:test";
 import { decodeHex, renderPublicKey, utf8 } from "../../../src/core/codec/bytes.ts";
+import type { Did } from "../../../src/core/codec/did.ts";
 import { fault, isFault } from "../../../src/core/fault.ts";
 import { decodeEnvelope } from "../../../src/core/message/envelope.ts";
 import { decidePolicy } from "../../../src/core/message/policy.ts";
@@ -24,6 +26,8 @@ const signed = decode(envelope);
 const unsigned = decode(unsignedMembers);
 const recipient: Subject = { did: unsigned.to, document: null, deactivated: false, links: null, life: 0 };
 
+const nobody = { home: null, network: "test" };
+
 const policy = policyOf();
 const persona = personaOf(["r1"]);
 
@@ -41,10 +45,10 @@ test("the facts of an envelope are the tag's policy, the linked recipient's and 
   });
   const linked = { recipientPolicy: "other", tagPolicies: ["t"], personaPolicies: ["known", "unknown"] };
   const tagged = decode({ ...unsignedMembers, tag: "t" });
-  const facts = await factsOf(sourceOf({ ...recipient, links: linked }))(tagged);
+  const facts = await factsOf(sourceOf({ ...recipient, links: linked }))(tagged, nobody);
   const read = { links: linked, tag: "t", tagPolicy: null, recipientPolicy: policy, personaPolicies: [persona] };
   expect(facts.policy).toEqual(decidePolicy({ ...read, blockTimeMs: 500 }));
-  await factsOf(sourceOf(recipient))(decode(unsignedMembers));
+  await factsOf(sourceOf(recipient))(decode(unsignedMembers), nobody);
   expect(asked.toSorted()).toEqual([`recipient:${recipient.did}`, "recipient:other", "tag:t"].toSorted());
 });
 
@@ -63,7 +67,7 @@ describe("the parties of an envelope", () => {
     service: [],
   };
   const open = decidePolicy(policyFacts());
-  type Sender = Pick<Subject, "document" | "deactivated">;
+  type Sender = Pick<Subject, "document" | "deactivated" | "foreign">;
   const code = async (given: typeof signed, rules: Partial<OperatorRules>, sender: Sender | null = null) => {
     const operator = { ...relayDefault, ...rules };
     const admission = { operator, limits: limitsDefault, checkPolicy: () => null };
@@ -74,7 +78,7 @@ describe("the parties of an envelope", () => {
       blockTimeMs: async () => 6_000,
       state: async () => null,
     };
-    const facts = await factsOf(source)(given);
+    const facts = await factsOf(source)(given, nobody);
     expect(facts.policy).toEqual(open);
     const admitted = decideAdmission(given, facts, admission, given.timestampMs);
     return isFault(admitted) ? admitted.code : "admitted";
@@ -97,6 +101,20 @@ describe("the parties of an envelope", () => {
     expect(await code(signed, {}, { document: null, deactivated: false })).toBe("sender_signature_invalid");
   });
 
+  test("count as unsigned when the sender may be at home at another Directory", async () => {
+    const away = {
+      ...signed,
+      sender: signed.sender && { ...signed.sender, from: `did:svc:wp${"2".repeat(28)}` as Did },
+    };
+    expect(await code(away, {})).toBe("admitted");
+    expect(await code(away, { require_sender_signature: true })).toBe("sender_signature_invalid");
+    expect(await code(away, { allow_senders: [`did:svc:wp${"2".repeat(28)}`] })).toBe("sender_signature_invalid");
+    expect(await code(away, { deny_senders: [`did:svc:wp${"2".repeat(28)}`] })).toBe("policy_denied");
+    const stale = { document: null, deactivated: false, foreign: { isFresh: false } };
+    expect(await code(signed, {}, stale)).toBe("admitted");
+    expect(await code(signed, {}, { ...stale, foreign: { isFresh: true } })).toBe("sender_signature_invalid");
+  });
+
   test("are held against the operator's lists of proven senders", async () => {
     const known = { document, deactivated: false };
     expect(await code(signed, { require_sender_signature: true, allow_senders: [envelope.from] }, known)).toBe(
@@ -116,11 +134,19 @@ describe("the parties of an envelope", () => {
     const denied = fault("policy_denied", "the recipient's policies do not accept this tag");
     const small = decidePolicy(policyFacts({ recipientPolicy: policyOf({ maxMessageBytes: 1 }) }));
     const rules = { operator: relayDefault, limits: limitsDefault, checkPolicy: () => null };
-    const codeOf = (policy: typeof open, isSenderVerified: boolean) => {
-      const admitted = decideAdmission(signed, { recipient, policy, isSenderVerified }, rules, signed.timestampMs);
+    const codeOf = (policy: typeof open, signature: "verified" | "invalid") => {
+      const admitted = decideAdmission(
+        signed,
+        { recipient, policy, signature, senderHome: null },
+        rules,
+        signed.timestampMs,
+      );
       return isFault(admitted) ? admitted.code : "admitted";
     };
-    expect([codeOf(denied, false), codeOf(denied, true)]).toEqual(["sender_signature_invalid", "policy_denied"]);
-    expect([codeOf(small, false), codeOf(small, true)]).toEqual(["sender_signature_invalid", "too_large"]);
+    expect([codeOf(denied, "invalid"), codeOf(denied, "verified")]).toEqual([
+      "sender_signature_invalid",
+      "policy_denied",
+    ]);
+    expect([codeOf(small, "invalid"), codeOf(small, "verified")]).toEqual(["sender_signature_invalid", "too_large"]);
   });
 });

@@ -28,7 +28,7 @@ const working = `
     },
     async open({ answer }: Options) {
       const replay = { claim: async () => answer, expire: async () => 0 };
-      return { plugin: "sample", durability: "flushed", capabilities: { replay }, importLedger: null, probe: async () => {}, close: async () => {} };
+      return { plugin: "sample", durability: "flushed", capabilities: { replay }, probe: async () => {}, close: async () => {} };
     },
   };`;
 
@@ -75,7 +75,7 @@ describe("an external plugin", () => {
         const mailbox = { list, stats };
         const others = ["store", "summary", "read", "group", "message", "remove", "claimAndRemove", "expire"];
         for (const one of others) mailbox[one] = stats;
-        return { plugin: "strict", durability: "flushed", capabilities: { mailbox }, importLedger: null, probe: async () => {}, close: async () => {} };
+        return { plugin: "strict", durability: "flushed", capabilities: { mailbox }, probe: async () => {}, close: async () => {} };
       },
     });`;
     const stores = { main: { plugin: module("function.ts", text), options: {} } };
@@ -135,14 +135,13 @@ describe("an external plugin", () => {
     });
   }
 
-  const whole = { plugin: "w", durability: "flushed", capabilities: {}, importLedger: null, probe() {}, close() {} };
+  const whole = { plugin: "w", durability: "flushed", capabilities: {}, probe() {}, close() {} };
   const incomplete: Readonly<Record<string, [opened: unknown, reported: string]>> = {
     nothing: [null, "no store"],
     "a store without close": [{ ...whole, close: undefined }, "close()"],
     "a store without a probe": [{ ...whole, probe: undefined }, "probe()"],
     "a store without a name": [{ ...whole, plugin: undefined }, "plugin"],
     "a durability of its own": [{ ...whole, durability: "fsync" }, "fsync"],
-    "no importLedger": [{ ...whole, importLedger: undefined }, "importLedger"],
     "no capabilities": [{ ...whole, capabilities: undefined }, "capabilities"],
     "a capability that is not an object": [{ ...whole, capabilities: { replay: null } }, "replay"],
     "a mailbox of an older contract": [

@@ -44,7 +44,7 @@ function sampleDriver(
         if (says.hangs) await new Promise(() => {});
       };
       const probe = async () => {};
-      return { plugin: name, durability: says.durability, capabilities: { replay }, importLedger: null, probe, close };
+      return { plugin: name, durability: says.durability, capabilities: { replay }, probe, close };
     },
   };
   return configurable(plugin);

@@ -68,6 +68,8 @@ export type LiveSessions = {
   readonly upgrade: Upgrade<SessionSocket>;
   /** Whether a session of the DID may listen, as far as this process knows. */
   mayListen(did: Did): boolean;
+  /** Whether a session of the DID is open in this process. */
+  isConnected(did: Did): boolean;
   /** Sessions will join only after those of these deliveries that began before. */
   follow(inFlight: ReadonlyMap<string, InFlight>): void;
   /** A delivery begins when no session of the DID is joining. */
@@ -94,10 +96,11 @@ export function createSessions(parts: SessionParts): LiveSessions {
     });
   }
   const unfollow = parts.blocks?.follow(() => endShutOut(registry));
-  const mayListen = (did: Did): boolean =>
-    liveSockets(registry, did).length > 0 || registry.remote?.mayReach(did) === true;
+  const isConnected = (did: Did): boolean => liveSockets(registry, did).length > 0;
+  const mayListen = (did: Did): boolean => isConnected(did) || registry.remote?.mayReach(did) === true;
   return {
     upgrade: createUpgrade(registry),
+    isConnected,
     mayListen,
     mayWait: (did) => registry.joining.has(did) || mayListen(did),
     follow: (inFlight) => {
@@ -350,7 +353,8 @@ async function joinSession(registry: SessionRegistry, socket: SessionWebSocket):
   // Without an await, so that of two sessions of a device one is first.
   for (const older of sameDevice(registry, session.target)) replace(registry, older);
   if ((registry.proven.get(did)?.size ?? 0) >= registry.settings.recipient_sessions_max) {
-    refuseJoin(registry, socket);
+    forget(registry, socket);
+    shut(socket, closeCodes.tooMany, "too many sessions of this DID");
     return;
   }
   const leave = add(registry.proven, did, socket);
@@ -393,11 +397,6 @@ function replace(registry: SessionRegistry, socket: SessionWebSocket): void {
   if (isClosed(socket.data)) return;
   forget(registry, socket);
   shut(socket, closeCodes.replaced, "replaced by a newer connection");
-}
-
-function refuseJoin(registry: SessionRegistry, socket: SessionWebSocket): void {
-  forget(registry, socket);
-  shut(socket, closeCodes.tooMany, "too many sessions of this DID");
 }
 
 function goLive(socket: SessionWebSocket): void {

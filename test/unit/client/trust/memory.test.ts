@@ -6,13 +6,12 @@ import {
   loadAlias,
   loadRemembered,
   processMemory,
-  type Remembered,
-  rememberedOf,
   saveAlias,
   saveRemembered,
 } from "../../../../src/client/trust/memory.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";
 import { emptyDocument } from "../../../../src/core/ledger/document.ts";
+import { type Remembered, rememberedOf } from "../../../../src/core/trust/follow.ts";
 import type { KeyState } from "../../../../src/core/trust/proof.ts";
 
 const did = "did:svc:wp9NJiEz5xd4VUtRixum9gB37c9P3m" as Did;

@@ -5,7 +5,7 @@ import {
   changeCapacity,
   createCapacity,
   createFairShare,
-  createTurns,
+  createIterations,
 } from "../../../../src/nodes/http/capacity.ts";
 import { post, testApp, testLimits, testRoute } from "../../../support/app.ts";
 
@@ -121,7 +121,7 @@ describe("a fair share", () => {
 const iteration = () => new Promise((resolve) => setImmediate(resolve));
 
 test("of many one goes in each iteration, in the order in which they came", async () => {
-  const turn = createTurns();
+  const turn = createIterations();
   const gone: number[] = [];
   const all = [0, 1, 2, 3, 4].map(async (number) => {
     await turn();

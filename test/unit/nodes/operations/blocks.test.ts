@@ -5,7 +5,7 @@ import { type Blocks, openBlocks } from "../../../../src/nodes/operations/blocks
 import { openLocalBus } from "../../../../src/plugins/bus/local.ts";
 import { memoryPlugin } from "../../../../src/plugins/memory/memory.ts";
 import type { Receipts } from "../../../../src/storage/contract.ts";
-import { optionsOf } from "../../../conformance/options.ts";
+import { optionsOf, withMethods } from "../../../conformance/options.ts";
 
 const environment = { now: Date.now, log: () => undefined, fatal: () => undefined };
 const log = environment.log;
@@ -78,11 +78,7 @@ test("a long list has several pages, of which a change leaves none behind", asyn
     keys.delete(key);
     await receipts.remove(key);
   };
-  const putIfAbsent: Receipts["putIfAbsent"] = (key, value, untilMs, nowMs) =>
-    receipts.putIfAbsent(key, value, untilMs, nowMs);
-  const get: Receipts["get"] = (key, nowMs) => receipts.get(key, nowMs);
-  const expire: Receipts["expire"] = (nowMs, limit) => receipts.expire(nowMs, limit);
-  const blocks = await open({ put, putIfAbsent, get, remove, expire });
+  const blocks = await open(withMethods("receipts", receipts, { put, remove }));
   const networks = Array.from({ length: 200 }, (_, n) => `198.51.100.${n}`);
   await blocks.change(adding(...networks));
   expect(keys.size).toBe(4);
@@ -97,13 +93,7 @@ test("a list that lost a page is not taken for a shorter one", async () => {
     page = key;
     await receipts.put(key, value, untilMs);
   };
-  const bound = {
-    put,
-    putIfAbsent: receipts.putIfAbsent.bind(receipts),
-    get: receipts.get.bind(receipts),
-    remove: receipts.remove.bind(receipts),
-    expire: receipts.expire.bind(receipts),
-  };
+  const bound = withMethods("receipts", receipts, { put });
   const did = "did:svc:1111111111111111111111" as Did;
   await (await open(bound)).change({ add: [{ subject: did, kind: "did", reason: null }], remove: [] });
   await receipts.remove(page);

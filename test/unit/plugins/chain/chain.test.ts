@@ -9,7 +9,6 @@ describe("options", () => {
     const parsed = chainPlugin.parseOptions(least);
     expect(parsed.ok && parsed.options).toMatchObject({
       lifetime_blocks: 64,
-      in_flight_max: 4_096,
       tip: 0n,
     });
   });
@@ -21,7 +20,6 @@ describe("options", () => {
     ["a fragment in an endpoint", { endpoints: ["ws://node/#key"] }, "endpoints.0"],
     ["a key in the configuration", { operator_seed: "//Alice" }, "operator_seed"],
     ["a life that is not a power of two", { lifetime_blocks: 60 }, "lifetime_blocks"],
-    ["more calls in flight than a pool takes of one account", { in_flight_max: 4_097 }, "in_flight_max"],
     ["a tip that is not a whole number", { tip: "1.5" }, "tip"],
   ];
   test.each(wrong)("%s is refused", (_, spoiled, setting) => {

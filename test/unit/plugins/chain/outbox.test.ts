@@ -67,18 +67,18 @@ describe("the outbox", () => {
   test("remembers the last finalized block, also when only ends are written", async () => {
     const { table, outbox } = open();
     const anchor = (number: bigint) => ({ number, hash: `0x${"ab".repeat(32)}`, timeMs: 5 });
-    expect(outbox.anchor()).toBeNull();
-    await outbox.keepAnchor(anchor(7n));
-    expect(open(table).outbox.anchor()).toEqual(anchor(7n));
+    expect(outbox.fact("anchor")).toBeNull();
+    await outbox.keepFact("anchor", anchor(7n));
+    expect(open(table).outbox.fact("anchor")).toEqual(anchor(7n));
     await outbox.keep(pending(0));
     await outbox.finish([ended(0)], { nowMs: 0, anchor: anchor(9n) });
-    expect(open(table).outbox.anchor()).toEqual(anchor(9n));
+    expect(open(table).outbox.fact("anchor")).toEqual(anchor(9n));
   });
 
   test("remembers the chain it belongs to", async () => {
     const { table, outbox } = open();
-    expect(outbox.genesis()).toBeNull();
-    await outbox.keepGenesis("0xab");
-    expect(open(table).outbox.genesis()).toBe("0xab");
+    expect(outbox.fact("genesis")).toBeNull();
+    await outbox.keepFact("genesis", "0xab");
+    expect(open(table).outbox.fact("genesis")).toBe("0xab");
   });
 });

@@ -7,6 +7,7 @@ import {
   type Entry,
   type PoolAction,
   type PoolLimits,
+  type Send,
   type Signed,
   SubmissionPool,
   type Verdict,
@@ -18,6 +19,7 @@ const life = 16;
 function play(limits: Partial<PoolLimits> = {}) {
   const pool = new SubmissionPool({ windowMax: 100, resendMs: 1_000, lifetimeBlocks: life, ...limits });
   const entries = new Map<string, Entry>();
+  const sends = new Map<string, Send>();
   let serial = 0;
   let nowMs = 0;
   const signedAt = (birth: number, nonce: number | null, specVersion = 1): Signed => {
@@ -30,6 +32,7 @@ function play(limits: Partial<PoolLimits> = {}) {
     actions.map((action) => {
       const { id } = action.entry;
       if (action.do === "sign") return `sign ${id} ${action.nonce}`;
+      if (action.do === "send") sends.set(id, action);
       if (action.do === "inspect") return `inspect ${id} ${action.why}`;
       return action.do === "end" ? `end ${id} ${action.end.state}` : `send ${id}`;
     });
@@ -38,15 +41,13 @@ function play(limits: Partial<PoolLimits> = {}) {
     pool,
     /** A call that was signed at a block. */
     add(id: string, birth: number, nonce: number | null = pool.freeNonce(0)): string[] {
-      const entry = pool.add({ id, sequence: 0n, nonce, signed: [signedAt(birth, nonce)] });
+      const entry = pool.add({ id, sequence: 0n, nonce, signed: [signedAt(birth, nonce)], state: "storing" });
       entries.set(id, entry);
       return apply({ kind: "stored", entry });
     },
     entry: (id: string) => entries.get(id) as Entry,
     answer(id: string, verdict: Verdict): string[] {
-      const entry = entries.get(id) as Entry;
-      const signed = entry.signed.at(-1) as Signed;
-      return apply({ kind: "answered", entry, attempt: entry.attempt, signed, verdict, atMs: nowMs });
+      return apply({ kind: "answered", sent: sends.get(id) as Send, verdict, atMs: nowMs });
     },
     sign(id: string, birth: number, specVersion = 1): string[] {
       const entry = entries.get(id) as Entry;
@@ -58,8 +59,6 @@ function play(limits: Partial<PoolLimits> = {}) {
       const head = { number: BigInt(number), nonce, specVersion: spec, recent };
       return apply({ kind: "scanned", head, missed: BigInt(missed) });
     },
-    best: (number: number, nonce: number) =>
-      apply({ kind: "best", best: { number: BigInt(number), hash: "best", nonce } }),
     connected: () => apply({ kind: "connected" }),
     tick(ms: number): string[] {
       nowMs += ms;
@@ -89,26 +88,6 @@ describe("sending", () => {
     pool.answer("a", "taken");
     pool.answer("b", "taken");
     expect(pool.end("a")).toEqual(["send c"]);
-  });
-
-  test("what the best block has passed takes no place in the window, and is sent again when it is taken back", () => {
-    const pool = play({ windowMax: 1 });
-    pool.head(1, 0);
-    pool.add("a", 1);
-    pool.answer("a", "taken");
-    expect(pool.add("b", 1)).toEqual([]);
-    expect(pool.best(2, 1)).toEqual(["send b"]);
-    pool.answer("b", "taken");
-    expect(pool.tick(5_000)).toEqual(["send b"]);
-    pool.answer("b", "taken");
-    expect(pool.best(2, 0)).toEqual(["send a"]);
-  });
-
-  test("a best block that is not after the final one proves nothing", () => {
-    const pool = play();
-    pool.head(3, 0);
-    pool.best(3, 40);
-    expect(pool.add("a", 3)).toEqual(["send a"]);
   });
 
   test("a node that says that the nonce is used is not asked for another signature", () => {

@@ -1,0 +1,101 @@
+/**
+ * The host of the chat app (`server.app`): its files from memory, each with the headers that keep everything else out of
+ * its origin, and nothing else. The page learns the nodes' addresses from a meta element. The service worker
+ * learns the SHA-256 of every file, so that a version is taken whole or not at all.
+ * Source: CSP Level 3, Trusted Types, rules section 9.
+ */
+import { webFiles } from "#web";
+import type { Config } from "../config/schema.ts";
+import { encodeBase64 } from "../core/codec/bytes.ts";
+import { defineRoute, type Route } from "../nodes/http/route.ts";
+import { version } from "../version.ts";
+
+/** Where a new identity of the app registers, sends and receives. */
+type Homes = { readonly directoryUrl: string; readonly relayUrl: string; readonly cacheUrl: string };
+
+function homesOf({ directory, relay, cache }: Config): Homes {
+  const [relayUrl = "", cacheUrl = ""] = [relay.public_endpoints[0], cache.public_endpoints[0]];
+  return { directoryUrl: directory.enabled ? relayUrl : relay.recipients, relayUrl, cacheUrl };
+}
+
+/** Headers of every answer. */
+export function siteHeaders(config: Config): Record<string, string> {
+  const homes = new Set(Object.values(homesOf(config)).map((url) => new URL(url).origin));
+  return headersFor([...homes].flatMap((origin) => [origin, origin.replace(/^http/, "ws")]).join(" "));
+}
+
+function headersFor(connectsTo: string): Record<string, string> {
+  const policy = [
+    "default-src 'none'",
+    "script-src 'self'",
+    "style-src 'self'",
+    "worker-src 'self'",
+    "manifest-src 'self'",
+    "img-src 'self' blob:",
+    `connect-src ${connectsTo}`,
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+    "require-trusted-types-for 'script'",
+    "trusted-types worker",
+  ];
+  return {
+    "content-security-policy": policy.join("; "),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(self), microphone=(), geolocation=()",
+  };
+}
+
+/** The files of the app. */
+export async function siteRoutes(config: Config): Promise<Route[]> {
+  if (config.server.app === null) return [];
+  const files = await webFiles();
+  const encoder = new TextEncoder();
+  const page = files.get("/");
+  const worker = files.get("/worker.js");
+  if (page === undefined || worker === undefined) throw new Error("the app is not whole");
+  const node = JSON.stringify({ ...homesOf(config), version })
+    .replaceAll("&", "&amp;")
+    .replaceAll('"', "&quot;");
+  page.bytes = encoder.encode(new TextDecoder().decode(page.bytes).replace("{node}", () => node));
+  const listed = [...files].filter(([path]) => path !== "/worker.js").map(([path, { bytes }]) => [path, digest(bytes)]);
+  const list = `self.files=${JSON.stringify(Object.fromEntries(listed))};\n`;
+  worker.bytes = encoder.encode(list + new TextDecoder().decode(worker.bytes));
+  const headers = siteHeaders(config);
+  const ofWorker = headersFor("'self'");
+  return [...files].map(([path, file]) => fileRoute(path, file, path === "/worker.js" ? ofWorker : headers));
+}
+
+type File = { readonly contentType: string; readonly bytes: Uint8Array };
+
+function fileRoute(path: string, { contentType, bytes }: File, headers: Record<string, string>): Route {
+  const gzip = Bun.gzipSync(new Uint8Array(bytes), { level: 9 });
+  // A name with a hash never gets other content.
+  const cacheControl = /-[a-z0-9]{8}\./.test(path) ? "public, max-age=31536000, immutable" : "no-cache";
+  const described = { id: `app ${path}`, summary: "A file of the app", answer: [200, "The file."] } as const;
+  const route = defineRoute(
+    {
+      method: "GET",
+      path,
+      ...described,
+      handle: (call) => {
+        const takesGzip = /\bgzip\b/.test(call.headers.get("accept-encoding") ?? "");
+        const encoding = takesGzip ? { "content-encoding": "gzip" } : {};
+        return {
+          status: 200,
+          headers: { "cache-control": cacheControl, vary: "Accept-Encoding", ...encoding },
+          body: { contentType, content: takesGzip ? gzip : bytes },
+        };
+      },
+    },
+    { tag: "Node", capacity: "normal", bodyBytesMax: 0 },
+  );
+  return { ...route, headers };
+}
+
+function digest(bytes: Uint8Array): string {
+  return encodeBase64(new Bun.CryptoHasher("sha256").update(bytes).digest());
+}

@@ -1,0 +1,91 @@
+/**
+ * `waypost backup-identity` and `restore-identity`: the keys of an identity of this machine, and its local store where it
+ * has one, in one sealed file.
+ * Source: docs/client.md "Backup".
+ */
+import { existsSync } from "node:fs";
+import { open, readFile, rm } from "node:fs/promises";
+import { join } from "node:path";
+import type { Command } from "commander";
+import { failed } from "../app/failure.ts";
+import { backup, lockedRows, restore } from "../client/backup.ts";
+import { renderIdentity } from "../client/keys.ts";
+import { Table } from "../client/store/table.ts";
+import { errorText } from "../core/fault.ts";
+import { addIdentityFlag, clientCommand, parseName, type Session } from "./command.ts";
+import { fileKeys, stateFolder } from "./files/files.ts";
+import { fileStore } from "./files/store.ts";
+
+type SecretFlags = { readonly passphraseFile: string };
+
+export function registerBackupCommands(program: Command): void {
+  const secret = ["--passphrase-file <file>", "file whose first line is the passphrase, or a printed code"] as const;
+  const save = program
+    .command("backup-identity <file>")
+    .description("write the keys and the history of an identity into one sealed file")
+    .requiredOption(...secret);
+  clientCommand(addIdentityFlag(save), backupIdentity);
+  const back = program
+    .command("restore-identity <file>")
+    .description("bring back an identity from such a file, in the place of a lost device")
+    .requiredOption(...secret)
+    .option("--as <name>", "what to call the identity here", parseName, "default");
+  clientCommand(back, restoreIdentity);
+}
+
+async function passphraseIn({ passphraseFile: file }: SecretFlags): Promise<string> {
+  const text = await readFile(file, "utf8").catch((error: unknown) => {
+    throw failed(`${file} can't be read: ${errorText(error)}`);
+  });
+  return text.split(/\r?\n/)[0] ?? "";
+}
+
+const storeOf = (keysFolder: string, name: string): string => join(stateFolder(keysFolder, name), "store.sqlite");
+
+async function backupIdentity(
+  { keysFolder, report, ...session }: Session,
+  flags: SecretFlags,
+  to: string,
+): Promise<void> {
+  const passphrase = await passphraseIn(flags);
+  const identity = await session.identity();
+  const { name, did, storeKey } = identity;
+  const path = storeOf(keysFolder, name);
+  const driver = storeKey !== null && existsSync(path) ? fileStore(path) : null;
+  const file = await open(to, "wx", 0o600).catch((error: unknown) => {
+    throw failed(`${to} can't be made: ${errorText(error)}`);
+  });
+  let bytes = 0;
+  try {
+    const rows = driver === null || storeKey === null ? null : lockedRows(await Table.open(driver, storeKey));
+    for await (const piece of backup(renderIdentity(identity), rows, { passphrase })) {
+      await file.writeFile(piece);
+      bytes += piece.length;
+    }
+    await file.sync();
+  } catch (error) {
+    await rm(to, { force: true });
+    throw error;
+  } finally {
+    await file.close();
+    await driver?.close();
+  }
+  report.result({ ok: true, name, did, file: to, bytes }, `${name} is in ${to}: ${bytes} bytes`);
+}
+
+async function restoreIdentity(
+  { keysFolder, report }: Session,
+  { as: name, ...flags }: SecretFlags & { readonly as: string },
+  from: string,
+): Promise<void> {
+  if (!existsSync(from)) throw failed(`${from}: there is no such file`);
+  const store = fileStore(storeOf(keysFolder, name));
+  try {
+    const passphrase = await passphraseIn(flags);
+    const options = { passphrase, keys: fileKeys(keysFolder), name, store };
+    const { did } = await restore(Bun.file(from).stream(), options);
+    report.result({ ok: true, name, did }, `${name} is ${did}`);
+  } finally {
+    await store.close();
+  }
+}

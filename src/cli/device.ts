@@ -1,0 +1,106 @@
+/**
+ * `waypost device link|accept|list|remove`: the devices of an identity. They share keys and history, which lie in a local
+ * store beside the keys.
+ * Source: docs/client.md "Devices".
+ */
+import { join } from "node:path";
+import type { Command } from "commander";
+import { timedOut } from "../app/failure.ts";
+import { ClientError } from "../client/http.ts";
+import { Waypost } from "../client/waypost.ts";
+import { minuteMs } from "../core/codec/time.ts";
+import { addIdentityFlag, clientCommand, parseName, printable, type Session } from "./command.ts";
+import { confirmed } from "./did-change.ts";
+import { fileKeys, stateFolder } from "./files/files.ts";
+import { fileStore } from "./files/store.ts";
+
+type NameFlags = { readonly name?: string };
+
+export function registerDeviceCommand(program: Command): void {
+  const device = program.command("device").description("the devices of an identity, which share keys and history");
+  const link = device.command("link").description("show a code on a new device, and wait until another one accepts it");
+  clientCommand(link.option("--as <name>", "what to call the identity here", parseName, "default"), linkDevice);
+  const accept = device
+    .command("accept <code>")
+    .description("give the device that shows the code the keys and the history");
+  clientCommand(addIdentityFlag(accept.option("--name <text>", "what to call the device", "device")), acceptDevice);
+  clientCommand(addIdentityFlag(device.command("list").description("list the devices")), listDevices);
+  const remove = device
+    .command("remove <did>")
+    .description("replace all keys: from then on that device can neither read nor sign")
+    .option("--yes", "do not ask for confirmation");
+  clientCommand(addIdentityFlag(remove), removeDevice);
+}
+
+function optionsFor({ client, relayUrl, cacheUrl, keysFolder }: Session, name: string) {
+  const store = fileStore(join(stateFolder(keysFolder, name), "store.sqlite"));
+  const directoryUrl = client.directory.endpoint.url;
+  return { directoryUrl, relayUrl, cacheUrl, keys: fileKeys(keysFolder), name, store };
+}
+
+/** Opens the identity with its store, which no other program may have open, and closes it after the work. */
+async function withDevices(session: Session, work: (me: Waypost) => Promise<void>): Promise<void> {
+  const { name } = await session.identity();
+  const me = await Waypost.open(optionsFor(session, name));
+  try {
+    await work(me);
+  } finally {
+    await me.close();
+  }
+}
+
+async function linkDevice(session: Session, { as: name }: { readonly as: string }): Promise<void> {
+  const { report } = session;
+  const { code, opened } = await Waypost.link(optionsFor(session, name));
+  report.result({ code }, code);
+  report.note("On the other device: waypost device accept <code>, within ten minutes.");
+  const me = await opened;
+  try {
+    report.result({ ok: true, did: me.did, name }, `${name} is ${me.did} on this device too`);
+  } finally {
+    await me.close();
+  }
+}
+
+/** Longest wait for the new device's Cache to have the history. */
+const historyMs = 10 * minuteMs;
+const lookMs = 200;
+
+function acceptDevice(session: Session, { name = "device" }: NameFlags, code: string): Promise<void> {
+  return withDevices(session, async (me) => {
+    await me.acceptLink(code, name);
+    const endMs = performance.now() + historyMs;
+    while ((await me.devices.list()).some(({ isCurrent }) => !isCurrent)) {
+      session.report.progress("sending the history");
+      if (performance.now() > endMs)
+        throw timedOut("the history is not there yet: it goes on when this store is opened");
+      await Bun.sleep(lookMs);
+    }
+    session.report.result({ ok: true, did: me.did }, `${printable(name)} has the keys and the history`);
+  });
+}
+
+function listDevices(session: Session): Promise<void> {
+  return withDevices(session, async (me) => {
+    const devices = (await me.devices.list()).map(({ did, name, isThis, addedAt, isCurrent }) => ({
+      did,
+      name,
+      this: isThis,
+      added_at: addedAt?.toISOString() ?? null,
+      current: isCurrent,
+    }));
+    const lines = devices.map(({ did, name, this: isThis }) => `${did} ${name}${isThis ? " (this one)" : ""}`);
+    session.report.result({ ok: true, devices }, lines.join("\n") || "This is the only device.");
+  });
+}
+
+function removeDevice(session: Session, flags: { readonly yes?: boolean }, did: string): Promise<void> {
+  return withDevices(session, async (me) => {
+    if (!(await me.devices.list()).some((one) => one.did === did && !one.isThis))
+      throw new ClientError("local", "no_device", `${did} is no other device of this identity`);
+    confirmed(`Replace all keys of ${me.did}, so that ${did} has none in force?`, flags);
+    session.report.progress("replacing the keys");
+    await me.devices.remove(did);
+    session.report.result({ ok: true, did }, `${did} has no key in force any more`);
+  });
+}

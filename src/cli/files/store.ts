@@ -1,0 +1,74 @@
+/**
+ * A local store in one file: SQLite, open in one process at a time. Each batch is a transaction that is synced before it
+ * counts.
+ * Source: docs/client.md "A local store".
+ */
+import { mkdir, open } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import type { DatabaseSync } from "node:sqlite";
+import type { Row, StoreDriver, StoreOptions } from "../../client/store/driver.ts";
+import { defaultKeysFolder } from "./files.ts";
+import { openExclusively } from "./journal.ts";
+
+const bytesMaxDefault = 2_147_483_648;
+
+/** Throws `busy` when another process has it open. One file may have the stores of several identities. */
+export function fileStore(
+  path: string = join(dirname(defaultKeysFolder()), "store.sqlite"),
+  { bytesMax = bytesMaxDefault }: StoreOptions = {},
+): StoreDriver {
+  let opened: Promise<DatabaseSync> | null = null;
+  const database = () => {
+    opened ??= openTable(path).catch((error: unknown) => {
+      opened = null;
+      throw error;
+    });
+    return opened;
+  };
+  return {
+    read: async (key) => {
+      const row = (await database()).prepare("SELECT value FROM rows WHERE key = ?").get(key);
+      return (row?.["value"] as Uint8Array | undefined) ?? null;
+    },
+    scan: async ({ from, to, limit, isReverse = false }) => {
+      const order = isReverse ? "DESC" : "ASC";
+      const sql = `SELECT key, value FROM rows WHERE key >= ? AND key < ? ORDER BY key ${order} LIMIT ?`;
+      const found = (await database()).prepare(sql).all(from, to, limit);
+      return found.map((row): Row => [String(row["key"]), row["value"] as Uint8Array]);
+    },
+    apply: async (batch) => {
+      const at = await database();
+      const [put, remove] = [
+        at.prepare("INSERT INTO rows VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"),
+        at.prepare("DELETE FROM rows WHERE key = ?"),
+      ];
+      at.exec("BEGIN");
+      try {
+        for (const [key, bytes] of batch) bytes === null ? remove.run(key) : put.run(key, bytes);
+        at.exec("COMMIT");
+      } catch (error) {
+        at.exec("ROLLBACK");
+        throw error;
+      }
+    },
+    close: async () => {
+      (await opened?.catch(() => null))?.close();
+      opened = null;
+    },
+    bytesMax,
+    sharedAs: null,
+  };
+}
+
+async function openTable(path: string): Promise<DatabaseSync> {
+  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+  // SQLite would make it readable by others.
+  await (await open(path, "a", 0o600)).close();
+  return openExclusively(path, [
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = FULL",
+    "CREATE TABLE IF NOT EXISTS rows (key TEXT PRIMARY KEY, value BLOB NOT NULL)",
+    "BEGIN EXCLUSIVE",
+    "COMMIT",
+  ]);
+}

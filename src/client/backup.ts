@@ -1,0 +1,224 @@
+/**
+ * One sealed file with everything of an identity: its keys, and the rows of its local store (people, history, what is to be
+ * sent). It is made and read piece by piece: each piece is sealed by ChaCha20-Poly1305 under a key of the passphrase, with
+ * its number and whether it is the last, so that none is missing, moved or added.
+ * Source: docs/client.md "Backup", D396; the STREAM construction (Hoang, Reyhanitabar, Rogaway, Vizár 2015).
+ */
+import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
+import { concatBytes, decodeUtf8, utf8 } from "../core/codec/bytes.ts";
+import { localError } from "./http.ts";
+import { type KeyStore, reliable } from "./key-stores.ts";
+import { parseIdentity } from "./keys.ts";
+import { passphraseKey } from "./locks.ts";
+import type { Row, StoreDriver } from "./store/driver.ts";
+import type { Table } from "./store/table.ts";
+
+const magic = utf8("waypost-backup:v1\n");
+const saltBytes = 16;
+const tagBytes = 16;
+const headBytes = 5;
+/** A row has at most a MiB of a file and its seal. */
+const pieceBytesMax = 4 * 1_048_576;
+const batchBytes = 1_048_576;
+/** Above all keys, which are ASCII. */
+const pastAll = "~";
+
+type Sealing = { readonly passphrase: string };
+
+/** The file, made as it is read. The first piece is the identity, the others are rows. */
+export function backup(
+  identityText: string,
+  rows: AsyncIterable<readonly Row[]> | null,
+  { passphrase }: Sealing,
+): ReadableStream<Uint8Array> {
+  const pieces = sealed(identityText, rows, passphrase);
+  return new ReadableStream({
+    async pull(controller) {
+      const { value, done } = await pieces.next();
+      if (done === true) controller.close();
+      else controller.enqueue(value);
+    },
+    cancel: async () => void (await pieces.return(undefined)),
+  });
+}
+
+async function* sealed(
+  identityText: string,
+  rows: AsyncIterable<readonly Row[]> | null,
+  passphrase: string,
+): AsyncGenerator<Uint8Array, undefined> {
+  const salt = crypto.getRandomValues(new Uint8Array(saltBytes));
+  const key = await passphraseKey(passphrase, salt);
+  yield concatBytes(magic, salt);
+  let number = 0;
+  yield piece(key, number++, utf8(identityText), false);
+  for await (const batch of rows ?? []) yield piece(key, number++, renderRows(batch), false);
+  yield piece(key, number, new Uint8Array(0), true);
+}
+
+function nonceOf(number: number, isLast: boolean): Uint8Array {
+  const nonce = new Uint8Array(12);
+  new DataView(nonce.buffer).setUint32(0, number);
+  nonce[11] = isLast ? 1 : 0;
+  return nonce;
+}
+
+/** Length, whether it is the last, and the sealed bytes. */
+function piece(key: Uint8Array, number: number, plain: Uint8Array, isLast: boolean): Uint8Array {
+  const head = new Uint8Array(headBytes);
+  new DataView(head.buffer).setUint32(0, plain.length + tagBytes);
+  head[4] = isLast ? 1 : 0;
+  return concatBytes(head, chacha20poly1305(key, nonceOf(number, isLast), magic).encrypt(plain));
+}
+
+function renderRows(rows: readonly Row[]): Uint8Array {
+  return concatBytes(
+    ...rows.flatMap(([key, bytes]) => {
+      const name = utf8(key);
+      const head = new Uint8Array(6);
+      new DataView(head.buffer).setUint16(0, name.length);
+      new DataView(head.buffer).setUint32(2, bytes.length);
+      return [head, name, bytes];
+    }),
+  );
+}
+
+/** How long a backup may wait for whoever reads it. */
+const idleMs = 60_000;
+
+/** The rows of one moment: nothing is written while they are read. */
+export async function* lockedRows(table: Table): AsyncGenerator<Row[]> {
+  let [begin, end] = [() => {}, () => {}];
+  const begun = new Promise<void>((resolve) => {
+    begin = resolve;
+  });
+  const ended = new Promise<void>((resolve) => {
+    end = resolve;
+  });
+  const held = table.change(async () => {
+    begin();
+    await ended;
+  });
+  try {
+    await begun;
+    for await (const rows of rowsOf(table)) {
+      let isLate = false;
+      const timer = setTimeout(() => {
+        isLate = true;
+        end();
+      }, idleMs);
+      yield rows;
+      clearTimeout(timer);
+      if (isLate) throw localError("timed_out", "the backup was not read for a minute");
+    }
+  } finally {
+    end();
+    await held;
+  }
+}
+
+/** Rows are sealed with the store's key, which is among the keys: they are copied as they are. */
+async function* rowsOf({ driver, place }: Pick<Table, "driver" | "place">): AsyncGenerator<Row[]> {
+  for (let from = place; ; ) {
+    const rows = await driver.scan({ from, to: place + pastAll, limit: 64 });
+    let batch: Row[] = [];
+    let bytes = 0;
+    for (const row of rows) {
+      if (batch.length > 0 && bytes + row[1].length > batchBytes) {
+        yield batch;
+        [batch, bytes] = [[], 0];
+      }
+      batch.push(row);
+      bytes += row[1].length;
+    }
+    if (batch.length > 0) yield batch;
+    const last = rows.at(-1);
+    if (last === undefined) return;
+    from = `${last[0]}!`;
+  }
+}
+
+// ------------------------------------------------------------------------------------------------------------- restore
+
+export type Restoring = Sealing & {
+  readonly keys: KeyStore;
+  readonly name?: string;
+  /** Where people and history go; without it they are left out. */
+  readonly store?: StoreDriver;
+};
+
+/**
+ * Reads a backup; nothing of it counts before the whole was read and found unchanged: the identity is added last. Throws
+ * `wrong_passphrase`, `backup_damaged`, or `name_taken`.
+ */
+export async function restore(file: ReadableStream<Uint8Array>, options: Restoring): Promise<{ readonly did: string }> {
+  const { name = "default", store } = options;
+  const keys = reliable(options.keys);
+  if ((await keys.load(name)) !== null) throw localError("name_taken", `an identity called ${name} already exists`);
+  const input = reader(file);
+  const start = await input.take(magic.length + saltBytes);
+  if (decodeUtf8(start.subarray(0, magic.length)) !== decodeUtf8(magic))
+    throw localError("backup_damaged", "this is no backup of this version");
+  const key = await passphraseKey(options.passphrase, start.subarray(magic.length));
+  const text = decodeUtf8((await nextPiece(input, key, 0)) ?? new Uint8Array(0)) ?? "";
+  const identity = parseIdentity(text, name);
+  if (identity === null) throw localError("backup_damaged", "the backup contains no identity");
+  for (let number = 1; ; number++) {
+    const plain = await nextPiece(input, key, number);
+    if (plain === null) break;
+    if (store !== undefined) await store.apply(parseRows(plain));
+  }
+  if (!(await keys.add(name, text))) throw localError("name_taken", `an identity called ${name} already exists`);
+  return { did: identity.did };
+}
+
+type Input = { readonly take: (length: number) => Promise<Uint8Array> };
+
+/** `null` for the last piece, which is empty. */
+async function nextPiece(input: Input, key: Uint8Array, number: number): Promise<Uint8Array | null> {
+  const head = await input.take(headBytes);
+  const length = new DataView(head.buffer, head.byteOffset).getUint32(0);
+  const isLast = head[4] === 1;
+  if (length < tagBytes || length > pieceBytesMax) throw damaged();
+  try {
+    const plain = chacha20poly1305(key, nonceOf(number, isLast), magic).decrypt(await input.take(length));
+    return isLast ? null : plain;
+  } catch (error) {
+    if (number === 0) throw localError("wrong_passphrase", "the passphrase is wrong, or the backup is damaged");
+    throw error instanceof Error && "code" in error ? error : damaged();
+  }
+}
+
+const damaged = () => localError("backup_damaged", "the backup is damaged or not whole");
+
+function parseRows(plain: Uint8Array): Row[] {
+  const rows: Row[] = [];
+  const view = new DataView(plain.buffer, plain.byteOffset, plain.length);
+  for (let at = 0; at < plain.length; ) {
+    const [name, bytes] = [view.getUint16(at), view.getUint32(at + 2)];
+    const start = at + 6 + name;
+    rows.push([decodeUtf8(plain.subarray(at + 6, start)) ?? "", plain.slice(start, start + bytes)]);
+    at = start + bytes;
+  }
+  return rows;
+}
+
+/** Exactly so many bytes of a stream each time. */
+function reader(file: ReadableStream<Uint8Array>): Input {
+  const source = file.getReader();
+  let held: Uint8Array = new Uint8Array(0);
+  return {
+    take: async (length) => {
+      const parts = [held];
+      for (let have = held.length; have < length; ) {
+        const { value, done } = await source.read();
+        if (done || value === undefined) throw damaged();
+        parts.push(value);
+        have += value.length;
+      }
+      const all = concatBytes(...parts);
+      held = all.subarray(length);
+      return all.subarray(0, length);
+    },
+  };
+}

@@ -1,0 +1,361 @@
+/**
+ * The devices of an identity: linking a new one by a code that it shows, and removing one by keys that it never sees.
+ * Source: docs/client.md "Devices".
+ */
+import { decodeHex, encodeHex, equalBytes } from "../../core/codec/bytes.ts";
+import { type Did, isDid } from "../../core/codec/did.ts";
+import { minuteMs } from "../../core/codec/time.ts";
+import { isRecord } from "../answers.ts";
+import { planSend, senderOf } from "../client.ts";
+import { backoffMs, pause } from "../connections.ts";
+import { bytesSource } from "../content.ts";
+import { attempt, ClientError, jsonBody, localError } from "../http.ts";
+import type { KeyStore } from "../key-stores.ts";
+import { freshSeed, type Identity, parseIdentity, renderIdentity } from "../keys.ts";
+import { retryingDefault, sendPlan } from "../send.ts";
+import type { StoreDriver } from "../store/driver.ts";
+import { type DeviceFacts, log, type SyncItem } from "../store/rows.ts";
+import type { StoreChange } from "../store/store.ts";
+import { Table } from "../store/table.ts";
+import { type DeviceLink, type PeerRow, peerKey, peersOf, Sync } from "./sync.ts";
+
+export type Device = DeviceFacts & {
+  readonly isThis: boolean;
+  readonly addedAt: Date | null;
+  /** Its Cache has all that is here. */
+  readonly isCurrent: boolean;
+};
+
+/** Opens the DID of this device, beside the identity in the key store. */
+type OpenLink = () => Promise<DeviceLink>;
+
+export type DevicesHost = {
+  readonly table: Table;
+  readonly keys: KeyStore;
+  readonly nowMs: () => number;
+  readonly tell: (change: StoreChange) => void;
+  readonly openLink: OpenLink;
+  readonly identity: () => Identity;
+  readonly save: (identity: Identity) => Promise<void>;
+  /** Replaces root key, methods and the key that others seal to, with these. */
+  readonly publish: (next: Identity) => Promise<Identity>;
+  readonly deviceName: string;
+  readonly leads: () => boolean;
+  /** Keys in force have changed: connections begin anew, with proofs by the new ones. */
+  readonly reconnect: () => void;
+  /** What fails in the background. */
+  readonly failed: (error: ClientError) => void;
+};
+
+const linkType = "application/vnd.waypost.link+json";
+const codeMs = 10 * minuteMs;
+const devicesMax = 8;
+const [leadLooks, leadLookMs] = [40, 50];
+
+// ---------------------------------------------------------------------------------------------------------- codes
+
+type Code = { readonly did: Did; readonly key: Uint8Array; readonly secret: string; readonly untilMs: number };
+
+const renderCode = ({ did, key, secret, untilMs }: Code): string =>
+  ["waypost-link", did, encodeHex(key), secret, untilMs.toString(36)].join("~");
+
+/** Throws `invalid_code` or `code_expired`. */
+function parseCode(text: string, nowMs: number): Code {
+  const [form, did = "", hex = "", secret = "", until = ""] = String(text).trim().split("~");
+  const key = /^[0-9a-f]{64}$/.test(hex) ? decodeHex(hex) : null;
+  const untilMs = Number.parseInt(until, 36);
+  if (form !== "waypost-link" || !isDid(did) || key === null || !/^[0-9a-f]{32}$/.test(secret) || !(untilMs > 0))
+    throw localError("invalid_code", "not the code of a new device");
+  if (untilMs < nowMs) throw localError("code_expired", "the code is older than ten minutes: make a new one");
+  return { did, key, secret, untilMs };
+}
+
+type Linking = {
+  /** For a QR code, or as text. */
+  readonly code: string;
+  /** The other device has sent the keys, and they are in the key store. */
+  readonly accepted: Promise<void>;
+  readonly cancel: () => Promise<void>;
+};
+
+type LinkPlace = {
+  readonly keys: KeyStore;
+  readonly name: string;
+  readonly driver: StoreDriver;
+  readonly nowMs: () => number;
+};
+
+/** The new device's side: shows a code and waits for the keys. */
+export async function beginLink(openLink: OpenLink, { keys, name, driver, nowMs }: LinkPlace): Promise<Linking> {
+  if ((await keys.load(name)) !== null) throw localError("name_taken", `an identity called ${name} already exists`);
+  const link = await openLink();
+  const secret = encodeHex(crypto.getRandomValues(new Uint8Array(16)));
+  const untilMs = nowMs() + codeMs;
+  const plan = await planSend(link.client, link.did, bytesSource("", "text/plain", new Uint8Array(0)).file, {
+    sender: null,
+  });
+  const code = renderCode({ did: link.did, key: plan.recipient.publicKey, secret, untilMs });
+  const timer = setTimeout(() => void link.close(), codeMs);
+  const accept = async (): Promise<void> => {
+    for await (const message of link.messages()) {
+      const isLink = message.verified === true && message.mediaType === linkType;
+      const json = isLink ? await attempt(async () => message.json()) : null;
+      const { identity, devices } = isRecord(json) && json["secret"] === secret ? json : {};
+      const parsed = typeof identity === "string" ? parseIdentity(identity, name) : null;
+      if (parsed === null) {
+        await message.ack();
+        continue;
+      }
+      // The other devices stand in the store before the identity is there, so that a crash leaves none without the other.
+      const storeKey = freshSeed();
+      const table = await Table.open(driver, storeKey);
+      await addPeers(table, (Array.isArray(devices) ? devices : []).filter(isDevice), { nowMs, history: null });
+      await table.change(async (batch) => {
+        batch.meta = { deviceDid: link.did };
+      });
+      if (!(await keys.add(name, renderIdentity({ ...parsed, storeKey }))))
+        throw localError("name_taken", `an identity called ${name} already exists`);
+      await message.ack();
+      return;
+    }
+    throw localError("code_expired", "no device accepted the code");
+  };
+  const accepted = accept().finally(async () => {
+    clearTimeout(timer);
+    await link.close();
+  });
+  accepted.catch(() => undefined);
+  return { code, accepted, cancel: () => link.close() };
+}
+
+type NewDevice = DeviceFacts & { readonly logged?: number };
+
+/** Devices become known. To one without history everything is sent from now on. */
+async function addPeers(
+  table: Table,
+  devices: readonly NewDevice[],
+  { nowMs, history }: { readonly nowMs: () => number; readonly history: string | null },
+): Promise<void> {
+  await table.change(async (batch) => {
+    const { logged: sent } = await table.meta();
+    for (const { did, name, logged: seen = 0 } of devices.slice(0, devicesMax)) {
+      const key = peerKey(table, did);
+      const row: PeerRow = { did, name, addedMs: nowMs(), seen, sent, history, isLeaving: false };
+      if ((await batch.get(key)) === null) batch.put(key, row);
+    }
+    // The others learn of it from this item; it, from the keys.
+    const added = devices.map(({ did, name }) => ({ did, name }));
+    if (history !== null) log(batch, { kind: "devices", added, removed: [] });
+    batch.meta = { hasDevices: true };
+  });
+}
+
+const isDevice = (one: unknown): one is NewDevice =>
+  isRecord(one) && isDid(String(one["did"])) && typeof one["name"] === "string";
+
+// -------------------------------------------------------------------------------------------------------- devices
+
+export class Devices {
+  readonly #host: DevicesHost;
+  readonly #table: Table;
+  readonly #signal: AbortSignal;
+  #sync: Promise<{ readonly sync: Sync; readonly link: DeviceLink }> | null = null;
+  #running: Sync | null = null;
+  /** Devices are synced one change after the other. */
+  #last: Promise<unknown> = Promise.resolve();
+
+  /** @internal */
+  constructor(host: DevicesHost, signal: AbortSignal) {
+    this.#host = host;
+    this.#table = host.table;
+    this.#signal = signal;
+  }
+
+  async list(): Promise<Device[]> {
+    const { deviceDid, logged } = await this.#table.meta();
+    const own = { did: deviceDid as Did, name: this.#host.deviceName, isThis: true, addedAt: null, isCurrent: true };
+    const peers = (await peersOf(this.#table)).map(({ did, name, addedMs, history, sent }): Device => {
+      return { did, name, isThis: false, addedAt: new Date(addedMs), isCurrent: history === null && sent >= logged };
+    });
+    return deviceDid === "" ? peers : [own, ...peers];
+  }
+
+  /** Begins when there are other devices. @internal */
+  async start(): Promise<void> {
+    if (!(await this.#table.meta()).hasDevices) return;
+    const opened = await attempt(() => this.#open());
+    if (opened instanceof ClientError) void this.#openLater();
+    for (const { did, isLeaving } of await peersOf(this.#table))
+      if (isLeaving) this.remove(did).catch((error: unknown) => this.#failed(error));
+  }
+
+  async #openLater(): Promise<void> {
+    for (let failures = 0; !this.#signal.aborted && this.#running === null; failures++) {
+      await pause(backoffMs(failures), this.#signal);
+      await attempt(() => this.#open());
+    }
+  }
+
+  #failed(error: unknown): void {
+    if (!this.#signal.aborted)
+      this.#host.failed(error instanceof ClientError ? error : localError("unusable", String(error)));
+  }
+
+  /** @internal */
+  get isSyncing(): boolean {
+    return this.#running?.isSyncing === true;
+  }
+
+  /** @internal */
+  async synced(): Promise<void> {
+    await this.#running?.synced();
+  }
+
+  /** @internal */
+  async sweep(): Promise<void> {
+    await this.#running?.sweep();
+  }
+
+  /** @internal */
+  async close(): Promise<void> {
+    const opened = await this.#sync?.catch(() => null);
+    await opened?.link.close();
+  }
+
+  #open(): Promise<{ readonly sync: Sync; readonly link: DeviceLink }> {
+    this.#sync ??= this.#begin().catch((error: unknown) => {
+      this.#sync = null;
+      throw error;
+    });
+    return this.#sync;
+  }
+
+  async #begin() {
+    const link = await this.#host.openLink();
+    await this.#table.change(async (batch) => {
+      batch.meta = { deviceDid: link.did };
+    });
+    const { logged } = await this.#table.meta();
+    const { table, nowMs, tell } = this.#host;
+    const take = (item: Extract<SyncItem, { kind: "keys" | "devices" }>, from: Did) => this.#take(item, from);
+    const sync = new Sync({ table, nowMs, tell, link, take }, logged, this.#signal);
+    this.#running = sync;
+    sync.run().catch((error: unknown) => this.#failed(error));
+    return { sync, link };
+  }
+
+  /** A tab that has just opened the store leads a moment later. */
+  async #mustLead(): Promise<void> {
+    for (let i = 0; i < leadLooks && !this.#host.leads(); i++) await pause(leadLookMs, this.#signal);
+    if (!this.#host.leads()) throw localError("not_leading", "another tab leads: only it speaks with other devices");
+  }
+
+  // ------------------------------------------------------------------------------------------------- linking
+
+  /** Gives a new device the keys, and then the history. Throws `invalid_code`, `code_expired` or `too_many_devices`. */
+  async acceptLink(text: string, name = "device"): Promise<void> {
+    const code = parseCode(text, this.#host.nowMs());
+    await this.#mustLead();
+    const { sync, link } = await this.#open();
+    const peers = await peersOf(this.#table);
+    if (peers.length + 2 > devicesMax)
+      throw localError("too_many_devices", `an identity has at most ${devicesMax} devices`);
+    // Known before it has the keys: from its first word on it is answered.
+    await addPeers(this.#table, [{ did: code.did, name }], { nowMs: this.#host.nowMs, history: "" });
+    const { sent: logged } = (await this.#table.get<PeerRow>(peerKey(this.#table, code.did))) ?? { sent: 0 };
+    const own = { did: link.did, name: this.#host.deviceName, logged };
+    const devices = [own, ...peers.map((peer) => ({ did: peer.did, name: peer.name }))];
+    const identity = withoutStoreKey(this.#host.identity());
+    const sent = await attempt(() => this.#give(link, code, { v: 1, secret: code.secret, identity, devices }));
+    if (sent instanceof ClientError) {
+      await this.#drop([code.did]);
+      throw sent;
+    }
+    await sync.refresh();
+  }
+
+  async #give(link: DeviceLink, code: Code, keys: Readonly<Record<string, unknown>>): Promise<void> {
+    const source = bytesSource("", linkType, jsonBody(keys));
+    const sender = await senderOf(link.client, link.identity);
+    const plan = await planSend(link.client, code.did, source.file, { sender, ttl: "10m" });
+    // What the Directory says of the new device is compared with what it showed.
+    if (!equalBytes(plan.recipient.publicKey, code.key))
+      throw new ClientError("distrusted", "identity_changed", "the new device's key is not the one in its code");
+    const options = { relay: link.client.relay, retrying: retryingDefault, from: 0, onDelivered: () => undefined };
+    await sendPlan(plan, source, options);
+  }
+
+  async #drop(dids: readonly Did[]): Promise<void> {
+    await this.#table.change(async (batch) => {
+      for (const did of dids) batch.delete(peerKey(this.#table, did));
+    });
+    await this.#running?.refresh();
+  }
+
+  /** What another device says about keys and devices. */
+  async #take(item: Extract<SyncItem, { kind: "keys" | "devices" }>, from: Did): Promise<void> {
+    if (item.kind === "keys") {
+      const given = parseIdentity(item.text, this.#host.identity().name);
+      const { did, storeKey } = this.#host.identity();
+      if (given?.did === did) await this.#host.save({ ...given, storeKey });
+      if (given?.nextRootSeed === null) this.#host.reconnect();
+      return;
+    }
+    const { deviceDid } = await this.#table.meta();
+    const added = item.added.filter((one) => isDevice(one) && one.did !== deviceDid && one.did !== from);
+    if (added.length > 0) await addPeers(this.#table, added, { nowMs: this.#host.nowMs, history: null });
+    if (item.removed.length > 0) await this.#drop(item.removed);
+    await this.#running?.refresh();
+  }
+
+  // ------------------------------------------------------------------------------------------------ removing
+
+  /**
+   * Makes new keys, gives them to the other devices, and publishes them: from then on the removed device can't read, sign
+   * or publish. What it has it keeps. Called again, it goes on where it was interrupted.
+   */
+  remove(did: string): Promise<void> {
+    const removed = this.#last.then(() => this.#remove(did as Did));
+    this.#last = removed.catch(() => undefined);
+    return removed;
+  }
+
+  async #remove(did: Did): Promise<void> {
+    await this.#mustLead();
+    const { sync } = await this.#open();
+    const peers = await peersOf(this.#table);
+    const peer = peers.find((one) => one.did === did);
+    if (peer === undefined) throw localError("no_device", `${did} is no other device of this identity`);
+    const next = nextIdentity(this.#host.identity(), this.#host.nowMs());
+    await this.#host.save(next);
+    // Nothing is sent to a device that is leaving, or heard from it.
+    await this.#table.change(async (batch) => {
+      batch.put(peerKey(this.#table, did), { ...peer, isLeaving: true });
+      log(batch, { kind: "devices", added: [], removed: [did] });
+      log(batch, { kind: "keys", text: withoutStoreKey(next) });
+    });
+    await sync.refresh();
+    await sync.synced();
+    const published = await this.#host.publish(next);
+    await this.#host.save(published);
+    this.#host.reconnect();
+    await this.#table.change(async (batch) => log(batch, { kind: "keys", text: withoutStoreKey(published) }));
+    await this.#drop([did]);
+    this.#host.tell({ type: "changed", conversation: null, id: did, what: "removed" });
+  }
+}
+
+const withoutStoreKey = (identity: Identity): string => renderIdentity({ ...identity, storeKey: null });
+
+/** New secrets behind those in force, on a chain that nothing earlier leads to. An interrupted change keeps its keys. */
+function nextIdentity(identity: Identity, nowMs: number): Identity {
+  if (identity.nextRootSeed !== null) return identity;
+  const root = freshSeed();
+  const ids = [...new Set(identity.methods.map(({ id }) => id))];
+  const rootId = `${identity.did}#root`;
+  const methods = ids.map((id) => ({ id, secret: id === rootId ? root : freshSeed() }));
+  const sealing = identity.agreements.at(-1)?.id ?? `${identity.did}#x25519-1`;
+  const chain = { epoch: identity.chain.epoch + 1, key: freshSeed(), sinceMs: nowMs };
+  const agreements = [...identity.agreements, { id: sealing, secret: freshSeed(), destroyAtMs: null }];
+  return { ...identity, nextRootSeed: root, methods: [...identity.methods, ...methods], agreements, chain };
+}

@@ -1,0 +1,219 @@
+/**
+ * What own devices tell one another: items, numbered by the device where something happened, and applied by the others in
+ * that order, each once. Messages stand in the log by their place; their content is read when an item is sent.
+ * Source: docs/client.md "Devices".
+ */
+import { concatBytes, decodeBase64, encodeBase64 } from "../../core/codec/bytes.ts";
+import { isDid } from "../../core/codec/did.ts";
+import { isRecord } from "../answers.ts";
+import { BodyWriter, deleteBody, readBody } from "../store/files.ts";
+import {
+  addMessage,
+  type ConversationRow,
+  type Copy,
+  keyOfConversation,
+  keyOfId,
+  type MessageRow,
+  messagesOf,
+  type Person,
+  putPerson,
+  reactionsOf,
+  removeMessage,
+  type SyncItem,
+  seenKey,
+} from "../store/rows.ts";
+import type { StoreChange } from "../store/store.ts";
+import { type Batch, digits, endOf, type Table, withRoom } from "../store/table.ts";
+
+/** As it is sent: a message with its row, and its content when that is not in the row. */
+export type SentItem =
+  | Exclude<SyncItem, { readonly key: string }>
+  | {
+      readonly kind: "message" | "reaction";
+      readonly row: MessageRow;
+      readonly content: string | null;
+      readonly target: string;
+    }
+  | { readonly kind: "nothing" };
+
+/** Larger content stays on the device that has it. */
+const contentBytesMax = 8_388_608;
+
+/** Reads what an item names; `nothing` when it was removed meanwhile. */
+export async function loadItem(table: Table, item: SyncItem): Promise<SentItem> {
+  if (item.kind !== "message" && item.kind !== "reaction") return item;
+  const row = await table.get<MessageRow>(item.key);
+  if (row === null) return { kind: "nothing" };
+  const target = item.kind === "reaction" ? item.target : "";
+  const isLarge = row.body.is === "pieces" && row.body.sizeBytes > contentBytesMax;
+  if (row.body.is !== "pieces" || isLarge)
+    return { kind: item.kind, row: { ...row, body: isLarge ? { is: "elsewhere" } : row.body }, content: null, target };
+  const parts: Uint8Array[] = [];
+  for await (const piece of readBody(table, row.body)) parts.push(piece);
+  return { kind: item.kind, row, content: encodeBase64(concatBytes(...parts)), target };
+}
+
+/** Room for the rows of an item beside its content. */
+const rowBytes = 8_192;
+
+type Applying = { readonly table: Table; readonly nowMs: () => number };
+
+/**
+ * Applies an item of another device and has `mark` count it, together. Returns what changed. Own devices are trusted with
+ * the identity itself; the shape is checked so that a mistake of theirs damages no row.
+ */
+export async function applyItem(
+  { table, nowMs }: Applying,
+  item: SentItem,
+  mark: (batch: Batch) => Promise<void>,
+): Promise<StoreChange | null> {
+  if (!("row" in item))
+    return table.change(async (batch) => {
+      await mark(batch);
+      return applySmall(table, batch, item);
+    });
+  const writer = new BodyWriter(table, nowMs);
+  const content = item.content === null ? null : decodeBase64(item.content);
+  if (content !== null) await writer.write(content);
+  const { body, seal } = content === null ? { body: item.row.body, seal: () => undefined } : await writer.finish();
+  const changed = await withRoom(table, rowBytes + (content === null ? 65_536 : 0), () =>
+    table.change(async (batch) => {
+      await mark(batch);
+      seal(batch);
+      const change = await applyRow(table, batch, { ...item, row: { ...item.row, body } });
+      if (change === null) deleteBody(batch, body);
+      return change;
+    }),
+  );
+  return changed;
+}
+
+async function applyRow(
+  table: Table,
+  batch: Batch,
+  { kind, row: given, target }: Extract<SentItem, { readonly row: MessageRow }>,
+): Promise<StoreChange | null> {
+  // What waits there waits in that device's outbox.
+  const row: MessageRow = { ...given, to: given.to.map((copy): Copy => ({ ...copy, out: null })) };
+  const { conversation, id } = row;
+  if (kind === "reaction") {
+    const key = `${reactionsOf(table, conversation, target)}${table.name(row.from ?? "")}`;
+    const before = await batch.get<MessageRow>(key);
+    if (before !== null && before.sentMs >= row.sentMs) return null;
+    batch.put(key, row);
+    return { type: "changed", conversation, id: target, what: "state" };
+  }
+  const known = row.isOwn ? keyOfId(table, id) : seenKey(table, row.digest);
+  if ((await batch.get(known)) !== null) return null;
+  if (!row.isOwn) batch.put(known, 1);
+  await addMessage(table, batch, row);
+  for (const { did } of row.to) await putPerson(table, batch, did, { isKnown: true });
+  if (!row.isOwn && row.verified === true && row.from !== null) await putPerson(table, batch, row.from, {});
+  for (const copy of row.to)
+    if (copy.id !== id) batch.put(keyOfId(table, copy.id), await batch.get(keyOfId(table, id)));
+  return { type: "changed", conversation, id, what: "message" };
+}
+
+async function applySmall(
+  table: Table,
+  batch: Batch,
+  item: Exclude<SentItem, { readonly row: MessageRow }>,
+): Promise<StoreChange | null> {
+  if (item.kind === "person") {
+    const { did, ...facts } = item.person;
+    await putPerson(table, batch, did, facts);
+    return { type: "changed", conversation: did, id: null, what: "person" };
+  }
+  if (item.kind === "read") return applyRead(table, batch, item);
+  if (item.kind !== "delivery" && item.kind !== "removed") return null;
+  const key = await batch.get<string>(keyOfId(table, item.id));
+  const row = key === null ? null : await batch.get<MessageRow>(key);
+  if (key === null || row === null) return null;
+  const { conversation, id } = row;
+  if (item.kind === "removed") {
+    await removeMessage(table, batch, key);
+    return { type: "changed", conversation, id, what: "removed" };
+  }
+  // A receipt that this device heard of first stays.
+  const to = item.to.map((copy): Copy => {
+    const held = row.to.find((one) => one.did === copy.did);
+    const isLater = held?.state === "received" && copy.state === "sent";
+    return { ...copy, state: isLater ? held.state : copy.state, out: held?.out ?? null };
+  });
+  batch.put(key, { ...row, to });
+  for (const copy of to) batch.put(keyOfId(table, copy.id), key);
+  return { type: "changed", conversation, id, what: "state" };
+}
+
+/** Read marks go by the time of the message that was last: arrivals differ between devices. */
+async function applyRead(
+  table: Table,
+  batch: Batch,
+  { conversation, atMs }: Extract<SyncItem, { readonly kind: "read" }>,
+): Promise<StoreChange | null> {
+  const place = keyOfConversation(table, conversation);
+  const row = await batch.get<ConversationRow>(place);
+  if (row === null) return null;
+  const prefix = messagesOf(table, conversation);
+  const later = await table.scan<MessageRow>({ prefix, from: `${prefix}${digits(atMs + 1)}`, to: endOf(prefix) });
+  const unread = later.filter(([, one]) => !one.isOwn && one.arrivedMs > row.readMs).map(([, one]) => one.arrivedMs);
+  const readMs = Math.max(row.readMs, Math.min(row.arrivedMs, ...unread.map((ms) => ms - 1)));
+  batch.put(place, { ...row, readMs, unread: unread.length });
+  return { type: "changed", conversation, id: null, what: "read" };
+}
+
+/** Everything that a new device gets, from a place on: a page of it, and the place after it. */
+export async function readHistory(
+  table: Table,
+  from: string,
+): Promise<{ readonly items: readonly SyncItem[]; readonly next: string | null }> {
+  const [part = ""] = from;
+  const after = part === "" ? ["p", "m", "r", "c"] : ["p", "m", "r", "c"].slice(["p", "m", "r", "c"].indexOf(part));
+  for (const prefix of after) {
+    const page = await table.scan<MessageRow & Person & ConversationRow>({
+      prefix: `${prefix}/`,
+      ...(prefix === part ? { from } : {}),
+      limit: 50,
+    });
+    if (page.length === 0) continue;
+    const items = page.flatMap(([key, row]): SyncItem[] => {
+      if (prefix === "p") return [{ kind: "person", person: row }];
+      if (prefix === "m") return [{ kind: "message", key }];
+      if (prefix === "r") return [{ kind: "reaction", key, target: row.target ?? "" }];
+      return row.unread > 0 ? [] : [{ kind: "read", conversation: row.id, atMs: row.at }];
+    });
+    return { items, next: `${page.at(-1)?.[0]}!` };
+  }
+  return { items: [], next: null };
+}
+
+/** What a device sends: a part of its log, a part of the history, or how far it has the other's log. */
+export type SyncMessage =
+  | { readonly v: 1; readonly from: number; readonly first: number; readonly items: readonly SentItem[] }
+  | { readonly v: 1; readonly history: readonly SentItem[] }
+  | { readonly v: 1; readonly have: number };
+
+const kinds = ["message", "reaction", "delivery", "read", "person", "removed", "keys", "devices", "nothing"];
+
+/** `null` for anything else. */
+export function parseSync(json: unknown): SyncMessage | null {
+  if (!isRecord(json) || json["v"] !== 1) return null;
+  const { from, first, items, history, have } = json;
+  if (typeof have === "number") return { v: 1, have };
+  const list = history ?? items;
+  const isItem = (one: unknown) => isRecord(one) && kinds.includes(String(one["kind"])) && isWhole(one);
+  if (!Array.isArray(list) || !list.every(isItem)) return null;
+  if (history !== undefined) return { v: 1, history: list as SentItem[] };
+  return typeof from === "number" && typeof first === "number"
+    ? { v: 1, from, first, items: list as SentItem[] }
+    : null;
+}
+
+function isWhole(item: Record<string, unknown>): boolean {
+  const { kind, row, person, added, to, body = isRecord(row) ? row["body"] : null } = item as Record<string, unknown>;
+  if (kind === "message" || kind === "reaction")
+    return isRecord(row) && isRecord(body) && Array.isArray(row["to"]) && typeof row["conversation"] === "string";
+  if (kind === "person") return isRecord(person) && isDid(String(person["did"]));
+  if (kind === "devices") return Array.isArray(added);
+  return kind !== "delivery" || Array.isArray(to);
+}

@@ -1,0 +1,280 @@
+/**
+ * Devices of one identity keep one another up to date by sealed messages between their own DIDs, of which nodes know
+ * nothing. Each device numbers what happens there and keeps that for 30 days; another that missed a part says how far it
+ * is and gets the rest. So a message is acknowledged when the other devices' Caches have it.
+ * Source: docs/client.md "Devices".
+ */
+import type { Did } from "../../core/codec/did.ts";
+import { dayMs, minuteMs, secondMs } from "../../core/codec/time.ts";
+import type { Client } from "../client.ts";
+import { backoffMs, pause, Signal } from "../connections.ts";
+import type { Content } from "../content.ts";
+import { attempt, ClientError } from "../http.ts";
+import type { Identity } from "../keys.ts";
+import type { Message } from "../message.ts";
+import type { MessageOptions, Sent } from "../send.ts";
+import type { DeviceFacts, SyncItem } from "../store/rows.ts";
+import type { StoreChange } from "../store/store.ts";
+import { type Batch, logKey, type Table } from "../store/table.ts";
+import { applyItem, loadItem, parseSync, readHistory, type SentItem, type SyncMessage } from "./items.ts";
+
+/** The device's own DID, opened without a store. */
+export type DeviceLink = {
+  readonly did: Did;
+  readonly client: Client;
+  readonly identity: Identity;
+  readonly send: (to: string, content: Content, options: MessageOptions) => Promise<Sent>;
+  readonly messages: () => AsyncGenerator<Message, void, undefined>;
+  readonly close: () => Promise<void>;
+};
+
+/** Another device of this identity. */
+export type PeerRow = DeviceFacts & {
+  readonly addedMs: number;
+  /** The last of its items that was applied here, and the last of ours that its Cache took. */
+  readonly seen: number;
+  readonly sent: number;
+  /** Where its history goes on; `null` when it has all. */
+  readonly history: string | null;
+  /** It is being removed: nothing is sent to it or heard from it. */
+  readonly isLeaving: boolean;
+};
+
+type SyncHost = {
+  readonly table: Table;
+  readonly nowMs: () => number;
+  readonly tell: (change: StoreChange) => void;
+  readonly link: DeviceLink;
+  /** Keys and devices, which are not rows of the store alone. */
+  readonly take: (item: Extract<SyncItem, { kind: "keys" | "devices" }>, from: Did) => Promise<void>;
+};
+
+/** The first wakes nobody (`isQuiet`); the second has a message that somebody wrote, for which a phone may ring. */
+const [syncType, newsType] = ["application/vnd.waypost.sync+json", "application/vnd.waypost.news+json"];
+const itemsMax = 100;
+/** Of one message, unless a single item has more. */
+const batchBytes = 524_288;
+const keptMs = 30 * dayMs;
+const keptItems = 200_000;
+/** Of several copies that are missing the first is asked for, and then none for this long. */
+const askMs = 5 * secondMs;
+/** How long what waits in the own Cache may take after a start, before the others are asked. */
+const settleMs = 5 * secondMs;
+/** As long as a message waits for the others before it is acknowledged. */
+const toldMs = 4 * secondMs;
+
+export const peerKey = (table: Table, did: string): string => `d/${table.name(did)}`;
+export const peersOf = (table: Table): Promise<PeerRow[]> => table.values<PeerRow>("d/");
+
+export class Sync {
+  readonly #host: SyncHost;
+  readonly #table: Table;
+  readonly #signal: AbortSignal;
+  /** The number up to which each device was synced, or could not be. */
+  readonly #tried = new Map<Did, number>();
+  readonly #loops = new Map<Did, Signal>();
+  /** Devices that could not be synced the last time: nobody waits for them. */
+  readonly #failing = new Set<Did>();
+  readonly #asked = new Map<Did, number>();
+  #logged: number;
+  #waiting: (() => void)[] = [];
+
+  constructor(host: SyncHost, logged: number, signal: AbortSignal) {
+    this.#host = host;
+    this.#table = host.table;
+    this.#signal = signal;
+    this.#logged = logged;
+    this.#table.onLogged = (number) => {
+      this.#logged = Math.max(this.#logged, number);
+      for (const news of this.#loops.values()) news.wake();
+    };
+  }
+
+  /** Until the signal: what others send is applied, what happens here is sent. */
+  async run(): Promise<void> {
+    const receiving = this.#receive();
+    await this.refresh();
+    await Promise.all([receiving, this.#askAll()]);
+  }
+
+  /** After devices were added or removed. */
+  async refresh(): Promise<void> {
+    const peers = (await peersOf(this.#table)).filter(({ isLeaving }) => !isLeaving);
+    for (const did of this.#loops.keys()) if (!peers.some((peer) => peer.did === did)) this.#loops.delete(did);
+    for (const { did } of peers) {
+      if (this.#loops.has(did)) this.#loops.get(did)?.wake();
+      else void this.#tellLoop(did);
+    }
+    this.#progress();
+  }
+
+  // --------------------------------------------------------------------------------------------------- telling
+
+  get isSyncing(): boolean {
+    const isBehind = (did: Did) => (this.#tried.get(did) ?? 0) < this.#logged && !this.#failing.has(did);
+    return [...this.#loops.keys()].some(isBehind);
+  }
+
+  /** Resolves when every device's Cache has what was logged until now, refused it, or takes longer than 4 s. */
+  async synced(): Promise<void> {
+    const number = this.#logged;
+    const untilMs = performance.now() + toldMs;
+    const isTold = () =>
+      [...this.#loops.keys()].every((did) => (this.#tried.get(did) ?? 0) >= number || this.#failing.has(did));
+    while (!isTold() && performance.now() < untilMs && !this.#signal.aborted)
+      await Promise.race([new Promise<void>((resolve) => this.#waiting.push(resolve)), pause(toldMs, this.#signal)]);
+  }
+
+  #progress(): void {
+    for (const wake of this.#waiting.splice(0)) wake();
+  }
+
+  async #tellLoop(did: Did): Promise<void> {
+    const news = new Signal();
+    this.#loops.set(did, news);
+    for (let failures = 0; !this.#signal.aborted && this.#loops.get(did) === news; ) {
+      const logged = this.#logged;
+      const woken = news.next(failures === 0 ? minuteMs : backoffMs(failures), this.#signal);
+      const result = await attempt(() => this.#tellOnce(did));
+      if (result instanceof ClientError) this.#failing.add(did);
+      else this.#failing.delete(did);
+      if (result === true) {
+        failures = 0;
+        continue;
+      }
+      // Nothing is left for it, or it can't be synced now: the log keeps it, and nobody waits.
+      failures = result instanceof ClientError ? failures + 1 : 0;
+      this.#tried.set(did, logged);
+      this.#progress();
+      await woken;
+    }
+  }
+
+  /** Sends the next part of history or log. `false` when there is none. */
+  async #tellOnce(did: Did): Promise<boolean> {
+    const peer = await this.#table.get<PeerRow>(peerKey(this.#table, did));
+    if (peer === null || peer.isLeaving) return false;
+    if (peer.history !== null) {
+      const { items, next } = await readHistory(this.#table, peer.history);
+      if (items.length > 0) await this.#send(did, { v: 1, history: await this.#load(items) });
+      await this.#change(did, { history: next });
+      return true;
+    }
+    const rows = await this.#table.scan<{ item: SyncItem }>({
+      prefix: "y/",
+      from: logKey(peer.sent + 1),
+      limit: itemsMax,
+    });
+    const [first] = rows;
+    if (first === undefined) return false;
+    const items = await this.#load(rows.map(([, { item }]) => item));
+    const [oldest] = await this.#table.scan({ prefix: "y/", limit: 1 });
+    const from = numberOf(first[0]);
+    // Keys are logged with the mark of the device that they are not for: it is read again behind them.
+    const now = await this.#table.get<PeerRow>(peerKey(this.#table, did));
+    if (now === null || now.isLeaving) return false;
+    await this.#send(did, { v: 1, from, first: numberOf(oldest?.[0] ?? first[0]), items });
+    const sent = from + items.length - 1;
+    await this.#change(did, { sent });
+    this.#tried.set(did, Math.max(sent, this.#tried.get(did) ?? 0));
+    this.#progress();
+    return true;
+  }
+
+  /** As many as fit one message, at least one. */
+  async #load(items: readonly SyncItem[]): Promise<SentItem[]> {
+    const loaded: SentItem[] = [];
+    let bytes = 0;
+    for (const item of items) {
+      const one = await loadItem(this.#table, item);
+      bytes += JSON.stringify(one).length;
+      if (loaded.length > 0 && bytes > batchBytes) break;
+      loaded.push(one);
+    }
+    return loaded;
+  }
+
+  async #send(did: Did, message: SyncMessage): Promise<void> {
+    const items = "items" in message ? message.items : [];
+    const hasNews = items.some((item) => item.kind === "message" && !item.row.isOwn);
+    const mediaType = hasNews ? newsType : syncType;
+    await this.#host.link.send(did, message, { mediaType, receipt: false, retries: 0 });
+  }
+
+  #change(did: Did, change: Partial<PeerRow>, inBatch?: Batch): Promise<void> {
+    const work = async (batch: Batch) => {
+      const row = await batch.get<PeerRow>(peerKey(this.#table, did));
+      if (row !== null) batch.put(peerKey(this.#table, did), { ...row, ...change });
+    };
+    return inBatch === undefined ? this.#table.change(work) : work(inBatch);
+  }
+
+  // ------------------------------------------------------------------------------------------------- hearing
+
+  async #receive(): Promise<void> {
+    for await (const message of this.#host.link.messages()) {
+      const { from, verified } = message;
+      const peer =
+        from === null || verified !== true ? null : await this.#table.get<PeerRow>(peerKey(this.#table, from));
+      const isSync = [syncType, newsType].includes(message.mediaType) && peer?.isLeaving === false;
+      const parsed = !isSync ? null : parseSync(await attempt(async () => message.json()));
+      // What only the store keeps from being applied comes again.
+      const result = parsed === null || peer === null ? null : await attempt(() => this.#hear(peer.did, parsed));
+      if (!(result instanceof ClientError)) await attempt(() => message.ack());
+    }
+  }
+
+  async #hear(did: Did, message: SyncMessage): Promise<void> {
+    const peer = await this.#table.get<PeerRow>(peerKey(this.#table, did));
+    if (peer === null) return;
+    if ("history" in message) {
+      for (const item of message.history) await this.#apply(did, item, null);
+      return;
+    }
+    if ("have" in message) {
+      if (message.have >= peer.sent) return;
+      await this.#change(did, { sent: Math.max(0, message.have) });
+      this.#loops.get(did)?.wake();
+      return;
+    }
+    // A part that doesn't follow is asked for, unless the other device has forgotten it.
+    if (message.from > peer.seen + 1 && message.from !== message.first) return this.#ask(peer);
+    for (const [i, item] of message.items.entries())
+      if (message.from + i > peer.seen) await this.#apply(did, item, message.from + i);
+  }
+
+  async #apply(did: Did, item: SentItem, seen: number | null): Promise<void> {
+    const mark = async (batch: Batch) => (seen === null ? undefined : this.#change(did, { seen }, batch));
+    if (item.kind === "keys" || item.kind === "devices") await this.#host.take(item, did);
+    const change = await applyItem(this.#host, item, mark);
+    if (change !== null) this.#host.tell(change);
+  }
+
+  /** What a Cache didn't keep so long is asked for. */
+  async #askAll(): Promise<void> {
+    await pause(settleMs, this.#signal);
+    if (this.#signal.aborted) return;
+    for (const peer of await peersOf(this.#table)) await attempt(() => this.#ask(peer));
+  }
+
+  async #ask({ did, seen }: PeerRow): Promise<void> {
+    if (performance.now() - (this.#asked.get(did) ?? Number.NEGATIVE_INFINITY) < askMs) return;
+    this.#asked.set(did, performance.now());
+    await this.#send(did, { v: 1, have: seen });
+  }
+
+  /** Forgets items that are older than 30 days, or too many. */
+  async sweep(): Promise<void> {
+    const oldMs = this.#host.nowMs() - keptMs;
+    for (;;) {
+      const rows = await this.#table.scan<{ atMs: number }>({ prefix: "y/", limit: itemsMax });
+      const over = rows.filter(([key, { atMs }]) => atMs < oldMs || numberOf(key) <= this.#logged - keptItems);
+      if (over.length === 0) return;
+      await this.#table.change(async (batch) => {
+        for (const [key] of over) batch.delete(key);
+      });
+    }
+  }
+}
+
+const numberOf = (key: string): number => Number(key.slice("y/".length));

@@ -1,0 +1,180 @@
+/**
+ * Guardians: the seed of the root key, split so that any two of three people can restore it and none of them alone knows
+ * anything. Each gets a share as a sealed message and gives it back on another way, when asked in person. The DID stays and
+ * the ledger learns nothing. Two guardians together could take the identity.
+ * Source: docs/client.md "Guardians", D397; Shamir 1979.
+ */
+import { combine, split } from "shamir-secret-sharing";
+import {
+  decodeBase64,
+  decodeHex,
+  encodeBase64,
+  encodeHex,
+  equalBytes,
+  renderAgreementKey,
+  renderPublicKey,
+} from "../core/codec/bytes.ts";
+import { type Did, isDid } from "../core/codec/did.ts";
+import { type DidDocument, parseMethodKey, sealingKeyOf } from "../core/ledger/account.ts";
+import { isSelfCertifying } from "../core/trust/names.ts";
+import { isRecord, parseRecord } from "./answers.ts";
+import { change, replaceDocument } from "./change.ts";
+import { activeDocument, type Client, connect, lookUp, rootKeyOf } from "./client.ts";
+import { ed25519PublicKey, randomUuid, x25519PublicKey } from "./crypto.ts";
+import { provingAt, waitingDefault } from "./directory.ts";
+import { localError } from "./http.ts";
+import { type KeyStore, reliable } from "./key-stores.ts";
+import { freshSeed, type Identity, renderIdentity, startChain } from "./keys.ts";
+import type { MessageOptions } from "./send.ts";
+import type { MemoryStore } from "./trust/memory.ts";
+
+export const shareType = "application/vnd.waypost.guardian-share+json";
+
+const [sharesCount, sharesNeeded] = [3, 2];
+const memoryKey = "guardians";
+
+type Owner = {
+  readonly client: Client;
+  readonly identity: Identity;
+  readonly send: (
+    to: string,
+    content: { readonly [member: string]: string | number },
+    options: MessageOptions,
+  ) => Promise<unknown>;
+};
+
+/** Shares of one splitting belong together. */
+type Share = {
+  readonly did: Did;
+  readonly rootKey: Uint8Array;
+  readonly splitting: string;
+  readonly share: Uint8Array;
+};
+
+/** Remembered before the shares are sent, so that an interrupted appointment is repeated. */
+export async function appointGuardians(owner: Owner, guardians: readonly string[], memory: MemoryStore): Promise<void> {
+  const dids = new Set(await Promise.all(guardians.map((name) => lookUp(owner.client, name))));
+  if (guardians.length !== sharesCount || dids.size !== sharesCount || dids.has(owner.identity.did))
+    throw localError("invalid_argument", `guardians are ${sharesCount} different people`);
+  const to = [...dids];
+  await memory.save(memoryKey, JSON.stringify({ to, root_key: null }));
+  const rootKey = await ed25519PublicKey(owner.identity.rootSeed);
+  const [splitting, shares] = [randomUuid(), await split(owner.identity.rootSeed, sharesCount, sharesNeeded)];
+  for (const [i, share] of shares.entries()) {
+    const content = {
+      v: 1,
+      did: owner.identity.did,
+      root_key: encodeHex(rootKey),
+      splitting,
+      share: encodeBase64(share),
+    };
+    await owner.send(to[i] as string, content, { mediaType: shareType, receipt: false });
+  }
+  await memory.save(memoryKey, JSON.stringify({ to, root_key: encodeHex(rootKey) }));
+}
+
+/** Sends new shares when the guardians have those of another root key. */
+export async function renewGuardians(owner: Owner, memory: MemoryStore): Promise<void> {
+  const known = parseRecord((await memory.load(memoryKey)) ?? "");
+  const to = known?.["to"];
+  if (!Array.isArray(to) || known?.["root_key"] === encodeHex(await ed25519PublicKey(owner.identity.rootSeed))) return;
+  await appointGuardians(owner, to.map(String), memory);
+}
+
+// ---------------------------------------------------------------------------------------------------------- restoring
+
+export type Restoration = {
+  /** Texts of the messages that the guardians got: two, or all three. */
+  readonly shares: readonly string[];
+  readonly directoryUrl: string;
+  readonly keys: KeyStore;
+  readonly name?: string;
+};
+
+/**
+ * Restores the root key, checks it against the public key, and publishes a new key to seal to. Throws `share_unreadable`,
+ * `share_false`, `name_taken`, and `root_replaced` when the root key was replaced since.
+ */
+export async function restoreFromGuardians({
+  shares,
+  directoryUrl,
+  name = "default",
+  ...rest
+}: Restoration): Promise<Identity> {
+  const keys = reliable(rest.keys);
+  const { did, rootKey, seed } = await rootOf(shares.map(parseShare));
+  const client = connect({ directoryUrl, relayUrl: directoryUrl });
+  if (!equalBytes(await rootKeyOf(client, did), rootKey))
+    throw localError("root_replaced", "the root key was replaced after these shares were made");
+  const document = await activeDocument(client, did);
+  await provingAt(client);
+  const { secret, chain } = startChain(Date.now());
+  const agreement = { id: sealingKeyOf(document)?.id ?? `${did}#x25519-1`, secret, destroyAtMs: null };
+  const methods = [...ownMethods(document, rootKey), `${did}#root`].map((id) => ({ id, secret: seed }));
+  const held = { name, did, rootSeed: seed, nextRootSeed: null, methods, agreements: [agreement], chain };
+  const identity: Identity = { ...held, ledger: client.known.ledger, storeKey: freshSeed() };
+  if (!(await keys.add(name, renderIdentity(identity))))
+    throw localError("name_taken", `an identity called ${name} already exists`);
+  await publish(client, identity, document);
+  return identity;
+}
+
+const ownMethods = ({ verificationMethod }: DidDocument, rootKey: Uint8Array): string[] =>
+  verificationMethod.filter((one) => equalBytes(parseMethodKey(one) ?? new Uint8Array(0), rootKey)).map(({ id }) => id);
+
+/** The key to seal to; and the root key as the method by which the lost device signed, where the whole document is replaced. */
+async function publish(client: Client, identity: Identity, document: DidDocument): Promise<void> {
+  const { did, rootSeed, agreements } = identity;
+  const [{ id, secret }] = agreements as [Identity["agreements"][number]];
+  const published = document.keyAgreement.find((one) => one.id === id);
+  const publicKeyMultibase = renderAgreementKey(await x25519PublicKey(secret));
+  const keyAgreement = { id, type: "Multikey", controller: did, ...published, publicKeyMultibase };
+  if (!isSelfCertifying(did)) {
+    const signer = { keyId: "root", seed: rootSeed };
+    await change(client, { action: "UpdateKeyAgreement", did, keyAgreement }, { signer, waiting: waitingDefault });
+    return;
+  }
+  const rootText = renderPublicKey(await ed25519PublicKey(rootSeed));
+  const edited = (whole: DidDocument): DidDocument => ({
+    ...whole,
+    verificationMethod: whole.verificationMethod.map((one) =>
+      one.id === `${did}#root` ? { ...one, publicKeyMultibase: rootText } : one,
+    ),
+    keyAgreement: [...whole.keyAgreement.filter((one) => one.id !== id), keyAgreement],
+  });
+  await replaceDocument(client, did, { rootSeed, edited, waiting: waitingDefault });
+}
+
+function parseShare(text: string): Share {
+  const json = parseRecord(text);
+  const [did, splitting] = [json?.["did"], json?.["splitting"]];
+  const rootKey = decodeHex(String(json?.["root_key"]));
+  const share = decodeBase64(String(json?.["share"]));
+  if (
+    !isRecord(json) ||
+    typeof did !== "string" ||
+    !isDid(did) ||
+    typeof splitting !== "string" ||
+    rootKey?.length !== 32 ||
+    share?.length !== 33
+  )
+    throw localError("share_unreadable", "this is no share of a guardian");
+  return { did, rootKey, splitting, share };
+}
+
+/** Of three shares, one may be false: the two others show it. */
+async function rootOf(
+  shares: readonly Share[],
+): Promise<Pick<Share, "did" | "rootKey"> & { readonly seed: Uint8Array }> {
+  for (const [i, a] of shares.entries())
+    for (const b of shares.slice(i + 1)) {
+      const belong = a.did === b.did && a.splitting === b.splitting && equalBytes(a.rootKey, b.rootKey);
+      if (!belong || a.share.at(-1) === b.share.at(-1)) continue;
+      const seed = await combine([a.share, b.share]);
+      if (equalBytes(await ed25519PublicKey(seed), a.rootKey)) return { did: a.did, rootKey: a.rootKey, seed };
+    }
+  throw localError(
+    "share_false",
+    "these shares do not lead to the root key: one is false, or they don't belong together",
+  );
+}

@@ -1,0 +1,266 @@
+/**
+ * Keys that are locked while nobody uses them: a key store around another one, whose texts are sealed with a random key.
+ * That key is wrapped by each lock: always by a passphrase or a printed code, because passkeys are lost and not everywhere
+ * able to do this, and also by a passkey. The identity's text holds the key of its local store, so that is locked too.
+ * Source: docs/client.md "Locked keys", D395; WebAuthn Level 3 section 10.1.4 (PRF).
+ */
+import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
+import { scryptAsync } from "@noble/hashes/scrypt.js";
+import { concatBytes, decodeBase64, decodeUtf8, encodeBase64, utf8 } from "../core/codec/bytes.ts";
+import { isRecord, parseRecord } from "./answers.ts";
+import { hkdf } from "./crypto.ts";
+import { localError } from "./http.ts";
+import type { KeyStore } from "./key-stores.ts";
+
+/** What a lock needs again to unlock; nothing of it is secret. */
+type Kept = { readonly salt: Uint8Array; readonly credential: Uint8Array | null };
+
+export type Lock = {
+  readonly kind: "passphrase" | "passkey";
+  /** `kept` is `null` when the lock is set up. */
+  readonly keyFor: (kept: Kept | null) => Promise<{ readonly key: Uint8Array; readonly kept: Kept }>;
+};
+
+/** 32 MiB of memory and about half a second. */
+const cost = { N: 2 ** 15, r: 8, p: 1, dkLen: 32 };
+const random = (length: number): Uint8Array<ArrayBuffer> => crypto.getRandomValues(new Uint8Array(length));
+
+// ------------------------------------------------------------------------------------------------------------- locks
+
+const codeLetters = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+
+/** A passphrase that nobody guesses, to print: 130 random bits in groups of letters that can't be mistaken. */
+export function recoveryCode(): string {
+  const letters = [...random(26)].map((byte) => codeLetters[byte & 31]).join("");
+  return (letters.match(/.{1,5}/g) ?? []).join("-");
+}
+
+/** A printed code counts however it is typed. */
+function normalized(passphrase: string): string {
+  const code = passphrase.toUpperCase().replace(/[\s-]/g, "").replace(/O/g, "0").replace(/[IL]/g, "1");
+  return /^[0-9A-HJKMNP-TV-Z]{26}$/.test(code) ? code : passphrase.normalize("NFKC");
+}
+
+export function passphraseKey(passphrase: string, salt: Uint8Array): Promise<Uint8Array> {
+  if (passphrase === "") throw localError("invalid_argument", "an empty passphrase protects nothing");
+  return scryptAsync(normalized(passphrase), salt, cost);
+}
+
+/** Also for a code of `recoveryCode`. */
+export function passphraseLock(passphrase: string): Lock {
+  return {
+    kind: "passphrase",
+    keyFor: async (kept) => {
+      const salt = kept?.salt ?? random(16);
+      return { key: await passphraseKey(passphrase, salt), kept: { salt, credential: null } };
+    },
+  };
+}
+
+export type PasskeyOptions = {
+  /** Shown by the authenticator; "Waypost" by default. */
+  readonly name?: string;
+  /** The site's domain; the page's by default. */
+  readonly rpId?: string;
+};
+
+/** Throws `no_prf` where the authenticator can't derive keys: the passphrase goes on working. */
+export function passkeyLock({ name = "Waypost", rpId }: PasskeyOptions = {}): Lock {
+  return {
+    kind: "passkey",
+    keyFor: async (kept) => {
+      const credential = kept?.credential ?? (await createPasskey(name, rpId));
+      const salt = kept?.salt ?? random(32);
+      const secret = await evaluate(credential, salt, rpId);
+      return { key: hkdf(secret, null, utf8("waypost:lock:passkey"), 32), kept: { salt, credential } };
+    },
+  };
+}
+
+type PrfResults = { readonly prf?: { readonly results?: { readonly first?: ArrayBuffer | Uint8Array } } };
+
+async function createPasskey(name: string, id: string | undefined): Promise<Uint8Array> {
+  const made = await ask("create", {
+    rp: { name, ...(id === undefined ? {} : { id }) },
+    user: { id: random(16), name, displayName: name },
+    challenge: random(32),
+    pubKeyCredParams: [-8, -7, -257].map((alg) => ({ type: "public-key", alg })),
+    authenticatorSelection: { residentKey: "preferred", userVerification: "required" },
+    extensions: { prf: {} },
+  });
+  return new Uint8Array(made.rawId);
+}
+
+/** Read with `get`: authenticators often return nothing when they make the passkey. */
+async function evaluate(credential: Uint8Array, salt: Uint8Array, rpId: string | undefined): Promise<Uint8Array> {
+  const asserted = await ask("get", {
+    challenge: random(32),
+    allowCredentials: [{ type: "public-key", id: credential }],
+    userVerification: "required",
+    ...(rpId === undefined ? {} : { rpId }),
+    extensions: { prf: { eval: { first: salt } } },
+  });
+  const first = (asserted.getClientExtensionResults() as PrfResults).prf?.results?.first;
+  const secret = first === undefined ? null : new Uint8Array(first as ArrayBuffer);
+  if (secret?.length !== 32) throw localError("no_prf", "this passkey derives no keys");
+  return secret;
+}
+
+async function ask(what: "create" | "get", publicKey: object): Promise<PublicKeyCredential> {
+  const { credentials } = globalThis.navigator ?? {};
+  if (credentials === undefined) throw localError("no_passkeys", "this runtime has no passkeys");
+  const call = credentials[what].bind(credentials) as (options: object) => Promise<Credential | null>;
+  const answer = await call({ publicKey }).catch((error: unknown) => {
+    throw localError("passkey_refused", error instanceof Error ? error.message : String(error));
+  });
+  if (answer === null) throw localError("passkey_refused", "there is no such passkey");
+  return answer as PublicKeyCredential;
+}
+
+// ------------------------------------------------------------------------------------------------------- locked keys
+
+export type LockedKeys = KeyStore & {
+  /** Whether the keys have locks. Without any, `setUp` comes first. */
+  readonly isSetUp: () => Promise<boolean>;
+  /** Draws the key and leaves it unlocked; texts that are there are sealed when they are read. */
+  readonly setUp: (lock: Lock) => Promise<void>;
+  /** Throws `wrong_passphrase` when no lock of the kind opens. */
+  readonly unlock: (lock: Lock) => Promise<void>;
+  /** A further one, or another passphrase in the place of the one before. */
+  readonly addLock: (lock: Lock) => Promise<void>;
+  readonly removePasskeys: () => Promise<void>;
+  /** Forgets the key: reads and writes throw `locked`. */
+  readonly lock: () => void;
+};
+
+type Wrap = { readonly kind: Lock["kind"]; readonly kept: Kept; readonly sealed: Uint8Array };
+
+const format = "waypost-locked:v1";
+/** No identity has a slash in its name. */
+const locksName = "waypost";
+
+export function lockedKeys(inner: KeyStore): LockedKeys {
+  const place = inner.memoryOf(locksName);
+  let key: Uint8Array | null = null;
+  const unlocked = (): Uint8Array => {
+    if (key === null) throw localError("locked", "the keys are locked");
+    return key;
+  };
+  const wraps = async (): Promise<Wrap[]> => parseWraps(await place.load("locks"));
+  const save = (all: readonly Wrap[]) => place.save("locks", renderWraps(all));
+  const wrap = async (lock: Lock): Promise<Wrap> => {
+    const { key: with_, kept } = await lock.keyFor(null);
+    return { kind: lock.kind, kept, sealed: seal(with_, unlocked(), locksName) };
+  };
+  const load = async (name: string, text: string | null, save: (sealed: string) => Promise<void>) => {
+    if (text === null) return null;
+    const opened = openText(unlocked(), text, name);
+    // It was there before the locks.
+    if (opened === null) await save(sealText(unlocked(), text, name));
+    return opened ?? text;
+  };
+  return {
+    load: async (name) => load(name, await inner.load(name), (sealed) => inner.replace(name, sealed)),
+    add: async (name, text) => inner.add(name, sealText(unlocked(), text, name)),
+    replace: async (name, text) => inner.replace(name, sealText(unlocked(), text, name)),
+    delete: (name) => inner.delete(name),
+    memoryOf: (name) => {
+      const memory = inner.memoryOf(name);
+      return {
+        load: async (at) => load(`${name}/${at}`, await memory.load(at), (sealed) => memory.save(at, sealed)),
+        save: async (at, text) => memory.save(at, text === null ? null : sealText(unlocked(), text, `${name}/${at}`)),
+      };
+    },
+    isSetUp: async () => (await wraps()).length > 0,
+    setUp: async (lock) => {
+      if (lock.kind !== "passphrase") throw localError("invalid_argument", "the first lock is a passphrase or a code");
+      if ((await wraps()).length > 0) throw localError("name_taken", "the keys have locks already");
+      key = random(32);
+      await save([await wrap(lock)]);
+    },
+    unlock: async (lock) => {
+      key = await unwrap(lock, await wraps());
+    },
+    addLock: async (lock) => {
+      const added = await wrap(lock);
+      const others = (await wraps()).filter(({ kind }) => kind === "passkey" || lock.kind === "passkey");
+      await save([...others, added]);
+    },
+    removePasskeys: async () => {
+      unlocked();
+      await save((await wraps()).filter(({ kind }) => kind !== "passkey"));
+    },
+    lock: () => {
+      key?.fill(0);
+      key = null;
+    },
+  };
+}
+
+async function unwrap(lock: Lock, wraps: readonly Wrap[]): Promise<Uint8Array> {
+  for (const { kind, kept, sealed } of wraps) {
+    if (kind !== lock.kind) continue;
+    const opened = open((await lock.keyFor(kept)).key, sealed, locksName);
+    if (opened !== null) return opened;
+  }
+  throw localError("wrong_passphrase", `no lock of the kind ${lock.kind} opens with this`);
+}
+
+// ------------------------------------------------------------------------------------------------------------- sealing
+
+const nonceBytes = 12;
+
+function seal(key: Uint8Array, plain: Uint8Array, name: string): Uint8Array {
+  const nonce = random(nonceBytes);
+  return concatBytes(nonce, chacha20poly1305(key, nonce, utf8(`${format}:${name}`)).encrypt(plain));
+}
+
+function open(key: Uint8Array, sealed: Uint8Array, name: string): Uint8Array | null {
+  const nonce = sealed.subarray(0, nonceBytes);
+  try {
+    return chacha20poly1305(key, nonce, utf8(`${format}:${name}`)).decrypt(sealed.subarray(nonceBytes));
+  } catch {
+    return null;
+  }
+}
+
+function sealText(key: Uint8Array, text: string, name: string): string {
+  return JSON.stringify({ format, sealed_b64: encodeBase64(seal(key, utf8(text), name)) });
+}
+
+/** `null` for text that was never sealed. */
+function openText(key: Uint8Array, text: string, name: string): string | null {
+  const json = parseRecord(text);
+  if (json?.["format"] !== format) return null;
+  const sealed = bytesOf(json["sealed_b64"]);
+  const plain = sealed === null ? null : open(key, sealed, name);
+  if (plain === null)
+    throw localError("keys_unreadable", `what is kept for ${name} was changed, or locked with another key`);
+  return decodeUtf8(plain);
+}
+
+const bytesOf = (value: unknown): Uint8Array | null => (typeof value === "string" ? decodeBase64(value) : null);
+
+function renderWraps(wraps: readonly Wrap[]): string {
+  const locks = wraps.map(({ kind, kept: { salt, credential }, sealed }) => ({
+    kind,
+    salt_b64: encodeBase64(salt),
+    credential_b64: credential === null ? null : encodeBase64(credential),
+    sealed_b64: encodeBase64(sealed),
+  }));
+  return JSON.stringify({ format, locks });
+}
+
+function parseWraps(text: string | null): Wrap[] {
+  if (text === null) return [];
+  const json = parseRecord(text);
+  const locks: readonly unknown[] = json?.["format"] === format && Array.isArray(json["locks"]) ? json["locks"] : [];
+  return locks.flatMap((one): Wrap[] => {
+    if (!isRecord(one)) return [];
+    const [salt, sealed] = [bytesOf(one["salt_b64"]), bytesOf(one["sealed_b64"])];
+    const kind = one["kind"] === "passkey" ? "passkey" : "passphrase";
+    return salt === null || sealed === null
+      ? []
+      : [{ kind, kept: { salt, credential: bytesOf(one["credential_b64"]) }, sealed }];
+  });
+}

@@ -1,0 +1,111 @@
+/**
+ * How an identity is opened: the options, the nodes, and the keys, which are made when there are none.
+ * Source: docs/client.md "Opening".
+ */
+import { withoutTrailingSlashes } from "../core/message/proof.ts";
+import type { Client } from "./client.ts";
+import { identityFor, settleRegistration, type Waiting } from "./directory.ts";
+import { localError } from "./http.ts";
+import type { KeyStore } from "./key-stores.ts";
+import { type Identity, parseIdentity, renderIdentity } from "./keys.ts";
+import type { StoreDriver } from "./store/driver.ts";
+import type { TrustDemand } from "./trust/trust.ts";
+
+export type WaypostOptions = {
+  /** Address of all three nodes, or of each. */
+  readonly url?: string;
+  readonly directoryUrl?: string;
+  readonly relayUrl?: string;
+  readonly cacheUrl?: string;
+  readonly keys: KeyStore;
+  /** Keeps messages, people and what is to be sent: `memoryStore()`, `indexedDbStore()` or `fileStore()`. */
+  readonly store?: StoreDriver;
+  /** With a store, messages are acknowledged when they are saved; `by-hand`: when the program calls `ack`. */
+  readonly acknowledge?: "saved" | "by-hand";
+  /** Name of the identity in the key store; `default` by default. */
+  readonly name?: string;
+  /** A public name to register with a new identity. */
+  readonly alias?: string;
+  /** The link or code of an invitation, where the Directory registers who is invited. */
+  readonly invitation?: string;
+  /** Names this device's live session; random by default. */
+  readonly device?: string;
+  /** Asks recipients for receipts, and sends receipts to senders who ask. Off by default. */
+  readonly receipts?: boolean;
+  /** Sends only to recipients whose keys are `proven`, which a random DID's never are, or `logged`. */
+  readonly trust?: TrustDemand;
+  /** Witnesses that must have seen the log, as text of c2sp.org/tlog-policy: then keys can be `logged`. */
+  readonly policy?: string;
+  /** When to replace the key that others seal to, by its age: a week by default, `false` for never. */
+  readonly rotateMs?: number | false;
+  readonly timeoutMs?: number;
+  readonly waiting?: Waiting;
+  /** The clock of key rotation, for tests. */
+  readonly nowMs?: () => number;
+};
+
+type Urls = { readonly directoryUrl: string; readonly relayUrl: string; readonly cacheUrl: string };
+
+export async function checkedPolicy(policy: string | undefined): Promise<string | null> {
+  if (policy === undefined) return null;
+  const { parseLogPolicy } = await import("./trust/log.ts");
+  parseLogPolicy(policy);
+  return policy;
+}
+
+export function urlsOf({ url, directoryUrl = url, relayUrl = url, cacheUrl = url }: WaypostOptions): Urls {
+  if (directoryUrl === undefined || relayUrl === undefined || cacheUrl === undefined)
+    throw localError("invalid_url", "give url, or directoryUrl, relayUrl and cacheUrl");
+  return { directoryUrl, relayUrl: withoutTrailingSlashes(relayUrl), cacheUrl: withoutTrailingSlashes(cacheUrl) };
+}
+
+export async function loadIdentity(keys: KeyStore, name: string): Promise<Identity | null> {
+  const text = await keys.load(name);
+  if (text === null) return null;
+  const identity = parseIdentity(text, name);
+  if (identity === null) throw localError("keys_unreadable", `what the key store holds for ${name} is not an identity`);
+  return identity;
+}
+
+/** Saved before it is registered: keys of an existing DID must not be lost. */
+export async function makeIdentity(
+  client: Client,
+  { keys, nowMs = Date.now }: WaypostOptions,
+  name: string,
+): Promise<Identity> {
+  const identity = await identityFor(client, name, nowMs());
+  if (await keys.add(name, renderIdentity(identity))) return identity;
+  // Another tab or process was first.
+  return (await loadIdentity(keys, name)) ?? identity;
+}
+
+/** Of the DID of a device: in the same key store, without alias or store. */
+export function linkOptions(options: WaypostOptions): WaypostOptions {
+  const { store: _, alias: __, acknowledge: ___, receipts: ____, name = "default", ...same } = options;
+  return { ...same, name: `${name}.device` };
+}
+
+type Settling = Pick<WaypostOptions, "alias" | "invitation" | "waiting"> & { readonly urls: Urls };
+
+/** Registers what the Directory does not know, and waits for what is pending. Returns whether it was registered now. */
+export async function settleIdentity(client: Client, identity: Identity, options: Settling): Promise<boolean> {
+  const { alias = null, invitation = null, waiting, urls } = options;
+  const read = () => client.directory.registrationStatus(identity.did);
+  const status = await read();
+  if (status.registration_status === "confirmed") return false;
+  let registered = { did: identity.did as string, tx_id: status.tx_id ?? "" };
+  // Once in the life of an identity, and loaded then.
+  const { checkHomes, firstDocument, homeAt, register } = await import("./registration.ts");
+  if (status.registration_status === "missing") {
+    await checkHomes(client, urls);
+    const document = await firstDocument(identity, { ...urls, home: await homeAt(client) });
+    try {
+      registered = await register(client, identity, { document, alias, invitation });
+    } catch (error) {
+      // Another tab or process may have registered the same identity a moment before.
+      if ((await read()).registration_status === "missing") throw error;
+    }
+  }
+  await settleRegistration(client, registered, waiting);
+  return true;
+}

@@ -1,0 +1,76 @@
+/**
+ * What a page's service worker does with a push: it shows a notification, and acknowledges nothing. Browsers withdraw the
+ * permission from pages whose pushes show none. A module that imports nothing: `@waypost/client/pushed`.
+ * Source: docs/client.md "Push".
+ */
+
+type Shown = { readonly title: string; readonly body?: string; readonly navigate?: string };
+
+type Work = { readonly waitUntil: (work: Promise<unknown>) => void };
+type PushEventLike = Work & { readonly data: { readonly text: () => string } | null };
+type ClickEventLike = Work & {
+  readonly notification: { readonly close: () => void; readonly data?: unknown };
+};
+
+type Page = { readonly visibilityState: string; readonly focus: () => Promise<unknown> };
+
+/** The TypeScript of pages has no names for these. */
+declare const registration: { readonly showNotification: (title: string, options: object) => Promise<void> };
+declare const clients: {
+  readonly matchAll: (options: object) => Promise<readonly Page[]>;
+  readonly openWindow: (url: string) => Promise<unknown>;
+};
+
+const pages = () => clients.matchAll({ type: "window", includeUncontrolled: true });
+
+/** For `push` events: `self.addEventListener("push", pushed)`. */
+export function pushed(event: PushEventLike): void {
+  event.waitUntil(receive(event.data?.text() ?? ""));
+}
+
+/** For `notificationclick` events: shows the page. */
+export function clicked(event: ClickEventLike): void {
+  const { notification } = event;
+  notification.close();
+  event.waitUntil(open(typeof notification.data === "string" ? notification.data : "/"));
+}
+
+async function receive(text: string): Promise<void> {
+  const payload = parse(text);
+  const confirmation = payload["waypost"];
+  if (confirmation !== undefined) {
+    new BroadcastChannel("waypost.push").postMessage(confirmation);
+    if ((await pages()).some(({ visibilityState }) => visibilityState === "visible")) return;
+  }
+  const { title, body, navigate } = shownOf(payload["notification"], confirmation !== undefined);
+  // One notification, whatever comes: the page knows how many messages wait.
+  const options = { tag: "waypost", renotify: true, data: navigate ?? "/", ...(body === undefined ? {} : { body }) };
+  await registration.showNotification(title, options);
+}
+
+function shownOf(payload: unknown, isConfirmation: boolean): Shown {
+  const { title, body, navigate } = (typeof payload === "object" && payload !== null ? payload : {}) as Record<
+    string,
+    unknown
+  >;
+  return {
+    title: typeof title === "string" ? title : isConfirmation ? "Notifications are on" : "New message",
+    ...(typeof body === "string" ? { body } : {}),
+    ...(typeof navigate === "string" ? { navigate } : {}),
+  };
+}
+
+function parse(text: string): Record<string, unknown> {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === "object" && value !== null ? (value as Record<string, unknown>) : {};
+  } catch {
+    return {};
+  }
+}
+
+async function open(url: string): Promise<void> {
+  const [one] = await pages();
+  if (one === undefined) await clients.openWindow(url);
+  else await one.focus();
+}

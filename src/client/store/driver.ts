@@ -1,0 +1,139 @@
+/**
+ * Where a local store keeps its rows: bytes under text keys, with four operations. What the rows mean, and that they are
+ * sealed, is decided above (`table.ts`), once for all drivers.
+ * Source: docs/client.md "A local store".
+ */
+import { localError } from "../http.ts";
+import { settled } from "../key-stores.ts";
+
+export type Row = readonly [key: string, bytes: Uint8Array];
+
+/** Keys from `from`, up to and without `to`. */
+export type Range = {
+  readonly from: string;
+  readonly to: string;
+  readonly limit: number;
+  /** The last ones first. */
+  readonly isReverse?: boolean;
+};
+
+export type StoreDriver = {
+  readonly read: (key: string) => Promise<Uint8Array | null>;
+  /** In the order of the keys, which are ASCII. */
+  readonly scan: (range: Range) => Promise<readonly Row[]>;
+  /** All rows of the batch or none, stored safely when it resolves; `null` removes a row. */
+  readonly apply: (batch: readonly (readonly [key: string, bytes: Uint8Array | null])[]) => Promise<void>;
+  readonly close: () => Promise<void>;
+  /** How many bytes the store may have. */
+  readonly bytesMax: number;
+  /** Names a place that several tabs use at once; `null` for one that a single program has open. */
+  readonly sharedAs: string | null;
+};
+
+export type StoreOptions = { readonly bytesMax?: number };
+
+const mebibyte = 1_048_576;
+
+/** Lost with the process: for tests, and for programs that need no history. */
+export function memoryStore({ bytesMax = 256 * mebibyte }: StoreOptions = {}): StoreDriver {
+  const rows = new Map<string, Uint8Array>();
+  let sorted: string[] | null = [];
+  return {
+    read: async (key) => rows.get(key) ?? null,
+    scan: async ({ from, to, limit, isReverse = false }) => {
+      sorted ??= [...rows.keys()].sort();
+      const [first, end] = [lowerBound(sorted, from), lowerBound(sorted, to)];
+      const keys = isReverse ? sorted.slice(Math.max(first, end - limit), end).reverse() : sorted.slice(first, end);
+      return keys.slice(0, limit).map((key): Row => [key, rows.get(key) as Uint8Array]);
+    },
+    apply: async (batch) => {
+      for (const [key, bytes] of batch) {
+        if (bytes === null ? rows.delete(key) : !rows.has(key)) sorted = null;
+        if (bytes !== null) rows.set(key, bytes);
+      }
+    },
+    close: async () => undefined,
+    bytesMax,
+    sharedAs: null,
+  };
+}
+
+/** The place of the first key that is not below. */
+function lowerBound(keys: readonly string[], key: string): number {
+  let [low, high] = [0, keys.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((keys[middle] as string) < key) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+const tableName = "rows";
+
+/** In the browser, for the page's origin: all of its tabs use it together. */
+export function indexedDbStore(
+  database = "waypost-store",
+  { bytesMax = 2_048 * mebibyte }: StoreOptions = {},
+): StoreDriver {
+  if (typeof indexedDB === "undefined") throw localError("no_indexeddb", "this runtime has no IndexedDB");
+  let opened: Promise<IDBDatabase> | null = null;
+  const rows = async (mode: IDBTransactionMode) => {
+    opened ??= openDatabase(database);
+    const transaction = (await opened).transaction(tableName, mode, { durability: "strict" });
+    return { transaction, table: transaction.objectStore(tableName) };
+  };
+  return {
+    read: async (key) => {
+      const found: unknown = await settled((await rows("readonly")).table.get(key));
+      return found instanceof Uint8Array ? found : null;
+    },
+    scan: async ({ from, to, limit, isReverse = false }) => {
+      const { table } = await rows("readonly");
+      const range = IDBKeyRange.bound(from, to, false, true);
+      if (isReverse) return scanBackwards(table, range, limit);
+      // Both are asked before either answers, so they are of one state.
+      const [keys, values] = [table.getAllKeys(range, limit), table.getAll(range, limit)];
+      const [names, bytes] = await Promise.all([settled(keys), settled(values)]);
+      return names.map((key, i): Row => [String(key), bytes[i] as Uint8Array]);
+    },
+    apply: async (batch) => {
+      const { transaction, table } = await rows("readwrite");
+      for (const [key, bytes] of batch) bytes === null ? table.delete(key) : table.put(bytes, key);
+      await new Promise<void>((resolve, reject) => {
+        transaction.oncomplete = () => resolve();
+        transaction.onabort = () => reject(transaction.error);
+      });
+    },
+    close: async () => {
+      (await opened?.catch(() => null))?.close();
+      opened = null;
+    },
+    bytesMax,
+    sharedAs: database,
+  };
+}
+
+function scanBackwards(table: IDBObjectStore, range: IDBKeyRange, limit: number): Promise<Row[]> {
+  const found: Row[] = [];
+  const request = table.openCursor(range, "prev");
+  return new Promise((resolve, reject) => {
+    request.onerror = () => reject(request.error);
+    request.onsuccess = () => {
+      const { result: cursor } = request;
+      if (cursor === null || found.length >= limit) return resolve(found);
+      found.push([String(cursor.key), cursor.value as Uint8Array]);
+      cursor.continue();
+    };
+  });
+}
+
+async function openDatabase(name: string): Promise<IDBDatabase> {
+  const request = indexedDB.open(name, 1);
+  request.onupgradeneeded = () => request.result.createObjectStore(tableName);
+  const database = await settled(request);
+  // A later version in another tab must not wait for this one.
+  database.onversionchange = () => database.close();
+  await navigator.storage?.persist?.().catch(() => false);
+  return database;
+}

@@ -1,0 +1,288 @@
+/**
+ * What arrives, into the local store: saved before it is acknowledged, once however often it is offered, and handed over
+ * to a program once. Receipts and reactions change the messages that they name.
+ * Source: docs/client.md "A local store", rules section 6 ("Receiving").
+ */
+import { concatBytes } from "../../core/codec/bytes.ts";
+import { dayMs, hourMs } from "../../core/codec/time.ts";
+import { Signal } from "../connections.ts";
+import { expiryOf, messageIdsOf, nameOf, type PendingMessage } from "../copies.ts";
+import { attempt, ClientError } from "../http.ts";
+import { Message, type MessageActions, type WaypostEvent } from "../message.ts";
+import type { OpenedMessage, ReceiverStorage } from "../receiver.ts";
+import { type Recipient, readChunks, readMessage, type Written } from "../retrieve.ts";
+import { type Body, BodyWriter, deleteBody, readBody, sweepUnfinished } from "./files.ts";
+import {
+  addMessage,
+  type Copy,
+  keyOfId,
+  keyOfPerson,
+  log,
+  type MessageRow,
+  type Person,
+  putPerson,
+  reactionsOf,
+  seenKey,
+  unverified,
+} from "./rows.ts";
+import type { StoreChange } from "./store.ts";
+import { type Batch, digits, type Table, withRoom } from "./table.ts";
+
+type IncomingHost = {
+  readonly table: Table;
+  readonly nowMs: () => number;
+  readonly tell: (change: StoreChange | { readonly type: "store_full" }) => void;
+  readonly emit: (event: WaypostEvent) => void;
+  readonly send: MessageActions["send"];
+  /** Resolves when own devices have what was saved, or can't be synced now. */
+  readonly synced: () => Promise<void>;
+  /** Whether own devices are still to be synced of something. */
+  readonly isSyncing: () => boolean;
+};
+
+/** Room for the rows of a message beside its content. */
+const rowBytes = 4_096;
+/** Longest name and media type that are kept; a sender may write millions of characters. */
+const charactersMax = 1_024;
+/** What was not handed over within this time isn't any more; no message waits longer in a Cache. */
+const handOverMs = 30 * dayMs;
+
+/** How long the sender of a live message waits until it is saved and own devices are synced. */
+const toldMs = 4_000;
+
+type LogRow = { readonly key: string; readonly atMs: number };
+type Saved = { readonly changes: readonly StoreChange[]; readonly events: readonly WaypostEvent[] };
+
+export class Incoming {
+  readonly #host: IncomingHost;
+  readonly #table: Table;
+  readonly #news = new Signal();
+  #isFull = false;
+
+  constructor(host: IncomingHost) {
+    this.#host = host;
+    this.#table = host.table;
+  }
+
+  /** For the receiver: what it reads is stored when it returns. */
+  get storage(): ReceiverStorage {
+    const { has } = this.seen;
+    return {
+      ...this.seen,
+      // A message of which own devices are not synced yet is read again, and acknowledged after that.
+      has: async (digest) => !this.#host.isSyncing() && (await has(digest)),
+      isKeeping: true,
+      waitMs: toldMs,
+      read: (version, recipient) => this.#read(version, recipient),
+    };
+  }
+
+  /** For a receiver whose messages are saved when the program acknowledges them. */
+  get seen(): ReceiverStorage {
+    const has = async (text: string) => (await this.#table.bytes(seenKey(this.#table, text))) !== null;
+    return { hasId: has, has, cacheDevice: "", isKeeping: false, onLeft: () => undefined, read: readMessage };
+  }
+
+  async saveOpened(version: PendingMessage, { data, ...written }: OpenedMessage): Promise<void> {
+    await this.#reporting(async (writer) => {
+      await writer.write(data);
+      await this.#save(version, written, writer);
+    });
+    await this.#host.synced();
+  }
+
+  async #read(version: PendingMessage, recipient: Recipient) {
+    const written = await this.#reporting(async (writer) => {
+      const read = await readChunks(version, recipient, { write: (data) => writer.write(data) });
+      await this.#save(version, read, writer);
+      return read;
+    });
+    await this.#host.synced();
+    return { ...written, data: new Uint8Array(0) };
+  }
+
+  /** A store that is full is an event once, until something was saved again. */
+  async #reporting<T>(work: (writer: BodyWriter) => Promise<T>): Promise<T> {
+    const writer = new BodyWriter(this.#table, this.#host.nowMs);
+    const result = await attempt(() => work(writer));
+    if (!(result instanceof ClientError)) return result;
+    await attempt(() => writer.discard());
+    if (result.code === "store_full" && !this.#isFull) this.#host.tell({ type: "store_full" });
+    this.#isFull ||= result.code === "store_full";
+    throw result;
+  }
+
+  /** Saves a message whose content was given to the writer. One that was saved before changes nothing. */
+  async #save(version: PendingMessage, written: Written, writer: BodyWriter): Promise<void> {
+    const { body, seal } = await writer.finish();
+    const row = rowOf(version, written, body, this.#host.nowMs());
+    const data = body.is === "inline" ? concatBytes(...(await parts(readBody(this.#table, body)))) : new Uint8Array(0);
+    const message = new Message({ id: row.id, messageIds: row.messageIds, written, data }, this.#actions());
+    const saved = await withRoom(this.#table, rowBytes + data.length, () =>
+      this.#table.change(async (batch): Promise<Saved | null> => {
+        if (!(await this.#see(batch, version, written))) return null;
+        seal(batch);
+        return this.#add(batch, row, message);
+      }),
+    );
+    this.#isFull = false;
+    if (saved === null) return writer.discard();
+    for (const change of saved.changes) this.#host.tell(change);
+    for (const event of saved.events) this.#host.emit(event);
+    this.#news.wake();
+  }
+
+  /** `false` when all of its envelopes were saved before. */
+  async #see(batch: Batch, version: PendingMessage, { digests }: Written): Promise<boolean> {
+    const nowMs = this.#host.nowMs();
+    let isNew = false;
+    for (const digest of digests) isNew ||= (await batch.get(seenKey(this.#table, digest))) === null;
+    if (!isNew) return false;
+    const keys = [...digests, ...messageIdsOf(version)].map((text) => seenKey(this.#table, text));
+    for (const key of keys) batch.put(key, 1);
+    const [first = ""] = keys;
+    batch.put(`e/${digits(expiryOf(version, nowMs) + hourMs)}/${first.slice(2)}`, keys);
+    return true;
+  }
+
+  async #add(batch: Batch, row: MessageRow, message: Message): Promise<Saved> {
+    const { from, verified, delivered } = message;
+    const isProven = from !== null && verified === true;
+    const nothing = { changes: [], events: [] };
+    if (isProven && (await batch.get<Person>(keyOfPerson(this.#table, from)))?.isBlocked === true) {
+      deleteBody(batch, row.body);
+      return nothing;
+    }
+    if (delivered !== null) return isProven ? this.#receipt(batch, from, delivered) : nothing;
+    if (isProven) await putPerson(this.#table, batch, from, {});
+    const key = await this.#place(batch, row, message);
+    const [last] = await this.#table.scan({ prefix: "l/", limit: 1, isReverse: true });
+    const number = last === undefined ? 0 : Number(last[0].slice(2)) + 1;
+    batch.put(`l/${digits(number)}`, { key, atMs: row.arrivedMs } satisfies LogRow);
+    const { conversation } = row;
+    const { reaction } = message;
+    const change = { type: "changed", conversation, id: reaction?.to ?? row.id } as const;
+    return { changes: [{ ...change, what: reaction === null ? "message" : "state" }], events: [] };
+  }
+
+  /** A reaction lies beside its message, in the place of the one before by the same person. */
+  async #place(batch: Batch, row: MessageRow, { reaction }: Message): Promise<string> {
+    if (reaction === null || row.conversation === unverified) {
+      const added = await addMessage(this.#table, batch, row);
+      log(batch, { kind: "message", key: added });
+      return added;
+    }
+    const key = `${reactionsOf(this.#table, row.conversation, reaction.to)}${this.#table.name(row.from ?? "")}`;
+    const before = await batch.get<MessageRow>(key);
+    if (before === null || before.sentMs <= row.sentMs)
+      batch.put(key, { ...row, reaction: reaction.reaction, target: reaction.to });
+    log(batch, { kind: "reaction", key, target: reaction.to });
+    return key;
+  }
+
+  async #receipt(batch: Batch, from: NonNullable<Message["from"]>, ids: readonly string[]): Promise<Saved> {
+    const changes: StoreChange[] = [];
+    for (const id of ids) {
+      const key = await batch.get<string>(keyOfId(this.#table, id));
+      const row = key === null ? null : await batch.get<MessageRow>(key);
+      const isOf = (copy: Copy) => copy.did === from && copy.id === id && copy.state !== "read";
+      if (key === null || row === null || !row.to.some(isOf)) continue;
+      const to = row.to.map((copy): Copy => (isOf(copy) ? { ...copy, state: "received" } : copy));
+      batch.put(key, { ...row, to });
+      log(batch, { kind: "delivery", id: row.id, to });
+      changes.push({ type: "changed", conversation: row.conversation, id: row.id, what: "state" });
+    }
+    return { changes, events: ids.length === 0 ? [] : [{ type: "receipt", from, messageIds: ids }] };
+  }
+
+  // ------------------------------------------------------------------------------------------- handing over
+
+  /** Each message once, also across runs. One in whose loop the program died is handed over again. */
+  async *messages(signal: AbortSignal): AsyncGenerator<Message, void, undefined> {
+    while (!signal.aborted) {
+      const woken = this.#news.next(hourMs, signal);
+      const [next] = await this.#table.scan<LogRow>({ prefix: "l/", limit: 1 });
+      if (next === undefined) {
+        await woken;
+        continue;
+      }
+      const [place, { key }] = next;
+      const row = await this.#table.get<MessageRow>(key);
+      try {
+        if (row !== null) yield await this.#messageOf(row);
+      } finally {
+        await this.#table.change(async (batch) => batch.delete(place));
+      }
+    }
+  }
+
+  async #messageOf(row: MessageRow): Promise<Message> {
+    const { from: did, verified, trust, distrusted, replyTo, group, wantsReceipt, name, mediaType, sizeBytes } = row;
+    const { id, messageIds, sentMs: sentAtMs, body } = row;
+    const essence = mediaType.split(";")[0]?.trim().toLowerCase() ?? "";
+    const written: Written = {
+      file: { name, mediaType, sizeBytes, sha256: new Uint8Array(0) },
+      type: { essence, plain: mediaType, replyTo, group, wantsReceipt, author: null, home: null },
+      from: did === null ? null : { did, verified, trust, distrusted },
+      sentAtMs,
+      digests: new Set(),
+    };
+    const data = body.is === "removed" ? null : concatBytes(...(await parts(readBody(this.#table, body))));
+    return new Message({ id, messageIds, written, data }, this.#actions());
+  }
+
+  #actions(): MessageActions {
+    return { ack: async () => undefined, send: this.#host.send };
+  }
+
+  /** Forgets what has expired. */
+  async sweep(): Promise<void> {
+    const nowMs = this.#host.nowMs();
+    for (;;) {
+      const over = await this.#table.scan<string[]>({ prefix: "e/", to: `e/${digits(nowMs)}`, limit: 100 });
+      if (over.length === 0) break;
+      await this.#table.change(async (batch) => {
+        for (const key of over.flatMap(([place, keys]) => [place, ...keys])) batch.delete(key);
+      });
+    }
+    for await (const [place, { atMs }] of this.#table.all<LogRow>("l/")) {
+      if (atMs > nowMs - handOverMs) break;
+      await this.#table.change(async (batch) => batch.delete(place));
+    }
+    await sweepUnfinished(this.#table, nowMs);
+  }
+}
+
+function rowOf(version: PendingMessage, written: Written, body: Body, nowMs: number): MessageRow {
+  const { file, type, from, sentAtMs } = written;
+  const isProven = from?.verified === true;
+  return {
+    id: nameOf(version),
+    conversation: isProven ? (type.group ?? from.did) : unverified,
+    isOwn: false,
+    from: (from?.did ?? null) as MessageRow["from"],
+    verified: from?.verified ?? null,
+    trust: from?.trust ?? null,
+    distrusted: from?.distrusted ?? null,
+    sentMs: Math.max(0, sentAtMs ?? nowMs),
+    arrivedMs: nowMs,
+    name: file.name.slice(0, charactersMax),
+    mediaType: file.mediaType.slice(0, charactersMax),
+    sizeBytes: file.sizeBytes,
+    replyTo: type.replyTo,
+    group: type.group,
+    wantsReceipt: type.wantsReceipt,
+    messageIds: messageIdsOf(version),
+    reaction: null,
+    target: null,
+    digest: [...written.digests][0] ?? "",
+    body,
+    to: [],
+  };
+}
+
+async function parts(pieces: AsyncGenerator<Uint8Array>): Promise<Uint8Array[]> {
+  const all: Uint8Array[] = [];
+  for await (const piece of pieces) all.push(piece);
+  return all;
+}

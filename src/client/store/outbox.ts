@@ -1,0 +1,304 @@
+/**
+ * Messages on their way out, kept in the local store until the Relay has them: of each recipient one after the other.
+ * Content waits sealed; key and bytes are fixed and saved before the first attempt, and the same bytes go out until their
+ * `ttl` ends. Then a message that surely never left is prepared anew, and one with an unknown outcome is `uncertain`.
+ * Source: docs/client.md "A local store", interface "Relay".
+ */
+import { decodeHex, encodeHex } from "../../core/codec/bytes.ts";
+import type { Did } from "../../core/codec/did.ts";
+import { minuteMs, parseDuration, parseTimestamp } from "../../core/codec/time.ts";
+import { backoffMs, Signal } from "../connections.ts";
+import type { Source } from "../content.ts";
+import { randomUuid } from "../crypto.ts";
+import { attempt, ClientError, type Endpoint, isTemporary, localError } from "../http.ts";
+import type { FileFacts } from "../seal.ts";
+import { type MessageOptions, Outgoing, parsePlan, retriedStatuses, type SendPlan, type Sent } from "../send.ts";
+import { type Body, bodySource, deleteBody } from "./files.ts";
+import { type Copy, keyOfFile, keyOfId, log, type MessageRow, orderOf } from "./rows.ts";
+import type { StoreChange } from "./store.ts";
+import { type Batch, digits, endOf, type Table } from "./table.ts";
+
+type OutOptions = Pick<MessageOptions, "ttl" | "tag" | "hint" | "chunkBytes" | "trust" | "anonymous">;
+
+/** One copy of a message to one recipient. */
+export type OutRow = {
+  readonly did: Did;
+  readonly id: string;
+  /** The own message; `null` for what no conversation shows, such as a receipt. */
+  readonly key: string | null;
+  readonly file: Omit<FileFacts, "sha256"> & { readonly sha256: string };
+  readonly body: Body;
+  readonly options: OutOptions;
+  /** `Outgoing.save`, from the first attempt on. */
+  readonly plan: string | null;
+  /** The Relay may have it, or a part of it. */
+  readonly hasLeft: boolean;
+};
+
+/** What became of a message, for whoever waits for it in this tab or another. */
+export type OutNews = {
+  readonly type: "out";
+  readonly place: string;
+  readonly sent?: Sent;
+  readonly error?: { readonly code: string; readonly message: string };
+};
+
+type OutboxHost = {
+  readonly table: Table;
+  readonly nowMs: () => number;
+  readonly relay: Endpoint;
+  readonly plan: (row: OutRow, source: Source) => Promise<SendPlan>;
+  /** `null` signs nothing. Forgotten after a Relay refused its signature. */
+  readonly sender: () => Promise<NonNullable<SendPlan["sender"]>>;
+  readonly forgetSender: () => void;
+  readonly tell: (news: StoreChange | OutNews) => void;
+};
+
+type Lane = { isNews: boolean; readonly retry: Signal };
+
+const sendsAtOnce = 8;
+/** A node that asks for a longer pause than this gets the usual one. */
+const retryAfterMsMax = minuteMs;
+
+const laneOf = (table: Table, did: string) => `o/${table.name(did)}/`;
+
+/** Puts a copy at the end of its recipient's lane, and returns its place. Lanes are in the order of the changes. */
+export async function enqueue(table: Table, batch: Batch, row: OutRow, nowMs: number): Promise<string> {
+  const prefix = laneOf(table, row.did);
+  const [last] = await table.scan({ prefix, limit: 1, isReverse: true });
+  const number = last === undefined ? nowMs : Math.max(nowMs, Number(last[0].slice(prefix.length)) + 1);
+  const place = prefix + digits(number);
+  batch.put(place, row);
+  return place;
+}
+
+export class Outbox {
+  readonly #host: OutboxHost;
+  readonly #table: Table;
+  readonly #lanes = new Map<string, Lane>();
+  /** Of messages that were sent here, by their places. */
+  readonly progress = new Map<string, MessageOptions["onProgress"]>();
+  readonly #signal: AbortSignal;
+  #free = sendsAtOnce;
+  #waiting: (() => void)[] = [];
+  #running: Promise<unknown>[] = [];
+  isLeading = false;
+
+  constructor(host: OutboxHost, signal: AbortSignal) {
+    this.#host = host;
+    this.#table = host.table;
+    this.#signal = signal;
+  }
+
+  /** Sends what waits, from now on. */
+  async lead(): Promise<void> {
+    this.isLeading = true;
+    for (let from = "o/"; ; ) {
+      const [next] = await this.#table.scan<OutRow>({ prefix: "o/", from, limit: 1 });
+      if (next === undefined) return;
+      this.wake(next[0]);
+      from = endOf(next[0].slice(0, next[0].lastIndexOf("/") + 1));
+    }
+  }
+
+  /** Something is new at a place. */
+  wake(place: string): void {
+    if (!this.isLeading || this.#signal.aborted) return;
+    const prefix = place.slice(0, place.lastIndexOf("/") + 1);
+    const lane = this.#lanes.get(prefix) ?? { isNews: false, retry: new Signal() };
+    lane.isNews = true;
+    if (this.#lanes.has(prefix)) return;
+    this.#lanes.set(prefix, lane);
+    const running = this.#run(prefix, lane).finally(() => {
+      this.#running = this.#running.filter((one) => one !== running);
+    });
+    this.#running.push(running);
+  }
+
+  /** The network may be back: nothing waits for the end of its pause. */
+  retry(): void {
+    for (const { retry } of this.#lanes.values()) retry.wake();
+  }
+
+  async ended(): Promise<void> {
+    await Promise.allSettled(this.#running);
+  }
+
+  async #run(prefix: string, lane: Lane): Promise<void> {
+    for (let failures = 0; !this.#signal.aborted; ) {
+      lane.isNews = false;
+      const [first] = await this.#table.scan<OutRow>({ prefix, limit: 1 });
+      if (first === undefined) {
+        if (lane.isNews) continue;
+        this.#lanes.delete(prefix);
+        return;
+      }
+      const woken = lane.retry.next(backoffMs(failures), this.#signal);
+      const retryAfterMs = await this.#inSlot(() => this.#send(...first));
+      if (retryAfterMs === null) failures = 0;
+      else if (retryAfterMs > 0) await lane.retry.next(retryAfterMs, this.#signal);
+      else await woken;
+      if (retryAfterMs !== null) failures++;
+    }
+  }
+
+  async #inSlot<T>(work: () => Promise<T>): Promise<T> {
+    while (this.#free === 0) await new Promise<void>((resolve) => this.#waiting.push(resolve));
+    this.#free--;
+    try {
+      return await work();
+    } finally {
+      this.#free++;
+      for (const wake of this.#waiting.splice(0)) wake();
+    }
+  }
+
+  /** `null` when the lane may go on; otherwise how long the node asks to wait, 0 for the usual pause. */
+  async #send(place: string, row: OutRow): Promise<number | null> {
+    const result = await attempt(() => this.#attempt(place, row));
+    if (this.#signal.aborted && result instanceof ClientError) return 0;
+    if (!(result instanceof ClientError)) {
+      if (result !== null) await this.#end(place, { state: "sent", sent: result });
+      return null;
+    }
+    // The store itself fails: nothing is known to have changed.
+    const isStoreFault = ["store_full", "unusable", "store_unreadable"].includes(result.code);
+    if (isStoreFault || isTemporary(result, retriedStatuses)) {
+      const { retryAfterMs = 0 } = result.extra;
+      return retryAfterMs <= retryAfterMsMax ? retryAfterMs : 0;
+    }
+    await this.#end(place, { state: result.code === "uncertain" ? "uncertain" : "failed", error: result });
+    return null;
+  }
+
+  /** One attempt; `null` when the row has changed and another is due. Throws why it failed. */
+  async #attempt(place: string, row: OutRow): Promise<Sent | null> {
+    const file = { ...row.file, sha256: decodeHex(row.file.sha256) ?? new Uint8Array(0) };
+    const source = bodySource(this.#table, row.body, file);
+    const known = row.plan === null ? null : parsePlan(row.plan);
+    if (known !== null && this.#isOver(known.plan)) {
+      if (row.hasLeft) throw localError("uncertain", "the Relay may have it or not, and its time is over");
+      return this.#put(place, { ...row, plan: null });
+    }
+    const plan = known === null ? await this.#host.plan(row, source) : await this.#signed(known);
+    if (plan === null) {
+      if (row.hasLeft) throw localError("uncertain", "the key that signed it may no longer sign");
+      return this.#put(place, { ...row, plan: null });
+    }
+    const outgoing = new Outgoing(this.#host.relay, { plan, source, delivered: known?.delivered ?? 0 });
+    let left: OutRow = { ...row, plan: outgoing.save(), hasLeft: true };
+    if (known === null || !row.hasLeft) await this.#put(place, left, plan);
+    const onProgress: MessageOptions["onProgress"] = async (progress) => {
+      left = { ...left, plan: outgoing.save() };
+      if (progress.sentBytes < progress.totalBytes) await this.#put(place, left);
+      await this.progress.get(place)?.(progress);
+    };
+    const sent = await attempt(() => outgoing.send({ retries: 0, onProgress }));
+    if (!(sent instanceof ClientError)) return sent;
+    const isRefused = sent.kind === "refused" && sent.status !== 502;
+    const hasLeft = row.hasLeft || !isRefused || parsePlan(left.plan ?? "")?.delivered !== 0;
+    // The key that signs was replaced: once more with the one that signs now.
+    const isStale = sent.code === "sender_signature_invalid" && !hasLeft && known !== null;
+    if (sent.code === "sender_signature_invalid") this.#host.forgetSender();
+    if (!hasLeft) await this.#put(place, { ...left, hasLeft, plan: isStale ? null : left.plan });
+    if (isStale) return null;
+    throw sent;
+  }
+
+  #isOver({ timestamp, ttl }: Pick<SendPlan, "timestamp" | "ttl">): boolean {
+    const endsMs = (parseTimestamp(timestamp) ?? 0) + (parseDuration(ttl) ?? 0);
+    return endsMs <= this.#host.nowMs() + this.#host.relay.clock.aheadMs;
+  }
+
+  async #signed({ plan, senderKeyId }: NonNullable<ReturnType<typeof parsePlan>>): Promise<SendPlan | null> {
+    if (senderKeyId === null) return { ...plan, sender: null };
+    const sender = await this.#host.sender();
+    return sender.keyId === senderKeyId ? { ...plan, sender } : null;
+  }
+
+  /** Saves a row unless it was removed meanwhile. */
+  async #put(place: string, row: OutRow, plan?: SendPlan): Promise<null> {
+    const isThere = await this.#table.change(async (batch) => {
+      if ((await batch.get(place)) === null) return false;
+      batch.put(place, row);
+      if (plan !== undefined) batch.meta = { sentMs: parseTimestamp(plan.timestamp) ?? 0 };
+      return true;
+    });
+    if (!isThere) throw localError("removed", "the message was removed before it was sent");
+    return null;
+  }
+
+  /** The row leaves its lane: for ever, or to wait aside for the program. */
+  async #end(
+    place: string,
+    { state, sent, error }: { readonly state: Copy["state"]; readonly sent?: Sent; readonly error?: ClientError },
+  ): Promise<void> {
+    const change = await this.#table.change(async (batch): Promise<StoreChange | null> => {
+      const out = await batch.get<OutRow>(place);
+      if (out === null) return null;
+      batch.delete(place);
+      const row = out.key === null ? null : await batch.get<MessageRow>(out.key);
+      if (out.key === null || row === null) {
+        deleteBody(batch, out.body);
+        return null;
+      }
+      const aside = state === "sent" ? null : `u${place.slice(1)}`;
+      if (aside !== null) batch.put(aside, { ...out, plan: null, hasLeft: false });
+      const why = { code: error?.code ?? null, reason: error?.message ?? null };
+      const isThis = (copy: Copy) => copy.out === place;
+      const to = row.to.map(
+        (copy): Copy => (isThis(copy) ? { ...copy, ...why, out: aside, state: laterOf(copy, state) } : copy),
+      );
+      batch.put(out.key, { ...row, to });
+      log(batch, { kind: "delivery", id: row.id, to });
+      const { body } = row;
+      if (body.is === "pieces" && to.every((copy) => copy.out === null))
+        batch.put(keyOfFile({ at: orderOf(row), id: body.id }), out.key);
+      return { type: "changed", conversation: row.conversation, id: row.id, what: "state" };
+    });
+    this.progress.delete(place);
+    if (change !== null) this.#host.tell(change);
+    const why = error === undefined ? {} : { error: { code: error.code, message: error.message } };
+    this.#host.tell({ type: "out", place, ...(sent === undefined ? {} : { sent }), ...why });
+  }
+
+  /** Puts `failed` and `uncertain` copies of a message back, under new ids: their old bytes count no more. */
+  async resend(key: string): Promise<void> {
+    const places = await this.#table.change(async (batch) => {
+      const row = await batch.get<MessageRow>(key);
+      const queued: string[] = [];
+      const to: Copy[] = [];
+      for (const copy of row?.to ?? []) {
+        const aside = copy.out?.startsWith("u/") === true ? copy.out : null;
+        const out = aside === null ? null : await batch.get<OutRow>(aside);
+        if (aside === null || out === null) {
+          to.push(copy);
+          continue;
+        }
+        const id = randomUuid();
+        const place = await enqueue(this.#table, batch, { ...out, id }, this.#host.nowMs());
+        batch.delete(aside);
+        batch.put(keyOfId(this.#table, id), key);
+        to.push({ ...copy, id, state: "waiting", code: null, reason: null, out: place });
+        queued.push(place);
+      }
+      if (row !== null && queued.length > 0) {
+        batch.put(key, { ...row, to });
+        log(batch, { kind: "delivery", id: row.id, to });
+      }
+      return queued;
+    });
+    const row = await this.#table.get<MessageRow>(key);
+    if (row !== null) this.#host.tell({ type: "changed", conversation: row.conversation, id: row.id, what: "state" });
+    for (const place of places) {
+      this.wake(place);
+      this.#host.tell({ type: "out", place });
+    }
+  }
+}
+
+/** A receipt may be faster than the Relay's answer. */
+const laterOf = ({ state }: Copy, now: Copy["state"]): Copy["state"] =>
+  now === "sent" && (state === "received" || state === "read") ? state : now;
+
+export const outFile = ({ sha256, ...file }: FileFacts): OutRow["file"] => ({ ...file, sha256: encodeHex(sha256) });

@@ -1,0 +1,248 @@
+/**
+ * The rows of a local store and what a program sees of them. Prefixes: `p/` people, `c/` conversations, `m/` messages by
+ * conversation and time, `r/` reactions, `i/` messages by id, `a/` files by age, `l/` what `messages` has not handed over,
+ * `s/` and `e/` envelopes seen and when they expire, `o/` the outbox, `f/` and `t/` pieces of files (`files.ts`).
+ */
+import { decodeBase64, decodeUtf8 } from "../../core/codec/bytes.ts";
+import { type Did, parseUuid } from "../../core/codec/did.ts";
+import type { TrustLevel } from "../trust/trust.ts";
+import { type Body, deleteBody } from "./files.ts";
+import { type Batch, digits, type Table } from "./table.ts";
+
+/** What is known of somebody who wrote, or was written to. */
+export type Person = {
+  readonly did: Did;
+  /** Given by this user; empty when none. */
+  readonly name: string;
+  /** By which it was last written to. */
+  readonly alias: string | null;
+  /** Written to, named or accepted; otherwise it is a stranger's request. */
+  readonly isKnown: boolean;
+  /** Its messages are acknowledged and dropped. */
+  readonly isBlocked: boolean;
+};
+
+export type DeliveryState = "waiting" | "uncertain" | "failed" | "sent" | "received" | "read";
+/** The least first: a message to several is in the least state of its copies. */
+const deliveryStates: readonly DeliveryState[] = ["waiting", "uncertain", "failed", "sent", "received", "read"];
+
+/** One recipient of an own message. */
+export type Copy = {
+  readonly did: Did;
+  /** The id by which this recipient knows it. */
+  readonly id: string;
+  readonly state: DeliveryState;
+  readonly code: string | null;
+  readonly reason: string | null;
+  /** Its row in the outbox, as long as it waits there. */
+  readonly out: string | null;
+};
+
+export type MessageRow = {
+  readonly id: string;
+  readonly conversation: string;
+  readonly isOwn: boolean;
+  readonly from: Did | null;
+  readonly verified: boolean | null;
+  readonly trust: TrustLevel | null;
+  readonly distrusted: string | null;
+  readonly sentMs: number;
+  readonly arrivedMs: number;
+  readonly name: string;
+  readonly mediaType: string;
+  readonly sizeBytes: number;
+  readonly replyTo: string | null;
+  readonly group: string | null;
+  readonly wantsReceipt: boolean;
+  readonly messageIds: readonly string[];
+  readonly reaction: string | null;
+  /** The message that a reaction is for. */
+  readonly target: string | null;
+  /** Of its first envelope, in lower hex: tells different messages under one id apart. Empty for an own message. */
+  readonly digest: string;
+  readonly body: Body;
+  readonly to: readonly Copy[];
+};
+
+export type DeviceFacts = { readonly did: Did; readonly name: string };
+
+/** What other devices get, as it stands in their log (`../devices/`). */
+export type SyncItem =
+  | { readonly kind: "message"; readonly key: string }
+  | { readonly kind: "reaction"; readonly key: string; readonly target: string }
+  | { readonly kind: "delivery"; readonly id: string; readonly to: readonly Copy[] }
+  | { readonly kind: "read"; readonly conversation: string; readonly atMs: number }
+  | { readonly kind: "person"; readonly person: Person }
+  | { readonly kind: "removed"; readonly conversation: string; readonly id: string }
+  | { readonly kind: "keys"; readonly text: string }
+  | { readonly kind: "devices"; readonly added: readonly DeviceFacts[]; readonly removed: readonly Did[] };
+
+/** For own devices, when there are some. */
+export const log = (batch: Batch, item: SyncItem): void => {
+  batch.items.push(item);
+};
+
+export type ConversationRow = {
+  readonly id: string;
+  readonly unread: number;
+  /** Arrivals up to this time are read. */
+  readonly readMs: number;
+  readonly arrivedMs: number;
+  readonly last: string | null;
+  readonly at: number;
+};
+
+/** A message as it is stored. */
+export type StoredMessage = {
+  /** Its place in the store. */
+  readonly key: string;
+  readonly id: string;
+  readonly conversation: string;
+  readonly isOwn: boolean;
+  readonly from: Did | null;
+  readonly verified: boolean | null;
+  readonly trust: TrustLevel | null;
+  readonly distrusted: string | null;
+  readonly sentAt: Date;
+  readonly arrivedAt: Date;
+  /** Of text and JSON up to 64 KiB; `null` for other content: read `pieces`. */
+  readonly text: string | null;
+  readonly name: string;
+  readonly mediaType: string;
+  readonly sizeBytes: number;
+  /** `removed`: the store was full. `elsewhere`: more than 8 MiB, on the device that received it. */
+  readonly content: "whole" | "removed" | "elsewhere";
+  readonly replyTo: string | null;
+  readonly group: string | null;
+  /** The last one of each person, without those that were withdrawn. */
+  readonly reactions: readonly { readonly from: Did; readonly reaction: string }[];
+  readonly isRead: boolean;
+  /** `null` for a received message. */
+  readonly delivery: { readonly state: DeliveryState; readonly to: readonly Omit<Copy, "id" | "out">[] } | null;
+};
+
+/** Of messages whose sender nothing proves. */
+export const unverified = "unverified";
+
+export const keyOfPerson = (table: Table, did: string) => `p/${table.name(did)}`;
+export const keyOfConversation = (table: Table, id: string) => `c/${table.name(id)}`;
+export const keyOfId = (table: Table, id: string) => `i/${table.name(id.toLowerCase())}`;
+export const messagesOf = (table: Table, conversation: string) => `m/${table.name(conversation)}/`;
+export const keyOfFile = ({ at, id }: { readonly at: number; readonly id: string }) => `a/${digits(at)}/${id}`;
+
+export const seenKey = (table: Table, text: string) => `s/${table.name(text.toLowerCase())}`;
+
+/** By time; of one time by id. */
+export function keyOfMessage(table: Table, row: MessageRow): string {
+  const id = parseUuid(row.id) ?? table.name(row.id);
+  return `${messagesOf(table, row.conversation)}${digits(orderOf(row))}/${id}/${table.name(row.digest).slice(0, 8)}`;
+}
+
+/** A sender's clock that is ahead puts no message behind later ones. */
+export const orderOf = ({ sentMs, arrivedMs }: MessageRow): number => Math.min(sentMs, arrivedMs);
+
+export function reactionsOf(table: Table, conversation: string, target: string): string {
+  return `r/${table.name(conversation)}/${table.name(target.toLowerCase())}/`;
+}
+
+export const noConversation = (id: string): ConversationRow => ({
+  id,
+  unread: 0,
+  readMs: 0,
+  arrivedMs: 0,
+  last: null,
+  at: 0,
+});
+
+/** Times of arrival in a conversation differ and increase: read marks and the order of own messages compare them. */
+export const arrivalOf = ({ arrivedMs }: ConversationRow, nowMs: number): number => Math.max(nowMs, arrivedMs + 1);
+
+/** Adds a message to its conversation: its row, its place by id, and the new count. Returns the row's key. */
+export async function addMessage(table: Table, batch: Batch, given: MessageRow): Promise<string> {
+  const place = keyOfConversation(table, given.conversation);
+  const before = (await batch.get<ConversationRow>(place)) ?? noConversation(given.conversation);
+  const row = { ...given, arrivedMs: arrivalOf(before, given.arrivedMs) };
+  const key = keyOfMessage(table, row);
+  batch.put(key, row);
+  if ((await batch.get(keyOfId(table, row.id))) === null) batch.put(keyOfId(table, row.id), key);
+  if (row.body.is === "pieces" && !row.isOwn) batch.put(keyOfFile({ at: orderOf(row), id: row.body.id }), key);
+  batch.put(place, {
+    ...before,
+    unread: before.unread + (row.isOwn ? 0 : 1),
+    arrivedMs: row.arrivedMs,
+    ...(before.last === null || key > before.last ? { last: key, at: orderOf(row) } : {}),
+  });
+  return key;
+}
+
+/** Changes a person, who is known from now on if they were written to. */
+export async function putPerson(table: Table, batch: Batch, did: Did, change: Partial<Person>): Promise<Person> {
+  const key = keyOfPerson(table, did);
+  const before = await batch.get<Person>(key);
+  const person = { did, name: "", alias: null, isKnown: false, isBlocked: false, ...before, ...change };
+  if (before === null || Object.entries(change).some(([name, value]) => Reflect.get(before, name) !== value))
+    batch.put(key, person);
+  return person;
+}
+
+export function viewOf(
+  key: string,
+  row: MessageRow,
+  { readMs, reactions }: Pick<ConversationRow, "readMs"> & Pick<StoredMessage, "reactions">,
+): StoredMessage {
+  const {
+    sentMs,
+    arrivedMs,
+    body,
+    to,
+    messageIds: _,
+    wantsReceipt: __,
+    reaction: ___,
+    target: ____,
+    digest: _____,
+    ...same
+  } = row;
+  const isText = /^(text\/|application\/json\b)/i.test(row.mediaType);
+  const least = deliveryStates.find((state) => to.some((copy) => copy.state === state)) ?? "sent";
+  return {
+    ...same,
+    key,
+    sentAt: new Date(sentMs),
+    arrivedAt: new Date(arrivedMs),
+    text: body.is === "inline" && isText ? decodeUtf8(decodeBase64(body.base64) ?? new Uint8Array(0)) : null,
+    content: body.is === "removed" || body.is === "elsewhere" ? body.is : "whole",
+    reactions,
+    isRead: row.isOwn || arrivedMs <= readMs,
+    delivery: row.isOwn
+      ? { state: least, to: to.map(({ did, state, code, reason }) => ({ did, state, code, reason })) }
+      : null,
+  };
+}
+
+/** With its content, its reactions, and what waits of it in the outbox. */
+export async function removeMessage(table: Table, batch: Batch, key: string): Promise<void> {
+  const row = await batch.get<MessageRow>(key);
+  if (row === null) return;
+  batch.delete(key);
+  for (const id of [row.id, ...row.to.map((copy) => copy.id)])
+    if ((await batch.get<string>(keyOfId(table, id))) === key) batch.delete(keyOfId(table, id));
+  for (const { out } of row.to) if (out !== null) batch.delete(out);
+  for (const [reaction] of await table.scan({ prefix: reactionsOf(table, row.conversation, row.id) }))
+    batch.delete(reaction);
+  forgetBody(batch, row);
+  const place = keyOfConversation(table, row.conversation);
+  const conversation = await batch.get<ConversationRow>(place);
+  if (conversation === null) return;
+  const isUnread = !row.isOwn && row.arrivedMs > conversation.readMs;
+  const prefix = messagesOf(table, row.conversation);
+  const rest = await table.scan<MessageRow>({ prefix, limit: 2, isReverse: true });
+  const [last, left = null] = rest.find(([other]) => other !== key) ?? [null];
+  const unread = Math.max(0, conversation.unread - (isUnread ? 1 : 0));
+  if (left === null) batch.delete(place);
+  else batch.put(place, { ...conversation, unread, last, at: orderOf(left) });
+}
+
+export function forgetBody(batch: Batch, row: MessageRow): void {
+  deleteBody(batch, row.body);
+  if (row.body.is === "pieces") batch.delete(keyOfFile({ at: orderOf(row), id: row.body.id }));
+}

@@ -1,0 +1,404 @@
+/**
+ * An identity with a local store: what arrives is saved and acknowledged, what is sent waits in the store until the Relay
+ * has it. In every tab; the one that leads receives and delivers.
+ * Source: docs/client.md "A local store".
+ */
+import { type Did, isDid, normalizeAlias } from "../../core/codec/did.ts";
+import { hourMs } from "../../core/codec/time.ts";
+import { type Client, find, planSend } from "../client.ts";
+import { pause } from "../connections.ts";
+import { type Content, type Relations, reactionType, receiptType, type Source, sourceOf } from "../content.ts";
+import { randomUuid } from "../crypto.ts";
+import { Devices, type DevicesHost } from "../devices/devices.ts";
+import { attempt, ClientError, isTemporary, localError } from "../http.ts";
+import { type Message, parseReaction, type WaypostEvent } from "../message.ts";
+import type { Receiver, ReceiverStorage } from "../receiver.ts";
+import { parseMediaType } from "../retrieve.ts";
+import { type GroupSent, type MessageOptions, retriedStatuses, type SendPlan, type Sent } from "../send.ts";
+import { loadAlias } from "../trust/memory.ts";
+import { type NameTrust, type TrustDemand, trustOf } from "../trust/trust.ts";
+import type { Row, StoreDriver } from "./driver.ts";
+import { type Body, saveSource } from "./files.ts";
+import { Incoming } from "./incoming.ts";
+import { enqueue, Outbox, type OutNews, type OutRow, outFile } from "./outbox.ts";
+import {
+  addMessage,
+  arrivalOf,
+  type ConversationRow,
+  type Copy,
+  keyOfConversation,
+  keyOfMessage,
+  keyOfPerson,
+  log,
+  type MessageRow,
+  type Person,
+  putPerson,
+  reactionsOf,
+} from "./rows.ts";
+import { LocalStore, removeOldFiles, type StoreChange } from "./store.ts";
+import { type Batch, Table, withRoom } from "./table.ts";
+import { joinTabs, type Tabs } from "./tabs.ts";
+
+/** What the session needs of its identity. */
+type SessionHost = {
+  readonly client: Client;
+  readonly did: Did;
+  readonly driver: StoreDriver;
+  readonly storeKey: Uint8Array;
+  readonly trust: TrustDemand | null;
+  readonly isByHand: boolean;
+  readonly nowMs: () => number;
+  readonly emit: (event: WaypostEvent) => void;
+  readonly sender: () => Promise<NonNullable<SendPlan["sender"]>>;
+  readonly forgetSender: () => void;
+  readonly relationsOf: (options: MessageOptions) => Relations;
+  readonly send: (to: Did, content: Content, options: MessageOptions) => Promise<Sent>;
+  readonly receiver: (storage: ReceiverStorage) => Promise<Receiver>;
+  readonly devices: Omit<DevicesHost, "table" | "nowMs" | "tell" | "leads" | "reconnect" | "failed">;
+};
+
+type Recipient = { readonly did: Did; readonly alias: string | null; readonly name: NameTrust | null };
+type News = StoreChange | OutNews | { readonly type: "store_full" };
+type Waiter = { readonly resolve: (sent: Sent) => void; readonly reject: (error: ClientError) => void };
+
+/** Room for the rows of a message beside its content. */
+const rowBytes = 4_096;
+/** How long the keys of people are used without a Directory. */
+const keysKeptMs = hourMs;
+
+export class StoreSession {
+  readonly store: LocalStore;
+  readonly incoming: Incoming;
+  readonly devices: Devices;
+  /** Names the live sessions of this device. */
+  readonly device: string;
+  readonly #host: SessionHost;
+  readonly #table: Table;
+  readonly #tabs: Tabs;
+  readonly #outbox: Outbox;
+  readonly #stop = new AbortController();
+  readonly #waiters = new Map<string, Waiter>();
+  #adding: Promise<unknown> = Promise.resolve();
+  #receiver: Receiver | null = null;
+  #work: Promise<unknown> = Promise.resolve();
+
+  private constructor(
+    host: SessionHost,
+    { table, device }: { readonly table: Table; readonly device: string },
+    tabs: (onNews: (news: News) => void) => Tabs,
+  ) {
+    this.#host = host;
+    this.device = device;
+    this.#table = table;
+    this.#tabs = tabs((news) => this.#hear(news));
+    const { nowMs, emit, send, sender, forgetSender, client } = host;
+    const tell = (news: News) => this.#tell(news);
+    table.makeRoom = (bytes) => removeOldFiles({ table, tell }, bytes);
+    const failed = (error: ClientError) => emit({ type: "failed", what: "devices", error });
+    const reconnect = () => void this.#receiver?.stop();
+    const leads = () => this.#outbox.isLeading;
+    this.devices = new Devices({ ...host.devices, table, nowMs, tell, leads, reconnect, failed }, this.#stop.signal);
+    const synced = () => this.devices.synced();
+    this.incoming = new Incoming({ table, nowMs, tell, emit, send, synced, isSyncing: () => this.devices.isSyncing });
+    const plan = (row: OutRow, source: Source) => this.#plan(row, source);
+    const outbox = { table, nowMs, relay: client.relay, plan, sender, forgetSender, tell };
+    this.#outbox = new Outbox(outbox, this.#stop.signal);
+    this.store = new LocalStore({
+      table,
+      tell,
+      resend: (key) => this.#outbox.resend(key),
+      leads,
+    });
+  }
+
+  static async open(host: SessionHost): Promise<StoreSession> {
+    const table = await Table.open(host.driver, host.storeKey);
+    const { device: known } = await table.meta();
+    const device = known === "" ? randomUuid().slice(0, 8) : known;
+    if (known === "")
+      await table.change(async (batch) => {
+        batch.meta = { device };
+      });
+    let hear: (news: News) => void = () => undefined;
+    const tabs = await joinTabs(host.driver, table.place, (news) => hear(news as News));
+    host.client.known.keysKeptMs = keysKeptMs;
+    return new StoreSession(host, { table, device }, (onNews) => {
+      hear = onNews;
+      return tabs;
+    });
+  }
+
+  /** For a backup. */
+  async *rows(): AsyncGenerator<Row[]> {
+    yield* (await import("../backup.ts")).lockedRows(this.#table);
+  }
+
+  async isSettled(): Promise<boolean> {
+    return (await this.#table.meta()).isSettled;
+  }
+
+  async settled(): Promise<void> {
+    if (await this.isSettled()) return;
+    await this.#table.change(async (batch) => {
+      batch.meta = { isSettled: true };
+    });
+  }
+
+  async isBlocked(did: Did): Promise<boolean> {
+    return (await this.#table.get<Person>(keyOfPerson(this.#table, did)))?.isBlocked === true;
+  }
+
+  // ------------------------------------------------------------------------------------------------ leading
+
+  /** Receives and delivers as soon as this tab leads. */
+  start(): void {
+    this.#work = this.#tabs.leading
+      .then(() => this.#lead())
+      .catch((error: unknown) => {
+        // A bug, or a store that fails altogether: the program hears of it instead of waiting for ever.
+        const cause = error instanceof ClientError ? error : localError("unusable", String(error));
+        this.#host.emit({ type: "failed", what: "store", error: cause });
+        if (!(error instanceof ClientError)) throw error;
+      });
+  }
+
+  async #lead(): Promise<void> {
+    const { signal } = this.#stop;
+    if (signal.aborted) return;
+    const { known } = this.#host.client;
+    known.sentMs = Math.max(known.sentMs, (await this.#table.meta()).sentMs);
+    await this.#outbox.lead();
+    this.#host.emit({ type: "leading" });
+    globalThis.addEventListener?.("online", () => this.#outbox.retry(), { signal });
+    // First, so that nothing is acknowledged of which they could be informed before.
+    await this.devices.start();
+    await Promise.all([this.#receive(), this.#sweep()]);
+  }
+
+  async #receive(): Promise<void> {
+    if (this.#host.isByHand) return;
+    // Nothing is handed over here. It ends with `close`, by throwing what is a bug, or to connect with new keys.
+    while (!this.#stop.signal.aborted) {
+      const receiver = await this.#host.receiver(this.incoming.storage);
+      this.#receiver = receiver;
+      if (this.#stop.signal.aborted) return;
+      receiver.start();
+      await receiver.next().finally(() => receiver.stop());
+    }
+  }
+
+  async #sweep(): Promise<void> {
+    for (const { signal } = this.#stop; !signal.aborted; await pause(hourMs, signal))
+      await attempt(async () => {
+        await this.incoming.sweep();
+        await this.devices.sweep();
+      });
+  }
+
+  /** A connection is back. */
+  retry(): void {
+    this.#outbox.retry();
+  }
+
+  async *messages(): AsyncGenerator<Message, void, undefined> {
+    const { signal } = this.#stop;
+    const closed = new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve()));
+    await Promise.race([this.#tabs.leading, closed]);
+    yield* this.incoming.messages(signal);
+  }
+
+  async close(): Promise<void> {
+    if (this.#stop.signal.aborted) return;
+    this.#stop.abort();
+    await this.#receiver?.stop();
+    await this.devices.close();
+    await Promise.race([this.#tabs.leading.then(() => this.#work), pause(0, this.#stop.signal)]);
+    await this.#outbox.ended();
+    await this.#table.close();
+    this.#tabs.close();
+  }
+
+  // ------------------------------------------------------------------------------------------------ sending
+
+  /** One message, with a copy for each recipient. Resolves when it is safe in the store; throws for a recipient that isn't known. */
+  send(targets: readonly string[], content: Content, options: MessageOptions): Promise<Sent[]> {
+    if (this.#stop.signal.aborted) throw localError("closed", "close() was called");
+    // In the order of the calls.
+    const added = this.#adding.then(() => this.#add(targets, content, options));
+    this.#adding = added.catch(() => undefined);
+    return added;
+  }
+
+  /** The members that are known; the others failed. */
+  async sendToGroup(members: readonly string[], content: Content, options: MessageOptions): Promise<GroupSent> {
+    const failed: GroupSent["failed"][number][] = [];
+    const known: string[] = [];
+    for (const to of members) {
+      const found = await attempt(() => this.#find(to, options));
+      if (found instanceof ClientError) failed.push({ to, error: found });
+      else if (!known.includes(found.did)) known.push(found.did);
+    }
+    const sent = known.length === 0 ? [] : await this.send(known, content, options);
+    return { sent: sent.map((one, i) => ({ to: known[i] ?? "", sent: one })), failed };
+  }
+
+  async #add(targets: readonly string[], content: Content, options: MessageOptions): Promise<Sent[]> {
+    const people = new Map<Did, Recipient>();
+    for (const to of targets) {
+      const found = await this.#find(to, options);
+      people.set(found.did, found);
+    }
+    const source = await sourceOf(content, options, this.#host.relationsOf(options));
+    const { body, seal } = await saveSource(this.#table, source, this.#host.nowMs);
+    const inline = body.is === "inline" ? body.base64.length : 0;
+    const draft = { id: randomUuid(), source, body, content, options, recipients: [...people.values()] };
+    const saved = await withRoom(this.#table, (rowBytes + inline) * (people.size + 1), () =>
+      this.#table.change(async (batch) => {
+        seal(batch);
+        return this.#put(batch, draft);
+      }),
+    );
+    if (saved.change !== null) this.#tell(saved.change);
+    return saved.places.map((place, i) => this.#sending(place, draft, i));
+  }
+
+  /** The rows of a message, of its copies, and of their recipients. */
+  async #put(batch: Batch, draft: Draft): Promise<{ places: string[]; change: StoreChange | null }> {
+    const { id, source, body, content, options, recipients } = draft;
+    const { ttl, tag, hint, chunkBytes, trust, anonymous } = options;
+    const nowMs = this.#host.nowMs();
+    const conversation = options.group ?? recipients[0]?.did ?? "";
+    const before = await batch.get<ConversationRow>(keyOfConversation(this.#table, conversation));
+    const atMs = before === null ? nowMs : arrivalOf(before, nowMs);
+    const row = ownRow(draft, { conversation, from: this.#host.did, atMs });
+    const key = isShown(row) ? keyOfMessage(this.#table, row) : null;
+    const chosen = Object.entries({ ttl, tag, hint, chunkBytes, trust, anonymous }).filter(
+      ([, one]) => one !== undefined,
+    );
+    const copies: Copy[] = [];
+    for (const { did, alias } of recipients) {
+      const out: OutRow = {
+        did,
+        id,
+        key,
+        file: outFile(source.file),
+        body,
+        options: Object.fromEntries(chosen),
+        plan: null,
+        hasLeft: false,
+      };
+      const place = await enqueue(this.#table, batch, out, nowMs);
+      copies.push({ did, id, state: "waiting", code: null, reason: null, out: place });
+      if (row.mediaType !== receiptType)
+        await putPerson(this.#table, batch, did, { isKnown: true, ...(alias === null ? {} : { alias }) });
+    }
+    const places = copies.map(({ out }) => out ?? "");
+    if (key !== null)
+      log(batch, { kind: "message", key: await addMessage(this.#table, batch, { ...row, to: copies }) });
+    if (key !== null) return { places, change: { type: "changed", conversation, id, what: "message" } };
+    const reaction = row.mediaType === reactionType ? parseReaction(content) : null;
+    if (reaction === null) return { places, change: null };
+    const place = `${reactionsOf(this.#table, conversation, reaction.to)}${this.#table.name(this.#host.did)}`;
+    batch.put(place, { ...row, reaction: reaction.reaction, target: reaction.to });
+    log(batch, { kind: "reaction", key: place, target: reaction.to });
+    return { places, change: { type: "changed", conversation, id: reaction.to, what: "state" } };
+  }
+
+  /** What `send` returns: nothing is sent so far. */
+  #sending(place: string, { id, options, recipients }: Draft, i: number): Sent {
+    const { did, name } = recipients[i] as Recipient;
+    const delivered = new Promise<Sent>((resolve, reject) => this.#waiters.set(place, { resolve, reject }));
+    // A program need not wait for it.
+    delivered.catch(() => undefined);
+    if (options.onProgress !== undefined) this.#outbox.progress.set(place, options.onProgress);
+    this.#tell({ type: "out", place });
+    const recipient = { did, trust: trustOf(did), name };
+    return { id, chunks: 0, groupId: null, messageIds: [], last: null, recipient, delivered };
+  }
+
+  /** An alias that can't be looked up now is what it was. */
+  async #find(to: string, options: MessageOptions): Promise<Recipient> {
+    if (typeof to !== "string") throw localError("invalid_argument", "a recipient is a DID or an alias");
+    if (isDid(to)) return { did: to, alias: null, name: null };
+    const { client, trust } = this.#host;
+    const alias = normalizeAlias(to);
+    const found = await attempt(() => find(client, to, options.trust ?? trust));
+    if (!(found instanceof ClientError)) return { ...found, alias };
+    const remembered =
+      alias === null || !isTemporary(found, retriedStatuses) ? null : await loadAlias(client.known.memory, alias);
+    if (remembered === null) throw found;
+    return { did: remembered, alias, name: "remembered" };
+  }
+
+  async #plan({ did, id, options }: OutRow, source: Source): Promise<SendPlan> {
+    const sender = options.anonymous === true ? null : await this.#host.sender();
+    const trust = options.trust ?? this.#host.trust;
+    return planSend(this.#host.client, did, source.file, { ...options, trust, sender, id });
+  }
+
+  // -------------------------------------------------------------------------------------------------- news
+
+  /** To the program here and in the other tabs. */
+  #tell(news: News): void {
+    this.#hear(news);
+    this.#tabs.tell(news);
+  }
+
+  #hear(news: News): void {
+    if (news.type !== "out") {
+      this.#host.emit(news);
+      return;
+    }
+    const { place, sent, error } = news;
+    if (sent === undefined && error === undefined) {
+      this.#outbox.wake(place);
+      return;
+    }
+    const waiter = this.#waiters.get(place);
+    this.#waiters.delete(place);
+    if (error !== undefined) waiter?.reject(localError(error.code, error.message));
+    else if (sent !== undefined) waiter?.resolve(sent);
+  }
+}
+
+type Draft = {
+  readonly id: string;
+  readonly source: Source;
+  readonly body: Body;
+  readonly content: Content;
+  readonly options: MessageOptions;
+  readonly recipients: readonly Recipient[];
+};
+
+/** Receipts and reactions are no messages of their own. */
+const isShown = ({ mediaType }: MessageRow): boolean => mediaType !== receiptType && mediaType !== reactionType;
+
+function ownRow(
+  { id, source, body, options }: Draft,
+  { conversation, from, atMs }: { readonly conversation: string; readonly from: Did; readonly atMs: number },
+): MessageRow {
+  const { name, sizeBytes, mediaType } = source.file;
+  return {
+    id,
+    conversation,
+    isOwn: true,
+    from,
+    verified: true,
+    trust: trustOf(from),
+    distrusted: null,
+    sentMs: atMs,
+    arrivedMs: atMs,
+    name,
+    mediaType: parseMediaType(mediaType).plain,
+    sizeBytes,
+    replyTo: options.replyTo ?? null,
+    group: options.group ?? null,
+    wantsReceipt: false,
+    messageIds: [id],
+    reaction: null,
+    target: null,
+    digest: "",
+    body,
+    to: [],
+  };
+}

@@ -1,0 +1,248 @@
+/**
+ * What a program sees of its local store: people, conversations, messages and their files, unread counts. It reads the
+ * rows each time, because other tabs change them too; every change is an event.
+ * Source: docs/client.md "A local store".
+ */
+import { isDid } from "../../core/codec/did.ts";
+import { attempt, ClientError, localError } from "../http.ts";
+import { type Body, readBody } from "./files.ts";
+import {
+  type ConversationRow,
+  forgetBody,
+  keyOfConversation,
+  keyOfId,
+  keyOfPerson,
+  log,
+  type MessageRow,
+  messagesOf,
+  noConversation,
+  type Person,
+  putPerson,
+  reactionsOf,
+  removeMessage,
+  type StoredMessage,
+  viewOf,
+} from "./rows.ts";
+import { endOf, type Table } from "./table.ts";
+
+export type Conversation = {
+  /** A person's DID, the id of a group, or `unverified`. */
+  readonly id: string;
+  readonly person: Person | null;
+  readonly unread: number;
+  readonly last: StoredMessage | null;
+};
+
+/** What changed in the store: read again what you show. */
+export type StoreChange = {
+  readonly type: "changed";
+  readonly conversation: string | null;
+  readonly id: string | null;
+  readonly what: "message" | "state" | "read" | "person" | "removed";
+};
+
+type StoreHost = {
+  readonly table: Table;
+  readonly tell: (change: StoreChange) => void;
+  /** Sends copies of an own message once more, under new ids. */
+  readonly resend: (key: string) => Promise<void>;
+  readonly leads: () => boolean;
+};
+
+const pageMessages = 50;
+const pageMessagesMax = 1_000;
+
+export class LocalStore {
+  readonly #host: StoreHost;
+  readonly #table: Table;
+
+  /** @internal */
+  constructor(host: StoreHost) {
+    this.#host = host;
+    this.#table = host.table;
+  }
+
+  /** Whether this tab receives and delivers for all. */
+  get leads(): boolean {
+    return this.#host.leads();
+  }
+
+  // ---------------------------------------------------------------------------------------------- people
+
+  people(): Promise<Person[]> {
+    return this.#table.values("p/");
+  }
+
+  person(did: string): Promise<Person | null> {
+    return this.#table.get(keyOfPerson(this.#table, did));
+  }
+
+  /** Changes what is known of a person; `isKnown` accepts a stranger's request. */
+  async savePerson(did: string, change: Partial<Pick<Person, "name" | "isBlocked" | "isKnown">>): Promise<Person> {
+    if (!isDid(did)) throw localError("invalid_argument", `not a DID: ${did}`);
+    const { name, isBlocked, isKnown = name !== undefined } = change;
+    const person = await this.#table.change(async (batch) => {
+      const saved = await putPerson(this.#table, batch, did, {
+        ...(name === undefined ? {} : { name }),
+        ...(isBlocked === undefined ? {} : { isBlocked }),
+        ...(isKnown || change.isKnown === false ? { isKnown } : {}),
+      });
+      log(batch, { kind: "person", person: saved });
+      return saved;
+    });
+    this.#host.tell({ type: "changed", conversation: did, id: null, what: "person" });
+    return person;
+  }
+
+  // --------------------------------------------------------------------------------------- conversations
+
+  /** The latest first. */
+  async conversations(): Promise<Conversation[]> {
+    const rows = await this.#table.values<ConversationRow>("c/");
+    rows.sort((a, b) => b.at - a.at);
+    return Promise.all(
+      rows.map(async (row): Promise<Conversation> => {
+        const last = row.last === null ? null : await this.#table.get<MessageRow>(row.last);
+        const view = last === null ? null : viewOf(row.last ?? "", last, { ...row, reactions: [] });
+        return { id: row.id, person: await this.person(row.id), unread: row.unread, last: view };
+      }),
+    );
+  }
+
+  /** A page of a conversation, the oldest message first; it ends before the message `before`, or with the last one. */
+  async messages(
+    conversation: string,
+    { before, limit = pageMessages }: { readonly before?: StoredMessage; readonly limit?: number } = {},
+  ): Promise<StoredMessage[]> {
+    const prefix = messagesOf(this.#table, conversation);
+    const page = { prefix, to: before?.key ?? endOf(prefix), limit: Math.min(limit, pageMessagesMax), isReverse: true };
+    const rows = await this.#table.scan<MessageRow>(page);
+    return this.#views(conversation, rows.reverse());
+  }
+
+  async message(id: string): Promise<StoredMessage | null> {
+    const found = await this.#find(id);
+    return found === null ? null : ((await this.#views(found[1].conversation, [found]))[0] ?? null);
+  }
+
+  async #views(
+    conversation: string,
+    rows: readonly (readonly [key: string, row: MessageRow])[],
+  ): Promise<StoredMessage[]> {
+    const place = keyOfConversation(this.#table, conversation);
+    const { readMs } = (await this.#table.get<ConversationRow>(place)) ?? noConversation(conversation);
+    return Promise.all(
+      rows.map(async ([key, row]) => {
+        const prefix = reactionsOf(this.#table, conversation, row.id);
+        const found = await this.#table.scan<MessageRow>({ prefix });
+        const reactions = found.flatMap(([, { from, reaction }]) =>
+          from === null || reaction === null || reaction === "" ? [] : [{ from, reaction }],
+        );
+        return viewOf(key, row, { readMs, reactions });
+      }),
+    );
+  }
+
+  /** Over all conversations. */
+  async unread(): Promise<number> {
+    let sum = 0;
+    for await (const [, { unread }] of this.#table.all<ConversationRow>("c/")) sum += unread;
+    return sum;
+  }
+
+  /** All that has arrived until now. */
+  async markRead(conversation: string): Promise<void> {
+    const isNews = await this.#table.change(async (batch) => {
+      const place = keyOfConversation(this.#table, conversation);
+      const row = await batch.get<ConversationRow>(place);
+      if (row === null || row.unread === 0) return false;
+      batch.put(place, { ...row, unread: 0, readMs: row.arrivedMs });
+      log(batch, { kind: "read", conversation, atMs: row.at });
+      return true;
+    });
+    if (isNews) this.#host.tell({ type: "changed", conversation, id: null, what: "read" });
+  }
+
+  // ------------------------------------------------------------------------------------------------ content
+
+  /** The content in order, in pieces of at most 1 MiB, of which one is in memory. Throws `content_removed`. */
+  async *pieces(message: StoredMessage): AsyncGenerator<Uint8Array> {
+    const row = await this.#table.get<MessageRow>(message.key);
+    yield* readBody(this.#table, row?.body ?? { is: "removed" });
+  }
+
+  /** The content as a file, which a browser may keep on disk. */
+  async file(message: StoredMessage): Promise<File> {
+    const parts: Blob[] = [];
+    for await (const piece of this.pieces(message)) parts.push(new Blob([piece.slice()]));
+    return new File(parts, message.name === "" ? "message" : message.name, { type: message.mediaType });
+  }
+
+  // ------------------------------------------------------------------------------------------------- removing
+
+  /** Removes a message here, and keeps it from being sent when it waits for that. */
+  async remove(message: StoredMessage): Promise<void> {
+    await this.#table.change(async (batch) => {
+      await removeMessage(this.#table, batch, message.key);
+      log(batch, { kind: "removed", conversation: message.conversation, id: message.id });
+    });
+    this.#host.tell({ type: "changed", conversation: message.conversation, id: message.id, what: "removed" });
+  }
+
+  async removeConversation(conversation: string): Promise<void> {
+    for await (const [key, { id }] of this.#table.all<MessageRow>(messagesOf(this.#table, conversation)))
+      await this.#table.change(async (batch) => {
+        await removeMessage(this.#table, batch, key);
+        log(batch, { kind: "removed", conversation, id });
+      });
+    this.#host.tell({ type: "changed", conversation, id: null, what: "removed" });
+  }
+
+  // -------------------------------------------------------------------------------------------------- sending
+
+  /** Sends a `failed` or `uncertain` message anew. After `uncertain` the recipient may get it twice. */
+  async resend(id: string): Promise<void> {
+    const found = await this.#find(id);
+    if (found === null) throw localError("no_message", `no stored message has the id ${id}`);
+    await this.#host.resend(found[0]);
+  }
+
+  async usage(): Promise<{ readonly bytes: number; readonly bytesMax: number }> {
+    return { bytes: (await this.#table.meta()).bytes, bytesMax: this.#table.driver.bytesMax };
+  }
+
+  async #find(id: string): Promise<[key: string, row: MessageRow] | null> {
+    const key = await this.#table.get<string>(keyOfId(this.#table, id));
+    const row = key === null ? null : await this.#table.get<MessageRow>(key);
+    return key === null || row === null ? null : [key, row];
+  }
+}
+
+/** Removes files of the oldest messages until so many bytes are free; their messages stay. */
+export async function removeOldFiles(
+  { table, tell }: Pick<StoreHost, "table" | "tell">,
+  bytes: number,
+): Promise<boolean> {
+  let freed = 0;
+  while (freed < bytes) {
+    const [oldest] = await table.scan<string>({ prefix: "a/", limit: 1 });
+    if (oldest === undefined) return false;
+    const [place, key] = oldest;
+    const removed = await attempt(() =>
+      table.change(async (batch) => {
+        const row = await batch.get<MessageRow>(key);
+        batch.delete(place);
+        if (row?.body.is !== "pieces") return null;
+        forgetBody(batch, row);
+        const body: Body = { is: "removed" };
+        batch.put(key, { ...row, body });
+        return row;
+      }),
+    );
+    if (removed instanceof ClientError) return false;
+    if (removed === null) continue;
+    freed += removed.sizeBytes;
+    tell({ type: "changed", conversation: removed.conversation, id: removed.id, what: "state" });
+  }
+  return true;
+}

@@ -1,0 +1,280 @@
+/**
+ * The rows of one identity in a local store: sealed, counted and bounded, changed by one writer at a time. Values are JSON
+ * or bytes under AES-GCM, bound to their keys; names in keys are keyed hashes, so that a copy of the store shows how much
+ * there is and when, not who.
+ * Source: docs/client.md "A local store", NIST SP 800-38D.
+ */
+import { concatBytes, decodeUtf8, encodeHex, utf8 } from "../../core/codec/bytes.ts";
+import { hkdf } from "../crypto.ts";
+import { attempt, ClientError, localError } from "../http.ts";
+import { storeFailure } from "../key-stores.ts";
+import type { Range, StoreDriver } from "./driver.ts";
+
+/** Of what the rows mean. A later version upgrades them when it opens the store. */
+const layout = 1;
+const nonceBytes = 12;
+
+type Meta = {
+  readonly layout: number;
+  /** The identity's registration was seen settled: it opens without a Directory. */
+  readonly isSettled: boolean;
+  readonly bytes: number;
+  /** Time of the last message sent. */
+  readonly sentMs: number;
+  /** Names the live sessions of this device. */
+  readonly device: string;
+  /** The DID of this device, once there are others. */
+  readonly deviceDid: string;
+  /** There are other devices, so changes are logged for them; and the number of the last item. */
+  readonly hasDevices: boolean;
+  readonly logged: number;
+};
+type Seal = { readonly seal: Crypt; readonly open: Crypt };
+type Crypt = (nonce: Uint8Array, bytes: Uint8Array, bound: Uint8Array) => Promise<Uint8Array>;
+
+export const logKey = (number: number): string => `y/${digits(number)}`;
+
+/** The end of the range of all keys that begin with a prefix. */
+export const endOf = (prefix: string): string => `${prefix}~`;
+
+/** Numbers in keys, in their order. */
+export const digits = (value: number): string => String(Math.max(0, Math.floor(value))).padStart(15, "0");
+
+type TableScan = Partial<Range> & { readonly prefix: string };
+
+export class Table {
+  readonly driver: StoreDriver;
+  /** Begins every key: another identity, and one made anew under the same name, has other rows. */
+  readonly place: string;
+  /** Removes what is worth least; returns whether there is more room. */
+  makeRoom: (bytes: number) => Promise<boolean> = async () => false;
+  /** Hears of items for own devices. */
+  onLogged: (number: number) => void = () => undefined;
+  readonly #storeKey: Uint8Array;
+  readonly #cipher: Seal;
+  #last: Promise<unknown> = Promise.resolve();
+  #isClosed = false;
+
+  private constructor(driver: StoreDriver, storeKey: Uint8Array, cipher: Seal) {
+    this.driver = driver;
+    this.#storeKey = storeKey;
+    this.#cipher = cipher;
+    this.place = `${this.name("identity").slice(0, 16)}/`;
+  }
+
+  /** Throws `store_newer` when a later version of the SDK has upgraded the store. */
+  static async open(driver: StoreDriver, storeKey: Uint8Array): Promise<Table> {
+    const table = new Table(driver, storeKey, await cipherOf(hkdf(storeKey, null, utf8("waypost:store:seal"), 32)));
+    const meta = await table.meta();
+    if (meta.layout > layout) throw localError("store_newer", "a later version of this program has upgraded the store");
+    return table;
+  }
+
+  async meta(): Promise<Meta> {
+    return (
+      (await this.get<Meta>("meta")) ?? {
+        layout,
+        isSettled: false,
+        bytes: 0,
+        sentMs: 0,
+        device: "",
+        deviceDid: "",
+        hasDevices: false,
+        logged: 0,
+      }
+    );
+  }
+
+  /** The same text for the same name, from which nobody without the store key learns the name. */
+  name(text: string): string {
+    return encodeHex(hkdf(this.#storeKey, null, utf8(`waypost:store:name:${text}`), 16));
+  }
+
+  async get<T>(key: string): Promise<T | null> {
+    const bytes = await this.bytes(key);
+    return bytes === null ? null : parse<T>(bytes);
+  }
+
+  async bytes(key: string): Promise<Uint8Array | null> {
+    const sealed = await this.#guard(() => this.driver.read(this.place + key));
+    return sealed === null ? null : this.#open(key, sealed);
+  }
+
+  /** Values of keys that begin with `prefix`; `from` and `to` are whole keys. */
+  async scan<T>({ prefix, from, to, limit = 1_000, isReverse = false }: TableScan): Promise<[key: string, value: T][]> {
+    const range = { from: this.place + (from ?? prefix), to: this.place + (to ?? endOf(prefix)), limit, isReverse };
+    const rows = await this.#guard(() => this.driver.scan(range));
+    return Promise.all(
+      rows.map(async ([key, sealed]): Promise<[string, T]> => {
+        const name = key.slice(this.place.length);
+        return [name, parse<T>(await this.#open(name, sealed))];
+      }),
+    );
+  }
+
+  /** All values below a prefix, page by page. */
+  async *all<T>(prefix: string): AsyncGenerator<[key: string, value: T]> {
+    for (let from = prefix; ; ) {
+      const page = await this.scan<T>({ prefix, from });
+      yield* page;
+      const last = page.at(-1);
+      if (last === undefined) return;
+      from = `${last[0]}!`;
+    }
+  }
+
+  async values<T>(prefix: string): Promise<T[]> {
+    const values: T[] = [];
+    for await (const [, value] of this.all<T>(prefix)) values.push(value);
+    return values;
+  }
+
+  /** One change after the other, in all tabs; what the work writes is applied together, or not at all. */
+  change<T>(work: (batch: Batch) => Promise<T>): Promise<T> {
+    const changed = this.#last.then(() => this.#exclusive(() => this.#apply(work)));
+    this.#last = changed.catch(() => undefined);
+    return changed;
+  }
+
+  /** Ends the changes under way. What comes later fails, since the driver would open its file again. */
+  async close(): Promise<void> {
+    await this.#last;
+    this.#isClosed = true;
+    await this.driver.close();
+  }
+
+  /** Throws `store_full` when there is no room for so many bytes more. */
+  async ensureRoom(bytes: number): Promise<void> {
+    const over = (await this.meta()).bytes + bytes - this.driver.bytesMax;
+    if (over > 0 && !(await this.makeRoom(over))) throw storeFull(null);
+  }
+
+  async #apply<T>(work: (batch: Batch) => Promise<T>): Promise<T> {
+    const batch = new Batch(this);
+    const result = await work(batch);
+    const meta = await this.meta();
+    const items = (batch.meta.hasDevices ?? meta.hasDevices) ? batch.items : [];
+    let { logged } = { ...meta, ...batch.meta };
+    for (const item of items) batch.put(logKey(++logged), { item, atMs: Date.now() });
+    if (batch.rows.size === 0 && Object.keys(batch.meta).length === 0) return result;
+    const sealed = await Promise.all(
+      [...batch.rows].map(async ([key, value]) => [key, value && (await this.#seal(key, value))] as const),
+    );
+    let { bytes } = meta;
+    for (const [key, value] of sealed) {
+      const before = batch.added.has(key) ? null : await this.#guard(() => this.driver.read(this.place + key));
+      bytes += sizeOf(key, value) - sizeOf(key, before);
+    }
+    const counted: Meta = { ...meta, ...batch.meta, bytes, logged };
+    const rows = [...sealed, ["meta", await this.#seal("meta", render(counted))] as const];
+    await this.#guard(() => this.driver.apply(rows.map(([key, value]) => [this.place + key, value])));
+    if (items.length > 0) this.onLogged(logged);
+    return result;
+  }
+
+  #exclusive<T>(work: () => Promise<T>): Promise<T> {
+    const { sharedAs } = this.driver;
+    const locks = sharedAs === null ? undefined : globalThis.navigator?.locks;
+    return locks === undefined ? work() : (locks.request(`waypost:${sharedAs}:write`, work) as Promise<T>);
+  }
+
+  async #seal(key: string, bytes: Uint8Array): Promise<Uint8Array> {
+    const nonce = crypto.getRandomValues(new Uint8Array(nonceBytes));
+    return concatBytes(nonce, await this.#cipher.seal(nonce, bytes, utf8(this.place + key)));
+  }
+
+  async #open(key: string, sealed: Uint8Array): Promise<Uint8Array> {
+    try {
+      const [nonce, rest] = [sealed.subarray(0, nonceBytes), sealed.subarray(nonceBytes)];
+      return await this.#cipher.open(nonce, rest, utf8(this.place + key));
+    } catch (cause) {
+      throw new ClientError("local", "store_unreadable", "a row of the store is damaged", { cause });
+    }
+  }
+
+  async #guard<T>(work: () => Promise<T>): Promise<T> {
+    if (this.#isClosed) throw localError("closed", "close() was called");
+    try {
+      return await work();
+    } catch (cause) {
+      throw storeFailure("the store", cause);
+    }
+  }
+}
+
+/** What one change reads and writes. */
+export class Batch {
+  readonly rows = new Map<string, Uint8Array | null>();
+  /** Keys that can't have a row yet. */
+  readonly added = new Set<string>();
+  /** For own devices. */
+  readonly items: unknown[] = [];
+  meta: Partial<Meta> = {};
+  readonly #table: Table;
+
+  constructor(table: Table) {
+    this.#table = table;
+  }
+
+  /** With what this change has written. */
+  async get<T>(key: string): Promise<T | null> {
+    const own = this.rows.get(key);
+    return own === undefined ? this.#table.get<T>(key) : own === null ? null : parse<T>(own);
+  }
+
+  put(key: string, value: unknown): void {
+    this.rows.set(key, render(value));
+  }
+
+  /** Bytes under a new key. */
+  add(key: string, bytes: Uint8Array): void {
+    this.rows.set(key, bytes);
+    this.added.add(key);
+  }
+
+  delete(key: string): void {
+    this.rows.set(key, null);
+    this.added.delete(key);
+  }
+}
+
+/** A failed save of new content is tried once more after room was made for it. */
+export async function withRoom<T>(table: Table, bytes: number, work: () => Promise<T>): Promise<T> {
+  await table.ensureRoom(bytes);
+  const result = await attempt(work);
+  if (!(result instanceof ClientError)) return result;
+  if (result.code === "store_full" && (await table.makeRoom(bytes))) return work();
+  throw result;
+}
+
+const storeFull = (cause: unknown): ClientError =>
+  new ClientError("local", "store_full", "the local store has no room for more", { cause });
+
+const render = (value: unknown): Uint8Array => utf8(JSON.stringify(value));
+
+/** Only this program has the key, so an opened row has the form in which it was written. */
+const parse = <T>(bytes: Uint8Array): T => JSON.parse(decodeUtf8(bytes) ?? "null") as T;
+
+const sizeOf = (key: string, bytes: Uint8Array | null): number => (bytes === null ? 0 : key.length + bytes.length);
+
+/** WebCrypto; JavaScript on pages without a secure origin. */
+async function cipherOf(raw: Uint8Array): Promise<Seal> {
+  const { subtle } = crypto;
+  if (subtle === undefined) {
+    const { gcm } = await import("@noble/ciphers/aes.js");
+    return {
+      seal: async (nonce, bytes, bound) => gcm(raw, nonce, bound).encrypt(bytes),
+      open: async (nonce, bytes, bound) => gcm(raw, nonce, bound).decrypt(bytes),
+    };
+  }
+  const key = await subtle.importKey("raw", raw.slice(), "AES-GCM", false, ["encrypt", "decrypt"]);
+  const terms = (nonce: Uint8Array, bound: Uint8Array) => ({
+    name: "AES-GCM",
+    iv: nonce.slice(),
+    additionalData: bound.slice(),
+  });
+  return {
+    seal: async (nonce, bytes, bound) => new Uint8Array(await subtle.encrypt(terms(nonce, bound), key, bytes.slice())),
+    open: async (nonce, bytes, bound) => new Uint8Array(await subtle.decrypt(terms(nonce, bound), key, bytes.slice())),
+  };
+}

@@ -1,0 +1,46 @@
+/**
+ * Where a DID is at home: the Directory that its own signed document names, as a host. A home is written `directory.example`
+ * and reached over HTTPS; only an address of this machine, which development mode allows, is reached over HTTP.
+ * Source: docs/trust.md "Between providers".
+ */
+import type { DidDocument } from "../ledger/account.ts";
+
+const homeForm =
+  /^(?:(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.){1,16}[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?|localhost|127\.0\.0\.1|\[::1\])(?::[1-9]\d{1,4})?$/;
+const homeCharsMax = 253;
+const loopbackForm = /^(?:localhost|127\.0\.0\.1|\[::1\])(?::|$)/;
+
+/** A host by its name, with a port where it is not 443; `null` for any other text, addresses included. */
+export function parseHome(text: string): string | null {
+  if (text.length > homeCharsMax) return null;
+  const home = text.toLowerCase().replace(/:443$/, "");
+  return homeForm.test(home) ? home : null;
+}
+
+export function urlOfHome(home: string): string {
+  return `${loopbackForm.test(home) ? "http" : "https"}://${home}`;
+}
+
+/** The home that a URL without a path is the address of. */
+export function homeOfUrl(url: string): string | null {
+  const home = parseHome(/^https?:\/\/([^/]+)\/?$/.exec(url)?.[1] ?? "");
+  return home !== null && url.startsWith(urlOfHome(home)) ? home : null;
+}
+
+export const homeServiceType = "SvcDirectoryService";
+
+/** The homes that a document names, the first one first. */
+export function homesOf(document: DidDocument | null): string[] {
+  const services = (document?.service ?? []).filter(({ type }) => type === homeServiceType);
+  return services.flatMap(({ serviceEndpoint }) => serviceEndpoint.map(homeOfUrl)).filter((home) => home !== null);
+}
+
+/** A name or a DID, and the home that it is known at: `bob@directory.example`. Neither has the sign in it. */
+export function parsePlace(text: string): { readonly name: string; readonly home: string } | null {
+  const at = text.lastIndexOf("@");
+  const home = at < 1 ? null : parseHome(text.slice(at + 1));
+  return home === null ? null : { name: text.slice(0, at), home };
+}
+
+/** Of the service by which an identity that has left its ledger names its new DID. */
+export const movedType = "SvcMovedToService";

@@ -1,0 +1,201 @@
+/**
+ * Web Push: which devices of a recipient want to be woken, and that they are due. A subscription counts when its device
+ * has returned the token of the first push, so nobody makes this node push to a stranger. A due record is written before
+ * an envelope is accepted, and removed when the push service has taken the push (`push-sender.ts`).
+ * Source: docs/interface.md "Push", D392, D393; RFC 8030.
+ */
+
+import { encodeHex, utf8 } from "../../core/codec/bytes.ts";
+import { sha256 } from "../../core/codec/crypto.ts";
+import type { MailboxKey } from "../../core/codec/did.ts";
+import { parseJsonObject } from "../../core/codec/json.ts";
+import { hourMs } from "../../core/codec/time.ts";
+import { badInput, type Fault, fault, isFault } from "../../core/fault.ts";
+import { pushBodyShape } from "../../core/schema/messages.ts";
+import { compileShape } from "../../core/schema/schema.ts";
+import type { Receipts } from "../../storage/contract.ts";
+import type { Answer, Call } from "../http/route.ts";
+import { checkRate, createRateLimiter, type RateLimiter } from "../rates.ts";
+import { base64url, deviceKey } from "./push-message.ts";
+import {
+  createSender,
+  decode,
+  dueKey,
+  duePrefix,
+  encode,
+  type PushState,
+  type Sender,
+  type SenderParts,
+  type Subscription,
+  stateKey,
+  subscriptionKey,
+  subscriptionLifeMs,
+  targetOf,
+} from "./push-sender.ts";
+
+export type PushParts = SenderParts;
+
+type Arrival = {
+  readonly mailbox: MailboxKey;
+  /** Whether the mailbox knows the sender. */
+  readonly isKnown: boolean;
+  readonly expiresAtMs: number;
+  readonly nowMs: number;
+};
+
+export type Push = {
+  /** Writes what is due, and resolves when that is safe; the pushes follow. */
+  readonly stored: (arrival: Arrival) => Promise<void>;
+  readonly subscribe: (owner: Owner, call: Call) => Promise<Answer | Fault>;
+  readonly unsubscribe: (owner: Owner) => Promise<Answer>;
+  /** For `waypost explain`. */
+  readonly describe: (mailbox: MailboxKey, nowMs: number) => Promise<string[]>;
+  readonly close: () => void;
+};
+
+type Owner = { readonly mailbox: MailboxKey; readonly id: string };
+
+const tokenLifeMs = hourMs;
+const subscriptionsMax = 10;
+const dataBytesMax = 1_024;
+const idForm = /^[A-Za-z0-9_-]{1,64}$/;
+
+/** The id in the path, and what the proof of a request covers. */
+export function pushSubject(call: Call): { readonly id: string; readonly subject: string } | Fault {
+  const id = call.params["id"] ?? "";
+  if (!idForm.test(id)) return fault("invalid_request", "the id in the path is 1 to 64 of A-Z a-z 0-9 _ -");
+  return { id, subject: `${id},${encodeHex(sha256(call.body))}` };
+}
+
+type PushNode = PushParts & { readonly sender: Sender; readonly pace: RateLimiter };
+
+export function createPush(parts: PushParts): Push {
+  const sender = createSender(parts);
+  // One network can't make this node ask one host often, whatever the endpoints below it are.
+  const node: PushNode = { ...parts, sender, pace: createRateLimiter({ perSecond: 0.2, burst: 20 }) };
+  return {
+    stored: (arrival) => stored(node, arrival),
+    subscribe: (owner, call) => subscribe(node, owner, call),
+    unsubscribe: async ({ mailbox, id }) => {
+      await parts.receipts.remove(subscriptionKey(mailbox, id));
+      return { status: 200, json: { id, state: "removed" } };
+    },
+    describe: (mailbox, nowMs) => describe(parts, mailbox, nowMs),
+    close: sender.close,
+  };
+}
+
+async function stored({ receipts, key, sender }: PushNode, arrival: Arrival): Promise<void> {
+  const { mailbox, isKnown, expiresAtMs, nowMs } = arrival;
+  const confirmed = (await subscriptionsOf(receipts, mailbox, nowMs)).filter(
+    ({ subscription }) => subscription.token === null,
+  );
+  const who = isKnown ? "known" : "stranger";
+  // Different each time: a push that is on its way removes only what it has seen.
+  const due = encode({ atMs: nowMs, one: crypto.randomUUID() });
+  await Promise.all(confirmed.map(({ id }) => receipts.put(dueKey(mailbox, id, who), due, expiresAtMs)));
+  for (const { id, subscription } of confirmed) if (subscription.key === key.publicKey) sender.ring(mailbox, id);
+}
+
+type Subscribed = { readonly id: string; readonly subscription: Subscription };
+
+async function subscriptionsOf(receipts: Receipts, mailbox: MailboxKey, nowMs: number): Promise<Subscribed[]> {
+  const prefix = subscriptionKey(mailbox, "");
+  const found = await receipts.scan(prefix, { after: null, limit: subscriptionsMax, nowMs });
+  return found.map(([key, value]) => ({ id: key.slice(prefix.length), subscription: decode(value) }));
+}
+
+// ------------------------------------------------------------------------------------------------------- subscribing
+
+const checkBody = compileShape(pushBodyShape);
+type Wanted = Omit<Subscription, "key" | "token"> & { readonly token: string | null };
+
+/** Confirms a subscription whose token came back, or sends the token. */
+async function subscribe(node: PushNode, { mailbox, id }: Owner, call: Call): Promise<Answer | Fault> {
+  const { receipts, key, sender } = node;
+  const wanted = await decodeWanted(node, call.body);
+  if (isFault(wanted)) return wanted;
+  const { nowMs } = call;
+  const all = await subscriptionsOf(receipts, mailbox, nowMs);
+  const known = all.find((one) => one.id === id)?.subscription;
+  const isSame = known !== undefined && sameTarget(known, wanted) && known.key === key.publicKey;
+  if (wanted.token !== null && !(isSame && (known.token ?? wanted.token) === wanted.token))
+    return badInput("invalid_request", "/token", "must be the one of the last push to this subscription");
+  const isConfirmed = isSame && (known.token === null || wanted.token !== null);
+  const token = isConfirmed
+    ? null
+    : ((isSame ? known.token : null) ?? base64url(crypto.getRandomValues(new Uint8Array(16))));
+  if (known === undefined && all.length >= subscriptionsMax)
+    return fault("rate_limited", `${subscriptionsMax} subscriptions are there: remove one`, {
+      retryAfterSeconds: 3_600,
+    });
+  const tooFast =
+    token === null ? null : checkRate(node.pace, `${call.network} ${new URL(wanted.endpoint).host}`, nowMs);
+  if (tooFast !== null) return tooFast;
+  const subscription: Subscription = { ...wanted, key: key.publicKey, token };
+  const untilMs = nowMs + (token === null ? subscriptionLifeMs : tokenLifeMs);
+  await receipts.put(subscriptionKey(mailbox, id), encode(subscription), untilMs);
+  if (!isSame) await receipts.remove(stateKey(mailbox, id));
+  if (token === null) return { status: 200, json: { id, state: "confirmed" } };
+  sender.confirm(subscription, { id, token });
+  return { status: 202, json: { id, state: "unconfirmed" } };
+}
+
+function sameTarget(a: Wanted | Subscription, b: Wanted): boolean {
+  return a.endpoint === b.endpoint && a.p256dh === b.p256dh && a.auth === b.auth;
+}
+
+/** Refuses with `invalid_json` or `invalid_request`. */
+async function decodeWanted({ egress }: PushNode, body: Uint8Array): Promise<Wanted | Fault> {
+  const members = parseJsonObject(body);
+  const asked = isFault(members) ? members : checkBody(members);
+  if (isFault(asked)) return asked;
+  const { endpoint, keys, data = "", token = null } = asked;
+  if (utf8(data).length > dataBytesMax)
+    return badInput("invalid_request", "/data", `must be at most ${dataBytesMax} bytes of UTF-8`);
+  if (egress.failuresOf(endpoint) === "refused")
+    return badInput("invalid_request", "/endpoint", "must be an https URL that this node may send to");
+  const target = targetOf({ endpoint, ...keys });
+  if (target === null || (await deviceKey(target.p256dh)) === null)
+    return badInput("invalid_request", "/keys", "must be a point of P-256 and 16 bytes, both in base64url");
+  return { endpoint, p256dh: keys.p256dh, auth: keys.auth, data, token };
+}
+
+/** Removes all that is kept for pushes of a mailbox. */
+export async function forgetPushes(receipts: Receipts, mailbox: MailboxKey): Promise<void> {
+  const limit = 100;
+  for (const kind of ["push", "push-state", "push-due", "push-strangers"]) {
+    for (let left = limit; left === limit; ) {
+      const page = await receipts.scan(`/${kind}/${mailbox}/`, { after: null, limit, nowMs: 0 });
+      await Promise.all(page.map(([key]) => receipts.remove(key)));
+      left = page.length;
+    }
+  }
+}
+
+// --------------------------------------------------------------------------------------------------------- explaining
+
+/** A sentence for each subscription: whether it would be pushed to, and what became of the last push. */
+async function describe({ receipts, key }: PushParts, mailbox: MailboxKey, nowMs: number): Promise<string[]> {
+  const all = await subscriptionsOf(receipts, mailbox, nowMs);
+  return Promise.all(
+    all.map(async ({ id, subscription }) => {
+      const value = await receipts.get(stateKey(mailbox, id), nowMs);
+      const state = value === null ? null : decode<PushState>(value);
+      const due = await receipts.scan(`${duePrefix}${mailbox}/${id}/`, { after: null, limit: 2, nowMs });
+      const would =
+        subscription.token !== null
+          ? "the device has not returned its token"
+          : subscription.key !== key.publicKey
+            ? "made for another key than this node's"
+            : state !== null && state.notBeforeMs > nowMs
+              ? `the push service is tried again at ${new Date(state.notBeforeMs).toISOString()}`
+              : "would be pushed to";
+      const last =
+        state === null
+          ? "no push yet"
+          : `last push ${new Date(state.atMs).toISOString()}: ${state.status === 0 ? "no answer" : state.status}`;
+      return `${id} at ${new URL(subscription.endpoint).host}: ${would}; ${last}${due.length > 0 ? "; one is due" : ""}`;
+    }),
+  );
+}

@@ -1,0 +1,271 @@
+/**
+ * Several databases as one store. A key (of a mailbox, a claim, a receipt) belongs to one of 1,024 places by its hash,
+ * and each place is in one shard: a schema of a database. An operation touches one place, so there is no transaction
+ * between databases. Which places a shard has is said by its own table `place`, inside every read and write: what a node
+ * remembers of it may be old. One that asks in vain looks at all shards and asks again.
+ */
+
+import { late, withDeadline } from "../../core/std/bounded.ts";
+import { type Durability, type Mailbox, type Receipts, type Replay, StoreError } from "../../storage/contract.ts";
+import { StatementError } from "./connection.ts";
+import type { Pool } from "./pool.ts";
+import { placeOf, placeOfReceipt } from "./records.ts";
+import type { Partitions } from "./schema.ts";
+
+const elsewhereCode = "WP002";
+
+function causeOf(error: unknown): unknown {
+  return error instanceof StoreError ? error.cause : null;
+}
+
+function isElsewhere(error: unknown): boolean {
+  const cause = causeOf(error);
+  return cause instanceof StatementError && cause.code === elsewhereCode;
+}
+
+// ------------------------------------------------------------------------------------------------ shards
+
+type Sharded = { readonly mailbox: Mailbox; readonly replay: Replay; readonly receipts: Receipts };
+type ShardParts = Sharded & { readonly partitions: Partitions; readonly durability: Durability };
+
+/** A database of the store. One that is away when the node starts is opened when it is back. */
+export class Shard {
+  private opened: Promise<ShardParts> | null = null;
+  private running = 0;
+  private isAway = false;
+
+  constructor(
+    readonly name: string,
+    readonly pool: Pool,
+    private readonly open: () => Promise<ShardParts>,
+  ) {}
+
+  parts(): Promise<ShardParts> {
+    this.opened ??= this.open().catch((error: unknown) => {
+      this.opened = null;
+      throw error;
+    });
+    return this.opened;
+  }
+
+  /** While the database is away, one operation at a time tries it, and the others fail at once. */
+  async run<T>(call: (parts: ShardParts) => Promise<T>): Promise<T> {
+    if (this.isAway && this.running > 0) {
+      throw new StoreError("unavailable", `the database "${this.name}" does not answer`);
+    }
+    this.running++;
+    try {
+      const answer = await call(await this.parts());
+      this.isAway = false;
+      return answer;
+    } catch (error) {
+      if (error instanceof StoreError && error.code === "unavailable") {
+        this.isAway = !(error.cause instanceof StatementError);
+      }
+      throw error;
+    } finally {
+      this.running--;
+    }
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ places
+
+type PlaceState = { readonly state: "here" | "leaving" | "gone" | "arriving"; readonly move: string };
+export type PlaceTable = ReadonlyMap<number, PlaceState>;
+
+export async function readPlaces({ pool }: Pick<Shard, "pool">): Promise<PlaceTable> {
+  const rows = await pool.query(
+    "select state, move::text as move, string_agg(no::text, ',') as nos from {s}.place group by state, move",
+  );
+  const found = new Map<number, PlaceState>();
+  for (const row of rows) {
+    const state = { state: row["state"], move: String(row["move"] ?? "") } as PlaceState;
+    for (const no of String(row["nos"]).split(",")) found.set(Number(no), state);
+  }
+  return found;
+}
+
+/** A place whose copy is whole and left its old shard is opened in the new one; true when there was one. */
+export async function openArrived(shards: readonly Shard[], tables: readonly PlaceTable[]): Promise<boolean> {
+  const gone = new Set<string>();
+  for (const table of tables)
+    for (const [no, { state, move }] of table) if (state === "gone") gone.add(`${no} ${move}`);
+  const opened = tables.map(async (table, n) => {
+    let any = false;
+    for (const [no, { state, move }] of table) {
+      if (state !== "arriving" || !gone.has(`${no} ${move}`)) continue;
+      await endArrival(shards[n]!, no, move);
+      any = true;
+    }
+    return any;
+  });
+  return (await Promise.all(opened)).includes(true);
+}
+
+export async function endArrival({ pool }: Shard, no: number, move: string): Promise<void> {
+  const text =
+    "update {s}.place set state = 'here', move = null where no = $1 and state = 'arriving' and move = $2::uuid";
+  await pool.query(text, [no, move]);
+}
+
+type Owner = { readonly shard: Shard; readonly takesWrites: boolean };
+
+const lookMsMax = 1_000;
+const lookAgainMs = 100;
+
+export class Places {
+  private readonly tables: PlaceTable[];
+  private readonly unseen = new Set<Shard>();
+  private looking: Promise<void> | null = null;
+  private lookedAtMs = Number.NEGATIVE_INFINITY;
+
+  constructor(
+    private readonly shards: readonly Shard[],
+    /** How long an operation waits for a place that moves. */
+    private readonly patienceMs: number,
+  ) {
+    this.tables = shards.map(() => new Map());
+  }
+
+  read<T>(place: number, call: (parts: ShardParts) => Promise<T>): Promise<T> {
+    return this.run(place, "read", call);
+  }
+
+  write<T>(place: number, call: (parts: ShardParts) => Promise<T>): Promise<T> {
+    return this.run(place, "write", call);
+  }
+
+  private async run<T>(place: number, how: "read" | "write", call: (parts: ShardParts) => Promise<T>): Promise<T> {
+    const endMs = performance.now() + this.patienceMs;
+    for (;;) {
+      const owner = this.owner(place);
+      if (owner !== null && (how === "read" || owner.takesWrites)) {
+        try {
+          return await owner.shard.run(call);
+        } catch (error) {
+          if (!isElsewhere(error)) throw error;
+        }
+      }
+      await this.look();
+      if (this.owner(place) === null && this.unseen.size > 0) {
+        throw new StoreError("unavailable", `place ${place} is in none of the databases that answer`);
+      }
+      if (performance.now() > endMs) throw new StoreError("unavailable", `place ${place} is closed`);
+    }
+  }
+
+  /** `null` while it is in no shard, and where two have it: then an operator has to choose. */
+  private owner(place: number): Owner | null {
+    let owner: Owner | null = null;
+    for (const [n, table] of this.tables.entries()) {
+      const state = table.get(place)?.state;
+      if (state !== "here" && state !== "leaving") continue;
+      if (owner !== null) return null;
+      owner = { shard: this.shards[n]!, takesWrites: state === "here" };
+    }
+    return owner;
+  }
+
+  look(): Promise<void> {
+    this.looking ??= this.lookOnce().finally(() => {
+      this.looking = null;
+    });
+    return this.looking;
+  }
+
+  private async lookOnce(): Promise<void> {
+    await Bun.sleep(Math.max(0, this.lookedAtMs + lookAgainMs - performance.now()));
+    await withDeadline(Promise.all(this.shards.map((shard, n) => this.ask(shard, n))), lookMsMax);
+    await withDeadline(
+      openArrived(this.shards, this.tables).catch(() => {}),
+      lookMsMax,
+    );
+    this.lookedAtMs = performance.now();
+  }
+
+  /** A shard that does not answer keeps the places that it had. */
+  private async ask(shard: Shard, n: number): Promise<void> {
+    this.unseen.add(shard);
+    try {
+      const found = await readPlaces(shard);
+      this.tables[n] = found;
+      this.unseen.delete(shard);
+      if ([...found.values()].some(({ state }) => state === "leaving")) await shard.pool.query("select {s}.reopen()");
+    } catch {
+      // Its own operations say so.
+    }
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ capabilities
+
+/** Shards that do not answer in time; throws when the first, which has the ledger, is one of them. */
+export async function probeShards([home, ...others]: readonly Shard[]): Promise<void> {
+  const isAway = async ({ pool }: Shard) =>
+    (await withDeadline(
+      pool.query("select 1").catch(() => late),
+      lookMsMax,
+    )) === late;
+  await home?.pool.query("select 1");
+  const away = await Promise.all(others.map(isAway));
+  const names = others.filter((_, n) => away[n]).map(({ name }) => name);
+  if (names.length > 0) throw new StoreError("partial", `these databases do not answer: ${names.join(", ")}`);
+}
+
+/** All shards in turn, also when one fails. */
+async function expireAll(
+  shards: readonly Shard[],
+  limit: number,
+  expire: (parts: ShardParts, left: number) => Promise<number>,
+): Promise<number> {
+  let freed = 0;
+  const failures: unknown[] = [];
+  for (const shard of shards) {
+    if (freed >= limit) break;
+    freed += await shard
+      .run((parts) => expire(parts, limit - freed))
+      .catch((error: unknown) => {
+        failures.push(error);
+        return 0;
+      });
+  }
+  if (failures.length > 0 && freed < limit) throw failures[0];
+  return freed;
+}
+
+export function openShards(shards: readonly Shard[], places: Places, stats: Mailbox["stats"]): Sharded {
+  const readBox = <T>(key: string, call: (mailbox: Mailbox) => Promise<T>) =>
+    places.read(placeOf(key), ({ mailbox }) => call(mailbox));
+  const writeBox = <T>(key: string, call: (mailbox: Mailbox) => Promise<T>) =>
+    places.write(placeOf(key), ({ mailbox }) => call(mailbox));
+  const writeReceipt = <T>(key: string, call: (receipts: Receipts) => Promise<T>) =>
+    places.write(placeOfReceipt(key), ({ receipts }) => call(receipts));
+  return {
+    mailbox: {
+      store: (entry, quota) => writeBox(entry.recipient, (box) => box.store(entry, quota)),
+      list: (key, page) => readBox(key, (box) => box.list(key, page)),
+      summary: (key, page) => readBox(key, (box) => box.summary(key, page)),
+      read: (key, ids, nowMs) => readBox(key, (box) => box.read(key, ids, nowMs)),
+      group: (key, groupId, page) => readBox(key, (box) => box.group(key, groupId, page)),
+      message: (key, id, nowMs) => readBox(key, (box) => box.message(key, id, nowMs)),
+      remove: (key, ids, nowMs) => writeBox(key, (box) => box.remove(key, ids, nowMs)),
+      claimAndRemove: (claim, key, ids, nowMs) => writeBox(key, (box) => box.claimAndRemove(claim, key, ids, nowMs)),
+      expire: (nowMs, limit) => expireAll(shards, limit, ({ mailbox }, left) => mailbox.expire(nowMs, left)),
+      stats,
+    },
+    replay: {
+      claim: (tag, untilMs, nowMs) => places.write(placeOf(tag), ({ replay }) => replay.claim(tag, untilMs, nowMs)),
+      expire: (nowMs, limit) => expireAll(shards, limit, ({ replay }, left) => replay.expire(nowMs, left)),
+    },
+    receipts: {
+      put: (key, value, untilMs) => writeReceipt(key, (to) => to.put(key, value, untilMs)),
+      putIfAbsent: (key, value, untilMs, nowMs) =>
+        writeReceipt(key, (to) => to.putIfAbsent(key, value, untilMs, nowMs)),
+      get: (key, nowMs) => places.read(placeOfReceipt(key), ({ receipts }) => receipts.get(key, nowMs)),
+      remove: (key, value) => writeReceipt(key, (to) => to.remove(key, value)),
+      scan: (prefix, page) => places.read(placeOfReceipt(prefix), ({ receipts }) => receipts.scan(prefix, page)),
+      expire: (nowMs, limit) => expireAll(shards, limit, ({ receipts }, left) => receipts.expire(nowMs, left)),
+    },
+  };
+}

@@ -1,0 +1,101 @@
+/** The whole app: the first page, then conversations beside the open one, and what lies over them. */
+import { useEffect, useState } from "preact/hooks";
+import type { Waypost } from "../client/package.ts";
+import { ConversationView } from "./conversation.tsx";
+import { followNews } from "./notify.ts";
+import { PanelView } from "./panels.tsx";
+import { Icon, IconButton, useSession, useStored } from "./parts.tsx";
+import { People } from "./people.tsx";
+import { arrivedBy, forgetArrival, type Panel, usePlace } from "./place.ts";
+import { isTrial, keepStorage, open, warn } from "./session.ts";
+import { Welcome } from "./welcome.tsx";
+
+export function App() {
+  const { phase, toast, takeNewVersion } = useSession();
+  return (
+    <>
+      {isTrial && (
+        <p class="banner">
+          For trials: this page comes unencrypted, so others in this network could change it. No notifications, no
+          installation.
+        </p>
+      )}
+      {phase.is === "new" && <Welcome {...phase} />}
+      {(phase.is === "looking" || phase.is === "opening") && (
+        <p class="centered" role="status">
+          <span class="pulse" /> Opening…
+        </p>
+      )}
+      {phase.is === "failed" && (
+        <main class="centered">
+          <p role="alert">{phase.problem}</p>
+          <button type="button" class="main" onClick={() => void open()}>
+            Try again
+          </button>
+        </main>
+      )}
+      {phase.is === "ready" && <Home me={phase.me} />}
+      <div role="status" class="toasts">
+        {toast !== null && <p class="toast">{toast}</p>}
+        {takeNewVersion !== null && (
+          <p class="toast">
+            A new version is here.{" "}
+            <button type="button" class="plain" onClick={takeNewVersion}>
+              Use it
+            </button>
+          </p>
+        )}
+      </div>
+    </>
+  );
+}
+
+function Home({ me }: { readonly me: Waypost }) {
+  const { warnings } = useSession();
+  const place = usePlace();
+  const [panel, setPanel] = useState<Panel | null>(null);
+  const people = useStored(me, () => me.store.people(), []);
+  const hasContact = people?.some(({ isKnown }) => isKnown) ?? false;
+  useEffect(() => followNews(me), [me]);
+  useEffect(() => {
+    const arrive = () => {
+      const { invited } = arrivedBy();
+      if (invited === null) return;
+      forgetArrival();
+      setPanel({ is: "write", to: invited });
+    };
+    arrive();
+    addEventListener("hashchange", arrive);
+    return () => removeEventListener("hashchange", arrive);
+  }, []);
+  useEffect(() => {
+    if (hasContact) void keepStorage().catch(() => undefined);
+  }, [hasContact]);
+  return (
+    <>
+      {Object.entries(warnings).map(([about, text]) => (
+        <div class="banner" role="alert" key={about}>
+          <span>{text}</span>
+          {about === "storage" && (
+            <button type="button" class="plain" onClick={() => setPanel({ is: "settings" })}>
+              Backup
+            </button>
+          )}
+          <IconButton shape="close" label="Hide" onClick={() => warn(about, null)} />
+        </div>
+      ))}
+      <div class={`home ${place === null ? "" : "inside"}`}>
+        <People me={me} selected={place} open={setPanel} />
+        {place === null ? (
+          <main class="nothing">
+            <Icon shape="shield" />
+            <p>Choose a conversation, or invite somebody.</p>
+          </main>
+        ) : (
+          <ConversationView me={me} id={place} open={setPanel} key={place} />
+        )}
+      </div>
+      {panel !== null && <PanelView me={me} panel={panel} open={setPanel} key={panel.is} />}
+    </>
+  );
+}

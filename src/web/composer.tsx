@@ -1,0 +1,123 @@
+/** The line to write: text by Enter, files by the button, by dropping or by pasting them. */
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { StoredMessage, Waypost } from "../client/package.ts";
+import { Icon, IconButton } from "./parts.tsx";
+import { summaryOf } from "./people.tsx";
+import { trackProgress } from "./progress.ts";
+import { attempt, toast } from "./session.ts";
+import { fileName } from "./text.ts";
+
+type Props = {
+  readonly me: Waypost;
+  readonly to: string;
+  readonly name: string;
+  readonly answered: StoredMessage | null;
+  readonly onAnswered: () => void;
+};
+
+/** What was not sent yet, for as long as the page is open. */
+const drafts = new Map<string, string>();
+/** Larger ones are refused before they are read. */
+const fileBytesMax = 1_000_000_000;
+
+/** The words in the field, and what sends them and files. */
+function useWriting({ me, to, answered, onAnswered }: Props) {
+  const [text, setText] = useState(drafts.get(to) ?? "");
+  const write = (next: string) => {
+    setText(next);
+    if (next === "") drafts.delete(to);
+    else drafts.set(to, next);
+  };
+  const sendText = () => {
+    if (text.trim() === "") return;
+    const said = text;
+    write("");
+    onAnswered();
+    const relation = answered === null ? {} : { replyTo: answered.id };
+    const sending = me.send(to, said, relation).catch((error: unknown) => {
+      // It was not kept: the words come back.
+      if (!drafts.has(to)) write(said);
+      throw error;
+    });
+    attempt(sending);
+  };
+  const sendEach = async (files: readonly File[]) => {
+    for (const file of files) {
+      if (file.size > fileBytesMax) toast(`${fileName(file.name)} is larger than 1 GB.`);
+      else await trackProgress((onProgress) => me.send(to, file, { onProgress }));
+    }
+  };
+  const sendFiles = (files: Iterable<File> | null | undefined) => attempt(sendEach([...(files ?? [])]));
+  return { text, write, sendText, sendFiles };
+}
+
+export function Composer(props: Props) {
+  const { name, answered, onAnswered } = props;
+  const { text, write, sendText, sendFiles } = useWriting(props);
+  const field = useRef<HTMLTextAreaElement>(null);
+  const chooser = useRef<HTMLInputElement>(null);
+  useEffect(() => {
+    // A phone would open its keyboard.
+    if (matchMedia("(hover: hover)").matches || answered !== null) field.current?.focus();
+  }, [answered]);
+  return (
+    <form
+      class="composer"
+      onSubmit={(event) => {
+        event.preventDefault();
+        sendText();
+      }}
+      onDragOver={(event) => event.preventDefault()}
+      onDrop={(event) => {
+        event.preventDefault();
+        sendFiles(event.dataTransfer?.files);
+      }}
+    >
+      {answered !== null && <Answered message={answered} onClose={onAnswered} />}
+      <input
+        ref={chooser}
+        type="file"
+        multiple
+        hidden
+        onChange={({ currentTarget }) => {
+          sendFiles(currentTarget.files);
+          currentTarget.value = "";
+        }}
+      />
+      <IconButton shape="attach" label="Send a file" onClick={() => chooser.current?.click()} />
+      <textarea
+        ref={field}
+        rows={1}
+        dir="auto"
+        value={text}
+        aria-label={`Message to ${name}`}
+        placeholder="Message"
+        onInput={({ currentTarget }) => write(currentTarget.value)}
+        onPaste={(event) => {
+          const { files = null } = event.clipboardData ?? {};
+          if (files === null || files.length === 0) return;
+          event.preventDefault();
+          sendFiles(files);
+        }}
+        onKeyDown={(event) => {
+          if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+          event.preventDefault();
+          sendText();
+        }}
+      />
+      <button type="submit" class="round filled" aria-label="Send" title="Send" disabled={text.trim() === ""}>
+        <Icon shape="send" />
+      </button>
+    </form>
+  );
+}
+
+function Answered({ message, onClose }: { readonly message: StoredMessage; readonly onClose: () => void }) {
+  return (
+    <div class="answered">
+      <Icon shape="reply" />
+      <bdi>{summaryOf(message)}</bdi>
+      <IconButton shape="close" label="Don't answer this message" onClick={onClose} />
+    </div>
+  );
+}

@@ -1,0 +1,108 @@
+/** Several devices of one person: a new one shows a code, another reads it; and any may be removed. */
+import { useEffect, useState } from "preact/hooks";
+import type { Waypost } from "../client/package.ts";
+import { CopyButton, QrCode, useStored } from "./parts.tsx";
+import { canScan, Scanner } from "./scanner.tsx";
+import { attempt, linkDevice, textOf, toast } from "./session.ts";
+import { oneLine } from "./text.ts";
+
+/** The new device's side, on its first page. */
+export function LinkThis() {
+  const [code, setCode] = useState<string | null>(null);
+  const [problem, setProblem] = useState<string | null>(null);
+  useEffect(() => {
+    let cancel = async () => undefined as unknown;
+    let isOver = false;
+    linkDevice((linking) => {
+      cancel = linking.cancel;
+      if (isOver) void cancel();
+      else setCode(linking.code);
+    }).catch((error: unknown) => isOver || setProblem(textOf(error)));
+    return () => {
+      isOver = true;
+      void cancel();
+    };
+  }, []);
+  if (problem !== null)
+    return (
+      <p role="alert" class="doubt">
+        {problem}
+      </p>
+    );
+  if (code === null) return <p role="status">Making a code…</p>;
+  return (
+    <>
+      <p>On your other device, open Settings, then “Add a device”, and read this code or paste its text.</p>
+      <QrCode text={code} label="The code of this device" />
+      <CopyButton text={code} label="Copy the code" />
+    </>
+  );
+}
+
+/** The other device's side, in the settings. */
+export function Devices({ me }: { readonly me: Waypost }) {
+  const devices = useStored(me, () => me.devices.list(), []);
+  const [code, setCode] = useState<string | null>(null);
+  const [isBusy, setBusy] = useState(false);
+  const accept = async (text: string) => {
+    setBusy(true);
+    try {
+      await me.acceptLink(text, "New device");
+      setCode(null);
+      toast("The device is linked. It gets your messages now.");
+    } finally {
+      setBusy(false);
+    }
+  };
+  const remove = (did: string) => {
+    if (confirm("Remove this device? Your keys are replaced, and it reads nothing new."))
+      attempt(me.devices.remove(did));
+  };
+  return (
+    <>
+      <h3>Devices</h3>
+      <ul class="plainlist">
+        {(devices?.length ?? 0) > 1 &&
+          devices?.map(({ did, name, isThis }, i) => (
+            <li key={did ?? i}>
+              <bdi>{isThis ? "This device" : oneLine(name)}</bdi>
+              {!isThis && (
+                <button type="button" class="plain danger" onClick={() => remove(did)}>
+                  Remove
+                </button>
+              )}
+            </li>
+          ))}
+      </ul>
+      {code === null ? (
+        <p>
+          <button type="button" class="plain" onClick={() => setCode("")}>
+            Add a device
+          </button>
+        </p>
+      ) : (
+        <form
+          onSubmit={(event) => {
+            event.preventDefault();
+            attempt(accept(code));
+          }}
+        >
+          {canScan() && !isBusy && <Scanner onFound={(text) => attempt(accept(text))} />}
+          <div class="joinedfield">
+            <input
+              value={code}
+              required
+              aria-label="The code of the new device"
+              placeholder="Paste the code of the new device"
+              autocomplete="off"
+              onInput={({ currentTarget }) => setCode(currentTarget.value)}
+            />
+            <button type="submit" class="plain" disabled={isBusy}>
+              {isBusy ? "Linking…" : "Link"}
+            </button>
+          </div>
+        </form>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,51 @@
+/**
+ * Received files. One is shown only when its first bytes are those of PNG, JPEG, WebP or GIF, whatever its sender calls it;
+ * all others are saved as bytes without a type: a `blob:` of HTML or SVG would run in this origin.
+ */
+import type { LocalStore, StoredMessage } from "../client/package.ts";
+import { fileName } from "./text.ts";
+
+/** Larger pictures are saved, not shown: decoded they take many times as much memory. */
+const shownBytesMax = 20_000_000;
+
+const starts: readonly (readonly [type: string, start: RegExp])[] = [
+  ["image/png", /^\x89PNG\r\n\x1a\n/],
+  ["image/jpeg", /^\xff\xd8\xff/],
+  ["image/gif", /^GIF8[79]a/],
+  ["image/webp", /^RIFF[\s\S]{4}WEBP/],
+];
+
+function pictureType(bytes: Uint8Array): string | null {
+  const start = String.fromCharCode(...bytes.subarray(0, 16));
+  return starts.find(([, form]) => form.test(start))?.[0] ?? null;
+}
+
+export const mayBePicture = ({ mediaType, sizeBytes, content }: StoredMessage): boolean =>
+  content === "whole" && sizeBytes <= shownBytesMax && /^image\/(png|jpeg|webp|gif)\b/.test(mediaType);
+
+/** The picture of a message, or `null` when its bytes are none. */
+export async function pictureOf(store: LocalStore, message: StoredMessage): Promise<Blob | null> {
+  const parts: Uint8Array<ArrayBuffer>[] = [];
+  for await (const piece of store.pieces(message)) {
+    if (parts.length === 0 && pictureType(piece) === null) return null;
+    parts.push(piece.slice());
+  }
+  const type = parts[0] === undefined ? null : pictureType(parts[0]);
+  return type === null ? null : new Blob(parts, { type });
+}
+
+/** Saves a file of the conversation to the person's device. */
+export async function saveFile(store: LocalStore, message: StoredMessage): Promise<void> {
+  const bytes = await store.file(message);
+  saveAs(new Blob([bytes], { type: "application/octet-stream" }), fileName(message.name));
+}
+
+export function saveAs(content: Blob, name: string): void {
+  const url = URL.createObjectURL(content);
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = name;
+  link.click();
+  // The browser has begun to read it by then.
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}

@@ -1,0 +1,228 @@
+/** One message: its text or file, what it answers, reactions, and what has become of it. */
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { DeliveryState, StoredMessage, Waypost } from "../client/package.ts";
+import { mayBePicture, pictureOf, saveFile } from "./files.ts";
+import { Icon, type Shape, useStored } from "./parts.tsx";
+import { isFile, summaryOf } from "./people.tsx";
+import { useProgress } from "./progress.ts";
+import { attempt } from "./session.ts";
+import { cut, oneLine, piecesOf, sizeOf, timeOf } from "./text.ts";
+
+type Props = { readonly me: Waypost; readonly message: StoredMessage; readonly onReply: () => void };
+
+const reactions = ["👍", "❤️", "😂", "😮", "😢", "🙏"];
+
+export function Bubble({ me, message, onReply }: Props) {
+  const [isOpen, setOpen] = useState(false);
+  const { isOwn, text, verified, distrusted, conversation } = message;
+  const doubts = !isOwn && conversation !== "unverified" && (verified !== true || distrusted !== null);
+  return (
+    <article class={`message ${isOwn ? "own" : "others"}`} aria-label={isOwn ? "You" : "They"}>
+      <div class="bubble">
+        {message.replyTo !== null && <Quoted me={me} id={message.replyTo} />}
+        {isFile(message) ? <FileContent me={me} message={message} /> : <TextContent text={text ?? ""} />}
+        {doubts && <p class="doubt">Nothing proves that this person wrote this.</p>}
+        <footer>
+          <time dateTime={dateTimeOf(message.sentAt)}>{timeOf(message.sentAt)}</time>
+          {isOwn && <Delivery me={me} message={message} />}
+        </footer>
+        {message.reactions.length > 0 && (
+          <p class="reactions">
+            {message.reactions.slice(0, 6).map(({ from, reaction }) => (
+              <span key={from}>{cut(reaction, 1)}</span>
+            ))}
+          </p>
+        )}
+      </div>
+      <button
+        type="button"
+        class="round more"
+        aria-label="More about this message"
+        aria-expanded={isOpen}
+        onClick={() => setOpen(!isOpen)}
+      >
+        <Icon shape="more" />
+      </button>
+      {isOpen && <Actions me={me} message={message} onReply={onReply} onDone={() => setOpen(false)} />}
+    </article>
+  );
+}
+
+const dateTimeOf = (at: Date): string => (Number.isFinite(at.getTime()) ? at.toISOString() : "");
+
+function Actions({ me, message, onReply, onDone }: Props & { readonly onDone: () => void }) {
+  const { conversation, id, text } = message;
+  const own = message.reactions.find(({ from }) => from === me.did)?.reaction;
+  const done = (work: Promise<unknown>) => {
+    attempt(work);
+    onDone();
+  };
+  const canAnswer = conversation.startsWith("did:");
+  return (
+    <fieldset class="actions" aria-label="Actions" onKeyDown={({ key }) => key === "Escape" && onDone()}>
+      {canAnswer &&
+        reactions.map((one) => (
+          <button
+            type="button"
+            class="emoji"
+            aria-pressed={one === own}
+            key={one}
+            onClick={() => done(me.react(conversation, id, one === own ? "" : one))}
+          >
+            {one}
+          </button>
+        ))}
+      {canAnswer && (
+        <button
+          type="button"
+          class="plain"
+          onClick={() => {
+            onReply();
+            onDone();
+          }}
+        >
+          Answer
+        </button>
+      )}
+      {text !== null && !isFile(message) && navigator.clipboard !== undefined && (
+        <button type="button" class="plain" onClick={() => done(navigator.clipboard.writeText(text))}>
+          Copy
+        </button>
+      )}
+      <button type="button" class="plain danger" onClick={() => done(me.store.remove(message))}>
+        Delete here
+      </button>
+    </fieldset>
+  );
+}
+
+function Quoted({ me, id }: { readonly me: Waypost; readonly id: string }) {
+  const message = useStored(me, () => me.store.message(id), [id]);
+  return (
+    <blockquote>
+      <bdi>{message === null ? "A message that is not here" : summaryOf(message)}</bdi>
+    </blockquote>
+  );
+}
+
+const textShown = 3_000;
+
+function TextContent({ text }: { readonly text: string }) {
+  const [isWhole, setWhole] = useState(false);
+  const shown = isWhole ? text : cut(text, textShown);
+  return (
+    <p class="text" dir="auto">
+      {piecesOf(shown).map(({ text: piece, isLink }, i) =>
+        isLink ? (
+          <a key={i} href={piece} target="_blank" rel="noopener noreferrer">
+            {piece}
+          </a>
+        ) : (
+          piece
+        ),
+      )}
+      {shown !== text && (
+        <button type="button" class="plain" onClick={() => setWhole(true)}>
+          Show all
+        </button>
+      )}
+    </p>
+  );
+}
+
+// ------------------------------------------------------------------------------------------------------------ files
+
+function FileContent({ me, message }: Pick<Props, "me" | "message">) {
+  const progress = useProgress(message.id);
+  const [isShown, setShown] = useState(false);
+  const name = oneLine(message.name, 48) || "File";
+  if (message.content === "removed") return <p class="text gone">{name}: removed, because this device was full.</p>;
+  const size = sizeOf(message.sizeBytes);
+  const save = () => attempt(saveFile(me.store, message));
+  return (
+    <>
+      {mayBePicture(message) && <Picture me={me} message={message} name={name} onShown={() => setShown(true)} />}
+      {isShown ? (
+        <button type="button" class="plain" onClick={save}>
+          Save<span class="hidden"> {name}</span>, {size}
+        </button>
+      ) : (
+        <button type="button" class="file" onClick={save}>
+          <Icon shape="file" />
+          <span class="lines">
+            <bdi class="name">{name}</bdi>
+            <span class="size">{size} · Save</span>
+          </span>
+        </button>
+      )}
+      {progress !== null && <progress value={progress} max={1} aria-label={`Sending ${name}`} />}
+    </>
+  );
+}
+
+type PictureProps = Pick<Props, "me" | "message"> & { readonly name: string; readonly onShown: () => void };
+
+/** Read when it comes into sight, and given back when it goes. */
+function Picture({ me, message, name, onShown }: PictureProps) {
+  const place = useRef<HTMLDivElement>(null);
+  const [url, setUrl] = useState<string | null>(null);
+  const [isNone, setNone] = useState(false);
+  useEffect(() => {
+    let made: string | null = null;
+    let isOver = false;
+    const load = async () => {
+      const picture = await pictureOf(me.store, message);
+      if (isOver) return;
+      if (picture === null) return setNone(true);
+      made = URL.createObjectURL(picture);
+      setUrl(made);
+    };
+    const observer = new IntersectionObserver(
+      (entries) => {
+        if (!entries.some(({ isIntersecting }) => isIntersecting)) return;
+        observer.disconnect();
+        load().catch(() => setNone(true));
+      },
+      { rootMargin: "400px" },
+    );
+    if (place.current !== null) observer.observe(place.current);
+    return () => {
+      isOver = true;
+      observer.disconnect();
+      if (made !== null) URL.revokeObjectURL(made);
+    };
+  }, [message.key]);
+  if (isNone) return null;
+  return (
+    <div class="picture" ref={place}>
+      {url !== null && <img src={url} alt={`Picture: ${name}`} onLoad={onShown} onError={() => setNone(true)} />}
+    </div>
+  );
+}
+
+// --------------------------------------------------------------------------------------------------------- delivery
+
+const states: Readonly<Record<DeliveryState, readonly [Shape, string]>> = {
+  waiting: ["waiting", "waits to be sent"],
+  uncertain: ["failed", "may have arrived"],
+  failed: ["failed", "not sent"],
+  sent: ["sent", "sent"],
+  received: ["received", "arrived"],
+  read: ["received", "read"],
+};
+
+function Delivery({ me, message }: Pick<Props, "me" | "message">) {
+  const { state, to } = message.delivery ?? { state: "waiting", to: [] };
+  const [shape, label] = states[state];
+  if (state !== "failed" && state !== "uncertain") return <Icon shape={shape} label={label} />;
+  const reason = to.find((one) => one.reason !== null)?.reason;
+  return (
+    <span class="doubt">
+      {state === "failed" ? "Not sent" : "May have arrived"}
+      {reason === undefined || reason === null ? "" : `: ${oneLine(reason, 120)}`}{" "}
+      <button type="button" class="plain" onClick={() => attempt(me.store.resend(message.id))}>
+        Send again
+      </button>
+    </span>
+  );
+}

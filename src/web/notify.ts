@@ -1,0 +1,65 @@
+/**
+ * Notifications: while the page is open but not in sight, with the name of who wrote, never the words; and by push, where
+ * the server has it, while it is closed. And unread counts in the title.
+ */
+import type { Waypost } from "../client/package.ts";
+import { nameOf } from "./parts.tsx";
+
+const setting = "notifies";
+
+export const isNotifying = (): boolean =>
+  localStorage.getItem(setting) === "yes" && globalThis.Notification?.permission === "granted";
+
+/** Asks the browser. `false` when it or the person refuses. */
+export async function tryNotifying(me: Waypost): Promise<boolean> {
+  if (globalThis.Notification === undefined) throw new Error("This browser shows no notifications.");
+  if ((await Notification.requestPermission()) !== "granted")
+    throw new Error("Notifications are switched off for this page in the browser.");
+  localStorage.setItem(setting, "yes");
+  // Without it notifications still come while the page is open.
+  void wake(me).catch(() => undefined);
+  return true;
+}
+
+export async function stopNotifying(me: Waypost): Promise<void> {
+  localStorage.removeItem(setting);
+  const registration = await navigator.serviceWorker?.getRegistration();
+  const subscription = await registration?.pushManager?.getSubscription();
+  if (!subscription) return;
+  await me.push(subscription, null).finally(() => subscription.unsubscribe());
+}
+
+/** Has the Caches wake this device. At each start again: browsers renew their subscriptions. */
+async function wake(me: Waypost): Promise<void> {
+  const { pushManager } = await navigator.serviceWorker.ready;
+  const applicationServerKey = await me.pushKey();
+  const subscription = await pushManager.subscribe({ userVisibleOnly: true, applicationServerKey });
+  await me.push(subscription, { title: "New message", navigate: location.origin });
+}
+
+export function followNews(me: Waypost): () => void {
+  const count = async () => {
+    const unread = await me.store.unread();
+    document.title = unread === 0 ? "Waypost" : `(${unread}) Waypost`;
+    const badge = navigator as { setAppBadge?: (count: number) => Promise<void> };
+    await badge.setAppBadge?.(unread).catch(() => undefined);
+  };
+  void count().catch(() => undefined);
+  if (isNotifying()) void wake(me).catch(() => undefined);
+  return me.on((event) => {
+    if (event.type !== "changed") return;
+    void count().catch(() => undefined);
+    const { conversation, id, what } = event;
+    if (what === "message" && conversation !== null && id !== null && !document.hasFocus() && isNotifying())
+      void notify(me, conversation, id).catch(() => undefined);
+  });
+}
+
+async function notify(me: Waypost, conversation: string, id: string): Promise<void> {
+  const message = await me.store.message(id);
+  const person = await me.store.person(conversation);
+  if (message === null || message.isOwn || message.isRead || person?.isBlocked === true) return;
+  const title = person?.isKnown === true ? nameOf(person, conversation) : "Somebody new";
+  const worker = await navigator.serviceWorker?.getRegistration();
+  await worker?.showNotification(title, { body: "has written to you", tag: conversation, icon: "/icon-512.png" });
+}

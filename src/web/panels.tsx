@@ -1,0 +1,345 @@
+/** What opens over the conversations: inviting, writing to an address, about a person, settings. */
+import { useEffect, useState } from "preact/hooks";
+import { lookUp } from "../client/client.ts";
+import type { Person, Waypost } from "../client/package.ts";
+import { Devices } from "./devices.tsx";
+import { saveAs } from "./files.ts";
+import { isNotifying, stopNotifying, tryNotifying } from "./notify.ts";
+import { Avatar, CopyButton, Dialog, nameOf, QrCode, useStored } from "./parts.tsx";
+import { type Panel, show } from "./place.ts";
+import { canScan, Scanner } from "./scanner.tsx";
+import {
+  attempt,
+  backup,
+  type Invited,
+  invitationLink,
+  isCompared,
+  isTrial,
+  node,
+  ownName,
+  parseInvited,
+  setCompared,
+  setOwnName,
+  textOf,
+} from "./session.ts";
+import { oneLine, sizeOf } from "./text.ts";
+
+type Props = { readonly me: Waypost; readonly panel: Panel; readonly open: (panel: Panel | null) => void };
+
+export function PanelView({ me, panel, open }: Props) {
+  const close = () => open(null);
+  switch (panel.is) {
+    case "invite":
+      return <Invite me={me} onClose={close} onFound={(to) => open({ is: "write", to })} />;
+    case "write":
+      return <Write me={me} to={panel.to} onClose={close} />;
+    case "person":
+      return <AboutPerson me={me} did={panel.did} onClose={close} />;
+    case "settings":
+      return <Settings me={me} onClose={close} />;
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------- inviting
+
+type InviteProps = { readonly me: Waypost; readonly onClose: () => void; readonly onFound: (to: Invited) => void };
+
+function Invite({ me, onClose, onFound }: InviteProps) {
+  const [name, setName] = useState(ownName());
+  const [address, setAddress] = useState("");
+  const [scans, setScans] = useState(false);
+  const link = invitationLink(me.did);
+  return (
+    <Dialog title="Add somebody" onClose={onClose}>
+      <p>Let them read this code, or send them the link by any other way. Then they can write to you.</p>
+      <QrCode text={link} label="Your invitation as a QR code" />
+      <label>
+        Your name, as they will see it
+        <input
+          value={name}
+          maxLength={60}
+          autocomplete="nickname"
+          onInput={({ currentTarget }) => {
+            setOwnName(currentTarget.value);
+            setName(currentTarget.value);
+          }}
+        />
+      </label>
+      <div class="joinedfield">
+        <input
+          readOnly
+          value={link}
+          aria-label="Your invitation link"
+          onFocus={({ currentTarget }) => currentTarget.select()}
+        />
+        <CopyButton text={link} label="Copy link" />
+      </div>
+      <hr />
+      <form
+        onSubmit={(event) => {
+          event.preventDefault();
+          onFound(parseInvited(address));
+        }}
+      >
+        <label>
+          Did you get a link, an address or a name?
+          <div class="joinedfield">
+            <input
+              value={address}
+              required
+              placeholder="Paste it here"
+              autocomplete="off"
+              onInput={({ currentTarget }) => setAddress(currentTarget.value)}
+            />
+            <button type="submit" class="plain">
+              Write
+            </button>
+          </div>
+        </label>
+      </form>
+      {canScan() &&
+        (scans ? (
+          <Scanner onFound={(text) => onFound(parseInvited(text))} />
+        ) : (
+          <button type="button" class="plain" onClick={() => setScans(true)}>
+            Read a code with the camera
+          </button>
+        ))}
+    </Dialog>
+  );
+}
+
+/** Whom a link or an address leads to. The name of a link is a proposal of its sender. */
+function Write({ me, to, onClose }: { readonly me: Waypost; readonly to: Invited; readonly onClose: () => void }) {
+  const [name, setName] = useState(oneLine(to.name));
+  const [problem, setProblem] = useState<string | null>(null);
+  const begin = async () => {
+    try {
+      const did = to.to.startsWith("did:") ? to.to : await lookUp(me.client, to.to);
+      if (did === me.did) return setProblem("This is your own invitation. Send it to somebody else.");
+      const known = await me.store.person(did);
+      await me.store.savePerson(did, { isKnown: true, isBlocked: false, ...(name === "" && known ? {} : { name }) });
+      show(did);
+      onClose();
+    } catch (error) {
+      setProblem(textOf(error));
+    }
+  };
+  return (
+    <Dialog title="Write to somebody" onClose={onClose}>
+      <form
+        onSubmit={(event) => {
+          event.preventDefault();
+          void begin();
+        }}
+      >
+        <label>
+          What do you call this person?
+          <input value={name} maxLength={60} autoFocus onInput={({ currentTarget }) => setName(currentTarget.value)} />
+        </label>
+        <p class="address">
+          <bdi>{oneLine(to.to, 80)}</bdi>
+        </p>
+        {problem !== null && (
+          <p role="alert" class="doubt">
+            {problem}
+          </p>
+        )}
+        <button type="submit" class="main">
+          Open conversation
+        </button>
+      </form>
+    </Dialog>
+  );
+}
+
+// ------------------------------------------------------------------------------------------------------ a person
+
+type PersonProps = { readonly me: Waypost; readonly did: string };
+
+function AboutPerson({ me, did, onClose }: PersonProps & { readonly onClose: () => void }) {
+  const person = useStored(me, () => me.store.person(did), [did]);
+  const name = nameOf(person, did);
+  const save = (change: Partial<Person>) => attempt(me.store.savePerson(did, change));
+  const remove = () => {
+    if (!confirm("Delete the whole conversation from this device?")) return;
+    attempt(me.store.removeConversation(did));
+    onClose();
+    show(null);
+  };
+  return (
+    <Dialog title="About this person" onClose={onClose}>
+      <div class="person">
+        <Avatar id={did} name={name} size="large" />
+        <label>
+          Name, as you call them
+          <input
+            value={person?.name ?? ""}
+            maxLength={60}
+            onChange={({ currentTarget }) => save({ name: currentTarget.value.trim() })}
+          />
+        </label>
+      </div>
+      <h3>Is it really them?</h3>
+      <p>
+        {did.includes(":wp")
+          ? "The keys of this person prove themselves: the server can't exchange them. What remains is whether this is the person whom you mean."
+          : "The server says which keys this person has, and nothing proves it."}{" "}
+        Read these numbers to each other, by phone or side by side. When both see the same, nobody sits between you.
+      </p>
+      <Fingerprint me={me} did={did} />
+      <hr />
+      <div class="buttons">
+        <CopyButton text={did} label="Copy address" />
+        <button type="button" class="plain danger" onClick={() => save({ isBlocked: person?.isBlocked !== true })}>
+          {person?.isBlocked === true ? "Unblock" : "Block"}
+        </button>
+        <button type="button" class="plain danger" onClick={remove}>
+          Delete conversation
+        </button>
+      </div>
+    </Dialog>
+  );
+}
+
+function Fingerprint({ me, did }: PersonProps) {
+  const [fingerprint, setFingerprint] = useState<string | null>(null);
+  const [problem, setProblem] = useState<string | null>(null);
+  const [, again] = useState(0);
+  useEffect(() => {
+    me.fingerprint(did).then(setFingerprint, (error: unknown) => setProblem(textOf(error)));
+  }, [did]);
+  if (problem !== null) return <p class="doubt">{problem}</p>;
+  if (fingerprint === null) return null;
+  const mark = (text: string | null) => {
+    setCompared(did, text);
+    again((count) => count + 1);
+  };
+  const isSame = isCompared(did, fingerprint);
+  return (
+    <>
+      <p class="fingerprint">
+        {fingerprint.split(" ").map((group, i) => (
+          <span key={i}>{group} </span>
+        ))}
+      </p>
+      <p class="buttons">
+        {isSame && <span class="good">Compared</span>}
+        <button type="button" class="plain" onClick={() => mark(isSame ? null : fingerprint)}>
+          {isSame ? "Undo" : "We see the same"}
+        </button>
+      </p>
+    </>
+  );
+}
+
+// -------------------------------------------------------------------------------------------------------- settings
+
+function Settings({ me, onClose }: { readonly me: Waypost; readonly onClose: () => void }) {
+  const people = useStored(me, () => me.store.people(), []);
+  const usage = useStored(me, () => me.store.usage(), []);
+  const blocked = (people ?? []).filter(({ isBlocked }) => isBlocked);
+  return (
+    <Dialog title="Settings" onClose={onClose}>
+      <Backup />
+      <Devices me={me} />
+      {!isTrial && <Notifications me={me} />}
+      {blocked.length > 0 && (
+        <>
+          <h3>Blocked</h3>
+          <ul class="plainlist">
+            {blocked.map((person) => (
+              <li key={person.did}>
+                <bdi>{nameOf(person, person.did)}</bdi>
+                <button
+                  type="button"
+                  class="plain"
+                  onClick={() => attempt(me.store.savePerson(person.did, { isBlocked: false }))}
+                >
+                  Unblock
+                </button>
+              </li>
+            ))}
+          </ul>
+        </>
+      )}
+      <h3>About</h3>
+      <p>
+        Messages are sealed on this device and opened on the other. The server sees who writes to whom and when, not
+        what. It also gives you this app: a server that lies could give you another one. Waypost {node.version} is young
+        and was not audited.
+      </p>
+      <p class="address">
+        Your address: <bdi>{me.did}</bdi> <CopyButton text={me.did} label="Copy" />
+      </p>
+      {usage !== null && (
+        <p class="address">
+          {sizeOf(usage.bytes)} of {sizeOf(usage.bytesMax)} are used on this device.
+        </p>
+      )}
+    </Dialog>
+  );
+}
+
+const passphraseMin = 10;
+
+function Backup() {
+  const [passphrase, setPassphrase] = useState("");
+  const [isBusy, setBusy] = useState(false);
+  const save = async () => {
+    setBusy(true);
+    try {
+      saveAs(new Blob([await backup(passphrase)], { type: "application/octet-stream" }), "waypost-backup.json");
+      setPassphrase("");
+    } finally {
+      setBusy(false);
+    }
+  };
+  return (
+    <>
+      <h3>Backup</h3>
+      <p>
+        Your keys are on this device only. With a backup and its passphrase you are the same person elsewhere. Messages
+        are not in it.
+      </p>
+      <form
+        class="joinedfield"
+        onSubmit={(event) => {
+          event.preventDefault();
+          attempt(save());
+        }}
+      >
+        <input
+          type="password"
+          required
+          minLength={passphraseMin}
+          value={passphrase}
+          aria-label="Passphrase for the backup"
+          placeholder={`${passphraseMin} or more characters`}
+          autocomplete="new-password"
+          onInput={({ currentTarget }) => setPassphrase(currentTarget.value)}
+        />
+        <button type="submit" class="plain" disabled={isBusy}>
+          {isBusy ? "Sealing…" : "Save backup"}
+        </button>
+      </form>
+    </>
+  );
+}
+
+function Notifications({ me }: { readonly me: Waypost }) {
+  const [isOn, setOn] = useState(isNotifying());
+  const toggle = async () => {
+    setOn(!isOn && (await tryNotifying(me)));
+    if (isOn) await stopNotifying(me);
+  };
+  return (
+    <>
+      <h3>Notifications</h3>
+      <label class="check">
+        <input type="checkbox" checked={isOn} onChange={() => attempt(toggle())} />
+        Tell me when somebody writes
+      </label>
+    </>
+  );
+}

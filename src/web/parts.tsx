@@ -1,0 +1,158 @@
+/** Small parts that several views use: icons, avatars, names, dialogs, QR codes, and hooks over the session. */
+import type { ComponentChildren, JSX } from "preact";
+import { useEffect, useReducer, useRef, useState } from "preact/hooks";
+import { encode } from "uqr";
+import type { Person, Waypost } from "../client/package.ts";
+import { attempt, current, type State, subscribe } from "./session.ts";
+import { oneLine, shortDid } from "./text.ts";
+
+export function useSession(): State {
+  const [, again] = useReducer((count: number) => count + 1, 0);
+  useEffect(() => subscribe(() => again(undefined)), []);
+  return current();
+}
+
+/** What the store says, read again after each change that concerns it. */
+export function useStored<T>(me: Waypost, read: () => Promise<T>, concerns: readonly unknown[]): T | null {
+  const [value, setValue] = useState<T | null>(null);
+  useEffect(() => {
+    let isOver = false;
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const refresh = () =>
+      read().then(
+        (next) => isOver || setValue(next),
+        () => undefined,
+      );
+    void refresh();
+    // Many changes at once, as after a night offline, are one reading.
+    const stop = me.on((event) => {
+      if (event.type !== "changed" || timer !== undefined) return;
+      timer = setTimeout(() => {
+        timer = undefined;
+        void refresh();
+      }, 30);
+    });
+    return () => {
+      isOver = true;
+      clearTimeout(timer);
+      stop();
+    };
+  }, [me, ...concerns]);
+  return value;
+}
+
+// ----------------------------------------------------------------------------------------------------------- people
+
+export function nameOf(person: Person | null, conversation: string): string {
+  if (conversation === "unverified") return "Unsigned messages";
+  const name = oneLine(person?.name ?? "") || oneLine(person?.alias ?? "");
+  return name || (conversation.startsWith("did:") ? shortDid(conversation) : "Group");
+}
+
+/** The colors are ten, and a person keeps the same everywhere. */
+export function Avatar({ id, name, size }: { readonly id: string; readonly name: string; readonly size?: "large" }) {
+  let hash = 7;
+  for (const char of id) hash = (hash * 31 + char.charCodeAt(0)) >>> 0;
+  const letter = name === shortDid(id) ? "?" : (/[\p{L}\p{N}]/u.exec(name)?.[0]?.toUpperCase() ?? "?");
+  return (
+    <span class={`avatar tint${hash % 10} ${size ?? ""}`} aria-hidden="true">
+      {letter}
+    </span>
+  );
+}
+
+// ------------------------------------------------------------------------------------------------------------ icons
+
+const shapes = {
+  add: "M12 5v14M5 12h14",
+  back: "M15 5l-7 7 7 7",
+  send: "M4 12l16-8-6 16-3-6z",
+  attach: "M20 11l-8.5 8.5a5 5 0 0 1-7-7L13 4a3.3 3.3 0 0 1 4.7 4.7l-8.5 8.4a1.7 1.7 0 0 1-2.3-2.3L14 8",
+  more: "M5 12h.01M12 12h.01M19 12h.01",
+  settings: "M4 7h9M17 7h3M4 17h3M11 17h9M15 4.5v5M9 14.5v5",
+  close: "M6 6l12 12M18 6L6 18",
+  file: "M6 3h8l4 4v14H6zM14 3v4h4",
+  shield: "M12 3l7 3v5c0 5-3 8-7 10-4-2-7-5-7-10V6z",
+  waiting: "M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16zM12 8v4l3 2",
+  sent: "M5 13l4 4L19 7",
+  received: "M2 13l4 4L15 8M11 16l1.5 1L22 8",
+  failed: "M12 7v6M12 17h.01",
+  down: "M6 10l6 6 6-6",
+  reply: "M9 7l-5 5 5 5M4 12h10a6 6 0 0 1 6 6",
+} as const;
+export type Shape = keyof typeof shapes;
+
+export function Icon({ shape, label }: { readonly shape: Shape; readonly label?: string }) {
+  return (
+    <>
+      <svg class="icon" viewBox="0 0 24 24" aria-hidden="true">
+        <path d={shapes[shape]} />
+      </svg>
+      {label !== undefined && <span class="hidden">{label}</span>}
+    </>
+  );
+}
+
+type IconButtonProps = { readonly shape: Shape; readonly label: string } & JSX.IntrinsicElements["button"];
+
+export function IconButton({ shape, label, ...rest }: IconButtonProps) {
+  return (
+    <button type="button" class="round" aria-label={label} title={label} {...rest}>
+      <Icon shape={shape} />
+    </button>
+  );
+}
+
+// ---------------------------------------------------------------------------------------------------------- dialogs
+
+type DialogProps = { readonly title: string; readonly onClose: () => void; readonly children: ComponentChildren };
+
+/** The browser keeps the focus inside, closes it by Escape and gives the focus back. */
+export function Dialog({ title, onClose, children }: DialogProps) {
+  const element = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    const { current: dialog } = element;
+    // Not its first button, which would be the one that closes it.
+    dialog?.showModal();
+    if (dialog?.querySelector("[autofocus]") === null) dialog.querySelector("h2")?.focus();
+  }, []);
+  return (
+    <dialog closedby="any" ref={element} aria-label={title} onClose={onClose}>
+      <div class="sheet">
+        <header>
+          <h2 tabIndex={-1}>{title}</h2>
+          <IconButton shape="close" label="Close" onClick={() => element.current?.close()} />
+        </header>
+        {children}
+      </div>
+    </dialog>
+  );
+}
+
+export function CopyButton({ text, label }: { readonly text: string; readonly label: string }) {
+  const [isCopied, setCopied] = useState(false);
+  const copy = async () => {
+    // A page over plain http has no clipboard: the person copies what is selected.
+    if (navigator.clipboard === undefined) throw new Error("This browser does not let the page copy: select the text.");
+    await navigator.clipboard.writeText(text);
+    setCopied(true);
+    setTimeout(() => setCopied(false), 2_000);
+  };
+  return (
+    <button type="button" class="plain" onClick={() => attempt(copy())}>
+      {isCopied ? "Copied" : label}
+    </button>
+  );
+}
+
+export function QrCode({ text, label }: { readonly text: string; readonly label: string }) {
+  const { data, size } = encode(text, { border: 3 });
+  const path = data.flatMap((row, y) => row.map((isDark, x) => (isDark ? `M${x} ${y}h1v1h-1z` : ""))).join("");
+  return (
+    <svg class="qr" viewBox={`0 0 ${size} ${size}`} role="img" shape-rendering="crispEdges">
+      <title>{label}</title>
+      <rect width={size} height={size} fill="#fff" />
+      <path d={path} fill="#000" />
+    </svg>
+  );
+}

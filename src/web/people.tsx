@@ -1,0 +1,119 @@
+/** The list of conversations: those who are known, requests of strangers, and who has written what last. */
+import { useState } from "preact/hooks";
+import type { Conversation, StoredMessage, Waypost } from "../client/package.ts";
+import { Avatar, Icon, IconButton, nameOf, useSession, useStored } from "./parts.tsx";
+import { type Panel, show } from "./place.ts";
+import { oneLine, whenOf } from "./text.ts";
+
+const isRequest = ({ person }: Conversation): boolean => person !== null && !person.isKnown;
+
+/** A text with a name is a file: HTML and the like are not words to somebody. */
+export const isFile = ({ text, name }: StoredMessage): boolean => text === null || name !== "";
+
+/** One line of what a message says. */
+export function summaryOf(message: StoredMessage | null): string {
+  if (message === null) return "";
+  const said = isFile(message) ? `File: ${oneLine(message.name) || "without a name"}` : oneLine(message.text ?? "", 90);
+  return message.isOwn ? `You: ${said}` : said;
+}
+
+/** Those who have written or were written to, then people with whom nothing was said yet. */
+async function allOf({ store, did }: Waypost): Promise<Conversation[]> {
+  const [begun, people] = await Promise.all([store.conversations(), store.people()]);
+  const ids = new Set<string>([did, ...begun.map(({ id }) => id)]);
+  const silent = people.filter((person) => person.isKnown && !ids.has(person.did));
+  return [...begun, ...silent.map((person) => ({ id: person.did, person, unread: 0, last: null }))];
+}
+
+type PeopleProps = { readonly me: Waypost; readonly selected: string | null; readonly open: (panel: Panel) => void };
+
+export function People({ me, selected, open }: PeopleProps) {
+  const { isConnected } = useSession();
+  const [sought, setSought] = useState("");
+  const conversations = useStored(me, () => allOf(me), []);
+  const shown = (conversations ?? []).filter(({ person }) => person?.isBlocked !== true);
+  const found = shown.filter(({ person, id }) => nameOf(person, id).toLowerCase().includes(sought.toLowerCase()));
+  const [requests, known] = [found.filter(isRequest), found.filter((one) => !isRequest(one))];
+  return (
+    <nav class="people" aria-label="Conversations">
+      <header class="bar">
+        <h1>Waypost</h1>
+        {!isConnected && <span class="state">Connecting…</span>}
+        <IconButton shape="settings" label="Settings" onClick={() => open({ is: "settings" })} />
+        <IconButton shape="add" label="Add somebody" class="round filled" onClick={() => open({ is: "invite" })} />
+      </header>
+      {shown.length > 7 && (
+        <input
+          class="search"
+          type="search"
+          placeholder="Search people"
+          aria-label="Search people"
+          value={sought}
+          onInput={({ currentTarget }) => setSought(currentTarget.value)}
+        />
+      )}
+      <div class="scroll">
+        {requests.length > 0 && <Part title="Requests" {...{ conversations: requests, selected }} />}
+        {known.length > 0 && (
+          <Part title={requests.length > 0 ? "People" : ""} {...{ conversations: known, selected }} />
+        )}
+        {conversations !== null && shown.length === 0 && (
+          <div class="empty">
+            <p>Nobody is here yet. Invite somebody with a link or a code that their phone reads.</p>
+            <button type="button" class="main" onClick={() => open({ is: "invite" })}>
+              Invite somebody
+            </button>
+          </div>
+        )}
+      </div>
+    </nav>
+  );
+}
+
+type PartProps = {
+  readonly title: string;
+  readonly conversations: readonly Conversation[];
+  readonly selected: string | null;
+};
+
+function Part({ title, conversations, selected }: PartProps) {
+  return (
+    <section aria-label={title || "People"}>
+      {title !== "" && <h2 class="label">{title}</h2>}
+      <ul>
+        {conversations.map((one) => (
+          <li key={one.id}>
+            <Row conversation={one} isSelected={one.id === selected} />
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+function Row({ conversation, isSelected }: { readonly conversation: Conversation; readonly isSelected: boolean }) {
+  const { id, person, unread, last } = conversation;
+  const name = nameOf(person, id);
+  const count = unread > 99 ? "99+" : String(unread);
+  return (
+    <button type="button" class="row" aria-current={isSelected ? "page" : undefined} onClick={() => show(id)}>
+      <Avatar id={id} name={name} />
+      <span class="lines">
+        <span class="top">
+          <bdi class="name">{name}</bdi>
+          {last !== null && <time>{whenOf(last.arrivedAt)}</time>}
+        </span>
+        <span class="top">
+          <bdi class="last">{summaryOf(last)}</bdi>
+          {unread > 0 && (
+            <span class="count">
+              {count}
+              <span class="hidden"> unread</span>
+            </span>
+          )}
+          {last?.delivery?.state === "failed" && <Icon shape="failed" label="not sent" />}
+        </span>
+      </span>
+    </button>
+  );
+}

@@ -1,0 +1,224 @@
+/**
+ * The one identity of this origin, and what the app shows of its state. The SDK does the work: it keeps people, messages and
+ * the outbox, receives, sends and retries. Here are only its opening, its events as one small state, and what belongs to
+ * this device: the own name for invitations, and whose fingerprints were compared.
+ */
+import { type ClientError, exportKeys, importKeys, indexedDbKeys, indexedDbStore, Waypost } from "../client/package.ts";
+
+type NodeFacts = {
+  readonly directoryUrl: string;
+  readonly relayUrl: string;
+  readonly cacheUrl: string;
+  readonly version: string;
+};
+
+export const node: NodeFacts = JSON.parse(
+  document.querySelector<HTMLMetaElement>('meta[name="waypost-node"]')?.content ?? "{}",
+);
+/** Plain http from another machine: the browser gives no worker, push, passkey or camera. */
+export const isTrial = !isSecureContext;
+
+type Phase =
+  | { readonly is: "looking" }
+  | { readonly is: "new"; readonly problem: string | null; readonly isBusy: boolean; readonly asksInvitation: boolean }
+  | { readonly is: "opening" }
+  | { readonly is: "ready"; readonly me: Waypost }
+  | { readonly is: "failed"; readonly problem: string };
+
+export type Progress = { readonly sentBytes: number; readonly totalBytes: number };
+
+export type State = {
+  readonly phase: Phase;
+  readonly isConnected: boolean;
+  /** Lasting remarks, by what they are about. */
+  readonly warnings: Readonly<Record<string, string>>;
+  /** A short one, which goes by itself. */
+  readonly toast: string | null;
+  readonly takeNewVersion: (() => void) | null;
+};
+
+type Listener = () => void;
+const listeners = new Set<Listener>();
+let state: State = { phase: { is: "looking" }, isConnected: true, warnings: {}, toast: null, takeNewVersion: null };
+
+export const current = (): State => state;
+
+export function subscribe(listener: Listener): () => void {
+  listeners.add(listener);
+  return () => void listeners.delete(listener);
+}
+
+export function update(change: Partial<State>): void {
+  state = { ...state, ...change };
+  for (const listener of listeners) listener();
+}
+
+export function warn(about: string, text: string | null): void {
+  const { [about]: _, ...others } = state.warnings;
+  update({ warnings: text === null ? others : { ...others, [about]: text } });
+}
+
+let toasts: ReturnType<typeof setTimeout> | undefined;
+
+export function toast(text: string): void {
+  clearTimeout(toasts);
+  update({ toast: text });
+  toasts = setTimeout(() => update({ toast: null }), 6_000);
+}
+
+/** Work that a click began: its failure is shown. */
+export function attempt(work: Promise<unknown>): void {
+  work.catch((error: unknown) => toast(textOf(error)));
+}
+
+export function textOf(error: unknown): string {
+  const { code = "", message = String(error) } = error as Partial<ClientError>;
+  return plainTexts[code] ?? message;
+}
+
+/** What people meet most, in their words; other messages are the SDK's. */
+const plainTexts: Readonly<Record<string, string>> = {
+  unreachable: "No connection to the server.",
+  timed_out: "The server took too long to answer.",
+  did_not_found: "Nobody is known by this address.",
+  alias_not_found: "Nobody is known by this name.",
+  invalid_target: "This is no address of a person.",
+  invitation_required: "This server takes only people with an invitation. Paste yours.",
+  invitation_invalid: "This invitation is no longer valid.",
+  registration_closed: "This server takes no new people.",
+  wrong_passphrase: "The passphrase is wrong.",
+  invalid_code: "This is no code of a new device.",
+  code_expired: "The code is older than ten minutes. Make a new one.",
+  keys_unreadable: "This file is no backup of Waypost.",
+  identity_changed: "This person's keys have changed in a way that nothing explains. Ask them before you write.",
+};
+
+// --------------------------------------------------------------------------------------------------------- opening
+
+const keys = indexedDbKeys();
+const store = indexedDbStore();
+const identityName = "default";
+
+/** Opens the identity of this device, or shows the first page. */
+export async function start(): Promise<void> {
+  try {
+    const isNew = (await keys.load(identityName)) === null;
+    if (isNew) update({ phase: { is: "new", problem: null, isBusy: false, asksInvitation: false } });
+    else await open();
+  } catch (error) {
+    update({ phase: { is: "failed", problem: textOf(error) } });
+  }
+}
+
+/** Makes an identity and registers it. */
+export async function create(name: string, invitation: string | null): Promise<void> {
+  setOwnName(name);
+  update({ phase: { is: "new", problem: null, isBusy: true, asksInvitation: invitation !== null } });
+  try {
+    await opened(invitation);
+  } catch (error) {
+    const asksInvitation = /^invitation_/.test((error as Partial<ClientError>).code ?? "");
+    update({ phase: { is: "new", problem: textOf(error), isBusy: false, asksInvitation } });
+  }
+}
+
+export async function open(): Promise<void> {
+  update({ phase: { is: "opening" } });
+  try {
+    await opened(null);
+  } catch (error) {
+    update({ phase: { is: "failed", problem: textOf(error) } });
+  }
+}
+
+const options = {
+  directoryUrl: node.directoryUrl,
+  relayUrl: node.relayUrl,
+  cacheUrl: node.cacheUrl,
+  keys,
+  store,
+  receipts: true,
+};
+
+async function opened(invitation: string | null): Promise<void> {
+  ready(await Waypost.open({ ...options, ...(invitation === null ? {} : { invitation }) }));
+}
+
+type Linking = Pick<Awaited<ReturnType<typeof Waypost.link>>, "code" | "cancel">;
+
+/** Makes this a device of an identity that another device holds. Resolves when that one has accepted it. */
+export async function linkDevice(onCode: (linking: Linking) => void): Promise<void> {
+  const linking = await Waypost.link(options);
+  onCode(linking);
+  ready(await linking.opened);
+}
+
+function ready(me: Waypost): void {
+  me.on((event) => {
+    if (event.type === "connected") update({ isConnected: true });
+    if (event.type === "disconnected") update({ isConnected: false });
+    if (event.type === "unreadable") toast("A message arrived that can't be opened on this device.");
+    if (event.type === "key_missing")
+      warn("keys", "Another device has replaced your keys. Restore a newer backup here.");
+    if (event.type === "stranger_change")
+      warn("stranger", "Somebody else has changed your identity. Tell the people whom you write with by another way.");
+    if (event.type === "store_full")
+      warn("full", "This device is full: nothing new can be kept. Delete files or conversations.");
+    if (event.type === "failed" && event.what === "clock")
+      warn("clock", `The clock of this device is wrong: ${event.error.message}`);
+  });
+  update({ phase: { is: "ready", me } });
+}
+
+// ---------------------------------------------------------------------------------------------------------- backup
+
+export const backup = (passphrase: string): Promise<string> => exportKeys(keys, identityName, passphrase);
+
+export async function restore(sealed: string, passphrase: string): Promise<void> {
+  await importKeys(keys, identityName, { sealed, passphrase });
+  await open();
+}
+
+// ------------------------------------------------------------------------------------------------------ this device
+
+const read = (name: string): string => localStorage.getItem(name) ?? "";
+
+/** How the own invitations call this person. It is sent to nobody else. */
+export const ownName = (): string => read("name");
+export function setOwnName(name: string): void {
+  localStorage.setItem("name", name);
+}
+
+/** Whether the fingerprint that is true now was compared. */
+export const isCompared = (did: string, fingerprint: string): boolean => read(`compared:${did}`) === fingerprint;
+export function setCompared(did: string, fingerprint: string | null): void {
+  if (fingerprint === null) localStorage.removeItem(`compared:${did}`);
+  else localStorage.setItem(`compared:${did}`, fingerprint);
+}
+
+/** The link by which others write to this person. What stands behind `#` is sent to no server. */
+export function invitationLink(did: string): string {
+  const parts = new URLSearchParams({ to: did, ...(ownName() === "" ? {} : { name: ownName() }) });
+  return `${location.origin}/#${parts}`;
+}
+
+export type Invited = { readonly to: string; readonly name: string };
+
+/** Of a link or a bare address that somebody pasted. */
+export function parseInvited(text: string): Invited {
+  const trimmed = text.trim();
+  const parts = new URLSearchParams(trimmed.slice(trimmed.indexOf("#") + 1));
+  return { to: parts.get("to") ?? trimmed, name: parts.get("to") === null ? "" : (parts.get("name") ?? "") };
+}
+
+// --------------------------------------------------------------------------------------------------------- storage
+
+/** Asks the browser to keep what is here, and says where it won't. */
+export async function keepStorage(): Promise<void> {
+  const isSafariPage = "standalone" in navigator && !matchMedia("(display-mode: standalone)").matches;
+  const isKept = !isTrial && ((await navigator.storage?.persisted?.()) || (await navigator.storage?.persist?.()));
+  const may = isSafariPage
+    ? "Safari forgets a page that is not used for seven days."
+    : "This browser may delete what is kept here when space is short.";
+  warn("storage", isTrial || (isKept && !isSafariPage) ? null : `${may} Make a backup.`);
+}

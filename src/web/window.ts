@@ -1,0 +1,115 @@
+/**
+ * A window over a conversation: pages are read from the store as one scrolls, and at most some hundred messages are in
+ * the document at once, however long the conversation is.
+ */
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { StoredMessage, Waypost } from "../client/package.ts";
+
+const page = 60;
+/** Messages in the document: some screens in each direction. */
+const windowMax = 180;
+
+type Window = {
+  /** Oldest first; `null` until the first page is read. */
+  readonly shown: readonly StoredMessage[] | null;
+  readonly hasOlder: boolean;
+  readonly hasNewer: boolean;
+  readonly older: () => void;
+  readonly newer: () => void;
+  readonly latest: () => void;
+};
+
+type Held = {
+  readonly all: readonly StoredMessage[];
+  readonly from: number;
+  readonly to: number;
+  readonly isWhole: boolean;
+};
+
+export function useMessages(me: Waypost, id: string): Window {
+  const [held, setHeld] = useState<Held | null>(null);
+  const isReading = useRef(false);
+  useEffect(() => {
+    let isOver = false;
+    setHeld(null);
+    void me.store.messages(id, { limit: page }).then((all) => {
+      if (!isOver) setHeld({ all, from: 0, to: all.length, isWhole: all.length < page });
+    });
+    const stop = me.on((event) => {
+      if (event.type !== "changed" || event.conversation !== id) return;
+      if (event.what === "removed" || event.what === "message" || event.what === "state")
+        void changed(me, id, event).then((change) => isOver || setHeld((now) => (now === null ? now : change(now))));
+    });
+    return () => {
+      isOver = true;
+      stop();
+    };
+  }, [me, id]);
+  if (held === null) return { shown: null, hasOlder: false, hasNewer: false, older: none, newer: none, latest: none };
+  const { all, from, to, isWhole } = held;
+  const older = () => {
+    if (from > 0) {
+      const first = Math.max(0, from - page);
+      return setHeld({ ...held, from: first, to: Math.min(to, first + windowMax) });
+    }
+    const [before] = all;
+    if (isWhole || isReading.current || before === undefined) return;
+    isReading.current = true;
+    void me.store
+      .messages(id, { before, limit: page })
+      .then((more) => setHeld((now) => (now === null ? now : withOlder(now, more))))
+      .finally(() => {
+        isReading.current = false;
+      });
+  };
+  const newer = () => {
+    const last = Math.min(all.length, to + page);
+    setHeld({ ...held, from: Math.max(from, last - windowMax), to: last });
+  };
+  const latest = () => setHeld({ ...held, from: Math.max(0, all.length - page), to: all.length });
+  return {
+    shown: all.slice(from, to),
+    hasOlder: from > 0 || !isWhole,
+    hasNewer: to < all.length,
+    older,
+    newer,
+    latest,
+  };
+}
+
+function none(): void {
+  // Nothing is there yet.
+}
+
+function withOlder(now: Held, more: readonly StoredMessage[]): Held {
+  const all = [...more, ...now.all];
+  return { all, from: 0, to: Math.min(now.to + more.length, windowMax), isWhole: more.length < page };
+}
+
+/** What a change of the store does to the window. */
+async function changed(
+  me: Waypost,
+  id: string,
+  { what, id: messageId }: { readonly what: string; readonly id: string | null },
+): Promise<(now: Held) => Held> {
+  if (what === "removed")
+    return (now) => {
+      const all = messageId === null ? [] : now.all.filter((one) => one.id !== messageId);
+      return { ...now, all, to: Math.min(now.to, all.length) };
+    };
+  const fresh = messageId === null ? await me.store.messages(id, { limit: page }) : [await me.store.message(messageId)];
+  return (now) => fresh.reduce((held, message) => (message === null ? held : withMessage(held, message)), now);
+}
+
+/** In the order of keys, which is that of the store. A window that reached the end still does. */
+function withMessage(now: Held, message: StoredMessage): Held {
+  const { all } = now;
+  let at = all.length;
+  while (at > 0 && (all[at - 1] as StoredMessage).key >= message.key) at -= 1;
+  if (all[at]?.key === message.key) return { ...now, all: all.with(at, message) };
+  // Before what was read: the page with it is read when one scrolls there.
+  if (at === 0 && !now.isWhole) return now;
+  const isAtEnd = now.to === all.length;
+  const to = isAtEnd ? all.length + 1 : now.to;
+  return { ...now, all: all.toSpliced(at, 0, message), to, from: Math.max(now.from, isAtEnd ? to - windowMax : 0) };
+}

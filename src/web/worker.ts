@@ -1,0 +1,63 @@
+/**
+ * The service worker: one cache for each version, filled whole or not at all, and nothing from elsewhere. The server puts
+ * the SHA-256 of every file in front of it (`files`). A new version waits until the person takes it.
+ */
+import { clicked, pushed } from "../client/pushed.ts";
+import type { WorkerMessage } from "./install.ts";
+
+type Lasting = Event & { readonly waitUntil: (work: Promise<unknown>) => void };
+type Asked = Event & { readonly request: Request; readonly respondWith: (answer: Promise<Response>) => void };
+
+/** The TypeScript of pages has no names for these. */
+declare const files: Readonly<Record<string, string>>;
+declare const skipWaiting: () => Promise<void>;
+declare const clients: { readonly claim: () => Promise<void> };
+
+const version = digestOf(new TextEncoder().encode(JSON.stringify(files)).buffer);
+
+async function digestOf(bytes: ArrayBuffer): Promise<string> {
+  return btoa(String.fromCharCode(...new Uint8Array(await crypto.subtle.digest("SHA-256", bytes))));
+}
+
+async function install(): Promise<void> {
+  const name = await version;
+  const cache = await caches.open(name);
+  try {
+    await Promise.all(
+      Object.entries(files).map(async ([path, expected]) => {
+        const response = await fetch(path, { cache: "no-cache" });
+        const bytes = await response.clone().arrayBuffer();
+        if (!response.ok || (await digestOf(bytes)) !== expected) throw new Error(`${path} is of another version`);
+        await cache.put(path, response);
+      }),
+    );
+  } catch (error) {
+    await caches.delete(name);
+    throw error;
+  }
+}
+
+async function activate(): Promise<void> {
+  const own = await version;
+  for (const name of await caches.keys()) if (name !== own) await caches.delete(name);
+  await clients.claim();
+}
+
+async function answer(path: string): Promise<Response> {
+  const kept = await (await caches.open(await version)).match(path);
+  return kept ?? new Response("not found", { status: 404 });
+}
+
+addEventListener("install", (event) => (event as Lasting).waitUntil(install()));
+addEventListener("activate", (event) => (event as Lasting).waitUntil(activate()));
+addEventListener("message", ({ data }: MessageEvent<WorkerMessage>) => {
+  if (data === "take") void skipWaiting();
+});
+addEventListener("fetch", (event) => {
+  const { request, respondWith } = event as Asked;
+  const { origin, pathname } = new URL(request.url);
+  // Requests to the nodes go their own way.
+  if (origin === location.origin && request.method === "GET") respondWith.call(event, answer(pathname));
+});
+addEventListener("push", (event) => pushed(event as Event & Parameters<typeof pushed>[0]));
+addEventListener("notificationclick", (event) => clicked(event as Event & Parameters<typeof clicked>[0]));

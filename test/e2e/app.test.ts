@@ -1,0 +1,287 @@
+/**
+ * The chat app in headless Chromium, by two people with a profile each: they meet by a link and talk through a restart of
+ * the nodes, a loss of network, a second tab and a reload; closed and opened without any server it shows the same.
+ */
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { freePort } from "../support/executable.ts";
+import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { linkOf, newPerson, personAt } from "./app-page.ts";
+import { type Browser, chromiumPath, startChromium } from "./chromium.ts";
+import { type Network, openNetwork } from "./network.ts";
+
+/** How long the network is lost: `WAYPOST_TEST_LOSS_MS=30000` for the half minute that nobody waits for each time. */
+const lossMs = Number(process.env["WAYPOST_TEST_LOSS_MS"] ?? 5_000);
+/** `WAYPOST_TEST_FILE_MB=50` for a file that takes a while. */
+const fileBytes = Number(process.env["WAYPOST_TEST_FILE_MB"] ?? 5) * 1_000_000;
+const scratch = mkdtempSync(join(tmpdir(), "waypost-app-"));
+/** The nodes listen on one port, and are reached through a network that can be lost on another; the app has its own. */
+const [nodePort, publicPort, appPort] = [freePort(), freePort(), freePort()];
+const [node, app] = [`http://127.0.0.1:${publicPort}`, `http://127.0.0.1:${appPort}`];
+let network: Network;
+let nodes: TestNodes;
+let browser: Browser;
+
+const start = (relay = node) =>
+  startTestNodes({
+    server: {
+      listen: [`127.0.0.1:${nodePort}`, `127.0.0.1:${appPort}`],
+      app: `127.0.0.1:${appPort}`,
+      drain_timeout: "1s",
+    },
+    stores: { main: { plugin: "lmdb", path: join(scratch, "data"), block_time_ms: 50 } },
+    relay: {
+      enabled: true,
+      public_id: "test",
+      public_endpoints: [relay],
+      allow_http: true,
+      allow_private: ["127.0.0.0/8", "::1/128"],
+      rate_limit_loopback: false,
+    },
+    cache: { enabled: true, public_endpoints: [node] },
+  });
+
+if (chromiumPath === null) console.log("SKIPPED: the chat app in Chromium, which is not on this machine");
+
+beforeAll(async () => {
+  if (chromiumPath === null) return;
+  network = openNetwork(publicPort, nodePort);
+  [nodes, browser] = await Promise.all([start(), startChromium()]);
+}, 120_000);
+afterAll(async () => {
+  await browser?.close();
+  await nodes?.stop();
+  network?.close();
+  rmSync(scratch, { recursive: true, force: true });
+});
+
+/** Two people who have met. */
+async function two(names: readonly [string, string]) {
+  const [first, second] = names;
+  const alice = await newPerson(browser, app, first, scratch);
+  const bob = await newPerson(browser, await linkOf(alice), second, scratch);
+  await bob.press("Open conversation");
+  await bob.say(`hello ${first}`);
+  await alice.page.until("document.querySelector('.row')", "the request", 60_000);
+  await alice.page.evaluate("document.querySelector('.row').click()");
+  await alice.sees(`hello ${first}`);
+  await alice.fill(".request input", second);
+  await alice.press("Accept");
+  await alice.page.until("document.querySelector('.composer')", "the field to write");
+  return { alice, bob };
+}
+
+const isArrived = (text: string) => `[...document.querySelectorAll('.own')].some((one) =>
+  one.querySelector('.text')?.textContent === ${JSON.stringify(text)} && /arrived/.test(one.textContent))`;
+
+test.skipIf(chromiumPath === null)(
+  "two people meet by a link and talk through a restart, a loss of network and a second tab, each message once",
+  async () => {
+    const { alice, bob } = await two(["Alice", "Bob"]);
+    expect(await bob.page.evaluate("document.querySelector('.conversation .name').textContent")).toBe("Alice");
+    await alice.say("hello Bob");
+    await bob.sees("hello Bob");
+    await bob.page.until(isArrived("hello Alice"), "the receipt", 60_000);
+
+    await nodes.stop();
+    await alice.say("said while the nodes are away");
+    await alice.sees("said while the nodes are away");
+    nodes = await start();
+    await bob.sees("said while the nodes are away");
+
+    network.lose();
+    await alice.say("said while the network is lost");
+    await bob.say("said from the other side");
+    await Bun.sleep(lossMs);
+    network.restore();
+    await bob.sees("said while the network is lost");
+    await alice.sees("said from the other side");
+
+    // A headless browser refuses to keep what is stored.
+    await alice.page.until("document.querySelector('.banner')?.textContent.includes('Make a backup')", "the remark");
+
+    const second = personAt(await browser.open(`${app}/${await bob.page.evaluate("location.hash")}`, bob.profile));
+    await second.sees("said while the network is lost");
+    await alice.say("for both tabs");
+    await Promise.all([bob.sees("for both tabs"), second.sees("for both tabs")]);
+    await second.say("from the second tab");
+    await Promise.all([alice.sees("from the second tab"), bob.sees("from the second tab")]);
+
+    const heard = [
+      "hello Alice",
+      ">hello Bob",
+      ">said while the nodes are away",
+      ">said while the network is lost",
+      "said from the other side",
+      ">for both tabs",
+      "from the second tab",
+    ];
+    expect((await alice.messages()).toSorted()).toEqual(heard.toSorted());
+    const asked = [...alice.page.requests, ...bob.page.requests, ...second.page.requests];
+    expect(new Set(asked.map((url) => new URL(url).origin))).toEqual(new Set([app, node]));
+    const broken = [...alice.page.console, ...bob.page.console].filter((line) => /Security Policy|Trusted/.test(line));
+    expect(broken).toEqual([]);
+  },
+  300_000,
+);
+
+test.skipIf(chromiumPath === null)(
+  "a file goes on after a reload in the middle, and is saved as it was; closed and opened without a server all is there",
+  async () => {
+    const { alice, bob } = await two(["Ann", "Ben"]);
+    const bytes = crypto.getRandomValues(new Uint8Array(65_536));
+    const digest = new Bun.CryptoHasher("sha256");
+    for (let at = 0; at < fileBytes; at += bytes.length)
+      digest.update(bytes.subarray(0, Math.min(bytes.length, fileBytes - at)));
+    const path = join(scratch, "holiday.raw");
+    const writer = Bun.file(path).writer();
+    for (let at = 0; at < fileBytes; at += bytes.length)
+      writer.write(bytes.subarray(0, Math.min(bytes.length, fileBytes - at)));
+    await writer.end();
+    const { root } = (await bob.page.call("DOM.getDocument", {})) as { root: { nodeId: number } };
+    const field = await bob.page.call("DOM.querySelector", { nodeId: root.nodeId, selector: "input[type=file]" });
+    await bob.page.call("DOM.setFileInputFiles", { ...field, files: [path] });
+    await bob.sees("holiday.raw");
+    await bob.page.call("Page.reload", {});
+    await bob.sees("holiday.raw");
+    await alice.sees("holiday.raw", 240_000);
+    const saved = mkdtempSync(join(scratch, "saved-"));
+    const behavior = { behavior: "allow", browserContextId: alice.profile, downloadPath: saved };
+    await alice.page.call("Browser.setDownloadBehavior", behavior);
+    await alice.page.evaluate("document.querySelector('.file').click()");
+    const whole = () => readdirSync(saved).find((name) => name === "holiday.raw");
+    for (let tries = 0; whole() === undefined && tries < 600; tries++) await Bun.sleep(100);
+    const found = readFileSync(join(saved, whole() ?? ""));
+    expect(found.length).toBe(fileBytes);
+    expect(new Bun.CryptoHasher("sha256").update(found).digest("hex")).toBe(digest.digest("hex"));
+
+    await alice.page.until(
+      "navigator.serviceWorker.getRegistration().then((one) => one?.active?.state === 'activated')",
+      "the worker",
+    );
+    const before = await alice.messages();
+    const place = await alice.page.evaluate("location.hash");
+    await alice.page.call("Page.close", {});
+    await nodes.stop();
+    const again = personAt(await browser.open(`${app}/${place}`, alice.profile));
+    await again.sees("hello Ann");
+    expect(await again.messages()).toEqual(before);
+    await again.say("written offline");
+    await again.sees("written offline");
+    nodes = await start();
+    await bob.sees("written offline");
+  },
+  480_000,
+);
+
+test.skipIf(chromiumPath === null)(
+  "a backup makes the same person elsewhere, and no other passphrase opens it",
+  async () => {
+    const dora = await newPerson(browser, app, "Dora", scratch);
+    const did = new URL(await linkOf(dora)).hash.match(/did[^&]*/)?.[0];
+    const saved = mkdtempSync(join(scratch, "backup-"));
+    const behavior = { behavior: "allow", browserContextId: dora.profile, downloadPath: saved };
+    await dora.page.call("Browser.setDownloadBehavior", behavior);
+    await dora.press("Settings");
+    await dora.fill("dialog input[type=password]", "a long passphrase");
+    await dora.press("Save backup");
+    for (let tries = 0; !readdirSync(saved).includes("waypost-backup.json") && tries < 300; tries++)
+      await Bun.sleep(100);
+    await dora.page.call("Page.close", {});
+    const again = personAt(await browser.open(app, await browser.profile(scratch)));
+    await again.press("I have a backup");
+    await again.page.until("document.querySelector('input[type=file]')", "the field for the file");
+    const { root } = (await again.page.call("DOM.getDocument", {})) as { root: { nodeId: number } };
+    const field = await again.page.call("DOM.querySelector", { nodeId: root.nodeId, selector: "input[type=file]" });
+    await again.page.call("DOM.setFileInputFiles", { ...field, files: [join(saved, "waypost-backup.json")] });
+    await again.fill("input[type=password]", "another passphrase");
+    await again.press("Restore");
+    await again.page.until(
+      "document.querySelector('[role=alert]')?.textContent === 'The passphrase is wrong.'",
+      "why not",
+      60_000,
+    );
+    await again.fill("input[type=password]", "a long passphrase");
+    await again.press("Restore");
+    await again.page.until("document.querySelector('.people')", "the list", 60_000);
+    expect(new URL(await linkOf(again)).hash.match(/did[^&]*/)?.[0]).toBe(did);
+  },
+  120_000,
+);
+
+test.skipIf(chromiumPath === null)(
+  "a new version is taken when the person says so, and leaves nothing of the old one",
+  async () => {
+    const fay = await newPerson(browser, app, "Fay", scratch);
+    const active = "navigator.serviceWorker.getRegistration().then((one) => one?.active?.state === 'activated')";
+    await fay.page.until(active, "the worker");
+    await fay.page.call("Page.reload", {});
+    await fay.page.until("navigator.serviceWorker.controller !== null", "the page from the worker");
+    const shown = "JSON.parse(document.querySelector('meta[name=waypost-node]').content).relayUrl";
+    await nodes.stop();
+    nodes = await start(`${node}/`);
+    await fay.page.evaluate("navigator.serviceWorker.getRegistration().then((one) => one.update())");
+    await fay.page.until("document.querySelector('.toast')?.textContent.includes('A new version')", "the offer");
+    expect(await fay.page.evaluate(shown)).toBe(node);
+    await fay.press("Use it");
+    await fay.page.until(`${shown} === ${JSON.stringify(`${node}/`)}`, "the new version", 60_000);
+    expect(await fay.page.evaluate("caches.keys().then((names) => names.length)")).toBe(1);
+  },
+  120_000,
+);
+
+test.skipIf(chromiumPath === null)(
+  "a version of which one file is of another is not taken, and the page works without it",
+  async () => {
+    /** The app, as a server in the middle of an update gives it. */
+    const mixed = Bun.serve({
+      hostname: "127.0.0.1",
+      port: 0,
+      fetch: async (request) => {
+        const { pathname } = new URL(request.url);
+        const response = await fetch(app + pathname);
+        const body = pathname.endsWith(".webmanifest") ? `${await response.text()} ` : await response.bytes();
+        return new Response(body, { headers: { "content-type": response.headers.get("content-type") ?? "" } });
+      },
+    });
+    const page = await browser.open(`http://127.0.0.1:${mixed.port}/`, await browser.profile(scratch));
+    await page.until("document.querySelector('.welcome')", "the first page");
+    const registered = `navigator.serviceWorker.register("/worker.js").then((one) => new Promise((resolve) => {
+      const worker = one.installing ?? one.waiting ?? one.active;
+      worker.addEventListener("statechange", () => resolve(worker.state));
+      if (worker.state !== "installing") resolve(worker.state) }))`;
+    expect(await page.evaluate(registered)).toBe("redundant");
+    expect(await page.evaluate("caches.keys()")).toEqual([]);
+    await mixed.stop(true);
+  },
+  60_000,
+);
+
+test.skipIf(chromiumPath === null)(
+  "a second device is linked by its code, gets what was said, and speaks as the same person",
+  async () => {
+    const { alice, bob } = await two(["Gil", "Hal"]);
+    const second = personAt(await browser.open(app, await browser.profile(scratch)));
+    await second.press("I use it on another device");
+    await second.page.until("document.querySelector('.welcome .qr')", "the code", 60_000);
+    await second.page.evaluate("navigator.clipboard.writeText = async (text) => { globalThis.copied = text }");
+    await second.press("Copy the code");
+    const code = String(await second.page.evaluate("globalThis.copied"));
+    await alice.press("Settings");
+    await alice.press("Add a device");
+    await alice.fill("dialog input[placeholder^='Paste the code']", code);
+    await alice.press("Link");
+    await second.page.until("document.querySelector('.row')", "the conversation", 90_000);
+    await alice.close();
+    await second.page.evaluate("document.querySelector('.row').click()");
+    await second.sees("hello Gil");
+    await second.say("from the second device");
+    await Promise.all([bob.sees("from the second device"), alice.sees("from the second device")]);
+    expect((await alice.messages()).toSorted()).toEqual([">from the second device", "hello Gil"]);
+    await bob.say("to both devices");
+    await Promise.all([alice.sees("to both devices"), second.sees("to both devices")]);
+  },
+  180_000,
+);

@@ -1,0 +1,45 @@
+/**
+ * Fills the local store of a page with a long conversation, in its rows as the SDK writes them. The test bundles it and
+ * evaluates it in a page of the app: sending ten thousand messages would take minutes.
+ */
+
+import { parseIdentity } from "../../src/client/keys.ts";
+import { indexedDbKeys, indexedDbStore } from "../../src/client/package.ts";
+import { addMessage, type MessageRow } from "../../src/client/store/rows.ts";
+import { Table } from "../../src/client/store/table.ts";
+import { encodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
+import type { Did } from "../../src/core/codec/did.ts";
+
+async function fill(from: Did, count: number): Promise<void> {
+  const identity = parseIdentity((await indexedDbKeys().load("default")) ?? "", "default");
+  if (!identity?.storeKey) throw new Error("there is no identity");
+  const table = await Table.open(indexedDbStore(), identity.storeKey);
+  const startMs = Date.now() - count * 60_000;
+  for (let first = 0; first < count; first += 500)
+    await table.change(async (batch) => {
+      for (let n = first; n < Math.min(count, first + 500); n++) {
+        const at = startMs + n * 60_000;
+        const id = crypto.randomUUID();
+        const text = utf8(`message ${n} ${"words ".repeat(n % 30)}`);
+        const row: MessageRow = {
+          ...{ id, conversation: from, isOwn: false, from, verified: true, trust: "proven", distrusted: null },
+          ...{
+            sentMs: at,
+            arrivedMs: at,
+            name: "",
+            mediaType: "text/plain",
+            sizeBytes: text.length,
+            replyTo: null,
+            group: null,
+          },
+          ...{ wantsReceipt: false, messageIds: [id], reaction: null, to: [] },
+          target: null,
+          digest: id,
+          body: { is: "inline", base64: encodeBase64(text) },
+        };
+        await addMessage(table, batch, row);
+      }
+    });
+}
+
+Object.assign(globalThis, { fill });

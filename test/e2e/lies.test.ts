@@ -1,0 +1,166 @@
+/** The lies of docs/trust.md, told to the SDK as npm packs it, in Node, and to the commands of the executable. */
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { executable, run, scratchFolder } from "../support/executable.ts";
+import { type LieStage, openHonest, policyOf, startLieStage, type Victim } from "../support/lie-stage.ts";
+import { lies, tell } from "../support/lies.ts";
+import { testKey } from "../support/logs.ts";
+import type { LyingDirectory } from "../support/lying-directory.ts";
+import { installPackedSdk, type PackedSdk, place } from "./packed-sdk.ts";
+
+const scratch = scratchFolder();
+let sdk: PackedSdk;
+let stage: LieStage;
+beforeAll(async () => {
+  [sdk, stage] = await Promise.all([installPackedSdk(), startLieStage("packed"), executable()]);
+  writeFileSync(join(scratch.path, "hello.txt"), "hello");
+  writeFileSync(join(scratch.path, "policy"), stage.policy);
+}, 300_000);
+afterAll(async () => {
+  for (const child of children) child.kill();
+  await stage?.stop();
+  sdk?.remove();
+  scratch.remove();
+});
+
+type Stand = { readonly proxy: LyingDirectory; readonly victim: Victim };
+type MakeVictim = (proxy: LyingDirectory, hasPolicy: boolean) => Promise<Victim>;
+
+// ------------------------------------------------------------------------------------------------- the packed SDK
+
+const children: Bun.Subprocess[] = [];
+
+const packed: MakeVictim = async (proxy, hasPolicy) => {
+  const program = place(sdk, "test/e2e/victim.mjs", "victim.mjs");
+  const env = { WAYPOST_URL: stage.made.nodes.url, WAYPOST_DIRECTORY_URL: proxy.url };
+  const child = Bun.spawn(["node", program], {
+    cwd: sdk.folder,
+    env: { ...process.env, ...env, POLICY: hasPolicy ? stage.policy : "" },
+    stdin: "pipe",
+    stdout: "pipe",
+    stderr: "inherit",
+  });
+  children.push(child);
+  const lines = linesOf(child.stdout);
+  const next = async () => JSON.parse((await lines.next()).value ?? '"ended"') as string;
+  const ask = (...words: unknown[]) => {
+    child.stdin.write(`${JSON.stringify(words)}\n`);
+    child.stdin.flush();
+    return next();
+  };
+  return {
+    did: await next(),
+    send: (to, trust) => ask("send", to, trust),
+    look: (did) => ask("look", did),
+    receive: () => ask("receive"),
+  };
+};
+
+async function* linesOf(stream: ReadableStream<Uint8Array>): AsyncGenerator<string, undefined> {
+  const decoder = new TextDecoder();
+  let text = "";
+  for await (const bytes of stream) {
+    text += decoder.decode(bytes, { stream: true });
+    const lines = text.split("\n");
+    text = lines.pop() ?? "";
+    yield* lines;
+  }
+}
+
+// --------------------------------------------------------------------------------------------------- the commands
+
+type Env = Readonly<Record<string, string>>;
+
+/** The JSON that a command printed; it exits with 1 for `ok: false`, else with 0. */
+async function waypost(env: Env, ...args: string[]) {
+  const { code, stdout, stderr } = await run([...args, "--json"], { cwd: scratch.path, env });
+  const json = JSON.parse(stdout || stderr || "null") ?? { code: `exit ${code}` };
+  expect([args, code]).toEqual([args, json.ok === false ? 1 : 0]);
+  return json;
+}
+
+const commands: MakeVictim = async (proxy, hasPolicy) => {
+  const as = hasPolicy ? "wendy" : "paul";
+  const env = { WAYPOST_URL: stage.made.nodes.url, WAYPOST_DIRECTORY_URL: proxy.url, WAYPOST_AS: as };
+  const ask = (...args: string[]) => waypost(env, ...args, ...(hasPolicy ? ["--policy", "policy"] : []));
+  const { did } = await ask("did", "create", "--name", as);
+  return {
+    did,
+    send: async (to, trust) => {
+      const demand = trust === undefined ? [] : ["--trust", trust];
+      const sent = await ask("send", "--to", to, "--file", "hello.txt", ...demand);
+      return sent.ok ? sent.recipient.trust : sent.code;
+    },
+    look: async (target) => (await ask("did", "show", target)).trust,
+    receive: async () => {
+      const { received } = await ask("receive", "--out", "inbox", "--wait-for", "60s");
+      expect(received.length).toBe(1);
+      const [{ from_trust, from_distrusted }] = received;
+      return from_distrusted ?? from_trust ?? "unverified";
+    },
+  };
+};
+
+test("--trust and --policy decide whom the commands believe, and what they say about it", async () => {
+  const { url } = stage.made.nodes;
+  const keys = join(scratch.path, "flags");
+  const env = { WAYPOST_URL: url, WAYPOST_KEYS: keys };
+  await waypost(env, "did", "create", "--name", "gil");
+  const bob = await openHonest(url);
+  const send = (to: string, ...flags: string[]) => waypost(env, "send", "--to", to, "--file", "hello.txt", ...flags);
+  const codeOf = async (to: string, ...flags: string[]) => (await send(to, ...flags)).code;
+
+  expect((await send(bob.did, "--trust", "logged", "--policy", "policy")).recipient.trust).toBe("logged");
+  expect((await send(bob.did, "--policy", "policy")).recipient.trust).toBe("logged");
+  expect((await send(bob.did)).recipient.trust).toBe("proven");
+  expect((await waypost({ ...env, WAYPOST_POLICY: "policy" }, "did", "show", bob.did)).trust).toBe("logged");
+  expect((await waypost(env, "did", "show", bob.did)).trust).toBe("proven");
+
+  // Without witnesses, or with others, nothing is logged.
+  writeFileSync(join(scratch.path, "other"), policyOf(testKey("other.example/witness", "witness")));
+  writeFileSync(join(scratch.path, "broken"), "witness w x\nquorum w\n");
+  expect(await codeOf(bob.did, "--trust", "logged")).toBe("log_unwitnessed");
+  expect(await codeOf(bob.did, "--trust", "logged", "--policy", "other")).toBe("log_unwitnessed");
+  expect(await codeOf(bob.did, "--policy", "broken")).toBe("policy_invalid");
+  expect(await codeOf(bob.did, "--policy", "nowhere")).toBe("failed");
+  expect(await codeOf(bob.did, "--trust", "believed")).toBe("usage");
+  const doubt = await run(["send", "--to", bob.did, "--file", "hello.txt", "--policy", "other"], {
+    cwd: scratch.path,
+    env,
+  });
+  expect([doubt.code, doubt.stderr.includes("(log_unwitnessed)")]).toEqual([0, true]);
+
+  // A random DID is unproven, and refused where keys must be proven.
+  const proxy = stage.proxied();
+  proxy.lie = { json: ({ path, json }) => (path === "/limits" ? { ...json, self_certifying_dids: false } : null) };
+  const random = await openHonest(url, { directoryUrl: proxy.url });
+  expect((await send(random.did)).recipient.trust).toBe("unproven");
+  for (const level of ["proven", "logged"]) expect(await codeOf(random.did, "--trust", level)).toBe("proof_missing");
+
+  await bob.send((await waypost(env, "did", "show")).did, "hello");
+  const { received } = await waypost(env, "receive", "--out", "logged", "--wait-for", "60s", "--policy", "policy");
+  expect(received.map(({ from_trust }: { from_trust: string }) => from_trust)).toEqual(["logged"]);
+}, 120_000);
+
+describe.each([
+  ["the packed SDK", packed],
+  ["the commands", commands],
+] as const)("told to %s", (_who, make) => {
+  let [plain, witnessed]: (Stand | null)[] = [null, null];
+  const standOf = async (hasPolicy: boolean): Promise<Stand> => {
+    const proxy = stage.proxied();
+    return { proxy, victim: await make(proxy, hasPolicy) };
+  };
+  beforeAll(async () => {
+    [plain, witnessed] = await Promise.all([standOf(false), standOf(true)]);
+  }, 60_000);
+
+  test.each(lies.map((row) => [row.name, row.code, row] as const))(
+    "%s: %s",
+    async (_name, _code, row) => {
+      await tell(row, { stage, ...((row.policy === undefined ? plain : witnessed) as Stand) });
+    },
+    120_000,
+  );
+});

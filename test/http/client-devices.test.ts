@@ -1,0 +1,248 @@
+/**
+ * Devices of one identity over running nodes: a new one is linked by its code and gets keys and history; both then show the
+ * same, whichever received or sent it, also after one was away for long; and a removed one can do nothing any more.
+ */
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import type { ClientError } from "../../src/client/http.ts";
+import { memoryKeys } from "../../src/client/key-stores.ts";
+import type { WaypostOptions } from "../../src/client/opening.ts";
+import { cachesOf } from "../../src/client/reader.ts";
+import { memoryStore, type StoreDriver } from "../../src/client/store/driver.ts";
+import { Waypost } from "../../src/client/waypost.ts";
+import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+
+let nodes: TestNodes;
+const opened: Waypost[] = [];
+beforeAll(async () => {
+  nodes = await startTestNodes();
+});
+afterAll(async () => {
+  await Promise.all(opened.map((me) => me.close()));
+  await nodes.stop();
+});
+
+const waiting = { timeoutMs: 10_000, intervalMs: 20 };
+type Place = {
+  readonly url: string;
+  readonly keys: WaypostOptions["keys"];
+  readonly store: StoreDriver;
+  readonly waiting: typeof waiting;
+};
+const place = (): Place => ({ url: nodes.url, keys: memoryKeys(), store: memoryStore(), waiting });
+async function open(options: WaypostOptions): Promise<Waypost> {
+  const me = await Waypost.open(options);
+  opened.push(me);
+  return me;
+}
+const openPlain = () => open({ url: nodes.url, keys: memoryKeys(), waiting });
+
+/** A second device of an identity, linked. */
+async function linked(first: Waypost, where = place()): Promise<Waypost> {
+  const linking = await Waypost.link(where);
+  await first.acceptLink(linking.code, "second");
+  const me = await linking.opened;
+  opened.push(me);
+  return me;
+}
+
+/** What a device shows, as soon as it is what is wanted. */
+async function until<T>(read: () => Promise<T>, isWanted: (value: T) => boolean): Promise<T> {
+  for (const endMs = performance.now() + 20_000; ; await Bun.sleep(20)) {
+    const value = await read();
+    if (isWanted(value) || performance.now() > endMs) return value;
+  }
+}
+const textsOf = async (me: Waypost, conversation: string) =>
+  (await me.store.messages(conversation, { limit: 2_000 })).map(({ text }) => text);
+const shows = async (me: Waypost, conversation: string, texts: readonly (string | null)[]) =>
+  expect(
+    await until(
+      () => textsOf(me, conversation),
+      (all) => Bun.deepEquals(all, [...texts]),
+    ),
+  ).toEqual([...texts]);
+
+async function waitingCount(me: Waypost): Promise<number> {
+  const [cache] = await cachesOf(me.client, me.identity, "");
+  return (await cache?.summary())?.count ?? -1;
+}
+
+test("a new device gets keys and history, and both show the same from then on", async () => {
+  const [alice, phone] = await Promise.all([openPlain(), open(place())]);
+  for (const text of ["one", "two"]) await alice.send(phone.did, text);
+  const file = crypto.getRandomValues(new Uint8Array(60_000)).slice();
+  const large = new Uint8Array(200_000).map((_, i) => file[i % 60_000] as number);
+  await alice.send(phone.did, large, { name: "large.bin" });
+  await shows(phone, alice.did, ["one", "two", null]);
+  await phone.store.savePerson(alice.did, { name: "Alice" });
+  await phone.store.markRead(alice.did);
+  await (await phone.send(alice.did, "three")).delivered;
+
+  const laptop = await linked(phone);
+  expect(laptop.did).toBe(phone.did);
+  expect((await laptop.devices.list()).map(({ name, isThis }) => [name, isThis])).toEqual([
+    ["device", true],
+    ["device", false],
+  ]);
+  const all = ["one", "two", null, "three"];
+  await shows(laptop, alice.did, all);
+  const person = await until(
+    () => laptop.store.person(alice.did),
+    (found) => found?.name === "Alice",
+  );
+  expect(person).toMatchObject({ name: "Alice", isKnown: true });
+  const [, , got] = await laptop.store.messages(alice.did);
+  if (got === undefined) throw new Error("no file");
+  expect(Bun.hash(await (await laptop.store.file(got)).arrayBuffer())).toBe(Bun.hash(large));
+  expect(
+    await until(
+      () => laptop.store.unread(),
+      (unread) => unread === 0,
+    ),
+  ).toBe(0);
+
+  await alice.send(phone.did, "four");
+  for (const device of [phone, laptop]) await shows(device, alice.did, [...all, "four"]);
+  expect([await phone.store.unread(), await laptop.store.unread()]).toEqual([1, 1]);
+  await laptop.store.markRead(alice.did);
+  expect(
+    await until(
+      () => phone.store.unread(),
+      (unread) => unread === 0,
+    ),
+  ).toBe(0);
+
+  // What one sends the other shows, with what became of it.
+  const sent = await laptop.send(alice.did, "five");
+  await sent.delivered;
+  await shows(phone, alice.did, [...all, "four", "five"]);
+  const state = async () => (await phone.store.message(sent.id))?.delivery?.state;
+  expect(await until(state, (now) => now === "sent")).toBe("sent");
+  await laptop.react(alice.did, got.id, "👍");
+  const reactions = async () => (await phone.store.message(got.id))?.reactions ?? [];
+  expect(await until(reactions, (found) => found.length > 0)).toEqual([{ from: phone.did, reaction: "👍" }]);
+  const [first] = await phone.store.messages(alice.did);
+  if (first !== undefined) await phone.store.remove(first);
+  for (const device of [phone, laptop]) await shows(device, alice.did, [...all.slice(1), "four", "five"]);
+  expect(await waitingCount(phone)).toBe(0);
+}, 60_000);
+
+test("a device that was away shows all, in order and once, also when its Cache has kept nothing", async () => {
+  const [alice, phone] = await Promise.all([openPlain(), open(place())]);
+  const where = place();
+  const laptop = await linked(phone, where);
+  await alice.send(phone.did, "before");
+  await shows(laptop, alice.did, ["before"]);
+  await laptop.close();
+  const texts = Array.from({ length: 300 }, (_, i) => String(i));
+  for (const text of texts) await alice.send(phone.did, text);
+  await (await phone.send(alice.did, "mine")).delivered;
+  await shows(phone, alice.did, ["before", ...texts, "mine"]);
+  expect(await waitingCount(phone)).toBe(0);
+  const back = await open(where);
+  await shows(back, alice.did, ["before", ...texts, "mine"]);
+  await back.close();
+
+  for (const text of ["later", "last"]) await alice.send(phone.did, text);
+  await shows(phone, alice.did, ["before", ...texts, "mine", "later", "last"]);
+  // Everything has expired at the Cache of the device's own DID.
+  const device = await open({ url: nodes.url, keys: where.keys, waiting, name: "default.device" });
+  const [cache] = await cachesOf(device.client, device.identity, "");
+  const { messages = [] } =
+    (await until(
+      async () => cache?.summary(),
+      (found) => (found?.count ?? 0) > 0,
+    )) ?? {};
+  expect(messages.length).toBeGreaterThan(0);
+  await cache?.ack(messages.map(({ message_id }) => message_id));
+  await device.close();
+  // What comes then shows that something is missing.
+  await alice.send(phone.did, "behind the gap");
+  await shows(phone, alice.did, ["before", ...texts, "mine", "later", "last", "behind the gap"]);
+  const again = await open(where);
+  await shows(again, alice.did, ["before", ...texts, "mine", "later", "last", "behind the gap"]);
+}, 120_000);
+
+test("a third device gets what the second has, and all three hear of each other", async () => {
+  const [alice, phone] = await Promise.all([openPlain(), open(place())]);
+  const laptop = await linked(phone);
+  await alice.send(phone.did, "for all");
+  await shows(laptop, alice.did, ["for all"]);
+  const tablet = await linked(laptop);
+  await shows(tablet, alice.did, ["for all"]);
+  expect(
+    (
+      await until(
+        () => phone.devices.list(),
+        (all) => all.length === 3,
+      )
+    ).length,
+  ).toBe(3);
+  await (await tablet.send(alice.did, "from the third")).delivered;
+  for (const device of [phone, laptop, tablet]) await shows(device, alice.did, ["for all", "from the third"]);
+}, 60_000);
+
+test("a removed device can't read, sign or change anything, and the others go on by themselves", async () => {
+  const [alice, phone] = await Promise.all([open(place()), open(place())]);
+  const [laptop, thief] = [await linked(phone), await linked(phone)];
+  await alice.send(phone.did, "while it was trusted");
+  for (const device of [phone, laptop, thief]) await shows(device, alice.did, ["while it was trusted"]);
+  const held = thief.identity;
+  const [thiefDid] = (await thief.devices.list()).filter(({ isThis }) => isThis).map(({ did }) => did);
+  if (thiefDid === undefined) throw new Error("the device has no DID");
+  expect((await phone.devices.list()).map(({ did }) => did)).toContain(thiefDid);
+  await phone.devices.remove(thiefDid);
+
+  await (await alice.send(phone.did, "without it")).delivered;
+  for (const device of [phone, laptop]) await shows(device, alice.did, ["while it was trusted", "without it"]);
+  await (await laptop.send(alice.did, "still here")).delivered;
+  await shows(alice, phone.did, ["while it was trusted", "without it", "still here"]);
+  expect((await alice.store.messages(phone.did)).map(({ verified }) => verified)).toEqual([true, true, true]);
+  expect(phone.identity.rootSeed).not.toEqual(held.rootSeed);
+  expect(laptop.identity.rootSeed).toEqual(phone.identity.rootSeed);
+
+  // With all that it had.
+  await Bun.sleep(300);
+  expect(thief.identity).toEqual(held);
+  expect(phone.identity.chain.key).not.toEqual(held.chain.key);
+  expect(await textsOf(thief, alice.did)).toEqual(["while it was trusted"]);
+  const keys = memoryKeys();
+  const { renderIdentity } = await import("../../src/client/keys.ts");
+  await keys.add("default", renderIdentity(held));
+  const stolen = await open({ url: nodes.url, keys, waiting, rotateMs: false });
+  expect(await cachesOf(stolen.client, held, "").catch((error: ClientError) => error.code)).toBe("no_cache");
+  expect(await stolen.send(alice.did, "as him").catch((error: ClientError) => error.code)).toBe("unknown_key");
+  const { change } = await import("../../src/client/change.ts");
+  const signer = { keyId: "root", seed: held.rootSeed };
+  const intent = { action: "UpdateRootPubkey", did: phone.did, newRootPubkey: new Uint8Array(32).fill(9) } as const;
+  const refused = await change(stolen.client, intent, { signer, waiting }).catch((error: ClientError) => error.kind);
+  expect(refused).toBe("refused");
+  expect((await phone.devices.list()).length).toBe(2);
+  expect(
+    (
+      await until(
+        () => laptop.devices.list(),
+        (all) => all.length === 2,
+      )
+    ).length,
+  ).toBe(2);
+}, 60_000);
+
+test("a code is for its device alone, and for ten minutes", async () => {
+  const clock = { aheadMs: 0 };
+  const phone = await open({ ...place(), nowMs: () => Date.now() + clock.aheadMs });
+  const codeOf = (code: string) => phone.acceptLink(code).catch((error: ClientError) => error.code);
+  expect(await codeOf("nonsense")).toBe("invalid_code");
+  const [one, other] = await Promise.all([Waypost.link(place()), Waypost.link(place())]);
+  const [form, did = "", , ...rest] = one.code.split("~");
+  const [, , foreign = ""] = other.code.split("~");
+  // A Directory that names another key for the new device gains nothing.
+  expect(await codeOf([form, did, foreign, ...rest].join("~"))).toBe("identity_changed");
+  expect(await phone.devices.list()).toHaveLength(1);
+  clock.aheadMs = 11 * 60_000;
+  expect(await codeOf(one.code)).toBe("code_expired");
+  await Promise.all([one.cancel(), other.cancel()]);
+  expect(await one.opened.catch((error: ClientError) => error.code)).toBe("code_expired");
+  const plain = await openPlain();
+  expect(() => plain.devices).toThrow();
+}, 30_000);

@@ -1,0 +1,195 @@
+/** An identity that was lost is found again: from a backup, with people and history, and by two of three guardians. */
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { backup, restore } from "../../src/client/backup.ts";
+import { appointGuardians, restoreFromGuardians, shareType } from "../../src/client/guardians.ts";
+import { memoryKeys } from "../../src/client/key-stores.ts";
+import { lockedKeys, passphraseLock } from "../../src/client/locks.ts";
+import type { Message } from "../../src/client/message.ts";
+import { memoryStore } from "../../src/client/store/driver.ts";
+import { Waypost } from "../../src/client/waypost.ts";
+import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+
+let nodes: TestNodes;
+beforeAll(async () => {
+  nodes = await startTestNodes();
+}, 60_000);
+afterAll(() => nodes.stop());
+
+const waiting = { timeoutMs: 20_000, intervalMs: 20 };
+const open = (options: Partial<Parameters<typeof Waypost.open>[0]> = {}) =>
+  Waypost.open({ url: nodes.url, keys: memoryKeys(), waiting: { ...waiting } as never, ...options });
+const codeOf = (work: Promise<unknown>) =>
+  work.then(
+    () => "ok",
+    (error: { code?: string }) => error.code,
+  );
+
+const bytesOf = (stream: ReadableStream<Uint8Array>): Promise<Uint8Array> => new Response(stream).bytes();
+/** In pieces as a network brings them. */
+function streamOf(bytes: Uint8Array, size = 777): ReadableStream<Uint8Array> {
+  let at = 0;
+  return new ReadableStream({
+    pull: (controller) => {
+      if (at >= bytes.length) return controller.close();
+      controller.enqueue(bytes.slice(at, at + size));
+      at += size;
+    },
+  });
+}
+
+async function nextMessage(me: Waypost): Promise<Message> {
+  for await (const message of me.messages()) {
+    await message.ack();
+    return message;
+  }
+  throw new Error("there is no message");
+}
+
+test("a backup brings back identity, people and history, and is worth nothing without its passphrase", async () => {
+  const [alice, bob] = await Promise.all([open({ store: memoryStore() }), open()]);
+  const sent = await alice.send(bob.did, "hello");
+  await sent.delivered;
+  const file = crypto.getRandomValues(new Uint8Array(60_000));
+  await (await alice.send(bob.did, file, { name: "photo.raw" })).delivered;
+  await alice.store.savePerson(bob.did, { name: "Bob" });
+  const saved = await bytesOf(await alice.backup({ passphrase: "correct horse" }));
+  await alice.close();
+  expect(Buffer.from(saved).includes("hello") || Buffer.from(saved).includes(alice.did)).toBe(false);
+
+  const [keys, store] = [memoryKeys(), memoryStore()];
+  expect(await codeOf(restore(streamOf(saved), { passphrase: "wrong", keys, store }))).toBe("wrong_passphrase");
+  expect(await keys.load("default")).toBeNull();
+  expect(await restore(streamOf(saved), { passphrase: "correct horse", keys, store })).toEqual({ did: alice.did });
+  expect(await codeOf(restore(streamOf(saved), { passphrase: "correct horse", keys, store }))).toBe("name_taken");
+  const again = await open({ keys, store });
+  expect(again.did).toBe(alice.did);
+  const [conversation] = await again.store.conversations();
+  expect(conversation?.person?.name).toBe("Bob");
+  const [first, second] = await again.store.messages(bob.did);
+  expect([first?.text, second?.name]).toEqual(["hello", "photo.raw"]);
+  expect(new Uint8Array(await (await again.store.file(second as never)).arrayBuffer())).toEqual(file);
+  await (await again.send(bob.did, "found again")).delivered;
+  for (;;) if ((await nextMessage(bob)).text === "found again") break;
+  await again.close();
+}, 60_000);
+
+test("a backup that was cut, changed or put together otherwise restores no identity", async () => {
+  const rows = async function* () {
+    for (let n = 0; n < 4; n++) yield [[`key${n}`, new Uint8Array(300).fill(n)] as const];
+  };
+  const alice = await open();
+  const { renderIdentity } = await import("../../src/client/keys.ts");
+  const saved = await bytesOf(backup(renderIdentity(alice.identity), rows(), { passphrase: "p" }));
+  const piece = 5 + 16 + 6 + 4 + 300;
+  const ends = saved.length - 21;
+  const damages: Record<string, Uint8Array> = {
+    "cut in a piece": saved.slice(0, saved.length - 100),
+    "cut between two pieces": saved.slice(0, ends),
+    "a piece less": new Uint8Array([...saved.slice(0, ends - 2 * piece), ...saved.slice(ends - piece)]),
+    "two pieces exchanged": new Uint8Array([
+      ...saved.slice(0, ends - 2 * piece),
+      ...saved.slice(ends - piece, ends),
+      ...saved.slice(ends - 2 * piece, ends - piece),
+      ...saved.slice(ends),
+    ]),
+    "a bit changed": saved.with(ends - 10, (saved[ends - 10] ?? 0) ^ 1),
+    "an early end": new Uint8Array([...saved.slice(0, ends - piece), ...saved.slice(ends)]),
+    "another file": new TextEncoder().encode("no backup at all".repeat(100)),
+  };
+  for (const [what, damaged] of Object.entries(damages)) {
+    const keys = memoryKeys();
+    expect([what, await codeOf(restore(streamOf(damaged), { passphrase: "p", keys }))]).toEqual([
+      what,
+      "backup_damaged",
+    ]);
+    expect(await keys.load("default")).toBeNull();
+  }
+  const keys = memoryKeys();
+  await restore(streamOf(saved, 1), { passphrase: "p", keys });
+  expect(await keys.load("default")).toBe(renderIdentity(alice.identity));
+}, 60_000);
+
+test("any two of three guardians restore, one alone does not, and a false share is noticed", async () => {
+  const [alice, ...guardians] = await Promise.all([open(), open(), open(), open()]);
+  expect(await codeOf(alice.appointGuardians(guardians.slice(0, 2).map(({ did }) => did)))).toBe("invalid_argument");
+  await alice.appointGuardians(guardians.map(({ did }) => did));
+  const shares = await Promise.all(
+    guardians.map(async (guardian) => {
+      const message = await nextMessage(guardian);
+      expect([message.mediaType, message.verified]).toEqual([shareType, true]);
+      return new TextDecoder().decode(message.bytes());
+    }),
+  );
+  const [a = "", b = "", c = ""] = shares;
+  for (const text of shares) expect(text).not.toContain(Buffer.from(alice.identity.rootSeed).toString("hex"));
+  const restoring = (given: string[], keys = memoryKeys()) =>
+    restoreFromGuardians({ shares: given, directoryUrl: nodes.url, keys });
+  for (const alone of [[a], [a, a]]) expect(await codeOf(restoring(alone))).toBe("share_false");
+  const json = JSON.parse(a);
+  const bytes = Buffer.from(json.share, "base64");
+  bytes[0] = (bytes[0] ?? 0) ^ 1;
+  const wrong = JSON.stringify({ ...json, share: bytes.toString("base64") });
+  expect(await codeOf(restoring([wrong, b]))).toBe("share_false");
+  expect(await codeOf(restoring(["{}", b]))).toBe("share_unreadable");
+  const seed = alice.identity.rootSeed;
+  const pairs = [
+    [a, b],
+    [a, c],
+    [b, c],
+    [wrong, b, c],
+  ];
+  for (const pair of pairs) {
+    const keys = memoryKeys();
+    expect((await restoring(pair, keys)).rootSeed).toEqual(seed);
+    const found = await open({ keys });
+    expect(found.did).toBe(alice.did);
+    await guardians[0]!.send(alice.did, "welcome back");
+    expect((await nextMessage(found)).text).toBe("welcome back");
+    await found.send(guardians[0]!.did, "thank you");
+    const answer = await nextMessage(guardians[0]!);
+    expect([answer.text, answer.verified]).toEqual(["thank you", true]);
+  }
+}, 120_000);
+
+test("new shares go out when the root key is another, and those of the old one are refused with new ones", async () => {
+  const sent: { to: string; content: Record<string, unknown> }[] = [];
+  const [alice, ...guardians] = await Promise.all([open(), open(), open(), open()]);
+  const memory = memoryKeys().memoryOf("alice");
+  const { renewGuardians } = await import("../../src/client/guardians.ts");
+  const owner = (rootSeed: Uint8Array) => ({
+    client: alice.client,
+    identity: { ...alice.identity, rootSeed },
+    send: async (to: string, content: Record<string, unknown>) => void sent.push({ to, content }),
+  });
+  await appointGuardians(
+    owner(alice.identity.rootSeed),
+    guardians.map(({ did }) => did),
+    memory,
+  );
+  await renewGuardians(owner(alice.identity.rootSeed), memory);
+  expect(sent.length).toBe(3);
+  await renewGuardians(owner(crypto.getRandomValues(new Uint8Array(32))), memory);
+  expect(sent.map(({ to }) => to)).toEqual([...guardians, ...guardians].map(({ did }) => did));
+  const texts = sent.map(({ content }) => JSON.stringify(content));
+  const restoring = (...shares: string[]) =>
+    codeOf(restoreFromGuardians({ shares, directoryUrl: nodes.url, keys: memoryKeys() }));
+  expect(await restoring(texts[0] ?? "", texts[4] ?? "")).toBe("share_false");
+  // The Directory has the old root key: the new seed is not in force.
+  expect(await restoring(texts[3] ?? "", texts[4] ?? "")).toBe("root_replaced");
+}, 60_000);
+
+test("a locked identity holds no secrets, and opens again with its passphrase", async () => {
+  const inner = memoryKeys();
+  const keys = lockedKeys(inner);
+  await keys.setUp(passphraseLock("p"));
+  const [me, bob] = await Promise.all([open({ keys }), open()]);
+  const { identity } = me;
+  await me.lock();
+  expect([...identity.rootSeed, ...identity.chain.key].every((byte) => byte === 0)).toBe(true);
+  expect(await codeOf(open({ keys }))).toBe("locked");
+  await keys.unlock(passphraseLock("p"));
+  const again = await open({ keys });
+  expect(again.did).toBe(me.did);
+  await again.send(bob.did, "unlocked");
+  expect((await nextMessage(bob)).text).toBe("unlocked");
+}, 60_000);

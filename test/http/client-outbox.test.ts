@@ -1,0 +1,202 @@
+/**
+ * The outbox of the SDK's local store: messages that are sent without a network arrive later, in order, each once and with
+ * the same bytes; what becomes of one whose time is over; and what a refusal leaves.
+ */
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import type { ClientError } from "../../src/client/http.ts";
+import { memoryKeys } from "../../src/client/key-stores.ts";
+import type { WaypostOptions } from "../../src/client/opening.ts";
+import { memoryStore } from "../../src/client/store/driver.ts";
+import { Waypost } from "../../src/client/waypost.ts";
+import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+
+let nodes: TestNodes;
+const opened: Waypost[] = [];
+beforeAll(async () => {
+  nodes = await startTestNodes();
+});
+afterAll(async () => {
+  await Promise.all(opened.map((me) => me.close()));
+  await nodes.stop();
+});
+
+const waiting = { timeoutMs: 10_000, intervalMs: 20 };
+async function open(options: Partial<WaypostOptions> = {}): Promise<Waypost> {
+  const me = await Waypost.open({ url: nodes.url, keys: memoryKeys(), waiting, ...options });
+  opened.push(me);
+  return me;
+}
+
+async function take(me: Waypost, count: number): Promise<(string | null)[]> {
+  const taken: (string | null)[] = [];
+  for await (const message of me.messages()) {
+    await message.ack();
+    if (taken.push(message.text) === count) break;
+  }
+  return taken;
+}
+
+/** With a store, behind a Relay that does not name this address: registered at the nodes before. */
+async function openBehind(relayUrl: string, options: Partial<WaypostOptions> = {}): Promise<Waypost> {
+  const keys = memoryKeys();
+  await open({ keys });
+  return open({ relayUrl, keys, store: memoryStore(), rotateMs: false, ...options });
+}
+
+type Answer = "pass" | "refuse" | "lose" | "swallow";
+
+/** In front of the nodes: passes posts to the Relay on, refuses them, or loses them before or after they were delivered. */
+function relayAt(decide: () => Answer) {
+  const bodies: string[] = [];
+  const server = Bun.serve({
+    hostname: "127.0.0.1",
+    port: 0,
+    fetch: async (request) => {
+      const { pathname, search } = new URL(request.url);
+      const body = request.method === "GET" ? null : await request.text();
+      const isMessage = pathname.startsWith("/relay/");
+      const answer = isMessage ? decide() : "pass";
+      if (isMessage) bodies.push(body ?? "");
+      if (answer === "refuse") return Response.json({ code: "busy" }, { status: 503 });
+      if (answer === "lose") return new Response("", { status: 502 });
+      const { method, headers } = request;
+      const real = await fetch(`${nodes.url}${pathname}${search}`, { method, headers, body });
+      return answer === "swallow" ? new Response("", { status: 502 }) : new Response(await real.bytes(), real);
+    },
+  });
+  return { url: `http://127.0.0.1:${server.port}`, bodies, stop: () => server.stop(true) };
+}
+
+/** Retries at once instead of after a pause. */
+const retrying = (me: Waypost) => {
+  const timer = setInterval(() => globalThis.dispatchEvent(new Event("online")), 20);
+  return { me, [Symbol.dispose]: () => clearInterval(timer) };
+};
+
+const numbers = Array.from({ length: 10 }, (_, i) => String(i));
+
+test("ten messages sent at once without a network arrive in their order, each once, also in a later run", async () => {
+  const state = { answer: "lose" as Answer };
+  const relay = relayAt(() => state.answer);
+  const [keys, store] = [memoryKeys(), memoryStore()];
+  const bob = await open();
+  const first = await open({ keys, store });
+  await first.close();
+  // The identity is known, so it opens when nothing can be reached.
+  const dead = await open({ url: "http://127.0.0.1:1", keys, store });
+  const offline = await Promise.all(numbers.map((text) => dead.send(bob.did, text)));
+  expect((await dead.store.messages(bob.did)).map(({ text, delivery }) => [text, delivery?.state])).toEqual(
+    numbers.map((text) => [text, "waiting"]),
+  );
+  await dead.close();
+  const alice = await open({ relayUrl: relay.url, keys, store });
+  using _ = retrying(alice);
+  const last = await alice.send(bob.did, "last");
+  await Bun.sleep(100);
+  state.answer = "swallow";
+  while (relay.bodies.length < 5) await Bun.sleep(10);
+  state.answer = "pass";
+  await last.delivered;
+  expect(await take(bob, 11)).toEqual([...numbers, "last"]);
+  expect((await alice.store.messages(bob.did)).every(({ delivery }) => delivery?.state === "sent")).toBe(true);
+  // Of each message the same bytes, however often.
+  const idOf = (body: string) => String(JSON.parse(body).message_id);
+  expect(new Set(relay.bodies).size).toBe(11);
+  expect(new Set(relay.bodies.map(idOf))).toEqual(new Set([...offline, last].map(({ id }) => id)));
+  const times = [...new Set(relay.bodies)].map((body) => Date.parse(JSON.parse(body).timestamp));
+  expect(times.every((ms, i) => i === 0 || ms > (times[i - 1] ?? ms))).toBe(true);
+  await relay.stop();
+}, 60_000);
+
+test("when its time is over, a message that surely never left is prepared anew", async () => {
+  const state = { answer: "refuse" as Answer, aheadMs: 0 };
+  const relay = relayAt(() => state.answer);
+  const [bob, alice] = await Promise.all([open(), openBehind(relay.url, { nowMs: () => Date.now() + state.aheadMs })]);
+  using _ = retrying(alice);
+  const sent = await alice.send(bob.did, "late", { ttl: "1h" });
+  while (relay.bodies.length < 2) await Bun.sleep(10);
+  expect(new Set(relay.bodies).size).toBe(1);
+  state.aheadMs = 2 * 3_600_000;
+  while (new Set(relay.bodies).size < 2) await Bun.sleep(10);
+  state.aheadMs = 0;
+  state.answer = "pass";
+  expect((await sent.delivered)?.last?.success).toBe(true);
+  expect(await take(bob, 1)).toEqual(["late"]);
+  const ids = relay.bodies.map((body) => JSON.parse(body).message_id);
+  expect(new Set(ids)).toEqual(new Set([sent.id]));
+  await relay.stop();
+}, 30_000);
+
+test("when its time is over, one with an unknown outcome is uncertain, and the program decides", async () => {
+  const state = { answer: "swallow" as Answer, aheadMs: 0 };
+  const relay = relayAt(() => state.answer);
+  const [bob, alice] = await Promise.all([open(), openBehind(relay.url, { nowMs: () => Date.now() + state.aheadMs })]);
+  using _ = retrying(alice);
+  const sent = await alice.send(bob.did, "maybe", { ttl: "1h" });
+  const behind = await alice.send(bob.did, "behind");
+  while (relay.bodies.length < 1) await Bun.sleep(10);
+  state.aheadMs = 2 * 3_600_000;
+  expect(await sent.delivered?.catch((error: ClientError) => error.code)).toBe("uncertain");
+  state.aheadMs = 0;
+  state.answer = "pass";
+  await behind.delivered;
+  const view = async () => (await alice.store.message(sent.id))?.delivery;
+  expect(await view()).toMatchObject({ state: "uncertain", to: [{ did: bob.did, code: "uncertain" }] });
+  await alice.store.resend(sent.id);
+  while ((await view())?.state !== "sent") await Bun.sleep(10);
+  expect(await take(bob, 3)).toEqual(["maybe", "behind", "maybe"]);
+  await relay.stop();
+}, 30_000);
+
+test("a refusal for good fails the message and holds no other up; a removed message is not sent", async () => {
+  const state = { answer: "refuse" as Answer };
+  const relay = relayAt(() => state.answer);
+  const [bob, alice] = await Promise.all([open(), openBehind(relay.url)]);
+  using _ = retrying(alice);
+  const failed = await alice.send(bob.did, "too short a life", { ttl: "never" });
+  const removed = await alice.send(bob.did, "removed");
+  const kept = await alice.send(bob.did, "kept");
+  expect(await failed.delivered?.catch((error: ClientError) => error.code)).toBe("invalid_argument");
+  const message = await alice.store.message(removed.id);
+  if (message !== null) await alice.store.remove(message);
+  // An attempt that is under way when its message is removed may still arrive: the next message's comes after it.
+  while (!relay.bodies.some((body) => body.includes(kept.id))) await Bun.sleep(5);
+  state.answer = "pass";
+  await kept.delivered;
+  expect(await take(bob, 1)).toEqual(["kept"]);
+  expect((await alice.store.message(failed.id))?.delivery?.to[0]).toMatchObject({
+    state: "failed",
+    code: "invalid_argument",
+  });
+  await relay.stop();
+}, 30_000);
+
+test("the keys of people are used for an hour without a Directory", async () => {
+  const port = { down: false };
+  const directory = Bun.serve({
+    hostname: "127.0.0.1",
+    port: 0,
+    fetch: async (request) => {
+      if (port.down) return new Response("", { status: 503 });
+      const { pathname, search } = new URL(request.url);
+      const body = request.method === "GET" ? null : await request.bytes();
+      return fetch(`${nodes.url}${pathname}${search}`, { method: request.method, headers: request.headers, body });
+    },
+  });
+  const directoryUrl = `http://127.0.0.1:${directory.port}`;
+  const [bob, alice] = await Promise.all([open(), open({ url: nodes.url, directoryUrl, store: memoryStore() })]);
+  await (await alice.send(bob.did, "with")).delivered;
+  port.down = true;
+  await (await alice.send(bob.did, "without")).delivered;
+  expect(await take(bob, 2)).toEqual(["with", "without"]);
+  // After an hour they are not: the message waits.
+  for (const [name, kept] of alice.client.known.recipients)
+    alice.client.known.recipients.set(name, { ...kept, atMs: kept.atMs - 3_600_001 });
+  const sent = await alice.send(bob.did, "later");
+  await Bun.sleep(300);
+  expect((await alice.store.message(sent.id))?.delivery?.state).toBe("waiting");
+  port.down = false;
+  globalThis.dispatchEvent(new Event("online"));
+  await sent.delivered;
+  await directory.stop(true);
+}, 30_000);

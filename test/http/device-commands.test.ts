@@ -1,0 +1,56 @@
+/** `waypost device`: two key folders of one machine stand for two devices. */
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "waypost-device-"));
+let nodes: TestNodes;
+beforeAll(async () => {
+  nodes = await startTestNodes();
+});
+afterAll(async () => {
+  await nodes.stop();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+const main = join(import.meta.dir, "..", "..", "src", "main.ts");
+function start(keys: string, ...words: string[]) {
+  const args = [...words, "--url", nodes.url, "--keys", join(folder, keys), "--json"];
+  return Bun.spawn([process.execPath, main, ...args], { stdout: "pipe", stderr: "pipe" });
+}
+async function run(keys: string, ...words: string[]): Promise<Record<string, unknown>> {
+  const child = start(keys, ...words);
+  const [text, problem] = await Promise.all([new Response(child.stdout).text(), new Response(child.stderr).text()]);
+  return JSON.parse((text || problem).trim().split("\n").at(-1) ?? "");
+}
+
+test("a device is linked, listed and removed by commands, and is no second identity of the folder", async () => {
+  const { did } = await run("phone", "did", "create", "--name", "default");
+  const linking = start("laptop", "device", "link");
+  const lines = linking.stdout.pipeThrough(new TextDecoderStream()).getReader();
+  const { code } = JSON.parse((await lines.read()).value ?? "");
+  expect(await run("phone", "device", "accept", String(code), "--name", "laptop")).toEqual({ ok: true, did });
+  expect(JSON.parse((await lines.read()).value ?? "")).toEqual({ ok: true, did, name: "default" });
+  expect(await linking.exited).toBe(0);
+  const listed = async (keys: string) => {
+    const { devices } = await run(keys, "device", "list");
+    return devices as { did: string; name: string; this: boolean; current: boolean }[];
+  };
+  const devices = await listed("phone");
+  expect(devices.map(({ name, this: isThis }) => [name, isThis])).toEqual([
+    ["device", true],
+    ["laptop", false],
+  ]);
+  expect((await listed("laptop")).map((one) => one.did).sort()).toEqual(devices.map((one) => one.did).sort());
+  expect((await run("phone", "device", "remove", String(did), "--yes"))["code"]).toBe("no_device");
+  expect(await run("phone", "device", "remove", devices[1]?.did ?? "")).toMatchObject({ ok: false, code: "failed" });
+  expect(await run("phone", "device", "remove", devices[1]?.did ?? "", "--yes")).toEqual({
+    ok: true,
+    did: devices[1]?.did,
+  });
+  expect((await listed("phone")).length).toBe(1);
+  expect((await run("laptop", "query"))["code"]).toBe("no_cache");
+  expect((await run("phone", "query"))["ok"]).toBe(true);
+}, 120_000);

@@ -1,0 +1,210 @@
+/**
+ * What lasts between providers: what is remembered of a home that has vanished, also after a restart; a Relay in a process
+ * of its own; and two providers that witness each other's logs, so that keys of both are `logged` for people of both.
+ */
+import { afterAll, expect, test } from "bun:test";
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import type { ClientError } from "../../src/client/http.ts";
+import { memoryKeys } from "../../src/client/key-stores.ts";
+import type { WaypostOptions } from "../../src/client/opening.ts";
+import { Waypost } from "../../src/client/waypost.ts";
+import { dayMs } from "../../src/core/codec/time.ts";
+import { createHomes } from "../../src/nodes/directory/homes.ts";
+import type { Egress } from "../../src/nodes/relay/egress.ts";
+import { openMemory } from "../support/directory.ts";
+import { freePort } from "../support/executable.ts";
+import { keyFiles, testKey, vkeyOf } from "../support/logs.ts";
+import { startTestNodes } from "../support/nodes.ts";
+import { openInbox, startProvider, until } from "../support/providers.ts";
+import { scratchPaths } from "../support/scratch.ts";
+import { settings as settingsOf } from "../support/settings.ts";
+
+const files = keyFiles();
+const paths = scratchPaths("homes");
+const stops: (() => unknown)[] = [files.remove];
+afterAll(async () => {
+  for (const stop of stops.toReversed()) await stop();
+});
+const stopping = <T extends { readonly stop: () => unknown }>(one: T): T => {
+  stops.push(one.stop);
+  return one;
+};
+
+const waiting = { timeoutMs: 20_000, intervalMs: 20 };
+const soon = { directory: { home_fresh: 50, home_failure: 100 } };
+const open = (home: string, options: Partial<WaypostOptions> = {}) =>
+  Waypost.open({ url: `http://${home}`, keys: memoryKeys(), waiting, rotateMs: false, ...options });
+const codeAt = async (home: string, path: string): Promise<string> => {
+  const answer = await fetch(`http://${home}${path}`);
+  return answer.ok ? "found" : ((await answer.json()) as { code: string }).code;
+};
+
+test("a home that has vanished is remembered for 30 days, and through a restart", async () => {
+  const south = await startProvider({ port: freePort() }, soon);
+  const [port, path] = [freePort(), paths()];
+  const stores = { main: { plugin: "lmdb", path, block_time_ms: 50 } };
+  const north = await startProvider({ port, stores }, soon);
+  const bob = await open(south.home, { alias: "bob" });
+  const keys = memoryKeys();
+  const alice = await open(north.home, { keys });
+  expect((await alice.send(`bob@${south.home}`, "hello")).recipient.did).toBe(bob.did);
+  await south.stop();
+  await Bun.sleep(80);
+  expect(await codeAt(north.home, `/dids/${bob.did}/proof`)).toBe("found");
+  await north.stop();
+  const again = stopping(await startProvider({ port, stores }, soon));
+  const later = await open(again.home, { keys });
+  const error = await later
+    .send(`bob@${south.home}`, "are you there?", { retries: 0 })
+    .catch((thrown: unknown) => thrown);
+  // The key is believed, and nobody takes the message.
+  expect((error as ClientError).code).toMatch(/^(destination|cache)_unavailable$/);
+  for (const path of [`/dids/${bob.did}/proof`, `/resolve/${bob.did}`, `/aliases/bob?home=${south.home}`])
+    expect([path, await codeAt(again.home, path)]).toEqual([path, "found"]);
+}, 60_000);
+
+test("what is remembered counts for 30 days after the home has last confirmed it", async () => {
+  const south = stopping(await startProvider({ port: freePort() }));
+  const bob = await open(south.home);
+  const proof = await (await fetch(`http://${south.home}/dids/${bob.did}/proof`)).bytes();
+  let [nowMs, answers] = [Date.now(), true];
+  const store = await openMemory(10)({ now: () => nowMs, log: () => {}, fatal: () => {} });
+  const { receipts } = store.capabilities;
+  if (receipts === undefined) throw new Error("memory has receipts");
+  const send: Egress["send"] = async ({ suffix }) => {
+    const body = suffix.endsWith("known=") ? proof : new Uint8Array(0);
+    return { httpStatus: answers ? 200 : null, error: null, body: answers ? body : null, giveUp: true, durationMs: 1 };
+  };
+  const egress: Egress = {
+    send,
+    failuresOf: () => 0,
+    stats: () => ({ active: 0, waiting: 0, destinations: 0 }),
+    close: () => {},
+  };
+  const settings = { ...settingsOf().directory, public_endpoint: "https://own.example.org" };
+  const homes = () => createHomes({ egress, receipts, settings, now: () => nowMs, log: () => {} });
+  const asked = { home: south.home, network: "test" };
+  const [running, found] = [homes(), { bytes: proof, home: south.home }];
+  expect(await running.find(bob.did, asked)).toMatchObject({ ...found, isFresh: true });
+  nowMs += 20 * dayMs;
+  expect(await running.find(bob.did, asked)).toMatchObject({ ...found, isFresh: true });
+  answers = false;
+  nowMs += 29 * dayMs;
+  for (const one of [running, homes()])
+    expect(await one.find(bob.did, asked)).toMatchObject({ ...found, isFresh: false });
+  nowMs += 2 * dayMs;
+  for (const one of [running, homes()]) expect(await one.find(bob.did, asked)).toBe("silent");
+});
+
+test("a Relay in a process of its own learns of other homes from its Directory", async () => {
+  const [north, south] = await Promise.all([freePort(), freePort()].map((port) => startProvider({ port }, soon)));
+  if (north === undefined || south === undefined) throw new Error("not started");
+  for (const one of [north, south]) stopping(one);
+  const url = `http://localhost:${freePort()}`;
+  const relay = await startTestNodes({
+    server: { listen: [url.slice("http://".length).replace("localhost", "127.0.0.1")], drain_timeout: "2s" },
+    directory: {},
+    cache: {},
+    relay: {
+      enabled: true,
+      recipients: `http://${north.home}`,
+      public_endpoints: [url],
+      allow_http: true,
+      allow_private: ["127.0.0.0/8", "::1/128"],
+      rate_limit_loopback: false,
+    },
+  });
+  stopping(relay);
+  const [alice, bob] = [await open(north.home, { relayUrl: url }), await open(south.home)];
+  const [atAlice, atBob] = [openInbox(alice), openInbox(bob)];
+  stops.push(atAlice.close, atBob.close);
+  await until(() => atAlice.events.some((event) => event.type === "connected" && event.what === "live"));
+  await alice.send(`${bob.did}@${south.home}`, "hello");
+  const read = await atBob.next();
+  expect(read.verified).toBe(true);
+  await read.reply("hi");
+  const answer = await atAlice.next();
+  expect([answer.text, answer.verified]).toEqual(["hi", true]);
+}, 60_000);
+
+test("providers that witness each other make keys of both logged for people of both", async () => {
+  const [northPort, southPort] = [freePort(), freePort()];
+  const keysOf = (name: string) => ({
+    log: testKey(`${name}.example/log`, "log"),
+    witness: testKey(`${name}.example/witness`, "witness"),
+  });
+  const [n, s] = [keysOf("north"), keysOf("south")];
+  const startOne = (own: typeof n, other: typeof n, port: number, otherPort: number) =>
+    startProvider(
+      {
+        port,
+        directory: {
+          log_key_file: files.fileOf(own.log),
+          log_witnesses: [`${vkeyOf(other.witness)} http://127.0.0.1:${otherPort}/witness`],
+        },
+        witness: {
+          key_file: files.fileOf(own.witness),
+          logs: [`${vkeyOf(other.log)} http://127.0.0.1:${otherPort}/log`],
+        },
+      },
+      soon,
+    );
+  const [north, south] = await Promise.all([
+    startOne(n, s, northPort, southPort),
+    startOne(s, n, southPort, northPort),
+  ]);
+  for (const one of [north, south]) stopping(one);
+  const policy = `witness n ${vkeyOf(n.witness)}\nwitness s ${vkeyOf(s.witness)}\ngroup any 1 n s\nquorum any\n`;
+  const [alice, bob] = [await open(north.home, { policy }), await open(south.home, { policy, alias: "bob" })];
+  const [atAlice, atBob] = [openInbox(alice), openInbox(bob)];
+  stops.push(atAlice.close, atBob.close);
+  const logged = { trust: "logged" } as const;
+  expect((await alice.send(`bob@${south.home}`, "hello", logged)).recipient).toMatchObject({
+    trust: "logged",
+    name: "logged",
+  });
+  const read = await atBob.next();
+  expect([read.verified, read.trust]).toEqual([true, "logged"]);
+  expect((await read.reply("hi", logged)).recipient.trust).toBe("logged");
+  // The next looks continue the heads of both logs.
+  await open(south.home);
+  expect((await alice.send(bob.did, "again", logged)).recipient.trust).toBe("logged");
+  expect((await alice.send((await open(north.home)).did, "at home", logged)).recipient.trust).toBe("logged");
+  const alarms = [...atAlice.events, ...atBob.events].filter(
+    ({ type }) => type === "failed" || type === "stranger_change",
+  );
+  expect(alarms).toEqual([]);
+}, 60_000);
+
+test("the commands send to alias@home, receive from there and remember whom", async () => {
+  const [north, south] = await Promise.all([freePort(), freePort()].map((port) => startProvider({ port }, soon)));
+  if (north === undefined || south === undefined) throw new Error("not started");
+  for (const one of [north, south]) stopping(one);
+  const folder = paths();
+  mkdirSync(folder);
+  writeFileSync(join(folder, "hello.txt"), "hello");
+  const waypost = async (home: string, name: string, ...args: string[]) => {
+    const main = join(import.meta.dir, "..", "..", "src", "main.ts");
+    const env = { ...process.env, WAYPOST_URL: `http://${home}`, WAYPOST_KEYS: join(folder, name) };
+    const command = [process.execPath, main, ...args, "--json"];
+    const child = Bun.spawn(command, { cwd: folder, env, stdout: "pipe", stderr: "pipe" });
+    return { json: JSON.parse((await new Response(child.stdout).text()).trim().split("\n")[0] ?? "{}") };
+  };
+  const alice = await waypost(north.home, "alice", "did", "create", "--name", "alice");
+  const bob = await waypost(south.home, "bob", "did", "create", "--name", "bob", "--alias", "bob");
+  const send = () => waypost(north.home, "alice", "send", "--to", `bob@${south.home}`, "--file", "hello.txt");
+  expect((await send()).json).toMatchObject({
+    ok: true,
+    to: bob.json.did,
+    recipient: { trust: "proven", name: "told" },
+  });
+  expect((await send()).json.recipient).toEqual({ trust: "proven", name: "remembered" });
+  const flags = ["--type", "directory", "--endpoint", `http://${south.home}`];
+  expect((await waypost(south.home, "bob", "did", "add-service", "#directory", ...flags)).json.ok).toBe(true);
+  const received = await waypost(south.home, "bob", "receive", "--out", "inbox");
+  expect(JSON.stringify(received.json)).toContain(alice.json.did);
+  expect(JSON.stringify(received.json)).toContain('"from_verified":true,"from_trust":"proven"');
+  const back = await waypost(south.home, "bob", "send", "--to", alice.json.did, "--file", "hello.txt");
+  expect(back.json).toMatchObject({ ok: true, recipient: { trust: "proven", name: null } });
+}, 120_000);

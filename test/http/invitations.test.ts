@@ -1,0 +1,244 @@
+/**
+ * Who registers at a Directory that is not open: invitations over the wire, the SDK and the commands, also when many
+ * race for one, after a kill and in a backup; what an erasure removes; and the mail of a deleted DID.
+ */
+import { afterAll, afterEach, describe, expect, test } from "bun:test";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { decodeQR } from "qr/decode.js";
+import { memoryKeys } from "../../src/client/key-stores.ts";
+import { Waypost } from "../../src/client/waypost.ts";
+import { dayMs } from "../../src/core/codec/time.ts";
+import { isFault } from "../../src/core/fault.ts";
+import { openInvitations } from "../../src/nodes/operations/invitations.ts";
+import { openLocalBus } from "../../src/plugins/bus/local.ts";
+import { type Reply, registerBodyOf, type TestDirectory, testDirectory } from "../support/directory.ts";
+import { freePort, run, scratchFolder, startNode } from "../support/executable.ts";
+import { type Identity, identityOf } from "../support/identity.ts";
+
+const folder = scratchFolder();
+afterAll(folder.remove);
+let directory: TestDirectory | null = null;
+afterEach(async () => {
+  await directory?.close();
+  directory = null;
+});
+
+async function inviting(): Promise<TestDirectory> {
+  directory = await testDirectory({ options: { registration: "invite" } });
+  return directory;
+}
+
+async function codeOf({ invitations }: TestDirectory, uses = 1): Promise<string> {
+  const made = await invitations.create({ uses, lifeMs: dayMs, note: null });
+  if (isFault(made)) throw new Error(made.detail);
+  return made.code;
+}
+
+let count = 0;
+const newcomer = (): Identity => identityOf(`invited ${count++}`);
+const registerWith = (stage: TestDirectory, code: string | null, who = newcomer(), spoil = {}): Promise<Reply> =>
+  stage.ask(
+    "POST",
+    "/register-did",
+    { ...registerBodyOf(who, stage.nowMs()), ...spoil },
+    code === null ? {} : { "svc-invitation": code },
+  );
+const outcome = ({ status, body }: Reply): string => `${status} ${body["code"] ?? body["registration_status"]}`;
+const usedOf = async ({ invitations }: TestDirectory): Promise<number> =>
+  (await invitations.list())[0]?.uses.length ?? 0;
+
+describe("an invitation", () => {
+  test("registers as many DIDs as it has uses, however many race for it", async () => {
+    const stage = await inviting();
+    const code = await codeOf(stage, 5);
+    const replies = await Promise.all(Array.from({ length: 14 }, () => registerWith(stage, code)));
+    const outcomes = replies.map(outcome);
+    expect(outcomes.filter((one) => one === "202 pending")).toHaveLength(5);
+    expect(outcomes.filter((one) => one === "403 invitation_invalid")).toHaveLength(9);
+    const [listed] = await stage.invitations.list();
+    const registered = replies.filter(({ status }) => status === 202).map(({ body }) => body["did"]);
+    expect(listed?.uses.map(({ did }) => did as string).sort()).toEqual((registered as string[]).sort());
+  });
+
+  test("is used once by a DID that registers again, before and after its code is used up", async () => {
+    const stage = await inviting();
+    const code = await codeOf(stage);
+    const own = newcomer();
+    for (let i = 0; i < 3; i++) expect(outcome(await registerWith(stage, code, own))).toBe("202 pending");
+    expect(await usedOf(stage)).toBe(1);
+    expect(outcome(await registerWith(stage, code))).toBe("403 invitation_invalid");
+  });
+
+  test("is not used by a registration that is refused for another reason", async () => {
+    const stage = await inviting();
+    const code = await codeOf(stage);
+    const own = newcomer();
+    const forged = registerBodyOf(newcomer(), stage.nowMs())["signature"];
+    expect(outcome(await registerWith(stage, code, own, { signature: forged }))).toBe("403 invalid_signature");
+    expect(outcome(await registerWith(stage, code, own, { alias: "a b" }))).toStartWith("400");
+    expect(await usedOf(stage)).toBe(0);
+    expect(outcome(await registerWith(stage, code, own))).toBe("202 pending");
+  });
+
+  test("ends with its time or with its revocation, by id or code", async () => {
+    const stage = await inviting();
+    const [late, revoked, named] = [await codeOf(stage, 9), await codeOf(stage, 9), await codeOf(stage, 9)];
+    const ids = (await stage.invitations.list()).map(({ id }) => id);
+    expect(await stage.invitations.revoke(ids[1]?.slice(0, 8) ?? "")).toMatchObject({ id: ids[1] });
+    expect(await stage.invitations.revoke(named)).toMatchObject({ id: ids[2] });
+    expect(await stage.invitations.revoke("zzzzzz")).toMatchObject({ code: "not_found" });
+    const answered = await Promise.all([late, revoked, named].map((code) => registerWith(stage, code)));
+    expect(answered.map(outcome)).toEqual(["202 pending", "403 invitation_invalid", "403 invitation_invalid"]);
+    stage.advance(dayMs);
+    expect(outcome(await registerWith(stage, late))).toBe("403 invitation_invalid");
+    expect(outcome(await registerWith(stage, "guessed"))).toBe("403 invitation_invalid");
+    expect(outcome(await registerWith(stage, null))).toBe("403 invitation_required");
+  });
+
+  test("of one process holds at once in another on the same store, and both together never exceed its count", async () => {
+    const stage = await inviting();
+    const { receipts } = stage.store.capabilities;
+    if (receipts === undefined) throw new Error("no receipts");
+    const bus = openLocalBus({ log: () => undefined });
+    const other = await openInvitations({ receipts, bus, now: stage.nowMs, log: () => undefined });
+    const code = await codeOf(stage, 7);
+    const claims = Array.from({ length: 40 }, (_, i) => [stage.invitations, other][i % 2]?.claim(code, newcomer().did));
+    expect((await Promise.all(claims)).filter((refused) => refused === null)).toHaveLength(7);
+    other.close();
+    await bus.close();
+  });
+});
+
+test("a Directory that is closed registers nobody, and /limits names what it is", async () => {
+  const stage = await inviting();
+  const code = await codeOf(stage);
+  expect((await stage.limits()).registration).toBe("invite");
+  stage.settings.registration = "closed";
+  expect(outcome(await registerWith(stage, code))).toBe("403 registration_closed");
+  expect((await stage.limits()).registration).toBe("closed");
+  stage.settings.registration = "open";
+  expect(outcome(await registerWith(stage, null))).toBe("202 pending");
+});
+
+// ------------------------------------------------------------------------------------------------ the executable
+
+const port = freePort();
+const url = `http://127.0.0.1:${port}`;
+const config = join(folder.path, "waypost.toml");
+const socket = join(folder.path, "admin.sock");
+
+const configure = (registration: string): void =>
+  writeFileSync(
+    config,
+    `[server]
+listen = ["127.0.0.1:${port}"]
+admin_listen = ["unix:${socket}"]
+[directory]
+enabled = true
+registration = "${registration}"
+[relay]
+enabled = true
+public_endpoints = ["${url}"]
+[cache]
+enabled = true
+public_endpoints = ["${url}"]
+[stores.main]
+plugin = "lmdb"
+path = "${join(folder.path, "store")}"
+block_time_ms = 20
+`,
+  );
+const serve = () => startNode(["serve", "--config", config], { cwd: folder.path, url });
+const waypost = async (...args: string[]) => {
+  const ran = await run([...args, "--json"], { cwd: folder.path, env: { WAYPOST_URL: url } });
+  return { ...ran, json: JSON.parse(ran.stdout || ran.stderr) as Record<string, unknown> };
+};
+const operate = (...args: string[]) => waypost(...args, "--config", config);
+
+/** What a camera reads from the terminal: a character is two modules, one above the other. */
+function readQr(drawn: string): string | null {
+  const [scale, margin] = [4, 4];
+  const rows = drawn
+    .split("\n")
+    .flatMap((line) => ["█▀", "█▄"].map((light) => [...line].map((at) => light.includes(at))));
+  const size = Math.max(rows.length, rows[0]?.length ?? 0) + 2 * margin;
+  const isLight = (x: number, y: number) =>
+    rows[Math.floor(y / scale) - margin]?.[Math.floor(x / scale) - margin] ?? true;
+  const side = size * scale;
+  const data = new Uint8Array(side * side * 4).fill(255);
+  for (let y = 0; y < side; y++)
+    for (let x = 0; x < side; x++) if (!isLight(x, y)) data.fill(0, (y * side + x) * 4, (y * side + x) * 4 + 3);
+  return decodeQR({ width: side, height: side, data });
+}
+
+test("an invitation goes from the command over its link and QR code to the SDK, and survives a kill and a restore", async () => {
+  configure("open");
+  let node = await serve();
+  try {
+    configure("invite");
+    expect((await operate("reload")).json).toMatchObject({ changed: ["directory.registration"] });
+    const refused = await waypost("did", "create", "--name", "ann");
+    expect([refused.code, refused.json["code"]]).toEqual([1, "invitation_required"]);
+    const made = (await operate("invite", "create", "--uses", "3", "--note", "choir")).json;
+    const link = String(made["link"]);
+    expect(link).toBe(`${url}/#invite=${made["code"]}`);
+    const shown = await run(["invite", "create", "--config", config], { cwd: folder.path });
+    const [drawn = "", shownLink = ""] = shown.stdout.split("\n\n");
+    expect(shownLink).toStartWith(`${url}/#invite=${readQr(drawn)?.split("=").at(-1)}\n`);
+
+    expect((await waypost("did", "create", "--name", "ann", "--invitation", link)).code).toBe(0);
+    await node.kill("SIGKILL");
+    node = await serve();
+    const ben = await Waypost.open({ url, keys: memoryKeys(), invitation: String(made["code"]) });
+    await ben.close();
+    expect((await operate("storage", "backup", "--to", join(folder.path, "backup"))).code).toBe(0);
+    await node.kill("SIGTERM");
+    expect((await operate("storage", "restore", "--from", join(folder.path, "backup"))).code).toBe(0);
+    node = await serve();
+    const cat = await Waypost.open({ url, keys: memoryKeys(), invitation: link });
+    await cat.close();
+    const last = Waypost.open({ url, keys: memoryKeys(), invitation: link });
+    await expect(last).rejects.toMatchObject({ code: "invitation_invalid", status: 403 });
+    const { invitations } = (await operate("invite", "list")).json as {
+      invitations: { note: string; uses: unknown[] }[];
+    };
+    expect(invitations.find(({ note }) => note === "choir")?.uses).toHaveLength(3);
+    expect((await operate("invite", "revoke", link)).json).toMatchObject({ ok: true, uses_max: 3 });
+  } finally {
+    await node.kill("SIGTERM");
+  }
+}, 120_000);
+
+test("an erasure removes mail and traces and blocks the DID; a deleted DID's mail goes by itself", async () => {
+  configure("invite");
+  const node = await serve();
+  try {
+    const { code } = (await operate("invite", "create", "--uses", "2")).json as { code: string };
+    const open = () => Waypost.open({ url, keys: memoryKeys(), invitation: code });
+    const [eve, fay] = [await open(), await open()];
+    const toEve = () => fay.send(eve.did, "hello", { anonymous: true });
+    await toEve();
+    expect((await operate("erase", eve.did, "--mail-only", "--yes")).json).toMatchObject({ entries: 1 });
+    await toEve();
+    const erased = (await operate("erase", eve.did, "--yes")).json;
+    expect(erased).toMatchObject({ entries: 1, invitations: 1 });
+    await expect(toEve()).rejects.toMatchObject({ status: 403 });
+    const listed = JSON.stringify((await operate("invite", "list")).json);
+    expect([listed.includes(eve.did), listed.includes(fay.did)]).toEqual([false, true]);
+
+    await waypost("did", "create", "--name", "gil", "--invitation", code);
+    const made = (await operate("invite", "create")).json as { code: string };
+    const { did } = (await waypost("did", "create", "--name", "gil", "--invitation", made.code)).json as {
+      did: string;
+    };
+    await fay.send(did, "hello", { anonymous: true });
+    expect((await waypost("did", "delete", "--as", "gil", "--yes")).code).toBe(0);
+    const removed = () => node.printed().includes("the mail of a deleted DID was removed");
+    for (let i = 0; i < 500 && !removed(); i++) await Bun.sleep(20);
+    expect(removed()).toBe(true);
+    await Promise.all([eve.close(), fay.close()]);
+  } finally {
+    await node.kill("SIGTERM");
+  }
+}, 120_000);

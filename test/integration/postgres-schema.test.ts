@@ -1,0 +1,36 @@
+/** The schema of the PostgreSQL driver: what is missing, and what a newer program has made. */
+import { describe, expect, test } from "bun:test";
+import { postgresOptions } from "../../src/plugins/postgres/postgres.ts";
+import { migrateSchema } from "../../src/plugins/postgres/schema.ts";
+import { migratePostgres, openPool, openPostgres } from "../../src/plugins/postgres/store.ts";
+import { failureOf } from "../conformance/samples.ts";
+import { postgresAbsence, startPostgres } from "../support/postgres.ts";
+
+const absence = postgresAbsence();
+const suite = absence === null ? describe : () => test(`skipped: ${absence}`, () => {});
+const environment = { now: Date.now, log: () => {}, fatal: () => {} };
+
+suite("the schema", () => {
+  test("one that is missing or newer is refused with what to do, and several programs may migrate at once", async () => {
+    const own = await startPostgres(["fsync=off", "max_connections=30"]);
+    const options = postgresOptions.parse({ urls: [own.url], connections: 2 });
+    try {
+      expect(String(await failureOf(() => openPostgres(options, environment)))).toContain("storage migrate");
+      const pools = await Promise.all([1, 2, 3].map(() => openPool(options)));
+      const done = await Promise.allSettled(pools.map((pool) => migrateSchema(pool, options)));
+      expect(done.some(({ status }) => status === "fulfilled")).toBe(true);
+      expect(await migrateSchema(pools[0]!, options)).toContain("already");
+      await Promise.all(pools.map((pool) => pool.close()));
+      const store = await openPostgres(options, environment);
+      await store.close();
+      // A newer program upgraded: this one goes on where that allows it, so the upgrade can be taken back.
+      await own.sql("update waypost.meta set version = 99");
+      await (await openPostgres(options, environment)).close();
+      expect(await migratePostgres(options)).toContain("version 99 already");
+      await own.sql("update waypost.meta set readable_by = 99");
+      expect(String(await failureOf(() => openPostgres(options, environment)))).toContain("version 99");
+    } finally {
+      await own.end();
+    }
+  }, 60_000);
+});

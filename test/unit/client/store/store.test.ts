@@ -1,0 +1,126 @@
+/** The rows of a local store: drivers that agree, values that are sealed and bound to their keys, and what comes twice. */
+import { afterAll, describe, expect, test } from "bun:test";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileStore } from "../../../../src/cli/files/store.ts";
+import { type LiveEnvelope, localCopy } from "../../../../src/client/copies.ts";
+import { applyItem } from "../../../../src/client/devices/items.ts";
+import type { ClientError } from "../../../../src/client/http.ts";
+import { buildEnvelope } from "../../../../src/client/send.ts";
+import { memoryStore, type StoreDriver } from "../../../../src/client/store/driver.ts";
+import { Incoming } from "../../../../src/client/store/incoming.ts";
+import { addMessage, type MessageRow } from "../../../../src/client/store/rows.ts";
+import { LocalStore } from "../../../../src/client/store/store.ts";
+import { Table } from "../../../../src/client/store/table.ts";
+import { utf8 } from "../../../../src/core/codec/bytes.ts";
+import { content, from, plan, readerSecret, to } from "../../../support/send-plan.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "waypost-store-"));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+const storeKey = new Uint8Array(32).fill(7);
+const drivers: readonly [string, () => StoreDriver][] = [
+  ["memory", memoryStore],
+  ["a file", () => fileStore(join(folder, `${crypto.randomUUID()}.sqlite`))],
+];
+
+describe.each(drivers)("a driver of %s", (_, open) => {
+  test("reads what was written last, scans in the order of the keys, and forgets what was removed", async () => {
+    const driver = open();
+    const rows = ["b/2", "a/1", "b/10", "c", "b/1"].map((key) => [key, utf8(key)] as const);
+    await driver.apply(rows);
+    await driver.apply([
+      ["b/1", utf8("new")],
+      ["c", null],
+    ]);
+    const keysOf = async (range: { readonly limit: number; readonly isReverse?: boolean }) =>
+      (await driver.scan({ from: "b/", to: "b/~", ...range })).map(([key]) => key);
+    expect(await keysOf({ limit: 10 })).toEqual(["b/1", "b/10", "b/2"]);
+    expect(await keysOf({ limit: 2, isReverse: true })).toEqual(["b/2", "b/10"]);
+    expect([await driver.read("b/1"), await driver.read("c")]).toEqual([utf8("new"), null]);
+    await driver.close();
+  });
+
+  test("applies a batch whole or not at all", async () => {
+    const driver = open();
+    const table = await Table.open(driver, storeKey);
+    const broken = table.change(async (batch) => {
+      batch.put("one", 1);
+      throw new Error("a mistake of the work");
+    });
+    expect(await broken.catch((error: Error) => error.message)).toBe("a mistake of the work");
+    expect(await table.get("one")).toBeNull();
+    await driver.close();
+  });
+});
+
+test("a batch that the file refuses in its middle changes nothing", async () => {
+  const driver = fileStore(join(folder, "middle.sqlite"));
+  const wrong = driver.apply([
+    ["first", utf8("1")],
+    // @ts-expect-error a value that no row may have
+    ["second", undefined],
+  ]);
+  expect(await wrong.then(() => "applied").catch(() => "refused")).toBe("refused");
+  expect(await driver.read("first")).toBeNull();
+  await driver.close();
+});
+
+test("rows show neither names nor content, can't change places, and open under no other key", async () => {
+  const driver = memoryStore();
+  const table = await Table.open(driver, storeKey);
+  await table.change(async (batch) => {
+    batch.put(`p/${table.name("did:svc:somebody")}`, { did: "did:svc:somebody", name: "a secret name" });
+    batch.put(`p/${table.name("did:svc:other")}`, { did: "did:svc:other", name: "another" });
+  });
+  const rows = await driver.scan({ from: table.place, to: `${table.place}~`, limit: 10 });
+  const all = rows.map(([key, bytes]) => `${key} ${new TextDecoder("latin1").decode(bytes)}`).join(" ");
+  expect(all).not.toMatch(/somebody|secret/);
+  const [[one = ""] = [], [, bytes = null] = []] = rows.filter(([key]) => key.includes("/p/"));
+  await driver.apply([[one, bytes]]);
+  const code = await table.values("p/").catch((error: ClientError) => error.code);
+  expect(code).toBe("store_unreadable");
+  const other = await Table.open(driver, new Uint8Array(32).fill(8));
+  expect([other.place === table.place, await other.values("p/")]).toEqual([false, []]);
+});
+
+test("one envelope that comes twice at once is one message", async () => {
+  const table = await Table.open(memoryStore(), storeKey);
+  const nothing = () => undefined;
+  const incoming = new Incoming({
+    ...{ table, nowMs: Date.now, tell: nothing, emit: nothing, isSyncing: () => true, synced: async () => undefined },
+    send: () => Promise.reject(new Error("nothing is sent")),
+  });
+  const whole = { ...plan, chunkBytes: 10_000 };
+  const { messageId, body } = await buildEnvelope(whole, 0, content);
+  const envelope: LiveEnvelope["envelope"] = JSON.parse(new TextDecoder().decode(body));
+  const version = () => {
+    const copy = localCopy({ messageId, expiresAtMs: Date.now() + 60_000, envelope });
+    return { groupId: null, total: 1, parts: [[copy]] };
+  };
+  const sender = { did: from, verified: true, trust: "proven", distrusted: null } as const;
+  const recipient = { did: to, secretsOf: () => [readerSecret], senderOf: async () => sender };
+  await Promise.all([incoming.storage.read(version(), recipient), incoming.storage.read(version(), recipient)]);
+  await incoming.storage.read(version(), recipient);
+  const store = new LocalStore({ table, tell: nothing, resend: async () => undefined, leads: () => true });
+  expect((await store.messages(from)).map(({ id, name }) => [id, name])).toEqual([[plan.id, "photo.jpg"]]);
+  expect(await store.unread()).toBe(1);
+});
+
+test("what another device says of a delivery takes no receipt back", async () => {
+  const table = await Table.open(memoryStore(), storeKey);
+  const copy = { did: to, id: plan.id, state: "received", code: null, reason: null, out: null } as const;
+  const row: MessageRow = {
+    ...{ id: plan.id, conversation: to, isOwn: true, from, verified: true, trust: "proven", distrusted: null },
+    ...{ sentMs: 1, arrivedMs: 1, name: "", mediaType: "text/plain", sizeBytes: 0, replyTo: null, group: null },
+    ...{ wantsReceipt: false, messageIds: [], reaction: null, target: null, digest: "", to: [copy] },
+    body: { is: "inline", base64: "" },
+  };
+  const key = await table.change((batch) => addMessage(table, batch, row));
+  const said = { kind: "delivery", id: plan.id, to: [{ ...copy, state: "sent" }] } as const;
+  await applyItem({ table, nowMs: Date.now }, said, async () => undefined);
+  expect((await table.get<MessageRow>(key))?.to).toEqual([copy]);
+  await applyItem({ table, nowMs: Date.now }, { ...said, to: [{ ...copy, state: "failed" }] }, async () => undefined);
+  expect((await table.get<MessageRow>(key))?.to[0]?.state).toBe("failed");
+});
