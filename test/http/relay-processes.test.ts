@@ -1,7 +1,4 @@
-/**
- * Relay processes as in `docs/scaling.md`: the example of "More than one Relay process", on one shared port, with a
- * Directory in this process.
- */
+/** Relay processes on one shared port, as in `examples/relay-a.toml`, with a Directory in this process. */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";
 import type { Subprocess } from "bun";
@@ -37,8 +34,7 @@ const person: Person = {
 };
 
 beforeAll(async () => {
-  const page = await Bun.file(join(root, "docs", "scaling.md")).text();
-  example = /### More than one Relay process[\s\S]*?```toml\n([\s\S]*?)```/.exec(page)?.[1] ?? "";
+  example = await Bun.file(join(root, "examples", "relay-a.toml")).text();
   nodes = await startTestNodes({ relay: {} });
   const services = [
     { id: person.serviceId, type: "SvcRelayService", serviceEndpoint: [endpoint], authorization: [person.keyId] },
@@ -55,7 +51,7 @@ afterAll(async () => {
   scratch.remove();
 });
 
-/** The example as it stands in the documentation, but for places and ports. */
+/** The example, but for places and ports. */
 function configOf(letter: Letter): string {
   const swapped = (_all: string, of: Letter): string => (of === "a" ? "-b" : "-a");
   const named = letter === "a" ? example : example.replace(/-([ab])\b/g, swapped);
