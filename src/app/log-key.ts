@@ -12,8 +12,21 @@ import { type NoteKey, noteKey, parseNamedAddress, parseSignerKey } from "../cor
 import type { LogKey } from "../nodes/directory/log.ts";
 import type { NamedAddress } from "../nodes/witness/exchange.ts";
 import type { WitnessParts } from "../nodes/witness/witness.ts";
-import { exposedText, isExposed } from "./credentials.ts";
+import { exposedText, isExposed, readSeed } from "./credentials.ts";
 import { failed } from "./failure.ts";
+
+/** The files of keys that a configuration names; `read` throws what is wrong with one. */
+export function keyFilesOf({ cache, directory, witness }: Config) {
+  const files = [
+    { setting: "cache.signing_key_file", file: cache.enabled ? cache.signing_key_file : null, type: null },
+    { setting: "directory.log_key_file", file: directory.enabled ? directory.log_key_file : null, type: "log" },
+    { setting: "witness.key_file", file: witness.key_file, type: "witness" },
+  ] as const;
+  return files.flatMap(({ setting, file, type }) => {
+    const read = (path: string): Promise<unknown> => (type === null ? readSeed(path) : readNoteSigner(path, type));
+    return file === null ? [] : [{ setting, file, read: () => read(file) }];
+  });
+}
 
 type NoteSigner = Pick<WitnessParts, "key" | "sign">;
 

@@ -6,8 +6,9 @@ import { existsSync, readFileSync, statfsSync } from "node:fs";
 import { totalmem } from "node:os";
 import { dirname, resolve } from "node:path";
 import type { Command } from "commander";
-import { loadCertificate, readSeed } from "../app/credentials.ts";
+import { isExposed, loadCertificate } from "../app/credentials.ts";
 import { CommandFailure, failed, failedInResult } from "../app/failure.ts";
+import { keyFilesOf } from "../app/log-key.ts";
 import { checkBus, checkStores } from "../app/stores.ts";
 import { configWarnings, isReported } from "../config/checks.ts";
 import { type ConfigProblem, parseConfig } from "../config/config.ts";
@@ -55,7 +56,7 @@ export function renderSchema(): string {
 async function checkFile({ config: file, json = false }: { readonly config: string; readonly json?: boolean }) {
   const { config, problems } = await examineConfig(file, { toServe: true });
   if (!json && problems.length > 0) throw problemReport(file, problems);
-  const warnings = config === null || problems.length > 0 ? [] : warningsOf(config);
+  const warnings = config === null || problems.length > 0 ? [] : [...warningsOf(config), ...keyWarnings(config)];
   const result = { ok: problems.length === 0, file, problems, warnings };
   if (!json) for (const { setting, message } of warnings) console.error(`warning: ${setting}: ${message}`);
   createReport(json).result(result, `${file}: no problems`);
@@ -89,18 +90,16 @@ async function examineConfig(file: string, { toServe = false }: ReadOptions): Pr
   return { config, problems: [...reported, ...located] };
 }
 
-/** Of the certificate, and of the key of event proofs. */
+/** Of the certificate and the key files. */
 async function keyProblems(config: Config): Promise<InputProblem[]> {
   const loaded = loadCertificate(config, Date.now());
-  const ofCertificate = loaded === null || loaded.ok ? [] : [loaded.problem];
-  const { enabled, signing_key_file: file } = config.cache;
-  try {
-    if (enabled && file !== null) await readSeed(file);
-    return ofCertificate;
-  } catch (error) {
-    if (!(error instanceof CommandFailure)) throw error;
-    return [...ofCertificate, { setting: "cache.signing_key_file", message: error.message }];
-  }
+  const problems: InputProblem[] = loaded === null || loaded.ok ? [] : [loaded.problem];
+  for (const { setting, read } of keyFilesOf(config))
+    await read().catch((error: unknown) => {
+      if (!(error instanceof CommandFailure)) throw error;
+      problems.push({ setting, message: error.message });
+    });
+  return problems;
 }
 
 async function readTextOf(file: string): Promise<string> {
@@ -125,6 +124,15 @@ export function warningsOf(config: Config): InputProblem[] {
   const loaded = loadCertificate(config, Date.now());
   const ofCertificate = loaded?.ok === true ? loaded.certificate.warnings : [];
   return [...configWarnings(config), ...ofCertificate, ...machineWarnings(config)];
+}
+
+/** A node logs these when it opens its keys. */
+function keyWarnings(config: Config): InputProblem[] {
+  const exposed = keyFilesOf(config).filter(({ file }) => existsSync(file) && isExposed(file));
+  return exposed.map(({ setting, file }) => ({
+    setting,
+    message: `other users may read ${file}; run: chmod 600 ${file}`,
+  }));
 }
 
 function* machineWarnings({ cache, stores, server }: Config): Generator<InputProblem> {

@@ -8,9 +8,9 @@ import { accessSync, constants, existsSync, readFileSync, statfsSync, statSync }
 import { createServer } from "node:net";
 import { resolve } from "node:path";
 import type { Command } from "commander";
-import { isExposed, loadCertificate, readSeed } from "../app/credentials.ts";
+import { isExposed, loadCertificate } from "../app/credentials.ts";
 import { failed, failedInResult } from "../app/failure.ts";
-import { readNoteSigner } from "../app/log-key.ts";
+import { keyFilesOf } from "../app/log-key.ts";
 import { rolesOf } from "../app/serving.ts";
 import { storesOf } from "../app/stores.ts";
 import type { Config } from "../config/schema.ts";
@@ -166,7 +166,7 @@ function certificate(config: Config): Finding[] {
 }
 
 /** The files with keys: there, of the right form, and readable only by their owner. */
-function keyFiles({ cache, directory, witness, stores }: Config): Promise<Finding>[] {
+function keyFiles(config: Config): Promise<Finding>[] {
   const keyCheck = (name: string, file: unknown, read: (file: string) => Promise<unknown>): Promise<Finding>[] => {
     if (typeof file !== "string") return [];
     const work = async () => {
@@ -180,10 +180,8 @@ function keyFiles({ cache, directory, witness, stores }: Config): Promise<Findin
     if (readFileSync(file, "utf8").trim() === "") throw failed(`${file} is empty`);
   };
   return [
-    ...keyCheck("signing key", cache.enabled ? cache.signing_key_file : null, (file) => readSeed(file)),
-    ...keyCheck("log key", directory.enabled ? directory.log_key_file : null, (file) => readNoteSigner(file, "log")),
-    ...keyCheck("witness key", witness.key_file, (file) => readNoteSigner(file, "witness")),
-    ...Object.entries(stores).flatMap(([store, { operator_key_file: file }]) =>
+    ...keyFilesOf(config).flatMap(({ setting, file, read }) => keyCheck(setting, file, read)),
+    ...Object.entries(config.stores).flatMap(([store, { operator_key_file: file }]) =>
       keyCheck(`operator key of store ${store}`, file, readOperator),
     ),
   ];

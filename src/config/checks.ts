@@ -272,8 +272,11 @@ function* endpointWarnings(config: Config): Generator<Remark> {
     if (isExampleName(hostname)) yield [setting, `${recipients} is a name from an example`];
     if (protocol === "http:" && !isOwnName(hostname))
       yield [setting, `${recipients} is not encrypted: others on the way can name other recipients' keys`];
-    if (config.directory.enabled && node.public_endpoints.some((endpoint) => sameEndpoint(endpoint, recipients)))
-      yield [setting, `${recipients} is this process: write "local"`];
+    if (node.public_endpoints.some((endpoint) => sameEndpoint(endpoint, recipients)))
+      yield [
+        setting,
+        `${recipients} is this process: write "local" if a Directory runs in it, else the Directory's URL`,
+      ];
   }
 }
 
@@ -308,6 +311,8 @@ function* storeWarnings(config: Config): Generator<Remark> {
     ...(directory.enabled ? [directory.store, directory.ledger] : []),
     ...consumers(config).flatMap(([, node]) => [node.store, node.recipients.replace(/^ledger:/, "")]),
   ]);
+  if (directory.enabled && directory.log_key_file !== null && stores[directory.ledger]?.plugin === "memory")
+    yield ["directory.log_key_file", "signs a log that is lost when the process ends: then it signs no shorter one"];
   for (const [store, { path }] of Object.entries(stores)) {
     if (!used.has(store)) yield [`stores.${store}`, "is used by no node: name it in store or ledger of one"];
     if (typeof path === "string" && /^\/(tmp|run|dev\/shm)\//.test(path))

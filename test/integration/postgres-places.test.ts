@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { MailboxKey, Uuid } from "../../src/core/codec/did.ts";
 import { checkProbes } from "../../src/nodes/http/status.ts";
-import { type PostgresOptions, postgresOptions } from "../../src/plugins/postgres/postgres.ts";
+import { type PostgresOptions, postgresOptions, postgresPlugin } from "../../src/plugins/postgres/postgres.ts";
 import { migratePostgres, openPostgres } from "../../src/plugins/postgres/store.ts";
 import { type Mailbox, type Store, StoreError } from "../../src/storage/contract.ts";
 import { bytesOf, entry, failureOf, ids, listAll, pageOf, quota } from "../conformance/samples.ts";
@@ -203,4 +203,15 @@ suite("a store over several databases", () => {
     await migratePostgres(both, { places, to: "east" });
     expect(await home.sql(`select count(*) from ${both.schema}.held`)).toBe("0\n");
   }, 300_000);
+});
+
+test("two shards in one schema of a database are refused before anything opens", () => {
+  const urls = ["postgres://waypost@127.0.0.1:5432/waypost"];
+  const settingsOf = (shards: object) => postgresPlugin.parseOptions({ urls, shards });
+  expect(settingsOf({ east: { urls, schema: "east" } }).ok).toBe(true);
+  const [shared, own] = [
+    settingsOf({ east: { urls } }),
+    settingsOf({ east: { urls, schema: "e" }, west: { urls, schema: "e" } }),
+  ];
+  for (const result of [shared, own]) expect(result).toMatchObject({ ok: false, problems: [{ setting: "shards" }] });
 });

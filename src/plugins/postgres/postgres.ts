@@ -73,12 +73,21 @@ export const postgresOptions = z.strictObject({
   block_time_ms: z.int().min(10).max(3_600_000).default(6_000).describe("Milliseconds between two blocks"),
 });
 
+/** A schema that two shards name would hold each place twice. */
+const distinctShards = postgresOptions.refine(
+  ({ shards, ...home }) => {
+    const schemas = [home, ...Object.values(shards)].flatMap((one) => one.urls.map((url) => `${url} ${one.schema}`));
+    return new Set(schemas).size === schemas.length;
+  },
+  { path: ["shards"], message: "names a schema of a database twice" },
+);
+
 export type PostgresOptions = z.output<typeof postgresOptions>;
 
 export const postgresPlugin: StoragePlugin<PostgresOptions> = {
   name: "postgres",
   provides: ["mailbox", "replay", "receipts", "ledger", "logs"],
-  parseOptions: (input) => parseWith(postgresOptions, input),
+  parseOptions: (input) => parseWith(distinctShards, input),
   async open(options, environment) {
     const { openPostgres } = await import("./store.ts");
     return openPostgres(options, environment);

@@ -78,6 +78,12 @@ test("a number far from its default is a warning, once, and one near it is none"
   expect(warned(near)).toEqual([]);
 });
 
+test("a node that looks recipients up at itself, without a Directory, is warned of", () => {
+  const own = { ...cache, recipients: "https://cache.net/" };
+  expect(configWarnings(settings({ cache: own })).map(({ setting }) => setting)).toContain("cache.recipients");
+  expect(configWarnings(settings({ cache })).map(({ setting }) => setting)).not.toContain("cache.recipients");
+});
+
 test("a setting counts as reported by itself, a part of it, or the table around it, and not by a namesake", () => {
   const reported = [{ setting: "limits.chunk_bytes_max", message: "" }];
   expect(isReported("limits.chunk_bytes_max", reported)).toBe(true);

@@ -387,6 +387,11 @@ describe("warnings", () => {
     ["a Directory from an example", withCache('recipients = "https://directory.example.org"'), ["cache.recipients"]],
     ["a Directory over http", withCache('recipients = "http://d.net"'), ["cache.recipients"]],
     ["a Directory that is this process", withCache('recipients = "http://127.0.0.1:7400/"'), ["cache.recipients"]],
+    [
+      "a log that does not outlive the process",
+      quiet.replace('"lmdb"', '"memory"').replace("[directory]", '[directory]\nlog_key_file = "log.key"'),
+      ["directory.log_key_file", "cache.store", "directory.ledger"],
+    ],
     ["a mailbox smaller than an envelope", withCache('recipient_bytes_max = "1MiB"'), ["cache.recipient_bytes_max"]],
     ["a store in memory", quiet.replace('"lmdb"', '"lmdb"\npath = "/dev/shm/w"'), ["stores.main.path"]],
     ["a store that no node uses", `${quiet}[stores.old]\nplugin = "lmdb"\npath = "old"`, ["stores.old"]],
