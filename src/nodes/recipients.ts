@@ -74,7 +74,7 @@ export function ledgerRecipients(ledger: LedgerReader): RecipientSource {
     policy: (scope, key) => ledger.policy(scope, key),
     persona: (key) => ledger.policy("persona", key),
     blockTimeMs: async () => (await ledger.head()).blockTimeMs,
-    state: async () => ledger.version() ?? (await ledger.head()).finalized.hash,
+    state: async () => (await ledger.head()).finalized.hash,
   };
 }
 

@@ -291,7 +291,6 @@ export const capabilityMethods = {
     aliasHolder: 1,
     aliasReserve: 1,
     policy: 1,
-    version: 1,
     submit: 1,
     submission: 1,
     operator: 1,

@@ -315,11 +315,6 @@ export interface LedgerReader {
   policy(scope: "recipient" | "tag", key: string): Promise<DeliveryPolicy | null>;
   policy(scope: "persona", key: string): Promise<PersonaPolicy | null>;
   policy(scope: PolicyScope, key: string): Promise<DeliveryPolicy | PersonaPolicy | null>;
-  /**
-   * Names the state that reads answer from, without waiting. While the name is the same, so are the answers; it changes
-   * no earlier than they do. `null` where only a request can find the state.
-   */
-  version(): string | null;
 }
 
 export interface LedgerWriter {

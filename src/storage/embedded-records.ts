@@ -3,7 +3,7 @@
  * call. Nothing else knows these bytes.
  *
  *   head                      the last block, and how far counting is (JSON)
- *   counts                    in a table that several processes share: pending calls, and the next sequence (JSON)
+ *   counts                    pending calls, and the next sequence (JSON)
  *   genesis/seed              what they cover beside the key of the log
  *   genesis                   the 32 bytes that name this ledger in proofs; older programs pass over it
  *   a/<did>                   account (SCALE)          n/<alias>         DID that holds it
@@ -432,6 +432,25 @@ export function prepareHead(view: TableChange, options: HeadOptions): Head {
   const changed = { ...head, clock: { number, timeMs: nowMs, blockTimeMs } };
   view.put(headKey, encodeHead(changed));
   return changed;
+}
+
+/** Counts the calls that wait, because an older program or an import may not have; returns how many. */
+export function prepareCounts(view: TableChange, head: Head): number {
+  const before = view.get(countsKey);
+  let { nextSequence } = decodeCounts(before);
+  nextSequence = maxOf(nextSequence, head.nextSequence);
+  let pending = 0;
+  for (let after = ""; ; ) {
+    const page = view.range(poolPrefix, { after, limit: 256 });
+    const last = page.at(-1);
+    if (last === undefined) break;
+    after = last[0];
+    pending += page.length;
+    nextSequence = maxOf(nextSequence, sequenceOf(after) + 1n);
+  }
+  const counts = encodeCounts({ nextSequence, pending });
+  if (before === null || !equalBytes(before, counts)) view.put(countsKey, counts);
+  return pending;
 }
 
 /** Forgets settled submissions that are too old or too many, in bounded steps; returns the first that is kept. */

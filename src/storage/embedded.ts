@@ -57,6 +57,7 @@ import {
   policyOf,
   poolKey,
   poolPrefix,
+  prepareCounts,
   prepareHead,
   prepareProofs,
   readCallFacts,
@@ -75,7 +76,7 @@ import {
   writeClaims,
   writeKeyProof,
 } from "./embedded-records.ts";
-import { rememberInState, type SharedTable, type Table, type TableChange, type TableView } from "./table.ts";
+import { rememberDecoded, type SharedTable, type Table, type TableChange, type TableView } from "./table.ts";
 
 export type EmbeddedOptions = {
   /** Processes that share a table make its blocks together: the first one at the end of a block time does. */
@@ -98,10 +99,13 @@ export type EmbeddedLedger = Ledger & {
 /** Opens what the table holds, or begins a new ledger with its first block. */
 export async function openEmbeddedLedger(options: EmbeddedOptions): Promise<EmbeddedLedger> {
   const limits = { ...embeddedLimits, ...options.limits };
-  const [isLogged, head, proofs] = await options.table.commit(
-    (view) => [prepareLog(view), prepareHead(view, options), prepareProofs(view, options.logKey ?? null)] as const,
-  );
+  const [isLogged, head, pending, proofs] = await options.table.commit((view) => {
+    const isLogged = prepareLog(view);
+    const head = prepareHead(view, options);
+    return [isLogged, head, prepareCounts(view, head), prepareProofs(view, options.logKey ?? null)] as const;
+  });
   if (!isLogged) await fillLog(options.table);
+  if (pending > 0) options.log("info", "pending calls found", { calls: pending });
   const ledger = new Chain(options, limits, head.clock, proofs);
   ledger.start(head);
   return ledger;
@@ -111,10 +115,8 @@ type NewCall = { readonly call: LedgerCall; readonly bytes: Uint8Array; readonly
 
 class Chain implements EmbeddedLedger {
   private readonly table: Table | SharedTable;
-  /** `null` when no other process writes the table. Then pending calls are counted here, else in the table. */
-  private readonly shared: SharedTable | null;
-  private pendingCalls = 0;
-  private nextSequence = 0n;
+  /** Whether other processes write the table, too. */
+  private readonly isShared: boolean;
   private openedAt = 0n;
   /** The highest number that was answered as finalized. */
   private shown = 0n;
@@ -125,12 +127,9 @@ class Chain implements EmbeddedLedger {
   private closing = false;
   private readonly underWay = new Set<Promise<unknown>>();
   /** Every envelope reads its recipient and the head: decoding them is most of what such a read costs. */
-  private readonly accounts = rememberInState(accountOf, { entriesMax: 4_096, bytesMax: 8 * 1024 ** 2 });
-  private readonly heads = rememberInState(decodeHead, { entriesMax: 1, bytesMax: 64 * 1024 });
+  private readonly accounts = rememberDecoded(accountOf, { entriesMax: 4_096, bytesMax: 8 * 1024 ** 2 });
+  private readonly heads = rememberDecoded(decodeHead, { entriesMax: 1, bytesMax: 64 * 1024 });
   private latest: { readonly after: Head; readonly block: Block; readonly untilMs: number } | null = null;
-  /** The last block with calls, and the one that reads answer from: they may follow a moment after the commit. */
-  private madeHash = "";
-  private readHash = "";
 
   constructor(
     private readonly options: EmbeddedOptions,
@@ -139,15 +138,11 @@ class Chain implements EmbeddedLedger {
     private readonly acceptedProofs: LedgerProofs,
   ) {
     this.table = options.table;
-    this.shared = "get" in options.table ? null : options.table;
+    this.isShared = !("get" in options.table);
   }
 
-  /** Counts what an earlier run left pending, and goes on with it. */
   start(head: Head): void {
     this.openedAt = this.numberByTime();
-    this.madeHash = head.last.hash;
-    this.nextSequence = head.nextSequence;
-    if ("get" in this.table) this.countPending(this.table);
     if (head.last.timeMs > this.options.now() + minuteMs) {
       this.options.log("warn", "the clock is behind the ledger: it is wrong, or was when the last block was made", {
         ledger_time: new Date(head.last.timeMs).toISOString(),
@@ -156,26 +151,13 @@ class Chain implements EmbeddedLedger {
     this.arm();
   }
 
-  private countPending(view: TableView): void {
-    let after = "";
-    for (;;) {
-      const page = view.range(poolPrefix, { after, limit: 256 });
-      const last = page.at(-1);
-      if (last === undefined) break;
-      after = last[0];
-      this.pendingCalls += page.length;
-      this.nextSequence = maxOf(this.nextSequence, sequenceOf(after) + 1n);
-    }
-    if (this.pendingCalls > 0) this.options.log("info", "pending calls found", { calls: this.pendingCalls });
-  }
-
   // ------------------------------------------------------------------------------------------------ reading
 
   async head(): Promise<LedgerHead> {
     this.checkOpen();
     const head = await this.read((view) => {
       const bytes = view.get(headKey);
-      return bytes === null ? readHead(view) : this.heads.decode(null, headKey, bytes);
+      return bytes === null ? readHead(view) : this.heads(headKey, bytes);
     });
     // Another process may have changed the block time.
     this.clock = head.clock;
@@ -187,7 +169,7 @@ class Chain implements EmbeddedLedger {
    * over and no block with calls can still take it. Other processes commit theirs within the margin or not at all.
    */
   private finalized(head: Head): Block {
-    const timeMs = this.options.now() - (this.shared === null ? 0 : sharedMarginMs);
+    const timeMs = this.options.now() - (this.isShared ? sharedMarginMs : 0);
     if (this.latest?.after === head && this.making === null && timeMs < this.latest.untilMs) return this.latest.block;
     const over = numberAt(this.clock, timeMs) - 1n;
     this.shown = maxOf(this.shown, this.making !== null && this.making <= over ? this.making - 1n : over);
@@ -201,25 +183,16 @@ class Chain implements EmbeddedLedger {
     return block;
   }
 
-  /** `null` where others change the table, and while a block is made. Cost: one read after each block with calls. */
-  version(): string | null {
-    this.checkOpen();
-    if (!("get" in this.table) || this.making !== null) return null;
-    if (this.readHash !== this.madeHash) this.readHash = readHead(this.table).last.hash;
-    return this.readHash === this.madeHash ? this.readHash : null;
-  }
-
   async bounds() {
     this.checkOpen();
     return embeddedBounds;
   }
 
   async account(did: Did): Promise<Account> {
-    const [state, key] = [this.version(), accountKey(did)];
-    const known = this.accounts.known(state, key);
-    if (known !== undefined) return known;
+    this.checkOpen();
+    const key = accountKey(did);
     const bytes = await this.read((view) => view.get(key));
-    return bytes === null ? emptyAccount : this.accounts.decode(state, key, bytes);
+    return bytes === null ? emptyAccount : this.accounts(key, bytes);
   }
 
   async keyProof(did: Did): Promise<Uint8Array | null> {
@@ -291,37 +264,21 @@ class Chain implements EmbeddedLedger {
 
   private async accept(added: NewCall, facts: CallFacts): Promise<Submission | Fault> {
     const { call } = added;
-    let counted = false;
-    try {
-      const accepted = await this.table.commit((view) => {
-        view.prefetch([countsKey, ...keysOfCall(call)]);
-        const refused = sameCallFacts(facts, readCallFacts(view, call)) ? null : this.dryRun(view, call);
-        if (refused !== null) return refused;
-        const collision = findCollision(view, call);
-        if (collision !== null) return collision;
-        const sequence = this.countCall(view);
-        counted = true;
-        return this.enqueue(view, added, sequence);
-      });
-      this.arm();
-      return accepted;
-    } catch (error) {
-      if (counted && this.shared === null) this.pendingCalls--;
-      throw error;
-    }
+    const accepted = await this.table.commit((view) => {
+      view.prefetch([countsKey, ...keysOfCall(call)]);
+      const refused = sameCallFacts(facts, readCallFacts(view, call)) ? null : this.dryRun(view, call);
+      return refused ?? findCollision(view, call) ?? this.enqueue(view, added, this.countCall(view));
+    });
+    this.arm();
+    return accepted;
   }
 
   /** The sequence of one more pending call. */
   private countCall(view: TableChange): bigint {
-    const shared = this.shared === null ? null : decodeCounts(view.get(countsKey));
-    if ((shared?.pending ?? this.pendingCalls) >= this.limits.pendingCallsMax) {
+    const { nextSequence, pending } = decodeCounts(view.get(countsKey));
+    if (pending >= this.limits.pendingCallsMax) {
       throw new StoreError("full", `the ledger already has ${this.limits.pendingCallsMax} pending calls`);
     }
-    if (shared === null) {
-      this.pendingCalls++;
-      return this.nextSequence++;
-    }
-    const { nextSequence, pending } = shared;
     view.put(countsKey, encodeCounts({ nextSequence: nextSequence + 1n, pending: pending + 1 }));
     return nextSequence;
   }
@@ -356,10 +313,9 @@ class Chain implements EmbeddedLedger {
 
   // ------------------------------------------------------------------------------------------------- blocks
 
-  /** Sets the timer to the end of the current block time when calls are pending and it is not set. */
+  /** Sets the timer to the end of the current block time when it is not set. */
   private arm(): void {
-    const idle = this.shared === null && this.pendingCalls === 0;
-    if (this.timer !== null || this.closing || idle) return;
+    if (this.timer !== null || this.closing) return;
     const { blockTimeMs } = this.options;
     const begun = (((this.options.now() - this.clock.timeMs) % blockTimeMs) + blockTimeMs) % blockTimeMs;
     // A failing table is tried again after doubling pauses, short enough for the pending calls to survive them.
@@ -374,9 +330,7 @@ class Chain implements EmbeddedLedger {
       while (more) {
         const made = await this.table.commit((view) => this.makeBlock(view));
         this.making = null;
-        this.madeHash = made.hash ?? this.madeHash;
-        this.pendingCalls = Math.max(0, this.pendingCalls - made.settled);
-        more = made.more && !this.closing;
+        more = made && !this.closing;
         // A table in memory commits without a turn of the event loop, so others get one here.
         if (more) await new Promise<void>((resolve) => setImmediate(resolve));
       }
@@ -394,32 +348,29 @@ class Chain implements EmbeddedLedger {
     }
   }
 
-  /** In a shared table another process may have made the block of this time, or there is nothing for one. */
+  /** Another process may have made the block of this time. */
   private async isBlockDue(): Promise<boolean> {
-    if (this.shared === null) return true;
-    const { pending, head } = await this.shared.read((view) => ({
+    const { pending, head } = await this.read((view) => ({
       pending: decodeCounts(view.get(countsKey)).pending,
       head: readHead(view),
     }));
     this.clock = head.clock;
-    return pending > 0 && this.numberByTime() > head.last.number;
+    return pending > 0 && (!this.isShared || this.numberByTime() > head.last.number);
   }
 
-  /** One block: the oldest pending calls, in the order of acceptance; no `hash` when there are none. */
-  private makeBlock(view: TableChange) {
+  /** One block: the oldest pending calls, in the order of acceptance; whether it is full. */
+  private makeBlock(view: TableChange): boolean {
     const head = readHead(view);
     const oldest = view.range(poolPrefix, { limit: this.limits.blockCallsMax });
-    if (oldest.length === 0) return { settled: 0, more: false, hash: null };
-    if (this.shared !== null) {
-      const { nextSequence, pending } = decodeCounts(view.get(countsKey));
-      view.put(countsKey, encodeCounts({ nextSequence, pending: pending - oldest.length }));
-    }
+    if (oldest.length === 0) return false;
+    const counts = decodeCounts(view.get(countsKey));
+    view.put(countsKey, encodeCounts({ ...counts, pending: counts.pending - oldest.length }));
     const pending = oldest.map(([key, bytes]) => ({ key, ...decodePending(bytes) }));
     const timeMs = Math.max(this.options.now(), head.last.timeMs);
     const number = this.currentNumber(head);
     const block: Block = { number, timeMs, hash: blockHash(head.last, { number, timeMs }, pending) };
     this.making = number;
-    if (this.shared !== null) fetchBlock(view, head, pending);
+    if (this.isShared) fetchBlock(view, head, pending);
     let { settledFirst, settledNext } = head;
     const touched = nobodyTouched();
     for (const entry of pending) {
@@ -432,7 +383,7 @@ class Chain implements EmbeddedLedger {
     settledFirst = forgetSettled(view, this.limits, { first: settledFirst, next: settledNext, nowMs: timeMs, steps });
     const nextSequence = maxOf(head.nextSequence, sequenceOf(oldest.at(-1)![0]) + 1n);
     view.put(headKey, encodeHead({ ...head, last: block, nextSequence, settledFirst, settledNext }));
-    return { settled: oldest.length, more: oldest.length === this.limits.blockCallsMax, hash: block.hash };
+    return oldest.length === this.limits.blockCallsMax;
   }
 
   /** Moves one call out of the pool: writes its changes and its outcome. */

@@ -74,33 +74,3 @@ export function rememberDecoded<T>(
     return value;
   };
 }
-
-type StateMemo<T> = {
-  /** What was decoded for `key` in this state, without a read. */
-  readonly known: (state: string | null, key: string) => T | undefined;
-  /** Decodes what was read in `state`; `null` is a state without a name, in which nothing is known without a read. */
-  readonly decode: (state: string | null, key: string, bytes: Uint8Array) => T;
-};
-
-/** As `rememberDecoded`, for a table that names its states. What is known of a state is forgotten with the next one. */
-export function rememberInState<T>(decode: (bytes: Uint8Array) => T, limits: DecodedLimits): StateMemo<T> {
-  const decoded = rememberDecoded(decode, limits);
-  const present = new Map<string, T>();
-  let [presentState, held] = ["", 0];
-  const enter = (state: string): void => {
-    present.clear();
-    [presentState, held] = [state, 0];
-  };
-  return {
-    known: (state, key) => (state === presentState ? present.get(key) : undefined),
-    decode: (state, key, bytes) => {
-      const value = decoded(key, bytes);
-      if (state === null) return value;
-      const isFull = present.size >= limits.entriesMax || held + bytes.length > limits.bytesMax;
-      if (state !== presentState || isFull) enter(state);
-      present.set(key, value);
-      held += bytes.length;
-      return value;
-    },
-  };
-}

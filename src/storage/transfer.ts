@@ -13,7 +13,7 @@ import {
   type StoreMaintenance,
   type StoreRecord,
 } from "./contract.ts";
-import { countsKey, encodeCounts, poolPrefix, sequenceOf } from "./embedded-records.ts";
+import { countsKey } from "./embedded-records.ts";
 import { checkEntry } from "./mailbox-rules.ts";
 
 /** The first line of an export. */
@@ -205,7 +205,7 @@ export async function importRecords(
           await filling.add(record);
         }
       }
-      await filling.end();
+      await filling.flush();
     },
     async (found) => {
       for await (const record of found) if (!isOver(record, nowMs) && isLasting(record)) written.add(record);
@@ -217,7 +217,7 @@ export async function importRecords(
   return { ...given.counts, over };
 }
 
-/** Drivers that share a ledger's table count its pending calls there: the count is made anew. */
+/** The ledger counts its pending calls anew when it is opened. */
 const isLasting = (record: StoreRecord): boolean => record.kind !== "ledger" || record.key !== countsKey;
 
 function isOver(record: StoreRecord, nowMs: number): boolean {
@@ -231,8 +231,6 @@ function isOver(record: StoreRecord, nowMs: number): boolean {
 /** Calls made together keep their order and share a commit. */
 class Filling {
   private batch: StoreRecord[] = [];
-  private pending = 0;
-  private nextSequence = 0n;
 
   constructor(private readonly target: ImportTarget) {}
 
@@ -244,23 +242,10 @@ class Filling {
     if (isApart || this.batch.length >= batchLength) await this.flush();
   }
 
-  async end(): Promise<void> {
-    await this.flush();
-    if (this.pending === 0) return;
-    const counts = encodeCounts({ nextSequence: this.nextSequence, pending: this.pending });
-    await this.target.putLedger([[countsKey, counts]]);
-  }
-
-  private async flush(): Promise<void> {
+  async flush(): Promise<void> {
     const batch = this.batch;
     this.batch = [];
     const pairs = batch.flatMap((record) => (record.kind === "ledger" ? [[record.key, record.value] as const] : []));
-    for (const [key] of pairs) {
-      if (!key.startsWith(poolPrefix)) continue;
-      this.pending++;
-      const next = sequenceOf(key) + 1n;
-      if (next > this.nextSequence) this.nextSequence = next;
-    }
     if (pairs.length > 0) await this.target.putLedger(pairs);
     await Promise.all(batch.map((record) => this.write(record)));
   }

@@ -214,7 +214,6 @@ function ledgerOf(
       const blockTimeMs = options.block_time_ms ?? metadata.blockTimeMs ?? blockTimeMsDefault;
       return { finalized: { number, hash, timeMs }, blockTimeMs };
     },
-    version: () => endpoints.session().head.hash,
     bounds: async () => endpoints.session().head.metadata.bounds,
     account: async (did: Did) => reader.account(did),
     keyProof: (did: Did) => proofs.of(did),

@@ -336,7 +336,6 @@ describe("pending registrations", () => {
         submit: (call, label) => ledger.submit(call, label),
         operator: () => ledger.operator(),
         proofs: () => ledger.proofs(),
-        version: () => ledger.version(),
         account: async (did) => (isHeld ? emptyAccount : ledger.account(did)),
         submission: async (txHash) => {
           const submission = await ledger.submission(txHash);

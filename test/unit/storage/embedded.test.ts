@@ -83,30 +83,6 @@ describe("a call", () => {
     await ledger.close();
   });
 
-  test("names a new state once reads answer from its block, and keeps the name otherwise", async () => {
-    const given = stage();
-    const ledger = await given.open();
-    const before = ledger.version?.() ?? null;
-    expect(before).not.toBeNull();
-    given.nowMs += 100 * given.blockTimeMs;
-    expect(ledger.version?.()).toBe(before!);
-    const submission = taken(await ledger.submit(registration(alice), "register"));
-    expect(ledger.version?.()).toBe(before!);
-    await settled(ledger, submission);
-    const after = ledger.version?.();
-    expect(after).toBe((await ledger.head()).finalized.hash);
-    // Reads of a driver may stay on the state before for a moment after the commit.
-    const { get } = given.table;
-    const stale = given.table.get("head");
-    const second = taken(await ledger.submit(registration(bob), "register"));
-    given.table.get = (key) => (key === "head" ? stale : get(key));
-    await settled(ledger, second);
-    expect(ledger.version?.()).toBeNull();
-    given.table.get = get;
-    expect(ledger.version?.()).not.toBe(after!);
-    await ledger.close();
-  });
-
   test("that the finalized state refuses costs no write", async () => {
     const { open, table } = stage(never);
     const ledger = await open();

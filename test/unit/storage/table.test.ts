@@ -1,6 +1,6 @@
 /** The memo of decoded values: never older than the bytes, and bounded. */
 import { describe, expect, test } from "bun:test";
-import { rememberDecoded, rememberInState } from "../../../src/storage/table.ts";
+import { rememberDecoded } from "../../../src/storage/table.ts";
 
 const bytesOf = (text: string) => new TextEncoder().encode(text);
 
@@ -55,41 +55,5 @@ describe("what bytes decode to", () => {
     const { decode, decodings } = counting({ entriesMax: 8, bytesMax: 2 });
     for (let i = 0; i < 2; i++) expect(decode("a", bytesOf("one")).text).toBe("one");
     expect(decodings()).toBe(2);
-  });
-});
-
-describe("what was decoded in a state", () => {
-  const textOf = (bytes: Uint8Array) => ({ text: new TextDecoder().decode(bytes) });
-
-  test("is known without its bytes in that state, and in no other", () => {
-    const memo = rememberInState(textOf, { entriesMax: 8, bytesMax: 1_000 });
-    expect(memo.known("1", "a")).toBeUndefined();
-    const value = memo.decode("1", "a", bytesOf("one"));
-    expect(memo.known("1", "a")).toBe(value);
-    expect(memo.known("1", "b")).toBeUndefined();
-    expect(memo.known("2", "a")).toBeUndefined();
-    memo.decode("2", "b", bytesOf("two"));
-    expect(memo.known("1", "a")).toBeUndefined();
-    expect(memo.known("2", "a")).toBeUndefined();
-  });
-
-  test("is known in no state without a name", () => {
-    const memo = rememberInState(textOf, { entriesMax: 8, bytesMax: 1_000 });
-    expect(memo.decode(null, "a", bytesOf("one")).text).toBe("one");
-    expect(memo.known(null, "a")).toBeUndefined();
-    memo.decode("1", "a", bytesOf("one"));
-    expect(memo.known(null, "a")).toBeUndefined();
-  });
-
-  test("is forgotten when there are too many entries or bytes", () => {
-    for (const limits of [
-      { entriesMax: 2, bytesMax: 1_000 },
-      { entriesMax: 8, bytesMax: 7 },
-    ]) {
-      const memo = rememberInState(textOf, limits);
-      for (const key of ["a", "b", "c"]) memo.decode("1", key, bytesOf("one"));
-      expect(memo.known("1", "a")).toBeUndefined();
-      expect(memo.known("1", "c")).toEqual({ text: "one" });
-    }
   });
 });
