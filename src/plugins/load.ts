@@ -8,19 +8,15 @@ import { existsSync } from "node:fs";
 import { isAbsolute, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { errorText, fault } from "../core/fault.ts";
-import { type ConfigurablePlugin, capabilityNames, configurable, type StoreSettings } from "../storage/bind.ts";
+import { capabilityNames, type StoreSettings } from "../storage/bind.ts";
 import { type InputProblem, type StoragePlugin, StoreError } from "../storage/contract.ts";
 import { chainOptions, chainPlugin } from "./chain/chain.ts";
 import { lmdbOptions, lmdbPlugin } from "./lmdb/lmdb.ts";
 import { memoryOptions, memoryPlugin } from "./memory/memory.ts";
 import { postgresOptions, postgresPlugin } from "./postgres/postgres.ts";
 
-export const builtInPlugins: readonly ConfigurablePlugin[] = [
-  configurable(memoryPlugin),
-  configurable(lmdbPlugin),
-  configurable(chainPlugin),
-  configurable(postgresPlugin),
-];
+/** Each is opened with the options that it parsed itself, so their types are hidden here. */
+export const builtInPlugins = [memoryPlugin, lmdbPlugin, chainPlugin, postgresPlugin] as readonly StoragePlugin[];
 
 /** What editors get of the options of each. */
 export const optionSchemas = {
@@ -34,7 +30,7 @@ export const optionSchemas = {
 
 type LoadedPlugins = {
   /** Under the names by which the configuration calls them: their paths as written. */
-  readonly plugins: ConfigurablePlugin[];
+  readonly plugins: StoragePlugin[];
   readonly problems: InputProblem[];
 };
 
@@ -53,9 +49,9 @@ export async function loadPlugins(
   stores: Readonly<Record<string, StoreSettings>>,
   base: string,
 ): Promise<LoadedPlugins> {
-  const plugins: ConfigurablePlugin[] = [];
+  const plugins: StoragePlugin[] = [];
   const problems: InputProblem[] = [];
-  const loaded = new Map<string, ConfigurablePlugin | string>();
+  const loaded = new Map<string, StoragePlugin | string>();
   for (const [name, { plugin }] of Object.entries(stores)) {
     if (!isModulePath(plugin)) continue;
     let found = loaded.get(plugin);
@@ -70,7 +66,7 @@ export async function loadPlugins(
 }
 
 /** The plugin, or what is wrong with the module. */
-async function loadPlugin(path: string, base: string): Promise<ConfigurablePlugin | string> {
+async function loadPlugin(path: string, base: string): Promise<StoragePlugin | string> {
   const file = resolve(base, path);
   if (!existsSync(file)) return `there is no file ${file}`;
   let exported: unknown;
@@ -81,7 +77,7 @@ async function loadPlugin(path: string, base: string): Promise<ConfigurablePlugi
     return `the module ${path} can't be loaded: ${errorText(error)}`;
   }
   const wrong = shapeProblem(exported);
-  return wrong === null ? { ...configurable(exported as StoragePlugin), name: path } : `the module ${path} ${wrong}`;
+  return wrong === null ? { ...(exported as StoragePlugin), name: path } : `the module ${path} ${wrong}`;
 }
 
 function shapeProblem(exported: unknown): string | null {

@@ -19,45 +19,6 @@ import {
 } from "./contract.ts";
 import { meant } from "./setting-problem.ts";
 
-/** One store with its options, before it is opened. */
-type ConfiguredStore = {
-  readonly open: (environment: StoreEnvironment) => Promise<Store>;
-  /** Why the store does not exist yet, or `null`. Creates nothing. */
-  readonly absence: () => string | null;
-  /** `null` when the plugin has nothing to prepare. */
-  readonly migrate: ((move?: PlaceMove) => Promise<string>) | null;
-  readonly maintenance: StoreMaintenance | null;
-};
-
-/** A plugin whose option type is hidden: options are parsed and opened in two steps. */
-export type ConfigurablePlugin = {
-  readonly name: string;
-  readonly provides: readonly CapabilityName[];
-  configure(
-    options: unknown,
-  ): ({ readonly ok: true } & ConfiguredStore) | { readonly ok: false; readonly problems: InputProblem[] };
-};
-
-export function configurable<Options>(plugin: StoragePlugin<Options>): ConfigurablePlugin {
-  return {
-    name: plugin.name,
-    provides: plugin.provides,
-    configure(input) {
-      const parsed = parsedOptions(() => plugin.parseOptions(input));
-      if (!parsed.ok) return parsed;
-      const options = parsed.options as Options;
-      const { migrate, maintenance } = plugin;
-      return {
-        ok: true,
-        open: (environment) => plugin.open(options, environment),
-        absence: () => plugin.absence(options),
-        migrate: migrate === null ? null : (move) => migrate(options, move),
-        maintenance: maintenance === null ? null : maintenance(options),
-      };
-    },
-  };
-}
-
 /** One configured store: the plugin's name, and the plugin's own options. */
 export type StoreSettings = { readonly plugin: string; readonly options: unknown };
 
@@ -77,7 +38,7 @@ export type Need = {
 export type StoreConfiguration = {
   /** By name; problems are reported under `stores.<name>`. */
   readonly stores: Readonly<Record<string, StoreSettings>>;
-  readonly plugins: readonly ConfigurablePlugin[];
+  readonly plugins: readonly StoragePlugin[];
   readonly needs: readonly Need[];
   /** What was wrong with external plugins, under `stores.<name>.plugin`; reported with everything else. */
   readonly pluginProblems?: readonly InputProblem[];
@@ -94,8 +55,16 @@ export type OpenStores = {
   close(): Promise<void>;
 };
 
-/** One store that a need names. */
-export type OpenStep = ConfiguredStore & { readonly name: string };
+/** One store that a need names, with its options, before it is opened. */
+export type OpenStep = {
+  readonly name: string;
+  readonly open: (environment: StoreEnvironment) => Promise<Store>;
+  /** Why the store does not exist yet, or `null`. Creates nothing. */
+  readonly absence: () => string | null;
+  /** `null` when the plugin has nothing to prepare. */
+  readonly migrate: ((move?: PlaceMove) => Promise<string>) | null;
+  readonly maintenance: StoreMaintenance | null;
+};
 
 /**
  * Opens every store that a need names. Returns a list when the configuration has problems or a store is not durable
@@ -122,68 +91,61 @@ export async function openStores(
   return bindStores(configuration.needs, stores);
 }
 
-/** The stores that are needed, one by one, and all problems of the configuration. Opens nothing. */
-export function planStores(configuration: StoreConfiguration): { steps: OpenStep[]; problems: InputProblem[] } {
-  const needs = needProblems(configuration);
-  const { steps, problems } = checkedStores(configuration);
-  return { steps, problems: [...onlyOnce(needs), ...problems] };
+/** The stores that are needed, one by one, and all problems of every configured store. Opens nothing. */
+export function planStores({ stores, plugins, needs, pluginProblems = [] }: StoreConfiguration): {
+  steps: OpenStep[];
+  problems: InputProblem[];
+} {
+  const steps: OpenStep[] = [];
+  const problems = [...needs.flatMap((need) => needProblems(need, stores, plugins)), ...pluginProblems];
+  for (const [name, settings] of Object.entries(stores)) {
+    const place = `stores.${name}`;
+    const plugin = plugins.find((known) => known.name === settings.plugin);
+    if (plugin === undefined) {
+      if (pluginProblems.some(({ setting }) => setting === `${place}.plugin`)) continue;
+      const known = plugins.map((one) => one.name);
+      const message = `no plugin "${settings.plugin}"${meant(settings.plugin, known)}; there are ${known.join(", ")}`;
+      problems.push({ setting: `${place}.plugin`, message });
+      continue;
+    }
+    const parsed = parsedOptions(plugin, settings.options);
+    if ("problems" in parsed) {
+      for (const { setting, message } of parsed.problems)
+        problems.push({ setting: setting === "" ? place : `${place}.${setting}`, message });
+    } else if (needs.some((need) => need.store === name)) steps.push(stepOf(name, plugin, parsed.options));
+  }
+  return { steps, problems: onlyOnce(problems) };
+}
+
+function stepOf(name: string, plugin: StoragePlugin, options: unknown): OpenStep {
+  const { migrate, maintenance } = plugin;
+  return {
+    name,
+    open: (environment) => openNamed(name, (named) => plugin.open(options, named), environment),
+    absence: () => plugin.absence(options),
+    migrate: migrate === null ? null : (move) => migrate(options, move),
+    maintenance: maintenance === null ? null : maintenance(options),
+  };
 }
 
 /** Several needs may name one missing store. */
 function onlyOnce(problems: readonly InputProblem[]): InputProblem[] {
-  return problems.filter(
-    ({ setting, message }, at) =>
-      problems.findIndex((one) => one.setting === setting && one.message === message) === at,
-  );
+  return [...new Map(problems.map((one) => [`${one.setting} ${one.message}`, one])).values()];
 }
 
-function needProblems({ stores, plugins, needs }: StoreConfiguration): InputProblem[] {
-  const problems: InputProblem[] = [];
-  for (const need of needs) {
-    const settings = Object.hasOwn(stores, need.store) ? stores[need.store] : undefined;
-    if (settings === undefined) {
-      problems.push({
-        setting: need.setting,
-        message: `there is no store named "${need.store}": add [stores.${need.store}]${meant(need.store, Object.keys(stores)).replace("did you mean", "or is it called")}`,
-      });
-      continue;
-    }
-    const plugin = plugins.find(({ name }) => name === settings.plugin);
-    if (plugin === undefined) continue;
-    if (!plugin.provides.includes(need.capability)) {
-      const message = `plugin "${plugin.name}" of store "${need.store}" provides no ${need.capability}`;
-      problems.push({ setting: need.setting, message });
-    }
+function needProblems(
+  { setting, store, capability }: Need,
+  stores: StoreConfiguration["stores"],
+  plugins: StoreConfiguration["plugins"],
+): InputProblem[] {
+  const settings = Object.hasOwn(stores, store) ? stores[store] : undefined;
+  if (settings === undefined) {
+    const near = meant(store, Object.keys(stores)).replace("did you mean", "or is it called");
+    return [{ setting, message: `there is no store named "${store}": add [stores.${store}]${near}` }];
   }
-  return problems;
-}
-
-/** Every configured store is checked, and only those that are needed are opened. */
-function checkedStores({ stores, plugins, needs, pluginProblems = [] }: StoreConfiguration) {
-  const steps: OpenStep[] = [];
-  const problems: InputProblem[] = [...pluginProblems];
-  for (const [name, settings] of Object.entries(stores)) {
-    const plugin = plugins.find((known) => known.name === settings.plugin);
-    if (plugin === undefined) {
-      if (pluginProblems.some(({ setting }) => setting === `stores.${name}.plugin`)) continue;
-      const known = plugins.map((one) => one.name);
-      problems.push({
-        setting: `stores.${name}.plugin`,
-        message: `no plugin "${settings.plugin}"${meant(settings.plugin, known)}; there are ${known.join(", ")}`,
-      });
-      continue;
-    }
-    const configured = plugin.configure(settings.options);
-    if (!configured.ok) {
-      for (const { setting, message } of configured.problems) {
-        problems.push({ setting: setting === "" ? `stores.${name}` : `stores.${name}.${setting}`, message });
-      }
-    } else if (needs.some((need) => need.store === name)) {
-      const open = (environment: StoreEnvironment) => openNamed(name, configured.open, named(environment, name));
-      steps.push({ ...configured, name, open });
-    }
-  }
-  return { steps, problems };
+  const plugin = plugins.find(({ name }) => name === settings.plugin);
+  if (plugin === undefined || plugin.provides.includes(capability)) return [];
+  return [{ setting, message: `plugin "${plugin.name}" of store "${store}" provides no ${capability}` }];
 }
 
 const strength: Readonly<Record<Durability, number>> = { volatile: 0, committed: 1, flushed: 2 };
@@ -229,33 +191,26 @@ async function closeInTime(store: Store): Promise<void> {
   if (closed === late) throw new StoreError("unavailable", `a store of "${store.plugin}" did not close in time`);
 }
 
-/** The environment of one store: its log lines and its fatal reason name it. */
-function named(environment: StoreEnvironment, name: string): StoreEnvironment {
-  return {
-    ...environment,
-    log: (level, message, fields) => environment.log(level, message, { store: name, ...fields }),
-    fatal: (reason) => environment.fatal(`store "${name}": ${reason}`),
-  };
-}
-
 const openingPatienceMs = 10_000;
 
-/** Failures and delays of opening are reported with the name of the store. */
+/** Failures and delays of opening, log lines and a fatal reason name the store. */
 async function openNamed(
   name: string,
   open: (environment: StoreEnvironment) => Promise<Store>,
   environment: StoreEnvironment,
 ): Promise<Store> {
-  const slow = setInterval(() => environment.log("warn", "the store is still being opened"), openingPatienceMs);
+  const log: StoreEnvironment["log"] = (level, message, fields) =>
+    environment.log(level, message, { store: name, ...fields });
+  const fatal = (reason: string) => environment.fatal(`store "${name}": ${reason}`);
+  const slow = setInterval(() => log("warn", "the store is still being opened"), openingPatienceMs);
   try {
-    const store = await open(environment);
+    const store = await open({ ...environment, log, fatal });
     const problem = storeShapeProblem(store);
     if (problem !== null) throw new Error(`its plugin breaks the contract: ${problem}`);
     return store;
   } catch (error) {
     const code = error instanceof StoreError ? error.code : "unavailable";
-    const reason = errorText(error);
-    throw new StoreError(code, `store "${name}" can't be opened: ${reason}`, { cause: error });
+    throw new StoreError(code, `store "${name}" can't be opened: ${errorText(error)}`, { cause: error });
   } finally {
     clearInterval(slow);
   }
@@ -340,27 +295,23 @@ function capabilityProblem(capabilities: { readonly [Name in keyof Capabilities]
   return null;
 }
 
-type ParsedOptions =
-  | { readonly ok: true; readonly options: unknown }
-  | { readonly ok: false; readonly problems: InputProblem[] };
-
-/** What `parse` answers; when it throws or returns something else, that is the problem of the whole table. */
-function parsedOptions(parse: () => unknown): ParsedOptions {
-  const wrong = (message: string): ParsedOptions => ({ ok: false, problems: [{ setting: "", message }] });
-  let answer: unknown;
+/** When `parseOptions` throws or returns something else, that is the problem of the whole table. */
+function parsedOptions(
+  plugin: StoragePlugin,
+  input: unknown,
+): { readonly options: unknown } | { readonly problems: readonly InputProblem[] } {
+  const wrong = (message: string) => ({
+    problems: [{ setting: "", message: `parseOptions of the plugin ${message}` }],
+  });
   try {
-    answer = parse();
+    const answer: unknown = plugin.parseOptions(input);
+    if (isRecord(answer) && answer["ok"] === true) return { options: answer["options"] };
+    const problems = isRecord(answer) ? answer["problems"] : null;
+    if (Array.isArray(problems) && problems.length > 0 && problems.every(isProblem)) return { problems };
+    return wrong("returned neither options nor problems");
   } catch (error) {
-    return wrong(`parseOptions of the plugin threw: ${errorText(error)}`);
+    return wrong(`threw: ${errorText(error)}`);
   }
-  if (answer instanceof Promise) {
-    answer.catch(() => {});
-    return wrong("parseOptions of the plugin returned a promise; it must return the result itself");
-  }
-  if (isRecord(answer) && answer["ok"] === true) return { ok: true, options: answer["options"] };
-  const problems = isRecord(answer) && answer["ok"] === false ? answer["problems"] : undefined;
-  if (Array.isArray(problems) && problems.length > 0 && problems.every(isProblem)) return { ok: false, problems };
-  return wrong("parseOptions of the plugin returned neither options nor problems");
 }
 
 function isProblem(value: unknown): value is InputProblem {

@@ -156,13 +156,11 @@ describe("an external plugin", () => {
       const plugin = {
         name: "w",
         provides: ["replay"] as const,
-        configure: () => ({
-          ok: true as const,
-          open: async () => opened as Store,
-          absence: () => null,
-          migrate: null,
-          maintenance: null,
-        }),
+        parseOptions: () => ({ ok: true as const, options: null }),
+        open: async () => opened as Store,
+        absence: () => null,
+        migrate: null,
+        maintenance: null,
       };
       const failure = await failureOf(() =>
         openStores({ stores, plugins: [plugin], needs: [need("main")] }, testEnvironment()),

@@ -2,7 +2,7 @@
 import { describe, expect, jest, test } from "bun:test";
 import { builtInPlugins } from "../../../src/plugins/load.ts";
 import { memoryPlugin } from "../../../src/plugins/memory/memory.ts";
-import { configurable, type Need, openStores, planStores } from "../../../src/storage/bind.ts";
+import { type Need, openStores, planStores } from "../../../src/storage/bind.ts";
 import {
   type Durability,
   type InputProblem,
@@ -47,7 +47,7 @@ function sampleDriver(
       return { plugin: name, durability: says.durability, capabilities: { replay }, probe, close };
     },
   };
-  return configurable(plugin);
+  return plugin as StoragePlugin;
 }
 
 describe("binding", () => {
@@ -74,7 +74,7 @@ describe("binding", () => {
   test("a store that is too weak is refused and closed again, one that is volatile by choice is accepted", async () => {
     const closed: string[] = [];
     const plugins = [
-      configurable(memoryPlugin),
+      memoryPlugin as StoragePlugin,
       sampleDriver("weak", { durability: "committed", closed }),
       sampleDriver("strong", { durability: "flushed", closed }),
     ];
