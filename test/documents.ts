@@ -247,8 +247,8 @@ describe("what the documents name", () => {
     expect(files.filter((file) => !exists(file))).toEqual([]);
   });
 
-  test("commands of `waypost` exist", () => {
-    const program = createProgram(false);
+  test("commands of `waypost` exist", async () => {
+    const program = await createProgram(false);
     const named = pages.flatMap(({ name, text }) =>
       name === "CHANGELOG.md"
         ? []

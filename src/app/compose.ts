@@ -6,6 +6,7 @@
 import { applyReload, decideReload, type ReloadPlan } from "../config/config.ts";
 import type { Config } from "../config/schema.ts";
 import { errorText } from "../core/fault.ts";
+import { createHistory } from "../nodes/dashboard/dashboard.ts";
 import { joinOutages, type Log } from "../nodes/http/log.ts";
 import { createMetrics } from "../nodes/http/metrics.ts";
 import { removeStaleSocket } from "../nodes/http/server.ts";
@@ -13,7 +14,7 @@ import type { OpenStores } from "../storage/bind.ts";
 import { certificateOf, openEventKey } from "./credentials.ts";
 import { endInTime, endingMsMax } from "./failure.ts";
 import { openLogKey, openWitnessKey } from "./log-key.ts";
-import { measureStores, registerProcessMetrics, registerStoreMetrics, startHistory } from "./metrics.ts";
+import { measureStores, registerProcessMetrics, registerStoreMetrics } from "./metrics.ts";
 import type { NodeOverrides } from "./nodes.ts";
 import { openPushKey, pushKeyFile } from "./push-key.ts";
 import { type ProcessView, type Serving, startServing } from "./serving.ts";
@@ -50,7 +51,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   certificateOf(config, now());
   const metrics = createMetrics();
   let serving: Serving | null = null;
-  const history = startHistory(metrics.render, now);
+  const history = createHistory(metrics.read, now);
   const log = joinOutages(history.watch(options.log), now);
   const eventKey = await openEventKey(config.cache.enabled ? config.cache.signing_key_file : null, log);
   const { signing_key_file: keyFile } = config.cache;
@@ -65,7 +66,6 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     await bus.close();
   };
   try {
-    registerProcessMetrics(metrics, { startedAtMs: now(), loopLagSeconds: history.loopLagSeconds });
     registerStoreMetrics(metrics, { config, stores, now });
     registerBusMetrics(metrics, bus);
     await Promise.all([...config.server.listen, ...config.server.admin_listen].map(removeStaleSocket));
@@ -87,6 +87,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     const started = await startServing(config, shared);
     serving = started;
     const sweepers = startSweepers(stores, { now, log });
+    registerProcessMetrics(metrics, { startedAtMs: view.startedAtMs, loopLagSeconds: sweepers.loopLagSeconds });
     const { urls, adminUrls } = started;
     const end = async (): Promise<void> => {
       await endInTime(log, "requests", started.drain(), config.server.drain_timeout + partMsMax);

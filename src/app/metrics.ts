@@ -7,61 +7,14 @@
 import { statfs } from "node:fs/promises";
 import type { Config } from "../config/schema.ts";
 import { late, withDeadline } from "../core/std/bounded.ts";
-import { createHistory, type History } from "../nodes/dashboard/dashboard.ts";
 import type { App } from "../nodes/http/app.ts";
-import {
-  type GaugeReading,
-  type Histogram,
-  type HistogramSeries,
-  type Metrics,
-  observe,
-} from "../nodes/http/metrics.ts";
+import type { GaugeReading, Histogram, Metrics } from "../nodes/http/metrics.ts";
 import { capabilityMethods, type OpenStores } from "../storage/bind.ts";
 import type { Capabilities, CapabilityName, LedgerReader, Store } from "../storage/contract.ts";
 import { version } from "../version.ts";
 import { bindOpenStores } from "./stores.ts";
 
 const probeDeadlineMs = 2_000;
-
-/** The history, and the delay of the event loop that its newest sample saw. */
-type ProcessHistory = History & { readonly loopLagSeconds: () => number };
-
-export function startHistory(readMetrics: () => Promise<string>, now: () => number): ProcessHistory {
-  const lag = startLagMeter();
-  let lastLagSeconds = 0;
-  const takeLag = (): number => {
-    lastLagSeconds = lag.takeSeconds();
-    return lastLagSeconds;
-  };
-  const history = createHistory({ readMetrics, now, loopLagSeconds: takeLag });
-  const close = (): void => {
-    history.close();
-    lag.close();
-  };
-  return { ...history, close, loopLagSeconds: () => lastLagSeconds };
-}
-
-/** An idle process wakes for it, so it looks rarely: a shorter delay may fall between two looks. */
-const lagEveryMs = 1_000;
-
-/** How late a timer came, at most, since it was asked before. */
-function startLagMeter() {
-  let [dueMs, mostMs] = [performance.now() + lagEveryMs, 0];
-  const timer = setInterval(() => {
-    const nowMs = performance.now();
-    mostMs = Math.max(mostMs, nowMs - dueMs);
-    dueMs = nowMs + lagEveryMs;
-  }, lagEveryMs);
-  timer.unref();
-  return {
-    takeSeconds: (): number => {
-      const seconds = Math.max(0, mostMs, performance.now() - dueMs) / 1_000;
-      mostMs = 0;
-      return seconds;
-    },
-    close: () => clearInterval(timer),
-  };
-}
 
 export async function factsOf(config: Config, stores: OpenStores): Promise<{ name: string; value: string }[]> {
   const perStore = await Promise.all(
@@ -189,14 +142,10 @@ type Call = (...given: unknown[]) => Promise<unknown>;
 
 function measureStore(name: string, store: Store, seconds: Histogram): Store {
   const timed = (operation: string, call: Call): Call => {
-    // An operation has no numbers before its first call.
-    let own: HistogramSeries | null = null;
+    const labels = [name, operation];
     return (...given) => {
       const beganMs = performance.now();
-      const end = (): void => {
-        own ??= seconds.series([name, operation]);
-        observe(own, (performance.now() - beganMs) / 1_000);
-      };
+      const end = () => seconds.observe(labels, (performance.now() - beganMs) / 1_000);
       const promise = call(...given);
       promise.then(end, end);
       return promise;

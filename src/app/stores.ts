@@ -90,10 +90,15 @@ export function ledgerOfRecipients(recipients: string): string | null {
 
 // ----------------------------------------------------------------------------------------------- sweepers
 
-type Sweepers = { readonly stop: () => Promise<void> };
+type Sweepers = {
+  /** How late a round began, at most, of the last ten seconds: so long the event loop was busy. */
+  readonly loopLagSeconds: () => number;
+  readonly stop: () => Promise<void>;
+};
 
 /** An idle process wakes for each round. */
 const roundMs = 2_000;
+const lagsMax = 5;
 const batchMax = 256;
 /** A store with a backlog gives way to requests between two batches. */
 const betweenBatchesMs = 5;
@@ -111,10 +116,15 @@ export function startSweepers(
     ),
   );
   const stopping = new Waiters();
+  const lagsMs = [0];
   const sweepAll = async (): Promise<void> => {
     while (running) {
       for (const { name, capability } of rounds) await sweep(capability, name);
-      if (running) await stopping.wait(roundMs);
+      if (!running) return;
+      const dueMs = performance.now() + roundMs;
+      await stopping.wait(roundMs);
+      lagsMs.push(Math.max(0, performance.now() - dueMs));
+      if (lagsMs.length > lagsMax) lagsMs.shift();
     }
   };
   const sweep = async (capability: Expiring, name: string): Promise<void> => {
@@ -131,6 +141,7 @@ export function startSweepers(
   };
   const ended = sweepAll();
   return {
+    loopLagSeconds: () => Math.max(...lagsMs) / 1_000,
     stop: async () => {
       running = false;
       stopping.release();

@@ -4,22 +4,7 @@
  */
 import { Command, Help, type Option } from "commander";
 import { notices, version } from "../version.ts";
-import { registerBackupCommands } from "./backup.ts";
-import { registerChainCommand } from "./chain.ts";
 import { asksForJson, endingOf, print } from "./command.ts";
-import { registerConfigCommand } from "./config.ts";
-import { registerDeviceCommand } from "./device.ts";
-import { registerDidCommand } from "./did.ts";
-import { registerDoctorCommand } from "./doctor.ts";
-import { registerExplainCommand } from "./explain.ts";
-import { registerInitCommand } from "./init.ts";
-import { registerInviteCommands } from "./invite.ts";
-import { registerKeyCommand } from "./key.ts";
-import { registerOperationsCommands } from "./operations.ts";
-import { registerReceiveCommands } from "./receive.ts";
-import { registerSendCommand } from "./send.ts";
-import { registerServeCommands } from "./serve.ts";
-import { registerStorageCommand } from "./storage.ts";
 
 /** Options that can't be left out say so. */
 function describeOption(option: Option): string {
@@ -110,7 +95,27 @@ function addExamples(program: Command): void {
   }
 }
 
-export function createProgram(json: boolean): Command {
+/** A node loads no other command: that would be four mebibytes of its memory. */
+const loadServing = async () => (await import("./serve.ts")).registerServeCommands;
+const loadAll: readonly (() => Promise<(program: Command) => void>)[] = [
+  async () => (await import("./did.ts")).registerDidCommand,
+  async () => (await import("./send.ts")).registerSendCommand,
+  async () => (await import("./receive.ts")).registerReceiveCommands,
+  async () => (await import("./explain.ts")).registerExplainCommand,
+  async () => (await import("./key.ts")).registerKeyCommand,
+  async () => (await import("./device.ts")).registerDeviceCommand,
+  async () => (await import("./backup.ts")).registerBackupCommands,
+  async () => (await import("./init.ts")).registerInitCommand,
+  loadServing,
+  async () => (await import("./config.ts")).registerConfigCommand,
+  async () => (await import("./doctor.ts")).registerDoctorCommand,
+  async () => (await import("./operations.ts")).registerOperationsCommands,
+  async () => (await import("./invite.ts")).registerInviteCommands,
+  async () => (await import("./storage.ts")).registerStorageCommand,
+  async () => (await import("./chain.ts")).registerChainCommand,
+];
+
+export async function createProgram(json: boolean, wanted?: string): Promise<Command> {
   const program = new Command("waypost")
     .description("End-to-end encrypted messaging: Directory, Relay and Cache in one executable")
     .version(version)
@@ -119,20 +124,8 @@ export function createProgram(json: boolean): Command {
     .showHelpAfterError("Add --help to see how the command is used.");
   // With --json the failure line of `command.ts` reports usage errors; the parser must print nothing.
   program.configureOutput({ writeOut: print, ...(json ? { writeErr: () => undefined } : {}) });
-  for (const register of [
-    ...[
-      registerDidCommand,
-      registerSendCommand,
-      registerReceiveCommands,
-      registerExplainCommand,
-      registerKeyCommand,
-      registerDeviceCommand,
-      registerBackupCommands,
-    ],
-    ...[registerInitCommand, registerServeCommands, registerConfigCommand, registerDoctorCommand],
-    ...[registerOperationsCommands, registerInviteCommands, registerStorageCommand, registerChainCommand],
-  ])
-    register(program);
+  const loads = wanted === "serve" || wanted === "dev" ? [loadServing] : loadAll;
+  for (const register of await Promise.all(loads.map((load) => load()))) register(program);
   program
     .command("licenses")
     .description("print the licenses of everything that this program contains")
@@ -145,7 +138,8 @@ export function createProgram(json: boolean): Command {
 export async function runProgram(argv: readonly string[]): Promise<number> {
   const json = asksForJson(argv.slice(2));
   try {
-    await createProgram(json).parseAsync([...argv]);
+    const program = await createProgram(json, argv[2]);
+    await program.parseAsync([...argv]);
     return 0;
   } catch (error) {
     const { text, exitCode } = endingOf(error, json);

@@ -1,11 +1,11 @@
 /**
  * `GET /status` and `GET /status.json`: what this process does, for the operator, on the admin listener or on a node that
  * only this machine reaches. The page is one HTML text that fetches nothing but `/status.json`. The figures are the last
- * hour in memory: every ten seconds a sample of what `/metrics` shows (one rendering, about 100 KiB for the hour), and the newest
- * warnings.
+ * hour in memory: every ten seconds a sample of what `/metrics` shows (about 100 KiB for the hour), and the newest warnings.
  */
 import { statusAnswer } from "../../core/schema/schema.ts";
 import type { Log } from "../http/log.ts";
+import type { Reading } from "../http/metrics.ts";
 import type { Route } from "../http/route.ts";
 import { nodeRoute, pageRoute } from "../http/status.ts";
 
@@ -34,7 +34,7 @@ type Warning = { readonly atMs: number; readonly level: "warn" | "error"; readon
 
 export type HistoryView = { readonly samples: readonly Sample[]; readonly warnings: readonly Warning[] };
 
-export type History = {
+type History = {
   readonly samples: () => readonly Sample[];
   readonly warnings: () => readonly Warning[];
   /** Takes a sample now; the timer calls it, and tests do. */
@@ -48,22 +48,15 @@ const sampleEveryMs = 10_000;
 const samplesMax = 360;
 const warningsMax = 50;
 
-type Parts = {
-  readonly readMetrics: () => Promise<string>;
-  readonly now: () => number;
-  /** Largest delay of the event loop since it was asked before, in seconds. */
-  readonly loopLagSeconds: () => number;
-};
-
-export function createHistory(parts: Parts): History {
+export function createHistory(readMetrics: () => Promise<Reading[]>, now: () => number): History {
   const samples: Sample[] = [];
   const warnings: Warning[] = [];
-  let before: Reading | null = null;
+  let before: Sampled | null = null;
   const sample = async (): Promise<void> => {
-    const reading = { atMs: parts.now(), values: parseMetrics(await parts.readMetrics()) };
-    if (before !== null) samples.push(sampleOf(before, reading, parts.loopLagSeconds()));
+    const sampled = { atMs: now(), values: Map.groupBy(await readMetrics(), ({ name }) => name) };
+    if (before !== null) samples.push(sampleOf(before, sampled));
     if (samples.length > samplesMax) samples.shift();
-    before = reading;
+    before = sampled;
   };
   const timer = setInterval(() => void sample().catch(() => undefined), sampleEveryMs);
   timer.unref();
@@ -74,7 +67,7 @@ export function createHistory(parts: Parts): History {
     watch: (log) => (level, message, fields) => {
       log(level, message, fields);
       if (level !== "warn" && level !== "error") return;
-      warnings.push({ atMs: parts.now(), level, message });
+      warnings.push({ atMs: now(), level, message });
       if (warnings.length > warningsMax) warnings.shift();
     },
     close: () => clearInterval(timer),
@@ -83,35 +76,17 @@ export function createHistory(parts: Parts): History {
 
 // ------------------------------------------------------------------------------------------------ reading
 
-type Series = { readonly labels: Readonly<Record<string, string>>; readonly value: number };
-type Reading = { readonly atMs: number; readonly values: ReadonlyMap<string, readonly Series[]> };
-
-/** Series by family name, from the Prometheus text format. */
-function parseMetrics(text: string): Map<string, Series[]> {
-  const families = new Map<string, Series[]>();
-  for (const line of text.split("\n")) {
-    const match = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$/.exec(line);
-    if (match === null) continue;
-    const [, name = "", labelText = "", number = ""] = match;
-    const labels: Record<string, string> = {};
-    for (const [, label = "", value = ""] of labelText.matchAll(/(\w+)="((?:[^"\\]|\\.)*)"/g)) labels[label] = value;
-    const series = families.get(name) ?? [];
-    series.push({ labels, value: Number(number) });
-    families.set(name, series);
-  }
-  return families;
-}
-
-type Filter = (labels: Series["labels"]) => boolean;
+type Sampled = { readonly atMs: number; readonly values: ReadonlyMap<string, readonly Reading[]> };
+type Filter = (labels: Reading["labels"]) => boolean;
 const everything: Filter = () => true;
 
-function sum({ values }: Reading, name: string, filter: Filter = everything): number {
+function sum({ values }: Sampled, name: string, filter: Filter = everything): number {
   let total = 0;
-  for (const { labels, value } of values.get(`waypost_${name}`) ?? []) if (filter(labels)) total += value;
+  for (const { labels, value } of values.get(name) ?? []) if (filter(labels)) total += value;
   return total;
 }
 
-function sampleOf(before: Reading, now: Reading, loopLagSeconds: number): Sample {
+function sampleOf(before: Sampled, now: Sampled): Sample {
   const seconds = Math.max(0.001, (now.atMs - before.atMs) / 1_000);
   const rate = (name: string, filter?: Filter): number =>
     Math.max(0, sum(now, name, filter) - sum(before, name, filter)) / seconds;
@@ -131,7 +106,7 @@ function sampleOf(before: Reading, now: Reading, loopLagSeconds: number): Sample
     inFlight: sum(now, "http_requests_in_flight"),
     residentBytes: sum(now, "process_resident_memory_bytes"),
     processors: rate("process_cpu_seconds"),
-    loopLagSeconds,
+    loopLagSeconds: sum(now, "event_loop_lag_seconds"),
     entries: sum(now, "mailbox_entries"),
     entryBytes: sum(now, "mailbox_bytes"),
     liveSessions: sum(now, "relay_live_sockets"),
@@ -139,11 +114,10 @@ function sampleOf(before: Reading, now: Reading, loopLagSeconds: number): Sample
 }
 
 /** The upper bound of the bucket that holds the quantile, over the requests between two readings. */
-function quantile(before: Reading, now: Reading, part: number): number | null {
-  const name = "waypost_http_request_seconds_bucket";
+function quantile(before: Sampled, now: Sampled, part: number): number | null {
   const bounds = new Map<number, number>();
-  for (const [reading, sign] of [[now, 1] as const, [before, -1] as const])
-    for (const { labels, value } of reading.values.get(name) ?? []) {
+  for (const [sampled, sign] of [[now, 1] as const, [before, -1] as const])
+    for (const { labels, value } of sampled.values.get("http_request_seconds_bucket") ?? []) {
       const bound = labels["le"] === "+Inf" ? Number.POSITIVE_INFINITY : Number(labels["le"]);
       bounds.set(bound, (bounds.get(bound) ?? 0) + sign * value);
     }

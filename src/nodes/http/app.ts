@@ -3,7 +3,6 @@
  * `Route`s and answer `Answer | Fault`. The server's own table finds the path; what has none goes to Elysia (D157).
  * Source: rules sections 3, 9 and D140.
  */
-import { Elysia } from "elysia";
 import { errorStack, type Fault, fault } from "../../core/fault.ts";
 import { type InFlight, inFlight } from "./capacity.ts";
 import {
@@ -109,16 +108,23 @@ function answerPath(http: Http, routes: readonly Route[]): Respond {
   };
 }
 
-/** Elysia gets what the server's own table doesn't list. It neither parses nor validates. */
+/** Elysia gets what the server's own table doesn't list; it is loaded when such a path is first asked for. */
 function createElsewhere(http: Http): (request: Request) => Promise<Response> {
-  const app = new Elysia({ strictPath: true, normalize: false, handler: { standardHostname: false } });
   const unknown = fault("not_found", "there is no such route");
-  app.onError(({ error, request }) => {
-    http.log("error", "the router failed", { error: errorStack(error) });
-    return refuse(http, request, internalError());
-  });
-  app.all("/*", ({ request }) => refuse(http, request, unknown), { parse: "none" });
-  return async (request) => app.fetch(request);
+  const load = async () => {
+    const { Elysia } = await import("elysia");
+    const app = new Elysia({ strictPath: true, normalize: false, handler: { standardHostname: false } });
+    app.onError(({ error, request }) => {
+      http.log("error", "the router failed", { error: errorStack(error) });
+      return refuse(http, request, internalError());
+    });
+    return app.all("/*", ({ request }) => refuse(http, request, unknown), { parse: "none" });
+  };
+  let loading: ReturnType<typeof load> | null = null;
+  return async (request) => {
+    loading ??= load();
+    return (await loading).fetch(request);
+  };
 }
 
 function withHeader(response: Response, name: string, value: string): Response {

@@ -4,23 +4,8 @@
  * that a mistake costs a number and not the memory of the node.
  */
 
-/** One number of a family. A hot path gets it once and adds to it. */
-export type CounterSeries = { value: number };
-type Counter = {
-  readonly add: (labels: readonly string[], by?: number) => void;
-  readonly series: (labels: readonly string[]) => CounterSeries;
-};
-/** Values by bucket, each in the first bucket that holds it. */
-export type HistogramSeries = {
-  readonly buckets: readonly number[];
-  readonly counts: number[];
-  sum: number;
-  count: number;
-};
-export type Histogram = {
-  readonly observe: (labels: readonly string[], value: number) => void;
-  readonly series: (labels: readonly string[]) => HistogramSeries;
-};
+type Counter = { readonly add: (labels: readonly string[], by?: number) => void };
+export type Histogram = { readonly observe: (labels: readonly string[], value: number) => void };
 export type GaugeReading = number | readonly (readonly [labels: readonly string[], value: number])[];
 
 /** Name without the `waypost_` prefix, the help line, and the names of the labels in order. */
@@ -30,58 +15,75 @@ type Family = {
   readonly labels?: readonly string[];
 };
 
+/** One number, under the name that it has in the text without the prefix. */
+export type Reading = {
+  readonly name: string;
+  readonly labels: Readonly<Record<string, string>>;
+  readonly value: number;
+};
+
 export type Metrics = {
   readonly counter: (family: Family) => Counter;
   /** `read` is called when `/metrics` is read; it must be cheap. */
   readonly gauge: (family: Family, read: () => GaugeReading | Promise<GaugeReading>) => void;
   readonly histogram: (family: Family, buckets: readonly number[]) => Histogram;
+  /** All numbers as they are now. */
+  readonly read: () => Promise<Reading[]>;
   readonly render: () => Promise<string>;
 };
 
 const seriesMax = 2_000;
 const prefix = "waypost_";
 
+type Registered = Family & { readonly type: string; readonly read: () => Reading[] | Promise<Reading[]> };
+
 export function createMetrics(): Metrics {
-  /** Each renders its family as it is now. */
-  const families = new Map<string, () => Promise<string> | string>();
-  const register = (family: Family, render: () => Promise<string> | string): void => {
+  const families = new Map<string, Registered>();
+  const register = (family: Registered): void => {
     if (families.has(family.name)) throw new Error(`metric ${family.name} is registered twice`);
-    families.set(family.name, render);
+    families.set(family.name, family);
   };
+  const readAll = () => Promise.all([...families.values()].map(({ read }) => read()));
   return {
-    render: async () => (await Promise.all([...families.values()].map((render) => render()))).join(""),
+    read: async () => (await readAll()).flat(),
+    render: async () => {
+      const read = await readAll();
+      return [...families.values()].map((family, i) => render(family, read[i] ?? [])).join("");
+    },
     counter: (family) => {
-      const series = new Map<string, CounterSeries>();
-      const values = () => new Map([...series].map(([key, { value }]) => [key, value]));
-      register(family, () => `${head(family, "counter")}${lines(family, values())}`);
-      const one = (labels: readonly string[]) => seriesOf(series, labels, () => ({ value: 0 }));
+      const series = new Map<string, { value: number }>();
+      const read = () => [...series].map(([key, { value }]) => reading(family, key.split("\0"), value));
+      register({ ...family, type: "counter", read });
       return {
         add: (labels, by = 1) => {
-          one(labels).value += by;
+          seriesOf(series, labels, () => ({ value: 0 })).value += by;
         },
-        series: one,
       };
     },
-    gauge: (family, read) =>
-      register(family, async () => {
-        const reading = await Promise.resolve()
-          .then(read)
+    gauge: (family, readGauge) => {
+      const read = async () => {
+        const found = await Promise.resolve()
+          .then(readGauge)
           .catch((): GaugeReading => []);
-        const rows = typeof reading === "number" ? [[[], reading] as const] : reading;
-        const values = new Map(rows.map(([labels, value]) => [labels.join("\0"), value]));
-        return `${head(family, "gauge")}${lines(family, values)}`;
-      }),
+        const rows = typeof found === "number" ? [[[], found] as const] : found;
+        return rows.map(([labels, value]) => reading(family, labels, value));
+      };
+      register({ ...family, type: "gauge", read });
+    },
     histogram: (family, buckets) => {
-      const series = new Map<string, HistogramSeries>();
-      register(family, () => renderHistogram(family, series));
+      const series = new Map<string, Distribution>();
+      const read = () => [...series].flatMap(([key, one]) => readDistribution(family, key.split("\0"), one));
+      register({ ...family, type: "histogram", read });
       const empty = () => ({ buckets, counts: new Array<number>(buckets.length).fill(0), sum: 0, count: 0 });
-      const one = (labels: readonly string[]) => seriesOf(series, labels, empty);
-      return { observe: (labels, value) => observe(one(labels), value), series: one };
+      return { observe: (labels, value) => observe(seriesOf(series, labels, empty), value) };
     },
   };
 }
 
 // ------------------------------------------------------------------------------------------------ series
+
+/** Values by bucket, each in the first bucket that holds it. */
+type Distribution = { readonly buckets: readonly number[]; readonly counts: number[]; sum: number; count: number };
 
 /** The series of these labels. Beyond the bound it is not kept. */
 function seriesOf<T>(family: Map<string, T>, labels: readonly string[], empty: () => T): T {
@@ -93,48 +95,42 @@ function seriesOf<T>(family: Map<string, T>, labels: readonly string[], empty: (
   return fresh;
 }
 
-/** Adds a value. Cost: one comparison for each bucket below it. */
-export function observe(series: HistogramSeries, value: number): void {
+/** Cost: one comparison for each bucket below the value. */
+function observe(series: Distribution, value: number): void {
   series.sum += value;
   series.count += 1;
-  const { buckets, counts } = series;
-  for (let i = 0; i < buckets.length; i++) {
-    if (value > (buckets[i] as number)) continue;
-    counts[i] = (counts[i] as number) + 1;
-    return;
-  }
+  const bucket = series.buckets.findIndex((bound) => value <= bound);
+  if (bucket >= 0) series.counts[bucket] = (series.counts[bucket] as number) + 1;
 }
 
-function renderHistogram(family: Family, series: ReadonlyMap<string, HistogramSeries>): string {
-  let text = head(family, "histogram");
-  for (const [key, one] of series) {
-    let within = 0;
-    one.buckets.forEach((bound, i) => {
+function reading({ name, labels = [] }: Family, values: readonly string[], value: number): Reading {
+  return { name, labels: Object.fromEntries(labels.map((label, i) => [label, values[i] ?? ""])), value };
+}
+
+function readDistribution(family: Family, values: readonly string[], one: Distribution): Reading[] {
+  let within = 0;
+  const named = (suffix: string, value: number, more: Readonly<Record<string, string>> = {}): Reading => {
+    const { name, labels } = reading(family, values, value);
+    return { name: `${name}_${suffix}`, labels: { ...labels, ...more }, value };
+  };
+  return [
+    ...one.buckets.map((bound, i) => {
       within += one.counts[i] as number;
-      text += `${prefix}${family.name}_bucket${labelText(family, key, `le="${bound}"`)} ${within}\n`;
-    });
-    text += `${prefix}${family.name}_bucket${labelText(family, key, `le="+Inf"`)} ${one.count}\n`;
-    text += `${prefix}${family.name}_sum${labelText(family, key)} ${one.sum}\n`;
-    text += `${prefix}${family.name}_count${labelText(family, key)} ${one.count}\n`;
-  }
-  return text;
+      return named("bucket", within, { le: String(bound) });
+    }),
+    named("bucket", one.count, { le: "+Inf" }),
+    named("sum", one.sum),
+    named("count", one.count),
+  ];
 }
 
-function head(family: Family, type: string): string {
-  return `# HELP ${prefix}${family.name} ${family.help}\n# TYPE ${prefix}${family.name} ${type}\n`;
+function render({ name, help, type }: Registered, readings: readonly Reading[]): string {
+  const head = `# HELP ${prefix}${name} ${help}\n# TYPE ${prefix}${name} ${type}\n`;
+  return head + readings.map((one) => `${prefix}${one.name}${labelText(one.labels)} ${one.value}\n`).join("");
 }
 
-function lines(family: Family, series: ReadonlyMap<string, number>): string {
-  let text = "";
-  for (const [key, value] of series) text += `${prefix}${family.name}${labelText(family, key)} ${value}\n`;
-  return text;
-}
-
-function labelText(family: Family, key: string, extra?: string): string {
-  const names = family.labels ?? [];
-  const values = names.length === 0 ? [] : key.split("\0");
-  const pairs = names.map((name, i) => `${name}="${escapeLabel(values[i] ?? "")}"`);
-  if (extra !== undefined) pairs.push(extra);
+function labelText(labels: Reading["labels"]): string {
+  const pairs = Object.entries(labels).map(([name, value]) => `${name}="${escapeLabel(value)}"`);
   return pairs.length === 0 ? "" : `{${pairs.join(",")}}`;
 }
 

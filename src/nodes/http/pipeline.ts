@@ -41,7 +41,7 @@ import {
   type Room,
 } from "./capacity.ts";
 import { type Log, maskAddress, traceparentOf } from "./log.ts";
-import { type CounterSeries, type HistogramSeries, type HttpMetrics, observe } from "./metrics.ts";
+import type { HttpMetrics } from "./metrics.ts";
 import {
   type Answer,
   type Call,
@@ -161,9 +161,6 @@ export type Plan = {
   readonly places: readonly FairShare[];
   /** Whether its path has values. */
   readonly hasValues: boolean;
-  readonly seconds: HistogramSeries;
-  /** Answers by status, for the route's own method. */
-  readonly answered: CounterSeries[];
 };
 
 export function planOf(http: Http, route: Route): Plan {
@@ -171,7 +168,7 @@ export function planOf(http: Http, route: Route): Plan {
   const room = route.capacity === "reserved" ? reserved : normal;
   const places = room === normal ? [normal.work] : [reserved.work, normal.work];
   const hasValues = route.path.includes(":");
-  return { route, room, places, hasValues, seconds: http.metrics.seconds.series([route.path]), answered: [] };
+  return { route, room, places, hasValues };
 }
 
 // --------------------------------------------------------------------------------------- who asks, and ids
@@ -421,12 +418,8 @@ function record(http: Http, plan: Plan, exchange: Exchange, { result, durationMs
   const { route } = plan;
   const { status } = result;
   const { method } = exchange;
-  if (method === route.method) {
-    const own = plan.answered[status] ?? http.metrics.requests.series([method, route.path, String(status)]);
-    plan.answered[status] = own;
-    own.value += 1;
-  } else http.metrics.requests.add([method, route.path, String(status)]);
-  observe(plan.seconds, durationMs / 1_000);
+  http.metrics.requests.add([method, route.path, String(status)]);
+  http.metrics.seconds.observe([route.path], durationMs / 1_000);
   const code = isFault(result) ? result.code : undefined;
   if (code !== undefined) http.metrics.refusals.add([code]);
   noteResult(http, plan, exchange, result);

@@ -8,14 +8,7 @@
  */
 import { readFile } from "node:fs/promises";
 import { createConnection } from "node:net";
-import {
-  type ConnectionOptions,
-  connect,
-  credsAuthenticator,
-  type Msg,
-  type NatsConnection,
-  type Subscription as NatsSubscription,
-} from "@nats-io/transport-node";
+import type { ConnectionOptions, Msg, NatsConnection, Subscription as NatsSubscription } from "@nats-io/transport-node";
 import { z } from "zod";
 import { errorText } from "../../core/fault.ts";
 import { late, Waiters, withDeadline } from "../../core/std/bounded.ts";
@@ -29,6 +22,9 @@ import {
   type SubscribeOptions,
   type Subscription,
 } from "../../storage/bus.ts";
+
+/** On demand: most nodes do without. */
+const loadLibrary = () => import("@nats-io/transport-node");
 
 const secret = z.string().min(1).max(1_024).nullable().default(null);
 const file = z.string().min(1).max(4_096).nullable().default(null);
@@ -120,7 +116,9 @@ async function connectionOptions(options: NatsBusOptions): Promise<ConnectionOpt
     ...(user === null ? {} : { user }),
     ...(password === null ? {} : { pass: password }),
     ...(token === null ? {} : { token }),
-    ...(credentials_file === null ? {} : { authenticator: credsAuthenticator(await readFile(credentials_file)) }),
+    ...(credentials_file === null
+      ? {}
+      : { authenticator: (await loadLibrary()).credsAuthenticator(await readFile(credentials_file)) }),
     ...(encrypted ? { tls } : {}),
   };
 }
@@ -192,7 +190,7 @@ class NatsBus implements Bus {
       if (this.closed) break;
       if (!(await isAwake(server))) continue;
       try {
-        return await connect({ ...options, servers: [server] });
+        return await (await loadLibrary()).connect({ ...options, servers: [server] });
       } catch (error) {
         failure = error;
       }

@@ -74,8 +74,9 @@ export class DiskMailbox implements Mailbox {
   private readonly journal: Journal;
   /** The commit that is being decided. */
   private deciding: Batch | null = null;
-  private readonly tidying: ReturnType<typeof setInterval>;
-  private isTidying = false;
+  /** Only while there is something to tidy: an idle store wakes nobody. */
+  private tidying: ReturnType<typeof setTimeout> | null = null;
+  private isClosed = false;
 
   constructor(
     private readonly environment: Environment,
@@ -92,8 +93,6 @@ export class DiskMailbox implements Mailbox {
     this.bodies = new Bodies(environment, this.index.rows, log);
     this.index.finishLoading(this.journal.load(environment));
     this.bodies.load();
-    this.tidying = setInterval(() => void this.tidyBlocks(), tidyMs);
-    this.tidying.unref();
   }
 
   // ---------------------------------------------------------------------------------------------- writing
@@ -180,20 +179,25 @@ export class DiskMailbox implements Mailbox {
     if (blocks.isWasteful(this.settings.sparseBlocksMin ?? sparseBlocksMin)) this.bodies.emptyBlocks(this.journal);
     this.bodies.finish(batch);
     this.journal.finish(batch);
+    this.armTidying();
+  }
+
+  private armTidying(): void {
+    const { empty, sparse } = this.bodies.blocks;
+    if (this.isClosed || (empty.size === 0 && sparse.size === 0)) return;
+    this.tidying ??= setTimeout(() => void this.tidyBlocks(), tidyMs).unref();
   }
 
   /** Frees and empties blocks when no commit does it because there are many. Refused on a full disk, until later. */
   private async tidyBlocks(): Promise<void> {
-    const { empty, sparse } = this.bodies.blocks;
-    if (this.isTidying || (empty.size === 0 && sparse.size === 0)) return;
-    this.isTidying = true;
     const tidy = (batch: Batch) => {
       this.begin(batch);
       this.bodies.freeBlocks(batch);
       this.bodies.emptyBlocks(this.journal);
     };
     await this.environment.join(removal, tidy).catch(() => {});
-    this.isTidying = false;
+    this.tidying = null;
+    this.armTidying();
   }
 
   // --------------------------------------------------------------------------------------------- reading
@@ -273,7 +277,8 @@ export class DiskMailbox implements Mailbox {
   }
 
   close(): void {
-    clearInterval(this.tidying);
+    this.isClosed = true;
+    clearTimeout(this.tidying ?? undefined);
   }
 }
 

@@ -36,7 +36,7 @@ const network = {
 async function make(file: unknown): Promise<Specification> {
   const [from, to] = [join(folder, "network.json"), join(folder, "network.raw.json")];
   writeFileSync(from, typeof file === "string" ? file : JSON.stringify(file));
-  await createProgram(true).parseAsync(["bun", "waypost", "chain", "spec", from, "--out", to, "--json"]);
+  await (await createProgram(true)).parseAsync(["bun", "waypost", "chain", "spec", from, "--out", to, "--json"]);
   return JSON.parse(readFileSync(to, "utf8"));
 }
 

@@ -14,12 +14,14 @@ const refused = (parse: (text: string) => unknown, texts: readonly string[]): st
     }
   });
 
+const program = await createProgram(false);
+
 describe("the help of every command", () => {
   const leaves = (command: Command): Command[] =>
     command.commands.length === 0 ? [command] : command.commands.flatMap(leaves);
   const pathOf = (command: Command): string =>
     command.parent === null ? command.name() : `${pathOf(command.parent)} ${command.name()}`;
-  const helps = leaves(createProgram(false)).map((command) => {
+  const helps = leaves(program).map((command) => {
     let text = "";
     command.configureOutput({ writeOut: (part) => (text += part) }).outputHelp();
     return { command, path: pathOf(command), text };
