@@ -134,10 +134,16 @@ async function isInLog(
   return false;
 }
 
-/** What shows the keys of a DID that was looked up. Throws why they are less than demanded. */
+/** What shows the keys of a DID that was looked up, and is remembered then. Throws why they are less than demanded. */
 export async function trustIn(client: Client, did: Did, demanded: TrustDemand | null = null): Promise<TrustLevel> {
   const level = trustOf(did);
-  if (level === "proven") return (await isInLog(client, { did, alias: null }, demanded)) ? "logged" : level;
+  if (level === "proven") {
+    const isLogged = await attempt(() => isInLog(client, { did, alias: null }, demanded));
+    if (isLogged instanceof ClientError) client.trust.drop(did);
+    if (isLogged instanceof ClientError) throw isLogged;
+    await client.trust.remember(did);
+    return isLogged ? "logged" : level;
+  }
   if (demanded === null) return level;
   throw distrust("proof_missing", `${did} is a random DID: nothing can prove its keys`);
 }
@@ -157,6 +163,13 @@ export async function askDid(client: Client, target: string): Promise<Did> {
 
 /** The document of an active DID, with absolute ids: the proven one where the DID has a proof. */
 export async function activeDocument(client: Client, did: Did): Promise<DidDocument> {
+  const document = await readDocument(client, did);
+  await client.trust.remember(did);
+  return document;
+}
+
+/** The same; the proof is not remembered so far. */
+async function readDocument(client: Client, did: Did): Promise<DidDocument> {
   if (isSelfCertifying(did)) return (await provenState(client, did)).document;
   const record = await client.directory.resolve(did);
   if (record.deactivated) throw localError("did_deactivated", `${did} is deactivated`);
@@ -165,7 +178,7 @@ export async function activeDocument(client: Client, did: Did): Promise<DidDocum
 
 async function provenState({ trust }: Client, did: Did): Promise<KeyState> {
   try {
-    return await trust.prove(did, null);
+    return await trust.examine(did, null);
   } catch (error) {
     const isOver = error instanceof ClientError && error.code === "did_deactivated";
     throw isOver ? localError("did_deactivated", `${did} is deactivated`) : error;
@@ -275,7 +288,7 @@ async function resolveRecipient(client: Client, to: Did, tag: string | null): Pr
     const resolution = await orNull(directory.deliveryResolution(to, asked), "not_found", "component_not_found");
     if (resolution !== null) return readResolution(client, resolution, to);
   }
-  const recipient = recipientKey(await activeDocument(client, to));
+  const recipient = recipientKey(await readDocument(client, to));
   // The record names a key and the route does not: the node has no such route.
   known.hasResolution = false;
   const policy = await orNull(directory.recipientPolicy(to), "policy_not_found");
@@ -298,7 +311,7 @@ async function provenKey({ trust }: Client, { key_proof: text = "" }: Resolution
   if (bytes === null) throw distrust("proof_invalid", `the Directory returned no proof of ${to}`);
   // An answer without a proof may come from a node that has none to give.
   const isKnown = bytes.length === 0 && trust.known(to) !== "";
-  return recipientKey((await trust.prove(to, bytes.length > 0 || isKnown ? bytes : null)).document);
+  return recipientKey((await trust.examine(to, bytes.length > 0 || isKnown ? bytes : null)).document);
 }
 
 function toldKey(resolution: Resolution): RecipientKey {

@@ -360,8 +360,8 @@ const toStrangers: readonly LieRow[] = [
       const before = await presentOf(scene);
       await rotateRoot(bob, `${bob.did} rotated`);
       const branch = encodeKeyProof(forgeDocument(before, { seed: bob.identity.rootSeed, nonce: 70n }));
-      // What was believed for a moment stays remembered.
-      return { proof: only(bob.did, branch), after: "record_went_back" };
+      // What the log refutes is not remembered: the honest proof is believed afterwards.
+      return { proof: only(bob.did, branch) };
     },
   },
   {

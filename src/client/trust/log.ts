@@ -149,7 +149,7 @@ async function agrees(client: Client, subject: Subject, tries: number): Promise<
     if (--left <= 0) break;
     await new Promise((resolve) => setTimeout(resolve, behindMs));
     // The Directory's answer may have been the older one.
-    if (subject.alias === null) await client.trust.prove(subject.did, null);
+    if (subject.alias === null) await client.trust.examine(subject.did, null);
   }
   const firstMs = since.get(name) ?? Date.now();
   since.set(name, firstMs);

@@ -15,7 +15,7 @@ import { distrust } from "./memory.ts";
 export async function checkHome(client: Client, did: Did, home: string): Promise<void> {
   if (!isSelfCertifying(did))
     throw distrust("proof_missing", `${did} at ${home} is a random DID: nothing can prove it`);
-  const { document } = await client.trust.prove(did, null);
+  const { document } = await client.trust.examine(did, null);
   if (!homesOf(document).includes(home))
     throw distrust("home_differs", `${did} says that it is not at home at ${home}`);
 }
@@ -28,7 +28,7 @@ export async function checkMoved(client: Client, did: Did): Promise<void> {
   const proven = client.trust.provenOf(did);
   for (const next of proven === null ? [] : movedOf(proven.state.document, "to")) {
     client.trust.tellHome(next.did, next.home);
-    const state = await attempt(() => client.trust.prove(next.did, null));
+    const state = await attempt(() => client.trust.examine(next.did, null));
     if (state instanceof ClientError || !movedOf(state.document, "from").some((one) => one.did === did)) continue;
     const extra = { expected: next.did };
     throw new ClientError("local", "identity_moved", `${did} is ${next.did}@${next.home} now: both say so`, extra);

@@ -12,7 +12,6 @@ import { homesOf } from "../../core/trust/home.ts";
 import { isSelfCertifying } from "../../core/trust/names.ts";
 import { decodeKeyProof, type KeyState, replayKeyProof } from "../../core/trust/proof.ts";
 import { verifyEd25519 } from "../crypto.ts";
-import type { ClientError } from "../http.ts";
 import type { MemoryStore } from "./memory.ts";
 import {
   checkFollows,
@@ -43,9 +42,14 @@ export type Trust = {
   readonly known: (did: Did) => string;
   /**
    * The proven state of a self-certifying DID, from the bytes of a proof; empty bytes stand for the known one, and `null`
-   * asks the Directory. Throws `proof_missing`, `proof_invalid`, `identity_changed` or `record_went_back`.
+   * asks the Directory. Throws `proof_missing`, `proof_invalid`, `identity_changed` or `record_went_back`. It is remembered.
    */
   readonly prove: (did: Did, bytes: Uint8Array | null) => Promise<KeyState>;
+  /** The same, for a caller with further demands on the state, after which it calls `remember` or `drop`. */
+  readonly examine: Trust["prove"];
+  readonly remember: (did: Did) => Promise<void>;
+  /** Forgets a proof, and nothing that was remembered before it. */
+  readonly drop: (did: Did) => void;
   /** The verified proof and its state, while they are in memory. */
   readonly provenOf: (did: Did) => Pick<Proven, "state" | "bytes"> | null;
   /** Where to ask for a DID: its proven home, the one that was named, or the one remembered. `null`: the own Directory. */
@@ -61,7 +65,12 @@ export type Trust = {
 /** Asks the Directory for a proof unless it is the known one: then there are no bytes. `null`: there is no proof. */
 type ReadProof = (did: Did, known: string, home: string | null) => Promise<Uint8Array | null>;
 
-type Proven = { readonly hash: string; readonly state: KeyState; readonly bytes: Uint8Array };
+type Proven = {
+  readonly hash: string;
+  readonly state: KeyState;
+  readonly bytes: Uint8Array;
+  isRemembered: boolean;
+};
 
 /** Proven states in memory; of those beyond, the proof is read and verified again. */
 const provenMax = 1_000;
@@ -77,7 +86,7 @@ export function createTrust(readProof: ReadProof, memoryOf: () => MemoryStore): 
     const [shown] = homesOf(proven.get(did)?.state.document ?? null);
     return shown ?? namedHomes.get(did) ?? (await loadHome(memoryOf(), did));
   };
-  const prove = async (did: Did, bytes: Uint8Array | null, tries = 2): Promise<KeyState> => {
+  const examine = async (did: Did, bytes: Uint8Array | null, tries = 2): Promise<KeyState> => {
     const found = bytes ?? (await readProof(did, known(did), await homeOf(did)));
     const held = proven.get(did);
     if (found !== null && found.length === 0 && held !== undefined) return held.state;
@@ -86,26 +95,39 @@ export function createTrust(readProof: ReadProof, memoryOf: () => MemoryStore): 
     const hash = encodeHex(sha256(found));
     if (hash === held?.hash) return held.state;
     const state = await verifyKeyProof(found, did);
-    const refusal = await follow(memoryOf(), state);
+    const before = await loadRemembered(memoryOf(), did);
+    const refusal = before === null ? null : checkFollows(before, state);
     // An answer may have been overtaken by a later one on its way: what the Directory says now counts.
-    if (refusal?.code === "record_went_back" && tries > 1) return prove(did, null, tries - 1);
+    if (refusal?.code === "record_went_back" && tries > 1) return examine(did, null, tries - 1);
     if (refusal !== null) throw refusal;
     if (proven.size >= provenMax) proven.clear();
-    proven.set(did, { hash, state, bytes: found });
+    proven.set(did, { hash, state, bytes: found, isRemembered: false });
     return state;
+  };
+  const remember = async (did: Did): Promise<void> => {
+    const held = proven.get(did);
+    if (held === undefined || held.isRemembered) return;
+    await save(memoryOf(), held.state);
+    held.isRemembered = true;
+  };
+  /** One after the other for each DID, so that an older state can't overtake a newer one. */
+  const inTurn = <T>(did: Did, work: () => Promise<T>): Promise<T> => {
+    const mine = (last.get(did) ?? Promise.resolve()).then(work);
+    const settled = mine.catch(() => undefined).finally(() => last.get(did) === settled && last.delete(did));
+    last.set(did, settled);
+    return mine;
   };
   return {
     known,
-    // One after the other for each DID, so that an older state can't overtake a newer one.
-    prove: (did, bytes) => {
-      const mine = (last.get(did) ?? Promise.resolve()).then(
-        () => prove(did, bytes),
-        () => prove(did, bytes),
-      );
-      const settled = mine.catch(() => undefined).finally(() => last.get(did) === settled && last.delete(did));
-      last.set(did, settled);
-      return mine;
-    },
+    examine: (did, bytes) => inTurn(did, () => examine(did, bytes)),
+    prove: (did, bytes) =>
+      inTurn(did, async () => {
+        const state = await examine(did, bytes);
+        await remember(did);
+        return state;
+      }),
+    remember: (did) => inTurn(did, () => remember(did)),
+    drop: (did) => void proven.delete(did),
     provenOf: (did) => proven.get(did) ?? null,
     homeOf,
     tellHome: (did, home) => {
@@ -133,14 +155,14 @@ async function verifyKeyProof(bytes: Uint8Array, did: Did): Promise<KeyState> {
   return state;
 }
 
-/** Remembers a state that follows from the one before, or returns why it doesn't. */
-async function follow(memory: MemoryStore, state: KeyState): Promise<ClientError | null> {
+/** Remembers a state, if it still follows from what is remembered. */
+async function save(memory: MemoryStore, state: KeyState): Promise<void> {
   const before = await loadRemembered(memory, state.did);
   const refusal = before === null ? null : checkFollows(before, state);
+  if (refusal !== null) throw refusal;
   const now = rememberedOf(state);
   const [home = null] = homesOf(state.document);
-  if (refusal === null && (before === null || isNews(before, now))) await saveRemembered(memory, now, home);
-  return refusal;
+  if (before === null || isNews(before, now)) await saveRemembered(memory, now, home);
 }
 
 function isNews(before: Remembered, now: Remembered): boolean {
