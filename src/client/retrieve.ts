@@ -12,7 +12,7 @@ import { type DidDocument, methodFor, parseMethodKey } from "../core/ledger/acco
 import { encodeSenderText } from "../core/message/proof.ts";
 import { parseHome } from "../core/trust/home.ts";
 import { activeDocument, type Client, trustIn } from "./client.ts";
-import { marker, partsOf, type Relations } from "./content.ts";
+import { marker, partsOf, type Relations, receiptType } from "./content.ts";
 import {
   chunkOf,
   type EnvelopeCopy,
@@ -22,10 +22,11 @@ import {
   type Unreachable,
 } from "./copies.ts";
 import { verifyEd25519 } from "./crypto.ts";
-import { attempt, ClientError, localError, orNull } from "./http.ts";
+import { attempt, ClientError, isTemporary, localError, orNull } from "./http.ts";
 import { agreementSecrets, type Identity } from "./keys.ts";
 import { ackIdsMax, type CacheClient } from "./reader.ts";
 import type { FileFacts, SealBinding } from "./seal.ts";
+import { retriedStatuses } from "./send.ts";
 import type { TrustLevel } from "./trust/trust.ts";
 import { type Opened, openPayload, type SecretsOf } from "./unseal.ts";
 
@@ -33,7 +34,7 @@ export type Recipient = {
   readonly did: Did;
   readonly secretsOf: SecretsOf;
   /** The claimed sender of an envelope, and whether its signature verifies; `null` when it names no sender. */
-  readonly senderOf: (envelope: EnvelopeJson, home: string | null) => Promise<Sender | null>;
+  readonly senderOf: (envelope: EnvelopeJson, type: Pick<MediaType, "essence" | "home">) => Promise<Sender | null>;
 };
 
 /**
@@ -166,7 +167,7 @@ export async function openEnvelope(envelope: EnvelopeJson, recipient: Recipient)
   const binding: SealBinding = { messageId, to: recipient.did, chunk: chunkOf(envelope) };
   const { file, data } = await openPayload(envelope["payload"], binding, recipient.secretsOf);
   const type = parseMediaType(file.mediaType);
-  const from = await recipient.senderOf(envelope, type.home);
+  const from = await recipient.senderOf(envelope, type);
   // Signed by somebody who did not write it.
   const isForeign = type.author !== null && from !== null && type.author !== from.did;
   return {
@@ -232,7 +233,7 @@ const documentKeptMs = minuteMs;
  */
 function senderVerifier(client: Client): Recipient["senderOf"] {
   const readSender = senderReader(client);
-  return async (envelope, home) => {
+  return async (envelope, { essence, home }) => {
     if (envelope["from"] === undefined) return null;
     const from = envelope["from"];
     if (typeof from !== "string" || !isDid(from)) throw localError("not_authentic", "the envelope is malformed");
@@ -248,6 +249,8 @@ function senderVerifier(client: Client): Recipient["senderOf"] {
       return known.verified === true ? known : verify(secondMs);
     });
     if (!(sender instanceof ClientError)) return sender;
+    // A receipt counts only when it is verified, and is never shown: it waits until its sender can be looked up.
+    if (essence === receiptType && isTemporary(sender, retriedStatuses)) throw sender;
     const distrusted = sender.kind === "distrusted" ? sender.code : null;
     return { did: from, verified: distrusted === null ? null : false, trust: null, distrusted };
   };

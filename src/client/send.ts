@@ -320,7 +320,7 @@ type Retrying = {
 };
 
 export const retryingDefault: Retrying = { retries: 3, delaysMs: [1_000, 2_000, 4_000, 8_000] };
-export const retriedStatuses = [429, 502, 503, 507];
+export const retriedStatuses = [429, 502, 503, 504, 507];
 /** A node that asks for a longer pause than this gets the usual one. */
 const retryAfterMsMax = 60_000;
 

@@ -24,6 +24,7 @@ import {
   type WaypostOptions,
 } from "./opening.ts";
 import type { PushOptions, PushSubscriptionLike } from "./push.ts";
+import type { Receipts } from "./receipts.ts";
 import type { Receiver, ReceiverStorage } from "./receiver.ts";
 import {
   type GroupSent,
@@ -57,6 +58,7 @@ export class Waypost {
   #identity: Identity;
   #sender: Promise<NonNullable<SendPlan["sender"]>> | null = null;
   #receiver: Promise<Receiver> | null = null;
+  #receiving = new AbortController();
   #rotating: Promise<void> | null = null;
   /** Registered in this run: nobody can have changed the record before. */
   #isFresh = false;
@@ -142,10 +144,6 @@ export class Waypost {
     return { code, opened, cancel };
   }
 
-  get hasStore(): boolean {
-    return this.#session !== null;
-  }
-
   /** For the functions of `parts.ts`: changes of the document, policies and aliases (docs/client.md). */
   get client(): Client {
     return this.#client;
@@ -189,13 +187,7 @@ export class Waypost {
   /** Sends to a DID or an alias, after what was sent there before. After a temporary failure it tries again with identical bytes. */
   async send(to: string, content: Content, options: MessageOptions = {}): Promise<Sent> {
     if (this.#session !== null) return (await this.#session.send([to], content, options))[0] as Sent;
-    try {
-      return await this.#inOrder(to, async () => (await this.#outgoing(to, content, options)).send(options));
-    } catch (error) {
-      // The key that signs may have been replaced: the next message reads the document again.
-      if (error instanceof ClientError && error.code === "sender_signature_invalid") this.#sender = null;
-      throw error;
-    }
+    return this.#inOrder(to, async () => (await this.#outgoing(to, content, options)).send(options));
   }
 
   /** Fixes everything about a message without sending it. Store the text of `save()` to resume after a restart. */
@@ -257,6 +249,7 @@ export class Waypost {
   async *messages(): AsyncGenerator<Message, void, undefined> {
     if (this.#session !== null && this.#options.acknowledge !== "by-hand") return yield* this.#session.messages();
     if (this.#receiver !== null) throw localError("busy", "messages() is being read already");
+    this.#receiving = new AbortController();
     this.#receiver = this.#makeReceiver(this.#session?.incoming.seen);
     const receiver = await this.#receiver;
     const wrong = clockProblem(this.#client.directory.endpoint);
@@ -268,13 +261,16 @@ export class Waypost {
     } finally {
       this.#receiver = null;
       await receiver.stop();
+      this.#receiving.abort();
     }
   }
 
   async #makeReceiver(storage?: ReceiverStorage): Promise<Receiver> {
     // A page that only sends does not load it.
-    const { Receiver } = await import("./receiver.ts");
+    const [{ Receiver }, { Receipts }] = await Promise.all([import("./receiver.ts"), import("./receipts.ts")]);
     const session = this.#session;
+    const failed = (error: ClientError) => this.#emit({ type: "failed", what: "receipt", error });
+    const receipts = new Receipts({ prepare: this.prepare.bind(this), failed }, this.#receiving.signal);
     return new Receiver({
       ...(storage === undefined ? {} : { storage }),
       ...(session === null ? {} : { onAck: (version, opened) => session.incoming.saveOpened(version, opened) }),
@@ -284,7 +280,7 @@ export class Waypost {
       emit: (event) => this.#emit(event),
       send: (to, content, options) => this.send(to, content, options),
       absorb: (message) => storage?.isKeeping === true || this.#absorb(message),
-      onAcked: (message) => void this.#sendReceipt(message),
+      onAcked: (message) => void this.#sendReceipt(message, receipts),
       refreshKeys: async (force) => {
         await (force ? this.rotate() : this.#rotateIfDue());
         await this.watch();
@@ -430,7 +426,10 @@ export class Waypost {
     const sent = (this.#sending.get(did) ?? Promise.resolve()).then(work);
     const ended = sent.then(
       () => undefined,
-      () => undefined,
+      (error: unknown) => {
+        // The key that signs may have been replaced: the next message reads the document again.
+        if (error instanceof ClientError && error.code === "sender_signature_invalid") this.#sender = null;
+      },
     );
     this.#sending.set(did, ended);
     void ended.then(() => this.#sending.get(did) === ended && this.#sending.delete(did));
@@ -475,12 +474,12 @@ export class Waypost {
   }
 
   /** Only to a verified sender: nobody else may make this identity send. */
-  async #sendReceipt(message: Message): Promise<void> {
-    const { from, verified, wantsReceipt } = message;
+  async #sendReceipt({ id, from, verified, wantsReceipt }: Message, receipts: Receipts): Promise<void> {
     if (this.#options.receipts !== true || !wantsReceipt || verified !== true || from === null) return;
-    if ((await this.#session?.isBlocked(from)) === true) return;
-    const receipt = { v: 1, delivered: [message.id] };
-    await this.#orFailed("receipt", () => this.send(from, receipt, { mediaType: receiptType, receipt: false }));
+    if (this.#session === null) return receipts.add(from, id);
+    if (await this.#session.isBlocked(from)) return;
+    const options = { mediaType: receiptType, receipt: false };
+    await this.#orFailed("receipt", () => this.send(from, { v: 1, delivered: [id] }, options));
   }
 
   /** Work in the background: its failure is an event. */

@@ -8,6 +8,7 @@ import { exportKeys, importKeys, memoryKeys } from "../../src/client/key-stores.
 import type { Message, WaypostEvent } from "../../src/client/message.ts";
 import type { WaypostOptions } from "../../src/client/opening.ts";
 import { Waypost } from "../../src/client/waypost.ts";
+import { lyingDirectory } from "../support/lying-directory.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 
 let nodes: TestNodes;
@@ -227,6 +228,26 @@ describe("conversations", () => {
     await alice.close();
     expect((await next).done).toBe(true);
     expect(await waitingCount(alice)).toBe(0);
+  });
+
+  test("a receipt waits until the Directory can say whose it is", async () => {
+    const proxy = lyingDirectory(nodes.url);
+    const alice = await open({ directoryUrl: proxy.url, receipts: true });
+    const bob = await open({ receipts: true });
+    const sent = await alice.send(bob.did, "did you get this?");
+    proxy.lie = { refuses: `/dids/${bob.did}/proof` };
+    await take(bob, 1);
+    const receipt = new Promise<WaypostEvent>((resolve) =>
+      alice.on((event) => event.type === "receipt" && resolve(event)),
+    );
+    const next = alice.messages().next();
+    while (proxy.refused === 0) await Bun.sleep(5);
+    expect(await waitingCount(alice)).toBe(1);
+    proxy.lie = {};
+    expect(await receipt).toEqual({ type: "receipt", from: bob.did, messageIds: [sent.id] });
+    await alice.close();
+    expect((await next).done).toBe(true);
+    await proxy.stop();
   });
 
   test("a group's message reaches each member under one id, and who can't be reached is named", async () => {

@@ -11,27 +11,33 @@ export type Lie = {
   readonly entry?: (key: string, honest: Uint8Array) => Uint8Array | "none" | null;
   /** What it answers at some paths, whatever is true. */
   readonly shows?: Readonly<Record<string, object>>;
-  /** A path whose writes are refused, and may be kept. */
+  /** A path where nothing is answered but a passing failure. */
   readonly refuses?: string;
 };
 
-export type LyingDirectory = { readonly url: string; lie: Lie; readonly stop: () => Promise<void> };
+/** `refused`: how often `refuses` applied. */
+export type LyingDirectory = { readonly url: string; lie: Lie; refused: number; readonly stop: () => Promise<void> };
 
 export function lyingDirectory(real: string): LyingDirectory {
-  const server = Bun.serve({ hostname: "127.0.0.1", port: 0, fetch: (request) => answer(request, real, proxy.lie) });
+  const server = Bun.serve({ hostname: "127.0.0.1", port: 0, fetch: (request) => answer(request, real, proxy) });
   const proxy: LyingDirectory = {
     url: `http://127.0.0.1:${server.port}`,
     lie: {},
+    refused: 0,
     stop: () => server.stop(true),
   };
   return proxy;
 }
 
-async function answer(request: Request, real: string, lie: Lie): Promise<Response> {
+async function answer(request: Request, real: string, proxy: LyingDirectory): Promise<Response> {
+  const { lie } = proxy;
   const { pathname, search } = new URL(request.url);
   const path = decodeURIComponent(pathname);
   const { method } = request;
-  if (method !== "GET" && path === lie.refuses) return refusal(502, "chain_unavailable");
+  if (path === lie.refuses) {
+    proxy.refused++;
+    return refusal(502, "chain_unavailable");
+  }
   const shown = lie.shows?.[path];
   if (method === "GET" && shown !== undefined) return Response.json(shown);
   const body = method === "GET" ? {} : { body: await request.bytes() };
