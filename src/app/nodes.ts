@@ -101,17 +101,17 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
   const onSubmitted = announceChange(bus);
   const invitations =
     ledger === null ? null : await openInvitations({ ...overrides, receipts: directoryReceipts(stores) });
+  const erasing = erasingOf(config, { ...parts, invitations });
+  const deletions = followDeletions({ ...parts, ...erasing });
   const directory =
     ledger === null || invitations === null
       ? null
-      : composeDirectory(config, { ...parts, ledger, onSubmitted, invitations });
+      : composeDirectory(config, { ...parts, ledger, onSubmitted, invitations, expectDeletion: deletions.expect });
   const sessions = config.relay.enabled ? composeSessions(config, parts) : null;
   const isConnected = (did: Did) => sessions?.isConnected(did) ?? false;
   const cache = config.cache.enabled ? composeCache(config, { ...parts, isConnected }) : null;
   const publisher = composeLog(config, parts);
   const relay = sessions === null ? null : composeRelay(config, { ...parts, cache, sessions });
-  const erasing = erasingOf(config, { ...parts, invitations });
-  const endDeletions = followDeletions({ ...parts, ...erasing });
   return {
     routes: [
       ...(directory?.routes ?? []),
@@ -150,7 +150,7 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
       publisher?.close();
       blocks.close();
       invitations?.close();
-      endDeletions();
+      deletions.close();
     },
   };
 }
@@ -257,7 +257,7 @@ function resolutionRoutes(config: Config, { stores, recipients, ...known }: Node
 
 function composeDirectory(
   config: Config,
-  parts: NodeParts & Pick<DirectoryParts, "ledger" | "onSubmitted" | "invitations">,
+  parts: NodeParts & Pick<DirectoryParts, "ledger" | "onSubmitted" | "invitations" | "expectDeletion">,
 ): Directory {
   const { stores } = parts;
   const { directory, limits } = config;

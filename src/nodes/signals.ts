@@ -46,13 +46,13 @@ export function createStoredSignal(bus: Bus): StoredSignal {
 /** The message is a DID of which a change was submitted: its record or policy is another one soon. */
 export const changedSubject = "recipients.changed";
 
-/** The same for those of which a deletion, or another control, was submitted. */
-export const controlledSubject = "recipients.controlled";
+/** The same for those of which a deletion was submitted. */
+export const deletedSubject = "recipients.deleted";
 
 /** Announces the DID of a submission. */
-export function announceChange(bus: Bus): (submission: Pick<Submission, "did" | "call">) => void {
-  return ({ did, call }) => {
-    const controlled = call === "apply_control_with_proof" ? [controlledSubject] : [];
-    for (const subject of [changedSubject, ...controlled]) if (bus.mayReach(subject)) bus.publish(subject, utf8(did));
+export function announceChange(bus: Bus): (submission: Pick<Submission, "did" | "label">) => void {
+  return ({ did, label }) => {
+    for (const subject of label === "delete_did" ? [changedSubject, deletedSubject] : [changedSubject])
+      if (bus.mayReach(subject)) bus.publish(subject, utf8(did));
   };
 }

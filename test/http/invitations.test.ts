@@ -13,7 +13,7 @@ import { isFault } from "../../src/core/fault.ts";
 import { openInvitations } from "../../src/nodes/operations/invitations.ts";
 import { openLocalBus } from "../../src/plugins/bus/local.ts";
 import { type Reply, registerBodyOf, type TestDirectory, testDirectory } from "../support/directory.ts";
-import { freePort, run, scratchFolder, startNode } from "../support/executable.ts";
+import { freePort, type RunningNode, run, scratchFolder, startNode } from "../support/executable.ts";
 import { type Identity, identityOf } from "../support/identity.ts";
 
 const folder = scratchFolder();
@@ -128,7 +128,7 @@ const url = `http://127.0.0.1:${port}`;
 const config = join(folder.path, "waypost.toml");
 const socket = join(folder.path, "admin.sock");
 
-const configure = (registration: string): void =>
+const configure = (registration: string, blockTimeMs = 20): void =>
   writeFileSync(
     config,
     `[server]
@@ -146,7 +146,7 @@ public_endpoints = ["${url}"]
 [stores.main]
 plugin = "lmdb"
 path = "${join(folder.path, "store")}"
-block_time_ms = 20
+block_time_ms = ${blockTimeMs}
 `,
   );
 const serve = () => startNode(["serve", "--config", config], { cwd: folder.path, url });
@@ -210,6 +210,17 @@ test("an invitation goes from the command over its link and QR code to the SDK, 
   }
 }, 120_000);
 
+/** The line of the log. */
+async function removedBy(node: RunningNode): Promise<string> {
+  const line = () =>
+    node
+      .printed()
+      .split("\n")
+      .find((one) => one.includes("the mail of a deleted DID was removed"));
+  for (let i = 0; i < 1_500 && line() === undefined; i++) await Bun.sleep(20);
+  return line() ?? "nothing was removed";
+}
+
 test("an erasure removes mail and traces and blocks the DID; a deleted DID's mail goes by itself", async () => {
   configure("invite");
   const node = await serve();
@@ -234,10 +245,30 @@ test("an erasure removes mail and traces and blocks the DID; a deleted DID's mai
     };
     await fay.send(did, "hello", { anonymous: true });
     expect((await waypost("did", "delete", "--as", "gil", "--yes")).code).toBe(0);
-    const removed = () => node.printed().includes("the mail of a deleted DID was removed");
-    for (let i = 0; i < 500 && !removed(); i++) await Bun.sleep(20);
-    expect(removed()).toBe(true);
+    expect(await removedBy(node)).toContain('"entries":1');
     await Promise.all([eve.close(), fay.close()]);
+  } finally {
+    await node.kill("SIGTERM");
+  }
+}, 120_000);
+
+test("a deleted DID's mail goes also when the node is killed between the deletion and its block", async () => {
+  configure("open");
+  let node = await serve();
+  try {
+    const { did } = (await waypost("did", "create", "--name", "hal")).json as { did: string };
+    const fay = await Waypost.open({ url, keys: memoryKeys() });
+    await fay.send(did, "hello", { anonymous: true });
+    await fay.close();
+    await node.kill("SIGTERM");
+    configure("open", 3_600_000);
+    node = await serve();
+    expect((await waypost("did", "delete", "--as", "hal", "--yes", "--no-wait")).json).toMatchObject({ ok: true });
+    await node.kill("SIGKILL");
+    expect(node.printed()).not.toContain("was removed");
+    configure("open");
+    node = await serve();
+    expect(await removedBy(node)).toContain('"entries":1');
   } finally {
     await node.kill("SIGTERM");
   }

@@ -38,6 +38,8 @@ export type DirectoryParts = Pick<HomesOf, "homes"> & {
   readonly blocks?: Pick<Blocks, "checkClient" | "checkDid">;
   readonly invitations: Pick<Invitations, "claim">;
   readonly limits: Pick<Config["limits"], "clock_skew">;
+  /** Notes durably that a DID is being deleted; the returned function takes it back. */
+  readonly expectDeletion?: (did: Did) => Promise<() => Promise<void>>;
   /** Called with every accepted submission. */
   readonly onSubmitted?: (submission: Submission) => void;
 };
@@ -46,12 +48,14 @@ export type DirectoryParts = Pick<HomesOf, "homes"> & {
 export const directoryBodyBytesMax = 128 * 1024;
 
 export async function submit(
-  { ledger, onSubmitted }: DirectoryParts,
+  { ledger, expectDeletion, onSubmitted }: DirectoryParts,
   call: LedgerCall,
   label: string,
 ): Promise<Submission | Fault> {
+  const takeBack = label === "delete_did" ? await expectDeletion?.(call.did) : undefined;
   const submission = await ledger.submit(call, label);
-  if (!isFault(submission)) onSubmitted?.(submission);
+  if (isFault(submission)) await takeBack?.();
+  else onSubmitted?.(submission);
   return submission;
 }
 

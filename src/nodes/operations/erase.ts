@@ -3,17 +3,17 @@
  * the ledger has confirmed it. Ids stay remembered as after an acknowledgement, so that a late copy of an envelope does
  * not come back. What a ledger and its log say of a DID stays: others have proofs of it.
  */
-import { decodeUtf8 } from "../../core/codec/bytes.ts";
+import { decodeUtf8, utf8 } from "../../core/codec/bytes.ts";
 import { type Did, isDid, mailboxOf } from "../../core/codec/did.ts";
-import { minuteMs, secondMs } from "../../core/codec/time.ts";
+import { dayMs, secondMs } from "../../core/codec/time.ts";
 import { errorText, type Fault, isFault } from "../../core/fault.ts";
 import { Waiters } from "../../core/std/bounded.ts";
 import type { Bus } from "../../storage/bus.ts";
-import { type Mailbox, type Receipts, StoreError } from "../../storage/contract.ts";
+import type { Mailbox, Receipts } from "../../storage/contract.ts";
 import { keyOfKnown } from "../cache/known.ts";
 import { forgetPushes } from "../cache/push.ts";
 import type { Log } from "../http/log.ts";
-import { controlledSubject } from "../signals.ts";
+import { deletedSubject } from "../signals.ts";
 import type { Blocks } from "./blocks.ts";
 import { waitingPages } from "./explain.ts";
 import type { Invitations } from "./invitations.ts";
@@ -78,49 +78,86 @@ export async function eraseDid(
 
 // -------------------------------------------------------------------------------------------------- deleted DIDs
 
-/** A deletion is final within this time, or its mail stays until it expires, where nobody can read it. */
-const finalMs = 2 * minuteMs;
+const duePrefix = "/deleted/";
 const lookEveryMs = secondMs;
-/** Deletions that are followed at once. */
-const followedMax = 1_000;
+/** A deletion that no ledger has confirmed by then is none. */
+const followedMs = dayMs;
+const pageLimit = 500;
+
+type Deletions = {
+  /** Durable when it resolves, before the deletion is submitted; the returned function takes it back. */
+  readonly expect: (did: Did) => Promise<() => Promise<void>>;
+  readonly close: () => void;
+};
 
 type Following = Erasing & { readonly bus: Bus; readonly now: () => number; readonly log: Log };
 
-/** Removes the mail of lives that have ended, from the announcement of a deletion until the ledger confirms it. */
-export function followDeletions({ bus, cache, lifeOf, now, log }: Following): () => void {
-  if (cache === null) return () => {};
+/**
+ * Removes the mail of lives that have ended. A record says that a deletion is under way, from before it is submitted
+ * until the ledger has confirmed it and a look finds nothing more to remove: a crash in between loses nothing.
+ */
+export function followDeletions({ bus, cache, directory, lifeOf, now, log }: Following): Deletions {
+  if (cache === null) return { expect: async () => async () => {}, close: () => {} };
+  const { mailbox, receipts } = cache;
   const closing = new Waiters();
-  const followed = new Set<string>();
-  let isClosed = false;
-  const follow = async (did: Did): Promise<void> => {
-    let ended = -1;
-    for (let waitedMs = 0; waitedMs < finalMs && !isClosed; waitedMs += lookEveryMs) {
-      const life = (await lifeOf(did)) ?? 0;
-      if (life > Math.max(ended, 0)) {
-        const removed = await removeMail(cache.mailbox, { did, lives: life }, now);
-        for (let past = 0; past < life; past++) await forgetPushes(cache.receipts, mailboxOf(did, past));
-        if (removed.entries > 0) log("info", "the mail of a deleted DID was removed", removed);
+  let [isClosed, isRunning, isAsked] = [false, false, false];
+  /** Returns how many deletions are still under way. */
+  const look = async (): Promise<number> => {
+    let left = 0;
+    for (let after: string | null = null; !isClosed; ) {
+      const page = await receipts.scan(duePrefix, { after, limit: pageLimit, nowMs: now() });
+      for (const [key, value] of page) {
+        const did = key.slice(duePrefix.length).split("/")[0] as Did;
+        const lives = (await lifeOf(did)) ?? 0;
+        const isOver = lives > Number(decodeUtf8(value));
+        const removed = isOver ? await removeMail(mailbox, { did, lives }, now) : null;
+        if (removed?.entries === 0) {
+          for (let past = 0; past < lives; past++) await forgetPushes(receipts, mailboxOf(did, past));
+          await receipts.remove(key);
+        } else left++;
+        if (removed !== null && removed.entries > 0) log("info", "the mail of a deleted DID was removed", removed);
       }
-      // It rose while this looked: that was the deletion.
-      if (ended >= 0 && life > ended) return;
-      ended = life;
+      if (page.length < pageLimit) break;
+      after = page.at(-1)?.[0] ?? null;
+    }
+    return left;
+  };
+  const run = async (): Promise<void> => {
+    isAsked = true;
+    if (isRunning) return;
+    isRunning = true;
+    for (let reported = ""; isAsked && !isClosed; ) {
+      isAsked = false;
+      const left = await look().catch((error: unknown) => errorText(error));
+      if (left === 0) continue;
+      isAsked = true;
+      if (typeof left === "string" && left !== reported && !isClosed)
+        log("warn", "the mail of deleted DIDs can't be removed now", { reason: left });
+      reported = String(left);
       await closing.wait(lookEveryMs);
     }
+    isRunning = false;
   };
-  const subscription = bus.subscribe(controlledSubject, (message) => {
+  const expect = async (did: Did) => {
+    const key = `${duePrefix}${did}/${crypto.randomUUID()}`;
+    await receipts.put(key, utf8(String((await lifeOf(did)) ?? 0)), now() + followedMs);
+    void run();
+    return () => receipts.remove(key);
+  };
+  // A process with a Directory has written its own record.
+  const subscription = bus.subscribe(deletedSubject, async (message) => {
     const did = decodeUtf8(message) ?? "";
-    if (!isDid(did) || followed.has(did) || followed.size >= followedMax) return;
-    followed.add(did);
-    follow(did)
-      .catch((error: unknown) => {
-        const reason = error instanceof StoreError ? error : errorText(error);
-        if (!isClosed) log("warn", "the mail of a deleted DID stays until it expires", { error: reason });
-      })
-      .finally(() => followed.delete(did));
+    if (directory === null && isDid(did)) await expect(did);
+    else void run();
+    return undefined;
   });
-  return () => {
-    isClosed = true;
-    subscription.unsubscribe();
-    closing.release();
+  void run();
+  return {
+    expect,
+    close: () => {
+      isClosed = true;
+      subscription.unsubscribe();
+      closing.release();
+    },
   };
 }

@@ -42,3 +42,24 @@ test("an accepted submission is reported, a refused one is not", async () => {
   expect(await submit(parts(refusal) as DirectoryParts, {} as LedgerCall, "test")).toBe(refusal);
   expect(reported).toEqual(["0x1"]);
 });
+
+test("a deletion is expected before it is submitted, and no longer once it is refused", async () => {
+  const steps: string[] = [];
+  const parts = (answer: Awaited<ReturnType<Ledger["submit"]>>) => {
+    const submitted = async () => {
+      steps.push("submitted");
+      return answer;
+    };
+    const expectDeletion = async () => {
+      steps.push("expected");
+      return async () => void steps.push("taken back");
+    };
+    return { ledger: { submit: submitted } as Partial<Ledger>, expectDeletion } as Partial<DirectoryParts>;
+  };
+  await submit(parts({ txHash: "0x1" } as Submission) as DirectoryParts, {} as LedgerCall, "delete_did");
+  expect(steps.splice(0)).toEqual(["expected", "submitted"]);
+  await submit(parts(fault("nonce_mismatch", "stale")) as DirectoryParts, {} as LedgerCall, "delete_did");
+  expect(steps.splice(0)).toEqual(["expected", "submitted", "taken back"]);
+  await submit(parts({ txHash: "0x1" } as Submission) as DirectoryParts, {} as LedgerCall, "deactivate_did");
+  expect(steps).toEqual(["submitted"]);
+});
