@@ -7,11 +7,13 @@
  */
 import { readFile, writeFile } from "node:fs/promises";
 import type { Command } from "commander";
+import { z } from "zod";
 import { failed } from "../app/failure.ts";
 import { concatBytes, encodeHex0x, equalBytes, utf8 } from "../core/codec/bytes.ts";
 import { blake2b128, sha256 } from "../core/codec/crypto.ts";
 import { boolean, encodeWith, fixedBytes, structure, u32, u64, u128, vector } from "../core/codec/scale.ts";
 import { errorText } from "../core/fault.ts";
+import { parseWith } from "../plugins/drivers.ts";
 import { createReport, print } from "./command.ts";
 
 const authoritiesMax = 32;
@@ -19,17 +21,7 @@ const unit = 10n ** 12n;
 /** Below it an account is none. */
 const leastBalance = 10n ** 9n;
 
-/** The file: members that it must have, and those that it may have. */
-type Network = {
-  readonly name: string;
-  readonly id: string;
-  readonly authorities: readonly Authority[];
-  readonly balances: readonly Balance[];
-  readonly bootNodes: readonly string[];
-  readonly selfCertifyingOnly: boolean;
-  readonly plainProofs: boolean;
-};
-
+type Network = Omit<z.output<typeof networkFile>, "balances"> & { readonly balances: readonly Balance[] };
 type Balance = { readonly account: Uint8Array; readonly amount: bigint };
 type Authority = { readonly account: Uint8Array; readonly aura: Uint8Array; readonly grandpa: Uint8Array };
 
@@ -61,7 +53,7 @@ async function specificationOf(network: Network): Promise<object> {
     name: network.name,
     id: network.id,
     chainType: "Live",
-    bootNodes: network.bootNodes,
+    bootNodes: network.boot_nodes,
     genesis: { raw: { top: sorted, childrenDefault: {} } },
   };
 }
@@ -145,8 +137,8 @@ function ownEntries({ authorities, balances, ...rules }: Network): [string, Uint
       balances.reduce((sum, { amount }) => sum + amount, 0n),
     ),
   );
-  put(places.plainProofs, encodeWith(boolean, rules.plainProofs));
-  put(places.selfCertifyingOnly, encodeWith(boolean, rules.selfCertifyingOnly));
+  put(places.plainProofs, encodeWith(boolean, rules.plain_proofs));
+  put(places.selfCertifyingOnly, encodeWith(boolean, rules.self_certifying_only));
   return entries;
 }
 
@@ -163,6 +155,32 @@ function xxh64(bytes: Uint8Array, seed: bigint): Uint8Array {
 
 // ---------------------------------------------------------------------------------------------------------- the file
 
+const publicKey = z
+  .string()
+  .regex(/^0x[0-9a-f]{64}$/, "must be 0x and 64 hex digits in lower case")
+  .transform((text) => Uint8Array.fromHex(text.slice(2)));
+/** In units, with up to twelve decimals. */
+const amount = z
+  .string()
+  .regex(/^\d{1,15}(\.\d{1,12})?$/, "must be an amount in units as text, such as 2500.5")
+  .transform((text) => {
+    const [whole = "", parts = ""] = text.split(".");
+    return BigInt(whole) * unit + BigInt(parts.padEnd(12, "0"));
+  })
+  .refine((value) => value >= leastBalance, "must be at least 0.001: less is no account");
+const networkFile = z.strictObject({
+  name: z.string().regex(/^[^\p{C}]{1,64}$/u, "must be 1 to 64 characters"),
+  id: z.string().regex(/^[a-z0-9_]{1,64}$/, "must be 1 to 64 of a-z, 0-9 and _"),
+  authorities: z
+    .array(z.strictObject({ account: publicKey, aura: publicKey, grandpa: publicKey }))
+    .min(1, `must be from 1 to ${authoritiesMax}`)
+    .max(authoritiesMax, `must be from 1 to ${authoritiesMax}`),
+  balances: z.record(z.string(), amount),
+  boot_nodes: z.array(z.string().regex(/^\/\S+$/, "must begin with a slash")).default([]),
+  self_certifying_only: z.boolean().default(false),
+  plain_proofs: z.boolean().default(false),
+});
+
 async function readNetwork(file: string): Promise<Network> {
   let json: unknown;
   try {
@@ -170,82 +188,18 @@ async function readNetwork(file: string): Promise<Network> {
   } catch (error) {
     throw failed(`${file}: ${errorText(error)}`);
   }
-  const network = membersOf(json, "the file", [
-    ...["name", "id", "authorities", "balances"],
-    ...["boot_nodes", "self_certifying_only", "plain_proofs"],
-  ]);
-  const authorities = listOf(network["authorities"], "authorities").map((one, index) => {
-    const where = `authorities, number ${index + 1}`;
-    const keys = membersOf(one, where, ["account", "aura", "grandpa"]);
-    const read = (member: string) => readKey(keys[member], `${where}, ${member}`);
-    return { account: read("account"), aura: read("aura"), grandpa: read("grandpa") };
+  const parsed = parseWith(networkFile, json);
+  if (!parsed.ok) throw failed(parsed.problems.map(({ setting, message }) => `${setting}: ${message}`).join("\n"));
+  const { authorities, balances: amounts, ...network } = parsed.options;
+  for (const member of ["account", "aura", "grandpa"] as const)
+    if (new Set(authorities.map((one) => one[member].toHex())).size < authorities.length)
+      throw failed(`authorities: two have the same ${member}`);
+  const balances = Object.entries(amounts).map(([text, amount]) => {
+    const account = publicKey.safeParse(text);
+    if (!account.success) throw failed(`balances.${text}: is not an account, 0x and 64 hex digits in lower case`);
+    return { account: account.data, amount };
   });
-  if (authorities.length === 0 || authorities.length > authoritiesMax) {
-    throw failed(`authorities: a chain has from 1 to ${authoritiesMax}`);
-  }
-  for (const member of ["account", "aura", "grandpa"] as const) {
-    checkDistinct(
-      authorities.map((authority) => authority[member]),
-      `authorities: two have the same ${member}`,
-    );
-  }
-  const balances = Object.entries(membersOf(network["balances"], "balances")).map(([account, amount]) => {
-    return { account: readKey(account, `balances: ${account}`), amount: readAmount(amount, account) };
-  });
-  checkDistinct(
-    balances.map(({ account }) => account),
-    "balances: an account is there twice",
-  );
   const poor = authorities.find(({ account }) => !balances.some((one) => equalBytes(one.account, account)));
   if (poor !== undefined) throw failed(`balances: ${encodeHex0x(poor.account)} has none, and a vote costs a fee`);
-  return {
-    name: readText(network["name"], "name", /^[^\p{C}]{1,64}$/u),
-    id: readText(network["id"], "id", /^[a-z0-9_]{1,64}$/),
-    authorities,
-    balances,
-    bootNodes: listOf(network["boot_nodes"] ?? [], "boot_nodes").map((one) => readText(one, "boot_nodes", /^\/\S+$/)),
-    selfCertifyingOnly: readRule(network["self_certifying_only"], "self_certifying_only"),
-    plainProofs: readRule(network["plain_proofs"], "plain_proofs"),
-  };
-}
-
-/** With `names`, no other members. */
-function membersOf(value: unknown, where: string, names?: readonly string[]): Record<string, unknown> {
-  if (typeof value !== "object" || value === null || Array.isArray(value)) throw failed(`${where} must be an object`);
-  const members = { ...value };
-  const unknown = Object.keys(members).find((name) => names?.includes(name) === false);
-  if (unknown !== undefined) throw failed(`${where}: ${unknown} is unknown`);
-  return members;
-}
-
-function listOf(value: unknown, where: string): readonly unknown[] {
-  if (!Array.isArray(value)) throw failed(`${where} must be a list`);
-  return value;
-}
-
-function readText(value: unknown, where: string, form: RegExp): string {
-  if (typeof value !== "string" || !form.test(value))
-    throw failed(`${where} must be a text of the form ${form.source}`);
-  return value;
-}
-
-function readRule(value: unknown, where: string): boolean {
-  if (value !== undefined && typeof value !== "boolean") throw failed(`${where} must be true or false`);
-  return value ?? false;
-}
-
-function readKey(value: unknown, where: string): Uint8Array {
-  return Uint8Array.fromHex(readText(value, where, /^0x[0-9a-f]{64}$/).slice(2));
-}
-
-/** Units with up to twelve decimals, as text. */
-function readAmount(value: unknown, account: string): bigint {
-  const [whole = "", parts = ""] = readText(value, `balances: ${account}`, /^\d{1,15}(\.\d{1,12})?$/).split(".");
-  const amount = BigInt(whole) * unit + BigInt(parts.padEnd(12, "0"));
-  if (amount < leastBalance) throw failed(`balances: ${account} has less than 0.001, which is no account`);
-  return amount;
-}
-
-function checkDistinct(keys: readonly Uint8Array[], otherwise: string): void {
-  if (new Set(keys.map((one) => one.toHex())).size < keys.length) throw failed(otherwise);
+  return { ...network, authorities, balances };
 }

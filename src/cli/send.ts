@@ -8,15 +8,7 @@ import { type Command, Option } from "commander";
 import { failed } from "../app/failure.ts";
 import { planSend, senderOf } from "../client/client.ts";
 import type { Source } from "../client/content.ts";
-import {
-  buildEnvelope,
-  chunkCount,
-  Outgoing,
-  retryingDefault,
-  type SendPlan,
-  type SendProgress,
-  type Sent,
-} from "../client/send.ts";
+import { chunkCount, Outgoing, retryingDefault, type SendPlan, type SendProgress, type Sent } from "../client/send.ts";
 import type { TrustDemand } from "../client/trust/trust.ts";
 import {
   addIdentityFlag,
@@ -30,7 +22,6 @@ import {
   renderBytes,
   type Session,
 } from "./command.ts";
-import { explainSending } from "./explain.ts";
 import { removeIfThere } from "./files/files.ts";
 import { fileSource, findUnfinished, outboxFolder, saveOutgoing } from "./files/outbox.ts";
 
@@ -44,7 +35,6 @@ type SendFlags = {
   readonly retries: number;
   readonly chunkBytes?: number;
   readonly trust?: TrustDemand;
-  readonly explain?: boolean;
 };
 
 export function registerSendCommand(program: Command): void {
@@ -63,54 +53,36 @@ export function registerSendCommand(program: Command): void {
       new Option("--hint <hint>", "deliver only directly, or straight to a Cache").choices(["direct", "cache"]),
     )
     .option("--retries <number>", "retries for each chunk", parseCount, retryingDefault.retries)
-    .option("--chunk-bytes <number>", "bytes of the file in one envelope (default: 1 MiB)", parseBetween(1, 16_777_216))
-    .option("--explain", "send nothing; report whether the message would be accepted, and why (exit code 1 if not)");
-  clientCommand(addIdentityFlag(command), (session, flags: SendFlags) =>
-    (flags.explain === true ? explainFile : sendFile)(session, flags),
-  );
-}
-
-/** What a correspondent was is remembered with the identity that writes to it. */
-async function prepare(session: Session, flags: SendFlags) {
-  const { client, report } = session;
-  const identity = flags.anonymous === true ? null : await session.identity();
-  const { did: to, name } = await session.find(flags.to, flags.trust);
-  report.progress(`reading ${flags.file}`);
-  const source = await fileSource(flags.file, Bun.file(flags.file).type.split(";")[0] || "application/octet-stream");
-  const { trust = null, ttl, tag = null, hint = null, chunkBytes } = flags;
-  const plan = async (): Promise<SendPlan> => {
-    const sender = identity === null ? null : await senderOf(client, identity);
-    const chunks = chunkBytes === undefined ? {} : { chunkBytes };
-    const made = await planSend(client, to, source.file, { name, trust, ttl, tag, hint, sender, ...chunks });
-    if (made.hint !== null && chunkCount(made) > 1) throw failed("--hint is for files of one chunk");
-    return made;
-  };
-  return { to, source, plan };
-}
-
-async function explainFile(session: Session, flags: SendFlags): Promise<void> {
-  const { to, source, plan: makePlan } = await prepare(session, flags);
-  const build = async () => {
-    const plan = await makePlan();
-    const { sizeBytes } = plan.file;
-    const { body } = await buildEnvelope(plan, 0, await source.read(0, Math.min(plan.chunkBytes, sizeBytes)));
-    return { body, sizeBytes, chunks: chunkCount(plan) };
-  };
-  await explainSending(session, to, { build, hint: flags.hint ?? "standard", tag: flags.tag ?? null });
+    .option(
+      "--chunk-bytes <number>",
+      "bytes of the file in one envelope (default: 1 MiB)",
+      parseBetween(1, 16_777_216),
+    );
+  clientCommand(addIdentityFlag(command), sendFile);
 }
 
 async function sendFile(session: Session, flags: SendFlags): Promise<void> {
-  const { to, source, plan } = await prepare(session, flags);
+  const { client, report } = session;
+  // What a correspondent was is remembered with the identity that writes to it.
+  const identity = flags.anonymous === true ? null : await session.identity();
+  const { did: to, name: known } = await session.find(flags.to, flags.trust);
+  report.progress(`reading ${flags.file}`);
+  const source = await fileSource(flags.file, Bun.file(flags.file).type.split(";")[0] || "application/octet-stream");
+  const { trust = null, ttl, tag = null, hint = null, chunkBytes } = flags;
+  const sender = identity === null ? null : await senderOf(client, identity);
+  const chunks = chunkBytes === undefined ? {} : { chunkBytes };
+  const plan = await planSend(client, to, source.file, { name: known, trust, ttl, tag, hint, sender, ...chunks });
+  if (plan.hint !== null && chunkCount(plan) > 1) throw failed("--hint is for files of one chunk");
   const { file } = source;
-  const sent = await sendResumably(session, await plan(), source, flags.retries);
-  const { trust, name } = sent.recipient;
+  const sent = await sendResumably(session, plan, source, flags.retries);
+  const { name } = sent.recipient;
   const { code = "delivered", delivery_mode = null } = sent.last ?? {};
-  const outcome = `${outcomes[delivery_mode ?? ""] ?? code} ${to}${describeTrust(trust)}`;
+  const outcome = `${outcomes[delivery_mode ?? ""] ?? code} ${to}${describeTrust(sent.recipient.trust)}`;
   session.report.result(
     {
       ok: true,
       to,
-      recipient: { trust, name },
+      recipient: { trust: sent.recipient.trust, name },
       file: basename(file.name),
       size_bytes: file.sizeBytes,
       sha256: file.sha256.toHex(),

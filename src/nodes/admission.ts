@@ -18,7 +18,7 @@ import {
   isTag,
   longestTtlMs,
   tagForm,
-  verifySenderInPool,
+  verifySender,
 } from "../core/message/envelope.ts";
 import {
   checkPayloadSize,
@@ -97,7 +97,7 @@ export function factsOf(source: RecipientSource): FactsSource {
     const [facts, from] = await Promise.all([recipientFacts(to, tag, asked), source.subject(sender.from, asked)]);
     // An envelope without a recipient is refused anyway.
     const isKnown = from !== null && !from.deactivated && facts.policy !== null;
-    const isVerified = isKnown && (await verifySenderInPool(sender, from.document));
+    const isVerified = isKnown && (await verifySender(sender, from.document));
     const [senderHome = parseHome(asked.home ?? "")] = homesOf(from?.document ?? null);
     return { ...facts, senderHome, signature: isVerified ? "verified" : unverified(sender.from, from) };
   };

@@ -277,48 +277,6 @@ describe("explain", () => {
   });
 });
 
-describe("send --explain", () => {
-  const explained = ["send", "--explain", "--as", "alice", "--file", "note.txt"];
-  const waiting = async (): Promise<unknown> =>
-    JSON.parse((await waypost("query", "--as", "bob", "--json")).stdout).count;
-
-  test("says that a message would be accepted, and sends nothing", async () => {
-    const before = await waiting();
-    const { code, stdout } = await waypost(...explained, "--to", "bob");
-    expect([code, stdout.split("\n")[0]]).toEqual([0, expect.stringContaining("would be accepted; nothing was sent.")]);
-    expect(stdout).toMatch(/^ok {5}signature: by did:svc:\w+#root, and it verifies$/m);
-    expect(stdout).toContain(`ok     your Relay ${url}: accepts it, for at most 24h`);
-    expect(stdout).toContain(`ok     service SvcCacheService ${url}: would store it for at most 24h`);
-    expect(await waiting()).toBe(before);
-  });
-
-  test.each([
-    ["an unknown recipient", ["--to", "did:svc:1111111111111111111111"], "stopped", "record"],
-    [
-      "a Relay that does not answer",
-      ["--to", "bob", "--relay", "http://127.0.0.1:1"],
-      "stopped",
-      "your Relay http://127.0.0.1:1",
-    ],
-  ] as const)("ends with 1 for %s", async (_name, words, verdict, what) => {
-    const { code, stdout, stderr } = await waypost(...explained, ...words, "--json");
-    expect([code, stderr]).toEqual([1, ""]);
-    const answer = JSON.parse(stdout);
-    expect(answer).toMatchObject({ ok: false, verdict });
-    expect(answer.steps).toContainEqual({ what, state: "stops", detail: expect.any(String) });
-  });
-
-  test("says that without a Cache only a delivery shows whether it arrives", async () => {
-    const { code, stdout } = await waypost(...explained, "--to", "bob", "--hint", "direct", "--json");
-    expect([code, JSON.parse(stdout)]).toEqual([1, expect.objectContaining({ verdict: "unknown" })]);
-  });
-
-  test("reports a missing file like any failure", async () => {
-    const { code, stderr } = await waypost("send", "--explain", "--as", "alice", "--to", "bob", "--file", "nowhere");
-    expect([code, stderr.trim()]).toEqual([1, "there is no file nowhere (no_file)"]);
-  });
-});
-
 describe("beside `waypost dev`, in its folder", () => {
   test("block, erase and invite work, and reload says that there is no file", async () => {
     const did = "did:svc:1111111111111111111111";
@@ -407,22 +365,11 @@ test("policies are set and shown: of a recipient, of a tag, of a persona, and wh
   expect(await read("personas")).toMatchObject({
     policy: { allowed_relays: ["r1"], expiration_behavior: { mode: "DeleteOnExpiry", retain_until: "5" } },
   });
-  const explained = async (
-    ...words: string[]
-  ): Promise<{ steps: { what: string; state: string; detail: string }[] }> => {
-    const { code, stdout } = await waypost("send", "--explain", "--as", "bob", "--to", did, "--json", ...words);
-    expect(code).toBe(1);
-    return JSON.parse(stdout);
-  };
-  const stops = ({ steps }: Awaited<ReturnType<typeof explained>>) =>
-    steps.filter(({ state }) => state === "stops").map(({ what, detail }) => `${what}: ${detail}`);
-  expect(stops(await explained("--file", "note.txt"))).toEqual([
-    `persona ${did}: does not allow your Relay dev: only r1`,
-  ]);
-  expect(stops(await explained("--file", "note.txt", "--tag", "elsewhere"))).toEqual([`tags: only ${did}, or none`]);
-  expect(stops(await explained("--file", "note.txt", "--hint", "cache"))).toEqual([
-    "services: the document publishes none for such an envelope",
-  ]);
+  const explained = await waypost("explain", did);
+  expect([explained.code, explained.stdout.split("\n")[0]]).toEqual([0, `No envelope reaches ${did} now.`]);
+  expect(explained.stdout).toContain("no Cache may store envelopes: only live delivery works");
+  expect(explained.stdout).toContain(`tags: only ${did}, or none`);
+  expect(explained.stdout).toContain(`personas: ${did} may restrict which Relays are allowed`);
 }, 60_000);
 
 test("a key held elsewhere adds a service: prepared here, signed by a file, submitted", async () => {

@@ -96,11 +96,11 @@ describe("/openapi.json", () => {
     expect(isFault(await decideRetrievalProof(proof, subject))).toBe(false);
   });
 
-  test("the example of a signed envelope is signed by its sender", () => {
+  test("the example of a signed envelope is signed by its sender", async () => {
     const { body } = signedOf("cacheStore");
     const envelope = decodeEnvelope(utf8(JSON.stringify(body)), limitsDefault);
     if (isFault(envelope) || envelope.sender === null) throw new Error("not a signed envelope");
-    expect(verifySender(envelope.sender, exampleDocument)).toBe(true);
+    expect(await verifySender(envelope.sender, exampleDocument)).toBe(true);
   });
 });
 

@@ -6,7 +6,7 @@
  * Source: interface "DDN envelope", rules sections 2 and 10.
  */
 import { decodeBase64, signatureBytes, utf8 } from "../codec/bytes.ts";
-import { verifyEd25519, verifyEd25519InPool } from "../codec/crypto.ts";
+import { verifyEd25519InPool } from "../codec/crypto.ts";
 import { type Did, isDid, parseDidUrl, parseUuid, type Uuid } from "../codec/did.ts";
 import { isJsonObject, type JsonObject, type JsonValue, outerNameSpans, readJson } from "../codec/json.ts";
 import { parseDuration, parseTimestamp, renderDuration, secondMs } from "../codec/time.ts";
@@ -132,13 +132,7 @@ function wholeSeconds(ms: number): number {
 }
 
 /** Whether the document lists the key of the sender in `authentication` and the key made the signature. */
-export function verifySender(sender: EnvelopeSender, document: DidDocument | null): boolean {
-  const key = senderKey(sender, document);
-  return key !== null && verifyEd25519(sender.signature, sender.signedBytes, key);
-}
-
-/** The same beside the event loop. */
-export async function verifySenderInPool(sender: EnvelopeSender, document: DidDocument | null): Promise<boolean> {
+export async function verifySender(sender: EnvelopeSender, document: DidDocument | null): Promise<boolean> {
   const key = senderKey(sender, document);
   return key !== null && (await verifyEd25519InPool(sender.signature, sender.signedBytes, key));
 }

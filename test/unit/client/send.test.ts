@@ -54,7 +54,7 @@ describe("chunks", () => {
       keyAgreement: [],
       service: [],
     };
-    expect(envelope.sender !== null && verifySender(envelope.sender, document)).toBe(true);
+    expect(envelope.sender !== null && (await verifySender(envelope.sender, document))).toBe(true);
   });
 
   test("open to their part of the data", async () => {
