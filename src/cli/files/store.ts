@@ -6,9 +6,10 @@
 import { mkdir, open } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import type { DatabaseSync } from "node:sqlite";
+import { localError } from "../../client/http.ts";
 import type { Row, StoreDriver, StoreOptions } from "../../client/store/driver.ts";
+import { errorText } from "../../core/fault.ts";
 import { defaultKeysFolder } from "./files.ts";
-import { openExclusively } from "./journal.ts";
 
 const bytesMaxDefault = 2_147_483_648;
 
@@ -60,15 +61,40 @@ export function fileStore(
   };
 }
 
-async function openTable(path: string): Promise<DatabaseSync> {
-  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
-  // SQLite would make it readable by others.
-  await (await open(path, "a", 0o600)).close();
-  return openExclusively(path, [
-    "PRAGMA journal_mode = WAL",
-    "PRAGMA synchronous = FULL",
-    "CREATE TABLE IF NOT EXISTS rows (key TEXT PRIMARY KEY, value BLOB NOT NULL)",
-    "BEGIN EXCLUSIVE",
-    "COMMIT",
-  ]);
+const sqliteBusy = 5;
+
+/** Deno gives no code of SQLite, only its message. */
+function isBusy(error: unknown): boolean {
+  if (!(error instanceof Error)) return false;
+  return "errcode" in error ? error.errcode === sqliteBusy : error.message === "database is locked";
 }
+
+/**
+ * Locked as long as it is open: SQLite's exclusive lock, which the kernel releases when the process dies, however it dies.
+ * A process id would not do: in a container the next process has the same one.
+ */
+async function openTable(path: string): Promise<DatabaseSync> {
+  const { DatabaseSync } = await import("node:sqlite");
+  let opened: DatabaseSync | null = null;
+  try {
+    await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+    // SQLite would make it readable by others.
+    await (await open(path, "a", 0o600)).close();
+    opened = new DatabaseSync(path);
+    for (const sql of openingStatements) opened.exec(sql);
+    return opened;
+  } catch (error) {
+    opened?.close();
+    if (isBusy(error)) throw localError("busy", `another process has ${path} open`);
+    throw localError("unusable", `${path} can't be used: ${errorText(error)}`);
+  }
+}
+
+const openingStatements = [
+  "PRAGMA locking_mode = EXCLUSIVE",
+  "PRAGMA journal_mode = WAL",
+  "PRAGMA synchronous = FULL",
+  "CREATE TABLE IF NOT EXISTS rows (key TEXT PRIMARY KEY, value BLOB NOT NULL)",
+  "BEGIN EXCLUSIVE",
+  "COMMIT",
+];

@@ -24,14 +24,14 @@ describe("the journal of what was received", () => {
     const [state, out] = [freshFolder(), freshFolder()];
     const journal = await openJournal(state, Date.now());
     await writeDurably(join(out, "a.part"), "a");
-    expect(journal.has("digest a")).toBe(false);
+    expect(await journal.has("digest a")).toBe(false);
     expect(await journal.place(entryOf(out, "a"))).toBe(join(out, "note.txt"));
     await journal.close();
     const again = await openJournal(state, Date.now());
-    expect(again.has("digest a")).toBe(true);
+    expect(await again.has("digest a")).toBe(true);
     await again.close();
     const later = await openJournal(state, untilMs + 1);
-    expect(later.has("digest a")).toBe(false);
+    expect(await later.has("digest a")).toBe(false);
     await later.close();
   });
 
@@ -47,19 +47,27 @@ describe("the journal of what was received", () => {
 
   test("finishes a file that a crash kept from getting its name", async () => {
     const [state, out] = [freshFolder(), freshFolder()];
+    const missing = join(out, "missing");
     await writeDurably(join(out, "a.part"), "content");
-    await writeDurably(join(state, "received.jsonl"), `${JSON.stringify(entryOf(out, "a"))}\n`);
+    const journal = await openJournal(state, Date.now());
+    const entry = { ...entryOf(out, "a"), folder: missing };
+    expect(await journal.place(entry).catch((error: unknown) => String(error))).toContain("ENOENT");
+    await journal.close();
+    mkdirSync(missing);
     await (await openJournal(state, Date.now())).close();
-    expect(readdirSync(out)).toEqual(["note.txt"]);
+    expect(readdirSync(missing)).toEqual(["note.txt"]);
+    expect(readdirSync(out)).toEqual(["missing"]);
   });
 
   test("does not give a file a second name when the crash came after the first", async () => {
     const [state, out] = [freshFolder(), freshFolder()];
     await writeDurably(join(out, "a.part"), "content");
-    linkSync(join(out, "a.part"), join(out, "note.txt"));
-    await writeDurably(join(state, "received.jsonl"), `${JSON.stringify(entryOf(out, "a"))}\n{"cut off`);
+    const before = await openJournal(state, Date.now());
+    await before.place(entryOf(out, "a"));
+    await before.close();
+    linkSync(join(out, "note.txt"), join(out, "a.part"));
     const journal = await openJournal(state, Date.now());
-    expect(journal.has("digest a")).toBe(true);
+    expect(await journal.has("digest a")).toBe(true);
     await journal.close();
     expect(readdirSync(out)).toEqual(["note.txt"]);
   });
@@ -74,7 +82,7 @@ describe("the journal of what was received", () => {
 
   test("in a folder that can't be used says so", async () => {
     const state = freshFolder();
-    mkdirSync(join(state, "receiver.lock"), { recursive: true });
+    mkdirSync(join(state, "received.sqlite"), { recursive: true });
     expect(await clientCode(() => openJournal(state, Date.now()))).toBe("unusable");
   });
 });
