@@ -3,10 +3,10 @@
  * that order, each once. Messages stand in the log by their place; their content is read when an item is sent.
  * Source: docs/client.md "Devices".
  */
-import { concatBytes, decodeBase64, encodeBase64 } from "../../core/codec/bytes.ts";
+import { decodeBase64, encodeBase64 } from "../../core/codec/bytes.ts";
 import { isDid } from "../../core/codec/did.ts";
 import { isRecord } from "../answers.ts";
-import { BodyWriter, deleteBody, readBody } from "../store/files.ts";
+import { saveContent, wholeBody } from "../store/files.ts";
 import {
   addMessage,
   type ConversationRow,
@@ -23,7 +23,7 @@ import {
   seenKey,
 } from "../store/rows.ts";
 import type { StoreChange } from "../store/store.ts";
-import { type Batch, digits, endOf, type Table, withRoom } from "../store/table.ts";
+import { type Batch, digits, endOf, type Table } from "../store/table.ts";
 
 /** As it is sent: a message with its row, and its content when that is not in the row. */
 export type SentItem =
@@ -44,17 +44,13 @@ export async function loadItem(table: Table, item: SyncItem): Promise<SentItem> 
   if (item.kind !== "message" && item.kind !== "reaction") return item;
   const row = await table.get<MessageRow>(item.key);
   if (row === null) return { kind: "nothing" };
+  const { kind } = item;
+  const { body } = row;
   const target = item.kind === "reaction" ? item.target : "";
-  const isLarge = row.body.is === "pieces" && row.body.sizeBytes > contentBytesMax;
-  if (row.body.is !== "pieces" || isLarge)
-    return { kind: item.kind, row: { ...row, body: isLarge ? { is: "elsewhere" } : row.body }, content: null, target };
-  const parts: Uint8Array[] = [];
-  for await (const piece of readBody(table, row.body)) parts.push(piece);
-  return { kind: item.kind, row, content: encodeBase64(concatBytes(...parts)), target };
+  const isSent = body.is === "inline" || (body.is === "pieces" && body.sizeBytes <= contentBytesMax);
+  const content = isSent ? encodeBase64(await wholeBody(table, body)) : null;
+  return { kind, row: { ...row, body: { is: body.is === "removed" ? "removed" : "elsewhere" } }, content, target };
 }
-
-/** Room for the rows of an item beside its content. */
-const rowBytes = 8_192;
 
 type Applying = { readonly table: Table; readonly nowMs: () => number };
 
@@ -72,20 +68,16 @@ export async function applyItem(
       await mark(batch);
       return applySmall(table, batch, item);
     });
-  const writer = new BodyWriter(table, nowMs);
   const content = item.content === null ? null : decodeBase64(item.content);
-  if (content !== null) await writer.write(content);
-  const { body, seal } = content === null ? { body: item.row.body, seal: () => undefined } : await writer.finish();
-  const changed = await withRoom(table, rowBytes + (content === null ? 65_536 : 0), () =>
-    table.change(async (batch) => {
+  const { saved } = await saveContent(table, nowMs, {
+    fill: async (write) => (content === null ? undefined : write(content)),
+    rows: async (batch, written) => {
       await mark(batch);
-      seal(batch);
-      const change = await applyRow(table, batch, { ...item, row: { ...item.row, body } });
-      if (change === null) deleteBody(batch, body);
-      return change;
-    }),
-  );
-  return changed;
+      const body = content === null ? item.row.body : written;
+      return applyRow(table, batch, { ...item, row: { ...item.row, body } });
+    },
+  });
+  return saved;
 }
 
 async function applyRow(

@@ -6,7 +6,7 @@ import { concatBytes, decodeBase64, encodeBase64 } from "../../core/codec/bytes.
 import { hourMs } from "../../core/codec/time.ts";
 import type { Source } from "../content.ts";
 import { randomUuid } from "../crypto.ts";
-import { localError } from "../http.ts";
+import { attempt, ClientError, localError } from "../http.ts";
 import type { FileFacts } from "../seal.ts";
 import { type Batch, digits, type Table, withRoom } from "./table.ts";
 
@@ -18,82 +18,81 @@ export type Body =
 
 const inlineBytesMax = 65_536;
 const pieceBytes = 1_048_576;
+/** Room for the rows of a message beside its content. */
+const rowBytes = 8_192;
 /** A file that is written for longer was left by a crash. */
 const unfinishedMs = hourMs;
 
 const pieceKey = (id: string, number: number) => `f/${id}/${digits(number)}`;
 const piecesOf = (sizeBytes: number) => Math.ceil(sizeBytes / pieceBytes);
 
-/** Takes content in order. `finish` returns where it is, and has the change that saves its message forget the mark. */
-export class BodyWriter {
-  readonly #table: Table;
-  readonly #nowMs: () => number;
-  #id: string | null = null;
-  #parts: Uint8Array[] = [];
-  #held = 0;
-  #written = 0;
+export type Write = (data: Uint8Array) => Promise<void>;
 
-  constructor(table: Table, nowMs: () => number) {
-    this.#table = table;
-    this.#nowMs = nowMs;
-  }
+type Saving<W, T> = {
+  /** Gives the content to `write`, in order. */
+  readonly fill: (write: Write) => Promise<W>;
+  /** Puts the rows that name the content; with `null` it is not kept. */
+  readonly rows: (batch: Batch, body: Body, filled: W) => Promise<T | null>;
+  /** How many rows may have inline content. */
+  readonly copies?: number;
+};
 
-  async write(data: Uint8Array): Promise<void> {
-    this.#parts.push(data);
-    this.#held += data.length;
-    if (this.#held < pieceBytes) return;
-    const all = concatBytes(...this.#parts);
-    let from = 0;
-    for (; all.length - from >= pieceBytes; from += pieceBytes) await this.#save(all.subarray(from, from + pieceBytes));
-    this.#hold(all.slice(from));
-  }
-
-  async finish(): Promise<{ readonly body: Body; readonly seal: (batch: Batch) => void }> {
-    const rest = concatBytes(...this.#parts);
-    if (this.#id === null && rest.length <= inlineBytesMax)
-      return { body: { is: "inline", base64: encodeBase64(rest) }, seal: () => undefined };
-    if (rest.length > 0) await this.#save(rest);
-    const [id, sizeBytes] = [this.#id ?? "", this.#written];
-    return { body: { is: "pieces", id, sizeBytes }, seal: (batch) => batch.delete(`t/${id}`) };
-  }
-
-  /** Removes what was written of content that is not wanted. */
-  async discard(): Promise<void> {
-    const id = this.#id;
-    if (id === null) return;
-    await this.#table.change(async (batch) => {
-      deleteBody(batch, { is: "pieces", id, sizeBytes: this.#written });
-      batch.delete(`t/${id}`);
-    });
-  }
-
-  #hold(rest: Uint8Array): void {
-    this.#parts = [rest];
-    this.#held = rest.length;
-  }
-
-  async #save(piece: Uint8Array): Promise<void> {
-    const number = piecesOf(this.#written);
-    await withRoom(this.#table, piece.length, () =>
-      this.#table.change(async (batch) => {
-        if (this.#id === null) {
-          this.#id = randomUuid();
-          batch.put(`t/${this.#id}`, this.#nowMs());
-        }
-        batch.add(pieceKey(this.#id, number), piece);
+/** Saves content and the rows that name it, which come with the end of the content in one change. */
+export async function saveContent<W, T>(
+  table: Table,
+  nowMs: () => number,
+  { fill, rows, copies = 1 }: Saving<W, T>,
+): Promise<{ readonly filled: W; readonly saved: T | null }> {
+  const id = randomUuid();
+  let [held, sizeBytes]: [Uint8Array, number] = [new Uint8Array(0), 0];
+  const save = async (piece: Uint8Array) => {
+    await withRoom(table, piece.length, () =>
+      table.change(async (batch) => {
+        if (sizeBytes === 0) batch.put(`t/${id}`, nowMs());
+        batch.putBytes(pieceKey(id, piecesOf(sizeBytes)), piece);
       }),
     );
-    this.#written += piece.length;
-  }
+    sizeBytes += piece.length;
+  };
+  const result = await attempt(async () => {
+    const filled = await fill(async (data) => {
+      held = concatBytes(held, data);
+      for (; held.length >= pieceBytes; held = held.subarray(pieceBytes)) await save(held.subarray(0, pieceBytes));
+    });
+    const isInline = sizeBytes === 0 && held.length <= inlineBytesMax;
+    if (!isInline && held.length > 0) await save(held);
+    const body: Body = isInline ? { is: "inline", base64: encodeBase64(held) } : { is: "pieces", id, sizeBytes };
+    const room = copies * (rowBytes + (body.is === "inline" ? body.base64.length : 0));
+    const saved = await withRoom(table, room, () =>
+      table.change(async (batch) => {
+        const put = await rows(batch, body, filled);
+        if (put !== null && !isInline) batch.delete(`t/${id}`);
+        return put;
+      }),
+    );
+    return { filled, saved };
+  });
+  const isKept = !(result instanceof ClientError) && result.saved !== null;
+  const discard = async (batch: Batch) => {
+    deleteBody(batch, { is: "pieces", id, sizeBytes });
+    batch.delete(`t/${id}`);
+  };
+  if (!isKept && sizeBytes > 0) await attempt(() => table.change(discard));
+  if (result instanceof ClientError) throw result;
+  return result;
 }
 
-/** Copies what will be sent. */
-export async function saveSource(table: Table, source: Source, nowMs: () => number) {
-  const writer = new BodyWriter(table, nowMs);
-  const { sizeBytes } = source.file;
-  for (let from = 0; from < sizeBytes; from += pieceBytes)
-    await writer.write(await source.read(from, Math.min(from + pieceBytes, sizeBytes)));
-  return writer.finish();
+/** Writes what will be sent. */
+export async function copySource({ file, read }: Source, write: Write): Promise<void> {
+  for (let from = 0; from < file.sizeBytes; from += pieceBytes)
+    await write(await read(from, Math.min(from + pieceBytes, file.sizeBytes)));
+}
+
+/** All of the content, in memory. */
+export async function wholeBody(table: Table, body: Body): Promise<Uint8Array> {
+  const parts: Uint8Array[] = [];
+  for await (const piece of readBody(table, body)) parts.push(piece);
+  return concatBytes(...parts);
 }
 
 /** The content in order, one piece in memory. Throws `content_removed`. */

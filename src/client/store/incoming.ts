@@ -3,7 +3,6 @@
  * to a program once. Receipts and reactions change the messages that they name.
  * Source: docs/client.md "A local store", rules section 6 ("Receiving").
  */
-import { concatBytes } from "../../core/codec/bytes.ts";
 import { dayMs, hourMs } from "../../core/codec/time.ts";
 import { Signal } from "../connections.ts";
 import { expiryOf, messageIdsOf, nameOf, type PendingMessage } from "../copies.ts";
@@ -11,7 +10,7 @@ import { attempt, ClientError } from "../http.ts";
 import { Message, type MessageActions, type WaypostEvent } from "../message.ts";
 import type { OpenedMessage, ReceiverStorage } from "../receiver.ts";
 import { type Recipient, readChunks, readMessage, type Written } from "../retrieve.ts";
-import { type Body, BodyWriter, deleteBody, readBody, sweepUnfinished } from "./files.ts";
+import { type Body, deleteBody, saveContent, sweepUnfinished, type Write, wholeBody } from "./files.ts";
 import {
   addMessage,
   type Copy,
@@ -26,7 +25,7 @@ import {
   unverified,
 } from "./rows.ts";
 import type { StoreChange } from "./store.ts";
-import { type Batch, digits, type Table, withRoom } from "./table.ts";
+import { type Batch, digits, type Table } from "./table.ts";
 
 type IncomingHost = {
   readonly table: Table;
@@ -40,8 +39,6 @@ type IncomingHost = {
   readonly isSyncing: () => boolean;
 };
 
-/** Room for the rows of a message beside its content. */
-const rowBytes = 4_096;
 /** Longest name and media type that are kept; a sender may write millions of characters. */
 const charactersMax = 1_024;
 /** What was not handed over within this time isn't any more; no message waits longer in a Cache. */
@@ -84,52 +81,41 @@ export class Incoming {
   }
 
   async saveOpened(version: PendingMessage, { data, ...written }: OpenedMessage): Promise<void> {
-    await this.#reporting(async (writer) => {
-      await writer.write(data);
-      await this.#save(version, written, writer);
+    await this.#save(version, async (write) => {
+      await write(data);
+      return written;
     });
-    await this.#host.synced();
   }
 
   async #read(version: PendingMessage, recipient: Recipient) {
-    const written = await this.#reporting(async (writer) => {
-      const read = await readChunks(version, recipient, { write: (data) => writer.write(data) });
-      await this.#save(version, read, writer);
-      return read;
-    });
-    await this.#host.synced();
+    const written = await this.#save(version, (write) => readChunks(version, recipient, { write }));
     return { ...written, data: new Uint8Array(0) };
   }
 
-  /** A store that is full is an event once, until something was saved again. */
-  async #reporting<T>(work: (writer: BodyWriter) => Promise<T>): Promise<T> {
-    const writer = new BodyWriter(this.#table, this.#host.nowMs);
-    const result = await attempt(() => work(writer));
-    if (!(result instanceof ClientError)) return result;
-    await attempt(() => writer.discard());
-    if (result.code === "store_full" && !this.#isFull) this.#host.tell({ type: "store_full" });
-    this.#isFull ||= result.code === "store_full";
-    throw result;
-  }
-
-  /** Saves a message whose content was given to the writer. One that was saved before changes nothing. */
-  async #save(version: PendingMessage, written: Written, writer: BodyWriter): Promise<void> {
-    const { body, seal } = await writer.finish();
-    const row = rowOf(version, written, body, this.#host.nowMs());
-    const data = body.is === "inline" ? concatBytes(...(await parts(readBody(this.#table, body)))) : new Uint8Array(0);
-    const message = new Message({ id: row.id, messageIds: row.messageIds, written, data }, this.#actions());
-    const saved = await withRoom(this.#table, rowBytes + data.length, () =>
-      this.#table.change(async (batch): Promise<Saved | null> => {
-        if (!(await this.#see(batch, version, written))) return null;
-        seal(batch);
-        return this.#add(batch, row, message);
-      }),
-    );
+  /** Saves a message; one that was saved before changes nothing. A full store is an event once, until something is saved. */
+  async #save(version: PendingMessage, fill: (write: Write) => Promise<Written>): Promise<Written> {
+    const { nowMs, tell, emit } = this.#host;
+    const rows = async (batch: Batch, body: Body, written: Written): Promise<Saved | null> => {
+      if (!(await this.#see(batch, version, written))) return null;
+      const row = rowOf(version, written, body, nowMs());
+      const data = body.is === "inline" ? await wholeBody(this.#table, body) : new Uint8Array(0);
+      const { id, messageIds } = row;
+      return this.#add(batch, row, new Message({ id, messageIds, written, data }, this.#actions()));
+    };
+    const result = await attempt(() => saveContent(this.#table, nowMs, { fill, rows }));
+    if (result instanceof ClientError) {
+      const isFull = result.code === "store_full";
+      if (isFull && !this.#isFull) tell({ type: "store_full" });
+      this.#isFull ||= isFull;
+      throw result;
+    }
     this.#isFull = false;
-    if (saved === null) return writer.discard();
-    for (const change of saved.changes) this.#host.tell(change);
-    for (const event of saved.events) this.#host.emit(event);
-    this.#news.wake();
+    const { filled, saved } = result;
+    for (const change of saved?.changes ?? []) tell(change);
+    for (const event of saved?.events ?? []) emit(event);
+    if (saved !== null) this.#news.wake();
+    await this.#host.synced();
+    return filled;
   }
 
   /** `false` when all of its envelopes were saved before. */
@@ -227,7 +213,7 @@ export class Incoming {
       sentAtMs,
       digests: new Set(),
     };
-    const data = body.is === "removed" ? null : concatBytes(...(await parts(readBody(this.#table, body))));
+    const data = body.is === "removed" ? null : await wholeBody(this.#table, body);
     return new Message({ id, messageIds, written, data }, this.#actions());
   }
 
@@ -279,10 +265,4 @@ function rowOf(version: PendingMessage, written: Written, body: Body, nowMs: num
     body,
     to: [],
   };
-}
-
-async function parts(pieces: AsyncGenerator<Uint8Array>): Promise<Uint8Array[]> {
-  const all: Uint8Array[] = [];
-  for await (const piece of pieces) all.push(piece);
-  return all;
 }

@@ -18,7 +18,7 @@ import { type GroupSent, type MessageOptions, retriedStatuses, type SendPlan, ty
 import { loadAlias } from "../trust/memory.ts";
 import { type NameTrust, type TrustDemand, trustOf } from "../trust/trust.ts";
 import type { Row, StoreDriver } from "./driver.ts";
-import { type Body, saveSource } from "./files.ts";
+import { type Body, copySource, saveContent } from "./files.ts";
 import { Incoming } from "./incoming.ts";
 import { enqueue, Outbox, type OutNews, type OutRow, outFile } from "./outbox.ts";
 import {
@@ -36,7 +36,7 @@ import {
   reactionsOf,
 } from "./rows.ts";
 import { LocalStore, removeOldFiles, type StoreChange } from "./store.ts";
-import { type Batch, Table, withRoom } from "./table.ts";
+import { type Batch, Table } from "./table.ts";
 import { joinTabs, type Tabs } from "./tabs.ts";
 
 /** What the session needs of its identity. */
@@ -61,8 +61,6 @@ type Recipient = { readonly did: Did; readonly alias: string | null; readonly na
 type News = StoreChange | OutNews | { readonly type: "store_full" };
 type Waiter = { readonly resolve: (sent: Sent) => void; readonly reject: (error: ClientError) => void };
 
-/** Room for the rows of a message beside its content. */
-const rowBytes = 4_096;
 /** How long the keys of people are used without a Directory. */
 const keysKeptMs = hourMs;
 
@@ -82,15 +80,12 @@ export class StoreSession {
   #receiver: Receiver | null = null;
   #work: Promise<unknown> = Promise.resolve();
 
-  private constructor(
-    host: SessionHost,
-    { table, device }: { readonly table: Table; readonly device: string },
-    tabs: (onNews: (news: News) => void) => Tabs,
-  ) {
+  private constructor(host: SessionHost, table: Table, tabs: Tabs) {
     this.#host = host;
-    this.device = device;
+    this.device = table.name("device").slice(0, 8);
     this.#table = table;
-    this.#tabs = tabs((news) => this.#hear(news));
+    this.#tabs = tabs;
+    tabs.onNews = (news) => this.#hear(news as News);
     const { nowMs, emit, send, sender, forgetSender, client } = host;
     const tell = (news: News) => this.#tell(news);
     table.makeRoom = (bytes) => removeOldFiles({ table, tell }, bytes);
@@ -113,19 +108,9 @@ export class StoreSession {
 
   static async open(host: SessionHost): Promise<StoreSession> {
     const table = await Table.open(host.driver, host.storeKey);
-    const { device: known } = await table.meta();
-    const device = known === "" ? randomUuid().slice(0, 8) : known;
-    if (known === "")
-      await table.change(async (batch) => {
-        batch.meta = { device };
-      });
-    let hear: (news: News) => void = () => undefined;
-    const tabs = await joinTabs(host.driver, table.place, (news) => hear(news as News));
+    const tabs = await joinTabs(host.driver, table.place);
     host.client.known.keysKeptMs = keysKeptMs;
-    return new StoreSession(host, { table, device }, (onNews) => {
-      hear = onNews;
-      return tabs;
-    });
+    return new StoreSession(host, table, tabs);
   }
 
   /** For a backup. */
@@ -249,28 +234,25 @@ export class StoreSession {
       people.set(found.did, found);
     }
     const source = await sourceOf(content, options, this.#host.relationsOf(options));
-    const { body, seal } = await saveSource(this.#table, source, this.#host.nowMs);
-    const inline = body.is === "inline" ? body.base64.length : 0;
-    const draft = { id: randomUuid(), source, body, content, options, recipients: [...people.values()] };
-    const saved = await withRoom(this.#table, (rowBytes + inline) * (people.size + 1), () =>
-      this.#table.change(async (batch) => {
-        seal(batch);
-        return this.#put(batch, draft);
-      }),
-    );
-    if (saved.change !== null) this.#tell(saved.change);
-    return saved.places.map((place, i) => this.#sending(place, draft, i));
+    const draft = { id: randomUuid(), source, content, options, recipients: [...people.values()] };
+    const { saved } = await saveContent(this.#table, this.#host.nowMs, {
+      fill: (write) => copySource(source, write),
+      rows: (batch, body) => this.#put(batch, draft, body),
+      copies: people.size + 1,
+    });
+    if (saved?.change) this.#tell(saved.change);
+    return (saved?.places ?? []).map((place, i) => this.#sending(place, draft, i));
   }
 
   /** The rows of a message, of its copies, and of their recipients. */
-  async #put(batch: Batch, draft: Draft): Promise<{ places: string[]; change: StoreChange | null }> {
-    const { id, source, body, content, options, recipients } = draft;
+  async #put(batch: Batch, draft: Draft, body: Body): Promise<{ places: string[]; change: StoreChange | null }> {
+    const { id, source, content, options, recipients } = draft;
     const { ttl, tag, hint, chunkBytes, trust, anonymous } = options;
     const nowMs = this.#host.nowMs();
     const conversation = options.group ?? recipients[0]?.did ?? "";
     const before = await batch.get<ConversationRow>(keyOfConversation(this.#table, conversation));
     const atMs = before === null ? nowMs : arrivalOf(before, nowMs);
-    const row = ownRow(draft, { conversation, from: this.#host.did, atMs });
+    const row = ownRow(draft, { conversation, from: this.#host.did, sentMs: atMs, arrivedMs: atMs, body });
     const key = isShown(row) ? keyOfMessage(this.#table, row) : null;
     const chosen = Object.entries({ ttl, tag, hint, chunkBytes, trust, anonymous }).filter(
       ([, one]) => one !== undefined,
@@ -364,7 +346,6 @@ export class StoreSession {
 type Draft = {
   readonly id: string;
   readonly source: Source;
-  readonly body: Body;
   readonly content: Content;
   readonly options: MessageOptions;
   readonly recipients: readonly Recipient[];
@@ -374,20 +355,17 @@ type Draft = {
 const isShown = ({ mediaType }: MessageRow): boolean => mediaType !== receiptType && mediaType !== reactionType;
 
 function ownRow(
-  { id, source, body, options }: Draft,
-  { conversation, from, atMs }: { readonly conversation: string; readonly from: Did; readonly atMs: number },
+  { id, source, options }: Draft,
+  place: Pick<MessageRow, "conversation" | "from" | "sentMs" | "arrivedMs" | "body">,
 ): MessageRow {
   const { name, sizeBytes, mediaType } = source.file;
   return {
+    ...place,
     id,
-    conversation,
     isOwn: true,
-    from,
     verified: true,
-    trust: trustOf(from),
+    trust: place.from === null ? null : trustOf(place.from),
     distrusted: null,
-    sentMs: atMs,
-    arrivedMs: atMs,
     name,
     mediaType: parseMediaType(mediaType).plain,
     sizeBytes,
@@ -398,7 +376,6 @@ function ownRow(
     reaction: null,
     target: null,
     digest: "",
-    body,
     to: [],
   };
 }

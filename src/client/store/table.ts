@@ -1,9 +1,12 @@
 /**
  * The rows of one identity in a local store: sealed, counted and bounded, changed by one writer at a time. Values are JSON
- * or bytes under AES-GCM, bound to their keys; names in keys are keyed hashes, so that a copy of the store shows how much
+ * or bytes under ChaCha20-Poly1305, bound to their keys; names in keys are keyed hashes, so that a copy of the store shows how much
  * there is and when, not who.
- * Source: docs/client.md "A local store", NIST SP 800-38D.
+ * Source: docs/client.md "A local store", RFC 8439.
  */
+
+import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
+import { sha256 } from "#sha256";
 import { concatBytes, decodeUtf8, encodeHex, utf8 } from "../../core/codec/bytes.ts";
 import { hkdf } from "../crypto.ts";
 import { attempt, ClientError, localError } from "../http.ts";
@@ -21,16 +24,12 @@ type Meta = {
   readonly bytes: number;
   /** Time of the last message sent. */
   readonly sentMs: number;
-  /** Names the live sessions of this device. */
-  readonly device: string;
   /** The DID of this device, once there are others. */
   readonly deviceDid: string;
   /** There are other devices, so changes are logged for them; and the number of the last item. */
   readonly hasDevices: boolean;
   readonly logged: number;
 };
-type Seal = { readonly seal: Crypt; readonly open: Crypt };
-type Crypt = (nonce: Uint8Array, bytes: Uint8Array, bound: Uint8Array) => Promise<Uint8Array>;
 
 export const logKey = (number: number): string => `y/${digits(number)}`;
 
@@ -50,21 +49,21 @@ export class Table {
   makeRoom: (bytes: number) => Promise<boolean> = async () => false;
   /** Hears of items for own devices. */
   onLogged: (number: number) => void = () => undefined;
-  readonly #storeKey: Uint8Array;
-  readonly #cipher: Seal;
+  readonly #nameKey: Uint8Array;
+  readonly #sealKey: Uint8Array;
   #last: Promise<unknown> = Promise.resolve();
   #isClosed = false;
 
-  private constructor(driver: StoreDriver, storeKey: Uint8Array, cipher: Seal) {
+  private constructor(driver: StoreDriver, storeKey: Uint8Array) {
     this.driver = driver;
-    this.#storeKey = storeKey;
-    this.#cipher = cipher;
+    this.#nameKey = hkdf(storeKey, null, utf8("waypost:store:name"), 32);
+    this.#sealKey = hkdf(storeKey, null, utf8("waypost:store:seal"), 32);
     this.place = `${this.name("identity").slice(0, 16)}/`;
   }
 
   /** Throws `store_newer` when a later version of the SDK has upgraded the store. */
   static async open(driver: StoreDriver, storeKey: Uint8Array): Promise<Table> {
-    const table = new Table(driver, storeKey, await cipherOf(hkdf(storeKey, null, utf8("waypost:store:seal"), 32)));
+    const table = new Table(driver, storeKey);
     const meta = await table.meta();
     if (meta.layout > layout) throw localError("store_newer", "a later version of this program has upgraded the store");
     return table;
@@ -77,7 +76,6 @@ export class Table {
         isSettled: false,
         bytes: 0,
         sentMs: 0,
-        device: "",
         deviceDid: "",
         hasDevices: false,
         logged: 0,
@@ -87,7 +85,7 @@ export class Table {
 
   /** The same text for the same name, from which nobody without the store key learns the name. */
   name(text: string): string {
-    return encodeHex(hkdf(this.#storeKey, null, utf8(`waypost:store:name:${text}`), 16));
+    return encodeHex(sha256(concatBytes(this.#nameKey, utf8(text))).subarray(0, 16));
   }
 
   async get<T>(key: string): Promise<T | null> {
@@ -104,12 +102,10 @@ export class Table {
   async scan<T>({ prefix, from, to, limit = 1_000, isReverse = false }: TableScan): Promise<[key: string, value: T][]> {
     const range = { from: this.place + (from ?? prefix), to: this.place + (to ?? endOf(prefix)), limit, isReverse };
     const rows = await this.#guard(() => this.driver.scan(range));
-    return Promise.all(
-      rows.map(async ([key, sealed]): Promise<[string, T]> => {
-        const name = key.slice(this.place.length);
-        return [name, parse<T>(await this.#open(name, sealed))];
-      }),
-    );
+    return rows.map(([key, sealed]) => {
+      const name = key.slice(this.place.length);
+      return [name, parse<T>(this.#open(name, sealed))];
+    });
   }
 
   /** All values below a prefix, page by page. */
@@ -157,16 +153,14 @@ export class Table {
     let { logged } = { ...meta, ...batch.meta };
     for (const item of items) batch.put(logKey(++logged), { item, atMs: Date.now() });
     if (batch.rows.size === 0 && Object.keys(batch.meta).length === 0) return result;
-    const sealed = await Promise.all(
-      [...batch.rows].map(async ([key, value]) => [key, value && (await this.#seal(key, value))] as const),
-    );
+    const sealed = [...batch.rows].map(([key, value]) => [key, value && this.#seal(key, value)] as const);
     let { bytes } = meta;
     for (const [key, value] of sealed) {
-      const before = batch.added.has(key) ? null : await this.#guard(() => this.driver.read(this.place + key));
+      const before = await this.#guard(() => this.driver.read(this.place + key));
       bytes += sizeOf(key, value) - sizeOf(key, before);
     }
     const counted: Meta = { ...meta, ...batch.meta, bytes, logged };
-    const rows = [...sealed, ["meta", await this.#seal("meta", render(counted))] as const];
+    const rows = [...sealed, ["meta", this.#seal("meta", render(counted))] as const];
     await this.#guard(() => this.driver.apply(rows.map(([key, value]) => [this.place + key, value])));
     if (items.length > 0) this.onLogged(logged);
     return result;
@@ -178,15 +172,18 @@ export class Table {
     return locks === undefined ? work() : (locks.request(`waypost:${sharedAs}:write`, work) as Promise<T>);
   }
 
-  async #seal(key: string, bytes: Uint8Array): Promise<Uint8Array> {
-    const nonce = crypto.getRandomValues(new Uint8Array(nonceBytes));
-    return concatBytes(nonce, await this.#cipher.seal(nonce, bytes, utf8(this.place + key)));
+  #cipher(key: string, nonce: Uint8Array) {
+    return chacha20poly1305(this.#sealKey, nonce, utf8(this.place + key));
   }
 
-  async #open(key: string, sealed: Uint8Array): Promise<Uint8Array> {
+  #seal(key: string, bytes: Uint8Array): Uint8Array {
+    const nonce = crypto.getRandomValues(new Uint8Array(nonceBytes));
+    return concatBytes(nonce, this.#cipher(key, nonce).encrypt(bytes));
+  }
+
+  #open(key: string, sealed: Uint8Array): Uint8Array {
     try {
-      const [nonce, rest] = [sealed.subarray(0, nonceBytes), sealed.subarray(nonceBytes)];
-      return await this.#cipher.open(nonce, rest, utf8(this.place + key));
+      return this.#cipher(key, sealed.subarray(0, nonceBytes)).decrypt(sealed.subarray(nonceBytes));
     } catch (cause) {
       throw new ClientError("local", "store_unreadable", "a row of the store is damaged", { cause });
     }
@@ -205,8 +202,6 @@ export class Table {
 /** What one change reads and writes. */
 export class Batch {
   readonly rows = new Map<string, Uint8Array | null>();
-  /** Keys that can't have a row yet. */
-  readonly added = new Set<string>();
   /** For own devices. */
   readonly items: unknown[] = [];
   meta: Partial<Meta> = {};
@@ -226,15 +221,12 @@ export class Batch {
     this.rows.set(key, render(value));
   }
 
-  /** Bytes under a new key. */
-  add(key: string, bytes: Uint8Array): void {
+  putBytes(key: string, bytes: Uint8Array): void {
     this.rows.set(key, bytes);
-    this.added.add(key);
   }
 
   delete(key: string): void {
     this.rows.set(key, null);
-    this.added.delete(key);
   }
 }
 
@@ -256,25 +248,3 @@ const render = (value: unknown): Uint8Array => utf8(JSON.stringify(value));
 const parse = <T>(bytes: Uint8Array): T => JSON.parse(decodeUtf8(bytes) ?? "null") as T;
 
 const sizeOf = (key: string, bytes: Uint8Array | null): number => (bytes === null ? 0 : key.length + bytes.length);
-
-/** WebCrypto; JavaScript on pages without a secure origin. */
-async function cipherOf(raw: Uint8Array): Promise<Seal> {
-  const { subtle } = crypto;
-  if (subtle === undefined) {
-    const { gcm } = await import("@noble/ciphers/aes.js");
-    return {
-      seal: async (nonce, bytes, bound) => gcm(raw, nonce, bound).encrypt(bytes),
-      open: async (nonce, bytes, bound) => gcm(raw, nonce, bound).decrypt(bytes),
-    };
-  }
-  const key = await subtle.importKey("raw", raw.slice(), "AES-GCM", false, ["encrypt", "decrypt"]);
-  const terms = (nonce: Uint8Array, bound: Uint8Array) => ({
-    name: "AES-GCM",
-    iv: nonce.slice(),
-    additionalData: bound.slice(),
-  });
-  return {
-    seal: async (nonce, bytes, bound) => new Uint8Array(await subtle.encrypt(terms(nonce, bound), key, bytes.slice())),
-    open: async (nonce, bytes, bound) => new Uint8Array(await subtle.decrypt(terms(nonce, bound), key, bytes.slice())),
-  };
-}

@@ -8,6 +8,8 @@ import { localError } from "../http.ts";
 import type { StoreDriver } from "./driver.ts";
 
 export type Tabs = {
+  /** Hears what other tabs tell. */
+  onNews: (news: unknown) => void;
   /** Tells the other tabs. */
   readonly tell: (news: unknown) => void;
   /** Resolves when this tab leads; never when it is closed before. */
@@ -19,15 +21,14 @@ export type Tabs = {
 const answerMs = 300;
 const used = new WeakMap<StoreDriver, Set<string>>();
 
-export async function joinTabs(driver: StoreDriver, place: string, onNews: (news: unknown) => void): Promise<Tabs> {
+export async function joinTabs(driver: StoreDriver, place: string): Promise<Tabs> {
   const { sharedAs } = driver;
   if (sharedAs === null) return soleUser(driver, place);
   const name = `waypost:${sharedAs}:${place}`;
   const channel = new BroadcastChannel(name);
+  const stop = new AbortController();
   const { locks } = globalThis.navigator ?? {};
   if (locks === undefined) await claimAlone(channel);
-  else channel.onmessage = ({ data }) => onNews(data);
-  const stop = new AbortController();
   const leading = new Promise<void>((resolve) => {
     if (locks === undefined) return resolve();
     const held = () => {
@@ -40,14 +41,17 @@ export async function joinTabs(driver: StoreDriver, place: string, onNews: (news
     stop.abort();
     channel.close();
   };
-  return { tell: (news) => channel.postMessage(news), leading, close };
+  const tabs: Tabs = { onNews: () => undefined, tell: (news) => channel.postMessage(news), leading, close };
+  if (locks !== undefined) channel.onmessage = ({ data }) => tabs.onNews(data);
+  return tabs;
 }
 
 function soleUser(driver: StoreDriver, place: string): Tabs {
   const places = used.get(driver) ?? new Set();
   if (places.has(place)) throw localError("busy", "this program has the store open already");
   used.set(driver, places.add(place));
-  return { tell: () => undefined, leading: Promise.resolve(), close: () => void places.delete(place) };
+  const close = () => void places.delete(place);
+  return { onNews: () => undefined, tell: () => undefined, leading: Promise.resolve(), close };
 }
 
 /** Throws `busy` when another tab answers. Of two that ask at once the one with the lower number has the store. */
