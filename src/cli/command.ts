@@ -10,6 +10,7 @@ import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { type Command, CommanderError, InvalidArgumentError, Option } from "commander";
 import { CommandFailure, failed, isSystemRefusal } from "../app/failure.ts";
+import { strangerIn } from "../client/change.ts";
 import { type Client, connect, type Found, find } from "../client/client.ts";
 import { type Waiting, waitingDefault } from "../client/directory.ts";
 import { ClientError, timeoutMsDefault } from "../client/http.ts";
@@ -91,6 +92,8 @@ type Report = {
   readonly progress: (text: string) => void;
   /** A line on standard error besides the result; nothing with `--json`. */
   readonly note: (text: string) => void;
+  /** A line on standard error besides the result, with `--json` too. */
+  readonly warn: (event: { readonly type: string; readonly text: string }) => void;
   /** A result, with `--json` as one line. A command that runs until it is interrupted prints several. */
   readonly result: (json: unknown, text: string) => void;
   /** Clears the progress line. Idempotent. */
@@ -124,6 +127,10 @@ export function createReport(json: boolean): Report {
     note: (text) => {
       end();
       if (!json) process.stderr.write(`${printableLines(text)}\n`);
+    },
+    warn: ({ type, text }) => {
+      end();
+      process.stderr.write(`${json ? renderJson({ type, message: text }) : printableLines(`${text} (${type})`)}\n`);
     },
     result: (value, text) => {
       end();
@@ -310,6 +317,11 @@ export type Session = {
   readonly recall: () => Promise<void>;
   /** The DID behind what a person types: a DID, the name of an identity on this machine, or an alias; and how it was found. */
   readonly find: (target: string, demanded?: TrustDemand | null) => Promise<Found>;
+  /**
+   * Reports a key of the own record that this machine does not hold, as far as the command has read the record: no request
+   * is made for it. `receive --follow` and `listen` watch the aliases too.
+   */
+  readonly watch: () => Promise<void>;
   /** How to wait, while the progress line shows `what`; `null` with `--no-wait`. */
   readonly waiting: (what: string) => Waiting | null;
 };
@@ -326,11 +338,17 @@ export function clientCommand<F extends object, A extends (string | undefined)[]
     const session = openSession(flags);
     try {
       await work(session, flags, ...(given.slice(0, -2) as A));
+      await session.watch();
     } finally {
       session.report.end();
     }
   });
 }
+
+export const strangerWarning = (what: string) => ({
+  type: "stranger_change",
+  text: `somebody else has changed this identity: ${what.replaceAll("_", " ")}; tell your correspondents by another way`,
+});
 
 /** Behind a DID, for people. */
 export function describeTrust(level: TrustLevel | null): string {
@@ -359,7 +377,9 @@ function openSession(flags: SessionFlags): Session {
   const policy = flags.policy ?? env["WAYPOST_POLICY"];
   client.known.policy = policy === undefined ? null : readPolicy(policy);
   client.known.doubt = (error) => report.note(`the log: ${error.message} (${error.code})`);
+  let acting: string | null = null;
   const load = async (name: string): Promise<Identity> => {
+    acting = name;
     const identity = await loadIdentity(keysFolder, name);
     client.known.ledger = identity.ledger;
     client.known.memory = fileMemory(keysFolder, name);
@@ -389,6 +409,14 @@ function openSession(flags: SessionFlags): Session {
       return isHere
         ? { did: (await loadIdentity(keysFolder, target)).did, name: null }
         : find(client, target, demanded);
+    },
+    watch: async () => {
+      // Read again: the command may have changed the keys, or removed them.
+      const isHere = acting !== null && (await listIdentities(keysFolder)).includes(acting);
+      const identity = isHere && acting !== null ? await loadIdentity(keysFolder, acting) : null;
+      const proven = identity === null ? null : client.trust.provenOf(identity.did);
+      const what = identity === null || proven === null ? null : await strangerIn(identity, proven.state);
+      if (what !== null) report.warn(strangerWarning(what));
     },
     waiting: (what) => {
       if (flags.wait === false) return null;

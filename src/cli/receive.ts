@@ -22,6 +22,7 @@ import {
   renderBar,
   renderBytes,
   type Session,
+  strangerWarning,
 } from "./command.ts";
 import { confirmed, rotateIfDue } from "./did-change.ts";
 import { stateFolder } from "./files/files.ts";
@@ -107,7 +108,8 @@ async function followInbox({ report }: Session, inbox: Inbox, { device, relays }
   let isAdmitted = false;
   const isHopeless = () => !isAdmitted && relays > 0 && refused.size === relays;
   const onEvent = (event: WaypostEvent) => {
-    if (event.type === "connected" && event.what === "live") {
+    if (event.type === "stranger_change") report.warn(strangerWarning(event.what));
+    else if (event.type === "connected" && event.what === "live") {
       isAdmitted = true;
       report.note(`listening at ${event.url}`);
     } else if (event.type === "disconnected" && event.error !== null) {

@@ -32,7 +32,14 @@ import {
 import { ClientError, endpoint, jsonBody, localError, orNull, path } from "./http.ts";
 import { type AgreementChain, advanceChain, type HeldAgreement, type Identity, rootSignerId } from "./keys.ts";
 import { claimNonce, nextNonce, signDocument, takesComponents } from "./trust/own.ts";
-import { forgetOwnAlias, markSeen, type OwnNews, watchOwn as watchRecord } from "./trust/watch.ts";
+import {
+  findStranger,
+  forgetOwnAlias,
+  markSeen,
+  type OwnNews,
+  type Stranger,
+  watchOwn as watchRecord,
+} from "./trust/watch.ts";
 
 /** The counter value that a change uses up, and the time of its signature. */
 type ChangeTerms = {
@@ -349,9 +356,13 @@ function destroyExpired(identity: Identity, nowMs: number): Identity {
 
 /** What somebody else has changed about an identity; an `alias` is watched too. */
 export function watchOwn(client: Client, identity: Identity, alias: string | null): Promise<OwnNews[]> {
-  const holdsSealingKey = async ({ document }: KeyState) =>
-    (await reconcileAgreements(identity, document, { nowMs: Date.now(), keptMs: 0 })).holdsPublished;
-  return watchRecord(client, identity, { alias, holdsSealingKey });
+  return watchRecord(client, identity.did, { alias, strangerIn: (state) => strangerIn(identity, state) });
+}
+
+/** A key of the own record that this device neither holds nor derives. */
+export async function strangerIn(identity: Identity, state: KeyState): Promise<Stranger | null> {
+  const { holdsPublished } = await reconcileAgreements(identity, state.document, { nowMs: Date.now(), keptMs: 0 });
+  return findStranger(identity, state, holdsPublished);
 }
 
 type RotationOptions = {

@@ -1,5 +1,5 @@
 /**
- * Stays connected for an identity: a live session at every Relay, a stream of every Cache, and a look at the Caches
+ * Stays connected for an identity: a live session at every Relay, a stream of every Cache, and a poll of the Caches
  * whenever one of them announces a message. Each reconnects after a pause that grows with its failures. What arrives goes to
  * the host, which decides what is acknowledged.
  * Source: docs/client.md "Receiving", interface "Live sessions" and "Cache", rules sections 5 and 6.
@@ -14,8 +14,8 @@ import type { Identity } from "./keys.ts";
 import type { WaypostEvent } from "./message.ts";
 import { type CacheClient, cachesOf, liveEndpoints, prove, type Reader } from "./reader.ts";
 
-/** One look at the Caches. Of an incomplete one something could not be fetched and should be tried again soon. */
-export type Look = { readonly isComplete: boolean; readonly unreachable: readonly Unreachable[] };
+/** One poll of the Caches. Of an incomplete one something could not be fetched and should be tried again soon. */
+export type PollResult = { readonly isComplete: boolean; readonly unreachable: readonly Unreachable[] };
 
 type ConnectionHost = {
   readonly client: Client;
@@ -25,14 +25,14 @@ type ConnectionHost = {
   /** Names the live session; a second session of the same device replaces the first. `null`: Caches only. */
   readonly liveDevice: string | null;
   readonly emit: (event: WaypostEvent) => void;
-  /** Woken, the Caches are looked at next. */
-  readonly news: Signal;
-  readonly receiveWaiting: (caches: readonly CacheClient[]) => Promise<Look>;
+  /** Woken, the Caches are polled next. */
+  readonly news: Wakeup;
+  readonly receiveWaiting: (caches: readonly CacheClient[]) => Promise<PollResult>;
   readonly receiveLive: LiveEvents["onEnvelope"];
 };
 
 /** Pause between two reads of the Caches when no stream announces anything. */
-export const lookMs = 60_000;
+export const pollMs = 60_000;
 
 type Connections = Omit<ConnectionHost, "emit"> & { readonly signal: AbortSignal; readonly report: Reporter };
 
@@ -142,13 +142,13 @@ async function catchUp(
   caches: readonly CacheClient[],
 ): Promise<void> {
   for (let failures = 0; !signal.aborted; ) {
-    const woken = news.next(failures === 0 ? lookMs : backoffMs(failures), signal);
-    const look = await attempt(() => receiveWaiting(caches));
-    failures = !(look instanceof ClientError) && look.isComplete ? 0 : failures + 1;
+    const woken = news.next(failures === 0 ? pollMs : backoffMs(failures), signal);
+    const poll = await attempt(() => receiveWaiting(caches));
+    failures = !(poll instanceof ClientError) && poll.isComplete ? 0 : failures + 1;
     for (const { reader } of caches) {
       const { url } = reader.at;
       const error =
-        look instanceof ClientError ? look : look.unreachable.find(({ endpoint }) => endpoint === url)?.error;
+        poll instanceof ClientError ? poll : poll.unreachable.find(({ endpoint }) => endpoint === url)?.error;
       if (error === undefined) report.up("cache", url);
       else if (!signal.aborted) report.down("cache", url, error);
     }
@@ -258,7 +258,7 @@ function expiryOf({ timestamp, ttl }: Record<string, unknown>): number {
 // ------------------------------------------------------------------------------------------------------------- waiting
 
 /** Wakes a waiting loop. A wake-up while nothing waits is lost, so a loop calls `next` before it reads. */
-export class Signal {
+export class Wakeup {
   #abortWait: () => void = () => undefined;
 
   wake(): void {

@@ -5,7 +5,7 @@
  */
 import { hourMs } from "../core/codec/time.ts";
 import type { Client } from "./client.ts";
-import { type Look, lookMs, pause, Signal, stayConnected } from "./connections.ts";
+import { type PollResult, pause, pollMs, stayConnected, Wakeup } from "./connections.ts";
 import {
   chunkOf,
   type EnvelopeCopy,
@@ -25,6 +25,9 @@ import { agreementSecrets, type Identity } from "./keys.ts";
 import { Message, type MessageActions, type WaypostEvent } from "./message.ts";
 import type { CacheClient } from "./reader.ts";
 import { acknowledge, isUnreadable, type Recipient, readMessage, recipientOf, removeUnread } from "./retrieve.ts";
+
+/** In the same part of the bundle. */
+export { Receipts } from "./receipts.ts";
 
 /** What the receiver needs of the identity it receives for. */
 type ReceiverHost = {
@@ -57,7 +60,7 @@ export type ReceiverStorage = ReceivedBefore & {
   readonly onLeft: (left: Left) => void;
 };
 
-/** What a look leaves for a later one, by the address of a Cache or the id of a message. */
+/** What a poll leaves for a later one, by the address of a Cache or the id of a message. */
 type Left =
   | { readonly type: "incomplete"; readonly message: PendingMessage }
   | { readonly type: "failed" | "unacknowledged"; readonly what: string; readonly error: ClientError };
@@ -66,7 +69,7 @@ type Left =
 const queuedMax = 32;
 /** How long the sender of a live message waits for the program to acknowledge it. */
 const liveAckMs = 500;
-/** How long it waits for a look at the Caches, when something of the same sender may wait there. */
+/** How long it waits for a poll of the Caches, when something of the same sender may wait there. */
 const behindMs = 200;
 const behindStepMs = 10;
 /** How long a Relay may take to give an envelope that was passed to a Cache. */
@@ -104,11 +107,11 @@ export class Receiver {
     has: (digest) => this.#known.has(digest) || (this.#host.storage?.has(digest) ?? false),
   };
   readonly #digests = new Map<string, string>();
-  readonly #news = new Signal();
-  /** How many live sessions have begun, and how many of them before the last look: what came earlier waits in a Cache. */
+  readonly #news = new Wakeup();
+  /** How many live sessions have begun, and how many of them before the last poll: what came earlier waits in a Cache. */
   #sessions = 1;
-  #sessionsLooked = 0;
-  #isLooking = false;
+  #sessionsPolled = 0;
+  #isPolling = false;
   /** A Cache could not be read: live sessions don't wait for it. */
   #isBlind = false;
   /** The last envelope of each sender that was passed unopened, and until when a Cache may be about to get it. */
@@ -171,7 +174,7 @@ export class Receiver {
           emit(event);
         },
         news: this.#news,
-        receiveWaiting: (caches) => this.look(caches),
+        receiveWaiting: (caches) => this.poll(caches),
         receiveLive: (envelope) => this.#receiveLive(envelope),
       },
       this.#stop.signal,
@@ -190,22 +193,22 @@ export class Receiver {
   // ------------------------------------------------------------------------------------------------ Caches
 
   /** Receives what waits in the Caches. */
-  async look(caches: readonly CacheClient[]): Promise<Look> {
+  async poll(caches: readonly CacheClient[]): Promise<PollResult> {
     const sessions = this.#sessions;
-    this.#isLooking = true;
+    this.#isPolling = true;
     let isBlind = true;
     try {
-      const look = await this.#receiveWaiting(caches);
-      isBlind = look.unreachable.length > 0;
-      return look;
+      const result = await this.#receiveWaiting(caches);
+      isBlind = result.unreachable.length > 0;
+      return result;
     } finally {
-      this.#isLooking = false;
+      this.#isPolling = false;
       this.#isBlind = isBlind;
-      this.#sessionsLooked = sessions;
+      this.#sessionsPolled = sessions;
     }
   }
 
-  async #receiveWaiting(caches: readonly CacheClient[]): Promise<Look> {
+  async #receiveWaiting(caches: readonly CacheClient[]): Promise<PollResult> {
     const { pending, unreachable } = await listPending(caches, this.#digests);
     this.#forgetExpired();
     const waiting: PendingMessage[] = [];
@@ -283,7 +286,7 @@ export class Receiver {
 
   /** Another device may have replaced the key. Garbage must not cause a request for each of its messages. */
   async #refreshSoon(): Promise<boolean> {
-    if (performance.now() - this.#refreshedMs < lookMs) return false;
+    if (performance.now() - this.#refreshedMs < pollMs) return false;
     this.#refreshedMs = performance.now();
     await this.#host.refreshKeys(true);
     return true;
@@ -319,9 +322,9 @@ export class Receiver {
   #forgetExpired(): void {
     const nowMs = Date.now();
     for (const [digest, { untilMs }] of this.#known)
-      if (untilMs < nowMs - lookMs || this.#known.size > knownMax) this.#known.delete(digest);
+      if (untilMs < nowMs - pollMs || this.#known.size > knownMax) this.#known.delete(digest);
     for (const [id, untilMs] of this.#ids)
-      if (untilMs < nowMs - lookMs || this.#ids.size > knownMax) this.#ids.delete(id);
+      if (untilMs < nowMs - pollMs || this.#ids.size > knownMax) this.#ids.delete(id);
   }
 
   // -------------------------------------------------------------------------------------------------- live
@@ -339,7 +342,7 @@ export class Receiver {
       if (this.#passed.size >= passedMax) this.#passed.clear();
       const messageId = live.messageId.toLowerCase();
       this.#passed.set(live.envelope["from"], { messageId, untilMs: performance.now() + passedMs });
-      void this.#lookAfterPassed();
+      void this.#pollAfterPassed();
       return false;
     }
     if (known.state !== "queued") return known.state === "acked";
@@ -351,7 +354,7 @@ export class Receiver {
   }
 
   /** Without a stream nothing announces what was passed. */
-  async #lookAfterPassed(): Promise<void> {
+  async #pollAfterPassed(): Promise<void> {
     if (this.#isAwaitingPassed) return;
     this.#isAwaitingPassed = true;
     for (const { signal } = this.#stop; this.#passed.size > 0 && !signal.aborted; this.#news.wake())
@@ -364,7 +367,7 @@ export class Receiver {
     const { signal } = this.#stop;
     for (const untilMs = performance.now() + behindMs; this.#isBehind(live); await pause(behindStepMs, signal)) {
       if (performance.now() > untilMs || signal.aborted) return false;
-      if (!this.#isLooking) this.#news.wake();
+      if (!this.#isPolling) this.#news.wake();
     }
     return true;
   }
@@ -373,7 +376,7 @@ export class Receiver {
   #isBehind({ envelope }: LiveEnvelope): boolean {
     if (this.#isBlind) return false;
     const { untilMs = 0 } = this.#passed.get(envelope["from"]) ?? {};
-    return this.#sessionsLooked < this.#sessions || untilMs > performance.now();
+    return this.#sessionsPolled < this.#sessions || untilMs > performance.now();
   }
 
   /** `null` when it can't be opened, or not in time. */

@@ -24,8 +24,7 @@ import {
   type WaypostOptions,
 } from "./opening.ts";
 import type { PushOptions, PushSubscriptionLike } from "./push.ts";
-import type { Receipts } from "./receipts.ts";
-import type { Receiver, ReceiverStorage } from "./receiver.ts";
+import type { Receipts, Receiver, ReceiverStorage } from "./receiver.ts";
 import {
   type GroupSent,
   type InOrder,
@@ -267,7 +266,7 @@ export class Waypost {
 
   async #makeReceiver(storage?: ReceiverStorage): Promise<Receiver> {
     // A page that only sends does not load it.
-    const [{ Receiver }, { Receipts }] = await Promise.all([import("./receiver.ts"), import("./receipts.ts")]);
+    const { Receiver, Receipts } = await import("./receiver.ts");
     const session = this.#session;
     const failed = (error: ClientError) => this.#emit({ type: "failed", what: "receipt", error });
     const receipts = new Receipts({ prepare: this.prepare.bind(this), failed }, this.#receiving.signal);

@@ -3,7 +3,7 @@
  * compare fingerprints, forget.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type LyingDirectory, lyingDirectory } from "../support/lying-directory.ts";
@@ -65,6 +65,16 @@ test("a person sees the same fingerprint on both sides, and a Directory that goe
   const other = "did:svc:1111111111111111";
   proxy.lie = { json: ({ path, json }) => (path === "/aliases/fay.example" ? { ...json, did: other } : null) };
   expect((await send("fay.example")).said).toContain("identity_changed");
+
+  // A thief of gil's keys has changed his record: any command that reads it says so.
+  proxy.lie = {};
+  expect((await send("fay")).said).not.toContain("stranger_change");
+  cpSync(join(scratch, "keys"), join(scratch, "stolen"), { recursive: true });
+  const thief = ["did", "rotate", "--as", "gil", "--root-only", "--keys", join(scratch, "stolen")];
+  expect((await waypost(...thief)).json.ok).toBe(true);
+  const warned = await send("fay");
+  expect([warned.json.ok, warned.said]).toEqual([true, expect.stringContaining("root key")]);
+  expect(warned.said).toContain("stranger_change");
 
   // An old proof is believed by whoever forgets what was seen.
   proxy.lie = { proof: (asked) => (asked === did ? old : null) };

@@ -6,9 +6,10 @@
  */
 import { mkdir, open, readdir } from "node:fs/promises";
 import { join, resolve } from "node:path";
+import { watchOwn } from "../../client/change.ts";
 import type { Client } from "../../client/client.ts";
 import { expiryOf, messageIdsOf, type PendingMessage } from "../../client/copies.ts";
-import { type ClientError, localError } from "../../client/http.ts";
+import { attempt, ClientError, localError } from "../../client/http.ts";
 import type { Identity } from "../../client/keys.ts";
 import type { WaypostEvent } from "../../client/message.ts";
 import { cachesOf } from "../../client/reader.ts";
@@ -67,6 +68,10 @@ export async function openInbox(client: Client, identity: Identity, options: Inb
     const place: ReceiveOptions = { ...options, folder: resolve(options.folder), journal, temporaryPrefix };
     await sweepTemporaries(place.folder, temporaryPrefix);
     const caches = await cachesOf(client, identity, options.deviceId);
+    const watch = async (onEvent: FollowOptions["onEvent"]) => {
+      const news = await attempt(() => watchOwn(client, identity, null));
+      if (!(news instanceof ClientError)) for (const event of news) onEvent(event);
+    };
     const receiverFor = (report: Report, { device, onEvent }: Pick<FollowOptions, "device" | "onEvent">) =>
       new Receiver({
         client,
@@ -74,14 +79,14 @@ export async function openInbox(client: Client, identity: Identity, options: Inb
         device,
         ...storingHost({ ...place, cacheDevice: options.deviceId }, report, onEvent),
         onAcked: () => undefined,
-        refreshKeys: async () => undefined,
+        refreshKeys: () => watch(onEvent),
         send: () => Promise.reject(localError("unusable", "an inbox sends nothing")),
       });
     return {
       receive: async () => {
         const round = emptyRound();
         const report: Report = (kind, item) => void (round[kind] as unknown[]).push(item);
-        const { unreachable } = await receiverFor(report, { device: null, onEvent: () => undefined }).look(caches);
+        const { unreachable } = await receiverFor(report, { device: null, onEvent: () => undefined }).poll(caches);
         for (const { endpoint, error } of unreachable) report("unreachable", problem(endpoint, error));
         return round;
       },
@@ -90,6 +95,7 @@ export async function openInbox(client: Client, identity: Identity, options: Inb
         const stop = () => void receiver.stop();
         signal.addEventListener("abort", stop);
         receiver.start();
+        void watch(following.onEvent);
         if (signal.aborted) stop();
         await receiver.next().finally(() => receiver.stop());
       },

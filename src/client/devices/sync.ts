@@ -7,7 +7,7 @@
 import type { Did } from "../../core/codec/did.ts";
 import { dayMs, minuteMs, secondMs } from "../../core/codec/time.ts";
 import type { Client } from "../client.ts";
-import { backoffMs, pause, Signal } from "../connections.ts";
+import { backoffMs, pause, Wakeup } from "../connections.ts";
 import type { Content } from "../content.ts";
 import { attempt, ClientError } from "../http.ts";
 import type { Identity } from "../keys.ts";
@@ -72,7 +72,7 @@ export class Sync {
   readonly #signal: AbortSignal;
   /** The number up to which each device was synced, or could not be. */
   readonly #tried = new Map<Did, number>();
-  readonly #loops = new Map<Did, Signal>();
+  readonly #loops = new Map<Did, Wakeup>();
   /** Devices that could not be synced the last time: nobody waits for them. */
   readonly #failing = new Set<Did>();
   readonly #asked = new Map<Did, number>();
@@ -130,7 +130,7 @@ export class Sync {
   }
 
   async #tellLoop(did: Did): Promise<void> {
-    const news = new Signal();
+    const news = new Wakeup();
     this.#loops.set(did, news);
     for (let failures = 0; !this.#signal.aborted && this.#loops.get(did) === news; ) {
       const logged = this.#logged;

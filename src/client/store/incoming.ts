@@ -4,7 +4,7 @@
  * Source: docs/client.md "A local store", rules section 6 ("Receiving").
  */
 import { dayMs, hourMs } from "../../core/codec/time.ts";
-import { Signal } from "../connections.ts";
+import { Wakeup } from "../connections.ts";
 import { expiryOf, messageIdsOf, nameOf, type PendingMessage } from "../copies.ts";
 import { attempt, ClientError } from "../http.ts";
 import { Message, type MessageActions, type WaypostEvent } from "../message.ts";
@@ -53,7 +53,7 @@ type Saved = { readonly changes: readonly StoreChange[]; readonly events: readon
 export class Incoming {
   readonly #host: IncomingHost;
   readonly #table: Table;
-  readonly #news = new Signal();
+  readonly #news = new Wakeup();
   #isFull = false;
 
   constructor(host: IncomingHost) {

@@ -7,7 +7,7 @@
 import { decodeHex, encodeHex } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { minuteMs, parseDuration, parseTimestamp } from "../../core/codec/time.ts";
-import { backoffMs, Signal } from "../connections.ts";
+import { backoffMs, Wakeup } from "../connections.ts";
 import type { Source } from "../content.ts";
 import { randomUuid } from "../crypto.ts";
 import { attempt, ClientError, type Endpoint, isTemporary, localError } from "../http.ts";
@@ -54,7 +54,7 @@ type OutboxHost = {
   readonly tell: (news: StoreChange | OutNews) => void;
 };
 
-type Lane = { isNews: boolean; readonly retry: Signal };
+type Lane = { isNews: boolean; readonly retry: Wakeup };
 
 const sendsAtOnce = 8;
 /** A node that asks for a longer pause than this gets the usual one. */
@@ -105,7 +105,7 @@ export class Outbox {
   wake(place: string): void {
     if (!this.isLeading || this.#signal.aborted) return;
     const prefix = place.slice(0, place.lastIndexOf("/") + 1);
-    const lane = this.#lanes.get(prefix) ?? { isNews: false, retry: new Signal() };
+    const lane = this.#lanes.get(prefix) ?? { isNews: false, retry: new Wakeup() };
     lane.isNews = true;
     if (this.#lanes.has(prefix)) return;
     this.#lanes.set(prefix, lane);

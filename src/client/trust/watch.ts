@@ -21,23 +21,22 @@ export type OwnNews =
   | { readonly type: "stranger_change"; readonly what: Stranger | "alias" | "log" }
   | { readonly type: "identity_updated" };
 
-/** `holdsSealingKey`: whether this device has, or derives, the secret of the key that others seal to. */
 export async function watchOwn(
   client: Client,
-  identity: Identity,
-  given: { readonly alias: string | null; readonly holdsSealingKey: (state: KeyState) => Promise<boolean> },
+  did: Did,
+  given: { readonly alias: string | null; readonly strangerIn: (state: KeyState) => Promise<Stranger | null> },
 ): Promise<OwnNews[]> {
   const news: OwnNews[] = [];
-  if (isSelfCertifying(identity.did)) {
-    const state = await client.trust.prove(identity.did, null);
-    const stranger = await findStranger(identity, state, await given.holdsSealingKey(state));
+  if (isSelfCertifying(did)) {
+    const state = await client.trust.prove(did, null);
+    const stranger = await given.strangerIn(state);
     const isNew = await isNewHere(client, state);
-    const subject = { did: identity.did, alias: null };
+    const subject = { did, alias: null };
     if (stranger !== null) news.push({ type: "stranger_change", what: stranger });
     else if (await isDenied(client, subject)) news.push({ type: "stranger_change", what: "log" });
     else if (isNew) news.push({ type: "identity_updated" });
   }
-  if (await hasLostAlias(client, identity.did, given.alias)) news.push({ type: "stranger_change", what: "alias" });
+  if (await hasLostAlias(client, did, given.alias)) news.push({ type: "stranger_change", what: "alias" });
   return news;
 }
 
@@ -97,7 +96,12 @@ async function isDenied(
   }
 }
 
-async function findStranger(identity: Identity, state: KeyState, holdsSealingKey: boolean): Promise<Stranger | null> {
+/** `holdsSealingKey`: whether this device has, or derives, the secret of the key that others seal to. */
+export async function findStranger(
+  identity: Identity,
+  state: KeyState,
+  holdsSealingKey: boolean,
+): Promise<Stranger | null> {
   const rootKey = state.rootKeys.at(-1) as Uint8Array;
   if (!(await holdsRoot(identity, rootKey))) return "root_key";
   if (sealingKeyOf(state.document) !== null && !holdsSealingKey) return "sealing_key";
