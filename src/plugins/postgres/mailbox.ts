@@ -28,7 +28,7 @@ import { type Row, StatementError } from "./connection.ts";
 import { Batcher, type BatchLimits, batchLimits, type Pool } from "./pool.ts";
 import { packed, tagKeyOf } from "./records.ts";
 import type { Kind, Partitions } from "./schema.ts";
-import type { StoreSums, StoreTotals } from "./totals.ts";
+import type { StoreTotals } from "./totals.ts";
 
 type Storing = {
   readonly entry: MailboxEntry;
@@ -54,8 +54,9 @@ export class PostgresMailbox implements Mailbox {
   constructor(
     private readonly pool: Pool,
     private readonly partitions: Partitions,
+    /** Of all databases; this is one of them. */
     private readonly totals: StoreTotals,
-    private readonly sums: StoreSums,
+    private readonly database: number,
     limits: BatchLimits = batchLimits,
   ) {
     this.stores = new Batcher((given) => this.storeBatch(given), roundsMax, limits);
@@ -73,12 +74,12 @@ export class PostgresMailbox implements Mailbox {
   private storeBatch(given: readonly Storing[]): Promise<StoreOutcome[]> {
     const write = async (): Promise<StoreOutcome[]> => {
       await this.partitions.ensure(given.flatMap(({ entry }) => partitionsOf(entry)));
-      const base = await this.sums.current(this.totals, given[0]!.entry.storedAtMs);
+      const base = await this.totals.current(this.database, given[0]!.entry.storedAtMs);
       const beyond = await Promise.all(given.map((one) => this.exceedsStoreShare(one, base)));
       const bounded = given.map((one, n) => (beyond[n] === true ? withoutRoom(one) : one));
       const answer = await this.pool.write("store", [...encodeStores(bounded), base.entries, base.bytes]);
       const { outcomes, stored } = outcomesOf(answer, bounded);
-      this.totals.add(stored);
+      this.totals.add(this.database, stored);
       return outcomes;
     };
     return this.withPartitions(write);
@@ -99,7 +100,7 @@ export class PostgresMailbox implements Mailbox {
     const bytes = entry.envelope.length;
     if (storeShare === null || !entry.labels.includes(storeShare.label)) return false;
     if (all.entries + 1 > storeEntriesMax || all.bytes + bytes > storeBytesMax) return false;
-    return this.sums.labels.exceeds(storeShare, all, { bytes, nowMs: entry.storedAtMs });
+    return this.totals.exceeds(storeShare, all, { bytes, nowMs: entry.storedAtMs });
   }
 
   async remove(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): Promise<RemovedMessage[]> {
@@ -139,7 +140,7 @@ export class PostgresMailbox implements Mailbox {
       removed[n]!.push({ messageId, labels: labels ?? [] });
       bytes += size;
     }
-    this.totals.add({ entries: -answer.gone.length, bytes: -bytes });
+    this.totals.add(this.database, { entries: -answer.gone.length, bytes: -bytes });
     for (const some of removed) some.sort((a, b) => (a.messageId < b.messageId ? -1 : 1));
     return removed.map((some, n) => (answer.replayed.includes(n) ? null : some));
   }
@@ -256,7 +257,7 @@ export class PostgresMailbox implements Mailbox {
   }
 
   stats(nowMs: number): Promise<MailboxStats> {
-    return this.totals.read(nowMs);
+    return this.totals.stats(nowMs);
   }
 }
 

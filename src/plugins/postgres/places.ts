@@ -14,13 +14,8 @@ import type { Partitions } from "./schema.ts";
 
 const elsewhereCode = "WP002";
 
-function causeOf(error: unknown): unknown {
-  return error instanceof StoreError ? error.cause : null;
-}
-
 function isElsewhere(error: unknown): boolean {
-  const cause = causeOf(error);
-  return cause instanceof StatementError && cause.code === elsewhereCode;
+  return error instanceof StoreError && error.cause instanceof StatementError && error.cause.code === elsewhereCode;
 }
 
 // ------------------------------------------------------------------------------------------------ shards
@@ -234,7 +229,7 @@ async function expireAll(
   return freed;
 }
 
-export function openShards(shards: readonly Shard[], places: Places, stats: Mailbox["stats"]): Sharded {
+export function openShards(shards: readonly Shard[], places: Places, home: Sharded): Sharded {
   const readBox = <T>(key: string, call: (mailbox: Mailbox) => Promise<T>) =>
     places.read(placeOf(key), ({ mailbox }) => call(mailbox));
   const writeBox = <T>(key: string, call: (mailbox: Mailbox) => Promise<T>) =>
@@ -252,7 +247,7 @@ export function openShards(shards: readonly Shard[], places: Places, stats: Mail
       remove: (key, ids, nowMs) => writeBox(key, (box) => box.remove(key, ids, nowMs)),
       claimAndRemove: (claim, key, ids, nowMs) => writeBox(key, (box) => box.claimAndRemove(claim, key, ids, nowMs)),
       expire: (nowMs, limit) => expireAll(shards, limit, ({ mailbox }, left) => mailbox.expire(nowMs, left)),
-      stats,
+      stats: (nowMs) => home.mailbox.stats(nowMs),
     },
     replay: {
       claim: (tag, untilMs, nowMs) => places.write(placeOf(tag), ({ replay }) => replay.claim(tag, untilMs, nowMs)),

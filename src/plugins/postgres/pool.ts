@@ -27,9 +27,14 @@ const againMs = 100;
 const againCodes = new Set(["40001", "40P01"]);
 const againMax = 5;
 
+function isTransient(error: unknown): boolean {
+  return error instanceof StatementError && againCodes.has(error.code);
+}
+
 /** A connection with the identity under which its writes are numbered. */
 type Slot = { readonly connection: Connection; readonly writer: string; seq: bigint };
-type Attempt<T> = { readonly ok: true; readonly value: T } | { readonly ok: false; readonly error: unknown };
+/** `tried`: how often it has failed by now. */
+type Repeating = { readonly again: (error: unknown, tried: number) => boolean; readonly msMax: number };
 export type Query = (text: string, parameters?: readonly Parameter[]) => Promise<Row[]>;
 
 export class Pool {
@@ -53,17 +58,10 @@ export class Pool {
   /** Rows of a statement that may run twice without harm. */
   query(text: string, parameters: readonly Parameter[] = []): Promise<Row[]> {
     const named = this.named(text);
-    return this.withSlot(async ({ connection }) => {
-      const endMs = performance.now() + this.settings.statement_timeout_ms;
-      for (let tried = 1; ; tried++) {
-        try {
-          return await connection.query(named, parameters);
-        } catch (error) {
-          const again = tried < 2 || (tried < againMax && performance.now() < endMs);
-          if (!again || !(error instanceof OutcomeUnknown)) throw storeErrorOf(error);
-          if (tried > 1) await Bun.sleep(againMs);
-        }
-      }
+    const again = (error: unknown, tried: number) => tried < againMax && error instanceof OutcomeUnknown;
+    return this.withSlot(({ connection }) => connection.query(named, parameters), {
+      again,
+      msMax: this.settings.statement_timeout_ms,
     });
   }
 
@@ -74,22 +72,20 @@ export class Pool {
   write(name: string, parameters: readonly Parameter[]): Promise<unknown> {
     const places = parameters.map((_, i) => `$${i + 3}`);
     const text = this.named(`select {s}.${name}(${["$1", "$2", ...places].join(", ")}) as answer`);
-    return this.withSlot(async (slot) => {
-      slot.seq++;
-      const given = [slot.writer, slot.seq, ...parameters];
-      const endMs = performance.now() + findOutMsMax;
-      for (let tried = 1, sent = false; ; tried++) {
-        try {
-          const [row] = await slot.connection.query(text, given);
-          return row?.["answer"];
-        } catch (error) {
-          sent ||= error instanceof OutcomeUnknown;
-          const again = error instanceof StatementError ? againCodes.has(error.code) && tried < againMax : sent;
-          if (!again || performance.now() > endMs || this.closing !== null) throw storeErrorOf(error);
-          await Bun.sleep(againMs);
-        }
-      }
-    });
+    let seq: bigint | null = null;
+    let sent = false;
+    const again = (error: unknown, tried: number) => {
+      sent ||= error instanceof OutcomeUnknown;
+      return error instanceof StatementError ? isTransient(error) && tried < againMax : sent;
+    };
+    return this.withSlot(
+      async (slot) => {
+        seq ??= ++slot.seq;
+        const [row] = await slot.connection.query(text, [slot.writer, seq, ...parameters]);
+        return row?.["answer"];
+      },
+      { again, msMax: findOutMsMax },
+    );
   }
 
   /**
@@ -98,50 +94,40 @@ export class Pool {
    * numbered: there may be no table for it.
    */
   transaction<T>(work: (query: Query) => Promise<T>, numbering: "numbered" | "none" = "numbered"): Promise<T> {
-    return this.withSlot(async (slot) => {
-      const endMs = performance.now() + findOutMsMax;
-      for (let tried = 1; ; tried++) {
-        const attempt = await this.attempt(slot, numbering === "numbered" ? numbered(slot, work) : work, endMs);
-        if (attempt.ok) return attempt.value;
-        const { error } = attempt;
-        const again =
-          error instanceof OutcomeUnknown || (error instanceof StatementError && againCodes.has(error.code));
-        if (!again || tried >= againMax || performance.now() > endMs || this.closing !== null)
-          throw storeErrorOf(error);
-        await Bun.sleep(againMs);
-      }
+    const again = (error: unknown, tried: number) =>
+      tried < againMax && (error instanceof OutcomeUnknown || isTransient(error));
+    return this.withSlot((slot) => this.attempt(slot, numbering === "numbered" ? numbered(slot, work) : work), {
+      again,
+      msMax: findOutMsMax,
     });
   }
 
-  private async attempt<T>(slot: Slot, work: (query: Query) => Promise<T>, endMs: number): Promise<Attempt<T>> {
+  private async attempt<T>(slot: Slot, work: (query: Query) => Promise<T>): Promise<T> {
     const query: Query = (text, given = []) => slot.connection.query(this.named(text), given);
     slot.seq++;
     try {
       await query("begin");
       const value = await work(query);
-      try {
-        await query("commit");
-      } catch (error) {
-        if (!(error instanceof OutcomeUnknown) || !(await this.isCommitted(slot, endMs))) throw error;
-      }
-      return { ok: true, value };
+      await query("commit").catch(async (error: unknown) => {
+        if (!(error instanceof OutcomeUnknown) || !(await this.isCommitted(slot))) throw error;
+      });
+      return value;
     } catch (error) {
-      // The end of the connection rolled the transaction back.
+      // The end of the connection rolls the transaction back.
       await slot.connection.close();
-      return { ok: false, error };
+      throw error;
     }
   }
 
   /** Whether the slot's last write was committed. The lock waits for a lost twin that still works on it. */
-  private async isCommitted(slot: Slot, endMs: number): Promise<boolean> {
+  private async isCommitted(slot: Slot): Promise<boolean> {
     const text = this.named("select seq from {s}.writer where id = $1 for update");
-    for (;;) {
+    for (const endMs = performance.now() + findOutMsMax; ; await Bun.sleep(againMs)) {
       try {
         const [row] = await slot.connection.query(text, [slot.writer]);
         return row !== undefined && BigInt(String(row["seq"])) >= slot.seq;
       } catch (error) {
         if (performance.now() > endMs) throw storeErrorOf(error);
-        await Bun.sleep(againMs);
       }
     }
   }
@@ -151,12 +137,22 @@ export class Pool {
     return text.replaceAll("{s}", this.settings.schema);
   }
 
-  private async withSlot<T>(work: (slot: Slot) => Promise<T>): Promise<T> {
+  /** Works with one connection, which no other work uses meanwhile, and again at once, then in steps, where that helps. */
+  private async withSlot<T>(work: (slot: Slot) => Promise<T>, { again, msMax }: Repeating): Promise<T> {
     const slot = await this.slot();
     this.busy++;
     try {
       await slot.connection.checkTimeline();
-      return await work(slot);
+      const endMs = performance.now() + msMax;
+      for (let tried = 1; ; tried++) {
+        try {
+          return await work(slot);
+        } catch (error) {
+          const isOver = tried > 1 && performance.now() > endMs;
+          if (isOver || this.closing !== null || !again(error, tried)) throw storeErrorOf(error);
+          if (tried > 1) await Bun.sleep(againMs);
+        }
+      }
     } finally {
       this.busy--;
       const next = this.waiting.shift();

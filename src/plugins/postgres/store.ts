@@ -19,7 +19,7 @@ import { type BatchLimits, Pool } from "./pool.ts";
 import type { PostgresOptions } from "./postgres.ts";
 import { openPostgresReceipts, openPostgresReplay, PostgresTable } from "./records.ts";
 import { allPlaces, checkSchema, migrateSchema, Partitions, SchemaProblem } from "./schema.ts";
-import { LabelTotals, StoreSums, StoreTotals } from "./totals.ts";
+import { StoreTotals } from "./totals.ts";
 
 /** Tests give shorter times, and benchmarks other batches. */
 type PostgresTestSettings = {
@@ -31,8 +31,6 @@ type PostgresTestSettings = {
 /** Longer than clocks of nodes differ and than any write lasts. */
 const graceMs = 600_000;
 const totalsAgeMs = 1_000;
-/** A scan of the store counts this many times as long as a sum. */
-const labelsAgeFactor = 60;
 /** A start waits so long for databases beside the first. */
 const openingMsMax = 3_000;
 
@@ -83,33 +81,30 @@ export async function migratePostgres(options: PostgresOptions, move?: PlaceMove
   try {
     const done = await migrateShards(options, pools, tallyMs);
     if (move === undefined) return done.join("; ");
-    const shards = await openAll(options, pools, {});
-    const to = shards.all.find(({ name }) => name === move.to);
+    const shards = shardsOf(options, pools);
+    const to = shards.find(({ name }) => name === move.to);
     if (to === undefined) throw new StoreError("unavailable", `there is no shard "${move.to}"`);
-    const moved = await movePlaces(move.places, shards.all, to);
+    const moved = await movePlaces(move.places, shards, to);
     return `${move.places.length} places are in "${move.to}"; ${moved} moved`;
   } finally {
     await Promise.all(pools.map((pool) => pool.close()));
   }
 }
 
-async function openAll(options: PostgresOptions, pools: readonly Pool[], test: PostgresTestSettings) {
-  const ageMs = test.totalsAgeMs ?? totalsAgeMs;
-  const totals = pools.map((pool) => new StoreTotals(pool, ageMs));
-  const sums = new StoreSums(totals, new LabelTotals(pools, ageMs * labelsAgeFactor));
-  const all = shardOptions(options).map(([name, { schema }], n) => {
+export function shardsOf(options: PostgresOptions, pools: readonly Pool[], test: PostgresTestSettings = {}): Shard[] {
+  const totals = new StoreTotals(pools, test.totalsAgeMs ?? totalsAgeMs);
+  return shardOptions(options).map(([name, { schema }], n) => {
     const pool = pools[n]!;
     const open = async () => {
       const { partitionMs } = await checkSchema(pool, schema);
       const durability = await readDurability(pool);
       const partitions = new Partitions(pool, { partitionMs, graceMs: test.graceMs ?? graceMs });
-      const mailbox = new PostgresMailbox(pool, partitions, totals[n]!, sums, test.batches);
+      const mailbox = new PostgresMailbox(pool, partitions, totals, n, test.batches);
       const parts = { mailbox, replay: openPostgresReplay(pool), receipts: openPostgresReceipts(pool) };
       return { ...parts, partitions, durability };
     };
     return new Shard(name, pool, open);
   });
-  return { all, sums };
 }
 
 export async function openPostgres(
@@ -120,21 +115,19 @@ export async function openPostgres(
   const pools = await Promise.all(shardOptions(options).map(([, one]) => openPool(one)));
   const close = async () => void (await Promise.all(pools.map((pool) => pool.close())));
   try {
-    const { all, sums } = await openAll(options, pools, test);
-    const [home] = all;
-    const { durability } = await home!.parts();
-    const { pool } = home!;
-    const table = new PostgresTable(pool, environment.now);
+    const shards = shardsOf(options, pools, test);
+    const home = await shards[0]!.parts();
+    const table = new PostgresTable(pools[0]!, environment.now);
     await table.readClock();
     const now = () => table.databaseNow();
     const ledger = await openLedger(table, options.block_time_ms, { ...environment, now });
-    const places = new Places(all, options.statement_timeout_ms);
+    const places = new Places(shards, options.statement_timeout_ms);
     await places.look();
     return {
       plugin: "postgres",
-      durability: await weakest(all, durability),
-      capabilities: { ...openShards(all, places, (nowMs) => sums.stats(nowMs)), ledger, logs: openLogs(table) },
-      probe: () => probeShards(all),
+      durability: await weakest(shards),
+      capabilities: { ...openShards(shards, places, home), ledger, logs: openLogs(table) },
+      probe: () => probeShards(shards),
       async close() {
         await ledger.close();
         await close();
@@ -146,22 +139,16 @@ export async function openPostgres(
   }
 }
 
-/** Of the databases that answer now; one that is away is not waited for. */
-async function weakest(shards: readonly Shard[], home: Durability): Promise<Durability> {
+/** Of the databases that answer now. A schema that is missing or too new stops the start; a database that is away does not. */
+async function weakest(shards: readonly Shard[]): Promise<Durability> {
   const opened = shards.map((shard) =>
-    shard
-      .parts()
-      .then(({ durability }) => durability)
-      .catch(pass),
+    shard.parts().catch((error: unknown) => {
+      if (error instanceof SchemaProblem) throw error;
+      return null;
+    }),
   );
-  const known = await withDeadline(Promise.all(opened), openingMsMax);
-  return known !== late && known.includes("committed") ? "committed" : home;
-}
-
-/** A schema that is missing or too new stops the start; a database that is away does not. */
-function pass(error: unknown): Durability {
-  if (error instanceof SchemaProblem) throw error;
-  return "flushed";
+  const known = await Promise.all(opened.map((one) => withDeadline(one, openingMsMax)));
+  return known.some((one) => one !== late && one?.durability === "committed") ? "committed" : "flushed";
 }
 
 /** `flushed` needs a server that syncs before it answers. */
