@@ -185,6 +185,7 @@ const frameTargets: readonly Target[] = [
 function openMuteBus() {
   const handlers = new Map<string, BusReceiver>();
   const published: string[] = [];
+  const fetched = { answer: new Uint8Array(0) };
   const bus: Bus = {
     plugin: "mute",
     messageBytesMax: 1 << 20,
@@ -194,11 +195,11 @@ function openMuteBus() {
       handlers.set(subject, handler);
       return { ready: Promise.resolve(), unsubscribe: () => handlers.delete(subject) };
     },
-    request: async () => "nobody",
+    request: async () => fetched.answer,
     stats: () => ({ connected: true, subscriptions: handlers.size, dropped: 0 }),
     close: async () => undefined,
   };
-  return { bus, handlers };
+  return { bus, handlers, fetched };
 }
 
 const mute = openMuteBus();
@@ -223,11 +224,10 @@ const busTargets: readonly Target[] = [
     name: "bus messages",
     samples: [
       json({ from: "a", did: target.did, deviceId: "phone", joinCount: 3, reply: "relay.joined.1" }),
+      json({ from: "a", name: "b", timeoutMs: 100 }),
       utf8(
         `${JSON.stringify({
-          from: "a",
           messageId: "0190b3b4-0000-7000-8000-00000000000a",
-          timeoutMs: 100,
           authorized: [{ serviceId: "s", endpoints: ["e"], keys: ["k"] }],
         })}\n{"message_id":"0190b3b4-0000-7000-8000-00000000000a"}`,
       ),
@@ -236,7 +236,10 @@ const busTargets: readonly Target[] = [
     run: async (input) => {
       heard = "refused";
       check(mute.handlers.size >= 3, "three subjects are subscribed to");
-      for (const handler of mute.handlers.values()) await handler(input.slice());
+      mute.fetched.answer = input.slice();
+      const offer = json({ from: "a", name: "b", timeoutMs: 100 });
+      for (const handler of mute.handlers.values())
+        for (const message of [input, offer]) await handler(message.slice());
       return heard;
     },
   },

@@ -1,8 +1,10 @@
 /** Live sessions across processes: two Relays on one bus keep the laws of one. */
 import { afterEach, describe, expect, test } from "bun:test";
 import { openLocalBus } from "../../src/plugins/bus/local.ts";
-import type { Bus } from "../../src/storage/bus.ts";
+import { natsOptions, openNatsBus } from "../../src/plugins/bus/nats.ts";
+import type { Bus, BusReceiver } from "../../src/storage/bus.ts";
 import { createPerson, envelopeTo, uuidOf } from "../support/cache-node.ts";
+import { natsAbsence, startNats } from "../support/nats.ts";
 import { createTestRelay, held, relayEndpoint, type TestRelay, type TestRelayOptions } from "../support/relay-node.ts";
 import { authHeaders, goLive, LiveClient, sessionUrl } from "./live-client.ts";
 
@@ -205,5 +207,62 @@ describe("a session that joins", () => {
     expect((await sending).code).toBe("cached");
     await joining;
     expect(await held(a, bob.did)).toEqual([uuidOf(1)]);
+  });
+});
+
+/** Two Relays over a NATS server; what the second one is offered waits for `release`, which resolves when it was handled. */
+async function latePair(options: TestRelayOptions = {}) {
+  const server = await startNats();
+  cleanups.push(server.end);
+  const open = () => openNatsBus(natsOptions.parse({ servers: [server.url] }), { log: () => {} });
+  const [first, second] = await Promise.all([open(), open()]);
+  cleanups.push(() => Promise.all([first.close(), second.close()]));
+  const [came, gate, handled] = [0, 1, 2].map(() => Promise.withResolvers<void>());
+  const delayed = (handler: BusReceiver): BusReceiver => {
+    return async (message) => {
+      came!.resolve();
+      await gate!.promise;
+      const answer = await handler(message);
+      handled!.resolve();
+      return answer;
+    };
+  };
+  const subscribe: Bus["subscribe"] = (subject, handler, more) =>
+    second.subscribe(subject, subject.startsWith("relay.live.") ? delayed(handler) : handler, more);
+  const a = await createTestRelay({ ...options, bus: first });
+  const b = await createTestRelay({
+    ...options,
+    bus: Object.create(second, { subscribe: { value: subscribe } }),
+    beside: a,
+  });
+  a.recipients.add(bob);
+  cleanups.push(a.close, b.close);
+  const release = async () => {
+    await came!.promise;
+    gate!.resolve();
+    await handled!.promise;
+  };
+  return { a, b, release };
+}
+
+describe.skipIf(natsAbsence() !== null)("an envelope that is late at another process, over NATS,", () => {
+  test("does not come after it was acknowledged", async () => {
+    const { a, b, release } = await latePair();
+    const [phone, laptop] = [await live(a, "phone"), await live(b, "laptop")];
+    phone.onEnvelope = (envelope) => phone.ack(envelope);
+    expect((await a.send(envelopeTo(bob, 1))).details).toEqual({ channel: "live" });
+    await release();
+    expect(laptop.frames.length).toBe(1);
+  });
+
+  test("does not come after it went to a Cache, and one in time does", async () => {
+    const { a, b, release } = await latePair({ settings: { live_ack_timeout: 500 } });
+    const laptop = await live(b, "laptop");
+    expect((await a.send(envelopeTo(bob, 1))).code).toBe("cached");
+    await release();
+    expect(laptop.frames.length).toBe(1);
+    laptop.onEnvelope = (envelope) => laptop.ack(envelope);
+    expect((await a.send(envelopeTo(bob, 2))).code).toBe("delivered");
+    expect(laptop.frames.slice(1)).toEqual([envelopeTo(bob, 2)]);
   });
 });

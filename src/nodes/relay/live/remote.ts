@@ -1,12 +1,13 @@
 /**
- * Live sessions of other processes, over the bus. A delivery asks every process that holds sessions of the
- * recipient; when there is none, the outcome is "gone" after one round trip. A session that joins ends older ones of
- * its device in other processes. Joins are counted like Lamport clocks, so that of two sessions that join at once
+ * Live sessions of other processes, over the bus. A delivery is offered to every process that holds sessions of the
+ * recipient; when there is none, the outcome is "gone" after one round trip. A process that gets an offer, however late,
+ * fetches the envelope, which is there until the delivery is decided: so no session gets it after it was acknowledged or
+ * went to a Cache. A session that joins ends older ones of its device in other processes. Joins are counted like Lamport clocks, so that of two sessions that join at once
  * exactly one stays. A session also waits for the deliveries that other processes have in flight, so that its welcome
  * means the same as within one process. An unreachable bus is like one without subscribers.
  * Source: rules section 5 ("Live sessions", "One process or several").
  */
-import { decodeUtf8, equalBytes, utf8 } from "../../../core/codec/bytes.ts";
+import { concatBytes, decodeUtf8, equalBytes, utf8 } from "../../../core/codec/bytes.ts";
 import { type Did, isDid, parseUuid } from "../../../core/codec/did.ts";
 import { isJsonObject, type JsonObject, type JsonValue, parseJson } from "../../../core/codec/json.ts";
 import { isFault } from "../../../core/fault.ts";
@@ -20,9 +21,16 @@ type LocalSessions = {
   makeWay(target: SessionTarget, isOlder: (joinCount: number) => boolean): Promise<void> | null;
 };
 
-const subjects = { deliver: (did: Did) => `relay.live.${did}`, join: "relay.join", joined: "relay.joined" };
+const subjects = {
+  offer: (did: Did) => `relay.live.${did}`,
+  fetch: (process: string) => `relay.offered.${process}`,
+  join: "relay.join",
+  joined: "relay.joined",
+};
 /** How much later than a session's own time an answer may come. */
 const answerSlackMs = 250;
+/** How long a process waits for the envelope of an offer. */
+const fetchMs = 2_000;
 /** How long a join waits for others to report deliveries in flight: a few round trips. */
 const noticeMs = 50;
 /** The first answer counts: after `passed`, a device in a third process may get the envelope twice, with one id. */
@@ -32,6 +40,9 @@ const busyAnswer = utf8("busy");
 export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSessions {
   const id = crypto.randomUUID();
   let joinCount = 0;
+  /** Deliveries that are not decided yet. */
+  const offered = new Map<string, Uint8Array>();
+  const fetches = bus.subscribe(subjects.fetch(id), (name) => offered.get(decodeUtf8(name) ?? "") ?? withdrawn);
   const listening = new Map<Did, { count: number; subscription: Subscription }>();
   const joins = bus.subscribe(subjects.join, (message) => {
     const target = parseJoin(message, id);
@@ -46,14 +57,14 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
     void settled.finally(() => report(true));
     return busyAnswer;
   });
-  const mayReach = (did: Did): boolean => bus.mayReach(subjects.deliver(did));
+  const mayReach = (did: Did): boolean => bus.mayReach(subjects.offer(did));
   return {
     mayReach,
     listen(did) {
       const known = listening.get(did);
       if (known !== undefined) known.count++;
       else {
-        const subscription = bus.subscribe(subjects.deliver(did), (message) => answer(message, { id, did, local }));
+        const subscription = bus.subscribe(subjects.offer(did), (message) => answer(message, { id, did, local, bus }));
         listening.set(did, { count: 1, subscription });
       }
       return () => {
@@ -63,14 +74,20 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
         entry.subscription.unsubscribe();
       };
     },
-    async deliver(delivery) {
-      if (!mayReach(delivery.envelope.to)) return "gone";
-      const subject = subjects.deliver(delivery.envelope.to);
-      const startMs = performance.now();
-      const message = encodeDelivery(delivery, id);
-      const answered = await bus.request(subject, message, delivery.timeoutMs + answerSlackMs);
-      if (answered !== "nobody") return equalBytes(answered, answers.passed) ? "passed" : "acknowledged";
-      return performance.now() - startMs >= delivery.timeoutMs ? "silent" : "gone";
+    offer(delivery) {
+      const name = crypto.randomUUID();
+      offered.set(name, encodeDelivery(delivery));
+      const { timeoutMs } = delivery;
+      const ask = async (): Promise<LiveOutcome> => {
+        const { to } = delivery.envelope;
+        if (!mayReach(to) || offered.get(name)!.length > bus.messageBytesMax) return "gone";
+        const startMs = performance.now();
+        const message = utf8(JSON.stringify({ from: id, name, timeoutMs }));
+        const answered = await bus.request(subjects.offer(to), message, timeoutMs + answerSlackMs);
+        if (answered !== "nobody") return equalBytes(answered, answers.passed) ? "passed" : "acknowledged";
+        return performance.now() - startMs >= timeoutMs ? "silent" : "gone";
+      };
+      return { outcome: ask(), withdraw: () => offered.delete(name) };
     },
     nextJoinCount: () => ++joinCount,
     async join(target, count) {
@@ -79,6 +96,7 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
     },
     close() {
       joins.unsubscribe();
+      fetches.unsubscribe();
       for (const { subscription } of listening.values()) subscription.unsubscribe();
       listening.clear();
     },
@@ -116,11 +134,13 @@ async function makeWayElsewhere(bus: Bus, { did, deviceId, from, joinCount }: Jo
   }
 }
 
-async function answer(
-  message: Uint8Array,
-  { id, did, local }: { readonly id: string; readonly did: Did; readonly local: LocalSessions },
-): Promise<Uint8Array | undefined> {
-  const delivery = decodeDelivery(message, id, did);
+type Answering = { readonly id: string; readonly did: Did; readonly local: LocalSessions; readonly bus: Bus };
+
+async function answer(message: Uint8Array, { id, did, local, bus }: Answering): Promise<Uint8Array | undefined> {
+  const { from, name, timeoutMs } = parseMembers(message) ?? {};
+  if (typeof from !== "string" || from === id || typeof name !== "string" || typeof timeoutMs !== "number") return;
+  const fetched = await bus.request(subjects.fetch(from), utf8(name), fetchMs);
+  const delivery = fetched === "nobody" ? null : decodeDelivery(fetched, did, timeoutMs);
   const outcome = delivery === null ? "gone" : await local.deliver(delivery);
   // Silence is not an answer: another process may hold a session that acknowledges.
   return outcome === "acknowledged" || outcome === "passed" ? answers[outcome] : undefined;
@@ -128,27 +148,21 @@ async function answer(
 
 // ---------------------------------------------------------------------------------------------- messages
 
+const withdrawn = new Uint8Array(0);
+
 /** A line of JSON, and the envelope behind it. */
-function encodeDelivery({ envelope, authorized, timeoutMs }: LiveDelivery, from: string): Uint8Array {
-  const head = utf8(`${JSON.stringify({ from, messageId: envelope.messageId, timeoutMs, authorized })}\n`);
-  const message = new Uint8Array(head.length + envelope.bytes.length);
-  message.set(head);
-  message.set(envelope.bytes, head.length);
-  return message;
+function encodeDelivery({ envelope, authorized }: LiveDelivery): Uint8Array {
+  return concatBytes(utf8(`${JSON.stringify({ messageId: envelope.messageId, authorized })}\n`), envelope.bytes);
 }
 
-/** `null` for the sender's own message. Messages come from processes of the same installation. */
-function decodeDelivery(message: Uint8Array, own: string, did: Did): LiveDelivery | null {
+/** `null` when it was withdrawn. Messages come from processes of the same installation. */
+function decodeDelivery(message: Uint8Array, did: Did, timeoutMs: number): LiveDelivery | null {
   const end = message.indexOf(0x0a);
   const head = end < 0 ? null : parseMembers(message.subarray(0, end));
   const messageId = typeof head?.["messageId"] === "string" ? parseUuid(head["messageId"]) : null;
-  if (head === null || messageId === null || head["from"] === own || typeof head["timeoutMs"] !== "number") return null;
+  if (head === null || messageId === null) return null;
   const authorized = jsonList(head["authorized"]).flatMap(parseAuthorized);
-  return {
-    envelope: { to: did, messageId, bytes: message.subarray(end + 1) },
-    authorized,
-    timeoutMs: head["timeoutMs"],
-  };
+  return { envelope: { to: did, messageId, bytes: message.subarray(end + 1) }, authorized, timeoutMs };
 }
 
 function parseAuthorized(value: JsonValue): AuthorizedEndpoint[] {

@@ -110,8 +110,9 @@ export function createSessions(parts: SessionParts): LiveSessions {
     async deliver({ document, ...request }) {
       const delivery = { ...request, authorized: authorizedEndpoints(document) };
       const outcomes = here(delivery);
-      const elsewhere = registry.remote?.deliver(delivery);
-      const outcome = await firstAcknowledged(elsewhere === undefined ? outcomes : [...outcomes, elsewhere]);
+      const elsewhere = registry.remote?.offer(delivery);
+      const outcome = await firstAcknowledged(elsewhere === undefined ? outcomes : [...outcomes, elsewhere.outcome]);
+      elsewhere?.withdraw();
       return outcome === "gone" && outcomes.length === 0 ? "nobody" : outcome;
     },
     stats: () => ({ sockets: registry.sockets.size, unproven: registry.unproven.size, dids: registry.proven.size }),
