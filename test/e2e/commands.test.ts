@@ -366,7 +366,10 @@ test("policies are set and shown: of a recipient, of a tag, of a persona, and wh
     policy: { allowed_relays: ["r1"], expiration_behavior: { mode: "DeleteOnExpiry", retain_until: "5" } },
   });
   const explained = await waypost("explain", did);
-  expect([explained.code, explained.stdout.split("\n")[0]]).toEqual([0, `No envelope reaches ${did} now.`]);
+  expect([explained.code, explained.stdout.split("\n")[0]]).toEqual([
+    0,
+    `Only a delivery shows whether an envelope reaches ${did}.`,
+  ]);
   expect(explained.stdout).toContain("no Cache may store envelopes: only live delivery works");
   expect(explained.stdout).toContain(`tags: only ${did}, or none`);
   expect(explained.stdout).toContain(`personas: ${did} may restrict which Relays are allowed`);
