@@ -21,7 +21,7 @@ import type { Upgrade } from "../nodes/http/server.ts";
 import { type Blocks, openBlocks } from "../nodes/operations/blocks.ts";
 import { type Erasing, followDeletions } from "../nodes/operations/erase.ts";
 import type { ExplainParts } from "../nodes/operations/explain.ts";
-import { type Invitations, openInvitations } from "../nodes/operations/invitations.ts";
+import { createInvitations, type Invitations } from "../nodes/operations/invitations.ts";
 import { openResults, type Results } from "../nodes/operations/results.ts";
 import { directoryRecipients, ledgerRecipients, type RecipientSource, withHomes } from "../nodes/recipients.ts";
 import { createEgress, type Resolver } from "../nodes/relay/egress.ts";
@@ -99,8 +99,7 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
   const takesEnvelopes = config.relay.enabled || config.cache.enabled;
   const ledger = config.directory.enabled ? stores.capability("directory.ledger", "ledger") : null;
   const onSubmitted = announceChange(bus);
-  const invitations =
-    ledger === null ? null : await openInvitations({ ...overrides, receipts: directoryReceipts(stores) });
+  const invitations = ledger === null ? null : createInvitations({ ...overrides, receipts: directoryReceipts(stores) });
   const erasing = erasingOf(config, { ...parts, invitations });
   const deletions = followDeletions({ ...parts, ...erasing });
   const directory =
@@ -149,7 +148,6 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
       homes?.close();
       publisher?.close();
       blocks.close();
-      invitations?.close();
       deletions.close();
     },
   };

@@ -10,8 +10,7 @@ import { memoryKeys } from "../../src/client/key-stores.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { dayMs } from "../../src/core/codec/time.ts";
 import { isFault } from "../../src/core/fault.ts";
-import { openInvitations } from "../../src/nodes/operations/invitations.ts";
-import { openLocalBus } from "../../src/plugins/bus/local.ts";
+import { createInvitations } from "../../src/nodes/operations/invitations.ts";
 import { type Reply, registerBodyOf, type TestDirectory, testDirectory } from "../support/directory.ts";
 import { freePort, type RunningNode, run, scratchFolder, startNode } from "../support/executable.ts";
 import { type Identity, identityOf } from "../support/identity.ts";
@@ -83,7 +82,12 @@ describe("an invitation", () => {
 
   test("ends with its time or with its revocation, by id or code", async () => {
     const stage = await inviting();
-    const [late, revoked, named] = [await codeOf(stage, 9), await codeOf(stage, 9), await codeOf(stage, 9)];
+    const codes: string[] = [];
+    for (let i = 0; i < 3; i++) {
+      codes.push(await codeOf(stage, 9));
+      stage.advance(1);
+    }
+    const [late = "", revoked = "", named = ""] = codes;
     const ids = (await stage.invitations.list()).map(({ id }) => id);
     expect(await stage.invitations.revoke(ids[1]?.slice(0, 8) ?? "")).toMatchObject({ id: ids[1] });
     expect(await stage.invitations.revoke(named)).toMatchObject({ id: ids[2] });
@@ -100,13 +104,10 @@ describe("an invitation", () => {
     const stage = await inviting();
     const { receipts } = stage.store.capabilities;
     if (receipts === undefined) throw new Error("no receipts");
-    const bus = openLocalBus({ log: () => undefined });
-    const other = await openInvitations({ receipts, bus, now: stage.nowMs, log: () => undefined });
+    const other = createInvitations({ receipts, now: stage.nowMs });
     const code = await codeOf(stage, 7);
     const claims = Array.from({ length: 40 }, (_, i) => [stage.invitations, other][i % 2]?.claim(code, newcomer().did));
     expect((await Promise.all(claims)).filter((refused) => refused === null)).toHaveLength(7);
-    other.close();
-    await bus.close();
   });
 });
 

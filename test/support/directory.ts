@@ -25,7 +25,7 @@ import { createDirectory } from "../../src/nodes/directory/directory.ts";
 import type { DirectorySettings } from "../../src/nodes/directory/parts.ts";
 import type { Route } from "../../src/nodes/http/route.ts";
 import { type Blocks, openBlocks } from "../../src/nodes/operations/blocks.ts";
-import { type Invitations, openInvitations } from "../../src/nodes/operations/invitations.ts";
+import { createInvitations, type Invitations } from "../../src/nodes/operations/invitations.ts";
 import { ledgerRecipients } from "../../src/nodes/recipients.ts";
 import { openLocalBus } from "../../src/plugins/bus/local.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
@@ -92,7 +92,7 @@ export async function testDirectory(given: TestDirectoryOptions = {}): Promise<T
   };
   const bus = openLocalBus({ log: () => undefined });
   const blocks = await openBlocks({ receipts, bus, now: () => nowMs, log: () => undefined });
-  const invitations = await openInvitations({ receipts, bus, now: () => nowMs, log: () => undefined });
+  const invitations = createInvitations({ receipts, now: () => nowMs });
   const directory = createDirectory({
     invitations,
     unavailable: "chain_unavailable",
@@ -163,7 +163,6 @@ export async function testDirectory(given: TestDirectoryOptions = {}): Promise<T
     registerAll,
     close: async () => {
       blocks.close();
-      invitations.close();
       await bus.close();
       await store.close();
     },

@@ -1,9 +1,13 @@
 /**
- * The operator's block list of DIDs, senders and client networks, changed with `waypost block`. Each process holds it as
- * sets in memory, so a check costs a look-up.
+ * The operator's block list of DIDs, senders and client networks, changed with `waypost block`: one record for each entry
+ * in a store of the node, so that it survives a restart and applies to every process on that store. Each process holds the
+ * list as sets in memory, so a check costs a look-up. A change is announced over the bus; a process that missed it reads
+ * the list again within ten seconds.
  */
+import { decodeUtf8, utf8 } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
-import { type Fault, fault } from "../../core/fault.ts";
+import { secondMs } from "../../core/codec/time.ts";
+import { errorText, type Fault, fault } from "../../core/fault.ts";
 import {
   type Address,
   type Network,
@@ -13,7 +17,10 @@ import {
   unmapAddress,
 } from "../../core/message/address.ts";
 import { blocksMax } from "../../core/schema/schema.ts";
-import { type ListParts, openList } from "./list.ts";
+import type { Bus } from "../../storage/bus.ts";
+import { type Receipts, StoreError } from "../../storage/contract.ts";
+import type { Log } from "../http/log.ts";
+import { keptMs } from "./results.ts";
 
 /** `did` is blocked as sender and as recipient, `sender` as sender alone. */
 type BlockKind = "did" | "sender" | "network";
@@ -47,52 +54,111 @@ export type Blocks = {
   readonly close: () => void;
 };
 
-export async function openBlocks(parts: ListParts): Promise<Blocks> {
-  let sets = setsOf([]);
-  const list = await openList<Block>(
-    {
-      name: "operator-blocks",
-      title: "block list",
-      entriesMax: blocksMax,
-      index: (blocks) => {
-        sets = setsOf(blocks);
-      },
-    },
-    parts,
-  );
-  return {
-    list: list.entries,
-    change: async (wanted) => {
-      let counted = { added: 0, removed: 0 };
-      const refused = await list.change((before) => {
-        const { blocks, ...counts } = decideBlocks(before, wanted, parts.now());
-        counted = counts;
-        return blocks;
+type BlocksParts = {
+  readonly receipts: Receipts;
+  readonly bus: Bus;
+  readonly now: () => number;
+  readonly log: Log;
+};
+
+const prefix = "/block/";
+/** Holds another text after each change, so that a look at an unchanged list is one read. */
+const revisionKey = "block-list-revision";
+const changedSubject = "operator-blocks.changed";
+const readEveryMs = 10 * secondMs;
+const pageEntries = 1_000;
+
+export async function openBlocks({ receipts, bus, now, log }: BlocksParts): Promise<Blocks> {
+  const followers = new Set<() => void>();
+  let [revision, blocks, sets]: [string | null, readonly Block[], Sets] = [null, [], setsOf([])];
+  const readChanged = async (): Promise<void> => {
+    const found = decodeUtf8((await receipts.get(revisionKey, now())) ?? new Uint8Array(0)) ?? "";
+    if (found === revision) return;
+    blocks = await readBlocks(receipts, now());
+    [revision, sets] = [found, setsOf(blocks)];
+    for (const changed of followers) changed();
+  };
+  // One after the other, so that an older list never replaces a newer one.
+  let reading = Promise.resolve();
+  const read = (): Promise<void> => {
+    reading = reading.then(readChanged, readChanged);
+    return reading;
+  };
+  await read();
+  const readLater = (): undefined => {
+    read().catch((error: unknown) => {
+      log("warn", "the block list could not be read", {
+        error: error instanceof StoreError ? error : errorText(error),
       });
-      return refused ?? counted;
-    },
+    });
+  };
+  const subscription = bus.subscribe(changedSubject, readLater, { missed: readLater });
+  const timer = setInterval(readLater, readEveryMs);
+  timer.unref();
+  const keep = (block: Block): Promise<void> =>
+    receipts.put(prefix + block.subject, utf8(JSON.stringify(block)), now() + keptMs);
+  const change = async ({ add, remove }: BlockChange): Promise<{ added: number; removed: number } | Fault> => {
+    await read();
+    const before = new Map(blocks.map((block) => [block.subject, block]));
+    const after = new Map(before);
+    const removed = remove.filter((subject) => after.delete(subject));
+    for (const block of add) after.set(block.subject, { ...block, sinceMs: now() });
+    if (after.size > blocksMax) return fault("invalid_request", `the block list can have at most ${blocksMax} entries`);
+    const changed = [...new Set([...removed, ...add.map(({ subject }) => subject)])];
+    const write = (list: ReadonlyMap<string, Block>) => async (subject: string) => {
+      const block = list.get(subject);
+      await (block === undefined ? receipts.remove(prefix + subject) : keep(block));
+    };
+    try {
+      await eachOf(changed, write(after));
+      await receipts.put(revisionKey, utf8(crypto.randomUUID()), now() + keptMs);
+    } catch (error) {
+      if (!(error instanceof StoreError)) throw error;
+      await eachOf(changed, write(before)).catch(() => undefined);
+      const why = `the block list is as before, because its store can't store the change: ${error.message}`;
+      return fault(error.code === "full" ? "storage_full" : "service_unavailable", why);
+    }
+    await read();
+    bus.publish(changedSubject, utf8(revision ?? ""));
+    return { added: add.length, removed: removed.length };
+  };
+  return {
+    list: () => blocks,
+    change,
     checkParties: (to, from) => checkParties(sets, to, from),
     checkClient: (client) => checkClient(sets, client),
     checkDid: (did) => (sets.recipients.has(did) ? fault("policy_denied", "this node does not serve the DID") : null),
-    follow: list.follow,
-    close: list.close,
+    follow: (changed) => {
+      followers.add(changed);
+      return () => followers.delete(changed);
+    },
+    close: () => {
+      clearInterval(timer);
+      subscription.unsubscribe();
+    },
   };
 }
 
-// ------------------------------------------------------------------------------------------------ decide
+/** A store takes so many writes at once. */
+const writesMax = 256;
 
-/** Later entries of a subject replace earlier ones. */
-function decideBlocks(
-  blocks: readonly Block[],
-  { add, remove }: BlockChange,
-  nowMs: number,
-): { readonly blocks: readonly Block[]; readonly added: number; readonly removed: number } {
-  const bySubject = new Map(blocks.map((block) => [block.subject, block]));
-  let removed = 0;
-  for (const one of remove) if (bySubject.delete(one)) removed += 1;
-  for (const one of add) bySubject.set(one.subject, { ...one, sinceMs: nowMs });
-  return { blocks: [...bySubject.values()], added: add.length, removed };
+async function eachOf(subjects: readonly string[], write: (subject: string) => Promise<void>): Promise<void> {
+  for (let at = 0; at < subjects.length; at += writesMax)
+    await Promise.all(subjects.slice(at, at + writesMax).map(write));
 }
+
+/** The entries, oldest first. */
+async function readBlocks(receipts: Receipts, nowMs: number): Promise<Block[]> {
+  const blocks: Block[] = [];
+  for (let after: string | null = null; ; ) {
+    const page = await receipts.scan(prefix, { after, limit: pageEntries, nowMs });
+    blocks.push(...page.map(([, value]) => JSON.parse(decodeUtf8(value) ?? "") as Block));
+    if (page.length < pageEntries) return blocks.sort((a, b) => a.sinceMs - b.sinceMs);
+    after = page.at(-1)?.[0] ?? null;
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ decide
 
 /** What a subject can be: a network in its one form, a DID, or 400 `invalid_request`. */
 export function parseBlockSubject(text: string): { readonly subject: string; readonly isNetwork: boolean } | Fault {

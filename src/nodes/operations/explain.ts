@@ -3,11 +3,11 @@
  * itself knows and would decide: document, policy, the operator's lists and blocks, mailbox, live sessions, destinations,
  * and the last results. Nothing is sent and nothing changes.
  */
+import type { Static } from "@sinclair/typebox";
 import { type Did, type MailboxKey, mailboxOf, parseDid } from "../../core/codec/did.ts";
-import { parseJson } from "../../core/codec/json.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
 import { sameEndpoint } from "../../core/message/proof.ts";
-import { compileShape, explainBody } from "../../core/schema/schema.ts";
+import type { explainBody } from "../../core/schema/schema.ts";
 import type { Mailbox } from "../../storage/contract.ts";
 import { checkLists, gatherRecipientFacts, type OperatorRules } from "../admission.ts";
 import type { Acquaintance } from "../cache/known.ts";
@@ -50,21 +50,20 @@ const ok = (what: string, detail: string): Step => ({ what, state: "ok", detail 
 const note = (what: string, detail: string): Step => ({ what, state: "note", detail });
 const stops = (what: string, detail: string): Step => ({ what, state: "stops", detail });
 
-const checkBody = compileShape(explainBody);
-
-function decodeParties(body: Uint8Array): Parties | Fault {
-  const json = parseJson(body);
-  const asked = isFault(json) ? json : checkBody(json);
-  if (isFault(asked)) return asked;
-  const to = parseDid(asked.recipient);
-  const from = asked.sender === null ? null : parseDid(asked.sender);
+function decodeParties({ recipient, sender }: Static<typeof explainBody>): Parties | Fault {
+  const to = parseDid(recipient);
+  const from = sender === null ? null : parseDid(sender);
   if (isFault(to)) return to;
   return isFault(from) ? from : { to, from };
 }
 
 /** The answer of `POST /operations/explain`. */
-export async function explain(parts: ExplainParts, body: Uint8Array, now: () => number): Promise<object | Fault> {
-  const parties = decodeParties(body);
+export async function explain(
+  parts: ExplainParts,
+  asked: Static<typeof explainBody>,
+  now: () => number,
+): Promise<object | Fault> {
+  const parties = decodeParties(asked);
   if (isFault(parties)) return parties;
   const { recipient, policy } = await gatherRecipientFacts(parts.recipients, parties.to);
   const steps =

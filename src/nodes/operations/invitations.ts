@@ -1,5 +1,5 @@
 /**
- * Invitations: who may register while `directory.registration` is `invite`. A code has 128 random bits; the list has
+ * Invitations: who may register while `directory.registration` is `invite`. A code has 128 random bits; the store has
  * its digest alone, so neither the list nor a backup lets anyone in. Each use is a record that is never replaced by another
  * DID's: a registration claims one before it is submitted, and the same DID finds its own again, so a repeat after a lost
  * answer or a crash uses nothing more, and a count is never exceeded however many processes register at once.
@@ -11,7 +11,7 @@ import type { Did } from "../../core/codec/did.ts";
 import { dayMs } from "../../core/codec/time.ts";
 import { type Fault, fault } from "../../core/fault.ts";
 import { invitationsMax } from "../../core/schema/schema.ts";
-import { type ListParts, openList } from "./list.ts";
+import type { Receipts } from "../../storage/contract.ts";
 
 export type Invitation = {
   /** The first half of the code's SHA-256 in hex. */
@@ -24,7 +24,7 @@ export type Invitation = {
 };
 
 /** `did` is `null` once the operator has erased it. */
-export type Use = { readonly did: Did | null; readonly atMs: number };
+type Use = { readonly did: Did | null; readonly atMs: number };
 
 type NewInvitation = { readonly uses: number; readonly lifeMs: number; readonly note: string | null };
 
@@ -38,7 +38,6 @@ export type Invitations = {
   readonly claim: (code: string, did: Did) => Promise<Fault | null>;
   /** Takes a DID out of the records of who used what; returns how many there were. */
   readonly erase: (did: Did) => Promise<number>;
-  readonly close: () => void;
 };
 
 /** How long the list shows an invitation after its end. */
@@ -48,75 +47,72 @@ const idOf = (code: string): string => encodeHex(sha256(utf8(code))).slice(0, 32
 const useKey = (id: string, place: number): string => `invitation:${id}:${place}`;
 const invalid = (detail: string): Fault => fault("invitation_invalid", detail);
 
-export async function openInvitations(parts: ListParts): Promise<Invitations> {
-  const { receipts, now } = parts;
-  const plan = { name: "invitations", title: "list of invitations", entriesMax: invitationsMax, index: () => {} };
-  const list = await openList<Invitation>(plan, parts);
-  const isShown = ({ expiresAtMs }: Invitation) => expiresAtMs + shownMs > now();
-  const readUse = async (key: string): Promise<Use | null> => {
+const prefix = "/invitation/";
+
+export function createInvitations({ receipts, now }: { receipts: Receipts; now: () => number }): Invitations {
+  const endOf = ({ expiresAtMs }: Invitation) => expiresAtMs + shownMs;
+  const keep = (one: Invitation) => receipts.put(prefix + one.id, utf8(JSON.stringify(one)), endOf(one));
+  const read = async <T>(key: string): Promise<T | null> => {
     const bytes = await receipts.get(key, now());
-    return bytes === null ? null : (JSON.parse(decodeUtf8(bytes) ?? "null") as Use | null);
+    return bytes === null ? null : (JSON.parse(decodeUtf8(bytes) ?? "null") as T | null);
+  };
+  const readAll = async (): Promise<Invitation[]> => {
+    const found = await receipts.scan(prefix, { after: null, limit: invitationsMax, nowMs: now() });
+    const all = found.map(([, value]) => JSON.parse(decodeUtf8(value) ?? "") as Invitation);
+    return all.sort((a, b) => a.createdAtMs - b.createdAtMs);
   };
   const placesOf = ({ id, usesMax }: Invitation) => Array.from({ length: usesMax }, (_, place) => useKey(id, place));
   const usesOf = async (invitation: Invitation): Promise<Use[]> => {
-    const uses = await Promise.all(placesOf(invitation).map(readUse));
+    const uses = await Promise.all(placesOf(invitation).map((key) => read<Use>(key)));
     return uses.filter((use) => use !== null).sort((a, b) => a.atMs - b.atMs);
   };
   return {
-    list: async () => {
-      await list.refresh();
-      const shown = list.entries().filter(isShown);
-      return Promise.all(shown.map(async (one) => ({ ...one, uses: await usesOf(one) })));
-    },
+    list: async () => Promise.all((await readAll()).map(async (one) => ({ ...one, uses: await usesOf(one) }))),
     create: async ({ uses: usesMax, lifeMs, note }) => {
+      if ((await readAll()).length >= invitationsMax)
+        return fault("invalid_request", `there can be at most ${invitationsMax} invitations`);
       const code = encodeBase58(crypto.getRandomValues(new Uint8Array(16)));
       const [id, createdAtMs] = [idOf(code), now()];
       const made = { id, createdAtMs, expiresAtMs: createdAtMs + lifeMs, revokedAtMs: null, usesMax, note };
-      return (await list.change((before) => [...before.filter(isShown), made])) ?? { ...made, code };
+      await keep(made);
+      return { ...made, code };
     },
     revoke: async (named) => {
-      await list.refresh();
-      const found = list.entries().filter(({ id }) => id.startsWith(named) || id === idOf(named));
+      const found = (await readAll()).filter(({ id }) => id.startsWith(named) || id === idOf(named));
       const [one] = found;
       if (one === undefined || found.length > 1)
         return fault("not_found", one === undefined ? "no invitation has this id" : "several ids begin like this");
       const revoked = { ...one, revokedAtMs: one.revokedAtMs ?? now() };
-      const refused = await list.change((before) => before.map((each) => (each.id === one.id ? revoked : each)));
-      return refused ?? revoked;
+      await keep(revoked);
+      return revoked;
     },
     claim: async (code, did) => {
-      // Another process may have made or revoked it a moment ago.
-      await list.refresh();
-      const invitation = list.entries().find(({ id }) => id === idOf(code));
-      if (invitation === undefined) return invalid("there is no such invitation");
+      const invitation = await read<Invitation>(prefix + idOf(code));
+      if (invitation === null) return invalid("there is no such invitation");
       if (invitation.revokedAtMs !== null) return invalid("the invitation was revoked");
       if (invitation.expiresAtMs <= now()) return invalid("the invitation has expired");
       const use = utf8(JSON.stringify({ did, atMs: now() } satisfies Use));
-      const untilMs = invitation.expiresAtMs + shownMs;
       const places = placesOf(invitation);
       // Each DID begins at a place of its own, so that it finds the use that it has, and a free one, after few looks.
       const first = Number.parseInt(encodeHex(sha256(utf8(did))).slice(0, 8), 16);
       for (const n of places.keys()) {
         const key = places[(first + n) % places.length] ?? "";
-        const held = await receipts.putIfAbsent(key, use, untilMs, now());
+        const held = await receipts.putIfAbsent(key, use, endOf(invitation), now());
         if (held === null || (JSON.parse(decodeUtf8(held) ?? "{}") as Partial<Use>).did === did) return null;
       }
       return invalid("the invitation has been used up");
     },
     erase: async (did) => {
-      await list.refresh();
       let erased = 0;
-      for (const invitation of list.entries())
+      for (const invitation of await readAll())
         for (const key of placesOf(invitation)) {
-          const use = await readUse(key);
+          const use = await read<Use>(key);
           if (use?.did !== did) continue;
-          const nobody = utf8(JSON.stringify({ ...use, did: null }));
-          await receipts.put(key, nobody, invitation.expiresAtMs + shownMs);
+          await receipts.put(key, utf8(JSON.stringify({ ...use, did: null })), endOf(invitation));
           erased += 1;
         }
       return erased;
     },
-    close: list.close,
   };
 }
 

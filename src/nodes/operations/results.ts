@@ -6,11 +6,10 @@
  */
 import { encodeHex } from "../../core/codec/bytes.ts";
 import type { Did, Uuid } from "../../core/codec/did.ts";
-import { minuteMs } from "../../core/codec/time.ts";
+import { dayMs, minuteMs } from "../../core/codec/time.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { type Receipts, StoreError } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
-import { keptMs } from "./list.ts";
 
 /** The envelope that a request is about. `from` is what the envelope says: only its result shows whether that is proven. */
 export type RequestedEnvelope = { readonly messageId: Uuid; readonly to: Did; readonly from: Did | null };
@@ -38,6 +37,9 @@ const resultsOfPair = 4;
 const refusingMax = 1_000;
 const digestsMax = 5_000;
 const digestChars = 16;
+
+/** A receipt must have an end; what the operator decides has none, so it gets 100 years. */
+export const keptMs = 36_500 * dayMs;
 
 const keyName = "operator-digest-key";
 
