@@ -6,9 +6,8 @@
 import { createPublicKey, verify } from "node:crypto";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { verifyEd25519 } from "../src/core/codec/crypto.ts";
-import { decodeWith, encodeWith } from "../src/core/codec/scale.ts";
+import { type Decoded, decodeWith, encodeWith } from "../src/core/codec/scale.ts";
 import { isFault } from "../src/core/fault.ts";
-import type { DocumentPayload } from "../src/core/ledger/document-codec.ts";
 import { payloadCodecs } from "../src/core/ledger/structures.ts";
 import { decodeEnvelope, type EnvelopeLimits } from "../src/core/message/envelope.ts";
 import { oracle, oracleEncode, oracleReencode } from "../test/oracles/scale.ts";
@@ -64,7 +63,7 @@ function envelopePath(name: string, payloadBytes: number): HotPath {
   };
 }
 
-const payload: DocumentPayload = {
+const payload: Decoded<typeof payloadCodecs.document> = {
   did,
   action: "UpdateVerificationMethod",
   verificationMethod: {

@@ -5,7 +5,7 @@
 import { TypeRegistry } from "@polkadot/types";
 import { concatBytes, encodeHex0x, utf8 } from "../../src/core/codec/bytes.ts";
 import { blake2b128 } from "../../src/core/codec/crypto.ts";
-import { type Codec, decodeWith, encodeWith } from "../../src/core/codec/scale.ts";
+import { type Codec, type Decoded, decodeWith, encodeWith } from "../../src/core/codec/scale.ts";
 import type {
   DeliveryPolicy,
   DeliveryPolicyLinks,
@@ -16,8 +16,9 @@ import type {
   VerificationMethod,
 } from "../../src/core/ledger/account.ts";
 import type { LedgerCall, SignedPayload } from "../../src/core/ledger/calls.ts";
-import type { DocumentPayload, RootPubkeyPayload } from "../../src/core/ledger/document-codec.ts";
-import type { AliasPayload, ControlAction, ControlPayload } from "../../src/core/ledger/structures.ts";
+import type { ControlAction, payloadCodecs } from "../../src/core/ledger/structures.ts";
+
+type Payloads = { readonly [C in keyof typeof payloadCodecs]: Decoded<(typeof payloadCodecs)[C]> };
 
 const registry = new TypeRegistry();
 
@@ -239,7 +240,7 @@ export const oracle = {
   document: (d: DidDocument): OracleForm => ["Document", document(d)],
   deliveryPolicy: (p: DeliveryPolicy): OracleForm => ["DeliveryPolicy", policy(p)],
   personaPolicy: (p: PersonaPolicy): OracleForm => ["PersonaPolicy", persona(p)],
-  documentPayload: (p: DocumentPayload): OracleForm => [
+  documentPayload: (p: Payloads["document"]): OracleForm => [
     "DocumentPayload",
     {
       ...seal(p),
@@ -250,11 +251,11 @@ export const oracle = {
       id: hexOrNull(p.id),
     },
   ],
-  rootPubkeyPayload: (p: RootPubkeyPayload): OracleForm => [
+  rootPubkeyPayload: (p: Payloads["rootPubkey"]): OracleForm => [
     "RootPubkeyPayload",
     { ...seal(p), newRootPubkey: hex(p.newRootPubkey) },
   ],
-  aliasPayload: (p: AliasPayload): OracleForm => [
+  aliasPayload: (p: Payloads["alias"]): OracleForm => [
     "AliasPayload",
     {
       ...seal(p),
@@ -264,7 +265,7 @@ export const oracle = {
       newAlias: hexOrNull(p.newAlias),
     },
   ],
-  controlPayload: (p: ControlPayload): OracleForm => [
+  controlPayload: (p: Payloads["control"]): OracleForm => [
     "ControlPayload",
     { ...seal(p), action: controlAction(p.action) },
   ],

@@ -15,6 +15,9 @@ export interface Codec<T> {
   read(reader: ScaleReader): T;
 }
 
+/** What a codec writes and reads. */
+export type Decoded<C> = C extends Codec<infer T> ? Readonly<T> : never;
+
 /** Cost: about 1 µs for an authorization payload of 250 bytes. */
 export function encodeWith<T>(codec: Codec<T>, value: T): Uint8Array {
   const writer = new ScaleWriter();

@@ -8,6 +8,7 @@
 import { isAdmissibleKey } from "../codec/crypto.ts";
 import type { Did } from "../codec/did.ts";
 import { isSelfCertifying } from "../trust/names.ts";
+import { type ComponentList, changeComponent, componentOf } from "../trust/proof.ts";
 import {
   type Account,
   type AccountId,
@@ -17,17 +18,18 @@ import {
   type DeliveryPolicy,
   type DeliveryPolicyLinks,
   type Device,
-  type DidDocument,
   type DidRecord,
   isReservedFrom,
+  type LedgerBoundName,
   type LedgerBounds,
   type LedgerProofs,
   longerThan,
   type PersonaPolicy,
   type PolicyScope,
+  type Service,
   scaleBounds,
 } from "./account.ts";
-import { type ActionName, actions, type Intent, type IntentOf } from "./actions.ts";
+import { type ActionName, actions, type Intent, type IntentOf, type Items, itemsOf } from "./actions.ts";
 import type { LedgerCall } from "./calls.ts";
 import { checkKeyAgreement, checkService, checkVerificationMethod, emptyDocument } from "./document.ts";
 import type { DocumentAction } from "./document-codec.ts";
@@ -139,45 +141,6 @@ const rules: { readonly [A in Exclude<ActionName, DocumentAction>]: Rule<A> } = 
   delete_did: (_input, { did }, record) => deleteDid(did, record),
 };
 
-type Patch = Partial<DidDocument> | LedgerRefusal;
-type DocumentRule<A extends ActionName> = (document: DidDocument, intent: IntentOf<A>, bounds: LedgerBounds) => Patch;
-
-/** The actions that change one component change the document alone. */
-const documentRules: { readonly [A in DocumentAction]: DocumentRule<A> } = {
-  AddVerificationMethod: (document, { did, verificationMethod: method }, bounds) => {
-    const rule = { max: bounds.verificationMethods, exists: "VerificationMethodAlreadyExists" } as const;
-    return (
-      checkVerificationMethod(method, did, bounds) ??
-      patch("verificationMethod", withNew(document.verificationMethod, method, { ...rule, full: "InvalidDocument" }))
-    );
-  },
-  UpdateVerificationMethod: (document, { did, verificationMethod: method }, bounds) =>
-    checkVerificationMethod(method, did, bounds) ??
-    patch("verificationMethod", withReplaced(document.verificationMethod, method, "VerificationMethodNotFound")),
-  RemoveVerificationMethod: (document, { id }) => removeMethod(document, id),
-  AddAuthentication: (document, { id }, bounds) => addAuthentication(document, id, bounds),
-  RemoveAuthentication: (document, { id }) => removeAuthentication(document, id),
-  AddKeyAgreement: (document, { did, keyAgreement }, bounds) => {
-    const rule = { max: bounds.keyAgreements, exists: "KeyAgreementAlreadyExists", full: "InvalidDocument" } as const;
-    return (
-      checkKeyAgreement(keyAgreement, did, bounds) ??
-      patch("keyAgreement", withNew(document.keyAgreement, keyAgreement, rule))
-    );
-  },
-  UpdateKeyAgreement: (document, { did, keyAgreement }, bounds) =>
-    checkKeyAgreement(keyAgreement, did, bounds) ??
-    patch("keyAgreement", withReplaced(document.keyAgreement, keyAgreement, "KeyAgreementNotFound")),
-  RemoveKeyAgreement: ({ keyAgreement }, { id }) =>
-    patch("keyAgreement", without(keyAgreement, id, "KeyAgreementNotFound")),
-  AddService: (document, { service }, bounds) => {
-    const rule = { max: bounds.services, exists: "ServiceAlreadyExists", full: "ServiceTooLong" } as const;
-    return checkService(service, bounds) ?? patch("service", withNew(document.service, service, rule));
-  },
-  UpdateService: (document, { service }, bounds) =>
-    checkService(service, bounds) ?? patch("service", withReplaced(document.service, service, "ServiceNotFound")),
-  RemoveService: ({ service }, { id }) => patch("service", without(service, id, "ServiceNotFound")),
-};
-
 /** What an authorized intent changes. */
 export function decideChange(input: LedgerInput, intent: Intent, record: DidRecord): RuleResult {
   const isOfDocument = (one: Intent): one is DocumentIntent => actions[one.action].counter === "document";
@@ -190,72 +153,64 @@ export function decideChange(input: LedgerInput, intent: Intent, record: DidReco
 
 type DocumentIntent = Extract<Intent, { readonly action: DocumentAction }>;
 
+/** What the ledger says of a list of a document, and what it demands of an entry. */
+type ListRule = {
+  readonly exists: LedgerError;
+  readonly missing: LedgerError;
+  readonly full: LedgerError;
+  readonly max: LedgerBoundName;
+  readonly check: (entry: never, did: Did, bounds: LedgerBounds) => LedgerRefusal | null;
+};
+
+const listRules: { readonly [L in ComponentList]: ListRule } = {
+  verificationMethod: {
+    exists: "VerificationMethodAlreadyExists",
+    missing: "VerificationMethodNotFound",
+    full: "InvalidDocument",
+    max: "verificationMethods",
+    check: checkVerificationMethod,
+  },
+  authentication: {
+    exists: "AuthenticationAlreadyExists",
+    missing: "AuthenticationNotFound",
+    full: "InvalidDocument",
+    max: "authentications",
+    check: () => null,
+  },
+  keyAgreement: {
+    exists: "KeyAgreementAlreadyExists",
+    missing: "KeyAgreementNotFound",
+    full: "InvalidDocument",
+    max: "keyAgreements",
+    check: checkKeyAgreement,
+  },
+  service: {
+    exists: "ServiceAlreadyExists",
+    missing: "ServiceNotFound",
+    full: "ServiceTooLong",
+    max: "services",
+    check: (service: Service, _did, bounds) => checkService(service, bounds),
+  },
+};
+
 /** Adding a method, key agreement or service creates a document where there is none; nothing else does. */
-const makingDocument: ReadonlySet<ActionName> = new Set(["AddVerificationMethod", "AddKeyAgreement", "AddService"]);
-
-function changeDocument(input: LedgerInput, intent: DocumentIntent, record: DidRecord): RuleResult {
+function changeDocument({ bounds }: LedgerInput, intent: DocumentIntent, record: DidRecord): RuleResult {
   const { action, did } = intent;
-  const document = record.document ?? (makingDocument.has(action) ? emptyDocument(did) : null);
+  const { verb, list } = componentOf(action);
+  const makes = verb === "Add" && list !== "authentication";
+  const document = record.document ?? (makes ? emptyDocument(did) : null);
   if (document === null) return refuse("InvalidDocument", { detail: "the DID has no document" });
-  const rule = documentRules[action] as (document: DidDocument, intent: Intent, bounds: LedgerBounds) => Patch;
-  const change = rule(document, intent, input.bounds);
-  if (isRefusal(change)) return change;
-  return { record: { document: { ...document, ...change } } };
-}
-
-/** The document with another list, unless the list is a refusal. */
-function patch<L extends keyof DidDocument>(name: L, list: DidDocument[L] | LedgerRefusal): Patch {
-  return isRefusal(list) ? list : { [name]: list };
-}
-
-/** A method that `authentication` lists can't be removed; one that only services name can. */
-function removeMethod(document: DidDocument, id: string): Patch {
-  const left = without(document.verificationMethod, id, "VerificationMethodNotFound");
-  if (isRefusal(left)) return left;
-  return document.authentication.includes(id) ? refuse("VerificationMethodInUse") : { verificationMethod: left };
-}
-
-function addAuthentication(document: DidDocument, id: string, bounds: LedgerBounds): Patch {
-  if (!document.verificationMethod.some((method) => method.id === id)) return refuse("VerificationMethodNotFound");
-  if (document.authentication.includes(id)) return refuse("AuthenticationAlreadyExists");
-  if (document.authentication.length >= bounds.authentications) return full("InvalidDocument");
-  return { authentication: [...document.authentication, id] };
-}
-
-function removeAuthentication(document: DidDocument, id: string): Patch {
-  if (!document.authentication.includes(id)) return refuse("AuthenticationNotFound");
-  return { authentication: document.authentication.filter((listed) => listed !== id) };
-}
-
-type Component = { readonly id: string };
-type ListRule = { readonly max: number; readonly exists: LedgerError; readonly full: LedgerError };
-
-function withNew<T extends Component>(entries: readonly T[], entry: T, rule: ListRule): readonly T[] | LedgerRefusal {
-  if (entries.some((held) => held.id === entry.id)) return refuse(rule.exists);
-  return entries.length >= rule.max ? full(rule.full) : [...entries, entry];
-}
-
-/** The whole component is replaced in its place; an update can't rename it. */
-function withReplaced<T extends Component>(
-  entries: readonly T[],
-  entry: T,
-  missing: LedgerError,
-): readonly T[] | LedgerRefusal {
-  if (!entries.some((held) => held.id === entry.id)) return refuse(missing);
-  return entries.map((held) => (held.id === entry.id ? entry : held));
-}
-
-function without<T extends Component>(
-  entries: readonly T[],
-  id: string,
-  missing: LedgerError,
-): readonly T[] | LedgerRefusal {
-  const left = entries.filter((held) => held.id !== id);
-  return left.length === entries.length ? refuse(missing) : left;
-}
-
-function full(error: LedgerError): LedgerRefusal {
-  return refuse(error, { detail: "the list holds as many entries as it may" });
+  const { check, max, ...errors } = listRules[list];
+  const entry = "id" in intent ? null : (itemsOf(intent)[list as keyof Items] as never);
+  const flaw = entry === null ? null : check(entry, did, bounds);
+  if (flaw !== null) return flaw;
+  const changed = changeComponent(document, action, itemsOf(intent));
+  if (changed === "unlisted") return refuse("VerificationMethodNotFound");
+  if (changed === "in use") return refuse("VerificationMethodInUse");
+  if (typeof changed === "string") return refuse(errors[changed]);
+  if (verb === "Add" && document[list].length >= bounds[max])
+    return refuse(errors.full, { detail: "the list holds as many entries as it may" });
+  return { record: { document: changed } };
 }
 
 // ------------------------------------------------------------------------------------------------ root key

@@ -10,6 +10,7 @@ import { concatBytes, utf8 } from "../codec/bytes.ts";
 import { aliasBytesMax, normalizeAlias } from "../codec/did.ts";
 import { parseU64 } from "../codec/json.ts";
 import {
+  type Decoded,
   decodeWith,
   encodeWith,
   enumeration,
@@ -28,7 +29,6 @@ import {
   type AccountId,
   type CounterName,
   type DidDocument,
-  type KeyAgreement,
   type Service,
   scaleBounds,
   type VerificationMethod,
@@ -71,16 +71,7 @@ export function decodeDidDocument(bytes: Uint8Array): DidDocument | null {
 }
 
 /** What a version 2 registration proof covers behind its prefix. */
-type RegistrationTail = {
-  readonly did: string;
-  readonly alias: string | null;
-  readonly rootPubkey: Uint8Array;
-  readonly documentHash: Uint8Array;
-  readonly nonce: bigint;
-  readonly expiryMs: bigint;
-};
-
-const registrationTailCodec = structure<RegistrationTail>({
+const registrationTailCodec = structure({
   did,
   alias: option(alias),
   rootPubkey: exactByteVector(32),
@@ -90,25 +81,10 @@ const registrationTailCodec = structure<RegistrationTail>({
 });
 
 /** What version 3 of a registration proof covers behind the tail of version 2. */
-const registrationBindingCodec = structure<{
-  readonly genesisHash: Uint8Array;
-  readonly submitter: Uint8Array | null;
-}>({ genesisHash: fixedBytes(32), submitter: option(fixedBytes(32)) });
+const registrationBindingCodec = structure({ genesisHash: fixedBytes(32), submitter: option(fixedBytes(32)) });
 
 /** What a full-document proof of version 2 covers behind its prefix; version 3 adds the genesis hash. */
-type SetDocumentTail = {
-  readonly did: string;
-  readonly documentHash: Uint8Array;
-  readonly nonce: bigint;
-  readonly expiryMs: bigint;
-};
-
-const setDocumentTailCodec = structure<SetDocumentTail>({
-  did,
-  documentHash: fixedBytes(32),
-  nonce: u64,
-  expiryMs: u64,
-});
+const setDocumentTailCodec = structure({ did, documentHash: fixedBytes(32), nonce: u64, expiryMs: u64 });
 
 // ------------------------------------------------------------------------------------------------------------- proofs
 
@@ -177,7 +153,9 @@ export function registrationMessage(
 }
 
 /** The bytes that a registration of version 3 signs. */
-export function boundRegistrationMessage(signed: Omit<RegistrationTail, "nonce"> & ProofBinding): Uint8Array {
+export function boundRegistrationMessage(
+  signed: Omit<Decoded<typeof registrationTailCodec>, "nonce"> & ProofBinding,
+): Uint8Array {
   const tail = encodeWith(registrationTailCodec, { ...signed, nonce: 0n });
   return concatBytes(utf8("svc:register:v3|"), tail, encodeWith(registrationBindingCodec, signed));
 }
@@ -200,7 +178,9 @@ export function documentMessage(proof: DocumentProof, genesisHash: Uint8Array | 
 }
 
 /** The bytes that a whole document of version 3 signs. */
-export function boundDocumentMessage(signed: SetDocumentTail & { readonly genesisHash: Uint8Array }): Uint8Array {
+export function boundDocumentMessage(
+  signed: Decoded<typeof setDocumentTailCodec> & { readonly genesisHash: Uint8Array },
+): Uint8Array {
   return concatBytes(utf8("svc:set_document:v3|"), encodeWith(setDocumentTailCodec, signed), signed.genesisHash);
 }
 
@@ -232,16 +212,7 @@ export const termsCodecs = { nonce: u64, validUntilMs: u64, signerKeyId: id };
 export const rootPubkeyCodec = exactByteVector(32);
 
 /** The nine positions of the interface, in order. */
-export type DocumentPayload = Terms & {
-  readonly did: string;
-  readonly action: DocumentAction;
-  readonly verificationMethod: VerificationMethod | null;
-  readonly keyAgreement: KeyAgreement | null;
-  readonly service: Service | null;
-  readonly id: string | null;
-};
-
-export const documentPayloadCodec = structure<DocumentPayload>({
+export const documentPayloadCodec = structure({
   did,
   action: enumeration(documentActions),
   verificationMethod: option(verificationMethodCodec),
@@ -252,13 +223,7 @@ export const documentPayloadCodec = structure<DocumentPayload>({
 });
 
 /** Rotation has its own structure, because the nine positions would not bind the new key. */
-export type RootPubkeyPayload = Terms & { readonly did: string; readonly newRootPubkey: Uint8Array };
-
-export const rootPubkeyPayloadCodec = structure<RootPubkeyPayload>({
-  did,
-  newRootPubkey: rootPubkeyCodec,
-  ...termsCodecs,
-});
+export const rootPubkeyPayloadCodec = structure({ did, newRootPubkey: rootPubkeyCodec, ...termsCodecs });
 
 const authorizationDomains = {
   document: "document",

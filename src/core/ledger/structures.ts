@@ -34,7 +34,6 @@ import {
   type Counters,
   type DeliveryPolicy,
   type DeliveryPolicyLinks,
-  type Device,
   type DidRecord,
   type ExpirationBehavior,
   expirationBehaviors,
@@ -82,16 +81,14 @@ export const deliveryPolicyCodec = structure<DeliveryPolicy>({
   cacheEligible: boolean,
   replication: option(u8),
   encryptedHeaderPreviewBytes: option(u32),
-  releasePricing: option(structure<NonNullable<DeliveryPolicy["releasePricing"]>>({ baseFee: u128, perKibFee: u128 })),
+  releasePricing: option(structure({ baseFee: u128, perKibFee: u128 })),
   expirationBehavior: option(expirationBehavior),
 });
 
 export const personaPolicyCodec = structure<PersonaPolicy>({
-  releasePricing: option(
-    structure<NonNullable<PersonaPolicy["releasePricing"]>>({ asset: text(scaleBounds.assetBytes), amount: u128 }),
-  ),
+  releasePricing: option(structure({ asset: text(scaleBounds.assetBytes), amount: u128 })),
   expirationBehavior: option(
-    structure<NonNullable<PersonaPolicy["expirationBehavior"]>>({
+    structure({
       mode: expirationBehavior,
       retainUntilMs: option(u64),
     }),
@@ -123,15 +120,7 @@ const itemCodecs: { readonly [I in ItemName]: Codec<Items[I]> } = {
   links: linksCodec,
 };
 
-export type AliasPayload = Terms & {
-  readonly did: string;
-  readonly action: AliasAction;
-  readonly alias: string | null;
-  readonly oldAlias: string | null;
-  readonly newAlias: string | null;
-};
-
-const aliasPayloadCodec = structure<AliasPayload>({
+const aliasPayloadCodec = structure({
   did,
   action: enumeration(actionsOf<AliasAction>("alias")),
   alias: option(itemCodecs.alias),
@@ -156,9 +145,7 @@ function itemsCodec(action: ActionName): Codec<object> {
   return structure(Object.fromEntries(actionRows[action].items.map((item) => [item, itemCodecs[item]])));
 }
 
-export type ControlPayload = Terms & { readonly did: string; readonly action: ControlAction };
-
-const controlPayloadCodec = structure<ControlPayload>({ did, action: controlActionCodec, ...termsCodecs });
+const controlPayloadCodec = structure({ did, action: controlActionCodec, ...termsCodecs });
 
 /** A payload in the structure of its counter. */
 export const payloadCodecs = {
@@ -174,9 +161,7 @@ export const payloadCodecs = {
 export const recordCodec = structure<DidRecord>({
   owner: option(fixedBytes(32)),
   aliases: optionalList(vector(alias, scaleBounds.aliases)),
-  devices: optionalList(
-    vector(structure<Device>({ deviceId, addedAtMs: u64, tombstoned: boolean }), scaleBounds.devices),
-  ),
+  devices: optionalList(vector(structure({ deviceId, addedAtMs: u64, tombstoned: boolean }), scaleBounds.devices)),
   document: option(documentCodec),
   version: u64,
   updatedAtMs: u64,
@@ -186,7 +171,7 @@ export const recordCodec = structure<DidRecord>({
 });
 
 /** Our own structure: how the embedded ledger keeps an account. */
-export const accountCodec: Codec<Account> = structure<Account>({
+export const accountCodec = structure<Account>({
   record: option(recordCodec),
   counters: structure<Counters>({ alias: u64, document: u64, rootPubkey: u64, control: u64 }),
   documentTimeMs: u64,
@@ -195,7 +180,7 @@ export const accountCodec: Codec<Account> = structure<Account>({
   componentCallsLeft: u8,
 });
 
-export const aliasReserveCodec: Codec<AliasReserve> = structure<AliasReserve>({ did, life: u32, untilMs: u64 });
+export const aliasReserveCodec = structure<AliasReserve>({ did, life: u32, untilMs: u64 });
 
 // ----------------------------------------------------------------------------------------------- payloads
 

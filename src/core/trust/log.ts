@@ -11,7 +11,7 @@
 import { sha256 } from "#sha256";
 import { concatBytes, equalBytes, utf8 } from "../codec/bytes.ts";
 import type { Did } from "../codec/did.ts";
-import { type Codec, decodeWith, encodeWith, fixedBytes, option, structure, text, vector } from "../codec/scale.ts";
+import { type Decoded, decodeWith, encodeWith, fixedBytes, option, structure, text, vector } from "../codec/scale.ts";
 import { changeMap, type MapChange, type MapLeaf, type ReadPage } from "./map.ts";
 import { type NoteKey, noteBytesMax, renderVerifierKey } from "./note.ts";
 import { hashBytes, treeProofMax } from "./tree.ts";
@@ -109,40 +109,27 @@ export function genesisOfLog(key: NoteKey, seed: Uint8Array): Uint8Array {
 
 // -------------------------------------------------------------------------------------------------------------- answers
 
-/** What a Directory answers about one key: `GET /log/entry/{key}`. */
-export type LogEntry = {
-  /** The log's key as a `vkey`, and what the ledger's genesis hash covers beside it; `null` on an older ledger. */
-  readonly logKey: string;
-  readonly genesisSeed: Uint8Array | null;
-  /** The checkpoint with its cosignatures. */
-  readonly note: string;
-  /** The last entry of the tree, and that it is. */
-  readonly mapRoot: Uint8Array;
-  readonly inclusion: readonly Uint8Array[];
-  /** The key in the map. */
-  readonly siblings: readonly Uint8Array[];
-  readonly leaf: MapLeaf | null;
-  /** Between the size that the client names and that of the note; empty without one. */
-  readonly consistency: readonly Uint8Array[];
-  /** The old head, with its inclusion as first entry, in a log that continues one. */
-  readonly restart: { readonly oldHead: Uint8Array; readonly inclusion: readonly Uint8Array[] } | null;
-};
-
 const hash = fixedBytes(hashBytes);
-const treeProof: Codec<readonly Uint8Array[]> = vector(hash, treeProofMax);
-const logEntryCodec = structure<LogEntry>({
+const treeProof = vector(hash, treeProofMax);
+/** What a Directory answers about one key: `GET /log/entry/{key}`. */
+const logEntryCodec = structure({
+  /** The log's key as a `vkey`, and what the ledger's genesis hash covers beside it; `null` on an older ledger. */
   logKey: text(512),
   genesisSeed: option(hash),
+  /** The checkpoint with its cosignatures. */
   note: text(noteBytesMax),
+  /** The last entry of the tree, and that it is. */
   mapRoot: hash,
   inclusion: treeProof,
+  /** The key in the map. */
   siblings: vector(hash, 256),
   leaf: option(structure<MapLeaf>({ key: hash, value: hash })),
+  /** Between the size that the client names and that of the note; empty without one. */
   consistency: treeProof,
-  restart: option(
-    structure<NonNullable<LogEntry["restart"]>>({ oldHead: fixedBytes(oldHeadBytes), inclusion: treeProof }),
-  ),
+  /** The old head, with its inclusion as first entry, in a log that continues one. */
+  restart: option(structure({ oldHead: fixedBytes(oldHeadBytes), inclusion: treeProof })),
 });
 
+export type LogEntry = Decoded<typeof logEntryCodec>;
 export const encodeLogEntry = (entry: LogEntry): Uint8Array => encodeWith(logEntryCodec, entry);
 export const decodeLogEntry = (bytes: Uint8Array): LogEntry | null => decodeWith(logEntryCodec, bytes);

@@ -12,6 +12,7 @@ import type { Did } from "../codec/did.ts";
 import {
   byteVector,
   type Codec,
+  type Decoded,
   decodeWith,
   encodeWith,
   fixedBytes,
@@ -50,39 +51,6 @@ export const rotationsMax = 200;
 /** Of a proof whose every member is as large as it may be; a usual one has 1 to 4 KB. */
 export const keyProofBytesMax = 65_536;
 
-export type KeyProof = {
-  readonly version: 1;
-  readonly genesisHash: Uint8Array;
-  /** The first root key, from which the DID follows. */
-  readonly rootKey: Uint8Array;
-  readonly registration: {
-    readonly alias: string | null;
-    readonly expiryMs: bigint;
-    readonly submitter: Uint8Array | null;
-    /** BLAKE2b-256 of the registered document. */
-    readonly documentHash: Uint8Array;
-    readonly signature: Uint8Array;
-  };
-  /** The first is signed by the first root key, each further one by the key before. */
-  readonly rotations: readonly {
-    readonly newRootPubkey: Uint8Array;
-    readonly validUntilMs: bigint;
-    readonly signature: Uint8Array;
-  }[];
-  /** Who signed `document` as a whole, and when; `null` for the document of the registration. */
-  readonly base: {
-    /** Number of the root key: 0 is the first. */
-    readonly root: number;
-    readonly nonce: bigint;
-    readonly expiryMs: bigint;
-    readonly signature: Uint8Array;
-  } | null;
-  /** SCALE of the base. */
-  readonly document: Uint8Array;
-  /** The component calls since, with nonces without a gap. */
-  readonly calls: readonly { readonly payload: Uint8Array; readonly signature: Uint8Array }[];
-};
-
 /** A component call is at most a service with full lists. */
 const payloadBytesMax = 4_096;
 
@@ -96,28 +64,30 @@ const one: Codec<1> = {
   },
 };
 
-const keyProofCodec = structure<KeyProof>({
+const keyProofCodec = structure({
   version: one,
   genesisHash: fixedBytes(32),
+  /** The first root key, from which the DID follows. */
   rootKey: fixedBytes(32),
-  registration: structure<KeyProof["registration"]>({
+  registration: structure({
     alias: option(text(scaleBounds.aliasBytes)),
     expiryMs: u64,
     submitter: option(fixedBytes(32)),
+    /** BLAKE2b-256 of the registered document. */
     documentHash: fixedBytes(32),
     signature,
   }),
-  rotations: vector(
-    structure<KeyProof["rotations"][number]>({ newRootPubkey: fixedBytes(32), validUntilMs: u64, signature }),
-    rotationsMax,
-  ),
-  base: option(structure<NonNullable<KeyProof["base"]>>({ root: u8, nonce: u64, expiryMs: u64, signature })),
+  /** The first is signed by the first root key, each further one by the key before. */
+  rotations: vector(structure({ newRootPubkey: fixedBytes(32), validUntilMs: u64, signature }), rotationsMax),
+  /** Who signed `document` as a whole (the number of the root key), and when; `null` for the document of the registration. */
+  base: option(structure({ root: u8, nonce: u64, expiryMs: u64, signature })),
+  /** SCALE of the base. */
   document: byteVector(scaleBounds.documentBytes),
-  calls: vector(
-    structure<KeyProof["calls"][number]>({ payload: byteVector(payloadBytesMax), signature }),
-    componentCallsMax,
-  ),
+  /** The component calls since, with nonces without a gap. */
+  calls: vector(structure({ payload: byteVector(payloadBytesMax), signature }), componentCallsMax),
 });
+
+export type KeyProof = Decoded<typeof keyProofCodec>;
 
 export function encodeKeyProof(proof: KeyProof): Uint8Array {
   return encodeWith(keyProofCodec, proof);
@@ -227,27 +197,34 @@ function signerOf(keyId: string, document: DidDocument, rootKey: Uint8Array): Ui
   return method === null ? null : parseMethodKey(method);
 }
 
-/**
- * The document after a component call, or `null` where the ledger would have refused it for what is or isn't there.
- * Bounds and forms are left to the ledger: the holder of the key signed them.
- */
-export function applyComponent(
+/** Why a component call changes nothing: what is or isn't there. `unlisted`: no method has the id; `in use`: by `authentication`. */
+type NoChange = "exists" | "missing" | "unlisted" | "in use";
+
+/** The document after a component call. Bounds and forms are left to the ledger: the holder of the key signed them. */
+export function changeComponent(
   document: DidDocument,
   action: DocumentAction,
   given: ComponentItems,
-): DidDocument | null {
-  const { verb, list } = partsOf(action);
+): DidDocument | NoChange {
+  const { verb, list } = componentOf(action);
   const value = verb === "Remove" || list === "authentication" ? given.id : given[list];
-  if (value === undefined || value === null) return null;
+  if (value === undefined || value === null) return "missing";
   const id = idOf(value);
+  const isMethod = document.verificationMethod.some((method) => method.id === id);
+  if (action === "AddAuthentication" && !isMethod) return "unlisted";
   const held: readonly Component[] = document[list];
   const exists = held.some((entry) => idOf(entry) === id);
-  if (exists === (verb === "Add")) return null;
-  if (action === "RemoveVerificationMethod" && document.authentication.includes(id)) return null;
-  if (action === "AddAuthentication" && !document.verificationMethod.some((method) => method.id === id)) return null;
+  if (exists === (verb === "Add")) return exists ? "exists" : "missing";
+  if (action === "RemoveVerificationMethod" && document.authentication.includes(id)) return "in use";
   const others = held.filter((entry) => idOf(entry) !== id);
   const replaced = exists ? held.map((entry) => (idOf(entry) === id ? value : entry)) : [...held, value];
   return { ...document, [list]: verb === "Remove" ? others : replaced };
+}
+
+/** The same, or `null` where the ledger refuses it for what is or isn't there. */
+export function applyComponent(...change: Parameters<typeof changeComponent>): DidDocument | null {
+  const changed = changeComponent(...change);
+  return typeof changed === "string" ? null : changed;
 }
 
 type ComponentItems = {
@@ -256,13 +233,13 @@ type ComponentItems = {
   readonly service?: Service | null;
   readonly id?: string | null;
 };
-type ListName = Exclude<keyof DidDocument, "id">;
+export type ComponentList = Exclude<keyof DidDocument, "id">;
 type Component = string | { readonly id: string };
 
 const idOf = (component: Component): string => (typeof component === "string" ? component : component.id);
 
 /** `AddKeyAgreement` adds to `keyAgreement`. */
-function partsOf(action: DocumentAction): { readonly verb: string; readonly list: ListName } {
+export function componentOf(action: DocumentAction): { readonly verb: string; readonly list: ComponentList } {
   const [, verb = "", name = ""] = /^(Add|Update|Remove)(.+)$/.exec(action) ?? [];
-  return { verb, list: `${name.charAt(0).toLowerCase()}${name.slice(1)}` as ListName };
+  return { verb, list: `${name.charAt(0).toLowerCase()}${name.slice(1)}` as ComponentList };
 }
