@@ -11,7 +11,12 @@ import { isFault } from "../../src/core/fault.ts";
 import type { DidDocument } from "../../src/core/ledger/account.ts";
 import { parseProofTimestamp } from "../../src/core/ledger/document-codec.ts";
 import { deliveryPolicyCodec, personaPolicyCodec, recordCodec } from "../../src/core/ledger/structures.ts";
-import { decideRetrievalProof, decodeUpdateProof, retrievalHeaders } from "../../src/core/message/proof.ts";
+import {
+  decideRetrievalProof,
+  decodeUpdateProof,
+  retrievalHeaders,
+  updateHeaders,
+} from "../../src/core/message/proof.ts";
 import { registerBody, replaceDocumentBody } from "../../src/core/schema/directory.ts";
 import { deliveryPolicyBody, linksBody, personaPolicyBody } from "../../src/core/schema/identity.ts";
 import { ackBodyShape } from "../../src/core/schema/messages.ts";
@@ -36,6 +41,7 @@ import {
   type SocketEvents,
 } from "../../src/plugins/chain/rpc.ts";
 import type { Bus, BusReceiver } from "../../src/storage/bus.ts";
+import { presented } from "../support/presented.ts";
 import { check, listOf, type Target } from "./parser-kit.ts";
 
 const json = (value: unknown): Uint8Array => utf8(JSON.stringify(value));
@@ -106,9 +112,10 @@ const headerTargets: readonly Target[] = [
       const [keyId = null, timestamp = null, nonce = null, signature = null] = new TextDecoder()
         .decode(input)
         .split("\n");
+      const values = { keyId, timestamp, nonce, signature };
       if (timestamp !== null) parseProofTimestamp(timestamp);
       const rule = { operation: "set_alias", did: target.did, ledger: null, body: input, skewMs: 300_000 };
-      const proof = decodeUpdateProof({ keyId, timestamp, nonce, signature }, rule, retrieval.now_ms);
+      const proof = decodeUpdateProof(presented(updateHeaders, values), rule, retrieval.now_ms);
       return isFault(proof) ? `${proof.code} ${proof.detail.slice(0, 40)}` : "accepted";
     },
   },

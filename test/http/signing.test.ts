@@ -13,6 +13,7 @@ import type { SignedExample } from "../../src/core/schema/signing.ts";
 import { sealingExample } from "../../src/core/schema/signing.ts";
 import type { DescribedOperation, InterfaceDescription } from "../../src/nodes/http/openapi.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { presented } from "../support/presented.ts";
 import { limitsDefault } from "../support/settings.ts";
 
 let nodes: TestNodes;
@@ -71,7 +72,7 @@ describe("/openapi.json", () => {
 
   test("the example of a retrieval is a proof that the example's document authorizes", async () => {
     const { headers = {} } = signedOf("cacheMessages");
-    const presented = {
+    const values = {
       serviceId: headers["X-Service-Id"] ?? null,
       endpoint: headers["X-Cache-Endpoint"] ?? null,
       keyId: headers["X-Key-Id"] ?? null,
@@ -90,7 +91,7 @@ describe("/openapi.json", () => {
       skewMs: 1,
       ...names,
     } as const;
-    const proof = decodeRetrievalProof(presented, rule, exampleMs);
+    const proof = decodeRetrievalProof(presented(retrievalHeaders, values), rule, exampleMs);
     if (isFault(proof)) throw new Error(proof.detail);
     const subject = { did: exampleDid, document: exampleDocument, deactivated: false };
     expect(isFault(await decideRetrievalProof(proof, subject))).toBe(false);

@@ -10,6 +10,7 @@ import {
   type ProofSubject,
   retrievalHeaders,
 } from "../../src/core/message/proof.ts";
+import { presented } from "../support/presented.ts";
 import vectors from "../vectors/proof/valid/retrieval.json";
 
 const vector = vectors[1];
@@ -20,7 +21,7 @@ type Values = Record<keyof typeof vector.claims | "signature", string>;
 const honest: Values = { ...vector.claims, signature: vector.signature_b64 };
 
 async function outcomeOf(values: Values): Promise<string> {
-  const presented = {
+  const sent = {
     serviceId: values.service_id,
     endpoint: values.cache_endpoint,
     keyId: values.key_id,
@@ -38,7 +39,7 @@ async function outcomeOf(values: Values): Promise<string> {
     skewMs: 300_000,
     names: retrievalHeaders,
   };
-  const proof = decodeRetrievalProof(presented, rule, nowMs);
+  const proof = decodeRetrievalProof(presented(retrievalHeaders, sent), rule, nowMs);
   const claim = isFault(proof) ? proof : await decideRetrievalProof(proof, vector?.subject as ProofSubject);
   return isFault(claim) ? claim.code : "accepted";
 }

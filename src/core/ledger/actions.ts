@@ -213,32 +213,20 @@ type Counter = {
 };
 export type NonceDomain = Counter["nonceDomain"];
 
+const counterOf = <const D extends Counter["nonceDomain"], const N extends string>(nonceDomain: D, name: N) =>
+  ({
+    nonceDomain,
+    payloadError: `Invalid${name}Payload`,
+    nonceError: `Invalid${name}Nonce`,
+    expiredError: `${name}AuthorizationExpired`,
+  }) as const;
+
 /** The four counters, each with the errors of the ledger for it. */
 export const counters: { readonly [C in CounterName]: Counter } = {
-  document: {
-    nonceDomain: "document_nonce",
-    payloadError: "InvalidDocumentPayload",
-    nonceError: "InvalidDocumentNonce",
-    expiredError: "DocumentAuthorizationExpired",
-  },
-  alias: {
-    nonceDomain: "alias_nonce",
-    payloadError: "InvalidAliasPayload",
-    nonceError: "InvalidAliasNonce",
-    expiredError: "AliasAuthorizationExpired",
-  },
-  rootPubkey: {
-    nonceDomain: "root_pubkey_nonce",
-    payloadError: "InvalidRootPubkeyPayload",
-    nonceError: "InvalidRootPubkeyNonce",
-    expiredError: "RootPubkeyAuthorizationExpired",
-  },
-  control: {
-    nonceDomain: "control_nonce",
-    payloadError: "InvalidControlPayload",
-    nonceError: "InvalidControlNonce",
-    expiredError: "ControlAuthorizationExpired",
-  },
+  document: counterOf("document_nonce", "Document"),
+  alias: counterOf("alias_nonce", "Alias"),
+  rootPubkey: counterOf("root_pubkey_nonce", "RootPubkey"),
+  control: counterOf("control_nonce", "Control"),
 };
 
 // ------------------------------------------------------------------------------------------------ intents

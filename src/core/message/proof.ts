@@ -125,43 +125,29 @@ export function withoutTrailingSlashes(endpoint: string): string {
 
 // ------------------------------------------------------------------------------------------ form and time
 
-/** The values of a proof as presented; `null` or empty where the client sent nothing. */
-type PresentedProof = {
-  readonly keyId: string | null;
-  readonly timestamp: string | null;
-  readonly nonce: string | null;
-  readonly signature: string | null;
-};
+export const updateHeaders = {
+  keyId: "X-Key-Id",
+  timestamp: "X-Timestamp",
+  nonce: "X-Nonce",
+  signature: "X-Signature",
+} as const;
 
-export type PresentedRetrieval = PresentedProof & {
-  readonly serviceId: string | null;
-  readonly endpoint: string | null;
-};
-
-/** The names under which a client sends the values, for the refusal that names a missing one. */
-export type ProofNames<P> = Readonly<Record<keyof P, string>>;
-
-export const retrievalHeaders: ProofNames<PresentedRetrieval> = {
+export const retrievalHeaders = {
   serviceId: "X-Service-Id",
   endpoint: "X-Cache-Endpoint",
-  keyId: "X-Key-Id",
-  timestamp: "X-Timestamp",
-  nonce: "X-Nonce",
-  signature: "X-Signature",
-};
+  ...updateHeaders,
+} as const;
 
-export const updateHeaders: ProofNames<PresentedProof> = {
-  keyId: "X-Key-Id",
-  timestamp: "X-Timestamp",
-  nonce: "X-Nonce",
-  signature: "X-Signature",
-};
+/** The names under which a client sends the values, in headers, a body or a frame. */
+export type ProofNames = Readonly<Record<keyof typeof retrievalHeaders, string>>;
+/** Reads a value by its name; `null` or empty where the client sent nothing. */
+type ReadValue = (name: string) => string | null;
 
 /** Names the ledger that an update proof of version 2 is for. */
 export const ledgerHeader = "X-Ledger";
 
 /** Body members of an acknowledgement. */
-export const ackMembers: ProofNames<PresentedRetrieval> = {
+export const ackMembers: ProofNames = {
   serviceId: "service_id",
   endpoint: "cache_endpoint",
   keyId: "key_id",
@@ -170,18 +156,8 @@ export const ackMembers: ProofNames<PresentedRetrieval> = {
   signature: "signature_b64",
 };
 
-/** The values of a proof, read by their names from headers, a body or a frame. */
-export function presentedProof<P>(
-  names: ProofNames<P>,
-  read: (name: string) => string | null,
-): { [K in keyof P]: string | null } {
-  const presented = {} as { [K in keyof P]: string | null };
-  for (const key in names) presented[key] = read(names[key]);
-  return presented;
-}
-
-/** Reads members of a JSON object for `presentedProof`. A member that is not text counts as absent. */
-export function memberReader(members: JsonObject): (name: string) => string | null {
+/** Reads members of a JSON object. A member that is not text counts as absent. */
+export function memberReader(members: JsonObject): ReadValue {
   return (name) => {
     const value = members[name];
     return typeof value === "string" ? value : null;
@@ -199,7 +175,7 @@ export type RetrievalRule = {
   /** The public endpoints of this node; the proof must name one of them. */
   readonly endpoints: readonly string[];
   readonly skewMs: number;
-  readonly names: ProofNames<PresentedRetrieval>;
+  readonly names: ProofNames;
 };
 
 /** A proof in good form and in time, not yet checked against the DID. */
@@ -222,12 +198,8 @@ const nonceForm = /^[\x21-\x7e]{8,128}$/;
  * control character in any value 401 `proof_invalid`; out of the skew 401 `proof_expired`; another
  * node's endpoint 403 `proof_not_authorized`.
  */
-export function decodeRetrievalProof(
-  presented: PresentedRetrieval,
-  rule: RetrievalRule,
-  nowMs: number,
-): RetrievalProof | Fault {
-  const values = presentValues(presented, rule.names);
+export function decodeRetrievalProof(read: ReadValue, rule: RetrievalRule, nowMs: number): RetrievalProof | Fault {
+  const values = presentedValues(read, rule.names);
   if (isFault(values)) return values;
   const isText = isLineValue(values.serviceId) && isLineValue(values.endpoint) && isLineValue(values.keyId);
   if (!isText || !isLineValue(rule.deviceId) || rule.deviceId.length > deviceIdCharsMax) return malformed("a value");
@@ -242,14 +214,15 @@ export function decodeRetrievalProof(
 }
 
 /** Every value that the names list, or 401 `proof_missing` naming those that are not there. */
-function presentValues<P extends Record<keyof P, string | null>>(
-  presented: P,
-  names: ProofNames<P>,
-): { [K in keyof P]: string } | Fault {
+function presentedValues<K extends string>(read: ReadValue, names: Readonly<Record<K, string>>) {
+  const values = {} as Record<K, string>;
   let isComplete = true;
-  for (const key in names) if ((presented[key] ?? "") === "") isComplete = false;
-  if (isComplete) return presented as { [K in keyof P]: string };
-  const missing = (Object.keys(names) as (keyof P)[]).filter((key) => (presented[key] ?? "") === "");
+  for (const key in names) {
+    values[key] = read(names[key]) ?? "";
+    if (values[key] === "") isComplete = false;
+  }
+  if (isComplete) return values;
+  const missing = (Object.keys(names) as K[]).filter((key) => values[key] === "");
   return fault("proof_missing", `the proof lacks ${missing.map((key) => names[key]).join(", ")}`);
 }
 
@@ -362,8 +335,8 @@ export type UpdateProof = {
 };
 
 /** As `decodeRetrievalProof`, for the four headers of a Directory update. */
-export function decodeUpdateProof(presented: PresentedProof, rule: UpdateRule, nowMs: number): UpdateProof | Fault {
-  const values = presentValues(presented, updateHeaders);
+export function decodeUpdateProof(read: ReadValue, rule: UpdateRule, nowMs: number): UpdateProof | Fault {
+  const values = presentedValues(read, updateHeaders);
   if (isFault(values)) return values;
   if (!isLineValue(values.keyId)) return malformed("a value");
   const form = decodeForm(values, rule.skewMs, nowMs);

@@ -187,7 +187,7 @@ export function exampleRetrieval(operation: RetrievalOperation, subject: string)
   return { claims, message, signature: encodeBase64(sign(message)) };
 }
 
-function headersOf<M extends string>(names: Readonly<Record<M, string>>, values: Readonly<Record<M, string>>) {
+function headersOf<M extends string>(names: Readonly<Record<M, string>>, values: Readonly<Record<NoInfer<M>, string>>) {
   const members = Object.keys(names) as M[];
   return Object.fromEntries(members.map((member) => [names[member], values[member]]));
 }

@@ -17,7 +17,6 @@ import {
   decideRetrievalProof,
   decodeRetrievalProof,
   memberReader,
-  presentedProof,
   proofReplayed,
   type RetrievalProof,
   type RetrievalRule,
@@ -258,8 +257,7 @@ function decodeRead(
   if (isFault(did)) return did;
   const deviceId = operation === "pull" ? "" : headerText(call.headers.get("x-device-id") ?? "");
   const rule = ruleOf(parts, { operation, did, deviceId, subject, names: retrievalHeaders });
-  const presented = presentedProof(retrievalHeaders, (name) => call.headers.get(name));
-  const proof = decodeRetrievalProof(presented, rule, call.nowMs);
+  const proof = decodeRetrievalProof((name) => call.headers.get(name), rule, call.nowMs);
   return isFault(proof) ? proof : { did, proof };
 }
 
@@ -298,11 +296,10 @@ function decodeAck(parts: RetrieveParts, call: Call): (Proven & { messageIds: re
   const named = ackIds(body.message_ids);
   const messageIds = parseMessageIds(body.message_ids, named);
   if (isFault(messageIds)) return messageIds;
-  const presented = presentedProof(ackMembers, memberReader(members));
   const deviceId = body.device_id ?? "";
   const subject = named.join(",");
   const rule = ruleOf(parts, { operation: "ack", did, deviceId, subject, names: ackMembers });
-  const proof = decodeRetrievalProof(presented, rule, call.nowMs);
+  const proof = decodeRetrievalProof(memberReader(members), rule, call.nowMs);
   return isFault(proof) ? proof : { did, proof, messageIds };
 }
 

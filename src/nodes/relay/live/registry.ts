@@ -19,9 +19,7 @@ import {
   deviceIdCharsMax,
   isLineValue,
   memberReader,
-  type PresentedRetrieval,
   type ProofNames,
-  presentedProof,
   type RetrievalProof,
   type RetrievalRule,
   retrievalHeaders,
@@ -432,7 +430,7 @@ function decodeSegment(segment: string | undefined): string | null {
 export type ConnectTerms = { readonly endpoints: readonly string[]; readonly skewMs: number };
 
 /** Members of the first frame. */
-const frameMembers: ProofNames<PresentedRetrieval> = {
+const frameMembers: ProofNames = {
   serviceId: "service_id",
   endpoint: "endpoint",
   keyId: "key_id",
@@ -455,8 +453,8 @@ export function decodeConnectHeaders(
   of: { readonly target: SessionTarget; readonly terms: ConnectTerms },
   nowMs: number,
 ): RetrievalProof | Fault {
-  const presented = presentedProof(retrievalHeaders, (name) => headers.get(name));
-  return decodeRetrievalProof(presented, connectRule(of.target, of.terms, retrievalHeaders), nowMs);
+  const rule = connectRule(of.target, of.terms, retrievalHeaders);
+  return decodeRetrievalProof((name) => headers.get(name), rule, nowMs);
 }
 
 /** The first frame: 401 `proof_missing` when it is anything but an `auth` frame, else as the proof decodes. */
@@ -468,8 +466,7 @@ export function decodeConnectFrame(
   const members = parseFrame(frame);
   if (members === null || members["type"] !== "auth")
     return fault("proof_missing", "the first frame must be the proof");
-  const presented = presentedProof(frameMembers, memberReader(members));
-  return decodeRetrievalProof(presented, connectRule(of.target, of.terms, frameMembers), nowMs);
+  return decodeRetrievalProof(memberReader(members), connectRule(of.target, of.terms, frameMembers), nowMs);
 }
 
 type Reply = { readonly messageId: Uuid; readonly outcome: LiveOutcome };

@@ -20,7 +20,9 @@ import {
   type RetrievalProof,
   retrievalHeaders,
   sameEndpoint,
+  updateHeaders,
 } from "../../../../src/core/message/proof.ts";
+import { presented } from "../../../support/presented.ts";
 import invalidRetrievals from "../../../vectors/proof/invalid/retrieval.json";
 import ackSubjects from "../../../vectors/proof/valid/ack-subjects.json";
 import events from "../../../vectors/proof/valid/event.json";
@@ -48,7 +50,7 @@ const valid = validRetrievals as Vector[];
 const invalid: Vector[] = JSON.parse(JSON.stringify(invalidRetrievals));
 
 function decode({ claims, ...vector }: Vector): RetrievalProof | Fault {
-  const presented = {
+  const values = {
     serviceId: claims.service_id,
     endpoint: claims.cache_endpoint,
     keyId: claims.key_id,
@@ -66,7 +68,7 @@ function decode({ claims, ...vector }: Vector): RetrievalProof | Fault {
     skewMs: vector.skew_ms,
     names: retrievalHeaders,
   };
-  return decodeRetrievalProof(presented, rule, vector.now_ms);
+  return decodeRetrievalProof(presented(retrievalHeaders, values), rule, vector.now_ms);
 }
 
 async function check(vector: Vector): Promise<ReplayClaim | Fault> {
@@ -149,12 +151,12 @@ describe("update proofs", () => {
   const nowMs = (valid[0] as Vector).now_ms;
   const decodeUpdate = (update: (typeof updates)[number], change: { body?: string; operation?: string } = {}) =>
     decodeUpdateProof(
-      {
+      presented(updateHeaders, {
         keyId: update.claims.key_id,
         timestamp: update.claims.timestamp,
         nonce: update.claims.nonce,
         signature: update.signature_b64,
-      },
+      }),
       {
         operation: change.operation ?? update.claims.operation,
         did: update.claims.did as Did,
