@@ -97,11 +97,12 @@ describe("without a second endpoint", () => {
   });
 
   test("and with the count begun again, later calls would wait again", async () => {
-    const drop = methodOf<() => void>(Endpoints.prototype, "dropWitness");
-    const undo = replace(Endpoints.prototype, {
-      dropWitness(this: Endpoints) {
-        Reflect.set(this, "aloneSinceMs", null);
-        drop.call(this);
+    const follow = methodOf<(head: unknown) => Promise<void>>(Submissions.prototype, "follow");
+    type Followed = { readonly pool: { readonly size: number }; readonly options: { readonly endpoints: Endpoints } };
+    const undo = replace(Submissions.prototype, {
+      follow(this: Followed, head: never) {
+        if (this.pool.size === 0) Reflect.set(this.options.endpoints, "aloneSinceMs", null);
+        return follow.call(this, head);
       },
     });
     try {

@@ -73,7 +73,7 @@ export class VirtualNode {
   };
   readonly pool = new Map<string, DecodedExtrinsic>();
   private readonly banned = new Map<string, number>();
-  private readonly sockets = new Set<{ readonly events: SocketEvents; isOpen: boolean; subscriptions: number }>();
+  private readonly sockets = new Set<{ readonly events: SocketEvents; isOpen: boolean }>();
   private readonly fakes = new Map<string, Readonly<Record<string, unknown>>>();
   private readonly prefixes = new Map<string, string>();
 
@@ -130,7 +130,6 @@ export class VirtualNode {
       for (const extrinsic of at.extrinsics) this.pool.set(extrinsic.hash, extrinsic);
     }
     this.prune();
-    this.announce();
   }
 
   /** Ends every connection, and forgets the pool when the process dies. */
@@ -147,7 +146,7 @@ export class VirtualNode {
 
   connect(events: SocketEvents): Socket {
     const { time, chance } = this.parts;
-    const socket = { events, isOpen: true, subscriptions: 0 };
+    const socket = { events, isOpen: true };
     this.sockets.add(socket);
     time.after(chance.between(1, 50), () => {
       if (this.state.isDown) {
@@ -159,7 +158,7 @@ export class VirtualNode {
       send: (text) => {
         time.after(chance.between(1, 60), () => {
           if (!socket.isOpen || this.state.isDown || this.state.isSilent) return;
-          const reply = this.reply(JSON.parse(text) as Request, socket);
+          const reply = this.reply(JSON.parse(text) as Request);
           time.after(chance.between(1, 60), () => {
             if (socket.isOpen && !this.state.isSilent) events.onMessage(reply);
           });
@@ -172,24 +171,9 @@ export class VirtualNode {
     };
   }
 
-  /** News of a block. */
-  announce(): void {
-    const { time, chance } = this.parts;
-    for (const socket of this.sockets) {
-      for (let n = 0; n < socket.subscriptions; n++) {
-        const frame = JSON.stringify({ method: "chain_newHead", params: { subscription: `s${n}` } });
-        time.after(chance.between(1, 200), () => {
-          if (socket.isOpen && !this.state.isSilent) socket.events.onMessage(frame);
-        });
-      }
-    }
-  }
-
-  private reply({ id, method, params }: Request, socket: { subscriptions: number }): string {
+  private reply({ id, method, params }: Request): string {
     if (this.state.lie === "garbage" && this.parts.chance.likely(0.2)) return "{not json";
     try {
-      if (method.startsWith("chain_subscribe"))
-        return JSON.stringify({ id, jsonrpc: "2.0", result: `s${socket.subscriptions++}` });
       return JSON.stringify({ id, jsonrpc: "2.0", result: this.result(method, params) ?? null });
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;

@@ -219,7 +219,6 @@ function makeBlocks(world: World): void {
     for (const node of nodes) {
       if (node.state.isDown || node.state.frozen !== null || node.state.fork !== null) continue;
       node.prune();
-      node.announce();
     }
   };
   const turn = () => {
@@ -230,7 +229,6 @@ function makeBlocks(world: World): void {
       if (!chance.likely(0.4)) continue;
       node.buildAlone();
       node.prune();
-      node.announce();
     }
     const up = running.filter(({ state }) => state.fork === null);
     const author = up[chance.below(up.length)];

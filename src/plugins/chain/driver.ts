@@ -19,14 +19,14 @@ import { openEnvironment } from "../lmdb/environment.ts";
 import { openTable } from "../lmdb/store.ts";
 import type { ChainOptions } from "./chain.ts";
 import { Endpoints } from "./endpoints.ts";
-import { blockTimeMsDefault, isOwned, type OperatorKey } from "./layouts.ts";
-import { type LightClients, withLightClients } from "./light.ts";
+import { isOwned, type OperatorKey } from "./layouts.ts";
+import { type LightClients, openLightClients } from "./light.ts";
 import type { RuntimeMetadata } from "./metadata.ts";
 import { Outbox } from "./outbox.ts";
 import { KeyProofs } from "./proofs.ts";
 import { ChainReader } from "./reader.ts";
 import { type Host, systemHost } from "./rpc.ts";
-import { type ChainHead, heartbeatMs } from "./session.ts";
+import { type ChainHead, heartbeatMs, type SessionOptions } from "./session.ts";
 import { Submissions } from "./submissions.ts";
 
 const mebibyte = 1024 * 1024;
@@ -43,9 +43,10 @@ export async function openChain(options: ChainOptions, environment: StoreEnviron
   let open: OpenLedger | null = null;
   let light: LightClients | null = null;
   try {
-    light = withLightClients(systemHost(environment.now), options, environment.log);
+    const host = systemHost(environment.now);
+    light = openLightClients(options, { host, log: environment.log });
     const tables = { table: openTable(files, () => "record"), reserveTable: openTable(files, () => "removal") };
-    open = openLedger(options, { environment, key, ...tables, host: light.host });
+    open = openLedger(options, { environment, key, ...tables, host, connect: light.connect });
     await firstContact(open, options.request_timeout_ms);
   } catch (error) {
     await open?.close();
@@ -54,10 +55,8 @@ export async function openChain(options: ChainOptions, environment: StoreEnviron
     throw error;
   }
   const { endpoints, ledger } = open;
-  const close = async () => {
-    await open.close();
-    await light.close();
-  };
+  // Together: what is asked of a light client ends with it.
+  const close = () => Promise.all([open.close(), light.close()]);
   let closed: Promise<void> | null = null;
   return {
     plugin: "chain",
@@ -88,6 +87,7 @@ type LedgerParts = {
   /** The same table, with commits that may use the reserved disk space: a known end must be written. */
   readonly reserveTable: Table;
   readonly host: Host;
+  readonly connect?: SessionOptions["connect"];
   /** Metadata by genesis and version, where several ledgers share it. */
   readonly runtimes?: Map<string, RuntimeMetadata>;
 };
@@ -102,7 +102,7 @@ export type OpenLedger = {
 
 /** Without waiting for the chain. */
 export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedger {
-  const { environment, key, host } = parts;
+  const { environment, key, host, connect } = parts;
   const retention = { retainedMs: options.retention_days * dayMs, retainedMax: BigInt(options.retention_entries) };
   const outbox = new Outbox(parts.table, parts.reserveTable, retention);
   const isKnown = outbox.fact("genesis") !== null;
@@ -120,6 +120,7 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
       settings: options,
       operator: key.publicKey,
       host,
+      ...(connect && { connect }),
       runtimes: parts.runtimes ?? new Map(),
       genesis: outbox.fact("genesis"),
       anchor: outbox.fact("anchor"),
@@ -211,7 +212,7 @@ function ledgerOf(
     policy: policy as Ledger["policy"],
     async head(): Promise<LedgerHead> {
       const { number, hash, timeMs, metadata } = endpoints.session().head;
-      const blockTimeMs = options.block_time_ms ?? metadata.blockTimeMs ?? blockTimeMsDefault;
+      const blockTimeMs = options.block_time_ms ?? metadata.blockTimeMs;
       return { finalized: { number, hash, timeMs }, blockTimeMs };
     },
     bounds: async () => endpoints.session().head.metadata.bounds,

@@ -9,7 +9,7 @@ import { errorText } from "../../core/fault.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { blockTimeMsDefault } from "./layouts.ts";
 import { isLight, nameOf } from "./rpc.ts";
-import { type Anchor, type ChainHead, Session, type SessionOptions, StateGone, Unusable } from "./session.ts";
+import { type Anchor, type ChainHead, readable, Session, type SessionOptions, Unusable } from "./session.ts";
 
 type EndpointsOptions = Omit<SessionOptions, "endpoint" | "genesis" | "anchor" | "signal" | "passive"> & {
   readonly genesis: string | null;
@@ -45,17 +45,15 @@ const calmMs = 60_000;
 type Used = { readonly stoodMs: number | null; readonly reason: Unusable };
 
 type About = "block or state" | "events";
+type Ask<T> = (other: OpenSession, endpoint: string) => Promise<T | "differs" | "silent">;
 
 export class Endpoints {
   private current: OpenSession | null = null;
   private currentEndpoint = "";
-  /** Another endpoint, asked before calls end. */
-  private witness: OpenSession | null = null;
-  private witnessEndpoint = "";
-  private witnessTurn = 0;
+  /** Connections to the others, which are asked before calls end; `null`: it can't be had. */
+  private readonly asked = new Map<string, Promise<OpenSession | null>>();
+  private agreedLast = "";
   private aloneSinceMs: number | null = null;
-  /** Endpoints that contradicted the one in use since they agreed with it last. */
-  private readonly contradicting = new Set<string>();
   private reasons: Unusable[] = [];
   private anchorBlock: Anchor | null;
   /** By endpoint: since when it has not had the anchor. */
@@ -189,9 +187,6 @@ export class Endpoints {
     this.genesisHash = session.genesis;
     session.onHead = (head) => this.show(head);
     this.disputes.clear();
-    this.contradicting.clear();
-    // It may be the endpoint that is used now, and no endpoint can confirm itself.
-    this.dropWitness();
     this.show(session.head);
     this.current = session;
     this.currentEndpoint = endpoint;
@@ -244,17 +239,14 @@ export class Endpoints {
   }
 
   private async isOvertaken(number: bigint): Promise<boolean> {
-    const other = await this.elsewhere(async ({ head }) => head.number > number);
-    other?.end(unneeded());
-    return other !== null;
+    return (await this.elsewhere(async (other) => (await finalHead(other)).number > number)) !== null;
   }
 
-  /** A connection to another endpoint of which something is true. The caller ends it. */
+  /** Another endpoint of which something is true. */
   async elsewhere(isSo: (session: OpenSession) => Promise<boolean>): Promise<OpenSession | null> {
     for (const endpoint of this.others()) {
-      const other = (await this.open(endpoint, true).catch(() => null)) as OpenSession | null;
+      const other = await this.other(endpoint);
       if (other !== null && (await isSo(other).catch(() => false))) return other;
-      other?.end(unneeded());
     }
     return null;
   }
@@ -264,8 +256,28 @@ export class Endpoints {
     if (this.others().length > 0) this.current?.end(new Unusable("gone", why));
   }
 
+  /** The one that agreed last goes first: a false or silent one is asked only in its place. */
   private others(): readonly string[] {
-    return this.options.settings.endpoints.filter((endpoint) => endpoint !== this.currentEndpoint);
+    const others = this.options.settings.endpoints.filter((endpoint) => endpoint !== this.currentEndpoint);
+    return others.sort((a, b) => Number(b === this.agreedLast) - Number(a === this.agreedLast));
+  }
+
+  private other(endpoint: string): Promise<OpenSession | null> {
+    const known = this.asked.get(endpoint);
+    if (known !== undefined) return known;
+    const opening: Promise<OpenSession | null> = this.open(endpoint, true).then(
+      (session) => {
+        void session.over.promise.then(forget);
+        return session as OpenSession;
+      },
+      () => forget(),
+    );
+    const forget = () => {
+      if (this.asked.get(endpoint) === opening) this.asked.delete(endpoint);
+      return null;
+    };
+    this.asked.set(endpoint, opening);
+    return opening;
   }
 
   // ------------------------------------------------------------------------------------------ second endpoint
@@ -274,135 +286,84 @@ export class Endpoints {
    * The head by which calls may end: `head` itself, or the newest before it that a second endpoint has finalized as
    * well and whose state gives the operator the same account; `null` when there is none for now.
    */
-  async confirm(session: OpenSession, head: ChainHead): Promise<ChainHead | null> {
-    if (this.isAlone()) return head;
-    for (const _ of this.others()) {
-      const witness = await this.openWitness();
-      const common = witness === null ? "silent" : await this.commonHead(session, witness, head);
-      if (common === "differs") return null;
-      if (common === "silent") continue;
-      this.aloneSinceMs = null;
-      return common;
-    }
-    return this.isAloneForLong() ? head : null;
-  }
-
-  /** `differs`: one of the two is wrong. `silent`: the second one can't be asked, or stands still. */
-  private async commonHead(
-    session: OpenSession,
-    witness: OpenSession,
-    head: ChainHead,
-  ): Promise<ChainHead | "differs" | "silent"> {
-    try {
-      const other = await witness.headAt(await witness.finalizedHash());
-      if (this.isBehind(other, head)) {
-        this.dropWitness();
-        return "silent";
-      }
-      const common = other.number < head.number ? await session.headAt(await session.hashAt(other.number)) : head;
+  confirm(session: OpenSession, head: ChainHead): Promise<ChainHead | null> {
+    return this.agreement("block or state", head, async (other, endpoint) => {
+      const newest = await finalHead(other);
+      if (this.isBehind(endpoint, newest, head)) return "silent";
+      const common = newest.number < head.number ? await session.headAt(await session.hashAt(newest.number)) : head;
       // The state that was read of `common` is compared, not what a second request would answer now.
-      const hash = await witness.hashAt(common.number);
-      if (common.hash === hash && isSameState(common, await witness.headAt(common.hash))) {
-        this.agreed("block or state");
-        // One that stands still may agree about what was before.
-        if (common === head) this.said.delete(this.witnessEndpoint);
-        return common;
-      }
-    } catch (error) {
-      if (!(error instanceof StoreError) && !(error instanceof Unusable)) throw error;
-      this.dropWitness();
-      return "silent";
-    }
-    this.contradicted("block or state");
-    return "differs";
+      const hash = await other.hashAt(common.number);
+      if (common.hash !== hash || !isSameState(common, await other.headAt(hash))) return "differs";
+      // One that stands still may agree about what was before.
+      if (common === head) this.said.delete(endpoint);
+      return common;
+    });
   }
 
-  private isBehind(other: ChainHead, head: ChainHead): boolean {
-    if (other.number + behindMax.blocks >= head.number && other.timeMs + behindMax.ms >= head.timeMs) return false;
-    const fields = { endpoint: nameOf(this.witnessEndpoint), block: String(other.number) };
-    this.logOnce([this.witnessEndpoint], "an endpoint is too far behind to confirm calls", fields);
-    return true;
-  }
-
-  private agreed(about: About): void {
-    for (const endpoint of [this.currentEndpoint, this.witnessEndpoint])
-      this.disagreeing.delete(`${about} ${endpoint}`);
-  }
-
-  /** When every other endpoint contradicts the one in use, its connection ends; until then another one is asked. */
-  private contradicted(about: About): void {
-    const others = this.others().length;
-    this.contradicting.add(this.witnessEndpoint);
-    this.dropWitness();
-    this.trouble();
-    const pair = [this.currentEndpoint, this.witnessEndpoint];
-    const isNew = !pair.some((endpoint) => this.disagreeing.has(`${about} ${endpoint}`));
-    for (const endpoint of pair) this.disagreeing.add(`${about} ${endpoint}`);
-    const fields = { reason: about, endpoints: pair.map(nameOf).join(", ") };
-    if (isNew) this.options.log("warn", "two endpoints of the chain disagree; no call ends meanwhile", fields);
-    if (this.contradicting.size < others || others < 2) return;
-    this.current?.end(new Unusable("forked", "every other endpoint contradicts it"));
+  /** Whether a second endpoint has this value at a block, or no longer has the block's state; `null`: none for now. */
+  corroborate(key: Uint8Array, value: Uint8Array, hash: string): Promise<true | "gone" | null> {
+    return this.agreement<true | "gone">("events", true, async (other) => {
+      const found = await readable(other.values([key], hash));
+      if (found === null) return "gone";
+      return found[0]?.toHex() === value.toHex() ? true : "differs";
+    });
   }
 
   /**
-   * Whether a second endpoint has this value at a block, or no longer has the block's state. Throws when they differ:
-   * then another one is asked later.
+   * Asks the other endpoints until one agrees, and answers what it agrees to: `own`, or less. `silent`: it can't be asked,
+   * or stands still. When every other one contradicts the endpoint in use, its connection ends.
    */
-  async corroborate(key: Uint8Array, value: Uint8Array, hash: string): Promise<boolean | "gone"> {
-    if (this.isAlone()) return true;
-    const witness = await this.openWitness();
-    if (witness === null) return this.isAloneForLong();
-    try {
-      const [other] = await witness.values([key], hash);
-      if (other?.toHex() === value.toHex()) {
-        this.contradicting.delete(this.witnessEndpoint);
-        this.agreed("events");
-        return true;
+  private async agreement<T>(about: About, own: T, ask: Ask<T>): Promise<T | null> {
+    // With one endpoint there is nothing to compare, and a light client proves its answers.
+    const others = this.others();
+    if (others.length === 0 || isLight(this.currentEndpoint)) return own;
+    const differing: string[] = [];
+    for (const endpoint of others) {
+      const other = await this.other(endpoint);
+      const answer = other === null ? "silent" : await ask(other, endpoint).catch(silentOf);
+      if (answer === "differs") differing.push(endpoint);
+      else if (answer !== "silent") {
+        this.agreed(about, endpoint);
+        return answer;
       }
-    } catch (error) {
-      if (error instanceof StateGone) return "gone";
-      throw error;
     }
-    this.contradicted("events");
-    throw new StoreError("unavailable", "two endpoints report different events of a block");
+    if (differing.length === 0) return this.isAloneForLong(others) ? own : null;
+    this.contradicted(about, differing);
+    if (differing.length === others.length && others.length > 1)
+      this.current?.end(new Unusable("forked", "every other endpoint contradicts it"));
+    return null;
   }
 
-  /** Whether answers need no comparison: with one endpoint, or with a light client, which proves its answers. */
-  private isAlone(): boolean {
-    return this.options.settings.endpoints.length < 2 || isLight(this.currentEndpoint);
+  private isBehind(endpoint: string, other: ChainHead, head: ChainHead): boolean {
+    if (other.number + behindMax.blocks >= head.number && other.timeMs + behindMax.ms >= head.timeMs) return false;
+    const fields = { endpoint: nameOf(endpoint), block: String(other.number) };
+    this.logOnce([endpoint], "an endpoint is too far behind to confirm calls", fields);
+    return true;
+  }
+
+  private agreed(about: About, other: string): void {
+    this.aloneSinceMs = null;
+    this.agreedLast = other;
+    for (const endpoint of [this.currentEndpoint, other]) this.disagreeing.delete(`${about} ${endpoint}`);
+  }
+
+  private contradicted(about: About, others: readonly string[]): void {
+    this.trouble();
+    const all = [this.currentEndpoint, ...others];
+    const isNew = !all.some((endpoint) => this.disagreeing.has(`${about} ${endpoint}`));
+    for (const endpoint of all) this.disagreeing.add(`${about} ${endpoint}`);
+    const fields = { reason: about, endpoints: all.map(nameOf).join(", ") };
+    if (isNew) this.options.log("warn", "two endpoints of the chain disagree; no call ends meanwhile", fields);
   }
 
   /** The time without a second endpoint goes on while no call is pending, and over connections. */
-  private isAloneForLong(): boolean {
+  private isAloneForLong(others: readonly string[]): boolean {
     const nowMs = this.options.host.elapsedMs();
     this.aloneSinceMs ??= nowMs;
     if (nowMs - this.aloneSinceMs < aloneMsMax) return false;
     const text = "no second endpoint of the chain can be asked; calls end with the confirmation of one";
-    this.logOnce(this.others(), text, { endpoints: this.others().map(nameOf).join(", ") });
+    this.logOnce(others, text, { endpoints: others.map(nameOf).join(", ") });
     return true;
-  }
-
-  private async openWitness(): Promise<OpenSession | null> {
-    if (this.witness !== null) return this.witness;
-    const others = this.others();
-    const endpoint = others[this.witnessTurn++ % others.length] as string;
-    try {
-      const witness = (await this.open(endpoint, true)) as OpenSession;
-      void witness.over.promise.then(() => {
-        if (this.witness === witness) this.witness = null;
-      });
-      this.witnessEndpoint = endpoint;
-      this.witness = witness;
-      return witness;
-    } catch {
-      return null;
-    }
-  }
-
-  /** Called as well when no call is pending: the connection is not needed then. */
-  dropWitness(): void {
-    this.witness?.end(unneeded());
-    this.witness = null;
   }
 
   private pause(ms: number): Promise<void> {
@@ -420,12 +381,16 @@ export class Endpoints {
     this.wake();
     this.cancelWatch();
     this.firstRound.resolve();
-    this.dropWitness();
     await this.running;
   }
 }
 
-export const unneeded = (): Unusable => new Unusable("gone", "it is not needed");
+const finalHead = async (session: Session): Promise<ChainHead> => session.headAt(await session.finalizedHash());
+
+function silentOf(error: unknown): "silent" {
+  if (error instanceof StoreError || error instanceof Unusable) return "silent";
+  throw error;
+}
 
 const isSameState = (a: ChainHead, b: ChainHead): boolean =>
   a.nonce === b.nonce &&

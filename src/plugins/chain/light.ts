@@ -7,8 +7,8 @@
  * block number from the parents of the finalized head. Its answer to an extrinsic only means that it passed it on; the
  * blocks show whether one includes it.
  *
- * Law: a question that no peer answers is asked again and then left unanswered, which ends the connection. Only data that
- * peers may have discarded (older than `statesKept` blocks) is refused as gone.
+ * Law: a question that no peer answers is asked again and then fails, which ends the connection. Only data that peers may
+ * have discarded (older than `statesKept` blocks) is refused as gone.
  */
 import { readFileSync, statSync } from "node:fs";
 import { resolve } from "node:path";
@@ -18,16 +18,19 @@ import { BoundedMap } from "../../core/std/bounded.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import type { ChainOptions } from "./chain.ts";
 import {
+  type Connection,
   type Host,
   isLight,
   lightScheme,
   NodeRefusal,
+  type OpenOptions,
   parseHash,
   parseHeader,
   parseObject,
   Rpc,
   type Socket,
   type SocketEvents,
+  within,
 } from "./rpc.ts";
 
 const specificationBytesMax = 64 * 1024 * 1024;
@@ -41,8 +44,6 @@ const attemptPauseMs = 1_000;
 const logLevel = 1;
 const methodNotFound = -32_601;
 
-type Request = { readonly id: number; readonly method: string; readonly params: readonly unknown[] };
-
 /** `takesNull`: `null` is an answer. */
 type Question = {
   readonly method: string;
@@ -53,28 +54,24 @@ type Question = {
 
 type StartLight = (options: ClientOptions) => Client;
 
-export type LightClients = { readonly host: Host; readonly close: () => Promise<void> };
+export type LightClients = {
+  /** As `Rpc.open`, with `light:` endpoints. */
+  readonly connect: (endpoint: string, options: OpenOptions) => Promise<Connection>;
+  readonly close: () => Promise<void>;
+};
 
-/**
- * A host whose connections to `light:` endpoints are to light clients. Throws `unavailable` when the file of one is
- * no specification that a light client can start from.
- */
-export function withLightClients(
-  host: Host,
+/** Throws `unavailable` when the file of an endpoint is no specification that a light client can start from. */
+export function openLightClients(
   { endpoints }: Pick<ChainOptions, "endpoints">,
-  log: StoreEnvironment["log"],
-  /** Loaded when it is first used: the package is 3 MB of code, and hardly any configuration names it. */
-  load: () => Promise<StartLight> = async () => (await import("smoldot")).start,
+  parts: Pick<LightParts, "host" | "log"> & Partial<LightParts>,
 ): LightClients {
-  const light = endpoints.filter(isLight);
+  // The package is 3 MB of code, and hardly any configuration names it.
+  const given = { load: async () => (await import("smoldot")).start, ...parts };
   const clients = new Map(
-    light.map((endpoint) => [endpoint, new LightClient(readSpecification(endpoint), { host, log, load })]),
+    endpoints.filter(isLight).map((endpoint) => [endpoint, new LightClient(readSpecification(endpoint), given)]),
   );
   return {
-    host: {
-      ...host,
-      connect: (endpoint, events) => clients.get(endpoint)?.connect(events) ?? host.connect(endpoint, events),
-    },
+    connect: (endpoint, options) => clients.get(endpoint)?.connect(options) ?? Rpc.open(endpoint, options),
     async close() {
       await Promise.all([...clients.values()].map((client) => client.close()));
     },
@@ -106,7 +103,11 @@ function readSpecification(endpoint: string): string {
 /** Longer than any connection waits for an answer of its own. */
 const answerMsMax = 600_000;
 
-type Connection = { isOpen: boolean; readonly events: SocketEvents };
+type LightParts = {
+  readonly host: Host;
+  readonly log: StoreEnvironment["log"];
+  readonly load: () => Promise<StartLight>;
+};
 
 class LightClient {
   private started: Promise<Rpc> | null = null;
@@ -118,29 +119,16 @@ class LightClient {
 
   constructor(
     private readonly specification: string,
-    private readonly parts: {
-      readonly host: Host;
-      readonly log: StoreEnvironment["log"];
-      readonly load: () => Promise<StartLight>;
-    },
+    private readonly parts: LightParts,
   ) {}
 
-  connect(events: SocketEvents): Socket {
-    const connection: Connection = { isOpen: true, events };
-    const end = (reason: string) => connection.isOpen && events.onClose(reason);
-    this.start().then(
-      (rpc) => {
-        void rpc.over.then(end);
-        if (connection.isOpen) events.onOpen();
-      },
-      (error: unknown) => end(errorText(error)),
-    );
-    return {
-      send: (text) => void this.serve(JSON.parse(text) as Request, connection),
-      close: () => {
-        connection.isOpen = false;
-      },
-    };
+  /** The client goes on when a connection ends, for the next one. */
+  async connect({ waitMs }: OpenOptions): Promise<Connection> {
+    const { host } = this.parts;
+    const rpc = await within(host, { work: this.start(), ms: waitMs, missing: "no connection" });
+    const ask: Connection["ask"] = (method, params, ms) =>
+      within(host, { work: this.answer(method, params), ms, missing: `no answer to ${method}` });
+    return { ask, over: rpc.over, close: () => {} };
   }
 
   private start(): Promise<Rpc> {
@@ -178,55 +166,36 @@ class LightClient {
 
   // ------------------------------------------------------------------------------------------------- answers
 
-  private async serve({ id, method, params }: Request, connection: Connection): Promise<void> {
-    const send = (frame: object) => {
-      if (connection.isOpen) connection.events.onMessage(JSON.stringify({ jsonrpc: "2.0", ...frame }));
-    };
-    try {
-      if (!method.startsWith("chain_subscribe")) {
-        return send({ id, result: await this.answer(method, params, () => connection.isOpen) });
-      }
-      const subscription = `${method} ${id}`;
-      await (await this.start()).subscribe(method, () => send({ method, params: { subscription } }), answerMsMax);
-      send({ id, result: subscription });
-    } catch (error) {
-      if (error instanceof NodeRefusal) send({ id, error: { code: error.code, message: error.message } });
-      else this.parts.log("warn", "the light client did not answer", { method, reason: errorText(error) });
-    }
-  }
-
-  private answer(method: string, params: readonly unknown[], isWanted: () => boolean): Promise<unknown> {
+  private answer(method: string, params: readonly unknown[]): Promise<unknown> {
     const [first, second] = params;
     switch (method) {
       case "chain_getBlockHash":
         return typeof first === "number" && first > 0 ? this.hashAt(BigInt(first)) : this.ask(method, params);
       case "state_queryStorageAt":
-        return this.storageAt(first as readonly string[], String(second), isWanted);
+        return this.storageAt(first as readonly string[], String(second));
       case "chain_getBlock":
       case "chain_getHeader":
       case "state_getRuntimeVersion":
-        return this.insist({ method, params, block: String(first) }, isWanted);
-      case "state_call":
-        return this.insist({ method, params, block: String(params[2]) }, isWanted);
+      case "state_getMetadata":
+        return this.insist({ method, params, block: String(first) });
       default:
         return this.ask(method, params);
     }
   }
 
-  private async storageAt(keys: readonly string[], block: string, isWanted: () => boolean): Promise<unknown> {
+  private async storageAt(keys: readonly string[], block: string): Promise<unknown> {
+    const method = "state_getStorage";
     const values = await Promise.all(
-      keys.map((key) =>
-        this.insist({ method: "state_getStorage", params: [key, block], block, takesNull: true }, isWanted),
-      ),
+      keys.map((key) => this.insist({ method, params: [key, block], block, takesNull: true })),
     );
     return [{ block, changes: keys.map((key, n) => [key, values[n] ?? null]) }];
   }
 
   /** Asks about a block until there is an answer; no answer about an old block is a refusal. */
-  private async insist({ method, params, block, takesNull }: Question, isWanted: () => boolean): Promise<unknown> {
+  private async insist({ method, params, block, takesNull }: Question): Promise<unknown> {
     let reason = "no peer has it";
-    for (let attempts = 0; attempts < attemptsMax && isWanted(); attempts++) {
-      if (attempts > 0) await this.pause(attemptPauseMs);
+    for (let attempts = 0; attempts < attemptsMax && !this.stop.signal.aborted; attempts++) {
+      if (attempts > 0) await new Promise<void>((done) => void this.parts.host.after(attemptPauseMs, done));
       try {
         const result = await this.ask(method, params);
         if (takesNull || result !== null) return result;
@@ -242,10 +211,6 @@ class LightClient {
   private async isOld(block: string): Promise<boolean> {
     const number = this.numbers.get(block);
     return number !== undefined && number + statesKept < (await this.finalized()).number;
-  }
-
-  private pause(ms: number): Promise<void> {
-    return new Promise((done) => void this.parts.host.after(ms, done));
   }
 
   // ------------------------------------------------------------------------------------------------- headers

@@ -6,16 +6,16 @@
 import { Metadata, type PortableRegistry, TypeRegistry, type Vec } from "@polkadot/types";
 import type { DispatchError, EventRecord, PalletMetadataLatest, SiLookupTypeId } from "@polkadot/types/interfaces";
 import { xxhashAsU8a } from "@polkadot/util-crypto";
-import { concatBytes, encodeHex0x, utf8 } from "../../core/codec/bytes.ts";
+import { concatBytes, utf8 } from "../../core/codec/bytes.ts";
 import { blake2b128 } from "../../core/codec/crypto.ts";
 import { tuple } from "../../core/codec/scale.ts";
 import { embeddedBounds, type LedgerBoundName, type LedgerBounds } from "../../core/ledger/account.ts";
 import { type CallIndices, callLayouts, type LedgerCallName } from "../../core/ledger/calls.ts";
 import { StoreError } from "../../storage/contract.ts";
 import {
+  blockTimeMsDefault,
   boundConstants,
   type ChainShape,
-  compactLength,
   encodeCompact,
   type Frame,
   type ItemName,
@@ -31,8 +31,7 @@ import type { RuntimeVersion } from "./rpc.ts";
 export type RuntimeMetadata = {
   readonly frame: Frame;
   readonly bounds: LedgerBounds;
-  /** `null` when the chain has no such constant. */
-  readonly blockTimeMs: number | null;
+  readonly blockTimeMs: number;
   /** `null` when calls with a proof have no limit on this chain. */
   readonly proofLimit: ProofLimit | null;
   /** Protections of the reference runtime that this one lacks. */
@@ -48,21 +47,6 @@ type ProofLimit = { readonly atOnce: bigint; readonly inReserve: bigint; readonl
 
 /** A failure by the name of its error; `isOurs`: of one of our pallets. */
 export type DispatchFailure = { readonly isOurs: boolean; readonly error: string };
-
-/** The parameters of `state_call` for version 15 of the metadata; version 14 is what `state_getMetadata` answers. */
-export const metadataCall = (block: string): readonly unknown[] => [
-  "Metadata_metadata_at_version",
-  "0x0f000000",
-  block,
-];
-
-/** An option of opaque bytes: `null` when the runtime does not have the version. */
-export function parseMetadataCall(hex: `0x${string}`): `0x${string}` | null {
-  const bytes = Uint8Array.fromHex(hex.slice(2));
-  if (bytes[0] !== 1) return null;
-  const opaque = bytes.subarray(1);
-  return encodeHex0x(opaque.subarray(compactLength(opaque))) as `0x${string}`;
-}
 
 /** The metadata, or everything that differs. */
 export function readMetadata(
@@ -186,7 +170,7 @@ function readBounds(own: PalletShape, differences: string[]): LedgerBounds {
 
 function u32Constant({ constants }: PalletShape, name: string): number | null {
   const bytes = constants.get(name);
-  return bytes?.length === 4 ? u32Of(bytes) : null;
+  return bytes?.length === 4 ? Number(numberOf(bytes)) : null;
 }
 
 function proofLimitOf(own: PalletShape): ProofLimit | null {
@@ -197,12 +181,10 @@ function proofLimitOf(own: PalletShape): ProofLimit | null {
   return { atOnce: BigInt(atOnce), inReserve: BigInt(inReserve), intervalBlocks: BigInt(interval) };
 }
 
-function blockTimeOf(chain: ChainShape): number | null {
-  const constant = (pallet: string, name: string) => chain.get(pallet)?.constants.get(name);
-  const slot = constant("Aura", "SlotDuration") ?? constant("Babe", "ExpectedBlockTime");
-  if (slot !== undefined) return Number(u64Of(slot));
-  const half = constant("Timestamp", "MinimumPeriod");
-  return half === undefined ? null : 2 * Number(u64Of(half));
+function blockTimeOf(chain: ChainShape): number {
+  const constant = (pallet: string, name: string) => Number(numberOf(chain.get(pallet)?.constants.get(name)));
+  const slot = constant("Aura", "SlotDuration") || constant("Babe", "ExpectedBlockTime");
+  return slot || 2 * constant("Timestamp", "MinimumPeriod") || blockTimeMsDefault;
 }
 
 function outcomesOf(records: readonly EventRecord[]): Map<number, DispatchFailure | null> {
@@ -274,29 +256,15 @@ export function entryKey(map: ItemName, key: string): Uint8Array {
   return hashedKey(map, concatBytes(encodeCompact(bytes.length), bytes));
 }
 
-/** An unsigned number of four or eight bytes; absent is 0. */
+/** An unsigned number; absent is 0. Too few bytes are an invalid answer of the node, not a bug of this program. */
 export function numberOf(bytes: Uint8Array | null | undefined): bigint {
   if (bytes == null) return 0n;
-  return bytes.length === 4 ? BigInt(u32Of(bytes)) : u64Of(bytes);
-}
-
-export function u64Of(bytes: Uint8Array): bigint {
-  return viewOf(bytes, 8).getBigUint64(0, true);
-}
-
-function u32Of(bytes: Uint8Array): number {
-  return viewOf(bytes, 4).getUint32(0, true);
+  if (bytes.length === 0) throw new StoreError("corrupt", "the chain has a number that can't be read");
+  return BigInt(`0x${bytes.toReversed().toHex()}`);
 }
 
 /** `AccountInfo`: nonce, three counts of references (u32 each), then the free balance (u128). */
 export function readAccountState(bytes: Uint8Array | null): { readonly nonce: number; readonly free: bigint } {
   if (bytes === null) return { nonce: 0, free: 0n };
-  const view = viewOf(bytes, 32);
-  return { nonce: view.getUint32(0, true), free: view.getBigUint64(16, true) + (view.getBigUint64(24, true) << 64n) };
-}
-
-/** Too few bytes are an invalid answer of the node, not a bug of this program. */
-function viewOf(bytes: Uint8Array, bytesMin: number): DataView {
-  if (bytes.length < bytesMin) throw new StoreError("corrupt", "the chain has a number that can't be read");
-  return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  return { nonce: Number(numberOf(bytes.subarray(0, 4))), free: numberOf(bytes.subarray(16, 32)) };
 }

@@ -28,7 +28,7 @@
  *    ever enters. Signing another one for the same nonce is always safe; a new runtime version or a node that takes
  *    none of the present ones is a reason for it.
  * 4. A free nonce below others is filled by signing the oldest call that no node can have.
- * 5. The first `window` calls, by nonce, are with the node; silence halves the window.
+ * 5. The first `windowMax` calls, by nonce, are with the node, and those with their own proof beside them.
  *
  * Source: docs/decisions.md D74, D75.
  */
@@ -151,12 +151,8 @@ export class SubmissionPool {
   /** To be sent, the most urgent last. */
   private queue: Entry[] = [];
   private sending = 0;
-  private window: number;
-  private halvedAtMs = Number.NEGATIVE_INFINITY;
 
-  constructor(private readonly limits: PoolLimits) {
-    this.window = Math.min(256, limits.windowMax);
-  }
+  constructor(private readonly limits: PoolLimits) {}
 
   get size(): number {
     return this.entries.size;
@@ -259,7 +255,7 @@ export class SubmissionPool {
 
   /** Without going through all entries; one that has no place in the window waits for the next tick. */
   private sendNext(entry: Entry): PoolAction[] {
-    if (this.entries.size > this.window) return [];
+    if (this.entries.size > this.limits.windowMax) return [];
     this.queue.unshift(entry);
     return this.sendQueue();
   }
@@ -272,7 +268,8 @@ export class SubmissionPool {
     for (const entry of this.entries.values()) (entry.nonce === null ? proofs : owned).push(entry);
     owned.sort((a, b) => (a.nonce ?? 0) - (b.nonce ?? 0));
     const isDue = ({ sentAtMs }: Entry) => sentAtMs === null || sentAtMs <= dueMs;
-    this.queue = [...owned.slice(0, this.window), ...proofs.slice(0, this.window)].filter(isDue).reverse();
+    const { windowMax } = this.limits;
+    this.queue = [...owned.slice(0, windowMax), ...proofs.slice(0, windowMax)].filter(isDue).reverse();
     return this.sendQueue();
   }
 
@@ -302,21 +299,11 @@ export class SubmissionPool {
     if (verdict !== "taken" && verdict !== "known" && verdict !== "silence") signed.out = couldHave;
     this.move(entry, "waiting");
     entry.sentAtMs = atMs;
-    this.adapt(verdict, atMs);
     const isRefused = verdict === "invalid" || verdict === "banned";
     // The node that had it has dropped it: its chance ended, and the next one begins when a node has it again.
     if (isRefused || verdict === "full") entry.eligibleSince = null;
     entry.invalid = isRefused ? entry.invalid + (verdict === "banned" ? 2 : 1) : 0;
     return [...(isRefused ? this.onRefused(entry) : []), ...this.sendQueue()];
-  }
-
-  private adapt(verdict: Verdict, atMs: number): void {
-    if (verdict === "taken") this.window = Math.min(this.limits.windowMax, this.window + 1);
-    if (verdict !== "silence" && verdict !== "full") return;
-    // Answers that are missing at the same time count as one silence.
-    if (atMs - this.halvedAtMs < this.limits.resendMs) return;
-    this.halvedAtMs = atMs;
-    this.window = Math.max(1, this.window >> 1);
   }
 
   /**

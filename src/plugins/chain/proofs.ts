@@ -26,11 +26,11 @@ import { decodeKeyProof, encodeKeyProof, type KeyProof, replayKeyProof } from ".
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { decodeJson, encodeJson, keyProofKey } from "../../storage/embedded-records.ts";
 import type { Table } from "../../storage/table.ts";
-import { type Endpoints, type OpenSession, unneeded } from "./endpoints.ts";
+import type { Endpoints, OpenSession } from "./endpoints.ts";
 import { carriedBy } from "./layouts.ts";
-import { type ChainReader, readable, readOutcomes } from "./reader.ts";
+import { type ChainReader, readOutcomes } from "./reader.ts";
 import type { Host, SignedBlock } from "./rpc.ts";
-import { type Session, Unusable } from "./session.ts";
+import { readable, type Session, Unusable } from "./session.ts";
 
 type KeyProofsOptions = {
   readonly table: Table;
@@ -127,23 +127,21 @@ export class KeyProofs {
       await this.findPlace(session);
       this.triedMs = nowMs;
     }
-    let archive: OpenSession | null = null;
-    try {
-      while (this.place.number < session.head.number) {
-        const blocks = await this.nextBlocks(archive ?? session, session.head.number);
-        const next = this.place.number + 1n;
-        if (blocks.length > 0) await this.apply(session, blocks);
-        else if (archive === null) {
-          archive = await this.options.endpoints.elsewhere((other) => hasBlock(other, next));
-          if (archive === null) await this.skip(session);
-        } else {
-          archive.end(unneeded());
-          archive = null;
-        }
+    let source = session;
+    while (this.place.number < session.head.number) {
+      const blocks = await this.nextBlocks(source, session.head.number);
+      if (blocks.length > 0) await this.apply(session, blocks);
+      else if (source !== session) source = session;
+      else {
+        const archive = await this.archiveOf(this.place.number + 1n);
+        if (archive === null) await this.skip(session);
+        else source = archive;
       }
-    } finally {
-      archive?.end(unneeded());
     }
+  }
+
+  private archiveOf(number: bigint): Promise<OpenSession | null> {
+    return this.options.endpoints.elsewhere((other) => hasBlock(other, number));
   }
 
   private async findPlace(session: OpenSession): Promise<void> {
@@ -151,11 +149,8 @@ export class KeyProofs {
     if (number > session.head.number) return;
     const there = hash === "" ? null : await readable(session.hashAt(number));
     if (there !== null && there !== hash) this.place = beginning;
-    else if (gap !== null) {
-      const archive = await this.options.endpoints.elsewhere((other) => hasBlock(other, gap));
-      archive?.end(unneeded());
-      if (archive !== null || (await hasBlock(session, gap))) this.place = { number: gap - 1n, hash: "", gap: null };
-    }
+    else if (gap !== null && ((await hasBlock(session, gap)) || (await this.archiveOf(gap)) !== null))
+      this.place = { number: gap - 1n, hash: "", gap: null };
   }
 
   /** The blocks that follow the place, as far as the node has them. */

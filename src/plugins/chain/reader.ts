@@ -29,10 +29,10 @@ import {
 } from "../../core/ledger/structures.ts";
 import { type Block, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
-import { blockTimeMsDefault, carriedBy, compactLength, fingerprintsOf, type ItemName, isOwned } from "./layouts.ts";
-import { type DispatchFailure, entryKey, numberOf, prefixOf, type RuntimeMetadata, u64Of } from "./metadata.ts";
+import { carriedBy, compactLength, fingerprintsOf, type ItemName, isOwned } from "./layouts.ts";
+import { type DispatchFailure, entryKey, numberOf, prefixOf, type RuntimeMetadata } from "./metadata.ts";
 import type { Header } from "./rpc.ts";
-import { type ChainHead, type Session, StateGone, Unusable } from "./session.ts";
+import { type ChainHead, readable, type Session } from "./session.ts";
 
 /** The state that decides about a call, all of one block. */
 export type Facts = {
@@ -205,7 +205,7 @@ export function beyondAllowance(call: LedgerCall, { head, allowanceWholeAt }: Fa
   const usedBlocks = allowanceWholeAt > head.number ? allowanceWholeAt - head.number : 0n;
   const waitBlocks = Number(usedBlocks + intervalBlocks - calls * intervalBlocks);
   if (waitBlocks <= 0) return null;
-  const retryAfterSeconds = Math.ceil((waitBlocks * (blockTimeMs ?? blockTimeMsDefault)) / 1_000);
+  const retryAfterSeconds = Math.ceil((waitBlocks * blockTimeMs) / 1_000);
   const { detail } = faultOfRefusal(refuse("TooManyProofs"));
   return fault("rate_limited", detail, { retryAfterSeconds });
 }
@@ -326,17 +326,7 @@ export async function readOutcomes(session: Session, header: Header): Promise<Ou
   const [events, now] = values;
   if (!events || !now) throw new StoreError("unavailable", "the node shows a block without events");
   const byIndex = metadata.outcomes(events);
-  return { block: { number, hash, timeMs: Number(u64Of(now)) }, events, byIndex };
-}
-
-/** `null` when the node refuses to answer, because it has discarded the state, or the state is of another runtime. */
-export async function readable<T>(work: Promise<T>): Promise<T | null> {
-  try {
-    return await work;
-  } catch (error) {
-    if (error instanceof StateGone || error instanceof Unusable) return null;
-    throw error;
-  }
+  return { block: { number, hash, timeMs: Number(numberOf(now)) }, events, byIndex };
 }
 
 // ------------------------------------------------------------------------------------------ failures of calls

@@ -73,27 +73,26 @@ const notRpc = "the node sent an invalid JSON-RPC message";
 /** A shorter part is not a key, and may be a word of the text around it. */
 const secretCharsMin = 4;
 
-type Request = {
-  readonly resolve: (result: unknown) => void;
-  readonly reject: (error: Error) => void;
-  /** Of a subscription: called at every notification. */
-  readonly notify: (() => void) | null;
-};
-
-/** A message of a node: an answer has an `id`, a notification a `method`. Nothing in it is verified yet. */
+/** A message of a node. Nothing in it is verified yet. */
 type Frame = {
   readonly id?: unknown;
-  readonly method?: unknown;
-  readonly params?: { readonly subscription?: unknown } | null;
   readonly result?: unknown;
   readonly error?: { readonly code?: unknown; readonly message?: unknown; readonly data?: unknown } | null;
 };
 
-type RpcOptions = { readonly waitMs: number; readonly signal: AbortSignal; readonly host: Host };
+/** To one node, or to the light client. */
+export type Connection = {
+  /** Throws a `NodeRefusal`, or another error when no answer came within `waitMs` or the connection is over. */
+  readonly ask: (method: string, params: readonly unknown[], waitMs: number) => Promise<unknown>;
+  /** Resolves with the reason when the connection is over. */
+  readonly over: Promise<string>;
+  readonly close: () => void;
+};
 
-export class Rpc {
-  private readonly requests = new Map<number, Request>();
-  private readonly subscriptions = new Map<string, () => void>();
+export type OpenOptions = { readonly waitMs: number; readonly signal: AbortSignal; readonly host: Host };
+
+export class Rpc implements Connection {
+  private readonly requests = new Map<number, PromiseWithResolvers<unknown>>();
   private readonly opened = Promise.withResolvers<void>();
   private readonly ended = Promise.withResolvers<string>();
   private readonly clean: (text: string) => string;
@@ -116,7 +115,7 @@ export class Rpc {
   }
 
   /** Throws when there is no connection within `waitMs`. An aborted `signal` ends the connection at any time. */
-  static async open(endpoint: string, { waitMs, signal, host }: RpcOptions): Promise<Rpc> {
+  static async open(endpoint: string, { waitMs, signal, host }: OpenOptions): Promise<Rpc> {
     signal.throwIfAborted();
     const rpc = new Rpc(endpoint, host);
     const abort = () => rpc.close();
@@ -131,36 +130,22 @@ export class Rpc {
     }
   }
 
-  /** Resolves with the reason when the connection is over. */
   get over(): Promise<string> {
     return this.ended.promise;
-  }
-
-  /** Throws a `NodeRefusal`, or another error when no answer came within `waitMs` or the connection is over. */
-  ask(method: string, params: readonly unknown[], waitMs: number): Promise<unknown> {
-    return this.request({ method, params, notify: null }, waitMs);
-  }
-
-  /** Resolves once the node agrees. A notification means only that there is something new. */
-  async subscribe(method: string, notify: () => void, waitMs: number): Promise<void> {
-    await this.request({ method, params: [], notify }, waitMs);
   }
 
   close(): void {
     this.end("the connection was closed");
   }
 
-  private async request(
-    { method, params, notify }: { method: string; params: readonly unknown[]; notify: (() => void) | null },
-    waitMs: number,
-  ): Promise<unknown> {
+  async ask(method: string, params: readonly unknown[], waitMs: number): Promise<unknown> {
     if (this.reason !== null) throw new Error(this.reason);
     const id = this.nextId++;
-    const { promise, resolve, reject } = Promise.withResolvers<unknown>();
-    this.requests.set(id, { resolve, reject, notify });
+    const request = Promise.withResolvers<unknown>();
+    this.requests.set(id, request);
     try {
       this.socket.send(JSON.stringify({ id, jsonrpc: "2.0", method, params }));
-      return await within(this.host, { work: promise, ms: waitMs, missing: `no answer to ${method}` });
+      return await within(this.host, { work: request.promise, ms: waitMs, missing: `no answer to ${method}` });
     } finally {
       this.requests.delete(id);
     }
@@ -177,19 +162,10 @@ export class Rpc {
     }
   }
 
-  private receive(frame: Frame): void {
-    if (frame.method !== undefined) {
-      this.subscriptions.get(String(frame.params?.subscription))?.();
-      return;
-    }
-    const request = typeof frame.id === "number" ? this.requests.get(frame.id) : undefined;
-    if (request === undefined) return;
-    if (frame.error !== undefined && frame.error !== null) {
-      request.reject(this.refusalOf(frame.error));
-      return;
-    }
-    if (request.notify !== null) this.subscriptions.set(String(frame.result), request.notify);
-    request.resolve(frame.result);
+  private receive({ id, error, result }: Frame): void {
+    const request = typeof id === "number" ? this.requests.get(id) : undefined;
+    if (error !== undefined && error !== null) request?.reject(this.refusalOf(error));
+    else request?.resolve(result);
   }
 
   private refusalOf({ code, message, data }: NonNullable<Frame["error"]>): NodeRefusal {
@@ -203,7 +179,6 @@ export class Rpc {
     const error = new Error(reason);
     this.opened.reject(error);
     for (const { reject } of this.requests.values()) reject(error);
-    this.subscriptions.clear();
     this.socket?.close();
     this.ended.resolve(reason);
   }
@@ -268,7 +243,7 @@ function percentDecoded(part: string): string {
   }
 }
 
-async function within<T>(host: Host, given: { work: Promise<T>; ms: number; missing: string }): Promise<T> {
+export async function within<T>(host: Host, given: { work: Promise<T>; ms: number; missing: string }): Promise<T> {
   const outcome = await withDeadline(given.work, given.ms, host.after);
   if (outcome === late) throw new Error(`${given.missing} within ${given.ms} ms`);
   return outcome;

@@ -3,8 +3,8 @@
  * needs; then it follows the heads. Every request has a deadline. The connection ends when the node leaves a request
  * unanswered, shows a head that can't be true, or goes back behind a finalized block.
  *
- * Heartbeat: the driver asks for the head once a block time, so it notices a dead connection after at most a block time
- * and `request_timeout_ms`.
+ * Heartbeat: the driver asks for the head twice a block time, so it notices a dead connection after at most that and
+ * `request_timeout_ms`.
  */
 import { encodeHex0x } from "../../core/codec/bytes.ts";
 import { errorText } from "../../core/fault.ts";
@@ -12,18 +12,11 @@ import type { LedgerProofs } from "../../core/ledger/account.ts";
 import { type Block, StoreError } from "../../storage/contract.ts";
 import type { ChainOptions } from "./chain.ts";
 import { blockTimeMsDefault } from "./layouts.ts";
-import {
-  accountKey,
-  metadataCall,
-  parseMetadataCall,
-  prefixOf,
-  type RuntimeMetadata,
-  readAccountState,
-  readMetadata,
-  u64Of,
-} from "./metadata.ts";
+import type { LightClients } from "./light.ts";
+import { accountKey, numberOf, prefixOf, type RuntimeMetadata, readAccountState, readMetadata } from "./metadata.ts";
 import type { Verdict } from "./pool.ts";
 import {
+  type Connection,
   type Header,
   type Host,
   NodeRefusal,
@@ -59,6 +52,8 @@ export type SessionOptions = {
   readonly anchor: () => Anchor | null;
   /** Only for comparing answers: it follows no heads. */
   readonly passive?: true;
+  /** `Rpc.open` unless some endpoints are light clients. */
+  readonly connect?: LightClients["connect"];
 };
 
 export type ChainHead = Block & {
@@ -89,6 +84,16 @@ export class Unusable extends Error {
 /** The node refused to answer: it no longer has what was asked for, such as the state of an old block. */
 export class StateGone extends StoreError {}
 
+/** `null` when the node refuses to answer, because it has discarded the state, or the state is of another runtime. */
+export async function readable<T>(work: Promise<T>): Promise<T | null> {
+  try {
+    return await work;
+  } catch (error) {
+    if (error instanceof StateGone || error instanceof Unusable) return null;
+    throw error;
+  }
+}
+
 /** What a node answered to an extrinsic, and its words when it refused. */
 type NodeAnswer = { readonly verdict: Verdict; readonly refusal: string | null };
 export const silence: NodeAnswer = { verdict: "silence", refusal: null };
@@ -112,7 +117,7 @@ const isStale = ({ code, message }: NodeRefusal): boolean => code === 1010 && /o
 const submitPatience = 6;
 /** Most runtimes whose metadata is kept; blocks of more than two at a time are rare. */
 const runtimesMax = 8;
-/** How often the driver asks for the head. */
+/** Between two blocks. */
 export const heartbeatMs = ({ block_time_ms }: ChainOptions): number => block_time_ms ?? blockTimeMsDefault;
 /** Largest difference between a node's clock and ours. */
 export const clockSkewMs = 300_000;
@@ -120,7 +125,7 @@ export const clockSkewMs = 300_000;
 export class Session {
   private constructor(
     private readonly options: SessionOptions,
-    private readonly rpc: Rpc,
+    private readonly rpc: Connection,
     readonly genesis: string,
   ) {}
 
@@ -130,14 +135,13 @@ export class Session {
   readonly over = Promise.withResolvers<Unusable>();
   private cancelPoll: () => void = () => {};
   private ended = false;
-  private readonly refresh = singleFlight(() => this.follow().catch((error: unknown) => this.end(unusable(error))));
 
   static async open(options: SessionOptions): Promise<Session> {
     const { endpoint, settings, signal, host } = options;
     const requestMs = settings.request_timeout_ms;
-    let rpc: Rpc | null = null;
+    let rpc: Connection | null = null;
     try {
-      rpc = await Rpc.open(endpoint, { waitMs: requestMs, signal, host });
+      rpc = await (options.connect ?? Rpc.open)(endpoint, { waitMs: requestMs, signal, host });
       const genesis = parseHash(await rpc.ask("chain_getBlockHash", [0], requestMs));
       if (options.genesis !== null && genesis !== options.genesis) {
         throw new Unusable(
@@ -150,7 +154,8 @@ export class Session {
       const session = new Session(options, rpc, genesis);
       await session.follow();
       await session.checkAnchor();
-      if (!options.passive) await session.subscribe();
+      void rpc.over.then((reason) => session.end(new Unusable("gone", reason)));
+      if (!options.passive) session.poll();
       return session;
     } catch (error) {
       rpc?.close();
@@ -225,17 +230,10 @@ export class Session {
     });
   }
 
-  private async subscribe(): Promise<void> {
-    const { request_timeout_ms: requestMs } = this.options.settings;
-    await this.rpc.subscribe("chain_subscribeFinalizedHeads", this.refresh, requestMs);
-    void this.rpc.over.then((reason) => this.end(new Unusable("gone", reason)));
-    this.poll();
-  }
-
   private poll(): void {
     if (this.ended) return;
-    this.cancelPoll = this.options.host.after(heartbeatMs(this.options.settings), () => {
-      this.refresh();
+    this.cancelPoll = this.options.host.after(heartbeatMs(this.options.settings) / 2, async () => {
+      await this.follow().catch((error: unknown) => this.end(unusable(error)));
       this.poll();
     });
   }
@@ -263,7 +261,7 @@ export class Session {
     const { anchor, settings, host, passive } = this.options;
     const before = anchor();
     if (passive || before === null) return;
-    const blockTimeMs = settings.block_time_ms ?? metadata.blockTimeMs ?? blockTimeMsDefault;
+    const blockTimeMs = settings.block_time_ms ?? metadata.blockTimeMs;
     checkNumber(number, before, { nowMs: host.nowMs(), blockTimeMs });
   }
 
@@ -277,7 +275,7 @@ export class Session {
     const metadata = await this.metadataOf(version, hash);
     const names = ["Now", "PlainProofs"] as const;
     const [now, plain, account] = await this.values([...names.map(prefixOf), accountKey(operator)], hash);
-    const timeMs = now === null || now === undefined ? 0 : Number(u64Of(now));
+    const timeMs = Number(numberOf(now));
     if (timeMs > host.nowMs() + clockSkewMs)
       throw new Unusable("gone", `the time of its block ${number} is more than 5 minutes ahead of this clock`);
     // A chain without the switch knows only the versions before 3, and accepts them.
@@ -308,7 +306,7 @@ export class Session {
     const known = runtimes.get(name);
     if (known !== undefined) return known;
     const genesis = Uint8Array.fromHex(this.genesis.slice(2));
-    const bytes = await this.metadataBytes(hash);
+    const bytes = await this.ask("state_getMetadata", [hash], parseHex);
     const metadata = readMetadata(bytes, { version, genesis });
     if (Array.isArray(metadata)) {
       throw new Unusable("differs", `its runtime ${specVersion} is not one for this program: ${metadata.join("; ")}`);
@@ -317,17 +315,6 @@ export class Session {
     if (oldest !== undefined && runtimes.size >= runtimesMax) runtimes.delete(oldest);
     runtimes.set(name, metadata);
     return metadata;
-  }
-
-  /** `state_getMetadata`, version 14, may be removed from nodes. */
-  private async metadataBytes(hash: string): Promise<`0x${string}`> {
-    try {
-      const bytes = parseMetadataCall(await this.ask("state_call", metadataCall(hash), parseHex));
-      if (bytes !== null) return bytes;
-    } catch (error) {
-      if (!(error instanceof StateGone)) throw error;
-    }
-    return this.ask("state_getMetadata", [hash], parseHex);
   }
 
   end(reason: Unusable): void {
@@ -365,24 +352,3 @@ function checkNumber(
 
 const unusable = (error: unknown): Unusable =>
   error instanceof Unusable ? error : new Unusable("gone", errorText(error));
-
-/**
- * Runs `work` at each call, one run at a time; calls during a run cause one more run. So a node that sends notifications
- * fast still gets one request of a kind at a time. `work` must not throw.
- */
-export function singleFlight(work: () => Promise<void>): () => void {
-  let isRunning = false;
-  let again = false;
-  const run = async (): Promise<void> => {
-    isRunning = true;
-    do {
-      again = false;
-      await work();
-    } while (again);
-    isRunning = false;
-  };
-  return () => {
-    if (isRunning) again = true;
-    else void run();
-  };
-}

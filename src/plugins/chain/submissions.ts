@@ -13,7 +13,6 @@ import {
   encodeLedgerCall,
   type LedgerCall,
 } from "../../core/ledger/calls.ts";
-import { BoundedMap } from "../../core/std/bounded.ts";
 import { type Block, type StoreEnvironment, StoreError, type Submission } from "../../storage/contract.ts";
 import { claimKey } from "../../storage/embedded-records.ts";
 import type { ChainOptions } from "./chain.ts";
@@ -69,8 +68,6 @@ type Birth = Pick<Block, "number" | "hash">;
 const readsMax = 8;
 /** Calls with a node at a time; its pool takes about twice as many. */
 const windowMax = 4_096;
-/** Far more than can end while one state is read. */
-const endsMax = 10_000;
 /** With finality further behind than this, an era that began at the finalized head could be over before its use. */
 const finalityLagMax = 5;
 
@@ -86,15 +83,12 @@ export class Submissions {
   private readonly resendMs: number;
   private readonly kept = new Map<string, Kept>();
   private readonly claims = new Map<string, Kept>();
-  /** The block in which a call about a DID or an alias ended last. */
-  private readonly ends = new BoundedMap<string, bigint>(endsMax);
   private nextSequence = 0n;
   private readonly scan: FinalizedScan;
   /** The head to follow next, and the hash of the last one that was followed to the end. */
   private wanted: ChainHead | null = null;
   private followed = "";
   private work: Promise<void> = Promise.resolve();
-  private readonly storing = new Set<Promise<unknown>>();
   private cancelTick: () => void = () => {};
   private closing = false;
   /** When the log showed a refusal of the operator's calls last. */
@@ -142,17 +136,11 @@ export class Submissions {
       const refused = this.dryRun(call, facts) ?? beyondAllowance(call, facts);
       if (refused !== null) return refused;
       const birth = await this.birthOf(this.options.endpoints.session());
-      if (!this.isOutdated(call, facts.head)) return this.enqueue(call, label, birth);
+      // Pending calls exclude a call by the pool, ended calls by the state: a call that ended while an older state was read
+      // is in neither, and would be accepted a second time.
+      if (facts.head.number >= (this.scan.head?.number ?? 0n)) return this.enqueue(call, label, birth);
     }
     throw new StoreError("unavailable", "the chain moves faster than it can be read");
-  }
-
-  /**
-   * Pending calls exclude a call by the pool, ended calls by the state: a call that ended while
-   * the state was read is in neither, and would be accepted a second time.
-   */
-  private isOutdated(call: LedgerCall, head: ChainHead): boolean {
-    return subjectsOf(call).some((subject) => (this.ends.get(subject) ?? 0n) > head.number);
   }
 
   private dryRun(call: LedgerCall, facts: Facts): Fault | null {
@@ -189,15 +177,12 @@ export class Submissions {
     };
     const pending: Pending = { sequence: this.nextSequence++, call, submission, signed: [signed] };
     const kept = this.keep(pending, "storing", outbox.keep(pending));
-    this.storing.add(kept.durable);
     try {
       await kept.durable;
     } catch (error) {
       this.forget(kept);
       this.apply({ kind: "ended", entries: [kept.entry] });
       throw error;
-    } finally {
-      this.storing.delete(kept.durable);
     }
     this.apply({ kind: "stored", entry: kept.entry });
     return submission;
@@ -399,7 +384,6 @@ export class Submissions {
       this.scan.skipTo(newest);
       this.followed = newest.hash;
       this.progress = null;
-      endpoints.dropWitness();
       return;
     }
     const session = endpoints.session();
@@ -436,8 +420,7 @@ export class Submissions {
     const isSame =
       outcomes !== null &&
       (await this.options.endpoints.corroborate(prefixOf("Events"), outcomes.events, contents.hash));
-    if (outcomes !== null && isSame === false)
-      throw new StoreError("unavailable", "no second endpoint can be asked for a block's events");
+    if (isSame === null) throw new StoreError("unavailable", "no second endpoint can be asked for a block's events");
     const block: Block = outcomes?.block ?? { number: contents.number, hash: contents.hash, timeMs: head.timeMs };
     const ends: [Entry, End][] = [];
     for (const { kept, index } of found) {
@@ -472,11 +455,7 @@ export class Submissions {
       })),
       { nowMs: environment.now(), anchor: endpoints.anchor },
     );
-    for (const { kept, end } of known) {
-      for (const subject of end.state === "dropped" ? [] : subjectsOf(kept.call))
-        this.ends.set(subject, end.block?.number ?? this.scan.head?.number ?? 0n);
-      this.forget(kept);
-    }
+    for (const { kept } of known) this.forget(kept);
     this.ended += known.length;
     this.apply({ kind: "ended", entries: known.map(({ kept }) => kept.entry) });
   }
@@ -484,7 +463,8 @@ export class Submissions {
   async close(): Promise<void> {
     this.closing = true;
     this.cancelTick();
-    await Promise.allSettled([...this.storing, this.work]);
+    await Promise.allSettled([...this.kept.values()].map(({ durable }) => durable));
+    await this.work;
   }
 }
 
@@ -492,6 +472,3 @@ async function whenDurable(kept: Kept): Promise<Submission> {
   await kept.durable;
   return kept.submission;
 }
-
-/** The DID and the aliases of a call. No alias has the form of a DID. */
-const subjectsOf = (call: LedgerCall): string[] => [call.did, ...aliasesNamed(call)];

@@ -1,6 +1,6 @@
-/** What nodes answer about metadata and accounts, from its bytes. */
+/** What nodes answer about accounts, from its bytes. */
 import { expect, test } from "bun:test";
-import { parseMetadataCall, readAccountState } from "../../../../src/plugins/chain/metadata.ts";
+import { readAccountState } from "../../../../src/plugins/chain/metadata.ts";
 
 test("an account's nonce and balance are read from its bytes", () => {
   expect(readAccountState(null)).toEqual({ nonce: 0, free: 0n });
@@ -8,9 +8,4 @@ test("an account's nonce and balance are read from its bytes", () => {
     `07000000${"00".repeat(12)}${"01".padEnd(16, "0")}${"02".padEnd(16, "0")}${"00".repeat(48)}`,
   );
   expect(readAccountState(bytes)).toEqual({ nonce: 7, free: 1n + (2n << 64n) });
-});
-
-test("metadata of a version is an option of bytes", () => {
-  expect(parseMetadataCall("0x00")).toBeNull();
-  expect(parseMetadataCall("0x010c6d6574")).toBe("0x6d6574");
 });

@@ -100,17 +100,6 @@ describe("sending", () => {
       expect(pool.answer("a", "nonce-used")).toEqual([]);
     }
   });
-
-  test("silence halves the window once for all answers that fail to come together", () => {
-    const pool = play({ windowMax: 4 });
-    for (const id of ["a", "b", "c", "d"]) pool.add(id, 1);
-    for (const id of ["a", "b", "c", "d"]) pool.answer(id, "silence");
-    expect(pool.tick(1_000)).toEqual(["send a", "send b"]);
-    for (const id of ["a", "b"]) pool.answer(id, "silence");
-    expect(pool.tick(1_000)).toEqual(["send a"]);
-    pool.answer("a", "taken");
-    expect(pool.tick(1_000)).toEqual(["send a", "send b"]);
-  });
 });
 
 describe("a call is signed again", () => {
