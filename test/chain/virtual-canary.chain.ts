@@ -88,11 +88,11 @@ const canaries: readonly Canary[] = [
   {
     name: "M6: what was signed for another runtime is forgotten",
     put: () => {
-      const onSigned = methodOf<(entry: Entry, signed: Signed) => PoolAction[]>(SubmissionPool.prototype, "onSigned");
+      const signAgain = methodOf<(entry: Entry, signed: Signed) => PoolAction[]>(SubmissionPool.prototype, "signed");
       const forget = replace(SubmissionPool.prototype, {
-        onSigned(this: SubmissionPool, entry: Entry, signed: Signed) {
+        signed(this: SubmissionPool, entry: Entry, signed: Signed) {
           methodOf<(entry: Entry, kept: readonly Signed[]) => void>(this, "keepSigned").call(this, entry, []);
-          return onSigned.call(this, entry, signed);
+          return signAgain.call(this, entry, signed);
         },
       });
       // The state would show what the forgotten one did.

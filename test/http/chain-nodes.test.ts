@@ -49,7 +49,7 @@ async function rpcTo(endpoint: string, waitMs = 1_000): Promise<Rpc> {
 const textOf = (work: Promise<unknown>): Promise<string> => work.then(() => "answered", String);
 
 async function until(what: string, isSo: () => boolean): Promise<void> {
-  for (const end = Date.now() + 5_000; Date.now() < end; await Bun.sleep(5)) if (isSo()) return;
+  for (const end = Date.now() + 60_000; Date.now() < end; await Bun.sleep(5)) if (isSo()) return;
   throw new Error(`waited too long for ${what}`);
 }
 
@@ -339,7 +339,7 @@ describe("submissions", () => {
     };
     await outbox.keep({ sequence: 0n, call, submission, signed: [signed] });
     const events = { onSession: () => submissions.resume(), onHead: (head: ChainHead) => submissions.onHead(head) };
-    const { endpoints } = endpointsTo([node.endpoint], events, { block_time_ms: 10 });
+    const { endpoints } = endpointsTo([node.endpoint], events, { block_time_ms: 10, request_timeout_ms: 30_000 });
     const logged: string[] = [];
     const submissions = new Submissions({
       endpoints,

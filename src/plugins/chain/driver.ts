@@ -7,13 +7,11 @@ import { resolve } from "node:path";
 import { Keyring } from "@polkadot/api";
 import { cryptoWaitReady } from "@polkadot/util-crypto";
 import { encodeHex0x } from "../../core/codec/bytes.ts";
-import type { Did } from "../../core/codec/did.ts";
 import { dayMs } from "../../core/codec/time.ts";
 import { errorText } from "../../core/fault.ts";
-import type { DeliveryPolicy, PersonaPolicy, PolicyScope } from "../../core/ledger/account.ts";
-import type { LedgerCall } from "../../core/ledger/calls.ts";
+import type { PolicyScope } from "../../core/ledger/account.ts";
 import { withDeadline } from "../../core/std/bounded.ts";
-import { type Ledger, type LedgerHead, type Store, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
+import { type Ledger, type Store, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import type { Table } from "../../storage/table.ts";
 import { openEnvironment } from "../lmdb/environment.ts";
 import { openTable } from "../lmdb/store.ts";
@@ -144,15 +142,7 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
   const reader = new ChainReader(endpoints);
   const waitMs = options.request_timeout_ms;
   const proofs = new KeyProofs({ table: parts.table, endpoints, reader, host, log: environment.log, waitMs });
-  const submissions = new Submissions({
-    endpoints,
-    reader,
-    outbox,
-    key,
-    settings: options,
-    environment,
-    host,
-  });
+  const submissions = new Submissions({ endpoints, reader, outbox, key, settings: options, environment, host });
   submissions.start();
   endpoints.start();
   const close = async () => {
@@ -160,7 +150,28 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
     await submissions.close();
     await proofs.close();
   };
-  return { endpoints, ledger: ledgerOf({ key, options }, endpoints, reader, { submissions, proofs }), isKnown, close };
+  const policy = async (scope: PolicyScope, name: string) => reader.policy(scope, name);
+  const ledger: Ledger = {
+    policy: policy as Ledger["policy"],
+    async head() {
+      const { number, hash, timeMs, metadata } = endpoints.session().head;
+      return { finalized: { number, hash, timeMs }, blockTimeMs: options.block_time_ms ?? metadata.blockTimeMs };
+    },
+    bounds: async () => endpoints.session().head.metadata.bounds,
+    account: async (did) => reader.account(did),
+    keyProof: (did) => proofs.of(did),
+    aliasHolder: async (alias) => reader.aliasHolder(alias),
+    aliasReserve: async (alias) => reader.aliasReserve(alias),
+    submit: (call, label) => submissions.submit(call, label),
+    async submission(txHash) {
+      if (endpoints.closed) throw new StoreError("closed", "the store is closed");
+      const hash = txHash.toLowerCase();
+      return /^0x[0-9a-f]{64}$/.test(hash) ? submissions.submission(hash) : null;
+    },
+    operator: async () => key.publicKey.slice(),
+    proofs: async () => endpoints.session().head.proofs,
+  };
+  return { endpoints, ledger, isKnown, close };
 }
 
 function write(environment: StoreEnvironment, work: Promise<void>): void {
@@ -192,45 +203,6 @@ function reporter(
     if (free < least && !isLow)
       log("warn", "the operator account lacks funds", { account: key.address, free: String(free) });
     [isLow, reported] = [free < least, lacks];
-  };
-}
-
-function ledgerOf(
-  { key, options }: { readonly key: OperatorKey; readonly options: ChainOptions },
-  endpoints: Endpoints,
-  reader: ChainReader,
-  { submissions, proofs }: { readonly submissions: Submissions; readonly proofs: KeyProofs },
-): Ledger {
-  const checkOpen = () => {
-    if (endpoints.closed) throw new StoreError("closed", "the store is closed");
-  };
-  const policy = async (scope: PolicyScope, name: string): Promise<DeliveryPolicy | PersonaPolicy | null> => {
-    checkOpen();
-    return reader.policy(scope, name);
-  };
-  return {
-    policy: policy as Ledger["policy"],
-    async head(): Promise<LedgerHead> {
-      const { number, hash, timeMs, metadata } = endpoints.session().head;
-      const blockTimeMs = options.block_time_ms ?? metadata.blockTimeMs;
-      return { finalized: { number, hash, timeMs }, blockTimeMs };
-    },
-    bounds: async () => endpoints.session().head.metadata.bounds,
-    account: async (did: Did) => reader.account(did),
-    keyProof: (did: Did) => proofs.of(did),
-    aliasHolder: async (alias: string) => reader.aliasHolder(alias),
-    aliasReserve: async (alias: string) => reader.aliasReserve(alias),
-    async submit(call: LedgerCall, label: string) {
-      checkOpen();
-      return submissions.submit(call, label);
-    },
-    async submission(txHash: string) {
-      checkOpen();
-      const hash = txHash.toLowerCase();
-      return /^0x[0-9a-f]{64}$/.test(hash) ? submissions.submission(hash) : null;
-    },
-    operator: async () => key.publicKey.slice(),
-    proofs: async () => endpoints.session().head.proofs,
   };
 }
 

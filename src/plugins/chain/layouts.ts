@@ -244,7 +244,7 @@ function explicitBytes(terms: Terms, frame: Frame): Uint8Array {
 export const extrinsicHash = (extrinsic: Uint8Array): string => encodeHex0x(blake2b256(extrinsic));
 
 /** A call in a block, and the account that signed it; `null` for a call with its own proof. */
-type Carried = { readonly call: Uint8Array; readonly submitter: Uint8Array | null };
+export type Carried = { readonly call: Uint8Array; readonly submitter: Uint8Array | null };
 /** Bytes before the extensions: version, kind of address, account, kind of key, signature. */
 const signedBytes = { ed25519: 99, sr25519: 99, ecdsa: 100 };
 const schemeBytes = Object.values(signedBytes);
@@ -264,11 +264,12 @@ export function carriedBy(extrinsic: Uint8Array, frame: Frame): Carried | null {
  * The fingerprints of an extrinsic of a block: its hash, and for a call with its own proof also the hash of the call,
  * because the same proof submitted by others in another frame has the same effect.
  */
-export function fingerprintsOf(extrinsic: Uint8Array, frame: Frame): string[] {
-  const carried = carriedBy(extrinsic, frame);
-  const own = carried?.submitter === null ? [callFingerprint(carried.call)] : [];
-  return [extrinsicHash(extrinsic), ...own];
-}
+export const fingerprintsOf = ({
+  extrinsic,
+  submitter,
+  call,
+}: Carried & { readonly extrinsic: Uint8Array }): string[] =>
+  submitter === null ? [extrinsicHash(extrinsic), callFingerprint(call)] : [extrinsicHash(extrinsic)];
 
 /** The fingerprint of a call with its own proof. */
 const callFingerprint = (call: Uint8Array): string => `call ${encodeHex0x(blake2b256(call))}`;

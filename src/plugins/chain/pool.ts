@@ -82,40 +82,22 @@ type PoolHead = {
 };
 
 /** `couldHave`: whether a node may have had it before. */
-export type Send = {
+export type Send<E extends Entry = Entry> = {
   readonly do: "send";
-  readonly entry: Entry;
+  readonly entry: E;
   readonly signed: Signed;
   readonly attempt: number;
   readonly couldHave: boolean;
 };
 
-export type PoolEvent =
-  | { readonly kind: "connected" }
-  | { readonly kind: "stored"; readonly entry: Entry }
-  | { readonly kind: "answered"; readonly sent: Send; readonly verdict: Verdict; readonly atMs: number }
-  /** Signed again and stored. */
-  | { readonly kind: "signed"; readonly entry: Entry; readonly signed: Signed }
-  /** The request had no result: the entry stays as it is. */
-  | { readonly kind: "unchanged"; readonly entry: Entry }
-  /** The head's state shows that no block holds the call, and would accept it. */
-  | { readonly kind: "absent"; readonly entry: Entry }
-  /** Every finalized block after `missed` up to the head was scanned. */
-  | { readonly kind: "scanned"; readonly head: PoolHead; readonly missed: bigint }
-  | { readonly kind: "tick"; readonly nowMs: number }
-  | { readonly kind: "ended"; readonly entries: readonly Entry[] };
-
-/**
- * A block that no node could show may hold it; the operator's nonce was used, and no block shows the call; a node calls
- * it invalid; its life is over.
- */
-export type Why = "missed" | "nonce-used" | "invalid" | "over";
-export type PoolAction =
-  | Send
-  | { readonly do: "sign"; readonly entry: Entry; readonly nonce: number | null }
+/** The operator's nonce was used, and no block shows the call; a node calls it invalid; its life is over. */
+export type Why = "nonce-used" | "invalid" | "over";
+export type PoolAction<E extends Entry = Entry> =
+  | Send<E>
+  | { readonly do: "sign"; readonly entry: E; readonly nonce: number | null }
   /** Look at the head's state. */
-  | { readonly do: "inspect"; readonly entry: Entry; readonly why: Why }
-  | { readonly do: "end"; readonly entry: Entry; readonly end: End };
+  | { readonly do: "inspect"; readonly entry: E; readonly why: Why }
+  | { readonly do: "end"; readonly entry: E; readonly end: End };
 
 export type PoolLimits = {
   readonly windowMax: number;
@@ -141,15 +123,26 @@ export const lostSight: Fault = fault(
   "a block may have included the call while this Directory was offline; the record shows it",
 );
 
-export class SubmissionPool {
-  private readonly entries = new Map<string, Entry>();
-  private readonly byFingerprint = new Map<string, Entry>();
-  private readonly nonces = new Map<number, Entry>();
+/** A new entry; it is sent once it is stored. */
+export const newEntry = (given: Pick<Entry, "id" | "sequence" | "signed" | "state">): Entry => ({
+  ...given,
+  nonce: given.signed.at(-1)?.nonce ?? null,
+  attempt: 0,
+  sentAtMs: null,
+  invalid: 0,
+  eligibleSince: null,
+});
+
+/** Each event is a method, and its answer is what is to be done. */
+export class SubmissionPool<E extends Entry = Entry> {
+  private readonly entries = new Map<string, E>();
+  private readonly byFingerprint = new Map<string, E>();
+  private readonly nonces = new Map<number, E>();
   /** Every nonce from the chain's up to, not including, this one is used by an entry. */
   private lowestNonce = 0;
   private head: PoolHead | null = null;
   /** To be sent, the most urgent last. */
-  private queue: Entry[] = [];
+  private queue: E[] = [];
   private sending = 0;
 
   constructor(private readonly limits: PoolLimits) {}
@@ -158,7 +151,15 @@ export class SubmissionPool {
     return this.entries.size;
   }
 
-  holder(fingerprint: string): Entry | undefined {
+  all(): E[] {
+    return [...this.entries.values()];
+  }
+
+  get(id: string): E | undefined {
+    return this.entries.get(id);
+  }
+
+  holder(fingerprint: string): E | undefined {
     return this.byFingerprint.get(fingerprint);
   }
 
@@ -178,16 +179,13 @@ export class SubmissionPool {
     return nonce;
   }
 
-  /** Adds a call; a new one is sent once `stored` was reported. */
-  add(given: Pick<Entry, "id" | "sequence" | "nonce" | "signed" | "state">): Entry {
-    const entry: Entry = { ...given, attempt: 0, sentAtMs: null, invalid: 0, eligibleSince: null };
+  add(entry: E): void {
     if (entry.nonce !== null) this.nonces.set(entry.nonce, entry);
     this.entries.set(entry.id, entry);
     this.keepSigned(entry, entry.signed);
-    return entry;
   }
 
-  private end(entry: Entry): void {
+  private end(entry: E): void {
     if (entry.state === "ended") return;
     this.move(entry, "ended");
     this.entries.delete(entry.id);
@@ -195,57 +193,29 @@ export class SubmissionPool {
     this.freeNonceOf(entry);
   }
 
-  private move(entry: Entry, state: Entry["state"]): void {
+  private move(entry: E, state: Entry["state"]): void {
     this.sending += Number(state === "sending") - Number(entry.state === "sending");
     entry.state = state;
     entry.attempt++;
   }
 
   /** Forgets every other extrinsic of the entry. */
-  private keepSigned(entry: Entry, kept: readonly Signed[]): void {
+  private keepSigned(entry: E, kept: readonly Signed[]): void {
     for (const { fingerprint } of entry.signed) this.byFingerprint.delete(fingerprint);
     entry.signed = kept;
     for (const { fingerprint } of kept) this.byFingerprint.set(fingerprint, entry);
   }
 
-  private freeNonceOf(entry: Entry): void {
+  private freeNonceOf(entry: E): void {
     if (entry.nonce === null || this.nonces.get(entry.nonce) !== entry) return;
     this.nonces.delete(entry.nonce);
     this.lowestNonce = Math.min(this.lowestNonce, entry.nonce);
   }
 
-  apply(event: PoolEvent): PoolAction[] {
-    switch (event.kind) {
-      case "connected":
-        return this.onConnected();
-      case "stored":
-        this.move(event.entry, "waiting");
-        return this.sendNext(event.entry);
-      case "answered":
-        return this.onAnswered(event);
-      case "signed":
-        return event.entry.state === "signing" ? this.onSigned(event.entry, event.signed) : [];
-      case "unchanged":
-      case "absent": {
-        const { entry, kind } = event;
-        const isInspected = entry.state === "inspected";
-        if (isInspected || entry.state === "signing") this.move(entry, "waiting");
-        return isInspected && kind === "absent" ? this.onAbsent(entry) : [];
-      }
-      case "scanned":
-        return this.onScanned(event.head, event.missed);
-      case "tick":
-        return this.flush(event.nowMs);
-      case "ended":
-        for (const entry of event.entries) this.end(entry);
-        return this.flush();
-    }
-  }
-
   // ------------------------------------------------------------------------------------------------- sending
 
   /** A new connection knows nothing of what was sent over the last one. */
-  private onConnected(): PoolAction[] {
+  connected(): PoolAction<E>[] {
     for (const entry of this.entries.values()) {
       entry.sentAtMs = null;
       if (entry.state === "sending") this.move(entry, "waiting");
@@ -253,28 +223,33 @@ export class SubmissionPool {
     return this.flush();
   }
 
+  stored(entry: E): PoolAction<E>[] {
+    this.move(entry, "waiting");
+    return this.sendNext(entry);
+  }
+
   /** Without going through all entries; one that has no place in the window waits for the next tick. */
-  private sendNext(entry: Entry): PoolAction[] {
+  private sendNext(entry: E): PoolAction<E>[] {
     if (this.entries.size > this.limits.windowMax) return [];
     this.queue.unshift(entry);
     return this.sendQueue();
   }
 
   /** Fills the queue with the entries of the window that are due, and sends as many as may wait for an answer. */
-  private flush(nowMs?: number): PoolAction[] {
+  flush(nowMs?: number): PoolAction<E>[] {
     const dueMs = nowMs === undefined ? Number.NEGATIVE_INFINITY : nowMs - this.limits.resendMs;
-    const owned: Entry[] = [];
-    const proofs: Entry[] = [];
+    const owned: E[] = [];
+    const proofs: E[] = [];
     for (const entry of this.entries.values()) (entry.nonce === null ? proofs : owned).push(entry);
     owned.sort((a, b) => (a.nonce ?? 0) - (b.nonce ?? 0));
-    const isDue = ({ sentAtMs }: Entry) => sentAtMs === null || sentAtMs <= dueMs;
+    const isDue = ({ sentAtMs }: E) => sentAtMs === null || sentAtMs <= dueMs;
     const { windowMax } = this.limits;
     this.queue = [...owned.slice(0, windowMax), ...proofs.slice(0, windowMax)].filter(isDue).reverse();
     return this.sendQueue();
   }
 
-  private sendQueue(): PoolAction[] {
-    const actions: PoolAction[] = [];
+  private sendQueue(): PoolAction<E>[] {
+    const actions: PoolAction<E>[] = [];
     while (this.sending < sendingMax) {
       const entry = this.queue.pop();
       if (entry === undefined) break;
@@ -288,13 +263,12 @@ export class SubmissionPool {
   }
 
   /** The extrinsic that the present runtime can accept. */
-  private present({ signed }: Entry): Signed | undefined {
+  private present({ signed }: E): Signed | undefined {
     const version = this.head?.specVersion;
     return signed.findLast(({ specVersion }) => version === undefined || specVersion === version);
   }
 
-  private onAnswered({ sent, verdict, atMs }: Extract<PoolEvent, { kind: "answered" }>): PoolAction[] {
-    const { entry, attempt, signed, couldHave } = sent;
+  answered({ entry, attempt, signed, couldHave }: Send<E>, verdict: Verdict, atMs: number): PoolAction<E>[] {
     if (attempt !== entry.attempt) return [];
     if (verdict !== "taken" && verdict !== "known" && verdict !== "silence") signed.out = couldHave;
     this.move(entry, "waiting");
@@ -310,12 +284,14 @@ export class SubmissionPool {
    * The state may say why a proof is invalid. A call of the operator can be kept out by its bytes alone: a node bans
    * a hash for half an hour, and an era may begin in a block that was reverted. Another era is another hash.
    */
-  private onRefused(entry: Entry): PoolAction[] {
+  private onRefused(entry: E): PoolAction<E>[] {
     if (entry.nonce === null && entry.invalid % 2 === 1) return this.inspect(entry, "invalid");
     return entry.invalid >= 2 ? this.sign(entry) : [];
   }
 
-  private onSigned(entry: Entry, signed: Signed): PoolAction[] {
+  /** It was signed again, and stored. */
+  signed(entry: E, signed: Signed): PoolAction<E>[] {
+    if (entry.state !== "signing") return [];
     this.move(entry, "waiting");
     this.keepSigned(entry, [...entry.signed, signed]);
     entry.sentAtMs = null;
@@ -325,38 +301,51 @@ export class SubmissionPool {
 
   // ----------------------------------------------------------------------------------------------- following
 
-  /** Calls in finalized blocks have ended before; calls that can't enter any more are signed again or given up. */
-  private onScanned(head: PoolHead, missed: bigint): PoolAction[] {
+  /** A request about it had no result: it stays as it was. Whether its state was to be looked at. */
+  unchanged(entry: E): boolean {
+    const isInspected = entry.state === "inspected";
+    if (isInspected || entry.state === "signing") this.move(entry, "waiting");
+    return isInspected;
+  }
+
+  /** The head's state shows that no block holds the call, and would accept it. */
+  absent(entry: E): PoolAction<E>[] {
+    return this.unchanged(entry) ? this.onAbsent(entry) : [];
+  }
+
+  ended(entries: readonly E[]): PoolAction<E>[] {
+    for (const entry of entries) this.end(entry);
+    return this.flush();
+  }
+
+  /**
+   * Every finalized block up to the head was scanned, or no node could show it. Calls in them have ended before; calls that can't enter any
+   * more are signed again or given up.
+   */
+  scanned(head: PoolHead): PoolAction<E>[] {
     this.head = head;
     this.lowestNonce = head.nonce;
-    const actions: PoolAction[] = [];
+    const actions: PoolAction<E>[] = [];
     if (head.recent) {
       for (const entry of this.entries.values()) {
-        if (entry.state === "waiting" || entry.state === "sending")
-          actions.push(...this.reconsider(entry, head, missed));
+        if (entry.state === "waiting" || entry.state === "sending") actions.push(...this.reconsider(entry, head));
       }
       actions.push(...this.fillGaps(head));
     }
     return [...actions, ...this.flush()];
   }
 
-  private reconsider(entry: Entry, head: PoolHead, missed: bigint): PoolAction[] {
+  private reconsider(entry: E, head: PoolHead): PoolAction<E>[] {
     const isOut = entry.signed.some(({ out }) => out);
     if (isOut && (entry.nonce === null || entry.nonce === head.nonce)) entry.eligibleSince ??= head.number;
-    // A block that no node could show may hold one whose era is over.
-    const isMissed = (one: Signed) => one.out && one.birth < missed;
-    const open = entry.signed.filter((one) => !isOver(one, head) || isMissed(one));
-    if (open.some((one) => !isOver(one, head))) {
-      if (open.length < entry.signed.length) this.keepSigned(entry, open);
-      const isOld = open.every((one) => isOver(one, head) || one.specVersion !== head.specVersion);
-      return isOld ? this.sign(entry) : [];
-    }
-    if (open.length > 0) return this.inspect(entry, "missed");
-    return this.inspect(entry, isUsed(entry.nonce, head) ? "nonce-used" : "over");
+    const open = entry.signed.filter((one) => !isOver(one, head));
+    if (open.length === 0) return this.inspect(entry, isUsed(entry.nonce, head) ? "nonce-used" : "over");
+    if (open.length < entry.signed.length) this.keepSigned(entry, open);
+    return open.every((one) => one.specVersion !== head.specVersion) ? this.sign(entry) : [];
   }
 
   /** None of its extrinsics can enter any more. A call that had its chance ends, any other is signed again. */
-  private onAbsent(entry: Entry): PoolAction[] {
+  private onAbsent(entry: E): PoolAction<E>[] {
     const { head } = this;
     if (head === null || entry.signed.some((one) => !isOver(one, head))) return [];
     const chance = entry.eligibleSince === null ? 0n : head.number - entry.eligibleSince;
@@ -373,8 +362,8 @@ export class SubmissionPool {
   }
 
   /** A gap in the nonces keeps every later call out of the blocks. */
-  private fillGaps(head: PoolHead): PoolAction[] {
-    const actions: PoolAction[] = [];
+  private fillGaps(head: PoolHead): PoolAction<E>[] {
+    const actions: PoolAction<E>[] = [];
     for (const nonce of [...this.nonces.keys()].sort((a, b) => a - b)) {
       const free = this.freeNonce(head.nonce);
       const entry = this.nonces.get(nonce);
@@ -388,13 +377,13 @@ export class SubmissionPool {
   }
 
   /** At once, so that nothing else uses the nonce while the entry is signed for it. */
-  private moveTo(entry: Entry, nonce: number): void {
+  private moveTo(entry: E, nonce: number): void {
     this.freeNonceOf(entry);
     entry.nonce = nonce;
     this.nonces.set(nonce, entry);
   }
 
-  private sign(entry: Entry): PoolAction[] {
+  private sign(entry: E): PoolAction<E>[] {
     // Above a gap, another extrinsic with the same nonce would only keep the call from moving down.
     const waits = entry.nonce !== null && this.freeNonce(this.head?.nonce ?? 0) < entry.nonce;
     if (waits && entry.signed.length > 0) return [];
@@ -407,7 +396,7 @@ export class SubmissionPool {
     return [{ do: "sign", entry, nonce: entry.nonce }];
   }
 
-  private inspect(entry: Entry, why: Why): PoolAction[] {
+  private inspect(entry: E, why: Why): PoolAction<E>[] {
     this.move(entry, "inspected");
     return [{ do: "inspect", entry, why }];
   }

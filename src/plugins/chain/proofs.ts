@@ -27,8 +27,7 @@ import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { decodeJson, encodeJson, keyProofKey } from "../../storage/embedded-records.ts";
 import type { Table } from "../../storage/table.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
-import { carriedBy } from "./layouts.ts";
-import { type ChainReader, readOutcomes } from "./reader.ts";
+import { type ChainReader, extrinsicsIn, readOutcomes } from "./reader.ts";
 import type { Host, SignedBlock } from "./rpc.ts";
 import { readable, type Session, Unusable } from "./session.ts";
 
@@ -231,16 +230,13 @@ const hasBlock = async (source: Session, number: bigint): Promise<boolean> => (a
 type BlockCall = { readonly call: LedgerCall; readonly submitter: Uint8Array | null; readonly isShown: boolean };
 
 /** The calls about self-certifying DIDs that did not fail. */
-async function callsIn(session: OpenSession, { header, extrinsics }: SignedBlock): Promise<BlockCall[]> {
-  const { frame: newest } = session.head.metadata;
-  if (extrinsics.every((extrinsic) => carriedBy(extrinsic, newest) === null)) return [];
-  const { frame } = (await readable(session.metadataAt(header.parentHash))) ?? session.head.metadata;
-  const found = extrinsics.flatMap((extrinsic, index) => {
-    const carried = carriedBy(extrinsic, frame);
-    const call = carried === null ? null : decodeLedgerCall(carried.call, frame.callIndices);
-    return carried === null || call === null || !isSelfCertifying(call.did) ? [] : [{ ...carried, call, index }];
+async function callsIn(session: OpenSession, block: SignedBlock): Promise<BlockCall[]> {
+  const carried = await extrinsicsIn(session, block, session.head.metadata);
+  const found = carried.flatMap(({ call: bytes, submitter, index, frame }) => {
+    const call = decodeLedgerCall(bytes, frame.callIndices);
+    return call === null || !isSelfCertifying(call.did) ? [] : [{ call, submitter, index }];
   });
-  const outcomes = found.length === 0 ? null : await readOutcomes(session, header);
+  const outcomes = found.length === 0 ? null : await readOutcomes(session, block.header);
   return found
     .filter(({ index }) => outcomes === null || outcomes.byIndex.get(index) === null)
     .map(({ call, submitter }) => ({ call, submitter, isShown: outcomes !== null }));

@@ -29,9 +29,17 @@ import {
 } from "../../core/ledger/structures.ts";
 import { type Block, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
-import { carriedBy, compactLength, fingerprintsOf, type ItemName, isOwned } from "./layouts.ts";
+import {
+  type Carried,
+  carriedBy,
+  compactLength,
+  type Frame,
+  fingerprintsOf,
+  type ItemName,
+  isOwned,
+} from "./layouts.ts";
 import { type DispatchFailure, entryKey, numberOf, prefixOf, type RuntimeMetadata } from "./metadata.ts";
-import type { Header } from "./rpc.ts";
+import type { Header, SignedBlock } from "./rpc.ts";
 import { type ChainHead, readable, type Session } from "./session.ts";
 
 /** The state that decides about a call, all of one block. */
@@ -281,28 +289,37 @@ function corrupt(what: string): never {
 
 // ------------------------------------------------------------------------------------------------------------ blocks
 
-export type BlockContents = Header & {
-  /** Index of an extrinsic by each of its fingerprints. */
-  readonly fingerprints: ReadonlyMap<string, number>;
-};
+/** An extrinsic in a block, and the call that it carries. */
+type BlockExtrinsic = Carried & { readonly index: number; readonly extrinsic: Uint8Array; readonly frame: Frame };
 
 /**
- * `null` when the node no longer has the block's body. The state of the block before names the runtime of this one; when
- * the node has discarded it, general extrinsics are read with the metadata `fallback`.
+ * The extrinsics of a block that its author did not make. The state of the block before names the runtime of this one; when
+ * the node has discarded it, they are read as those of the runtime `newest`.
  */
-async function readContents(session: Session, hash: string, fallback: RuntimeMetadata): Promise<BlockContents | null> {
+export async function extrinsicsIn(
+  session: Session,
+  { header, extrinsics }: SignedBlock,
+  newest: RuntimeMetadata,
+): Promise<BlockExtrinsic[]> {
+  if (extrinsics.every((extrinsic) => carriedBy(extrinsic, newest.frame) === null)) return [];
+  const { frame } = (await readable(session.metadataAt(header.parentHash))) ?? newest;
+  return extrinsics.flatMap((extrinsic, index) => {
+    const carried = carriedBy(extrinsic, frame);
+    return carried === null ? [] : [{ ...carried, index, extrinsic, frame }];
+  });
+}
+
+/** A block, and the index of an extrinsic by each of its fingerprints: of several with one call, the first has the effect. */
+export type BlockContents = Header & { readonly fingerprints: ReadonlyMap<string, number> };
+
+/** `null` when the node no longer has the block's body. */
+async function readContents(session: Session, hash: string, newest: RuntimeMetadata): Promise<BlockContents | null> {
   const block = await readable(session.block(hash));
   if (block === null) return null;
-  const isFramed = block.extrinsics.some((extrinsic) => carriedBy(extrinsic, fallback.frame) !== null);
-  const metadata = (isFramed ? await readable(session.metadataAt(block.header.parentHash)) : null) ?? fallback;
-  const fingerprints = new Map<string, number>();
-  for (const [index, extrinsic] of block.extrinsics.entries()) {
-    for (const fingerprint of fingerprintsOf(extrinsic, metadata.frame)) {
-      // When several extrinsics hold one call, the first has the effect.
-      if (!fingerprints.has(fingerprint)) fingerprints.set(fingerprint, index);
-    }
-  }
-  return { ...block.header, fingerprints };
+  const found = (await extrinsicsIn(session, block, newest)).flatMap((one) =>
+    fingerprintsOf(one).map((fingerprint) => [fingerprint, one.index] as const),
+  );
+  return { ...block.header, fingerprints: new Map(found.reverse()) };
 }
 
 type Outcomes = {

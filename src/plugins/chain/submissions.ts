@@ -24,8 +24,8 @@ import {
   type End,
   type Entry,
   lostSight,
+  newEntry,
   type PoolAction,
-  type PoolEvent,
   type Send,
   type Signed,
   SubmissionPool,
@@ -53,9 +53,8 @@ type SubmissionsOptions = {
   readonly host: Host;
 };
 
-/** What belongs to an entry of the pool. */
-type Kept = {
-  readonly entry: Entry;
+/** An entry of the pool, and what belongs to it. */
+type Kept = Entry & {
   readonly call: LedgerCall;
   readonly submission: Submission;
   readonly claims: readonly string[];
@@ -79,9 +78,8 @@ const idleBlocksMax = 16n;
 const notShown = fault("chain_submission_rejected", "the block does not show the outcome of the call");
 
 export class Submissions {
-  private readonly pool: SubmissionPool;
+  private readonly pool: SubmissionPool<Kept>;
   private readonly resendMs: number;
-  private readonly kept = new Map<string, Kept>();
   private readonly claims = new Map<string, Kept>();
   private nextSequence = 0n;
   private readonly scan: FinalizedScan;
@@ -119,8 +117,7 @@ export class Submissions {
   }
 
   submission(txHash: string): Submission | null {
-    const kept = this.kept.get(txHash);
-    return kept?.submission ?? this.options.outbox.submission(txHash);
+    return this.pool.get(txHash)?.submission ?? this.options.outbox.submission(txHash);
   }
 
   // ------------------------------------------------------------------------------------------------- enqueue
@@ -164,7 +161,7 @@ export class Submissions {
     const signed = this.sign(call, head, { birth, nonce: isOwned(call) ? this.pool.freeNonce(head.nonce) : null });
     const holder = this.pool.holder(signed.fingerprint);
     // The same proof is already pending, and no block can hold it twice.
-    if (holder !== undefined) return whenDurable(this.kept.get(holder.id) as Kept);
+    if (holder !== undefined) return whenDurable(holder);
     const submission: Submission = {
       txHash: extrinsicHash(signed.extrinsic),
       did: call.did,
@@ -180,11 +177,10 @@ export class Submissions {
     try {
       await kept.durable;
     } catch (error) {
-      this.forget(kept);
-      this.apply({ kind: "ended", entries: [kept.entry] });
+      this.forget([kept]);
       throw error;
     }
-    this.apply({ kind: "stored", entry: kept.entry });
+    this.perform(this.pool.stored(kept));
     return submission;
   }
 
@@ -201,22 +197,16 @@ export class Submissions {
 
   private keep(pending: Pending, state: "storing" | "waiting", durable: Promise<void>): Kept {
     const { sequence, call, submission, signed } = pending;
-    const entry = this.pool.add({
-      id: submission.txHash,
-      sequence,
-      nonce: signed.at(-1)?.nonce ?? null,
-      signed,
-      state,
-    });
-    const kept = { entry, call, submission, claims: claimsOf(call).map(claimKey), durable };
-    this.kept.set(entry.id, kept);
+    const entry = newEntry({ id: submission.txHash, sequence, signed, state });
+    const kept = { ...entry, call, submission, claims: claimsOf(call).map(claimKey), durable };
+    this.pool.add(kept);
     for (const key of kept.claims) this.claims.set(key, kept);
     return kept;
   }
 
-  private forget(kept: Kept): void {
-    this.kept.delete(kept.entry.id);
-    for (const key of kept.claims) if (this.claims.get(key) === kept) this.claims.delete(key);
+  private forget(ended: readonly Kept[]): void {
+    for (const kept of ended) for (const key of kept.claims) if (this.claims.get(key) === kept) this.claims.delete(key);
+    this.perform(this.pool.ended(ended));
   }
 
   /** An era begins at the finalized head, or at the best one when finality has fallen behind. */
@@ -248,7 +238,7 @@ export class Submissions {
 
   /** A new connection knows nothing of what was sent over the last one. */
   resume(): void {
-    this.apply({ kind: "connected" });
+    this.perform(this.pool.connected());
   }
 
   private onTick(): void {
@@ -256,7 +246,7 @@ export class Submissions {
     if (session === null) return;
     // A head that could not be followed for lack of an answer is followed again, even if no newer one comes.
     if (session.head.hash !== this.followed) this.onHead(session.head);
-    this.apply({ kind: "tick", nowMs: this.options.host.elapsedMs() });
+    this.perform(this.pool.flush(this.options.host.elapsedMs()));
   }
 
   private sessionOrNull(): OpenSession | null {
@@ -268,13 +258,9 @@ export class Submissions {
     }
   }
 
-  private apply(event: PoolEvent): void {
+  private perform(actions: readonly PoolAction<Kept>[]): void {
     if (this.closing) return;
-    this.perform(this.pool.apply(event));
-  }
-
-  private perform(actions: readonly PoolAction[]): void {
-    const ends: (readonly [Entry, End])[] = [];
+    const ends: (readonly [Kept, End])[] = [];
     for (const action of actions) {
       if (action.do === "send") void this.send(action);
       else if (action.do === "end") ends.push([action.entry, action.end]);
@@ -284,12 +270,12 @@ export class Submissions {
     if (ends.length > 0) void this.queued(() => this.finish(ends));
   }
 
-  private async send(sent: Send): Promise<void> {
+  private async send(sent: Send<Kept>): Promise<void> {
     const { signed } = sent;
     const { verdict, refusal } = (await this.sessionOrNull()?.submit(signed.extrinsic)) ?? silence;
     const isUsual = verdict === "known" || verdict === "nonce-used" || verdict === "banned";
     if (signed.nonce !== null && refusal !== null && !isUsual) this.logRefusal(refusal);
-    this.apply({ kind: "answered", sent, verdict, atMs: this.options.host.elapsedMs() });
+    this.perform(this.pool.answered(sent, verdict, this.options.host.elapsedMs()));
   }
 
   private logRefusal(reason: string): void {
@@ -301,37 +287,30 @@ export class Submissions {
     this.options.environment.log("warn", "the chain node does not accept the operator's calls", { reason, ...hint });
   }
 
-  private async signAnew(entry: Entry, nonce: number | null): Promise<void> {
-    const kept = this.kept.get(entry.id);
-    if (kept === undefined) return;
+  private async signAnew(entry: Kept, nonce: number | null): Promise<void> {
     const session = this.options.endpoints.session();
-    const signed = this.sign(kept.call, session.head, { birth: await this.birthOf(session), nonce });
+    const signed = this.sign(entry.call, session.head, { birth: await this.birthOf(session), nonce });
     // An ed25519 key signs the same bytes the same way, so nothing is new until the era differs.
     const isNew = nonce === null || entry.signed.every(({ fingerprint }) => fingerprint !== signed.fingerprint);
-    if (!isNew) return this.apply({ kind: "unchanged", entry });
-    const { call, submission } = kept;
-    const { sequence } = entry;
-    await this.options.outbox.replace({ sequence, call, submission, signed: [...entry.signed, signed] });
-    this.apply({ kind: "signed", entry, signed });
+    if (!isNew) return void this.pool.unchanged(entry);
+    await this.options.outbox.replace({ ...entry, signed: [...entry.signed, signed] });
+    this.perform(this.pool.signed(entry, signed));
   }
 
   /** Decides by the head's state what blocks can't show, and why a node refuses a call. */
-  private async inspect(entry: Entry, why: Why): Promise<void> {
-    const kept = this.kept.get(entry.id);
-    if (kept === undefined) return;
-    const facts = await this.factsOf(kept);
-    if (facts === null) return this.apply({ kind: "unchanged", entry });
+  private async inspect(entry: Kept, why: Why): Promise<void> {
+    const facts = await this.factsOf(entry);
+    if (facts === null) return void this.pool.unchanged(entry);
     // A counter also shows the call of somebody else, so it proves nothing unless a block was missed.
     const isMissed = entry.signed.some(({ out, birth }) => out && birth < this.scan.missed);
-    if ((isMissed || why === "nonce-used") && (await this.isShown(kept.call, facts))) {
+    if ((isMissed || why === "nonce-used") && (await this.isShown(entry.call, facts))) {
       return this.finish([[entry, { state: "finalized", reason: null, block: null }]]);
     }
-    const refused = this.dryRun(kept.call, facts);
-    if (refused === null) return this.apply({ kind: "absent", entry });
-    const end =
-      why === "missed"
-        ? ({ state: "dropped", reason: lostSight } as const)
-        : ({ state: "failed", reason: refused } as const);
+    const refused = this.dryRun(entry.call, facts);
+    if (refused === null) return this.perform(this.pool.absent(entry));
+    const end = isMissed
+      ? ({ state: "dropped", reason: lostSight } as const)
+      : ({ state: "failed", reason: refused } as const);
     await this.finish([[entry, { ...end, block: null }]]);
   }
 
@@ -339,9 +318,9 @@ export class Submissions {
    * Of the last head that was scanned: our own call may have changed a newer state, and an older one proves nothing about
    * the call.
    */
-  private async factsOf({ call, entry }: Kept): Promise<Facts | null> {
+  private async factsOf({ call, signed }: Kept): Promise<Facts | null> {
     const { head } = this.scan;
-    if (head === null || entry.signed.some(({ birth }) => birth > head.number)) return null;
+    if (head === null || signed.some(({ birth }) => birth > head.number)) return null;
     return this.options.reader.factsAt(head, call.did, aliasesNamed(call));
   }
 
@@ -364,13 +343,13 @@ export class Submissions {
   }
 
   /** Runs one step after another; a step that fails for lack of an answer runs again later. */
-  private queued(step: () => Promise<void>, entry?: Entry): Promise<void> {
+  private queued(step: () => Promise<void>, entry?: Kept): Promise<void> {
     this.work = this.work.then(async () => {
-      if (this.closing) return;
+      if (this.closing || entry?.state === "ended") return;
       try {
         await step();
       } catch (error) {
-        if (entry !== undefined) this.apply({ kind: "unchanged", entry });
+        if (entry !== undefined) this.pool.unchanged(entry);
         if (error instanceof StoreError && error.code !== "corrupt") return;
         this.options.environment.log("error", "following the chain failed", { error: errorStack(error) });
       }
@@ -395,7 +374,7 @@ export class Submissions {
     const { number, nonce, metadata, timeMs } = head;
     const recent = timeMs > host.nowMs() - clockSkewMs;
     const { specVersion } = metadata.frame;
-    this.apply({ kind: "scanned", head: { number, nonce, specVersion, recent }, missed: this.scan.missed });
+    this.perform(this.pool.scanned({ number, nonce, specVersion, recent }));
     if (head === newest) this.followed = head.hash;
     this.checkProgress(session, head);
   }
@@ -412,7 +391,7 @@ export class Submissions {
 
   private async finishFound(session: OpenSession, contents: BlockContents, head: ChainHead): Promise<void> {
     const found = [...contents.fingerprints].flatMap(([fingerprint, index]) => {
-      const kept = this.kept.get(this.pool.holder(fingerprint)?.id ?? "");
+      const kept = this.pool.holder(fingerprint);
       return kept === undefined ? [] : [{ kept, index }];
     });
     if (found.length === 0) return;
@@ -422,14 +401,14 @@ export class Submissions {
       (await this.options.endpoints.corroborate(prefixOf("Events"), outcomes.events, contents.hash));
     if (isSame === null) throw new StoreError("unavailable", "no second endpoint can be asked for a block's events");
     const block: Block = outcomes?.block ?? { number: contents.number, hash: contents.hash, timeMs: head.timeMs };
-    const ends: [Entry, End][] = [];
+    const ends: [Kept, End][] = [];
     for (const { kept, index } of found) {
       const failure = outcomes?.byIndex.get(index);
       const reported = failure === undefined ? notShown : failure && faultOfFailure(failure, kept.call);
       // Events of one endpoint alone count unless the state shows the opposite.
       const reason =
         isSame === true && failure !== undefined ? reported : await this.reasonByState(kept.call, head, reported);
-      ends.push([kept.entry, { state: reason === null ? "finalized" : "failed", reason, block }]);
+      ends.push([kept, { state: reason === null ? "finalized" : "failed", reason, block }]);
     }
     await this.finish(ends);
   }
@@ -444,26 +423,22 @@ export class Submissions {
   // -------------------------------------------------------------------------------------------------- finish
 
   /** Writes the ends, and only then shows them. */
-  private async finish(ends: readonly (readonly [Entry, End])[]): Promise<void> {
-    const known = ends.flatMap(([{ id }, end]) => [this.kept.get(id) ?? []].flat().map((kept) => ({ kept, end })));
-    await Promise.allSettled(known.map(({ kept }) => kept.durable));
+  private async finish(ends: readonly (readonly [Kept, End])[]): Promise<void> {
+    const known = ends.filter(([{ state }]) => state !== "ended");
+    await Promise.allSettled(known.map(([{ durable }]) => durable));
     const { outbox, environment, endpoints } = this.options;
     await outbox.finish(
-      known.map(({ kept, end }) => ({
-        sequence: kept.entry.sequence,
-        submission: { ...kept.submission, ...end },
-      })),
+      known.map(([{ sequence, submission }, end]) => ({ sequence, submission: { ...submission, ...end } })),
       { nowMs: environment.now(), anchor: endpoints.anchor },
     );
-    for (const { kept } of known) this.forget(kept);
     this.ended += known.length;
-    this.apply({ kind: "ended", entries: known.map(({ kept }) => kept.entry) });
+    this.forget(known.map(([kept]) => kept));
   }
 
   async close(): Promise<void> {
     this.closing = true;
     this.cancelTick();
-    await Promise.allSettled([...this.kept.values()].map(({ durable }) => durable));
+    await Promise.allSettled(this.pool.all().map(({ durable }) => durable));
     await this.work;
   }
 }

@@ -5,6 +5,7 @@
 import { describe, expect, test } from "bun:test";
 import {
   type Entry,
+  newEntry,
   type PoolAction,
   type PoolLimits,
   type Send,
@@ -36,36 +37,36 @@ function play(limits: Partial<PoolLimits> = {}) {
       if (action.do === "inspect") return `inspect ${id} ${action.why}`;
       return action.do === "end" ? `end ${id} ${action.end.state}` : `send ${id}`;
     });
-  const apply = (event: Parameters<SubmissionPool["apply"]>[0]) => show(pool.apply(event));
   return {
     pool,
     /** A call that was signed at a block. */
     add(id: string, birth: number, nonce: number | null = pool.freeNonce(0)): string[] {
-      const entry = pool.add({ id, sequence: 0n, nonce, signed: [signedAt(birth, nonce)], state: "storing" });
+      const entry = newEntry({ id, sequence: 0n, signed: [signedAt(birth, nonce)], state: "storing" });
+      pool.add(entry);
       entries.set(id, entry);
-      return apply({ kind: "stored", entry });
+      return show(pool.stored(entry));
     },
     entry: (id: string) => entries.get(id) as Entry,
     answer(id: string, verdict: Verdict): string[] {
-      return apply({ kind: "answered", sent: sends.get(id) as Send, verdict, atMs: nowMs });
+      return show(pool.answered(sends.get(id) as Send, verdict, nowMs));
     },
     sign(id: string, birth: number, specVersion = 1): string[] {
       const entry = entries.get(id) as Entry;
-      return apply({ kind: "signed", entry, signed: signedAt(birth, entry.nonce, specVersion) });
+      return show(pool.signed(entry, signedAt(birth, entry.nonce, specVersion)));
     },
-    absent: (id: string) => apply({ kind: "absent", entry: entries.get(id) as Entry }),
-    head(number: number, nonce: number, given: { spec?: number; missed?: number; recent?: boolean } = {}): string[] {
-      const { spec = 1, missed = -1, recent = true } = given;
+    absent: (id: string) => show(pool.absent(entries.get(id) as Entry)),
+    head(number: number, nonce: number, given: { spec?: number; recent?: boolean } = {}): string[] {
+      const { spec = 1, recent = true } = given;
       const head = { number: BigInt(number), nonce, specVersion: spec, recent };
-      return apply({ kind: "scanned", head, missed: BigInt(missed) });
+      return show(pool.scanned(head));
     },
-    connected: () => apply({ kind: "connected" }),
+    connected: () => show(pool.connected()),
     tick(ms: number): string[] {
       nowMs += ms;
-      return apply({ kind: "tick", nowMs });
+      return show(pool.flush(nowMs));
     },
     end(id: string): string[] {
-      return apply({ kind: "ended", entries: [entries.get(id) as Entry] });
+      return show(pool.ended([entries.get(id) as Entry]));
     },
   };
 }
@@ -234,12 +235,12 @@ describe("an end", () => {
     expect(pool.absent("a")).toEqual(["end a dropped"]);
   });
 
-  test("is left to the state when a block is gone that may hold the call", () => {
+  test("is left to the state when the nonce is used and no block shows the call", () => {
     const pool = play();
     pool.add("a", 1);
     pool.answer("a", "taken");
-    expect(pool.head(3, 1, { missed: 2 })).toEqual(["inspect a missed"]);
-    expect(pool.head(4, 1, { missed: 2 })).toEqual([]);
+    expect(pool.head(3, 1)).toEqual(["inspect a nonce-used"]);
+    expect(pool.head(4, 1)).toEqual([]);
     expect(pool.absent("a")).toEqual(["sign a 1"]);
   });
 
