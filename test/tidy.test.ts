@@ -199,7 +199,7 @@ describe("exports", () => {
     "client/change.ts": ["reconcileAgreements", "signOwnerUpdate"],
     "plugins/chain/driver.ts": ["openLedger", "readOperatorKey"],
     // Pure parts that the virtual chain uses too, or that are tried at every moment of a run.
-    "plugins/chain/session.ts": ["singleFlight"],
+    "plugins/chain/session.ts": ["StateGone"],
     "plugins/chain/trie.ts": ["orderedRoot"],
     // The contract of stores, for the kit that checks drivers.
     "storage/bind.ts": ["storeShapeProblem"],

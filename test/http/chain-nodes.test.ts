@@ -243,6 +243,18 @@ describe("the way to the chain", () => {
     }
   });
 
+  test("refuses the build of the runtime that breaks rules for tests", async () => {
+    const node = fakeNode();
+    const result = { specName: "waypost-canary", specVersion: 6, transactionVersion: 1 };
+    node.answer = ({ id, method }) =>
+      method === "state_getRuntimeVersion" ? { frame: JSON.stringify({ id, result }) } : null;
+    const { endpoints } = endpointsTo([node.endpoint]);
+    endpoints.start();
+    await endpoints.tried();
+    expect(endpoints.differs()).toBe(true);
+    expect(endpoints.outage()).toContain("is a build for tests");
+  });
+
   test("asks a node that soon ends every connection less and less often", async () => {
     const node = fakeNode();
     const pauses: number[] = [];
@@ -390,7 +402,8 @@ describe("submissions", () => {
       const call = registrationOf(person, { timestamp: "1700000000000" });
       world.apply(call);
       const record = encodeHex0x(encodeWith(recordCodec, world.record(person.did)));
-      const extrinsic = new Uint8Array([3, 0, 0]);
+      // As far as it must be signed by an account.
+      const extrinsic = new Uint8Array([12, 0x84, 0, 0]);
       const { endpoints, submissions, stateOf } = await submissionsTo(
         node,
         { extrinsic, fingerprint: extrinsicHash(extrinsic), nonce: 0 },

@@ -150,8 +150,22 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
     await submissions.close();
     await proofs.close();
   };
+  const ledger = ledgerOf({ key, options, endpoints, reader, submissions, proofs });
+  return { endpoints, ledger, isKnown, close };
+}
+
+type LedgerOf = {
+  readonly key: OperatorKey;
+  readonly options: ChainOptions;
+  readonly endpoints: Endpoints;
+  readonly reader: ChainReader;
+  readonly submissions: Submissions;
+  readonly proofs: KeyProofs;
+};
+
+function ledgerOf({ key, options, endpoints, reader, submissions, proofs }: LedgerOf): Ledger {
   const policy = async (scope: PolicyScope, name: string) => reader.policy(scope, name);
-  const ledger: Ledger = {
+  return {
     policy: policy as Ledger["policy"],
     async head() {
       const { number, hash, timeMs, metadata } = endpoints.session().head;
@@ -171,7 +185,6 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
     operator: async () => key.publicKey.slice(),
     proofs: async () => endpoints.session().head.proofs,
   };
-  return { endpoints, ledger, isKnown, close };
 }
 
 function write(environment: StoreEnvironment, work: Promise<void>): void {

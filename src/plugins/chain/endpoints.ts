@@ -5,11 +5,10 @@
  * after a restart, and every node must have it; and with two endpoints or more, a call ends only by a block that a second
  * one has finalized too, with the same state (`confirm`). Source: docs/chain.md "A Directory on a chain", D76.
  */
-import { errorText } from "../../core/fault.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { blockTimeMsDefault } from "./layouts.ts";
 import { isLight, nameOf } from "./rpc.ts";
-import { type Anchor, type ChainHead, readable, Session, type SessionOptions, Unusable } from "./session.ts";
+import { type Anchor, type ChainHead, readable, Session, type SessionOptions, Unusable, unusable } from "./session.ts";
 
 type EndpointsOptions = Omit<SessionOptions, "endpoint" | "genesis" | "anchor" | "signal" | "passive"> & {
   readonly genesis: string | null;
@@ -40,9 +39,6 @@ const behindMax = { blocks: 16n, ms: 120_000 } as const;
 const standsMsMax = 120_000;
 /** An outage is over when a connection has lasted so long: then its lines in the log are written again. */
 const calmMs = 60_000;
-
-/** How the use of an endpoint ended; `stoodMs` is `null` when it never began. */
-type Used = { readonly stoodMs: number | null; readonly reason: Unusable };
 
 type About = "block or state" | "events";
 type Ask<T> = (other: OpenSession, endpoint: string) => Promise<T | "differs" | "silent">;
@@ -123,12 +119,13 @@ export class Endpoints {
     let pauseMs = firstPauseMs;
     for (let turn = 0, failed: Unusable[] = []; !this.closed; turn++) {
       const endpoint = endpoints[turn % endpoints.length] as string;
-      const { stoodMs, reason } = await this.use(endpoint);
+      const beganMs = this.options.host.elapsedMs();
+      const { hasBegun, reason } = await this.use(endpoint);
       if (this.closed) return;
       failed = [...failed, new Unusable(reason.kind, `${nameOf(endpoint)}: ${reason.message}`)];
-      if (stoodMs !== null) {
-        const saidMs = this.options.host.elapsedMs() - (this.said.get(endpoint) ?? 0);
-        if (stoodMs >= calmMs && saidMs > stoodMs) this.said.delete(endpoint);
+      if (hasBegun) {
+        const stoodMs = this.options.host.elapsedMs() - beganMs;
+        if (stoodMs >= calmMs && (this.said.get(endpoint) ?? 0) < beganMs) this.said.delete(endpoint);
         const ended = { endpoint: nameOf(endpoint), reason: reason.message };
         this.logOnce([endpoint], "the connection to the chain has ended", ended);
         failed = failed.slice(-1);
@@ -158,20 +155,17 @@ export class Endpoints {
   }
 
   /** Uses one endpoint for as long as it lasts. Never throws: without this loop there is no connection ever again. */
-  private async use(endpoint: string): Promise<Used> {
-    const { host } = this.options;
+  private async use(endpoint: string): Promise<{ readonly hasBegun: boolean; readonly reason: Unusable }> {
     let session: Session | null = null;
     try {
       session = await this.open(endpoint);
-      const beganMs = host.elapsedMs();
       this.begin(session as OpenSession, endpoint);
-      const reason = await session.over.promise;
-      return { stoodMs: host.elapsedMs() - beganMs, reason };
+      return { hasBegun: true, reason: await session.over.promise };
     } catch (error) {
-      const reason = error instanceof Unusable ? error : new Unusable("gone", errorText(error));
+      const reason = unusable(error);
       session?.end(reason);
       this.dispute(endpoint, reason);
-      return { stoodMs: null, reason };
+      return { hasBegun: false, reason };
     } finally {
       this.current = null;
     }

@@ -219,28 +219,16 @@ export function parseObject(text: unknown): object | null {
 
 /** Removes from a text everything that an endpoint has behind its host, as a whole and in its parts, and shortens it. */
 export function withoutSecrets(endpoint: string): (text: string) => string {
-  if (isLight(endpoint)) return shortened;
-  const { href, origin, pathname, search } = new URL(endpoint);
-  const values = [...new URLSearchParams(search)].flat();
-  const raw = `${pathname}/${search.slice(1)}`.split(/[/&=]/);
-  const parts = [...raw, ...raw.map(percentDecoded), ...values].filter((part) => part.length >= secretCharsMin);
-  const rest = href.slice(href.indexOf(pathname, origin.length));
-  const secrets = [...parts, ...(rest.length > 1 ? [rest] : [])].sort((a, b) => b.length - a.length);
+  const { origin, href } = isLight(endpoint) ? { origin: endpoint, href: endpoint } : new URL(endpoint);
+  const rest = href.slice(origin.length);
+  const decoded = [...new URLSearchParams(rest.replaceAll(/[/?]/g, "&"))].flat();
+  const secrets = [rest, ...rest.split(/[/?&=]/), ...decoded].filter(({ length }) => length >= secretCharsMin);
+  secrets.sort((a, b) => b.length - a.length);
   return (text) => {
     let clean = text.replaceAll(endpoint, origin).replaceAll(href, origin);
     for (const secret of secrets) clean = clean.replaceAll(secret, "…");
-    return shortened(clean);
+    return clean.length > textCharsMax ? `${clean.slice(0, textCharsMax)}…` : clean;
   };
-}
-
-const shortened = (text: string): string => (text.length > textCharsMax ? `${text.slice(0, textCharsMax)}…` : text);
-
-function percentDecoded(part: string): string {
-  try {
-    return decodeURIComponent(part);
-  } catch {
-    return part;
-  }
 }
 
 export async function within<T>(host: Host, given: { work: Promise<T>; ms: number; missing: string }): Promise<T> {
@@ -322,11 +310,11 @@ export const parseSyncing = (answer: unknown): boolean =>
  */
 export const parseStorage =
   (keys: readonly string[], at: string) =>
-  (answer: unknown): ReadonlyMap<string, Uint8Array | null> | null => {
+  (answer: unknown): (Uint8Array | null)[] | null => {
     const sets = parseAnyStorage(answer);
     if (sets.length === 0) return null;
     if (sets.some((set) => set.block !== at)) throw new Error("it is about another block");
     const values = new Map(sets.flatMap((set) => set.changes.map(([key, value]) => [key, value ?? null] as const)));
-    if (keys.every((key) => values.has(key))) return values;
-    throw new Error("it leaves out a key");
+    if (!keys.every((key) => values.has(key))) throw new Error("it leaves out a key");
+    return keys.map((key) => values.get(key) ?? null);
   };

@@ -115,6 +115,8 @@ const isStale = ({ code, message }: NodeRefusal): boolean => code === 1010 && /o
 
 /** How many times longer a submission may take: a node checks many extrinsics one after another. */
 const submitPatience = 6;
+/** `runtime/README.md`, "The canary". */
+const canaryName = "waypost-canary";
 /** Most runtimes whose metadata is kept; blocks of more than two at a time are rare. */
 const runtimesMax = 8;
 /** Between two blocks. */
@@ -204,8 +206,8 @@ export class Session {
   async values(keys: readonly Uint8Array[], block: string): Promise<(Uint8Array | null)[]> {
     const names = keys.map(encodeHex0x);
     const found = await this.ask("state_queryStorageAt", [names, block], parseStorage(names, block));
-    if (found === null) throw new StateGone("unavailable", "the node does not know the block that was asked for");
-    return names.map((name) => found.get(name) ?? null);
+    if (found !== null) return found;
+    throw new StateGone("unavailable", "the node does not know the block that was asked for");
   }
 
   /** The block of the present chain at a number. */
@@ -305,6 +307,8 @@ export class Session {
     const { runtimes } = this.options;
     const known = runtimes.get(name);
     if (known !== undefined) return known;
+    if (version.specName === canaryName)
+      throw new Unusable("differs", `its runtime ${canaryName} is a build for tests, which breaks rules on command`);
     const genesis = Uint8Array.fromHex(this.genesis.slice(2));
     const bytes = await this.ask("state_getMetadata", [hash], parseHex);
     const metadata = readMetadata(bytes, { version, genesis });
@@ -350,5 +354,5 @@ function checkNumber(
     throw new Unusable("gone", `its head ${number} can't be true: block ${anchor.number} is ${passedMs} ms old`);
 }
 
-const unusable = (error: unknown): Unusable =>
+export const unusable = (error: unknown): Unusable =>
   error instanceof Unusable ? error : new Unusable("gone", errorText(error));
