@@ -241,9 +241,18 @@ export const planShape = z.object({
 export const claimsShape = z.object({
   claims: z.array(z.object({ nonce: text, sha256: hex32, until_ms: integer })),
 });
+export const shareShape = z.object({ did: text, root_key: hex32, splitting: text, share: text });
+const lock = {
+  kind: oneOf("passphrase", "passkey"),
+  salt_b64: text,
+  credential_b64: z.nullable(text),
+  sealed_b64: text,
+};
+export const locksShape = z.object({ format: text, locks: z.array(z.object(lock)) });
 export const aliasesShape = z.object({ aliases: z.array(text) });
 
 export type IdentityText = z.infer<typeof identityShape>;
+export type LockText = z.infer<typeof locksShape>["locks"][number];
 export type PlanText = z.infer<typeof planShape>;
 export type RegistrationStatus = z.infer<typeof registrationStatusShape>;
 export type Resolved = z.infer<typeof resolvedShape>;

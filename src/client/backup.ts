@@ -5,7 +5,7 @@
  * Source: docs/client.md "Backup", D396; the STREAM construction (Hoang, Reyhanitabar, Rogaway, Vizár 2015).
  */
 import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
-import { concatBytes, decodeUtf8, utf8 } from "../core/codec/bytes.ts";
+import { concatBytes, decodeBase64, decodeUtf8, encodeBase64, utf8 } from "../core/codec/bytes.ts";
 import { localError } from "./http.ts";
 import { type KeyStore, reliable } from "./key-stores.ts";
 import { parseIdentity } from "./keys.ts";
@@ -71,17 +71,8 @@ function piece(key: Uint8Array, number: number, plain: Uint8Array, isLast: boole
   return concatBytes(head, chacha20poly1305(key, nonceOf(number, isLast), magic).encrypt(plain));
 }
 
-function renderRows(rows: readonly Row[]): Uint8Array {
-  return concatBytes(
-    ...rows.flatMap(([key, bytes]) => {
-      const name = utf8(key);
-      const head = new Uint8Array(6);
-      new DataView(head.buffer).setUint16(0, name.length);
-      new DataView(head.buffer).setUint32(2, bytes.length);
-      return [head, name, bytes];
-    }),
-  );
-}
+const renderRows = (rows: readonly Row[]): Uint8Array =>
+  utf8(JSON.stringify(rows.map(([key, bytes]) => [key, encodeBase64(bytes)])));
 
 /** How long a backup may wait for whoever reads it. */
 const idleMs = 60_000;
@@ -192,15 +183,8 @@ async function nextPiece(input: Input, key: Uint8Array, number: number): Promise
 const damaged = () => localError("backup_damaged", "the backup is damaged or not whole");
 
 function parseRows(plain: Uint8Array): Row[] {
-  const rows: Row[] = [];
-  const view = new DataView(plain.buffer, plain.byteOffset, plain.length);
-  for (let at = 0; at < plain.length; ) {
-    const [name, bytes] = [view.getUint16(at), view.getUint32(at + 2)];
-    const start = at + 6 + name;
-    rows.push([decodeUtf8(plain.subarray(at + 6, start)) ?? "", plain.slice(start, start + bytes)]);
-    at = start + bytes;
-  }
-  return rows;
+  const rows = JSON.parse(decodeUtf8(plain) ?? "[]") as [string, string][];
+  return rows.map(([key, base64]) => [key, decodeBase64(base64) ?? new Uint8Array(0)]);
 }
 
 /** Exactly so many bytes of a stream each time. */

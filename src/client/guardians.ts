@@ -5,22 +5,13 @@
  * Source: docs/client.md "Guardians", D397; Shamir 1979.
  */
 import { combine, split } from "shamir-secret-sharing";
-import {
-  decodeBase64,
-  decodeHex,
-  encodeBase64,
-  encodeHex,
-  equalBytes,
-  renderAgreementKey,
-  renderPublicKey,
-} from "../core/codec/bytes.ts";
+import { decodeBase64, encodeBase64, encodeHex, equalBytes } from "../core/codec/bytes.ts";
 import { type Did, isDid } from "../core/codec/did.ts";
 import { type DidDocument, parseMethodKey, sealingKeyOf } from "../core/ledger/account.ts";
-import { isSelfCertifying } from "../core/trust/names.ts";
-import { isRecord, parseRecord } from "./answers.ts";
-import { change, replaceDocument } from "./change.ts";
+import { hexBytes, parseRecord, parseShaped, shareShape } from "./answers.ts";
 import { activeDocument, type Client, connect, lookUp, rootKeyOf } from "./client.ts";
-import { ed25519PublicKey, randomUuid, x25519PublicKey } from "./crypto.ts";
+import { ed25519PublicKey, randomUuid } from "./crypto.ts";
+import { publishKeys } from "./devices/publish.ts";
 import { provingAt, waitingDefault } from "./directory.ts";
 import { localError } from "./http.ts";
 import { type KeyStore, reliable } from "./key-stores.ts";
@@ -115,51 +106,19 @@ export async function restoreFromGuardians({
   const identity: Identity = { ...held, ledger: client.known.ledger, storeKey: freshSeed() };
   if (!(await keys.add(name, renderIdentity(identity))))
     throw localError("name_taken", `an identity called ${name} already exists`);
-  await publish(client, identity, document);
+  await publishKeys(client, identity, waitingDefault);
   return identity;
 }
 
 const ownMethods = ({ verificationMethod }: DidDocument, rootKey: Uint8Array): string[] =>
   verificationMethod.filter((one) => equalBytes(parseMethodKey(one) ?? new Uint8Array(0), rootKey)).map(({ id }) => id);
 
-/** The key to seal to; and the root key as the method by which the lost device signed, where the whole document is replaced. */
-async function publish(client: Client, identity: Identity, document: DidDocument): Promise<void> {
-  const { did, rootSeed, agreements } = identity;
-  const [{ id, secret }] = agreements as [Identity["agreements"][number]];
-  const published = document.keyAgreement.find((one) => one.id === id);
-  const publicKeyMultibase = renderAgreementKey(await x25519PublicKey(secret));
-  const keyAgreement = { id, type: "Multikey", controller: did, ...published, publicKeyMultibase };
-  if (!isSelfCertifying(did)) {
-    const signer = { keyId: "root", seed: rootSeed };
-    await change(client, { action: "UpdateKeyAgreement", did, keyAgreement }, { signer, waiting: waitingDefault });
-    return;
-  }
-  const rootText = renderPublicKey(await ed25519PublicKey(rootSeed));
-  const edited = (whole: DidDocument): DidDocument => ({
-    ...whole,
-    verificationMethod: whole.verificationMethod.map((one) =>
-      one.id === `${did}#root` ? { ...one, publicKeyMultibase: rootText } : one,
-    ),
-    keyAgreement: [...whole.keyAgreement.filter((one) => one.id !== id), keyAgreement],
-  });
-  await replaceDocument(client, did, { rootSeed, edited, waiting: waitingDefault });
-}
-
 function parseShare(text: string): Share {
-  const json = parseRecord(text);
-  const [did, splitting] = [json?.["did"], json?.["splitting"]];
-  const rootKey = decodeHex(String(json?.["root_key"]));
-  const share = decodeBase64(String(json?.["share"]));
-  if (
-    !isRecord(json) ||
-    typeof did !== "string" ||
-    !isDid(did) ||
-    typeof splitting !== "string" ||
-    rootKey?.length !== 32 ||
-    share?.length !== 33
-  )
+  const json = parseShaped(text, shareShape);
+  const share = decodeBase64(json?.share ?? "");
+  if (json === null || !isDid(json.did) || share?.length !== 33)
     throw localError("share_unreadable", "this is no share of a guardian");
-  return { did, rootKey, splitting, share };
+  return { did: json.did, rootKey: hexBytes(json.root_key), splitting: json.splitting, share };
 }
 
 /** Of three shares, one may be false: the two others show it. */

@@ -7,7 +7,7 @@
 import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
 import { scryptAsync } from "@noble/hashes/scrypt.js";
 import { concatBytes, decodeBase64, decodeUtf8, encodeBase64, utf8 } from "../core/codec/bytes.ts";
-import { isRecord, parseRecord } from "./answers.ts";
+import { type LockText, locksShape, parseRecord, parseShaped } from "./answers.ts";
 import { hkdf } from "./crypto.ts";
 import { localError } from "./http.ts";
 import type { KeyStore } from "./key-stores.ts";
@@ -133,8 +133,6 @@ export type LockedKeys = KeyStore & {
   readonly lock: () => void;
 };
 
-type Wrap = { readonly kind: Lock["kind"]; readonly kept: Kept; readonly sealed: Uint8Array };
-
 const format = "waypost-locked:v1";
 /** No identity has a slash in its name. */
 const locksName = "waypost";
@@ -146,11 +144,21 @@ export function lockedKeys(inner: KeyStore): LockedKeys {
     if (key === null) throw localError("locked", "the keys are locked");
     return key;
   };
-  const wraps = async (): Promise<Wrap[]> => parseWraps(await place.load("locks"));
-  const save = (all: readonly Wrap[]) => place.save("locks", renderWraps(all));
-  const wrap = async (lock: Lock): Promise<Wrap> => {
-    const { key: with_, kept } = await lock.keyFor(null);
-    return { kind: lock.kind, kept, sealed: seal(with_, unlocked(), locksName) };
+  const wraps = async (): Promise<LockText[]> => {
+    const text = await place.load("locks");
+    const json = text === null ? { format, locks: [] } : parseShaped(text, locksShape);
+    if (json?.format !== format) throw localError("keys_unreadable", "the locks of the keys can't be read");
+    return json.locks;
+  };
+  const save = (locks: readonly LockText[]) => place.save("locks", JSON.stringify({ format, locks }));
+  const wrap = async ({ kind, keyFor }: Lock): Promise<LockText> => {
+    const { key: with_, kept } = await keyFor(null);
+    return {
+      kind,
+      salt_b64: encodeBase64(kept.salt),
+      credential_b64: kept.credential && encodeBase64(kept.credential),
+      sealed_b64: encodeBase64(seal(with_, unlocked(), locksName)),
+    };
   };
   const load = async (name: string, text: string | null, save: (sealed: string) => Promise<void>) => {
     if (text === null) return null;
@@ -197,10 +205,11 @@ export function lockedKeys(inner: KeyStore): LockedKeys {
   };
 }
 
-async function unwrap(lock: Lock, wraps: readonly Wrap[]): Promise<Uint8Array> {
-  for (const { kind, kept, sealed } of wraps) {
+async function unwrap(lock: Lock, wraps: readonly LockText[]): Promise<Uint8Array> {
+  for (const { kind, salt_b64, credential_b64, sealed_b64 } of wraps) {
     if (kind !== lock.kind) continue;
-    const opened = open((await lock.keyFor(kept)).key, sealed, locksName);
+    const kept = { salt: bytesOf(salt_b64), credential: credential_b64 === null ? null : bytesOf(credential_b64) };
+    const opened = open((await lock.keyFor(kept)).key, bytesOf(sealed_b64), locksName);
     if (opened !== null) return opened;
   }
   throw localError("wrong_passphrase", `no lock of the kind ${lock.kind} opens with this`);
@@ -232,35 +241,10 @@ function sealText(key: Uint8Array, text: string, name: string): string {
 function openText(key: Uint8Array, text: string, name: string): string | null {
   const json = parseRecord(text);
   if (json?.["format"] !== format) return null;
-  const sealed = bytesOf(json["sealed_b64"]);
-  const plain = sealed === null ? null : open(key, sealed, name);
+  const plain = open(key, bytesOf(json["sealed_b64"]), name);
   if (plain === null)
     throw localError("keys_unreadable", `what is kept for ${name} was changed, or locked with another key`);
   return decodeUtf8(plain);
 }
 
-const bytesOf = (value: unknown): Uint8Array | null => (typeof value === "string" ? decodeBase64(value) : null);
-
-function renderWraps(wraps: readonly Wrap[]): string {
-  const locks = wraps.map(({ kind, kept: { salt, credential }, sealed }) => ({
-    kind,
-    salt_b64: encodeBase64(salt),
-    credential_b64: credential === null ? null : encodeBase64(credential),
-    sealed_b64: encodeBase64(sealed),
-  }));
-  return JSON.stringify({ format, locks });
-}
-
-function parseWraps(text: string | null): Wrap[] {
-  if (text === null) return [];
-  const json = parseRecord(text);
-  const locks: readonly unknown[] = json?.["format"] === format && Array.isArray(json["locks"]) ? json["locks"] : [];
-  return locks.flatMap((one): Wrap[] => {
-    if (!isRecord(one)) return [];
-    const [salt, sealed] = [bytesOf(one["salt_b64"]), bytesOf(one["sealed_b64"])];
-    const kind = one["kind"] === "passkey" ? "passkey" : "passphrase";
-    return salt === null || sealed === null
-      ? []
-      : [{ kind, kept: { salt, credential: bytesOf(one["credential_b64"]) }, sealed }];
-  });
-}
+const bytesOf = (base64: unknown): Uint8Array => decodeBase64(String(base64)) ?? new Uint8Array(0);
