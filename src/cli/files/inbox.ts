@@ -13,7 +13,7 @@ import { attempt, ClientError, localError } from "../../client/http.ts";
 import type { Identity } from "../../client/keys.ts";
 import type { WaypostEvent } from "../../client/message.ts";
 import { cachesOf } from "../../client/reader.ts";
-import { type OpenedMessage, Receiver, type ReceiverStorage } from "../../client/receiver.ts";
+import { Receiver, type ReceiverStorage } from "../../client/receiver.ts";
 import { type Recipient, readChunks, type Sender, type Written } from "../../client/retrieve.ts";
 import { encodeHex } from "../../core/codec/bytes.ts";
 import { removeIfThere, safeFileName } from "./files.ts";
@@ -119,13 +119,11 @@ function storingHost(
   report: Report,
   onEvent: FollowOptions["onEvent"],
 ) {
-  /** By the digest of the first envelope: a message that comes twice at once is stored once, by either. */
-  const stored = new Map<string | undefined, Received>();
   const storage: ReceiverStorage = {
     ...{ hasId: place.journal.hasId, has: place.journal.has, cacheDevice, isKeeping: true },
     read: async (message, recipient) => {
       const { received, written } = await storeMessage(message, recipient, place);
-      if (received !== null) stored.set([...written.digests][0], received);
+      if (received !== null) report("received", received);
       return { ...written, data: new Uint8Array(0) };
     },
     onLeft: (left) => {
@@ -137,13 +135,7 @@ function storingHost(
   };
   return {
     storage,
-    absorb: (_: unknown, { digests }: OpenedMessage) => {
-      const [first] = digests;
-      const received = stored.get(first);
-      if (received !== undefined) report("received", received);
-      stored.delete(first);
-      return true;
-    },
+    absorb: () => true,
     emit: (event: WaypostEvent) => {
       if (event.type === "unreadable")
         report("unreadable", { what: event.messageIds[0] ?? "?", code: event.code, message: event.reason });

@@ -40,6 +40,16 @@ export type PeerRow = DeviceFacts & {
   readonly isLeaving: boolean;
 };
 
+/** How far a device is in this run. */
+type Peer = {
+  readonly news: Wakeup;
+  /** The number up to which it was synced, or could not be. */
+  tried: number;
+  /** It could not be synced the last time: nobody waits for it. */
+  isFailing: boolean;
+  askedMs: number;
+};
+
 type SyncHost = {
   readonly table: Table;
   readonly nowMs: () => number;
@@ -70,12 +80,7 @@ export class Sync {
   readonly #host: SyncHost;
   readonly #table: Table;
   readonly #signal: AbortSignal;
-  /** The number up to which each device was synced, or could not be. */
-  readonly #tried = new Map<Did, number>();
-  readonly #loops = new Map<Did, Wakeup>();
-  /** Devices that could not be synced the last time: nobody waits for them. */
-  readonly #failing = new Set<Did>();
-  readonly #asked = new Map<Did, number>();
+  readonly #peers = new Map<Did, Peer>();
   #logged: number;
   #waiting: (() => void)[] = [];
 
@@ -86,7 +91,7 @@ export class Sync {
     this.#logged = logged;
     this.#table.onLogged = (number) => {
       this.#logged = Math.max(this.#logged, number);
-      for (const news of this.#loops.values()) news.wake();
+      for (const { news } of this.#peers.values()) news.wake();
     };
   }
 
@@ -100,9 +105,9 @@ export class Sync {
   /** After devices were added or removed. */
   async refresh(): Promise<void> {
     const peers = (await peersOf(this.#table)).filter(({ isLeaving }) => !isLeaving);
-    for (const did of this.#loops.keys()) if (!peers.some((peer) => peer.did === did)) this.#loops.delete(did);
+    for (const did of this.#peers.keys()) if (!peers.some((peer) => peer.did === did)) this.#peers.delete(did);
     for (const { did } of peers) {
-      if (this.#loops.has(did)) this.#loops.get(did)?.wake();
+      if (this.#peers.has(did)) this.#peers.get(did)?.news.wake();
       else void this.#tellLoop(did);
     }
     this.#progress();
@@ -111,17 +116,18 @@ export class Sync {
   // --------------------------------------------------------------------------------------------------- telling
 
   get isSyncing(): boolean {
-    const isBehind = (did: Did) => (this.#tried.get(did) ?? 0) < this.#logged && !this.#failing.has(did);
-    return [...this.#loops.keys()].some(isBehind);
+    return this.#isBehind(this.#logged);
+  }
+
+  #isBehind(number: number): boolean {
+    return [...this.#peers.values()].some(({ tried, isFailing }) => tried < number && !isFailing);
   }
 
   /** Resolves when every device's Cache has what was logged until now, refused it, or takes longer than 4 s. */
   async synced(): Promise<void> {
     const number = this.#logged;
     const untilMs = performance.now() + toldMs;
-    const isTold = () =>
-      [...this.#loops.keys()].every((did) => (this.#tried.get(did) ?? 0) >= number || this.#failing.has(did));
-    while (!isTold() && performance.now() < untilMs && !this.#signal.aborted)
+    while (this.#isBehind(number) && performance.now() < untilMs && !this.#signal.aborted)
       await Promise.race([new Promise<void>((resolve) => this.#waiting.push(resolve)), pause(toldMs, this.#signal)]);
   }
 
@@ -130,28 +136,27 @@ export class Sync {
   }
 
   async #tellLoop(did: Did): Promise<void> {
-    const news = new Wakeup();
-    this.#loops.set(did, news);
-    for (let failures = 0; !this.#signal.aborted && this.#loops.get(did) === news; ) {
+    const peer: Peer = { news: new Wakeup(), tried: 0, isFailing: false, askedMs: Number.NEGATIVE_INFINITY };
+    this.#peers.set(did, peer);
+    for (let failures = 0; !this.#signal.aborted && this.#peers.get(did) === peer; ) {
       const logged = this.#logged;
-      const woken = news.next(failures === 0 ? minuteMs : backoffMs(failures), this.#signal);
-      const result = await attempt(() => this.#tellOnce(did));
-      if (result instanceof ClientError) this.#failing.add(did);
-      else this.#failing.delete(did);
+      const woken = peer.news.next(failures === 0 ? minuteMs : backoffMs(failures), this.#signal);
+      const result = await attempt(() => this.#tellOnce(did, peer));
+      peer.isFailing = result instanceof ClientError;
       if (result === true) {
         failures = 0;
         continue;
       }
       // Nothing is left for it, or it can't be synced now: the log keeps it, and nobody waits.
       failures = result instanceof ClientError ? failures + 1 : 0;
-      this.#tried.set(did, logged);
+      peer.tried = logged;
       this.#progress();
       await woken;
     }
   }
 
   /** Sends the next part of history or log. `false` when there is none. */
-  async #tellOnce(did: Did): Promise<boolean> {
+  async #tellOnce(did: Did, state: Peer): Promise<boolean> {
     const peer = await this.#table.get<PeerRow>(peerKey(this.#table, did));
     if (peer === null || peer.isLeaving) return false;
     if (peer.history !== null) {
@@ -176,7 +181,7 @@ export class Sync {
     await this.#send(did, { v: 1, from, first: numberOf(oldest?.[0] ?? first[0]), items });
     const sent = from + items.length - 1;
     await this.#change(did, { sent });
-    this.#tried.set(did, Math.max(sent, this.#tried.get(did) ?? 0));
+    state.tried = Math.max(sent, state.tried);
     this.#progress();
     return true;
   }
@@ -234,7 +239,7 @@ export class Sync {
     if ("have" in message) {
       if (message.have >= peer.sent) return;
       await this.#change(did, { sent: Math.max(0, message.have) });
-      this.#loops.get(did)?.wake();
+      this.#peers.get(did)?.news.wake();
       return;
     }
     // A part that doesn't follow is asked for, unless the other device has forgotten it.
@@ -258,8 +263,9 @@ export class Sync {
   }
 
   async #ask({ did, seen }: PeerRow): Promise<void> {
-    if (performance.now() - (this.#asked.get(did) ?? Number.NEGATIVE_INFINITY) < askMs) return;
-    this.#asked.set(did, performance.now());
+    const peer = this.#peers.get(did);
+    if (peer === undefined || performance.now() - peer.askedMs < askMs) return;
+    peer.askedMs = performance.now();
     await this.#send(did, { v: 1, have: seen });
   }
 

@@ -38,7 +38,7 @@ export type Copy = {
   readonly out: string | null;
 };
 
-export type MessageRow = {
+type MessageFacts = {
   readonly id: string;
   readonly conversation: string;
   readonly isOwn: boolean;
@@ -46,13 +46,16 @@ export type MessageRow = {
   readonly verified: boolean | null;
   readonly trust: TrustLevel | null;
   readonly distrusted: string | null;
-  readonly sentMs: number;
-  readonly arrivedMs: number;
   readonly name: string;
   readonly mediaType: string;
   readonly sizeBytes: number;
   readonly replyTo: string | null;
   readonly group: string | null;
+};
+
+export type MessageRow = MessageFacts & {
+  readonly sentMs: number;
+  readonly arrivedMs: number;
   readonly wantsReceipt: boolean;
   readonly messageIds: readonly string[];
   readonly reaction: string | null;
@@ -93,27 +96,15 @@ export type ConversationRow = {
 };
 
 /** A message as it is stored. */
-export type StoredMessage = {
+export type StoredMessage = MessageFacts & {
   /** Its place in the store. */
   readonly key: string;
-  readonly id: string;
-  readonly conversation: string;
-  readonly isOwn: boolean;
-  readonly from: Did | null;
-  readonly verified: boolean | null;
-  readonly trust: TrustLevel | null;
-  readonly distrusted: string | null;
   readonly sentAt: Date;
   readonly arrivedAt: Date;
   /** Of text and JSON up to 64 KiB; `null` for other content: read `pieces`. */
   readonly text: string | null;
-  readonly name: string;
-  readonly mediaType: string;
-  readonly sizeBytes: number;
   /** `removed`: the store was full. `elsewhere`: more than 8 MiB, on the device that received it. */
   readonly content: "whole" | "removed" | "elsewhere";
-  readonly replyTo: string | null;
-  readonly group: string | null;
   /** The last one of each person, without those that were withdrawn. */
   readonly reactions: readonly { readonly from: Did; readonly reaction: string }[];
   readonly isRead: boolean;
@@ -190,18 +181,7 @@ export function viewOf(
   row: MessageRow,
   { readMs, reactions }: Pick<ConversationRow, "readMs"> & Pick<StoredMessage, "reactions">,
 ): StoredMessage {
-  const {
-    sentMs,
-    arrivedMs,
-    body,
-    to,
-    messageIds: _,
-    wantsReceipt: __,
-    reaction: ___,
-    target: ____,
-    digest: _____,
-    ...same
-  } = row;
+  const { sentMs, arrivedMs, body, to, ...same } = row;
   const isText = /^(text\/|application\/json\b)/i.test(row.mediaType);
   const least = deliveryStates.find((state) => to.some((copy) => copy.state === state)) ?? "sent";
   return {
