@@ -346,10 +346,8 @@ export class Waypost {
           await this.#save(identity);
           this.#sender = null;
         },
-        publish: async (next) => {
-          const { publishKeys } = await import("./devices/publish.ts");
-          return publishKeys(this.#client, next, this.#options.waiting ?? waitingDefault);
-        },
+        client: this.#client,
+        waiting: this.#options.waiting ?? waitingDefault,
         deviceName: this.#options.device ?? "device",
       },
     });

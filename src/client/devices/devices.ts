@@ -6,9 +6,10 @@ import { decodeHex, encodeHex, equalBytes } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { minuteMs } from "../../core/codec/time.ts";
 import { isRecord } from "../answers.ts";
-import { planSend, senderOf } from "../client.ts";
+import { type Client, planSend, senderOf } from "../client.ts";
 import { backoffMs, pause } from "../connections.ts";
 import { bytesSource } from "../content.ts";
+import type { Waiting } from "../directory.ts";
 import { attempt, ClientError, jsonBody, localError } from "../http.ts";
 import type { KeyStore } from "../key-stores.ts";
 import { freshSeed, type Identity, parseIdentity, renderIdentity } from "../keys.ts";
@@ -17,6 +18,7 @@ import type { StoreDriver } from "../store/driver.ts";
 import { type DeviceFacts, log, type SyncItem } from "../store/rows.ts";
 import type { StoreChange } from "../store/store.ts";
 import { Table } from "../store/table.ts";
+import { publishKeys } from "./publish.ts";
 import { type DeviceLink, type PeerRow, peerKey, peersOf, Sync } from "./sync.ts";
 
 export type Device = DeviceFacts & {
@@ -37,8 +39,9 @@ export type DevicesHost = {
   readonly openLink: OpenLink;
   readonly identity: () => Identity;
   readonly save: (identity: Identity) => Promise<void>;
-  /** Replaces root key, methods and the key that others seal to, with these. */
-  readonly publish: (next: Identity) => Promise<Identity>;
+  readonly client: Client;
+  /** For the settlement of new keys. */
+  readonly waiting: Waiting;
   readonly deviceName: string;
   readonly leads: () => boolean;
   /** Keys in force have changed: connections begin anew, with proofs by the new ones. */
@@ -336,7 +339,7 @@ export class Devices {
     });
     await sync.refresh();
     await sync.synced();
-    const published = await this.#host.publish(next);
+    const published = await publishKeys(this.#host.client, next, this.#host.waiting);
     await this.#host.save(published);
     this.#host.reconnect();
     await this.#table.change(async (batch) => log(batch, { kind: "keys", text: withoutStoreKey(published) }));
