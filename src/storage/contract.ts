@@ -154,7 +154,7 @@ export type Page<T> = {
 };
 
 export type HeldMessage = Pick<MailboxEntry, "messageId" | "chunk" | "expiresAtMs" | "envelope">;
-export type MessageSummary = Pick<MailboxEntry, "messageId" | "chunk" | "expiresAtMs"> & {
+export type MessageSummary = Pick<MailboxEntry, "messageId" | "chunk" | "expiresAtMs" | "labels"> & {
   readonly envelopeBytes: number;
   readonly cursor: Cursor;
 };

@@ -109,12 +109,21 @@ type ShareUse = { readonly own: MailboxStats; readonly all: MailboxStats };
 
 /** Whether one more entry of so many bytes is beyond the share. */
 export function exceedsShare(share: MailboxShare | StoreShare, use: ShareUse, bytes: number): boolean {
-  const { entriesMax, bytesMax, rest } = share;
-  const { own, all } = use;
-  if (rest === null) return isOver(own, bytes, entriesMax, bytesMax);
+  const most = mostOf(share, use);
+  return isOver(use.own, bytes, most.entries, most.bytes);
+}
+
+/** What the label of a share may hold now. */
+export function mostOf(
+  { entriesMax, bytesMax, rest }: MailboxShare | StoreShare,
+  { own, all }: ShareUse,
+): MailboxStats {
+  if (rest === null) return { entries: entriesMax, bytes: bytesMax };
   const left = (max: number, others: number) => Math.floor(rest.part * (max - Math.max(0, others)));
-  const entriesLeft = Math.max(rest.entriesMin, left(entriesMax, all.entries - own.entries));
-  return isOver(own, bytes, entriesLeft, Math.max(rest.bytesMin, left(bytesMax, all.bytes - own.bytes)));
+  return {
+    entries: Math.max(rest.entriesMin, left(entriesMax, all.entries - own.entries)),
+    bytes: Math.max(rest.bytesMin, left(bytesMax, all.bytes - own.bytes)),
+  };
 }
 
 /** The last tenth of a store is for the least that every label may hold. */

@@ -242,6 +242,12 @@ export const mailboxCases: readonly ConformanceCase[] = [
       expect(ids(later.entries)).toEqual([id(3)]);
     },
   ),
+  mailboxCase("a summary names the labels of an entry", async (mailbox) => {
+    await mailbox.store(entry(1, { labels: ["net:a", "from:b"] }), quota());
+    await mailbox.store(entry(2, { labels: [] }), quota());
+    const { entries } = answered(await mailbox.summary(alice, pageOf()));
+    expect(entries.map(({ labels }) => [...labels].sort())).toEqual([["from:b", "net:a"], []]);
+  }),
   mailboxCase("a cursor that no store gave out is refused", async (mailbox) => {
     await mailbox.store(entry(1), quota());
     for (const after of ["", "x", "c", "!", "c-1", "cZZ", "c00", "🙂", "c9".padEnd(64, "9"), " c1", "c1 "]) {

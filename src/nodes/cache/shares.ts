@@ -110,12 +110,31 @@ function shareOf(room: Room, label: string, first: number): MailboxShare {
   return { label, ...sums, rest: { ...rest, among: null } };
 }
 
-export function sharesOf(sending: Sending, origin: Origin, settings: Config["cache"]): MailboxShare[] {
-  const room = { entries: settings.recipient_entries_max, bytes: settings.recipient_bytes_max };
+type Quotas = Pick<
+  Config["cache"],
+  "recipient_entries_max" | "recipient_bytes_max" | "stranger_share" | "network_share" | "rate_limit_loopback"
+>;
+
+const roomOf = (settings: Quotas): Room => ({
+  entries: settings.recipient_entries_max,
+  bytes: settings.recipient_bytes_max,
+});
+
+/** The share that a sender has whatever its network is: that of all strangers, or its own. */
+export function shareOfSender(sending: Sending, settings: Quotas): MailboxShare {
+  const room = roomOf(settings);
+  if (sending !== "unsigned" && sending.acquaintance !== "stranger") return shareOf(room, sending.label, alonePart);
+  const strangers = partOf(room, settings.stranger_share / 100);
+  return { label: strangerLabel, entriesMax: strangers.entries, bytesMax: strangers.bytes, rest: null };
+}
+
+export function sharesOf(sending: Sending, origin: Origin, settings: Quotas): MailboxShare[] {
+  const room = roomOf(settings);
+  const ofSender = shareOfSender(sending, settings);
   if (sending !== "unsigned" && sending.acquaintance !== "stranger") {
     const first = alonePart * (isSpared(origin, settings) ? loopbackFactor : 1);
     const network = networkLabels(origin.network)[sending.acquaintance];
-    return [shareOf(room, sending.label, alonePart), shareOf(room, network, first)];
+    return [ofSender, shareOf(room, network, first)];
   }
   const { stranger_share, network_share } = settings;
   const strangers = partOf(room, stranger_share / 100);
@@ -124,7 +143,7 @@ export function sharesOf(sending: Sending, origin: Origin, settings: Config["cac
   const { rest, ...sums } = shrinking(strangers, first, networkMin);
   const most = partOf(room, strangersMax);
   return [
-    { label: strangerLabel, entriesMax: strangers.entries, bytesMax: strangers.bytes, rest: null },
+    ofSender,
     {
       label: strangerLabel,
       entriesMax: most.entries,
@@ -153,7 +172,7 @@ export function storeShareOf(origin: Origin, settings: Config["cache"]): StoreSh
   return { label: networkLabels(origin.network).via, ...shrinking(room, first, least) };
 }
 
-function isSpared({ client }: Origin, settings: Config["cache"]): boolean {
+function isSpared({ client }: Origin, settings: Pick<Quotas, "rate_limit_loopback">): boolean {
   return !settings.rate_limit_loopback && isLoopbackAddress(client);
 }
 

@@ -4,13 +4,16 @@
  * and the last results. Nothing is sent and nothing changes.
  */
 import type { Static } from "@sinclair/typebox";
+import type { Config } from "../../config/schema.ts";
 import { type Did, type MailboxKey, mailboxOf, parseDid } from "../../core/codec/did.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
 import { sameEndpoint } from "../../core/message/proof.ts";
 import type { explainBody } from "../../core/schema/schema.ts";
-import type { Mailbox } from "../../storage/contract.ts";
+import type { Mailbox, MailboxStats } from "../../storage/contract.ts";
+import { mostOf, nothingHeld } from "../../storage/mailbox-rules.ts";
 import { checkLists, gatherRecipientFacts, type OperatorRules } from "../admission.ts";
-import type { Acquaintance } from "../cache/known.ts";
+import { type Acquaintance, senderLabel } from "../cache/known.ts";
+import { shareOfSender } from "../cache/shares.ts";
 import type { RecipientSource, Subject } from "../recipients.ts";
 import type { Blocks } from "./blocks.ts";
 import type { Results } from "./results.ts";
@@ -28,13 +31,7 @@ export type ExplainParts = {
   /** `null` without a Cache. */
   readonly cache: {
     readonly mailbox: Mailbox;
-    readonly settings: OperatorRules & {
-      readonly public_endpoints: readonly string[];
-      readonly recipient_entries_max: number;
-      readonly recipient_bytes_max: number;
-      readonly stranger_share: number;
-      readonly network_share: number;
-    };
+    readonly settings: Config["cache"];
     /** What the mailbox knows of a sender. */
     readonly acquaintanceOf: (mailbox: MailboxKey, sender: Did, nowMs: number) => Promise<Acquaintance>;
     /** A sentence about each of its subscriptions to pushes; `null` where nothing is pushed. */
@@ -75,8 +72,7 @@ export async function explain(
             keyStep(recipient),
             policyStep(policy),
             ...partySteps(parts, parties),
-            ...(await mailboxSteps(parts, recipient, now)),
-            ...(await shareSteps(parts, recipient, { from: parties.from, nowMs: now() })),
+            ...(await mailboxSteps(parts, recipient, parties.from, now)),
             ...deliverySteps(parts, recipient),
             ...(await pushSteps(parts, recipient, now())),
           ];
@@ -161,38 +157,66 @@ export async function* waitingPages(mailbox: Mailbox, key: MailboxKey, now: () =
   }
 }
 
-async function mailboxSteps({ cache }: ExplainParts, recipient: Subject, now: () => number): Promise<Step[]> {
+/** How full the mailbox is, and the share of it that the sender may use. */
+async function mailboxSteps(
+  { cache }: ExplainParts,
+  { did, life, document }: Subject,
+  from: Did | null,
+  now: () => number,
+): Promise<Step[]> {
   if (cache === null) return [];
   const { mailbox, settings } = cache;
-  const listed = (recipient.document?.service ?? [])
+  const listed = (document?.service ?? [])
     .filter(({ type }) => type === "SvcCacheService")
     .flatMap(({ serviceEndpoint }) => serviceEndpoint)
     .some((endpoint) => settings.public_endpoints.some((own) => sameEndpoint(own, endpoint)));
-  let [entries, bytes] = [0, 0];
-  for await (const page of waitingPages(mailbox, mailboxOf(recipient.did, recipient.life), now)) {
-    entries += page.length;
-    for (const { envelopeBytes } of page) bytes += envelopeBytes;
-  }
-  const { recipient_entries_max: entriesMax, recipient_bytes_max: bytesMax } = settings;
-  const held = `${entries} of ${entriesMax} entries, ${bytes} of ${bytesMax} bytes`;
-  if (entries >= entriesMax || bytes >= bytesMax) return [stops("mailbox", `full: ${held}`)];
-  return [listed ? ok("mailbox", held) : note("mailbox", `${held}; but the document does not list this Cache`)];
+  const key = mailboxOf(did, life);
+  const held = await heldIn(mailbox, key, now);
+  const all = held(null);
+  const { recipient_entries_max: entries, recipient_bytes_max: bytes } = settings;
+  const text = useText(all, { entries, bytes });
+  const acquaintance = from === null ? "stranger" : await cache.acquaintanceOf(key, from, now());
+  const share = shareOfSender(from === null ? "unsigned" : { label: senderLabel(from), acquaintance }, settings);
+  const own = held(share.label);
+  const most = mostOf(share, { own, all });
+  const shown = `${shareText(from, acquaintance, settings)}: ${useText(own, most)}`;
+  const ofSender = acquaintance === "stranger" ? note : ok;
+  return [
+    isFull(all, { entries, bytes })
+      ? stops("mailbox", `full: ${text}`)
+      : listed
+        ? ok("mailbox", text)
+        : note("mailbox", `${text}; but the document does not list this Cache`),
+    isFull(own, most) ? stops("share", `used up: ${shown}`) : ofSender("share", shown),
+  ];
 }
 
-/** Which part of the mailbox the sender may use; a refusal because of it is among the last results. */
-async function shareSteps(
-  { cache }: ExplainParts,
-  { did, life }: Subject,
-  { from, nowMs }: { readonly from: Did | null; readonly nowMs: number },
-): Promise<Step[]> {
-  if (cache === null) return [];
-  const { stranger_share, network_share } = cache.settings;
-  const known = from === null ? "stranger" : await cache.acquaintanceOf(mailboxOf(did, life), from, nowMs);
-  if (known !== "stranger") return [ok("share", "the mailbox knows the sender, which may use half of it")];
+async function heldIn(mailbox: Mailbox, key: MailboxKey, now: () => number) {
+  const sums = new Map<string | null, MailboxStats>();
+  const held = (label: string | null) => sums.get(label) ?? nothingHeld;
+  for await (const page of waitingPages(mailbox, key, now))
+    for (const { envelopeBytes, labels } of page)
+      for (const label of [null, ...labels]) {
+        const { entries, bytes } = held(label);
+        sums.set(label, { entries: entries + 1, bytes: bytes + envelopeBytes });
+      }
+  return held;
+}
+
+function useText(held: MailboxStats, most: MailboxStats): string {
+  return `${held.entries} of ${most.entries} entries, ${held.bytes} of ${most.bytes} bytes`;
+}
+
+function isFull(held: MailboxStats, most: MailboxStats): boolean {
+  return held.entries >= most.entries || held.bytes >= most.bytes;
+}
+
+type ShareSettings = NonNullable<ExplainParts["cache"]>["settings"];
+
+function shareText(from: Did | null, known: Acquaintance, { stranger_share, network_share }: ShareSettings): string {
+  if (known !== "stranger") return "the mailbox knows the sender, which may use half of what others leave";
   const who = from === null ? "unsigned and first-time senders" : "the mailbox does not know the sender: strangers";
-  return [
-    note("share", `${who} together have ${stranger_share} % of the mailbox, one client network ${network_share} %`),
-  ];
+  return `${who} together have ${stranger_share} % of the mailbox, one client network ${network_share} %`;
 }
 
 /** Which sleeping devices would be woken, and what became of the last push. */

@@ -233,6 +233,7 @@ export class DiskMailbox implements Mailbox {
         chunk: index.recipients.chunk(slot),
         expiresAtMs: expiresAtMs[slot]!,
         envelopeBytes: envelopeBytes[slot]!,
+        labels: index.recipients.labels(slot),
         cursor: index.cursor(slot),
       }));
       return { entries, next: found.next };

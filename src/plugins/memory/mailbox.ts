@@ -113,11 +113,12 @@ export class MemoryMailbox implements Mailbox {
   async summary(recipient: MailboxKey, page: PageRequest): Promise<Page<MessageSummary> | Fault> {
     const found = pageOf(this.activeOf(recipient), { ...page, bytesMax: Number.POSITIVE_INFINITY }, arrivalOf);
     if (isFault(found)) return found;
-    const entries = found.entries.map(({ entry: { messageId, chunk, expiresAtMs, envelope }, arrival }) => ({
+    const entries = found.entries.map(({ entry: { messageId, chunk, expiresAtMs, envelope, labels }, arrival }) => ({
       messageId,
       chunk,
       expiresAtMs,
       envelopeBytes: envelope.length,
+      labels,
       cursor: encodeCursor(arrival),
     }));
     return { entries, next: found.next };

@@ -158,6 +158,7 @@ export class PostgresMailbox implements Mailbox {
       chunk: chunkOf(row),
       expiresAtMs: Number(row["expires_ms"]),
       envelopeBytes: Number(row["size"]),
+      labels: (row["labels"] as string[] | null) ?? [],
       cursor: encodeCursor(Number(row["place"])),
     }));
     return { entries, next: found.next };

@@ -576,7 +576,8 @@ end $$;
 create function {s}.page(
   p_key text, p_after bigint, p_now bigint, p_entries bigint, p_bytes bigint, p_envelopes boolean
 ) returns table (
-  id uuid, expires_ms bigint, group_id uuid, sequence bigint, total bigint, size integer, place bigint, envelope bytea
+  id uuid, expires_ms bigint, group_id uuid, sequence bigint, total bigint, size integer, place bigint,
+  labels text[], envelope bytea
 ) language plpgsql stable as $$
 declare
   box record;
@@ -588,9 +589,9 @@ begin
   if not found or box.is_empty or box.last_arrival <= p_after then
     return;
   end if;
-  for id, expires_ms, group_id, sequence, total, size, place, envelope in
+  for id, expires_ms, group_id, sequence, total, size, place, labels, envelope in
     select h.id, h.expires_ms, h.group_id, h.sequence, h.total, h.size, h.arrival,
-      case when p_envelopes then h.envelope end
+      case when not p_envelopes then h.labels end, case when p_envelopes then h.envelope end
     from {s}.held h
     where h.mailbox_no = box.no and h.arrival > p_after and h.expires_ms > p_now
       and h.expires_ms >= box.soonest_ms and h.expires_ms <= box.latest_ms
