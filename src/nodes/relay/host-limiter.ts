@@ -2,10 +2,8 @@
  * Limiter of outbound requests. A few slots for each destination, a bounded queue behind them, a bound over
  * all, and a circuit breaker that opens after repeated failures, so that one dead or slow host can't use up
  * the node. Slots are shared: while more than half are in use, a client network and a destination network
- * get no more than their share; and when all are in use, a request of a client with fewer slots ends the
- * oldest slow request of the client with the most. Destinations that were slow share half of the slots, have a
- * queue of their own, and yield to other requests of the same client. So choosing slow hosts delays no other client, not
- * even clients behind the same address.
+ * get no more than their share. When all are in use, a request ends the oldest slow one of the client with the most; when
+ * its client has used up its share, the oldest slow one of its own. So choosing slow hosts delays nobody else for long.
  * Source: rules section 5 "Outbound requests".
  */
 
@@ -18,7 +16,7 @@ export type HostLimits = {
   readonly concurrentPerClient: number;
   readonly queuedPerClient: number;
   readonly concurrentPerNetwork: number;
-  /** A request that takes longer may be ended for one that waits, and makes its destination a slow one. */
+  /** A request that takes longer may be ended for one that waits. */
   readonly slowMs: number;
   /** Failures in a row that open the circuit. */
   readonly failuresToOpen: number;
@@ -54,7 +52,7 @@ export type NoSlot = "busy" | "open" | "late";
 type Requester = {
   /** The network of the client on whose behalf the request is made. */
   readonly client?: string;
-  /** Ends the request: another client waits for its slot. */
+  /** Ends the request: another one needs its slot. */
   readonly preempt?: () => void;
 };
 
@@ -66,34 +64,19 @@ export type HostLimiter = {
 };
 
 type Host = {
-  /** From the oldest to the newest. */
-  readonly uses: Set<Use>;
+  active: number;
   waiting: number;
   failures: number;
-  /** The last request took long. */
-  wasSlow: boolean;
   /** The circuit refuses every request before this time, and admits one trial after it. */
   openUntilMs: number;
   trial: boolean;
 };
 
-type Waiter = {
-  readonly host: Host;
-  readonly client: string | null;
-  readonly slow: boolean;
-  readonly admit: () => void;
-  readonly refuse: () => void;
-};
-type Use = {
-  readonly client: string | null;
-  readonly slow: boolean;
-  readonly sinceMs: number;
-  preempt: (() => void) | null;
-};
+type Waiter = { readonly host: Host; readonly client: string | null; readonly admit: () => void };
+type Use = { readonly client: string | null; readonly sinceMs: number; preempt: (() => void) | null };
 
-/** A count for each key, and their total. Keys whose count is 0 take no memory. */
+/** A count for each key. Keys whose count is 0 take no memory. */
 class KeyCounts {
-  total = 0;
   private readonly counts = new Map<string, number>();
 
   of(key: string | null): number {
@@ -101,7 +84,6 @@ class KeyCounts {
   }
 
   add(key: string | null, change: 1 | -1): void {
-    this.total += change;
     if (key === null) return;
     const count = this.of(key) + change;
     if (count > 0) this.counts.set(key, count);
@@ -113,14 +95,11 @@ type State = {
   readonly limits: HostLimits;
   readonly now: () => number;
   readonly hosts: Map<string, Host>;
+  /** Both from the oldest to the newest. */
   readonly waiters: Set<Waiter>;
-  /** From the oldest to the newest. */
   readonly uses: Set<Use>;
-  /** By client; those to slow destinations apart. */
-  readonly fastOf: KeyCounts;
-  readonly slowOf: KeyCounts;
-  readonly fastWaitingOf: KeyCounts;
-  readonly slowWaitingOf: KeyCounts;
+  readonly activeOf: KeyCounts;
+  readonly waitingOf: KeyCounts;
   readonly networks: KeyCounts;
 };
 
@@ -131,10 +110,8 @@ export function createHostLimiter(limits: HostLimits, now: () => number): HostLi
     hosts: new Map(),
     waiters: new Set(),
     uses: new Set(),
-    fastOf: new KeyCounts(),
-    slowOf: new KeyCounts(),
-    fastWaitingOf: new KeyCounts(),
-    slowWaitingOf: new KeyCounts(),
+    activeOf: new KeyCounts(),
+    waitingOf: new KeyCounts(),
     networks: new KeyCounts(),
   };
   return {
@@ -154,27 +131,19 @@ export function createHostLimiter(limits: HostLimits, now: () => number): HostLi
 }
 
 function hostOf({ hosts }: State, destination: string): Host {
-  const host: Host = hosts.get(destination) ?? {
-    uses: new Set(),
-    waiting: 0,
-    failures: 0,
-    wasSlow: false,
-    openUntilMs: 0,
-    trial: false,
-  };
+  const host = hosts.get(destination) ?? { active: 0, waiting: 0, failures: 0, openUntilMs: 0, trial: false };
   hosts.delete(destination);
   hosts.set(destination, host);
   return host;
 }
 
-/** Forgets idle hosts: at once when they neither failed nor were slow, else from the oldest when there are too many. */
+/** Forgets idle hosts: at once when they did not fail, else from the oldest when there are too many. */
 function tidy({ hosts, limits }: State, destination: string, host: Host): void {
-  const idle = (candidate: Host) => candidate.uses.size + candidate.waiting === 0;
-  if (idle(host) && host.failures === 0 && !host.wasSlow) hosts.delete(destination);
-  if (hosts.size <= limits.destinationsMax) return;
+  const idle = (candidate: Host) => candidate.active + candidate.waiting === 0;
+  if (idle(host) && host.failures === 0) hosts.delete(destination);
   for (const [key, candidate] of hosts) {
-    if (idle(candidate)) hosts.delete(key);
     if (hosts.size <= limits.destinationsMax) return;
+    if (idle(candidate)) hosts.delete(key);
   }
 }
 
@@ -182,50 +151,28 @@ function isOpen({ limits, now }: State, host: Host): boolean {
   return host.failures >= limits.failuresToOpen && (now() < host.openUntilMs || host.trial);
 }
 
-function isSlow({ limits, now }: State, { wasSlow, uses }: Host): boolean {
-  if (wasSlow) return true;
-  for (const oldest of uses) return now() - oldest.sinceMs >= limits.slowMs;
-  return false;
+function hasRoom({ limits, uses, activeOf }: State, host: Host, client: string | null): boolean {
+  if (uses.size >= limits.concurrentTotal || host.active >= limits.concurrentPerDestination) return false;
+  return isHalfFree({ limits, uses }) || activeOf.of(client) < limits.concurrentPerClient;
 }
 
-function hasRoom(state: State, host: Host, client: string | null): boolean {
-  const { limits, uses, fastOf, slowOf } = state;
-  if (uses.size >= limits.concurrentTotal || host.uses.size >= limits.concurrentPerDestination) return false;
-  if (isSlow(state, host))
-    return slowOf.total < limits.concurrentTotal / 2 && slowOf.of(client) < limits.concurrentPerClient;
-  return isHalfFree(state) || fastOf.of(client) < limits.concurrentPerClient;
-}
-
-/** Whether the queue has room. A waiting request to a slow destination is refused to make room for one to another. */
-function mayWait(state: State, host: Host, client: string | null): boolean {
-  const { limits, waiters, fastWaitingOf, slowWaitingOf } = state;
-  if (host.waiting >= limits.queuedPerDestination) return false;
-  if (isSlow(state, host)) {
-    const hasPlace = waiters.size < limits.queuedTotal && slowWaitingOf.total < limits.queuedTotal / 2;
-    return hasPlace && slowWaitingOf.of(client) < limits.queuedPerClient;
-  }
-  const isOwnFull = fastWaitingOf.of(client) >= limits.queuedPerClient;
-  if (!isOwnFull && waiters.size < limits.queuedTotal) return true;
-  for (const waiter of waiters) {
-    if ((isOwnFull && (waiter.slow || waiter.client !== client)) || !isSlow(state, waiter.host)) continue;
-    waiter.refuse();
-    return true;
-  }
-  return false;
-}
-
-function isHalfFree({ limits, uses }: State): boolean {
+function isHalfFree({ limits, uses }: Pick<State, "limits" | "uses">): boolean {
   return uses.size < limits.concurrentTotal / 2;
 }
 
-function use(state: State, destination: string, { client, preempt }: Requester): Slot {
-  const { limits, uses, networks, now } = state;
+function mayWait({ limits, waiters, waitingOf }: State, host: Host, client: string | null): boolean {
+  if (host.waiting >= limits.queuedPerDestination || waiters.size >= limits.queuedTotal) return false;
+  return waitingOf.of(client) < limits.queuedPerClient;
+}
+
+function use(state: State, destination: string, requester: Requester): Slot {
+  const { limits, uses, activeOf, networks, now } = state;
   const host = hostOf(state, destination);
-  const one: Use = { client: client ?? null, slow: isSlow(state, host), sinceMs: now(), preempt: preempt ?? null };
-  const counts = one.slow ? state.slowOf : state.fastOf;
+  const client = requester.client ?? null;
+  const one: Use = { client, sinceMs: now(), preempt: requester.preempt ?? null };
   uses.add(one);
-  counts.add(one.client, 1);
-  host.uses.add(one);
+  activeOf.add(client, 1);
+  host.active += 1;
   if (host.failures >= limits.failuresToOpen) host.trial = true;
   let network: string | null = null;
   return {
@@ -237,10 +184,9 @@ function use(state: State, destination: string, { client, preempt }: Requester):
     },
     release: (answered) => {
       if (!uses.delete(one)) return;
-      counts.add(one.client, -1);
+      activeOf.add(client, -1);
       networks.add(network, -1);
-      host.uses.delete(one);
-      host.wasSlow = now() - one.sinceMs >= limits.slowMs;
+      host.active -= 1;
       host.trial = false;
       host.failures = answered ? 0 : host.failures + 1;
       if (host.failures >= limits.failuresToOpen) host.openUntilMs = now() + limits.openMs;
@@ -255,69 +201,50 @@ function wait(
   destination: string,
   { requester, waitMs }: { readonly requester: Requester; readonly waitMs: number },
 ): Promise<Slot | NoSlot> {
-  const { waiters } = state;
+  const { waiters, waitingOf } = state;
   const host = hostOf(state, destination);
   const client = requester.client ?? null;
-  const slow = isSlow(state, host);
-  const counts = slow ? state.slowWaitingOf : state.fastWaitingOf;
   return new Promise((resolve) => {
-    host.waiting++;
-    counts.add(client, 1);
+    host.waiting += 1;
+    waitingOf.add(client, 1);
     const leave = (result: Slot | NoSlot) => {
       clearTimeout(timer);
       waiters.delete(waiter);
-      counts.add(client, -1);
-      host.waiting--;
+      waitingOf.add(client, -1);
+      host.waiting -= 1;
       resolve(result);
       tidy(state, destination, host);
     };
     // The circuit may have opened during the wait.
     const admit = () => leave(isOpen(state, host) ? "open" : use(state, destination, requester));
-    const waiter: Waiter = { host, client, slow, admit, refuse: () => leave("busy") };
+    const waiter: Waiter = { host, client, admit };
     const timer = setTimeout(() => leave("late"), waitMs);
     waiters.add(waiter);
   });
 }
 
-/** Admits waiters while there is room: first of the client with the fewest slots, and to slow destinations last. */
+/** Admits waiters while there is room, first of the client with the fewest slots. */
 function admitNext(state: State): void {
   for (;;) {
     let next: Waiter | null = null;
-    let least = Number.POSITIVE_INFINITY;
     for (const waiter of state.waiters) {
-      if (!hasRoom(state, waiter.host, waiter.client)) continue;
-      const rank = activeOf(state, waiter.client) + (isSlow(state, waiter.host) ? state.limits.concurrentTotal : 0);
-      if (rank >= least) continue;
-      least = rank;
-      next = waiter;
+      const isFewer = next === null || state.activeOf.of(waiter.client) < state.activeOf.of(next.client);
+      if (isFewer && hasRoom(state, waiter.host, waiter.client)) next = waiter;
     }
     if (next === null) return;
     next.admit();
   }
 }
 
-function activeOf({ fastOf, slowOf }: State, client: string | null): number {
-  return fastOf.of(client) + slowOf.of(client);
-}
-
-/**
- * Ends the oldest slow request of the client that holds the most, when all slots are in use and it holds clearly more
- * than this one. A request to a destination that is not slow ends any, and one of its own client when that has its
- * share.
- */
-function preemptFor(state: State, host: Host, client: string | null): void {
-  const { uses, limits, now } = state;
-  if (host.uses.size >= limits.concurrentPerDestination) return;
-  const own = activeOf(state, client);
-  const mayEndAny = !isSlow(state, host);
+/** Ends the oldest slow request: of the client that holds the most when all slots are in use, else of the same client. */
+function preemptFor({ uses, limits, activeOf, now }: State, host: Host, client: string | null): void {
+  if (host.active >= limits.concurrentPerDestination) return;
   const isFull = uses.size >= limits.concurrentTotal;
   let victim: Use | null = null;
   for (const one of uses) {
     if (now() - one.sinceMs < limits.slowMs) break;
-    const held = activeOf(state, one.client);
-    const mayEnd = isFull ? mayEndAny || held >= own + 2 : mayEndAny && one.client === client;
-    if (one.preempt === null || !mayEnd) continue;
-    if (victim === null || held > activeOf(state, victim.client)) victim = one;
+    if (one.preempt === null || (!isFull && one.client !== client)) continue;
+    if (victim === null || activeOf.of(one.client) > activeOf.of(victim.client)) victim = one;
   }
   const end = victim?.preempt;
   if (victim !== null) victim.preempt = null;

@@ -185,56 +185,24 @@ describe("shares", () => {
     }
     expect(entered).toEqual([true, true, true, false, false, false]);
   });
-});
 
-describe("slow destinations", () => {
-  const shared: HostLimits = { ...limits, concurrentPerDestination: 4, concurrentTotal: 8, concurrentPerClient: 3 };
-
-  /** One request that took two seconds. */
-  async function slowDown(limiter: HostLimiter, destination: string, pass: (ms: number) => void): Promise<void> {
-    const slot = await limiter.acquire(destination, 1_000, { client: "z" });
-    pass(2_000);
-    if (isSlot(slot)) slot.release(true);
-  }
-
-  test("have half of the slots, a client's share of them, and others of the same client go first", async () => {
+  test("a client whose share is used up by slow requests ends its oldest for the next", async () => {
     let nowMs = 0;
-    const limiter = createHostLimiter(shared, () => nowMs);
-    for (const name of ["s1", "s2"]) await slowDown(limiter, name, (ms) => (nowMs += ms));
-    for (let i = 0; i < 3; i++) expect(isSlot(await limiter.acquire("s1", 1_000, { client: "a" }))).toBe(true);
-    expect(await limiter.acquire("s2", 10, { client: "a" })).toBe("late");
-    expect(isSlot(await limiter.acquire("s2", 10, { client: "b" }))).toBe(true);
-    expect(await limiter.acquire("s2", 10, { client: "c" })).toBe("late");
-    for (let i = 0; i < 3; i++) expect(isSlot(await limiter.acquire(`fast ${i}`, 10, { client: "a" }))).toBe(true);
-  });
-
-  test("are forgotten as such once one answers in time", async () => {
-    let nowMs = 0;
-    const limiter = createHostLimiter(shared, () => nowMs);
-    await slowDown(limiter, "s", (ms) => (nowMs += ms));
-    expect(limiter.stats().destinations).toBe(1);
-    const slot = await limiter.acquire("s", 10);
-    if (isSlot(slot)) slot.release(true);
-    expect(limiter.stats().destinations).toBe(0);
-  });
-
-  test("give way within the share of one client, and in its part of the queue", async () => {
-    let nowMs = 0;
-    const limiter = createHostLimiter({ ...shared, concurrentPerClient: 4, queuedPerClient: 1 }, () => nowMs);
+    const limiter = createHostLimiter({ ...shared, concurrentPerClient: 4 }, () => nowMs);
     const ended: number[] = [];
-    for (let i = 0; i < 4; i++) {
+    const begin = async (number: number, client: string): Promise<boolean> => {
       const slots: Slot[] = [];
-      const preempt = () => {
-        ended.push(i);
+      const slot = await acquire(limiter, client, () => {
+        ended.push(number);
         slots[0]?.release(true);
-      };
-      const slot = await limiter.acquire("s", 10, { client: "a", preempt });
+      });
       if (isSlot(slot)) slots.push(slot);
-    }
-    expect(isSlot(await limiter.acquire("other", 10, { client: "b" }))).toBe(true);
-    const waiting = limiter.acquire("s", 5_000, { client: "a" });
+      return isSlot(slot);
+    };
+    for (let i = 0; i < 4; i++) expect(await begin(i, "a")).toBe(true);
+    expect(await begin(4, "b")).toBe(true);
     nowMs = 1_000;
-    expect(isSlot(await limiter.acquire("fast", 10, { client: "a" }))).toBe(true);
-    expect([ended, await waiting]).toEqual([[0], "busy"]);
+    expect(await begin(5, "a")).toBe(true);
+    expect([ended, limiter.stats().active]).toEqual([[0], 5]);
   });
 });
