@@ -1,7 +1,11 @@
-/** The lies of docs/trust.md, told to the SDK as npm packs it, in Node, and to the commands of the executable. */
+/**
+ * The lies of docs/trust.md, told at once to the SDK, to the SDK as npm packs it in Node, and to the commands of the
+ * executable: each ends with its own code.
+ */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { ClientError } from "../../src/client/http.ts";
 import { executable, run, scratchFolder } from "../support/executable.ts";
 import { type LieStage, openHonest, policyOf, startLieStage, type Victim } from "../support/lie-stage.ts";
 import { lies, tell } from "../support/lies.ts";
@@ -24,8 +28,30 @@ afterAll(async () => {
   scratch.remove();
 });
 
-type Stand = { readonly proxy: LyingDirectory; readonly victim: Victim };
 type MakeVictim = (proxy: LyingDirectory, hasPolicy: boolean) => Promise<Victim>;
+
+// ------------------------------------------------------------------------------------------------------- the SDK
+
+const orCode = (work: Promise<string>): Promise<string> =>
+  work.catch((error: unknown) => (error instanceof ClientError ? error.code : String(error)));
+
+const source: MakeVictim = async (proxy, hasPolicy) => {
+  const policy = hasPolicy ? { policy: stage.policy } : {};
+  const me = await openHonest(stage.made.nodes.url, { directoryUrl: proxy.url, ...policy });
+  return {
+    did: me.did,
+    send: (to, trust) =>
+      orCode(me.send(to, "hello", trust === undefined ? {} : { trust }).then((sent) => sent.recipient.trust)),
+    look: (did) => orCode(me.fingerprint(did).then(() => "proven")),
+    receive: async () => {
+      for await (const message of me.messages()) {
+        await message.ack();
+        return message.distrusted ?? message.trust ?? "unverified";
+      }
+      return "nothing";
+    },
+  };
+};
 
 // ------------------------------------------------------------------------------------------------- the packed SDK
 
@@ -143,15 +169,16 @@ test("--trust and --policy decide whom the commands believe, and what they say a
   expect(received.map(({ from_trust }: { from_trust: string }) => from_trust)).toEqual(["logged"]);
 }, 120_000);
 
-describe.each([
-  ["the packed SDK", packed],
-  ["the commands", commands],
-] as const)("told to %s", (_who, make) => {
-  let [plain, witnessed]: (Stand | null)[] = [null, null];
-  const standOf = async (hasPolicy: boolean): Promise<Stand> => {
+describe("told to everybody", () => {
+  const standOf = async (hasPolicy: boolean) => {
     const proxy = stage.proxied();
-    return { proxy, victim: await make(proxy, hasPolicy) };
+    const makers = Object.entries({ "the SDK": source, "the packed SDK": packed, "the commands": commands });
+    const victims = await Promise.all(
+      makers.map(async ([name, make]) => [name, await make(proxy, hasPolicy)] as const),
+    );
+    return { proxy, victims: Object.fromEntries(victims) };
   };
+  let [plain, witnessed]: (Awaited<ReturnType<typeof standOf>> | null)[] = [null, null];
   beforeAll(async () => {
     [plain, witnessed] = await Promise.all([standOf(false), standOf(true)]);
   }, 60_000);
@@ -159,7 +186,8 @@ describe.each([
   test.each(lies.map((row) => [row.name, row.code, row] as const))(
     "%s: %s",
     async (_name, _code, row) => {
-      await tell(row, { stage, ...((row.policy === undefined ? plain : witnessed) as Stand) });
+      const stand = row.policy === undefined ? plain : witnessed;
+      await tell(row, stage, stand as NonNullable<typeof stand>);
     },
     120_000,
   );
