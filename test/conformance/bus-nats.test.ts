@@ -25,7 +25,7 @@ function optionsFor(server: string, changes: Partial<NatsBusOptions> = {}): Nats
 const openPair = (options: NatsBusOptions) =>
   Promise.all([openNatsBus(options, environment), openNatsBus(options, environment)]);
 
-async function until(holds: () => boolean | Promise<boolean>, msMax = 15_000): Promise<void> {
+async function until(holds: () => boolean | Promise<boolean>, msMax = 60_000): Promise<void> {
   for (const endMs = performance.now() + msMax; !(await holds()); await Bun.sleep(30)) {
     if (performance.now() > endMs) throw new Error("it did not come to that in time");
   }
@@ -106,7 +106,7 @@ if (absence !== null) {
       here.publish("s", bytes("lost"));
       const { ready } = here.subscribe("t", () => bytes("later"));
       await ready;
-      expect(performance.now() - begunMs).toBeLessThan(4_000);
+      expect(performance.now() - begunMs).toBeLessThan(15_000);
       expect(here.stats().dropped).toBe(1);
       await server.start();
       await until(() => here.stats().connected && there.stats().connected);

@@ -45,7 +45,7 @@ async function run(
 }
 
 test(`each of ${2 * kills} messages is stored and handed over once, over ${kills} kills before an acknowledgement`, async () => {
-  const waiting = { timeoutMs: 20_000, intervalMs: 20 };
+  const waiting = { timeoutMs: 60_000, intervalMs: 20 };
   const alice = await Waypost.open({ url: nodes.url, keys: memoryKeys(), waiting });
   const [first = ""] = await run(0, (line) => line.startsWith("did "));
   const did = first.slice("did ".length);
@@ -77,7 +77,7 @@ test(`each of ${2 * kills} messages is stored and handed over once, over ${kills
 }, 180_000);
 
 test(`a second device gets each of ${2 * kills} messages once, over ${kills} kills of the first between saving, telling and acknowledging`, async () => {
-  const waiting = { timeoutMs: 20_000, intervalMs: 20 };
+  const waiting = { timeoutMs: 60_000, intervalMs: 20 };
   const folder = join(base, "first");
   const options = { url: nodes.url, waiting };
   const alice = await Waypost.open({ ...options, keys: memoryKeys() });
@@ -105,16 +105,16 @@ test(`a second device gets each of ${2 * kills} messages once, over ${kills} kil
   const stored = async (me: Waypost) => (await me.store.messages(alice.did, { limit: 100 })).map(({ text }) => text);
   const isDone = async () =>
     (await stored(again)).includes("end") && (await again.devices.list()).every(({ isCurrent }) => isCurrent);
-  for (const endMs = performance.now() + 20_000; performance.now() < endMs && !(await isDone()); ) await Bun.sleep(50);
+  for (const endMs = performance.now() + 60_000; performance.now() < endMs && !(await isDone()); ) await Bun.sleep(50);
   expect(await stored(again)).toEqual([...texts, "end"]);
   const [cache] = await cachesOf(again.client, again.identity, "");
-  for (const endMs = performance.now() + 20_000; performance.now() < endMs; await Bun.sleep(50))
+  for (const endMs = performance.now() + 60_000; performance.now() < endMs; await Bun.sleep(50))
     if ((await cache?.summary())?.count === 0) break;
   expect((await cache?.summary())?.count).toBe(0);
   await again.close();
   // All of it is at the other device's own Cache.
   const back = await Waypost.open({ ...options, keys, store: secondStore });
-  for (const endMs = performance.now() + 20_000; performance.now() < endMs; await Bun.sleep(50))
+  for (const endMs = performance.now() + 60_000; performance.now() < endMs; await Bun.sleep(50))
     if ((await stored(back)).length > texts.length) break;
   expect(await stored(back)).toEqual([...texts, "end"]);
   await back.close();

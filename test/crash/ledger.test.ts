@@ -46,7 +46,7 @@ test(`of what was answered before ${rounds} kills everything is finalized, once`
     const calls = new Map<Did, number>();
     for (const { txHash, did } of answered) {
       let state = (await ledger.submission(txHash))?.state;
-      for (const end = Date.now() + 20_000; state === "pending" && Date.now() < end; await Bun.sleep(2)) {
+      for (const end = Date.now() + 60_000; state === "pending" && Date.now() < end; await Bun.sleep(2)) {
         state = (await ledger.submission(txHash))?.state;
       }
       expect(state).toBe("finalized");

@@ -104,7 +104,7 @@ async function codeOf(operation: () => Promise<unknown>): Promise<string> {
 }
 
 /** Tries until it works, and says how long that took. */
-async function untilWorks(operation: () => Promise<unknown>, msMax = 20_000): Promise<void> {
+async function untilWorks(operation: () => Promise<unknown>, msMax = 60_000): Promise<void> {
   const endMs = performance.now() + msMax;
   for (let last: unknown; ; await Bun.sleep(50)) {
     last = await failureOf(operation);
@@ -257,7 +257,7 @@ suite("the PostgreSQL store when things break", () => {
   }, 40_000);
 
   test("a statement that takes too long is unavailable, leaves nothing behind, and the next one works", async () => {
-    const options = { statement_timeout_ms: 400 };
+    const options = { statement_timeout_ms: 2_000 };
     const store = await openFresh(options);
     const mailbox = mailboxOf(store);
     await mailbox.store(entry(1), quota());
@@ -275,7 +275,7 @@ suite("the PostgreSQL store when things break", () => {
     const begunMs = performance.now();
     const reads = Array.from({ length: 200 }, () => codeOf(() => mailbox.message(box(0), entry(1).messageId, 2_000)));
     expect(new Set(await Promise.all(reads))).toEqual(new Set(["unavailable"]));
-    expect(performance.now() - begunMs).toBeLessThan(10_000);
+    expect(performance.now() - begunMs).toBeLessThan(30_000);
     await lock.end();
     await untilWorks(() => mailbox.store(entry(2), quota()));
   }, 60_000);

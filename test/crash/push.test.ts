@@ -81,7 +81,7 @@ test(`what was accepted is pushed, through ${rounds} kills`, async () => {
       child = await start();
       if (isAccepted) {
         accepted.count++;
-        for (const end = Date.now() + 30_000; device.pushes().length === before && Date.now() < end; )
+        for (const end = Date.now() + 60_000; device.pushes().length === before && Date.now() < end; )
           await Bun.sleep(20);
         if (device.pushes().length === before) accepted.lost++;
       }

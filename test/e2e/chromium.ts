@@ -11,7 +11,7 @@ export const chromiumPath = Bun.which("chromium") ?? Bun.which("chromium-browser
 export type Page = {
   /** The JSON value of an expression; a promise is awaited. */
   readonly evaluate: (expression: string) => Promise<unknown>;
-  /** Asks until the expression is truthy; throws with `what` and the page's console after 30 s. */
+  /** Asks until the expression is truthy; throws with `what` and the page's console after a minute. */
   readonly until: (expression: string, what: string, timeoutMs?: number) => Promise<void>;
   /** A call of the debugging protocol. */
   readonly call: (method: string, params: object) => Promise<Record<string, unknown>>;
@@ -120,7 +120,7 @@ function pageOf(call: Call, lines: string[]): Omit<Page, "requests"> {
     if (exceptionDetails !== undefined) throw new Error(`${expression}: ${JSON.stringify(exceptionDetails)}`);
     return result?.value;
   };
-  const until = async (expression: string, what: string, timeoutMs = 30_000): Promise<void> => {
+  const until = async (expression: string, what: string, timeoutMs = 60_000): Promise<void> => {
     for (const end = Date.now() + timeoutMs; Date.now() < end; await Bun.sleep(100))
       if (await evaluate(expression).catch(() => false)) return;
     throw new Error(`${what}: not in time\n${lines.join("\n")}\n${await evaluate("document.body.innerText")}`);

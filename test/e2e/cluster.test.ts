@@ -92,7 +92,7 @@ function declareCluster(): void {
       while (received("followed").join("") === "" && performance.now() - sentMs < 60_000) await Bun.sleep(50);
       expect(received("followed")).toEqual(["heard at B"]);
       // Without the bus the stream would hear of it at its next heartbeat, up to 15 s later.
-      expect(performance.now() - sentMs).toBeLessThan(6_000);
+      expect(performance.now() - sentMs).toBeLessThan(10_000);
     } finally {
       following.kill("SIGKILL");
       await following.exited;

@@ -159,7 +159,7 @@ test("init writes what serve runs, and replaces nothing", async () => {
 
 async function untilPrinted(node: RunningNode, text: string): Promise<void> {
   for (let tries = 0; !node.printed().includes(text); tries++) {
-    if (tries > 200) throw new Error(`not printed: ${text}; but: ${node.printed()}`);
+    if (tries > 2_400) throw new Error(`not printed: ${text}; but: ${node.printed()}`);
     await Bun.sleep(25);
   }
 }

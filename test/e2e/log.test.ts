@@ -31,11 +31,11 @@ async function verify(key: string, size: number): Promise<string> {
 test.skipIf(!hasModule)(
   "Go verifies every entry, an earlier head and the cosignature, and refuses another witness",
   async () => {
-    const waiting = { timeoutMs: 20_000, intervalMs: 20 };
+    const waiting = { timeoutMs: 60_000, intervalMs: 20 };
     for (let i = 0; i < 6; i++)
       await Waypost.open({ url: made.nodes.url, keys: memoryKeys(), waiting, alias: `go-${i}` });
     const size = async () => Number((await (await fetch(`${made.nodes.url}/log/checkpoint`)).text()).split("\n")[1]);
-    for (const end = Date.now() + 30_000; (await size()) < 12; await Bun.sleep(50))
+    for (const end = Date.now() + 60_000; (await size()) < 12; await Bun.sleep(50))
       if (Date.now() > end) throw new Error("the log did not grow");
     const verified = JSON.parse(await verify(vkeyOf(made.cosigner), 3)) as { size: number; time: number };
     expect(verified.size).toBeGreaterThanOrEqual(12);

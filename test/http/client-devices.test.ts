@@ -21,7 +21,7 @@ afterAll(async () => {
   await nodes.stop();
 });
 
-const waiting = { timeoutMs: 10_000, intervalMs: 20 };
+const waiting = { timeoutMs: 60_000, intervalMs: 20 };
 type Place = {
   readonly url: string;
   readonly keys: WaypostOptions["keys"];
@@ -47,7 +47,7 @@ async function linked(first: Waypost, where = place()): Promise<Waypost> {
 
 /** What a device shows, as soon as it is what is wanted. */
 async function until<T>(read: () => Promise<T>, isWanted: (value: T) => boolean): Promise<T> {
-  for (const endMs = performance.now() + 20_000; ; await Bun.sleep(20)) {
+  for (const endMs = performance.now() + 60_000; ; await Bun.sleep(20)) {
     const value = await read();
     if (isWanted(value) || performance.now() > endMs) return value;
   }

@@ -15,7 +15,7 @@ beforeAll(async () => {
 }, 60_000);
 afterAll(() => nodes.stop());
 
-const waiting = { timeoutMs: 20_000, intervalMs: 20 };
+const waiting = { timeoutMs: 60_000, intervalMs: 20 };
 const open = (options: Partial<Parameters<typeof Waypost.open>[0]> = {}) =>
   Waypost.open({ url: nodes.url, keys: memoryKeys(), waiting: { ...waiting } as never, ...options });
 const codeOf = (work: Promise<unknown>) =>

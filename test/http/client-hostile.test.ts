@@ -27,7 +27,7 @@ import { clientCode } from "../support/client-code.ts";
 import { freePort } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 
-const waiting = { timeoutMs: 10_000, intervalMs: 20 };
+const waiting = { timeoutMs: 60_000, intervalMs: 20 };
 const scratch = mkdtempSync(join(tmpdir(), "waypost-hostile-"));
 let nodes: TestNodes;
 /** A Cache of somebody else, which stores whatever the test puts there. */

@@ -33,7 +33,7 @@ import { freePort } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 
 const scratch = mkdtempSync(join(tmpdir(), "waypost-journey-"));
-const waiting = { ...waitingDefault, timeoutMs: 10_000, intervalMs: 20 };
+const waiting = { ...waitingDefault, timeoutMs: 60_000, intervalMs: 20 };
 let nodes: TestNodes;
 let second: TestNodes;
 let client: ReturnType<typeof connect>;

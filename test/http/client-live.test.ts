@@ -29,7 +29,7 @@ beforeAll(async () => {
   client = connect({ directoryUrl: nodes.url, relayUrl: nodes.url });
   bob = createIdentity("bob");
   const document = await firstDocument(bob, { relayUrl: nodes.url, cacheUrl: nodes.url });
-  const waiting = { ...waitingDefault, timeoutMs: 10_000, intervalMs: 20 };
+  const waiting = { ...waitingDefault, timeoutMs: 60_000, intervalMs: 20 };
   await settleRegistration(client, await register(client, bob, { document, alias: null }), waiting);
 });
 afterAll(async () => {

@@ -20,7 +20,7 @@ afterAll(async () => {
   await nodes.stop();
 });
 
-const waiting = { timeoutMs: 10_000, intervalMs: 20 };
+const waiting = { timeoutMs: 60_000, intervalMs: 20 };
 async function open(options: Partial<WaypostOptions> = {}): Promise<Waypost> {
   const me = await Waypost.open({ url: nodes.url, keys: memoryKeys(), waiting, ...options });
   opened.push(me);

@@ -14,7 +14,7 @@ beforeAll(async () => {
 });
 afterAll(() => nodes.stop());
 
-const open = () => Waypost.open({ url: nodes.url, keys: memoryKeys(), waiting: { timeoutMs: 10_000, intervalMs: 20 } });
+const open = () => Waypost.open({ url: nodes.url, keys: memoryKeys(), waiting: { timeoutMs: 60_000, intervalMs: 20 } });
 
 /** A reader with a live session, which hands its messages to `onMessage`; and its events of live sessions. */
 async function listen(me: Waypost, onMessage: (message: Message) => unknown) {

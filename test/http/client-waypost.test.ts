@@ -17,7 +17,7 @@ beforeAll(async () => {
 });
 afterAll(() => nodes.stop());
 
-const waiting = { timeoutMs: 10_000, intervalMs: 20 };
+const waiting = { timeoutMs: 60_000, intervalMs: 20 };
 const open = (options: Partial<WaypostOptions> = {}) =>
   Waypost.open({ url: nodes.url, keys: memoryKeys(), waiting, ...options });
 

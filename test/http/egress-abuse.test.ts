@@ -74,9 +74,10 @@ async function attack(hosts: HostLimits): Promise<number[]> {
   await Bun.sleep(2_000);
   for (let i = 0; i < seconds * 20; i++) {
     const elapsedMs = startOwnTime();
-    const code = await Promise.race([send("203.0.113.1", friend), Bun.sleep(2_000).then(() => "late")]);
-    times.push(code === "delivered" ? elapsedMs() : Number.POSITIVE_INFINITY);
-    if (code === "late") break;
+    const code = await send("203.0.113.1", friend);
+    const tookMs = code === "delivered" ? elapsedMs() : Number.POSITIVE_INFINITY;
+    times.push(tookMs);
+    if (tookMs > 2_000) break;
     await Bun.sleep(50);
   }
   for (const timer of timers) clearInterval(timer);

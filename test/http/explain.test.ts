@@ -24,7 +24,7 @@ beforeAll(async () => {
     relay: { enabled: true, public_endpoints: [url], allow_http: true, allow_private: ["127.0.0.0/8"] },
     cache: { enabled: true, public_endpoints: [url], recipient_entries_max: 2 },
   });
-  const open = () => Waypost.open({ url, keys: memoryKeys(), waiting: { timeoutMs: 10_000, intervalMs: 20 } });
+  const open = () => Waypost.open({ url, keys: memoryKeys(), waiting: { timeoutMs: 60_000, intervalMs: 20 } });
   [alice, bob] = [await open(), await open()];
 }, 60_000);
 afterAll(async () => {

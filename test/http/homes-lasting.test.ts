@@ -31,7 +31,7 @@ const stopping = <T extends { readonly stop: () => unknown }>(one: T): T => {
   return one;
 };
 
-const waiting = { timeoutMs: 20_000, intervalMs: 20 };
+const waiting = { timeoutMs: 60_000, intervalMs: 20 };
 const soon = { directory: { home_fresh: 50, home_failure: 100 } };
 const open = (home: string, options: Partial<WaypostOptions> = {}) =>
   Waypost.open({ url: `http://${home}`, keys: memoryKeys(), waiting, rotateMs: false, ...options });

@@ -22,7 +22,7 @@ import { lyingDirectory } from "../support/lying-directory.ts";
 import { startTestNodes } from "../support/nodes.ts";
 import { type Inbox, openInbox, type Provider, startProvider, until } from "../support/providers.ts";
 
-const waiting = { timeoutMs: 20_000, intervalMs: 20 };
+const waiting = { timeoutMs: 60_000, intervalMs: 20 };
 /** Short enough for a test, and no two alike. */
 const soon = { directory: { home_fresh: 50, home_failure: 100 } };
 const stops: (() => unknown)[] = [];

@@ -31,11 +31,11 @@ function stopping<T extends { stop: () => Promise<unknown> }>(one: T): T {
   return one;
 }
 
-const waiting = { timeoutMs: 10_000, intervalMs: 20 };
+const waiting = { timeoutMs: 60_000, intervalMs: 20 };
 const open = (url: string) => Waypost.open({ url, keys: memoryKeys(), waiting });
 
 async function until<T>(ask: () => Promise<T | null>): Promise<T> {
-  for (const end = Date.now() + 30_000; Date.now() < end; await Bun.sleep(20)) {
+  for (const end = Date.now() + 60_000; Date.now() < end; await Bun.sleep(20)) {
     const answer = await ask();
     if (answer !== null) return answer;
   }

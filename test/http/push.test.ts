@@ -19,6 +19,7 @@ import {
   type TestCache,
   uuidOf,
 } from "../support/cache-node.ts";
+import { startOwnTime } from "../support/own-time.ts";
 import { type Device, type PushService, startPushService, vapidClaims } from "../support/push-service.ts";
 import { scratchPaths } from "../support/scratch.ts";
 import { relayDefault } from "../support/settings.ts";
@@ -429,9 +430,9 @@ describe("a push service that answers", () => {
     const device = service.device("a");
     await subscribe({ node, service }, device);
     service.answer(() => new Promise(() => {}));
-    const begunMs = performance.now();
+    const elapsedMs = startOwnTime();
     for (let n = 0; n < 3; n++) await store(node, known);
-    expect(performance.now() - begunMs).toBeLessThan(5_000);
+    expect(elapsedMs()).toBeLessThan(5_000);
     const [text = ""] = (await node.cache.pushesOf?.(bob.did as never, node.clock.nowMs)) ?? [];
     expect(text).toContain("would be pushed to; no push yet; one is due");
   });

@@ -5,6 +5,7 @@ import { natsOptions, openNatsBus } from "../../src/plugins/bus/nats.ts";
 import type { Bus, BusReceiver } from "../../src/storage/bus.ts";
 import { createPerson, envelopeTo, uuidOf } from "../support/cache-node.ts";
 import { natsAbsence, startNats } from "../support/nats.ts";
+import { startOwnTime } from "../support/own-time.ts";
 import { createTestRelay, held, relayEndpoint, type TestRelay, type TestRelayOptions } from "../support/relay-node.ts";
 import { authHeaders, goLive, LiveClient, sessionUrl } from "./live-client.ts";
 
@@ -85,9 +86,9 @@ describe("an envelope at one process", () => {
 
   test("goes on at once when no process has a session", async () => {
     const { b } = await pair();
-    const startMs = performance.now();
+    const elapsedMs = startOwnTime();
     const result = await b.send(envelopeTo(bob, 1));
-    expect([result.code, performance.now() - startMs < 1_000]).toEqual(["cached", true]);
+    expect([result.code, elapsedMs() < 1_000]).toEqual(["cached", true]);
   });
 
   test("goes on at once when a session elsewhere passes", async () => {

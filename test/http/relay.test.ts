@@ -12,6 +12,7 @@ import {
   type Person,
   uuidOf,
 } from "../support/cache-node.ts";
+import { startOwnTime } from "../support/own-time.ts";
 import { policyOf } from "../support/policies.ts";
 import { held, relayEndpoint, type TestRelayOptions, withoutTo } from "../support/relay-node.ts";
 import {
@@ -146,10 +147,10 @@ describe("delivering", () => {
     const far = await relayFor({ beside: relay, endpoint: "https://far.example" });
     const urls = [relay.serve(), far.serve()];
     const bob = knownBob(relay, [relayAt(...urls)]);
-    const startMs = performance.now();
+    const elapsedMs = startOwnTime();
     const result = await relay.send(envelopeTo(bob, 1));
     expect(result.success).toBe(false);
-    expect(performance.now() - startMs).toBeLessThan(3_000);
+    expect(elapsedMs()).toBeLessThan(3_000);
   });
 
   test("a Relay or a Cache with a success of another form has accepted nothing", async () => {

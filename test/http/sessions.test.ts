@@ -87,7 +87,7 @@ describe("a live session", () => {
     client.onEnvelope = () => client.terminate();
     const startMs = performance.now();
     expect((await relay.send(envelopeTo(bob, 1))).code).toBe("cached");
-    expect(performance.now() - startMs).toBeLessThan(2_000);
+    expect(performance.now() - startMs).toBeLessThan(20_000);
     await client.closed;
     expect(relay.sessions.stats()).toEqual({ sockets: 0, unproven: 0, dids: 0 });
   });

@@ -12,6 +12,7 @@ import { registerBodyOf } from "../support/directory.ts";
 import { freePort, scratchFolder } from "../support/executable.ts";
 import { identityOf } from "../support/identity.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { startOwnTime } from "../support/own-time.ts";
 import { settings } from "../support/settings.ts";
 
 const [main, admin] = [`127.0.0.1:${freePort()}`, `127.0.0.1:${freePort()}`];
@@ -94,12 +95,12 @@ describe("a process", () => {
     const unfinished = new ReadableStream({ start: (controller) => controller.enqueue(utf8("{")) });
     const asked = at(main, "/register-did", { method: "POST", body: unfinished }).catch(() => null);
     while (!/^waypost_http_requests_reading 1$/m.test(await (await at(admin, "/metrics")).text())) await Bun.sleep(5);
-    const beganMs = performance.now();
+    const [beganMs, elapsedMs] = [performance.now(), startOwnTime()];
     await nodes.stop();
-    const tookMs = performance.now() - beganMs;
+    const [tookMs, ownMs] = [performance.now() - beganMs, elapsedMs()];
     await asked;
     expect(tookMs).toBeGreaterThan(300);
-    expect(tookMs).toBeLessThan(3_000);
+    expect(ownMs).toBeLessThan(3_000);
   });
 });
 

@@ -126,7 +126,7 @@ suite("a store over several databases", () => {
       await east.start();
     }
     for (const node of open.slice(-2)) {
-      for (const endMs = Date.now() + 30_000; (await codeOf(() => node.probe())) !== "none"; await Bun.sleep(50)) {
+      for (const endMs = Date.now() + 60_000; (await codeOf(() => node.probe())) !== "none"; await Bun.sleep(50)) {
         if (Date.now() > endMs) throw new Error("the database does not come back");
       }
       for (const box of boxes) await node.capabilities.mailbox!.store(entry(3, { recipient: box }), quota());

@@ -83,7 +83,7 @@ test("everything moves from LMDB to PostgreSQL and back, and serves on", async (
   const { code } = (await waypost("disk", "invite", "create", "--uses", "5")) as { code: string };
   const keys = [memoryKeys(), memoryKeys()] as const;
   const open = (n: 0 | 1) =>
-    Waypost.open({ url, keys: keys[n], invitation: code, waiting: { timeoutMs: 20_000, intervalMs: 20 } });
+    Waypost.open({ url, keys: keys[n], invitation: code, waiting: { timeoutMs: 60_000, intervalMs: 20 } });
   const [ann, ben] = [await open(0), await open(1)];
   for (let i = 0; i < 12; i++) await ann.send(ben.did, `message ${i}`);
   await ann.send(ben.did, new Uint8Array(3 << 20));
@@ -118,7 +118,7 @@ test("everything moves from LMDB to PostgreSQL and back, and serves on", async (
     url,
     keys: memoryKeys(),
     invitation: code,
-    waiting: { timeoutMs: 20_000, intervalMs: 20 },
+    waiting: { timeoutMs: 60_000, intervalMs: 20 },
   });
   await carol.close();
   const later = await stateOf(carol.did, 7);

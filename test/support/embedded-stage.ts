@@ -105,7 +105,7 @@ export function stage(blockTimeMs = 2): Stage {
 export const never = 3_600_000;
 
 export async function until<T>(ask: () => Promise<T | null>): Promise<T> {
-  for (const end = Date.now() + 5_000; Date.now() < end; await Bun.sleep(1)) {
+  for (const end = Date.now() + 60_000; Date.now() < end; await Bun.sleep(1)) {
     const answer = await ask();
     if (answer !== null) return answer;
   }

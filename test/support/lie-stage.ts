@@ -58,7 +58,7 @@ export async function startLieStage(name: string): Promise<LieStage> {
 export const policyOf = (witness: TestKey, logs: readonly TestKey[] = []): string =>
   `${logs.map((log) => `log ${vkeyOf(log)}\n`).join("")}witness w ${vkeyOf(witness)}\nquorum w\n`;
 
-export const waiting = { timeoutMs: 20_000, intervalMs: 20 };
+export const waiting = { timeoutMs: 60_000, intervalMs: 20 };
 
 export const openHonest = (url: string, options: Partial<WaypostOptions> = {}): Promise<Waypost> =>
   Waypost.open({ url, keys: memoryKeys(), waiting, rotateMs: false, ...options });

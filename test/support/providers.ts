@@ -59,6 +59,6 @@ export function openInbox(me: Waypost): Inbox {
 }
 
 export async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
-  for (const untilMs = Date.now() + 30_000; !(await holds()); await Bun.sleep(20))
+  for (const untilMs = Date.now() + 60_000; !(await holds()); await Bun.sleep(20))
     if (Date.now() > untilMs) throw new Error("it never came");
 }

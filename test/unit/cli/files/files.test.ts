@@ -70,7 +70,7 @@ describe("a name of a million characters", () => {
       const begunMs = performance.now();
       expect(safeFileName(given)).toBe(safe);
       // Quadratic time would be minutes.
-      expect(performance.now() - begunMs).toBeLessThan(5_000);
+      expect(performance.now() - begunMs).toBeLessThan(30_000);
     });
   }
 });
