@@ -126,8 +126,8 @@ export class PostgresMailbox implements Mailbox {
 
   private async removeBatch(given: readonly Removing[]): Promise<(RemovedMessage[] | null)[]> {
     const rows = given.map(({ recipient, ids, nowMs, claim }, n) => {
-      const claimed = claim === null ? {} : { tag: tagKeyOf(claim.tag), until: claim.untilMs };
-      return { n, box: recipient, at: nowMs, ids: ids.join(","), ...claimed };
+      const claimed = claim === null ? {} : { tag: `\\x${tagKeyOf(claim.tag)}`, until: claim.untilMs };
+      return { n, box: recipient, at: nowMs, ids, ...claimed };
     });
     const write = () => this.pool.write("claim_and_remove", [JSON.stringify(rows)]);
     const answer = (await this.withPartitions(write)) as {
@@ -308,8 +308,8 @@ function encodeEntry(entry: MailboxEntry) {
     ...(entry.chunk === null
       ? {}
       : { group_id: entry.chunk.groupId, sequence: entry.chunk.sequence, total: entry.chunk.total }),
-    ...(entry.labels.length === 0 ? {} : { labels: entry.labels.join(",") }),
-    ...(keepsPreview ? { preview: Buffer.from(entry.headerPreview).toString("base64") } : {}),
+    ...(entry.labels.length === 0 ? {} : { labels: entry.labels }),
+    ...(keepsPreview ? { preview: `\\x${entry.headerPreview.toHex()}` } : {}),
   };
 }
 

@@ -123,15 +123,7 @@ export class Places {
     this.tables = shards.map(() => new Map());
   }
 
-  read<T>(place: number, call: (parts: ShardParts) => Promise<T>): Promise<T> {
-    return this.run(place, "read", call);
-  }
-
-  write<T>(place: number, call: (parts: ShardParts) => Promise<T>): Promise<T> {
-    return this.run(place, "write", call);
-  }
-
-  private async run<T>(place: number, how: "read" | "write", call: (parts: ShardParts) => Promise<T>): Promise<T> {
+  async run<T>(how: "read" | "write", place: number, call: (parts: ShardParts) => Promise<T>): Promise<T> {
     const endMs = performance.now() + this.patienceMs;
     for (;;) {
       const owner = this.owner(place);
@@ -231,11 +223,11 @@ async function expireAll(
 
 export function openShards(shards: readonly Shard[], places: Places, home: Sharded): Sharded {
   const readBox = <T>(key: string, call: (mailbox: Mailbox) => Promise<T>) =>
-    places.read(placeOf(key), ({ mailbox }) => call(mailbox));
+    places.run("read", placeOf(key), ({ mailbox }) => call(mailbox));
   const writeBox = <T>(key: string, call: (mailbox: Mailbox) => Promise<T>) =>
-    places.write(placeOf(key), ({ mailbox }) => call(mailbox));
+    places.run("write", placeOf(key), ({ mailbox }) => call(mailbox));
   const writeReceipt = <T>(key: string, call: (receipts: Receipts) => Promise<T>) =>
-    places.write(placeOfReceipt(key), ({ receipts }) => call(receipts));
+    places.run("write", placeOfReceipt(key), ({ receipts }) => call(receipts));
   return {
     mailbox: {
       store: (entry, quota) => writeBox(entry.recipient, (box) => box.store(entry, quota)),
@@ -250,16 +242,17 @@ export function openShards(shards: readonly Shard[], places: Places, home: Shard
       stats: (nowMs) => home.mailbox.stats(nowMs),
     },
     replay: {
-      claim: (tag, untilMs, nowMs) => places.write(placeOf(tag), ({ replay }) => replay.claim(tag, untilMs, nowMs)),
+      claim: (tag, untilMs, nowMs) =>
+        places.run("write", placeOf(tag), ({ replay }) => replay.claim(tag, untilMs, nowMs)),
       expire: (nowMs, limit) => expireAll(shards, limit, ({ replay }, left) => replay.expire(nowMs, left)),
     },
     receipts: {
       put: (key, value, untilMs) => writeReceipt(key, (to) => to.put(key, value, untilMs)),
       putIfAbsent: (key, value, untilMs, nowMs) =>
         writeReceipt(key, (to) => to.putIfAbsent(key, value, untilMs, nowMs)),
-      get: (key, nowMs) => places.read(placeOfReceipt(key), ({ receipts }) => receipts.get(key, nowMs)),
+      get: (key, nowMs) => places.run("read", placeOfReceipt(key), ({ receipts }) => receipts.get(key, nowMs)),
       remove: (key, value) => writeReceipt(key, (to) => to.remove(key, value)),
-      scan: (prefix, page) => places.read(placeOfReceipt(prefix), ({ receipts }) => receipts.scan(prefix, page)),
+      scan: (prefix, page) => places.run("read", placeOfReceipt(prefix), ({ receipts }) => receipts.scan(prefix, page)),
       expire: (nowMs, limit) => expireAll(shards, limit, ({ receipts }, left) => receipts.expire(nowMs, left)),
     },
   };

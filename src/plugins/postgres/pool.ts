@@ -40,7 +40,7 @@ export type Query = (text: string, parameters?: readonly Parameter[]) => Promise
 export class Pool {
   private readonly free: Slot[];
   private readonly all: readonly Slot[];
-  private readonly waiting: { readonly start: (slot: Slot) => void; readonly fail: (error: StoreError) => void }[] = [];
+  private readonly waiting: ((slot: Slot) => void)[] = [];
   private closing: Promise<void> | null = null;
   private busy = 0;
   private readonly idle = Promise.withResolvers<void>();
@@ -156,7 +156,7 @@ export class Pool {
     } finally {
       this.busy--;
       const next = this.waiting.shift();
-      if (next !== undefined) next.start(slot);
+      if (next !== undefined) next(slot);
       else this.free.push(slot);
       if (this.closing !== null && this.busy === 0 && this.waiting.length === 0) this.idle.resolve();
     }
@@ -170,12 +170,9 @@ export class Pool {
       return Promise.reject(new StoreError("unavailable", "all database connections are busy and their queue is full"));
     }
     const { promise, resolve, reject } = Promise.withResolvers<Slot>();
-    const waiter = {
-      start: (given: Slot) => {
-        clearTimeout(timer);
-        resolve(given);
-      },
-      fail: reject,
+    const waiter = (given: Slot) => {
+      clearTimeout(timer);
+      resolve(given);
     };
     const timer = setTimeout(() => {
       this.waiting.splice(this.waiting.indexOf(waiter), 1);

@@ -292,11 +292,6 @@ const rowKeyOf = (key: string): string =>
 export const placeOfReceipt = (key: string): number => (isScanned(key) ? 0 : placeOf(key));
 export const textOfRow = (key: Uint8Array): string => Buffer.from(key.slice(2)).swap16().toString("utf16le");
 
-async function expireRecords(pool: Pool, table: string, nowMs: number, limit: number): Promise<number> {
-  const [row] = await pool.query("select {s}.expire_records($1, $2, $3) as freed", [table, nowMs, limit]);
-  return Number(row?.["freed"]);
-}
-
 export function openPostgresReplay(pool: Pool): Replay {
   const claims = new Batcher<ClaimRow, boolean>(async (given) => {
     const won = new Set((await pool.write("claim_tags", [JSON.stringify(given)])) as string[]);
@@ -318,15 +313,16 @@ export function openPostgresReplay(pool: Pool): Replay {
 type Writing = {
   readonly key: string;
   readonly how: "put" | "absent" | "remove";
-  readonly value: Uint8Array;
+  /** `null` removes whatever there is. */
+  readonly value: Uint8Array | null;
   readonly until: number;
   readonly at: number;
 };
 
 export function openPostgresReceipts(pool: Pool): Receipts {
   const writes = new Batcher<Writing, Uint8Array | null>((given) => writeBatch(pool, given), 1);
-  const add = (writing: Writing) => writes.add({ given: writing, bytes: writing.value.length + 256, key: writing.key });
-  const nothing = new Uint8Array(0);
+  const add = (writing: Writing) =>
+    writes.add({ given: writing, bytes: (writing.value?.length ?? 0) + 256, key: writing.key });
   return {
     async put(key, value, untilMs) {
       checkReceipt(key, value);
@@ -346,13 +342,7 @@ export function openPostgresReceipts(pool: Pool): Receipts {
       return value === null ? null : new Uint8Array(value);
     },
     async remove(key, value) {
-      if (value === undefined) {
-        await add({ key: rowKeyOf(key), how: "remove", value: nothing, until: 0, at: 0 });
-        return;
-      }
-      // A repeat after a lost answer does no harm.
-      const row = [rowKeyOf(key), value];
-      await pool.query("select {s}.remove_receipt(decode($1, 'hex'), $2::bytea)", row);
+      await add({ key: rowKeyOf(key), how: "remove", value: value ?? null, until: 0, at: 0 });
     },
     async scan(prefix, { after, limit, nowMs }) {
       checkPrefix(prefix);
@@ -372,14 +362,22 @@ export function openPostgresReceipts(pool: Pool): Receipts {
         return [[textOfRow(key as Uint8Array), new Uint8Array(value as Uint8Array)] as const];
       });
     },
-    expire: (nowMs, limit) => expireRecords(pool, "receipt", nowMs, limit),
+    async expire(nowMs, limit) {
+      const [row] = await pool.query("select {s}.expire_receipts($1, $2) as freed", [nowMs, limit]);
+      return Number(row?.["freed"]);
+    },
   };
 }
 
 /** The value that excludes each write, or null. */
 async function writeBatch(pool: Pool, given: readonly Writing[]): Promise<(Uint8Array | null)[]> {
-  const { bytes, starts } = packed(given.map(({ value }) => value));
-  const rows = given.map(({ value, ...writing }, n) => ({ ...writing, start: starts[n], size: value.length }));
+  const { bytes, starts } = packed(given.map(({ value }) => value ?? new Uint8Array(0)));
+  const rows = given.map(({ key, value, ...writing }, n) => ({
+    ...writing,
+    key: `\\x${key}`,
+    start: starts[n],
+    size: value?.length ?? null,
+  }));
   const answer = (await pool.write("write_receipts", [JSON.stringify(rows), bytes])) as [string, string][];
   const standing = new Map(answer);
   return given.map(({ key }) => {

@@ -108,6 +108,11 @@ create type {s}.entry as (
   group_id uuid, sequence bigint, total bigint, labels text[], preview bytea,
   entries_max bigint, bytes_max bigint, shares json, store_entries_max bigint, store_bytes_max bigint
 );
+-- The same for one acknowledgement, and for one receipt.
+create type {s}.removal as (n integer, box text, at bigint, ids uuid[], tag bytea, until bigint);
+create type {s}.writing as (
+  key bytea, how text, until bigint, at bigint, start integer, size integer
+);
 -- The places that are here. One that leaves is read here and written nowhere; `gone` and `arriving` with one `move` are
 -- a whole copy that has not been opened yet.
 create table {s}.place (
@@ -472,15 +477,7 @@ begin
   if done is not null then
     return done;
   end if;
-  given := array(select row(
-      e.n, e.round, e.box, e.id, e.at, e.expires, e.kept, e.size, e.start, e.group_id, e.sequence, e.total,
-      string_to_array(e.labels, ','), decode(e.preview, 'base64'), e.entries_max, e.bytes_max, e.shares,
-      e.store_entries_max, e.store_bytes_max)::{s}.entry
-    from json_to_recordset(p_given::json) as e(
-      n integer, round integer, box text, id uuid, at bigint, expires bigint, kept bigint, size integer,
-      start integer, group_id uuid, sequence bigint, total bigint, labels text, preview text, entries_max bigint,
-      bytes_max bigint, shares json, store_entries_max bigint, store_bytes_max bigint)
-    order by e.n);
+  given := array(select e from json_populate_recordset(null::{s}.entry, p_given::json) e order by e.n);
   perform {s}.check_places(array(select distinct {s}.place_of(e.box) from unnest(given) e));
   perform {s}.open_boxes(array(select distinct e.box from unnest(given) e));
   -- The sums of a mailbox may count what has expired; that matters only where they reach a quota.
@@ -517,36 +514,31 @@ create function {s}.claim_and_remove(p_writer uuid, p_seq bigint, p_given text) 
 declare
   done json := {s}.begin_write(p_writer, p_seq);
   span bigint := (select tally_ms from {s}.meta);
+  given {s}.removal[] := array(select g from json_populate_recordset(null::{s}.removal, p_given::json) g);
   replayed integer[] := '{}';
 begin
   if done is not null then
     return done;
   end if;
-  perform {s}.check_places(array(
-    select distinct {s}.place_of(g.box) from json_to_recordset(p_given::json) as g(box text)));
-  with given as materialized (
-    select distinct on (g.tag) decode(g.tag, 'hex') as tag, g.n, g.until, g.at, {s}.place_of(g.box) as place
-    from json_to_recordset(p_given::json) as g(n integer, tag text, until bigint, at bigint, box text)
+  perform {s}.check_places(array(select distinct {s}.place_of(g.box) from unnest(given) g));
+  with tagged as materialized (
+    select distinct on (g.tag) g.tag, g.n, g.until, g.at, {s}.place_of(g.box) as place from unnest(given) g
     where g.tag is not null and g.until > (select claims_forgotten_ms from {s}.meta) order by g.tag, g.n
   ), won as (
-    insert into {s}.claim as c (tag, until_ms, at_ms, place) select tag, until, at, place from given order by tag
+    insert into {s}.claim as c (tag, until_ms, at_ms, place) select tag, until, at, place from tagged order by tag
     on conflict (tag) do update
       set until_ms = excluded.until_ms, at_ms = excluded.at_ms, place = excluded.place
       where c.until_ms <= excluded.at_ms
     returning c.tag
   )
-  select coalesce(array_agg(g.n), '{}') into replayed
-  from json_to_recordset(p_given::json) as g(n integer, tag text)
-  where g.tag is not null and g.n not in (select given.n from given join won using (tag));
-  perform 1 from {s}.mailbox m
-    where m.key in (select g.box from json_to_recordset(p_given::json) as g(box text)) order by m.key for update;
-  with given as materialized (
-    select g.n, g.at, m.no, m.settled_ms, i.id::uuid as id
-    from json_to_recordset(p_given::json) as g(n integer, box text, at bigint, ids text)
-    join {s}.mailbox m on m.key = g.box and g.n <> all (replayed)
-    cross join lateral unnest(string_to_array(g.ids, ',')) i(id)
+  select coalesce(array_agg(g.n), '{}') into replayed from unnest(given) g
+  where g.tag is not null and g.n not in (select t.n from tagged t join won using (tag));
+  perform 1 from {s}.mailbox m where m.key in (select g.box from unnest(given) g) order by m.key for update;
+  with asked as materialized (
+    select g.n, g.at, m.no, m.settled_ms, unnest(g.ids) as id
+    from unnest(given) g join {s}.mailbox m on m.key = g.box and g.n <> all (replayed)
   ), gone as (
-    delete from {s}.held h using given g
+    delete from {s}.held h using asked g
     where h.mailbox_no = g.no and h.id = g.id and h.expires_ms > g.at
     returning g.n, g.settled_ms, h.mailbox_no, h.id, h.expires_ms, h.size, h.labels,
       {s}.digest_of(h.envelope) as digest
@@ -647,53 +639,45 @@ begin
   update {s}.meta set claims_forgotten_ms = last where claims_forgotten_ms < last;
   return freed;
 end $$;
-create function {s}.expire_records(p_table text, p_now bigint, p_limit integer) returns integer language plpgsql as $$
+create function {s}.expire_receipts(p_now bigint, p_limit integer) returns integer language plpgsql as $$
 declare
   freed integer;
 begin
-  execute format('delete from {s}.%I where ctid = any (array(select ctid from {s}.%I
-    where until_ms <= $1 order by until_ms limit $2 for update skip locked))', p_table, p_table)
-    using p_now, p_limit;
+  delete from {s}.receipt where ctid = any (array(select ctid from {s}.receipt
+    where until_ms <= p_now order by until_ms limit p_limit for update skip locked));
   get diagnostics freed = row_count;
   return freed;
-end $$;
-create function {s}.remove_receipt(p_key bytea, p_value bytea) returns void language plpgsql as $$
-begin
-  perform {s}.check_places(array[{s}.place_of(p_key)]);
-  delete from {s}.receipt where key = p_key and value = p_value;
 end $$;
 -- Returns key and value for each key that another value excludes.
 create function {s}.write_receipts(p_writer uuid, p_seq bigint, p_given text, p_bytes bytea)
 returns json language plpgsql as $$
 declare
   done json := {s}.begin_write(p_writer, p_seq);
+  given {s}.writing[] := array(select g from json_populate_recordset(null::{s}.writing, p_given::json) g);
   written bytea[];
 begin
   if done is not null then
     return done;
   end if;
-  perform {s}.check_places(array(
-    select distinct {s}.place_of(decode(g.key, 'hex')) from json_to_recordset(p_given::json) as g(key text)));
+  perform {s}.check_places(array(select distinct {s}.place_of(g.key) from unnest(given) g));
   -- Rows are locked in the order of their keys, whatever happens to them.
-  perform 1 from {s}.receipt r where r.key in (
-    select decode(g.key, 'hex') from json_to_recordset(p_given::json) as g(key text)) order by r.key for update;
-  delete from {s}.receipt r using json_to_recordset(p_given::json) as g(key text, how text)
-    where r.key = decode(g.key, 'hex') and g.how = 'remove';
-  with given as materialized (
-    select decode(g.key, 'hex') as key, g.how, g.until, g.at, substring(p_bytes from g.start for g.size) as value
-    from json_to_recordset(p_given::json) as g(key text, how text, until bigint, at bigint, start integer, size integer)
-    where g.how <> 'remove' order by 1
+  perform 1 from {s}.receipt r where r.key in (select g.key from unnest(given) g) order by r.key for update;
+  delete from {s}.receipt r using unnest(given) g where r.key = g.key and g.how = 'remove'
+    and (g.size is null or r.value = substring(p_bytes from g.start for g.size));
+  with wanted as materialized (
+    select g.key, g.how, g.until, g.at, substring(p_bytes from g.start for g.size) as value
+    from unnest(given) g where g.how <> 'remove' order by 1
   ), won as (
     insert into {s}.receipt as r (key, value, until_ms, at_ms)
-    select key, value, until, case how when 'put' then 9223372036854775807 else at end from given order by key
+    select key, value, until, case how when 'put' then 9223372036854775807 else at end from wanted order by key
     on conflict (key) do update set value = excluded.value, until_ms = excluded.until_ms, at_ms = 0
       where r.until_ms <= excluded.at_ms
     returning r.key
   )
   select coalesce(array_agg(key), '{}') into written from won;
   -- Another statement, because a row that another node inserted meanwhile is not in the snapshot of the one before.
-  select coalesce(json_agg(json_build_array(g.key, encode(r.value, 'base64'))), '[]') into done
-  from json_to_recordset(p_given::json) as g(key text, how text) join {s}.receipt r on r.key = decode(g.key, 'hex')
+  select coalesce(json_agg(json_build_array(encode(g.key, 'hex'), encode(r.value, 'base64'))), '[]') into done
+  from unnest(given) g join {s}.receipt r on r.key = g.key
   where g.how <> 'remove' and r.key <> all (written);
   return {s}.end_write(p_writer, p_seq, done);
 end $$;
