@@ -91,7 +91,8 @@ function addExamples(program: Command): void {
   for (const example of examples) {
     let command = program;
     for (const word of example.split(" ")) command = command.commands.find((one) => one.name() === word) ?? command;
-    command.addHelpText("after", `\nExample:\n  waypost ${example}`);
+    // Of a command that is not loaded, nothing is known.
+    if (command !== program) command.addHelpText("after", `\nExample:\n  waypost ${example}`);
   }
 }
 

@@ -27,6 +27,14 @@ describe("the help of every command", () => {
     return { command, path: pathOf(command), text };
   });
 
+  test("has no examples of commands that are not loaded", async () => {
+    const serving = await createProgram(false, "serve");
+    expect(serving.commands.map((command) => command.name())).not.toContain("send");
+    let text = "";
+    serving.configureOutput({ writeOut: (part) => (text += part) }).outputHelp();
+    expect(text).not.toContain("Example:");
+  });
+
   test("ends with one example, which names flags that the command has, and all that it needs", () => {
     expect(helps.length).toBeGreaterThan(50);
     for (const { command, path, text } of helps) {
