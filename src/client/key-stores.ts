@@ -48,7 +48,7 @@ function partOf({ load, save }: MemoryStore): KeyStore["memoryOf"] {
 
 const storeName = "identities";
 
-/** In the browser, for the page's origin. Asks it to keep the database when space is short. */
+/** In the browser, for the page's origin. That it is kept when space is short the page asks for. */
 export function indexedDbKeys(database = "waypost"): KeyStore {
   if (typeof indexedDB === "undefined") throw localError("no_indexeddb", "this runtime has no IndexedDB");
   const opened = openDatabase(database);
@@ -87,9 +87,7 @@ export function indexedDbKeys(database = "waypost"): KeyStore {
 async function openDatabase(name: string): Promise<IDBDatabase> {
   const request = indexedDB.open(name, 1);
   request.onupgradeneeded = () => request.result.createObjectStore(storeName);
-  const database = await settled(request);
-  await navigator.storage?.persist?.().catch(() => false);
-  return database;
+  return settled(request);
 }
 
 export function settled<T>(request: IDBRequest<T>): Promise<T> {

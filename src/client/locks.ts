@@ -122,6 +122,7 @@ async function ask(what: "create" | "get", publicKey: object): Promise<PublicKey
 export type LockedKeys = KeyStore & {
   /** Whether the keys have locks. Without any, `setUp` comes first. */
   readonly isSetUp: () => Promise<boolean>;
+  readonly hasPasskey: () => Promise<boolean>;
   /** Draws the key and leaves it unlocked; texts that are there are sealed when they are read. */
   readonly setUp: (lock: Lock) => Promise<void>;
   /** Throws `wrong_passphrase` when no lock of the kind opens. */
@@ -180,6 +181,7 @@ export function lockedKeys(inner: KeyStore): LockedKeys {
       };
     },
     isSetUp: async () => (await wraps()).length > 0,
+    hasPasskey: async () => (await wraps()).some(({ kind }) => kind === "passkey"),
     setUp: async (lock) => {
       if (lock.kind !== "passphrase") throw localError("invalid_argument", "the first lock is a passphrase or a code");
       if ((await wraps()).length > 0) throw localError("name_taken", "the keys have locks already");

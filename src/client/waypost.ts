@@ -487,6 +487,8 @@ export class Waypost {
 
   #emit(event: WaypostEvent): void {
     if (event.type === "connected") this.#session?.retry();
+    // A proof that is refused: the keys may be replaced.
+    if (event.type === "disconnected" && event.error?.status === 401) void this.watch();
     for (const listener of this.#listeners) listener(event);
   }
 }

@@ -7,8 +7,8 @@ import { PanelView } from "./panels.tsx";
 import { Icon, IconButton, useSession, useStored } from "./parts.tsx";
 import { People } from "./people.tsx";
 import { arrivedBy, forgetArrival, type Panel, usePlace } from "./place.ts";
-import { isTrial, keepStorage, open, warn } from "./session.ts";
-import { Welcome } from "./welcome.tsx";
+import { isTrial, keepStorage, start, warn } from "./session.ts";
+import { Unlock, Welcome } from "./welcome.tsx";
 
 export function App() {
   const { phase, toast, takeNewVersion } = useSession();
@@ -20,8 +20,9 @@ export function App() {
           installation.
         </p>
       )}
-      {phase.is === "new" && <Welcome {...phase} />}
-      {(phase.is === "looking" || phase.is === "opening") && (
+      {phase.is === "new" && <Welcome />}
+      {phase.is === "locked" && <Unlock {...phase} />}
+      {phase.is === "opening" && (
         <p class="centered" role="status">
           <span class="pulse" /> Opening…
         </p>
@@ -29,7 +30,7 @@ export function App() {
       {phase.is === "failed" && (
         <main class="centered">
           <p role="alert">{phase.problem}</p>
-          <button type="button" class="main" onClick={() => void open()}>
+          <button type="button" class="main" onClick={() => void start()}>
             Try again
           </button>
         </main>
@@ -52,7 +53,7 @@ export function App() {
 
 function Home({ me }: { readonly me: Waypost }) {
   const { warnings } = useSession();
-  const place = usePlace();
+  const { conversation, message } = usePlace();
   const [panel, setPanel] = useState<Panel | null>(null);
   const people = useStored(me, () => me.store.people(), []);
   const hasContact = people?.some(({ isKnown }) => isKnown) ?? false;
@@ -84,15 +85,15 @@ function Home({ me }: { readonly me: Waypost }) {
           <IconButton shape="close" label="Hide" onClick={() => warn(about, null)} />
         </div>
       ))}
-      <div class={`home ${place === null ? "" : "inside"}`}>
-        <People me={me} selected={place} open={setPanel} />
-        {place === null ? (
+      <div class={`home ${conversation === null ? "" : "inside"}`}>
+        <People me={me} selected={conversation} open={setPanel} />
+        {conversation === null ? (
           <main class="nothing">
             <Icon shape="shield" />
             <p>Choose a conversation, or invite somebody.</p>
           </main>
         ) : (
-          <ConversationView me={me} id={place} open={setPanel} key={place} />
+          <ConversationView me={me} id={conversation} at={message} open={setPanel} key={`${conversation} ${message}`} />
         )}
       </div>
       {panel !== null && <PanelView me={me} panel={panel} open={setPanel} key={panel.is} />}

@@ -1,17 +1,22 @@
 /** An open conversation: its head, its messages in a window over a long list, and the line to write. */
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Person, StoredMessage, Waypost } from "../client/package.ts";
 import { Composer } from "./composer.tsx";
 import { Bubble } from "./message.tsx";
-import { Avatar, Icon, IconButton, nameOf, useStored } from "./parts.tsx";
+import { Avatar, BlockButton, Form, Icon, IconButton, Input, nameOf, useStored } from "./parts.tsx";
 import { type Panel, show } from "./place.ts";
-import { attempt } from "./session.ts";
 import { dayOf } from "./text.ts";
 import { useMessages } from "./window.ts";
 
-type Props = { readonly me: Waypost; readonly id: string; readonly open: (panel: Panel) => void };
+type Props = {
+  readonly me: Waypost;
+  readonly id: string;
+  /** The message to begin with. */
+  readonly at: string | null;
+  readonly open: (panel: Panel) => void;
+};
 
-export function ConversationView({ me, id, open }: Props) {
+export function ConversationView({ me, id, at, open }: Props) {
   const person = useStored(me, () => me.store.person(id), [id]);
   const [answered, setAnswered] = useState<StoredMessage | null>(null);
   const name = nameOf(person, id);
@@ -29,21 +34,15 @@ export function ConversationView({ me, id, open }: Props) {
           <IconButton shape="shield" label="Check who this is" onClick={() => open({ is: "person", did: id })} />
         )}
       </header>
-      <Messages me={me} id={id} onReply={setAnswered} />
-      {isStranger && <Request me={me} person={person} />}
+      <Messages me={me} id={id} at={at} onReply={setAnswered} />
+      {isStranger && !person.isBlocked && <Request me={me} person={person} />}
       {isPerson && !isStranger && person?.isBlocked !== true && (
         <Composer me={me} to={id} name={name} answered={answered} onAnswered={() => setAnswered(null)} key={id} />
       )}
       {person?.isBlocked === true && (
         <div class="request">
           <p>You have blocked this person.</p>
-          <button
-            type="button"
-            class="plain"
-            onClick={() => attempt(me.store.savePerson(person.did, { isBlocked: false }))}
-          >
-            Unblock
-          </button>
+          <BlockButton me={me} {...person} />
         </div>
       )}
       {id === "unverified" && (
@@ -54,53 +53,32 @@ export function ConversationView({ me, id, open }: Props) {
 }
 
 /** Somebody whom this person has never written to. */
-function Request({ me, person: { did } }: { readonly me: Waypost; readonly person: Person }) {
+function Request({ me, person }: { readonly me: Waypost; readonly person: Person }) {
   const [name, setName] = useState("");
-  const decide = (change: Partial<Person>) => attempt(me.store.savePerson(did, change));
+  const accept = () =>
+    me.store.savePerson(person.did, { isKnown: true, ...(name.trim() === "" ? {} : { name: name.trim() }) });
   return (
     <section class="request" aria-label="Request">
       <p>Somebody whom you don't know writes to you. Do you want to answer?</p>
-      <form
-        onSubmit={(event) => {
-          event.preventDefault();
-          decide({ isKnown: true, ...(name.trim() === "" ? {} : { name: name.trim() }) });
-        }}
-      >
-        <input
-          value={name}
-          maxLength={60}
-          placeholder="What do you call them?"
-          aria-label="What do you call them?"
-          onInput={({ currentTarget }) => setName(currentTarget.value)}
-        />
-        <button type="submit" class="main">
-          Accept
-        </button>
-        <button
-          type="button"
-          class="plain danger"
-          onClick={() => {
-            decide({ isBlocked: true });
-            show(null);
-          }}
-        >
-          Block
-        </button>
-      </form>
+      <Form submit="Accept" onSubmit={accept}>
+        <Input value={name} onText={setName} maxLength={60} label="What do you call them?" isBare />
+      </Form>
+      <BlockButton me={me} {...person} />
     </section>
   );
 }
 
-type MessagesProps = Pick<Props, "me" | "id"> & { readonly onReply: (message: StoredMessage) => void };
+type MessagesProps = Pick<Props, "me" | "id" | "at"> & { readonly onReply: (message: StoredMessage) => void };
 /** Pixels from an edge at which more is read. */
 const edge = 600;
 
 type Listed = ReturnType<typeof useMessages>;
 
 /** Keeps what is in sight where it is: the end, or a message while others come before it. */
-function useScrolling({ shown, hasNewer, hasOlder, older, newer, latest }: Listed, id: string) {
+function useScrolling({ shown, hasNewer, hasOlder, older, newer, latest }: Listed, id: string, at: string | null) {
   const list = useRef<HTMLDivElement>(null);
-  const isAtEnd = useRef(true);
+  const isAtEnd = useRef(at === null);
+  const isPlaced = useRef(false);
   const held = useRef<{ readonly key: string; readonly top: number } | null>(null);
   const toEnd = () => {
     if (list.current !== null) list.current.scrollTop = list.current.scrollHeight;
@@ -115,7 +93,11 @@ function useScrolling({ shown, hasNewer, hasOlder, older, newer, latest }: Liste
     const { current: kept } = held;
     held.current = null;
     const child = kept === null ? null : list.current?.querySelector(`[data-key="${CSS.escape(kept.key)}"]`);
-    if (isAtEnd.current && !hasNewer) toEnd();
+    const found = list.current?.querySelector(".found");
+    if (found && !isPlaced.current) {
+      isPlaced.current = true;
+      found.scrollIntoView({ block: "center" });
+    } else if (isAtEnd.current && !hasNewer) toEnd();
     else if (child && kept && list.current) list.current.scrollTop += child.getBoundingClientRect().top - kept.top;
   }, [shown?.[0]?.key, shown?.at(-1)?.key, hasNewer]);
   useEffect(() => {
@@ -150,10 +132,10 @@ function useScrolling({ shown, hasNewer, hasOlder, older, newer, latest }: Liste
   return { list, isAtEnd, onScroll, showNewest };
 }
 
-function Messages({ me, id, onReply }: MessagesProps) {
-  const listed = useMessages(me, id);
+function Messages({ me, id, at, onReply }: MessagesProps) {
+  const listed = useMessages(me, id, at);
   const { shown, hasNewer, hasOlder } = listed;
-  const { list, isAtEnd, onScroll, showNewest } = useScrolling(listed, id);
+  const { list, isAtEnd, onScroll, showNewest } = useScrolling(listed, id, at);
   useEffect(() => {
     const read = () => {
       if (document.hasFocus() && isAtEnd.current) void me.store.markRead(id).catch(() => undefined);
@@ -166,25 +148,40 @@ function Messages({ me, id, onReply }: MessagesProps) {
     <div class="messages" ref={list} onScroll={onScroll} role="log" aria-label="Messages">
       <div class="column">
         {!hasOlder && shown !== null && <Beginning isEmpty={shown.length === 0} />}
-        {shown?.map((message, i) => {
-          const day = dayOf(message.arrivedAt);
-          const before = shown[i - 1];
-          const isNewDay = before === undefined || dayOf(before.arrivedAt) !== day;
-          const isJoined =
-            !isNewDay && before.isOwn === message.isOwn && +message.arrivedAt - +before.arrivedAt < 300_000;
-          return (
-            <div key={message.key} data-key={message.key} class={isJoined ? "joined" : ""}>
-              {isNewDay && <p class="day">{day}</p>}
-              <Bubble me={me} message={message} onReply={() => onReply(message)} />
-            </div>
-          );
-        })}
+        {shown?.map((message, i) => (
+          <Line
+            key={message.key}
+            {...{ me, message, onReply, before: shown[i - 1] ?? null, isFound: message.id === at }}
+          />
+        ))}
       </div>
       {hasNewer && (
         <button type="button" class="newest" onClick={showNewest}>
           <Icon shape="down" /> Newest
         </button>
       )}
+    </div>
+  );
+}
+
+type LineProps = {
+  readonly me: Waypost;
+  readonly message: StoredMessage;
+  readonly before: StoredMessage | null;
+  readonly isFound: boolean;
+  readonly onReply: (message: StoredMessage) => void;
+};
+
+/** Drawn again only when its message changed: the list has many. */
+function Line({ me, message, before, isFound, onReply }: LineProps) {
+  const day = dayOf(message.arrivedAt);
+  const isNewDay = before === null || dayOf(before.arrivedAt) !== day;
+  const isJoined = !isNewDay && before.isOwn === message.isOwn && +message.arrivedAt - +before.arrivedAt < 300_000;
+  const bubble = useMemo(() => <Bubble me={me} message={message} onReply={() => onReply(message)} />, [message]);
+  return (
+    <div data-key={message.key} class={`${isJoined ? "joined" : ""} ${isFound ? "found" : ""}`}>
+      {isNewDay && <p class="day">{day}</p>}
+      {bubble}
     </div>
   );
 }

@@ -1,7 +1,7 @@
 /** Several devices of one person: a new one shows a code, another reads it; and any may be removed. */
 import { useEffect, useState } from "preact/hooks";
 import type { Waypost } from "../client/package.ts";
-import { CopyButton, QrCode, useStored } from "./parts.tsx";
+import { CopyButton, Form, Input, Problem, QrCode, useStored } from "./parts.tsx";
 import { canScan, Scanner } from "./scanner.tsx";
 import { attempt, linkDevice, textOf, toast } from "./session.ts";
 import { oneLine } from "./text.ts";
@@ -23,12 +23,7 @@ export function LinkThis() {
       void cancel();
     };
   }, []);
-  if (problem !== null)
-    return (
-      <p role="alert" class="doubt">
-        {problem}
-      </p>
-    );
+  if (problem !== null) return <Problem text={problem} />;
   if (code === null) return <p role="status">Making a code…</p>;
   return (
     <>
@@ -43,16 +38,10 @@ export function LinkThis() {
 export function Devices({ me }: { readonly me: Waypost }) {
   const devices = useStored(me, () => me.devices.list(), []);
   const [code, setCode] = useState<string | null>(null);
-  const [isBusy, setBusy] = useState(false);
   const accept = async (text: string) => {
-    setBusy(true);
-    try {
-      await me.acceptLink(text, "New device");
-      setCode(null);
-      toast("The device is linked. It gets your messages now.");
-    } finally {
-      setBusy(false);
-    }
+    await me.acceptLink(text, "New device");
+    setCode(null);
+    toast("The device is linked. It gets your messages now.");
   };
   const remove = (did: string) => {
     if (confirm("Remove this device? Your keys are replaced, and it reads nothing new."))
@@ -81,27 +70,12 @@ export function Devices({ me }: { readonly me: Waypost }) {
           </button>
         </p>
       ) : (
-        <form
-          onSubmit={(event) => {
-            event.preventDefault();
-            attempt(accept(code));
-          }}
-        >
-          {canScan() && !isBusy && <Scanner onFound={(text) => attempt(accept(text))} />}
-          <div class="joinedfield">
-            <input
-              value={code}
-              required
-              aria-label="The code of the new device"
-              placeholder="Paste the code of the new device"
-              autocomplete="off"
-              onInput={({ currentTarget }) => setCode(currentTarget.value)}
-            />
-            <button type="submit" class="plain" disabled={isBusy}>
-              {isBusy ? "Linking…" : "Link"}
-            </button>
-          </div>
-        </form>
+        <>
+          {canScan() && <Scanner onFound={setCode} />}
+          <Form isLine submit="Link" busy="Linking…" onSubmit={() => accept(code)}>
+            <Input value={code} onText={setCode} required label="Paste the code of the new device" isBare />
+          </Form>
+        </>
       )}
     </>
   );

@@ -15,6 +15,9 @@ const starts: readonly (readonly [type: string, start: RegExp])[] = [
   ["image/webp", /^RIFF[\s\S]{4}WEBP/],
 ];
 
+/** A text with a name is a file: HTML and the like are not words to somebody. */
+export const isFile = ({ text, name }: StoredMessage): boolean => text === null || name !== "";
+
 function pictureType(bytes: Uint8Array): string | null {
   const start = String.fromCharCode(...bytes.subarray(0, 16));
   return starts.find(([, form]) => form.test(start))?.[0] ?? null;

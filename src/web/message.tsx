@@ -1,9 +1,9 @@
 /** One message: its text or file, what it answers, reactions, and what has become of it. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { DeliveryState, StoredMessage, Waypost } from "../client/package.ts";
-import { mayBePicture, pictureOf, saveFile } from "./files.ts";
+import { isFile, mayBePicture, pictureOf, saveFile } from "./files.ts";
 import { Icon, type Shape, useStored } from "./parts.tsx";
-import { isFile, summaryOf } from "./people.tsx";
+import { summaryOf } from "./people.tsx";
 import { useProgress } from "./progress.ts";
 import { attempt } from "./session.ts";
 import { cut, oneLine, piecesOf, sizeOf, timeOf } from "./text.ts";

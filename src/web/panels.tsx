@@ -4,8 +4,20 @@ import { lookUp } from "../client/client.ts";
 import type { Person, Waypost } from "../client/package.ts";
 import { Devices } from "./devices.tsx";
 import { saveAs } from "./files.ts";
+import { LockSettings } from "./lock.tsx";
 import { isNotifying, stopNotifying, tryNotifying } from "./notify.ts";
-import { Avatar, CopyButton, Dialog, nameOf, QrCode, useStored } from "./parts.tsx";
+import {
+  Avatar,
+  BlockButton,
+  CopyButton,
+  Dialog,
+  Form,
+  Input,
+  nameOf,
+  newPassphrase,
+  QrCode,
+  useStored,
+} from "./parts.tsx";
 import { type Panel, show } from "./place.ts";
 import { canScan, Scanner } from "./scanner.tsx";
 import {
@@ -49,22 +61,21 @@ function Invite({ me, onClose, onFound }: InviteProps) {
   const [address, setAddress] = useState("");
   const [scans, setScans] = useState(false);
   const link = invitationLink(me.did);
+  const rename = (next: string) => {
+    setOwnName(next);
+    setName(next);
+  };
   return (
     <Dialog title="Add somebody" onClose={onClose}>
       <p>Let them read this code, or send them the link by any other way. Then they can write to you.</p>
       <QrCode text={link} label="Your invitation as a QR code" />
-      <label>
-        Your name, as they will see it
-        <input
-          value={name}
-          maxLength={60}
-          autocomplete="nickname"
-          onInput={({ currentTarget }) => {
-            setOwnName(currentTarget.value);
-            setName(currentTarget.value);
-          }}
-        />
-      </label>
+      <Input
+        label="Your name, as they will see it"
+        value={name}
+        onText={rename}
+        maxLength={60}
+        autocomplete="nickname"
+      />
       <div class="joinedfield">
         <input
           readOnly
@@ -75,28 +86,15 @@ function Invite({ me, onClose, onFound }: InviteProps) {
         <CopyButton text={link} label="Copy link" />
       </div>
       <hr />
-      <form
-        onSubmit={(event) => {
-          event.preventDefault();
-          onFound(parseInvited(address));
-        }}
-      >
-        <label>
-          Did you get a link, an address or a name?
-          <div class="joinedfield">
-            <input
-              value={address}
-              required
-              placeholder="Paste it here"
-              autocomplete="off"
-              onInput={({ currentTarget }) => setAddress(currentTarget.value)}
-            />
-            <button type="submit" class="plain">
-              Write
-            </button>
-          </div>
-        </label>
-      </form>
+      <Form isLine submit="Write" onSubmit={() => onFound(parseInvited(address))}>
+        <Input
+          label="Did you get a link, an address or a name?"
+          value={address}
+          onText={setAddress}
+          required
+          placeholder="Paste it here"
+        />
+      </Form>
       {canScan() &&
         (scans ? (
           <Scanner onFound={(text) => onFound(parseInvited(text))} />
@@ -112,43 +110,22 @@ function Invite({ me, onClose, onFound }: InviteProps) {
 /** Whom a link or an address leads to. The name of a link is a proposal of its sender. */
 function Write({ me, to, onClose }: { readonly me: Waypost; readonly to: Invited; readonly onClose: () => void }) {
   const [name, setName] = useState(oneLine(to.name));
-  const [problem, setProblem] = useState<string | null>(null);
   const begin = async () => {
-    try {
-      const did = to.to.startsWith("did:") ? to.to : await lookUp(me.client, to.to);
-      if (did === me.did) return setProblem("This is your own invitation. Send it to somebody else.");
-      const known = await me.store.person(did);
-      await me.store.savePerson(did, { isKnown: true, isBlocked: false, ...(name === "" && known ? {} : { name }) });
-      show(did);
-      onClose();
-    } catch (error) {
-      setProblem(textOf(error));
-    }
+    const did = to.to.startsWith("did:") ? to.to : await lookUp(me.client, to.to);
+    if (did === me.did) throw new Error("This is your own invitation. Send it to somebody else.");
+    const known = await me.store.person(did);
+    await me.store.savePerson(did, { isKnown: true, isBlocked: false, ...(name === "" && known ? {} : { name }) });
+    show(did);
+    onClose();
   };
   return (
     <Dialog title="Write to somebody" onClose={onClose}>
-      <form
-        onSubmit={(event) => {
-          event.preventDefault();
-          void begin();
-        }}
-      >
-        <label>
-          What do you call this person?
-          <input value={name} maxLength={60} autoFocus onInput={({ currentTarget }) => setName(currentTarget.value)} />
-        </label>
+      <Form submit="Open conversation" onSubmit={begin}>
+        <Input label="What do you call this person?" value={name} onText={setName} maxLength={60} autoFocus />
         <p class="address">
           <bdi>{oneLine(to.to, 80)}</bdi>
         </p>
-        {problem !== null && (
-          <p role="alert" class="doubt">
-            {problem}
-          </p>
-        )}
-        <button type="submit" class="main">
-          Open conversation
-        </button>
-      </form>
+      </Form>
     </Dialog>
   );
 }
@@ -191,9 +168,7 @@ function AboutPerson({ me, did, onClose }: PersonProps & { readonly onClose: () 
       <hr />
       <div class="buttons">
         <CopyButton text={did} label="Copy address" />
-        <button type="button" class="plain danger" onClick={() => save({ isBlocked: person?.isBlocked !== true })}>
-          {person?.isBlocked === true ? "Unblock" : "Block"}
-        </button>
+        <BlockButton me={me} did={did} isBlocked={person?.isBlocked === true} />
         <button type="button" class="plain danger" onClick={remove}>
           Delete conversation
         </button>
@@ -242,6 +217,7 @@ function Settings({ me, onClose }: { readonly me: Waypost; readonly onClose: () 
   return (
     <Dialog title="Settings" onClose={onClose}>
       <Backup />
+      {!isTrial && <LockSettings me={me} />}
       <Devices me={me} />
       {!isTrial && <Notifications me={me} />}
       {blocked.length > 0 && (
@@ -251,13 +227,7 @@ function Settings({ me, onClose }: { readonly me: Waypost; readonly onClose: () 
             {blocked.map((person) => (
               <li key={person.did}>
                 <bdi>{nameOf(person, person.did)}</bdi>
-                <button
-                  type="button"
-                  class="plain"
-                  onClick={() => attempt(me.store.savePerson(person.did, { isBlocked: false }))}
-                >
-                  Unblock
-                </button>
+                <BlockButton me={me} {...person} />
               </li>
             ))}
           </ul>
@@ -281,19 +251,11 @@ function Settings({ me, onClose }: { readonly me: Waypost; readonly onClose: () 
   );
 }
 
-const passphraseMin = 10;
-
 function Backup() {
   const [passphrase, setPassphrase] = useState("");
-  const [isBusy, setBusy] = useState(false);
   const save = async () => {
-    setBusy(true);
-    try {
-      saveAs(new Blob([await backup(passphrase)], { type: "application/octet-stream" }), "waypost-backup.json");
-      setPassphrase("");
-    } finally {
-      setBusy(false);
-    }
+    saveAs(new Blob([await backup(passphrase)], { type: "application/octet-stream" }), "waypost-backup.json");
+    setPassphrase("");
   };
   return (
     <>
@@ -302,27 +264,9 @@ function Backup() {
         Your keys are on this device only. With a backup and its passphrase you are the same person elsewhere. Messages
         are not in it.
       </p>
-      <form
-        class="joinedfield"
-        onSubmit={(event) => {
-          event.preventDefault();
-          attempt(save());
-        }}
-      >
-        <input
-          type="password"
-          required
-          minLength={passphraseMin}
-          value={passphrase}
-          aria-label="Passphrase for the backup"
-          placeholder={`${passphraseMin} or more characters`}
-          autocomplete="new-password"
-          onInput={({ currentTarget }) => setPassphrase(currentTarget.value)}
-        />
-        <button type="submit" class="plain" disabled={isBusy}>
-          {isBusy ? "Sealing…" : "Save backup"}
-        </button>
-      </form>
+      <Form isLine submit="Save backup" busy="Sealing…" onSubmit={save}>
+        <Input {...newPassphrase} label="Passphrase for the backup" value={passphrase} onText={setPassphrase} />
+      </Form>
     </>
   );
 }

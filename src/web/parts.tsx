@@ -1,14 +1,15 @@
 /** Small parts that several views use: icons, avatars, names, dialogs, QR codes, and hooks over the session. */
 import type { ComponentChildren, JSX } from "preact";
-import { useEffect, useReducer, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useReducer, useRef, useState } from "preact/hooks";
 import { encode } from "uqr";
 import type { Person, Waypost } from "../client/package.ts";
-import { attempt, current, type State, subscribe } from "./session.ts";
+import { attempt, current, type State, subscribe, textOf } from "./session.ts";
 import { oneLine, shortDid } from "./text.ts";
 
 export function useSession(): State {
   const [, again] = useReducer((count: number) => count + 1, 0);
-  useEffect(() => subscribe(() => again(undefined)), []);
+  // At once: what changes before the first paint counts too.
+  useLayoutEffect(() => subscribe(() => again(undefined)), []);
   return current();
 }
 
@@ -41,7 +42,111 @@ export function useStored<T>(me: Waypost, read: () => Promise<T>, concerns: read
   return value;
 }
 
+// ------------------------------------------------------------------------------------------------------------ forms
+
+type InputProps = {
+  readonly label: string;
+  /** The label is for screen readers; others see the placeholder. */
+  readonly isBare?: boolean;
+  readonly value: string;
+  readonly onText: (text: string) => void;
+  readonly type?: "password";
+  readonly required?: boolean;
+  readonly minLength?: number;
+  readonly maxLength?: number;
+  readonly placeholder?: string;
+  readonly autocomplete?: "nickname" | "current-password" | "new-password";
+  readonly autoFocus?: boolean;
+};
+
+export function Input({ label, isBare = false, onText, ...rest }: InputProps) {
+  const attributes: object = { autocomplete: "off", placeholder: isBare ? label : undefined, ...rest };
+  return (
+    <label>
+      <span class={isBare ? "hidden" : ""}>{label}</span>
+      <input {...attributes} onInput={({ currentTarget }) => onText(currentTarget.value)} />
+    </label>
+  );
+}
+
+const passphraseMin = 10;
+/** Of a passphrase that is made here. */
+export const newPassphrase = {
+  type: "password",
+  autocomplete: "new-password",
+  required: true,
+  minLength: passphraseMin,
+  placeholder: `${passphraseMin} or more characters`,
+  isBare: true,
+} as const;
+
+type FormProps = {
+  readonly submit: string;
+  /** Its button while the work goes on. */
+  readonly busy?: string;
+  /** The button stands beside the field. */
+  readonly isLine?: boolean;
+  readonly onSubmit: () => unknown;
+  readonly children: ComponentChildren;
+};
+
+/** While its work goes on it waits, and why that failed stands in it. */
+export function Form({ submit, busy = submit, isLine = false, onSubmit, children }: FormProps) {
+  const [isBusy, setBusy] = useState(false);
+  const [problem, setProblem] = useState<string | null>(null);
+  const work = async () => {
+    setBusy(true);
+    setProblem(null);
+    try {
+      await onSubmit();
+    } catch (error) {
+      setProblem(textOf(error));
+    } finally {
+      setBusy(false);
+    }
+  };
+  return (
+    <form
+      onSubmit={(event) => {
+        event.preventDefault();
+        void work();
+      }}
+    >
+      <div class={isLine ? "joinedfield" : "fields"}>
+        {children}
+        <button type="submit" class={isLine ? "plain" : "main"} disabled={isBusy}>
+          {isBusy ? busy : submit}
+        </button>
+      </div>
+      <Problem text={problem} />
+    </form>
+  );
+}
+
+export function Problem({ text }: { readonly text: string | null }) {
+  if (text === null) return null;
+  return (
+    <p role="alert" class="doubt">
+      {text}
+    </p>
+  );
+}
+
 // ----------------------------------------------------------------------------------------------------------- people
+
+type BlockingProps = { readonly me: Waypost; readonly did: string; readonly isBlocked: boolean };
+
+export function BlockButton({ me, did, isBlocked }: BlockingProps) {
+  return (
+    <button
+      type="button"
+      class={`plain ${isBlocked ? "" : "danger"}`}
+      onClick={() => attempt(me.store.savePerson(did, { isBlocked: !isBlocked }))}
+    >
+      {isBlocked ? "Unblock" : "Block"}
+    </button>
+  );
+}
 
 export function nameOf(person: Person | null, conversation: string): string {
   if (conversation === "unverified") return "Unsigned messages";

@@ -1,14 +1,13 @@
 /** The list of conversations: those who are known, requests of strangers, and who has written what last. */
 import { useState } from "preact/hooks";
 import type { Conversation, StoredMessage, Waypost } from "../client/package.ts";
+import { isFile } from "./files.ts";
 import { Avatar, Icon, IconButton, nameOf, useSession, useStored } from "./parts.tsx";
 import { type Panel, show } from "./place.ts";
+import { excerptOf, type Found, useSearch } from "./search.ts";
 import { oneLine, whenOf } from "./text.ts";
 
 const isRequest = ({ person }: Conversation): boolean => person !== null && !person.isKnown;
-
-/** A text with a name is a file: HTML and the like are not words to somebody. */
-export const isFile = ({ text, name }: StoredMessage): boolean => text === null || name !== "";
 
 /** One line of what a message says. */
 export function summaryOf(message: StoredMessage | null): string {
@@ -31,6 +30,7 @@ export function People({ me, selected, open }: PeopleProps) {
   const { isConnected } = useSession();
   const [sought, setSought] = useState("");
   const conversations = useStored(me, () => allOf(me), []);
+  const messages = useSearch(me, sought);
   const shown = (conversations ?? []).filter(({ person }) => person?.isBlocked !== true);
   const found = shown.filter(({ person, id }) => nameOf(person, id).toLowerCase().includes(sought.toLowerCase()));
   const [requests, known] = [found.filter(isRequest), found.filter((one) => !isRequest(one))];
@@ -42,12 +42,12 @@ export function People({ me, selected, open }: PeopleProps) {
         <IconButton shape="settings" label="Settings" onClick={() => open({ is: "settings" })} />
         <IconButton shape="add" label="Add somebody" class="round filled" onClick={() => open({ is: "invite" })} />
       </header>
-      {shown.length > 7 && (
+      {shown.length > 0 && (
         <input
           class="search"
           type="search"
-          placeholder="Search people"
-          aria-label="Search people"
+          placeholder="Search"
+          aria-label="Search people and messages"
           value={sought}
           onInput={({ currentTarget }) => setSought(currentTarget.value)}
         />
@@ -57,6 +57,7 @@ export function People({ me, selected, open }: PeopleProps) {
         {known.length > 0 && (
           <Part title={requests.length > 0 ? "People" : ""} {...{ conversations: known, selected }} />
         )}
+        {messages !== null && <FoundMessages {...messages} sought={sought} />}
         {conversations !== null && shown.length === 0 && (
           <div class="empty">
             <p>Nobody is here yet. Invite somebody with a link or a code that their phone reads.</p>
@@ -91,6 +92,39 @@ function Part({ title, conversations, selected }: PartProps) {
   );
 }
 
+type FoundProps = { readonly found: readonly Found[]; readonly isOver: boolean; readonly sought: string };
+
+function FoundMessages({ found, isOver, sought }: FoundProps) {
+  return (
+    <section aria-label="Messages">
+      <p class="label" role="status">
+        {found.length > 0 ? "Messages" : isOver ? "No message with these words" : "Searching…"}
+      </p>
+      <ul>
+        {found.map(({ conversation: { id, person }, message }) => (
+          <li key={message.key}>
+            <button type="button" class="row" onClick={() => show(id, message.id)}>
+              <span class="lines">
+                <Top name={nameOf(person, id)} at={message.arrivedAt} />
+                <bdi class="last">{oneLine(excerptOf(message, sought), 90)}</bdi>
+              </span>
+            </button>
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+function Top({ name, at }: { readonly name: string; readonly at: Date | null }) {
+  return (
+    <span class="top">
+      <bdi class="name">{name}</bdi>
+      {at !== null && <time>{whenOf(at)}</time>}
+    </span>
+  );
+}
+
 function Row({ conversation, isSelected }: { readonly conversation: Conversation; readonly isSelected: boolean }) {
   const { id, person, unread, last } = conversation;
   const name = nameOf(person, id);
@@ -99,10 +133,7 @@ function Row({ conversation, isSelected }: { readonly conversation: Conversation
     <button type="button" class="row" aria-current={isSelected ? "page" : undefined} onClick={() => show(id)}>
       <Avatar id={id} name={name} />
       <span class="lines">
-        <span class="top">
-          <bdi class="name">{name}</bdi>
-          {last !== null && <time>{whenOf(last.arrivedAt)}</time>}
-        </span>
+        <Top name={name} at={last?.arrivedAt ?? null} />
         <span class="top">
           <bdi class="last">{summaryOf(last)}</bdi>
           {unread > 0 && (

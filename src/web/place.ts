@@ -10,19 +10,31 @@ export type Panel =
 
 const readPlace = (): URLSearchParams => new URLSearchParams(location.hash.slice(1));
 
-/** The conversation in the address. */
-export function usePlace(): string | null {
-  const [place, setPlace] = useState(readPlace().get("c"));
+type Place = {
+  readonly conversation: string | null;
+  /** The one that a search has found. */
+  readonly message: string | null;
+};
+
+const placeNow = (): Place => ({ conversation: readPlace().get("c"), message: readPlace().get("m") });
+
+/** What the address shows. */
+export function usePlace(): Place {
+  const [place, setPlace] = useState(placeNow());
   useEffect(() => {
-    const read = () => setPlace(readPlace().get("c"));
+    const read = () => setPlace(placeNow());
     addEventListener("hashchange", read);
     return () => removeEventListener("hashchange", read);
   }, []);
   return place;
 }
 
-export function show(conversation: string | null): void {
-  const next = conversation === null ? "#" : `#${new URLSearchParams({ c: conversation })}`;
+export function show(conversation: string | null, message?: string): void {
+  const parts = {
+    ...(conversation === null ? {} : { c: conversation }),
+    ...(message === undefined ? {} : { m: message }),
+  };
+  const next = `#${new URLSearchParams(parts)}`;
   if (next !== location.hash) location.hash = next;
 }
 

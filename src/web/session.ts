@@ -3,7 +3,18 @@
  * the outbox, receives, sends and retries. Here are only its opening, its events as one small state, and what belongs to
  * this device: the own name for invitations, and whose fingerprints were compared.
  */
-import { type ClientError, exportKeys, importKeys, indexedDbKeys, indexedDbStore, Waypost } from "../client/package.ts";
+import {
+  type ClientError,
+  exportKeys,
+  importKeys,
+  indexedDbKeys,
+  indexedDbStore,
+  type KeyStore,
+  type Lock,
+  lockedKeys,
+  passphraseLock,
+  Waypost,
+} from "../client/package.ts";
 
 type NodeFacts = {
   readonly directoryUrl: string;
@@ -19,9 +30,9 @@ export const node: NodeFacts = JSON.parse(
 export const isTrial = !isSecureContext;
 
 type Phase =
-  | { readonly is: "looking" }
-  | { readonly is: "new"; readonly problem: string | null; readonly isBusy: boolean; readonly asksInvitation: boolean }
   | { readonly is: "opening" }
+  | { readonly is: "new" }
+  | { readonly is: "locked"; readonly hasPasskey: boolean }
   | { readonly is: "ready"; readonly me: Waypost }
   | { readonly is: "failed"; readonly problem: string };
 
@@ -39,7 +50,7 @@ export type State = {
 
 type Listener = () => void;
 const listeners = new Set<Listener>();
-let state: State = { phase: { is: "looking" }, isConnected: true, warnings: {}, toast: null, takeNewVersion: null };
+let state: State = { phase: { is: "opening" }, isConnected: true, warnings: {}, toast: null, takeNewVersion: null };
 
 export const current = (): State => state;
 
@@ -89,22 +100,29 @@ const plainTexts: Readonly<Record<string, string>> = {
   wrong_passphrase: "The passphrase is wrong.",
   invalid_code: "This is no code of a new device.",
   code_expired: "The code is older than ten minutes. Make a new one.",
+  passkey_refused: "The passkey was not used. The passphrase opens too.",
+  no_prf: "This passkey can't open a lock. The passphrase goes on.",
   keys_unreadable: "This file is no backup of Waypost.",
   identity_changed: "This person's keys have changed in a way that nothing explains. Ask them before you write.",
 };
 
 // --------------------------------------------------------------------------------------------------------- opening
 
-const keys = indexedDbKeys();
+const plainKeys = indexedDbKeys();
+export const locked = lockedKeys(plainKeys);
+/** Those without a lock, until one was opened. */
+let keys: KeyStore = plainKeys;
 const store = indexedDbStore();
 const identityName = "default";
 
-/** Opens the identity of this device, or shows the first page. */
+/** Opens the identity of this device, or shows the first page, or what opens the lock. */
 export async function start(): Promise<void> {
+  update({ phase: { is: "opening" } });
   try {
-    const isNew = (await keys.load(identityName)) === null;
-    if (isNew) update({ phase: { is: "new", problem: null, isBusy: false, asksInvitation: false } });
-    else await open();
+    if (keys === plainKeys && (await locked.isSetUp()))
+      update({ phase: { is: "locked", hasPasskey: await locked.hasPasskey() } });
+    else if ((await keys.load(identityName)) === null) update({ phase: { is: "new" } });
+    else await opened(null);
   } catch (error) {
     update({ phase: { is: "failed", problem: textOf(error) } });
   }
@@ -113,42 +131,27 @@ export async function start(): Promise<void> {
 /** Makes an identity and registers it. */
 export async function create(name: string, invitation: string | null): Promise<void> {
   setOwnName(name);
-  update({ phase: { is: "new", problem: null, isBusy: true, asksInvitation: invitation !== null } });
-  try {
-    await opened(invitation);
-  } catch (error) {
-    const asksInvitation = /^invitation_/.test((error as Partial<ClientError>).code ?? "");
-    update({ phase: { is: "new", problem: textOf(error), isBusy: false, asksInvitation } });
-  }
+  await opened(invitation);
 }
 
-export async function open(): Promise<void> {
-  update({ phase: { is: "opening" } });
-  try {
-    await opened(null);
-  } catch (error) {
-    update({ phase: { is: "failed", problem: textOf(error) } });
-  }
-}
-
-const options = {
+const options = () => ({
   directoryUrl: node.directoryUrl,
   relayUrl: node.relayUrl,
   cacheUrl: node.cacheUrl,
   keys,
   store,
   receipts: true,
-};
+});
 
 async function opened(invitation: string | null): Promise<void> {
-  ready(await Waypost.open({ ...options, ...(invitation === null ? {} : { invitation }) }));
+  ready(await Waypost.open({ ...options(), ...(invitation === null ? {} : { invitation }) }));
 }
 
 type Linking = Pick<Awaited<ReturnType<typeof Waypost.link>>, "code" | "cancel">;
 
 /** Makes this a device of an identity that another device holds. Resolves when that one has accepted it. */
 export async function linkDevice(onCode: (linking: Linking) => void): Promise<void> {
-  const linking = await Waypost.link(options);
+  const linking = await Waypost.link(options());
   onCode(linking);
   ready(await linking.opened);
 }
@@ -158,10 +161,11 @@ function ready(me: Waypost): void {
     if (event.type === "connected") update({ isConnected: true });
     if (event.type === "disconnected") update({ isConnected: false });
     if (event.type === "unreadable") toast("A message arrived that can't be opened on this device.");
-    if (event.type === "key_missing")
-      warn("keys", "Another device has replaced your keys. Restore a newer backup here.");
-    if (event.type === "stranger_change")
-      warn("stranger", "Somebody else has changed your identity. Tell the people whom you write with by another way.");
+    if (event.type === "key_missing" || event.type === "stranger_change")
+      warn(
+        "keys",
+        "Your keys were replaced elsewhere. Did you remove this device, or restore a backup? Else somebody else writes as you: tell the others by another way.",
+      );
     if (event.type === "store_full")
       warn("full", "This device is full: nothing new can be kept. Delete files or conversations.");
     if (event.type === "failed" && event.what === "clock")
@@ -176,7 +180,33 @@ export const backup = (passphrase: string): Promise<string> => exportKeys(keys, 
 
 export async function restore(sealed: string, passphrase: string): Promise<void> {
   await importKeys(keys, identityName, { sealed, passphrase });
-  await open();
+  await start();
+}
+
+// ------------------------------------------------------------------------------------------------------------ lock
+
+/** All tabs lock together: each loads anew and forgets what it held. */
+const lockedTabs = new BroadcastChannel("waypost.locked");
+lockedTabs.onmessage = () => location.reload();
+
+/** Seals what is kept here from now on, and locks. */
+export async function setUpLock(me: Waypost, passphrase: string): Promise<void> {
+  await locked.setUp(passphraseLock(passphrase));
+  // What is read is sealed.
+  for (const name of [identityName, `${identityName}.device`]) await locked.load(name);
+  await lockNow(me);
+}
+
+export async function unlock(lock: Lock): Promise<void> {
+  await locked.unlock(lock);
+  keys = locked;
+  await start();
+}
+
+export async function lockNow(me: Waypost): Promise<void> {
+  lockedTabs.postMessage("locked");
+  await me.lock();
+  location.reload();
 }
 
 // ------------------------------------------------------------------------------------------------------ this device

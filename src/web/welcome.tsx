@@ -1,18 +1,27 @@
-/** The first page: a name, one button, and the way back from a backup. */
+/** The first page: a name, one button, and the way back from a backup. Or, where there is a lock, what opens it. */
 import { useState } from "preact/hooks";
+import { type ClientError, passkeyLock, passphraseLock } from "../client/package.ts";
 import { LinkThis } from "./devices.tsx";
+import { Form, Input } from "./parts.tsx";
 import { arrivedBy } from "./place.ts";
-import { attempt, create, restore, textOf } from "./session.ts";
+import { attempt, create, restore, unlock } from "./session.ts";
 import { oneLine } from "./text.ts";
 
-type Props = { readonly problem: string | null; readonly isBusy: boolean; readonly asksInvitation: boolean };
-
-export function Welcome({ problem, isBusy, asksInvitation }: Props) {
+export function Welcome() {
   const { invited, invitation } = arrivedBy();
   const [name, setName] = useState("");
   const [code, setCode] = useState(invitation ?? "");
+  const [asksInvitation, setAsksInvitation] = useState(code !== "");
   const [other, setOther] = useState<"backup" | "device" | null>(null);
   const from = oneLine(invited?.name ?? "");
+  const begin = async () => {
+    try {
+      await create(name.trim(), code.trim() || null);
+    } catch (error) {
+      if (/^invitation_/.test((error as Partial<ClientError>).code ?? "")) setAsksInvitation(true);
+      throw error;
+    }
+  };
   return (
     <main class="welcome">
       <img src="/icon.svg" alt="" width={72} height={72} />
@@ -21,38 +30,19 @@ export function Welcome({ problem, isBusy, asksInvitation }: Props) {
         {invited === null ? "Messages that only you and the other can read." : <Inviter name={from} />} No phone number,
         no e-mail address: your keys are made here and stay here.
       </p>
-      <form
-        hidden={other !== null}
-        onSubmit={(event) => {
-          event.preventDefault();
-          void create(name.trim(), code.trim() === "" ? null : code.trim());
-        }}
-      >
-        <label>
-          Your name, for those whom you invite
-          <input
+      {other === null && (
+        <Form submit="Start" busy="Making your keys…" onSubmit={begin}>
+          <Input
+            label="Your name, for those whom you invite"
             value={name}
+            onText={setName}
             maxLength={60}
             autocomplete="nickname"
             placeholder="Optional"
-            onInput={({ currentTarget }) => setName(currentTarget.value)}
           />
-        </label>
-        {(asksInvitation || code !== "") && (
-          <label>
-            Invitation to this server
-            <input value={code} autocomplete="off" onInput={({ currentTarget }) => setCode(currentTarget.value)} />
-          </label>
-        )}
-        {problem !== null && (
-          <p role="alert" class="doubt">
-            {problem}
-          </p>
-        )}
-        <button type="submit" class="main" disabled={isBusy}>
-          {isBusy ? "Making your keys…" : "Start"}
-        </button>
-      </form>
+          {asksInvitation && <Input label="Invitation to this server" value={code} onText={setCode} />}
+        </Form>
+      )}
       {other === "backup" && <Restore />}
       {other === "device" && <LinkThis />}
       {other === null && (
@@ -81,44 +71,50 @@ function Inviter({ name }: { readonly name: string }) {
 function Restore() {
   const [sealed, setSealed] = useState<File | null>(null);
   const [passphrase, setPassphrase] = useState("");
-  const [problem, setProblem] = useState<string | null>(null);
   const bring = async () => {
-    if (sealed === null) return;
-    try {
-      await restore((await sealed.slice(0, 1_000_000).text()).trim(), passphrase);
-    } catch (error) {
-      setProblem(textOf(error));
-    }
+    if (sealed !== null) await restore((await sealed.slice(0, 1_000_000).text()).trim(), passphrase);
   };
   return (
-    <form
-      onSubmit={(event) => {
-        event.preventDefault();
-        attempt(bring());
-      }}
-    >
+    <Form submit="Restore" onSubmit={bring}>
       <label>
         Backup file
         <input type="file" required onChange={({ currentTarget }) => setSealed(currentTarget.files?.[0] ?? null)} />
       </label>
-      <label>
-        Its passphrase
-        <input
+      <Input
+        label="Its passphrase"
+        type="password"
+        required
+        value={passphrase}
+        onText={setPassphrase}
+        autocomplete="current-password"
+      />
+    </Form>
+  );
+}
+
+export function Unlock({ hasPasskey }: { readonly hasPasskey: boolean }) {
+  const [passphrase, setPassphrase] = useState("");
+  return (
+    <main class="welcome">
+      <img src="/icon.svg" alt="" width={72} height={72} />
+      <h1>Locked</h1>
+      <p>Your keys and messages are sealed on this device.</p>
+      <Form submit="Unlock" busy="Unlocking…" onSubmit={() => unlock(passphraseLock(passphrase))}>
+        <Input
+          label="Passphrase, or the code that you printed"
           type="password"
           required
+          autoFocus
           value={passphrase}
+          onText={setPassphrase}
           autocomplete="current-password"
-          onInput={({ currentTarget }) => setPassphrase(currentTarget.value)}
         />
-      </label>
-      {problem !== null && (
-        <p role="alert" class="doubt">
-          {problem}
-        </p>
+      </Form>
+      {hasPasskey && (
+        <button type="button" class="plain" onClick={() => attempt(unlock(passkeyLock()))}>
+          Use the passkey
+        </button>
       )}
-      <button type="submit" class="main">
-        Restore
-      </button>
-    </form>
+    </main>
   );
 }

@@ -4,6 +4,7 @@
  */
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { StoredMessage, Waypost } from "../client/package.ts";
+import { lookedMax, searchPage } from "./search.ts";
 
 const page = 60;
 /** Messages in the document: some screens in each direction. */
@@ -26,15 +27,29 @@ type Held = {
   readonly isWhole: boolean;
 };
 
-export function useMessages(me: Waypost, id: string): Window {
+/** From the newest, or around the message `at`. */
+async function firstOf({ store }: Waypost, id: string, at: string | null): Promise<Held> {
+  const limit = at === null ? page : searchPage;
+  let all: StoredMessage[] = [];
+  for (;;) {
+    const [before] = all;
+    const more = await store.messages(id, { limit, ...(before === undefined ? {} : { before }) });
+    all = [...more, ...all];
+    const isWhole = more.length < limit;
+    const i = more.findIndex((message) => message.id === at);
+    if (i >= 0) return { all, from: Math.max(0, i - page / 2), to: Math.min(all.length, i + page / 2), isWhole };
+    if (at === null || isWhole || all.length >= lookedMax)
+      return { all, from: Math.max(0, all.length - page), to: all.length, isWhole };
+  }
+}
+
+export function useMessages(me: Waypost, id: string, at: string | null): Window {
   const [held, setHeld] = useState<Held | null>(null);
   const isReading = useRef(false);
   useEffect(() => {
     let isOver = false;
     setHeld(null);
-    void me.store.messages(id, { limit: page }).then((all) => {
-      if (!isOver) setHeld({ all, from: 0, to: all.length, isWhole: all.length < page });
-    });
+    void firstOf(me, id, at).then((first) => isOver || setHeld(first));
     const stop = me.on((event) => {
       if (event.type !== "changed" || event.conversation !== id) return;
       if (event.what === "removed" || event.what === "message" || event.what === "state")

@@ -10,7 +10,7 @@ import { join } from "node:path";
 import { memoryKeys, memoryStore, Waypost } from "../../src/client/package.ts";
 import { freePort } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
-import { linkOf, newPerson, type Person, personAt } from "./app-page.ts";
+import { linkOf, newPerson, openRow, type Person, personAt } from "./app-page.ts";
 import { type Browser, chromiumPath, startChromium } from "./chromium.ts";
 
 const scratch = mkdtempSync(join(tmpdir(), "waypost-hostile-"));
@@ -60,12 +60,6 @@ afterAll(async () => {
 
 const didOf = async (person: Person) =>
   new URLSearchParams(new URL(await linkOf(person)).hash.slice(1)).get("to") ?? "";
-const openFirst = async ({ page }: Person) => {
-  await page.until("document.querySelector('.row')", "the conversation", 60_000);
-  await page.evaluate("document.querySelector('.row').click()");
-  await page.until("document.querySelector('.message')", "its messages");
-};
-
 const markup = `<img src=x onerror="globalThis.ran=1"><script>globalThis.ran=1</script>`;
 const page = `<!doctype html><script>globalThis.ran=1;fetch("https://evil.example/")</script>`;
 const svg = `<svg xmlns="http://www.w3.org/2000/svg" onload="globalThis.ran=1"><script>globalThis.ran=1</script></svg>`;
@@ -199,7 +193,7 @@ test.skipIf(chromiumPath === null)(
     await check(eve, "nobody");
     const did = await didOf(eve);
     await (await stranger.send(did, "a request, with https://example.org/")).delivered;
-    await openFirst(eve);
+    await openRow(eve);
     await check(eve, "request");
     await eve.press("Accept");
     await eve.say("an answer");
@@ -209,9 +203,21 @@ test.skipIf(chromiumPath === null)(
     for (const name of ["Add somebody", "Settings", "Check who this is"]) {
       await eve.press(name);
       await eve.page.until("document.querySelector('dialog[open]')", name);
+      if (name === "Settings") await eve.page.evaluate("document.querySelector('dialog summary').click()");
       await check(eve, name);
       await eve.close();
     }
+    await eve.fill(".search", "answer");
+    await eve.page.until("document.querySelector('[aria-label=Messages] .row')", "the message");
+    await check(eve, "search");
+    await eve.press("Settings");
+    await eve.page.until("document.querySelector('dialog summary')", "the lock");
+    await eve.page.evaluate("document.querySelector('dialog summary').click()");
+    await eve.press("Rather a code to print");
+    await check(eve, "code");
+    await eve.press("Lock");
+    await eve.page.until("document.querySelector('.welcome input[type=password]')", "the lock", 60_000);
+    await check(eve, "locked");
     expect(found).toEqual([]);
     await eve.page.call("Page.close", {});
   },
@@ -227,26 +233,26 @@ test.skipIf(chromiumPath === null)(
     const focused = "document.activeElement?.getAttribute('aria-label') ?? document.activeElement?.textContent ?? ''";
     const tabTo = async (form: RegExp) => {
       for (let tries = 0; tries < 20; tries++) {
-        await person.key("Tab");
+        await person.page.press("Tab");
         if (form.test(String(await person.page.evaluate(focused)))) return;
       }
       throw new Error(`no Tab leads to ${form}, last ${await person.page.evaluate(focused)}`);
     };
     await person.page.call("Page.bringToFront", {});
     await tabTo(/hello Kay/);
-    await person.key("Enter", "\r");
+    await person.page.press("Enter");
     await person.sees("hello Kay");
     await tabTo(/^Accept$/);
-    await person.key("Enter", "\r");
+    await person.page.press("Enter");
     await person.page.until("document.querySelector('.composer')", "the field to write");
     await tabTo(/^Message to/);
-    await person.page.call("Input.insertText", { text: "by keys" });
-    await person.key("Enter", "\r");
+    await person.page.type("by keys");
+    await person.page.press("Enter");
     await person.sees("by keys");
     await tabTo(/^Settings$/);
-    await person.key("Enter", "\r");
+    await person.page.press("Enter");
     await person.page.until("document.querySelector('dialog[open]')", "the settings");
-    await person.key("Escape");
+    await person.page.press("Escape");
     await person.page.until("!document.querySelector('dialog')", "their end");
     expect(await person.page.evaluate(focused)).toBe("Settings");
     await person.page.call("Page.close", {});
@@ -260,7 +266,7 @@ test.skipIf(chromiumPath === null)(
     const person = await newPerson(browser, app, "Olga", scratch);
     const did = await didOf(person);
     await (await stranger.send(did, "the first")).delivered;
-    await openFirst(person);
+    await openRow(person);
     await person.press("Accept");
     await person.page.evaluate("location.hash = ''");
     const built = await Bun.build({
@@ -339,7 +345,7 @@ test.skipIf(chromiumPath === null)(
     const una = await newPerson(browser, await linkOf(tom), "Una", scratch);
     await una.press("Open conversation");
     await una.say("from another phone");
-    await openFirst(tom);
+    await openRow(tom);
     await tom.sees("from another phone");
     await tom.press("Accept");
     await tom.say("and back");

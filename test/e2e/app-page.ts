@@ -1,9 +1,12 @@
 /** The chat app as a person uses it: buttons by their names, words into the field that is theirs, and what is to be seen. */
 import type { Browser, Page } from "./chromium.ts";
 
-export type Person = ReturnType<typeof personAt>;
+/** Of any browser. */
+export type TypedPage = Pick<Page, "evaluate" | "until" | "type" | "press">;
 
-export function personAt(page: Page) {
+export type Person<P extends TypedPage = Page> = ReturnType<typeof personAt<P>>;
+
+export function personAt<P extends TypedPage>(page: P) {
   const find = (name: string) =>
     `[...document.querySelectorAll('button')].find((one) => one.checkVisibility() &&
       (one.getAttribute('aria-label') ?? one.textContent).trim() === ${JSON.stringify(name)})`;
@@ -15,20 +18,15 @@ export function personAt(page: Page) {
     await press("Close");
     await page.until("!document.querySelector('dialog')", "the end of the dialog");
   };
-  const key = async (code: string, text?: string) => {
-    const event = { key: code, code, windowsVirtualKeyCode: code === "Enter" ? 13 : code === "Escape" ? 27 : 9 };
-    await page.call("Input.dispatchKeyEvent", { type: "keyDown", ...event, ...(text === undefined ? {} : { text }) });
-    await page.call("Input.dispatchKeyEvent", { type: "keyUp", ...event });
-  };
   const fill = async (selector: string, text: string) => {
     await page.until(`document.querySelector(${JSON.stringify(selector)})`, selector, 60_000);
     await page.evaluate(`(() => { const field = document.querySelector(${JSON.stringify(selector)});
       field.focus(); field.select(); })()`);
-    await page.call("Input.insertText", { text });
+    await page.type(text);
   };
   const say = async (text: string) => {
     await fill("textarea", text);
-    await key("Enter", "\r");
+    await page.press("Enter");
   };
   /** Texts of the messages in the document, own ones behind `>`. */
   const messages = async () =>
@@ -42,24 +40,72 @@ export function personAt(page: Page) {
       `the message ${text.slice(0, 80)}`,
       timeoutMs,
     );
-  return { page, press, close, key, fill, say, messages, sees };
+  return { page, press, close, fill, say, messages, sees };
 }
 
-/** A new person: from the first page to the list of conversations. */
+/** In a profile of their own. */
 export async function newPerson(browser: Browser, url: string, name: string, downloads: string) {
   const profile = await browser.profile(downloads);
   const person = personAt(await browser.open(url, profile));
-  await person.fill(".welcome input", name);
-  await person.press("Start");
-  await person.page.until("document.querySelector('.people, dialog')", `${name} is in`, 60_000);
+  await welcome(person, name);
   return { ...person, profile };
 }
 
+/** From the first page to the list of conversations. */
+export async function welcome({ fill, press, page }: Person<TypedPage>, name: string): Promise<void> {
+  await fill(".welcome input", name);
+  await press("Start");
+  await page.until("document.querySelector('.people, dialog')", `${name} is in`, 60_000);
+}
+
 /** The link by which others write to this person. */
-export async function linkOf({ page, press, close }: Person): Promise<string> {
+export async function linkOf({ page, press, close }: Person<TypedPage>): Promise<string> {
   await press("Add somebody");
   await page.until("document.querySelector('dialog .joinedfield input')", "the link");
   const link = await page.evaluate("document.querySelector('dialog .joinedfield input').value");
   await close();
   return String(link);
+}
+
+/** Two people who have met: the second came by the link of the first, who has accepted. */
+export async function twoPeople(
+  browser: Browser,
+  url: string,
+  [first, second]: readonly [string, string],
+  downloads: string,
+) {
+  const alice = await newPerson(browser, url, first, downloads);
+  const bob = await newPerson(browser, await linkOf(alice), second, downloads);
+  await bob.press("Open conversation");
+  await bob.say(`hello ${first}`);
+  await openRow(alice);
+  await alice.sees(`hello ${first}`);
+  await alice.fill(".request input", second);
+  await alice.press("Accept");
+  await alice.page.until("document.querySelector('.composer')", "the field to write");
+  return { alice, bob };
+}
+
+/** The first conversation. */
+export async function openRow({ page }: Person<TypedPage>): Promise<void> {
+  await page.until("document.querySelector('.row')", "the conversation", 60_000);
+  await page.evaluate("document.querySelector('.row').click()");
+  await page.until("document.querySelector('.message')", "its messages");
+}
+
+/** Shows the code of a new device, in a profile of its own, and has another one read it. */
+export async function linkSecond(browser: Browser, url: string, old: Person, downloads: string) {
+  const second = personAt(await browser.open(url, await browser.profile(downloads)));
+  await second.press("I use it on another device");
+  await second.page.until("document.querySelector('.welcome .qr')", "the code", 60_000);
+  await second.page.evaluate("navigator.clipboard.writeText = async (text) => { globalThis.copied = text }");
+  await second.press("Copy the code");
+  const code = String(await second.page.evaluate("globalThis.copied"));
+  await old.press("Settings");
+  await old.press("Add a device");
+  await old.fill("dialog input[placeholder^='Paste the code']", code);
+  await old.press("Link");
+  await second.page.until("document.querySelector('.row')", "the conversation", 90_000);
+  await old.close();
+  return second;
 }

@@ -8,7 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { freePort } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
-import { linkOf, newPerson, personAt } from "./app-page.ts";
+import { linkOf, linkSecond, newPerson, openRow, personAt, twoPeople } from "./app-page.ts";
 import { type Browser, chromiumPath, startChromium } from "./chromium.ts";
 import { type Network, openNetwork } from "./network.ts";
 
@@ -57,21 +57,7 @@ afterAll(async () => {
   rmSync(scratch, { recursive: true, force: true });
 });
 
-/** Two people who have met. */
-async function two(names: readonly [string, string]) {
-  const [first, second] = names;
-  const alice = await newPerson(browser, app, first, scratch);
-  const bob = await newPerson(browser, await linkOf(alice), second, scratch);
-  await bob.press("Open conversation");
-  await bob.say(`hello ${first}`);
-  await alice.page.until("document.querySelector('.row')", "the request", 60_000);
-  await alice.page.evaluate("document.querySelector('.row').click()");
-  await alice.sees(`hello ${first}`);
-  await alice.fill(".request input", second);
-  await alice.press("Accept");
-  await alice.page.until("document.querySelector('.composer')", "the field to write");
-  return { alice, bob };
-}
+const two = (names: readonly [string, string]) => twoPeople(browser, app, names, scratch);
 
 const isArrived = (text: string) => `[...document.querySelectorAll('.own')].some((one) =>
   one.querySelector('.text')?.textContent === ${JSON.stringify(text)} && /arrived/.test(one.textContent))`;
@@ -263,19 +249,8 @@ test.skipIf(chromiumPath === null)(
   "a second device is linked by its code, gets what was said, and speaks as the same person",
   async () => {
     const { alice, bob } = await two(["Gil", "Hal"]);
-    const second = personAt(await browser.open(app, await browser.profile(scratch)));
-    await second.press("I use it on another device");
-    await second.page.until("document.querySelector('.welcome .qr')", "the code", 60_000);
-    await second.page.evaluate("navigator.clipboard.writeText = async (text) => { globalThis.copied = text }");
-    await second.press("Copy the code");
-    const code = String(await second.page.evaluate("globalThis.copied"));
-    await alice.press("Settings");
-    await alice.press("Add a device");
-    await alice.fill("dialog input[placeholder^='Paste the code']", code);
-    await alice.press("Link");
-    await second.page.until("document.querySelector('.row')", "the conversation", 90_000);
-    await alice.close();
-    await second.page.evaluate("document.querySelector('.row').click()");
+    const second = await linkSecond(browser, app, alice, scratch);
+    await openRow(second);
     await second.sees("hello Gil");
     await second.say("from the second device");
     await Promise.all([bob.sees("from the second device"), alice.sees("from the second device")]);

@@ -13,6 +13,9 @@ export type Page = {
   readonly evaluate: (expression: string) => Promise<unknown>;
   /** Asks until the expression is truthy; throws with `what` and the page's console after a minute. */
   readonly until: (expression: string, what: string, timeoutMs?: number) => Promise<void>;
+  /** Types into the field that has the focus. */
+  readonly type: (text: string) => Promise<void>;
+  readonly press: (key: "Enter" | "Escape" | "Tab") => Promise<void>;
   /** A call of the debugging protocol. */
   readonly call: (method: string, params: object) => Promise<Record<string, unknown>>;
   readonly setOffline: (offline: boolean) => Promise<void>;
@@ -111,6 +114,8 @@ export async function startChromium(extraFlags: readonly string[] = []): Promise
   return { open, profile: profileIn, close };
 }
 
+const keyCodes = { Enter: 13, Escape: 27, Tab: 9 } as const;
+
 type Call = (method: string, params: object) => Promise<Record<string, unknown>>;
 
 function pageOf(call: Call, lines: string[]): Omit<Page, "requests"> {
@@ -129,7 +134,15 @@ function pageOf(call: Call, lines: string[]): Omit<Page, "requests"> {
     const conditions = { offline, latency: 0, downloadThroughput: -1, uploadThroughput: -1 };
     await call("Network.emulateNetworkConditions", conditions);
   };
-  return { evaluate, until, call, setOffline, console: lines };
+  const type = async (text: string): Promise<void> => {
+    await call("Input.insertText", { text });
+  };
+  const press = async (key: keyof typeof keyCodes): Promise<void> => {
+    const event = { key, code: key, windowsVirtualKeyCode: keyCodes[key], ...(key === "Enter" ? { text: "\r" } : {}) };
+    await call("Input.dispatchKeyEvent", { type: "keyDown", ...event });
+    await call("Input.dispatchKeyEvent", { type: "keyUp", ...event });
+  };
+  return { evaluate, until, type, press, call, setOffline, console: lines };
 }
 
 async function debuggingUrl(stderr: ReadableStream<Uint8Array>): Promise<string> {

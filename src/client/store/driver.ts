@@ -134,6 +134,5 @@ async function openDatabase(name: string): Promise<IDBDatabase> {
   const database = await settled(request);
   // A later version in another tab must not wait for this one.
   database.onversionchange = () => database.close();
-  await navigator.storage?.persist?.().catch(() => false);
   return database;
 }

@@ -130,17 +130,18 @@ export class LocalStore {
     rows: readonly (readonly [key: string, row: MessageRow])[],
   ): Promise<StoredMessage[]> {
     const place = keyOfConversation(this.#table, conversation);
-    const { readMs } = (await this.#table.get<ConversationRow>(place)) ?? noConversation(conversation);
-    return Promise.all(
-      rows.map(async ([key, row]) => {
-        const prefix = reactionsOf(this.#table, conversation, row.id);
-        const found = await this.#table.scan<MessageRow>({ prefix });
-        const reactions = found.flatMap(([, { from, reaction }]) =>
-          from === null || reaction === null || reaction === "" ? [] : [{ from, reaction }],
-        );
-        return viewOf(key, row, { readMs, reactions });
-      }),
-    );
+    const reactionsTo = async (id: string) => {
+      const found = await this.#table.scan<MessageRow>({ prefix: reactionsOf(this.#table, conversation, id) });
+      return found.flatMap(([, { from, reaction }]) =>
+        from === null || reaction === null || reaction === "" ? [] : [{ from, reaction }],
+      );
+    };
+    const [known, reactions] = await Promise.all([
+      this.#table.get<ConversationRow>(place),
+      Promise.all(rows.map(([, { id }]) => reactionsTo(id))),
+    ]);
+    const { readMs } = known ?? noConversation(conversation);
+    return rows.map(([key, row], i) => viewOf(key, row, { readMs, reactions: reactions[i] ?? [] }));
   }
 
   /** Over all conversations. */

@@ -155,10 +155,12 @@ export class Table {
     if (batch.rows.size === 0 && Object.keys(batch.meta).length === 0) return result;
     const sealed = [...batch.rows].map(([key, value]) => [key, value && this.#seal(key, value)] as const);
     let { bytes } = meta;
-    for (const [key, value] of sealed) {
-      const before = await this.#guard(() => this.driver.read(this.place + key));
-      bytes += sizeOf(key, value) - sizeOf(key, before);
-    }
+    await Promise.all(
+      sealed.map(async ([key, value]) => {
+        const before = await this.#guard(() => this.driver.read(this.place + key));
+        bytes += sizeOf(key, value) - sizeOf(key, before);
+      }),
+    );
     const counted: Meta = { ...meta, ...batch.meta, bytes, logged };
     const rows = [...sealed, ["meta", this.#seal("meta", render(counted))] as const];
     await this.#guard(() => this.driver.apply(rows.map(([key, value]) => [this.place + key, value])));

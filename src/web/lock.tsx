@@ -1,0 +1,80 @@
+/** The lock of this device, in the settings: a passphrase or a code to print, and a passkey besides. */
+import { useEffect, useState } from "preact/hooks";
+import { passkeyLock, passphraseLock, recoveryCode, type Waypost } from "../client/package.ts";
+import { Form, Input, newPassphrase } from "./parts.tsx";
+import { attempt, locked, lockNow, setUpLock, toast } from "./session.ts";
+
+export function LockSettings({ me }: { readonly me: Waypost }) {
+  const [locks, setLocks] = useState<{ readonly isSetUp: boolean; readonly hasPasskey: boolean } | null>(null);
+  const look = async () => setLocks({ isSetUp: await locked.isSetUp(), hasPasskey: await locked.hasPasskey() });
+  useEffect(() => attempt(look()), []);
+  if (locks === null) return null;
+  const { isSetUp, hasPasskey } = locks;
+  const changePasskey = async () => {
+    await (hasPasskey ? locked.removePasskeys() : locked.addLock(passkeyLock()));
+    await look();
+  };
+  return (
+    <>
+      <h3>Lock</h3>
+      {isSetUp ? (
+        <p class="buttons">
+          <button type="button" class="main" onClick={() => attempt(lockNow(me))}>
+            Lock now
+          </button>
+          {(hasPasskey || "PublicKeyCredential" in globalThis) && (
+            <button type="button" class="plain" onClick={() => attempt(changePasskey())}>
+              {hasPasskey ? "Remove the passkey" : "Open with a passkey too"}
+            </button>
+          )}
+        </p>
+      ) : (
+        <p>Whoever opens this browser reads your messages. With a lock they are sealed until you open it.</p>
+      )}
+      <details>
+        <summary>{isSetUp ? "Another passphrase or code" : "Set up a lock"}</summary>
+        <Passphrase
+          submit={isSetUp ? "Replace" : "Lock"}
+          onChosen={isSetUp ? replace : (chosen) => setUpLock(me, chosen)}
+        />
+      </details>
+    </>
+  );
+}
+
+async function replace(passphrase: string): Promise<void> {
+  await locked.addLock(passphraseLock(passphrase));
+  toast("From now on only the new one opens.");
+}
+
+type PassphraseProps = { readonly submit: string; readonly onChosen: (passphrase: string) => Promise<void> };
+
+/** Typed twice, since a slip would lock its owner out; or drawn and shown once. */
+function Passphrase({ submit, onChosen }: PassphraseProps) {
+  const [first, setFirst] = useState("");
+  const [second, setSecond] = useState("");
+  const [code, setCode] = useState<string | null>(null);
+  const choose = async () => {
+    if (code === null && first !== second) throw new Error("The two are not the same.");
+    await onChosen(code ?? first);
+  };
+  return (
+    <Form submit={submit} busy="Sealing…" onSubmit={choose}>
+      {code === null ? (
+        <>
+          <Input {...newPassphrase} label="Passphrase of the lock" value={first} onText={setFirst} />
+          <Input {...newPassphrase} label="The same again" placeholder="Once more" value={second} onText={setSecond} />
+          <button type="button" class="plain" onClick={() => setCode(recoveryCode())}>
+            Rather a code to print
+          </button>
+        </>
+      ) : (
+        <>
+          <p>Write this down or print it, and keep it elsewhere. It is shown only now.</p>
+          <output class="fingerprint">{code}</output>
+        </>
+      )}
+      <p>Nobody can open it for you if you lose this. A backup with a passphrase of its own helps then.</p>
+    </Form>
+  );
+}

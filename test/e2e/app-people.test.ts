@@ -1,0 +1,257 @@
+/**
+ * What people of the chat app do besides writing, in headless Chromium: they lock it, react, block, remove a device, are
+ * notified, and search.
+ */
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { freePort } from "../support/executable.ts";
+import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { linkSecond, openRow, type Person, personAt, twoPeople } from "./app-page.ts";
+import { type Browser, chromiumPath, startChromium } from "./chromium.ts";
+
+const scratch = mkdtempSync(join(tmpdir(), "waypost-people-"));
+const [nodePort, appPort] = [freePort(), freePort()];
+const node = `http://127.0.0.1:${nodePort}`;
+/** Passkeys are for names, not for addresses. */
+const app = `http://localhost:${appPort}`;
+let nodes: TestNodes;
+let browser: Browser;
+
+if (chromiumPath === null) console.log("SKIPPED: what people do in Chromium, which is not on this machine");
+
+beforeAll(async () => {
+  if (chromiumPath === null) return;
+  const started = startTestNodes({
+    server: { listen: [`127.0.0.1:${nodePort}`, `127.0.0.1:${appPort}`], app: `localhost:${appPort}` },
+    relay: {
+      enabled: true,
+      public_id: "test",
+      public_endpoints: [node],
+      allow_http: true,
+      allow_private: ["127.0.0.0/8", "::1/128"],
+      rate_limit_loopback: false,
+    },
+    cache: { enabled: true, public_endpoints: [node] },
+  });
+  [nodes, browser] = await Promise.all([started, startChromium()]);
+}, 120_000);
+afterAll(async () => {
+  await browser?.close();
+  await nodes?.stop();
+  rmSync(scratch, { recursive: true, force: true });
+});
+
+const two = (names: readonly [string, string]) => twoPeople(browser, app, names, scratch);
+const isLocked = "document.querySelector('.welcome h1')?.textContent === 'Locked'";
+const problem = (text: string) => `[...document.querySelectorAll('[role=alert], .toast')].some((one) =>
+  one.textContent === ${JSON.stringify(text)})`;
+
+test.skipIf(chromiumPath === null)(
+  "a lock seals the keys at once and in all tabs, and is opened by the passphrase, or by a passkey until that is gone",
+  async () => {
+    const { alice, bob } = await two(["Lea", "Max"]);
+    await alice.page.call("WebAuthn.enable", {});
+    const options = {
+      ...{ protocol: "ctap2", ctap2Version: "ctap2_1", transport: "internal", hasResidentKey: true },
+      ...{ hasUserVerification: true, isUserVerified: true, hasPrf: true },
+    };
+    const { authenticatorId } = await alice.page.call("WebAuthn.addVirtualAuthenticator", { options });
+    const second = personAt(await browser.open(app, alice.profile));
+    await second.page.until("document.querySelector('.row')", "the second tab", 60_000);
+
+    await alice.press("Settings");
+    await alice.page.until("document.querySelector('dialog summary')", "the lock");
+    await alice.page.evaluate("document.querySelector('dialog summary').click()");
+    const [typed, again] = ["dialog details input", "dialog details label + label input"];
+    await alice.fill(typed, "correct horse");
+    await alice.fill(again, "correct house");
+    await alice.press("Lock");
+    await alice.page.until(problem("The two are not the same."), "why not");
+    await alice.fill(again, "correct horse");
+    await alice.press("Lock");
+    await Promise.all([alice, second].map(({ page }) => page.until(isLocked, "the lock", 60_000)));
+    const kept = `new Promise((resolve) => { indexedDB.open("waypost").onsuccess = ({ target }) => {
+      const names = target.result.transaction("identities").objectStore("identities");
+      names.getAllKeys().onsuccess = ({ target: { result: keys } }) => names.getAll().onsuccess = ({ target: { result: all } }) =>
+        resolve(keys.filter((key, i) => !key.includes("/") && !all[i].includes("waypost-locked:v1"))) } })`;
+    expect(await alice.page.evaluate(kept)).toEqual([]);
+
+    const unlock = async (person: Person, passphrase: string) => {
+      await person.fill("input[type=password]", passphrase);
+      await person.press("Unlock");
+    };
+    await unlock(alice, "wrong horse");
+    await alice.page.until(problem("The passphrase is wrong."), "why not", 60_000);
+    await unlock(alice, "correct horse");
+    await alice.sees("hello Lea");
+    await bob.say("to somebody locked");
+    await alice.sees("to somebody locked");
+
+    // A page in sight only.
+    await alice.page.call("Page.bringToFront", {});
+    await alice.press("Settings");
+    await alice.press("Open with a passkey too");
+    await alice.page.until(
+      "document.querySelector('dialog').textContent.includes('Remove the passkey')",
+      "the passkey",
+    );
+    await alice.press("Lock now");
+    await alice.page.until(isLocked, "the lock", 60_000);
+    await alice.press("Use the passkey");
+    await alice.sees("to somebody locked");
+    await alice.press("Settings");
+    await alice.press("Lock now");
+    await alice.page.until(isLocked, "the lock", 60_000);
+    await alice.page.call("WebAuthn.clearCredentials", { authenticatorId: authenticatorId as string });
+    await alice.press("Use the passkey");
+    await alice.page.until(problem("The passkey was not used. The passphrase opens too."), "why not", 60_000);
+    await unlock(alice, "correct horse");
+    await alice.sees("to somebody locked");
+  },
+  240_000,
+);
+
+test.skipIf(chromiumPath === null)(
+  "reactions show on both sides, change and go; who is blocked is not heard, and is heard again afterwards",
+  async () => {
+    const { alice, bob } = await two(["Ida", "Jon"]);
+    const react = async (reaction: string) => {
+      await alice.press("More about this message");
+      await alice.press(reaction);
+    };
+    const shown = (...reactions: string[]) =>
+      `JSON.stringify([...document.querySelectorAll('.reactions span')].map((one) => one.textContent)) === ${JSON.stringify(JSON.stringify(reactions))}`;
+    const both = (...reactions: string[]) =>
+      Promise.all([alice, bob].map(({ page }) => page.until(shown(...reactions), `${reactions}`, 60_000)));
+    await react("👍");
+    await both("👍");
+    await react("❤️");
+    await both("❤️");
+    await bob.press("More about this message");
+    await bob.press("😂");
+    await Promise.all(
+      [alice, bob].map(({ page }) =>
+        page.until("document.querySelectorAll('.reactions span').length === 2", "two", 60_000),
+      ),
+    );
+    await react("❤️");
+    await both("😂");
+
+    await alice.press("Check who this is");
+    await alice.press("Block");
+    await alice.close();
+    await alice.page.until("document.querySelector('.request')?.textContent.includes('blocked')", "the block");
+    expect(await alice.page.evaluate("document.querySelectorAll('.row, .composer').length")).toBe(0);
+    await bob.say("said to a closed door");
+    await bob.page.until(
+      "[...document.querySelectorAll('.own')].at(-1)?.querySelector('.text').textContent === 'said to a closed door' && /sent|arrived/.test([...document.querySelectorAll('.own footer')].at(-1).textContent)",
+      "that it was sent",
+      60_000,
+    );
+    await alice.press("Settings");
+    await alice.press("Unblock");
+    await alice.close();
+    await alice.page.until("document.querySelector('.composer')", "the field to write");
+    await bob.say("said to an open one");
+    await alice.sees("said to an open one");
+    expect(await alice.messages()).toEqual(["hello Ida", "said to an open one"]);
+  },
+  240_000,
+);
+
+test.skipIf(chromiumPath === null)(
+  "a device that was removed hears so and nothing else, and the other goes on",
+  async () => {
+    const { alice, bob } = await two(["Kim", "Lou"]);
+    const second = await linkSecond(browser, app, alice, scratch);
+    await openRow(second);
+    await bob.say("to both devices");
+    await Promise.all([alice.sees("to both devices"), second.sees("to both devices")]);
+    await alice.press("Settings");
+    await alice.page.evaluate("globalThis.confirm = () => true");
+    await alice.press("Remove");
+    await second.page.until(
+      "[...document.querySelectorAll('.banner')].some((one) => one.textContent.includes('replaced elsewhere'))",
+      "the news",
+      90_000,
+    );
+    await alice.close();
+    await bob.say("to the one that stays");
+    await alice.sees("to the one that stays");
+    await alice.say("from the one that stays");
+    await bob.sees("from the one that stays");
+    expect((await second.messages()).includes("to the one that stays")).toBe(false);
+  },
+  240_000,
+);
+
+test.skipIf(chromiumPath === null)(
+  "a page that is out of sight notifies with a name and no words; a push without a page does too",
+  async () => {
+    const { alice, bob } = await two(["Mia", "Noa"]);
+    const origin = { origin: app, browserContextId: alice.profile };
+    await alice.page.call("Browser.grantPermissions", { ...origin, permissions: ["notifications"] });
+    await alice.page.until(
+      "navigator.serviceWorker.getRegistration().then((one) => one?.active?.state === 'activated')",
+      "the worker",
+    );
+    await alice.press("Settings");
+    await alice.page.until("document.querySelector('dialog .check input')", "the switch");
+    await alice.page.evaluate("document.querySelector('dialog .check input').click()");
+    await alice.page.until("localStorage.getItem('notifies') === 'yes'", "that it is on");
+    await alice.close();
+    await alice.page.evaluate("document.hasFocus = () => false");
+    await bob.say("some words");
+    await alice.sees("some words");
+    const notes =
+      "navigator.serviceWorker.getRegistration().then((one) => one.getNotifications()).then((all) => all.map(({ title, body }) => title + ' ' + body))";
+    await alice.page.until(`${notes}.then((all) => all.length > 0)`, "the notification");
+    expect(await alice.page.evaluate(notes)).toEqual(["Noa has written to you"]);
+    await alice.page.call("ServiceWorker.enable", {});
+    const notification = { title: "New message", navigate: app };
+    const data = JSON.stringify({ web_push: 8030, notification });
+    await alice.page.call("ServiceWorker.deliverPushMessage", { origin: app, registrationId: "0", data });
+    await alice.page.until(`${notes}.then((all) => all.includes("New message "))`, "the notification of the push");
+    await alice.page.evaluate("document.hasFocus = () => true");
+  },
+  120_000,
+);
+
+test.skipIf(chromiumPath === null)(
+  "words are found in the messages of this device, and a click shows where they stand",
+  async () => {
+    const { alice, bob } = await two(["Pia", "Rob"]);
+    await bob.say("the key is under the third flowerpot");
+    await alice.sees("the key is under the third flowerpot");
+    const lines = Array.from({ length: 100 }, (_, i) => `line ${i} of many`);
+    for (const line of lines) await bob.say(line);
+    await alice.sees("line 99 of many", 120_000);
+    await alice.page.until("document.querySelectorAll('.message').length === 102", "all of them", 120_000);
+    await alice.page.call("Page.reload", {});
+    await alice.sees("line 99 of many");
+    expect((await alice.messages()).length).toBe(60);
+    await alice.fill(".search", "FLOWERpot");
+    const hits = "[...document.querySelectorAll('[aria-label=Messages] .last')].map((one) => one.textContent)";
+    await alice.page.until(`${hits}.length > 0`, "the message");
+    expect(await alice.page.evaluate(hits)).toEqual(["the key is under the third flowerpot"]);
+    await alice.page.evaluate("document.querySelector('[aria-label=Messages] button').click()");
+    await alice.sees("the key is under the third flowerpot");
+    const inSight = `(() => { const one = document.querySelector('.found')?.getBoundingClientRect();
+      const list = document.querySelector('.messages').getBoundingClientRect();
+      return one !== undefined && one.top >= list.top && one.bottom <= list.bottom })()`;
+    await alice.page.until(inSight, "it is in sight");
+    await alice.press("Newest");
+    await alice.page.until(
+      "[...document.querySelectorAll('.message .text')].at(-1)?.textContent === 'line 99 of many'",
+      "the newest",
+    );
+    await alice.fill(".search", "no such words");
+    await alice.page.until(
+      "document.querySelector('[aria-label=Messages]')?.textContent === 'No message with these words'",
+      "none",
+    );
+  },
+  240_000,
+);
