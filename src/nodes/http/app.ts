@@ -77,13 +77,10 @@ const hostForm = /^[A-Za-z0-9._~[\]:-]{1,255}$/;
 /** Requests whose head can't be trusted: no or several `Host` values, or a host that this app doesn't have. */
 function checkHead(http: Http, request: Request): Fault | null {
   const host = request.headers.get("host");
-  // Nearly all name the same.
-  if (host !== null && host === http.knownHost) return null;
   const isNamed = host === null ? request.url.startsWith("http") : hostForm.test(host);
   if (!isNamed) return fault("invalid_request", "a request must name exactly one host");
   if (host !== null && http.acceptsHost?.(host) === false)
     return fault("policy_denied", "this listener must be asked by an address or a local name, such as localhost");
-  http.knownHost = host;
   return null;
 }
 
@@ -97,14 +94,14 @@ function answerPath(http: Http, routes: readonly Route[]): Respond {
   }
   const methods = [...plans.keys()];
   const allow = methods.join(", ");
-  const refusal = fault("method_not_allowed", `this path accepts ${allow}`);
+  const refusal = fault("method_not_allowed", `this path accepts ${allow}`, { headers: { allow } });
   const preflight = preflightHeaders(methods, headersReadBy(routes));
   return (request, connection) => {
     const plan = plans.get(request.method);
     if (plan !== undefined) return serve(http, plan, request, connection);
     return request.method === "OPTIONS" && request.headers.has("access-control-request-method")
       ? answerPreflight(http, request, preflight)
-      : withHeader(refuse(http, request, refusal), "allow", allow);
+      : refuse(http, request, refusal);
   };
 }
 
@@ -125,11 +122,6 @@ function createElsewhere(http: Http): (request: Request) => Promise<Response> {
     loading ??= load();
     return (await loading).fetch(request);
   };
-}
-
-function withHeader(response: Response, name: string, value: string): Response {
-  response.headers.set(name, value);
-  return response;
 }
 
 function headersReadBy(routes: readonly Route[]): string[] {

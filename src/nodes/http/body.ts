@@ -174,11 +174,6 @@ export type ResponseStreams = {
 export const shortAnswerBytesMax = 64 * 1024;
 const chunkBytes = 256 * 1024;
 
-/** Sets another bound. Answers above it that are on their way go out nevertheless. */
-export function changeStreams({ budget }: ResponseStreams, bytesMax: number): void {
-  budget.resize(bytesMax);
-}
-
 /** The content as a stream; `null` when clients keep too much waiting already. */
 export function streamContent(
   streams: ResponseStreams,

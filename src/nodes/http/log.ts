@@ -79,21 +79,21 @@ export function createLog(options: {
   };
 }
 
-/** Silence after which a store that does not answer is a new outage. */
+/** Silence after which a store that fails for the same reason is a new outage. */
 const outageEndMs = minuteMs;
 
 /**
- * A store that does not answer fails everything that needs it: requests, sweeps, blocks. Of the lines whose `error` says
- * so, one goes out for each outage.
+ * A store that is full or does not answer fails everything that needs it: requests, sweeps, blocks. Of the lines whose
+ * `error` says so, one goes out for each outage.
  */
 export function joinOutages(log: Log, now: () => number): Log {
-  let lastMs = Number.NEGATIVE_INFINITY;
+  const lastMs = new Map<string, number>();
   return (level, message, fields) => {
     const error = fields?.["error"];
     if (!(error instanceof StoreError)) return log(level, message, fields);
-    const isOutage = error.code === "unavailable" || error.code === "busy";
-    const isNew = !isOutage || now() - lastMs >= outageEndMs;
-    if (isOutage) lastMs = now();
+    const reason = error.code === "busy" ? "unavailable" : error.code;
+    const isNew = reason === "corrupt" || now() - (lastMs.get(reason) ?? Number.NEGATIVE_INFINITY) >= outageEndMs;
+    lastMs.set(reason, now());
     if (isNew) log(level, message, { ...fields, error: errorText(error) });
   };
 }

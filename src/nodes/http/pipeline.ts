@@ -13,7 +13,6 @@ import type { RequestedEnvelope, Results } from "../operations/results.ts";
 import {
   type BodyHead,
   bodyHeadOf,
-  changeStreams,
   checkBodyHead,
   drainBody,
   isBodiless,
@@ -49,8 +48,7 @@ import {
   type CorsOrigins,
   checkPathValues,
   createCors,
-  createFailures,
-  type Failures,
+  faultOf,
   internalError,
   pathOf,
   type Route,
@@ -90,20 +88,16 @@ export type Connection<R extends Request = Request> = {
 export type Http = AppOptions & {
   readonly capacity: Capacity;
   readonly streams: ResponseStreams;
-  readonly failures: Failures;
   /** Derived from the settings; `readSettings` derives them again. */
   addressOf: ClientAddress;
   readsForwarded: boolean;
   cors: Cors;
-  readsOrigin: boolean;
   logsRequests: boolean;
   /** Facts about recent clients, by address: parsing an address costs more than the rest of the head. */
   readonly clients: BoundedMap<string, Client>;
   /** Request ids are a prefix of this process and a count: unique without randomness for each. */
   readonly idPrefix: string;
   requestCount: number;
-  /** The host that the last accepted request named. */
-  knownHost: string | null;
   draining: boolean;
 };
 
@@ -121,21 +115,17 @@ export function createHttp(options: AppOptions): Http {
       nextIteration: createIterations(),
     },
     ...derivedFrom(options),
-    failures: createFailures(options.log),
     clients: new BoundedMap(clientsMax),
     idPrefix: `${crypto.randomUUID().slice(0, 13)}-`,
     requestCount: 0,
-    knownHost: null,
     draining: false,
   };
 }
 
 function derivedFrom({ settings, corsOrigins }: AppOptions) {
   const { trusted_proxies, log_level } = settings;
-  const origins = corsOrigins();
   return {
-    cors: createCors(origins),
-    readsOrigin: origins === "loopback" || !origins.includes("*"),
+    cors: createCors(corsOrigins()),
     addressOf: clientAddress(trusted_proxies),
     readsForwarded: trusted_proxies.length > 0,
     logsRequests: log_level === "info" || log_level === "debug",
@@ -147,7 +137,8 @@ export function readSettings(http: Http): void {
   Object.assign(http, derivedFrom(http));
   const limits = { ...capacityLimits(http.settings), ...http.limits };
   changeCapacity(http.capacity, limits);
-  changeStreams(http.streams, limits.bodyBytesMax);
+  // Answers above the bound that are on their way go out nevertheless.
+  http.streams.budget.resize(limits.bodyBytesMax);
   http.clients.clear();
 }
 
@@ -358,8 +349,7 @@ async function work(http: Http, plan: Plan, exchange: Exchange): Promise<Result>
   try {
     return await plan.route.handle(exchange);
   } catch (error) {
-    // An operating failure becomes a refusal, and a bug a silent 500.
-    return http.failures.faultOf(error, plan.route, exchange);
+    return faultOf(http.log, error, { requestId: exchange.requestId, route: plan.route });
   } finally {
     exchange.places?.give(exchange.network, 1);
     giveBody(plan, exchange);
@@ -374,7 +364,7 @@ function finish(http: Http, plan: Plan, exchange: Exchange, { result, connection
     requestId: exchange.requestId,
     faults: plan.route.faults,
     close: exchange.close || http.draining,
-    cors: http.cors(http.readsOrigin ? exchange.headers.get("origin") : null),
+    cors: http.cors(exchange.headers.get("origin")),
     headers: plan.route.headers,
     showSignedText: http.settings.show_signed_text,
     headOnly: exchange.method === "HEAD",

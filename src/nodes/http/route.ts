@@ -7,11 +7,9 @@
  * Source: interface "Endpoints", "DeliveryResult" and "Errors", rules sections 3 and 9, D140; Fetch standard, CORS protocol.
  */
 import type { TSchema } from "@sinclair/typebox";
-import { minuteMs } from "../../core/codec/time.ts";
-import { errorStack, errorText, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
+import { errorStack, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
 import type { Envelope } from "../../core/message/envelope.ts";
 import type { Signed } from "../../core/schema/signing.ts";
-import { BoundedMap } from "../../core/std/bounded.ts";
 import { StoreError } from "../../storage/contract.ts";
 import type { Log } from "./log.ts";
 
@@ -188,44 +186,25 @@ type RenderOptions = {
 };
 
 export function renderResponse(outcome: Answer | Fault, options: RenderOptions): Response {
-  return isFault(outcome) ? renderFault(outcome, options) : renderAnswer(outcome, options);
-}
-
-function renderAnswer(answer: Answer, options: RenderOptions): Response {
-  const base = baseHeaders(options.cors, answer.body?.contentType ?? "application/json");
-  // The answer copies them: setting the id here is cheaper than asking the answer for its headers.
+  const answer = isFault(outcome) ? answerOf(outcome, options) : outcome;
+  const base = baseOf(options.cors);
+  base.set("content-type", answer.body?.contentType ?? "application/json");
   base.set("x-request-id", options.requestId);
-  const response = new Response(answerContent(answer, options.headOnly === true), {
-    status: answer.status,
-    headers: base,
-  });
-  if (!options.close && options.headers === undefined && answer.headers === undefined) return response;
-  const { headers } = response;
-  if (options.close) headers.set("connection", "close");
-  if (options.headers !== undefined) setAll(headers, options.headers);
-  if (answer.headers !== undefined) setAll(headers, answer.headers);
+  const content = answerContent(answer, options.headOnly === true);
+  const response = new Response(content, { status: answer.status, headers: base });
+  for (const more of [options.headers, answer.headers])
+    for (const name in more) response.headers.set(name, more[name] as string);
+  if (options.close) response.headers.set("connection", "close");
   return response;
 }
 
-/** Headers that all answers have, made once: setting one more is cheaper than naming five each time. */
-const bases = new WeakMap<Readonly<Record<string, string>>, Map<string, Headers>>();
+/** Headers that all answers have, which a response copies: naming them again for each costs twice as much. */
+const bases = new WeakMap<ReturnType<Cors>, Headers>();
 
-function baseHeaders(cors: Readonly<Record<string, string>>, contentType: string): Headers {
-  let byType = bases.get(cors);
-  if (byType === undefined) {
-    byType = new Map();
-    bases.set(cors, byType);
-  }
-  let headers = byType.get(contentType);
-  if (headers === undefined) {
-    headers = new Headers({ "content-type": contentType, "cache-control": "no-store", ...cors });
-    byType.set(contentType, headers);
-  }
-  return headers;
-}
-
-function setAll(headers: Headers, values: Readonly<Record<string, string>>): void {
-  for (const name in values) headers.set(name, values[name] as string);
+function baseOf(cors: ReturnType<Cors>): Headers {
+  const base = bases.get(cors) ?? new Headers({ "cache-control": "no-store", ...cors });
+  bases.set(cors, base);
+  return base;
 }
 
 function answerContent({ body, jsonSpliced, json }: Answer, isHead: boolean): BodyInit {
@@ -276,24 +255,20 @@ function inOneWrite(parts: Spliced): BodyInit {
   return stream;
 }
 
-function renderFault(fault: Fault, options: RenderOptions): Response {
-  const delivery = options.faults === "delivery";
-  const headers: Record<string, string> = {
-    "content-type": delivery ? "application/json" : "application/problem+json",
-    "x-request-id": options.requestId,
-    "cache-control": "no-store",
-    ...options.cors,
+function answerOf(fault: Fault, { faults, requestId, showSignedText = false }: RenderOptions): Answer {
+  const delivery = faults === "delivery";
+  const problem = delivery ? renderDeliveryFault(fault, requestId) : renderProblem(fault, requestId);
+  const { signedText, headers, retryAfterSeconds } = fault.extra;
+  const shown = showSignedText && signedText !== undefined ? { ...problem, signed_text: signedText } : problem;
+  const retryAfter = retryAfterSeconds ?? (fault.status === 503 || fault.status === 429 ? 1 : undefined);
+  return {
+    status: fault.status,
+    headers: { ...(retryAfter === undefined ? {} : { "retry-after": String(retryAfter) }), ...headers },
+    body: {
+      contentType: delivery ? "application/json" : "application/problem+json",
+      content: JSON.stringify(shown),
+    },
   };
-  if (options.close) headers["connection"] = "close";
-  if (options.headers !== undefined) Object.assign(headers, options.headers);
-  const retryAfter = fault.extra.retryAfterSeconds ?? (fault.status === 503 || fault.status === 429 ? 1 : undefined);
-  if (retryAfter !== undefined) headers["retry-after"] = String(retryAfter);
-  Object.assign(headers, fault.extra.headers);
-  const problem = delivery ? renderDeliveryFault(fault, options.requestId) : renderProblem(fault, options.requestId);
-  const { signedText } = fault.extra;
-  const shown = options.showSignedText === true && signedText !== undefined;
-  const body = shown ? { ...problem, signed_text: signedText } : problem;
-  return new Response(JSON.stringify(body), { status: fault.status, headers });
 }
 
 /** The problem+json body of a refusal, with the members `error` and `message` for clients of the family. */
@@ -368,37 +343,15 @@ export function preflightHeaders(methods: readonly string[], headers: readonly s
 
 // --------------------------------------------------------------------------------------------------- failures
 
-export type Failures = {
-  readonly faultOf: (
-    error: unknown,
-    route: Pick<Route, "path" | "unavailable">,
-    at: { readonly requestId: string; readonly nowMs: number },
-  ) => Fault;
-};
+type Failed = { readonly requestId: string; readonly route: Pick<Route, "path" | "unavailable"> };
 
-/** Silence after which the same reason is a new outage. */
-const outageEndMs = minuteMs;
-const reasonsMax = 100;
-
-export function createFailures(log: Log): Failures {
-  const lastMs = new BoundedMap<string, number>(reasonsMax);
-  const begins = (reason: string, nowMs: number): boolean => {
-    const isNew = nowMs - (lastMs.get(reason) ?? Number.NEGATIVE_INFINITY) >= outageEndMs;
-    lastMs.set(reason, nowMs);
-    return isNew;
-  };
-  return {
-    faultOf: (error, route, { requestId, nowMs }) => {
-      const refusal = error instanceof StoreError ? storeFault(error, route) : internalError();
-      const where = { request_id: requestId, route: route.path };
-      if (refusal.code === "internal_error") {
-        log("error", "a request failed", { ...where, error: errorStack(error) });
-      } else if (begins(errorText(error), nowMs)) {
-        log("warn", "requests fail; this reason is logged once per outage", { ...where, error });
-      }
-      return refusal;
-    },
-  };
+/** An operating failure becomes a refusal, of which the log has one line for each outage (`joinOutages`), and a bug a silent 500. */
+export function faultOf(log: Log, error: unknown, { requestId, route }: Failed): Fault {
+  const refusal = error instanceof StoreError ? storeFault(error, route) : internalError();
+  const where = { request_id: requestId, route: route.path };
+  if (refusal.code === "internal_error") log("error", "a request failed", { ...where, error: errorStack(error) });
+  else log("warn", "requests fail", { ...where, error });
+  return refusal;
 }
 
 function storeFault(error: StoreError, route: Pick<Route, "unavailable">): Fault {

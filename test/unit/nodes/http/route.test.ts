@@ -1,17 +1,25 @@
 /** What a client gets for what a handler threw, and how often the log says so. */
 import { expect, test } from "bun:test";
-import { createFailures } from "../../../../src/nodes/http/route.ts";
+import { joinOutages, type Log } from "../../../../src/nodes/http/log.ts";
+import { faultOf } from "../../../../src/nodes/http/route.ts";
 import { StoreError } from "../../../../src/storage/contract.ts";
 
 const route = { path: "/dids/:did/nonces", unavailable: "chain_unavailable" } as const;
 
 test("an outage is one line without a stack, a new one after a minute of silence, another reason its own", () => {
   const lines: string[] = [];
-  const failures = createFailures((level, message, fields) => lines.push(`${level} ${message} ${fields?.["error"]}`));
+  let nowMs = 0;
+  const log = joinOutages(
+    (level, message, fields) => lines.push(`${level} ${message} ${fields?.["error"]}`),
+    () => nowMs,
+  );
   const away = new StoreError("unavailable", "no endpoint answers");
-  const ask = (nowMs: number, error: unknown = away) => failures.faultOf(error, route, { requestId: "r", nowMs }).code;
+  const ask = (atMs: number, error: unknown = away) => {
+    nowMs = atMs;
+    return faultOf(log, error, { requestId: "r", route }).code;
+  };
   for (let i = 0; i < 1_000; i++) expect(ask(i * 100)).toBe("chain_unavailable");
-  expect(lines).toEqual(["warn requests fail; this reason is logged once per outage StoreError: no endpoint answers"]);
+  expect(lines).toEqual(["warn requests fail no endpoint answers"]);
   ask(100_000, new StoreError("full", "no room"));
   expect(lines.length).toBe(2);
   ask(99_900 + 60_000);
@@ -22,11 +30,9 @@ test("an outage is one line without a stack, a new one after a minute of silence
 
 test("each bug is a line with its stack", () => {
   const lines: string[] = [];
-  const failures = createFailures((level, message, fields) => lines.push(`${level} ${message} ${fields?.["error"]}`));
-  for (let i = 0; i < 3; i++) {
-    const { code } = failures.faultOf(new Error("a bug"), route, { requestId: "r", nowMs: 1 });
-    expect(code).toBe("internal_error");
-  }
+  const log: Log = (level, message, fields) => lines.push(`${level} ${message} ${fields?.["error"]}`);
+  for (let i = 0; i < 3; i++)
+    expect(faultOf(log, new Error("a bug"), { requestId: "r", route }).code).toBe("internal_error");
   expect(lines.length).toBe(3);
   expect(lines.every((line) => line.startsWith("error a request failed") && line.includes("route.test.ts"))).toBe(true);
 });
