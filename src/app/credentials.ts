@@ -6,7 +6,6 @@
  */
 import { createPrivateKey, X509Certificate } from "node:crypto";
 import { readFileSync, statSync } from "node:fs";
-import { readFile } from "node:fs/promises";
 import { isIP } from "node:net";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import type { Config } from "../config/schema.ts";
@@ -19,6 +18,7 @@ import type { Log } from "../nodes/http/log.ts";
 import type { Certificate } from "../nodes/http/server.ts";
 import type { InputProblem } from "../storage/contract.ts";
 import { failed } from "./failure.ts";
+import { readText } from "./files.ts";
 
 // ------------------------------------------------------------------------------------------------------ certificate
 
@@ -230,11 +230,10 @@ export function previousKeysFile(file: string): string {
 }
 
 export async function readPreviousKeys(file: string): Promise<PreviousKey[]> {
-  const text = await readFile(previousKeysFile(file), "utf8").catch((error: unknown) => {
-    if (error instanceof Error && "code" in error && error.code === "ENOENT") return "";
+  const text = await readText(previousKeysFile(file)).catch((error: unknown) => {
     throw failed(`${previousKeysFile(file)} can't be read: ${errorText(error)}`);
   });
-  return text.split("\n").flatMap((line) => {
+  return (text ?? "").split("\n").flatMap((line) => {
     const [publicKey = "", until = ""] = line.trim().split(" ");
     const untilMs = Date.parse(until);
     return publicKey === "" || Number.isNaN(untilMs) ? [] : [{ publicKey, untilMs }];
@@ -247,12 +246,11 @@ export function renderPreviousKeys(keys: readonly PreviousKey[]): string {
 
 /** The 32 bytes of a key file; `context` names the setting in failures. */
 export async function readSeed(file: string, context = ""): Promise<Uint8Array> {
-  const text = await readFile(file, "utf8").catch((error: unknown) => {
-    const hint = context === "" ? "" : `; create one: waypost key new ${file}`;
-    if (error instanceof Error && "code" in error && error.code === "ENOENT")
-      throw failed(`${context}${file}: there is no such file${hint}`);
+  const text = await readText(file).catch((error: unknown) => {
     throw failed(`${context}${file} can't be read: ${errorText(error)}`);
   });
+  const hint = context === "" ? "" : `; create one: waypost key new ${file}`;
+  if (text === null) throw failed(`${context}${file}: there is no such file${hint}`);
   const seed = decodeHex(text.trim());
   if (seed?.length !== 32) throw failed(`${context}${file} must contain 32 bytes in hex`);
   return seed;

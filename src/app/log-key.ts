@@ -2,8 +2,7 @@
  * Keys of logs and witnesses in files, in the form of Go's `note` package, and the last head that a log has signed beside
  * its key: outside the store, because a restored store has forgotten it.
  */
-import { mkdir, open, readFile, rename } from "node:fs/promises";
-import { dirname } from "node:path";
+import { readFile } from "node:fs/promises";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import type { Config } from "../config/schema.ts";
 import { createSigner } from "../core/codec/crypto.ts";
@@ -14,6 +13,7 @@ import type { NamedAddress } from "../nodes/witness/exchange.ts";
 import type { WitnessParts } from "../nodes/witness/witness.ts";
 import { exposedText, isExposed, readSeed } from "./credentials.ts";
 import { failed } from "./failure.ts";
+import { readText, writeDurably } from "./files.ts";
 
 /** The files of keys that a configuration names; `read` throws what is wrong with one. */
 export function keyFilesOf({ cache, directory, witness }: Config) {
@@ -58,32 +58,9 @@ export async function openLogKey({ directory }: Config, log: Warn): Promise<LogK
   const signedFile = `${file}.head`;
   return {
     ...signer,
-    readSigned: () =>
-      readFile(signedFile, "utf8").catch((error: unknown) => {
-        if (error instanceof Error && "code" in error && error.code === "ENOENT") return "";
-        throw error;
-      }),
-    writeSigned: (note) => replaceSynced(signedFile, note),
+    readSigned: async () => (await readText(signedFile)) ?? "",
+    writeSigned: (note) => writeDurably(signedFile, note),
   };
-}
-
-async function replaceSynced(path: string, content: string): Promise<void> {
-  const made = `${path}.new`;
-  await mkdir(dirname(path), { recursive: true });
-  const file = await open(made, "w", 0o600);
-  try {
-    await file.writeFile(content);
-    await file.sync();
-  } finally {
-    await file.close();
-  }
-  await rename(made, path);
-  const folder = await open(dirname(path), "r");
-  try {
-    await folder.sync();
-  } finally {
-    await folder.close();
-  }
 }
 
 /** `null` where this process is no witness. */

@@ -3,13 +3,14 @@
  * made once. Subscriptions are bound to it, so it is never replaced; all nodes of an installation need the same file.
  */
 import { createECDH } from "node:crypto";
-import { link, readFile, rm, writeFile } from "node:fs/promises";
+import { readFile } from "node:fs/promises";
 import { decodeHex } from "../core/codec/bytes.ts";
 import { errorText } from "../core/fault.ts";
 import { base64url, type PushKey } from "../nodes/cache/push-message.ts";
 import type { Log } from "../nodes/http/log.ts";
 import { exposedText, isExposed } from "./credentials.ts";
 import { failed } from "./failure.ts";
+import { createDurably } from "./files.ts";
 
 export const pushKeyFile = (signingKeyFile: string): string => `${signingKeyFile}.push`;
 
@@ -46,15 +47,7 @@ async function createOnce(file: string, log: Log): Promise<void> {
   if (await Bun.file(file).exists()) return;
   const pair = createECDH("prime256v1");
   pair.generateKeys();
-  const made = `${file}.${crypto.randomUUID()}`;
   const secret = pair.getPrivateKey("hex").padStart(64, "0");
-  await writeFile(made, `${secret}\n`, { mode: 0o600, flag: "wx", flush: true });
-  try {
-    await link(made, file);
+  if (await createDurably(file, `${secret}\n`))
     log("warn", "the key for pushes was made; keep it: subscriptions are bound to it", { file });
-  } catch (error) {
-    if ((error as { code?: unknown }).code !== "EEXIST") throw error;
-  } finally {
-    await rm(made, { force: true });
-  }
 }

@@ -8,6 +8,7 @@ import { dirname, resolve } from "node:path";
 import type { Command } from "commander";
 import { isExposed, loadCertificate } from "../app/credentials.ts";
 import { CommandFailure, failed, failedInResult } from "../app/failure.ts";
+import { readText } from "../app/files.ts";
 import { keyFilesOf } from "../app/log-key.ts";
 import { checkBus, checkStores } from "../app/stores.ts";
 import { configWarnings, isReported } from "../config/checks.ts";
@@ -19,7 +20,6 @@ import { natsOptions } from "../plugins/bus/nats.ts";
 import { optionSchemas } from "../plugins/load.ts";
 import type { InputProblem } from "../storage/contract.ts";
 import { countOf, createReport, reasonOf } from "./command.ts";
-import { readText } from "./files/files.ts";
 
 export const defaultConfigFile = "waypost.toml";
 

@@ -11,6 +11,7 @@ import type { Command } from "commander";
 import proxyExample from "../../examples/Caddyfile" with { type: "text" };
 import unitExample from "../../examples/waypost.service" with { type: "text" };
 import { CommandFailure, failed } from "../app/failure.ts";
+import { createDurably } from "../app/files.ts";
 import { parseConfig } from "../config/config.ts";
 import { isPublicEndpoint } from "../config/schema.ts";
 import { isLoopbackListener, parseListenAddress } from "../core/message/address.ts";
@@ -18,7 +19,6 @@ import { withoutTrailingSlashes } from "../core/message/proof.ts";
 import { homeOfUrl } from "../core/trust/home.ts";
 import { createReport } from "./command.ts";
 import { renderSchema, schemaLine } from "./config.ts";
-import { createDurably } from "./files/files.ts";
 
 const nodeNames = ["directory", "relay", "cache"] as const;
 type NodeName = (typeof nodeNames)[number];

@@ -8,6 +8,7 @@ import { ed25519 } from "@noble/curves/ed25519.js";
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { previousKeysFile, readPreviousKeys, readSeed, renderPreviousKeys } from "../app/credentials.ts";
 import { failed } from "../app/failure.ts";
+import { createDurably, removeIfThere, syncFolder } from "../app/files.ts";
 import { readNoteSigner } from "../app/log-key.ts";
 import { parseDurationSetting } from "../config/schema.ts";
 import { decodeHex, encodeBase64, renderPublicKey } from "../core/codec/bytes.ts";
@@ -15,7 +16,6 @@ import { dayMs } from "../core/codec/time.ts";
 import { nextName } from "../core/trust/log.ts";
 import { type NoteKey, noteKey, parseSignerKey, renderSignerKey, renderVerifierKey } from "../core/trust/note.ts";
 import { createReport } from "./command.ts";
-import { createDurably, removeIfThere, syncFolder } from "./files/files.ts";
 
 type KeyFlags = { readonly json?: boolean };
 type NewFlags = KeyFlags & { readonly log?: string; readonly witness?: string };

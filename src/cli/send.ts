@@ -6,6 +6,7 @@
 import { basename } from "node:path";
 import { type Command, Option } from "commander";
 import { failed } from "../app/failure.ts";
+import { removeIfThere } from "../app/files.ts";
 import { planSend, senderOf } from "../client/client.ts";
 import type { Source } from "../client/content.ts";
 import { chunkCount, Outgoing, retryingDefault, type SendPlan, type SendProgress, type Sent } from "../client/send.ts";
@@ -22,7 +23,6 @@ import {
   renderBytes,
   type Session,
 } from "./command.ts";
-import { removeIfThere } from "./files/files.ts";
 import { fileSource, findUnfinished, outboxFolder, saveOutgoing } from "./files/outbox.ts";
 
 type SendFlags = {

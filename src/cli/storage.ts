@@ -13,6 +13,7 @@ import { createInterface } from "node:readline";
 import { finished } from "node:stream/promises";
 import { type Command, InvalidArgumentError } from "commander";
 import { failed, failedInResult } from "../app/failure.ts";
+import { syncFolder } from "../app/files.ts";
 import { storesOf, toFailure } from "../app/stores.ts";
 import type { OpenStep } from "../storage/bind.ts";
 import type {
@@ -26,7 +27,6 @@ import type {
 import { encodeRecord, exportEnd, exportHeader, importRecords, parseRecord } from "../storage/transfer.ts";
 import { createReport, parseBetween, print } from "./command.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
-import { syncFolder } from "./files/files.ts";
 import { askNode } from "./operations.ts";
 
 type Options = { readonly config: string; readonly json?: boolean; readonly store?: string };

@@ -5,10 +5,19 @@
  * stranger's: they are reduced to a plain file name and never replace a file.
  * Source: interface "Signed DID-document updates" (private keys).
  */
-import { constants } from "node:fs";
-import { link, lstat, mkdir, open, readdir, readFile, rename, stat, unlink, writeFile } from "node:fs/promises";
+import { link, lstat, readdir, rename, stat, writeFile } from "node:fs/promises";
 import { homedir } from "node:os";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
+import {
+  createDurably,
+  ifThere,
+  isSystemError,
+  readText,
+  removeIfThere,
+  succeeds,
+  syncFolder,
+  writeDurably,
+} from "../../app/files.ts";
 import { localError } from "../../client/http.ts";
 import type { KeyStore } from "../../client/key-stores.ts";
 import { type Identity, nameForm, parseIdentity, renderIdentity } from "../../client/keys.ts";
@@ -22,48 +31,6 @@ const fileNameBytesMax = 240;
 const extensionBytesMax = 32;
 /** Attempts to find a free name while others take the same ones. */
 const attemptsMax = 100;
-
-/** Syncs a folder, so that the names in it survive the death of the machine. */
-export async function syncFolder(folder: string): Promise<void> {
-  const handle = await open(folder, constants.O_RDONLY);
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
-}
-
-/** A new file with a name of its own beside `path`, synced. */
-async function writeBeside(path: string, content: string | Uint8Array): Promise<string> {
-  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
-  const temporary = `${path}.${crypto.randomUUID()}.tmp`;
-  const handle = await open(temporary, "wx", 0o600);
-  try {
-    await handle.writeFile(content);
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
-  return temporary;
-}
-
-/** Replaces or creates a file: a reader sees the old one or the new one. The folder is made, mode 0700. */
-export async function writeDurably(path: string, content: string | Uint8Array): Promise<void> {
-  await rename(await writeBeside(path, content), path);
-  await syncFolder(dirname(path));
-}
-
-/** Creates a file that must not exist yet; `false` when it does. */
-export async function createDurably(path: string, content: string | Uint8Array): Promise<boolean> {
-  const temporary = await writeBeside(path, content);
-  try {
-    if (!(await succeeds(link(temporary, path), "EEXIST"))) return false;
-  } finally {
-    await unlink(temporary);
-  }
-  await syncFolder(dirname(path));
-  return true;
-}
 
 const leftoverForm = /\.[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.tmp$/;
 const leftoverAgeMs = 60_000;
@@ -79,35 +46,6 @@ export async function sweepLeftovers(folder: string, nowMs: number): Promise<voi
     const facts = await stat(path).catch(() => null);
     if (facts !== null && facts.mtimeMs < nowMs - leftoverAgeMs) await removeIfThere(path);
   }
-}
-
-function isSystemError(error: unknown, ...codes: readonly string[]): boolean {
-  return error instanceof Error && "code" in error && codes.includes(String(error.code));
-}
-
-/** `null` when there is no such file or folder. */
-export async function ifThere<T>(work: Promise<T>): Promise<T | null> {
-  return work.catch((error: unknown) => {
-    if (isSystemError(error, "ENOENT")) return null;
-    throw error;
-  });
-}
-
-/** `false` when the work fails with one of the codes. */
-async function succeeds(work: Promise<unknown>, ...codes: readonly string[]): Promise<boolean> {
-  return work.then(
-    () => true,
-    (error: unknown) => {
-      if (isSystemError(error, ...codes)) return false;
-      throw error;
-    },
-  );
-}
-
-export const readText = (path: string): Promise<string | null> => ifThere(readFile(path, "utf8"));
-
-export async function removeIfThere(path: string): Promise<void> {
-  await ifThere(unlink(path));
 }
 
 /**

@@ -6,6 +6,7 @@
  */
 import { mkdir, open, readdir } from "node:fs/promises";
 import { join, resolve } from "node:path";
+import { removeIfThere } from "../../app/files.ts";
 import { watchOwn } from "../../client/change.ts";
 import type { Client } from "../../client/client.ts";
 import { expiryOf, messageIdsOf, type PendingMessage } from "../../client/copies.ts";
@@ -16,7 +17,7 @@ import { cachesOf } from "../../client/reader.ts";
 import { Receiver, type ReceiverStorage } from "../../client/receiver.ts";
 import { type Recipient, readChunks, type Sender, type Written } from "../../client/retrieve.ts";
 import { encodeHex } from "../../core/codec/bytes.ts";
-import { removeIfThere, safeFileName } from "./files.ts";
+import { safeFileName } from "./files.ts";
 import { type Journal, openJournal } from "./journal.ts";
 
 export type InboxOptions = {

@@ -4,11 +4,12 @@
  * Source: rules section 10 ("Receiving").
  */
 import { join } from "node:path";
+import { removeIfThere, syncFolder } from "../../app/files.ts";
 import type { ReceivedBefore } from "../../client/copies.ts";
 import type { StoreDriver } from "../../client/store/driver.ts";
 import { digits, endOf } from "../../client/store/table.ts";
 import { decodeUtf8, utf8 } from "../../core/codec/bytes.ts";
-import { isPlaced, placeFile, removeIfThere, syncFolder } from "./files.ts";
+import { isPlaced, placeFile } from "./files.ts";
 import { fileStore } from "./store.ts";
 
 type JournalEntry = {

@@ -6,12 +6,13 @@
 import { open, readdir, stat } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { sha256 } from "#sha256";
+import { ifThere, readText, removeIfThere, writeDurably } from "../../app/files.ts";
 import type { Source } from "../../client/content.ts";
 import { localError } from "../../client/http.ts";
 import { type Outgoing, parsePlan, type SavedPlan, type SendPlan, type UnsignedPlan } from "../../client/send.ts";
 import { equalBytes } from "../../core/codec/bytes.ts";
 import { parseDuration, parseTimestamp } from "../../core/codec/time.ts";
-import { ifThere, readText, removeIfThere, sweepLeftovers, writeDurably } from "./files.ts";
+import { sweepLeftovers } from "./files.ts";
 
 type Unfinished = SavedPlan & { readonly path: string };
 

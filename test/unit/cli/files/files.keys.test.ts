@@ -2,13 +2,8 @@
 import { describe, expect, test } from "bun:test";
 import { chmodSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
-import {
-  listIdentities,
-  loadIdentity,
-  saveIdentity,
-  saveNewIdentity,
-  writeDurably,
-} from "../../../../src/cli/files/files.ts";
+import { writeDurably } from "../../../../src/app/files.ts";
+import { listIdentities, loadIdentity, saveIdentity, saveNewIdentity } from "../../../../src/cli/files/files.ts";
 import { ClientError } from "../../../../src/client/http.ts";
 import { createIdentity, heldSeed, signingSeed } from "../../../../src/client/keys.ts";
 import { isDid } from "../../../../src/core/codec/did.ts";

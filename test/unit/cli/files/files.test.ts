@@ -2,14 +2,13 @@
 import { describe, expect, test } from "bun:test";
 import { readdirSync, readFileSync, symlinkSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { createDurably, writeDurably } from "../../../../src/app/files.ts";
 import {
-  createDurably,
   forgetIdentity,
   placeFile,
   safeFileName,
   saveNewIdentity,
   sweepLeftovers,
-  writeDurably,
 } from "../../../../src/cli/files/files.ts";
 import { createIdentity } from "../../../../src/client/keys.ts";
 import { scratchPaths } from "../../../support/scratch.ts";

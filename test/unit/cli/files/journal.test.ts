@@ -2,7 +2,7 @@
 import { describe, expect, test } from "bun:test";
 import { linkSync, mkdirSync, readdirSync } from "node:fs";
 import { join } from "node:path";
-import { writeDurably } from "../../../../src/cli/files/files.ts";
+import { writeDurably } from "../../../../src/app/files.ts";
 import { openJournal } from "../../../../src/cli/files/journal.ts";
 import { clientCode } from "../../../support/client-code.ts";
 import { scratchPaths } from "../../../support/scratch.ts";
