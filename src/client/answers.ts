@@ -135,7 +135,6 @@ export const recipientPolicyShape = z.object({
   did: text,
   policy: z.object({ max_message_bytes: integer, cache_eligible: truth, effective_ttl: integer }),
 });
-export const personaPolicyShape = z.object({ did: text, policy: record });
 export const resolutionShape = z.object({
   target: text,
   encryption_profile: text,
@@ -147,23 +146,15 @@ export const resolutionShape = z.object({
       effective_constraints: z.object({
         max_chunk_bytes: z.optional(integer),
         max_unchunked_message_bytes: z.optional(integer),
-        max_http_envelope_bytes: z.optional(integer),
         max_message_bytes: z.optional(integer),
-        max_chunks: z.optional(integer),
       }),
     }),
   ),
 });
 export const limitsShape = z.object({
-  max_http_body_bytes: z.optional(integer),
   max_unchunked_bytes: z.optional(integer),
   max_chunk_bytes: z.optional(integer),
-  max_header_bytes: z.optional(integer),
-  default_ttl: z.optional(text),
   max_ttl: z.optional(text),
-  max_clock_skew_seconds: z.optional(integer),
-  max_mailbox_entries: z.optional(integer),
-  max_mailbox_bytes: z.optional(integer),
   registration_proofs: z.optional(z.array(text)),
   authorization_proofs: z.optional(z.array(text)),
   genesis_hash: z.optional(text),
@@ -219,24 +210,24 @@ export const identityShape = z.object({
 });
 export const planShape = z.object({
   version: one,
-  id: text,
-  seed: hex32,
-  to: text,
-  recipient_key_id: text,
-  recipient_key: hex32,
-  name: text,
-  media_type: text,
-  size_bytes: integer,
-  sha256: hex32,
-  chunk_bytes: integer,
-  timestamp: text,
-  ttl: text,
-  tag: z.nullable(text),
-  hint: z.nullable(oneOf("direct", "cache")),
-  sender_key_id: z.nullable(text),
+  plan: z.object({
+    id: text,
+    seed: hex32,
+    to: text,
+    recipient: z.object({ keyId: text, publicKey: hex32 }),
+    file: z.object({ name: text, mediaType: text, sizeBytes: integer, sha256: hex32 }),
+    chunkBytes: integer,
+    timestamp: text,
+    ttl: text,
+    tag: z.nullable(text),
+    hint: z.nullable(oneOf("direct", "cache")),
+  }),
+  senderKeyId: z.nullable(text),
   delivered: integer,
 });
 
+/** How far the record of a correspondent had come. */
+export const rememberedShape = z.object({ did: text, root: integer, root_key: hex32, nonce: decimal, hash: hex32 });
 /** Calls that were signed and may still be accepted. */
 export const claimsShape = z.object({
   claims: z.array(z.object({ nonce: text, sha256: hex32, until_ms: integer })),
@@ -253,10 +244,10 @@ export const aliasesShape = z.object({ aliases: z.array(text) });
 
 export type IdentityText = z.infer<typeof identityShape>;
 export type LockText = z.infer<typeof locksShape>["locks"][number];
-export type PlanText = z.infer<typeof planShape>;
 export type RegistrationStatus = z.infer<typeof registrationStatusShape>;
 export type Resolved = z.infer<typeof resolvedShape>;
 export type SubmissionStatus = z.infer<typeof submissionShape>;
+export type About = z.infer<typeof aboutShape>;
 export type Registered = z.infer<typeof registeredShape>;
 export type Prepared = z.infer<typeof preparedShape>;
 export type NodeLimits = z.infer<typeof limitsShape>;

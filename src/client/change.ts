@@ -54,14 +54,13 @@ export async function signIntent(intent: Intent, signer: Signer, terms: ChangeTe
   const validUntilMs = BigInt(nowMs + authorizationLifeMs);
   const payload = encodeAuthorization(intent, { nonce, validUntilMs, signerKeyId: signer.keyId });
   const { counter } = actions[intent.action];
-  const timestamped = counter === "alias";
   const message = genesisHash === null ? payload : authorizationMessage(counter, genesisHash, payload);
   const body = {
     did: intent.did,
     action: intent.action,
     ...renderItems(intent),
     nonce: String(nonce),
-    ...(timestamped ? { timestamp: renderTimestamp(nowMs) } : {}),
+    ...(counter === "alias" ? { timestamp: renderTimestamp(nowMs) } : {}),
     valid_until: String(validUntilMs),
     signer_key_id: signer.keyId,
     canonical_payload: encodeHex0x(payload),
@@ -115,12 +114,12 @@ const policyLists = {
   set_persona_policy: "personas",
 } as const;
 
-function ownerRequest(update: OwnerUpdate): { route: string; members: Record<string, unknown> } {
+function ownerRequest(update: OwnerUpdate): readonly [route: string, members: Record<string, unknown>] {
   const { did, extrinsic } = update;
-  if (extrinsic === "set_alias") return { route: path`/dids/${did}/alias`, members: { alias: update.alias } };
+  if (extrinsic === "set_alias") return [path`/dids/${did}/alias`, { alias: update.alias }];
   if (extrinsic === "set_delivery_policy_links")
-    return { route: path`/dids/${did}/delivery-policy-links`, members: { delivery_policy_links: update.links } };
-  return { route: path`/delivery-policies/${policyLists[extrinsic]}/${did}`, members: { policy: update.policy } };
+    return [path`/dids/${did}/delivery-policy-links`, { delivery_policy_links: update.links }];
+  return [path`/delivery-policies/${policyLists[extrinsic]}/${did}`, { policy: update.policy }];
 }
 
 /** `genesisHash` names the ledger that the update is for; without one, any Directory may take it. */
@@ -129,7 +128,7 @@ export async function signOwnerUpdate(
   signer: Signer,
   { nowMs, genesisHash }: { readonly nowMs: number; readonly genesisHash: Uint8Array | null },
 ): Promise<Submission> {
-  const { route, members } = ownerRequest(update);
+  const [route, members] = ownerRequest(update);
   const body = jsonBody({ did: update.did, ...members });
   const claims = {
     operation: update.extrinsic,
@@ -315,8 +314,7 @@ export async function reconcileAgreements(
 ): Promise<Reconciled> {
   const published = sealingKeyOf(document);
   if (published === null) return { identity: destroyExpired(identity, nowMs), holdsPublished: false };
-  const found = await derivePublished(identity, published, nowMs);
-  const held = found ?? identity;
+  const held = await derivePublished(identity, published, nowMs);
   const current = await findOpening(held.agreements, published);
   if (current < 0) return { identity: destroyExpired(held, nowMs), holdsPublished: false };
   // Those before the current one are superseded; one behind it was derived and is not yet in force.
@@ -330,13 +328,13 @@ export async function reconcileAgreements(
   return { identity: destroyExpired({ ...held, agreements, chain }, nowMs), holdsPublished: true };
 }
 
-/** `null` when the published secret is already here, or is not ahead on the chain. */
+/** With the secrets up to the published one, if that is not here already, and ahead on the chain. */
 async function derivePublished(
   identity: Identity,
   { id, publicKey }: { readonly id: string; readonly publicKey: Uint8Array },
   nowMs: number,
-): Promise<Identity | null> {
-  if ((await findOpening(identity.agreements, { id: null, publicKey })) >= 0) return null;
+): Promise<Identity> {
+  if ((await findOpening(identity.agreements, { id: null, publicKey })) >= 0) return identity;
   const agreements: HeldAgreement[] = [...identity.agreements];
   let chain: AgreementChain = identity.chain;
   for (let i = 0; i < epochsAheadMax; i++) {
@@ -346,7 +344,7 @@ async function derivePublished(
     agreements.push({ id, secret: next.secret, destroyAtMs: null });
     if (await opens(next.secret, publicKey)) return { ...identity, agreements, chain };
   }
-  return null;
+  return identity;
 }
 
 function destroyExpired(identity: Identity, nowMs: number): Identity {
@@ -439,12 +437,11 @@ function nextSecret(identity: Identity, id: string, current: number): { identity
 async function longestLifeMs(document: DidDocument, timeoutMs: number): Promise<number> {
   const services = document.service.filter(({ type }) => type === "SvcCacheService");
   const urls = new Set(services.flatMap(({ serviceEndpoint }) => serviceEndpoint));
-  if (urls.size === 0) return secretKeptMsMax;
-  const lives = await Promise.all([...urls].map((url) => lifeAt(url, timeoutMs)));
-  return Math.min(Math.max(...lives) + keptMarginMs, secretKeptMsMax);
-}
-
-async function lifeAt(url: string, timeoutMs: number): Promise<number> {
-  const limits = await readLimits(endpoint(url, timeoutMs));
-  return parseDuration(limits?.max_ttl ?? "") ?? secretKeptMsMax;
+  const lives = [...urls].map(async (url) => {
+    const limits = await readLimits(endpoint(url, timeoutMs));
+    return parseDuration(limits?.max_ttl ?? "") ?? secretKeptMsMax;
+  });
+  return urls.size === 0
+    ? secretKeptMsMax
+    : Math.min(Math.max(...(await Promise.all(lives))) + keptMarginMs, secretKeptMsMax);
 }

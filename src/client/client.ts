@@ -7,11 +7,11 @@ import { decodeBase64, parseAgreementKey, parsePublicKey } from "../core/codec/b
 import { type Did, isDid, normalizeAlias } from "../core/codec/did.ts";
 import { minuteMs, parseDuration, renderTimestamp } from "../core/codec/time.ts";
 import { type DidDocument, methodFor, parseMethodKey, type VerificationMethod } from "../core/ledger/account.ts";
+import { BoundedMap } from "../core/std/bounded.ts";
 import { homesOf, movedType, parsePlace } from "../core/trust/home.ts";
 import { isSelfCertifying } from "../core/trust/names.ts";
 import type { KeyState } from "../core/trust/proof.ts";
 import type { NodeLimits, Resolution, Resolved } from "./answers.ts";
-import type { Source } from "./content.ts";
 import { randomUuid } from "./crypto.ts";
 import { type DirectoryClient, directoryClient } from "./directory.ts";
 import {
@@ -26,17 +26,7 @@ import {
 } from "./http.ts";
 import { heldSeed, type Identity, signerOf } from "./keys.ts";
 import type { FileFacts, RecipientKey } from "./seal.ts";
-import {
-  chunkBytesDefault,
-  type MessageOptions,
-  recipientKey,
-  retriedStatuses,
-  retryingDefault,
-  type SendPlan,
-  type Sent,
-  sealedBytesMargin,
-  sendPlan,
-} from "./send.ts";
+import { chunkBytesDefault, type MessageOptions, recipientKey, type SendPlan, sealedBytesMargin } from "./send.ts";
 import { distrust, type MemoryStore, processMemory } from "./trust/memory.ts";
 import { createTrust, type NameTrust, type Trust, type TrustDemand, type TrustLevel, trustOf } from "./trust/trust.ts";
 
@@ -52,7 +42,6 @@ export type Client = {
   readonly timeoutMs: number;
   /** Cached facts about the nodes, so that they are not requested again for each message. */
   readonly known: {
-    hasResolution: boolean;
     limits: { readonly value: NodeLimits | null; readonly untilMs: number } | null;
     /** Genesis hash in hex of the one ledger for which anything is signed; `null` until one is known. */
     ledger: string | null;
@@ -60,7 +49,7 @@ export type Client = {
     sentMs: number;
     /** How long recipients' keys are used while the Directory can't be reached: not at all without a local store. */
     keysKeptMs: number;
-    readonly recipients: Map<string, { readonly facts: RecipientFacts; readonly atMs: number }>;
+    readonly recipients: BoundedMap<string, { readonly facts: RecipientFacts; readonly atMs: number }>;
     /** What the identity that uses the client remembers of others. */
     memory: MemoryStore;
     /** Which witnesses must have seen the log, as c2sp.org/tlog-policy; `null` looks nothing up in the log. */
@@ -76,12 +65,11 @@ export function connect({ directoryUrl, relayUrl, timeoutMs = timeoutMsDefault }
   const directory = directoryClient(endpoint(directoryUrl, timeoutMs));
   const memory = processMemory();
   const known: Client["known"] = {
-    hasResolution: true,
     limits: null,
     ledger: null,
     sentMs: 0,
     keysKeptMs: 0,
-    recipients: new Map(),
+    recipients: new BoundedMap(recipientsMax),
     memory,
     policy: null,
     doubt: () => undefined,
@@ -267,32 +255,20 @@ async function recipientFacts(client: Client, to: Did, tag: string | null): Prom
   const facts = await attempt(() => resolveRecipient(client, to, tag));
   if (facts instanceof ClientError) {
     const kept = recipients.get(name);
-    if (kept !== undefined && kept.atMs > Date.now() - keysKeptMs && isTemporary(facts, retriedStatuses))
-      return kept.facts;
+    if (kept !== undefined && kept.atMs > Date.now() - keysKeptMs && isTemporary(facts)) return kept.facts;
     throw facts;
   }
-  if (recipients.size >= recipientsMax) recipients.clear();
   if (keysKeptMs > 0) recipients.set(name, { facts, atMs: Date.now() });
   return facts;
 }
 
-/** One request if the Directory has the route; otherwise the record and the policy. */
 async function resolveRecipient(client: Client, to: Did, tag: string | null): Promise<RecipientFacts> {
-  const { directory, known } = client;
-  if (known.hasResolution) {
-    const asked = {
-      tag,
-      proof: isSelfCertifying(to) ? client.trust.known(to) : null,
-      home: await client.trust.homeOf(to),
-    };
-    const resolution = await orNull(directory.deliveryResolution(to, asked), "not_found", "component_not_found");
-    if (resolution !== null) return readResolution(client, resolution, to);
-  }
-  const recipient = recipientKey(await readDocument(client, to));
-  // The record names a key and the route does not: the node has no such route.
-  known.hasResolution = false;
-  const policy = await orNull(directory.recipientPolicy(to), "policy_not_found");
-  return { recipient, bounds: [policy?.policy.max_message_bytes] };
+  const proof = isSelfCertifying(to) ? client.trust.known(to) : null;
+  const asked = { tag, proof, home: await client.trust.homeOf(to) };
+  const resolution = await orNull(client.directory.deliveryResolution(to, asked), "component_not_found");
+  if (resolution !== null) return readResolution(client, resolution, to);
+  // Without a key to seal to: the record says whether it is deactivated.
+  return { recipient: recipientKey(await readDocument(client, to)), bounds: [] };
 }
 
 async function readResolution(client: Client, resolution: Resolution, to: Did): Promise<RecipientFacts> {
@@ -318,12 +294,6 @@ function toldKey(resolution: Resolution): RecipientKey {
   const publicKey = parseAgreementKey(resolution.recipient_public_key_multibase);
   if (publicKey === null) throw new ClientError("unreadable", "unreadable", "the Directory returned no key");
   return { keyId: resolution.recipient_key_id, publicKey };
-}
-
-/** Sends bytes or a file to a recipient. To resume after a crash, save an `Outgoing`. */
-export async function send(client: Client, to: Did, source: Source, choices: SendChoices): Promise<Sent> {
-  const plan = await planSend(client, to, source.file, choices);
-  return sendPlan(plan, source, { relay: client.relay, retrying: retryingDefault, from: 0, onDelivered: () => {} });
 }
 
 /** As much as node and recipient allow, at most 1 MiB: a larger file is sent in chunks. */

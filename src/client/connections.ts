@@ -34,12 +34,12 @@ type ConnectionHost = {
 /** Pause between two reads of the Caches when no stream announces anything. */
 export const pollMs = 60_000;
 
-type Connections = Omit<ConnectionHost, "emit"> & { readonly signal: AbortSignal; readonly report: Reporter };
+type Connections = Omit<ConnectionHost, "emit"> & { readonly signal: AbortSignal; readonly report: Report };
 
 /** Runs until `signal` is aborted. Throws only for bugs, and when the document names no Cache. */
 export async function stayConnected(host: ConnectionHost, signal: AbortSignal): Promise<void> {
   const failed = new AbortController();
-  const report = createReporter(host.emit);
+  const report = createReport(host.emit);
   const connections = { ...host, report, signal: AbortSignal.any([signal, failed.signal]) };
   const { caches, relays } = await readEndpoints(connections);
   const loops = [
@@ -57,25 +57,18 @@ export async function stayConnected(host: ConnectionHost, signal: AbortSignal): 
 
 type What = Extract<WaypostEvent, { type: "disconnected" }>["what"];
 
-type Reporter = {
-  readonly up: (what: What, url: string) => void;
-  readonly down: (what: What, url: string, error: ClientError | null) => void;
-};
+/** Reports that something is there, or why it is lost: `null` when it ended normally. */
+type Report = (what: What, url: string, lost?: ClientError | null) => void;
 
 /** Each loss is an event once, and so is its end. The first connection is one only of a live session. */
-function createReporter(emit: ConnectionHost["emit"]): Reporter {
-  const states = new Map<string, "up" | "down">();
-  return {
-    up: (what, url) => {
-      const before = states.get(`${what} ${url}`);
-      states.set(`${what} ${url}`, "up");
-      if (before === "down" || (before === undefined && what === "live")) emit({ type: "connected", what, url });
-    },
-    down: (what, url, error) => {
-      if (states.get(`${what} ${url}`) === "down") return;
-      states.set(`${what} ${url}`, "down");
-      emit({ type: "disconnected", what, url, error });
-    },
+function createReport(emit: ConnectionHost["emit"]): Report {
+  const isUp = new Map<string, boolean>();
+  return (what, url, error) => {
+    const before = isUp.get(`${what} ${url}`);
+    isUp.set(`${what} ${url}`, error === undefined);
+    if (error !== undefined && before !== false) emit({ type: "disconnected", what, url, error });
+    if (error === undefined && (before === false || (before === undefined && what === "live")))
+      emit({ type: "connected", what, url });
   };
 }
 
@@ -92,11 +85,11 @@ async function readEndpoints({ client, identity, signal, report, ...host }: Conn
       return { caches, relays: relays ?? [] };
     });
     if (!(found instanceof ClientError)) {
-      report.up("directory", url);
+      report("directory", url);
       return found;
     }
     if (found.kind === "local") throw found;
-    report.down("directory", url, found);
+    report("directory", url, found);
     await pause(backoffMs(failures), signal);
   }
   return { caches: [], relays: [] };
@@ -107,9 +100,9 @@ async function follow({ signal, news, report }: Connections, cache: CacheClient)
   for (let failures = 0; !signal.aborted; failures++) {
     const begunMs = performance.now();
     news.wake();
-    const events = { onOpen: () => report.up("stream", url), onNews: () => news.wake() };
+    const events = { onOpen: () => report("stream", url), onNews: () => news.wake() };
     const error = await attempt(() => cache.stream(events, signal));
-    if (error !== undefined && !signal.aborted) report.down("stream", url, error);
+    if (error !== undefined && !signal.aborted) report("stream", url, error);
     if (performance.now() - begunMs > backoffMs(10)) failures = 0;
     await pause(backoffMs(failures), signal);
   }
@@ -120,13 +113,13 @@ async function listen({ signal, news, report, receiveLive }: Connections, relay:
   for (let failures = 0; !signal.aborted; failures++) {
     const onReady = () => {
       failures = 0;
-      report.up("live", url);
+      report("live", url);
       news.wake();
     };
     const error = (await attempt(() => listenLive(relay, { onReady, onEnvelope: receiveLive }, signal))) ?? null;
     // A proof that is refused for its time is made again with the node's, which its limits tell.
     if (error?.code === "proof_invalid" && (await learnsClock(relay))) continue;
-    if (!signal.aborted || error === null) report.down("live", url, error);
+    if (!signal.aborted || error === null) report("live", url, error);
     await pause(backoffMs(failures), signal);
   }
 }
@@ -149,8 +142,7 @@ async function catchUp(
       const { url } = reader.at;
       const error =
         poll instanceof ClientError ? poll : poll.unreachable.find(({ endpoint }) => endpoint === url)?.error;
-      if (error === undefined) report.up("cache", url);
-      else if (!signal.aborted) report.down("cache", url, error);
+      if (error === undefined || !signal.aborted) report("cache", url, error);
     }
     await woken;
   }

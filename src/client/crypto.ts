@@ -19,14 +19,7 @@ import {
 
 type Bytes = Uint8Array<ArrayBuffer>;
 
-export type Curves = {
-  readonly publicKey: (seed: Uint8Array) => Promise<Uint8Array>;
-  readonly sign: (message: Uint8Array, seed: Uint8Array) => Promise<Uint8Array>;
-  /** For a signature and a key of the right lengths. In edge cases, WebCrypto may answer wrongly. */
-  readonly verify: (signature: Uint8Array, message: Uint8Array, publicKey: Uint8Array) => Promise<boolean>;
-  /** Throws for a public key of small order. */
-  readonly agree: (secret: Uint8Array, publicKey: Uint8Array) => Promise<Uint8Array>;
-};
+export type Curves = typeof webCurves;
 
 /** Who signs: `root` or the id of a method, and the seed of its key. */
 export type Signer = { readonly keyId: string; readonly seed: Uint8Array };
@@ -152,14 +145,15 @@ function signingKey(seed: Uint8Array): Promise<CryptoKey> {
   return key;
 }
 
-const webCurves: Curves = {
-  publicKey: async (seed) => {
+const webCurves = {
+  publicKey: async (seed: Uint8Array): Promise<Uint8Array> => {
     const { x = "" } = await crypto.subtle.exportKey("jwk", await signingKey(seed));
     return decodeBase64(`${x.replaceAll("-", "+").replaceAll("_", "/")}=`) ?? new Uint8Array(0);
   },
-  sign: async (message, seed) =>
+  sign: async (message: Uint8Array, seed: Uint8Array): Promise<Uint8Array> =>
     new Uint8Array(await crypto.subtle.sign("Ed25519", await signingKey(seed), copyOf(message))),
-  verify: async (signature, message, publicKey) => {
+  /** For a signature and a key of the right lengths. In edge cases, WebCrypto may answer wrongly. */
+  verify: async (signature: Uint8Array, message: Uint8Array, publicKey: Uint8Array): Promise<boolean> => {
     try {
       const key = await crypto.subtle.importKey("raw", copyOf(publicKey), "Ed25519", false, ["verify"]);
       return await crypto.subtle.verify("Ed25519", key, copyOf(signature), copyOf(message));
@@ -168,7 +162,8 @@ const webCurves: Curves = {
       return false;
     }
   },
-  agree: async (secret, publicKey) => {
+  /** Throws for a public key of small order. */
+  agree: async (secret: Uint8Array, publicKey: Uint8Array): Promise<Uint8Array> => {
     const own = await crypto.subtle.importKey("pkcs8", pkcs8(0x6e, secret), "X25519", false, ["deriveBits"]);
     const theirs = await crypto.subtle.importKey("raw", copyOf(publicKey), "X25519", false, []);
     return new Uint8Array(await crypto.subtle.deriveBits({ name: "X25519", public: theirs }, own, 256));

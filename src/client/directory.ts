@@ -15,7 +15,6 @@ import {
   aliasShape,
   limitsShape,
   noncesShape,
-  personaPolicyShape,
   preparedShape,
   type RegistrationStatus,
   type Resolved,
@@ -39,7 +38,7 @@ import {
   orNull,
   path,
   queryOf,
-  type ReceivedAnswer,
+  type Received,
   readAnswer,
 } from "./http.ts";
 import { createCertifiedIdentity, createIdentity, type Identity } from "./keys.ts";
@@ -74,16 +73,15 @@ export function directoryClient(to: Endpoint) {
       askBytes(to, get(`${path`/dids/${did}/proof`}${queryOf({ known, home })}`), keyProofBytesMax),
     /** `policy_not_found` when there is none. */
     recipientPolicy: (did: string) => ask(to, get(path`/delivery-policies/recipients/${did}`), recipientPolicyShape),
-    personaPolicy: (did: string) => ask(to, get(path`/delivery-policies/personas/${did}`), personaPolicyShape),
     limits: () => ask(to, get("/limits"), limitsShape),
     prepareRegistration: (body: unknown) => ask(to, post("/register-did/prepare", body), preparedShape),
-    prepare: (did: string, body: unknown) => ask(to, post(path`/dids/${did}/prepare`, body), preparedShape),
     /** `invitation`: a code or its link. Does the proof of work that a node asks for when one network registers many DIDs. */
     register: async (body: unknown, invitation: string | null = null) => {
       const headers = invitation === null ? {} : { "Svc-Invitation": invitation.split("#invite=").at(-1) ?? "" };
       const request = { ...post("/register-did", body), headers };
       return readAnswer(to, await exchangeWithWork(to, request), registeredShape);
     },
+    prepare: (did: string, body: unknown) => ask(to, post(path`/dids/${did}/prepare`, body), preparedShape),
     /** Any signed change, on the route that the submission names. */
     submit: (submission: Submission) => ask(to, submission, acceptedShape),
   };
@@ -98,9 +96,9 @@ const sliceTries = 4_096;
  * Sends a request, and sends it again with the proof of work that a 429 asks for (D152). The search runs in slices, so
  * that a page stays responsive.
  */
-async function exchangeWithWork(to: Endpoint, request: Exchange): Promise<ReceivedAnswer> {
+async function exchangeWithWork(to: Endpoint, request: Exchange): Promise<Received> {
   const received = await exchange(to, request);
-  const bits = Number(/^sha256; bits=([0-9]{1,2})$/.exec(received.work)?.[1]);
+  const bits = Number(/^sha256; bits=([0-9]{1,2})$/.exec(received.headers.get("svc-work") ?? "")?.[1]);
   if (received.status !== 429 || !(bits <= workBitsMax)) return received;
   const nonce = await solveWork(request.body ?? new Uint8Array(0), bits);
   return exchange(to, { ...request, headers: { ...request.headers, "Svc-Work": nonce } });
@@ -185,15 +183,15 @@ export type Waiting = {
 
 export const waitingDefault: Waiting = { timeoutMs: 120_000, intervalMs: 250 };
 
-/** `null` from `look` means: not yet; a string names the state in between. */
-async function waitUntil<T>(look: () => Promise<T | string>, waiting: Waiting): Promise<Exclude<T, string>> {
+/** Reads until there is a value; a text names the state in between. */
+async function waitUntil<T extends object>(read: () => Promise<T | string>, waiting: Waiting): Promise<T> {
   const begunMs = performance.now();
   for (;;) {
-    const seen = await look().catch((error: unknown) => {
-      if (error instanceof ClientError && isTemporary(error, temporaryStatuses)) return error.code;
+    const seen = await read().catch((error: unknown) => {
+      if (error instanceof ClientError && isTemporary(error)) return error.code;
       throw error;
     });
-    if (typeof seen !== "string") return seen as Exclude<T, string>;
+    if (typeof seen !== "string") return seen;
     const elapsedMs = performance.now() - begunMs;
     if (elapsedMs + waiting.intervalMs > waiting.timeoutMs) {
       const waitedS = waiting.timeoutMs / 1_000;
@@ -203,9 +201,6 @@ async function waitUntil<T>(look: () => Promise<T | string>, waiting: Waiting): 
     await new Promise((resolve) => setTimeout(resolve, waiting.intervalMs));
   }
 }
-
-/** A read may be repeated after these. */
-const temporaryStatuses = [425, 429, 500, 502, 503, 504];
 
 /** Waits for `confirmed`. A registration that the ledger refused ends the wait with its reason. */
 export function settleRegistration(
@@ -252,7 +247,7 @@ export async function confirmDeletion(
   await waitUntil(async () => {
     const state = await stateOf(directory, deleted.txHash);
     const status = await directory.registrationStatus(deleted.did);
-    return status.registration_status === "missing" ? null : (state ?? status.registration_status);
+    return status.registration_status === "missing" ? status : (state ?? status.registration_status);
   }, waiting);
 }
 

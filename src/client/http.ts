@@ -4,9 +4,9 @@
  * is safe.
  * Source: interface "Errors", rules section 3.
  */
-import { concatBytes } from "../core/codec/bytes.ts";
 import { minuteMs } from "../core/codec/time.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
+import { readCapped } from "../core/std/bounded.ts";
 import { isRecord, problemOf, type Shape } from "./answers.ts";
 
 /**
@@ -53,9 +53,11 @@ export async function attempt<T>(work: () => Promise<T>): Promise<T | ClientErro
   }
 }
 
-/** Whether the same request may succeed later: the node was not reached, or answered with one of the statuses. */
-export function isTemporary({ kind, status }: ClientError, statuses: readonly number[]): boolean {
-  return kind === "unreachable" || kind === "timed_out" || statuses.includes(status ?? 0);
+const temporaryStatuses = [425, 429, 502, 503, 504, 507];
+
+/** Whether the same request may succeed later: the node was not reached, or says so. */
+export function isTemporary({ kind, status }: ClientError): boolean {
+  return kind === "unreachable" || kind === "timed_out" || temporaryStatuses.includes(status ?? 0);
 }
 
 export function localError(code: string, message: string): ClientError {
@@ -110,14 +112,8 @@ export type Exchange = {
   readonly body?: Uint8Array<ArrayBuffer>;
 };
 
-export type ReceivedAnswer = {
-  readonly status: number;
-  readonly json: unknown;
-  /** From a `Retry-After` of whole seconds. */
-  readonly retryAfterMs: number | null;
-  /** Of a refusal that asks for a proof of work. */
-  readonly work: string;
-};
+/** An answer, whatever its status. */
+export type Received = { readonly status: number; readonly headers: Headers; readonly bytes: Uint8Array };
 
 /** A path whose values are percent-encoded with no safe characters. */
 export function path(strings: TemplateStringsArray, ...values: string[]): string {
@@ -136,34 +132,11 @@ export function jsonBody(value: unknown): Uint8Array<ArrayBuffer> {
   return encoder.encode(JSON.stringify(value));
 }
 
-/** Sends and reads, whatever the status. Throws `unreachable`, `timed_out` or `unreadable`. */
-export async function exchange(to: Endpoint, request: Exchange): Promise<ReceivedAnswer> {
-  return exchangeWith(to, request, receiveJson);
-}
-
-async function receiveJson(response: Response): Promise<ReceivedAnswer> {
-  const retryAfter = response.headers.get("retry-after") ?? "";
-  const retryAfterMs = /^[0-9]{1,6}$/.test(retryAfter) ? Number(retryAfter) * 1_000 : null;
-  const work = response.headers.get("svc-work") ?? "";
-  return { status: response.status, json: await readJson(response), retryAfterMs, work };
-}
-
-/** The bytes of a 200, at most `bytesMax`. Throws as `exchange` and `ask` do. */
-export async function askBytes(to: Endpoint, request: Exchange, bytesMax: number): Promise<Uint8Array> {
-  return exchangeWith(to, request, async (response) => {
-    if (response.status !== 200) throw refusal(to, await receiveJson(response));
-    return readBody(response, bytesMax);
-  });
-}
-
-async function exchangeWith<T>(
-  to: Endpoint,
-  request: Exchange,
-  receive: (response: Response) => Promise<T>,
-): Promise<T> {
+/** Sends and reads, whatever the status. Throws `unreachable`, `timed_out`, or `unreadable` for more than `bytesMax`. */
+export async function exchange(to: Endpoint, request: Exchange, bytesMax = answerBytesMax): Promise<Received> {
   const signal = AbortSignal.timeout(to.timeoutMs);
   try {
-    return await receive(await fetchFrom(to, request, signal));
+    return await receive(await fetchFrom(to, request, signal), bytesMax);
   } catch (cause) {
     if (cause instanceof ClientError) throw cause;
     const [code, what] = signal.aborted
@@ -171,6 +144,36 @@ async function exchangeWith<T>(
       : (["unreachable", "can't be reached"] as const);
     throw new ClientError(code, code, `${to.url} ${what}`, { cause });
   }
+}
+
+async function receive({ status, headers, body }: Response, bytesMax: number): Promise<Received> {
+  const bytes = await readCapped(body, { bytesMax });
+  if (bytes === "over") throw new ClientError("unreadable", "too_large", "the answer is too large");
+  return { status, headers, bytes };
+}
+
+/** The pause that an answer asks for, in whole seconds. */
+export function retryAfterOf({ headers }: Received): { readonly retryAfterMs?: number } {
+  const text = headers.get("retry-after") ?? "";
+  return /^[0-9]{1,6}$/.test(text) ? { retryAfterMs: Number(text) * 1_000 } : {};
+}
+
+/** `undefined` for no content. Throws `unreadable` for anything else that is not JSON. */
+export function jsonOf({ url }: Endpoint, { status, bytes }: Received): unknown {
+  if (bytes.length === 0) return undefined;
+  try {
+    return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
+  } catch (cause) {
+    const problem = `${url} answered ${status} without JSON: is that the address of a node?`;
+    throw new ClientError("unreadable", "unreadable", problem, { status, cause });
+  }
+}
+
+/** The bytes of a 200, at most `bytesMax`. */
+export async function askBytes(to: Endpoint, request: Exchange, bytesMax: number): Promise<Uint8Array> {
+  const received = await exchange(to, request, bytesMax);
+  if (received.status !== 200) throw refusal(to, received);
+  return received.bytes;
 }
 
 async function fetchFrom(
@@ -214,47 +217,19 @@ async function* chunksOf(response: Response): AsyncGenerator<Uint8Array> {
   }
 }
 
-async function readBody(response: Response, bytesMax: number): Promise<Uint8Array> {
-  const chunks: Uint8Array[] = [];
-  let length = 0;
-  for await (const chunk of chunksOf(response)) {
-    length += chunk.length;
-    if (length > bytesMax) throw new ClientError("unreadable", "too_large", "the answer is too large");
-    chunks.push(chunk);
-  }
-  return concatBytes(...chunks);
-}
-
-async function readJson(response: Response): Promise<unknown> {
-  const bytes = await readBody(response, answerBytesMax);
-  if (bytes.length === 0) return undefined;
-  try {
-    return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
-  } catch (cause) {
-    const extra = { status: response.status, cause };
-    throw new ClientError(
-      "unreadable",
-      "unreadable",
-      `${response.url} answered ${response.status} without JSON: is that the address of a node?`,
-      extra,
-    );
-  }
-}
-
 /** The checked answer of a 2xx. Any other status throws `refused` with the node's code. */
 export async function ask<T>(to: Endpoint, request: Exchange, shape: Shape<T>): Promise<T> {
   return readAnswer(to, await exchange(to, request), shape);
 }
 
 /** As `ask`, for an answer that was already received. */
-export function readAnswer<T>(to: Endpoint, received: ReceivedAnswer, shape: Shape<T>): T {
+export function readAnswer<T>(to: Endpoint, received: Received, shape: Shape<T>): T {
   if (received.status < 200 || received.status > 299) throw refusal(to, received);
-  const problem = problemOf(shape, received.json);
-  if (problem === null) return received.json as T;
-  throw new ClientError("unreadable", "unreadable", `${to.url} returned an unexpected answer: ${problem}`, {
-    status: received.status,
-    answer: received.json,
-  });
+  const answer = jsonOf(to, received);
+  const problem = problemOf(shape, answer);
+  if (problem === null) return answer as T;
+  const extra = { status: received.status, answer };
+  throw new ClientError("unreadable", "unreadable", `${to.url} returned an unexpected answer: ${problem}`, extra);
 }
 
 export type StreamEvents = { readonly onOpen: () => void; readonly onNews: () => void };
@@ -274,7 +249,7 @@ export async function followEvents(
     const headers = { Accept: "text/event-stream", ...request.headers };
     const events = { method: "GET", path: request.path, headers } as const;
     const response = await fetchFrom(to, events, AbortSignal.any([signal, silence.signal]));
-    if (response.status !== 200) throw refusal(to, await receiveJson(response));
+    if (response.status !== 200) throw refusal(to, await receive(response, answerBytesMax));
     onOpen();
     const decoder = new TextDecoder();
     for await (const chunk of chunksOf(response)) {
@@ -293,7 +268,9 @@ export async function followEvents(
 /** Codes of nodes for a time that is not theirs. */
 const clockCodes = ["proof_expired", "authorization_expired", "authorization_too_far_ahead"];
 
-function refusal(to: Endpoint, { status, json, retryAfterMs }: ReceivedAnswer): ClientError {
+function refusal(to: Endpoint, received: Received): ClientError {
+  const { status } = received;
+  const json = jsonOf(to, received);
   const body = isRecord(json) ? json : {};
   const text = (name: string) => (typeof body[name] === "string" ? body[name] : undefined);
   const said = text("code") ?? text("error") ?? `http_${status}`;
@@ -304,7 +281,7 @@ function refusal(to: Endpoint, { status, json, retryAfterMs }: ReceivedAnswer): 
     status,
     answer: json,
     ...(expected === undefined ? {} : { expected }),
-    ...(retryAfterMs === null ? {} : { retryAfterMs }),
+    ...retryAfterOf(received),
   });
 }
 
@@ -314,4 +291,15 @@ export async function orNull<T>(read: Promise<T>, ...codes: string[]): Promise<T
   if (!(result instanceof ClientError)) return result;
   if (codes.includes(result.code)) return null;
   throw result;
+}
+
+/** Runs the work of each key one after the other, in the order of the calls. Failed work stops none behind it. */
+export function inOrder<K>(): <T>(key: K, work: () => Promise<T>) => Promise<T> {
+  const last = new Map<K, Promise<unknown>>();
+  return (key, work) => {
+    const mine = (last.get(key) ?? Promise.resolve()).then(work);
+    const settled = mine.catch(() => undefined).finally(() => last.get(key) === settled && last.delete(key));
+    last.set(key, settled);
+    return mine;
+  };
 }

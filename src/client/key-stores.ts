@@ -3,12 +3,8 @@
  * text that is sealed with a passphrase.
  * Source: docs/client.md "Opening".
  */
-import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
-import { scryptAsync } from "@noble/hashes/scrypt.js";
-import { decodeBase64, decodeUtf8, encodeBase64, utf8 } from "../core/codec/bytes.ts";
-import { isRecord, parseRecord } from "./answers.ts";
+import { isRecord } from "./answers.ts";
 import { ClientError, localError } from "./http.ts";
-import { parseIdentity } from "./keys.ts";
 import { type MemoryStore, processMemory } from "./trust/memory.ts";
 
 /** Each write resolves when it is stored safely: the caller relies on it from then on. */
@@ -137,66 +133,4 @@ export function reliable(keys: KeyStore): KeyStore {
     memoryOf: (name) => guardMemory(keys.memoryOf(name)),
     lock: () => keys.lock?.(),
   };
-}
-
-// ------------------------------------------------------------------------------------------------------ sealed copies
-
-const format = "waypost-keys:v1";
-/** 32 MiB of memory and about half a second. */
-const cost = { N: 2 ** 15, r: 8, p: 1 };
-const saltBytes = 16;
-const nonceBytes = 12;
-
-/** Seals an identity. The text and the passphrase together are the identity. Throws `no_identity` when the store has none of this name. */
-export async function exportKeys(keys: KeyStore, name: string, passphrase: string): Promise<string> {
-  const text = await reliable(keys).load(name);
-  if (text === null) throw localError("no_identity", `there is no identity called ${name}`);
-  if (passphrase === "") throw localError("invalid_argument", "an empty passphrase protects nothing");
-  const salt = crypto.getRandomValues(new Uint8Array(saltBytes));
-  const nonce = crypto.getRandomValues(new Uint8Array(nonceBytes));
-  const sealed = chacha20poly1305(await keyOf(passphrase, salt), nonce, utf8(format)).encrypt(utf8(text));
-  const [salt_b64, nonce_b64, sealed_b64] = [salt, nonce, sealed].map(encodeBase64);
-  return JSON.stringify({ format, kdf: "scrypt", ...cost, salt_b64, nonce_b64, sealed_b64 });
-}
-
-/** Throws `wrong_passphrase`, `keys_unreadable`, or `name_taken` when the store already has this name: `delete` it first. */
-export async function importKeys(
-  keys: KeyStore,
-  name: string,
-  { sealed, passphrase }: { readonly sealed: string; readonly passphrase: string },
-): Promise<void> {
-  const parts = parseSealed(sealed);
-  const text = await decrypt(parts, passphrase);
-  if (parseIdentity(text, name) === null)
-    throw localError("keys_unreadable", "the sealed text does not contain an identity");
-  if (!(await reliable(keys).add(name, text)))
-    throw localError("name_taken", `an identity called ${name} already exists`);
-}
-
-function keyOf(passphrase: string, salt: Uint8Array): Promise<Uint8Array> {
-  return scryptAsync(passphrase.normalize("NFKC"), salt, { ...cost, dkLen: 32 });
-}
-
-type Sealed = { readonly salt: Uint8Array; readonly nonce: Uint8Array; readonly sealed: Uint8Array };
-
-/** The cost is fixed: a stranger's text must not choose how much memory it takes. */
-function parseSealed(text: string): Sealed {
-  const json = parseRecord(text);
-  const bytes = (name: string) => (typeof json?.[name] === "string" ? decodeBase64(json[name]) : null);
-  const [salt, nonce, sealed] = [bytes("salt_b64"), bytes("nonce_b64"), bytes("sealed_b64")];
-  const known = json?.["format"] === format && json["N"] === cost.N && json["r"] === cost.r && json["p"] === cost.p;
-  if (!known || salt?.length !== saltBytes || nonce?.length !== nonceBytes || sealed === null || sealed === undefined)
-    throw localError("keys_unreadable", "not an exported identity of this version");
-  return { salt, nonce, sealed };
-}
-
-async function decrypt({ salt, nonce, sealed }: Sealed, passphrase: string): Promise<string> {
-  const key = await keyOf(passphrase, salt);
-  let plain: Uint8Array;
-  try {
-    plain = chacha20poly1305(key, nonce, utf8(format)).decrypt(sealed);
-  } catch {
-    throw localError("wrong_passphrase", "the passphrase is wrong");
-  }
-  return decodeUtf8(plain) ?? "";
 }

@@ -8,9 +8,11 @@ export type { Content, JsonContent } from "./content.ts";
 export type { Device, Devices } from "./devices/devices.ts";
 export { type Restoration, restoreFromGuardians, shareType } from "./guardians.ts";
 export { ClientError, type ClientErrorKind } from "./http.ts";
-export { exportKeys, importKeys, indexedDbKeys, type KeyStore, memoryKeys } from "./key-stores.ts";
+export { indexedDbKeys, type KeyStore, memoryKeys } from "./key-stores.ts";
 export type { Identity } from "./keys.ts";
 export {
+  exportKeys,
+  importKeys,
   type Lock,
   type LockedKeys,
   lockedKeys,

@@ -20,7 +20,6 @@ export {
   connect,
   lookUp,
   planSend,
-  send,
   senderOf,
 } from "./client.ts";
 export { type LiveEvents, listenLive } from "./connections.ts";

@@ -8,7 +8,7 @@ import type { Did } from "../core/codec/did.ts";
 import { backoffMs, pause } from "./connections.ts";
 import { type Content, receiptType } from "./content.ts";
 import { attempt, ClientError, isTemporary } from "./http.ts";
-import { type MessageOptions, retriedStatuses } from "./send.ts";
+import type { MessageOptions } from "./send.ts";
 
 type ReceiptsHost = {
   readonly prepare: (to: Did, content: Content, options: MessageOptions) => Promise<Prepared>;
@@ -65,7 +65,7 @@ export class Receipts {
         await outgoing.send(once);
       });
       if (!(result instanceof ClientError)) return;
-      if (isLast || !isTemporary(result, retriedStatuses)) return this.#host.failed(result);
+      if (isLast || !isTemporary(result)) return this.#host.failed(result);
       await pause(backoffMs(failures), this.#end);
     }
   }

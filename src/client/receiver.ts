@@ -4,6 +4,7 @@
  * Source: docs/client.md "Receiving", interface "Cache", rules sections 5 and 6.
  */
 import { hourMs } from "../core/codec/time.ts";
+import { BoundedMap } from "../core/std/bounded.ts";
 import type { Client } from "./client.ts";
 import { type PollResult, pause, pollMs, stayConnected, Wakeup } from "./connections.ts";
 import {
@@ -115,7 +116,7 @@ export class Receiver {
   /** A Cache could not be read: live sessions don't wait for it. */
   #isBlind = false;
   /** The last envelope of each sender that was passed unopened, and until when a Cache may be about to get it. */
-  readonly #passed = new Map<unknown, { readonly messageId: string; readonly untilMs: number }>();
+  readonly #passed = new BoundedMap<unknown, { readonly messageId: string; readonly untilMs: number }>(passedMax);
   #isAwaitingPassed = false;
   /** The program acknowledges late: senders don't wait for it. */
   #isLate = false;
@@ -339,7 +340,6 @@ export class Receiver {
     const canOpen = isWhole && !this.#queue.isFull && (await this.#hasCaughtUp(live));
     const known = canOpen ? await this.#openLive(live) : null;
     if (known === null) {
-      if (this.#passed.size >= passedMax) this.#passed.clear();
       const messageId = live.messageId.toLowerCase();
       this.#passed.set(live.envelope["from"], { messageId, untilMs: performance.now() + passedMs });
       void this.#pollAfterPassed();

@@ -14,11 +14,11 @@ import {
 } from "../core/ledger/document-codec.ts";
 import { sameEndpoint } from "../core/message/proof.ts";
 import { homeOfUrl, homeServiceType } from "../core/trust/home.ts";
-import { aboutShape, type Registered } from "./answers.ts";
+import { type About, aboutShape, type Registered } from "./answers.ts";
 import type { Client } from "./client.ts";
 import { ed25519PublicKey, signEd25519, x25519PublicKey } from "./crypto.ts";
 import { authorizationLifeMs, provingAt } from "./directory.ts";
-import { ask, attempt, ClientError, endpoint, localError } from "./http.ts";
+import { ask, attempt, ClientError, type Endpoint, endpoint, localError } from "./http.ts";
 import type { Identity } from "./keys.ts";
 
 export type Homes = {
@@ -30,10 +30,15 @@ export type Homes = {
   readonly home?: string | null;
 };
 
+/** What a node says of itself; nothing when it can't be asked. */
+async function aboutOf(at: Endpoint): Promise<About> {
+  const about = await attempt(() => ask(at, { method: "GET", path: "/node" }, aboutShape));
+  return about instanceof ClientError ? {} : about;
+}
+
 /** As what a Directory wants to be named in documents. */
 export async function homeAt({ directory }: Client): Promise<string | null> {
-  const about = await attempt(() => ask(directory.endpoint, { method: "GET", path: "/node" }, aboutShape));
-  const [url = ""] = about instanceof ClientError ? [] : (about.directory_endpoints ?? []);
+  const [url = ""] = (await aboutOf(directory.endpoint)).directory_endpoints ?? [];
   return homeOfUrl(url) === null ? null : url;
 }
 
@@ -47,13 +52,10 @@ export async function checkHomes({ timeoutMs }: Client, { relayUrl, cacheUrl }: 
     { role: "Cache", url: cacheUrl, member: "cache_endpoints" },
   ] as const;
   for (const { role, url, member } of homes) {
-    const about = await attempt(() => ask(endpoint(url, timeoutMs), { method: "GET", path: "/node" }, aboutShape));
-    const named = about instanceof ClientError ? [] : (about[member] ?? []);
-    if (named.length > 0 && !named.some((one) => sameEndpoint(one, url)))
-      throw localError(
-        "invalid_url",
-        `the ${role} at ${url} calls itself ${named.join(" or ")}: open with that address`,
-      );
+    const named = (await aboutOf(endpoint(url, timeoutMs)))[member] ?? [];
+    if (named.length === 0 || named.some((one) => sameEndpoint(one, url))) continue;
+    const problem = `the ${role} at ${url} calls itself ${named.join(" or ")}: open with that address`;
+    throw localError("invalid_url", problem);
   }
 }
 

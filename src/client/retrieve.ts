@@ -10,6 +10,7 @@ import { type Did, isDid, parseUuid } from "../core/codec/did.ts";
 import { minuteMs, parseTimestamp, secondMs } from "../core/codec/time.ts";
 import { type DidDocument, methodFor, parseMethodKey } from "../core/ledger/account.ts";
 import { encodeSenderText } from "../core/message/proof.ts";
+import { BoundedMap } from "../core/std/bounded.ts";
 import { parseHome } from "../core/trust/home.ts";
 import { activeDocument, type Client, trustIn } from "./client.ts";
 import { marker, partsOf, type Relations, receiptType } from "./content.ts";
@@ -26,7 +27,6 @@ import { attempt, ClientError, isTemporary, localError, orNull } from "./http.ts
 import { agreementSecrets, type Identity } from "./keys.ts";
 import { ackIdsMax, type CacheClient } from "./reader.ts";
 import type { FileFacts, SealBinding } from "./seal.ts";
-import { retriedStatuses } from "./send.ts";
 import type { TrustLevel } from "./trust/trust.ts";
 import { type Opened, openPayload, type SecretsOf } from "./unseal.ts";
 
@@ -250,7 +250,7 @@ function senderVerifier(client: Client): Recipient["senderOf"] {
     });
     if (!(sender instanceof ClientError)) return sender;
     // A receipt counts only when it is verified, and is never shown: it waits until its sender can be looked up.
-    if (essence === receiptType && isTemporary(sender, retriedStatuses)) throw sender;
+    if (essence === receiptType && isTemporary(sender)) throw sender;
     const distrusted = sender.kind === "distrusted" ? sender.code : null;
     return { did: from, verified: distrusted === null ? null : false, trust: null, distrusted };
   };
@@ -281,7 +281,9 @@ type KnownSender = { readonly document: DidDocument; readonly trust: TrustLevel 
 
 /** Documents of senders and what shows their keys, each read at most once within `freshMs`. */
 function senderReader(client: Client): (did: Did, freshMs: number) => Promise<KnownSender | null> {
-  const known = new Map<Did, { readonly readAtMs: number; readonly sender: Promise<KnownSender | null> }>();
+  const known = new BoundedMap<Did, { readonly readAtMs: number; readonly sender: Promise<KnownSender | null> }>(
+    sendersRememberedMax,
+  );
   const read = async (did: Did): Promise<KnownSender | null> => {
     const document = await orNull(activeDocument(client, did), "did_not_found");
     return document === null ? null : { document, trust: await trustIn(client, did) };
@@ -291,7 +293,6 @@ function senderReader(client: Client): (did: Did, freshMs: number) => Promise<Kn
     if (remembered !== undefined && remembered.readAtMs > Date.now() - freshMs) return remembered.sender;
     const sender = read(did);
     sender.catch(() => known.delete(did));
-    if (known.size >= sendersRememberedMax) known.clear();
     known.set(did, { readAtMs: Date.now(), sender });
     return sender;
   };

@@ -11,7 +11,7 @@ import type { JsonObject } from "../core/codec/json.ts";
 import { type DidDocument, sealingKeyOf } from "../core/ledger/account.ts";
 import { chunksMax } from "../core/message/envelope.ts";
 import { encodeSenderText } from "../core/message/proof.ts";
-import { hexBytes, isRecord, type PlanText, parseShaped, planShape } from "./answers.ts";
+import { hexBytes, isRecord, parseShaped, planShape } from "./answers.ts";
 import { type ContentNames, isQuiet, type Source, withAuthor } from "./content.ts";
 import { hkdf, type Signer, signEd25519, uuidOf } from "./crypto.ts";
 import {
@@ -21,8 +21,10 @@ import {
   exchange,
   isTemporary,
   jsonBody,
+  jsonOf,
   localError,
   path,
+  retryAfterOf,
 } from "./http.ts";
 import { type FileFacts, type RecipientKey, sealPayload } from "./seal.ts";
 import { type NameTrust, type TrustDemand, type TrustLevel, trustOf } from "./trust/trust.ts";
@@ -176,23 +178,16 @@ export type SavedPlan = {
 /** `null` when the text is not that of a plan. */
 export function parsePlan(text: string): SavedPlan | null {
   const json = parseShaped(text, planShape);
-  if (json === null || !isDid(json.to) || json.size_bytes < 0 || json.chunk_bytes < 1 || json.delivered < 0)
+  const to = json?.plan.to ?? "";
+  if (json === null || !isDid(to) || json.plan.file.sizeBytes < 0 || json.plan.chunkBytes < 1 || json.delivered < 0)
     return null;
+  const { recipient, file } = json.plan;
   const plan: UnsignedPlan = {
-    id: json.id,
-    seed: hexBytes(json.seed),
-    to: json.to,
-    name: null,
-    trust: trustOf(json.to),
-    recipient: { keyId: json.recipient_key_id, publicKey: hexBytes(json.recipient_key) },
-    file: { name: json.name, mediaType: json.media_type, sizeBytes: json.size_bytes, sha256: hexBytes(json.sha256) },
-    chunkBytes: json.chunk_bytes,
-    timestamp: json.timestamp,
-    ttl: json.ttl,
-    tag: json.tag,
-    hint: json.hint,
+    ...{ ...json.plan, to, name: null, trust: trustOf(to), seed: hexBytes(json.plan.seed) },
+    recipient: { ...recipient, publicKey: hexBytes(recipient.publicKey) },
+    file: { ...file, sha256: hexBytes(file.sha256) },
   };
-  return { plan, senderKeyId: json.sender_key_id, delivered: json.delivered };
+  return { plan, senderKeyId: json.senderKeyId, delivered: json.delivered };
 }
 
 // ---------------------------------------------------------------------------------------------- outgoing messages
@@ -264,27 +259,10 @@ export class Outgoing {
    * secret until all is sent; the sender's own seed is not in it.
    */
   save(): string {
-    const { id, seed, to, recipient, file, chunkBytes, timestamp, ttl, tag, hint, sender } = this.#plan;
-    const state: PlanText = {
-      version: 1,
-      id,
-      seed: encodeHex(seed),
-      to,
-      recipient_key_id: recipient.keyId,
-      recipient_key: encodeHex(recipient.publicKey),
-      name: file.name,
-      media_type: file.mediaType,
-      size_bytes: file.sizeBytes,
-      sha256: encodeHex(file.sha256),
-      chunk_bytes: chunkBytes,
-      timestamp,
-      ttl,
-      tag,
-      hint,
-      sender_key_id: sender?.keyId ?? null,
-      delivered: this.#delivered,
-    };
-    return `${JSON.stringify(state, null, 2)}\n`;
+    const { sender, name: _, trust: __, ...plan } = this.#plan;
+    const state = { version: 1, plan, senderKeyId: sender?.keyId ?? null, delivered: this.#delivered };
+    const asText = (_name: string, value: unknown) => (value instanceof Uint8Array ? encodeHex(value) : value);
+    return `${JSON.stringify(state, asText, 2)}\n`;
   }
 
   /** Sends the remaining chunks. After a failure it may be called again. */
@@ -320,7 +298,6 @@ type Retrying = {
 };
 
 export const retryingDefault: Retrying = { retries: 3, delaysMs: [1_000, 2_000, 4_000, 8_000] };
-export const retriedStatuses = [429, 502, 503, 504, 507];
 /** A node that asks for a longer pause than this gets the usual one. */
 const retryAfterMsMax = 60_000;
 
@@ -330,8 +307,7 @@ export async function retryTemporary<T>(work: () => Promise<T>, retrying: Retryi
     try {
       return await work();
     } catch (error) {
-      if (!(error instanceof ClientError) || attempt >= retrying.retries || !isTemporary(error, retriedStatuses))
-        throw error;
+      if (!(error instanceof ClientError) || attempt >= retrying.retries || !isTemporary(error)) throw error;
       const { retryAfterMs = 0 } = error.extra;
       const usualMs = retrying.delaysMs[attempt] ?? retrying.delaysMs.at(-1) ?? 0;
       const delayMs = Math.max(usualMs, retryAfterMs <= retryAfterMsMax ? retryAfterMs : 0);
@@ -349,7 +325,9 @@ async function post(
 ): Promise<DeliveryReport> {
   const headers = isQuiet(file.mediaType) ? { Urgency: "low" } : {};
   const request: Exchange = { method: "POST", path: path`/relay/${to}`, headers, body };
-  const { status, json, retryAfterMs } = await exchange(relay, request);
+  const received = await exchange(relay, request);
+  const { status } = received;
+  const json = jsonOf(relay, received);
   const answer = isRecord(json) ? json : {};
   const textOf = (value: unknown) => (typeof value === "string" ? value : "");
   const [code, message] = [textOf(answer["code"]), textOf(answer["message"])];
@@ -359,6 +337,6 @@ async function post(
   const cacheCode = isRecord(answer["cache_result"]) ? textOf(answer["cache_result"]["code"]) : "";
   const said = (code === "cache_unavailable" && cacheCode) || code || `http_${status}`;
   const reason = (message || `the Relay answered ${status}`) + (cacheCode === "" ? "" : `; Cache: ${cacheCode}`);
-  const extra = { status, answer: json, ...(retryAfterMs === null ? {} : { retryAfterMs }) };
+  const extra = { status, answer: json, ...retryAfterOf(received) };
   throw new ClientError("refused", said, reason, extra);
 }

@@ -10,7 +10,7 @@ import { type Content, collect, type Relations, reactionType, receiptType, type 
 import { randomUuid } from "./crypto.ts";
 import type { Devices } from "./devices/devices.ts";
 import { provingAt, waitingDefault } from "./directory.ts";
-import { attempt, ClientError, clockProblem, localError } from "./http.ts";
+import { attempt, ClientError, clockProblem, inOrder, localError } from "./http.ts";
 import { reliable } from "./key-stores.ts";
 import { freshSeed, type Identity, isRotationDue, renderIdentity, rotationMsDefault, wipe } from "./keys.ts";
 import type { Listener, Message, WaypostEvent } from "./message.ts";
@@ -52,8 +52,8 @@ export class Waypost {
   readonly #options: WaypostOptions;
   readonly #name: string;
   readonly #listeners = new Set<Listener>();
-  readonly #sending = new Map<Did, Promise<void>>();
-  #finding: Promise<unknown> = Promise.resolve();
+  readonly #sending = inOrder<Did>();
+  readonly #finding = inOrder<"">();
   #identity: Identity;
   #sender: Promise<NonNullable<SendPlan["sender"]>> | null = null;
   #receiver: Promise<Receiver> | null = null;
@@ -192,8 +192,8 @@ export class Waypost {
   /** Fixes everything about a message without sending it. Store the text of `save()` to resume after a restart. */
   async prepare(to: string, content: Content, options: MessageOptions = {}): Promise<Outgoing> {
     // In order too: a message has its time from when its look-ups end.
-    const inOrder: InOrder = (work) => this.#inOrder(to, work);
-    return inOrder(() => this.#outgoing(to, content, options, inOrder));
+    const ordered: InOrder = (work) => this.#inOrder(to, work);
+    return ordered(() => this.#outgoing(to, content, options, ordered));
   }
 
   /** Resumes a message that `save` returned, with the same content. Throws `content_changed` for other content. */
@@ -405,11 +405,11 @@ export class Waypost {
     this.#identity = identity;
   }
 
-  async #outgoing(to: string, content: Content, options: MessageOptions, inOrder?: InOrder): Promise<Outgoing> {
+  async #outgoing(to: string, content: Content, options: MessageOptions, ordered?: InOrder): Promise<Outgoing> {
     const source = await sourceOf(content, options, this.#relationsOf(options));
     const retrying = options.retries === undefined ? retryingDefault : { ...retryingDefault, retries: options.retries };
     const plan = await retryTemporary(() => this.#plan(to, source, options), retrying);
-    return new Outgoing(this.#client.relay, { plan, source, delivered: 0 }, inOrder);
+    return new Outgoing(this.#client.relay, { plan, source, delivered: 0 }, ordered);
   }
 
   /**
@@ -417,20 +417,14 @@ export class Waypost {
    * order too, so an alias waits for what is sent to its DID.
    */
   async #inOrder<T>(to: string, work: () => Promise<T>): Promise<T> {
-    const found = this.#finding.then(() => askDid(this.#client, to));
-    this.#finding = found.catch(() => undefined);
-    const did = await found;
-    const sent = (this.#sending.get(did) ?? Promise.resolve()).then(work);
-    const ended = sent.then(
-      () => undefined,
-      (error: unknown) => {
-        // The key that signs may have been replaced: the next message reads the document again.
-        if (error instanceof ClientError && error.code === "sender_signature_invalid") this.#sender = null;
-      },
-    );
-    this.#sending.set(did, ended);
-    void ended.then(() => this.#sending.get(did) === ended && this.#sending.delete(did));
-    return sent;
+    const did = await this.#finding("", () => askDid(this.#client, to));
+    return this.#sending(did, async () => {
+      const result = await attempt(work);
+      if (!(result instanceof ClientError)) return result;
+      // The key that signs may have been replaced: the next message reads the document again.
+      if (result.code === "sender_signature_invalid") this.#sender = null;
+      throw result;
+    });
   }
 
   async #plan(to: string, source: Source, options: MessageOptions): Promise<SendPlan> {

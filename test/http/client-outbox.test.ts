@@ -190,7 +190,7 @@ test("the keys of people are used for an hour without a Directory", async () => 
   await (await alice.send(bob.did, "without")).delivered;
   expect(await take(bob, 2)).toEqual(["with", "without"]);
   // After an hour they are not: the message waits.
-  for (const [name, kept] of alice.client.known.recipients)
+  for (const [name, kept] of [...alice.client.known.recipients])
     alice.client.known.recipients.set(name, { ...kept, atMs: kept.atMs - 3_600_001 });
   const sent = await alice.send(bob.did, "later");
   await Bun.sleep(300);

@@ -4,7 +4,8 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { ClientError } from "../../src/client/http.ts";
-import { exportKeys, importKeys, memoryKeys } from "../../src/client/key-stores.ts";
+import { memoryKeys } from "../../src/client/key-stores.ts";
+import { exportKeys, importKeys } from "../../src/client/locks.ts";
 import type { Message, WaypostEvent } from "../../src/client/message.ts";
 import type { WaypostOptions } from "../../src/client/opening.ts";
 import { Waypost } from "../../src/client/waypost.ts";

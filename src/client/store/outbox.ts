@@ -12,7 +12,7 @@ import type { Source } from "../content.ts";
 import { randomUuid } from "../crypto.ts";
 import { attempt, ClientError, type Endpoint, isTemporary, localError } from "../http.ts";
 import type { FileFacts } from "../seal.ts";
-import { type MessageOptions, Outgoing, parsePlan, retriedStatuses, type SendPlan, type Sent } from "../send.ts";
+import { type MessageOptions, Outgoing, parsePlan, type SendPlan, type Sent } from "../send.ts";
 import { type Body, bodySource, deleteBody } from "./files.ts";
 import { type Copy, keyOfFile, keyOfId, log, type MessageRow, orderOf } from "./rows.ts";
 import type { StoreChange } from "./store.ts";
@@ -163,7 +163,7 @@ export class Outbox {
     }
     // The store itself fails: nothing is known to have changed.
     const isStoreFault = ["store_full", "unusable", "store_unreadable"].includes(result.code);
-    if (isStoreFault || isTemporary(result, retriedStatuses)) {
+    if (isStoreFault || isTemporary(result)) {
       const { retryAfterMs = 0 } = result.extra;
       return retryAfterMs <= retryAfterMsMax ? retryAfterMs : 0;
     }

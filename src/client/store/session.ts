@@ -14,7 +14,7 @@ import { attempt, ClientError, isTemporary, localError } from "../http.ts";
 import { type Message, parseReaction, type WaypostEvent } from "../message.ts";
 import type { Receiver, ReceiverStorage } from "../receiver.ts";
 import { parseMediaType } from "../retrieve.ts";
-import { type GroupSent, type MessageOptions, retriedStatuses, type SendPlan, type Sent } from "../send.ts";
+import type { GroupSent, MessageOptions, SendPlan, Sent } from "../send.ts";
 import { loadAlias } from "../trust/memory.ts";
 import { type NameTrust, type TrustDemand, trustOf } from "../trust/trust.ts";
 import type { Row, StoreDriver } from "./driver.ts";
@@ -306,8 +306,7 @@ export class StoreSession {
     const alias = normalizeAlias(to);
     const found = await attempt(() => find(client, to, options.trust ?? trust));
     if (!(found instanceof ClientError)) return { ...found, alias };
-    const remembered =
-      alias === null || !isTemporary(found, retriedStatuses) ? null : await loadAlias(client.known.memory, alias);
+    const remembered = alias === null || !isTemporary(found) ? null : await loadAlias(client.known.memory, alias);
     if (remembered === null) throw found;
     return { did: remembered, alias, name: "remembered" };
   }

@@ -34,7 +34,7 @@ import { hashLeaf, verifyConsistency, verifyInclusion } from "../../core/trust/t
 import { parseRecord } from "../answers.ts";
 import type { Client } from "../client.ts";
 import { verifyEd25519 } from "../crypto.ts";
-import { askBytes, attempt, ClientError, localError, orNull } from "../http.ts";
+import { askBytes, attempt, ClientError, inOrder, localError, orNull } from "../http.ts";
 import { distrust, type MemoryStore } from "./memory.ts";
 
 /** In the same part of the bundle: a further part would cost every page more than it saves. */
@@ -89,8 +89,21 @@ const behindMs = secondMs;
 const patienceMs = minuteMs;
 const entryBytesMax = 64 * 1024;
 
-/** Since when the log says something else about a name than the Directory, or, under "", is not shown. */
-const differing = new WeakMap<Client, Map<string, number>>();
+/** What is known of the logs that a client asks. */
+type Asked = {
+  /** Since when the log says something else about a name than the Directory, or, under "", is not shown. */
+  readonly differing: Map<string, number>;
+  /** What was reported last of each home: each reason once while it lasts. */
+  readonly doubted: Map<string, string>;
+};
+
+const askedBy = new WeakMap<Client, Asked>();
+
+function askedOf(client: Client): Asked {
+  const asked = askedBy.get(client) ?? { differing: new Map(), doubted: new Map() };
+  askedBy.set(client, asked);
+  return asked;
+}
 
 /**
  * Whether the log agrees. Where `isDemanded`, or when the log has forked, throws why it does not; otherwise what is wrong
@@ -98,25 +111,17 @@ const differing = new WeakMap<Client, Map<string, number>>();
  */
 export async function isLogged(client: Client, subject: Subject, isDemanded: boolean): Promise<boolean> {
   const { home = "" } = placeOf(client, subject.did) ?? {};
+  const { doubted } = askedOf(client);
   try {
     const isAgreed = await agrees(client, subject, isDemanded ? triesMax : 1);
-    doubtsOf(client).delete(home);
+    doubted.delete(home);
     return isAgreed;
   } catch (error) {
     if (!(error instanceof ClientError) || isDemanded || error.code === "log_forked") throw error;
-    if (doubtsOf(client).get(home) !== error.code) client.known.doubt(error);
-    doubtsOf(client).set(home, error.code);
+    if (doubted.get(home) !== error.code) client.known.doubt(error);
+    doubted.set(home, error.code);
     return false;
   }
-}
-
-/** What was reported last of each home: each reason once while it lasts. */
-const doubted = new WeakMap<Client, Map<string, string>>();
-
-function doubtsOf(client: Client): Map<string, string> {
-  const doubts = doubted.get(client) ?? new Map<string, string>();
-  doubted.set(client, doubts);
-  return doubts;
 }
 
 /** The other home and ledger of a proven DID, whose log counts for it; `null` for those of the own Directory. */
@@ -130,8 +135,7 @@ function placeOf({ trust, known }: Client, did: Did): Place | null {
 type Place = { readonly home: string; readonly ledger: string };
 
 async function agrees(client: Client, subject: Subject, tries: number): Promise<boolean> {
-  const since = differing.get(client) ?? new Map<string, number>();
-  differing.set(client, since);
+  const { differing: since } = askedOf(client);
   let name: string;
   let missing: ClientError | null;
   for (let left = tries; ; ) {
@@ -163,21 +167,13 @@ function shownValue(client: Client, { did, alias }: Subject): Uint8Array | null 
   return proof === null ? null : valueOfProof(proof.bytes);
 }
 
-const readings = new WeakMap<Client, Promise<unknown>>();
+/** So that each head is compared with the one before. */
+const readings = inOrder<Client>();
 
-/** One after the other, so that each head is compared with the one before. */
 function readValue(client: Client, { did, alias }: Subject): Promise<Uint8Array | null> {
   const key = alias === null ? keyOfDid(did) : keyOfAlias(alias);
   const place = placeOf(client, did);
-  const read = (readings.get(client) ?? Promise.resolve()).then(
-    () => readEntry(client, key, place),
-    () => readEntry(client, key, place),
-  );
-  readings.set(
-    client,
-    read.catch(() => undefined),
-  );
-  return read;
+  return readings(client, () => readEntry(client, key, place));
 }
 
 async function readEntry(client: Client, key: Uint8Array, place: Place | null): Promise<Uint8Array | null> {

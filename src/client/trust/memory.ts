@@ -3,12 +3,12 @@
  * alias whose it was. A Directory can show an old record or another branch of it only to somebody who remembers nothing.
  * Source: docs/trust.md "Memory".
  */
-import { decodeHex, encodeHex } from "../../core/codec/bytes.ts";
+import { encodeHex } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { findContradiction, type Remembered } from "../../core/trust/follow.ts";
 import { parseHome } from "../../core/trust/home.ts";
 import type { KeyState } from "../../core/trust/proof.ts";
-import { parseRecord } from "../answers.ts";
+import { hexBytes, parseRecord, parseShaped, rememberedShape } from "../answers.ts";
 import { ClientError } from "../http.ts";
 
 /** What an identity remembers of others: a small public text under each key, apart from the secrets. */
@@ -64,14 +64,10 @@ const didKey = (did: Did) => `did/${did}`;
 const aliasKey = (alias: string) => `alias/${alias}`;
 
 export async function loadRemembered(store: MemoryStore, did: Did): Promise<Remembered | null> {
-  const json = parseRecord((await store.load(didKey(did))) ?? "");
-  if (json?.["did"] !== did) return null;
-  const [rootKey, hash] = [json["root_key"], json["hash"]].map((text) =>
-    typeof text === "string" && /^[0-9a-f]{64}$/.test(text) ? decodeHex(text) : null,
-  );
-  const { root, nonce } = json;
-  if (rootKey == null || hash == null || typeof root !== "number" || typeof nonce !== "string") return null;
-  return { did, root, rootKey, nonce: BigInt(nonce), hash };
+  const json = parseShaped((await store.load(didKey(did))) ?? "", rememberedShape);
+  if (json?.did !== did) return null;
+  const { root, root_key: rootKey, nonce, hash } = json;
+  return { did, root, rootKey: hexBytes(rootKey), nonce: BigInt(nonce), hash: hexBytes(hash) };
 }
 
 /** The home that the document named then. */

@@ -16,7 +16,7 @@ import { claimsShape, parseShaped } from "../answers.ts";
 import type { Client } from "../client.ts";
 import { ed25519PublicKey, signEd25519 } from "../crypto.ts";
 import { authorizationLifeMs, type Submission } from "../directory.ts";
-import { jsonBody, localError, path } from "../http.ts";
+import { inOrder, jsonBody, localError, path } from "../http.ts";
 import type { MemoryStore } from "./memory.ts";
 
 /** The next document nonce of a proven state. */
@@ -57,8 +57,8 @@ type Claim = {
   readonly nowMs: number;
 };
 
-/** The last claim of each memory: of two at once, the second sees the first. */
-const lastClaims = new WeakMap<MemoryStore, Promise<void>>();
+/** Of two claims at once, the second sees the first. */
+const claims = inOrder<MemoryStore>();
 
 /**
  * Before a call is signed with a nonce. Two that differ would let a Directory show one to some and the other to others, so
@@ -66,13 +66,7 @@ const lastClaims = new WeakMap<MemoryStore, Promise<void>>();
  * `change_pending`.
  */
 export function claimNonce(memory: MemoryStore, did: Did, claim: Claim): Promise<void> {
-  const last = lastClaims.get(memory) ?? Promise.resolve();
-  const claimed = last.then(() => addClaim(memory, did, claim));
-  lastClaims.set(
-    memory,
-    claimed.catch(() => undefined),
-  );
-  return claimed;
+  return claims(memory, () => addClaim(memory, did, claim));
 }
 
 async function addClaim(memory: MemoryStore, did: Did, { counter, nonce, content, nowMs }: Claim): Promise<void> {

@@ -72,12 +72,8 @@ async function saveOwnAliases({ known }: Client, did: Did, aliases: readonly str
 /** After this identity has given it up: whoever has it then is no stranger. */
 export async function forgetOwnAlias(client: Client, did: Did, alias: string): Promise<void> {
   const aliases = await loadOwnAliases(client, did);
-  if (aliases.includes(alias))
-    await saveOwnAliases(
-      client,
-      did,
-      aliases.filter((one) => one !== alias),
-    );
+  const kept = aliases.filter((one) => one !== alias);
+  if (kept.length < aliases.length) await saveOwnAliases(client, did, kept);
 }
 
 /** Whether the log, which others see too, says something else about this identity. */

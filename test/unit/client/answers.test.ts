@@ -26,7 +26,6 @@ const rows: [name: string, schema: TSchema, shape: Shape<unknown>][] = [
   ["prepared", directory.preparedAnswer, answers.preparedShape],
   ["resolution", directory.resolutionAnswer, answers.resolutionShape],
   ["recipient policy", policies.deliveryPolicyAnswer, answers.recipientPolicyShape],
-  ["persona policy", policies.personaPolicyAnswer, answers.personaPolicyShape],
   ["limits", limitsShape, answers.limitsShape],
   ["messages", messages.messagesShape, cache.messagesShape],
   ["summary", messages.summaryShape, cache.summaryShape],
