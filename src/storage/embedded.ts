@@ -313,14 +313,19 @@ class Chain implements EmbeddedLedger {
 
   // ------------------------------------------------------------------------------------------------- blocks
 
-  /** Sets the timer to the end of the current block time when it is not set. */
+  /** Sets the timer to the end of the current block time when calls may be pending and it is not set. */
   private arm(): void {
-    if (this.timer !== null || this.closing) return;
+    if (this.timer !== null || this.closing || this.isIdle()) return;
     const { blockTimeMs } = this.options;
     const begun = (((this.options.now() - this.clock.timeMs) % blockTimeMs) + blockTimeMs) % blockTimeMs;
     // A failing table is tried again after doubling pauses, short enough for the pending calls to survive them.
     const backoffMs = this.failures === 0 ? 0 : Math.min(30 * secondMs, blockTimeMs * 2 ** Math.min(this.failures, 3));
     this.timer = setTimeout(() => void this.track(this.produceDue()), Math.max(1, blockTimeMs - begun, backoffMs));
+  }
+
+  /** In a table of several processes others' calls may come at any time. */
+  private isIdle(): boolean {
+    return "get" in this.table && this.failures === 0 && decodeCounts(this.table.get(countsKey)).pending === 0;
   }
 
   /** Makes a block, and more while the pool holds more than a block does. */
