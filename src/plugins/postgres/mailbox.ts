@@ -24,18 +24,13 @@ import {
 } from "../../storage/contract.ts";
 import { checkEntry, encodeCursor, parseCursor } from "../../storage/mailbox-rules.ts";
 import { checkText } from "../drivers.ts";
-import { type Row, StatementError } from "./connection.ts";
+import type { Row } from "./connection.ts";
 import { Batcher, type BatchLimits, batchLimits, type Pool } from "./pool.ts";
 import { packed, tagKeyOf } from "./records.ts";
-import type { Kind, Partitions } from "./schema.ts";
+import type { Expiry } from "./schema.ts";
 import type { StoreTotals } from "./totals.ts";
 
-type Storing = {
-  readonly entry: MailboxEntry;
-  readonly quota: MailboxQuota;
-  /** Its share of the store is used up: the database gets a quota of 0, so it answers that the store is full. */
-  readonly beyondShare?: string;
-};
+type Storing = { readonly entry: MailboxEntry; readonly quota: MailboxQuota };
 type Removing = {
   readonly recipient: MailboxKey;
   readonly ids: readonly Uuid[];
@@ -45,7 +40,6 @@ type Removing = {
 
 /** Entries of one mailbox that a batch may hold: each needs a round of the function. */
 const roundsMax = 32;
-const missingPartition = "23514";
 
 export class PostgresMailbox implements Mailbox {
   private readonly stores: Batcher<Storing, StoreOutcome>;
@@ -53,7 +47,7 @@ export class PostgresMailbox implements Mailbox {
 
   constructor(
     private readonly pool: Pool,
-    private readonly partitions: Partitions,
+    private readonly expiry: Expiry,
     /** Of all databases; this is one of them. */
     private readonly totals: StoreTotals,
     private readonly database: number,
@@ -65,46 +59,31 @@ export class PostgresMailbox implements Mailbox {
 
   async store(entry: MailboxEntry, quota: MailboxQuota): Promise<StoreOutcome> {
     checkEntry(entry);
-    checkKey(entry.recipient);
     if (!isUuid(entry.messageId) || !isUuid(entry.chunk?.groupId ?? entry.messageId)) throw new RangeError("no UUID");
     // The caller may reuse its bytes as soon as the operation is done, not before: no copy is made.
     return this.stores.add({ given: { entry, quota }, bytes: entry.envelope.length + 1_024, key: entry.recipient });
   }
 
-  private storeBatch(given: readonly Storing[]): Promise<StoreOutcome[]> {
-    const write = async (): Promise<StoreOutcome[]> => {
-      await this.partitions.ensure(given.flatMap(({ entry }) => partitionsOf(entry)));
-      const base = await this.totals.current(this.database, given[0]!.entry.storedAtMs);
-      const beyond = await Promise.all(given.map((one) => this.exceedsStoreShare(one, base)));
-      const bounded = given.map((one, n) => (beyond[n] === true ? withoutRoom(one) : one));
-      const answer = await this.pool.write("store", [...encodeStores(bounded), base.entries, base.bytes]);
-      const { outcomes, stored } = outcomesOf(answer, bounded);
-      this.totals.add(this.database, stored);
-      return outcomes;
-    };
-    return this.withPartitions(write);
+  private async storeBatch(given: readonly Storing[]): Promise<StoreOutcome[]> {
+    const base = await this.totals.current(this.database, given[0]!.entry.storedAtMs);
+    const beyond = await Promise.all(given.map((one) => this.exceededShare(one, base)));
+    const answer = await this.pool.write("store", [...encodeStores(given, beyond), base.entries, base.bytes]);
+    const { outcomes, stored } = outcomesOf(answer, beyond);
+    this.totals.add(this.database, stored);
+    return outcomes;
   }
 
-  /** Another node, whose clock is ahead, may have dropped a partition: then it is made again. */
-  private withPartitions<T>(write: () => Promise<T>): Promise<T> {
-    return write().catch(async (error: unknown) => {
-      if (!isMissingPartition(error)) throw error;
-      await this.partitions.restore();
-      return write();
-    });
-  }
-
-  /** The answer when the store itself is full. */
-  private async exceedsStoreShare({ entry, quota }: Storing, all: MailboxStats): Promise<boolean> {
+  /** The label whose share of the store is used up, unless the store itself is full. */
+  private async exceededShare({ entry, quota }: Storing, all: MailboxStats): Promise<string | null> {
     const { storeShare, storeEntriesMax, storeBytesMax } = quota;
     const bytes = entry.envelope.length;
-    if (storeShare === null || !entry.labels.includes(storeShare.label)) return false;
-    if (all.entries + 1 > storeEntriesMax || all.bytes + bytes > storeBytesMax) return false;
-    return this.totals.exceeds(storeShare, all, { bytes, nowMs: entry.storedAtMs });
+    if (storeShare === null || !entry.labels.includes(storeShare.label)) return null;
+    if (all.entries + 1 > storeEntriesMax || all.bytes + bytes > storeBytesMax) return null;
+    const isBeyond = await this.totals.exceeds(storeShare, all, { bytes, nowMs: entry.storedAtMs });
+    return isBeyond ? storeShare.label : null;
   }
 
   async remove(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): Promise<RemovedMessage[]> {
-    checkKey(recipient);
     const ids = [...new Set(messageIds)].filter(isUuid);
     if (ids.length === 0) return [];
     const given = { recipient, ids, nowMs, claim: null };
@@ -117,7 +96,6 @@ export class PostgresMailbox implements Mailbox {
     messageIds: readonly Uuid[],
     nowMs: number,
   ): Promise<RemovedMessage[] | null> {
-    checkKey(recipient);
     checkText("tag", claim.tag);
     const ids = [...new Set(messageIds)].filter(isUuid);
     const given = { recipient, ids, nowMs, claim };
@@ -129,8 +107,7 @@ export class PostgresMailbox implements Mailbox {
       const claimed = claim === null ? {} : { tag: `\\x${tagKeyOf(claim.tag)}`, until: claim.untilMs };
       return { n, box: recipient, at: nowMs, ids, ...claimed };
     });
-    const write = () => this.pool.write("claim_and_remove", [JSON.stringify(rows)]);
-    const answer = (await this.withPartitions(write)) as {
+    const answer = (await this.pool.write("claim_and_remove", [JSON.stringify(rows)])) as {
       readonly replayed: readonly number[];
       readonly gone: readonly [number, Uuid, string[] | null, number][];
     };
@@ -171,7 +148,6 @@ export class PostgresMailbox implements Mailbox {
   ): Promise<FoundPage | Fault> {
     const after = parseCursor(page.after);
     if (isFault(after)) return after;
-    checkKey(recipient);
     const found = await this.pool.query(`select * from {s}.page($1, $2, $3, $4, $5, ${what === "envelopes"})`, [
       recipient,
       after,
@@ -185,7 +161,6 @@ export class PostgresMailbox implements Mailbox {
   }
 
   async read(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): Promise<HeldMessage[]> {
-    checkKey(recipient);
     const ids = messageIds.filter(isUuid);
     if (ids.length === 0) return [];
     const rows = await this.pool.query(
@@ -202,7 +177,6 @@ export class PostgresMailbox implements Mailbox {
   async group(recipient: MailboxKey, groupId: Uuid, page: PageRequest): Promise<GroupPage | Fault> {
     const after = parseCursor(page.after);
     if (isFault(after)) return after;
-    checkKey(recipient);
     const rows = await this.pool.query(
       `${fromBox} (
        with chunks as materialized (
@@ -226,7 +200,6 @@ export class PostgresMailbox implements Mailbox {
   }
 
   async message(recipient: MailboxKey, messageId: Uuid, nowMs: number): Promise<MessageState> {
-    checkKey(recipient);
     if (!isUuid(messageId)) return { state: "absent" };
     const rows = await this.pool.query(
       `${fromBox} (
@@ -254,7 +227,7 @@ export class PostgresMailbox implements Mailbox {
   }
 
   expire(nowMs: number, limit: number): Promise<number> {
-    return this.partitions.expire(nowMs, limit);
+    return this.expiry.expire(nowMs, limit);
   }
 
   stats(nowMs: number): Promise<MailboxStats> {
@@ -270,28 +243,18 @@ function isUuid(id: Uuid): boolean {
   return uuidForm.test(id);
 }
 
-const recipientLengthMax = 160;
-
-/** A key that the database can't hold would fail the whole batch. */
-function checkKey(recipient: string): void {
-  if (recipient.length === 0 || recipient.length > recipientLengthMax || /[^ -~]/.test(recipient)) {
-    throw new RangeError(`a mailbox key has 1 to ${recipientLengthMax} characters of ASCII`);
-  }
-}
-
-function partitionsOf({ expiresAtMs, keptUntilMs, onExpiry }: MailboxEntry): (readonly [Kind, number])[] {
-  const keeps = onExpiry !== "DeleteOnExpiry" && keptUntilMs > expiresAtMs;
-  return [["held", expiresAtMs], ["acked", expiresAtMs], ...(keeps ? [["kept", keptUntilMs] as const] : [])];
-}
-
-/** The entries as JSON, and their envelopes one after the other. */
-function encodeStores(given: readonly Storing[]): [string, Uint8Array] {
+/**
+ * The entries as JSON, and their envelopes one after the other. One beyond its share gets a store without room: other
+ * refusals come before that one, so the database still decides about them.
+ */
+function encodeStores(given: readonly Storing[], beyond: readonly (string | null)[]): [string, Uint8Array] {
   const { bytes, starts } = packed(given.map(({ entry }) => entry.envelope));
   const rounds = new Map<string, number>();
   const rows = given.map(({ entry, quota }, n) => {
     const round = rounds.get(entry.recipient) ?? 0;
     rounds.set(entry.recipient, round + 1);
-    return { n, round, start: starts[n], ...encodeEntry(entry), ...encodeQuota(entry, quota) };
+    const noRoom = beyond[n] === null ? {} : { store_entries_max: 0 };
+    return { n, round, start: starts[n], ...encodeEntry(entry), ...encodeQuota(entry, quota), ...noRoom };
   });
   return [JSON.stringify(rows), bytes];
 }
@@ -332,19 +295,14 @@ function encodeRest(rest: MailboxShare["rest"]) {
   return { among, part, entries_min: entriesMin, bytes_min: bytesMin };
 }
 
-/** Other refusals come before the one of a full store, so the database still decides about them. */
-function withoutRoom({ entry, quota }: Storing): Storing {
-  return { entry, quota: { ...quota, storeEntriesMax: 0 }, beyondShare: quota.storeShare?.label ?? "" };
-}
-
 /** Number, outcome, and what belongs to it: end of the known entry, label, size, whether the known one is the same. */
 type Answered = readonly [number, string, number | null, string | null, number | null, boolean | null];
 
-function outcomesOf(answer: unknown, given: readonly Storing[]) {
-  const outcomes = new Array<StoreOutcome>(given.length);
+function outcomesOf(answer: unknown, beyond: readonly (string | null)[]) {
+  const outcomes = new Array<StoreOutcome>(beyond.length);
   const stored = { entries: 0, bytes: 0 };
   for (const answered of answer as Answered[]) {
-    outcomes[answered[0]] = outcomeOf(answered, given[answered[0]]?.beyondShare);
+    outcomes[answered[0]] = outcomeOf(answered, beyond[answered[0]] ?? null);
     if (answered[1] !== "stored") continue;
     stored.entries++;
     stored.bytes += answered[4] ?? 0;
@@ -354,17 +312,13 @@ function outcomesOf(answer: unknown, given: readonly Storing[]) {
   return { outcomes, stored };
 }
 
-function outcomeOf([, outcome, knownUntil, label, , same]: Answered, beyondShare: string | undefined): StoreOutcome {
+function outcomeOf([, outcome, knownUntil, label, , same]: Answered, beyond: string | null): StoreOutcome {
   if (outcome === "stored" || outcome === "chunk_conflict") return { kind: outcome };
   if (outcome === "duplicate") return { kind: "duplicate", expiresAtMs: Number(knownUntil), isSame: same === true };
   if (outcome === "share") return { kind: "full", scope: "share", label: label ?? "" };
   if (outcome === "recipient") return { kind: "full", scope: "recipient" };
-  if (beyondShare !== undefined) return { kind: "full", scope: "store_share", label: beyondShare };
+  if (beyond !== null) return { kind: "full", scope: "store_share", label: beyond };
   return { kind: "full", scope: "store" };
-}
-
-function isMissingPartition(error: unknown): boolean {
-  return error instanceof StoreError && error.cause instanceof StatementError && error.cause.code === missingPartition;
 }
 
 // ------------------------------------------------------------------------------------------------ reading

@@ -7,37 +7,30 @@
 import { StoreError } from "../../storage/contract.ts";
 import { endArrival, openArrived, type PlaceTable, readPlaces, type Shard } from "./places.ts";
 import type { Query } from "./pool.ts";
-import type { Kind } from "./schema.ts";
 
 /** Rows of a place by table, the largest first: so the size of one bounds those behind it. */
 const ofBox = "from {s}.mailbox m join {s}.";
 const here = "on m.no = t.mailbox_no where {s}.place_of(m.key) = $no";
-const copied: readonly (readonly [kind: string, text: string, partitioned?: Kind])[] = [
+const copied: readonly (readonly [kind: string, text: string])[] = [
   [
     "mailbox",
-    "select m.key, m.last_arrival, m.until_ms, 200 as weight, 0 as ends from {s}.mailbox m where {s}.place_of(m.key) = $no",
+    "select m.key, m.last_arrival, m.until_ms, 200 as weight from {s}.mailbox m where {s}.place_of(m.key) = $no",
   ],
   [
     "held",
     `select m.key, t.arrival, t.id, t.expires_ms, t.size, t.group_id, t.sequence, t.total, t.labels, t.envelope,
-       t.size + 300 as weight, t.expires_ms as ends ${ofBox}held t ${here} order by t.size desc`,
-    "held",
+       t.size + 300 as weight ${ofBox}held t ${here} order by t.size desc`,
   ],
-  [
-    "acked",
-    `select m.key, t.id, t.expires_ms, t.digest, 200 as weight, t.expires_ms as ends ${ofBox}acked t ${here}`,
-    "acked",
-  ],
+  ["acked", `select m.key, t.id, t.expires_ms, t.digest, 200 as weight ${ofBox}acked t ${here}`],
   [
     "kept",
-    `select m.key, t.id, t.expires_ms, t.kept_ms, t.preview, coalesce(length(t.preview), 0) + 200 as weight,
-       t.kept_ms as ends ${ofBox}kept t ${here} order by weight desc`,
-    "kept",
+    `select m.key, t.id, t.expires_ms, t.kept_ms, t.preview, coalesce(length(t.preview), 0) + 200 as weight
+     ${ofBox}kept t ${here} order by weight desc`,
   ],
-  ["claim", "select t.*, 200 as weight, 0 as ends from {s}.claim t where t.place = $no"],
+  ["claim", "select t.*, 200 as weight from {s}.claim t where t.place = $no"],
   [
     "receipt",
-    `select t.*, length(t.value) + 200 as weight, 0 as ends from {s}.receipt t
+    `select t.*, length(t.value) + 200 as weight from {s}.receipt t
      where t.key >= {s}.place_begin($no) and t.key < {s}.place_begin($no + 1)
      order by weight desc`,
   ],
@@ -84,10 +77,10 @@ async function movePlace(no: number, from: Shard, to: Shard): Promise<void> {
     await purge(to, no);
     const [meta] = await query("select claims_forgotten_ms as ms from {s}.meta");
     await to.pool.query("select {s}.arrive($1, $2::uuid, $3)", [no, move, Number(meta?.["ms"])]);
-    for (const [kind, text, partitioned] of copied) {
-      await query(`declare moved no scroll cursor for select row_to_json(x)::text as row, x.weight, x.ends from (
+    for (const [kind, text] of copied) {
+      await query(`declare moved no scroll cursor for select row_to_json(x)::text as row, x.weight from (
         ${text.replaceAll("$no", String(no))}) x`);
-      await copy({ query, to, kind, partitioned, given: [no, move] });
+      await copy(query, to, [no, move, kind]);
       await query("close moved");
     }
     const left = await query(
@@ -99,24 +92,14 @@ async function movePlace(no: number, from: Shard, to: Shard): Promise<void> {
   await endArrival(to, no, move);
 }
 
-type Copying = {
-  readonly query: Query;
-  readonly to: Shard;
-  readonly kind: string;
-  readonly partitioned: Kind | undefined;
-  readonly given: readonly [no: number, move: string];
-};
+type Copied = readonly [no: number, move: string, kind: string];
 
-async function copy({ query, to, kind, partitioned, given }: Copying): Promise<void> {
-  const { partitions } = await to.parts();
+async function copy(query: Query, { pool }: Shard, given: Copied): Promise<void> {
   for (let count = 1; ; ) {
     const rows = await query(`fetch ${count} from moved`);
     const last = rows.at(-1);
     if (last === undefined) return;
-    if (partitioned !== undefined)
-      await partitions.ensure(rows.map((row) => [partitioned, Number(row["ends"])] as const));
-    if (partitioned === "held") await partitions.ensure(rows.map((row) => ["acked", Number(row["ends"])] as const));
-    await to.pool.write("copy_in", [...given, kind, `[${rows.map((row) => String(row["row"])).join(",")}]`]);
+    await pool.write("copy_in", [...given, `[${rows.map((row) => String(row["row"])).join(",")}]`]);
     count = Math.max(1, Math.min(rowsAtOnce, Math.floor(bytesAtOnce / Number(last["weight"]))));
   }
 }

@@ -10,7 +10,6 @@ import { type Durability, type Mailbox, type Receipts, type Replay, StoreError }
 import { StatementError } from "./connection.ts";
 import type { Pool } from "./pool.ts";
 import { placeOf, placeOfReceipt } from "./records.ts";
-import type { Partitions } from "./schema.ts";
 
 const elsewhereCode = "WP002";
 
@@ -21,7 +20,7 @@ function isElsewhere(error: unknown): boolean {
 // ------------------------------------------------------------------------------------------------ shards
 
 type Sharded = { readonly mailbox: Mailbox; readonly replay: Replay; readonly receipts: Receipts };
-type ShardParts = Sharded & { readonly partitions: Partitions; readonly durability: Durability };
+type ShardParts = Sharded & { readonly durability: Durability };
 
 /** A database of the store. One that is away when the node starts is opened when it is back. */
 export class Shard {
@@ -221,11 +220,21 @@ async function expireAll(
   return freed;
 }
 
+const recipientLengthMax = 160;
+
+/** A key that the database can't hold would fail the whole batch. */
+function placeOfBox(key: string): number {
+  if (key.length === 0 || key.length > recipientLengthMax || /[^ -~]/.test(key)) {
+    throw new RangeError(`a mailbox key has 1 to ${recipientLengthMax} characters of ASCII`);
+  }
+  return placeOf(key);
+}
+
 export function openShards(shards: readonly Shard[], places: Places, home: Sharded): Sharded {
-  const readBox = <T>(key: string, call: (mailbox: Mailbox) => Promise<T>) =>
-    places.run("read", placeOf(key), ({ mailbox }) => call(mailbox));
-  const writeBox = <T>(key: string, call: (mailbox: Mailbox) => Promise<T>) =>
-    places.run("write", placeOf(key), ({ mailbox }) => call(mailbox));
+  const readBox = async <T>(key: string, call: (mailbox: Mailbox) => Promise<T>) =>
+    places.run("read", placeOfBox(key), ({ mailbox }) => call(mailbox));
+  const writeBox = async <T>(key: string, call: (mailbox: Mailbox) => Promise<T>) =>
+    places.run("write", placeOfBox(key), ({ mailbox }) => call(mailbox));
   const writeReceipt = <T>(key: string, call: (receipts: Receipts) => Promise<T>) =>
     places.run("write", placeOfReceipt(key), ({ receipts }) => call(receipts));
   return {

@@ -23,8 +23,11 @@ const waitingMax = 4_096;
 /** How long to ask for the outcome of a write whose answer was lost. */
 const findOutMsMax = 15_000;
 const againMs = 100;
-/** Serialization failure, deadlock: the statement changed nothing and can be sent again. */
-const againCodes = new Set(["40001", "40P01"]);
+/**
+ * Serialization failure, deadlock, and no partition, where a node whose clock is ahead has just dropped it: the statement
+ * changed nothing and can be sent again.
+ */
+const againCodes = new Set(["40001", "40P01", "23514"]);
 const againMax = 5;
 
 function isTransient(error: unknown): boolean {

@@ -35,7 +35,7 @@ class NotFetched extends StoreError {
 const runsMax = 2_000;
 
 /** Fetched records with the writes since on top; `null` is known to be absent. */
-class Fetched {
+class Fetched implements TableChange {
   readonly keys = new Map<string, Uint8Array | null>();
   readonly ranges = new Map<string, Entries>();
   readonly written = new Map<string, Uint8Array | null>();
@@ -46,6 +46,15 @@ class Fetched {
     const value = this.keys.get(key);
     if (value === undefined) throw new NotFetched({ keys: [key] });
     return value?.slice() ?? null;
+  }
+
+  put(key: string, value: Uint8Array): void {
+    checkKey(key);
+    this.written.set(key, value.slice());
+  }
+
+  remove(key: string): void {
+    this.written.set(key, null);
   }
 
   prefetch(keys: readonly string[]): void {
@@ -162,7 +171,7 @@ const lockQuery = `with locked as materialized (
 function runChange(fetched: Fetched, change: (view: TableChange) => unknown): ChangeOutcome {
   const before = new Map(fetched.written);
   try {
-    return { ok: true, value: change(changeOf(fetched)) };
+    return { ok: true, value: change(fetched) };
   } catch (error) {
     fetched.written.clear();
     for (const [key, value] of before) fetched.written.set(key, value);
@@ -172,21 +181,6 @@ function runChange(fetched: Fetched, change: (view: TableChange) => unknown): Ch
 
 function isMissing(outcome: ChangeOutcome): outcome is { readonly ok: false; readonly error: NotFetched } {
   return !outcome.ok && outcome.error instanceof NotFetched;
-}
-
-function changeOf(fetched: Fetched): TableChange {
-  return {
-    get: (key) => fetched.get(key),
-    prefetch: (keys) => fetched.prefetch(keys),
-    range: (prefix, options) => fetched.range(prefix, options),
-    put: (key, value) => {
-      checkKey(key);
-      fetched.written.set(key, value.slice());
-    },
-    remove: (key) => {
-      fetched.written.set(key, null);
-    },
-  };
 }
 
 /** All keys in one statement, and each range in one. */

@@ -252,6 +252,10 @@ begin
   if not found then
     raise exception 'another process moves place %', p_no;
   end if;
+  perform {s}.ensure_parts('{acked,held}', array(
+    select r.expires_ms from json_to_recordset(rows) r(expires_ms bigint) where r.expires_ms is not null));
+  perform {s}.ensure_parts('{kept}', array(
+    select r.kept_ms from json_to_recordset(rows) r(kept_ms bigint) where r.kept_ms is not null));
   if p_kind = 'mailbox' then
     insert into {s}.mailbox (key, last_arrival, until_ms)
     select r.key, r.last_arrival, r.until_ms
@@ -467,6 +471,9 @@ create function {s}.store(
 declare
   done json := {s}.begin_write(p_writer, p_seq);
   given {s}.entry[];
+  boxes text[];
+  ends bigint[];
+  kept_ends bigint[];
   nearly_full bigint[];
   earlier {s}.entry[];
   answers json[] := '{}';
@@ -478,8 +485,12 @@ begin
     return done;
   end if;
   given := array(select e from json_populate_recordset(null::{s}.entry, p_given::json) e order by e.n);
-  perform {s}.check_places(array(select distinct {s}.place_of(e.box) from unnest(given) e));
-  perform {s}.open_boxes(array(select distinct e.box from unnest(given) e));
+  select array_agg(distinct e.box), array_agg(distinct e.expires), array_agg(distinct e.kept) filter (where e.kept > e.expires)
+    into boxes, ends, kept_ends from unnest(given) e;
+  perform {s}.check_places(array(select distinct {s}.place_of(b) from unnest(boxes) b));
+  perform {s}.ensure_parts('{acked,held}', ends);
+  perform {s}.ensure_parts('{kept}', kept_ends);
+  perform {s}.open_boxes(boxes);
   -- The sums of a mailbox may count what has expired; that matters only where they reach a quota.
   nearly_full := array(
     select m.no from {s}.mailbox m join (
@@ -702,6 +713,27 @@ begin
     p_kind, name, p_upper - span + 1, p_upper + 1);
   insert into {s}.part (kind, upper_ms) values (p_kind, p_upper);
 end $$;
+-- Makes the partitions of what a write stores. Their lock comes before those of mailboxes.
+create function {s}.ensure_parts(p_kinds text[], p_ends bigint[]) returns void language plpgsql as $$
+declare
+  span bigint := (select partition_ms from {s}.meta);
+  ends bigint;
+  upper bigint;
+  new_kind text;
+  seen bigint[] := '{}';
+begin
+  foreach ends in array coalesce(p_ends, '{}') loop
+    upper := (ends + span - 1) / span * span;
+    continue when upper = any (seen);
+    seen := seen || upper;
+    foreach new_kind in array p_kinds loop
+      perform 1 from {s}.part p where p.kind = new_kind and p.upper_ms = upper;
+      if not found then
+        perform {s}.add_part(new_kind, upper);
+      end if;
+    end loop;
+  end loop;
+end $$;
 -- Mailboxes that count what a partition holds are settled in steps, oldest partition first, then it is dropped.
 create function {s}.settle_part(p_upper bigint, p_after bigint, p_limit integer) returns bigint[] language plpgsql as $$
 declare
@@ -723,8 +755,9 @@ begin
   if not pg_try_advisory_xact_lock(hashtextextended('{s}', 2)) then
     return 0;
   end if;
+  -- Acknowledged ids go after the messages that may still become such.
   for due in
-    select kind, upper_ms, settled_no from {s}.part where upper_ms <= p_now - p_grace order by upper_ms, kind
+    select kind, upper_ms, settled_no from {s}.part where upper_ms <= p_now - p_grace order by upper_ms, kind desc
   loop
     exit when freed >= p_limit;
     if due.kind = 'held' then

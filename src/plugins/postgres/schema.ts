@@ -12,60 +12,31 @@ import definitions from "./schema.sql" with { type: "text" };
 
 // ---------------------------------------------------------------------------------------------------------- partitions
 
-type PartitionSettings = {
-  readonly partitionMs: number;
-  /** How long ago a span must have ended: longer than clocks of nodes differ and than any write lasts. */
-  readonly graceMs: number;
-};
-
-export type Kind = "held" | "acked" | "kept";
-
 const idleMailboxesAtOnce = 1_000;
 
 /**
- * Partitions are made before the first entry of their span of time, and dropped when the span is over and the clocks of
- * all nodes are past it. Several nodes may try both at once: the database lets one do it.
+ * A write makes the partitions that it needs; they are dropped when their span of time is over and the clocks of all nodes
+ * are past it. Several nodes may try at once: the database lets one do it.
  */
-export class Partitions {
-  private readonly known = new Set<string>();
+export class Expiry {
   /** The search for idle mailboxes continues at this number. */
   private idleAfter = 0;
   private idleLookedAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(
     private readonly pool: Pool,
-    private readonly settings: PartitionSettings,
+    /** How long ago a span must have ended: longer than clocks of nodes differ and than any write lasts. */
+    private readonly graceMs: number,
   ) {}
-
-  /** Those that rows of a kind with an end need. */
-  async ensure(rows: Iterable<readonly [kind: Kind, ms: number]>): Promise<void> {
-    const missing = new Map<string, { kind: Kind; upperMs: number }>();
-    for (const [kind, ms] of rows) {
-      const upperMs = Math.ceil(ms / this.settings.partitionMs) * this.settings.partitionMs;
-      const name = `${kind} ${upperMs}`;
-      if (!this.known.has(name)) missing.set(name, { kind, upperMs });
-    }
-    for (const [name, { kind, upperMs }] of missing) {
-      await this.pool.query("select {s}.add_part($1, $2)", [kind, upperMs]);
-      this.known.add(name);
-    }
-  }
-
-  /** Another node dropped a partition that this one knows, perhaps that of acknowledged ids but not yet of their messages. */
-  async restore(): Promise<void> {
-    this.known.clear();
-    await this.pool.query("select {s}.add_part('acked', upper_ms) from {s}.part where kind = 'held'");
-  }
 
   /** Each step is a transaction of its own: what it locks is free before the next. */
   async expire(nowMs: number, limit: number): Promise<number> {
     let freed = 0;
     for (let step = 1; step > 0 && freed < limit; freed += step) {
-      const given = [nowMs, this.settings.graceMs, limit - freed];
+      const given = [nowMs, this.graceMs, limit - freed];
       const [row] = await this.pool.query("select {s}.expire($1, $2, $3) as freed", given);
       step = Number(row?.["freed"]);
     }
-    if (freed > 0) this.known.clear();
     await this.dropIdle(nowMs);
     return freed;
   }
@@ -92,31 +63,28 @@ export const allPlaces: readonly number[] = Array.from({ length: 1_024 }, (_, no
 /** The span of time that one row of the sums of the store counts. */
 const tallySpanMs = 60_000;
 
-type SchemaSettings = { readonly version: number; readonly partitionMs: number };
-
 /** A database answers, and its schema does not fit. */
 export class SchemaProblem extends StoreError {}
 
-/** The settings of the schema, or `null` when there is none; throws when this program is too old for it. */
-async function readSchema(pool: Pool): Promise<SchemaSettings | null> {
+/** The version of the schema, or `null` when there is none; throws when this program is too old for it. */
+async function readVersion(pool: Pool): Promise<number | null> {
   const [found] = await pool.query("select to_regclass('{s}.meta') is not null as there");
   if (found?.["there"] !== true) return null;
   const [row] = await pool.query("select to_json(m)::text as meta from {s}.meta m");
   if (row === undefined) return null;
   const meta = JSON.parse(String(row["meta"])) as Record<string, number>;
-  const { version = 0, readable_by = version, partition_ms = 0 } = meta;
+  const { version = 0, readable_by = version } = meta;
   if (version < 0) throw new SchemaProblem("unavailable", "an import into the schema has not finished: run it again");
   if (readable_by > schemaVersion) {
     const versions = `the schema has version ${version}, and this program knows ${schemaVersion}`;
     throw new SchemaProblem("unavailable", `${versions}: use the program that migrated it, or a newer one`);
   }
-  return { version, partitionMs: partition_ms };
+  return version;
 }
 
-/** The settings of the schema; throws when this program can't work with it. */
-export async function checkSchema(pool: Pool, schema: string): Promise<SchemaSettings> {
-  const found = await readSchema(pool);
-  if (found !== null) return found;
+/** Throws when this program can't work with the schema. */
+export async function checkSchema(pool: Pool, schema: string): Promise<void> {
+  if ((await readVersion(pool)) !== null) return;
   throw new SchemaProblem("unavailable", `the database has no schema "${schema}": run \`waypost storage migrate\``);
 }
 
@@ -150,8 +118,8 @@ export async function migrateSchema(
     places = allPlaces,
   }: { readonly tallyMs?: number; readonly places?: readonly number[] } = {},
 ): Promise<string> {
-  const before = await readSchema(pool);
-  if (before !== null) return `schema "${schema}" has version ${before.version} already`;
+  const before = await readVersion(pool);
+  if (before !== null) return `schema "${schema}" has version ${before} already`;
   const values = [schemaVersion, schemaVersion, partition_ms, tallyMs].join(", ");
   await pool.transaction(async (query) => {
     // Of several programs that migrate at once, the later ones wait here and fail.

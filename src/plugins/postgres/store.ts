@@ -18,7 +18,7 @@ import { openShards, Places, probeShards, readPlaces, Shard } from "./places.ts"
 import { type BatchLimits, Pool } from "./pool.ts";
 import type { PostgresOptions } from "./postgres.ts";
 import { openPostgresReceipts, openPostgresReplay, PostgresTable } from "./records.ts";
-import { allPlaces, checkSchema, migrateSchema, Partitions, SchemaProblem } from "./schema.ts";
+import { allPlaces, checkSchema, Expiry, migrateSchema, SchemaProblem } from "./schema.ts";
 import { StoreTotals } from "./totals.ts";
 
 /** Tests give shorter times, and benchmarks other batches. */
@@ -96,12 +96,11 @@ export function shardsOf(options: PostgresOptions, pools: readonly Pool[], test:
   return shardOptions(options).map(([name, { schema }], n) => {
     const pool = pools[n]!;
     const open = async () => {
-      const { partitionMs } = await checkSchema(pool, schema);
+      await checkSchema(pool, schema);
       const durability = await readDurability(pool);
-      const partitions = new Partitions(pool, { partitionMs, graceMs: test.graceMs ?? graceMs });
-      const mailbox = new PostgresMailbox(pool, partitions, totals, n, test.batches);
-      const parts = { mailbox, replay: openPostgresReplay(pool), receipts: openPostgresReceipts(pool) };
-      return { ...parts, partitions, durability };
+      const expiry = new Expiry(pool, test.graceMs ?? graceMs);
+      const mailbox = new PostgresMailbox(pool, expiry, totals, n, test.batches);
+      return { mailbox, replay: openPostgresReplay(pool), receipts: openPostgresReceipts(pool), durability };
     };
     return new Shard(name, pool, open);
   });
