@@ -4,48 +4,21 @@
  * events. It always ends: its limits bound the attempts at each destination, and the time of all.
  * Source: interface "DeliveryResult", rules section 5 and section 10 ("Relay", "Failed deliveries").
  */
-import type { Did, Uuid } from "../codec/did.ts";
 import { describeFault, type FaultCode } from "../fault.ts";
+import type { DeliveryAnswer } from "../schema/messages.ts";
 import type { Channel, DeliveryPlan, Destination } from "./plan.ts";
 
-type DeliveryMode = "direct" | "forwarded" | "cache" | "failed";
-
 /** The answer of the Relay, with the names of the wire. */
-export type DeliveryResult = {
-  readonly success: boolean;
-  readonly delivery_mode: DeliveryMode;
-  readonly http_status: number;
+export type DeliveryResult = Readonly<Omit<DeliveryAnswer, "code" | "cache_result" | "details">> & {
   readonly code: "delivered" | "forwarded" | "cached" | FaultCode;
-  readonly message: string;
-  readonly retry_count: number;
-  readonly cache_attempted: boolean;
-  readonly cache_result: CacheResult | null;
-  readonly ndr: NonDeliveryReport | null;
+  readonly cache_result: StoreReceipt | CacheRefusal | null;
   readonly details: Readonly<Record<string, unknown>>;
 };
 
 /** A store receipt as the Cache gave it. */
 export type StoreReceipt = Readonly<Record<string, unknown>>;
 type CacheRefusal = { readonly code: string; readonly message: string; readonly http_status: number };
-type CacheResult = StoreReceipt | CacheRefusal;
-
-type NonDeliveryReport = {
-  readonly message_id: Uuid;
-  readonly recipient: Did;
-  readonly reason: FaultCode;
-  /** Sending the same again would not help. */
-  readonly final: boolean;
-  readonly attempts: readonly AttemptReport[];
-};
-
-type AttemptReport = {
-  readonly channel: Channel;
-  /** Scheme and host as the recipient publishes them; `null` for a live session or an unreadable URL. */
-  readonly origin: string | null;
-  readonly http_status: number | null;
-  readonly error: AttemptError | null;
-  readonly duration_ms: number;
-};
+type AttemptReport = NonNullable<DeliveryAnswer["ndr"]>["attempts"][number];
 
 /**
  * Why an attempt got no answer. Every way in which a host can't be reached has the one name

@@ -4,7 +4,7 @@
  * documents them.
  * Source: interface "DDN envelope" to "Cached message entry", rules sections 2, 5 and 6.
  */
-import { Type } from "@sinclair/typebox";
+import { type Static, Type } from "@sinclair/typebox";
 import { encodeHex, utf8 } from "../codec/bytes.ts";
 import { sha256 } from "../codec/crypto.ts";
 import {
@@ -149,11 +149,11 @@ const nonDeliveryReport = open(
     message_id: uuidText,
     recipient: didText,
     reason: Type.String(),
-    final: Type.Boolean(),
+    final: Type.Boolean({ description: "sending the same again would not help" }),
     attempts: Type.Array(
       Type.Object({
         channel: Type.String(),
-        origin: nullable(Type.String()),
+        origin: nullable(Type.String(), "scheme and host as published; null for a live session"),
         http_status: nullable(Type.Integer()),
         error: nullable(Type.String()),
         duration_ms: Type.Integer(),
@@ -205,6 +205,8 @@ export const deliveryResultShape = open(
     details: {},
   },
 );
+
+export type DeliveryAnswer = Static<typeof deliveryResultShape>;
 
 const chunkShape = open(
   { message_group_id: uuidText, sequence_number: Type.Integer(), total_chunks: Type.Integer() },

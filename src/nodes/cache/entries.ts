@@ -75,13 +75,8 @@ export function renderSummaryEntry(entry: MessageSummary): Record<string, unknow
 /** What one answer may hold. */
 type AnswerBounds = { readonly entriesMax: number; readonly bytesMax: number };
 
-/** What the plan needs to know of an entry. `cursor` is `null` for entries that came in one page. */
-export type PlanEntry = {
-  readonly messageId: Uuid;
-  readonly chunk: Chunk | null;
-  readonly bytes: number;
-  readonly cursor: Cursor | null;
-};
+/** What the plan needs to know of an entry. */
+export type PlanEntry = Pick<MessageSummary, "messageId" | "chunk" | "envelopeBytes" | "cursor">;
 
 type WholePlan = {
   /** In the order of arrival. */
@@ -109,7 +104,7 @@ export function planWhole(
   let full = false;
   entries.forEach((entry, index) => {
     const set =
-      entry.chunk === null ? { entries: 1, bytes: entry.bytes, complete: true } : sets.get(entry.chunk.groupId);
+      entry.chunk === null ? { entries: 1, bytes: entry.envelopeBytes, complete: true } : sets.get(entry.chunk.groupId);
     const known = entry.chunk !== null && taken.has(entry.chunk.groupId);
     if (!known && !full && set?.complete === true) {
       // The first message goes out however large it is: nothing else could ever get it to the client.
@@ -135,11 +130,11 @@ type ChunkSet = { entries: number; bytes: number; complete: boolean };
 
 function chunkSets(entries: readonly PlanEntry[]): Map<Uuid, ChunkSet> {
   const sets = new Map<Uuid, ChunkSet>();
-  for (const { chunk, bytes } of entries) {
+  for (const { chunk, envelopeBytes } of entries) {
     if (chunk === null) continue;
     const set = sets.get(chunk.groupId) ?? { entries: 0, bytes: 0, complete: false };
     set.entries += 1;
-    set.bytes += bytes;
+    set.bytes += envelopeBytes;
     // A sequence number is held once, so the number of entries suffices.
     set.complete = set.entries === chunk.total;
     sets.set(chunk.groupId, set);
@@ -173,8 +168,7 @@ export async function scanWhole({ mailbox, recipient, bounds, now }: WholeSource
   for (;;) {
     const page = await mailbox.summary(recipient, { after, entriesMax: scanPageEntries, bytesMax: 0, nowMs });
     if (isFault(page)) return page;
-    for (const { messageId, chunk, envelopeBytes: bytes, cursor } of page.entries)
-      entries.push({ messageId, chunk, bytes, cursor });
+    entries.push(...page.entries);
     after = page.next;
     const more = after !== null;
     const plan = planWhole(entries, { ...bounds, more });
@@ -184,7 +178,7 @@ export async function scanWhole({ mailbox, recipient, bounds, now }: WholeSource
 
 /** Half full is enough: reading further costs more than a second request. */
 function isFull({ selected }: WholePlan, { entriesMax, bytesMax }: AnswerBounds): boolean {
-  const bytes = selected.reduce((sum, entry) => sum + entry.bytes, 0);
+  const bytes = selected.reduce((sum, entry) => sum + entry.envelopeBytes, 0);
   return selected.length >= entriesMax / 2 || bytes >= bytesMax / 2;
 }
 
@@ -215,20 +209,20 @@ export async function* wholeParts(
 }
 
 function sum(batch: readonly PlanEntry[]): number {
-  return batch.reduce((total, entry) => total + entry.bytes + entryOverheadBytes, 0);
+  return batch.reduce((total, entry) => total + entry.envelopeBytes + entryOverheadBytes, 0);
 }
 
 function* batches(entries: readonly PlanEntry[]): Generator<PlanEntry[]> {
   let batch: PlanEntry[] = [];
   let bytes = 0;
   for (const entry of entries) {
-    if (batch.length > 0 && bytes + entry.bytes > batchBytesMax) {
+    if (batch.length > 0 && bytes + entry.envelopeBytes > batchBytesMax) {
       yield batch;
       batch = [];
       bytes = 0;
     }
     batch.push(entry);
-    bytes += entry.bytes;
+    bytes += entry.envelopeBytes;
   }
   if (batch.length > 0) yield batch;
 }

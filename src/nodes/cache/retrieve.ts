@@ -41,7 +41,6 @@ import type { RecipientSource } from "../recipients.ts";
 import {
   entryParts,
   groupParts,
-  planWhole,
   renderMore,
   renderSummaryEntry,
   scanWhole,
@@ -96,7 +95,7 @@ async function answerPage(
   return isFault(found) ? found : renderMessages(found.entries, found.next, context);
 }
 
-/** When one page holds everything, one call of the store; else envelopes are read as the client reads the answer. */
+/** When one page holds everything, and sets of chunks whole, one call of the store; else envelopes are read as the client reads the answer. */
 async function answerWhole(
   parts: RetrieveParts,
   recipient: MailboxKey,
@@ -108,20 +107,16 @@ async function answerWhole(
   const page = { after: null, entriesMax: bounds.entriesMax, bytesMax, nowMs: context.nowMs };
   const found = await mailbox.list(recipient, page);
   if (isFault(found)) return found;
-  const isSimple = found.next === null && found.entries.every(({ chunk }) => chunk === null);
-  if (isSimple) return renderMessages(found.entries, null, context);
-  if (found.next === null) {
-    const entries = found.entries.map(({ messageId, chunk, envelope }) => {
-      return { messageId, chunk, bytes: envelope.length, cursor: null };
-    });
-    const plan = planWhole(entries, { ...bounds, more: false });
-    const selected = new Set(plan.selected.map((entry) => entry.messageId));
-    const whole = found.entries.filter((entry) => selected.has(entry.messageId));
-    return renderMessages(whole, plan.next === null ? null : startCursor, context);
-  }
+  if (found.next === null && areWhole(found.entries)) return renderMessages(found.entries, null, context);
   const source = { mailbox, recipient, bounds, now };
   const plan = await scanWhole(source);
   return isFault(plan) ? plan : { status: 200, jsonParts: wholeParts(source, plan, context) };
+}
+
+function areWhole(entries: readonly HeldMessage[]): boolean {
+  if (entries.every(({ chunk }) => chunk === null)) return true;
+  const sets = Map.groupBy(entries, ({ chunk }) => chunk?.groupId);
+  return entries.every(({ chunk }) => chunk === null || sets.get(chunk.groupId)?.length === chunk.total);
 }
 
 /** The whole group, or a page where `limit` or `cursor` asks for one. */

@@ -74,7 +74,6 @@ type Held = Foreign & {
 type State = HomesParts & {
   readonly held: BoundedMap<Did, Held>;
   readonly aliases: BoundedMap<string, { readonly did: Did; readonly atMs: number }>;
-  readonly entries: BoundedMap<string, { readonly bytes: Uint8Array; readonly atMs: number }>;
   readonly asking: Map<string, Promise<unknown>>;
   readonly failed: BoundedMap<string, { readonly absence: Absence; readonly untilMs: number }>;
   /** Questions that a client network may cause, and what it may make this Directory store in a day. */
@@ -87,16 +86,13 @@ const askMs = 5 * secondMs;
 const keptMs = 30 * dayMs;
 const heldMax = 10_000;
 const bytesMax = 32 * 1024 ** 2;
-const entriesMax = 2_000;
 
 export function createHomes(parts: HomesParts): Homes {
   const { settings } = parts;
-  const byBytes = { max: bytesMax, of: ({ bytes }: { readonly bytes: Uint8Array }) => 512 + 8 * bytes.length };
   const state: State = {
     ...parts,
-    held: new BoundedMap<Did, Held>(heldMax, byBytes),
+    held: new BoundedMap<Did, Held>(heldMax, { max: bytesMax, of: ({ bytes }) => 512 + 8 * bytes.length }),
     aliases: new BoundedMap(heldMax),
-    entries: new BoundedMap<string, { readonly bytes: Uint8Array; readonly atMs: number }>(entriesMax, byBytes),
     asking: new Map(),
     failed: new BoundedMap(heldMax),
     rate: createRateLimiter(limitOf(settings, "home_rate", "home_burst")),
@@ -264,21 +260,15 @@ async function findAlias(state: State, alias: string, { home: named, network }: 
 
 type FromEntry = AskedFor & { readonly from: number };
 
+/** Not remembered: a head changes with each block, and its witnesses' time is what counts. */
 async function readEntry(state: State, key: string, { home: named, network, from }: FromEntry) {
   const home = allowedHome(state, named);
   if (home === null) return "unknown";
-  const name = `${key} ${from} ${home}`;
-  const before = state.entries.get(name);
-  // A head changes with each block, and the witnesses' time is what counts.
-  if (before !== undefined && state.now() < before.atMs + secondMs) return before.bytes;
-  const found = await once(state, name, async () => {
+  return once(state, `${key} ${from} ${home}`, async () => {
     const reply = await ask(state, `/log/entry/${key}?from=${from}`, { home, network });
     if (reply === "silent" || reply === "unknown") return reply;
-    if (decodeLogEntry(reply.bytes) === null) return "silent";
-    state.entries.set(name, { bytes: reply.bytes, atMs: state.now() });
-    return reply.bytes;
+    return decodeLogEntry(reply.bytes) === null ? "silent" : reply.bytes;
   });
-  return found === "silent" && before !== undefined ? before.bytes : found;
 }
 
 // -------------------------------------------------------------------------------------------------------------- asking

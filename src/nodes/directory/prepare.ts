@@ -67,33 +67,17 @@ export function prepareRoutes(parts: DirectoryParts): Route[] {
 
 // ------------------------------------------------------------------------------------------------ answer
 
-type Prepared = {
-  readonly did: Did;
-  readonly action: string;
-  readonly nonceDomain: string | null;
+/** The answer without what `renderPrepared` adds. */
+type Prepared = Omit<Static<typeof preparedAnswer>, "payload_to_sign" | "expires_at"> & {
   readonly payload: Uint8Array;
-  readonly request: Readonly<Record<string, unknown>>;
-  readonly submit: { readonly method: string; readonly path: string };
-  /** Proof headers and the exact body they cover, for updates without a payload of their own. */
-  readonly headers?: Readonly<Record<string, string>>;
-  readonly body?: string;
   readonly expiresAtMs: number;
-  /** How `payload` is signed; `null` for proofs in headers. */
-  readonly version: ProofVersion | "plain" | null;
 };
 
-function renderPrepared(prepared: Prepared, binding: Binding): Record<string, unknown> {
-  const { did, action, nonceDomain, payload, request, submit, headers, body, expiresAtMs, version } = prepared;
+function renderPrepared({ payload, expiresAtMs, ...members }: Prepared, binding: Binding): Record<string, unknown> {
   return {
-    did,
-    action,
-    nonce_domain: nonceDomain,
+    ...members,
     payload_to_sign: encodeHex0x(payload),
-    request,
-    submit,
-    ...(headers === undefined ? {} : { headers, body }),
     expires_at: renderTimestamp(expiresAtMs),
-    ...(version === null ? {} : { proof_version: version }),
     genesis_hash: encodeHex0x(binding.genesisHash),
     operator_account: encodeHex0x(binding.submitter),
   };
@@ -206,7 +190,7 @@ function prepareRegistration(
   return {
     did,
     action: "register",
-    nonceDomain: null,
+    nonce_domain: null,
     payload: payload as Uint8Array,
     request: {
       did,
@@ -217,7 +201,7 @@ function prepareRegistration(
     },
     submit: { method: "POST", path: "/register-did" },
     expiresAtMs,
-    version,
+    proof_version: version,
   };
 }
 
@@ -348,9 +332,9 @@ function signedPreparation(action: RoutedAction): Preparation {
       return {
         did,
         action,
-        nonceDomain: counterRows[counter].nonceDomain,
+        nonce_domain: counterRows[counter].nonceDomain,
         payload: bound ? authorizationMessage(counter, genesisHash, payload) : payload,
-        version: bound ? "v3" : "plain",
+        proof_version: bound ? "v3" : "plain",
         request: {
           did,
           action,
@@ -393,9 +377,9 @@ function documentPreparation(): Preparation {
         did,
         action: "replace_document",
         // The nonce is inside the timestamp, and `request` has no member of that name.
-        nonceDomain: null,
+        nonce_domain: null,
         payload: documentMessage({ did, timestamp, docBlob }, genesisHash) as Uint8Array,
-        version,
+        proof_version: version,
         request: {
           did,
           ...(document === undefined ? { doc_blob } : { document }),
@@ -440,14 +424,13 @@ function ownerPreparation({ extrinsic, path, subject, request: shape, parse }: O
       const plan: Prepared = {
         did,
         action: extrinsic,
-        nonceDomain: null,
+        nonce_domain: null,
         payload: encodeUpdateProof(claims),
         request,
         submit: { method: "PUT", path: fillPath(path, { [subject]: did }) },
         headers: { "X-Key-Id": signerKeyId, "X-Timestamp": timestamp, "X-Nonce": nonce, [ledgerHeader]: ledger },
         body,
         expiresAtMs: nowMs + skewMs,
-        version: null,
       };
       return owned.checkBounds(bounds) ?? plan;
     };

@@ -8,7 +8,7 @@ const id = (text: string) => text as Uuid;
 const message = (name: string, bytes = 10): PlanEntry => ({
   messageId: id(name),
   chunk: null,
-  bytes,
+  envelopeBytes: bytes,
   cursor: `c${name}`,
 });
 const chunk = (name: string, place: [group: string, sequence: number, total: number], bytes = 10): PlanEntry => ({
@@ -76,7 +76,7 @@ describe("an answer without a cursor", () => {
         });
         const { selected, next } = planWhole(entries, bounds);
         const names = new Set(selected.map((one) => one.messageId));
-        const bytes = selected.reduce((sum, one) => sum + one.bytes, 0);
+        const bytes = selected.reduce((sum, one) => sum + one.envelopeBytes, 0);
         expect(selected.length === 1 || (selected.length <= bounds.entriesMax && bytes <= bounds.bytesMax)).toBe(true);
         for (const group of counts.keys()) {
           const held = selected.filter((one) => one.chunk?.groupId === group).length;
