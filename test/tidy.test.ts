@@ -191,6 +191,7 @@ describe("exports", () => {
     "cli/init.ts": ["nextSteps", "proxyFile", "renderConfiguration"],
     "client/receiver.ts": ["Queue"],
     "client/send.ts": ["buildEnvelope"],
+    "nodes/cache/entries.ts": ["planWhole"],
     "nodes/directory/pace.ts": ["createWorkGrowth"],
     // Parsers, which fuzzing and tables of bad inputs call.
     "plugins/chain/rpc.ts": ["withoutSecrets"],

@@ -11,13 +11,14 @@
  * Hashes of level 0 follow from the entries. Numbers are 16 hex digits.
  * Source: docs/trust.md "Log".
  */
+
 import { concatBytes, decodeHex, decodeUtf8, encodeHex, equalBytes, utf8 } from "../core/codec/bytes.ts";
 import { sha256 } from "../core/codec/crypto.ts";
 import type { Did } from "../core/codec/did.ts";
 import { encodeWith } from "../core/codec/scale.ts";
+import { recordCodec } from "../core/ledger/account.ts";
 import type { Applied } from "../core/ledger/action-rules.ts";
 import { aliasesNamed } from "../core/ledger/calls.ts";
-import { recordCodec } from "../core/ledger/structures.ts";
 import {
   encodeBatch,
   encodeOldHead,

@@ -27,11 +27,15 @@ import {
   type Account,
   type AccountId,
   type AliasReserve,
+  accountCodec,
+  aliasReserveCodec,
   type DeliveryPolicy,
+  deliveryPolicyCodec,
   emptyAccount,
   type LedgerProofs,
   type PersonaPolicy,
   type PolicyScope,
+  personaPolicyCodec,
 } from "../core/ledger/account.ts";
 import type { Applied } from "../core/ledger/action-rules.ts";
 import {
@@ -43,7 +47,6 @@ import {
   type LedgerCall,
 } from "../core/ledger/calls.ts";
 import type { ProofBinding } from "../core/ledger/document-codec.ts";
-import { accountCodec, aliasReserveCodec, deliveryPolicyCodec, personaPolicyCodec } from "../core/ledger/structures.ts";
 import { keepKeyProof } from "../core/trust/keep.ts";
 import { genesisOfLog } from "../core/trust/log.ts";
 import { isSelfCertifying } from "../core/trust/names.ts";

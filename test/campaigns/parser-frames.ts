@@ -8,9 +8,13 @@ import type { Did } from "../../src/core/codec/did.ts";
 import { parseJson } from "../../src/core/codec/json.ts";
 import { type Codec, decodeWith, encodeWith } from "../../src/core/codec/scale.ts";
 import { isFault } from "../../src/core/fault.ts";
-import type { DidDocument } from "../../src/core/ledger/account.ts";
+import {
+  type DidDocument,
+  deliveryPolicyCodec,
+  personaPolicyCodec,
+  recordCodec,
+} from "../../src/core/ledger/account.ts";
 import { parseProofTimestamp } from "../../src/core/ledger/document-codec.ts";
-import { deliveryPolicyCodec, personaPolicyCodec, recordCodec } from "../../src/core/ledger/structures.ts";
 import {
   decideRetrievalProof,
   decodeUpdateProof,

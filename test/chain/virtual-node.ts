@@ -5,8 +5,7 @@
  */
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
 import { encodeWith } from "../../src/core/codec/scale.ts";
-import { emptyAccount } from "../../src/core/ledger/account.ts";
-import { recordCodec } from "../../src/core/ledger/structures.ts";
+import { emptyAccount, recordCodec } from "../../src/core/ledger/account.ts";
 import { type ItemName, items } from "../../src/plugins/chain/layouts.ts";
 import { prefixOf } from "../../src/plugins/chain/metadata.ts";
 import { parseHeader, type Socket, type SocketEvents } from "../../src/plugins/chain/rpc.ts";

@@ -2,10 +2,11 @@
  * The Directory on an existing chain of the family, as the published facts write its runtime 123: it starts, names the
  * protections that are missing, registers, and refuses what that chain can't take.
  */
+
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
 import { encodeWith } from "../../src/core/codec/scale.ts";
-import { recordCodec } from "../../src/core/ledger/structures.ts";
+import { recordCodec } from "../../src/core/ledger/account.ts";
 import { chainPlugin } from "../../src/plugins/chain/chain.ts";
 import { type OpenLedger, openLedger } from "../../src/plugins/chain/driver.ts";
 import { entryKey, prefixOf, readMetadata } from "../../src/plugins/chain/metadata.ts";

@@ -2,6 +2,7 @@
  * The chain driver with nodes that misbehave: none of them ends the process, fills memory or the log, delays the end of
  * the program, or makes it reveal the part of an endpoint after its host.
  */
+
 import { afterEach, describe, expect, test } from "bun:test";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer, type Socket } from "node:net";
@@ -10,8 +11,8 @@ import { join } from "node:path";
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
 import { encodeWith } from "../../src/core/codec/scale.ts";
 import { isFault } from "../../src/core/fault.ts";
+import { recordCodec } from "../../src/core/ledger/account.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
-import { recordCodec } from "../../src/core/ledger/structures.ts";
 import { chainPlugin } from "../../src/plugins/chain/chain.ts";
 import { Endpoints, type EndpointsEvents } from "../../src/plugins/chain/endpoints.ts";
 import { extrinsicHash } from "../../src/plugins/chain/layouts.ts";

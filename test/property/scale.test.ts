@@ -5,6 +5,7 @@
 import { expect, test } from "bun:test";
 import fc from "fast-check";
 import type { Did } from "../../src/core/codec/did.ts";
+import * as accounts from "../../src/core/ledger/account.ts";
 import {
   scaleBounds as bounds,
   type DeliveryPolicy,
@@ -176,14 +177,14 @@ const cases = [
     name: "verification methods",
     runs: 500,
     values: method,
-    ...coded(documents.verificationMethodCodec),
+    ...coded(accounts.verificationMethodCodec),
     oracleForm: oracle.method,
   }),
   row({
     name: "services",
     runs: 1_000,
     values: service,
-    ...coded(documents.serviceCodec),
+    ...coded(accounts.serviceCodec),
     oracleForm: oracle.service,
   }),
   row({
@@ -235,21 +236,21 @@ const cases = [
     name: "delivery policies",
     runs: 1_000,
     values: policy,
-    ...coded(scale.deliveryPolicyCodec),
+    ...coded(accounts.deliveryPolicyCodec),
     oracleForm: oracle.deliveryPolicy,
   }),
   row({
     name: "persona policies",
     runs: 500,
     values: persona,
-    ...coded(scale.personaPolicyCodec),
+    ...coded(accounts.personaPolicyCodec),
     oracleForm: oracle.personaPolicy,
   }),
   row({
     name: "records",
     runs: 500,
     values: record,
-    ...coded(scale.recordCodec),
+    ...coded(accounts.recordCodec),
     oracleForm: oracle.record,
   }),
   row({

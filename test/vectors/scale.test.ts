@@ -3,12 +3,14 @@
  * decode and verify exactly; the @polkadot codec and @noble/curves agree. Invalid ones must be
  * refused, and where only a bound or the text is at fault, the lenient codec shows that the rest is sound.
  */
+
 import { expect, test } from "bun:test";
 import { readdirSync, readFileSync } from "node:fs";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { concatBytes, decodeBase64, encodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
 import { blake2b256, verifyEd25519 } from "../../src/core/codec/crypto.ts";
 import type { DidDocument } from "../../src/core/ledger/account.ts";
+import * as accounts from "../../src/core/ledger/account.ts";
 import * as documents from "../../src/core/ledger/document-codec.ts";
 import * as scale from "../../src/core/ledger/structures.ts";
 import { coded, type OracleForm, oracle, oracleEncode, oracleReencode, storageMapKey } from "../oracles/scale.ts";
@@ -48,12 +50,12 @@ type Kind = {
 
 const structures: Readonly<Record<string, Kind>> = {
   verification_method: {
-    ...coded(documents.verificationMethodCodec),
+    ...coded(accounts.verificationMethodCodec),
     oracleForm: oracle.method,
     oracleType: "Method",
   },
   service: {
-    ...coded(documents.serviceCodec),
+    ...coded(accounts.serviceCodec),
     oracleForm: oracle.service,
     oracleType: "Service",
   },
@@ -84,7 +86,7 @@ const structures: Readonly<Record<string, Kind>> = {
     oracleType: "ControlPayload",
   },
   delivery_policy: {
-    ...coded(scale.deliveryPolicyCodec),
+    ...coded(accounts.deliveryPolicyCodec),
     oracleForm: oracle.deliveryPolicy,
     oracleType: "DeliveryPolicy",
   },

@@ -1,161 +1,29 @@
 /**
- * What the ledger keeps, as values: of one DID its document, its record and its counters; the policies of recipients,
- * tags and personas with their limits; and how large each may be. Clients and nodes share the types. The rules for
+ * What the ledger keeps, as values and in SCALE: of one DID its document, its record and its counters; the policies of
+ * recipients, tags and personas with their limits; and how large each may be. A codec's fields have the order of the wire,
+ * and decoding enforces every bound; the types are the codecs'. Clients and nodes share them. The rules for
  * documents are in `document.ts`; what policies mean for an envelope is in `core/message/policy.ts`.
  * Source: interface "DID document", docs/ledger.md 1.1, 1.3, 1.9 and 2.7, rules sections 1 and 10.
  */
 import { parseAgreementKey, parseMultibaseKey, utf8 } from "../codec/bytes.ts";
 import { u64Max } from "../codec/json.ts";
+import {
+  boolean,
+  type Decoded,
+  enumeration,
+  exactByteVector,
+  fixedBytes,
+  option,
+  optionalList,
+  structure,
+  text,
+  u8,
+  u32,
+  u64,
+  u128,
+  vector,
+} from "../codec/scale.ts";
 import { type LedgerRefusal, refuse } from "./refusals.ts";
-
-export type VerificationMethod = {
-  readonly id: string;
-  readonly type: string;
-  readonly controller: string;
-  readonly publicKeyMultibase: string;
-};
-
-/** The method types that name Ed25519 keys (rules section 1). */
-export const keyTypes: readonly string[] = ["Multikey", "Ed25519VerificationKey2020"];
-
-/** The Ed25519 key of a verification method, or `null` when its type names none. It may be inadmissible: see `isAdmissibleKey`. */
-export function parseMethodKey(method: VerificationMethod): Uint8Array | null {
-  return keyTypes.includes(method.type) ? parseMultibaseKey(method.publicKeyMultibase) : null;
-}
-
-export type KeyAgreement = VerificationMethod;
-
-export type Service = {
-  readonly id: string;
-  readonly type: string;
-  readonly serviceEndpoint: readonly string[];
-  /** `null` when the member is absent; an empty list authorizes nobody. */
-  readonly authorization: readonly string[] | null;
-  readonly priority: number | null;
-};
-
-export type DidDocument = {
-  readonly id: string;
-  readonly verificationMethod: readonly VerificationMethod[];
-  readonly authentication: readonly string[];
-  readonly keyAgreement: readonly KeyAgreement[];
-  readonly service: readonly Service[];
-};
-
-/** The JSON form of answers: all four lists always, `authorization` and `priority` only when set. */
-export function renderDocument(document: DidDocument): Record<string, unknown> {
-  return { ...document, service: document.service.map(renderService) };
-}
-
-export function renderService(service: Service): Record<string, unknown> {
-  const { authorization, priority, ...always } = service;
-  return { ...always, ...(authorization && { authorization }), ...(priority !== null && { priority }) };
-}
-
-/**
- * What a key is asked for: `change` the identity (`root`, or a method in `authentication`), `send` in its name (a
- * method in `authentication`), or `service`: to speak for a service that names the key itself.
- */
-export type KeyPurpose = "change" | "send" | "service";
-
-/** The method under a key id that may sign for a purpose, whatever its key. */
-export function methodFor(document: DidDocument, keyId: string, purpose: KeyPurpose): VerificationMethod | null {
-  if (purpose !== "service" && !document.authentication.includes(keyId)) return null;
-  const method = document.verificationMethod.find(({ id }) => id === keyId);
-  return method?.controller === document.id ? method : null;
-}
-
-/** The key that others seal to: the first X25519 key of the document, or `null`. */
-export function sealingKeyOf(document: DidDocument): (KeyAgreement & { readonly publicKey: Uint8Array }) | null {
-  for (const agreement of document.keyAgreement) {
-    const publicKey = parseAgreementKey(agreement.publicKeyMultibase);
-    if (publicKey !== null) return { ...agreement, publicKey };
-  }
-  return null;
-}
-
-// ------------------------------------------------------------------------------------------------ record and counters
-
-/** Which policies a recipient names. */
-export type DeliveryPolicyLinks = {
-  readonly recipientPolicy: string | null;
-  readonly tagPolicies: readonly string[];
-  readonly personaPolicies: readonly string[];
-};
-
-/** A 32-byte account id. The operator account of a Directory owns what it registers. */
-export type AccountId = Uint8Array;
-
-/** What the proofs of a ledger are bound to, and which versions it accepts (docs/ledger.md 1.8). */
-export type LedgerProofs = {
-  /** 32 bytes that name the ledger. */
-  readonly genesisHash: Uint8Array;
-  /** Whether it accepts version 3, which binds the ledger and, in a registration, the account that submits it. */
-  readonly bound: boolean;
-  /** Whether it accepts versions 1 and 2, and payloads that are signed plainly. */
-  readonly plain: boolean;
-  /** Whether it holds self-certifying DIDs to their rules, and keeps what proves their keys (docs/trust.md). */
-  readonly selfCertifying: boolean;
-};
-
-export type Device = { readonly deviceId: string; readonly addedAtMs: bigint; readonly tombstoned: boolean };
-
-export type DidRecord = {
-  readonly owner: AccountId | null;
-  readonly aliases: readonly string[];
-  readonly devices: readonly Device[];
-  readonly document: DidDocument | null;
-  readonly version: bigint;
-  readonly updatedAtMs: bigint;
-  readonly rootPubkey: Uint8Array | null;
-  readonly links: DeliveryPolicyLinks | null;
-  readonly deactivated: boolean;
-};
-
-export type CounterName = "alias" | "document" | "rootPubkey" | "control";
-export type Counters = Readonly<Record<CounterName, bigint>>;
-
-/**
- * All the ledger keeps of one DID. `record` is `null` when the DID does not exist; the counters outlive a deleted
- * record, so that an old authorization never works again.
- */
-export type Account = {
-  readonly record: DidRecord | null;
-  readonly counters: Counters;
-  /** The time of the last accepted full document (docs/ledger.md 2.5). */
-  readonly documentTimeMs: bigint;
-  /** The expiry of the last registration proof that had one. The next must expire later, so that no proof works twice. */
-  readonly registrationExpiryMs: bigint;
-  /** How often the DID was deleted; 0 when a ledger can't say. A message admitted for one life does not belong to the next. */
-  readonly life: number;
-  /** Of a self-certifying DID: the component calls that are accepted before the next whole document (docs/trust.md). */
-  readonly componentCallsLeft: number;
-};
-
-/** How long an alias that was released is for its last holder alone. */
-export const aliasReserveMs = 30 * 86_400_000;
-
-/** For whom an alias is reserved that was released: this life of the DID, until this time. */
-export type AliasReserve = { readonly did: string; readonly life: number; readonly untilMs: bigint };
-
-/** After a deletion the alias is nobody's until then, because another key may register the DID. */
-export function isReservedFrom(
-  taker: { readonly did: string; readonly life: number },
-  reserve: AliasReserve | null,
-  nowMs: number,
-): boolean {
-  if (reserve === null || reserve.untilMs <= BigInt(nowMs)) return false;
-  return reserve.did !== taker.did || reserve.life !== taker.life;
-}
-
-export const emptyAccount: Account = {
-  record: null,
-  counters: { alias: 0n, document: 0n, rootPubkey: 0n, control: 0n },
-  documentTimeMs: 0n,
-  registrationExpiryMs: 0n,
-  life: 0,
-  componentCallsLeft: 0,
-};
 
 // ------------------------------------------------------------------------------------------------------------- bounds
 
@@ -206,32 +74,201 @@ export function longerThan(text: string, bytesMax: number): boolean {
   return text.length * 3 > bytesMax && utf8(text).length > bytesMax;
 }
 
+// -------------------------------------------------------------------------------------------------------- documents
+
+export const did = text(scaleBounds.didBytes);
+export const id = text(scaleBounds.idBytes);
+export const alias = text(scaleBounds.aliasBytes);
+export const deviceId = text(scaleBounds.deviceIdBytes);
+const policyRef = text(scaleBounds.policyRefBytes);
+
+/** Key agreements have the same layout. */
+export const verificationMethodCodec = structure({
+  id,
+  type: text(scaleBounds.typeBytes),
+  controller: id,
+  publicKeyMultibase: text(scaleBounds.keyMultibaseBytes),
+});
+export type VerificationMethod = Decoded<typeof verificationMethodCodec>;
+
+/** The method types that name Ed25519 keys (rules section 1). */
+export const keyTypes: readonly string[] = ["Multikey", "Ed25519VerificationKey2020"];
+
+/** The Ed25519 key of a verification method, or `null` when its type names none. It may be inadmissible: see `isAdmissibleKey`. */
+export function parseMethodKey(method: VerificationMethod): Uint8Array | null {
+  return keyTypes.includes(method.type) ? parseMultibaseKey(method.publicKeyMultibase) : null;
+}
+
+export type KeyAgreement = VerificationMethod;
+
+export const serviceCodec = structure({
+  id,
+  type: text(scaleBounds.typeBytes),
+  serviceEndpoint: vector(text(scaleBounds.serviceEndpointBytes), scaleBounds.serviceEndpoints),
+  /** `null` when the member is absent; an empty list authorizes nobody. */
+  authorization: option(vector(id, scaleBounds.serviceAuthorizations)),
+  priority: option(u32),
+});
+export type Service = Decoded<typeof serviceCodec>;
+
+/** `authentication` and `service` are options of lists on the wire: an empty list is none. */
+export const documentCodec = structure({
+  id: did,
+  verificationMethod: vector(verificationMethodCodec, scaleBounds.verificationMethods),
+  authentication: optionalList(vector(id, scaleBounds.authentications)),
+  keyAgreement: vector(verificationMethodCodec, scaleBounds.keyAgreements),
+  service: optionalList(vector(serviceCodec, scaleBounds.services)),
+});
+export type DidDocument = Decoded<typeof documentCodec>;
+
+/** The JSON form of answers: all four lists always, `authorization` and `priority` only when set. */
+export function renderDocument(document: DidDocument): Record<string, unknown> {
+  return { ...document, service: document.service.map(renderService) };
+}
+
+export function renderService(service: Service): Record<string, unknown> {
+  const { authorization, priority, ...always } = service;
+  return { ...always, ...(authorization && { authorization }), ...(priority !== null && { priority }) };
+}
+
+/**
+ * What a key is asked for: `change` the identity (`root`, or a method in `authentication`), `send` in its name (a
+ * method in `authentication`), or `service`: to speak for a service that names the key itself.
+ */
+export type KeyPurpose = "change" | "send" | "service";
+
+/** The method under a key id that may sign for a purpose, whatever its key. */
+export function methodFor(document: DidDocument, keyId: string, purpose: KeyPurpose): VerificationMethod | null {
+  if (purpose !== "service" && !document.authentication.includes(keyId)) return null;
+  const method = document.verificationMethod.find(({ id }) => id === keyId);
+  return method?.controller === document.id ? method : null;
+}
+
+/** The key that others seal to: the first X25519 key of the document, or `null`. */
+export function sealingKeyOf(document: DidDocument): (KeyAgreement & { readonly publicKey: Uint8Array }) | null {
+  for (const agreement of document.keyAgreement) {
+    const publicKey = parseAgreementKey(agreement.publicKeyMultibase);
+    if (publicKey !== null) return { ...agreement, publicKey };
+  }
+  return null;
+}
+
+// ------------------------------------------------------------------------------------------------ record and counters
+
+/** Which policies a recipient names. */
+export const linksCodec = structure({
+  recipientPolicy: option(policyRef),
+  tagPolicies: vector(policyRef, scaleBounds.policyRefs),
+  personaPolicies: vector(policyRef, scaleBounds.policyRefs),
+});
+export type DeliveryPolicyLinks = Decoded<typeof linksCodec>;
+
+/** A 32-byte account id. The operator account of a Directory owns what it registers. */
+export type AccountId = Uint8Array;
+
+/** What the proofs of a ledger are bound to, and which versions it accepts (docs/ledger.md 1.8). */
+export type LedgerProofs = {
+  /** 32 bytes that name the ledger. */
+  readonly genesisHash: Uint8Array;
+  /** Whether it accepts version 3, which binds the ledger and, in a registration, the account that submits it. */
+  readonly bound: boolean;
+  /** Whether it accepts versions 1 and 2, and payloads that are signed plainly. */
+  readonly plain: boolean;
+  /** Whether it holds self-certifying DIDs to their rules, and keeps what proves their keys (docs/trust.md). */
+  readonly selfCertifying: boolean;
+};
+
+/** The value of the chain's `Dids` map. */
+export const recordCodec = structure({
+  owner: option(fixedBytes(32)),
+  aliases: optionalList(vector(alias, scaleBounds.aliases)),
+  devices: optionalList(vector(structure({ deviceId, addedAtMs: u64, tombstoned: boolean }), scaleBounds.devices)),
+  document: option(documentCodec),
+  version: u64,
+  updatedAtMs: u64,
+  rootPubkey: option(exactByteVector(32)),
+  links: option(linksCodec),
+  deactivated: boolean,
+});
+export type DidRecord = Decoded<typeof recordCodec>;
+export type Device = DidRecord["devices"][number];
+
+export type CounterName = "alias" | "document" | "rootPubkey" | "control";
+export type Counters = Readonly<Record<CounterName, bigint>>;
+
+/**
+ * All the ledger keeps of one DID. `record` is `null` when the DID does not exist; the counters outlive a deleted
+ * record, so that an old authorization never works again.
+ */
+export const accountCodec = structure({
+  record: option(recordCodec),
+  counters: structure<Counters>({ alias: u64, document: u64, rootPubkey: u64, control: u64 }),
+  /** The time of the last accepted full document (docs/ledger.md 2.5). */
+  documentTimeMs: u64,
+  /** The expiry of the last registration proof that had one. The next must expire later, so that no proof works twice. */
+  registrationExpiryMs: u64,
+  /** How often the DID was deleted; 0 when a ledger can't say. A message admitted for one life does not belong to the next. */
+  life: u32,
+  /** Of a self-certifying DID: the component calls that are accepted before the next whole document (docs/trust.md). */
+  componentCallsLeft: u8,
+});
+export type Account = Decoded<typeof accountCodec>;
+
+/** How long an alias that was released is for its last holder alone. */
+export const aliasReserveMs = 30 * 86_400_000;
+
+/** For whom an alias is reserved that was released: this life of the DID, until this time. */
+export const aliasReserveCodec = structure({ did, life: u32, untilMs: u64 });
+export type AliasReserve = Decoded<typeof aliasReserveCodec>;
+
+/** After a deletion the alias is nobody's until then, because another key may register the DID. */
+export function isReservedFrom(
+  taker: { readonly did: string; readonly life: number },
+  reserve: AliasReserve | null,
+  nowMs: number,
+): boolean {
+  if (reserve === null || reserve.untilMs <= BigInt(nowMs)) return false;
+  return reserve.did !== taker.did || reserve.life !== taker.life;
+}
+
+export const emptyAccount: Account = {
+  record: null,
+  counters: { alias: 0n, document: 0n, rootPubkey: 0n, control: 0n },
+  documentTimeMs: 0n,
+  registrationExpiryMs: 0n,
+  life: 0,
+  componentCallsLeft: 0,
+};
+
 // ---------------------------------------------------------------------------------------------------------- policies
 
 /** What becomes of an entry that expires; the order is that of the ledger's enumeration. */
 export const expirationBehaviors = ["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference"] as const;
 export type ExpirationBehavior = (typeof expirationBehaviors)[number];
+const expirationBehavior = enumeration<ExpirationBehavior>(expirationBehaviors);
 
 /** Whom a policy is about. */
 export type PolicyScope = "recipient" | "tag" | "persona";
 
 /** The record of a recipient or a tag. `null` members were not set. */
-export type DeliveryPolicy = {
-  readonly effectiveTtlBlocks: number;
-  readonly maxMessageBytes: number;
-  readonly cacheEligible: boolean;
-  readonly replication: number | null;
-  readonly encryptedHeaderPreviewBytes: number | null;
-  readonly releasePricing: { readonly baseFee: bigint; readonly perKibFee: bigint } | null;
-  readonly expirationBehavior: ExpirationBehavior | null;
-};
+export const deliveryPolicyCodec = structure({
+  effectiveTtlBlocks: u32,
+  maxMessageBytes: u32,
+  cacheEligible: boolean,
+  replication: option(u8),
+  encryptedHeaderPreviewBytes: option(u32),
+  releasePricing: option(structure({ baseFee: u128, perKibFee: u128 })),
+  expirationBehavior: option(expirationBehavior),
+});
+export type DeliveryPolicy = Decoded<typeof deliveryPolicyCodec>;
 
 /** The record of a persona. Only `allowedRelays` acts on delivery. */
-export type PersonaPolicy = {
-  readonly releasePricing: { readonly asset: string; readonly amount: bigint } | null;
-  readonly expirationBehavior: { readonly mode: ExpirationBehavior; readonly retainUntilMs: bigint | null } | null;
-  readonly allowedRelays: readonly string[];
-};
+export const personaPolicyCodec = structure({
+  releasePricing: option(structure({ asset: text(scaleBounds.assetBytes), amount: u128 })),
+  expirationBehavior: option(structure({ mode: expirationBehavior, retainUntilMs: option(u64) })),
+  allowedRelays: vector(text(scaleBounds.allowedRelayBytes), scaleBounds.allowedRelays),
+});
+export type PersonaPolicy = Decoded<typeof personaPolicyCodec>;
 
 /** All inclusive. Fees are in the smallest currency unit, the life in blocks (30 days of 6 s). */
 export const policyLimits = {

@@ -22,9 +22,13 @@ import {
   type CounterName,
   type DeliveryPolicy,
   type DeliveryPolicyLinks,
+  deliveryPolicyCodec,
   longerThan,
   type PersonaPolicy,
+  personaPolicyCodec,
   scaleBounds,
+  serviceCodec,
+  verificationMethodCodec,
 } from "./account.ts";
 import {
   type ActionName,
@@ -36,9 +40,9 @@ import {
   type ItemName,
   itemsOf,
 } from "./actions.ts";
-import { parseProofTimestamp, serviceCodec, verificationMethodCodec } from "./document-codec.ts";
+import { parseProofTimestamp } from "./document-codec.ts";
 import { type LedgerRefusal, refuse } from "./refusals.ts";
-import { decodePayload, deliveryPolicyCodec, personaPolicyCodec } from "./structures.ts";
+import { decodePayload } from "./structures.ts";
 
 // ------------------------------------------------------------------------------------------------- values
 

@@ -1,8 +1,8 @@
 /**
- * A DID document in SCALE; the messages that a root key signs over a whole document, to register a DID or to replace its
+ * The messages that a root key signs over a whole document, to register a DID or to replace its
  * document; and the payloads that key proofs contain. Version 1 has a time. Version 2 (`v2:<nonce>:<expiry ms>`) binds the document and works once.
  * Version 3 (`v3:…`) also binds the ledger and the account that submits a registration. A client that registers needs
- * this file and no other structure. Fields have the order of the wire; decoding enforces every bound.
+ * this file and no other structure.
  * Source: docs/ledger.md 1.1, 1.2, 1.4, 1.5 and 1.8, rules section 4 ("Registration proof").
  */
 import { blake2b256 } from "#blake2";
@@ -17,51 +17,22 @@ import {
   exactByteVector,
   fixedBytes,
   option,
-  optionalList,
   structure,
-  text,
-  u32,
   u64,
-  vector,
 } from "../codec/scale.ts";
 import { hourMs, minuteMs, parseTimestamp } from "../codec/time.ts";
 import {
   type AccountId,
+  alias,
   type CounterName,
   type DidDocument,
-  type Service,
+  did,
+  documentCodec,
+  id,
   scaleBounds,
-  type VerificationMethod,
+  serviceCodec,
+  verificationMethodCodec,
 } from "./account.ts";
-
-export const did = text(scaleBounds.didBytes);
-export const id = text(scaleBounds.idBytes);
-export const alias = text(scaleBounds.aliasBytes);
-
-/** Key agreements have the same layout. */
-export const verificationMethodCodec = structure<VerificationMethod>({
-  id,
-  type: text(scaleBounds.typeBytes),
-  controller: id,
-  publicKeyMultibase: text(scaleBounds.keyMultibaseBytes),
-});
-
-export const serviceCodec = structure<Service>({
-  id,
-  type: text(scaleBounds.typeBytes),
-  serviceEndpoint: vector(text(scaleBounds.serviceEndpointBytes), scaleBounds.serviceEndpoints),
-  authorization: option(vector(id, scaleBounds.serviceAuthorizations)),
-  priority: option(u32),
-});
-
-/** `authentication` and `service` are options of lists on the wire: an empty list is none. */
-export const documentCodec = structure<DidDocument>({
-  id: did,
-  verificationMethod: vector(verificationMethodCodec, scaleBounds.verificationMethods),
-  authentication: optionalList(vector(id, scaleBounds.authentications)),
-  keyAgreement: vector(verificationMethodCodec, scaleBounds.keyAgreements),
-  service: optionalList(vector(serviceCodec, scaleBounds.services)),
-});
 
 export const encodeDidDocument = (document: DidDocument): Uint8Array => encodeWith(documentCodec, document);
 

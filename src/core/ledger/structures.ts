@@ -1,44 +1,22 @@
 /**
- * Our structures in SCALE besides documents (`document-codec.ts`) and calls (`calls.ts`): policies, records, and the
- * payloads that keys sign to authorize an action. Field order here is the order on the wire. What is decoded has kept
+ * The payloads that keys sign to authorize an action, in SCALE. Field order here is the order on the wire. What is decoded has kept
  * every bound; decoding answers `null` for anything else. Payloads are rebuilt from the request and compared as bytes, by
  * the Directory and by the ledger alike: a payload that differs from the request is not an authorization of it.
  * Source: interface "Signed DID-document updates", docs/ledger.md 1.1 to 1.6, 1.8 and 1.9, rules sections 4 and 10.
  */
 
 import { equalBytes } from "../codec/bytes.ts";
-import {
-  boolean,
-  type Codec,
-  decodeWith,
-  encodeWith,
-  enumeration,
-  exactByteVector,
-  fixedBytes,
-  option,
-  optionalList,
-  structure,
-  text,
-  u8,
-  u32,
-  u64,
-  u128,
-  variants,
-  vector,
-} from "../codec/scale.ts";
+import { type Codec, decodeWith, encodeWith, enumeration, option, structure, variants } from "../codec/scale.ts";
 import { jsonPointer } from "../fault.ts";
 import {
-  type Account,
-  type AliasReserve,
+  alias,
   type CounterName,
-  type Counters,
-  type DeliveryPolicy,
-  type DeliveryPolicyLinks,
-  type DidRecord,
-  type ExpirationBehavior,
-  expirationBehaviors,
-  type PersonaPolicy,
-  scaleBounds,
+  deviceId,
+  did,
+  id,
+  linksCodec,
+  serviceCodec,
+  verificationMethodCodec,
 } from "./account.ts";
 import {
   type ActionName,
@@ -54,53 +32,13 @@ import {
   itemsOf,
 } from "./actions.ts";
 import {
-  alias,
-  did,
-  documentCodec,
   documentPayloadCodec,
-  id,
   rootPubkeyCodec,
   rootPubkeyPayloadCodec,
-  serviceCodec,
   type Terms,
   termsCodecs,
-  verificationMethodCodec,
 } from "./document-codec.ts";
 import { itemMember } from "./intents.ts";
-
-const deviceId = text(scaleBounds.deviceIdBytes);
-const policyRef = text(scaleBounds.policyRefBytes);
-
-// ---------------------------------------------------------------------------------------------- policies
-
-const expirationBehavior = enumeration<ExpirationBehavior>(expirationBehaviors);
-
-export const deliveryPolicyCodec = structure<DeliveryPolicy>({
-  effectiveTtlBlocks: u32,
-  maxMessageBytes: u32,
-  cacheEligible: boolean,
-  replication: option(u8),
-  encryptedHeaderPreviewBytes: option(u32),
-  releasePricing: option(structure({ baseFee: u128, perKibFee: u128 })),
-  expirationBehavior: option(expirationBehavior),
-});
-
-export const personaPolicyCodec = structure<PersonaPolicy>({
-  releasePricing: option(structure({ asset: text(scaleBounds.assetBytes), amount: u128 })),
-  expirationBehavior: option(
-    structure({
-      mode: expirationBehavior,
-      retainUntilMs: option(u64),
-    }),
-  ),
-  allowedRelays: vector(text(scaleBounds.allowedRelayBytes), scaleBounds.allowedRelays),
-});
-
-const linksCodec = structure<DeliveryPolicyLinks>({
-  recipientPolicy: option(policyRef),
-  tagPolicies: vector(policyRef, scaleBounds.policyRefs),
-  personaPolicies: vector(policyRef, scaleBounds.policyRefs),
-});
 
 // -------------------------------------------------------------------------------- authorization payloads
 
@@ -154,33 +92,6 @@ export const payloadCodecs = {
   alias: aliasPayloadCodec,
   control: controlPayloadCodec,
 };
-
-// ----------------------------------------------------------------------------------------------- records
-
-/** The value of the chain's `Dids` map. */
-export const recordCodec = structure<DidRecord>({
-  owner: option(fixedBytes(32)),
-  aliases: optionalList(vector(alias, scaleBounds.aliases)),
-  devices: optionalList(vector(structure({ deviceId, addedAtMs: u64, tombstoned: boolean }), scaleBounds.devices)),
-  document: option(documentCodec),
-  version: u64,
-  updatedAtMs: u64,
-  rootPubkey: option(exactByteVector(32)),
-  links: option(linksCodec),
-  deactivated: boolean,
-});
-
-/** Our own structure: how the embedded ledger keeps an account. */
-export const accountCodec = structure<Account>({
-  record: option(recordCodec),
-  counters: structure<Counters>({ alias: u64, document: u64, rootPubkey: u64, control: u64 }),
-  documentTimeMs: u64,
-  registrationExpiryMs: u64,
-  life: u32,
-  componentCallsLeft: u8,
-});
-
-export const aliasReserveCodec = structure<AliasReserve>({ did, life: u32, untilMs: u64 });
 
 // ----------------------------------------------------------------------------------------------- payloads
 

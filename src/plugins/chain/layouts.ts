@@ -8,7 +8,13 @@
 import { concatBytes, encodeHex0x } from "../../core/codec/bytes.ts";
 import { blake2b256 } from "../../core/codec/crypto.ts";
 import { boolean, encodeWith, u32, u64 } from "../../core/codec/scale.ts";
-import type { LedgerBoundName } from "../../core/ledger/account.ts";
+import {
+  aliasReserveCodec,
+  deliveryPolicyCodec,
+  type LedgerBoundName,
+  personaPolicyCodec,
+  recordCodec,
+} from "../../core/ledger/account.ts";
 import {
   type CallIndices,
   encodeLedgerCall,
@@ -16,12 +22,6 @@ import {
   type LedgerCallName,
   type PalletName,
 } from "../../core/ledger/calls.ts";
-import {
-  aliasReserveCodec,
-  deliveryPolicyCodec,
-  personaPolicyCodec,
-  recordCodec,
-} from "../../core/ledger/structures.ts";
 
 /** Used when neither the chain nor the configuration has one. */
 export const blockTimeMsDefault = 6_000;

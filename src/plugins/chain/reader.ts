@@ -12,21 +12,19 @@ import { type Fault, fault } from "../../core/fault.ts";
 import {
   type Account,
   type AliasReserve,
+  aliasReserveCodec,
   type DeliveryPolicy,
+  deliveryPolicyCodec,
   longerThan,
   type PersonaPolicy,
   type PolicyScope,
+  personaPolicyCodec,
+  recordCodec,
 } from "../../core/ledger/account.ts";
 import { counterOf, intentOfCall, type LedgerCall } from "../../core/ledger/calls.ts";
 import { encodeDidDocument } from "../../core/ledger/document-codec.ts";
 import { faultOfRefusal, isRefusal, type LedgerError, ledgerErrors, refuse } from "../../core/ledger/refusals.ts";
 import { applyCall } from "../../core/ledger/rules.ts";
-import {
-  aliasReserveCodec,
-  deliveryPolicyCodec,
-  personaPolicyCodec,
-  recordCodec,
-} from "../../core/ledger/structures.ts";
 import { type Block, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
 import {

@@ -1,8 +1,9 @@
 /** The log that the embedded ledger keeps, over a table in memory: what each block appends, and what comes after a loss. */
+
 import { describe, expect, test } from "bun:test";
 import { sha256 } from "../../../src/core/codec/crypto.ts";
 import { encodeWith } from "../../../src/core/codec/scale.ts";
-import { recordCodec } from "../../../src/core/ledger/structures.ts";
+import { recordCodec } from "../../../src/core/ledger/account.ts";
 import { genesisOfLog, keyOfAlias, keyOfDid, valueOfAlias, valueOfRecord } from "../../../src/core/trust/log.ts";
 import { readMapProof } from "../../../src/core/trust/map.ts";
 import { type NoteKey, noteKey } from "../../../src/core/trust/note.ts";

@@ -1,8 +1,7 @@
 /** The account of the embedded ledger in SCALE: every member, with one encoding for each value. */
 import { expect, test } from "bun:test";
 import { decodeWith, encodeWith } from "../../../../src/core/codec/scale.ts";
-import { type Account, emptyAccount } from "../../../../src/core/ledger/account.ts";
-import { accountCodec } from "../../../../src/core/ledger/structures.ts";
+import { type Account, accountCodec, emptyAccount } from "../../../../src/core/ledger/account.ts";
 import { aliceWorld, did } from "../../../support/alice.ts";
 
 test("an account is read as it was written", () => {
