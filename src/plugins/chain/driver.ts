@@ -128,7 +128,6 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
       onSession: (session) => {
         if (outbox.fact("genesis") === null) write(environment, outbox.keepFact("genesis", session.genesis));
         submissions.resume();
-        proofs.resume();
         proofs.follow();
       },
       onHead: (head) => {

@@ -286,7 +286,8 @@ export class SubmissionPool<E extends Entry = Entry> {
    */
   private onRefused(entry: E): PoolAction<E>[] {
     if (entry.nonce === null && entry.invalid % 2 === 1) return this.inspect(entry, "invalid");
-    return entry.invalid >= 2 ? this.sign(entry) : [];
+    const newest = entry.signed.at(-1)?.birth ?? 0n;
+    return entry.invalid >= 2 && newest < (this.head?.number ?? 0n) ? this.sign(entry) : [];
   }
 
   /** It was signed again, and stored. */

@@ -8,7 +8,7 @@
  * 2. A call counts only where it is the next one by the proof. So blocks may be read twice, and no proof goes back.
  * 3. A proof is served only while it leads to the record of the head: behind a gap it is absent, never wrong.
  * 4. Blocks that a node has discarded are asked of the other endpoints, such as an archive node. Where none has them,
- *    reading goes on behind them, and they are asked for again with each new connection and each hour.
+ *    reading goes on behind them, and they are asked for again at each start and each hour.
  *
  * Source: docs/trust.md "Key proofs".
  */
@@ -51,7 +51,7 @@ const batchMax = 8;
 /** Further behind than this, an answer does not wait. */
 const waitBlocksMax = 16n;
 const readsMax = 8;
-/** How often a gap is tried again on one connection. */
+/** How often a gap is tried again. */
 const retryMs = 3_600_000;
 
 export class KeyProofs {
@@ -99,11 +99,6 @@ export class KeyProofs {
 
   // ------------------------------------------------------------------------------------------------- following
 
-  /** With a new connection: it may have another chain, or blocks that were missing. */
-  resume(): void {
-    this.triedMs = Number.NEGATIVE_INFINITY;
-  }
-
   /** What fails for lack of an answer goes on with the next head. */
   follow(): void {
     if (this.queued) return;
@@ -121,11 +116,7 @@ export class KeyProofs {
   }
 
   private async readTo(session: OpenSession): Promise<void> {
-    const nowMs = this.options.host.elapsedMs();
-    if (nowMs - this.triedMs >= retryMs) {
-      await this.findPlace(session);
-      this.triedMs = nowMs;
-    }
+    await this.retryGap(session);
     let source = session;
     while (this.place.number < session.head.number) {
       const blocks = await this.nextBlocks(source, session.head.number);
@@ -143,12 +134,12 @@ export class KeyProofs {
     return this.options.endpoints.elsewhere((other) => hasBlock(other, number));
   }
 
-  private async findPlace(session: OpenSession): Promise<void> {
-    const { number, hash, gap } = this.place;
-    if (number > session.head.number) return;
-    const there = hash === "" ? null : await readable(session.hashAt(number));
-    if (there !== null && there !== hash) this.place = beginning;
-    else if (gap !== null && ((await hasBlock(session, gap)) || (await this.archiveOf(gap)) !== null))
+  private async retryGap(session: OpenSession): Promise<void> {
+    const { gap } = this.place;
+    const nowMs = this.options.host.elapsedMs();
+    if (gap === null || nowMs - this.triedMs < retryMs) return;
+    this.triedMs = nowMs;
+    if ((await hasBlock(session, gap)) || (await this.archiveOf(gap)) !== null)
       this.place = { number: gap - 1n, hash: "", gap: null };
   }
 

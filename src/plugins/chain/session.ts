@@ -240,11 +240,6 @@ export class Session {
     });
   }
 
-  /** The newest block of the node, which may be reverted. */
-  async best(): Promise<Header> {
-    return this.header(await this.ask("chain_getBlockHash", [], parseHash));
-  }
-
   private async follow(): Promise<void> {
     const hash = await this.finalizedHash();
     if (this.ended || hash === this.head?.hash) return;

@@ -62,14 +62,9 @@ type Kept = Entry & {
   readonly durable: Promise<void>;
 };
 
-type Birth = Pick<Block, "number" | "hash">;
-
 const readsMax = 8;
 /** Calls with a node at a time; its pool takes about twice as many. */
 const windowMax = 4_096;
-/** With finality further behind than this, an era that began at the finalized head could be over before its use. */
-const finalityLagMax = 5;
-
 /** How long the log shows no other refusal: the reason is usually the same for all calls, again and again. */
 const refusalQuietMs = 3_600_000;
 /** Finalized blocks in which a node may include none of the operator's calls before another one gets them. */
@@ -132,10 +127,9 @@ export class Submissions {
       const facts = await this.options.reader.facts(call.did, aliasesNamed(call));
       const refused = this.dryRun(call, facts) ?? beyondAllowance(call, facts);
       if (refused !== null) return refused;
-      const birth = await this.birthOf(this.options.endpoints.session());
       // Pending calls exclude a call by the pool, ended calls by the state: a call that ended while an older state was read
       // is in neither, and would be accepted a second time.
-      if (facts.head.number >= (this.scan.head?.number ?? 0n)) return this.enqueue(call, label, birth);
+      if (facts.head.number >= (this.scan.head?.number ?? 0n)) return this.enqueue(call, label);
     }
     throw new StoreError("unavailable", "the chain moves faster than it can be read");
   }
@@ -148,7 +142,7 @@ export class Submissions {
   }
 
   /** Nothing waits before the call is in the pool: no other call takes its place or its nonce. */
-  private async enqueue(call: LedgerCall, label: string, birth: Birth): Promise<Submission | Fault> {
+  private async enqueue(call: LedgerCall, label: string): Promise<Submission | Fault> {
     const { settings, environment, outbox, endpoints } = this.options;
     if (this.closing) throw new StoreError("closed", "the store is closed");
     const excluding = this.collision(call);
@@ -158,7 +152,7 @@ export class Submissions {
       throw new StoreError("full", `the ledger already has ${settings.pending_max} pending calls`);
     }
     const { head } = endpoints.session();
-    const signed = this.sign(call, head, { birth, nonce: isOwned(call) ? this.pool.freeNonce(head.nonce) : null });
+    const signed = this.sign(call, isOwned(call) ? this.pool.freeNonce(head.nonce) : null);
     const holder = this.pool.holder(signed.fingerprint);
     // The same proof is already pending, and no block can hold it twice.
     if (holder !== undefined) return whenDurable(holder);
@@ -209,27 +203,18 @@ export class Submissions {
     this.perform(this.pool.ended(ended));
   }
 
-  /** An era begins at the finalized head, or at the best one when finality has fallen behind. */
-  private async birthOf(session: OpenSession): Promise<Birth> {
-    const { host, settings } = this.options;
-    const isBehind = host.nowMs() - session.head.timeMs > finalityLagMax * heartbeatMs(settings);
-    return isBehind ? session.best() : session.head;
-  }
-
-  private sign(
-    call: LedgerCall,
-    { metadata: { frame } }: ChainHead,
-    { birth, nonce }: { readonly birth: Birth; readonly nonce: number | null },
-  ): Signed {
-    const { key, settings } = this.options;
+  /** Its era begins at the finalized head. */
+  private sign(call: LedgerCall, nonce: number | null): Signed {
+    const { key, settings, endpoints } = this.options;
+    const { number: birth, hash, metadata } = endpoints.session().head;
     const { tip, lifetime_blocks: periodBlocks } = settings;
-    const era = { birth: birth.number, birthHash: Uint8Array.fromHex(birth.hash.slice(2)), periodBlocks };
+    const era = { birth, birthHash: Uint8Array.fromHex(hash.slice(2)), periodBlocks };
     return {
-      ...encodeExtrinsic(call, { era, nonce, tip }, { frame, key }),
+      ...encodeExtrinsic(call, { era, nonce, tip }, { frame: metadata.frame, key }),
       nonce,
-      birth: era.birth,
-      death: era.birth + BigInt(periodBlocks),
-      specVersion: frame.specVersion,
+      birth,
+      death: birth + BigInt(periodBlocks),
+      specVersion: metadata.frame.specVersion,
       out: false,
     };
   }
@@ -288,11 +273,7 @@ export class Submissions {
   }
 
   private async signAnew(entry: Kept, nonce: number | null): Promise<void> {
-    const session = this.options.endpoints.session();
-    const signed = this.sign(entry.call, session.head, { birth: await this.birthOf(session), nonce });
-    // An ed25519 key signs the same bytes the same way, so nothing is new until the era differs.
-    const isNew = nonce === null || entry.signed.every(({ fingerprint }) => fingerprint !== signed.fingerprint);
-    if (!isNew) return void this.pool.unchanged(entry);
+    const signed = this.sign(entry.call, nonce);
     await this.options.outbox.replace({ ...entry, signed: [...entry.signed, signed] });
     this.perform(this.pool.signed(entry, signed));
   }

@@ -108,7 +108,7 @@ describe("a call is signed again", () => {
     const pool = play();
     pool.add("a", 1);
     pool.add("b", 1);
-    pool.head(1, 0);
+    pool.head(2, 0);
     expect(pool.answer("a", "banned")).toEqual(["sign a 0"]);
     expect(pool.sign("a", 2)).toEqual(["send a"]);
     expect(pool.answer("b", "invalid")).toEqual([]);
