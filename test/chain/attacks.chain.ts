@@ -14,7 +14,7 @@ import type { Intent } from "../../src/core/ledger/actions.ts";
 import { emptyDocument } from "../../src/core/ledger/document.ts";
 import { authorizationMessage, encodeDidDocument } from "../../src/core/ledger/document-codec.ts";
 import { encodeExtrinsic } from "../../src/plugins/chain/layouts.ts";
-import { readMetadata } from "../../src/plugins/chain/metadata.ts";
+import { type RuntimeMetadata, readMetadata } from "../../src/plugins/chain/metadata.ts";
 import type { RuntimeVersion } from "../../src/plugins/chain/rpc.ts";
 import { authorizedCall, certifiedOf, type Identity, identityOf, registrationOf } from "../support/identity.ts";
 import { canaryRuntime, endStand, type Node, type NodeOptions, startNode } from "./stand.ts";
@@ -34,6 +34,7 @@ class Trial {
   readonly bob = keys.addFromUri("//Bob");
   readonly charlie = keys.addFromUri("//Charlie");
   nowMs = Date.now();
+  private readonly known = new Map<number, RuntimeMetadata>();
 
   private constructor(
     readonly node: Node,
@@ -69,17 +70,27 @@ class Trial {
     return nonce;
   }
 
+  /** Of the runtime in force, read once for each version. */
+  private async metadata(): Promise<RuntimeMetadata> {
+    const version = await this.node.ask<RuntimeVersion>("state_getRuntimeVersion");
+    const known = this.known.get(version.specVersion);
+    if (known !== undefined) return known;
+    const bytes = await this.node.ask<`0x${string}`>("state_getMetadata");
+    const metadata = readMetadata(bytes, { version, genesis: this.genesis });
+    if (Array.isArray(metadata)) throw new Error(metadata.join());
+    this.known.set(version.specVersion, metadata);
+    return metadata;
+  }
+
   /** Of a call that carries its proof. */
   async general(call: ReturnType<typeof authorizedCall>): Promise<string> {
-    const { node, genesis } = this;
-    const version = await node.ask<RuntimeVersion>("state_getRuntimeVersion");
-    const metadata = readMetadata(await node.ask<`0x${string}`>("state_getMetadata"), { version, genesis });
-    if (Array.isArray(metadata)) throw new Error(metadata.join());
+    const { node } = this;
+    const { frame } = await this.metadata();
     const { number } = await node.ask<{ number: string }>("chain_getHeader");
     const birthHash = Uint8Array.fromHex((await node.ask<string>("chain_getBlockHash")).slice(2));
     const era = { birth: BigInt(number), birthHash, periodBlocks: 64 };
     const key = { publicKey: new Uint8Array(32), sign: () => new Uint8Array(64), scheme: 0 as const };
-    return hex(encodeExtrinsic(call, { era, nonce: null, tip: 0n }, { frame: metadata.frame, key }).extrinsic);
+    return hex(encodeExtrinsic(call, { era, nonce: null, tip: 0n }, { frame, key }).extrinsic);
   }
 
   /** What an intent of a key is now, for this chain. */

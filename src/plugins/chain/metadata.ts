@@ -247,14 +247,18 @@ const prefixes = new Map(
 export const prefixOf = (name: ItemName): Uint8Array => prefixes.get(name) as Uint8Array;
 
 /** `Blake2_128Concat`: the prefix, the hash of the encoded key, the encoded key (docs/ledger.md 1.9). */
-const hashedKey = (map: ItemName, key: Uint8Array): Uint8Array => concatBytes(prefixOf(map), blake2b128(key), key);
+const hashed = (key: Uint8Array): Uint8Array => concatBytes(blake2b128(key), key);
 
-export const accountKey = (id: Uint8Array): Uint8Array => hashedKey("Account", id);
+export const accountKey = (id: Uint8Array): Uint8Array => concatBytes(prefixOf("Account"), hashed(id));
 
-export function entryKey(map: ItemName, key: string): Uint8Array {
+/** Of one entry in each of the maps: it is hashed once. */
+export function entryKeys(maps: readonly ItemName[], key: string): Uint8Array[] {
   const bytes = utf8(key);
-  return hashedKey(map, concatBytes(encodeCompact(bytes.length), bytes));
+  const suffix = hashed(concatBytes(encodeCompact(bytes.length), bytes));
+  return maps.map((map) => concatBytes(prefixOf(map), suffix));
 }
+
+export const entryKey = (map: ItemName, key: string): Uint8Array => entryKeys([map], key)[0] as Uint8Array;
 
 /** An unsigned number; absent is 0. Too few bytes are an invalid answer of the node, not a bug of this program. */
 export function numberOf(bytes: Uint8Array | null | undefined): bigint {

@@ -36,7 +36,7 @@ import {
   type ItemName,
   isOwned,
 } from "./layouts.ts";
-import { type DispatchFailure, entryKey, numberOf, prefixOf, type RuntimeMetadata } from "./metadata.ts";
+import { type DispatchFailure, entryKey, entryKeys, numberOf, prefixOf, type RuntimeMetadata } from "./metadata.ts";
 import type { Header, SignedBlock } from "./rpc.ts";
 import { type ChainHead, readable, type Session } from "./session.ts";
 
@@ -232,7 +232,7 @@ async function readFacts(
   const keepsReserves = !head.metadata.absent.has("ReleasedAliases");
   const maps = accountMaps.filter((map) => !head.metadata.absent.has(map));
   const keys = [
-    ...maps.map((map) => entryKey(map, did)),
+    ...entryKeys(maps, did),
     ...aliases.map((alias) => entryKey("AliasIndex", alias)),
     ...(keepsReserves ? aliases.map((alias) => entryKey("ReleasedAliases", alias)) : []),
   ];
@@ -377,16 +377,15 @@ export class FinalizedScan {
   head: ChainHead | null = null;
   /** The last block that no node could show any more: calls in it or before it may have been missed. */
   missed = -1n;
-  private number: bigint | null = null;
-  private hash = "";
+  /** The last block that was scanned; with no hash when it was missed. */
+  private last: { readonly number: bigint; readonly hash: string } | null = null;
 
   constructor(private readonly log: StoreEnvironment["log"]) {}
 
   /** No pending call can be in a block up to `head`. */
   skipTo(head: ChainHead): void {
     this.head = head;
-    this.number = head.number;
-    this.hash = head.hash;
+    this.last = head;
   }
 
   /** Whether a head is late: the chain still has the later one that was scanned. */
@@ -403,19 +402,20 @@ export class FinalizedScan {
   ): Promise<void> {
     const { oldest, onBlock } = given;
     // A head that is not after the scanned blocks is on another branch, or comes again.
-    const goesOn = this.number !== null && this.number <= head.number && this.number + 1n >= oldest;
-    if (!goesOn) this.hash = "";
-    for (let number = goesOn ? (this.number as bigint) + 1n : oldest; number <= head.number; number++) {
+    const { last } = this;
+    const goesOn = last !== null && last.number <= head.number && last.number + 1n >= oldest;
+    let parent = goesOn ? last.hash : "";
+    for (let number = goesOn ? last.number + 1n : oldest; number <= head.number; number++) {
       const hash = number === head.number ? head.hash : await session.hashAt(number);
       const contents = await readContents(session, hash, head.metadata);
       if (contents === null) this.miss(number);
       else {
-        if (contents.number !== number || (this.hash !== "" && contents.parentHash !== this.hash))
+        if (contents.number !== number || (parent !== "" && contents.parentHash !== parent))
           throw new StoreError("unavailable", "the node's blocks do not follow each other");
         await onBlock(contents);
       }
-      this.number = number;
-      this.hash = contents === null ? "" : hash;
+      parent = contents === null ? "" : hash;
+      this.last = { number, hash: parent };
     }
     this.skipTo(head);
   }

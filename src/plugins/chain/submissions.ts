@@ -289,10 +289,8 @@ export class Submissions {
     }
     const refused = this.dryRun(entry.call, facts);
     if (refused === null) return this.perform(this.pool.absent(entry));
-    const end = isMissed
-      ? ({ state: "dropped", reason: lostSight } as const)
-      : ({ state: "failed", reason: refused } as const);
-    await this.finish([[entry, { ...end, block: null }]]);
+    const [state, reason] = isMissed ? (["dropped", lostSight] as const) : (["failed", refused] as const);
+    await this.finish([[entry, { state, reason, block: null }]]);
   }
 
   /**
