@@ -96,7 +96,7 @@ type FoundProps = { readonly found: readonly Found[]; readonly isOver: boolean; 
 
 function FoundMessages({ found, isOver, sought }: FoundProps) {
   return (
-    <section aria-label="Messages">
+    <section aria-label="Found messages">
       <p class="label" role="status">
         {found.length > 0 ? "Messages" : isOver ? "No message with these words" : "Searching…"}
       </p>

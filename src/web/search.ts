@@ -69,5 +69,5 @@ export function useSearch(
 export function excerptOf(message: StoredMessage, text: string): string {
   const said = saidIn(message);
   const at = said.toLowerCase().indexOf(text.trim().toLowerCase());
-  return at > 30 ? `…${said.slice(at - 20, at + 200)}` : said.slice(0, 200);
+  return at > 30 ? `…${said.slice(at - 24, at).replace(/^\S*\s+/, "")}${said.slice(at, at + 200)}` : said.slice(0, 200);
 }

@@ -208,7 +208,7 @@ test.skipIf(chromiumPath === null)(
       await eve.close();
     }
     await eve.fill(".search", "answer");
-    await eve.page.until("document.querySelector('[aria-label=Messages] .row')", "the message");
+    await eve.page.until("document.querySelector('[aria-label^=Found] .row')", "the message");
     await check(eve, "search");
     await eve.press("Settings");
     await eve.page.until("document.querySelector('dialog summary')", "the lock");

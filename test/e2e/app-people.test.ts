@@ -233,10 +233,10 @@ test.skipIf(chromiumPath === null)(
     await alice.sees("line 99 of many");
     expect((await alice.messages()).length).toBe(60);
     await alice.fill(".search", "FLOWERpot");
-    const hits = "[...document.querySelectorAll('[aria-label=Messages] .last')].map((one) => one.textContent)";
+    const hits = "[...document.querySelectorAll('[aria-label^=Found] .last')].map((one) => one.textContent)";
     await alice.page.until(`${hits}.length > 0`, "the message");
     expect(await alice.page.evaluate(hits)).toEqual(["the key is under the third flowerpot"]);
-    await alice.page.evaluate("document.querySelector('[aria-label=Messages] button').click()");
+    await alice.page.evaluate("document.querySelector('[aria-label^=Found] button').click()");
     await alice.sees("the key is under the third flowerpot");
     const inSight = `(() => { const one = document.querySelector('.found')?.getBoundingClientRect();
       const list = document.querySelector('.messages').getBoundingClientRect();
@@ -249,7 +249,7 @@ test.skipIf(chromiumPath === null)(
     );
     await alice.fill(".search", "no such words");
     await alice.page.until(
-      "document.querySelector('[aria-label=Messages]')?.textContent === 'No message with these words'",
+      "document.querySelector('[aria-label^=Found]')?.textContent === 'No message with these words'",
       "none",
     );
   },
