@@ -118,7 +118,7 @@ export function createEgress(options: EgressOptions): Egress {
   const sendGuarded = async (request: EgressRequest): Promise<UntimedAnswer> => {
     const endpoint = parseEndpoint(request.endpoint, request.suffix, state.rules);
     if (endpoint === null) return refused;
-    if (closed) return unavailable({ giveUp: true });
+    if (closed) return busy;
     const gone = state.gone.get(endpoint.origin + endpoint.target);
     if (gone !== undefined && gone.count >= goneInRow && now() < gone.untilMs) return gone.answer;
     const deadlineMs = now() + request.timeoutMs;
@@ -131,12 +131,12 @@ export function createEgress(options: EgressOptions): Egress {
     const requester = request.client === undefined ? { preempt } : { preempt, client: request.client };
     const slot = await hosts.acquire(endpoint.origin, request.timeoutMs, requester);
     if (slot === "late") return timedOut;
-    if (typeof slot === "string") return unavailable({ giveUp: true });
+    if (typeof slot === "string") return busy;
     if (closed) {
       slot.release(true);
-      return unavailable({ giveUp: true });
+      return busy;
     }
-    let outcome: UntimedAnswer = unavailable({ giveUp: false });
+    let outcome: UntimedAnswer = unavailable;
     inFlight.add(abort);
     try {
       outcome = await send(state, endpoint, { ...request, timeoutMs: deadlineMs - now(), abort, slot });
@@ -187,12 +187,15 @@ function createAddressMemo(options: EgressOptions, now: () => number): Memo<read
   });
 }
 
-const refused: UntimedAnswer = { httpStatus: null, error: "destination_refused", body: null, giveUp: true };
-const timedOut: UntimedAnswer = { httpStatus: null, error: "upstream_timeout", body: null, giveUp: false };
-
-function unavailable({ giveUp }: { readonly giveUp: boolean }): UntimedAnswer {
-  return { httpStatus: null, error: "destination_unavailable", body: null, giveUp };
+function noAnswer(error: AttemptError, more: Partial<UntimedAnswer> = {}): UntimedAnswer {
+  return { httpStatus: null, error, body: null, giveUp: false, ...more };
 }
+
+const refused = noAnswer("destination_refused", { giveUp: true });
+const timedOut = noAnswer("upstream_timeout");
+/** `busy`: of this node, so trying again at once is pointless. */
+const busy = noAnswer("destination_unavailable", { giveUp: true });
+const unavailable = noAnswer("destination_unavailable");
 
 type EgressState = {
   readonly options: EgressOptions;
@@ -215,15 +218,14 @@ type AbortableRequest = EgressRequest & { readonly abort: AbortController; reado
 async function send(state: EgressState, endpoint: Endpoint, request: AbortableRequest): Promise<UntimedAnswer> {
   const deadlineMs = state.now() + request.timeoutMs;
   const found = await addressesOf(state, endpoint);
-  if (found === null) return unavailable({ giveUp: false });
+  if (found === null) return unavailable;
   const own = { allowPrivate: state.rules.allowPrivate, ownAddresses: state.ownAddresses() };
   if (found.length > addressesMax || !decideAddresses(endpoint, found, own)) return refused;
   // A network that has used up its share counts as busy: the next destination is tried.
-  if (!request.slot.enterNetwork(destinationNetwork(endpoint, found[0] as string)))
-    return unavailable({ giveUp: true });
+  if (!request.slot.enterNetwork(destinationNetwork(endpoint, found[0] as string))) return busy;
   const address = await reachable(state, endpoint, { addresses: found, deadlineMs });
   const leftMs = deadlineMs - state.now();
-  if (address === null) return leftMs <= 0 ? timedOut : unavailable({ giveUp: false });
+  if (address === null) return leftMs <= 0 ? timedOut : unavailable;
   const answer = await sendPinned(endpoint, address, { ...request, timeoutMs: leftMs }, state.options.ca ?? []);
   if (answer.error === null || answer.error === "invalid_answer")
     state.recent.set(endpoint.origin, { address, untilMs: state.now() + recentMs });
@@ -373,15 +375,10 @@ async function sendPinned(
   } catch (error) {
     if (isLate) return timedOut;
     const redirected = (error as { code?: unknown }).code === "UnexpectedRedirect";
-    return redirected ? unusable(null) : unavailable({ giveUp: false });
+    return redirected ? noAnswer("invalid_answer") : unavailable;
   } finally {
     clearTimeout(timer);
   }
-}
-
-/** A redirect, or a body over the cap. */
-function unusable(httpStatus: number | null): UntimedAnswer {
-  return { httpStatus, error: "invalid_answer", body: null, giveUp: false };
 }
 
 async function readAnswer(response: Response, wantsBody: boolean, deadlineMs: number): Promise<UntimedAnswer> {
@@ -394,7 +391,7 @@ async function readAnswer(response: Response, wantsBody: boolean, deadlineMs: nu
   }
   const body = await readBody(response, deadlineMs);
   if (body === late) return timedOut;
-  return body === "over" ? unusable(httpStatus) : { ...answer, body };
+  return body === "over" ? noAnswer("invalid_answer", { httpStatus }) : { ...answer, body };
 }
 
 /** A literal address is checked as itself; a name is checked as the name, whatever address it leads to. */

@@ -9,7 +9,7 @@
  * Source: rules section 5 "Live sessions" and section 10; docs/interface.md, "Live sessions".
  */
 import { type Did, mailboxOf } from "../../../core/codec/did.ts";
-import { errorText, type Fault, fault, isFault } from "../../../core/fault.ts";
+import { errorStack, errorText, type Fault, fault, isFault } from "../../../core/fault.ts";
 import type { DidDocument } from "../../../core/ledger/account.ts";
 import { clientNetwork, isLoopbackAddress } from "../../../core/message/address.ts";
 import type { Envelope } from "../../../core/message/envelope.ts";
@@ -241,29 +241,31 @@ async function proveHeaders(
   const proof = decodeConnectHeaders(arrival.request.headers, of, arrival.nowMs);
   if (isFault(proof)) return proof;
   registry.opening++;
-  try {
-    return await permitOf(registry, proof, arrival.nowMs);
-  } catch (error) {
-    if (!(error instanceof StoreError)) throw error;
-    return fault("service_unavailable", "the proof can't be verified at the moment");
-  } finally {
-    registry.opening--;
-  }
+  const permit = await permitOf(registry, proof, arrival.nowMs);
+  registry.opening--;
+  return permit;
 }
 
-/** What the document authorizes, when it does and the nonce is new; the refusal when not. */
+/** What the document authorizes, when it does and the nonce is new; the refusal when not. Never rejects. */
 async function permitOf(
   registry: SessionRegistry,
   proof: RetrievalProof,
   nowMs: number,
 ): Promise<SessionPermit | Fault> {
   const { did, serviceId, endpoint, keyId } = proof.claims;
-  const subject = await registry.recipients.subject(did);
-  const claim = await decideRetrievalProof(proof, subject);
-  if (isFault(claim)) return claim;
-  if (!(await registry.replay.claim(claim.tag, claim.untilMs, nowMs))) return proofReplayed();
-  const key = keyText(subject?.document ?? null, keyId) ?? "";
-  return { serviceId, endpoint, key, mailbox: mailboxOf(did, subject?.life ?? 0) };
+  try {
+    const subject = await registry.recipients.subject(did);
+    const claim = await decideRetrievalProof(proof, subject);
+    if (isFault(claim)) return claim;
+    if (!(await registry.replay.claim(claim.tag, claim.untilMs, nowMs))) return proofReplayed();
+    const key = keyText(subject?.document ?? null, keyId) ?? "";
+    return { serviceId, endpoint, key, mailbox: mailboxOf(did, subject?.life ?? 0) };
+  } catch (error) {
+    const known = error instanceof StoreError;
+    const reason = known ? error : errorStack(error);
+    registry.log(known ? "warn" : "error", "the proof of a live session could not be verified", { error: reason });
+    return fault(known ? "service_unavailable" : "internal_error", "the proof can't be verified at the moment");
+  }
 }
 
 // ------------------------------------------------------------------------------------------ life of a socket
@@ -300,7 +302,7 @@ async function prove(registry: SessionRegistry, socket: SessionWebSocket, frame:
   session.state = "proving";
   const nowMs = registry.now();
   const proof = decodeConnectFrame(frame, { target: session.target, terms: connectTerms(registry) }, nowMs);
-  const permit = isFault(proof) ? proof : await proveFrame(registry, proof, nowMs);
+  const permit = isFault(proof) ? proof : await permitOf(registry, proof, nowMs);
   if (isClosed(session)) return;
   if (isFault(permit)) {
     if (registry.showSignedText === true) socket.send(renderRefusal(permit));
@@ -309,22 +311,6 @@ async function prove(registry: SessionRegistry, socket: SessionWebSocket, frame:
   }
   session.permit = permit;
   join(registry, socket);
-}
-
-async function proveFrame(
-  registry: SessionRegistry,
-  proof: RetrievalProof,
-  nowMs: number,
-): Promise<SessionPermit | Fault> {
-  try {
-    return await permitOf(registry, proof, nowMs);
-  } catch (error) {
-    const known = error instanceof StoreError;
-    registry.log(known ? "warn" : "error", "the proof of a live session could not be verified", {
-      error: String(error),
-    });
-    return fault(known ? "service_unavailable" : "internal_error", "the proof can't be verified at the moment");
-  }
 }
 
 function closeCodeOf(refusal: Fault): number {
