@@ -7,7 +7,6 @@ import { decodeBase64, parseAgreementKey, parsePublicKey } from "../core/codec/b
 import { type Did, isDid, normalizeAlias } from "../core/codec/did.ts";
 import { minuteMs, parseDuration, renderTimestamp } from "../core/codec/time.ts";
 import { type DidDocument, methodFor, parseMethodKey, type VerificationMethod } from "../core/ledger/account.ts";
-import { BoundedMap } from "../core/std/bounded.ts";
 import { homesOf, movedType, parsePlace } from "../core/trust/home.ts";
 import { isSelfCertifying } from "../core/trust/names.ts";
 import type { KeyState } from "../core/trust/proof.ts";
@@ -49,7 +48,7 @@ export type Client = {
     sentMs: number;
     /** How long recipients' keys are used while the Directory can't be reached: not at all without a local store. */
     keysKeptMs: number;
-    readonly recipients: BoundedMap<string, { readonly facts: RecipientFacts; readonly atMs: number }>;
+    readonly recipients: Map<string, { readonly facts: RecipientFacts; readonly atMs: number }>;
     /** What the identity that uses the client remembers of others. */
     memory: MemoryStore;
     /** Which witnesses must have seen the log, as c2sp.org/tlog-policy; `null` looks nothing up in the log. */
@@ -69,7 +68,7 @@ export function connect({ directoryUrl, relayUrl, timeoutMs = timeoutMsDefault }
     ledger: null,
     sentMs: 0,
     keysKeptMs: 0,
-    recipients: new BoundedMap(recipientsMax),
+    recipients: new Map(),
     memory,
     policy: null,
     doubt: () => undefined,
@@ -258,6 +257,7 @@ async function recipientFacts(client: Client, to: Did, tag: string | null): Prom
     if (kept !== undefined && kept.atMs > Date.now() - keysKeptMs && isTemporary(facts)) return kept.facts;
     throw facts;
   }
+  if (recipients.size >= recipientsMax) recipients.clear();
   if (keysKeptMs > 0) recipients.set(name, { facts, atMs: Date.now() });
   return facts;
 }

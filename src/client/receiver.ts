@@ -4,7 +4,6 @@
  * Source: docs/client.md "Receiving", interface "Cache", rules sections 5 and 6.
  */
 import { hourMs } from "../core/codec/time.ts";
-import { BoundedMap } from "../core/std/bounded.ts";
 import type { Client } from "./client.ts";
 import { type PollResult, pause, pollMs, stayConnected, Wakeup } from "./connections.ts";
 import {
@@ -26,9 +25,6 @@ import { agreementSecrets, type Identity } from "./keys.ts";
 import { Message, type MessageActions, type WaypostEvent } from "./message.ts";
 import type { CacheClient } from "./reader.ts";
 import { acknowledge, isUnreadable, type Recipient, readMessage, recipientOf, removeUnread } from "./retrieve.ts";
-
-/** In the same part of the bundle. */
-export { Receipts } from "./receipts.ts";
 
 /** What the receiver needs of the identity it receives for. */
 type ReceiverHost = {
@@ -116,7 +112,7 @@ export class Receiver {
   /** A Cache could not be read: live sessions don't wait for it. */
   #isBlind = false;
   /** The last envelope of each sender that was passed unopened, and until when a Cache may be about to get it. */
-  readonly #passed = new BoundedMap<unknown, { readonly messageId: string; readonly untilMs: number }>(passedMax);
+  readonly #passed = new Map<unknown, { readonly messageId: string; readonly untilMs: number }>();
   #isAwaitingPassed = false;
   /** The program acknowledges late: senders don't wait for it. */
   #isLate = false;
@@ -340,6 +336,7 @@ export class Receiver {
     const canOpen = isWhole && !this.#queue.isFull && (await this.#hasCaughtUp(live));
     const known = canOpen ? await this.#openLive(live) : null;
     if (known === null) {
+      if (this.#passed.size >= passedMax) this.#passed.clear();
       const messageId = live.messageId.toLowerCase();
       this.#passed.set(live.envelope["from"], { messageId, untilMs: performance.now() + passedMs });
       void this.#pollAfterPassed();

@@ -24,7 +24,8 @@ import {
   type WaypostOptions,
 } from "./opening.ts";
 import type { PushOptions, PushSubscriptionLike } from "./push.ts";
-import type { Receipts, Receiver, ReceiverStorage } from "./receiver.ts";
+import type { Receipts } from "./receipts.ts";
+import type { Receiver, ReceiverStorage } from "./receiver.ts";
 import {
   type GroupSent,
   type InOrder,
@@ -58,6 +59,7 @@ export class Waypost {
   #sender: Promise<NonNullable<SendPlan["sender"]>> | null = null;
   #receiver: Promise<Receiver> | null = null;
   #receiving = new AbortController();
+  #receipts: Promise<Receipts> | null = null;
   #rotating: Promise<void> | null = null;
   /** Registered in this run: nobody can have changed the record before. */
   #isFresh = false;
@@ -249,6 +251,7 @@ export class Waypost {
     if (this.#session !== null && this.#options.acknowledge !== "by-hand") return yield* this.#session.messages();
     if (this.#receiver !== null) throw localError("busy", "messages() is being read already");
     this.#receiving = new AbortController();
+    this.#receipts = null;
     this.#receiver = this.#makeReceiver(this.#session?.incoming.seen);
     const receiver = await this.#receiver;
     const wrong = clockProblem(this.#client.directory.endpoint);
@@ -266,10 +269,8 @@ export class Waypost {
 
   async #makeReceiver(storage?: ReceiverStorage): Promise<Receiver> {
     // A page that only sends does not load it.
-    const { Receiver, Receipts } = await import("./receiver.ts");
+    const { Receiver } = await import("./receiver.ts");
     const session = this.#session;
-    const failed = (error: ClientError) => this.#emit({ type: "failed", what: "receipt", error });
-    const receipts = new Receipts({ prepare: this.prepare.bind(this), failed }, this.#receiving.signal);
     return new Receiver({
       ...(storage === undefined ? {} : { storage }),
       ...(session === null ? {} : { onAck: (version, opened) => session.incoming.saveOpened(version, opened) }),
@@ -279,7 +280,7 @@ export class Waypost {
       emit: (event) => this.#emit(event),
       send: (to, content, options) => this.send(to, content, options),
       absorb: (message) => storage?.isKeeping === true || this.#absorb(message),
-      onAcked: (message) => void this.#sendReceipt(message, receipts),
+      onAcked: (message) => void this.#sendReceipt(message),
       refreshKeys: async (force) => {
         await (force ? this.rotate() : this.#rotateIfDue());
         await this.watch();
@@ -465,12 +466,20 @@ export class Waypost {
   }
 
   /** Only to a verified sender: nobody else may make this identity send. */
-  async #sendReceipt({ id, from, verified, wantsReceipt }: Message, receipts: Receipts): Promise<void> {
+  async #sendReceipt({ id, from, verified, wantsReceipt }: Message): Promise<void> {
     if (this.#options.receipts !== true || !wantsReceipt || verified !== true || from === null) return;
-    if (this.#session === null) return receipts.add(from, id);
+    if (this.#session === null) return (await this.#receiptsOf(this.#receiving.signal)).add(from, id);
     if (await this.#session.isBlocked(from)) return;
     const options = { mediaType: receiptType, receipt: false };
     await this.#orFailed("receipt", () => this.send(from, { v: 1, delivered: [id] }, options));
+  }
+
+  /** Without a local store. */
+  #receiptsOf(end: AbortSignal): Promise<Receipts> {
+    const failed = (error: ClientError) => this.#emit({ type: "failed", what: "receipt", error });
+    const sending = { prepare: this.prepare.bind(this), failed };
+    this.#receipts ??= import("./receipts.ts").then(({ Receipts }) => new Receipts(sending, end));
+    return this.#receipts;
   }
 
   /** Work in the background: its failure is an event. */
