@@ -308,6 +308,8 @@ export async function retryTemporary<T>(work: () => Promise<T>, retrying: Retryi
       return await work();
     } catch (error) {
       if (!(error instanceof ClientError) || attempt >= retrying.retries || !isTemporary(error)) throw error;
+      // The Relay has tried for as long as its destinations may take.
+      if (error.status === 504) throw error;
       const { retryAfterMs = 0 } = error.extra;
       const usualMs = retrying.delaysMs[attempt] ?? retrying.delaysMs.at(-1) ?? 0;
       const delayMs = Math.max(usualMs, retryAfterMs <= retryAfterMsMax ? retryAfterMs : 0);
