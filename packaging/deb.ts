@@ -84,7 +84,7 @@ export function makeDeb({ file, cpu, name }: Platform, out = join(root, "dist"))
   }
   run(["chmod", "-R", "u+rwX,go+rX,go-w", folder]);
   const path = join(out, `waypost_${version}_${architecture}.deb`);
-  run(["dpkg-deb", "--root-owner-group", "-Zgzip", "--build", folder, path]);
+  run(["dpkg-deb", "--root-owner-group", "-Zgzip", "-z6", "--build", folder, path]);
   rmSync(folder, { recursive: true, force: true });
   return path;
 }
