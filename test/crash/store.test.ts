@@ -17,7 +17,10 @@ describe("a writer killed at random", () => {
   test(`loses nothing that was answered, over ${kills} kills of one store`, async () => {
     const path = join(base, "safe");
     const said = new Said();
-    for (let round = 0; round < kills; round++) {
+    const kinds = ["did store", "did ack", "did claim", "did put", "did forget"];
+    const hasWorked = () => kinds.every((kind) => said.of(kind).size > kills);
+    // On a busy machine a writer does little in its life, so more of them live.
+    for (let round = 0; round < kills || (round < 5 * kills && !hasWorked()); round++) {
       const lifeMs = Math.random() < 0.3 ? Math.random() * 20 : Math.random() * 250;
       await killedWriter({ path, seed: round, mode: "safe", lifeMs }, said);
       const store = await openStore(path);
@@ -25,11 +28,11 @@ describe("a writer killed at random", () => {
       await store.close();
     }
     // The rig did see work of every kind, and kills between beginning and answering.
-    for (const kind of ["did store", "did ack", "did claim", "did put", "did forget"]) {
+    for (const kind of kinds) {
       expect(said.of(kind).size).toBeGreaterThan(kills);
     }
     expect(said.of("try store").size).toBeGreaterThan(said.of("did store").size);
-  }, 120_000);
+  }, 300_000);
 
   test("is noticed when it answers before the commit", async () => {
     const wrong: string[] = [];

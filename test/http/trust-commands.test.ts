@@ -80,4 +80,4 @@ test("a person sees the same fingerprint on both sides, and a Directory that goe
   proxy.lie = { proof: (asked) => (asked === did ? old : null) };
   expect((await waypost("did", "forget", "fay", "--as", "gil")).json.ok).toBe(true);
   expect((await send("fay")).json.ok).toBe(true);
-}, 120_000);
+}, 300_000);
