@@ -1,6 +1,5 @@
 /**
- * Where identities are stored between runs: in memory, in the browser's IndexedDB (`@waypost/client/node` has files), or in
- * text that is sealed with a passphrase.
+ * Where identities are stored between runs: in memory, or in the browser's IndexedDB (`@waypost/client/node` has files).
  * Source: docs/client.md "Opening".
  */
 import { isRecord } from "./answers.ts";
@@ -47,15 +46,12 @@ const storeName = "identities";
 /** In the browser, for the page's origin. That it is kept when space is short the page asks for. */
 export function indexedDbKeys(database = "waypost"): KeyStore {
   if (typeof indexedDB === "undefined") throw localError("no_indexeddb", "this runtime has no IndexedDB");
-  const opened = openDatabase(database);
+  const opened = openDatabase(database, storeName);
   opened.catch(() => undefined);
   const write = async (change: (store: IDBObjectStore) => unknown) => {
     const transaction = (await opened).transaction(storeName, "readwrite", { durability: "strict" });
     change(transaction.objectStore(storeName));
-    await new Promise<void>((resolve, reject) => {
-      transaction.oncomplete = () => resolve();
-      transaction.onabort = () => reject(transaction.error);
-    });
+    await committed(transaction);
   };
   const load = async (name: string): Promise<string | null> => {
     const value: unknown = await settled((await opened).transaction(storeName).objectStore(storeName).get(name));
@@ -80,10 +76,20 @@ export function indexedDbKeys(database = "waypost"): KeyStore {
   };
 }
 
-async function openDatabase(name: string): Promise<IDBDatabase> {
+export async function openDatabase(name: string, table: string): Promise<IDBDatabase> {
   const request = indexedDB.open(name, 1);
-  request.onupgradeneeded = () => request.result.createObjectStore(storeName);
-  return settled(request);
+  request.onupgradeneeded = () => request.result.createObjectStore(table);
+  const database = await settled(request);
+  // A later version in another tab must not wait for this one.
+  database.onversionchange = () => database.close();
+  return database;
+}
+
+export function committed(transaction: IDBTransaction): Promise<void> {
+  return new Promise((resolve, reject) => {
+    transaction.oncomplete = () => resolve();
+    transaction.onabort = () => reject(transaction.error);
+  });
 }
 
 export function settled<T>(request: IDBRequest<T>): Promise<T> {

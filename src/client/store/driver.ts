@@ -4,7 +4,7 @@
  * Source: docs/client.md "A local store".
  */
 import { localError } from "../http.ts";
-import { settled } from "../key-stores.ts";
+import { committed, openDatabase, settled } from "../key-stores.ts";
 
 export type Row = readonly [key: string, bytes: Uint8Array];
 
@@ -79,7 +79,7 @@ export function indexedDbStore(
   if (typeof indexedDB === "undefined") throw localError("no_indexeddb", "this runtime has no IndexedDB");
   let opened: Promise<IDBDatabase> | null = null;
   const rows = async (mode: IDBTransactionMode) => {
-    opened ??= openDatabase(database);
+    opened ??= openDatabase(database, tableName);
     const transaction = (await opened).transaction(tableName, mode, { durability: "strict" });
     return { transaction, table: transaction.objectStore(tableName) };
   };
@@ -100,10 +100,7 @@ export function indexedDbStore(
     apply: async (batch) => {
       const { transaction, table } = await rows("readwrite");
       for (const [key, bytes] of batch) bytes === null ? table.delete(key) : table.put(bytes, key);
-      await new Promise<void>((resolve, reject) => {
-        transaction.oncomplete = () => resolve();
-        transaction.onabort = () => reject(transaction.error);
-      });
+      await committed(transaction);
     },
     close: async () => {
       (await opened?.catch(() => null))?.close();
@@ -126,13 +123,4 @@ function scanBackwards(table: IDBObjectStore, range: IDBKeyRange, limit: number)
       cursor.continue();
     };
   });
-}
-
-async function openDatabase(name: string): Promise<IDBDatabase> {
-  const request = indexedDB.open(name, 1);
-  request.onupgradeneeded = () => request.result.createObjectStore(tableName);
-  const database = await settled(request);
-  // A later version in another tab must not wait for this one.
-  database.onversionchange = () => database.close();
-  return database;
 }
