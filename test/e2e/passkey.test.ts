@@ -62,3 +62,15 @@ test.skipIf(chromiumPath === null)(
   },
   120_000,
 );
+
+test.skipIf(chromiumPath === null)(
+  "a passkey that derives no keys is refused as such, and the passphrase goes on working",
+  async () => {
+    const { page } = await pageWith(false);
+    await page.evaluate("new Promise((end) => { indexedDB.deleteDatabase('waypost').onsuccess = () => end(0); })");
+    expect(await page.evaluate("setUp()")).toBe("no_prf");
+    expect(await page.evaluate("read('passkey')")).toBe("wrong_passphrase");
+    expect(await page.evaluate("read('passphrase')")).toBe("secret text");
+  },
+  120_000,
+);

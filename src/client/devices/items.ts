@@ -34,6 +34,7 @@ export type SentItem =
       readonly content: string | null;
       readonly target: string;
     }
+  | { readonly kind: "delivery"; readonly id: string; readonly to: readonly Copy[] }
   | { readonly kind: "nothing" };
 
 /** Larger content stays on the device that has it. */
@@ -41,9 +42,10 @@ const contentBytesMax = 8_388_608;
 
 /** Reads what an item names; `nothing` when it was removed meanwhile. */
 export async function loadItem(table: Table, item: SyncItem): Promise<SentItem> {
-  if (item.kind !== "message" && item.kind !== "reaction") return item;
+  if (!("key" in item)) return item;
   const row = await table.get<MessageRow>(item.key);
   if (row === null) return { kind: "nothing" };
+  if (item.kind === "delivery") return { kind: "delivery", id: row.id, to: row.to };
   const { kind } = item;
   const { body } = row;
   const target = item.kind === "reaction" ? item.target : "";

@@ -65,6 +65,7 @@ const itemsMax = 100;
 /** Of one message, unless a single item has more. */
 const batchBytes = 524_288;
 const keptMs = 30 * dayMs;
+/** About 64 MiB: an item names a row and does not repeat it. */
 const keptItems = 200_000;
 /** Of several copies that are missing the first is asked for, and then none for this long. */
 const askMs = 5 * secondMs;

@@ -175,7 +175,7 @@ export class Incoming {
       if (key === null || row === null || !row.to.some(isOf)) continue;
       const to = row.to.map((copy): Copy => (isOf(copy) ? { ...copy, state: "received" } : copy));
       batch.put(key, { ...row, to });
-      log(batch, { kind: "delivery", id: row.id, to });
+      log(batch, { kind: "delivery", key });
       changes.push({ type: "changed", conversation: row.conversation, id: row.id, what: "state" });
     }
     return { changes, events: ids.length === 0 ? [] : [{ type: "receipt", from, messageIds: ids }] };

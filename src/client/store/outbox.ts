@@ -250,7 +250,7 @@ export class Outbox {
         (copy): Copy => (isThis(copy) ? { ...copy, ...why, out: aside, state: laterOf(copy, state) } : copy),
       );
       batch.put(out.key, { ...row, to });
-      log(batch, { kind: "delivery", id: row.id, to });
+      log(batch, { kind: "delivery", key: out.key });
       const { body } = row;
       if (body.is === "pieces" && to.every((copy) => copy.out === null))
         batch.put(keyOfFile({ at: orderOf(row), id: body.id }), out.key);
@@ -284,7 +284,7 @@ export class Outbox {
       }
       if (row !== null && queued.length > 0) {
         batch.put(key, { ...row, to });
-        log(batch, { kind: "delivery", id: row.id, to });
+        log(batch, { kind: "delivery", key });
       }
       return queued;
     });

@@ -73,7 +73,7 @@ export type DeviceFacts = { readonly did: Did; readonly name: string };
 export type SyncItem =
   | { readonly kind: "message"; readonly key: string }
   | { readonly kind: "reaction"; readonly key: string; readonly target: string }
-  | { readonly kind: "delivery"; readonly id: string; readonly to: readonly Copy[] }
+  | { readonly kind: "delivery"; readonly key: string }
   | { readonly kind: "read"; readonly conversation: string; readonly atMs: number }
   | { readonly kind: "person"; readonly person: Person }
   | { readonly kind: "removed"; readonly conversation: string; readonly id: string }
