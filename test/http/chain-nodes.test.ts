@@ -393,8 +393,8 @@ describe("submissions", () => {
     expect(stateOf()).toBe("pending");
   });
 
-  /** How many times the state was read before, each time of a head that was no longer the newest. */
-  test.each([0, 1, 8])(
+  /** How many times the state was read before, each time of a head that was no longer the newest; eight reads are made. */
+  test.each([0, 1, 6])(
     "does not accept a call again that ended while its state was read, after %d reads",
     async (before) => {
       const node = fakeNode();

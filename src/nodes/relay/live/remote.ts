@@ -2,9 +2,10 @@
  * Live sessions of other processes, over the bus. A delivery is offered to every process that holds sessions of the
  * recipient; when there is none, the outcome is "gone" after one round trip. A process that gets an offer, however late,
  * fetches the envelope, which is there until the delivery is decided: so no session gets it after it was acknowledged or
- * went to a Cache. A session that joins ends older ones of its device in other processes. Joins are counted like Lamport clocks, so that of two sessions that join at once
- * exactly one stays. A session also waits for the deliveries that other processes have in flight, so that its welcome
- * means the same as within one process. An unreachable bus is like one without subscribers.
+ * went to a Cache. A session that joins ends older ones of its device in other processes. Joins are counted like Lamport
+ * clocks, so that of two sessions that join at once exactly one stays. A session also waits for the deliveries that other
+ * processes have in flight, so that its welcome means the same as within one process. An unreachable bus is like one
+ * without subscribers.
  * Source: rules section 5 ("Live sessions", "One process or several").
  */
 import { concatBytes, decodeUtf8, equalBytes, utf8 } from "../../../core/codec/bytes.ts";
@@ -75,15 +76,16 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
       };
     },
     offer(delivery) {
+      const { envelope, timeoutMs } = delivery;
+      const bytes = mayReach(envelope.to) ? encodeDelivery(delivery) : null;
+      if (bytes === null || bytes.length > bus.messageBytesMax)
+        return { outcome: Promise.resolve("gone"), withdraw: () => {} };
       const name = crypto.randomUUID();
-      offered.set(name, encodeDelivery(delivery));
-      const { timeoutMs } = delivery;
+      offered.set(name, bytes);
       const ask = async (): Promise<LiveOutcome> => {
-        const { to } = delivery.envelope;
-        if (!mayReach(to) || offered.get(name)!.length > bus.messageBytesMax) return "gone";
         const startMs = performance.now();
         const message = utf8(JSON.stringify({ from: id, name, timeoutMs }));
-        const answered = await bus.request(subjects.offer(to), message, timeoutMs + answerSlackMs);
+        const answered = await bus.request(subjects.offer(envelope.to), message, timeoutMs + answerSlackMs);
         if (answered !== "nobody") return equalBytes(answered, answers.passed) ? "passed" : "acknowledged";
         return performance.now() - startMs >= timeoutMs ? "silent" : "gone";
       };
