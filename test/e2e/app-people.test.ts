@@ -234,12 +234,12 @@ test.skipIf(chromiumPath === null)(
     const { alice, bob } = await two(["Pia", "Rob"]);
     await bob.say("the key is under the third flowerpot");
     await alice.sees("the key is under the third flowerpot");
-    const lines = Array.from({ length: 100 }, (_, i) => `line ${i} of many`);
+    const lines = Array.from({ length: 62 }, (_, i) => `line ${i} of many`);
     for (const line of lines) await bob.say(line);
-    await alice.sees("line 99 of many", 120_000);
-    await alice.page.until("document.querySelectorAll('.message').length === 102", "all of them", 120_000);
+    await alice.sees("line 61 of many", 120_000);
+    await alice.page.until("document.querySelectorAll('.message').length === 64", "all of them", 120_000);
     await alice.page.call("Page.reload", {});
-    await alice.sees("line 99 of many");
+    await alice.sees("line 61 of many");
     expect((await alice.messages()).length).toBe(60);
     await alice.fill(".search", "FLOWERpot");
     const hits = "[...document.querySelectorAll('[aria-label^=Found] .last')].map((one) => one.textContent)";
@@ -253,7 +253,7 @@ test.skipIf(chromiumPath === null)(
     await alice.page.until(inSight, "it is in sight");
     await alice.press("Newest");
     await alice.page.until(
-      "[...document.querySelectorAll('.message .text')].at(-1)?.textContent === 'line 99 of many'",
+      "[...document.querySelectorAll('.message .text')].at(-1)?.textContent === 'line 61 of many'",
       "the newest",
     );
     await alice.fill(".search", "no such words");
