@@ -34,7 +34,7 @@ async function openOnChain(environment: StoreEnvironment): Promise<Store> {
   };
   await node.ask("dev_timeTravel", [environment.now() - 2 * slotMs]);
   await node.ask("dev_newBlock");
-  const chain = await openStore(environment, { endpoints: [node.endpoint], block_time_ms: 6_000, resend_ms: 3_000 });
+  const chain = await openStore(environment, { endpoints: [node.endpoint], block_time_ms: 150, resend_ms: 3_000 });
   const ledger = chain.capabilities.ledger as Ledger;
   const building = build();
   const memory = await openMemory(10)(environment);
