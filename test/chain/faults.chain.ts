@@ -198,10 +198,7 @@ describe("a connection", () => {
     const metadata = await node.ask<string>("state_getMetadata");
     const named = (name: string) => Buffer.from(name).toString("hex");
     const foreign = metadata.replaceAll(named("DidRegistry"), named("DidDirector"));
-    proxy.answer = ({ method }) => {
-      if (method === "state_call") return { error: { code: -32_601, message: "no such method" } };
-      return method === "state_getMetadata" ? { result: foreign } : null;
-    };
+    proxy.answer = ({ method }) => (method === "state_getMetadata" ? { result: foreign } : null);
     const opened = openStore(environment, { endpoints: [proxy.endpoint], ...quick });
     expect(await opened.then(() => "", String)).toContain("there is no pallet DidRegistry");
     proxy.close();
@@ -429,11 +426,11 @@ describe("a runtime upgrade", () => {
       type Version = Record<string, unknown>;
       const version = await node.ask<Version>("state_getRuntimeVersion");
       await until("a first answer", async () => (await codeOf(ledger.head())) === "answered");
-      const read = proxy.seen.get("state_call") ?? 0;
+      const read = proxy.seen.get("state_getMetadata") ?? 0;
       proxy.answer = ({ method }) =>
         method === "state_getRuntimeVersion" ? { result: { ...version, specVersion: 1_000 } } : null;
       await makeBlock(node);
-      await until("the metadata", async () => (proxy.seen.get("state_call") ?? 0) > read);
+      await until("the metadata", async () => (proxy.seen.get("state_getMetadata") ?? 0) > read);
       const identity = stranger();
       await until(
         "the new head",
@@ -459,8 +456,6 @@ describe("a runtime upgrade", () => {
       const version = await node.ask<Record<string, unknown>>("state_getRuntimeVersion");
       proxy.answer = ({ method }) => {
         if (method === "state_getRuntimeVersion") return { result: { ...version, specVersion: 1_001 } };
-        // A node that knows no other version of the metadata than the oldest.
-        if (method === "state_call") return { error: { code: -32_601, message: "no such method" } };
         return method === "state_getMetadata" ? { result: foreign } : null;
       };
       await makeBlock(node);
