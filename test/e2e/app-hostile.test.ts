@@ -203,7 +203,7 @@ test.skipIf(chromiumPath === null)(
     for (const name of ["Add somebody", "Settings", "Check who this is"]) {
       await eve.press(name);
       await eve.page.until("document.querySelector('dialog[open]')", name);
-      if (name === "Settings") await eve.page.evaluate("document.querySelector('dialog summary').click()");
+      if (name === "Settings") await eve.click("dialog summary");
       await check(eve, name);
       await eve.close();
     }
@@ -212,7 +212,7 @@ test.skipIf(chromiumPath === null)(
     await check(eve, "search");
     await eve.press("Settings");
     await eve.page.until("document.querySelector('dialog summary')", "the lock");
-    await eve.page.evaluate("document.querySelector('dialog summary').click()");
+    await eve.click("dialog summary");
     await eve.press("Rather a code to print");
     await check(eve, "code");
     await eve.press("Lock");

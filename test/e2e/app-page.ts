@@ -14,6 +14,12 @@ export function personAt<P extends TypedPage>(page: P) {
     const ready = `(() => { const one = ${find(name)}; if (!one || one.disabled) return false; one.click(); return true })()`;
     await page.until(ready, `the button ${name}`, 60_000);
   };
+  const click = (selector: string) =>
+    page.until(
+      `(() => { const one = document.querySelector(${JSON.stringify(selector)}); one?.click(); return !!one })()`,
+      selector,
+      60_000,
+    );
   const close = async () => {
     await press("Close");
     await page.until("!document.querySelector('dialog')", "the end of the dialog");
@@ -40,7 +46,7 @@ export function personAt<P extends TypedPage>(page: P) {
       `the message ${text.slice(0, 80)}`,
       timeoutMs,
     );
-  return { page, press, close, fill, say, messages, sees };
+  return { page, press, click, close, fill, say, messages, sees };
 }
 
 /** In a profile of their own. */
@@ -87,9 +93,8 @@ export async function twoPeople(
 }
 
 /** The first conversation. */
-export async function openRow({ page }: Person<TypedPage>): Promise<void> {
-  await page.until("document.querySelector('.row')", "the conversation", 60_000);
-  await page.evaluate("document.querySelector('.row').click()");
+export async function openRow({ page, click }: Person<TypedPage>): Promise<void> {
+  await click(".row");
   await page.until("document.querySelector('.message')", "its messages");
 }
 

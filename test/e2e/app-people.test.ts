@@ -69,7 +69,7 @@ test.skipIf(chromiumPath === null)(
 
     await alice.press("Settings");
     await alice.page.until("document.querySelector('dialog summary')", "the lock");
-    await alice.page.evaluate("document.querySelector('dialog summary').click()");
+    await alice.click("dialog summary");
     const [typed, again] = ["dialog details input", "dialog details label + label input"];
     await alice.fill(typed, "correct horse");
     await alice.fill(again, "correct house");
@@ -208,7 +208,7 @@ test.skipIf(chromiumPath === null)(
     );
     await alice.press("Settings");
     await alice.page.until("document.querySelector('dialog .check input')", "the switch");
-    await alice.page.evaluate("document.querySelector('dialog .check input').click()");
+    await alice.click("dialog .check input");
     await alice.page.until("localStorage.getItem('notifies') === 'yes'", "that it is on");
     await alice.close();
     await alice.page.evaluate("document.hasFocus = () => false");
@@ -245,7 +245,7 @@ test.skipIf(chromiumPath === null)(
     const hits = "[...document.querySelectorAll('[aria-label^=Found] .last')].map((one) => one.textContent)";
     await alice.page.until(`${hits}.length > 0`, "the message");
     expect(await alice.page.evaluate(hits)).toEqual(["the key is under the third flowerpot"]);
-    await alice.page.evaluate("document.querySelector('[aria-label^=Found] button').click()");
+    await alice.click("[aria-label^=Found] button");
     await alice.sees("the key is under the third flowerpot");
     const inSight = `(() => { const one = document.querySelector('.found')?.getBoundingClientRect();
       const list = document.querySelector('.messages').getBoundingClientRect();

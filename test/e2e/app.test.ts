@@ -136,7 +136,7 @@ test.skipIf(chromiumPath === null)(
     const saved = mkdtempSync(join(scratch, "saved-"));
     const behavior = { behavior: "allow", browserContextId: alice.profile, downloadPath: saved };
     await alice.page.call("Browser.setDownloadBehavior", behavior);
-    await alice.page.evaluate("document.querySelector('.file').click()");
+    await alice.click(".file");
     const whole = () => readdirSync(saved).find((name) => name === "holiday.raw");
     for (let tries = 0; whole() === undefined && tries < 600; tries++) await Bun.sleep(100);
     const found = readFileSync(join(saved, whole() ?? ""));

@@ -10,7 +10,7 @@
 import { decodeUtf8, utf8 } from "../../core/codec/bytes.ts";
 import type { MailboxKey } from "../../core/codec/did.ts";
 import { dayMs, hourMs, minuteMs, secondMs } from "../../core/codec/time.ts";
-import { errorText, isFault } from "../../core/fault.ts";
+import { isFault } from "../../core/fault.ts";
 import type { Mailbox, Receipts, Replay } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
@@ -96,7 +96,7 @@ export function createSender(parts: SenderParts): Sender {
   const run = (name: string, work: () => Promise<void>): Promise<void> => {
     const attempt = work()
       .catch((error: unknown) => {
-        if (!closed) parts.log("warn", "a push failed and is tried again", { error: errorText(error) });
+        if (!closed) parts.log("warn", "a push failed and is tried again", { error });
       })
       .finally(() => running.delete(name));
     running.set(name, attempt);
@@ -125,7 +125,7 @@ export function createSender(parts: SenderParts): Sender {
   let timer: ReturnType<typeof setTimeout> | null = null;
   const lookAgain = async (): Promise<void> => {
     await look().catch((error: unknown) => {
-      if (!closed) parts.log("warn", "due pushes could not be read; they are read again", { error: errorText(error) });
+      if (!closed) parts.log("warn", "due pushes could not be read; they are read again", { error });
     });
     if (!closed) timer = setTimeout(lookAgain, parts.settings.interval);
   };

@@ -90,7 +90,8 @@ export function joinOutages(log: Log, now: () => number): Log {
   const lastMs = new Map<string, number>();
   return (level, message, fields) => {
     const error = fields?.["error"];
-    if (!(error instanceof StoreError)) return log(level, message, fields);
+    if (!(error instanceof Error)) return log(level, message, fields);
+    if (!(error instanceof StoreError)) return log(level, message, { ...fields, error: errorText(error) });
     const reason = error.code === "busy" ? "unavailable" : error.code;
     const isNew = reason === "corrupt" || now() - (lastMs.get(reason) ?? Number.NEGATIVE_INFINITY) >= outageEndMs;
     lastMs.set(reason, now());

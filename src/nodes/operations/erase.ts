@@ -6,7 +6,7 @@
 import { decodeUtf8, utf8 } from "../../core/codec/bytes.ts";
 import { type Did, isDid, mailboxOf } from "../../core/codec/did.ts";
 import { dayMs, secondMs } from "../../core/codec/time.ts";
-import { errorText, type Fault, isFault } from "../../core/fault.ts";
+import { type Fault, isFault } from "../../core/fault.ts";
 import { Waiters } from "../../core/std/bounded.ts";
 import type { Bus } from "../../storage/bus.ts";
 import type { Mailbox, Receipts } from "../../storage/contract.ts";
@@ -126,14 +126,14 @@ export function followDeletions({ bus, cache, directory, lifeOf, now, log }: Fol
     isAsked = true;
     if (isRunning) return;
     isRunning = true;
-    for (let reported = ""; isAsked && !isClosed; ) {
+    while (isAsked && !isClosed) {
       isAsked = false;
-      const left = await look().catch((error: unknown) => errorText(error));
+      const left = await look().catch((error: unknown) => {
+        if (!isClosed) log("warn", "the mail of deleted DIDs can't be removed now", { error });
+        return null;
+      });
       if (left === 0) continue;
       isAsked = true;
-      if (typeof left === "string" && left !== reported && !isClosed)
-        log("warn", "the mail of deleted DIDs can't be removed now", { reason: left });
-      reported = String(left);
       await closing.wait(lookEveryMs);
     }
     isRunning = false;

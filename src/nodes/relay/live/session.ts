@@ -9,7 +9,7 @@
  * Source: rules section 5 "Live sessions" and section 10; docs/interface.md, "Live sessions".
  */
 import { type Did, mailboxOf } from "../../../core/codec/did.ts";
-import { errorStack, errorText, type Fault, fault, isFault } from "../../../core/fault.ts";
+import { errorStack, type Fault, fault, isFault } from "../../../core/fault.ts";
 import type { DidDocument } from "../../../core/ledger/account.ts";
 import { clientNetwork, isLoopbackAddress } from "../../../core/message/address.ts";
 import type { Envelope } from "../../../core/message/envelope.ts";
@@ -435,8 +435,7 @@ function followStored(registry: SessionRegistry, socket: SessionWebSocket): Stor
   return {
     ready: following.then(
       () => {},
-      (error: unknown) =>
-        registry.log("warn", "a live session gets no notices of stored messages", { error: errorText(error) }),
+      (error: unknown) => registry.log("warn", "a live session gets no notices of stored messages", { error }),
     ),
     end: () => {
       ended = true;

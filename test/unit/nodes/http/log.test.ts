@@ -59,4 +59,6 @@ test("ten seconds without a store are one line, whoever needs it; a minute of si
   nowMs += 60_000;
   log("warn", "a sweep failed", { error: away("gone") });
   expect(lines.length).toBe(4);
+  log("warn", "a push failed", { error: new RangeError("out of range") });
+  expect(lines[4]).toEqual(["warn", "a push failed", { error: "out of range" }]);
 });
