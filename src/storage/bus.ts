@@ -16,7 +16,7 @@ import { errorStack } from "../core/fault.ts";
 /** Answers a request with bytes. Its answer to a published message is ignored. */
 export type BusReceiver = (message: Uint8Array) => BusAnswer | Promise<BusAnswer>;
 
-/** `undefined` is no answer: the request waits for another subscription or its timeout. */
+/** `undefined` is no answer: the request waits for other subscriptions. */
 type BusAnswer = Uint8Array | undefined;
 
 export type SubscribeOptions = {
@@ -51,11 +51,11 @@ export interface Bus {
   readonly messageBytesMax: number;
   publish(subject: string, message: Uint8Array): void;
   subscribe(subject: string, handler: BusReceiver, options?: SubscribeOptions): Subscription;
-  /** `false` when certainly no process has subscribed, so that no message need be made; `true` where only a request can show it. */
+  /** `false` when no process has subscribed, as far as this one knows, so that no message need be made. */
   mayReach(subject: string): boolean;
   /**
-   * Returns the first answer; "nobody" at once when the subject has no subscription, or after `timeoutMs`. After a
-   * timeout, a subscription may still have handled the message.
+   * Returns the first answer; "nobody" at once when the subject has no subscription, as soon as all have handled the
+   * message without an answer, or after `timeoutMs`. After a timeout, a subscription may still handle it.
    */
   request(subject: string, message: Uint8Array, timeoutMs: number): Promise<Uint8Array | "nobody">;
   stats(): BusStats;

@@ -221,10 +221,9 @@ const remote = createRemoteSessions(mute.bus, {
     heard = `accepted delivery ${authorized.length}`;
     return "gone";
   },
-  makeWay: ({ did, deviceId }, isOlder) => {
+  makeWay: async ({ did, deviceId }, isOlder) => {
     check(did.startsWith("did:svc:") && typeof deviceId === "string", "a join names a device");
     heard = `accepted join ${isOlder(1)}`;
-    return null;
   },
 });
 remote.listen(target.did);

@@ -129,7 +129,7 @@ if (absence !== null) {
 
     test("is frozen answers nobody after the timeout, keeps bounded memory, and goes on", async () => {
       const [here, there] = await ends();
-      await there.subscribe("s", () => bytes("yes")).ready;
+      for (const subject of ["s", "flood"]) await there.subscribe(subject, () => bytes("yes")).ready;
       server.freeze();
       await Bun.sleep(100);
       try {

@@ -154,6 +154,34 @@ export const busCases: readonly BusCase[] = [
     },
   },
   {
+    name: "a request that all have handled without an answer is nobody then, and not before",
+    async run({ here, there }) {
+      const handled: string[] = [];
+      for (const [name, bus] of Object.entries({ here, there }))
+        await bus.subscribe("done", async () => {
+          await Bun.sleep(name === "there" ? 150 : 0);
+          handled.push(name);
+          return undefined;
+        }).ready;
+      const begunMs = performance.now();
+      expect(await here.request("done", bytes("q"), 20_000)).toBe("nobody");
+      expect(handled).toEqual(["here", "there"]);
+      expect(performance.now() - begunMs).toBeLessThan(10_000);
+    },
+  },
+  {
+    name: "an end knows whether anybody has subscribed",
+    async run({ here, there }) {
+      expect(here.mayReach("known")).toBe(false);
+      const subscriptions = [here, there].map((bus) => bus.subscribe("known", () => undefined));
+      for (const { ready } of subscriptions) await ready;
+      expect([here.mayReach("known"), there.mayReach("known")]).toEqual([true, true]);
+      for (const { unsubscribe } of subscriptions) unsubscribe();
+      for (let tried = 0; tried < 200 && here.mayReach("known"); tried++) await Bun.sleep(10);
+      expect(here.mayReach("known")).toBe(false);
+    },
+  },
+  {
     name: "a handler that throws or rejects is logged and disturbs nobody",
     async run(ends) {
       await ends.there.subscribe("bad", () => {

@@ -17,7 +17,7 @@ export function openLocalBus({ log }: BusEnvironment): Bus {
   return new LocalBus(log);
 }
 
-class LocalBus implements Bus {
+export class LocalBus implements Bus {
   readonly plugin = "local";
   readonly messageBytesMax = localMessageBytesMax;
   private readonly subjects = new Map<string, Set<Inbox>>();
@@ -79,6 +79,10 @@ class LocalBus implements Bus {
     };
     for (const inbox of [...inboxes]) inbox.add({ message: message.slice(), answer });
     return promise;
+  }
+
+  reportMissed(): void {
+    for (const inboxes of this.subjects.values()) for (const inbox of inboxes) inbox.reportMissed();
   }
 
   stats() {

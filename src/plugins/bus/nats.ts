@@ -5,11 +5,15 @@
  *
  * The library never closes a connection to a server that accepts it and stays silent, so the driver calls the library only
  * for a server that has just sent its first line, and lets it neither reconnect nor choose a server.
+ *
+ * A process has one subscription for what others send it, and one for what they tell all (`peers.ts`). Subjects are those
+ * of the bus within this process (`local.ts`): a message goes to that one, and to each process that has its subject.
  */
 import { readFile } from "node:fs/promises";
 import { createConnection } from "node:net";
-import type { ConnectionOptions, Msg, NatsConnection, Subscription as NatsSubscription } from "@nats-io/transport-node";
+import type { ConnectionOptions, Msg, NatsConnection } from "@nats-io/transport-node";
 import { z } from "zod";
+import { concatBytes, utf8 } from "../../core/codec/bytes.ts";
 import { errorText } from "../../core/fault.ts";
 import { late, Waiters, withDeadline } from "../../core/std/bounded.ts";
 import {
@@ -18,10 +22,11 @@ import {
   type BusReceiver,
   busReadyMsMax,
   checkSubject,
-  Inbox,
   type SubscribeOptions,
   type Subscription,
 } from "../../storage/bus.ts";
+import { LocalBus } from "./local.ts";
+import { helloMs, type PeerMessage, Peers } from "./peers.ts";
 
 /** On demand: most nodes do without. */
 const loadLibrary = () => import("@nats-io/transport-node");
@@ -66,6 +71,10 @@ const messageBytesMaxAtFirst = 64 * 1024;
 const connectMsMax = 5_000;
 const againMs = 500;
 const pingMs = 5_000;
+/** How long a new connection waits until other processes have told their subjects. */
+const greetMs = 50;
+/** What goes before a message: its subject and the time for its answer. */
+const headBytesMax = 1_024;
 /** Bytes that were sent and that the server has not read yet; beyond them messages are dropped. */
 const unreadBytesMax = 64 * 1024 ** 2;
 
@@ -123,16 +132,17 @@ async function connectionOptions(options: NatsBusOptions): Promise<ConnectionOpt
   };
 }
 
-type Registered = { readonly subject: string; readonly inbox: Inbox; remote: NatsSubscription | null };
-
 class NatsBus implements Bus {
   readonly plugin = "nats";
+  private readonly id = crypto.randomUUID();
+  private readonly local: LocalBus;
+  private readonly peers: Peers;
   private connection: NatsConnection | null = null;
-  private readonly registered = new Set<Registered>();
   /** Why the bus is unreachable, as the log says. */
   private readonly reasons = new Set<string>();
   private readonly connected = { now: false, soon: new Waiters() };
   private readonly ending = new Waiters();
+  private readonly heartbeat: ReturnType<typeof setInterval>;
   private dropped = 0;
   private unreadBytes = 0;
   private flushing = false;
@@ -144,15 +154,22 @@ class NatsBus implements Bus {
   constructor(
     private readonly options: Pick<NatsBusOptions, "servers" | "subject_prefix">,
     private readonly log: BusEnvironment["log"],
-  ) {}
-
-  get messageBytesMax(): number {
-    return this.connection?.info?.max_payload ?? messageBytesMaxAtFirst;
+  ) {
+    this.local = new LocalBus(log);
+    this.peers = new Peers(this.id, {
+      send: (to, message) => void this.connection?.publish(this.inboxOf(to, "peer"), utf8(JSON.stringify(message))),
+      tell: (to, message, msMax) => this.tell(to, message, msMax),
+      onMissed: () => this.local.reportMissed(),
+    });
+    this.heartbeat = setInterval(() => this.connected.now && this.peers.sayHello(), helloMs);
   }
 
-  /** Only a request shows it. */
-  mayReach(): boolean {
-    return true;
+  get messageBytesMax(): number {
+    return (this.connection?.info?.max_payload ?? messageBytesMaxAtFirst + headBytesMax) - headBytesMax;
+  }
+
+  mayReach(subject: string): boolean {
+    return this.local.mayReach(subject) || this.peers.following(subject).length > 0;
   }
 
   /** Waits shortly for the first connection, so that a reachable server is used from the start. */
@@ -169,7 +186,7 @@ class NatsBus implements Bus {
         this.connection = connection;
         this.named = connection.info?.connect_urls ?? [];
         void this.follow(connection, options);
-        this.onConnected();
+        await this.join(connection);
         return;
       } catch (error) {
         this.warn(errorText(error));
@@ -204,7 +221,6 @@ class NatsBus implements Bus {
     if (this.closed) return;
     this.onDisconnected();
     this.connection = null;
-    for (const one of this.registered) one.remote = null;
     await Bun.sleep(againMs);
     await this.keepConnecting(options);
   }
@@ -214,37 +230,58 @@ class NatsBus implements Bus {
     this.connected.now = false;
   }
 
-  private onConnected(): void {
+  private async join(connection: NatsConnection): Promise<void> {
+    const subscribe = (subject: string, receive: (message: Msg) => void) =>
+      connection.subscribe(subject, {
+        callback: (error: Error | null, message: Msg) => {
+          if (error !== null) this.log("error", "the bus refused a subscription", { subject, error: error.message });
+          else receive(message);
+        },
+      });
+    subscribe(this.inboxOf("all", "peer"), (message) => this.receivePeer(message));
+    subscribe(this.inboxOf(this.id, "peer"), (message) => this.receivePeer(message));
+    subscribe(this.inboxOf(this.id, "message"), (message) => this.receive(message));
+    await connection.flush();
+    this.peers.greet();
+    await Bun.sleep(greetMs);
+    if (this.closed || connection.isClosed()) return;
     this.connected.now = true;
     this.unreadBytes = 0;
     this.reasons.clear();
     this.log("info", "the bus is connected");
-    for (const one of this.registered) {
-      one.remote ??= this.subscribeRemote(one);
-      one.inbox.reportMissed();
-    }
+    this.local.reportMissed();
     this.connected.soon.release();
   }
 
-  private subscribeRemote({ subject, inbox }: Registered): NatsSubscription | null {
-    const { connection } = this;
-    if (connection === null || connection.isClosed()) return null;
-    const callback = (error: Error | null, message: Msg): void => {
-      if (error !== null) this.log("error", "the bus refused a subscription", { subject, error: error.message });
-      else inbox.add({ message: new Uint8Array(message.data), answer: message.reply ? answerTo(message) : null });
-    };
-    return connection.subscribe(this.encode(subject), { callback });
+  private receivePeer(message: Msg): void {
+    this.peers.receive(message.json<PeerMessage>());
+    if (message.reply) message.respond();
+  }
+
+  /** A request has the time for its answer behind the subject; the answer begins with a byte that says whether there is one. */
+  private receive(message: Msg): void {
+    const end = message.data.indexOf(endOfHead);
+    const [subject = "", timeoutMs] = Buffer.from(message.data.subarray(0, end)).toString("latin1").split(" ");
+    const bytes = message.data.subarray(end + 1);
+    if (!message.reply) this.local.publish(subject, bytes);
+    else
+      void this.local.request(subject, bytes, Number(timeoutMs)).then((answer) => {
+        const answered = answer === "nobody" ? noAnswer : concatBytes(someAnswer, answer);
+        if (!message.respond(answered)) this.dropped++;
+      });
   }
 
   publish(subject: string, message: Uint8Array): void {
     checkSubject(subject);
+    const peers = this.peers.following(subject);
     const connection = this.usable(message.length);
-    if (connection === null) {
-      this.dropped++;
-      return;
-    }
-    connection.publish(this.encode(subject), message.slice());
-    this.countUnread(connection, message.length);
+    if (connection === null && (peers.length > 0 || message.length > this.messageBytesMax)) this.dropped++;
+    if (message.length > this.messageBytesMax) return;
+    this.local.publish(subject, message);
+    if (connection === null || peers.length === 0) return;
+    const framed = concatBytes(utf8(`${subject}\n`), message);
+    for (const peer of peers) connection.publish(this.inboxOf(peer, "message"), framed);
+    this.countUnread(connection, framed.length * peers.length);
   }
 
   private usable(bytes: number): NatsConnection | null {
@@ -266,63 +303,97 @@ class NatsBus implements Bus {
     connection.flush().then(read, read);
   }
 
-  subscribe(subject: string, receiver: BusReceiver, { missed }: SubscribeOptions = {}): Subscription {
-    checkSubject(subject);
-    if (this.closed) return { ready: Promise.resolve(), unsubscribe: () => {} };
-    const inbox = new Inbox({ subject, handler: receiver, missed, log: this.log, onDrop: () => this.dropped++ });
-    const one: Registered = { subject, inbox, remote: null };
-    one.remote = this.subscribeRemote(one);
-    this.registered.add(one);
+  subscribe(subject: string, receiver: BusReceiver, options: SubscribeOptions = {}): Subscription {
+    const local = this.local.subscribe(subject, receiver, options);
+    const told = this.closed ? Promise.resolve() : this.peers.follow(subject);
     const unsubscribe = () => {
-      inbox.close();
-      this.registered.delete(one);
-      one.remote?.unsubscribe();
+      local.unsubscribe();
+      if (!this.local.mayReach(subject)) this.peers.unfollow(subject);
     };
-    return { ready: this.ready(), unsubscribe };
+    return { ready: this.ready(told), unsubscribe };
   }
 
-  private async ready(): Promise<void> {
-    const endMs = performance.now() + busReadyMsMax;
-    if (!this.connected.now) await this.connected.soon.wait(busReadyMsMax);
-    const flushed = this.connection?.flush().catch(() => {});
-    if (flushed !== undefined) await withDeadline(this.ending.orEvent(flushed), endMs - performance.now());
+  private async ready(told: Promise<void>): Promise<void> {
+    if (!this.connected.now && !this.closed) await this.connected.soon.wait(busReadyMsMax);
+    await this.ending.orEvent(told);
   }
 
   async request(subject: string, message: Uint8Array, timeoutMs: number): Promise<Uint8Array | "nobody"> {
     checkSubject(subject);
+    if (message.length > this.messageBytesMax) return "nobody";
+    const here = this.local.request(subject, message, timeoutMs);
     const connection = this.usable(message.length);
-    if (connection === null) return "nobody";
+    const peers = connection === null ? [] : this.peers.following(subject);
+    if (connection === null || peers.length === 0) return here;
+    const framed = concatBytes(utf8(`${subject} ${Math.max(1, timeoutMs)}\n`), message);
+    return firstAnswer([here, ...peers.map((peer) => this.ask(connection, peer, { framed, timeoutMs }))]);
+  }
+
+  private async ask(
+    connection: NatsConnection,
+    peer: string,
+    { framed, timeoutMs }: { readonly framed: Uint8Array; readonly timeoutMs: number },
+  ): Promise<Uint8Array | "nobody"> {
     try {
-      const asked = connection.request(this.encode(subject), message.slice(), { timeout: Math.max(1, timeoutMs) });
-      const answer = await this.ending.orEvent(asked);
-      return answer === late ? "nobody" : new Uint8Array(answer.data);
-    } catch {
-      // No subscription, no answer in time, or the connection broke: the caller treats them alike.
+      const options = { timeout: Math.max(1, timeoutMs) };
+      const answer = await this.ending.orEvent(connection.request(this.inboxOf(peer, "message"), framed, options));
+      return answer === late || answer.data[0] === noAnswer[0] ? "nobody" : new Uint8Array(answer.data.subarray(1));
+    } catch (error) {
+      // No answer in time, the connection broke, or the process has gone: the caller treats them alike.
+      if (isGone(error)) this.peers.forget(peer);
       return "nobody";
     }
   }
 
+  /** `false` when the process does not answer. Without a connection, the next greeting tells it. */
+  private async tell(peer: string, message: PeerMessage, msMax: number): Promise<boolean> {
+    const { connection } = this;
+    if (connection === null || !this.connected.now) return true;
+    const options = { timeout: msMax };
+    const told = connection.request(this.inboxOf(peer, "peer"), utf8(JSON.stringify(message)), options);
+    return (
+      (await this.ending.orEvent(
+        told.then(
+          () => true,
+          () => !this.connected.now,
+        ),
+      )) !== false
+    );
+  }
+
   stats() {
     const connected = this.connected.now && !this.closed;
-    return { connected, subscriptions: this.registered.size, dropped: this.dropped };
+    const { subscriptions, dropped } = this.local.stats();
+    return { connected, subscriptions, dropped: this.dropped + dropped };
   }
 
   async close(): Promise<void> {
     this.closed = true;
+    clearInterval(this.heartbeat);
     this.ending.release();
-    for (const { inbox } of this.registered) inbox.close();
-    this.registered.clear();
     this.connected.soon.release();
+    await this.local.close();
     await this.connection?.close().catch(() => {});
   }
 
-  private encode(subject: string): string {
-    return `${this.options.subject_prefix}.${subject.replace(/[.*>%]/g, (c) => `%${c.charCodeAt(0).toString(16)}`)}`;
+  private inboxOf(process: string, kind: "message" | "peer"): string {
+    return `${this.options.subject_prefix}.${process}.${kind}`;
   }
 }
 
-function answerTo(message: Msg): (bytes: Uint8Array | undefined) => void {
-  return (bytes) => {
-    if (bytes !== undefined) message.respond(bytes);
-  };
+const endOfHead = 0x0a;
+const noAnswer = Uint8Array.of(0);
+const someAnswer = Uint8Array.of(1);
+
+/** The first answer; "nobody" once all have ended without one. */
+function firstAnswer(asked: readonly Promise<Uint8Array | "nobody">[]): Promise<Uint8Array | "nobody"> {
+  return new Promise((resolve) => {
+    for (const one of asked) void one.then((answer) => answer !== "nobody" && resolve(answer));
+    void Promise.all(asked).then(() => resolve("nobody"));
+  });
+}
+
+function isGone(error: unknown): boolean {
+  const { isNoResponders } = error as { readonly isNoResponders?: () => boolean };
+  return isNoResponders?.call(error) === true;
 }

@@ -144,8 +144,8 @@ export type RemoteSessions = {
   mayReach(did: Did): boolean;
   /** Higher than that of every join that this process has heard of. */
   nextJoinCount(): number;
-  /** Resolves when every other process has made way for the session that joined with this count. */
-  join(target: SessionTarget, joinCount: number): Promise<void>;
+  /** Resolves when every other process has made way for the session that joined with this count, or after `msMax`. */
+  join(target: SessionTarget, joinCount: number, msMax: number): Promise<void>;
   close(): void;
 };
 

@@ -18,25 +18,21 @@ import type { AuthorizedEndpoint, LiveDelivery, LiveOutcome, RemoteSessions, Ses
 /** What this process does for others. */
 type LocalSessions = {
   deliver(delivery: LiveDelivery): Promise<LiveOutcome>;
-  /** Ends older sessions of the device; resolves when the deliveries that began before have ended, `null`: at once. */
-  makeWay(target: SessionTarget, isOlder: (joinCount: number) => boolean): Promise<void> | null;
+  /** Ends older sessions of the device; resolves when the deliveries that began before have ended. */
+  makeWay(target: SessionTarget, isOlder: (joinCount: number) => boolean): Promise<void>;
 };
 
 const subjects = {
   offer: (did: Did) => `relay.live.${did}`,
   fetch: (process: string) => `relay.offered.${process}`,
   join: "relay.join",
-  joined: "relay.joined",
 };
 /** How much later than a session's own time an answer may come. */
 const answerSlackMs = 250;
 /** How long a process waits for the envelope of an offer. */
 const fetchMs = 2_000;
-/** How long a join waits for others to report deliveries in flight: a few round trips. */
-const noticeMs = 50;
 /** The first answer counts: after `passed`, a device in a third process may get the envelope twice, with one id. */
 const answers = { acknowledged: utf8("acknowledged"), passed: utf8("passed") };
-const busyAnswer = utf8("busy");
 
 export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSessions {
   const id = crypto.randomUUID();
@@ -45,18 +41,15 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
   const offered = new Map<string, Uint8Array>();
   const fetches = bus.subscribe(subjects.fetch(id), (name) => offered.get(decodeUtf8(name) ?? "") ?? withdrawn);
   const listening = new Map<Did, { count: number; subscription: Subscription }>();
-  const joins = bus.subscribe(subjects.join, (message) => {
+  // No answer: a request ends when all have handled it.
+  const joins = bus.subscribe(subjects.join, async (message) => {
     const target = parseJoin(message, id);
     if (target === null) return undefined;
     joinCount = Math.max(joinCount, target.joinCount);
     // Of two processes with the same count, both treat the one with the greater id as the younger.
     const isOlder = (own: number) => own < target.joinCount || (own === target.joinCount && id < target.from);
-    const settled = local.makeWay(target, isOlder);
-    if (settled === null) return undefined;
-    const report = (done: boolean) => bus.publish(target.reply, utf8(JSON.stringify({ from: id, done })));
-    report(false);
-    void settled.finally(() => report(true));
-    return busyAnswer;
+    await local.makeWay(target, isOlder);
+    return undefined;
   });
   const mayReach = (did: Did): boolean => bus.mayReach(subjects.offer(did));
   return {
@@ -92,9 +85,9 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
       return { outcome: ask(), withdraw: () => offered.delete(name) };
     },
     nextJoinCount: () => ++joinCount,
-    async join(target, count) {
+    async join(target, joinCount, msMax) {
       await listening.get(target.did)?.subscription.ready;
-      await makeWayElsewhere(bus, { ...target, from: id, joinCount: count });
+      await bus.request(subjects.join, utf8(JSON.stringify({ ...target, from: id, joinCount })), msMax);
     },
     close() {
       joins.unsubscribe();
@@ -106,35 +99,6 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
 }
 
 type Join = SessionTarget & { readonly from: string; readonly joinCount: number };
-
-/** Asks all others to make way; those that have deliveries in flight report them, and their end. */
-async function makeWayElsewhere(bus: Bus, { did, deviceId, from, joinCount }: Join): Promise<void> {
-  const reply = `${subjects.joined}.${crypto.randomUUID()}`;
-  const { promise, resolve } = Promise.withResolvers<void>();
-  const busy = new Set<string>();
-  let noticed = false;
-  const replies = bus.subscribe(reply, (message) => {
-    const members = parseMembers(message);
-    const other = members?.["from"];
-    if (typeof other === "string") {
-      if (members?.["done"] === true) busy.delete(other);
-      else busy.add(other);
-    }
-    if (noticed && busy.size === 0) resolve();
-    return undefined;
-  });
-  try {
-    await replies.ready;
-    const message = utf8(JSON.stringify({ from, did, deviceId, joinCount, reply }));
-    // Within one process this ends at once; the first answer shows nothing about further processes.
-    if ((await bus.request(subjects.join, message, noticeMs)) !== "nobody") await Bun.sleep(noticeMs);
-    noticed = true;
-    // The caller bounds the wait.
-    if (busy.size > 0) await promise;
-  } finally {
-    replies.unsubscribe();
-  }
-}
 
 type Answering = { readonly id: string; readonly did: Did; readonly local: LocalSessions; readonly bus: Bus };
 
@@ -177,13 +141,13 @@ function jsonList(value: JsonValue | undefined): readonly JsonValue[] {
   return Array.isArray(value) ? value : [];
 }
 
-function parseJoin(message: Uint8Array, own: string): (Join & { readonly reply: string }) | null {
+function parseJoin(message: Uint8Array, own: string): Join | null {
   const members = parseMembers(message);
   if (members === null || members["from"] === own) return null;
-  const { from, did, deviceId, joinCount, reply } = members;
+  const { from, did, deviceId, joinCount } = members;
   if (typeof did !== "string" || !isDid(did) || typeof deviceId !== "string") return null;
-  if (typeof from !== "string" || typeof joinCount !== "number" || typeof reply !== "string") return null;
-  return { from, did, deviceId, joinCount, reply };
+  if (typeof from !== "string" || typeof joinCount !== "number") return null;
+  return { from, did, deviceId, joinCount };
 }
 
 function parseMembers(message: Uint8Array): JsonObject | null {

@@ -142,10 +142,9 @@ function makeWay(
   registry: SessionRegistry,
   target: SessionTarget,
   isOlder: (joinCount: number) => boolean,
-): Promise<void> | null {
+): Promise<void> {
   for (const other of sameDevice(registry, target)) if (isOlder(other.data.joinCount)) replace(registry, other);
-  const inFlight = deliveriesEnding(registry, target.did);
-  return inFlight.length === 0 ? null : settledWithin(inFlight, registry.bounds.joinMs);
+  return settledWithin(deliveriesEnding(registry, target.did), registry.bounds.joinMs);
 }
 
 // ---------------------------------------------------------------------------------------------- upgrades
@@ -357,7 +356,7 @@ async function joinSession(registry: SessionRegistry, socket: SessionWebSocket):
   if (notices !== null) inFlight.push(notices.ready);
   if (registry.remote !== null) {
     session.joinCount = registry.remote.nextJoinCount();
-    inFlight.push(registry.remote.join(session.target, session.joinCount));
+    inFlight.push(registry.remote.join(session.target, session.joinCount, registry.bounds.joinMs));
   }
   if (inFlight.length === 0) {
     goLive(socket);
