@@ -25,7 +25,7 @@ export type PeerMessage =
     }
   | { readonly type: "change"; readonly from: string; readonly added: number[]; readonly dropped: number[] };
 
-export type PeerLink = {
+type PeerLink = {
   /** `to`: one process, or all. */
   readonly send: (to: string | "all", message: PeerMessage) => void;
   /** Whether the process has received it. */
