@@ -322,7 +322,7 @@ function composeCache(config: Config, { pushKey: key, isConnected, ...parts }: N
 }
 
 /** Most devices of the world are behind three push services. */
-const pushHosts = { ...hostLimits, concurrentPerDestination: 32, queuedPerDestination: 128, concurrentPerNetwork: 128 };
+const pushHosts = { ...hostLimits, concurrent: 32, queued: 128 };
 
 function composeSessions({ relay, limits, server }: Config, { bus, ...parts }: NodeParts): LiveSessions {
   return createSessions({

@@ -97,8 +97,11 @@ export function egress(more: Partial<EgressOptions> = {}): Egress {
 export const at = (...addresses: string[]): readonly ResolvedAddress[] =>
   addresses.map((address) => ({ address, ttlSeconds: 0 }));
 
-export const post = (sender: Egress, endpoint: string, more: { wantsBody?: boolean; timeoutMs?: number } = {}) =>
+type More = { readonly wantsBody?: boolean; readonly timeoutMs?: number; readonly client?: string };
+
+export const post = (sender: Egress, endpoint: string, more: More = {}) =>
   sender.send({
+    ...(more.client === undefined ? {} : { client: more.client }),
     endpoint,
     suffix: "",
     body: utf8('{"x":1}'),

@@ -1,9 +1,9 @@
 /**
  * Three clients send as fast as they may to inboxes of their own that answer after 5 s. An honest delivery to a healthy
- * inbox must stay fast. Without shares the same attack must slow it down, or this test proves nothing.
+ * inbox must stay fast. From an attacker's own network it must not, or this test proves nothing.
  */
 import { afterEach, expect, test } from "bun:test";
-import { type HostLimits, hostLimits } from "../../src/nodes/relay/host-limiter.ts";
+import { hostLimits } from "../../src/nodes/relay/host-limiter.ts";
 import { respond, testApp, testLimits } from "../support/app.ts";
 import { createPerson, envelopeTo, type Person, uuidOf } from "../support/cache-node.ts";
 import { startOwnTime } from "../support/own-time.ts";
@@ -15,7 +15,7 @@ afterEach(async () => {
 });
 
 const attackers = 3;
-const attackPerSecond = 40;
+const attackPerSecond = 100;
 const inboxesPerAttacker = 30;
 const seconds = 4;
 const everything = { client_rate: 1e9, client_burst: 1e9, recipient_rate: 1e9, recipient_burst: 1e9 };
@@ -33,10 +33,10 @@ function serve(answerAfterMs: number): number {
   return server.port as number;
 }
 
-/** Times of honest deliveries during the attack, sorted. */
-async function attack(hosts: HostLimits): Promise<number[]> {
+/** Times of honest deliveries from a client during the attack, sorted. */
+async function attack(honest: string): Promise<number[]> {
   const [slow, fast] = [serve(5_000), serve(0)];
-  const relay = await createTestRelay({ settings: everything, hosts });
+  const relay = await createTestRelay({ settings: everything, hosts: { ...hostLimits, failuresToOpen: 1_000 } });
   cleanups.push(relay.close);
   const { app } = testApp(relay.relay.routes, {
     now: () => relay.clock.nowMs,
@@ -74,7 +74,7 @@ async function attack(hosts: HostLimits): Promise<number[]> {
   await Bun.sleep(2_000);
   for (let i = 0; i < seconds * 20; i++) {
     const elapsedMs = startOwnTime();
-    const code = await send("203.0.113.1", friend);
+    const code = await send(honest, friend);
     const tookMs = code === "delivered" ? elapsedMs() : Number.POSITIVE_INFINITY;
     times.push(tookMs);
     if (tookMs > 2_000) break;
@@ -87,13 +87,11 @@ async function attack(hosts: HostLimits): Promise<number[]> {
 const percentile = (times: readonly number[], share: number) => times[Math.ceil(times.length * share) - 1] as number;
 
 test("an honest delivery to a healthy inbox stays below 500 ms at the 99th percentile", async () => {
-  const times = await attack({ ...hostLimits, failuresToOpen: 1_000 });
+  const times = await attack("203.0.113.1");
   expect(times.length).toBe(seconds * 20);
   expect(percentile(times, 0.99)).toBeLessThan(500);
 }, 120_000);
 
-test("without shares the same attack is noticed", async () => {
-  const without = { concurrentPerClient: 1_000, queuedPerClient: 1_000, concurrentPerNetwork: 1_000, slowMs: 60_000 };
-  const times = await attack({ ...hostLimits, ...without, failuresToOpen: 1_000 });
-  expect(percentile(times, 0.99)).toBeGreaterThan(500);
+test("in the network of an attacker the same attack is noticed", async () => {
+  expect(percentile(await attack("198.51.100.1"), 0.99)).toBeGreaterThan(500);
 }, 120_000);

@@ -5,7 +5,18 @@
 import { afterEach, describe, expect, test } from "bun:test";
 import { checkOutboundEnvironment } from "../../src/nodes/relay/egress.ts";
 import { hostLimits } from "../../src/nodes/relay/host-limiter.ts";
-import { at, cleanUp, cleanups, egress, post, serve, serveRaw, sniff, verdict } from "./destinations.ts";
+import {
+  at,
+  cleanUp,
+  cleanups,
+  egress,
+  egressSettings,
+  post,
+  serve,
+  serveRaw,
+  sniff,
+  verdict,
+} from "./destinations.ts";
 
 afterEach(cleanUp);
 
@@ -166,6 +177,37 @@ describe("a destination's share of the node", () => {
     expect(verdict(answer)).toEqual([200, null]);
     expect(ended).toBe(0);
     expect((await Promise.all(stuck)).every((waited) => waited.error !== null)).toBe(true);
+  });
+
+  test("when every place is taken, the network with the most slow requests makes room for another one", async () => {
+    let [nowMs, inWork] = [0, 0];
+    const sender = egress({ now: () => nowMs, settings: egressSettings({ allow_private: ["127.0.0.0/8"] }) });
+    const slow = Bun.serve({
+      hostname: "0.0.0.0",
+      port: 0,
+      fetch: () => {
+        inWork++;
+        return new Promise<Response>(() => undefined);
+      },
+    });
+    cleanups.push(() => slow.stop(true));
+    const quick = serve(() => new Response("ok"));
+    let hosts = 0;
+    const gaveWay: string[] = [];
+    // The shares of nine networks: half of what the earlier ones leave, at least one.
+    for (const [i, count] of [128, 64, 32, 16, 8, 4, 2, 1, 1].entries())
+      for (let n = 0; n < count; n++) {
+        const endpoint = `http://127.0.1.${1 + (hosts++ >> 2)}:${slow.port}/`;
+        void post(sender, endpoint, { client: `network ${i}`, timeoutMs: 30_000 }).then(({ error, giveUp }) => {
+          gaveWay.push(`${i} ${error} ${giveUp}`);
+        });
+      }
+    while (inWork < 256) await Bun.sleep(1);
+    const ask = () => post(sender, `http://127.0.0.1:${quick}/`, { client: "another network" });
+    expect(await ask()).toMatchObject({ error: "destination_unavailable", giveUp: true });
+    nowMs = 1_000;
+    expect(verdict(await ask())).toEqual([200, null]);
+    expect(gaveWay).toEqual(["0 upstream_timeout true"]);
   });
 
   test("five failures open the circuit, thirty seconds later one trial decides", async () => {

@@ -2,7 +2,7 @@
  * Outbound requests to destinations that strangers choose. The law: not one packet goes to an address
  * that the rules refuse, whatever a URL, a name server or an answer says; no destination holds more than
  * its share of the node; and an error says nothing about networks that the sender can't see.
- * Order: URL rules, a slot of the host, one resolution, address rules, connection, request. The connection goes to the
+ * Order: URL rules, a place of the client, a slot of the host, one resolution, address rules, connection, request. The connection goes to the
  * checked address and to nothing else, TLS is checked for the published name, no redirect is followed, no proxy is
  * used, and the answer is read up to a cap and against a deadline.
  * Source: rules section 5 "Outbound requests", section 10 ("Relay", "Failed deliveries").
@@ -14,17 +14,16 @@ import {
   decideAddresses,
   type Endpoint,
   type EndpointRules,
-  isPublicAddress,
   type Network,
   parseAddress,
   parseEndpoint,
   parseNetwork,
-  unmapAddress,
 } from "../../core/message/address.ts";
 import type { AttemptError } from "../../core/message/delivery.ts";
 import { BoundedMap, late, readCapped, withDeadline } from "../../core/std/bounded.ts";
+import { createFairShare } from "../http/capacity.ts";
 import { createMemo, type Memo } from "../memo.ts";
-import { createHostLimiter, type HostLimits, hostLimits, type Slot } from "./host-limiter.ts";
+import { createHostLimiter, type HostLimits, hostLimits } from "./host-limiter.ts";
 
 export type ResolvedAddress = { readonly address: string; readonly ttlSeconds: number };
 /** All addresses of a name; throws or answers none when there are none. */
@@ -54,7 +53,7 @@ type EgressRequest = {
   readonly body: Uint8Array | null;
   readonly headers?: Readonly<Record<string, string>>;
   readonly wantsBody: boolean;
-  /** The network of the client on whose behalf the request is made: outbound slots are shared by it. */
+  /** The network of the client on whose behalf the request is made. */
   readonly client?: string;
   /** For everything: waiting, resolving, connecting, answering. */
   readonly timeoutMs: number;
@@ -82,6 +81,10 @@ export type Egress = {
   close(): void;
 };
 
+/** Requests in flight or waiting for their destination: as many as Bun sends at once. */
+const requestsMax = 256;
+/** A request that takes longer ends for another one when there is no room. */
+const slowMs = 1_000;
 const resolveMs = 2_000;
 const addressesMax = 16;
 const addressMsMax = 60_000;
@@ -101,9 +104,11 @@ type UntimedAnswer = Omit<EgressAnswer, "durationMs">;
 export function createEgress(options: EgressOptions): Egress {
   const { settings } = options;
   const now = options.now ?? (() => performance.now());
-  const limits = options.hosts ?? { ...hostLimits, concurrentPerDestination: settings.destination_requests_max };
-  const hosts = createHostLimiter(limits, now);
-  const inFlight = new Set<AbortController>();
+  const hosts = createHostLimiter(
+    options.hosts ?? { ...hostLimits, concurrent: settings.destination_requests_max },
+    now,
+  );
+  const requests = createPlaces(now);
   let closed = false;
   const state: EgressState = {
     options,
@@ -115,37 +120,37 @@ export function createEgress(options: EgressOptions): Egress {
     ownAddresses: ownAddressReader(now),
   };
 
-  const sendGuarded = async (request: EgressRequest): Promise<UntimedAnswer> => {
-    const endpoint = parseEndpoint(request.endpoint, request.suffix, state.rules);
-    if (endpoint === null) return refused;
-    if (closed) return busy;
-    const gone = state.gone.get(endpoint.origin + endpoint.target);
-    if (gone !== undefined && gone.count >= goneInRow && now() < gone.untilMs) return gone.answer;
+  const sendInSlot = async (endpoint: Endpoint, request: EgressRequest, place: Place): Promise<UntimedAnswer> => {
     const deadlineMs = now() + request.timeoutMs;
-    const abort = new AbortController();
-    let preempted = false;
-    const preempt = () => {
-      preempted = true;
-      abort.abort();
-    };
-    const requester = request.client === undefined ? { preempt } : { preempt, client: request.client };
-    const slot = await hosts.acquire(endpoint.origin, request.timeoutMs, requester);
-    if (slot === "late") return timedOut;
-    if (typeof slot === "string") return busy;
+    const slot = await hosts.acquire(endpoint.origin, request.timeoutMs);
+    if (typeof slot === "string") return slot === "late" ? timedOut : busy;
     if (closed) {
       slot.release(true);
       return busy;
     }
-    let outcome: UntimedAnswer = unavailable;
-    inFlight.add(abort);
+    place.sentAtMs = now();
+    let outcome = unavailable;
     try {
-      outcome = await send(state, endpoint, { ...request, timeoutMs: deadlineMs - now(), abort, slot });
+      outcome = await send(state, endpoint, { ...request, timeoutMs: deadlineMs - now(), abort: place.abort });
       if (request.body !== null) noteGone(state, endpoint, outcome);
-      return preempted ? { ...timedOut, giveUp: true } : outcome;
+      return place.gaveWay ? { ...timedOut, giveUp: true } : outcome;
     } finally {
-      inFlight.delete(abort);
       // A refused address, or a request that gave way, shows nothing about the host.
-      slot.release(preempted || outcome.error === null || outcome.error === "destination_refused");
+      slot.release(place.gaveWay || outcome.error === null || outcome.error === "destination_refused");
+    }
+  };
+
+  const sendGuarded = async (request: EgressRequest): Promise<UntimedAnswer> => {
+    const endpoint = parseEndpoint(request.endpoint, request.suffix, state.rules);
+    if (endpoint === null) return refused;
+    const gone = state.gone.get(endpoint.origin + endpoint.target);
+    if (gone !== undefined && gone.count >= goneInRow && now() < gone.untilMs) return gone.answer;
+    const place = closed ? null : requests.take(request.client ?? "");
+    if (place === null) return busy;
+    try {
+      return await sendInSlot(endpoint, request, place);
+    } finally {
+      requests.give(place);
     }
   };
 
@@ -162,7 +167,44 @@ export function createEgress(options: EgressOptions): Egress {
     stats: hosts.stats,
     close: () => {
       closed = true;
-      for (const abort of inFlight) abort.abort();
+      requests.endAll();
+    },
+  };
+}
+
+type Place = { readonly client: string; readonly abort: AbortController; sentAtMs: number; gaveWay: boolean };
+
+/**
+ * Places of requests. A client network gets half of what the others leave. When there is none, the oldest slow request of
+ * the network with the most gives way: so choosing slow hosts delays nobody else, however many networks do.
+ */
+function createPlaces(now: () => number) {
+  const share = createFairShare(requestsMax, { shrinks: true });
+  const held = new Set<Place>();
+  const give = (place: Place): void => {
+    if (held.delete(place)) share.give(place.client, 1);
+  };
+  const makeRoom = (): void => {
+    const all = Map.groupBy(held, ({ client }) => client);
+    const countOf = ({ client }: Place) => all.get(client)?.length ?? 0;
+    const slow = [...held].filter(({ sentAtMs }) => now() - sentAtMs >= slowMs);
+    const [first] = slow.sort((a, b) => countOf(b) - countOf(a));
+    if (first === undefined) return;
+    first.gaveWay = true;
+    first.abort.abort();
+    give(first);
+  };
+  return {
+    take(client: string): Place | null {
+      if (share.total >= requestsMax) makeRoom();
+      if (!share.take(client, 1)) return null;
+      const place = { client, abort: new AbortController(), sentAtMs: Number.POSITIVE_INFINITY, gaveWay: false };
+      held.add(place);
+      return place;
+    },
+    give,
+    endAll: () => {
+      for (const { abort } of held) abort.abort();
     },
   };
 }
@@ -212,7 +254,7 @@ type EgressState = {
   readonly ownAddresses: () => readonly Network[];
 };
 
-type AbortableRequest = EgressRequest & { readonly abort: AbortController; readonly slot: Slot };
+type AbortableRequest = EgressRequest & { readonly abort: AbortController };
 
 /** Resolves, checks, connects, asks. The connection always goes to an address that was checked. */
 async function send(state: EgressState, endpoint: Endpoint, request: AbortableRequest): Promise<UntimedAnswer> {
@@ -221,8 +263,6 @@ async function send(state: EgressState, endpoint: Endpoint, request: AbortableRe
   if (found === null) return unavailable;
   const own = { allowPrivate: state.rules.allowPrivate, ownAddresses: state.ownAddresses() };
   if (found.length > addressesMax || !decideAddresses(endpoint, found, own)) return refused;
-  // A network that has used up its share counts as busy: the next destination is tried.
-  if (!request.slot.enterNetwork(destinationNetwork(endpoint, found[0] as string))) return busy;
   const address = await reachable(state, endpoint, { addresses: found, deadlineMs });
   const leftMs = deadlineMs - state.now();
   if (address === null) return leftMs <= 0 ? timedOut : unavailable;
@@ -239,13 +279,6 @@ function noteGone({ gone, now }: EgressState, { origin, target }: Endpoint, { ht
     const answer: UntimedAnswer = { httpStatus, error: null, body: null, giveUp: true };
     gone.set(url, { answer, count: (gone.get(url)?.count ?? 0) + 1, untilMs: now() + goneMs });
   } else if (httpStatus !== null) gone.delete(url);
-}
-
-/** The /24 or /48 of a public address. Private ones are the operator's own: each is a network by itself. */
-function destinationNetwork(endpoint: Endpoint, text: string): string {
-  const address = unmapAddress(parseAddress(text));
-  if (address === null || !isPublicAddress(address)) return endpoint.origin;
-  return address.subarray(0, address.length === 4 ? 3 : 6).toHex();
 }
 
 async function addressesOf(state: EgressState, endpoint: Endpoint): Promise<readonly string[] | null> {
