@@ -20,7 +20,7 @@ afterAll(() => rmSync(path, { recursive: true, force: true }));
 
 const format = {
   number: "waypost lmdb store, format 1",
-  store: "ce76de1fc930df0af603545298250c422f66b85e906f90e15da727870e1b041a",
+  store: "fd8ac8c3b16cdb4a4ba634bd58967a311b1131ff14ba7eb5f6abc35093692b95",
   ledger: "715c1b61e5db1598dd5d00a08e541179a04a9500728341e89f653f5c2e311542",
 };
 

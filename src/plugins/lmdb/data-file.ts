@@ -372,7 +372,7 @@ function checkRecord(table: DatabaseName, key: Buffer, value: Uint8Array): void 
     if (!isSound) throw new StoreError("corrupt", problem);
   };
   if (table === "blocks") {
-    check(key.length === 12 && key.readUInt32BE(8) === value.length, "a block of messages has another size");
+    check(key.length === 8 && value.length > 0, "a block of messages is damaged");
     for (const body of bodiesOf(value)) check(body?.isIntact === true, "a block holds a damaged message");
   } else if (table === "receipts-due") check(key.length > 8 && value[0] === 1, "the end of a receipt is damaged");
   else if (table !== "meta" || !key.equals(formatKey)) unsealed(key, value, `a record of table "${table}"`);

@@ -5,22 +5,21 @@
  *
  * The journal keeps below a limit. When a commit makes it longer, the oldest records go: first the pages that changed
  * in them and were not written since are written, in the same transaction. So at any time a page, with the journal
- * from the first of its changes on, is whole. The last record always stays: it has the latest time and arrival.
+ * from the first of its changes on, is whole. The last record always stays: it has the latest arrival.
  * Memory: a number for each changed page.
  */
 import { StoreError } from "../../storage/contract.ts";
 import type { Batch } from "./commits.ts";
 import type { Environment } from "./environment.ts";
-import type { Latest, MailboxIndex } from "./mailbox-index.ts";
+import type { MailboxIndex, RowChange } from "./mailbox-index.ts";
 import type { TextTable } from "./recipients.ts";
 import { howToGoOn, orderedKey, orderedNumber, RecordReader, RecordWriter, sealed, unsealed } from "./records.ts";
-import { acked, expired, free, held, numberFields, pageSlots, type RowTable, retained, wordFields } from "./rows.ts";
+import { acked, free, numberFields, pageSlots, type RowTable, retained, wordFields } from "./rows.ts";
 
 /** What pages and journal are read into. */
 export type IndexTables = { readonly rows: RowTable; readonly texts: TextTable };
 
-const codes = { row: 1, acked: 2, cut: 3, dropped: 4, moved: 5, text: 6 } as const;
-type Change = "acked" | "cut" | "dropped";
+const codes = { row: 1, acked: 2, cut: 3, dropped: 4, text: 5 } as const;
 type KeyAndRecord = readonly [key: Buffer, record: Uint8Array];
 type Each = (subject: number, isText: boolean) => void;
 
@@ -43,9 +42,8 @@ class OperationWriter {
   }
 
   /** The finished record. */
-  record(key: Buffer, { nowMs, arrival }: Latest): Uint8Array {
-    this.writer.u53(nowMs);
-    this.writer.u53(arrival);
+  record(key: Buffer, lastArrival: number): Uint8Array {
+    this.writer.u53(lastArrival);
     return sealed(key, this.writer.finish());
   }
 
@@ -57,7 +55,7 @@ class OperationWriter {
   row(slot: number): void {
     const { rows, writer } = this;
     this.add(codes.row, slot);
-    writer.u8(lastingStatus(rows.status[slot]!));
+    writer.u8(rows.status[slot]!);
     writer.u8(rows.behavior[slot]!);
     for (let word = 4 * slot; word < 4 * slot + 4; word++) writer.u32(rows.id[word]!);
     for (let word = 4 * slot; word < 4 * slot + 4; word++) writer.u32(rows.digest[word]!);
@@ -65,14 +63,8 @@ class OperationWriter {
     for (const field of numberFields) writer.u53(rows[field][slot]!);
   }
 
-  change(kind: Change, slot: number): void {
-    this.add(codes[kind], slot);
-  }
-
-  moved(slot: number): void {
-    this.add(codes.moved, slot);
-    this.writer.u53(this.rows.block[slot]!);
-    this.writer.u32(this.rows.offset[slot]!);
+  change(slot: number, change: RowChange): void {
+    this.add(codes[change], slot);
   }
 
   private add(code: number, subject: number): void {
@@ -83,35 +75,28 @@ class OperationWriter {
   }
 }
 
-/** Expiry is not written; the timestamps imply it. Finished rows are stored as acknowledged. */
-function lastingStatus(status: number): number {
-  if (status === held || status === expired) return held;
-  return status === retained ? retained : acked;
-}
-
-/** Repeats what a record of the journal or a page holds; calls `each` for every slot or text that it changes. */
-export function replayRecord(tables: IndexTables, [key, record]: KeyAndRecord, what: string, each?: Each): Latest {
+/**
+ * Repeats what a record of the journal or a page holds; calls `each` for every slot or text that it changes. Returns the
+ * last arrival.
+ */
+export function replayRecord(tables: IndexTables, [key, record]: KeyAndRecord, what: string, each?: Each): number {
   const { rows, texts } = tables;
   const reader = new RecordReader(unsealed(key, record, what), what);
-  while (reader.left > latestBytes) {
+  while (reader.left > arrivalBytes) {
     const [code, subject] = [reader.u8(), reader.u32()];
     each?.(subject, code === codes.text);
     if (code === codes.text) texts.load(subject, reader.text());
     else if (code === codes.row) replayRow(rows, subject, reader);
-    else if (code === codes.moved) {
-      rows.reserve(subject + 1);
-      rows.block[subject] = reader.u53();
-      rows.offset[subject] = reader.u32();
-    } else if (code === codes.acked || code === codes.cut || code === codes.dropped) {
+    else if (code === codes.acked || code === codes.cut || code === codes.dropped) {
       // A page written later may already have the slot as free.
       if (!rows.isUsed(subject)) continue;
       rows.status[subject] = code === codes.dropped ? free : code === codes.cut ? retained : acked;
     } else throw new StoreError("corrupt", `${what} holds an unknown operation`);
   }
-  return { nowMs: reader.u53(), arrival: reader.u53() };
+  return reader.u53();
 }
 
-const latestBytes = 16;
+const arrivalBytes = 8;
 
 function replayRow(rows: RowTable, slot: number, reader: RecordReader): void {
   rows.reserve(slot + 1);
@@ -141,10 +126,8 @@ function pageRecord({ rows, texts }: IndexTables, page: number, key: Buffer): Ui
   } else {
     for (let slot = first; slot < first + pageSlots; slot++) if (rows.isUsed(slot)) writer.row(slot);
   }
-  return writer.operations === 0 ? null : writer.record(key, noLatest);
+  return writer.operations === 0 ? null : writer.record(key, 0);
 }
-
-const noLatest: Latest = { nowMs: 0, arrival: 0 };
 
 // -------------------------------------------------------------------------------------------- the journal
 
@@ -174,8 +157,8 @@ export class Journal extends OperationWriter {
     super(index.rows);
   }
 
-  /** Reads the pages and then the journal into the tables of the index. */
-  load(environment: Environment): Latest {
+  /** Reads the pages and then the journal into the tables of the index; returns the last arrival. */
+  load(environment: Environment): number {
     const { index } = this;
     const all = { start: orderedKey(0), limit: Number.MAX_SAFE_INTEGER };
     const recordOf = (table: "pages" | "journal", key: Buffer) => [key, environment.borrow(table, key)!] as const;
@@ -183,7 +166,7 @@ export class Journal extends OperationWriter {
     const last = pages.map(orderedNumber).findLast((page) => page < firstTextPage) ?? -1;
     index.rows.expect((last + 1) * pageSlots);
     for (const key of pages) replayRecord(index, recordOf("pages", key), `index page ${orderedNumber(key)}`);
-    let latest = noLatest;
+    let lastArrival = 0;
     const keys = environment.keys("journal", all);
     this.first = keys[0] === undefined ? 0 : orderedNumber(keys[0]);
     this.next = this.first;
@@ -193,13 +176,13 @@ export class Journal extends OperationWriter {
         throw new StoreError("corrupt", `journal records before number ${number} are missing${howToGoOn}`);
       }
       let operations = 0;
-      latest = replayRecord(index, recordOf("journal", key), `journal record ${number}`, (subject, isText) => {
+      lastArrival = replayRecord(index, recordOf("journal", key), `journal record ${number}`, (subject, isText) => {
         operations++;
         this.touch(subject, isText);
       });
       this.count(operations);
     }
-    return latest;
+    return lastArrival;
   }
 
   /** A number names no text from now on: its page loses the text when it is written the next time. */
@@ -223,7 +206,7 @@ export class Journal extends OperationWriter {
   finish(batch: Batch): void {
     if (this.operations === 0) return;
     const key = orderedKey(this.next);
-    batch.put("journal", key, this.record(key, this.index.latest));
+    batch.put("journal", key, this.record(key, this.index.lastArrival));
     this.count(this.operations);
     let pages = 0;
     for (let records = 0; records < recordsPerCommit && this.isLong; records++) {

@@ -32,7 +32,7 @@ export const lmdbOptions = z.strictObject({
     .min(1)
     .max(100_000_000)
     .default(10_000_000)
-    .describe("Most message ids that are held, remembered or kept at a time; about 126 bytes of memory each"),
+    .describe("Most message ids that are held, remembered or kept at a time; about 130 bytes of memory each"),
   free_space_floor_bytes: z
     .int()
     .min(0)

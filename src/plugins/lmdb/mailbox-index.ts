@@ -2,22 +2,21 @@
  * The index of a mailbox: what is held for whom, in what order, until when, and every decision about it
  * (duplicate, chunk conflict, quota, acknowledgement, expiry). It knows no bytes and does no I/O: a
  * driver asks it, one call after the other, and keeps the bytes under the slot that it returns.
- * Memory: about 126 bytes a row (an entry that is held, remembered or kept), and what recipients.ts needs
+ * Memory: about 130 bytes a row (an entry that is held, remembered or kept), and what recipients.ts needs
  * for each recipient and group; the driver bounds the rows.
  * Laws: `Mailbox` in storage/contract.ts, rules section 6.
  */
+import TinyQueue from "tinyqueue";
 import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
-import {
-  type Cursor,
-  type MailboxEntry,
-  type MailboxQuota,
-  type MailboxStats,
-  type PageRequest,
-  StoreError,
-  type StoreOutcome,
+import type {
+  Cursor,
+  MailboxEntry,
+  MailboxQuota,
+  MailboxStats,
+  PageRequest,
+  StoreOutcome,
 } from "../../storage/contract.ts";
-
 import {
   checkQuota,
   digestOf,
@@ -30,23 +29,7 @@ import {
 } from "../../storage/mailbox-rules.ts";
 import { RecipientIndex, TextTable } from "./recipients.ts";
 import { type IdWords, idText, idWords, isSameId, wordsOf } from "./records.ts";
-import {
-  acked,
-  behaviors,
-  EndHeap,
-  expired,
-  finished,
-  free,
-  held,
-  none,
-  type RowList,
-  RowTable,
-  released,
-  retained,
-} from "./rows.ts";
-
-/** What no row may fall behind, though the rows themselves are gone: the latest time that a call has named. */
-export type Latest = { readonly nowMs: number; readonly arrival: number };
+import { acked, behaviors, free, held, none, RowTable, released, retained } from "./rows.ts";
 
 type Admission = Exclude<StoreOutcome, { kind: "stored" }> | { readonly kind: "stored"; readonly slot: number };
 type SlotPage = { readonly slots: number[]; readonly next: Cursor | null };
@@ -57,12 +40,12 @@ type SlotState = {
   readonly slot: number;
 };
 
-/** What a sweep asks of the driver: `cut` down to the preview, or `drop` altogether. */
-type Swept = { readonly slot: number; readonly action: "cut" | "drop" };
+/** What becomes of a row: acknowledged, cut down to what its expiration behavior retains, or dropped altogether. */
+export type RowChange = "acked" | "cut" | "dropped";
 
 type IndexEvents = {
-  /** A row goes; its arrays are still there. */
-  readonly onDrop: (slot: number) => void;
+  /** A row changes; its arrays are still as before. */
+  readonly onChange: (slot: number, change: RowChange) => void;
   /** A number names a text from now on, or none (`null`). */
   readonly onText: (number: number, text: string | null) => void;
 };
@@ -71,12 +54,10 @@ export class MailboxIndex {
   readonly rows = new RowTable();
   readonly texts: TextTable;
   readonly recipients: RecipientIndex;
-  private readonly ends = new EndHeap(this.rows);
-  /** Rows that are due, oldest first. */
-  private readonly sweepQueue: RowList = { first: none, last: none };
-  private lastArrival = 0;
-  /** Of the times that calls have named, the latest since nothing was left to sweep. Every row that counts ends later. */
-  private latestMs = 0;
+  /** All rows, those whose time comes first in front. */
+  private ends = this.endsOf([]);
+  /** Grows with each row, also after the row itself is gone. */
+  lastArrival = 0;
 
   constructor(
     private readonly events: IndexEvents,
@@ -86,21 +67,26 @@ export class MailboxIndex {
     this.recipients = new RecipientIndex(this.rows, this.texts);
   }
 
-  get latest(): Latest {
-    return { nowMs: this.latestMs, arrival: this.lastArrival };
+  private endsOf(slots: number[]): TinyQueue<number> {
+    return new TinyQueue(slots, (a, b) => this.rows.endMs(a) - this.rows.endMs(b));
   }
 
+  /** Cost: a look at every row while some are due, because only a commit may expire them. */
   stats(nowMs: number): MailboxStats {
-    this.settle(nowMs);
-    return { entries: this.recipients.entries, bytes: this.recipients.bytes };
+    const { rows, ends } = this;
+    let { entries, bytes } = this.recipients;
+    const next = ends.peek();
+    if (next === undefined || rows.endMs(next) > nowMs) return { entries, bytes };
+    for (let slot = 0; slot < rows.slots; slot++) {
+      if (rows.status[slot] !== held || rows.expiresAtMs[slot]! > nowMs) continue;
+      entries--;
+      bytes -= rows.envelopeBytes[slot]!;
+    }
+    return { entries, bytes };
   }
 
   admit(entry: MailboxEntry, quota: MailboxQuota): Admission {
-    this.settle(entry.storedAtMs);
-    if (entry.expiresAtMs <= this.latestMs) {
-      // After a restart the row would pass for one of those. The sweeper needs a moment.
-      throw new StoreError("unavailable", "the clock went back, and records that had expired are still being removed");
-    }
+    this.expire(entry.storedAtMs);
     const words = idWords(entry.messageId);
     const recipient = this.recipients.find(entry.recipient);
     const before = recipient === undefined ? none : this.rows.find(recipient, words);
@@ -108,6 +94,7 @@ export class MailboxIndex {
     if (refusal !== null) return refusal;
     // The number of the recipient may be another one after its last row went.
     const known = before === none ? recipient : undefined;
+    // Its slot is free when its time comes: it still lies in the heap.
     if (before !== none) this.drop(before);
     this.lastArrival = nextArrival(this.lastArrival, entry.storedAtMs);
     return { kind: "stored", slot: this.enter(entry, words, known) };
@@ -168,72 +155,58 @@ export class MailboxIndex {
     return slot;
   }
 
-  /**
-   * After the rows and texts were loaded: finds them, puts what is held in order of arrival, and settles what
-   * was over at the latest time that a call had named.
-   */
-  finishLoading(latest: Latest): void {
+  /** After the rows and texts were loaded, as of an arrival: finds them, and puts what is held in order of arrival. */
+  finishLoading(arrivalMin: number): void {
     const { rows } = this;
     rows.finishLoading();
     this.recipients.finishLoading();
-    const { slots, arrival, status } = rows;
-    const used = new Uint32Array(rows.rows);
-    let [count, lastArrival] = [0, latest.arrival];
-    for (let slot = 0; slot < slots; slot++) {
-      if (status[slot] === free) continue;
-      used[count++] = slot;
-      if (arrival[slot]! > lastArrival) lastArrival = arrival[slot]!;
+    this.lastArrival = arrivalMin;
+    const used: number[] = [];
+    for (let slot = 0; slot < rows.slots; slot++) {
+      if (rows.status[slot] === free) continue;
+      used.push(slot);
+      if (rows.arrival[slot]! > this.lastArrival) this.lastArrival = rows.arrival[slot]!;
     }
-    this.lastArrival = lastArrival;
-    this.ends.fill(used);
-    this.settle(latest.nowMs);
+    this.ends = this.endsOf(used);
   }
 
-  /** Moves every row that is due at `nowMs` to the sweep queue: it counts no more. */
-  private settle(nowMs: number): void {
-    // Rows whose time came are remembered by this time alone, so it may go back with the clock once all are swept.
-    if (nowMs > this.latestMs || this.sweepQueue.first === none) this.latestMs = nowMs;
-    const { status } = this.rows;
-    for (let slot = this.ends.take(nowMs); slot !== -1; slot = this.ends.take(nowMs)) {
-      const before = status[slot]!;
-      if (before === released) {
-        this.rows.release(slot);
+  /** Takes out rows whose time has come, at most `limit`, the first ends first; returns how many. */
+  expire(nowMs: number, limit = Number.POSITIVE_INFINITY): number {
+    const { rows, ends } = this;
+    let taken = 0;
+    for (let slot = ends.peek(); slot !== undefined && taken < limit; slot = ends.peek()) {
+      if (rows.endMs(slot) > nowMs) break;
+      ends.pop();
+      if (rows.status[slot] === released) {
+        rows.release(slot);
         continue;
       }
-      if (before === held) this.recipients.count(slot, -1);
-      status[slot] = before === held ? expired : finished;
-      this.rows.append(slot, this.sweepQueue);
+      taken++;
+      this.end(slot, nowMs);
     }
+    return taken;
   }
 
-  /** At most `limit` rows whose time has come, oldest first. A dropped row also reaches `onDrop`. */
-  sweep(nowMs: number, limit: number): Swept[] {
-    this.settle(nowMs);
-    const swept: Swept[] = [];
+  /** The time of a row has come: it is cut down to what it retains, or dropped. */
+  private end(slot: number, nowMs: number): void {
     const { rows } = this;
-    while (swept.length < limit && this.sweepQueue.first !== none) {
-      const slot = this.sweepQueue.first;
-      const keeps = rows.status[slot] === expired && rows.behavior[slot] !== 0 && rows.keptUntilMs[slot]! > nowMs;
-      swept.push({ slot, action: keeps ? "cut" : "drop" });
-      if (!keeps) {
-        this.drop(slot);
-        continue;
-      }
-      this.rows.unlink(slot, this.sweepQueue);
-      rows.status[slot] = retained;
-      this.ends.push(slot);
+    const wasHeld = rows.status[slot] === held;
+    if (wasHeld) this.recipients.count(slot, -1);
+    if (!wasHeld || rows.behavior[slot] === 0 || rows.keptUntilMs[slot]! <= nowMs) {
+      this.drop(slot);
+      rows.release(slot);
+      return;
     }
-    return swept;
+    this.events.onChange(slot, "cut");
+    rows.status[slot] = retained;
+    this.ends.push(slot);
   }
 
-  /** A row that lies in the sweep queue, or is `kept` and lies in the heap. */
+  /** The id of a row is not known any more. */
   private drop(slot: number): void {
-    this.events.onDrop(slot);
-    const isSwept = this.rows.status[slot] !== retained;
-    if (isSwept) this.rows.unlink(slot, this.sweepQueue);
+    this.events.onChange(slot, "dropped");
     this.recipients.leave(slot);
     this.rows.forget(slot);
-    if (isSwept) this.rows.release(slot);
   }
 
   /** Acknowledges the active entries among the ids and returns their slots. */
@@ -245,6 +218,7 @@ export class MailboxIndex {
       const slot = this.rows.find(recipient, idWords(id));
       if (slot === none || !this.isActive(slot, nowMs)) continue;
       this.recipients.count(slot, -1);
+      this.events.onChange(slot, "acked");
       this.rows.status[slot] = acked;
       slots.push(slot);
     }
@@ -316,11 +290,8 @@ export class MailboxIndex {
     if (slot === none) return { state: "absent", slot };
     const { status: statuses, expiresAtMs, keptUntilMs, behavior } = this.rows;
     const status = statuses[slot]!;
-    if (status === held || status === acked) {
-      if (expiresAtMs[slot]! > nowMs) return { state: status === held ? "active" : "acked", slot };
-      if (status === acked) return { state: "absent", slot };
-    }
-    const remains = status !== finished && behavior[slot] !== 0 && keptUntilMs[slot]! > nowMs;
+    if (status !== retained && expiresAtMs[slot]! > nowMs) return { state: status === held ? "active" : "acked", slot };
+    const remains = status !== acked && behavior[slot] !== 0 && keptUntilMs[slot]! > nowMs;
     return { state: remains ? "expired" : "absent", slot };
   }
 

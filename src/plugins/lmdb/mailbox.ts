@@ -7,11 +7,11 @@
  * (rows.ts, recipients.ts). Its bytes are packed into the commit's blocks (bodies.ts), the row into its journal record
  * (journal.ts). One transaction writes blocks, journal record and the number of records of every table
  * (environment.ts); callers are answered, and reads go on, when it is synced.
- * **Read.** The index finds the slots, a slot its block and offset; a body counts only if its checksum, slot and id match.
+ * **Read.** The index finds the slots, a slot its block and offset; a body counts only if its checksum and id match.
  * **Removed.** An acknowledgement is an operation of the journal; the row stays until its expiry, so that the id stays
- * known. Blocks of which no byte is needed are removed, sparse ones are emptied by moving the rest.
- * **Expired.** Expiry follows from the times: each call first moves rows whose time has come to the sweep queue, where
- * they count no more. `expire` takes them out: cut down to what is retained, or dropped, each an operation of the journal.
+ * known. Blocks that no row needs any more are removed.
+ * **Expired.** Reads leave out rows whose time has come. A store first takes them out, and so does `expire`: each is cut
+ * down to what it retains, or dropped, by an operation of the journal.
  * **Found again.** A start reads all index pages, then the journal over them, then the keys of the blocks. A commit that
  * makes the journal longer than its limit writes the pages that its oldest records changed, and removes these records.
  *
@@ -20,7 +20,7 @@
  *    of the commit that is being decided, and marks its page as changed since that journal record (`Journal.touch`).
  * 2. A journal record is removed only with or after the pages that changed in it.
  * 3. A row that needs bytes names a block that is on disk, or is written in the same transaction; a block is removed only
- *    when no row needs it, and a moved body in the transaction that writes its new place.
+ *    when no row needs it.
  * 4. Memory runs ahead of the disk only while a commit is under way, and nothing is answered from it until then; a
  *    commit that fails ends the store.
  */
@@ -41,18 +41,13 @@ import { Bodies } from "./bodies.ts";
 import type { Batch } from "./commits.ts";
 import type { Environment } from "./environment.ts";
 import { Journal, type JournalLimits } from "./journal.ts";
-import { MailboxIndex } from "./mailbox-index.ts";
+import { MailboxIndex, type RowChange } from "./mailbox-index.ts";
 import { bodyBytes } from "./records.ts";
 import { behaviors, none } from "./rows.ts";
 
-/** Freeing blocks touches scattered pages, so it waits until many are empty, or for a second. */
-const emptyBlocksMin = 512;
-/**
- * Compaction waits: most messages in sparse blocks are acknowledged soon. It starts above 32 MiB and a quarter of the
- * store, with each commit; below that it moves at most 1 MiB/s.
- */
-const sparseBlocksMin = 4_096;
-const tidyMs = 1_000;
+/** Freeing blocks touches scattered pages, so it waits until many are not needed, or for a second. */
+const blocksToFreeMin = 512;
+const freeingMs = 1_000;
 
 /** Claims in a commit that is joined, which `write`s the claim; `null` while an earlier one lasts. */
 export type ClaimWithin = <T>(
@@ -65,7 +60,6 @@ type MailboxSettings = {
   readonly rowsMax: number;
   readonly claimWithin: ClaimWithin;
   readonly journal?: JournalLimits;
-  readonly sparseBlocksMin?: number;
 };
 
 export class DiskMailbox implements Mailbox {
@@ -74,8 +68,8 @@ export class DiskMailbox implements Mailbox {
   private readonly journal: Journal;
   /** The commit that is being decided. */
   private deciding: Batch | null = null;
-  /** Only while there is something to tidy: an idle store wakes nobody. */
-  private tidying: ReturnType<typeof setTimeout> | null = null;
+  /** Only while there is something to free: an idle store wakes nobody. */
+  private freeing: ReturnType<typeof setTimeout> | null = null;
   private isClosed = false;
 
   constructor(
@@ -84,7 +78,7 @@ export class DiskMailbox implements Mailbox {
     log: StoreEnvironment["log"],
   ) {
     const events = {
-      onDrop: (slot: number) => this.dropped(slot),
+      onChange: (slot: number, change: RowChange) => this.changed(slot, change),
       onText: (number: number, text: string | null) =>
         text === null ? this.journal.textGone(number) : this.journal.text(number, text),
     };
@@ -134,10 +128,6 @@ export class DiskMailbox implements Mailbox {
   private removeIn(batch: Batch, ...[mailbox, messageIds, nowMs]: Parameters<Mailbox["remove"]>): RemovedMessage[] {
     this.begin(batch);
     const slots = this.index.remove(mailbox, messageIds, nowMs);
-    for (const slot of slots) {
-      this.bodies.release(slot, this.bodies.wholeBytes(slot));
-      this.journal.change("acked", slot);
-    }
     const removed = slots.map((slot) => ({
       messageId: this.index.id(slot),
       labels: this.index.recipients.labels(slot),
@@ -148,20 +138,16 @@ export class DiskMailbox implements Mailbox {
   expire(nowMs: number, limit: number): Promise<number> {
     return this.environment.join(removal, (batch) => {
       this.begin(batch);
-      const swept = this.index.sweep(nowMs, limit);
-      for (const { slot, action } of swept) {
-        if (action === "drop") continue;
-        this.bodies.release(slot, this.bodies.wholeBytes(slot) - this.bodies.liveBytes(slot));
-        this.journal.change("cut", slot);
-      }
-      return swept.length;
+      return this.index.expire(nowMs, limit);
     });
   }
 
-  /** The index lets a row go, while a commit is being decided. */
-  private dropped(slot: number): void {
-    this.bodies.release(slot, this.bodies.liveBytes(slot));
-    this.journal.change("dropped", slot);
+  /** The index changes a row, while a commit is being decided. */
+  private changed(slot: number, change: RowChange): void {
+    const { rows } = this.index;
+    const keepsPreview = change === "cut" && rows.hasPreview(slot);
+    if (rows.needsBody(slot) && !keepsPreview) this.bodies.release(slot);
+    this.journal.change(slot, change);
   }
 
   /** Each operation of a commit calls this before it decides. */
@@ -174,30 +160,26 @@ export class DiskMailbox implements Mailbox {
   }
 
   private finish(batch: Batch): void {
-    const { blocks } = this.bodies;
-    if (blocks.empty.size >= emptyBlocksMin) this.bodies.freeBlocks(batch);
-    if (blocks.isWasteful(this.settings.sparseBlocksMin ?? sparseBlocksMin)) this.bodies.emptyBlocks(this.journal);
     this.bodies.finish(batch);
+    if (this.bodies.toFree >= blocksToFreeMin) this.bodies.free(batch);
     this.journal.finish(batch);
-    this.armTidying();
+    this.armFreeing();
   }
 
-  private armTidying(): void {
-    const { empty, sparse } = this.bodies.blocks;
-    if (this.isClosed || (empty.size === 0 && sparse.size === 0)) return;
-    this.tidying ??= setTimeout(() => void this.tidyBlocks(), tidyMs).unref();
+  private armFreeing(): void {
+    if (this.isClosed || this.bodies.toFree === 0) return;
+    this.freeing ??= setTimeout(() => void this.freeBlocks(), freeingMs).unref();
   }
 
-  /** Frees and empties blocks when no commit does it because there are many. Refused on a full disk, until later. */
-  private async tidyBlocks(): Promise<void> {
-    const tidy = (batch: Batch) => {
+  /** Frees blocks when no commit does it because there are many. Refused on a full disk, until later. */
+  private async freeBlocks(): Promise<void> {
+    const free = (batch: Batch) => {
       this.begin(batch);
-      this.bodies.freeBlocks(batch);
-      this.bodies.emptyBlocks(this.journal);
+      batch.whenDecided(() => this.bodies.free(batch));
     };
-    await this.environment.join(removal, tidy).catch(() => {});
-    this.tidying = null;
-    this.armTidying();
+    await this.environment.join(removal, free).catch(() => {});
+    this.freeing = null;
+    this.armFreeing();
   }
 
   // --------------------------------------------------------------------------------------------- reading
@@ -279,7 +261,7 @@ export class DiskMailbox implements Mailbox {
 
   close(): void {
     this.isClosed = true;
-    clearTimeout(this.tidying ?? undefined);
+    clearTimeout(this.freeing ?? undefined);
   }
 }
 

@@ -28,7 +28,6 @@ import {
   type VerifyReport,
 } from "../../storage/contract.ts";
 import { storedAtOf } from "../../storage/mailbox-rules.ts";
-import { blockKey } from "./bodies.ts";
 import {
   cutShort,
   type DatabaseName,
@@ -47,8 +46,8 @@ import {
 import { type IndexTables, replayRecord } from "./journal.ts";
 import { dataFile, giveToOwner, type LmdbOptions, lockFolder, partialFile, storeAbsence, syncPath } from "./lmdb.ts";
 import { RecipientIndex, TextTable } from "./recipients.ts";
-import { bodyAt, type FoundBody, howToGoOn, idText, isSameId, orderedNumber, unsealed } from "./records.ts";
-import { acked, behaviors, held, none, RowTable, retained } from "./rows.ts";
+import { bodyAt, type FoundBody, howToGoOn, idText, isSameId, orderedKey, orderedNumber, unsealed } from "./records.ts";
+import { acked, behaviors, held, none, RowTable } from "./rows.ts";
 import { claimsIn, fillLmdb, receiptIn } from "./store.ts";
 
 /** There is one format so far: a store has it, or is refused. */
@@ -384,8 +383,7 @@ function indexOf(pages: Iterable<FileRecord>, journal: Iterable<FileRecord>, ski
 const noBytes = new Uint8Array(0);
 
 function messageOf(snapshot: Snapshot, { rows, texts, recipients }: Index, slot: number): StoreRecord | null {
-  const [status, preview, expiresAtMs] = [rows.status[slot], rows.previewBytes[slot]!, rows.expiresAtMs[slot]!];
-  const needsBody = status === held || (status === retained && preview !== none && preview > 0);
+  const [status, expiresAtMs, needsBody] = [rows.status[slot], rows.expiresAtMs[slot]!, rows.needsBody(slot)];
   const body = needsBody ? bodyOf(snapshot, rows, slot) : null;
   const names = [rows.recipient[slot]!, rows.labels[slot]!, rows.group[slot]!].filter((number) => number !== none);
   if ((needsBody && body === null) || names.some((number) => !texts.has(number))) return null;
@@ -398,18 +396,14 @@ function messageOf(snapshot: Snapshot, { rows, texts, recipients }: Index, slot:
     keptUntilMs: rows.keptUntilMs[slot]!,
     labels: recipients.labels(slot),
     storedAtMs: storedAtOf(rows.arrival[slot]!, expiresAtMs),
-    headerPreview: preview === none ? null : (body?.preview ?? noBytes),
+    headerPreview: rows.previewBytes[slot] === none ? null : (body?.preview ?? noBytes),
     envelope: status === held ? (body?.envelope ?? noBytes) : noBytes,
   };
   return { kind: "message", state: status === held ? "active" : status === acked ? "acked" : "kept", entry };
 }
 
 function bodyOf({ tables, transaction }: Snapshot, rows: RowTable, slot: number): FoundBody | null {
-  const [block, offset] = [rows.block[slot]!, rows.offset[slot]!];
-  const range = { start: blockKey(block, 0), end: blockKey(block + 1, 0), limit: 1, transaction };
-  for (const { value } of tables.blocks.getRange(range)) {
-    const body = bodyAt(Uint8Array.from(value), offset);
-    return body?.isIntact && isSameId(body.words, rows.words(slot)) ? body : null;
-  }
-  return null;
+  const block = tables.blocks.get(orderedKey(rows.block[slot]!), { transaction });
+  const body = block === undefined ? null : bodyAt(Uint8Array.from(block), rows.offset[slot]!);
+  return body?.isIntact && isSameId(body.words, rows.words(slot)) ? body : null;
 }

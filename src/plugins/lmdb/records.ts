@@ -228,30 +228,26 @@ export function isSameId(a: IdWords, b: IdWords): boolean {
 
 // -------------------------------------------------------------------------------------------------------------- bodies
 
-const headerBytes = checksumBytes + 36;
+const headerBytes = checksumBytes + 24;
 
 export function bodyBytes(previewBytes: number, envelopeBytes: number): number {
   return headerBytes + previewBytes + envelopeBytes;
 }
 
 type Body = {
-  readonly slot: number;
   readonly words: IdWords;
-  readonly expiresAtMs: number;
   readonly preview: Uint8Array;
   readonly envelope: Uint8Array;
 };
 
-/** Checksum 8, version 1, zero 1, preview length 2, envelope length 4, slot 4, expiry 8, id 16, preview, envelope. */
-export function writeBody(writer: RecordWriter, { slot, words, expiresAtMs, preview, envelope }: Body): void {
+/** Checksum 8, version 1, zero 1, preview length 2, envelope length 4, id 16, preview, envelope. */
+export function writeBody(writer: RecordWriter, { words, preview, envelope }: Body): void {
   const start = writer.length;
   writer.skip(checksumBytes);
   writer.u8(recordVersion);
   writer.u8(0);
   writer.u16(preview.length);
   writer.u32(envelope.length);
-  writer.u32(slot);
-  writer.u53(expiresAtMs);
   for (const word of words) writer.u32(word);
   writer.bytes(preview);
   writer.bytes(envelope);
@@ -260,8 +256,7 @@ export function writeBody(writer: RecordWriter, { slot, words, expiresAtMs, prev
 }
 
 /** A body as it is found in its block, where it takes so many bytes. */
-export type FoundBody = Omit<Body, "expiresAtMs"> & {
-  readonly offset: number;
+export type FoundBody = Body & {
   readonly size: number;
   readonly isIntact: boolean;
 };
@@ -277,10 +272,8 @@ export function bodyAt(block: Uint8Array, offset: number): FoundBody | null {
   if (end > block.length) return null;
   const isIntact = view.getBigUint64(offset) === Bun.hash.xxHash3(block.subarray(at, end));
   return {
-    offset,
     size: end - offset,
-    slot: view.getUint32(at + 8),
-    words: [view.getUint32(at + 20), view.getUint32(at + 24), view.getUint32(at + 28), view.getUint32(at + 32)],
+    words: [view.getUint32(at + 8), view.getUint32(at + 12), view.getUint32(at + 16), view.getUint32(at + 20)],
     preview: block.subarray(preview, envelope),
     envelope: block.subarray(envelope, end),
     isIntact: isIntact && view.getUint8(at) === recordVersion,

@@ -1,7 +1,6 @@
 /**
  * The rows of a mailbox: everything known of an entry but its bytes, in typed arrays by slot number, with a
- * hash index from (recipient, message id) to the slot, and a heap of the next expiries. A million rows take
- * 121 MB here; a million objects with their strings would take 300 and the collector's time. Recipients, label sets and
+ * hash index from (recipient, message id) to the slot. A million rows take 117 MB here; a million objects with their strings would take 300 and the collector's time. Recipients, label sets and
  * chunk groups are numbers of interned texts (recipients.ts).
  */
 import { type ExpirationBehavior, expirationBehaviors } from "../../core/ledger/account.ts";
@@ -9,20 +8,16 @@ import { type IdWords, isSameId } from "./records.ts";
 
 export const none = 0xffffffff;
 
-/** The life of a row; the numbers of `free`, `held`, `acked` and `retained` are also their form on disk. */
+/** The life of a row; the numbers of all but `released` are also their form on disk. */
 export const free = 0;
 /** Held for the recipient until its expiry. */
 export const held = 1;
 /** Acknowledged; the id is remembered until the expiry. */
 export const acked = 2;
-/** Expired; its bytes wait for the sweep. */
-export const expired = 3;
 /** Expired and cut down to what its expiration behavior retains. */
-export const retained = 4;
-/** No part of it is needed any more; it waits for the sweep. */
-export const finished = 5;
+export const retained = 3;
 /** No id names the slot any more; it lies in the heap of ends until its time comes, and is free then. */
-export const released = 6;
+export const released = 4;
 
 export const behaviors: readonly ExpirationBehavior[] = expirationBehaviors;
 
@@ -86,7 +81,7 @@ export class RowTable {
   offset = new Uint32Array(firstCapacity);
   status = new Uint8Array(firstCapacity);
   behavior = new Uint8Array(firstCapacity);
-  /** Neighbours in the row's list: its recipient's, or that of the sweep. */
+  /** Neighbours in the recipient's list. */
   next = new Uint32Array(firstCapacity);
   previous = new Uint32Array(firstCapacity);
 
@@ -119,6 +114,22 @@ export class RowTable {
     let slot = this.buckets[this.bucketOf(recipient, words[0], words[1], words[2], words[3])]!;
     while (slot !== none && !this.matches(slot, recipient, words)) slot = this.chain[slot]!;
     return slot;
+  }
+
+  /** Whether bytes of the row are needed: of a retained one those of its preview. */
+  needsBody(slot: number): boolean {
+    return this.status[slot] === held || (this.status[slot] === retained && this.hasPreview(slot));
+  }
+
+  /** Whether it keeps a preview that is not empty. */
+  hasPreview(slot: number): boolean {
+    return this.previewBytes[slot] !== none && this.previewBytes[slot] !== 0;
+  }
+
+  /** When the time of a row comes: its expiry, or the end of what is retained. */
+  endMs(slot: number): number {
+    const isRetained = this.status[slot] === retained || this.status[slot] === released;
+    return isRetained ? this.keptUntilMs[slot]! : this.expiresAtMs[slot]!;
   }
 
   /** A free slot, now belonging to the id. The caller fills the other arrays. */
@@ -233,61 +244,4 @@ function mixed(hash: number, word: number): number {
   let h = Math.imul(hash ^ word, 0x9e3779b1);
   h = Math.imul(h ^ (h >>> 15), 0x85ebca77);
   return h ^ (h >>> 13);
-}
-
-/**
- * A min-heap of slots by expiry, and by the end of retention for `retained` and `released` rows. Cost: O(log n) per change, O(1) to see the first; 4 bytes a slot.
- */
-export class EndHeap {
-  /** Place 0 stays empty. */
-  private heap = new Uint32Array(firstCapacity);
-  private size = 0;
-
-  constructor(private readonly rows: RowTable) {}
-
-  /** When the time of a slot in the heap comes; must not change meanwhile. */
-  endMs(slot: number): number {
-    const { status, keptUntilMs, expiresAtMs } = this.rows;
-    return status[slot] === retained || status[slot] === released ? keptUntilMs[slot]! : expiresAtMs[slot]!;
-  }
-
-  /** Takes the first slot out when its time has come by `nowMs`; -1 when none has. */
-  take(nowMs: number): number {
-    const slot = this.heap[1]!;
-    if (this.size === 0 || this.endMs(slot) > nowMs) return -1;
-    const last = this.heap[this.size--]!;
-    if (this.size > 0) this.sink(1, last);
-    return slot;
-  }
-
-  /** Puts slots into the empty heap. Cost: O(n). */
-  fill(slots: Uint32Array): void {
-    this.heap = new Uint32Array(Math.max(slots.length + 1, firstCapacity));
-    this.heap.set(slots, 1);
-    this.size = slots.length;
-    for (let at = this.size >> 1; at > 0; at--) this.sink(at, this.heap[at]!);
-  }
-
-  push(slot: number): void {
-    this.size++;
-    if (this.size >= this.heap.length) this.heap = resized(this.heap, Math.ceil(this.size * 1.5));
-    const { heap } = this;
-    const end = this.endMs(slot);
-    let at = this.size;
-    for (; at > 1 && this.endMs(heap[at >> 1]!) > end; at >>= 1) heap[at] = heap[at >> 1]!;
-    heap[at] = slot;
-  }
-
-  private sink(from: number, slot: number): void {
-    const { heap, size } = this;
-    const end = this.endMs(slot);
-    let at = from;
-    for (let child = at * 2; child <= size; child = at * 2) {
-      if (child < size && this.endMs(heap[child + 1]!) < this.endMs(heap[child]!)) child++;
-      if (this.endMs(heap[child]!) >= end) break;
-      heap[at] = heap[child]!;
-      at = child;
-    }
-    heap[at] = slot;
-  }
 }
