@@ -333,7 +333,6 @@ function composeSessions({ relay, limits, server }: Config, { bus, ...parts }: N
     replay: parts.stores.capability("relay.store", "replay"),
     settings: relay,
     limits,
-    stored: createStoredSignal(bus),
     showSignedText: server.show_signed_text,
   });
 }

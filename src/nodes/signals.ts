@@ -1,6 +1,6 @@
 /**
  * What the processes of one installation signal to each other over the bus: "something was stored for this mailbox",
- * to those whose streams and live sessions wait for it, and "this record or policy changes", to those that remember
+ * to those whose streams wait for it, and "this record or policy changes", to those that remember
  * what this Directory answered. A signal is a hint and holds no message: its receiver reads the store or asks
  * again. A lost one costs a stream the time to its next heartbeat, or an answer the time for which it may be
  * remembered anyway.
@@ -15,8 +15,8 @@ import type { Submission } from "../storage/contract.ts";
 
 export type StoredSignal = {
   readonly send: (mailbox: MailboxKey) => void;
-  /** Calls back for what is stored from then on; resolves once it does, or when the bus is away. */
-  readonly follow: (mailbox: MailboxKey, wake: () => void, of: "every process" | "others") => Promise<() => void>;
+  /** Calls back for what other processes store from then on; resolves once it does, or when the bus is away. */
+  readonly follow: (mailbox: MailboxKey, wake: () => void) => Promise<() => void>;
 };
 
 export const noSignal: StoredSignal = { send: () => {}, follow: async () => () => {} };
@@ -30,9 +30,9 @@ export function createStoredSignal(bus: Bus): StoredSignal {
       const subject = subjectOf(mailbox);
       if (bus.mayReach(subject)) bus.publish(subject, own);
     },
-    async follow(mailbox, wake, of) {
+    async follow(mailbox, wake) {
       const receive = (message: Uint8Array): undefined => {
-        if (of === "every process" || !isOwn(message)) wake();
+        if (!isOwn(message)) wake();
       };
       const subscription = bus.subscribe(subjectOf(mailbox), receive, { missed: wake });
       await subscription.ready;

@@ -131,28 +131,6 @@ describe("an envelope at one process", () => {
   });
 });
 
-describe("a session that asked for notices", () => {
-  test("is notified of envelopes that went to a Cache, wherever they were stored, once for several together", async () => {
-    const { a, b, bus } = await pair();
-    const client = await live(a, "phone", "?notices=stored");
-    Object.defineProperty(bus, "messageBytesMax", { value: 1_000, configurable: true });
-    const payload = { ciphertext_b64: "A".repeat(2_000) };
-    for (const count of [1, 2]) expect((await b.send(envelopeTo(bob, count, { payload }))).code).toBe("cached");
-    await client.until(2);
-    await Bun.sleep(200);
-    expect(client.frames.slice(1)).toEqual([{ type: "stored" }]);
-    expect(await held(a, bob.did)).toEqual([uuidOf(1), uuidOf(2)]);
-  });
-
-  test("is the only one that gets them", async () => {
-    const { a, b } = await pair({ settings: { live_ack_timeout: 50 } });
-    const client = await live(a);
-    expect((await b.send(envelopeTo(bob, 1))).code).toBe("cached");
-    await Bun.sleep(200);
-    expect(client.frames.map((frame) => frame["type"])).toEqual(["welcome", undefined]);
-  });
-});
-
 describe("a session that joins", () => {
   test("at the same time in both processes leaves exactly one", async () => {
     const { a, b } = await pair();

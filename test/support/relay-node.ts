@@ -102,7 +102,7 @@ export async function createTestRelay(given: TestRelayOptions = {}): Promise<Tes
     replay,
     settings,
     bounds: given.sessions ?? {},
-    ...(given.bus === undefined ? {} : { bus: given.bus, stored: createStoredSignal(given.bus) }),
+    ...(given.bus === undefined ? {} : { bus: given.bus }),
     now,
     log: () => {},
   });

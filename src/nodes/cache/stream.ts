@@ -100,7 +100,7 @@ export function createStreams(parts: StreamParts): Streams {
     }
   };
   const follow = async (recipient: MailboxKey): Promise<void> => {
-    const following = followed.get(recipient) ?? signal.follow(recipient, () => wakeAll(recipient), "others");
+    const following = followed.get(recipient) ?? signal.follow(recipient, () => wakeAll(recipient));
     followed.set(recipient, following);
     await following;
   };

@@ -11,9 +11,9 @@ test("an envelope that one process stored wakes the followers of its mailbox in 
   const bus = openLocalBus({ log: () => {} });
   const [here, there] = [createStoredSignal(bus), createStoredSignal(bus)];
   const woken = { here: 0, there: 0, other: 0 };
-  await here.follow(mailbox, () => woken.here++, "others");
-  const stop = await there.follow(mailbox, () => woken.there++, "others");
-  await there.follow("did:svc:other" as MailboxKey, () => woken.other++, "others");
+  await here.follow(mailbox, () => woken.here++);
+  const stop = await there.follow(mailbox, () => woken.there++);
+  await there.follow("did:svc:other" as MailboxKey, () => woken.other++);
   here.send(mailbox);
   await turn();
   expect(woken).toEqual({ here: 0, there: 1, other: 0 });

@@ -8,7 +8,7 @@
 import type { ServerWebSocket } from "bun";
 import type { Config } from "../../../config/schema.ts";
 import { decodeUtf8, equalBytes, utf8 } from "../../../core/codec/bytes.ts";
-import { type Did, type MailboxKey, parseDid, parseUuid, type Uuid } from "../../../core/codec/did.ts";
+import { type Did, parseDid, parseUuid, type Uuid } from "../../../core/codec/did.ts";
 import { type JsonObject, parseJsonObject } from "../../../core/codec/json.ts";
 import { type Fault, fault, isFault } from "../../../core/fault.ts";
 import type { DidDocument } from "../../../core/ledger/account.ts";
@@ -33,7 +33,6 @@ import { pathOf } from "../../http/route.ts";
 import type { Blocks } from "../../operations/blocks.ts";
 import { createRateLimiter, type RateLimit, type RateLimiter } from "../../rates.ts";
 import type { RecipientSource } from "../../recipients.ts";
-import type { StoredSignal } from "../../signals.ts";
 
 /** Bounds that no operator has a reason to change. Tests set tighter ones. */
 type SessionBounds = {
@@ -77,8 +76,6 @@ export type SessionParts = {
   readonly limits: Pick<Config["limits"], "clock_skew">;
   readonly bounds?: Partial<SessionBounds>;
   readonly bus?: Bus;
-  /** Notifies subscribed sessions of newly stored envelopes. */
-  readonly stored?: StoredSignal;
   /** In development a refused proof is answered with what was verified, before the session is closed. */
   readonly showSignedText?: boolean;
   readonly blocks?: Pick<Blocks, "checkClient" | "checkDid" | "follow">;
@@ -91,8 +88,6 @@ export type SessionPermit = {
   readonly serviceId: string;
   readonly endpoint: string;
   readonly key: KeyText;
-  /** Where Caches keep what is stored for the recipient. */
-  readonly mailbox: MailboxKey;
 };
 
 /** A key's id and its public part as the document has them: another key under an old id is another key. */
@@ -116,7 +111,8 @@ type Unacked = {
 export type SessionSocket = {
   readonly target: SessionTarget;
   readonly client: string;
-  readonly wishes: SessionWishes;
+  /** Whether the client may pass an envelope on to the next destination: it asks for that in the query. */
+  readonly passes: boolean;
   state: "unproven" | "proving" | "joining" | "live" | "closed";
   /** `null` until the proof was verified. */
   permit: SessionPermit | null;
@@ -384,12 +380,6 @@ export const frameBytesMax = 16 * 1024;
 
 export type SessionTarget = { readonly did: Did; readonly deviceId: string };
 
-/**
- * What a client may ask for in the query besides its envelopes: frames that announce that a Cache stored something, and
- * that it may pass an envelope on to the next destination.
- */
-type SessionWishes = { readonly storedNotices: boolean; readonly passes: boolean };
-
 export function isSessionPath(pathname: string): boolean {
   const segments = pathname.split("/");
   return segments.length === 4 && segments[0] === "" && segments[1] === "ws";
@@ -409,14 +399,6 @@ export function parseSessionTarget(url: string): SessionTarget | Fault {
   }
   return { did, deviceId };
 }
-
-export function parseSessionWishes(url: string): SessionWishes {
-  const { searchParams } = new URL(url);
-  return { storedNotices: searchParams.get("notices") === "stored", passes: searchParams.get("pass") === "1" };
-}
-
-/** For a client that asked: something waits in a Cache. It names nothing; the client pulls. */
-export const storedNotice = JSON.stringify({ type: "stored" });
 
 function decodeSegment(segment: string | undefined): string | null {
   try {
@@ -472,7 +454,7 @@ export function decodeConnectFrame(
 type Reply = { readonly messageId: Uuid; readonly outcome: LiveOutcome };
 
 /** What a client says of an envelope; `null` when the frame is anything else. */
-export function parseReply(frame: string | Uint8Array, { passes }: SessionWishes): Reply | null {
+export function parseReply(frame: string | Uint8Array, { passes }: Pick<SessionSocket, "passes">): Reply | null {
   const members = parseFrame(frame);
   const outcome = members?.["type"] === "ack" ? "acknowledged" : members?.["type"] === "pass" && passes && "passed";
   const messageId = typeof members?.["message_id"] === "string" ? parseUuid(members["message_id"]) : null;

@@ -3,12 +3,9 @@
  * laws: no client listens for a DID without a proof that its document authorizes at this moment; and when
  * the welcome is sent, whatever arrived earlier has found its place, so that a client that pulls from its
  * Cache after the welcome misses nothing. `registry.ts` shows how an envelope reaches a session.
- * A client that asked for notices also gets a frame when a Cache stored something for the recipient, so that it pulls
- * at once and never polls. It learns of an envelope this way that no session could deliver, for example because it
- * was too large for the bus.
  * Source: rules section 5 "Live sessions" and section 10; docs/interface.md, "Live sessions".
  */
-import { type Did, mailboxOf } from "../../../core/codec/did.ts";
+import type { Did } from "../../../core/codec/did.ts";
 import { errorStack, type Fault, fault, isFault } from "../../../core/fault.ts";
 import type { DidDocument } from "../../../core/ledger/account.ts";
 import { clientNetwork, isLoopbackAddress } from "../../../core/message/address.ts";
@@ -42,7 +39,6 @@ import {
   liveSockets,
   parseReply,
   parseSessionTarget,
-  parseSessionWishes,
   renderRefusal,
   renderWelcome,
   type SessionParts,
@@ -53,7 +49,6 @@ import {
   type SessionWebSocket,
   settledWithin,
   shut,
-  storedNotice,
 } from "./registry.ts";
 import { createRemoteSessions } from "./remote.ts";
 
@@ -206,7 +201,7 @@ async function admit(
   return {
     target,
     client,
-    wishes: parseSessionWishes(request.url),
+    passes: new URL(request.url).searchParams.get("pass") === "1",
     state: "unproven",
     permit,
     joinCount: 0,
@@ -258,7 +253,7 @@ async function permitOf(
     if (isFault(claim)) return claim;
     if (!(await registry.replay.claim(claim.tag, claim.untilMs, nowMs))) return proofReplayed();
     const key = keyText(subject?.document ?? null, keyId) ?? "";
-    return { serviceId, endpoint, key, mailbox: mailboxOf(did, subject?.life ?? 0) };
+    return { serviceId, endpoint, key };
   } catch (error) {
     const known = error instanceof StoreError;
     const reason = known ? error : errorStack(error);
@@ -345,15 +340,12 @@ async function joinSession(registry: SessionRegistry, socket: SessionWebSocket):
   }
   const leave = add(registry.proven, did, socket);
   const unlisten = registry.remote?.listen(did);
-  const notices = followStored(registry, socket);
   session.leave = () => {
     leave();
     unlisten?.();
-    notices?.end();
     session.leave = () => undefined;
   };
   const inFlight = deliveriesEnding(registry, did);
-  if (notices !== null) inFlight.push(notices.ready);
   if (registry.remote !== null) {
     session.joinCount = registry.remote.nextJoinCount();
     inFlight.push(registry.remote.join(session.target, session.joinCount, registry.bounds.joinMs));
@@ -394,7 +386,7 @@ function goLive(socket: SessionWebSocket): void {
 
 function reply(socket: SessionWebSocket, frame: string | Uint8Array): void {
   const session = socket.data;
-  const replied = parseReply(frame, session.wishes);
+  const replied = parseReply(frame, session);
   const unacked = replied === null ? undefined : session.unacked.get(replied.messageId);
   if (replied !== null && unacked !== undefined) unacked.settle(replied.outcome);
   else if (++session.unexpectedFrames > unexpectedFramesMax)
@@ -403,43 +395,4 @@ function reply(socket: SessionWebSocket, frame: string | Uint8Array): void {
 
 function isClosed(session: SessionSocket): boolean {
   return session.state === "closed";
-}
-
-// --------------------------------------------------------------------------------- notices of stored messages
-
-/** One notice stands for everything that was stored in this time. */
-const gatherMs = 100;
-
-type StoredNotices = { readonly ready: Promise<void>; readonly end: () => void };
-
-/** `null` for a session that gets none. `ready` never rejects. */
-function followStored(registry: SessionRegistry, socket: SessionWebSocket): StoredNotices | null {
-  const { permit, wishes } = socket.data;
-  if (!wishes.storedNotices || permit === null || registry.stored === undefined) return null;
-  let timer: ReturnType<typeof setTimeout> | null = null;
-  let ended = false;
-  const notify = () => {
-    timer = null;
-    // While envelopes wait in the socket, the client reads those first, and they make it pull as well.
-    if (socket.data.state === "live" && socket.getBufferedAmount() === 0) socket.sendText(storedNotice);
-    else if (!ended) timer = setTimeout(notify, gatherMs);
-  };
-  const following = registry.stored.follow(
-    permit.mailbox,
-    () => {
-      if (!ended) timer ??= setTimeout(notify, gatherMs);
-    },
-    "every process",
-  );
-  return {
-    ready: following.then(
-      () => {},
-      (error: unknown) => registry.log("warn", "a live session gets no notices of stored messages", { error }),
-    ),
-    end: () => {
-      ended = true;
-      if (timer !== null) clearTimeout(timer);
-      following.then((unfollow) => unfollow()).catch(() => {});
-    },
-  };
 }
