@@ -163,205 +163,78 @@ export function withSignedText(refusal: Fault, signed: Uint8Array): Fault {
   return fault(refusal.code, refusal.detail, { ...refusal.extra, signedText: isText ? text : encodeHex0x(signed) });
 }
 
-// ------------------------------------------------------------------------------------------------ causes and remedies
-
-type Problem = { readonly cause: string; readonly remedy: string };
+// ----------------------------------------------------------------------------------------------------------- remedies
 
 const again = "Try again later, at the earliest after Retry-After.";
-const newNonce = "Read GET /dids/{did}/nonces, build a new payload and sign it.";
+const newNonce =
+  "Read GET /dids/{did}/nonces, build a new payload and sign it: another update came first, or time ran out.";
 const proofAnew = "Make a new proof with the current time and a new nonce.";
 const readDocument = "Read GET /resolve/{did} for the current document.";
+const confirmed = "until GET /registration-status/{did} answers confirmed.";
 
-/** What usually causes each code, and what a client does about it. Shown at `/problems`. */
-export const problems: Readonly<Record<FaultCode, Problem>> = {
-  invalid_json: {
-    cause: "The body is not UTF-8 JSON, names a member twice, or is nested too deeply.",
-    remedy: "Send plain JSON; detail names the problem.",
-  },
-  invalid_request: {
-    cause: "A member, header or path value is missing, unknown or of the wrong form; or the body did not arrive.",
-    remedy: "Compare with the schema of the operation; errors points at each member.",
-  },
-  invalid_did: {
-    cause: "The text is not did:svc: with 16 to 96 base58btc characters.",
-    remedy: "Use the DID as it was registered, percent-encoded in paths.",
-  },
-  path_body_mismatch: {
-    cause: "The body names another DID or subject than the path.",
-    remedy: "Use the same value in both.",
-  },
-  action_mismatch: {
-    cause: "The member action names another action than the route's.",
-    remedy: "Use the action that the operation documents.",
-  },
-  payload_mismatch: {
-    cause: "The signed payload decodes, but differs from the other members.",
-    remedy: "Build the payload from the values of the request; detail names the first member that differs.",
-  },
-  invalid_canonical_payload: {
-    cause: "canonical_payload is not hex or Base64, or not the SCALE structure of the action.",
-    remedy: "Encode as /docs/signing shows, or let POST /dids/{did}/prepare do it.",
-  },
-  authorization_expired: { cause: "valid_until or the expiry of the proof has passed.", remedy: newNonce },
-  authorization_too_far_ahead: {
-    cause: "valid_until, or the time of the proof, is further ahead than the node allows.",
-    remedy: "Use an expiry within the next hour, and check the clock of this machine.",
-  },
-  envelope_invalid: {
-    cause: "A member of the envelope breaks a rule.",
-    remedy: "errors points at each member; the schema of POST /cache/store names the rules.",
-  },
-  recipient_mismatch: {
-    cause: "The path names another recipient than the envelope.",
-    remedy: "Use the same DID in both, or POST /relay.",
-  },
-  proof_missing: {
-    cause: "A header or member of the proof is missing.",
-    remedy: "Send all values that /docs/signing lists.",
-  },
-  proof_invalid: {
-    cause: "The signature does not verify over the text that the node builds from the request.",
-    remedy: "Compare the text with /docs/signing, line by line; in development mode signed_text shows the node's.",
-  },
-  proof_expired: {
-    cause: "The timestamp of the proof is outside the permitted clock skew.",
-    remedy: `${proofAnew} Check the clock of this machine.`,
-  },
-  invalid_signature: {
-    cause: "The signature does not verify, or its key may not sign this.",
-    remedy: "Sign the decoded payload with root or a key listed in authentication.",
-  },
-  proof_not_authorized: {
-    cause: "The document does not authorize the key, the service or the endpoint of the proof.",
-    remedy: `${readDocument} Use a key that the service lists, and the endpoint exactly as the service has it.`,
-  },
-  policy_denied: {
-    cause: "The recipient's policy, or a list of the operator, refuses the envelope.",
-    remedy: "Read GET /delivery-policies/recipients/{did}; the same envelope is refused again.",
-  },
-  sender_signature_invalid: {
-    cause:
-      "The signature does not verify, its key is not in authentication, the sender is not registered where this node looks DIDs up, or a required signature is missing.",
-    remedy: "Sign the text of /docs/signing with a key of the sender's document.",
-  },
-  unsigned_update_denied: {
-    cause: "The update needs a proof in headers.",
-    remedy: "Send the update proof of /docs/signing.",
-  },
-  registration_closed: {
-    cause: "The operator takes no registrations now.",
-    remedy: "Ask the operator, or register at another Directory.",
-  },
-  invitation_required: {
-    cause: "The operator decides who registers here.",
-    remedy: "Ask the operator for an invitation, and send its code in the header Svc-Invitation.",
-  },
-  invitation_invalid: {
-    cause: "The invitation is unknown, expired, revoked or used up; detail says which.",
-    remedy: "Ask for another one.",
-  },
-  did_not_found: {
-    cause: "No DID of this name is registered, or its registration is not settled yet.",
-    remedy: "Register it, or wait until GET /registration-status/{did} answers confirmed.",
-  },
-  policy_not_found: {
-    cause: "This policy is not set.",
-    remedy: "Nothing to do: without a policy the limits of the node hold.",
-  },
-  component_not_found: { cause: "The document has no component with this id.", remedy: readDocument },
-  service_not_found: {
-    cause: "The recipient publishes no service of the kind this delivery needs, or not at this node.",
-    remedy: "Send through a node that the recipient's document names.",
-  },
-  recipient_not_found: {
-    cause: "The recipient is not registered where this node looks DIDs up.",
-    remedy: "Check the DID, and which Directory it belongs to; after a registration wait until it is confirmed.",
-  },
-  alias_not_found: { cause: "No DID has this alias.", remedy: "Check its spelling." },
-  not_found: {
-    cause: "No route has this path, or the ledger knows no such submission.",
-    remedy: "Compare with /openapi.json; a trailing slash counts.",
-  },
-  method_not_allowed: { cause: "The path exists for other methods.", remedy: "Use a method of the header Allow." },
-  nonce_mismatch: { cause: "Another update was accepted first, or the nonce was guessed.", remedy: newNonce },
-  did_already_registered: { cause: "The DID has a record.", remedy: "Update it, or register another DID." },
-  registration_pending: {
-    cause: "Another registration of the DID waits for a block.",
-    remedy: "Wait until GET /registration-status/{did} is no longer pending.",
-  },
-  alias_taken: { cause: "Another DID has the alias.", remedy: "Choose another." },
-  alias_exists: { cause: "The DID already has the alias.", remedy: "Nothing to do." },
-  component_exists: {
-    cause: "The document already has a component with this id.",
-    remedy: "Update it, or use another id.",
-  },
-  component_in_use: { cause: "authentication still lists the method.", remedy: "Remove it from authentication first." },
-  document_stale: {
-    cause: "A document with a later time has been accepted.",
-    remedy: "Sign the document again with the current time.",
-  },
-  document_needed: {
-    cause: "A self-certifying DID has made eight component calls since its last whole document, or has a new root key.",
-    remedy: "Sign and submit the whole document: PUT /dids/{did}/document/proof.",
-  },
-  proof_replayed: { cause: "The nonce was used before with this operation, DID and key.", remedy: proofAnew },
-  chunk_conflict: {
-    cause: "Another envelope has this sequence number in the group, or the group has another total.",
-    remedy: "Use a new message_group_id for other content.",
-  },
-  duplicate_conflict: {
-    cause: "The message id was used for other content.",
-    remedy: "Use a new message_id; repeat a message only with identical bytes.",
-  },
-  too_large: {
-    cause: "Body, payload, chunk or header exceeds a limit of the node or of the recipient.",
-    remedy: "Read /limits and the recipient's policy; split the message into chunks.",
-  },
-  unsupported_media_type: {
-    cause: "The body is not application/json in UTF-8, or is encoded.",
-    remedy: "Send Content-Type: application/json, without Content-Encoding.",
-  },
-  log_inconsistent: {
-    cause: "The checkpoint, its proof or the map of the log contradicts what this witness has seen.",
-    remedy: "Compare the log with its last signed head; after a restore, docs/run.md says how to go on.",
-  },
-  message_expired: {
-    cause: "timestamp plus the applied life has passed.",
-    remedy: "Send a new message; check the clock of this machine.",
-  },
-  not_deliverable: {
-    cause: "No destination of the recipient accepts the envelope, or its delivery_hint excludes them.",
-    remedy: "Use another delivery_hint, or ask the recipient to publish a service.",
-  },
-  did_deactivated: { cause: "The DID is deactivated.", remedy: "None: a deactivation is final." },
-  document_invalid: { cause: "The document breaks a rule of the ledger.", remedy: "errors points at each place." },
-  chain_submission_rejected: {
-    cause: "The ledger refused the call.",
-    remedy: "detail has the reason; read the current state before another try.",
-  },
-  rate_limited: { cause: "Too many requests from this network or to this recipient.", remedy: again },
-  internal_error: {
-    cause: "A bug of the node.",
-    remedy: "Report the request_id to the operator; it names the entry in the log.",
-  },
-  chain_unavailable: { cause: "The ledger can't be read at the moment.", remedy: again },
-  destination_unavailable: { cause: "The recipient's destination can't be reached or refuses.", remedy: again },
-  cache_unavailable: { cause: "The recipient's Cache can't be reached or refuses.", remedy: again },
-  service_unavailable: {
-    cause: "The node is at capacity, or a store or a source of recipients can't be reached.",
-    remedy: again,
-  },
-  shutting_down: { cause: "The node is being stopped or restarted.", remedy: again },
-  upstream_timeout: {
-    cause: "The destination did not answer in time; it may have accepted the message.",
-    remedy: "Repeat with identical bytes: a repeat is recognized by its message_id.",
-  },
-  mailbox_full: {
-    cause: "The recipient's mailbox, or the share of this sender or network in it, is full.",
-    remedy: "Try again after the recipient has retrieved; detail names what is full.",
-  },
-  storage_full: {
-    cause: "The store of the node, this network's share of it, or the pool of pending changes is full.",
-    remedy: again,
-  },
+/** What a client does about each code, and what usually causes it where the title does not say so. Shown at `/problems`. */
+export const remedies: Readonly<Record<FaultCode, string>> = {
+  invalid_json: "Send UTF-8 JSON that names no member twice and is not nested deeply; detail names the problem.",
+  invalid_request: "Compare with the schema of the operation; errors points at each member that is missing or wrong.",
+  invalid_did: "Use did:svc: with 16 to 96 base58btc characters, percent-encoded in paths.",
+  path_body_mismatch: "Use the same DID or subject in the path and in the body.",
+  action_mismatch: "Use the action that the operation documents.",
+  payload_mismatch: "Build the payload from the values of the request; detail names the first member that differs.",
+  invalid_canonical_payload: "Send the SCALE structure in hex or Base64, or let POST /dids/{did}/prepare make it.",
+  authorization_expired: newNonce,
+  authorization_too_far_ahead: "Use an expiry within the next hour, and check the clock of this machine.",
+  envelope_invalid: "Correct what errors points at; the schema of POST /cache/store names the rules.",
+  recipient_mismatch: "Use the same DID in the path and in the envelope, or POST /relay.",
+  proof_missing: "Send all headers or members of the proof that /docs lists.",
+  proof_invalid: "Compare the signed text with /docs, line by line; in development mode signed_text shows the node's.",
+  proof_expired: `${proofAnew} Check the clock of this machine.`,
+  invalid_signature: "Sign the decoded payload with root or a key listed in authentication.",
+  proof_not_authorized: `${readDocument} Use a key that the service lists, and the endpoint exactly as the service has it.`,
+  policy_denied:
+    "Don't repeat it: the recipient's policy (GET /delivery-policies/recipients/{did}) or the operator's list refuses it.",
+  sender_signature_invalid:
+    "Sign the text of /docs with a key in authentication of a sender that is registered where this node looks DIDs up.",
+  unsigned_update_denied: "Send the update proof of /docs in headers.",
+  registration_closed: "Ask the operator, or register at another Directory.",
+  invitation_required: "Ask the operator for an invitation, and send its code in the header Svc-Invitation.",
+  invitation_invalid: "Ask for another one: detail says whether it is unknown, expired, revoked or used up.",
+  did_not_found: `Register it, or wait ${confirmed}`,
+  policy_not_found: "Nothing to do: without a policy the limits of the node hold.",
+  component_not_found: readDocument,
+  service_not_found: "Send through a node that the recipient's document names.",
+  recipient_not_found: `Check the DID, and which Directory it belongs to; after a registration wait ${confirmed}`,
+  alias_not_found: "Check its spelling.",
+  not_found: "Compare with /openapi.json; a trailing slash counts.",
+  method_not_allowed: "Use a method of the header Allow.",
+  nonce_mismatch: newNonce,
+  did_already_registered: "Update it, or register another DID.",
+  registration_pending: "Wait until GET /registration-status/{did} is no longer pending.",
+  alias_taken: "Choose another.",
+  alias_exists: "Nothing to do.",
+  component_exists: "Update it, or use another id.",
+  component_in_use: "Remove the method from authentication first.",
+  document_stale: "Sign the document again with the current time: one with a later time has been accepted.",
+  document_needed:
+    "PUT /dids/{did}/document/proof: after eight changes, or with a new root key, the whole document is signed.",
+  proof_replayed: proofAnew,
+  chunk_conflict: "Use a new message_group_id for other content, or for another number of chunks.",
+  duplicate_conflict: "Use a new message_id; repeat a message only with identical bytes.",
+  too_large: "Read /limits and the recipient's policy; split the message into chunks.",
+  unsupported_media_type: "Send Content-Type: application/json in UTF-8, without Content-Encoding.",
+  log_inconsistent: "Compare the log with its last signed head; after a restore, docs/run.md says how to go on.",
+  message_expired: "Send a new message; check the clock of this machine.",
+  not_deliverable: "Use another delivery_hint, or ask the recipient to publish a service that accepts it.",
+  did_deactivated: "None: a deactivation is final.",
+  document_invalid: "Correct what errors or detail names.",
+  chain_submission_rejected: "detail has the reason; read the current state before another try.",
+  rate_limited: `${again} The network or the recipient has had too many.`,
+  internal_error: "Report the request_id to the operator; it names the entry in the log.",
+  chain_unavailable: again,
+  destination_unavailable: again,
+  cache_unavailable: again,
+  service_unavailable: `${again} The node is at capacity, or can't reach a store or a source of recipients.`,
+  shutting_down: again,
+  upstream_timeout: "Repeat with identical bytes: the destination may have it, and recognizes the message_id.",
+  mailbox_full: "Try again after the recipient has retrieved; detail names what is full.",
+  storage_full: `${again} detail names what is full.`,
 };

@@ -331,14 +331,12 @@ export const problemEntryShape = open(
     code: Type.String(),
     status: Type.Integer(),
     title: Type.String(),
-    cause: Type.String({ description: "what usually causes it" }),
     remedy: Type.String({ description: "what a client does about it" }),
   },
   {
     code: "not_found",
     status: 404,
     title: "No such resource",
-    cause: "No route has this path.",
     remedy: "Compare with /openapi.json; a trailing slash counts.",
   },
 );

@@ -1,10 +1,10 @@
 /**
  * The routes that every node has: what it is, health, readiness, limits, metrics, the catalogue of refusals, the
- * description of the interface and its pages. Readiness alone reads a store.
+ * description of the interface and its page. Readiness alone reads a store.
  * Source: rules sections 3 and 9.
  */
 import type { TSchema } from "@sinclair/typebox";
-import { problems as catalogue, describeFault, fault, faultCodes } from "../../core/fault.ts";
+import { describeFault, fault, faultCodes, remedies } from "../../core/fault.ts";
 import { nodeLimitsShape } from "../../core/schema/directory.ts";
 import {
   type About,
@@ -17,7 +17,7 @@ import {
 } from "../../core/schema/schema.ts";
 import { late, withDeadline } from "../../core/std/bounded.ts";
 import { StoreError } from "../../storage/contract.ts";
-import { describeInterface, type InterfaceDescription, renderDocumentation, renderSigning } from "./openapi.ts";
+import { describeInterface, renderDocumentation } from "./openapi.ts";
 import { defineRoute, type Route, type RoutePlan } from "./route.ts";
 
 type StatusOptions = {
@@ -130,7 +130,7 @@ function metrics(options: StatusOptions): Route {
 }
 
 function problemRoutes(): Route[] {
-  const entries: ProblemEntry[] = faultCodes.map((code) => ({ ...describeFault(code), ...catalogue[code] }));
+  const entries: ProblemEntry[] = faultCodes.map((code) => ({ ...describeFault(code), remedy: remedies[code] }));
   const list: Description = {
     id: "problems",
     summary: "Every error code",
@@ -139,7 +139,7 @@ function problemRoutes(): Route[] {
   const one: Description = {
     id: "problem",
     summary: "One code of the catalogue",
-    answer: ["Status, title, cause and remedy of the code.", problemEntryShape],
+    answer: ["Status and title of the code, and what to do about it.", problemEntryShape],
     codes: ["not_found"],
   };
   return [
@@ -151,7 +151,7 @@ function problemRoutes(): Route[] {
   ];
 }
 
-/** The description and its pages. They are made once: making them costs milliseconds, and anybody may ask. */
+/** The description and its page. They are made once: making them costs milliseconds, and anybody may ask. */
 function documentation(options: StatusOptions, own: readonly Route[]): Route[] {
   const { version, notes, servers = [] } = options;
   const routes: Route[] = [];
@@ -159,18 +159,15 @@ function documentation(options: StatusOptions, own: readonly Route[]): Route[] {
     return describeInterface({ version, notes, servers, routes: [...options.routes, ...own, ...routes] });
   });
   const json = once(() => new TextEncoder().encode(JSON.stringify(described())));
-  const page = (path: string, id: string, summary: string, render: (interface_: InterfaceDescription) => string) => {
-    const html = once(() => render(described()));
-    return pageRoute(path, { id, summary }, { html, policy: "default-src 'none'; style-src 'unsafe-inline'" });
-  };
+  const html = once(() => renderDocumentation(described()));
+  const policy = "default-src 'none'; style-src 'unsafe-inline'";
   routes.push(
     nodeRoute(
       "/openapi.json",
       { id: "openapi", summary: "This interface as OpenAPI 3.1", answer: ["The OpenAPI document."] },
       () => ({ status: 200, jsonSpliced: [json()] }),
     ),
-    page("/docs", "documentation", "This interface as a page", renderDocumentation),
-    page("/docs/signing", "signing", "Texts that clients sign, and how to seal a message, as a page", renderSigning),
+    pageRoute("/docs", { id: "documentation", summary: "This interface as a page" }, { html, policy }),
   );
   return routes;
 }
