@@ -21,7 +21,7 @@ import { isSelfCertifying } from "../core/trust/names.ts";
 import type { Bus } from "../storage/bus.ts";
 import { type LedgerReader, StoreError } from "../storage/contract.ts";
 import type { AskedFor, Foreign, Homes } from "./directory/homes.ts";
-import { parseDeliveryPolicy, parseLinks, parsePersonaPolicy } from "./directory/policy.ts";
+import { normalizeDeliveryPolicy, normalizePersonaPolicy, parseLinks } from "./directory/policy.ts";
 import { createMemo, type Memo } from "./memo.ts";
 import { changedSubject } from "./signals.ts";
 
@@ -254,12 +254,12 @@ function readSubject(answer: DirectoryReply, did: Did): Subject | null {
 
 function readDeliveryPolicy(answer: DirectoryReply): DeliveryPolicy | null {
   if (saysAbsent(answer)) return null;
-  return usable(parseDeliveryPolicy(checkDeliveryPolicy(presentBody(answer)["policy"])));
+  return normalizeDeliveryPolicy(checkDeliveryPolicy(presentBody(answer)["policy"]));
 }
 
 function readPersonaPolicy(answer: DirectoryReply): PersonaPolicy | null {
   if (saysAbsent(answer)) return null;
-  return usable(parsePersonaPolicy(checkPersonaPolicy(presentBody(answer)["policy"])));
+  return normalizePersonaPolicy(checkPersonaPolicy(presentBody(answer)["policy"]));
 }
 
 function readBlockTime(answer: DirectoryReply): number {

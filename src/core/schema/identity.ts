@@ -1,7 +1,6 @@
 /**
  * Shapes of what an identity publishes, as sent and as answered: its document with the components, its policies and the
- * links to them. The ledger checks counts and lengths (422), not the shape (400); the route checks texts by their bytes,
- * and fees.
+ * links to them. The ledger checks counts and lengths (422), not the shape (400).
  * Source: interface "DID document" and the two policy sections, rules sections 1, 4 and 10, docs/ledger.md 1.2 and 2.7.
  */
 import { Type } from "@sinclair/typebox";
@@ -27,6 +26,7 @@ import {
   exampleKey,
   exampleMethod,
   exampleService,
+  feeText,
   namedText,
   nullable,
   open,
@@ -131,7 +131,7 @@ export const personaPolicyBody = closed(
   { did: exampleDid, policy: examplePersonaPolicy },
 );
 
-/** The ledger's own limits; those of fees, which are texts, are checked by the route. */
+/** The ledger's own limits. */
 const deliveryPolicyMembers = {
   effective_ttl: Type.Integer({ minimum: 1, maximum: policyLimits.effectiveTtlBlocksMax, description: "in blocks" }),
   max_message_bytes: Type.Integer({ minimum: 1, maximum: policyLimits.maxMessageBytesMax }),
@@ -140,7 +140,7 @@ const deliveryPolicyMembers = {
   encrypted_header_preview_bytes: Type.Optional(
     Type.Integer({ minimum: 0, maximum: policyLimits.headerPreviewBytesMax }),
   ),
-  release_pricing: Type.Optional(closed({ base_fee: u128Text, per_kib_fee: u128Text })),
+  release_pricing: Type.Optional(closed({ base_fee: feeText, per_kib_fee: feeText })),
   expiration_behavior: Type.Optional(expirationBehavior),
 };
 

@@ -12,7 +12,7 @@ import type { Did } from "../codec/did.ts";
 import { parseU64, parseU128 } from "../codec/json.ts";
 import { parseTimestamp } from "../codec/time.ts";
 import { type Fault, fault, faultCodes, type InputError, pointerNameCharsMax } from "../fault.ts";
-import type { DidDocument, Service, VerificationMethod } from "../ledger/account.ts";
+import { type DidDocument, policyLimits, type Service, type VerificationMethod } from "../ledger/account.ts";
 import { parseProofTimestamp } from "../ledger/document-codec.ts";
 
 // ----------------------------------------------------------------------------------------------------------- examples
@@ -73,6 +73,10 @@ const inputErrorsMax = 32;
 const formats: Record<string, { readonly accepts: (text: string) => boolean; readonly expected: string }> = {
   u64: { accepts: (text) => parseU64(text) !== null, expected: "decimal text of an unsigned 64-bit number" },
   u128: { accepts: (text) => parseU128(text) !== null, expected: "decimal text of an unsigned 128-bit number" },
+  fee: {
+    accepts: (text) => (parseU128(text) ?? 2n ** 128n) <= policyLimits.releaseFeeMax,
+    expected: `decimal text of at most ${policyLimits.releaseFeeMax}`,
+  },
   timestamp: {
     accepts: (text) => parseTimestamp(text) !== null,
     expected: "text of ISO-8601 with seconds and a zone, or of epoch seconds or milliseconds",
@@ -228,6 +232,7 @@ export const u128Text = Type.String({
   description: "unsigned 128-bit number as text",
   examples: ["0"],
 });
+export const feeText = Type.String({ format: "fee", pattern: unsignedPattern, examples: ["0"] });
 export const timestampText = Type.String({
   format: "timestamp",
   description: "ISO-8601 with seconds and a zone, or epoch seconds or milliseconds as text",

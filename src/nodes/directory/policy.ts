@@ -2,22 +2,13 @@
  * What the operator account does on behalf of a DID: primary alias, policy links, and the policies of a
  * recipient, a tag or a persona; and what anybody may read of those policies.
  * Order of checks: shape, path equals body, form and time of the proof in headers (or the permission to go
- * without), the ledger's bounds, who signed, nonce of the proof, then the rules of the ledger.
+ * without), who signed, nonce of the proof, then the rules and bounds of the ledger.
  * Source: interface "Recipient delivery policy" and "Persona delivery policy", rules sections 4 and 10.
  */
 import type { Static, TSchema } from "@sinclair/typebox";
 import { type Did, parseDid } from "../../core/codec/did.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
-import {
-  type DeliveryPolicy,
-  type DeliveryPolicyLinks,
-  type LedgerBounds,
-  longerThan,
-  type PersonaPolicy,
-  type PolicyScope,
-  policyLimits,
-  scaleBounds,
-} from "../../core/ledger/account.ts";
+import type { DeliveryPolicy, DeliveryPolicyLinks, PersonaPolicy, PolicyScope } from "../../core/ledger/account.ts";
 import type { OwnerCall } from "../../core/ledger/calls.ts";
 import { parseAlias } from "../../core/ledger/intents.ts";
 import { isTag, tagForm } from "../../core/message/envelope.ts";
@@ -56,19 +47,6 @@ import {
 
 // ------------------------------------------------------------------------------------------------- table
 
-type OwnerMembers = { readonly did: string };
-type Rules<Body> = {
-  readonly parse: (body: Body, did: Did) => OwnerCall | Fault;
-  /** Checks the bounds that only the ledger knows. */
-  readonly checkBounds?: (body: Body, bounds: LedgerBounds) => Fault | null;
-};
-
-/** A body that has the shape of its update. */
-type OwnerRequest = OwnerMembers & {
-  readonly callOf: (did: Did) => OwnerCall | Fault;
-  readonly checkBounds: (bounds: LedgerBounds) => Fault | null;
-};
-
 export type OwnerUpdate = {
   readonly extrinsic: OwnerCall["name"];
   readonly path: string;
@@ -78,76 +56,81 @@ export type OwnerUpdate = {
   /** Beside those of every update. */
   readonly codes?: readonly FaultCode[];
   readonly request: TSchema;
-  readonly parse: (json: unknown) => OwnerRequest | Fault;
+  /** The DID that a body names, and the call that it asks for. */
+  readonly parse: (json: unknown) => { readonly did: string; readonly callOf: (did: Did) => OwnerCall | Fault } | Fault;
 };
 
-function defineUpdate<S extends TSchema & { static: OwnerMembers }>(
+function defineUpdate<S extends TSchema & { static: { readonly did: string } }>(
   request: S,
-  update: Pick<OwnerUpdate, "extrinsic" | "path" | "subject" | "summary" | "codes"> & Rules<Static<S>>,
+  described: Omit<OwnerUpdate, "request" | "parse">,
+  callOf: (body: Static<S>, did: Did) => OwnerCall | Fault,
 ): OwnerUpdate {
-  const { parse, checkBounds, ...described } = update;
   const check: (json: unknown) => Static<S> | Fault = compileShape(request);
-  return {
-    ...described,
-    request,
-    parse: (json) => {
-      const body = check(json);
-      if (isFault(body)) return body;
-      return {
-        did: body.did,
-        callOf: (did) => parse(body, did),
-        checkBounds: (bounds) => checkBounds?.(body, bounds) ?? null,
-      };
-    },
+  const parse = (json: unknown) => {
+    const body = check(json);
+    return isFault(body) ? body : { did: body.did, callOf: (did: Did) => callOf(body, did) };
   };
-}
-
-function callOf<T>(parsed: T | Fault, build: (value: T) => OwnerCall): OwnerCall | Fault {
-  return isFault(parsed) ? parsed : build(parsed);
+  return { ...described, request, parse };
 }
 
 export const ownerUpdates: readonly OwnerUpdate[] = [
-  defineUpdate(primaryAliasBody, {
-    extrinsic: "set_alias",
-    path: "/dids/:did/alias",
-    subject: "did",
-    summary: "Replace all aliases of a DID by one",
-    parse: ({ alias }, did) =>
-      callOf(parseAlias(alias, "/alias"), (parsed) => ({ name: "set_alias", did, alias: parsed })),
-    codes: ["alias_taken"],
-  }),
-  defineUpdate(linksBody, {
-    extrinsic: "set_delivery_policy_links",
-    path: "/dids/:did/delivery-policy-links",
-    subject: "did",
-    summary: "Set the policy links of a DID",
-    parse: (body, did) => callOf(parseLinks(body), (links) => ({ name: "set_delivery_policy_links", did, ...links })),
-    checkBounds: checkLinkBounds,
-  }),
-  defineUpdate(personaPolicyBody, {
-    extrinsic: "set_persona_policy",
-    path: "/delivery-policies/personas/:personaDid",
-    subject: "personaDid",
-    summary: "Set the policy of a persona",
-    parse: ({ policy }, did) =>
-      callOf(parsePersonaPolicy(policy), (parsed) => ({ name: "set_persona_policy", did, policy: parsed })),
-  }),
-  defineUpdate(deliveryPolicyBody, {
-    extrinsic: "set_delivery_policy",
-    path: "/delivery-policies/recipients/:did",
-    subject: "did",
-    summary: "Set the policy of a recipient",
-    parse: ({ policy }, did) =>
-      callOf(parseDeliveryPolicy(policy), (parsed) => ({ name: "set_delivery_policy", did, policy: parsed })),
-  }),
-  defineUpdate(deliveryPolicyBody, {
-    extrinsic: "set_tag_policy",
-    path: "/delivery-policies/tags/:tag",
-    subject: "tag",
-    summary: "Set the policy of a tag that is a registered DID",
-    parse: ({ policy }, did) =>
-      callOf(parseDeliveryPolicy(policy), (parsed) => ({ name: "set_tag_policy", did, policy: parsed })),
-  }),
+  defineUpdate(
+    primaryAliasBody,
+    {
+      extrinsic: "set_alias",
+      path: "/dids/:did/alias",
+      subject: "did",
+      summary: "Replace all aliases of a DID by one",
+      codes: ["alias_taken"],
+    },
+    ({ alias: text }, did) => {
+      const alias = parseAlias(text, "/alias");
+      return isFault(alias) ? alias : { name: "set_alias", did, alias };
+    },
+  ),
+  defineUpdate(
+    linksBody,
+    {
+      extrinsic: "set_delivery_policy_links",
+      path: "/dids/:did/delivery-policy-links",
+      subject: "did",
+      summary: "Set the policy links of a DID",
+    },
+    (body, did) => {
+      const links = parseLinks(body);
+      return isFault(links) ? links : { name: "set_delivery_policy_links", did, ...links };
+    },
+  ),
+  defineUpdate(
+    personaPolicyBody,
+    {
+      extrinsic: "set_persona_policy",
+      path: "/delivery-policies/personas/:personaDid",
+      subject: "personaDid",
+      summary: "Set the policy of a persona",
+    },
+    ({ policy }, did) => ({ name: "set_persona_policy", did, policy: normalizePersonaPolicy(policy) }),
+  ),
+  defineUpdate(
+    deliveryPolicyBody,
+    {
+      extrinsic: "set_delivery_policy",
+      path: "/delivery-policies/recipients/:did",
+      subject: "did",
+      summary: "Set the policy of a recipient",
+    },
+    ({ policy }, did) => ({ name: "set_delivery_policy", did, policy: normalizeDeliveryPolicy(policy) }),
+  ),
+  defineUpdate(
+    deliveryPolicyBody,
+    {
+      extrinsic: "set_tag_policy",
+      path: "/delivery-policies/tags/:tag",
+      subject: "tag",
+      summary: "Set the policy of a tag that is a registered DID",
+    },
+    ({ policy }, did) => ({ name: "set_tag_policy", did, policy: normalizeDeliveryPolicy(policy) }),
+  ),
 ];
 
 // ---------------------------------------------------------------------------------------------- mutations
@@ -172,36 +155,28 @@ function ownerRoute(parts: DirectoryParts, update: OwnerUpdate): Route {
     handle: async (call) => {
       const owned = decodeOwned(call, update);
       if (isFault(owned)) return owned;
-      const proof = decodeHeaderProof(call, { operation: extrinsic, did: owned.call.did }, parts);
+      const { did } = owned;
+      const proof = decodeHeaderProof(call, { operation: extrinsic, did }, parts);
       if (isFault(proof)) return proof;
-      const { ledger } = parts;
-      const { did } = owned.call;
-      const [account, bounds, proofs] = await Promise.all([ledger.account(did), ledger.bounds(), ledger.proofs()]);
-      const beyond = owned.request.checkBounds(bounds);
-      if (beyond !== null) return beyond;
+      const [account, proofs] = await Promise.all([parts.ledger.account(did), parts.ledger.proofs()]);
       const claim = proof === null ? null : decideUpdateProof(proof, account.record, proofs.genesisHash);
       if (isFault(claim)) return claim;
       const replayed = await claimProof(parts.replay, claim, call.nowMs);
       if (replayed !== null) return replayed;
       // To the policies of a ledger a deactivated DID is like a missing one; the caller learns which it is.
       if (account.record?.deactivated) return fault("did_deactivated", "the DID is deactivated");
-      const submission = await submit(parts, owned.call, extrinsic);
-      return isFault(submission) ? submission : renderAccepted({ did: owned.call.did, extrinsic }, submission);
+      const submission = await submit(parts, owned, extrinsic);
+      return isFault(submission) ? submission : renderAccepted({ did, extrinsic }, submission);
     },
   });
 }
 
-/** The body that has the update's shape, and the call it asks for. */
-function decodeOwned(
-  call: Call,
-  update: OwnerUpdate,
-): { readonly call: OwnerCall; readonly request: OwnerRequest } | Fault {
-  const request = decodeBody(call, update.parse);
-  if (isFault(request)) return request;
-  const did = bindDid(call, request.did, update.subject);
-  if (isFault(did)) return did;
-  const owned = request.callOf(did);
-  return isFault(owned) ? owned : { call: owned, request };
+/** The call that a body asks for, once the path names the same DID. */
+function decodeOwned(call: Call, update: OwnerUpdate): OwnerCall | Fault {
+  const asked = decodeBody(call, update.parse);
+  if (isFault(asked)) return asked;
+  const did = bindDid(call, asked.did, update.subject);
+  return isFault(did) ? did : asked.callOf(did);
 }
 
 // -------------------------------------------------------------------------------------- proofs in headers
@@ -243,10 +218,6 @@ async function claimProof(replay: Replay, claim: ReplayClaim | null, nowMs: numb
 
 // ---------------------------------------------------------------------------------------------- decoding
 
-type LinkMembers = Partial<Record<"tag_policies" | "persona_policies", string[]>> & {
-  readonly recipient_policy?: string | null;
-};
-
 /** The links as one object or as three members of the body, never both; absent members are empty. */
 export function parseLinks(body: Static<typeof linksBody>): DeliveryPolicyLinks | Fault {
   const { delivery_policy_links: nested, did: _, ...flat } = body;
@@ -254,7 +225,7 @@ export function parseLinks(body: Static<typeof linksBody>): DeliveryPolicyLinks 
   if (nested !== undefined && extra !== undefined) {
     return badInput("invalid_request", `/${extra}`, "can't be combined with delivery_policy_links");
   }
-  const links: LinkMembers = nested ?? flat;
+  const links = nested ?? flat;
   return {
     recipientPolicy: links.recipient_policy ?? null,
     tagPolicies: links.tag_policies ?? [],
@@ -262,40 +233,9 @@ export function parseLinks(body: Static<typeof linksBody>): DeliveryPolicyLinks 
   };
 }
 
-/** The ledger's bounds of the links, at the member that breaks them: the ledger names none. */
-function checkLinkBounds(body: Static<typeof linksBody>, bounds: LedgerBounds): Fault | null {
-  const nested = body.delivery_policy_links;
-  const at = nested === undefined ? "" : "/delivery_policy_links";
-  const links: LinkMembers = nested ?? body;
-  for (const name of ["tag_policies", "persona_policies"] as const) {
-    const pointer = `${at}/${name}`;
-    const refs = links[name] ?? [];
-    if (refs.length > bounds.policyRefs) {
-      return badInput("invalid_request", pointer, `must have at most ${bounds.policyRefs} entries`);
-    }
-    const long = findLonger(pointer, refs, bounds.policyRefBytes);
-    if (long !== null) return long;
-  }
-  return longerFault(`${at}/recipient_policy`, links.recipient_policy ?? "", bounds.policyRefBytes);
-}
-
-function findLonger(pointer: string, texts: readonly string[], bytesMax: number): Fault | null {
-  const index = texts.findIndex((text) => longerThan(text, bytesMax));
-  return index < 0 ? null : longerFault(`${pointer}/${index}`, texts[index] ?? "", bytesMax);
-}
-
-function longerFault(pointer: string, text: string, bytesMax: number): Fault | null {
-  const beyond = longerThan(text, bytesMax);
-  return beyond ? badInput("invalid_request", pointer, `must have at most ${bytesMax} bytes of UTF-8`) : null;
-}
-
-export function parsePersonaPolicy(policy: Static<typeof personaPolicyBody>["policy"]): PersonaPolicy | Fault {
+export function normalizePersonaPolicy(policy: Static<typeof personaPolicyBody>["policy"]): PersonaPolicy {
   const { release_pricing: pricing, expiration_behavior: expiration, allowed_relays: relays } = policy;
   const retainUntil = expiration?.retain_until;
-  const beyond =
-    longerFault("/policy/release_pricing/asset", pricing?.asset ?? "", scaleBounds.assetBytes) ??
-    findLonger("/policy/allowed_relays", relays ?? [], scaleBounds.allowedRelayBytes);
-  if (beyond !== null) return beyond;
   return {
     releasePricing: pricing === undefined ? null : { asset: pricing.asset, amount: BigInt(pricing.amount) },
     expirationBehavior:
@@ -306,17 +246,8 @@ export function parsePersonaPolicy(policy: Static<typeof personaPolicyBody>["pol
   };
 }
 
-export function parseDeliveryPolicy(policy: Static<typeof deliveryPolicyBody>["policy"]): DeliveryPolicy | Fault {
+export function normalizeDeliveryPolicy(policy: Static<typeof deliveryPolicyBody>["policy"]): DeliveryPolicy {
   const pricing = policy.release_pricing;
-  for (const name of ["base_fee", "per_kib_fee"] as const) {
-    if (pricing !== undefined && BigInt(pricing[name]) > policyLimits.releaseFeeMax) {
-      return badInput(
-        "invalid_request",
-        `/policy/release_pricing/${name}`,
-        `must be at most ${policyLimits.releaseFeeMax}`,
-      );
-    }
-  }
   return {
     effectiveTtlBlocks: policy.effective_ttl,
     maxMessageBytes: policy.max_message_bytes,

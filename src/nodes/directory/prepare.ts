@@ -418,10 +418,10 @@ function ownerPreparation({ extrinsic, path, subject, request: shape, parse }: O
     if (isFault(call)) return call;
     const body = JSON.stringify(request);
     const [timestamp, nonce] = [renderTimestamp(nowMs), crypto.randomUUID()];
-    return ({ bounds, genesisHash }) => {
+    return ({ genesisHash }) => {
       const ledger = encodeHex0x(genesisHash);
       const claims = { operation: extrinsic, did, keyId: signerKeyId, timestamp, nonce, ledger, body: utf8(body) };
-      const plan: Prepared = {
+      return {
         did,
         action: extrinsic,
         nonce_domain: null,
@@ -432,7 +432,6 @@ function ownerPreparation({ extrinsic, path, subject, request: shape, parse }: O
         body,
         expiresAtMs: nowMs + skewMs,
       };
-      return owned.checkBounds(bounds) ?? plan;
     };
   });
 }

@@ -174,13 +174,6 @@ const refusals: readonly Refusal[] = [
     (stage) => ({ alias: "x", valid_until: stage.nowMs() + 1 }),
   ],
   [
-    "more links than a record holds",
-    400,
-    "invalid_request",
-    "set_delivery_policy_links",
-    { tag_policies: [..."123456789"] },
-  ],
-  [
     "a policy beyond its bounds",
     400,
     "invalid_request",
