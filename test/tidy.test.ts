@@ -192,7 +192,6 @@ describe("exports", () => {
     "client/receiver.ts": ["Queue"],
     "client/send.ts": ["buildEnvelope"],
     "nodes/cache/entries.ts": ["planWhole"],
-    "nodes/directory/pace.ts": ["createWorkGrowth"],
     // Parsers, which fuzzing and tables of bad inputs call.
     "plugins/chain/rpc.ts": ["withoutSecrets"],
     // Steps of a longer course, stopped between two of them; and requests as an attacker changes them.

@@ -1,14 +1,12 @@
 /**
  * The Directory's routes as typed functions: reads, preparation, and the submission of bodies that were signed elsewhere
- * (`change.ts`). Also what the routes imply: the proof of work that a Directory may require, the proofs that it accepts,
- * and the wait for settlement, because a `202` is not final. Answers are checked (`answers.ts`).
+ * (`change.ts`). Also what the routes imply: the proofs that a Directory accepts, and the wait for settlement, because a `202` is not final. Answers are checked (`answers.ts`).
  * Source: interface "Directory" and "States and transitions", rules sections 4 and 10, docs/ledger.md 1.8.
  */
 import { decodeHex, encodeHex } from "../core/codec/bytes.ts";
 import { minuteMs } from "../core/codec/time.ts";
 import type { NonceDomain } from "../core/ledger/actions.ts";
 import type { ProofBinding } from "../core/ledger/document-codec.ts";
-import { searchWork, workBitsMax } from "../core/message/proof.ts";
 import { keyProofBytesMax } from "../core/trust/proof.ts";
 import {
   acceptedShape,
@@ -31,15 +29,12 @@ import {
   ClientError,
   type Endpoint,
   type Exchange,
-  exchange,
   isTemporary,
   jsonBody,
   localError,
   orNull,
   path,
   queryOf,
-  type Received,
-  readAnswer,
 } from "./http.ts";
 import { createCertifiedIdentity, createIdentity, type Identity } from "./keys.ts";
 
@@ -75,41 +70,15 @@ export function directoryClient(to: Endpoint) {
     recipientPolicy: (did: string) => ask(to, get(path`/delivery-policies/recipients/${did}`), recipientPolicyShape),
     limits: () => ask(to, get("/limits"), limitsShape),
     prepareRegistration: (body: unknown) => ask(to, post("/register-did/prepare", body), preparedShape),
-    /** `invitation`: a code or its link. Does the proof of work that a node asks for when one network registers many DIDs. */
-    register: async (body: unknown, invitation: string | null = null) => {
+    /** `invitation`: a code or its link. */
+    register: (body: unknown, invitation: string | null = null) => {
       const headers = invitation === null ? {} : { "Svc-Invitation": invitation.split("#invite=").at(-1) ?? "" };
-      const request = { ...post("/register-did", body), headers };
-      return readAnswer(to, await exchangeWithWork(to, request), registeredShape);
+      return ask(to, { ...post("/register-did", body), headers }, registeredShape);
     },
     prepare: (did: string, body: unknown) => ask(to, post(path`/dids/${did}/prepare`, body), preparedShape),
     /** Any signed change, on the route that the submission names. */
     submit: (submission: Submission) => ask(to, submission, acceptedShape),
   };
-}
-
-// ------------------------------------------------------------------------------------------------------ proof of work
-
-/** Tries between two turns of the event loop: about 10 ms. */
-const sliceTries = 4_096;
-
-/**
- * Sends a request, and sends it again with the proof of work that a 429 asks for (D152). The search runs in slices, so
- * that a page stays responsive.
- */
-async function exchangeWithWork(to: Endpoint, request: Exchange): Promise<Received> {
-  const received = await exchange(to, request);
-  const bits = Number(/^sha256; bits=([0-9]{1,2})$/.exec(received.headers.get("svc-work") ?? "")?.[1]);
-  if (received.status !== 429 || !(bits <= workBitsMax)) return received;
-  const nonce = await solveWork(request.body ?? new Uint8Array(0), bits);
-  return exchange(to, { ...request, headers: { ...request.headers, "Svc-Work": nonce } });
-}
-
-async function solveWork(body: Uint8Array, bits: number): Promise<string> {
-  for (let first = 0; ; first += sliceTries) {
-    const nonce = searchWork(body, bits, { first, count: sliceTries });
-    if (nonce !== null) return nonce;
-    await new Promise((resolve) => setTimeout(resolve));
-  }
 }
 
 // --------------------------------------------------------------------------------------------- accepted proofs

@@ -113,7 +113,7 @@ export type Exchange = {
 };
 
 /** An answer, whatever its status. */
-export type Received = { readonly status: number; readonly headers: Headers; readonly bytes: Uint8Array };
+type Received = { readonly status: number; readonly headers: Headers; readonly bytes: Uint8Array };
 
 /** A path whose values are percent-encoded with no safe characters. */
 export function path(strings: TemplateStringsArray, ...values: string[]): string {
@@ -228,7 +228,7 @@ export async function ask<T>(to: Endpoint, request: Exchange, shape: Shape<T>): 
 }
 
 /** As `ask`, for an answer that was already received. */
-export function readAnswer<T>(to: Endpoint, received: Received, shape: Shape<T>): T {
+function readAnswer<T>(to: Endpoint, received: Received, shape: Shape<T>): T {
   if (received.status < 200 || received.status > 299) throw refusal(to, received);
   const answer = jsonOf(to, received);
   const problem = problemOf(shape, answer);

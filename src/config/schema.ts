@@ -6,7 +6,6 @@
 import { z } from "zod";
 import { dayMs, hourMs, minuteMs, secondMs, weekMs } from "../core/codec/time.ts";
 import { isProxyNetwork, parseListenAddress, parseNetwork } from "../core/message/address.ts";
-import { workBitsMax } from "../core/message/proof.ts";
 import { homeOfUrl, parseHome } from "../core/trust/home.ts";
 import { parseNamedAddress } from "../core/trust/note.ts";
 import {
@@ -265,9 +264,6 @@ const directorySchema = z.strictObject({
     ),
   registration_rate: count(10, { max: 1_000_000 }).describe(
     "Registrations per second from one client network. A burst of 300 times as many is allowed first.",
-  ),
-  registration_work_bits: count(18, { min: 0, max: workBitsMax }).describe(
-    "Zero bits in the proof of work for a registration beyond the rate; each bit doubles the work. 0 refuses such registrations.",
   ),
   rate_limit_loopback: flag(true).describe("Whether rates apply to clients on this machine too."),
 });

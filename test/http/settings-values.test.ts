@@ -42,7 +42,7 @@ const own = {
     ttl_max: "41h",
     clock_skew: "7m",
   },
-  directory: { enabled: true, registration_rate: 1, registration_work_bits: 19 },
+  directory: { enabled: true, registration_rate: 1 },
   relay: {
     public_endpoints: ["https://relay.example"],
     attempts: 2,
@@ -141,8 +141,6 @@ async function observeDirectory({ directory: options }: Config, seen: Seen): Pro
   const passed = await passedBefore(429, 2_000, () => directory.ask("POST", "/register-did", forged));
   // The registration above was the first.
   seen.set("directory.registration_rate", (passed + 1) / 300);
-  const refused = await directory.ask("POST", "/register-did", forged);
-  seen.set("directory.registration_work_bits", Number(refused.headers.get("svc-work")?.split("bits=")[1]));
   await directory.close();
 }
 
@@ -337,7 +335,6 @@ test("every number, list and switch acts with its own value", async () => {
 describe("a swap is noticed:", () => {
   const pairs = [
     ["limits.unchunked_bytes_max", "limits.chunk_bytes_max", observeLimits],
-    ["directory.registration_rate", "directory.registration_work_bits", observeDirectory],
     ["relay.client_rate", "relay.recipient_rate", observeRelayPaces],
     ["relay.allow_recipients", "relay.deny_senders", observeLists],
     ["cache.recipient_entries_max", "cache.store_entries_max", observeCache],

@@ -31,7 +31,6 @@ const fixed = {
   directory: {
     enabled: true,
     unsigned_updates: "deny",
-    registration_work_bits: 21,
     log_key_file: files.fileOf(testKey("odd.example/log", "log")),
     public_endpoint: url,
   },
@@ -57,7 +56,7 @@ const fixed = {
 /** A value that no other setting has: the default and a few per mille more, by the place in the list. */
 function oddValue(place: number, defaultText: string, form: string): unknown {
   const value: unknown = JSON.parse(defaultText);
-  const more = place + 3;
+  const more = place + 4;
   if (typeof value === "number") return value + more;
   if (form === "size") return partsOf(String(value)) + more;
   if (form === "duration") return renderDurationSetting(partsOf(String(value)) + more);
@@ -296,7 +295,6 @@ describe("/limits shows the own value of", () => {
     ["attempts_per_destination", () => config.relay.attempts],
     ["registration_rate_per_second", () => config.directory.registration_rate],
     ["registration_burst", () => config.directory.registration_burst],
-    ["registration_work_bits", () => config.directory.registration_work_bits],
     ["client_rate_per_second", () => config.relay.client_rate],
     ["client_burst", () => config.relay.client_burst],
     ["recipient_rate_per_second", () => config.relay.recipient_rate],

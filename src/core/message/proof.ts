@@ -1,9 +1,9 @@
 /**
  * Proofs that travel with a request: what clients sign for Cache retrieval, live sessions, Directory updates and
- * envelopes, what a Cache signs for its events, and proof of work. Checking takes two pure steps: `decode…` checks
+ * envelopes, and what a Cache signs for its events. Checking takes two pure steps: `decode…` checks
  * form, time and endpoint without knowing the DID; `decide…` checks what the DID publishes and returns a replay claim.
  * The operation runs only after that claim was won. The order of checks is law: it decides what an outsider can learn.
- * Source: interface "Signed Cache proof", rules sections 2, 3, 4, 6 and 10 ("Live sessions"), D152.
+ * Source: interface "Signed Cache proof", rules sections 2, 3, 4, 6 and 10 ("Live sessions").
  */
 import canonicalize from "canonicalize";
 import { sha256 } from "#sha256";
@@ -410,46 +410,4 @@ function headerMembers(members: JsonObject): JsonObject {
 /** Lower hex of SHA-256 over the JCS form (RFC 8785). Numbers are safe here: the envelope's decoder bounds them. */
 export function digestCanonical(value: JsonValue): string {
   return encodeHex(sha256(utf8(canonicalize(value) ?? "")));
-}
-
-// ------------------------------------------------------------------------------------------------------ proof of work
-
-// A nonce such that a hash of it and the body begins with a number of zero bits. It needs no state and no challenge, so
-// every process behind one address can demand and check it. Replaying it is worthless: a body that was accepted once is
-// recognized as itself.
-
-/** More would take a client minutes. */
-export const workBitsMax = 26;
-
-const workNonceForm = /^[A-Za-z0-9_-]{1,64}$/;
-
-/** Whether SHA-256 of `svc:register-work:v1|<SHA-256 of the body in hex>|<nonce>` begins with `bits` zero bits. */
-export function verifyWork(body: Uint8Array, nonce: string, bits: number): boolean {
-  return workNonceForm.test(nonce) && zeroBits(sha256(utf8(`${workPrefix(body)}${nonce}`))) >= bits;
-}
-
-function workPrefix(body: Uint8Array): string {
-  return `svc:register-work:v1|${encodeHex(sha256(body))}|`;
-}
-
-function zeroBits(hash: Uint8Array): number {
-  const at = hash.findIndex((byte) => byte !== 0);
-  return at < 0 ? hash.length * 8 : at * 8 + Math.clz32(hash[at] as number) - 24;
-}
-
-/**
- * A nonce for a body among `count` decimal numbers from `first` on, or `null`. With n bits one of 2^n nonces does; a
- * try costs one short hash. The caller searches in slices, so that others can run in between.
- */
-export function searchWork(
-  body: Uint8Array,
-  bits: number,
-  { first, count }: { readonly first: number; readonly count: number },
-): string | null {
-  const prefix = workPrefix(body);
-  for (let number = first; number < first + count; number++) {
-    const nonce = String(number);
-    if (zeroBits(sha256(utf8(`${prefix}${nonce}`))) >= bits) return nonce;
-  }
-  return null;
 }

@@ -473,9 +473,6 @@ const directoryLimitsShape = Type.Object({
   registration: namedText(["open", "invite", "closed"]),
   registration_rate_per_second: Type.Integer(),
   registration_burst: Type.Integer(),
-  registration_work_bits: Type.Integer({
-    description: "zero bits of the proof of work beyond that rate; 0: not offered",
-  }),
   change_rate_per_second: Type.Integer({ description: "changes of all DIDs from one client network" }),
   change_burst: Type.Integer(),
 });

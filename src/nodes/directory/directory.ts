@@ -21,9 +21,8 @@ import {
 } from "../../core/schema/directory.ts";
 import type { Submission } from "../../storage/contract.ts";
 import type { Answer, Route } from "../http/route.ts";
-import { checkClientRate, createRateLimiter, limitOf } from "../rates.ts";
+import { checkClientRate, createRateLimiter, limitOf, type RateLimit } from "../rates.ts";
 import { type Foreign, foreignAlias, foreignDid } from "./homes.ts";
-import { withinDayBytes } from "./pace.ts";
 import {
   type DirectoryParts,
   directoryBodyBytesMax,
@@ -33,6 +32,7 @@ import {
   readBinding,
   renderProofs,
   stateRoute,
+  withinDayBytes,
 } from "./parts.ts";
 import { ownerRoutes, ownerUpdates, policyReadRoutes } from "./policy.ts";
 import { prepareRoutes } from "./prepare.ts";
@@ -53,22 +53,27 @@ export function createDirectory(parts: DirectoryParts): Directory {
     ...policyReadRoutes(parts),
     ...prepareRoutes(parts),
   ];
-  const checkBlocked: NonNullable<Route["rateLimit"]> = ({ client }) => parts.blocks?.checkClient(client) ?? null;
+  const { settings } = parts;
+  const checkBlocked: Check = ({ client }) => parts.blocks?.checkClient(client) ?? null;
   // Changes wait in one pool for the next block: one network must leave room there for the others.
-  const limiter = createRateLimiter(limitOf(parts.settings, "change_rate", "change_burst"));
-  const checkChange: NonNullable<Route["rateLimit"]> = (request) =>
-    checkBlocked(request) ?? checkClientRate(limiter, request, parts.settings);
+  const paced = (limit: () => RateLimit): Check => {
+    const limiter = createRateLimiter(limit);
+    return (request) => checkBlocked(request) ?? checkClientRate(limiter, request, settings);
+  };
+  const checkChange = paced(limitOf(settings, "change_rate", "change_burst"));
+  const checkRegistration = paced(limitOf(settings, "registration_rate", "registration_burst"));
   // Asked before the body is read. What is public stays public.
-  const limited = (check: NonNullable<Route["rateLimit"]>) => (route: Route) =>
-    route.method === "GET" ? route : { ...route, rateLimit: check };
-  const bounded = withinDayBytes(parts.settings);
+  const limited = (check: Check) => (route: Route) => (route.method === "GET" ? route : { ...route, rateLimit: check });
+  const bounded = withinDayBytes(settings);
   const named = (route: Route): Route => nameUnavailable(route, parts.unavailable);
-  const writes = [...changes.map(limited(checkChange)), ...registrationRoutes(parts).map(limited(checkBlocked))];
+  const writes = [...changes.map(limited(checkChange)), ...registrationRoutes(parts).map(limited(checkRegistration))];
   return {
     routes: [...writes.map(bounded), ...others.map(limited(checkBlocked))].map(named),
     limits: () => directoryLimits(parts),
   };
 }
+
+type Check = NonNullable<Route["rateLimit"]>;
 
 /** The routes say `chain_unavailable`; over an embedded ledger they say what its store is. */
 function nameUnavailable(route: Route, unavailable: DirectoryParts["unavailable"]): Route {
@@ -94,7 +99,6 @@ async function directoryLimits({
     registration: settings.registration,
     registration_rate_per_second: settings.registration_rate,
     registration_burst: settings.registration_burst,
-    registration_work_bits: settings.registration_work_bits,
     change_rate_per_second: settings.change_rate,
     change_burst: settings.change_burst,
   };

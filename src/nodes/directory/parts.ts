@@ -8,6 +8,7 @@ import type { Config } from "../../config/schema.ts";
 import { encodeHex0x } from "../../core/codec/bytes.ts";
 import { type Did, parseDid, parseDidUrl } from "../../core/codec/did.ts";
 import { parseJson } from "../../core/codec/json.ts";
+import { dayMs, secondMs } from "../../core/codec/time.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault, withSignedText } from "../../core/fault.ts";
 import type { AccountId, LedgerProofs } from "../../core/ledger/account.ts";
 import type { LedgerCall } from "../../core/ledger/calls.ts";
@@ -17,12 +18,14 @@ import {
   type ProofVersion,
   proofLifeMsMax,
 } from "../../core/ledger/document-codec.ts";
+import { storingNetwork } from "../../core/message/address.ts";
 import type { DirectoryLimits } from "../../core/schema/directory.ts";
 import { isSelfCertifying } from "../../core/trust/names.ts";
 import type { Ledger, Receipts, Replay, Submission } from "../../storage/contract.ts";
 import { type Answer, type Call, defineRoute, type Route, type RoutePlan } from "../http/route.ts";
 import type { Blocks } from "../operations/blocks.ts";
 import type { Invitations } from "../operations/invitations.ts";
+import { createRateLimiter, isUnlimited } from "../rates.ts";
 import type { HomesOf } from "./homes.ts";
 
 export type DirectorySettings = Config["directory"];
@@ -113,6 +116,27 @@ export function stateRoute({ ledger }: DirectoryParts, plan: RoutePlan): Route {
 }
 
 function ignore(): void {}
+
+/**
+ * Puts the share of bytes in front of a route that writes: 429 `rate_limited`. Records stay for ever, so the scarce thing is
+ * room.
+ * Source: rules section 4 ("Growth of the ledger").
+ */
+export function withinDayBytes(settings: DirectorySettings): (route: Route) => Route {
+  const limiter = createRateLimiter(() => {
+    const burst = settings.network_day_bytes;
+    return { perSecond: (burst * secondMs) / dayMs, burst };
+  });
+  const check = ({ client, network, nowMs, body }: Call): Fault | null => {
+    if (isUnlimited(client, settings)) return null;
+    const waitMs = limiter.claim(storingNetwork(network), nowMs, body.length);
+    if (waitMs === 0) return null;
+    const detail = "this client network has written its share of bytes of a day";
+    return fault("rate_limited", detail, { retryAfterSeconds: Math.ceil(waitMs / secondMs) });
+  };
+  return (route) =>
+    route.method === "GET" ? route : { ...route, handle: (call) => check(call) ?? route.handle(call) };
+}
 
 // ---------------------------------------------------------------------------------------------- decoding
 

@@ -1,7 +1,7 @@
 /**
  * Registration of a DID and its state: `missing`, `pending` while this Directory has a submission under way, `confirmed`
  * once the finalized head has the DID. A receipt is written before the submission, so that a crash in between is read as
- * "under way", never as "nothing happened". A client that registers many DIDs pays for each further one with work.
+ * "under way", never as "nothing happened".
  * Source: interface "Registration state of a DID", rules sections 4 ("Order of checks on a registration", "Idempotence")
  * and 10.
  */
@@ -39,7 +39,6 @@ import { isSelfCertifying } from "../../core/trust/names.ts";
 import type { Ledger, Receipts } from "../../storage/contract.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
 import { checkOpen, invitationHeader } from "../operations/invitations.ts";
-import { createPace, workHeader } from "./pace.ts";
 import {
   acceptedVersions,
   type Binding,
@@ -86,20 +85,17 @@ const registrationCodes = [
 function registerRoute(parts: DirectoryParts): Route {
   const parseShape = compileShape(registerBody);
   const oneByOne = oneAtATime();
-  const checkPace = createPace(parts.settings);
   return directoryRoute({
     method: "POST",
     path: "/register-did",
     id: "register",
     summary: "Register a DID with its document",
     request: registerBody,
-    headers: [workHeader, invitationHeader],
+    headers: [invitationHeader],
     answer: [202, "The ledger has accepted the registration; it is pending.", registeredAnswer],
     codes: registrationCodes,
     signed: signedRegistration,
     handle: async (call) => {
-      const tooFast = checkPace(call);
-      if (tooFast !== null) return tooFast;
       const uninvited = checkOpen(parts.settings.registration, call.headers.get(invitationHeader));
       if (uninvited !== null) return uninvited;
       const binding = await readBinding(parts.ledger);

@@ -311,7 +311,7 @@ export type CorsOrigins = readonly string[] | "loopback";
 /** The headers of an answer to a page of `origin` (`null`: no page asks). */
 export type Cors = (origin: string | null) => Readonly<Record<string, string>>;
 
-const exposed = { "access-control-expose-headers": "Date, Retry-After, X-Request-Id, Svc-Block, Svc-Work" } as const;
+const exposed = { "access-control-expose-headers": "Date, Retry-After, X-Request-Id, Svc-Block" } as const;
 /** Two hours: the longest that browsers remember a preflight. */
 const preflightSeconds = 7_200;
 

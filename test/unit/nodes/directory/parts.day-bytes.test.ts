@@ -1,8 +1,6 @@
-/** The bytes that one client network may write in a day, and the work that grows with what it registers by work. */
+/** The bytes that one client network may write in a day. */
 import { expect, test } from "bun:test";
-import { isFault } from "../../../../src/core/fault.ts";
-import { searchWork } from "../../../../src/core/message/proof.ts";
-import { createPace, withinDayBytes, workHeader } from "../../../../src/nodes/directory/pace.ts";
+import { withinDayBytes } from "../../../../src/nodes/directory/parts.ts";
 import type { Call } from "../../../../src/nodes/http/route.ts";
 import { testRoute } from "../../../support/app.ts";
 import { directoryDefault } from "../../../support/settings.ts";
@@ -43,23 +41,4 @@ test("reads count nothing, nor do clients of this machine where no rate applies 
     expect(await ask("20010db800010001", 90, "GET")).toBe("done");
   }
   expect(await ask("20010db800010001", 100)).toBe("done");
-});
-
-test("each 256 registrations by work double the work of their network, and of no other", () => {
-  const paced = { ...settings, registration_burst: 1, registration_rate: 1, registration_work_bits: 1 };
-  const checkPace = createPace(paced);
-  const body = new Uint8Array(8);
-  const nonce = searchWork(body, 1, { first: 0, count: 64 }) ?? "";
-  const check = (network: string, work: string | null) => {
-    const headers = { get: (name: string) => (name === workHeader ? work : null) } as Call["headers"];
-    return checkPace({ client: "2001:db8::1", network, nowMs: 1e12, headers, body });
-  };
-  const asked = (network: string) => {
-    const refused = check(network, null);
-    return isFault(refused) ? refused.extra.headers?.[workHeader] : null;
-  };
-  expect([asked("one"), asked("one")]).toEqual([null, "sha256; bits=1"]);
-  for (let i = 0; i < 256; i++) expect(check("one", nonce)).toBeNull();
-  expect(asked("one")).toBe("sha256; bits=2");
-  expect([asked("two"), asked("two")]).toEqual([null, "sha256; bits=1"]);
 });
