@@ -9,7 +9,7 @@ import { failed } from "../app/failure.ts";
 import { removeIfThere } from "../app/files.ts";
 import { planSend, senderOf } from "../client/client.ts";
 import type { Source } from "../client/content.ts";
-import { chunkCount, Outgoing, retryingDefault, type SendPlan, type SendProgress, type Sent } from "../client/send.ts";
+import { chunkCount, retryingDefault, type SendPlan, type Sent, sendPlan } from "../client/send.ts";
 import type { TrustDemand } from "../client/trust/trust.ts";
 import {
   addIdentityFlag,
@@ -110,20 +110,21 @@ async function sendResumably(session: Session, fresh: SendPlan, source: Source, 
   const unfinished = chunked ? await findUnfinished(folder, fresh, Date.now()) : null;
   const plan = unfinished === null ? fresh : { ...unfinished.plan, sender: fresh.sender };
   const delivered = unfinished?.delivered ?? 0;
-  const outgoing = new Outgoing(client.relay, { plan, source, delivered });
   if (delivered > 0) report.note(`continuing after ${delivered} of ${chunkCount(plan)} chunks`);
   const show = (sentBytes: number) =>
     report.progress(`${printable(plan.file.name)} ${renderBar(sentBytes, plan.file.sizeBytes)}`);
-  let state = chunked ? await saveOutgoing(folder, outgoing) : null;
+  let state = chunked ? await saveOutgoing(folder, plan, delivered) : null;
   show(Math.min(delivered * plan.chunkBytes, plan.file.sizeBytes));
-  const sent = await outgoing.send({
-    retries,
-    onProgress: async ({ sentBytes }: SendProgress) => {
+  const onRetry = (attempt: number, reason: string, delayMs: number) =>
+    report.progress(`attempt ${attempt} failed (${reason}), again in ${delayMs / 1_000} s`);
+  const sent = await sendPlan(plan, source, {
+    relay: client.relay,
+    retrying: { ...retryingDefault, retries, onRetry },
+    from: delivered,
+    onDelivered: async ({ sentBytes, chunk }) => {
       show(sentBytes);
-      if (chunked) state = await saveOutgoing(folder, outgoing);
+      if (chunked) state = await saveOutgoing(folder, plan, chunk + 1);
     },
-    onRetry: (attempt, reason, delayMs) =>
-      report.progress(`attempt ${attempt} failed (${reason}), again in ${delayMs / 1_000} s`),
   });
   if (state !== null) await removeIfThere(state);
   return sent;

@@ -11,11 +11,10 @@ import { attempt, ClientError, isTemporary } from "./http.ts";
 import type { MessageOptions } from "./send.ts";
 
 type ReceiptsHost = {
-  readonly prepare: (to: Did, content: Content, options: MessageOptions) => Promise<Prepared>;
+  /** Each call of the result sends the same bytes. */
+  readonly prepare: (to: Did, content: Content, options: MessageOptions) => Promise<() => Promise<unknown>>;
   readonly failed: (error: ClientError) => void;
 };
-
-type Prepared = { readonly send: (options: MessageOptions) => Promise<unknown> };
 
 /** Ids in one receipt (docs/protocol.md). */
 const idsMax = 1_000;
@@ -56,13 +55,13 @@ export class Receipts {
   }
 
   async #deliver(to: Did, delivered: readonly string[]): Promise<void> {
-    let outgoing: Prepared | null = null;
+    const once = { retries: 0, mediaType: receiptType, receipt: false };
+    let send: (() => Promise<unknown>) | null = null;
     for (let failures = 0; ; failures++) {
       const isLast = this.#end.aborted;
       const result = await attempt(async () => {
-        const once = { retries: 0, mediaType: receiptType, receipt: false };
-        outgoing ??= await this.#host.prepare(to, { v: 1, delivered }, once);
-        await outgoing.send(once);
+        send ??= await this.#host.prepare(to, { v: 1, delivered }, once);
+        await send();
       });
       if (!(result instanceof ClientError)) return;
       if (isLast || !isTemporary(result)) return this.#host.failed(result);

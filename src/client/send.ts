@@ -116,7 +116,11 @@ async function signed(envelope: JsonObject, sender: Signer & { readonly did: Did
   return { ...members, sender_signature: encodeBase64(await signEd25519(encodeSenderText(members), sender.seed)) };
 }
 
-type ChunkProgress = { readonly chunk: number; readonly chunks: number; readonly report: DeliveryReport };
+export type ChunkProgress = SendProgress & {
+  readonly chunk: number;
+  readonly chunks: number;
+  readonly report: DeliveryReport;
+};
 
 type SendOptions = {
   readonly relay: Endpoint;
@@ -124,7 +128,7 @@ type SendOptions = {
   /** Chunks that an earlier run has delivered. */
   readonly from: number;
   /** Awaited after each chunk, so that progress can be stored. */
-  readonly onDelivered: (progress: ChunkProgress) => Promise<void> | void;
+  readonly onDelivered: (progress: ChunkProgress) => unknown;
 };
 
 export type Sent = {
@@ -145,18 +149,23 @@ export type GroupSent = {
   readonly failed: readonly { readonly to: string; readonly error: ClientError }[];
 };
 
-/** Sends the remaining chunks of a plan. Throws the first failure; delivered chunks stay delivered. */
+/**
+ * Sends the remaining chunks of a plan. Throws the first failure; delivered chunks stay delivered. A plan fixes every byte:
+ * a repeat, also after a restart, sends the same ones, and the recipient gets the message once.
+ */
 export async function sendPlan(plan: SendPlan, source: Source, options: SendOptions): Promise<Sent> {
   const chunks = chunkCount(plan);
+  const totalBytes = plan.file.sizeBytes;
   const messageIds: string[] = [];
   let last: DeliveryReport | null = null;
   for (let chunk = options.from; chunk < chunks; chunk++) {
     const from = chunk * plan.chunkBytes;
-    const data = await source.read(from, Math.min(from + plan.chunkBytes, plan.file.sizeBytes));
+    const sentBytes = Math.min(from + plan.chunkBytes, totalBytes);
+    const data = await source.read(from, sentBytes);
     const { messageId, body } = await buildEnvelope(plan, chunk, data);
     last = await retryTemporary(() => post(options.relay, plan, body), options.retrying);
     messageIds.push(messageId);
-    await options.onDelivered({ chunk, chunks, report: last });
+    await options.onDelivered({ chunk, chunks, report: last, sentBytes, totalBytes });
   }
   const groupId = groupIdOf(plan);
   const recipient = { did: plan.to, trust: plan.trust, name: plan.name };
@@ -175,6 +184,13 @@ export type SavedPlan = {
   readonly delivered: number;
 };
 
+/** It holds the seed of the message and is secret until all is sent. */
+export function renderPlan({ sender, name: _, trust: __, ...plan }: SendPlan, delivered: number): string {
+  const state = { version: 1, plan, senderKeyId: sender?.keyId ?? null, delivered };
+  const asText = (_name: string, value: unknown) => (value instanceof Uint8Array ? encodeHex(value) : value);
+  return `${JSON.stringify(state, asText, 2)}\n`;
+}
+
 /** `null` when the text is not that of a plan. */
 export function parsePlan(text: string): SavedPlan | null {
   const json = parseShaped(text, planShape);
@@ -190,12 +206,12 @@ export function parsePlan(text: string): SavedPlan | null {
   return { plan, senderKeyId: json.senderKeyId, delivered: json.delivered };
 }
 
-// ---------------------------------------------------------------------------------------------- outgoing messages
+// --------------------------------------------------------------------------------------------------------- options
 
 export type SendProgress = { readonly sentBytes: number; readonly totalBytes: number };
 
 export type TransferOptions = {
-  /** Awaited after each chunk, so that `save()` can be stored. */
+  /** Awaited after each chunk. */
   readonly onProgress?: (progress: SendProgress) => unknown;
   /** Called before each pause after a temporary failure. */
   readonly onRetry?: (attempt: number, reason: string, delayMs: number) => void;
@@ -222,61 +238,6 @@ export type MessageOptions = ContentNames &
     /** Signs nothing: the recipient does not learn who sent it. */
     readonly anonymous?: boolean;
   };
-
-/** Runs work after the work before it: sends to one recipient go one after the other. */
-export type InOrder = <T>(work: () => Promise<T>) => Promise<T>;
-
-/**
- * An outgoing message. Everything about it is fixed before the first byte is sent, so that a repeat, also after a
- * restart, sends identical bytes and the recipient gets the message once.
- */
-export class Outgoing {
-  readonly to: Did;
-  /** The id by which the recipient knows the message. */
-  readonly id: string;
-  readonly #relay: Endpoint;
-  readonly #plan: SendPlan;
-  readonly #source: Source;
-  readonly #inOrder: InOrder;
-  #delivered: number;
-
-  constructor(
-    relay: Endpoint,
-    { plan, source, delivered }: { readonly plan: SendPlan; readonly source: Source; readonly delivered: number },
-    inOrder: InOrder = (work) => work(),
-  ) {
-    this.#inOrder = inOrder;
-    this.#relay = relay;
-    this.#plan = plan;
-    this.#source = source;
-    this.#delivered = delivered;
-    this.to = plan.to;
-    this.id = plan.id;
-  }
-
-  /**
-   * Text from which `resume` continues with the same content, in another run too. It holds the seed of the message and is
-   * secret until all is sent; the sender's own seed is not in it.
-   */
-  save(): string {
-    const { sender, name: _, trust: __, ...plan } = this.#plan;
-    const state = { version: 1, plan, senderKeyId: sender?.keyId ?? null, delivered: this.#delivered };
-    const asText = (_name: string, value: unknown) => (value instanceof Uint8Array ? encodeHex(value) : value);
-    return `${JSON.stringify(state, asText, 2)}\n`;
-  }
-
-  /** Sends the remaining chunks. After a failure it may be called again. */
-  async send({ onProgress, onRetry, retries = retryingDefault.retries }: TransferOptions = {}): Promise<Sent> {
-    const retrying: Retrying = { ...retryingDefault, retries, ...(onRetry === undefined ? {} : { onRetry }) };
-    const totalBytes = this.#plan.file.sizeBytes;
-    const onDelivered = async ({ chunk }: ChunkProgress) => {
-      this.#delivered = chunk + 1;
-      await onProgress?.({ sentBytes: Math.min(this.#delivered * this.#plan.chunkBytes, totalBytes), totalBytes });
-    };
-    const options = () => ({ relay: this.#relay, retrying, from: this.#delivered, onDelivered });
-    return this.#inOrder(() => sendPlan(this.#plan, this.#source, options()));
-  }
-}
 
 // -------------------------------------------------------------------------------------------------- posting to a Relay
 

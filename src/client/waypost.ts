@@ -3,7 +3,6 @@
  * settled; later it loads the identity. The functions below (`client.ts` and the routes) can be used alone.
  * Source: docs/client.md.
  */
-import { equalBytes } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
 import { askDid, type Client, connect, find, lookUp, normalizeName, planSend, rootKeyOf, senderOf } from "./client.ts";
 import { type Content, collect, type Relations, reactionType, receiptType, type Source, sourceOf } from "./content.ts";
@@ -28,14 +27,13 @@ import type { Receipts } from "./receipts.ts";
 import type { Receiver, ReceiverStorage } from "./receiver.ts";
 import {
   type GroupSent,
-  type InOrder,
   type MessageOptions,
-  Outgoing,
-  parsePlan,
   retryingDefault,
   retryTemporary,
   type SendPlan,
+  type SendProgress,
   type Sent,
+  sendPlan,
 } from "./send.ts";
 import type { StoreDriver } from "./store/driver.ts";
 import type { StoreSession } from "./store/session.ts";
@@ -188,29 +186,7 @@ export class Waypost {
   /** Sends to a DID or an alias, after what was sent there before. After a temporary failure it tries again with identical bytes. */
   async send(to: string, content: Content, options: MessageOptions = {}): Promise<Sent> {
     if (this.#session !== null) return (await this.#session.send([to], content, options))[0] as Sent;
-    return this.#inOrder(to, async () => (await this.#outgoing(to, content, options)).send(options));
-  }
-
-  /** Fixes everything about a message without sending it. Store the text of `save()` to resume after a restart. */
-  async prepare(to: string, content: Content, options: MessageOptions = {}): Promise<Outgoing> {
-    // In order too: a message has its time from when its look-ups end.
-    const ordered: InOrder = (work) => this.#inOrder(to, work);
-    return ordered(() => this.#outgoing(to, content, options, ordered));
-  }
-
-  /** Resumes a message that `save` returned, with the same content. Throws `content_changed` for other content. */
-  async resume(saved: string, content: Content): Promise<Outgoing> {
-    const known = parsePlan(saved);
-    if (known === null) throw localError("plan_unreadable", "not a message that was saved");
-    const { plan, senderKeyId, delivered } = known;
-    const source = await sourceOf(content, plan.file, { replyTo: null, group: null, wantsReceipt: false });
-    if (source.file.sizeBytes !== plan.file.sizeBytes || !equalBytes(source.file.sha256, plan.file.sha256))
-      throw localError("content_changed", "the content differs from that of the saved message");
-    const sender = senderKeyId === null ? null : await this.#asSender();
-    if (sender !== null && sender.keyId !== senderKeyId)
-      throw localError("unknown_key", `the message was signed by ${senderKeyId}, which may no longer sign`);
-    const message = { plan: { ...plan, sender }, source, delivered };
-    return new Outgoing(this.#client.relay, message, (work) => this.#inOrder(plan.to, work));
+    return this.#inOrder(to, async () => (await this.#prepare(to, content, options))());
   }
 
   /** Reacts to a message with a short text, such as an emoji; empty text withdraws the reaction. */
@@ -406,11 +382,15 @@ export class Waypost {
     this.#identity = identity;
   }
 
-  async #outgoing(to: string, content: Content, options: MessageOptions, ordered?: InOrder): Promise<Outgoing> {
+  /** Fixes everything about a message. Each call of the result sends the same bytes. */
+  async #prepare(to: string, content: Content, options: MessageOptions): Promise<() => Promise<Sent>> {
     const source = await sourceOf(content, options, this.#relationsOf(options));
-    const retrying = options.retries === undefined ? retryingDefault : { ...retryingDefault, retries: options.retries };
+    const { retries = retryingDefault.retries, onRetry, onProgress } = options;
+    const retrying = { ...retryingDefault, retries, ...(onRetry === undefined ? {} : { onRetry }) };
     const plan = await retryTemporary(() => this.#plan(to, source, options), retrying);
-    return new Outgoing(this.#client.relay, { plan, source, delivered: 0 }, ordered);
+    const { relay } = this.#client;
+    const onDelivered = ({ sentBytes, totalBytes }: SendProgress) => onProgress?.({ sentBytes, totalBytes });
+    return () => sendPlan(plan, source, { relay, retrying, from: 0, onDelivered });
   }
 
   /**
@@ -477,7 +457,11 @@ export class Waypost {
   /** Without a local store. */
   #receiptsOf(end: AbortSignal): Promise<Receipts> {
     const failed = (error: ClientError) => this.#emit({ type: "failed", what: "receipt", error });
-    const sending = { prepare: this.prepare.bind(this), failed };
+    const prepare = async (to: Did, content: Content, options: MessageOptions) => {
+      const send = await this.#inOrder(to, () => this.#prepare(to, content, options));
+      return () => this.#inOrder(to, send);
+    };
+    const sending = { prepare, failed };
     this.#receipts ??= import("./receipts.ts").then(({ Receipts }) => new Receipts(sending, end));
     return this.#receipts;
   }

@@ -10,8 +10,11 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
+import { lookUp, planSend, senderOf } from "../../src/client/client.ts";
+import { sourceOf } from "../../src/client/content.ts";
 import { ClientError } from "../../src/client/http.ts";
 import { memoryKeys } from "../../src/client/key-stores.ts";
+import { retryingDefault, sendPlan } from "../../src/client/send.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { freePort } from "../support/executable.ts";
 
@@ -120,8 +123,14 @@ async function deliver({ me }: Person, to: string, text: string): Promise<void> 
       retries++;
     }
   };
-  const outgoing = await again(() => me.prepare(to, text, { retries: 0 }));
-  if (outgoing !== null) await again(() => outgoing.send({ retries: 0 }));
+  const source = await sourceOf(text, {}, { replyTo: null, group: null, wantsReceipt: true });
+  const { client, identity } = me;
+  const plan = await again(async () =>
+    planSend(client, await lookUp(client, to), source.file, { sender: await senderOf(client, identity) }),
+  );
+  const retrying = { ...retryingDefault, retries: 0 };
+  const options = { relay: client.relay, retrying, from: 0, onDelivered: () => undefined };
+  if (plan !== null) await again(() => sendPlan(plan, source, options));
 }
 
 const [north, south] = [new Provider("north"), new Provider("south")];

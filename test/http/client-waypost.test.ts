@@ -273,22 +273,6 @@ describe("conversations", () => {
   });
 });
 
-describe("a message that is kept", () => {
-  test("is sent again with identical bytes, also when the recipient has replaced its key", async () => {
-    const [alice, bob] = await Promise.all([open(), open({ rotateMs: 0 })]);
-    const outgoing = await alice.prepare(bob.did, "keep me");
-    const saved = outgoing.save();
-    const sent = await outgoing.send();
-    await bob.rotate();
-    const again = await (await alice.resume(saved, "keep me")).send();
-    expect(again.messageIds).toEqual(sent.messageIds);
-    expect(await waitingCount(bob)).toBe(1);
-    const other = alice.resume(saved, "something else");
-    expect(await other.catch((error: ClientError) => error.code)).toBe("content_changed");
-    expect((await take(bob, 1))[0]?.text).toBe("keep me");
-  });
-});
-
 describe("a key that is replaced", () => {
   test("by another device is followed: what was sealed to the old and to the new key opens on both", async () => {
     const phoneKeys = memoryKeys();

@@ -1,8 +1,7 @@
 /** A file of three chunks that one DID sends to another: the plan, its source, and the reader's secret. */
 import { x25519 } from "@noble/curves/ed25519.js";
 import { sha256 } from "@noble/hashes/sha2.js";
-import { endpoint } from "../../src/client/http.ts";
-import { Outgoing, type SendPlan } from "../../src/client/send.ts";
+import type { SendPlan } from "../../src/client/send.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 
 export const to = "did:svc:1111111111111111111111" as Did;
@@ -29,6 +28,3 @@ export const plan: SendPlan = {
 };
 
 export const source = { file: plan.file, read: async (a: number, b: number) => content.subarray(a, b) };
-
-/** The message of the plan, two chunks of which were delivered. */
-export const outgoing = new Outgoing(endpoint("http://127.0.0.1:1"), { plan, source, delivered: 2 });

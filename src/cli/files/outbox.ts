@@ -9,7 +9,7 @@ import { sha256 } from "#sha256";
 import { ifThere, readText, removeIfThere, writeDurably } from "../../app/files.ts";
 import type { Source } from "../../client/content.ts";
 import { localError } from "../../client/http.ts";
-import { type Outgoing, parsePlan, type SavedPlan, type SendPlan, type UnsignedPlan } from "../../client/send.ts";
+import { parsePlan, renderPlan, type SavedPlan, type SendPlan, type UnsignedPlan } from "../../client/send.ts";
 import { equalBytes } from "../../core/codec/bytes.ts";
 import { parseDuration, parseTimestamp } from "../../core/codec/time.ts";
 import { sweepLeftovers } from "./files.ts";
@@ -21,9 +21,9 @@ export function outboxFolder(keysFolder: string): string {
 }
 
 /** Written again after each chunk; the caller removes the file when all is sent. */
-export async function saveOutgoing(folder: string, outgoing: Outgoing): Promise<string> {
-  const path = join(folder, `${outgoing.id}.json`);
-  await writeDurably(path, outgoing.save());
+export async function saveOutgoing(folder: string, plan: SendPlan, delivered: number): Promise<string> {
+  const path = join(folder, `${plan.id}.json`);
+  await writeDurably(path, renderPlan(plan, delivered));
   return path;
 }
 

@@ -12,7 +12,16 @@ import type { Source } from "../content.ts";
 import { randomUuid } from "../crypto.ts";
 import { attempt, ClientError, type Endpoint, isTemporary, localError } from "../http.ts";
 import type { FileFacts } from "../seal.ts";
-import { type MessageOptions, Outgoing, parsePlan, type SendPlan, type Sent } from "../send.ts";
+import {
+  type ChunkProgress,
+  type MessageOptions,
+  parsePlan,
+  renderPlan,
+  retryingDefault,
+  type SendPlan,
+  type Sent,
+  sendPlan,
+} from "../send.ts";
 import { type Body, bodySource, deleteBody } from "./files.ts";
 import { type Copy, keyOfFile, keyOfId, log, type MessageRow, orderOf } from "./rows.ts";
 import type { StoreChange } from "./store.ts";
@@ -29,7 +38,7 @@ export type OutRow = {
   readonly file: Omit<FileFacts, "sha256"> & { readonly sha256: string };
   readonly body: Body;
   readonly options: OutOptions;
-  /** `Outgoing.save`, from the first attempt on. */
+  /** `renderPlan`, from the first attempt on. */
   readonly plan: string | null;
   /** The Relay may have it, or a part of it. */
   readonly hasLeft: boolean;
@@ -185,22 +194,28 @@ export class Outbox {
       if (row.hasLeft) throw localError("uncertain", "the key that signed it may no longer sign");
       return this.#put(place, { ...row, plan: null });
     }
-    const outgoing = new Outgoing(this.#host.relay, { plan, source, delivered: known?.delivered ?? 0 });
-    let left: OutRow = { ...row, plan: outgoing.save(), hasLeft: true };
-    if (known === null || !row.hasLeft) await this.#put(place, left, plan);
-    const onProgress: MessageOptions["onProgress"] = async (progress) => {
-      left = { ...left, plan: outgoing.save() };
-      if (progress.sentBytes < progress.totalBytes) await this.#put(place, left);
-      await this.progress.get(place)?.(progress);
+    let delivered = known?.delivered ?? 0;
+    const left = (): OutRow => ({ ...row, plan: renderPlan(plan, delivered), hasLeft: true });
+    if (known === null || !row.hasLeft) await this.#put(place, left(), plan);
+    const onDelivered = async ({ chunk, chunks, sentBytes, totalBytes }: ChunkProgress) => {
+      delivered = chunk + 1;
+      if (delivered < chunks) await this.#put(place, left());
+      await this.progress.get(place)?.({ sentBytes, totalBytes });
     };
-    const sent = await attempt(() => outgoing.send({ retries: 0, onProgress }));
+    const once = {
+      relay: this.#host.relay,
+      retrying: { ...retryingDefault, retries: 0 },
+      from: delivered,
+      onDelivered,
+    };
+    const sent = await attempt(() => sendPlan(plan, source, once));
     if (!(sent instanceof ClientError)) return sent;
     const isRefused = sent.kind === "refused" && sent.status !== 502;
-    const hasLeft = row.hasLeft || !isRefused || parsePlan(left.plan ?? "")?.delivered !== 0;
+    const hasLeft = row.hasLeft || !isRefused || delivered > 0;
     // The key that signs was replaced: once more with the one that signs now.
     const isStale = sent.code === "sender_signature_invalid" && !hasLeft && known !== null;
     if (sent.code === "sender_signature_invalid") this.#host.forgetSender();
-    if (!hasLeft) await this.#put(place, { ...left, hasLeft, plan: isStale ? null : left.plan });
+    if (!hasLeft) await this.#put(place, { ...left(), hasLeft, ...(isStale ? { plan: null } : {}) });
     if (isStale) return null;
     throw sent;
   }

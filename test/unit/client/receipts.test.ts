@@ -18,12 +18,11 @@ function relayOf(answers: readonly (ClientError | null)[]) {
   const host = {
     prepare: async (_: Did, content: unknown) => {
       const { delivered } = content as { delivered: string[] };
-      const send = async () => {
+      return async () => {
         posted.push(delivered.join(" "));
         const answer = answers[posted.length - 1] ?? null;
         if (answer !== null) throw answer;
       };
-      return { send };
     },
     failed: (error: ClientError) => void failures.push(error.code),
   };

@@ -9,7 +9,7 @@ import { renderPublicKey } from "../../../src/core/codec/bytes.ts";
 import { isFault } from "../../../src/core/fault.ts";
 import type { DidDocument } from "../../../src/core/ledger/account.ts";
 import { decodeEnvelope, verifySender } from "../../../src/core/message/envelope.ts";
-import { content, from, outgoing, plan, readerSecret, senderSeed, to } from "../../support/send-plan.ts";
+import { content, from, plan, readerSecret, senderSeed, to } from "../../support/send-plan.ts";
 import { limitsDefault } from "../../support/settings.ts";
 
 function decoded(body: Uint8Array) {
@@ -35,7 +35,7 @@ describe("chunks", () => {
   test("are envelopes that a node accepts, signed by their sender, in one group", async () => {
     const envelope = decoded((await buildEnvelope(plan, 2, content.subarray(2_000))).body);
     expect(envelope.chunk).toEqual({
-      groupId: outgoing.id as NonNullable<typeof envelope.chunk>["groupId"],
+      groupId: plan.id as NonNullable<typeof envelope.chunk>["groupId"],
       sequence: 2,
       total: 3,
     });
@@ -59,7 +59,7 @@ describe("chunks", () => {
 
   test("open to their part of the data", async () => {
     const { messageId, body } = await buildEnvelope(plan, 1, content.subarray(1_000, 2_000));
-    const binding = { messageId, to, chunk: { groupId: outgoing.id, sequence: 1, total: 3 } };
+    const binding = { messageId, to, chunk: { groupId: plan.id, sequence: 1, total: 3 } };
     const opened = await openPayload(JSON.parse(new TextDecoder().decode(body)).payload, binding, () => [readerSecret]);
     expect(opened.data).toEqual(content.slice(1_000, 2_000));
     expect(opened.file).toEqual({ ...plan.file, mediaType: withAuthor(plan.file.mediaType, plan.sender?.did ?? null) });

@@ -4,7 +4,7 @@ import { readdirSync } from "node:fs";
 import { findUnfinished, saveOutgoing } from "../../../../src/cli/files/outbox.ts";
 import { buildEnvelope, type SendPlan } from "../../../../src/client/send.ts";
 import { scratchPaths } from "../../../support/scratch.ts";
-import { content, from, outgoing, plan } from "../../../support/send-plan.ts";
+import { content, from, plan } from "../../../support/send-plan.ts";
 
 const freshPath = scratchPaths("send");
 
@@ -13,7 +13,7 @@ describe("the state of a set on its way", () => {
 
   test("is found again for the same file, recipient and sender, and for no other", async () => {
     const folder = freshPath();
-    await saveOutgoing(folder, outgoing);
+    await saveOutgoing(folder, plan, 2);
     const wanted = { ...plan, seed: new Uint8Array(32), timestamp: "2026-07-16T12:00:30.000Z" };
     const found = await findUnfinished(folder, wanted, nowMs);
     expect(found?.delivered).toBe(2);
@@ -35,7 +35,7 @@ describe("the state of a set on its way", () => {
 
   test("is thrown away when its messages have expired", async () => {
     const folder = freshPath();
-    await saveOutgoing(folder, outgoing);
+    await saveOutgoing(folder, plan, 2);
     expect(await findUnfinished(folder, plan, nowMs + 25 * 3_600_000)).toBeNull();
     expect(readdirSync(folder)).toEqual([]);
   });
