@@ -204,6 +204,7 @@ test("what an unproven sender writes is in no person's conversation, and a block
   expect(texts(await stored(bob, "unverified", 1))).toEqual(["unsigned"]);
   await bob.store.savePerson(alice.did, { isBlocked: true, name: "Alice" });
   await alice.send(bob.did, "unwanted");
+  await untilWaiting(bob, 0);
   await bob.store.savePerson(alice.did, { isBlocked: false });
   await alice.send(bob.did, "wanted again");
   expect(texts(await stored(bob, alice.did, 1))).toEqual(["wanted again"]);
