@@ -15,10 +15,17 @@ export type JsonContent = null | boolean | number | readonly unknown[] | { reado
 
 export const reactionType = "application/vnd.waypost.reaction+json";
 export const receiptType = "application/vnd.waypost.receipt+json";
+export const typingType = "application/vnd.waypost.typing+json";
+export const profileType = "application/vnd.waypost.profile+json";
+export const groupType = "application/vnd.waypost.group+json";
 
-/** Whether nobody is woken for such content: receipts, read marks, typing, and what other devices have. */
-export const isQuiet = (mediaType: string): boolean =>
-  /^application\/vnd\.waypost\.(receipt|read|typing|sync)\b/.test(mediaType);
+/** Whether nobody is woken for such content: receipts, typing, profiles, and what other devices have. */
+export const isQuiet = (mediaType: string): boolean => isNote(mediaType) || mediaType.startsWith(syncType);
+export const syncType = "application/vnd.waypost.sync+json";
+
+/** Content that is no message of its own: it changes what is known of other messages and of its sender (`notes.ts`). */
+export const isNote = (mediaType: string): boolean =>
+  /^application\/vnd\.waypost\.(receipt|typing|profile)\+json\b/.test(mediaType);
 
 export type ContentNames = { readonly name?: string; readonly mediaType?: string };
 

@@ -6,11 +6,12 @@
 import { decodeUtf8 } from "../core/codec/bytes.ts";
 import { type Did, parseUuid } from "../core/codec/did.ts";
 import { isRecord } from "./answers.ts";
-import { type Content, reactionType, receiptType } from "./content.ts";
+import { type Content, isNote, reactionType } from "./content.ts";
 import { type ClientError, localError } from "./http.ts";
+import { type Note, parseNote } from "./notes.ts";
 import type { MediaType, Written } from "./retrieve.ts";
 import type { MessageOptions, Sent } from "./send.ts";
-import type { StoreChange } from "./store/store.ts";
+import type { StoreChange } from "./store/rows.ts";
 import type { TrustLevel } from "./trust/trust.ts";
 import type { Stranger } from "./trust/watch.ts";
 
@@ -55,8 +56,8 @@ export class Message {
   readonly group: string | null;
   /** Set when the message is a reaction to another. */
   readonly reaction: Reaction | null;
-  /** Ids of messages that their recipient has, when this is a receipt, which no program sees. @internal */
-  readonly delivered: readonly string[] | null;
+  /** Set when this is no message, and no program sees it. @internal */
+  readonly note: Note | null;
 
   readonly #content: Uint8Array | null;
   readonly #actions: MessageActions;
@@ -79,7 +80,7 @@ export class Message {
     this.replyTo = this.#type.replyTo;
     this.group = this.#type.group;
     this.reaction = this.#type.essence === reactionType ? parseReaction(this.#parsed()) : null;
-    this.delivered = this.#type.essence === receiptType ? parseReceipt(this.#parsed()) : null;
+    this.note = isNote(this.#type.essence) ? parseNote(this.#type.essence, this.#parsed()) : null;
   }
 
   /** The text of a text or JSON message; `null` for other content. */
@@ -141,14 +142,6 @@ export function parseReaction(json: unknown): Reaction | null {
   return v === 1 && to !== null && typeof reaction === "string" && reaction.length <= 64 ? { to, reaction } : null;
 }
 
-/** The ids that a receipt is for; none when it can't be read. */
-function parseReceipt(json: unknown): string[] {
-  const { v, delivered } = isRecord(json) ? json : {};
-  if (v !== 1 || !Array.isArray(delivered) || delivered.length > 1_000) return [];
-  const ids = delivered.map((id: unknown) => (typeof id === "string" ? parseUuid(id) : null));
-  return ids.every((id) => id !== null) ? ids : [];
-}
-
 // ------------------------------------------------------------------------------------------------------------- events
 
 type ConnectionKind = "directory" | "cache" | "stream" | "live";
@@ -165,6 +158,10 @@ export type WaypostEvent =
     }
   /** A recipient has a message of this identity. */
   | { readonly type: "receipt"; readonly from: Did; readonly messageIds: readonly string[] }
+  /** A recipient has read them. */
+  | { readonly type: "read"; readonly from: Did; readonly messageIds: readonly string[] }
+  /** Somebody writes in a conversation: for 30 s, unless they stop or a message comes. */
+  | { readonly type: "typing"; readonly from: Did; readonly conversation: string; readonly isTyping: boolean }
   /** A live session began, or what was lost is back. */
   | { readonly type: "connected"; readonly what: ConnectionKind; readonly url: string }
   /** The SDK reconnects by itself. `error` is `null` when the node closed the connection normally. */

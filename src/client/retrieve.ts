@@ -12,7 +12,7 @@ import { type DidDocument, methodFor, parseMethodKey } from "../core/ledger/acco
 import { encodeSenderText } from "../core/message/proof.ts";
 import { parseHome } from "../core/trust/home.ts";
 import { activeDocument, type Client, trustIn } from "./client.ts";
-import { marker, partsOf, type Relations, receiptType } from "./content.ts";
+import { isNote, marker, partsOf, type Relations } from "./content.ts";
 import {
   chunkOf,
   type EnvelopeCopy,
@@ -248,8 +248,8 @@ function senderVerifier(client: Client): Recipient["senderOf"] {
       return known.verified === true ? known : verify(secondMs);
     });
     if (!(sender instanceof ClientError)) return sender;
-    // A receipt counts only when it is verified, and is never shown: it waits until its sender can be looked up.
-    if (essence === receiptType && isTemporary(sender)) throw sender;
+    // A note counts only when it is verified, and is never shown: it waits until its sender can be looked up.
+    if (isNote(essence) && isTemporary(sender)) throw sender;
     const distrusted = sender.kind === "distrusted" ? sender.code : null;
     return { did: from, verified: distrusted === null ? null : false, trust: null, distrusted };
   };

@@ -5,7 +5,7 @@
  */
 import type { Did } from "../core/codec/did.ts";
 import { askDid, type Client, connect, find, lookUp, normalizeName, planSend, rootKeyOf, senderOf } from "./client.ts";
-import { type Content, collect, type Relations, reactionType, receiptType, type Source, sourceOf } from "./content.ts";
+import { type Content, type Relations, reactionType, receiptType, type Source, sourceOf } from "./content.ts";
 import { randomUuid } from "./crypto.ts";
 import type { Devices } from "./devices/devices.ts";
 import { provingAt, waitingDefault } from "./directory.ts";
@@ -34,17 +34,12 @@ import {
   type SendProgress,
   type Sent,
   sendPlan,
+  sendToEach,
 } from "./send.ts";
 import type { StoreDriver } from "./store/driver.ts";
+import type { Groups } from "./store/groups.ts";
 import type { StoreSession } from "./store/session.ts";
 import type { LocalStore } from "./store/store.ts";
-
-export type Group = {
-  readonly id: string;
-  readonly members: readonly string[];
-  /** Sends one sealed copy to each member. Resolves after an attempt for each. */
-  readonly send: (content: Content, options?: MessageOptions) => Promise<GroupSent>;
-};
 
 export class Waypost {
   readonly #client: Client;
@@ -112,14 +107,17 @@ export class Waypost {
 
   /** Messages, people and conversations on this device. Throws `no_store` when `open` got none. */
   get store(): LocalStore {
-    if (this.#session !== null) return this.#session.store;
-    throw localError("no_store", "this identity was opened without a store");
+    return this.#stored("this identity was opened without a store").store;
   }
 
   /** The devices of this identity, which share messages and keys. Needs a store. */
   get devices(): Devices {
-    if (this.#session !== null) return this.#session.devices;
-    throw localError("no_store", "devices share what is in a store, and this identity was opened without one");
+    return this.#stored("devices share what is in a store, and this identity was opened without one").devices;
+  }
+
+  #stored(why: string): StoreSession {
+    if (this.#session !== null) return this.#session;
+    throw localError("no_store", why);
   }
 
   /** Gives a new device, which shows the code, the keys and the history of this identity. */
@@ -194,25 +192,23 @@ export class Waypost {
     return this.send(to, { v: 1, to: messageId, reaction }, { mediaType: reactionType, receipt: false });
   }
 
-  /** A group conversation. Every member uses the same id for it. */
-  group(members: readonly string[], id: string = randomUuid()): Group {
+  /** Says for a moment that this user writes to a person or a group, who must be known. Call it at each key. */
+  async typing(conversation: string, isTyping = true): Promise<void> {
+    await this.#stored("typing needs a store").typing(conversation, isTyping);
+  }
+
+  /** The members of a group, and how they change. Needs a store. */
+  get groups(): Groups {
+    return this.#stored("groups need a store; without one, group() sends to members that the program knows").groups;
+  }
+
+  /** Sends to members that the program knows, under one id, without a group in the store. */
+  group(members: readonly string[], id: string = randomUuid()) {
     if (!Array.isArray(members)) throw localError("invalid_argument", "members is a list of DIDs and aliases");
-    const send = async (content: Content, options: MessageOptions = {}): Promise<GroupSent> => {
-      if (this.#session !== null) return this.#session.sendToGroup(members, content, { ...options, group: id });
-      // A stream can be read once, and is sent to each.
-      const shared = content instanceof ReadableStream ? await collect(content) : content;
-      const sent: GroupSent["sent"][number][] = [];
-      const failed: GroupSent["failed"][number][] = [];
-      const waiting = [...members];
-      const work = async () => {
-        for (let to = waiting.shift(); to !== undefined; to = waiting.shift()) {
-          const result = await attempt(() => this.send(to, shared, { ...options, group: id }));
-          if (result instanceof ClientError) failed.push({ to, error: result });
-          else sent.push({ to, sent: result });
-        }
-      };
-      await Promise.all(Array.from({ length: groupSendsAtOnce }, work));
-      return { sent, failed };
+    const send = (content: Content, options: MessageOptions = {}): Promise<GroupSent> => {
+      const inGroup = { ...options, group: id };
+      if (this.#session !== null) return this.#session.sendToGroup(members, content, inGroup);
+      return sendToEach(members, content, (to, shared) => this.send(to, shared, inGroup));
     };
     return { id, members, send };
   }
@@ -436,12 +432,12 @@ export class Waypost {
     return { replyTo: replyTo ?? null, group: group ?? null, wantsReceipt };
   }
 
-  /** Receipts are events. One whose signature does not verify is ignored. */
+  /** Receipts are events, and no note is a message. One whose signature does not verify is ignored. */
   #absorb(message: Message): boolean {
-    const { delivered: messageIds } = message;
-    if (messageIds === null) return false;
-    if (messageIds.length > 0 && message.from !== null && message.verified === true)
-      this.#emit({ type: "receipt", from: message.from, messageIds });
+    const { note, from } = message;
+    if (note === null) return false;
+    if (note.is === "receipt" && from !== null && message.verified === true)
+      this.#emit({ type: note.state === "read" ? "read" : "receipt", from, messageIds: note.ids });
     return true;
   }
 
@@ -479,5 +475,3 @@ export class Waypost {
     for (const listener of this.#listeners) listener(event);
   }
 }
-
-const groupSendsAtOnce = 4;

@@ -21,7 +21,7 @@ async function allOf({ store, did }: Waypost): Promise<Conversation[]> {
   const [begun, people] = await Promise.all([store.conversations(), store.people()]);
   const ids = new Set<string>([did, ...begun.map(({ id }) => id)]);
   const silent = people.filter((person) => person.isKnown && !ids.has(person.did));
-  return [...begun, ...silent.map((person) => ({ id: person.did, person, unread: 0, last: null }))];
+  return [...begun, ...silent.map((person) => ({ id: person.did, person, group: null, unread: 0, last: null }))];
 }
 
 type PeopleProps = { readonly me: Waypost; readonly selected: string | null; readonly open: (panel: Panel) => void };

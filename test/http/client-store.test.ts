@@ -179,6 +179,8 @@ test("receipts and reactions change the message that they name, and are no messa
 
 test("a group message is one message with a copy for each member, and all know it by one id", async () => {
   const [alice, bob, carol] = await Promise.all([openStored(), openStored(), openStored()]);
+  // A stranger's is a request of theirs.
+  await Promise.all([bob, carol].map((member) => member.store.savePerson(alice.did, { isKnown: true })));
   const group = alice.group([bob.did, carol.did, "nobody.of.this.name"]);
   const { sent, failed } = await group.send("to all");
   expect([sent.length, failed.map(({ to, error }) => [to, error.code])]).toEqual([

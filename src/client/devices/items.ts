@@ -7,22 +7,27 @@ import { decodeBase64, encodeBase64 } from "../../core/codec/bytes.ts";
 import { isDid } from "../../core/codec/did.ts";
 import { isRecord } from "../answers.ts";
 import { saveContent, wholeBody } from "../store/files.ts";
+import { keyOfGroup, mergeGroups } from "../store/groups.ts";
+import { putProfile } from "../store/profiles.ts";
 import {
   addMessage,
   type ConversationRow,
   type Copy,
+  type GroupRow,
   keyOfConversation,
   keyOfId,
+  laterState,
   type MessageRow,
   messagesOf,
   type Person,
+  type ProfileRow,
   putPerson,
   reactionsOf,
   removeMessage,
+  type StoreChange,
   type SyncItem,
   seenKey,
 } from "../store/rows.ts";
-import type { StoreChange } from "../store/store.ts";
 import { type Batch, digits, endOf, type Table } from "../store/table.ts";
 
 /** As it is sent: a message with its row, and its content when that is not in the row. */
@@ -101,7 +106,7 @@ async function applyRow(
   if ((await batch.get(known)) !== null) return null;
   if (!row.isOwn) batch.put(known, 1);
   await addMessage(table, batch, row);
-  for (const { did } of row.to) await putPerson(table, batch, did, { isKnown: true });
+  if (row.group === null) for (const { did } of row.to) await putPerson(table, batch, did, { isKnown: true });
   if (!row.isOwn && row.verified === true && row.from !== null) await putPerson(table, batch, row.from, {});
   for (const copy of row.to)
     if (copy.id !== id) batch.put(keyOfId(table, copy.id), await batch.get(keyOfId(table, id)));
@@ -118,6 +123,15 @@ async function applySmall(
     await putPerson(table, batch, did, facts);
     return { type: "changed", conversation: did, id: null, what: "person" };
   }
+  if (item.kind === "profile") {
+    await putProfile(table, batch, item.profile);
+    return { type: "changed", conversation: item.profile.did, id: null, what: "person" };
+  }
+  if (item.kind === "group") {
+    const key = keyOfGroup(table, item.group.id);
+    batch.put(key, mergeGroups(await batch.get<GroupRow>(key), item.group));
+    return { type: "changed", conversation: item.group.id, id: null, what: "group" };
+  }
   if (item.kind === "read") return applyRead(table, batch, item);
   if (item.kind !== "delivery" && item.kind !== "removed") return null;
   const key = await batch.get<string>(keyOfId(table, item.id));
@@ -131,8 +145,8 @@ async function applySmall(
   // A receipt that this device heard of first stays.
   const to = item.to.map((copy): Copy => {
     const held = row.to.find((one) => one.did === copy.did);
-    const isLater = held?.state === "received" && copy.state === "sent";
-    return { ...copy, state: isLater ? held.state : copy.state, out: held?.out ?? null };
+    const state = held === undefined ? copy.state : laterState(held.state, copy.state);
+    return { ...copy, state, out: held?.out ?? null };
   });
   batch.put(key, { ...row, to });
   for (const copy of to) batch.put(keyOfId(table, copy.id), key);
@@ -156,15 +170,16 @@ async function applyRead(
   return { type: "changed", conversation, id: null, what: "read" };
 }
 
+const historyOrder = ["p", "b", "g", "m", "r", "c"];
+
 /** Everything that a new device gets, from a place on: a page of it, and the place after it. */
 export async function readHistory(
   table: Table,
   from: string,
 ): Promise<{ readonly items: readonly SyncItem[]; readonly next: string | null }> {
   const [part = ""] = from;
-  const after = part === "" ? ["p", "m", "r", "c"] : ["p", "m", "r", "c"].slice(["p", "m", "r", "c"].indexOf(part));
-  for (const prefix of after) {
-    const page = await table.scan<MessageRow & Person & ConversationRow>({
+  for (const prefix of historyOrder.slice(Math.max(0, historyOrder.indexOf(part)))) {
+    const page = await table.scan<MessageRow & Person & ConversationRow & ProfileRow & GroupRow>({
       prefix: `${prefix}/`,
       ...(prefix === part ? { from } : {}),
       limit: 50,
@@ -172,6 +187,8 @@ export async function readHistory(
     if (page.length === 0) continue;
     const items = page.flatMap(([key, row]): SyncItem[] => {
       if (prefix === "p") return [{ kind: "person", person: row }];
+      if (prefix === "b") return [{ kind: "profile", profile: row }];
+      if (prefix === "g") return [{ kind: "group", group: row }];
       if (prefix === "m") return [{ kind: "message", key }];
       if (prefix === "r") return [{ kind: "reaction", key, target: row.target ?? "" }];
       return row.unread > 0 ? [] : [{ kind: "read", conversation: row.id, atMs: row.at }];
@@ -187,7 +204,19 @@ export type SyncMessage =
   | { readonly v: 1; readonly history: readonly SentItem[] }
   | { readonly v: 1; readonly have: number };
 
-const kinds = ["message", "reaction", "delivery", "read", "person", "removed", "keys", "devices", "nothing"];
+const kinds = [
+  "message",
+  "reaction",
+  "delivery",
+  "read",
+  "person",
+  "profile",
+  "group",
+  "removed",
+  "keys",
+  "devices",
+  "nothing",
+];
 
 /** `null` for anything else. */
 export function parseSync(json: unknown): SyncMessage | null {
@@ -204,10 +233,21 @@ export function parseSync(json: unknown): SyncMessage | null {
 }
 
 function isWhole(item: Record<string, unknown>): boolean {
-  const { kind, row, person, added, to, body = isRecord(row) ? row["body"] : null } = item as Record<string, unknown>;
+  const {
+    kind,
+    row,
+    person,
+    profile,
+    group,
+    added,
+    to,
+    body = isRecord(row) ? row["body"] : null,
+  } = item as Record<string, unknown>;
   if (kind === "message" || kind === "reaction")
     return isRecord(row) && isRecord(body) && Array.isArray(row["to"]) && typeof row["conversation"] === "string";
   if (kind === "person") return isRecord(person) && isDid(String(person["did"]));
+  if (kind === "profile") return isRecord(profile) && isDid(String(profile["did"]));
+  if (kind === "group") return isRecord(group) && isRecord(group["members"]) && isRecord(group["left"]);
   if (kind === "devices") return Array.isArray(added);
   return kind !== "delivery" || Array.isArray(to);
 }

@@ -8,13 +8,12 @@ import type { Did } from "../../core/codec/did.ts";
 import { dayMs, minuteMs, secondMs } from "../../core/codec/time.ts";
 import type { Client } from "../client.ts";
 import { backoffMs, pause, Wakeup } from "../connections.ts";
-import type { Content } from "../content.ts";
+import { type Content, syncType } from "../content.ts";
 import { attempt, ClientError } from "../http.ts";
 import type { Identity } from "../keys.ts";
 import type { Message } from "../message.ts";
 import type { MessageOptions, Sent } from "../send.ts";
-import type { DeviceFacts, SyncItem } from "../store/rows.ts";
-import type { StoreChange } from "../store/store.ts";
+import type { DeviceFacts, StoreChange, SyncItem } from "../store/rows.ts";
 import { type Batch, logKey, type Table } from "../store/table.ts";
 import { applyItem, loadItem, parseSync, readHistory, type SentItem, type SyncMessage } from "./items.ts";
 
@@ -59,8 +58,8 @@ type SyncHost = {
   readonly take: (item: Extract<SyncItem, { kind: "keys" | "devices" }>, from: Did) => Promise<void>;
 };
 
-/** The first wakes nobody (`isQuiet`); the second has a message that somebody wrote, for which a phone may ring. */
-const [syncType, newsType] = ["application/vnd.waypost.sync+json", "application/vnd.waypost.news+json"];
+/** Beside `syncType`, which wakes nobody: it has a message that somebody wrote, for which a phone may ring. */
+const newsType = "application/vnd.waypost.news+json";
 const itemsMax = 100;
 /** Of one message, unless a single item has more. */
 const batchBytes = 524_288;

@@ -3,34 +3,41 @@
  * to a program once. Receipts and reactions change the messages that they name.
  * Source: docs/client.md "A local store", rules section 6 ("Receiving").
  */
+import type { Did } from "../../core/codec/did.ts";
 import { dayMs, hourMs } from "../../core/codec/time.ts";
 import { Wakeup } from "../connections.ts";
+import { groupType, typingType } from "../content.ts";
 import { expiryOf, messageIdsOf, nameOf, type PendingMessage } from "../copies.ts";
 import { attempt, ClientError } from "../http.ts";
 import { Message, type MessageActions, type WaypostEvent } from "../message.ts";
+import type { Note } from "../notes.ts";
 import type { OpenedMessage, ReceiverStorage } from "../receiver.ts";
 import { type Recipient, readChunks, readMessage, type Written } from "../retrieve.ts";
 import { type Body, deleteBody, saveContent, sweepUnfinished, type Write, wholeBody } from "./files.ts";
+import { conversationOf, putChange } from "./groups.ts";
+import { putProfile } from "./profiles.ts";
 import {
   addMessage,
   type Copy,
   keyOfId,
   keyOfPerson,
+  laterState,
   log,
   type MessageRow,
   type Person,
   putPerson,
   reactionsOf,
+  type StoreChange,
   seenKey,
   unverified,
 } from "./rows.ts";
-import type { StoreChange } from "./store.ts";
 import { type Batch, digits, type Table } from "./table.ts";
 
 type IncomingHost = {
   readonly table: Table;
+  readonly did: Did;
   readonly nowMs: () => number;
-  readonly tell: (change: StoreChange | { readonly type: "store_full" }) => void;
+  readonly tell: (news: StoreChange | Typing | { readonly type: "store_full" }) => void;
   readonly emit: (event: WaypostEvent) => void;
   readonly send: MessageActions["send"];
   /** Resolves when own devices have what was saved, or can't be synced now. */
@@ -47,8 +54,16 @@ const handOverMs = 30 * dayMs;
 /** How long the sender of a live message waits until it is saved and own devices are synced. */
 const toldMs = 4_000;
 
+/** A message and who surely sent it. */
+type By = { readonly message: Message; readonly sender: Did; readonly person: Person | null };
+
 type LogRow = { readonly key: string; readonly atMs: number };
-type Saved = { readonly changes: readonly StoreChange[]; readonly events: readonly WaypostEvent[] };
+export type Typing = Extract<WaypostEvent, { type: "typing" }>;
+type Saved = {
+  readonly changes: readonly (StoreChange | Typing)[];
+  readonly events: readonly WaypostEvent[];
+};
+const nothing: Saved = { changes: [], events: [] };
 
 export class Incoming {
   readonly #host: IncomingHost;
@@ -96,7 +111,8 @@ export class Incoming {
   async #save(version: PendingMessage, fill: (write: Write) => Promise<Written>): Promise<Written> {
     const { nowMs, tell, emit } = this.#host;
     const rows = async (batch: Batch, body: Body, written: Written): Promise<Saved | null> => {
-      if (!(await this.#see(batch, version, written))) return null;
+      // Nothing of typing is stored.
+      if (written.type.essence !== typingType && !(await this.#see(batch, version, written))) return null;
       const row = rowOf(version, written, body, nowMs());
       const data = body.is === "inline" ? await wholeBody(this.#table, body) : new Uint8Array(0);
       const { id, messageIds } = row;
@@ -131,24 +147,60 @@ export class Incoming {
     return true;
   }
 
-  async #add(batch: Batch, row: MessageRow, message: Message): Promise<Saved> {
-    const { from, verified, delivered } = message;
-    const isProven = from !== null && verified === true;
-    const nothing = { changes: [], events: [] };
-    if (isProven && (await batch.get<Person>(keyOfPerson(this.#table, from)))?.isBlocked === true) {
-      deleteBody(batch, row.body);
-      return nothing;
-    }
-    if (delivered !== null) return isProven ? this.#receipt(batch, from, delivered) : nothing;
-    if (isProven) await putPerson(this.#table, batch, from, {});
+  async #add(batch: Batch, given: MessageRow, message: Message): Promise<Saved> {
+    const { from, verified, note, reaction } = message;
+    const sender = verified === true ? from : null;
+    const person = sender === null ? null : await batch.get<Person>(keyOfPerson(this.#table, sender));
+    const isDropped = person?.isBlocked === true || (note !== null && sender === null);
+    const row = isDropped
+      ? null
+      : sender === null
+        ? given
+        : await this.#inGroup(batch, given, { message, sender, person });
+    if (row === null || note !== null) deleteBody(batch, given.body);
+    if (row === null) return nothing;
+    if (note !== null) return sender === null ? nothing : this.#note(batch, note, { row, sender, person });
+    if (sender !== null) await putPerson(this.#table, batch, sender, {});
     const key = await this.#place(batch, row, message);
     const [last] = await this.#table.scan({ prefix: "l/", limit: 1, isReverse: true });
     const number = last === undefined ? 0 : Number(last[0].slice(2)) + 1;
     batch.put(`l/${digits(number)}`, { key, atMs: row.arrivedMs } satisfies LogRow);
     const { conversation } = row;
-    const { reaction } = message;
     const change = { type: "changed", conversation, id: reaction?.to ?? row.id } as const;
     return { changes: [{ ...change, what: reaction === null ? "message" : "state" }], events: [] };
+  }
+
+  /** With the conversation of what names a group. `null` for what belongs nowhere, such as a change that counts for nothing. */
+  async #inGroup(batch: Batch, row: MessageRow, { message, sender, person }: By): Promise<MessageRow | null> {
+    const { group } = row;
+    if (group === null) return row;
+    const { did: own } = this.#host;
+    const said = { from: sender, own, isKnown: person?.isKnown === true };
+    if (row.mediaType.startsWith(groupType)) {
+      const json = await attempt(async () => message.json());
+      return (await putChange(this.#table, batch, { ...said, id: group, json })) ? row : null;
+    }
+    const conversation = await conversationOf(this.#table, batch, { ...said, group });
+    return conversation === null ? null : { ...row, conversation, group: conversation === group ? group : null };
+  }
+
+  async #note(
+    batch: Batch,
+    note: Note,
+    { row, sender, person }: Omit<By, "message"> & { readonly row: MessageRow },
+  ): Promise<Saved> {
+    if (note.is === "receipt") return this.#receipt(batch, sender, note);
+    if (note.is === "typing") {
+      const { conversation } = row;
+      const isHeard = person?.isKnown === true || conversation !== sender;
+      const { isTyping } = note;
+      return isHeard ? { changes: [{ type: "typing", from: sender, conversation, isTyping }], events: [] } : nothing;
+    }
+    if (note.is === "nothing") return nothing;
+    const { name, picture } = note;
+    const profile = { did: sender, name, picture, atMs: Math.min(row.sentMs, row.arrivedMs), isOpen: null };
+    if (!(await putProfile(this.#table, batch, profile))) return nothing;
+    return { changes: [{ type: "changed", conversation: sender, id: null, what: "person" }], events: [] };
   }
 
   /** A reaction lies beside its message, in the place of the one before by the same person. */
@@ -166,19 +218,18 @@ export class Incoming {
     return key;
   }
 
-  async #receipt(batch: Batch, from: NonNullable<Message["from"]>, ids: readonly string[]): Promise<Saved> {
+  async #receipt(batch: Batch, from: Did, { state, ids }: Extract<Note, { is: "receipt" }>): Promise<Saved> {
     const changes: StoreChange[] = [];
     for (const id of ids) {
       const key = await batch.get<string>(keyOfId(this.#table, id));
       const row = key === null ? null : await batch.get<MessageRow>(key);
-      const isOf = (copy: Copy) => copy.did === from && copy.id === id && copy.state !== "read";
+      const isOf = (copy: Copy) => copy.did === from && copy.id === id && laterState(copy.state, state) !== copy.state;
       if (key === null || row === null || !row.to.some(isOf)) continue;
-      const to = row.to.map((copy): Copy => (isOf(copy) ? { ...copy, state: "received" } : copy));
-      batch.put(key, { ...row, to });
+      batch.put(key, { ...row, to: row.to.map((copy): Copy => (isOf(copy) ? { ...copy, state } : copy)) });
       log(batch, { kind: "delivery", key });
       changes.push({ type: "changed", conversation: row.conversation, id: row.id, what: "state" });
     }
-    return { changes, events: ids.length === 0 ? [] : [{ type: "receipt", from, messageIds: ids }] };
+    return { changes, events: [{ type: state === "read" ? "read" : "receipt", from, messageIds: ids }] };
   }
 
   // ------------------------------------------------------------------------------------------- handing over

@@ -23,8 +23,7 @@ import {
   sendPlan,
 } from "../send.ts";
 import { type Body, bodySource, deleteBody } from "./files.ts";
-import { type Copy, keyOfFile, keyOfId, log, type MessageRow, orderOf } from "./rows.ts";
-import type { StoreChange } from "./store.ts";
+import { type Copy, keyOfFile, keyOfId, laterState, log, type MessageRow, orderOf, type StoreChange } from "./rows.ts";
 import { type Batch, digits, endOf, type Table } from "./table.ts";
 
 type OutOptions = Pick<MessageOptions, "ttl" | "tag" | "hint" | "chunkBytes" | "trust" | "anonymous">;
@@ -76,7 +75,9 @@ export async function enqueue(table: Table, batch: Batch, row: OutRow, nowMs: nu
   const prefix = laneOf(table, row.did);
   const [last] = await table.scan({ prefix, limit: 1, isReverse: true });
   const number = last === undefined ? nowMs : Math.max(nowMs, Number(last[0].slice(prefix.length)) + 1);
-  const place = prefix + digits(number);
+  let place = prefix + digits(number);
+  // Behind what the same change has put there.
+  for (let next = number + 1; (await batch.get(place)) !== null; next++) place = prefix + digits(next);
   batch.put(place, row);
   return place;
 }
@@ -262,7 +263,7 @@ export class Outbox {
       const why = { code: error?.code ?? null, reason: error?.message ?? null };
       const isThis = (copy: Copy) => copy.out === place;
       const to = row.to.map(
-        (copy): Copy => (isThis(copy) ? { ...copy, ...why, out: aside, state: laterOf(copy, state) } : copy),
+        (copy): Copy => (isThis(copy) ? { ...copy, ...why, out: aside, state: laterState(copy.state, state) } : copy),
       );
       batch.put(out.key, { ...row, to });
       log(batch, { kind: "delivery", key: out.key });
@@ -311,9 +312,5 @@ export class Outbox {
     }
   }
 }
-
-/** A receipt may be faster than the Relay's answer. */
-const laterOf = ({ state }: Copy, now: Copy["state"]): Copy["state"] =>
-  now === "sent" && (state === "received" || state === "read") ? state : now;
 
 export const outFile = ({ sha256, ...file }: FileFacts): OutRow["file"] => ({ ...file, sha256: encodeHex(sha256) });

@@ -1,10 +1,11 @@
 /**
- * The rows of a local store and what a program sees of them. Prefixes: `p/` people, `c/` conversations, `m/` messages by
+ * The rows of a local store and what a program sees of them. Prefixes: `p/` people, `b/` profiles, `g/` groups, `c/` conversations, `m/` messages by
  * conversation and time, `r/` reactions, `i/` messages by id, `a/` files by age, `l/` what `messages` has not handed over,
  * `s/` and `e/` envelopes seen and when they expire, `o/` the outbox, `f/` and `t/` pieces of files (`files.ts`).
  */
 import { decodeBase64, decodeUtf8 } from "../../core/codec/bytes.ts";
 import { type Did, parseUuid } from "../../core/codec/did.ts";
+import type { ProfileFacts } from "../notes.ts";
 import type { TrustLevel } from "../trust/trust.ts";
 import { type Body, deleteBody } from "./files.ts";
 import { type Batch, digits, type Table } from "./table.ts";
@@ -20,11 +21,20 @@ export type Person = {
   readonly isKnown: boolean;
   /** Its messages are acknowledged and dropped. */
   readonly isBlocked: boolean;
+  /** What they call themselves, as they say. */
+  readonly claimed?: { readonly name: string; readonly atMs: number };
+  /** Which own profile they got. @internal */
+  readonly toldMs?: number;
 };
 
 export type DeliveryState = "waiting" | "uncertain" | "failed" | "sent" | "received" | "read";
 /** The least first: a message to several is in the least state of its copies. */
 const deliveryStates: readonly DeliveryState[] = ["waiting", "uncertain", "failed", "sent", "received", "read"];
+
+/** Receipts, the Relay and other devices tell of a copy in any order: what was seen of it stays. */
+export const laterState = (held: DeliveryState, told: DeliveryState): DeliveryState =>
+  seen.indexOf(held) > seen.indexOf(told) && seen.includes(told) ? held : told;
+const seen: readonly DeliveryState[] = ["sent", "received", "read"];
 
 /** One recipient of an own message. */
 export type Copy = {
@@ -67,6 +77,41 @@ export type MessageRow = MessageFacts & {
   readonly to: readonly Copy[];
 };
 
+type Versions = Readonly<Record<string, number>>;
+
+/** What the changes so far say of a group (`groups.ts`). */
+export type GroupState = {
+  readonly id: string;
+  readonly admin: Did;
+  /** With the admin's DID it makes the id. */
+  readonly nonce: string;
+  readonly version: number;
+  readonly name: string;
+  /** Since which version each is in it. */
+  readonly members: Versions;
+  /** Who left, and the version that they knew then. */
+  readonly left: Versions;
+};
+
+/** And since which version this identity accepts to be in it; 0 when it does not. */
+export type GroupRow = GroupState & { readonly joined: number };
+
+/** What somebody calls themselves (`profiles.ts`). */
+export type ProfileRow = ProfileFacts & {
+  readonly did: Did;
+  readonly atMs: number;
+  /** Of the own profile: whether others see what was read, and when this user writes. `null` for others'. */
+  readonly isOpen: boolean | null;
+};
+
+/** What changed in the store: read again what you show. */
+export type StoreChange = {
+  readonly type: "changed";
+  readonly conversation: string | null;
+  readonly id: string | null;
+  readonly what: "message" | "state" | "read" | "person" | "group" | "removed";
+};
+
 export type DeviceFacts = { readonly did: Did; readonly name: string };
 
 /** What other devices get, as it stands in their log (`../devices/`). */
@@ -76,6 +121,8 @@ export type SyncItem =
   | { readonly kind: "delivery"; readonly key: string }
   | { readonly kind: "read"; readonly conversation: string; readonly atMs: number }
   | { readonly kind: "person"; readonly person: Person }
+  | { readonly kind: "profile"; readonly profile: ProfileRow }
+  | { readonly kind: "group"; readonly group: GroupRow }
   | { readonly kind: "removed"; readonly conversation: string; readonly id: string }
   | { readonly kind: "keys"; readonly text: string }
   | { readonly kind: "devices"; readonly added: readonly DeviceFacts[]; readonly removed: readonly Did[] };

@@ -7,20 +7,32 @@ import { type Did, isDid, normalizeAlias } from "../../core/codec/did.ts";
 import { hourMs } from "../../core/codec/time.ts";
 import { type Client, find, planSend } from "../client.ts";
 import { pause } from "../connections.ts";
-import { type Content, type Relations, reactionType, receiptType, type Source, sourceOf } from "../content.ts";
+import {
+  type Content,
+  groupType,
+  isNote,
+  type Relations,
+  reactionType,
+  receiptType,
+  type Source,
+  sourceOf,
+  typingType,
+} from "../content.ts";
 import { randomUuid } from "../crypto.ts";
 import { Devices, type DevicesHost } from "../devices/devices.ts";
 import { attempt, ClientError, isTemporary, localError } from "../http.ts";
 import { type Message, parseReaction, type WaypostEvent } from "../message.ts";
 import type { Receiver, ReceiverStorage } from "../receiver.ts";
 import { parseMediaType } from "../retrieve.ts";
-import type { GroupSent, MessageOptions, SendPlan, Sent } from "../send.ts";
+import { type GroupSent, type MessageOptions, retryingDefault, type SendPlan, type Sent, sendPlan } from "../send.ts";
 import { loadAlias } from "../trust/memory.ts";
 import { type NameTrust, type TrustDemand, trustOf } from "../trust/trust.ts";
 import type { Row, StoreDriver } from "./driver.ts";
 import { type Body, copySource, saveContent } from "./files.ts";
-import { Incoming } from "./incoming.ts";
+import { Groups, putChange } from "./groups.ts";
+import { Incoming, type Typing } from "./incoming.ts";
 import { enqueue, Outbox, type OutNews, type OutRow, outFile } from "./outbox.ts";
+import { enqueueProfile } from "./profiles.ts";
 import {
   addMessage,
   arrivalOf,
@@ -34,8 +46,9 @@ import {
   type Person,
   putPerson,
   reactionsOf,
+  type StoreChange,
 } from "./rows.ts";
-import { LocalStore, removeOldFiles, type StoreChange } from "./store.ts";
+import { LocalStore, removeOldFiles } from "./store.ts";
 import { type Batch, Table } from "./table.ts";
 import { joinTabs, type Tabs } from "./tabs.ts";
 
@@ -58,16 +71,19 @@ type SessionHost = {
 };
 
 type Recipient = { readonly did: Did; readonly alias: string | null; readonly name: NameTrust | null };
-type News = StoreChange | OutNews | { readonly type: "store_full" };
+type News = StoreChange | Typing | OutNews | { readonly type: "store_full" };
 type Waiter = { readonly resolve: (sent: Sent) => void; readonly reject: (error: ClientError) => void };
 
 /** How long the keys of people are used without a Directory. */
 const keysKeptMs = hourMs;
+/** How many are told that somebody writes, how long that holds, and when it is said again. */
+const [typingMax, typingMs, typingAgainMs] = [16, 30_000, 10_000];
 
 export class StoreSession {
   readonly store: LocalStore;
   readonly incoming: Incoming;
   readonly devices: Devices;
+  readonly groups: Groups;
   /** Names the live sessions of this device. */
   readonly device: string;
   readonly #host: SessionHost;
@@ -76,6 +92,7 @@ export class StoreSession {
   readonly #outbox: Outbox;
   readonly #stop = new AbortController();
   readonly #waiters = new Map<string, Waiter>();
+  readonly #typedMs = new Map<string, number>();
   #adding: Promise<unknown> = Promise.resolve();
   #receiver: Receiver | null = null;
   #work: Promise<unknown> = Promise.resolve();
@@ -86,7 +103,7 @@ export class StoreSession {
     this.#table = table;
     this.#tabs = tabs;
     tabs.onNews = (news) => this.#hear(news as News);
-    const { nowMs, emit, send, sender, forgetSender, client } = host;
+    const { did, nowMs, emit, send, sender, forgetSender, client } = host;
     const tell = (news: News) => this.#tell(news);
     table.makeRoom = (bytes) => removeOldFiles({ table, tell }, bytes);
     const failed = (error: ClientError) => emit({ type: "failed", what: "devices", error });
@@ -94,15 +111,20 @@ export class StoreSession {
     const leads = () => this.#outbox.isLeading;
     this.devices = new Devices({ ...host.devices, table, nowMs, tell, leads, reconnect, failed }, this.#stop.signal);
     const synced = () => this.devices.synced();
-    this.incoming = new Incoming({ table, nowMs, tell, emit, send, synced, isSyncing: () => this.devices.isSyncing });
+    const isSyncing = () => this.devices.isSyncing;
+    this.incoming = new Incoming({ table, did, nowMs, tell, emit, send, synced, isSyncing });
     const plan = (row: OutRow, source: Source) => this.#plan(row, source);
     const outbox = { table, nowMs, relay: client.relay, plan, sender, forgetSender, tell };
     this.#outbox = new Outbox(outbox, this.#stop.signal);
-    this.store = new LocalStore({
-      table,
-      tell,
-      resend: (key) => this.#outbox.resend(key),
-      leads,
+    const resend = (key: string) => this.#outbox.resend(key);
+    const sendReceipt = async (to: Did, read: readonly string[]) =>
+      void (await attempt(() => this.send([to], { v: 1, read }, { mediaType: receiptType, receipt: false })));
+    this.store = new LocalStore({ table, did, nowMs, tell, resend, leads, sendReceipt });
+    this.groups = new Groups({
+      ...{ table, did, tell },
+      messages: (id, page) => this.store.messages(id, page),
+      find: async (to) => (await this.#find(to, {})).did,
+      send: (members, content, options) => this.send(members, content, options),
     });
   }
 
@@ -253,12 +275,14 @@ export class StoreSession {
     const before = await batch.get<ConversationRow>(keyOfConversation(this.#table, conversation));
     const atMs = before === null ? nowMs : arrivalOf(before, nowMs);
     const row = ownRow(draft, { conversation, from: this.#host.did, sentMs: atMs, arrivedMs: atMs, body });
+    if (row.mediaType === groupType) await this.#changeGroup(batch, row, content);
     const key = isShown(row) ? keyOfMessage(this.#table, row) : null;
     const chosen = Object.entries({ ttl, tag, hint, chunkBytes, trust, anonymous }).filter(
       ([, one]) => one !== undefined,
     );
     const copies: Copy[] = [];
     for (const { did, alias } of recipients) {
+      if (!isNote(row.mediaType)) await this.#meet(batch, row, { did, alias, nowMs, isSigned: anonymous !== true });
       const out: OutRow = {
         did,
         id,
@@ -271,8 +295,6 @@ export class StoreSession {
       };
       const place = await enqueue(this.#table, batch, out, nowMs);
       copies.push({ did, id, state: "waiting", code: null, reason: null, out: place });
-      if (row.mediaType !== receiptType)
-        await putPerson(this.#table, batch, did, { isKnown: true, ...(alias === null ? {} : { alias }) });
     }
     const places = copies.map(({ out }) => out ?? "");
     if (key !== null)
@@ -284,6 +306,48 @@ export class StoreSession {
     batch.put(place, { ...row, reaction: reaction.reaction, target: reaction.to });
     log(batch, { kind: "reaction", key: place, target: reaction.to });
     return { places, change: { type: "changed", conversation, id: reaction.to, what: "state" } };
+  }
+
+  /** Who is written to is known, but not each member of a group, and gets the own profile first. */
+  async #meet(
+    batch: Batch,
+    { group }: MessageRow,
+    { did, alias, nowMs, isSigned }: Omit<Recipient, "name"> & { readonly nowMs: number; readonly isSigned: boolean },
+  ): Promise<void> {
+    const facts = { ...(group === null ? { isKnown: true } : {}), ...(alias === null ? {} : { alias }) };
+    const person = await putPerson(this.#table, batch, did, facts);
+    if (isSigned) await enqueueProfile(this.#table, batch, this.#host.did, person, nowMs);
+  }
+
+  /** By the same rules as the changes of others. Throws `group_changed`. */
+  async #changeGroup(batch: Batch, { conversation }: MessageRow, json: Content): Promise<void> {
+    const { did } = this.#host;
+    const change = { id: conversation, from: did, own: did, isKnown: false, json };
+    if (!(await putChange(this.#table, batch, change)))
+      throw localError("group_changed", "another device of this identity has changed the group");
+  }
+
+  /** Says at once that somebody writes, or has stopped, to those who are known and listen; kept nowhere. */
+  async typing(conversation: string, isTyping: boolean): Promise<void> {
+    const { did: own, nowMs, client } = this.#host;
+    const group = isDid(conversation) ? null : await this.groups.get(conversation);
+    const others = isDid(conversation) ? [conversation] : (group?.members ?? []).filter((did) => did !== own);
+    const sinceMs = nowMs() - (this.#typedMs.get(conversation) ?? 0);
+    if (others.length > typingMax || (isTyping ? sinceMs < typingAgainMs : sinceMs > typingMs)) return;
+    if (!(await this.store.profile()).isOpen) return;
+    this.#typedMs.set(conversation, isTyping ? nowMs() : 0);
+    const relations = { replyTo: null, group: group?.id ?? null, wantsReceipt: false };
+    const source = await sourceOf({ v: 1, typing: isTyping }, { mediaType: typingType }, relations);
+    const options = { ttl: "30s", hint: "direct" } as const;
+    const retrying = { ...retryingDefault, retries: 0 };
+    const once = { relay: client.relay, retrying, from: 0, onDelivered: () => undefined };
+    const send = async (did: Did) => {
+      const person = await this.store.person(did);
+      if (person?.isKnown !== true || person.isBlocked) return;
+      const plan = await planSend(client, did, source.file, { ...options, sender: await this.#host.sender() });
+      await sendPlan(plan, source, once);
+    };
+    await Promise.all(others.map((did) => attempt(() => send(did))));
   }
 
   /** What `send` returns: nothing is sent so far. */
@@ -351,7 +415,7 @@ type Draft = {
 };
 
 /** Receipts and reactions are no messages of their own. */
-const isShown = ({ mediaType }: MessageRow): boolean => mediaType !== receiptType && mediaType !== reactionType;
+const isShown = ({ mediaType }: MessageRow): boolean => !isNote(mediaType) && mediaType !== reactionType;
 
 function ownRow(
   { id, source, options }: Draft,

@@ -3,12 +3,16 @@
  * rows each time, because other tabs change them too; every change is an event.
  * Source: docs/client.md "A local store".
  */
-import { isDid } from "../../core/codec/did.ts";
+import { type Did, isDid } from "../../core/codec/did.ts";
 import { attempt, ClientError, localError } from "../http.ts";
+import { receiptIdsMax } from "../notes.ts";
 import { type Body, readBody } from "./files.ts";
+import { factsOf, type GroupFacts, keyOfGroup } from "./groups.ts";
+import { keyOfProfile, type Profile, profileOf, profileWith, putProfile } from "./profiles.ts";
 import {
   type ConversationRow,
   forgetBody,
+  type GroupRow,
   keyOfConversation,
   keyOfId,
   keyOfPerson,
@@ -17,9 +21,11 @@ import {
   messagesOf,
   noConversation,
   type Person,
+  type ProfileRow,
   putPerson,
   reactionsOf,
   removeMessage,
+  type StoreChange,
   type StoredMessage,
   viewOf,
 } from "./rows.ts";
@@ -29,20 +35,17 @@ export type Conversation = {
   /** A person's DID, the id of a group, or `unverified`. */
   readonly id: string;
   readonly person: Person | null;
+  readonly group: GroupFacts | null;
   readonly unread: number;
   readonly last: StoredMessage | null;
 };
 
-/** What changed in the store: read again what you show. */
-export type StoreChange = {
-  readonly type: "changed";
-  readonly conversation: string | null;
-  readonly id: string | null;
-  readonly what: "message" | "state" | "read" | "person" | "removed";
-};
-
 type StoreHost = {
   readonly table: Table;
+  readonly did: Did;
+  readonly nowMs: () => number;
+  /** Says that these messages were read. */
+  readonly sendReceipt: (to: Did, ids: readonly string[]) => Promise<void>;
   readonly tell: (change: StoreChange) => void;
   /** Sends copies of an own message once more, under new ids. */
   readonly resend: (key: string) => Promise<void>;
@@ -94,6 +97,21 @@ export class LocalStore {
     return person;
   }
 
+  /** What somebody calls themselves, or the own profile. */
+  async profile(did: string = this.#host.did): Promise<Profile> {
+    return profileOf(await this.#table.get(keyOfProfile(this.#table, did)));
+  }
+
+  /** Changes the own profile, which goes to each person ahead of the next message to them. */
+  async saveProfile(change: Partial<Profile>): Promise<void> {
+    const { did, nowMs, tell } = this.#host;
+    const before = await this.#table.get<ProfileRow>(keyOfProfile(this.#table, did));
+    const profile = await profileWith(before, change);
+    const atMs = Math.max(nowMs(), (before?.atMs ?? 0) + 1);
+    await this.#table.change((batch) => putProfile(this.#table, batch, { ...profile, did, atMs }));
+    tell({ type: "changed", conversation: did, id: null, what: "person" });
+  }
+
   // --------------------------------------------------------------------------------------- conversations
 
   /** The latest first. */
@@ -104,7 +122,9 @@ export class LocalStore {
       rows.map(async (row): Promise<Conversation> => {
         const last = row.last === null ? null : await this.#table.get<MessageRow>(row.last);
         const view = last === null ? null : viewOf(row.last ?? "", last, { ...row, reactions: [] });
-        return { id: row.id, person: await this.person(row.id), unread: row.unread, last: view };
+        const group = isDid(row.id) ? null : await this.#table.get<GroupRow>(keyOfGroup(this.#table, row.id));
+        const facts = group === null ? null : factsOf(group, this.#host.did);
+        return { id: row.id, person: await this.person(row.id), group: facts, unread: row.unread, last: view };
       }),
     );
   }
@@ -151,17 +171,33 @@ export class LocalStore {
     return sum;
   }
 
-  /** All that has arrived until now. */
+  /** All that has arrived until now. Known people who ask for receipts are told, when the own profile is open. */
   async markRead(conversation: string): Promise<void> {
-    const isNews = await this.#table.change(async (batch) => {
+    const before = await this.#table.change(async (batch) => {
       const place = keyOfConversation(this.#table, conversation);
       const row = await batch.get<ConversationRow>(place);
-      if (row === null || row.unread === 0) return false;
+      if (row === null || row.unread === 0) return null;
       batch.put(place, { ...row, unread: 0, readMs: row.arrivedMs });
       log(batch, { kind: "read", conversation, atMs: row.at });
-      return true;
+      return row;
     });
-    if (isNews) this.#host.tell({ type: "changed", conversation, id: null, what: "read" });
+    if (before === null) return;
+    this.#host.tell({ type: "changed", conversation, id: null, what: "read" });
+    if ((await this.profile()).isOpen) await this.#tellRead(before);
+  }
+
+  async #tellRead({ id, readMs }: ConversationRow): Promise<void> {
+    const page = { prefix: messagesOf(this.#table, id), limit: receiptIdsMax, isReverse: true };
+    const read = new Map<Did, string[]>();
+    for (const [, row] of await this.#table.scan<MessageRow>(page)) {
+      const { from, isOwn, verified, wantsReceipt, arrivedMs } = row;
+      const isAsked = !isOwn && wantsReceipt && verified === true && arrivedMs > readMs;
+      if (isAsked && from !== null) read.set(from, [...(read.get(from) ?? []), row.id]);
+    }
+    for (const [from, ids] of read) {
+      const person = await this.person(from);
+      if (person?.isKnown === true && !person.isBlocked) await this.#host.sendReceipt(from, ids);
+    }
   }
 
   // ------------------------------------------------------------------------------------------------ content

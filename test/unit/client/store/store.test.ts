@@ -89,7 +89,8 @@ test("one envelope that comes twice at once is one message", async () => {
   const table = await Table.open(memoryStore(), storeKey);
   const nothing = () => undefined;
   const incoming = new Incoming({
-    ...{ table, nowMs: Date.now, tell: nothing, emit: nothing, isSyncing: () => true, synced: async () => undefined },
+    ...{ table, did: to, nowMs: Date.now, tell: nothing, emit: nothing, isSyncing: () => true },
+    synced: async () => undefined,
     send: () => Promise.reject(new Error("nothing is sent")),
   });
   const whole = { ...plan, chunkBytes: 10_000 };
@@ -103,7 +104,8 @@ test("one envelope that comes twice at once is one message", async () => {
   const recipient = { did: to, secretsOf: () => [readerSecret], senderOf: async () => sender };
   await Promise.all([incoming.storage.read(version(), recipient), incoming.storage.read(version(), recipient)]);
   await incoming.storage.read(version(), recipient);
-  const store = new LocalStore({ table, tell: nothing, resend: async () => undefined, leads: () => true });
+  const host = { table, did: to, nowMs: Date.now, tell: nothing, leads: () => true };
+  const store = new LocalStore({ ...host, resend: async () => undefined, sendReceipt: async () => undefined });
   expect((await store.messages(from)).map(({ id, name }) => [id, name])).toEqual([[plan.id, "photo.jpg"]]);
   expect(await store.unread()).toBe(1);
 });

@@ -1,0 +1,285 @@
+/**
+ * Groups: who is in one, and how that changes. A change is a sealed message with the whole state and a version; only the
+ * creator, whom the id of the group names, makes changes, and everybody may leave. Sealing a message for a group is one
+ * function, `GroupsHost.send`: a copy for each member.
+ * Source: docs/protocol.md ("Groups"), test/vectors/groups.
+ */
+import { sha256 } from "#sha256";
+import { utf8 } from "../../core/codec/bytes.ts";
+import { type Did, isDid } from "../../core/codec/did.ts";
+import { isRecord } from "../answers.ts";
+import { type Content, groupType, reactionType } from "../content.ts";
+import { randomUuid, uuidOf } from "../crypto.ts";
+import { localError } from "../http.ts";
+import { isName } from "../notes.ts";
+import type { MessageOptions, Sent } from "../send.ts";
+import { type GroupRow, type GroupState, log, type StoreChange, type StoredMessage } from "./rows.ts";
+import type { Batch, Table } from "./table.ts";
+
+const membersMax = 64;
+/** Of all, and of those whom strangers put this identity into: further ones are ignored. */
+const [groupsMax, askedMax] = [1_000, 50];
+
+export const keyOfGroup = (table: Table, id: string): string => `g/${table.name(id)}`;
+
+// ---------------------------------------------------------------------------------------------------------- rules
+
+/** Nobody else can make a group with this id, or a change of it. */
+export const groupIdOf = (admin: string, nonce: string): string =>
+  uuidOf(sha256(utf8(`waypost:group:${admin}:${nonce}`)).subarray(0, 16));
+
+export const membersOf = ({ members, left }: Pick<GroupState, "members" | "left">): Did[] =>
+  (Object.keys(members) as Did[]).filter((did) => isIn({ members, left }, did));
+
+const isIn = ({ members, left }: Pick<GroupState, "members" | "left">, did: string): boolean =>
+  (members[did] ?? 0) > (left[did] ?? 0);
+
+type GroupChange = { readonly id: string; readonly from: Did; readonly json: unknown };
+
+/** The state after a change; `null` for one that counts for nothing: malformed, foreign, repeated or overtaken. */
+export function decideChange(before: GroupState | null, { id, from, json }: GroupChange): GroupState | null {
+  if (!isRecord(json) || json["v"] !== 1) return null;
+  const { left, version, nonce, name, members } = json;
+  if (left !== undefined) {
+    if (before === null || !isVersion(left) || !isIn(before, from)) return null;
+    return { ...before, left: { ...before.left, [from]: left } };
+  }
+  if (!isVersion(version) || version <= (before?.version ?? 0) || !isName(name)) return null;
+  if (typeof nonce !== "string" || nonce.length > 64 || groupIdOf(from, nonce) !== id) return null;
+  if (!isRecord(members) || !isFollowing(before, members, version)) return null;
+  // Who is out of the list needs no mark.
+  const stillLeft = Object.entries(before?.left ?? {}).filter(([did]) => did in members);
+  const state = { id, admin: from, nonce, version, name, members: members as GroupState["members"] };
+  return { ...state, left: Object.fromEntries(stillLeft) };
+}
+
+const isVersion = (value: unknown): value is number => Number.isSafeInteger(value) && Number(value) > 0;
+
+/** Members came with an earlier version, as they stood, or came since: who left can't be in it again unnoticed. */
+function isFollowing(before: GroupState | null, members: Record<string, unknown>, version: number): boolean {
+  const all = Object.entries(members);
+  const isFit = ([did, since]: [string, unknown]) => {
+    if (!isDid(did) || !isVersion(since) || since > version) return false;
+    return since > (before?.version ?? 0) || since === before?.members[did];
+  };
+  return all.length > 0 && all.length <= membersMax && all.every(isFit);
+}
+
+type Standing = "joined" | "asked" | "out";
+
+const standingOf = (row: GroupRow | null, own: Did): Standing => {
+  if (row === null || !isIn(row, own)) return "out";
+  return row.joined >= (row.members[own] ?? 0) ? "joined" : "asked";
+};
+
+/** Of two devices: the later state, and all that either knows of who left and what was accepted. */
+export function mergeGroups(before: GroupRow | null, given: GroupRow): GroupRow {
+  if (before === null) return given;
+  const later = given.version > before.version ? given : before;
+  const left: Record<string, number> = {};
+  for (const did of Object.keys(later.members)) {
+    const version = Math.max(before.left[did] ?? 0, given.left[did] ?? 0);
+    if (version > 0) left[did] = version;
+  }
+  return { ...later, left, joined: Math.max(before.joined, given.joined) };
+}
+
+// ----------------------------------------------------------------------------------------------------------- rows
+
+type Putting = GroupChange & { readonly own: Did; readonly isKnown: boolean };
+
+/** Applies a change. `false` when it changes nothing here. Who isn't known asks first. */
+export async function putChange(table: Table, batch: Batch, { own, isKnown, ...change }: Putting): Promise<boolean> {
+  const before = await batch.get<GroupRow>(keyOfGroup(table, change.id));
+  const state = decideChange(before, change);
+  if (state === null) return false;
+  const isOwn = change.from === own && before === null;
+  const row = { ...state, joined: before?.joined ?? (isKnown || isOwn ? state.version : 0) };
+  if (standingOf(before, own) === "out" && standingOf(row, own) === "out") return false;
+  if (before === null && !(await hasRoom(table, standingOf(row, own), own))) return false;
+  putGroup(table, batch, row);
+  return true;
+}
+
+async function hasRoom(table: Table, standing: Standing, own: Did): Promise<boolean> {
+  const rows = await table.scan<GroupRow>({ prefix: "g/", limit: groupsMax });
+  const asked = rows.filter(([, row]) => standingOf(row, own) === "asked");
+  return rows.length < groupsMax && (standing === "joined" || asked.length < askedMax);
+}
+
+function putGroup(table: Table, batch: Batch, group: GroupRow): void {
+  batch.put(keyOfGroup(table, group.id), group);
+  log(batch, { kind: "group", group });
+}
+
+type Said = { readonly group: string; readonly from: Did; readonly own: Did; readonly isKnown: boolean };
+
+/**
+ * Where a message belongs that somebody sent to a group: to the group when they are in it. Else to themselves, as a
+ * stranger's request if they are one. `null`: nowhere, since this identity has left.
+ */
+export async function conversationOf(table: Table, batch: Batch, said: Said): Promise<string | null> {
+  const { group, from, own, isKnown } = said;
+  const row = await batch.get<GroupRow>(keyOfGroup(table, group));
+  // A group without a state, of a program without a store.
+  if (row === null) return isKnown ? group : from;
+  if (standingOf(row, own) === "out") return null;
+  return isIn(row, from) ? group : from;
+}
+
+// --------------------------------------------------------------------------------------------------------- object
+
+/** A group as it is when it is asked for. */
+export type GroupFacts = {
+  readonly id: string;
+  readonly name: string;
+  readonly admin: Did;
+  readonly members: readonly Did[];
+  /** `asked`: somebody who isn't known put this identity into it. `out`: it left, or was taken out. */
+  readonly standing: Standing;
+};
+
+export const factsOf = (row: GroupRow, own: Did): GroupFacts => {
+  const { id, name, admin } = row;
+  return { id, name, admin, members: membersOf(row), standing: standingOf(row, own) };
+};
+
+type Page = { readonly before?: StoredMessage; readonly limit?: number };
+
+type GroupsHost = {
+  readonly table: Table;
+  readonly did: Did;
+  readonly messages: (id: string, page?: Page) => Promise<StoredMessage[]>;
+  readonly tell: (change: StoreChange) => void;
+  readonly find: (to: string) => Promise<Did>;
+  /** Seals a message for each, in the conversation that its options name. */
+  readonly send: (members: readonly Did[], content: Content, options: MessageOptions) => Promise<Sent[]>;
+};
+
+type Changes = {
+  readonly name?: string;
+  readonly add?: readonly string[];
+  readonly remove?: readonly string[];
+};
+
+export class Group implements GroupFacts {
+  readonly id: string;
+  readonly name: string;
+  readonly admin: Did;
+  readonly members: readonly Did[];
+  readonly standing: Standing;
+  readonly #host: GroupsHost;
+
+  /** @internal */
+  constructor(row: GroupRow, host: GroupsHost) {
+    const facts = factsOf(row, host.did);
+    this.id = facts.id;
+    this.name = facts.name;
+    this.admin = facts.admin;
+    this.members = facts.members;
+    this.standing = facts.standing;
+    this.#host = host;
+  }
+
+  /** Sends to all who are in it now. Throws `not_member`. */
+  async send(content: Content, options: MessageOptions = {}): Promise<Sent[]> {
+    const others = othersIn(await this.#row("joined"), this.#host);
+    return this.#host.send(others, content, { ...options, group: this.id });
+  }
+
+  /** Empty text withdraws the reaction. */
+  react(messageId: string, reaction: string): Promise<Sent[]> {
+    return this.send({ v: 1, to: messageId, reaction }, { mediaType: reactionType, receipt: false });
+  }
+
+  /** A page of its history, with its changes, as `store.messages`. */
+  messages(page?: Page): Promise<StoredMessage[]> {
+    return this.#host.messages(this.id, page);
+  }
+
+  /** For its admin. Throws `not_admin`. */
+  async change({ name, add = [], remove = [] }: Changes): Promise<void> {
+    const { did, find } = this.#host;
+    const row = await this.#row("joined");
+    if (row.admin !== did) throw localError("not_admin", "only who made a group changes it");
+    const version = row.version + 1;
+    const stay = membersOf(row).filter((one) => one === did || !remove.includes(one));
+    const members = Object.fromEntries(stay.map((one) => [one, row.members[one] as number]));
+    for (const to of add) members[await find(to)] ??= version;
+    await publish(this.#host, row, { ...row, version, members, name: name ?? row.name });
+  }
+
+  /** Accepts to be in a group into which somebody unknown put this identity. */
+  async join(): Promise<void> {
+    await this.#mark(({ version }) => ({ joined: version }));
+  }
+
+  /** Leaves, and tells the others; who had only been asked tells nobody. The history stays. */
+  async leave(): Promise<void> {
+    const { did, send } = this.#host;
+    const row = await this.#row("joined", "asked");
+    if (standingOf(row, did) === "asked")
+      await this.#mark(({ left, version }) => ({ left: { ...left, [did]: version } }));
+    else await send(othersIn(row, this.#host), { v: 1, left: row.version }, changing(row.id));
+  }
+
+  async #mark(change: (row: GroupRow) => Partial<GroupRow>): Promise<void> {
+    const { table, tell } = this.#host;
+    const row = await this.#row("asked");
+    await table.change(async (batch) => putGroup(table, batch, { ...row, ...change(row) }));
+    tell({ type: "changed", conversation: this.id, id: null, what: "group" });
+  }
+
+  async #row(...standings: readonly Standing[]): Promise<GroupRow> {
+    const { table, did } = this.#host;
+    const row = await table.get<GroupRow>(keyOfGroup(table, this.id));
+    if (row !== null && standings.includes(standingOf(row, did))) return row;
+    throw localError("not_member", "this identity is not in the group");
+  }
+}
+
+const changing = (group: string): MessageOptions => ({ group, mediaType: groupType, receipt: false });
+
+const othersIn = (state: GroupState, { did }: Pick<GroupsHost, "did">): Did[] =>
+  membersOf(state).filter((one) => one !== did);
+
+/** To those who are in it and those who were. */
+async function publish(host: GroupsHost, before: GroupState | null, state: GroupState): Promise<void> {
+  const { id, nonce, version, name, members } = state;
+  const change = { v: 1, version, nonce, name, members };
+  if (decideChange(before, { id, from: host.did, json: change }) === null)
+    throw localError("invalid_argument", `a group has at most ${membersMax} members, and a name of 100 characters`);
+  const told = new Set([...othersIn(state, host), ...(before === null ? [] : othersIn(before, host))]);
+  await host.send([...told], change, changing(id));
+}
+
+/** The groups of an identity. Needs a store. */
+export class Groups {
+  readonly #host: GroupsHost;
+
+  /** @internal */
+  constructor(host: GroupsHost) {
+    this.#host = host;
+  }
+
+  async list(): Promise<Group[]> {
+    const rows = await this.#host.table.values<GroupRow>("g/");
+    return rows.map((row) => new Group(row, this.#host));
+  }
+
+  async get(id: string): Promise<Group | null> {
+    const row = await this.#host.table.get<GroupRow>(keyOfGroup(this.#host.table, id));
+    return row === null ? null : new Group(row, this.#host);
+  }
+
+  /** Makes a group of this identity, which alone changes it, and of DIDs or aliases. */
+  async create(name: string, others: readonly string[]): Promise<Group> {
+    const { did: admin, find } = this.#host;
+    const dids = [admin, ...(await Promise.all(others.map(find)))];
+    const nonce = randomUuid();
+    const id = groupIdOf(admin, nonce);
+    const members = Object.fromEntries(dids.map((did) => [did, 1]));
+    await publish(this.#host, null, { id, admin, nonce, version: 1, name, members, left: {} });
+    return (await this.get(id)) as Group;
+  }
+}

@@ -1,0 +1,63 @@
+/**
+ * Profiles: what people call themselves, with a picture, and the own one, which goes out ahead of the next message to
+ * each person. A name is the claim of its owner: it never replaces what the user called somebody.
+ * Source: docs/client.md "People and groups".
+ */
+import { decodeBase64, encodeBase64, utf8 } from "../../core/codec/bytes.ts";
+import type { Did } from "../../core/codec/did.ts";
+import { bytesSource, profileType } from "../content.ts";
+import { randomUuid } from "../crypto.ts";
+import { checkProfile, pictureType } from "../notes.ts";
+import { enqueue, outFile } from "./outbox.ts";
+import { keyOfPerson, log, type Person, type ProfileRow, putPerson } from "./rows.ts";
+import type { Batch, Table } from "./table.ts";
+
+export type Profile = {
+  readonly name: string;
+  readonly picture: Blob | null;
+  /** Whether others see what was read, and when this user writes. */
+  readonly isOpen: boolean;
+};
+
+export const keyOfProfile = (table: Table, did: string): string => `b/${table.name(did)}`;
+
+/** `false` for one that is older than what is known. */
+export async function putProfile(table: Table, batch: Batch, profile: ProfileRow): Promise<boolean> {
+  const { did, name, atMs, isOpen } = profile;
+  const key = keyOfProfile(table, did);
+  if (((await batch.get<ProfileRow>(key))?.atMs ?? 0) >= atMs) return false;
+  batch.put(key, profile);
+  if (isOpen === null) await putPerson(table, batch, did, { claimed: { name, atMs } });
+  log(batch, { kind: "profile", profile });
+  return true;
+}
+
+export function profileOf(row: ProfileRow | null): Profile {
+  const bytes = decodeBase64(row?.picture ?? "") ?? new Uint8Array(0);
+  const type = pictureType(bytes);
+  const picture = type === null ? null : new Blob([bytes.slice()], { type });
+  return { name: row?.name ?? "", picture, isOpen: row?.isOpen === true };
+}
+
+/** What is not given stays. Throws `invalid_argument`. */
+export async function profileWith(
+  row: ProfileRow | null,
+  change: Partial<Profile>,
+): Promise<Omit<ProfileRow, "did" | "atMs">> {
+  const { name, picture, isOpen } = { ...profileOf(row), ...change };
+  const bytes = picture === null ? null : new Uint8Array(await picture.arrayBuffer());
+  checkProfile({ name, picture: bytes });
+  return { name, picture: bytes === null ? "" : encodeBase64(bytes), isOpen };
+}
+
+/** Ahead of a message to somebody who doesn't have it. */
+export async function enqueueProfile(table: Table, batch: Batch, own: Did, { did, toldMs = 0 }: Person, nowMs: number) {
+  const row = await batch.get<ProfileRow>(keyOfProfile(table, own));
+  if (row === null || row.atMs <= toldMs) return;
+  const content = utf8(JSON.stringify({ v: 1, name: row.name, picture: row.picture }));
+  const { file } = bytesSource("", profileType, content);
+  const body = { is: "inline", base64: encodeBase64(content) } as const;
+  const out = { did, id: randomUuid(), key: null, body, options: {}, plan: null, hasLeft: false };
+  await enqueue(table, batch, { ...out, file: outFile(file) }, nowMs);
+  batch.put(keyOfPerson(table, did), { ...(await batch.get<Person>(keyOfPerson(table, did))), toldMs: row.atMs });
+}

@@ -1,0 +1,244 @@
+/**
+ * Groups, read receipts, typing and profiles over running nodes: several people, two devices of one, strangers, and changes
+ * that count for nothing.
+ */
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { groupType, profileType, receiptType, typingType } from "../../src/client/content.ts";
+import { memoryKeys } from "../../src/client/key-stores.ts";
+import type { WaypostEvent } from "../../src/client/message.ts";
+import type { WaypostOptions } from "../../src/client/opening.ts";
+import { memoryStore } from "../../src/client/store/driver.ts";
+import { Waypost } from "../../src/client/waypost.ts";
+import { clientCode } from "../support/client-code.ts";
+import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+
+let nodes: TestNodes;
+const opened: Waypost[] = [];
+beforeAll(async () => {
+  nodes = await startTestNodes();
+});
+afterAll(async () => {
+  await Promise.all(opened.map((me) => me.close()));
+  await nodes.stop();
+});
+
+const waiting = { timeoutMs: 60_000, intervalMs: 20 };
+async function open(options: Partial<WaypostOptions> = {}): Promise<Waypost> {
+  const me = await Waypost.open({ url: nodes.url, keys: memoryKeys(), store: memoryStore(), waiting, ...options });
+  opened.push(me);
+  return me;
+}
+
+/** People who know one another. */
+async function friends<N extends number>(count: N, options: Partial<WaypostOptions> = {}): Promise<Waypost[]> {
+  const all = await Promise.all(Array.from({ length: count }, () => open(options)));
+  for (const me of all)
+    for (const other of all) if (me !== other) await me.store.savePerson(other.did, { isKnown: true });
+  return all;
+}
+
+/** What is read as soon as it is what is wanted; the test's limit ends the wait. */
+async function until(read: () => Promise<unknown>, wanted: unknown): Promise<void> {
+  for (const endMs = performance.now() + 30_000; ; await Bun.sleep(20)) {
+    const value = await read();
+    if (Bun.deepEquals(value, wanted) || performance.now() > endMs) return expect(value).toEqual(wanted);
+  }
+}
+const groupAt = async (me: Waypost, id: string) => {
+  const group = await me.groups.get(id);
+  return group === null ? null : [group.name, [...group.members].sort(), group.standing];
+};
+const dids = (...all: Waypost[]) => all.map(({ did }) => did).sort();
+/** Texts of a conversation; changes of a group as their version, or who left. */
+const textsAt = async (me: Waypost, id: string) =>
+  (await me.store.messages(id)).map(({ text, mediaType }) =>
+    mediaType === groupType ? "change" : (text ?? mediaType),
+  );
+const events = (me: Waypost) => {
+  const heard: WaypostEvent[] = [];
+  me.on((event) => heard.push(event));
+  return (type: WaypostEvent["type"]) => heard.filter((event) => event.type === type);
+};
+
+test("three people make a group, write, change it and leave it, and all see the same", async () => {
+  const [alice, bob, carol] = (await friends(3)) as [Waypost, Waypost, Waypost];
+  const group = await alice.groups.create("Hiking", [bob.did]);
+  for (const me of [alice, bob]) await until(() => groupAt(me, group.id), ["Hiking", dids(alice, bob), "joined"]);
+  await (await bob.groups.get(group.id))?.send("from Bob");
+  await until(() => textsAt(alice, group.id), ["change", "from Bob"]);
+  await group.change({ name: "Climbing", add: [carol.did] });
+  for (const me of [alice, bob, carol])
+    await until(() => groupAt(me, group.id), ["Climbing", dids(alice, bob, carol), "joined"]);
+  const carols = await carol.groups.get(group.id);
+  await carols?.send("from Carol");
+  const [said] = (await alice.store.messages(group.id)).filter(({ text }) => text === "from Bob");
+  await carols?.react(said?.id ?? "", "👍");
+  await until(() => textsAt(bob, group.id), ["change", "from Bob", "change", "from Carol"]);
+  await until(async () => (await bob.store.message(said?.id ?? ""))?.reactions, [{ from: carol.did, reaction: "👍" }]);
+
+  expect(await clientCode(async () => (await bob.groups.get(group.id))?.change({ name: "Mine" }))).toBe("not_admin");
+  await (await bob.groups.get(group.id))?.leave();
+  for (const me of [alice, carol]) await until(() => groupAt(me, group.id), ["Climbing", dids(alice, carol), "joined"]);
+  expect(await groupAt(bob, group.id)).toEqual(["Climbing", dids(alice, carol), "out"]);
+  expect(await clientCode(async () => (await bob.groups.get(group.id))?.send("still?"))).toBe("not_member");
+  await (await alice.groups.get(group.id))?.send("without Bob");
+  await until(async () => (await textsAt(carol, group.id)).at(-1), "without Bob");
+
+  await (await alice.groups.get(group.id))?.change({ remove: [carol.did] });
+  await until(() => groupAt(carol, group.id), ["Climbing", dids(alice), "out"]);
+  // Who left is asked before they are in it again, also by somebody they know.
+  await (await alice.groups.get(group.id))?.change({ add: [bob.did] });
+  await until(() => groupAt(bob, group.id), ["Climbing", dids(alice, bob), "asked"]);
+  await (await bob.groups.get(group.id))?.join();
+  await (await bob.groups.get(group.id))?.send("back");
+  await until(async () => (await textsAt(alice, group.id)).at(-1), "back");
+  const [row] = (await alice.store.conversations()).filter(({ id }) => id === group.id);
+  expect(row?.group).toEqual({
+    ...{ id: group.id, name: "Climbing", admin: alice.did },
+    members: [alice.did, bob.did],
+    standing: "joined",
+  });
+});
+
+test("a stranger's group asks first, learns nothing, and a blocked one's is nowhere", async () => {
+  const [alice, bob, eve] = [await open(), await open(), await open()];
+  const group = await eve.groups.create("Free money", [bob.did, alice.did]);
+  await group.send("come in");
+  await until(() => textsAt(bob, group.id), ["change", "come in"]);
+  expect(await groupAt(bob, group.id)).toEqual(["Free money", dids(alice, bob, eve), "asked"]);
+  const bobs = await bob.groups.get(group.id);
+  expect(await clientCode(async () => bobs?.send("hello"))).toBe("not_member");
+  expect((await bob.store.people()).map(({ did, isKnown }) => [did, isKnown])).toEqual([[eve.did, false]]);
+  await bobs?.leave();
+  expect((await bob.groups.get(group.id))?.standing).toBe("out");
+  await group.send("are you there?");
+  await until(async () => (await textsAt(alice, group.id)).at(-1), "are you there?");
+  expect((await eve.groups.get(group.id))?.members.length).toBe(3);
+  await alice.store.savePerson(eve.did, { isBlocked: true });
+  const other = await eve.groups.create("More money", [alice.did]);
+  await (await eve.send(alice.did, "a last one")).delivered;
+  await alice.store.savePerson(eve.did, { isBlocked: false });
+  await eve.send(alice.did, "heard");
+  await until(async () => (await textsAt(alice, eve.did)).at(-1), "heard");
+  expect(await alice.groups.get(other.id)).toBeNull();
+});
+
+test("foreign, repeated and hostile changes count for nothing, and who is no member writes as themselves", async () => {
+  const [alice, bob] = (await friends(2)) as [Waypost, Waypost];
+  const eve = await Waypost.open({ url: nodes.url, keys: memoryKeys(), waiting });
+  await bob.store.savePerson(eve.did, { isKnown: true });
+  const group = await alice.groups.create("Two", [bob.did]);
+  await until(() => groupAt(bob, group.id), ["Two", dids(alice, bob), "joined"]);
+  const [change] = await bob.store.messages(group.id);
+  const said = JSON.parse(change?.text ?? "{}");
+  const typed = { mediaType: groupType, group: group.id };
+  const forged = { ...said, version: 7, name: "Eve's", members: { [eve.did]: 7, [bob.did]: 1 } };
+  for (const json of [forged, { ...said, name: "again" }, { v: 1, left: 1 }, { v: 1, version: 9 }, []])
+    await eve.send(bob.did, json as never, typed);
+  await eve.send(bob.did, "from outside", { group: group.id });
+  await until(() => textsAt(bob, eve.did), ["from outside"]);
+  expect([await groupAt(bob, group.id), await textsAt(bob, group.id)]).toEqual([
+    ["Two", dids(alice, bob), "joined"],
+    ["change"],
+  ]);
+  const many = Array.from(
+    { length: 64 },
+    (_, i) => `did:svc:${"2".repeat(20)}${"23456789"[i >> 3]}${"ABCDEFGH"[i & 7]}`,
+  );
+  expect(await clientCode(() => alice.groups.create("Many", many))).toBe("invalid_argument");
+  expect(await clientCode(() => alice.groups.create("x".repeat(101), []))).toBe("invalid_argument");
+});
+
+test("two devices of the admin know the same group, and either changes it", async () => {
+  const [alice, bob] = (await friends(2)) as [Waypost, Waypost];
+  const group = await alice.groups.create("Before", [bob.did]);
+  const linking = await Waypost.link({ url: nodes.url, keys: memoryKeys(), store: memoryStore(), waiting });
+  await alice.acceptLink(linking.code, "second");
+  const second = await linking.opened;
+  opened.push(second);
+  await alice.store.saveProfile({ name: "Alice", isOpen: true });
+  await until(() => groupAt(second, group.id), ["Before", dids(alice, bob), "joined"]);
+  await until(async () => (await second.store.profile()).name, "Alice");
+  await (await second.groups.get(group.id))?.change({ name: "After" });
+  for (const me of [alice, bob]) await until(() => groupAt(me, group.id), ["After", dids(alice, bob), "joined"]);
+  await (await bob.groups.get(group.id))?.send("to both");
+  for (const me of [alice, second])
+    await until(async () => (await textsAt(me, group.id)).filter((text) => text !== "change"), ["to both"]);
+  await (await bob.groups.get(group.id))?.leave();
+  for (const me of [alice, second]) await until(() => groupAt(me, group.id), ["After", dids(alice), "joined"]);
+});
+
+test("who asks learns that a message was read, when the reader says so and knows them", async () => {
+  const [alice, bob] = [await open({ receipts: true }), await open({ receipts: true })];
+  const heard = events(alice);
+  const stateOf = async (id: string) => (await alice.store.message(id))?.delivery?.state;
+  const read = async (text: string, options = {}) => {
+    const { id } = await alice.send(bob.did, text, options);
+    await until(async () => (await textsAt(bob, alice.did)).at(-1), text);
+    await bob.store.markRead(alice.did);
+    return id;
+  };
+  await bob.store.saveProfile({ isOpen: true });
+  const toStranger = await read("to a stranger");
+  await until(() => stateOf(toStranger), "received");
+  await bob.store.savePerson(alice.did, { isKnown: true });
+  const unasked = await read("asks for nothing", { receipt: false });
+  const asked = await read("asks");
+  await until(() => stateOf(asked), "read");
+  await bob.store.saveProfile({ isOpen: false });
+  const closed = await read("to somebody who tells nothing");
+  await until(() => stateOf(closed), "received");
+  expect([await stateOf(unasked), await stateOf(toStranger)]).toEqual(["sent", "received"]);
+  expect(heard("read")).toEqual([{ type: "read", from: bob.did, messageIds: [asked] }]);
+});
+
+test("typing is heard at once, by those who are known, and kept nowhere", async () => {
+  const [alice, bob] = (await friends(2)) as [Waypost, Waypost];
+  const heard = events(bob);
+  const typed = (isTyping: boolean) => ({ type: "typing", from: alice.did, conversation: alice.did, isTyping });
+  await alice.typing(bob.did);
+  await alice.store.saveProfile({ isOpen: true });
+  await (await alice.send(bob.did, "a message")).delivered;
+  await until(() => textsAt(bob, alice.did), ["a message"]);
+  await alice.typing(bob.did, false);
+  expect(heard("typing")).toEqual([]);
+  for (const isTyping of [true, true, false]) await alice.typing(bob.did, isTyping);
+  await until(async () => heard("typing"), [typed(true), typed(false)]);
+  expect(await textsAt(bob, alice.did)).toEqual(["a message"]);
+  const group = await alice.groups.create("Both", [bob.did]);
+  await until(() => groupAt(bob, group.id), ["Both", dids(alice, bob), "joined"]);
+  await alice.typing(group.id);
+  await until(async () => heard("typing").at(-1), { ...typed(true), conversation: group.id });
+  // A stranger's is not heard.
+  const eve = await open();
+  await eve.send(bob.did, { v: 1, typing: true }, { mediaType: typingType });
+  await eve.send(bob.did, "after it");
+  await until(() => textsAt(bob, eve.did), ["after it"]);
+  expect(heard("typing").length).toBe(3);
+});
+
+test("a profile goes ahead of the next message, is a claim, and of another form is none", async () => {
+  const [alice, bob] = (await friends(2)) as [Waypost, Waypost];
+  const png = new Blob([new Uint8Array([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 1, 2, 3])]);
+  for (const picture of [new Blob(["<svg>"]), new Blob([await png.bytes(), new Uint8Array(32_768)])])
+    expect(await clientCode(() => alice.store.saveProfile({ picture }))).toBe("invalid_argument");
+  await alice.store.saveProfile({ name: "Ali", picture: png });
+  await bob.store.savePerson(alice.did, { name: "Alice from work" });
+  await alice.send(bob.did, "one");
+  await until(() => textsAt(bob, alice.did), ["one"]);
+  const person = async () => {
+    const { name = "", claimed } = (await bob.store.person(alice.did)) ?? {};
+    return [name, claimed?.name];
+  };
+  expect(await person()).toEqual(["Alice from work", "Ali"]);
+  const { picture } = await bob.store.profile(alice.did);
+  expect([picture?.type, await picture?.bytes()]).toEqual(["image/png", await png.bytes()]);
+  const html = { v: 1, name: "Mallory", picture: btoa("<script>alert(1)</script>") };
+  for (const json of [html, { v: 1, name: "x".repeat(101) }, { v: 1, name: 5 }, { v: 2, name: "Two" }])
+    await alice.send(bob.did, json, { mediaType: profileType });
+  await alice.send(bob.did, { v: 1, read: ["no id"] }, { mediaType: receiptType });
+  await alice.store.saveProfile({ name: "Alison", picture: null });
+  await alice.send(bob.did, "two");
+  await until(() => textsAt(bob, alice.did), ["one", "two"]);
+  expect([await person(), (await bob.store.profile(alice.did)).picture]).toEqual([["Alice from work", "Alison"], null]);
+});
