@@ -7,7 +7,8 @@ import { decodeBase64, encodeBase64 } from "../../core/codec/bytes.ts";
 import { isDid } from "../../core/codec/did.ts";
 import { isRecord } from "../answers.ts";
 import { saveContent, wholeBody } from "../store/files.ts";
-import { keyOfGroup, mergeGroups } from "../store/groups.ts";
+import { mergeGroups } from "../store/group-rules.ts";
+import { keyOfGroup } from "../store/groups.ts";
 import { putProfile } from "../store/profiles.ts";
 import {
   addMessage,
