@@ -51,12 +51,6 @@ export const parseTtl = textThat(
   "It must be from 1 second to 30 days, such as 24h or 1d12h.",
 );
 
-/** An unsigned integer that may be larger than a number can hold exactly. */
-export const parseAmount = textThat(
-  (text) => /^(0|[1-9][0-9]{0,38})$/.test(text),
-  "It must be a whole number without leading zeros.",
-);
-
 /** The name of an identity. */
 export const parseName = textThat(
   (text) => nameForm.test(text),

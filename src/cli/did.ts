@@ -1,32 +1,24 @@
 /**
- * `waypost did`: identities of this machine. This file makes and shows them; compares keys with a correspondent; sets
- * policies (`did policy`); and submits changes that a key elsewhere signs: the Directory prepares the bytes (`did prepare`),
- * another machine or a hardware key signs them (`waypost key sign`), and `did submit` adds the signature. Changes with keys
- * of this machine are in `did-change.ts`.
- * Source: rules section 4 ("Preparation"), interface "Recipient delivery policy", docs/trust.md.
+ * `waypost did`: identities of this machine. This file makes and shows them, compares keys with a correspondent and sets
+ * policies; their other changes are in `did-change.ts`.
+ * Source: interface "Recipient delivery policy", docs/trust.md.
  */
-import { type Command, Option } from "commander";
+import { Argument, type Command } from "commander";
 import { failed } from "../app/failure.ts";
-import { isRecord, parseRecord } from "../client/answers.ts";
+import { parseRecord } from "../client/answers.ts";
 import type { OwnerUpdate } from "../client/change.ts";
 import { activeDocument, type Client, normalizeName, rootKeyOf, trustIn } from "../client/client.ts";
-import { identityFor, type Submission, settleRegistration } from "../client/directory.ts";
-import { ClientError, jsonBody, orNull } from "../client/http.ts";
+import { identityFor, settleRegistration } from "../client/directory.ts";
+import { ClientError, orNull } from "../client/http.ts";
 import type { Identity } from "../client/keys.ts";
 import { firstDocument, homeAt, register } from "../client/registration.ts";
 import { fingerprintOf } from "../client/trust/fingerprint.ts";
-import { decodeBase64, decodeHex, encodeBase64, utf8 } from "../core/codec/bytes.ts";
-import { type Did, parseDidUrl } from "../core/codec/did.ts";
-import { type ExpirationBehavior, expirationBehaviors } from "../core/ledger/account.ts";
-import { routedActions } from "../core/ledger/actions.ts";
-import { ownerUpdates } from "../nodes/directory/policy.ts";
+import type { Did } from "../core/codec/did.ts";
 import {
   addIdentityFlag,
   addWaitFlags,
   checkEndpoint,
   clientCommand,
-  parseAmount,
-  parseCount,
   parseName,
   printable,
   type Session,
@@ -41,7 +33,6 @@ export function registerDidCommand(program: Command): void {
   registerChangeCommands(did);
   registerTrust(did);
   registerPolicies(did.command("policy").description("manage what may be delivered, how large, and for how long"));
-  registerExternalCommands(did);
 }
 
 // ------------------------------------------------------------------------------------------------- create
@@ -222,9 +213,7 @@ async function forgetTarget({ keysFolder, client, report, ...session }: Session,
 function registerPolicies(policy: Command): void {
   const show = policy.command("show [target]").description("show the recipient policy of a DID, and its links");
   clientCommand(addIdentityFlag(show), showPolicy);
-  registerRecipientPolicy(policy);
-  registerLinks(policy);
-  registerPersonaPolicy(policy);
+  registerSet(policy);
 }
 
 async function showPolicy(session: Session, _: object, target: string | undefined): Promise<void> {
@@ -239,206 +228,29 @@ async function showPolicy(session: Session, _: object, target: string | undefine
   session.report.result({ did, policy, delivery_policy_links }, lines.join("\n"));
 }
 
-/** Registers a command that submits one owner update of the chosen identity. */
-function ownerCommand<F extends object>(
-  command: Command,
-  text: string,
-  updateOf: (did: Did, flags: F) => OwnerUpdate,
-): void {
-  changeCommand<F>(command, (changing) =>
-    applyAsOwner(changing, updateOf(changing.identity.did, changing.flags), text),
+const policyKinds = {
+  recipient: "set_delivery_policy",
+  tag: "set_tag_policy",
+  persona: "set_persona_policy",
+  links: "set_delivery_policy_links",
+} as const;
+
+/** The Directory checks the members: they are those of its interface. */
+function registerSet(policy: Command): void {
+  const kind = new Argument(
+    "<kind>",
+    "of envelopes to this identity, of those with it as tag or persona; or the links",
   );
-}
-
-/** Without the members of options that are not given: the Directory has defaults for them. */
-function given<T extends object>(members: T): { [Name in keyof T]?: Exclude<T[Name], undefined> } {
-  const present = Object.entries(members).filter(([, value]) => value !== undefined);
-  return Object.fromEntries(present) as { [Name in keyof T]?: Exclude<T[Name], undefined> };
-}
-
-const expirationOption = (flag: string) =>
-  new Option(`${flag} <behavior>`, "what remains after expiry").choices(expirationBehaviors);
-
-type PolicyFlags = {
-  readonly ttlBlocks: number;
-  readonly maxBytes: number;
-  readonly cacheEligible: boolean;
-  readonly replication?: number;
-  readonly preview?: number;
-  readonly baseFee?: string;
-  readonly perKibFee?: string;
-  readonly expiration?: ExpirationBehavior;
-  readonly asTag?: boolean;
-};
-
-function registerRecipientPolicy(policy: Command): void {
   const command = policy
     .command("set")
-    .description(
-      "set the policy for messages to this identity; options that are not given get the Directory's defaults",
-    )
-    .requiredOption("--ttl-blocks <number>", "how long messages may wait, in blocks of the ledger", parseCount)
-    .requiredOption("--max-bytes <number>", "largest message, in bytes", parseCount)
-    .option("--no-cache-eligible", "never fall back to a Cache")
-    .option("--replication <number>", "how many Caches store a copy", parseCount)
-    .option("--preview <number>", "bytes of the encrypted header to keep after expiry", parseCount)
-    .option("--base-fee <amount>", "fee for each message, in the smallest unit of the ledger (default: 0)", parseAmount)
-    .option("--per-kib-fee <amount>", "fee for each KiB of it, in the same unit (default: 0)", parseAmount)
-    .addOption(expirationOption("--expiration"))
-    .option("--as-tag", "for envelopes that have this DID as their tag, not for envelopes to it");
-  ownerCommand(command, "the policy is set", (did, flags: PolicyFlags) => {
-    const { baseFee, perKibFee } = flags;
-    const isPriced = baseFee !== undefined || perKibFee !== undefined;
-    const optional = {
-      replication: flags.replication,
-      encrypted_header_preview_bytes: flags.preview,
-      release_pricing: isPriced ? { base_fee: baseFee ?? "0", per_kib_fee: perKibFee ?? "0" } : undefined,
-      expiration_behavior: flags.expiration,
-    };
-    const { ttlBlocks: effective_ttl, maxBytes: max_message_bytes, cacheEligible: cache_eligible } = flags;
-    return {
-      extrinsic: flags.asTag === true ? "set_tag_policy" : "set_delivery_policy",
-      did,
-      policy: { effective_ttl, max_message_bytes, cache_eligible, ...given(optional) },
-    };
+    .description("replace a policy of this identity, or which policies apply to it")
+    .addArgument(kind.choices(Object.keys(policyKinds)))
+    .argument("<json>", "its members, as docs/interface.md names them");
+  changeCommand(command, (changing, kind: keyof typeof policyKinds, text: string) => {
+    const members = parseRecord(text);
+    if (members === null) throw failed("the members must be a JSON object");
+    const [extrinsic, { did }] = [policyKinds[kind], changing.identity];
+    const content = extrinsic === "set_delivery_policy_links" ? { links: members } : { policy: members };
+    return applyAsOwner(changing, { extrinsic, did, ...content } as OwnerUpdate, `the ${kind} policy is set`);
   });
-}
-
-type LinkFlags = { readonly recipient?: string; readonly tag?: string[]; readonly persona?: string[] };
-
-function registerLinks(policy: Command): void {
-  const command = policy
-    .command("links")
-    .description("set which policies apply; those not named are cleared")
-    .option("--recipient <did>", "the DID whose recipient policy applies")
-    .option("--tag <tag...>", "tags that envelopes may have")
-    .option("--persona <did...>", "persona DIDs whose policies also apply");
-  ownerCommand(command, "the links are set", (did, { recipient, tag = [], persona = [] }: LinkFlags) => ({
-    extrinsic: "set_delivery_policy_links",
-    did,
-    links: { ...given({ recipient_policy: recipient }), tag_policies: tag, persona_policies: persona },
-  }));
-}
-
-type PersonaFlags = {
-  readonly allowRelay?: string[];
-  readonly asset?: string;
-  readonly amount?: string;
-  readonly mode?: ExpirationBehavior;
-  readonly retainUntil?: string;
-};
-
-function registerPersonaPolicy(policy: Command): void {
-  const until = "with --mode: when the remainder is deleted, in milliseconds since 1970";
-  const command = policy
-    .command("persona")
-    .description("set the policy of this identity as a persona")
-    .option("--allow-relay <id...>", "Relays that may deliver")
-    .option("--asset <name>", "asset in which a release is paid")
-    .option("--amount <amount>", "amount of the asset", parseAmount)
-    .addOption(expirationOption("--mode"))
-    .option("--retain-until <ms>", until, parseAmount);
-  ownerCommand(command, "the persona policy is set", (did, flags: PersonaFlags) => {
-    const { asset, amount, mode, retainUntil: retain_until, allowRelay: allowed_relays } = flags;
-    if (mode === undefined && retain_until !== undefined) throw failed("--retain-until belongs to a --mode");
-    const isPriced = asset !== undefined || amount !== undefined;
-    const release_pricing = isPriced ? { asset: asset ?? "", amount: amount ?? "0" } : undefined;
-    const expiration_behavior = mode === undefined ? undefined : { mode, ...given({ retain_until }) };
-    const policy = given({ release_pricing, expiration_behavior, allowed_relays });
-    return { extrinsic: "set_persona_policy", did, policy };
-  });
-}
-
-// ------------------------------------------------------------------------------------------------- keys held elsewhere
-
-const preparedActions = [
-  ...["register", "replace_document"],
-  ...routedActions.map(({ action }) => action),
-  ...ownerUpdates.map(({ extrinsic }) => extrinsic),
-];
-
-function registerExternalCommands(did: Command): void {
-  const prepare = did
-    .command("prepare")
-    .argument("<target>", "a DID, an alias, or an identity of this machine")
-    .argument("<action>", preparedActions.join(", "))
-    .description("ask the Directory for the bytes that a key on another machine must sign")
-    .option("--body <json>", 'the members of the action, such as {"id":"#k1"}', "{}")
-    .option("--signer <id>", "root, or the id of a method, such as #k1")
-    .option("--out <file>", "keep the preparation in a file for submit");
-  clientCommand(prepare, prepareChange);
-  const submit = did
-    .command("submit <file>")
-    .description("submit a preparation with its signature")
-    .requiredOption("--signature <text>", "the 64 bytes as Base64 or hex")
-    .option("--invitation <link>", "for a registration: link or code of an invitation");
-  clientCommand(submit, submitPrepared);
-}
-
-type PrepareFlags = { readonly body: string; readonly signer?: string; readonly out?: string };
-
-async function prepareChange(
-  { client, report, ...session }: Session,
-  { body, signer, out }: PrepareFlags,
-  target: string,
-  action: string,
-): Promise<void> {
-  const members = parseRecord(body);
-  if (members === null) throw failed("--body must be a JSON object");
-  const prepareUpdate = async () => {
-    const { did } = await session.find(target);
-    const signer_key_id = signer === undefined ? undefined : (parseDidUrl(signer, did) ?? signer);
-    return client.directory.prepare(did, { did, ...members, action, signer_key_id });
-  };
-  const prepared =
-    action === "register"
-      ? await client.directory.prepareRegistration({ ...members, did: target })
-      : await prepareUpdate();
-  if (out !== undefined) await Bun.write(out, `${JSON.stringify(prepared, null, 2)}\n`);
-  const text = [
-    `sign these bytes: ${prepared.payload_to_sign}`,
-    `before ${prepared.expires_at}`,
-    ...(out === undefined ? [] : [`then: waypost did submit ${out} --signature <text>`]),
-  ];
-  report.result(prepared, text.join("\n"));
-}
-
-type SubmitFlags = { readonly signature: string; readonly invitation?: string };
-
-async function submitPrepared({ client, report }: Session, flags: SubmitFlags, file: string): Promise<void> {
-  const prepared = parseRecord(await Bun.file(file).text());
-  const route = prepared?.["submit"];
-  if (prepared === null || !isRecord(route)) throw failed(`${file} is not a preparation`);
-  const { signature: text } = flags;
-  const bytes = /^(0x)?[0-9a-fA-F]{128}$/.test(text) ? decodeHex(text) : decodeBase64(text);
-  if (bytes?.length !== 64) throw failed("a signature is 64 bytes as Base64 or hex");
-  const signature = encodeBase64(bytes);
-  if (prepared["action"] === "register") {
-    const registered = await client.directory.register({ ...requestOf(prepared), signature }, flags.invitation);
-    report.result({ ok: true, ...registered }, `${registered.did} is ${registered.registration_status}`);
-    return;
-  }
-  const accepted = await client.directory.submit(submissionOf(prepared, route, signature));
-  report.result({ ok: true, ...accepted }, `${accepted.did}: accepted as ${accepted.tx_hash}`);
-}
-
-const methods = ["POST", "PUT", "PATCH", "DELETE"] as const;
-
-/** The body that the Directory prepared, with the signature where the route wants it. */
-function submissionOf(
-  prepared: Record<string, unknown>,
-  { method: named, path }: Record<string, unknown>,
-  signature: string,
-): Submission {
-  const { headers, body } = prepared;
-  const method = methods.find((name) => name === named);
-  if (method === undefined || typeof path !== "string") throw failed("the preparation names no route");
-  if (!isRecord(headers)) return { method, path, body: jsonBody({ ...requestOf(prepared), signature }) };
-  const proof = Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, String(value)]));
-  return { method, path, headers: { ...proof, "X-Signature": signature }, body: new Uint8Array(utf8(String(body))) };
-}
-
-function requestOf({ request }: Record<string, unknown>): Record<string, unknown> {
-  if (isRecord(request)) return request;
-  throw failed("the preparation has no request");
 }

@@ -1,6 +1,6 @@
 /**
- * `waypost key`: single Ed25519 keys in files, for a Cache that signs its events and for signing on a machine without a
- * network; a file holds the 32-byte seed in hex, mode 0600.
+ * `waypost key`: single Ed25519 keys in files of mode 0600. That of a Cache, which signs its events, is the 32-byte seed in
+ * hex; those of logs and witnesses have the form of Go's `note` package.
  */
 import { chown, readFile, rename, stat } from "node:fs/promises";
 import { dirname } from "node:path";
@@ -11,7 +11,7 @@ import { failed } from "../app/failure.ts";
 import { createDurably, removeIfThere, syncFolder } from "../app/files.ts";
 import { readNoteSigner } from "../app/log-key.ts";
 import { parseDurationSetting } from "../config/schema.ts";
-import { decodeHex, encodeBase64, renderPublicKey } from "../core/codec/bytes.ts";
+import { renderPublicKey } from "../core/codec/bytes.ts";
 import { dayMs } from "../core/codec/time.ts";
 import { nextName } from "../core/trust/log.ts";
 import { type NoteKey, noteKey, parseSignerKey, renderSignerKey, renderVerifierKey } from "../core/trust/note.ts";
@@ -47,14 +47,6 @@ export function registerKeyCommand(program: Command): void {
     )
     .action(rotate);
   command("restart-log", "name the log of a key anew, after entries were lost for good").action(restartLog);
-  command("sign", "sign bytes, such as payload_to_sign of a preparation")
-    .requiredOption("--payload <hex>", "the bytes as 0x hex")
-    .action(async (file: string, { payload, json = false }: KeyFlags & { readonly payload: string }) => {
-      const bytes = decodeHex(payload);
-      if (bytes === null) throw failed("--payload must be hex");
-      const signature = encodeBase64(ed25519.sign(bytes, await readSeed(file)));
-      createReport(json).result({ signature }, signature);
-    });
 }
 
 type NewNoteKey = { readonly name: string; readonly type: NoteKey["type"]; readonly seed: Uint8Array };

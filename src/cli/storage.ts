@@ -1,9 +1,8 @@
 /**
  * `waypost storage`: what operators do with the stores of a configuration. `migrate` prepares stores before the first
- * start and after an upgrade. `move-places`, `backup`, `verify`, `export` and `top` run beside the nodes; `restore`, `compact`, `import`
- * and `stats` do not (running nodes show the figures of `stats` at `/metrics`). `top` shows who uses a store: entries and
- * bytes of each recipient, and of each label of the entries (senders and client networks, as digests; the
- * running node names networks that sent something lately).
+ * start and after an upgrade. `move-places`, `backup`, `verify`, `export` and `top` run beside the nodes; `restore`,
+ * `compact` and `import` do not. `top` shows who uses a store: entries and bytes of each recipient, and of each label of
+ * the entries (senders and client networks, as digests; the running node names networks that sent something lately).
  */
 
 import { once } from "node:events";
@@ -16,14 +15,7 @@ import { failed, failedInResult } from "../app/failure.ts";
 import { syncFolder } from "../app/files.ts";
 import { storesOf, toFailure } from "../app/stores.ts";
 import type { OpenStep } from "../storage/bind.ts";
-import type {
-  FileMaintenance,
-  PlaceMove,
-  Store,
-  StoreEnvironment,
-  StoreMaintenance,
-  StoreRecord,
-} from "../storage/contract.ts";
+import type { FileMaintenance, PlaceMove, StoreMaintenance, StoreRecord } from "../storage/contract.ts";
 import { encodeRecord, exportEnd, exportHeader, importRecords, parseRecord } from "../storage/transfer.ts";
 import { createReport, parseBetween, print } from "./command.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
@@ -66,8 +58,6 @@ export function registerStorageCommand(program: Command): void {
   command("top", "print which recipients and labels have the most, beside running nodes")
     .option("--limit <number>", "how many of each", parseBetween(1, 1_000_000), 20)
     .action(top);
-  const statsText = "print counts and sizes of the stores of a stopped node (/status shows a running one)";
-  command("stats", statsText).action(stats);
 }
 
 /** The stores of the configuration, or the one that `--store` names. */
@@ -110,49 +100,6 @@ function parsePlaces(text: string): number[] {
     return Array.from({ length: to - from + 1 }, (_, n) => from + n);
   });
   return [...new Set(places)];
-}
-
-const environment: StoreEnvironment = {
-  now: Date.now,
-  log: () => undefined,
-  fatal: (reason) => {
-    throw new Error(reason);
-  },
-};
-
-async function withStore<T>({ open }: OpenStep, work: (store: Store) => Promise<T>): Promise<T> {
-  const store = await open(environment).catch(toFailure);
-  try {
-    return await work(store).catch(toFailure);
-  } finally {
-    await store.close();
-  }
-}
-
-/** Reading must not create anything: a missing store is reported before any is opened. */
-async function stats(options: Options): Promise<void> {
-  const steps = await chosenSteps(options);
-  const absent = steps.flatMap(({ name, absence }) => {
-    const reason = absence();
-    return reason === null ? [] : [`store "${name}": ${reason}; a node creates it at its start`];
-  });
-  if (absent.length > 0) throw failed(absent.join("\n"));
-  const reports: Awaited<ReturnType<typeof statsOf>>[] = [];
-  for (const step of steps) reports.push(await withStore(step, (store) => statsOf(step.name, store)));
-  const lines = reports.flatMap(({ name, plugin, durability, capabilities, mailbox, ledger }) => [
-    ...[`${name}: ${plugin}, ${durability}`, `  offers ${capabilities.join(", ")}`],
-    ...(mailbox === undefined ? [] : [`  mailbox: ${mailbox.entries} entries, ${mailbox.bytes} bytes`]),
-    ...(ledger === undefined ? [] : [`  ledger: block ${ledger.block} of ${ledger.time}`]),
-  ]);
-  createReport(options.json === true).result(reports, lines.join("\n"));
-}
-
-async function statsOf(name: string, { plugin, durability, capabilities }: Store) {
-  const mailbox = await capabilities.mailbox?.stats(Date.now());
-  const head = (await capabilities.ledger?.head())?.finalized;
-  const time = new Date(head?.timeMs ?? 0).toISOString();
-  const ledger = head === undefined ? undefined : { block: head.number.toString(), hash: head.hash, time };
-  return { name, plugin, durability, capabilities: Object.keys(capabilities), mailbox, ledger };
 }
 
 // --------------------------------------------------------------------------------------------------------- maintenance

@@ -173,7 +173,7 @@ async function provenState({ trust }: Client, did: Did): Promise<KeyState> {
 }
 
 /** The answer has been checked; ids may be relative to the DID. */
-export function documentOf(record: Resolved, did: Did): DidDocument {
+function documentOf(record: Resolved, did: Did): DidDocument {
   const { document } = record;
   if (document?.id !== did) throw new ClientError("unreadable", "unreadable", `${did} has no document of its own`);
   const absolute = (id: string) => (id.startsWith("#") ? `${did}${id}` : id);

@@ -463,16 +463,6 @@ describe("commands", () => {
     expect(received[0].from_verified).toBe(true);
   }, 120_000);
 
-  test("a change prepared by the Directory and signed elsewhere is accepted", async () => {
-    const seed = JSON.parse(readFileSync(join(keys, "gil.json"), "utf8")).root_seed;
-    writeFile("gil.seed", seed);
-    const args = ["did", "prepare", "gil", "add_alias", "--body", '{"alias":"gilbert"}', "--out", "prepared.json"];
-    const prepared = await parsed(...args);
-    const { signature } = await parsed("key", "sign", "gil.seed", "--payload", prepared.payload_to_sign);
-    const accepted = await parsed("did", "submit", "prepared.json", "--signature", signature);
-    expect([accepted.ok, accepted.alias]).toEqual([true, "gilbert"]);
-  }, 120_000);
-
   const failures: [name: string, args: string[], code: number, said: string][] = [
     ["a name that is taken", ["did", "create", "--name", "fay"], 1, "already exists"],
     [

@@ -1,7 +1,7 @@
 /** Values of options: what is read, and to what; and the help of every command. */
 import { describe, expect, test } from "bun:test";
 import type { Command } from "commander";
-import { parseAmount, parseBetween, parseSeconds, parseUrl } from "../../../src/cli/command.ts";
+import { parseBetween, parseSeconds, parseUrl } from "../../../src/cli/command.ts";
 import { createProgram } from "../../../src/cli/program.ts";
 
 const refused = (parse: (text: string) => unknown, texts: readonly string[]): string[] =>
@@ -60,18 +60,6 @@ describe("the help of every command", () => {
       expect(command.description()).toMatch(/^(?!an? |the |what |why |how )[a-z]+,? /);
       expect(text).not.toMatch(/default: (""|\d{6,})\)$/m);
     }
-  });
-});
-
-describe("an amount", () => {
-  test("is a whole number that stays text", () => {
-    const most = "9".repeat(39);
-    expect(["0", "7", most].map(parseAmount)).toEqual(["0", "7", most]);
-  });
-
-  test("has no leading zeros, no sign and no more than 39 digits", () => {
-    const wrong = ["", "00", "01", "-1", "+1", "1.5", "1e3", " 1", "9".repeat(40)];
-    expect(refused(parseAmount, wrong)).toEqual(wrong);
   });
 });
 
