@@ -11,12 +11,11 @@ import { joinOutages, type Log } from "../nodes/http/log.ts";
 import { createMetrics } from "../nodes/http/metrics.ts";
 import { removeStaleSocket } from "../nodes/http/server.ts";
 import type { OpenStores } from "../storage/bind.ts";
-import { certificateOf, openEventKey } from "./credentials.ts";
+import { certificateOf } from "./certificate.ts";
 import { endInTime, endingMsMax } from "./failure.ts";
-import { openLogKey, openWitnessKey } from "./log-key.ts";
-import { measureStores, registerProcessMetrics, registerStoreMetrics } from "./metrics.ts";
+import { openKeys } from "./keys.ts";
+import { registerProcessMetrics, registerStoreMetrics } from "./metrics.ts";
 import type { NodeOverrides } from "./nodes.ts";
-import { openPushKey, pushKeyFile } from "./push-key.ts";
 import { type ProcessView, type Serving, startServing } from "./serving.ts";
 import { openConfiguredBus, openConfiguredStores, registerBusMetrics, startSweepers } from "./stores.ts";
 
@@ -53,13 +52,9 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   let serving: Serving | null = null;
   const history = createHistory(metrics.read, now);
   const log = joinOutages(history.watch(options.log), now);
-  const eventKey = await openEventKey(config.cache.enabled ? config.cache.signing_key_file : null, log);
-  const { signing_key_file: keyFile } = config.cache;
-  const pushKey = config.push.enabled && keyFile !== null ? await openPushKey(pushKeyFile(keyFile), log) : null;
-  const [logKey, witnessKey] = await Promise.all([openLogKey(config, log), openWitnessKey(config, log)]);
-  const named = logKey === null ? {} : { logKey: logKey.key };
-  const opened = await openConfiguredStores(config, { now, log, fatal: options.onFatal, ...named });
-  const stores = measureStores(config, opened, metrics);
+  const keys = await openKeys(config, log);
+  const named = keys.logKey === null ? {} : { logKey: keys.logKey.key };
+  const stores = await openConfiguredStores(config, { now, log, fatal: options.onFatal, ...named });
   const bus = await openConfiguredBus(config, { log });
   const release = async (): Promise<void> => {
     history.close();
@@ -75,14 +70,15 @@ export async function startNodes(config: Config, options: StartOptions): Promise
       serving?.readSettings();
       return plan;
     };
-    const readAgain = (): Promise<ReloadPlan | string> => reloadFile(options, { log, reload, readKey: eventKey.read });
+    const readAgain = (): Promise<ReloadPlan | string> =>
+      reloadFile(options, { log, reload, readKey: keys.eventKey.read });
     const view: ProcessView = {
       startedAtMs: now(),
       renderMetrics: metrics.render,
-      history: () => ({ samples: history.samples(), warnings: history.warnings() }),
+      history,
       reloadFile: readAgain,
     };
-    const parts = { log, stores, bus, now, metrics, eventKey, pushKey, logKey, witnessKey, view };
+    const parts = { log, stores, bus, now, metrics, ...keys, view };
     const shared = { ...options, ...parts };
     const started = await startServing(config, shared);
     serving = started;

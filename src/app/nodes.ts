@@ -11,7 +11,7 @@ import type { PushKey } from "../nodes/cache/push-message.ts";
 import { networkOfLabel } from "../nodes/cache/shares.ts";
 import { createDirectory, type Directory } from "../nodes/directory/directory.ts";
 import { createHomes, type Homes } from "../nodes/directory/homes.ts";
-import { createLog, entryRoute, type LogKey } from "../nodes/directory/log.ts";
+import { createLog, entryRoute } from "../nodes/directory/log.ts";
 import { type DirectoryParts, directoryBodyBytesMax } from "../nodes/directory/parts.ts";
 import { forgetRegistration } from "../nodes/directory/register.ts";
 import type { Log } from "../nodes/http/log.ts";
@@ -30,12 +30,11 @@ import type { SessionSocket } from "../nodes/relay/live/registry.ts";
 import { createSessions, type LiveSessions } from "../nodes/relay/live/session.ts";
 import { createRelay, type Relay } from "../nodes/relay/relay.ts";
 import { announceChange, createStoredSignal } from "../nodes/signals.ts";
-import { createWitness, type WitnessParts } from "../nodes/witness/witness.ts";
+import { createWitness } from "../nodes/witness/witness.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import type { Bus } from "../storage/bus.ts";
 import type { Receipts } from "../storage/contract.ts";
-import type { EventKey } from "./credentials.ts";
-import { addressesOf } from "./log-key.ts";
+import { addressesOf, type Keys } from "./keys.ts";
 import { ledgerOfRecipients } from "./stores.ts";
 
 /** Tests set these; a running node has none. */
@@ -46,18 +45,14 @@ export type NodeOverrides = {
   readonly ca?: readonly string[];
 };
 
-export type ComposeParts = NodeOverrides & {
-  readonly stores: OpenStores;
-  readonly bus: Bus;
-  readonly now: () => number;
-  readonly log: Log;
-  readonly metrics: Metrics;
-  readonly eventKey: EventKey;
-  /** `null` where nothing is pushed. */
-  readonly pushKey: PushKey | null;
-  readonly logKey: LogKey | null;
-  readonly witnessKey: Pick<WitnessParts, "key" | "sign"> | null;
-};
+export type ComposeParts = NodeOverrides &
+  Keys & {
+    readonly stores: OpenStores;
+    readonly bus: Bus;
+    readonly now: () => number;
+    readonly log: Log;
+    readonly metrics: Metrics;
+  };
 
 /** What operations on a running node reach. */
 type OperatedNodes = Erasing & {

@@ -16,9 +16,9 @@ import { type Listener, listen, type Site } from "../nodes/http/server.ts";
 import { aboutRoute, checkProbes, statusRoutes } from "../nodes/http/status.ts";
 import { operationRoutes } from "../nodes/operations/operations.ts";
 import { version } from "../version.ts";
-import { type CertificateWatch, certificateOf, type LoadedCertificate, watchCertificate } from "./credentials.ts";
+import { type CertificateWatch, certificateOf, type LoadedCertificate, watchCertificate } from "./certificate.ts";
 import { failed } from "./failure.ts";
-import { factsOf, registerHttpGauges } from "./metrics.ts";
+import { registerHttpGauges } from "./metrics.ts";
 import { type ComposedNodes, type ComposeParts, composeNodes, unavailableOf } from "./nodes.ts";
 import { siteHeaders, siteRoutes } from "./site.ts";
 import { toFailure } from "./stores.ts";
@@ -27,7 +27,7 @@ import { toFailure } from "./stores.ts";
 export type ProcessView = {
   readonly startedAtMs: number;
   readonly renderMetrics: () => Promise<string>;
-  readonly history: () => HistoryView;
+  readonly history: HistoryView;
   /** Reads the configuration again; a text gives the reason why it was not applied. */
   readonly reloadFile: () => Promise<ReloadPlan | string>;
 };
@@ -143,7 +143,6 @@ function createApps(config: Config, parts: AppParts): Apps {
     startedAtMs: parts.view.startedAtMs,
     history: parts.view.history,
     checks: () => checkProbes(common.probes),
-    facts: () => factsOf(config, parts.stores),
   });
   // The page is for the operator: on the admin listener, or on a node that only this machine reaches.
   const isPrivate = !apart && server.listen.every(isLoopbackListener);

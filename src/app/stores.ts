@@ -14,7 +14,6 @@ import { type NatsBusOptions, natsOptions, openNatsBus } from "../plugins/bus/na
 import { type ParsedOptions, parseWith } from "../plugins/drivers.ts";
 import { builtInPlugins, loadPlugins } from "../plugins/load.ts";
 import {
-  bindStores,
   type Need,
   type OpenStep,
   type OpenStores,
@@ -23,7 +22,7 @@ import {
   type StoreConfiguration,
 } from "../storage/bind.ts";
 import type { Bus, BusEnvironment } from "../storage/bus.ts";
-import { type InputProblem, type Store, type StoreEnvironment, StoreError } from "../storage/contract.ts";
+import { type InputProblem, type StoreEnvironment, StoreError } from "../storage/contract.ts";
 import { failed } from "./failure.ts";
 
 /** External modules are loaded on the way; relative paths start at the working folder. */
@@ -45,11 +44,6 @@ export async function openConfiguredStores(config: Config, environment: StoreEnv
   const opened = await openStores(await storeConfiguration(config), environment).catch(toFailure);
   if (!Array.isArray(opened)) return opened;
   throw failed(opened.map(({ setting, message }) => `${setting}: ${message}`).join("\n"));
-}
-
-/** Stores that are open elsewhere, as the nodes of a configuration need them. */
-export function bindOpenStores(config: Config, stores: ReadonlyMap<string, Store>): OpenStores {
-  return bindStores(needsOf(config), stores);
 }
 
 /** A store that can't be opened is reported to the person who runs the command, without a stack. */

@@ -211,7 +211,7 @@ export function reasonOf(error: unknown): string {
 
 const systemReasons: Readonly<Record<string, string>> = {
   ENOENT: "there is no such file or folder",
-  ECONNREFUSED: "nothing listens there",
+  ECONNREFUSED: "connection refused: nothing listens there",
   EACCES: "this user may not open it",
   EISDIR: "it is a folder",
   ENOTDIR: "a part of the path is not a folder",
@@ -424,10 +424,11 @@ function openSession(flags: SessionFlags): Session {
 // ------------------------------------------------------------------------------------- what a node says about itself
 
 export const probeTimeoutMs = 4_000;
-const answerCharactersMax = 65_536;
 
 export type JsonReply = {
   readonly status: number;
+  /** The same as text, for people. */
+  readonly text: string;
   readonly json: Readonly<Record<string, unknown>>;
   /** The clock of the node, from its `Date` header. */
   readonly dateMs: number | null;
@@ -438,24 +439,30 @@ type AskOptions = {
   readonly unix?: string | undefined;
   /** The address is that of a listener here, which no certificate names. */
   readonly isOwn?: boolean;
+  /** Sent by POST; without one it is a GET. */
+  readonly body?: unknown;
+  readonly timeoutMs?: number;
 };
 
-/** GET of a JSON object, or the reason why there is none. */
+/** A JSON object, or the reason why there is none. */
 export async function askJson(url: string, path: string, options: AskOptions = {}): Promise<JsonReply | string> {
-  const { unix, isOwn = false } = options;
+  const { unix, isOwn = false, body, timeoutMs = probeTimeoutMs } = options;
+  const headers = { "content-type": "application/json" };
   try {
     const response = await fetch(`${withoutTrailingSlashes(url)}${path}`, {
-      signal: AbortSignal.timeout(probeTimeoutMs),
+      signal: AbortSignal.timeout(timeoutMs),
       redirect: "error",
       ...(unix === undefined ? { proxy: false } : { unix }),
       ...(isOwn ? { tls: { rejectUnauthorized: false } } : {}),
+      ...(body === undefined ? {} : { method: "POST", headers, body: JSON.stringify(body) }),
     });
-    const json: unknown = JSON.parse((await response.text()).slice(0, answerCharactersMax));
-    if (typeof json !== "object" || json === null) return "answers without a JSON object";
+    const { status } = response;
+    const text = (await response.text()).trim();
+    if (!text.startsWith("{")) return `answered ${status} without JSON: is that the address of a node?`;
     const dateMs = Date.parse(response.headers.get("date") ?? "");
-    return { status: response.status, json: { ...json }, dateMs: Number.isNaN(dateMs) ? null : dateMs };
+    return { status, text, json: JSON.parse(text), dateMs: Number.isNaN(dateMs) ? null : dateMs };
   } catch (error) {
-    return error instanceof SyntaxError ? "answers, but not as a node" : errorText(error);
+    return error instanceof SyntaxError ? "answers, but not as a node" : reasonOf(error);
   }
 }
 

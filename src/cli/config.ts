@@ -6,10 +6,10 @@ import { existsSync, readFileSync, statfsSync } from "node:fs";
 import { totalmem } from "node:os";
 import { dirname, resolve } from "node:path";
 import type { Command } from "commander";
-import { isExposed, loadCertificate } from "../app/credentials.ts";
-import { CommandFailure, failed, failedInResult } from "../app/failure.ts";
+import { loadCertificate } from "../app/certificate.ts";
+import { failed, failedInResult } from "../app/failure.ts";
 import { readText } from "../app/files.ts";
-import { keyFilesOf } from "../app/log-key.ts";
+import { keyProblems, keyWarnings } from "../app/keys.ts";
 import { checkBus, checkStores } from "../app/stores.ts";
 import { configWarnings, isReported } from "../config/checks.ts";
 import { type ConfigProblem, parseConfig } from "../config/config.ts";
@@ -56,7 +56,7 @@ export function renderSchema(): string {
 async function checkFile({ config: file, json = false }: { readonly config: string; readonly json?: boolean }) {
   const { config, problems } = await examineConfig(file, { toServe: true });
   if (!json && problems.length > 0) throw problemReport(file, problems);
-  const warnings = config === null || problems.length > 0 ? [] : [...warningsOf(config), ...keyWarnings(config)];
+  const warnings = config === null || problems.length > 0 ? [] : warningsOf(config);
   const result = { ok: problems.length === 0, file, problems, warnings };
   if (!json) for (const { setting, message } of warnings) console.error(`warning: ${setting}: ${message}`);
   createReport(json).result(result, `${file}: no problems`);
@@ -83,7 +83,7 @@ async function examineConfig(file: string, { toServe = false }: ReadOptions): Pr
   const further =
     config === null
       ? []
-      : [...(await checkStores(config)), ...checkBus(config), ...(toServe ? await keyProblems(config) : [])];
+      : [...(await checkStores(config)), ...checkBus(config), ...(toServe ? await fileProblems(config) : [])];
   const located = further
     .filter(({ setting }) => !isReported(setting, reported))
     .map((problem) => ({ ...problem, place: result.placeOf(problem.setting) }));
@@ -91,15 +91,9 @@ async function examineConfig(file: string, { toServe = false }: ReadOptions): Pr
 }
 
 /** Of the certificate and the key files. */
-async function keyProblems(config: Config): Promise<InputProblem[]> {
+async function fileProblems(config: Config): Promise<InputProblem[]> {
   const loaded = loadCertificate(config, Date.now());
-  const problems: InputProblem[] = loaded === null || loaded.ok ? [] : [loaded.problem];
-  for (const { setting, read } of keyFilesOf(config))
-    await read().catch((error: unknown) => {
-      if (!(error instanceof CommandFailure)) throw error;
-      problems.push({ setting, message: error.message });
-    });
-  return problems;
+  return [...(loaded === null || loaded.ok ? [] : [loaded.problem]), ...(await keyProblems(config))];
 }
 
 async function readTextOf(file: string): Promise<string> {
@@ -119,20 +113,11 @@ function problemReport(file: string, problems: readonly ConfigProblem[]) {
   return failed([`${file}: ${countOf(problems.length, "problem")}`, ...lines].join("\n"));
 }
 
-/** Warnings about settings that are probably a mistake, the certificate, and bounds above what this machine has. */
+/** Settings that are probably a mistake, doubts about certificate and key files, and bounds above what the machine has. */
 export function warningsOf(config: Config): InputProblem[] {
   const loaded = loadCertificate(config, Date.now());
   const ofCertificate = loaded?.ok === true ? loaded.certificate.warnings : [];
-  return [...configWarnings(config), ...ofCertificate, ...machineWarnings(config)];
-}
-
-/** A node logs these when it opens its keys. */
-function keyWarnings(config: Config): InputProblem[] {
-  const exposed = keyFilesOf(config).filter(({ file }) => existsSync(file) && isExposed(file));
-  return exposed.map(({ setting, file }) => ({
-    setting,
-    message: `other users may read ${file}; run: chmod 600 ${file}`,
-  }));
+  return [...configWarnings(config), ...ofCertificate, ...keyWarnings(config), ...machineWarnings(config)];
 }
 
 function* machineWarnings({ cache, stores, server }: Config): Generator<InputProblem> {

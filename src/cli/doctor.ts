@@ -1,16 +1,14 @@
 /**
- * `waypost doctor`: whether this machine can run a configuration, as a list of findings. Beside a running node it asks that
- * node instead of opening its stores and addresses; over the network it asks the Directory where recipients are looked up,
- * and the public endpoints as others see them.
+ * `waypost doctor`: what `config check` checks, and then whether this machine can run the configuration, as a list of
+ * findings. Beside a running node it asks that node instead of opening its stores and addresses; over the network it asks
+ * the Directory where recipients are looked up, and the public endpoints as others see them.
  */
 import { lookup } from "node:dns/promises";
 import { accessSync, constants, existsSync, readFileSync, statfsSync, statSync } from "node:fs";
 import { createServer } from "node:net";
 import { resolve } from "node:path";
 import type { Command } from "commander";
-import { isExposed, loadCertificate } from "../app/credentials.ts";
 import { failed, failedInResult } from "../app/failure.ts";
-import { keyFilesOf } from "../app/log-key.ts";
 import { rolesOf } from "../app/serving.ts";
 import { storesOf } from "../app/stores.ts";
 import type { Config } from "../config/schema.ts";
@@ -29,8 +27,6 @@ type Finding = {
   readonly name: string;
   readonly ok: boolean;
   readonly warning?: boolean;
-  /** The problem as a code, for programs. */
-  readonly code?: string;
   readonly detail: string;
 };
 
@@ -41,7 +37,7 @@ export function registerDoctorCommand(program: Command): void {
     .option("-c, --config <file>", "configuration file", defaultConfigFile)
     .option("--json", "print the findings as JSON")
     .action(async (options: { config: string; json?: boolean }) => {
-      const config = await readConfig(options.config);
+      const config = await readConfig(options.config, { toServe: true });
       const findings = await examine(config, options.config);
       const labelOf = ({ ok, warning }: Finding) => (ok ? (warning ? "warn" : "ok  ") : "FAIL");
       const lines = findings.map((one) => `${labelOf(one)}  ${one.name}: ${one.detail}`);
@@ -55,11 +51,10 @@ async function examine(config: Config, file: string): Promise<Finding[]> {
   const program = `waypost ${version}, Bun ${Bun.version}, ${process.platform}-${process.arch}`;
   const found = [
     { name: "program", ok: true, detail: program },
-    { name: "configuration", ok: true, detail: file },
+    { name: "configuration", ok: true, detail: `${file}, with its certificate and keys` },
     ...warningsOf(config).map(({ setting, message: detail }) => {
       return { name: `setting ${setting}`, ok: true, warning: true, detail };
     }),
-    check("clock", clock),
     check("open files", () => openFiles(config)),
     check("environment", () => environment(config)),
     ...foldersOf(config).map(([store, folder]) => check(`disk of store ${store}`, () => disk(folder))),
@@ -69,8 +64,6 @@ async function examine(config: Config, file: string): Promise<Finding[]> {
           ...(await storesOf(config)).map((step) => check(`store ${step.name}`, () => store(step))),
         ]
       : [check("running node", () => readiness(running))]),
-    ...certificate(config),
-    ...keyFiles(config),
     ...directoriesOf(config).map((url) => check(`directory ${url}`, () => directory(url))),
     ...publicEndpoints(config, running !== null),
   ];
@@ -89,14 +82,6 @@ async function check(name: string, work: () => string | Promise<string>): Promis
 }
 
 // ------------------------------------------------------------------------------------------------- the machine
-
-/** With a clock far in the past, every proof is too old. A small skew shows only in a comparison with a Directory. */
-function clock(): string {
-  const nowMs = Date.now();
-  const text = new Date(nowMs).toISOString();
-  if (nowMs > Date.UTC(2026, 0)) return text;
-  throw failed(`${text}: before this program was built`);
-}
 
 function environment(config: Config): string {
   const problems = environmentProblems(config, { ...process.env });
@@ -152,39 +137,6 @@ function canListen(address: string): Promise<string> {
     server.once("error", reject);
     server.listen(place.port, place.hostname, () => server.close(() => resolve("free")));
   });
-}
-
-// ------------------------------------------------------------------------------------- certificate, keys, stores
-
-function certificate(config: Config): Finding[] {
-  const loaded = loadCertificate(config, Date.now());
-  if (loaded === null) return [];
-  const name = "certificate";
-  if (!loaded.ok) return [{ name, ok: false, code: loaded.problem.code, detail: loaded.problem.message }];
-  const until = new Date(loaded.certificate.notAfterMs).toISOString();
-  return [{ name, ok: true, detail: `${config.server.tls_cert_file} is valid until ${until}` }];
-}
-
-/** The files with keys: there, of the right form, and readable only by their owner. */
-function keyFiles(config: Config): Promise<Finding>[] {
-  const keyCheck = (name: string, file: unknown, read: (file: string) => Promise<unknown>): Promise<Finding>[] => {
-    if (typeof file !== "string") return [];
-    const work = async () => {
-      await read(file);
-      if (isExposed(file)) throw failed(`other users may read ${file}; run: chmod 600 ${file}`);
-      return file;
-    };
-    return [check(name, work)];
-  };
-  const readOperator = async (file: string) => {
-    if (readFileSync(file, "utf8").trim() === "") throw failed(`${file} is empty`);
-  };
-  return [
-    ...keyFilesOf(config).flatMap(({ setting, file, read }) => keyCheck(setting, file, read)),
-    ...Object.entries(config.stores).flatMap(([store, { operator_key_file: file }]) =>
-      keyCheck(`operator key of store ${store}`, file, readOperator),
-    ),
-  ];
 }
 
 /** A missing store is not a failure. The check does not create it: it would belong to the user who runs the check. */

@@ -7,12 +7,10 @@ import { createReadStream, existsSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { type Command, Option } from "commander";
-import { CommandFailure, failed, timedOut } from "../app/failure.ts";
+import { failed, timedOut } from "../app/failure.ts";
 import { isDid } from "../core/codec/did.ts";
-import { errorText } from "../core/fault.ts";
 import { parseNetwork } from "../core/message/address.ts";
-import { withoutTrailingSlashes } from "../core/message/proof.ts";
-import { createReport, parseBetween, parseSeconds, parseUrl, printable, probeTimeoutMs, reasonOf } from "./command.ts";
+import { askJson, createReport, parseBetween, parseSeconds, parseUrl, printable } from "./command.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
 import { confirmed } from "./did-change.ts";
 
@@ -52,21 +50,11 @@ async function socketOf({ config, socket }: NodeFlags): Promise<string> {
 /** Asks a running node over its admin socket. */
 export async function askNode(flags: NodeFlags, path: string, body?: unknown): Promise<Answered> {
   const socket = await socketOf(flags);
-  const json = { "content-type": "application/json" };
-  const sent = body === undefined ? {} : { method: "POST", headers: json, body: JSON.stringify(body) };
-  try {
-    const response = await fetch(`http://localhost${path}`, {
-      unix: socket,
-      signal: AbortSignal.timeout(askTimeoutMs),
-      ...sent,
-    });
-    const answer = (await response.json()) as Answered;
-    if (response.ok) return answer;
-    throw failed(printable(`the node refused: ${String(answer["detail"] ?? response.status)}`));
-  } catch (error) {
-    if (error instanceof CommandFailure) throw error;
-    throw failed(`no node answers at ${socket}: ${reasonOf(error)}`);
-  }
+  const reply = await askJson("http://localhost", path, { unix: socket, body, timeoutMs: askTimeoutMs });
+  if (typeof reply === "string") throw failed(`no node answers at ${socket}: ${reply}`);
+  const { status, json } = reply;
+  if (status >= 200 && status < 300) return json;
+  throw failed(printable(`the node refused: ${String(json["detail"] ?? status)}`));
 }
 
 export function registerOperationsCommands(program: Command): void {
@@ -183,16 +171,7 @@ async function askHealth(url: string, waitMs: number): Promise<void> {
 }
 
 async function askReadiness(url: string): Promise<{ readonly ready: boolean; readonly text: string }> {
-  try {
-    const response = await fetch(`${withoutTrailingSlashes(url)}/readyz`, {
-      signal: AbortSignal.timeout(probeTimeoutMs),
-      proxy: false,
-    });
-    const text = (await response.text()).slice(0, 4_096).trim();
-    if (text.startsWith("{")) return { ready: response.ok, text };
-    return { ready: false, text: `${url} answered ${response.status} without JSON: is that the address of a node?` };
-  } catch (error) {
-    const isRefused = error instanceof Error && "code" in error && error.code === "ECONNREFUSED";
-    return { ready: false, text: `${url}: ${isRefused ? "connection refused" : errorText(error)}` };
-  }
+  const reply = await askJson(url, "/readyz");
+  if (typeof reply === "string") return { ready: false, text: `${url}: ${reply}` };
+  return { ready: reply.status === 200, text: reply.text.slice(0, 4_096) };
 }

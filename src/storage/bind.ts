@@ -161,7 +161,7 @@ function unmet(need: Need, store: Store): InputProblem[] {
 }
 
 /** Hands each need the capability of its store. */
-export function bindStores(needs: readonly Need[], stores: ReadonlyMap<string, Store>): OpenStores {
+function bindStores(needs: readonly Need[], stores: ReadonlyMap<string, Store>): OpenStores {
   return {
     stores,
     capability(setting, name) {

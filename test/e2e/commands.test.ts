@@ -154,7 +154,7 @@ describe("with --json", () => {
 
   test("after -- it is not an option", async () => {
     const { code, stderr } = await waypost("key", "show", "--", "--json");
-    expect([code, stderr.trim()]).toEqual([1, "--json: there is no such file"]);
+    expect([code, stderr.trim()]).toEqual([1, "--json: there is no such file; create one: waypost key new --json"]);
   });
 });
 

@@ -44,7 +44,7 @@ describe.skipIf(chromiumPath === null)("the status page", () => {
     ]);
     expect(await page.evaluate('document.querySelectorAll(".card svg path").length')).toBeGreaterThanOrEqual(12);
     expect(await page.evaluate('document.getElementById("checks").innerText')).toContain("store main");
-    expect(await page.evaluate('document.getElementById("facts").innerText')).toContain("memory, volatile");
+    expect(await page.evaluate('document.getElementById("facts").innerText')).toContain("finalized block of main");
   });
 
   test("asks nothing of any other host, and breaks no rule of its own policy", async () => {

@@ -1,6 +1,6 @@
 /** Pushes: who subscribes, what a push service is sent and when, and what its answers change. */
 import { afterEach, describe, expect, test } from "bun:test";
-import { openPushKey } from "../../src/app/push-key.ts";
+import { openPushKey } from "../../src/app/keys.ts";
 import { encodeHex, utf8 } from "../../src/core/codec/bytes.ts";
 import { sha256 } from "../../src/core/codec/crypto.ts";
 import { mailboxOf } from "../../src/core/codec/did.ts";

@@ -6,7 +6,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type TLSSocket, connect as tlsConnect } from "node:tls";
-import { loadCertificate } from "../../src/app/credentials.ts";
+import { loadCertificate } from "../../src/app/certificate.ts";
 import { checkConfig } from "../../src/config/config.ts";
 import type { Config, ConfigInput } from "../../src/config/schema.ts";
 import { freePort, scratchFolder } from "../support/executable.ts";

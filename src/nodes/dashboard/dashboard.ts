@@ -32,11 +32,16 @@ type Sample = {
 
 type Warning = { readonly atMs: number; readonly level: "warn" | "error"; readonly message: string };
 
-export type HistoryView = { readonly samples: readonly Sample[]; readonly warnings: readonly Warning[] };
+/** Figures of one store, as text. */
+type Fact = { readonly name: string; readonly value: string };
 
-type History = {
+export type HistoryView = {
   readonly samples: () => readonly Sample[];
   readonly warnings: () => readonly Warning[];
+  readonly facts: () => Promise<readonly Fact[]>;
+};
+
+type History = HistoryView & {
   /** Takes a sample now; the timer calls it, and tests do. */
   readonly sample: () => Promise<void>;
   /** A log that also remembers warnings and errors. Fields are not kept: they can name recipients. */
@@ -52,8 +57,11 @@ export function createHistory(readMetrics: () => Promise<Reading[]>, now: () => 
   const samples: Sample[] = [];
   const warnings: Warning[] = [];
   let before: Sampled | null = null;
+  const read = async (): Promise<Sampled> => {
+    return { atMs: now(), values: Map.groupBy(await readMetrics(), ({ name }) => name) };
+  };
   const sample = async (): Promise<void> => {
-    const sampled = { atMs: now(), values: Map.groupBy(await readMetrics(), ({ name }) => name) };
+    const sampled = await read();
     if (before !== null) samples.push(sampleOf(before, sampled));
     if (samples.length > samplesMax) samples.shift();
     before = sampled;
@@ -63,6 +71,7 @@ export function createHistory(readMetrics: () => Promise<Reading[]>, now: () => 
   return {
     samples: () => samples,
     warnings: () => warnings,
+    facts: async () => factsOf(await read()),
     sample,
     watch: (log) => (level, message, fields) => {
       log(level, message, fields);
@@ -84,6 +93,21 @@ function sum({ values }: Sampled, name: string, filter: Filter = everything): nu
   let total = 0;
   for (const { labels, value } of values.get(name) ?? []) if (filter(labels)) total += value;
   return total;
+}
+
+const storeFacts: Readonly<Record<string, readonly [name: string, render: (value: number) => string]>> = {
+  ledger_finalized_block: ["finalized block", String],
+  ledger_head_age_seconds: ["age of that block", (seconds) => `${seconds.toFixed(0)} s`],
+  store_disk_free_bytes: ["free disk", (bytes) => `${(bytes / 2 ** 30).toFixed(1)} GiB`],
+};
+
+function factsOf({ values }: Sampled): Fact[] {
+  return Object.entries(storeFacts).flatMap(([metric, [name, render]]) =>
+    (values.get(metric) ?? []).map(({ labels, value }) => ({
+      name: `${name} of ${labels["store"]}`,
+      value: render(value),
+    })),
+  );
 }
 
 function sampleOf(before: Sampled, now: Sampled): Sample {
@@ -135,11 +159,9 @@ type DashboardParts = {
   readonly version: string;
   readonly roles: readonly string[];
   readonly startedAtMs: number;
-  readonly history: () => HistoryView;
+  readonly history: HistoryView;
   /** Name of each thing that must work, and whether it does. */
   readonly checks: () => Promise<readonly { readonly name: string; readonly ok: boolean }[]>;
-  /** Further figures as text: chain head, free disk space, queue lengths. */
-  readonly facts: () => Promise<readonly { readonly name: string; readonly value: string }[]>;
 };
 
 export function dashboardRoutes(parts: DashboardParts): Route[] {
@@ -152,16 +174,17 @@ export function dashboardRoutes(parts: DashboardParts): Route[] {
       { html: () => html, policy: pageSecurityPolicy },
     ),
     nodeRoute("/status.json", { ...data, answer: ["The last hour of this process.", statusAnswer] }, async () => {
-      const [checks, facts, history] = await Promise.all([parts.checks(), parts.facts(), parts.history()]);
+      const { history } = parts;
+      const [checks, facts] = await Promise.all([parts.checks(), history.facts()]);
       const json = {
         version: parts.version,
         roles: parts.roles,
         started_at_ms: parts.startedAtMs,
         ready: checks.every(({ ok }) => ok),
-        samples: history.samples,
+        samples: history.samples(),
         checks,
         facts,
-        warnings: history.warnings,
+        warnings: history.warnings(),
       };
       return { status: 200, json };
     }),
@@ -221,7 +244,7 @@ async function refresh(){
   $("about").textContent=s.roles.join(", ")+" · version "+s.version+" · up since "+new Date(s.started_at_ms).toLocaleString();
   $("cards").replaceChildren(...cards.map(c=>card(c,s.samples)));
   rows($("checks"),s.checks.map(c=>[c.name,node("td",{class:c.ok?"good":"bad"},c.ok?"ok":"failing")]),"no stores");
-  rows($("facts"),s.facts.map(f=>[f.name,f.value.replace(/\\d{4}-\\d\\d-\\d\\dT[\\d:.]+Z/,clock)]),"nothing");
+  rows($("facts"),s.facts.map(f=>[f.name,f.value]),"nothing");
   rows($("warnings"),s.warnings.slice().reverse().map(w=>[clock(w.atMs),node("td",{class:w.level==="error"?"bad":""},w.level),w.message]),"no warnings since the start");
   $("note").textContent=(s.samples.length?"From "+clock(s.samples[0].atMs)+", at most an hour ago, to ":"The first figures come ten seconds after the start: ")+clock(Date.now())+". One point every ten seconds.";
  }catch{$("state").textContent="does not answer";$("state").className="state bad"}}
@@ -234,7 +257,7 @@ function renderStatusPage(): string {
 <header><h1>Waypost</h1><span id="state" class="state soft">…</span><span id="about" class="soft"></span></header>
 <div id="cards" class="grid"></div><p id="note" class="soft"></p>
 <h2>Checks</h2><table><tbody id="checks"></tbody></table>
-<h2>Ledger, disk and queues</h2><table><tbody id="facts"></tbody></table>
+<h2>Ledger and disk</h2><table><tbody id="facts"></tbody></table>
 <h2>Warnings and errors</h2><table><tbody id="warnings"></tbody></table>
 </main><script>${script}</script></body></html>`;
 }

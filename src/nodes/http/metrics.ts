@@ -5,7 +5,7 @@
  */
 
 type Counter = { readonly add: (labels: readonly string[], by?: number) => void };
-export type Histogram = { readonly observe: (labels: readonly string[], value: number) => void };
+type Histogram = { readonly observe: (labels: readonly string[], value: number) => void };
 export type GaugeReading = number | readonly (readonly [labels: readonly string[], value: number])[];
 
 /** Name without the `waypost_` prefix, the help line, and the names of the labels in order. */

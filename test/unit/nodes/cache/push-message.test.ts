@@ -2,7 +2,7 @@
 
 import { expect, test } from "bun:test";
 import { createECDH, randomBytes } from "node:crypto";
-import { openPushKey } from "../../../../src/app/push-key.ts";
+import { openPushKey } from "../../../../src/app/keys.ts";
 import { utf8 } from "../../../../src/core/codec/bytes.ts";
 import { deviceKey, encryptPush, parseBase64url, pushAuthorization } from "../../../../src/nodes/cache/push-message.ts";
 import { openPush, vapidClaims } from "../../../support/push-service.ts";

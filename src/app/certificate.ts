@@ -1,26 +1,17 @@
 /**
- * The files that show who a process is; both may change while it runs. The certificate of the public listeners: two files
- * in PEM, checked before anything listens with them, and read again when they change; files that are wrong while a node
- * runs change nothing. The key that signs the event proofs of a Cache: 64 hex digits, as `waypost key new` writes them; a
- * file that other users may read is a warning, not a failure, because some systems mount secrets that way.
+ * The certificate of the public listeners: two files in PEM, checked before anything listens with them, and read again
+ * when they change. Files that are wrong while a node runs change nothing.
  */
 import { createPrivateKey, X509Certificate } from "node:crypto";
 import { readFileSync, statSync } from "node:fs";
 import { isIP } from "node:net";
-import { ed25519 } from "@noble/curves/ed25519.js";
 import type { Config } from "../config/schema.ts";
-import { decodeHex, renderPublicKey } from "../core/codec/bytes.ts";
-import { createSigner } from "../core/codec/crypto.ts";
 import { dayMs } from "../core/codec/time.ts";
 import { errorText } from "../core/fault.ts";
-import type { CacheParts } from "../nodes/cache/cache.ts";
 import type { Log } from "../nodes/http/log.ts";
 import type { Certificate } from "../nodes/http/server.ts";
 import type { InputProblem } from "../storage/contract.ts";
 import { failed } from "./failure.ts";
-import { readText } from "./files.ts";
-
-// ------------------------------------------------------------------------------------------------------ certificate
 
 /** `code` is for programs: it names what is wrong with the files. */
 type CertificateProblem = InputProblem & {
@@ -183,84 +174,4 @@ export function certificateOf(config: Config, nowMs: number): LoadedCertificate 
   const loaded = loadCertificate(config, nowMs);
   if (loaded === null || loaded.ok) return loaded?.certificate ?? null;
   throw failed(`${loaded.problem.setting}: ${loaded.problem.message}`);
-}
-
-// -------------------------------------------------------------------------------------------- key of event proofs
-
-const eventKeySetting = "cache.signing_key_file";
-
-/** A former key; clients accept its signatures until `untilMs`. */
-type PreviousKey = { readonly publicKey: string; readonly untilMs: number };
-
-/** The key of a running node. `waypost key rotate` changes the file, and a reload reads it again. */
-export type EventKey = {
-  /** Signs with the key of the moment; `null` without a file. */
-  readonly sign: CacheParts["sign"];
-  readonly publicKey: () => string | null;
-  readonly previous: (nowMs: number) => readonly PreviousKey[];
-  /** Whether the file holds another key than before. A file that can't be read changes nothing and throws. */
-  readonly read: () => Promise<boolean>;
-};
-
-export async function openEventKey(file: string | null, log: Log): Promise<EventKey> {
-  if (file === null) return { sign: null, publicKey: () => null, previous: () => [], read: async () => false };
-  let key = await readKey(file);
-  if (isExposed(file)) log("warn", exposedText(file));
-  return {
-    sign: (text) => key.sign(text),
-    publicKey: () => key.publicKey,
-    previous: (nowMs) =>
-      key.previous.filter(({ publicKey, untilMs }) => untilMs > nowMs && publicKey !== key.publicKey),
-    read: async () => {
-      const before = key.publicKey;
-      key = await readKey(file);
-      return key.publicKey !== before;
-    },
-  };
-}
-
-async function readKey(file: string) {
-  const [seed, previous] = await Promise.all([readSeed(file, `${eventKeySetting}: `), readPreviousKeys(file)]);
-  return { sign: createSigner(seed)!, publicKey: renderPublicKey(ed25519.getPublicKey(seed)), previous };
-}
-
-/** Beside the key: one line for each previous key, its public form and the time until which it counts. */
-export function previousKeysFile(file: string): string {
-  return `${file}.previous`;
-}
-
-export async function readPreviousKeys(file: string): Promise<PreviousKey[]> {
-  const text = await readText(previousKeysFile(file)).catch((error: unknown) => {
-    throw failed(`${previousKeysFile(file)} can't be read: ${errorText(error)}`);
-  });
-  return (text ?? "").split("\n").flatMap((line) => {
-    const [publicKey = "", until = ""] = line.trim().split(" ");
-    const untilMs = Date.parse(until);
-    return publicKey === "" || Number.isNaN(untilMs) ? [] : [{ publicKey, untilMs }];
-  });
-}
-
-export function renderPreviousKeys(keys: readonly PreviousKey[]): string {
-  return keys.map(({ publicKey, untilMs }) => `${publicKey} ${new Date(untilMs).toISOString()}\n`).join("");
-}
-
-/** The 32 bytes of a key file; `context` names the setting in failures. */
-export async function readSeed(file: string, context = ""): Promise<Uint8Array> {
-  const text = await readText(file).catch((error: unknown) => {
-    throw failed(`${context}${file} can't be read: ${errorText(error)}`);
-  });
-  const hint = context === "" ? "" : `; create one: waypost key new ${file}`;
-  if (text === null) throw failed(`${context}${file}: there is no such file${hint}`);
-  const seed = decodeHex(text.trim());
-  if (seed?.length !== 32) throw failed(`${context}${file} must contain 32 bytes in hex`);
-  return seed;
-}
-
-/** Whether others than the owner may read or write a file; never on systems without such modes. */
-export function isExposed(file: string): boolean {
-  return process.platform !== "win32" && (statSync(file).mode & 0o077) !== 0;
-}
-
-export function exposedText(file: string, setting: string = eventKeySetting): string {
-  return `${setting}: other users may read ${file}; run: chmod 600 ${file}`;
 }

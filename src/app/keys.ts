@@ -1,0 +1,221 @@
+/**
+ * The keys of a process, each in a file: 32 bytes in hex, for event proofs (Ed25519) and for pushes (P-256, RFC 8292); for
+ * logs and witnesses the form of Go's `note` package. A file that other users may read is a warning, not a failure, because
+ * some systems mount secrets that way. Two keys have a file beside them: of event proofs the previous public keys, of a log
+ * the head that was signed last, which a restored store has forgotten.
+ */
+import { createECDH } from "node:crypto";
+import { existsSync, statSync } from "node:fs";
+import { ed25519 } from "@noble/curves/ed25519.js";
+import type { Config } from "../config/schema.ts";
+import { decodeHex, renderPublicKey } from "../core/codec/bytes.ts";
+import { createSigner } from "../core/codec/crypto.ts";
+import { errorText } from "../core/fault.ts";
+import { type NoteKey, noteKey, parseNamedAddress, parseSignerKey } from "../core/trust/note.ts";
+import type { CacheParts } from "../nodes/cache/cache.ts";
+import { base64url, type PushKey } from "../nodes/cache/push-message.ts";
+import type { LogKey } from "../nodes/directory/log.ts";
+import type { Log } from "../nodes/http/log.ts";
+import type { NamedAddress } from "../nodes/witness/exchange.ts";
+import type { WitnessParts } from "../nodes/witness/witness.ts";
+import type { InputProblem } from "../storage/contract.ts";
+import { failed } from "./failure.ts";
+import { createDurably, readText, writeDurably } from "./files.ts";
+
+type NoteSigner = Pick<WitnessParts, "key" | "sign">;
+
+/** What a process signs with; `null` where it does not. */
+export type Keys = {
+  readonly eventKey: EventKey;
+  readonly pushKey: PushKey | null;
+  readonly logKey: LogKey | null;
+  readonly witnessKey: NoteSigner | null;
+};
+
+const settings = {
+  event: "cache.signing_key_file",
+  push: "push.enabled",
+  log: "directory.log_key_file",
+  witness: "witness.key_file",
+} as const;
+
+/** The files that are used. */
+function filesOf({ cache, push, directory, witness }: Config) {
+  const event = cache.enabled ? cache.signing_key_file : null;
+  return {
+    event,
+    push: push.enabled && event !== null ? `${event}.push` : null,
+    log: directory.enabled ? directory.log_key_file : null,
+    witness: witness.key_file,
+  };
+}
+
+export async function openKeys(config: Config, log: Log): Promise<Keys> {
+  const files = filesOf(config);
+  return {
+    eventKey: await openEventKey(files.event),
+    pushKey: files.push === null ? null : await openPushKey(files.push, log),
+    logKey: files.log === null ? null : await openLogKey(files.log),
+    witnessKey: files.witness === null ? null : await readNoteSigner(files.witness, "witness", settings.witness),
+  };
+}
+
+/** What is wrong with the files, found without making one. */
+export async function keyProblems(config: Config): Promise<InputProblem[]> {
+  const { event, log, witness } = filesOf(config);
+  const reads = [
+    [settings.event, event === null ? null : readSeed(event)],
+    [settings.log, log === null ? null : readNoteSigner(log, "log")],
+    [settings.witness, witness === null ? null : readNoteSigner(witness, "witness")],
+  ] as const;
+  const found = reads.map(async ([setting, read]): Promise<InputProblem[]> => {
+    const message = await read?.then(() => null, errorText);
+    return typeof message === "string" ? [{ setting, message }] : [];
+  });
+  return (await Promise.all(found)).flat();
+}
+
+/** Files that others than the owner may read or write; none on systems without such modes. */
+export function keyWarnings(config: Config): InputProblem[] {
+  if (process.platform === "win32") return [];
+  return Object.entries(filesOf(config)).flatMap(([name, file]) => {
+    if (file === null || !existsSync(file) || (statSync(file).mode & 0o077) === 0) return [];
+    const message = `other users may read ${file}; run: chmod 600 ${file}`;
+    return [{ setting: settings[name as keyof typeof settings], message }];
+  });
+}
+
+/** `setting` names the file in failures, `make` the words that make one. */
+async function readKeyFile(file: string, setting: string, make = ""): Promise<string> {
+  const context = setting === "" ? "" : `${setting}: `;
+  const text = await readText(file).catch((error: unknown) => {
+    throw failed(`${context}${file} can't be read: ${errorText(error)}`);
+  });
+  if (text === null)
+    throw failed(`${context}${file}: there is no such file; create one: waypost key new ${make}${file}`);
+  return text.trim();
+}
+
+/** The 32 bytes of a key file. */
+export async function readSeed(file: string, setting = ""): Promise<Uint8Array> {
+  const seed = decodeHex(await readKeyFile(file, setting));
+  if (seed?.length === 32) return seed;
+  throw failed(`${setting === "" ? "" : `${setting}: `}${file} must contain 32 bytes in hex`);
+}
+
+// ------------------------------------------------------------------------------------------------------ event proofs
+
+/** A former key; clients accept its signatures until `untilMs`. */
+type PreviousKey = { readonly publicKey: string; readonly untilMs: number };
+
+/** The key of a running node. `waypost key rotate` changes the file, and a reload reads it again. */
+type EventKey = {
+  /** Signs with the key of the moment; `null` without a file. */
+  readonly sign: CacheParts["sign"];
+  readonly publicKey: () => string | null;
+  readonly previous: (nowMs: number) => readonly PreviousKey[];
+  /** Whether the file holds another key than before. A file that can't be read changes nothing and throws. */
+  readonly read: () => Promise<boolean>;
+};
+
+async function openEventKey(file: string | null): Promise<EventKey> {
+  if (file === null) return { sign: null, publicKey: () => null, previous: () => [], read: async () => false };
+  let key = await readEventKey(file);
+  return {
+    sign: (text) => key.sign(text),
+    publicKey: () => key.publicKey,
+    previous: (nowMs) =>
+      key.previous.filter(({ publicKey, untilMs }) => untilMs > nowMs && publicKey !== key.publicKey),
+    read: async () => {
+      const before = key.publicKey;
+      key = await readEventKey(file);
+      return key.publicKey !== before;
+    },
+  };
+}
+
+async function readEventKey(file: string) {
+  const [seed, previous] = await Promise.all([readSeed(file, settings.event), readPreviousKeys(file)]);
+  return { sign: createSigner(seed)!, publicKey: renderPublicKey(ed25519.getPublicKey(seed)), previous };
+}
+
+/** Beside the key: one line for each previous key, its public form and the time until which it counts. */
+export function previousKeysFile(file: string): string {
+  return `${file}.previous`;
+}
+
+export async function readPreviousKeys(file: string): Promise<PreviousKey[]> {
+  const text = await readText(previousKeysFile(file)).catch((error: unknown) => {
+    throw failed(`${previousKeysFile(file)} can't be read: ${errorText(error)}`);
+  });
+  return (text ?? "").split("\n").flatMap((line) => {
+    const [publicKey = "", until = ""] = line.trim().split(" ");
+    const untilMs = Date.parse(until);
+    return publicKey === "" || Number.isNaN(untilMs) ? [] : [{ publicKey, untilMs }];
+  });
+}
+
+export function renderPreviousKeys(keys: readonly PreviousKey[]): string {
+  return keys.map(({ publicKey, untilMs }) => `${publicKey} ${new Date(untilMs).toISOString()}\n`).join("");
+}
+
+// ------------------------------------------------------------------------------------------------------------ pushes
+
+/** Made once: subscriptions are bound to it. All nodes of an installation need the same file. */
+export async function openPushKey(file: string, log: Log): Promise<PushKey> {
+  const pair = createECDH("prime256v1");
+  const secret = await pushSecret(file, log);
+  try {
+    pair.setPrivateKey(secret);
+  } catch {
+    throw failed(`${settings.push}: ${file} must contain a key of P-256, 32 bytes in hex`);
+  }
+  const point = new Uint8Array(pair.getPublicKey());
+  const [x, y, d] = [base64url(point.subarray(1, 33)), base64url(point.subarray(33)), base64url(secret)];
+  const how = { name: "ECDSA", namedCurve: "P-256" } as const;
+  const key = await crypto.subtle.importKey("jwk", { kty: "EC", crv: "P-256", x, y, d }, how, false, ["sign"]);
+  const sign: PushKey["sign"] = async (message) =>
+    new Uint8Array(
+      await crypto.subtle.sign({ name: "ECDSA", hash: "SHA-256" }, key, message as Uint8Array<ArrayBuffer>),
+    );
+  return { publicKey: base64url(point), sign };
+}
+
+/** Made whole or not at all, also when two processes start together. */
+async function pushSecret(file: string, log: Log): Promise<Uint8Array> {
+  if (!existsSync(file)) {
+    const pair = createECDH("prime256v1");
+    pair.generateKeys();
+    const made = createDurably(file, `${pair.getPrivateKey("hex").padStart(64, "0")}\n`);
+    const isMade = await made.catch((error: unknown) => {
+      throw failed(`${settings.push}: ${file} can't be made: ${errorText(error)}`);
+    });
+    if (isMade) log("warn", "the key for pushes was made; keep it: subscriptions are bound to it", { file });
+  }
+  return readSeed(file, settings.push);
+}
+
+// ------------------------------------------------------------------------------------------------ logs and witnesses
+
+export async function readNoteSigner(file: string, type: NoteKey["type"], setting = ""): Promise<NoteSigner> {
+  const parsed = parseSignerKey(await readKeyFile(file, setting, `--${type} <name> `));
+  const key = parsed === null ? null : noteKey(parsed.name, parsed.type, ed25519.getPublicKey(parsed.bytes));
+  const sign = parsed === null ? null : createSigner(parsed.bytes);
+  if (key !== null && sign !== null && key.id === parsed?.id && key.type === type) return { key, sign };
+  const context = setting === "" ? "" : `${setting}: `;
+  throw failed(`${context}${file} must hold a key that waypost key new --${type} <name> has made`);
+}
+
+async function openLogKey(file: string): Promise<LogKey> {
+  const signedFile = `${file}.head`;
+  return {
+    ...(await readNoteSigner(file, "log", settings.log)),
+    readSigned: async () => (await readText(signedFile)) ?? "",
+    writeSigned: (note) => writeDurably(signedFile, note),
+  };
+}
+
+/** The schema has checked them. */
+export function addressesOf(texts: readonly string[]): NamedAddress[] {
+  return texts.map(parseNamedAddress).filter((one) => one !== null);
+}
