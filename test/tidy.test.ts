@@ -195,6 +195,7 @@ describe("exports", () => {
     // Parsers, which fuzzing and tables of bad inputs call.
     "plugins/chain/rpc.ts": ["withoutSecrets"],
     // Steps of a longer course, stopped between two of them; and requests as an attacker changes them.
+    "app/keys.ts": ["openPushKey"],
     "cli/files/inbox.ts": ["storeMessage"],
     "client/change.ts": ["reconcileAgreements", "signOwnerUpdate"],
     "plugins/chain/driver.ts": ["openLedger", "readOperatorKey"],
