@@ -216,7 +216,12 @@ test("a block list that its store can't keep stays as it was, and the refusal sa
     if (code !== null) throw new StoreError(code, "the disk is full for this store");
     return kept.put(...record);
   };
-  const blocks = await openBlocks({ receipts: Object.assign(Object.create(kept), { put }), bus, now: Date.now, log: () => undefined });
+  const blocks = await openBlocks({
+    receipts: Object.assign(Object.create(kept), { put }),
+    bus,
+    now: Date.now,
+    log: () => undefined,
+  });
   const add = [{ subject: "203.0.113.9", kind: "network", reason: null }] as const;
   for (const [failure, refusal] of [
     ["full", "storage_full"],
