@@ -61,9 +61,9 @@ export function registerStoreMetrics(metrics: Metrics, { config, stores, now }: 
     const head = await store.capabilities.ledger?.head();
     return head === undefined ? null : Number(head.finalized.number);
   });
-  gauge("ledger_head_age_seconds", "Age of the last finalized block.", async (store) => {
+  gauge("ledger_head_age_seconds", "Age of the finalized state.", async (store) => {
     const head = await store.capabilities.ledger?.head();
-    return head === undefined ? null : Math.max(0, now() - head.finalized.timeMs) / 1_000;
+    return head === undefined ? null : Math.max(0, now() - head.asOfMs) / 1_000;
   });
   gauge("store_disk_free_bytes", "Free space on the file system of the store.", (_, name) =>
     freeBytesOf(config.stores[name]),

@@ -278,6 +278,11 @@ export type LedgerHead = {
   /** The last finalized block. Reads return its state. */
   readonly finalized: Block;
   readonly blockTimeMs: number;
+  /**
+   * When the finalized state was certainly the present one: a chain makes blocks all the time, so it is the time of its
+   * last one; the embedded ledger makes blocks of calls alone, so it is now, unless its blocks fail.
+   */
+  readonly asOfMs: number;
 };
 
 export type SubmissionState = "pending" | "in_block" | "finalized" | "failed" | "dropped";

@@ -3,7 +3,6 @@
  * call. Nothing else knows these bytes.
  *
  *   head                      the last block, and how far counting is (JSON)
- *   counts                    pending calls, and the next sequence (JSON)
  *   genesis/seed              what they cover beside the key of the log
  *   genesis                   the 32 bytes that name this ledger in proofs; older programs pass over it
  *   a/<did>                   account (SCALE)          n/<alias>         DID that holds it
@@ -99,7 +98,7 @@ export type EmbeddedLimits = {
   /** A commit with this many calls keeps the event loop for about 4 ms and writes less than 1 MiB. */
   readonly blockCallsMax: number;
   /** Counted by time: blocks that follow each other at once, to empty a full pool, use up no life. */
-  readonly lifetimeBlocks: bigint;
+  readonly lifetimeBlocks: number;
   readonly retainedMs: number;
   readonly retainedMax: bigint;
 };
@@ -107,22 +106,18 @@ export type EmbeddedLimits = {
 export const embeddedLimits: EmbeddedLimits = {
   pendingCallsMax: 10_000,
   blockCallsMax: 40,
-  lifetimeBlocks: 64n,
+  lifetimeBlocks: 64,
   retainedMs: 7 * dayMs,
   retainedMax: 200_000n,
 };
 
 // -------------------------------------------------------------------------------------------------- head
 
-/** From `number` at `timeMs` on, one block number passes every `blockTimeMs`. */
-export type Clock = { readonly number: bigint; readonly timeMs: number; readonly blockTimeMs: number };
-
 export type Head = {
-  /** The last block that holds calls, or the first block. */
   readonly last: Block;
-  readonly clock: Clock;
-  /** The sequence of the next call, at least; pending calls may be further. */
-  readonly nextSequence: bigint;
+  /** Pending calls have the sequences from `poolFirst` up to, not including, `poolNext`. */
+  readonly poolFirst: bigint;
+  readonly poolNext: bigint;
   /** Settled submissions that are kept have the numbers from `settledFirst` up to, not including, `settledNext`. */
   readonly settledFirst: bigint;
   readonly settledNext: bigint;
@@ -140,16 +135,8 @@ export function decodeHead(bytes: Uint8Array): Head {
   return head;
 }
 
-export const countsKey = "counts";
-
-type Counts = { readonly nextSequence: bigint; readonly pending: number };
-
-export function encodeCounts(counts: Counts): Uint8Array {
-  return encodeJson(counts);
-}
-
-export function decodeCounts(bytes: Uint8Array | null): Counts {
-  return bytes === null ? { nextSequence: 0n, pending: 0 } : decodeJson<Counts>(bytes, "count of calls");
+export function pendingIn({ poolFirst, poolNext }: Head): number {
+  return Number(poolNext - poolFirst);
 }
 
 /** A `bigint` is decimal text. */
@@ -160,10 +147,10 @@ export function encodeJson(value: unknown): Uint8Array {
 /** The members of our values that are `bigint`. */
 const bigintMembers: ReadonlySet<string> = new Set([
   "number",
-  "nextSequence",
+  "poolFirst",
+  "poolNext",
   "settledFirst",
   "settledNext",
-  "takenAt",
   "birth",
   "death",
   "gap",
@@ -229,29 +216,19 @@ export function decodePending(bytes: Uint8Array): Pending {
 
 // ------------------------------------------------------------------------------------------- submissions
 
-/** A submission and the block number that the clock showed when it was accepted. */
-type KeptSubmission = { readonly submission: Submission; readonly takenAt: bigint };
-
 type StoredSubmission = Omit<Submission, "txHash" | "reason"> & {
   readonly reason: { readonly code: FaultCode; readonly detail: string; readonly extra: FaultExtra } | null;
-  readonly takenAt: bigint;
 };
 
-export function encodeSubmission({ submission: { txHash: _, ...submission }, takenAt }: KeptSubmission): Uint8Array {
-  const { reason } = submission;
-  const stored: StoredSubmission = {
-    ...submission,
-    reason: reason === null ? null : { code: reason.code, detail: reason.detail, extra: reason.extra },
-    takenAt,
-  };
+export function encodeSubmission({ txHash: _, reason, ...submission }: Submission): Uint8Array {
+  const kept = reason === null ? null : { code: reason.code, detail: reason.detail, extra: reason.extra };
+  const stored: StoredSubmission = { ...submission, reason: kept };
   return encodeJson(stored);
 }
 
-function decodeSubmission(txHash: string, bytes: Uint8Array): KeptSubmission {
-  const { takenAt, ...submission } = decodeJson<StoredSubmission>(bytes, "submission");
-  const { reason } = submission;
-  const refusal = reason === null ? null : fault(reason.code, reason.detail, reason.extra);
-  return { takenAt, submission: { txHash, ...submission, reason: refusal } };
+function decodeSubmission(txHash: string, bytes: Uint8Array): Submission {
+  const { reason, ...submission } = decodeJson<StoredSubmission>(bytes, "submission");
+  return { ...submission, txHash, reason: reason === null ? null : fault(reason.code, reason.detail, reason.extra) };
 }
 
 type Settled = { readonly txHash: string; readonly atMs: number };
@@ -265,18 +242,6 @@ function decodeSettled(bytes: Uint8Array): Settled {
 }
 
 // ------------------------------------------------------------------------------------------------ reads and writes
-
-/** A block of another process is committed within this time after it was begun, or not at all. */
-export const sharedMarginMs = 30_000;
-
-export function maxOf(a: bigint, b: bigint): bigint {
-  return a > b ? a : b;
-}
-
-/** The number of the block that is being made at a time. Before the clock's start it is the start's. */
-export function numberAt(clock: Clock, nowMs: number): bigint {
-  return clock.number + BigInt(Math.max(0, Math.floor((nowMs - clock.timeMs) / clock.blockTimeMs)));
-}
 
 /** What a dry run read: while that is unchanged, so is its outcome. */
 export type CallFacts = { readonly account: Uint8Array | null; readonly holders: readonly (Uint8Array | null)[] };
@@ -307,7 +272,7 @@ export const readStanding = (view: TableView, call: LedgerCall) => ({
   ownerReplaces: "uncertified" as const,
 });
 
-export function readSubmission(view: TableView, txHash: string): KeptSubmission | null {
+export function readSubmission(view: TableView, txHash: string): Submission | null {
   const bytes = view.get(submissionKey(txHash));
   return bytes === null ? null : decodeSubmission(txHash, bytes);
 }
@@ -352,7 +317,7 @@ export function findCollision(view: TableView, call: LedgerCall): Submission | F
     const standing = pending === null ? null : decodePending(pending);
     if (standing === null || standing.call === null) continue;
     const clash = decideClash(claim, standing.call, call);
-    if (clash === "same") return readSubmission(view, standing.txHash)?.submission ?? null;
+    if (clash === "same") return readSubmission(view, standing.txHash);
     if (clash !== null) return clash;
   }
   return null;
@@ -414,48 +379,19 @@ export function prepareProofs(view: TableChange, logKey: NoteKey | null): Ledger
   return { genesisHash, bound: true, plain: true, selfCertifying: true };
 }
 
-type HeadOptions = { readonly blockTimeMs: number; readonly operator: AccountId; readonly now: () => number };
+type HeadOptions = { readonly operator: AccountId; readonly now: () => number };
 
-/** Writes the first head, and starts a new count of blocks when the block time is another than before. */
-export function prepareHead(view: TableChange, options: HeadOptions): Head {
-  const { blockTimeMs, operator } = options;
-  const nowMs = options.now();
+/** The head; writes the first one. */
+export function prepareHead(view: TableChange, { operator, now }: HeadOptions): Head {
   const bytes = view.get(headKey);
-  if (bytes === null) {
-    const hash = encodeHex0x(blake2b256(concatBytes(utf8(`svc:embedded-ledger:v1|${nowMs}|`), operator)));
-    const last: Block = { number: 0n, hash, timeMs: nowMs };
-    const clock = { number: 0n, timeMs: nowMs, blockTimeMs };
-    const head = { last, clock, nextSequence: 0n, settledFirst: 0n, settledNext: 0n };
-    view.put(headKey, encodeHead(head));
-    return head;
-  }
-  const head = decodeHead(bytes);
-  if (head.clock.blockTimeMs === blockTimeMs) return head;
-  const number = maxOf(head.last.number, numberAt(head.clock, nowMs)) + 1n;
-  const changed = { ...head, clock: { number, timeMs: nowMs, blockTimeMs } };
-  view.put(headKey, encodeHead(changed));
-  return changed;
+  if (bytes !== null) return decodeHead(bytes);
+  const nowMs = now();
+  const hash = encodeHex0x(blake2b256(concatBytes(utf8(`svc:embedded-ledger:v1|${nowMs}|`), operator)));
+  const last: Block = { number: 0n, hash, timeMs: nowMs };
+  const head = { last, poolFirst: 0n, poolNext: 0n, settledFirst: 0n, settledNext: 0n };
+  view.put(headKey, encodeHead(head));
+  return head;
 }
-
-/** Counts the calls that wait, because an older program or an import may not have; returns how many. */
-export function prepareCounts(view: TableChange, head: Head): number {
-  const before = view.get(countsKey);
-  let { nextSequence } = decodeCounts(before);
-  nextSequence = maxOf(nextSequence, head.nextSequence);
-  let pending = 0;
-  for (let after = ""; ; ) {
-    const page = view.range(poolPrefix, { after, limit: 256 });
-    const last = page.at(-1);
-    if (last === undefined) break;
-    after = last[0];
-    pending += page.length;
-    nextSequence = maxOf(nextSequence, sequenceOf(after) + 1n);
-  }
-  const counts = encodeCounts({ nextSequence, pending });
-  if (before === null || !equalBytes(before, counts)) view.put(countsKey, counts);
-  return pending;
-}
-
 /** Forgets settled submissions that are too old or too many, in bounded steps; returns the first that is kept. */
 export function forgetSettled(
   view: TableChange,

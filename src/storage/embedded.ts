@@ -1,7 +1,7 @@
 /**
  * The embedded ledger: `core/ledger/rules.ts` with blocks on a timer, over the table of a driver. An accepted call
  * stays in the table until a block includes it or its lifetime ends, so a crash loses none. A block is one commit of
- * the table. While no call is pending, nothing is written, and block numbers follow the time.
+ * the table. While no call is pending, nothing is written: every block has calls.
  * Source: rules section 4 ("Idempotence", "Status", "Embedded ledger").
  */
 import { concatBytes, encodeHex0x, utf8 } from "../core/codec/bytes.ts";
@@ -32,14 +32,10 @@ import {
   accountOf,
   blockHash,
   type CallFacts,
-  type Clock,
-  countsKey,
-  decodeCounts,
   decodeHead,
   decodePending,
   type EmbeddedLimits,
   embeddedLimits,
-  encodeCounts,
   encodeHead,
   encodePending,
   encodeSettled,
@@ -50,14 +46,12 @@ import {
   headKey,
   keyProofKey,
   keysOfCall,
-  maxOf,
-  numberAt,
   type Pending,
+  pendingIn,
   policyKey,
   policyOf,
   poolKey,
   poolPrefix,
-  prepareCounts,
   prepareHead,
   prepareProofs,
   readCallFacts,
@@ -70,7 +64,6 @@ import {
   sameCallFacts,
   sequenceOf,
   settledKey,
-  sharedMarginMs,
   submissionKey,
   writeApplied,
   writeClaims,
@@ -99,14 +92,13 @@ export type EmbeddedLedger = Ledger & {
 /** Opens what the table holds, or begins a new ledger with its first block. */
 export async function openEmbeddedLedger(options: EmbeddedOptions): Promise<EmbeddedLedger> {
   const limits = { ...embeddedLimits, ...options.limits };
-  const [isLogged, head, pending, proofs] = await options.table.commit((view) => {
+  const [isLogged, head, proofs] = await options.table.commit((view) => {
     const isLogged = prepareLog(view);
-    const head = prepareHead(view, options);
-    return [isLogged, head, prepareCounts(view, head), prepareProofs(view, options.logKey ?? null)] as const;
+    return [isLogged, prepareHead(view, options), prepareProofs(view, options.logKey ?? null)] as const;
   });
   if (!isLogged) await fillLog(options.table);
-  if (pending > 0) options.log("info", "pending calls found", { calls: pending });
-  const ledger = new Chain(options, limits, head.clock, proofs);
+  if (pendingIn(head) > 0) options.log("info", "pending calls found", { calls: pendingIn(head) });
+  const ledger = new Chain(options, limits, proofs);
   ledger.start(head);
   return ledger;
 }
@@ -117,32 +109,28 @@ class Chain implements EmbeddedLedger {
   private readonly table: Table | SharedTable;
   /** Whether other processes write the table, too. */
   private readonly isShared: boolean;
-  private openedAt = 0n;
-  /** The highest number that was answered as finalized. */
-  private shown = 0n;
-  /** The number of a block that is written but not committed yet. */
-  private making: bigint | null = null;
+  private readonly openedAtMs: number;
   private timer: ReturnType<typeof setTimeout> | null = null;
   private failures = 0;
+  /** When the first of these failures was. */
+  private failedAtMs = 0;
   private closing = false;
   private readonly underWay = new Set<Promise<unknown>>();
   /** Every envelope reads its recipient and the head: decoding them is most of what such a read costs. */
   private readonly accounts = rememberDecoded(accountOf, { entriesMax: 4_096, bytesMax: 8 * 1024 ** 2 });
   private readonly heads = rememberDecoded(decodeHead, { entriesMax: 1, bytesMax: 64 * 1024 });
-  private latest: { readonly after: Head; readonly block: Block; readonly untilMs: number } | null = null;
 
   constructor(
     private readonly options: EmbeddedOptions,
     private readonly limits: EmbeddedLimits,
-    private clock: Clock,
     private readonly acceptedProofs: LedgerProofs,
   ) {
     this.table = options.table;
     this.isShared = !("get" in options.table);
+    this.openedAtMs = options.now();
   }
 
   start(head: Head): void {
-    this.openedAt = this.numberByTime();
     if (head.last.timeMs > this.options.now() + minuteMs) {
       this.options.log("warn", "the clock is behind the ledger: it is wrong, or was when the last block was made", {
         ledger_time: new Date(head.last.timeMs).toISOString(),
@@ -155,32 +143,14 @@ class Chain implements EmbeddedLedger {
 
   async head(): Promise<LedgerHead> {
     this.checkOpen();
-    const head = await this.read((view) => {
-      const bytes = view.get(headKey);
-      return bytes === null ? readHead(view) : this.heads(headKey, bytes);
-    });
-    // Another process may have changed the block time.
-    this.clock = head.clock;
-    return { finalized: this.finalized(head), blockTimeMs: this.options.blockTimeMs };
+    const { last } = await this.read((view) => this.headIn(view));
+    const asOfMs = this.failures === 0 ? this.options.now() : this.failedAtMs;
+    return { finalized: last, blockTimeMs: this.options.blockTimeMs, asOfMs };
   }
 
-  /**
-   * Blocks without calls are not kept: their hash and time follow from their number, which is shown once its time is
-   * over and no block with calls can still take it. Other processes commit theirs within the margin or not at all.
-   */
-  private finalized(head: Head): Block {
-    const timeMs = this.options.now() - (this.isShared ? sharedMarginMs : 0);
-    if (this.latest?.after === head && this.making === null && timeMs < this.latest.untilMs) return this.latest.block;
-    const over = numberAt(this.clock, timeMs) - 1n;
-    this.shown = maxOf(this.shown, this.making !== null && this.making <= over ? this.making - 1n : over);
-    if (this.shown <= head.last.number) return head.last;
-    const { number, blockTimeMs, timeMs: clockMs } = this.clock;
-    const begunMs = clockMs + Number(this.shown - number) * blockTimeMs;
-    const hash = blake2b256(utf8(`${head.last.hash}|${this.shown}`));
-    const block = { number: this.shown, hash: encodeHex0x(hash), timeMs: Math.max(begunMs, head.last.timeMs) };
-    // Valid until the end of the next block time.
-    this.latest = { after: head, block, untilMs: begunMs + 2 * blockTimeMs };
-    return block;
+  private headIn(view: TableView): Head {
+    const bytes = view.get(headKey);
+    return bytes === null ? readHead(view) : this.heads(headKey, bytes);
   }
 
   async bounds() {
@@ -220,7 +190,7 @@ class Chain implements EmbeddedLedger {
     this.checkOpen();
     const hash = txHash.toLowerCase();
     if (!/^0x[0-9a-f]{64}$/.test(hash)) return null;
-    return (await this.read((view) => readSubmission(view, hash)))?.submission ?? null;
+    return this.read((view) => readSubmission(view, hash));
   }
 
   operator = async (): Promise<AccountId> => this.options.operator;
@@ -265,7 +235,7 @@ class Chain implements EmbeddedLedger {
   private async accept(added: NewCall, facts: CallFacts): Promise<Submission | Fault> {
     const { call } = added;
     const accepted = await this.table.commit((view) => {
-      view.prefetch([countsKey, ...keysOfCall(call)]);
+      view.prefetch([headKey, ...keysOfCall(call)]);
       const refused = sameCallFacts(facts, readCallFacts(view, call)) ? null : this.dryRun(view, call);
       return refused ?? findCollision(view, call) ?? this.enqueue(view, added, this.countCall(view));
     });
@@ -275,12 +245,12 @@ class Chain implements EmbeddedLedger {
 
   /** The sequence of one more pending call. */
   private countCall(view: TableChange): bigint {
-    const { nextSequence, pending } = decodeCounts(view.get(countsKey));
-    if (pending >= this.limits.pendingCallsMax) {
+    const head = readHead(view);
+    if (pendingIn(head) >= this.limits.pendingCallsMax) {
       throw new StoreError("full", `the ledger already has ${this.limits.pendingCallsMax} pending calls`);
     }
-    view.put(countsKey, encodeCounts({ nextSequence: nextSequence + 1n, pending: pending + 1 }));
-    return nextSequence;
+    view.put(headKey, encodeHead({ ...head, poolNext: head.poolNext + 1n }));
+    return head.poolNext;
   }
 
   private enqueue(view: TableChange, { call, bytes, label }: NewCall, sequence: bigint): Submission {
@@ -295,20 +265,10 @@ class Chain implements EmbeddedLedger {
       block: null,
       submittedAtMs: this.options.now(),
     };
-    const takenAt = this.numberByTime();
     view.put(poolKey(sequence), encodePending(hash, bytes));
-    view.put(submissionKey(submission.txHash), encodeSubmission({ submission, takenAt }));
+    view.put(submissionKey(submission.txHash), encodeSubmission(submission));
     writeClaims(view, call, poolKey(sequence));
     return submission;
-  }
-
-  /** The number of the block in the making: above every number that was shown, even when the clock steps back. */
-  private currentNumber(head: Head): bigint {
-    return maxOf(maxOf(head.last.number, this.shown) + 1n, this.numberByTime());
-  }
-
-  private numberByTime(): bigint {
-    return numberAt(this.clock, this.options.now());
   }
 
   // ------------------------------------------------------------------------------------------------- blocks
@@ -317,15 +277,15 @@ class Chain implements EmbeddedLedger {
   private arm(): void {
     if (this.timer !== null || this.closing || this.isIdle()) return;
     const { blockTimeMs } = this.options;
-    const begun = (((this.options.now() - this.clock.timeMs) % blockTimeMs) + blockTimeMs) % blockTimeMs;
+    const begunMs = this.options.now() % blockTimeMs;
     // A failing table is tried again after doubling pauses, short enough for the pending calls to survive them.
     const backoffMs = this.failures === 0 ? 0 : Math.min(30 * secondMs, blockTimeMs * 2 ** Math.min(this.failures, 3));
-    this.timer = setTimeout(() => void this.track(this.produceDue()), Math.max(1, blockTimeMs - begun, backoffMs));
+    this.timer = setTimeout(() => void this.track(this.produceDue()), Math.max(1, blockTimeMs - begunMs, backoffMs));
   }
 
   /** In a table of several processes others' calls may come at any time. */
   private isIdle(): boolean {
-    return "get" in this.table && this.failures === 0 && decodeCounts(this.table.get(countsKey)).pending === 0;
+    return "get" in this.table && this.failures === 0 && pendingIn(this.headIn(this.table)) === 0;
   }
 
   /** Makes a block, and more while the pool holds more than a block does. */
@@ -333,9 +293,7 @@ class Chain implements EmbeddedLedger {
     try {
       let more = await this.isBlockDue();
       while (more) {
-        const made = await this.table.commit((view) => this.makeBlock(view));
-        this.making = null;
-        more = made && !this.closing;
+        more = (await this.table.commit((view) => this.makeBlock(view))) && !this.closing;
         // A table in memory commits without a turn of the event loop, so others get one here.
         if (more) await new Promise<void>((resolve) => setImmediate(resolve));
       }
@@ -344,10 +302,10 @@ class Chain implements EmbeddedLedger {
     } catch (error) {
       const code = error instanceof StoreError ? error.code : "bug";
       const said = { code, error: code === "bug" ? errorStack(error) : error };
+      if (this.failures === 0) this.failedAtMs = this.options.now();
       if (this.failures++ === 0 || code === "bug")
         this.options.log("error", "no block could be made; the ledger tries again", said);
     } finally {
-      this.making = null;
       this.timer = null;
       this.arm();
     }
@@ -355,12 +313,10 @@ class Chain implements EmbeddedLedger {
 
   /** Another process may have made the block of this time. */
   private async isBlockDue(): Promise<boolean> {
-    const { pending, head } = await this.read((view) => ({
-      pending: decodeCounts(view.get(countsKey)).pending,
-      head: readHead(view),
-    }));
-    this.clock = head.clock;
-    return pending > 0 && (!this.isShared || this.numberByTime() > head.last.number);
+    const { options, isShared } = this;
+    const head = await this.read((view) => this.headIn(view));
+    const blockTimeOf = (ms: number) => Math.floor(ms / options.blockTimeMs);
+    return pendingIn(head) > 0 && (!isShared || blockTimeOf(options.now()) !== blockTimeOf(head.last.timeMs));
   }
 
   /** One block: the oldest pending calls, in the order of acceptance; whether it is full. */
@@ -368,13 +324,10 @@ class Chain implements EmbeddedLedger {
     const head = readHead(view);
     const oldest = view.range(poolPrefix, { limit: this.limits.blockCallsMax });
     if (oldest.length === 0) return false;
-    const counts = decodeCounts(view.get(countsKey));
-    view.put(countsKey, encodeCounts({ ...counts, pending: counts.pending - oldest.length }));
     const pending = oldest.map(([key, bytes]) => ({ key, ...decodePending(bytes) }));
     const timeMs = Math.max(this.options.now(), head.last.timeMs);
-    const number = this.currentNumber(head);
+    const number = head.last.number + 1n;
     const block: Block = { number, timeMs, hash: blockHash(head.last, { number, timeMs }, pending) };
-    this.making = number;
     if (this.isShared) fetchBlock(view, head, pending);
     let { settledFirst, settledNext } = head;
     const touched = nobodyTouched();
@@ -386,8 +339,8 @@ class Chain implements EmbeddedLedger {
     appendTouched(view, touched);
     const steps = 2 * oldest.length + 32;
     settledFirst = forgetSettled(view, this.limits, { first: settledFirst, next: settledNext, nowMs: timeMs, steps });
-    const nextSequence = maxOf(head.nextSequence, sequenceOf(oldest.at(-1)![0]) + 1n);
-    view.put(headKey, encodeHead({ ...head, last: block, nextSequence, settledFirst, settledNext }));
+    const poolFirst = sequenceOf(oldest.at(-1)![0]) + 1n;
+    view.put(headKey, encodeHead({ ...head, last: block, poolFirst, settledFirst, settledNext }));
     return oldest.length === this.limits.blockCallsMax;
   }
 
@@ -395,23 +348,25 @@ class Chain implements EmbeddedLedger {
   private settle(view: TableChange, entry: Pending & { readonly key: string }, block: Block, touched: Touched): void {
     const kept = readSubmission(view, entry.txHash);
     if (kept === null) throw new StoreError("corrupt", "a pending call has no submission");
-    const dropped = this.numberByTime() > maxOf(kept.takenAt, this.openedAt) + this.limits.lifetimeBlocks;
+    const { limits, options, openedAtMs } = this;
+    const endMs = Math.max(kept.submittedAtMs, openedAtMs) + limits.lifetimeBlocks * options.blockTimeMs;
+    const dropped = options.now() > endMs;
     const outcome = dropped ? lifeOver : this.apply(view, entry);
     const refused = isFault(outcome);
     if (!refused) {
-      writeApplied(view, kept.submission.did, outcome);
-      touch(touched, kept.submission.did, outcome);
+      writeApplied(view, kept.did, outcome);
+      touch(touched, kept.did, outcome);
       const binding = { ...this.acceptedProofs, submitter: this.options.operator };
       if (entry.call !== null) writeKeyProof(view, entry.call, binding);
     }
     const state = dropped ? "dropped" : refused ? "failed" : "finalized";
     const submission: Submission = {
-      ...kept.submission,
+      ...kept,
       state,
       reason: refused ? outcome : null,
       block: dropped ? null : block,
     };
-    view.put(submissionKey(entry.txHash), encodeSubmission({ ...kept, submission }));
+    view.put(submissionKey(entry.txHash), encodeSubmission(submission));
     view.remove(entry.key);
     if (entry.call !== null) releaseClaims(view, entry.call, entry.key);
   }

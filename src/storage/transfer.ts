@@ -13,7 +13,6 @@ import {
   type StoreMaintenance,
   type StoreRecord,
 } from "./contract.ts";
-import { countsKey } from "./embedded-records.ts";
 import { checkEntry } from "./mailbox-rules.ts";
 
 /** The first line of an export. */
@@ -200,7 +199,7 @@ export async function importRecords(
       const filling = new Filling(target);
       for await (const record of records) {
         if (isOver(record, nowMs)) over++;
-        else if (isLasting(record)) {
+        else {
           given.add(record);
           await filling.add(record);
         }
@@ -208,7 +207,7 @@ export async function importRecords(
       await filling.flush();
     },
     async (found) => {
-      for await (const record of found) if (!isOver(record, nowMs) && isLasting(record)) written.add(record);
+      for await (const record of found) if (!isOver(record, nowMs)) written.add(record);
       if (written.render() === given.render()) return;
       const counts = [given, written].map((sums) => JSON.stringify(sums.counts)).join(" and has ");
       throw new StoreError("corrupt", `the store differs from what was imported: it was given ${counts}`);
@@ -216,9 +215,6 @@ export async function importRecords(
   );
   return { ...given.counts, over };
 }
-
-/** The ledger counts its pending calls anew when it is opened. */
-const isLasting = (record: StoreRecord): boolean => record.kind !== "ledger" || record.key !== countsKey;
 
 function isOver(record: StoreRecord, nowMs: number): boolean {
   if (record.kind === "ledger") return false;

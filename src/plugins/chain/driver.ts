@@ -168,7 +168,8 @@ function ledgerOf({ key, options, endpoints, reader, submissions, proofs }: Ledg
     policy: policy as Ledger["policy"],
     async head() {
       const { number, hash, timeMs, metadata } = endpoints.session().head;
-      return { finalized: { number, hash, timeMs }, blockTimeMs: options.block_time_ms ?? metadata.blockTimeMs };
+      const blockTimeMs = options.block_time_ms ?? metadata.blockTimeMs;
+      return { finalized: { number, hash, timeMs }, blockTimeMs, asOfMs: timeMs };
     },
     bounds: async () => endpoints.session().head.metadata.bounds,
     account: async (did) => reader.account(did),

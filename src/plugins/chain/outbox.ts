@@ -75,7 +75,7 @@ export class Outbox {
   }
 
   submission(txHash: string): Submission | null {
-    return records.readSubmission(this.table, txHash)?.submission ?? null;
+    return records.readSubmission(this.table, txHash);
   }
 
   /** Resolves when it is on disk. */
@@ -128,5 +128,5 @@ function encodePending({ call, submission, signed }: Pending): Uint8Array {
 }
 
 function putSubmission(view: TableChange, submission: Submission): void {
-  view.put(records.submissionKey(submission.txHash), records.encodeSubmission({ submission, takenAt: 0n }));
+  view.put(records.submissionKey(submission.txHash), records.encodeSubmission(submission));
 }
