@@ -5,7 +5,8 @@
  * Source: interface "Endpoints", rules sections 4, 6 and 10 ("Reads").
  */
 import * as z from "zod/mini";
-import { decodeHex } from "../core/codec/bytes.ts";
+import { decodeHex, encodeHex } from "../core/codec/bytes.ts";
+import { type Did, isDid } from "../core/codec/did.ts";
 
 export type Shape<T> = z.ZodMiniType<T>;
 
@@ -17,10 +18,25 @@ export function problemOf(shape: Shape<unknown>, value: unknown): string | null 
   return `${issue.path.length === 0 ? "the answer" : `/${issue.path.map(String).join("/")}`} must be ${expected}`;
 }
 
-/** A text that programs keep between runs, if it is JSON of the shape. */
-export function parseShaped<T>(text: string, shape: Shape<T>): T | null {
-  const json = parseRecord(text);
-  return json !== null && problemOf(shape, json) === null ? (json as T) : null;
+/** What programs keep between runs, as text: JSON with names in snake_case, bytes in lower hex and counters in decimal. */
+export function renderKept(value: object): string {
+  const asText = (_: string, one: unknown) => {
+    if (one instanceof Uint8Array) return encodeHex(one);
+    if (typeof one === "bigint") return String(one);
+    return isRecord(one) ? renamed(one, (name) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)) : one;
+  };
+  return `${JSON.stringify(value, asText, 2)}\n`;
+}
+
+/** The value of such a text, if it has the shape. */
+export function parseKept<T>(text: string, shape: Shape<T>): T | null {
+  const camel = (name: string) => name.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
+  const json = parseRecord(text, (_, one) => (isRecord(one) ? renamed(one, camel) : one));
+  return (json && z.safeParse(shape, json).data) ?? null;
+}
+
+function renamed(record: Record<string, unknown>, rename: (name: string) => string): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(record).map(([name, one]) => [rename(name), one]));
 }
 
 export function isRecord(value: unknown): value is Record<string, unknown> {
@@ -36,13 +52,10 @@ export function parseHex32(value: unknown): Uint8Array | null {
   return typeof value === "string" && /^[0-9a-f]{64}$/.test(value) ? decodeHex(value) : null;
 }
 
-/** The bytes of a text whose shape was checked. */
-export const hexBytes = (hex: string): Uint8Array => decodeHex(hex) ?? new Uint8Array(0);
-
 /** A JSON object, or `null` for any other text. */
-export function parseRecord(text: string): Record<string, unknown> | null {
+export function parseRecord(text: string, revive?: Parameters<typeof JSON.parse>[1]): Record<string, unknown> | null {
   try {
-    const json: unknown = JSON.parse(text);
+    const json: unknown = JSON.parse(text, revive);
     return isRecord(json) ? json : null;
   } catch {
     return null;
@@ -194,55 +207,75 @@ export const messageStateShape = z.object({
 export const ackShape = z.object({ acked: integer, message_ids: z.array(text) });
 
 // What programs keep between runs.
+const did = z.custom<Did>((value) => typeof value === "string" && isDid(value), "a DID");
 const hex32 = z.custom<string>((value) => parseHex32(value) !== null, "64 lower hex digits");
-const held = { id: text, secret: hex32 };
+const bytes32 = z.pipe(
+  hex32,
+  z.transform((hex) => parseHex32(hex) as Uint8Array),
+);
+const counter = z.pipe(
+  decimal,
+  z.transform((digits) => BigInt(digits)),
+);
+const natural = z.custom<number>((value) => isInteger(value) && value >= 0, "a natural number");
+const held = { id: text, secret: bytes32 };
 export const identityShape = z.object({
   version: one,
   name: text,
-  did: text,
-  root_seed: hex32,
-  next_root_seed: z.nullable(hex32),
+  did,
+  rootSeed: bytes32,
+  nextRootSeed: z.nullable(bytes32),
   methods: z.array(z.object(held)),
-  agreements: z.array(z.object({ ...held, destroy_at_ms: z.nullable(integer) })),
-  agreement_chain: z.object({ epoch: integer, key: hex32, since_ms: integer }),
+  agreements: z.array(z.object({ ...held, destroyAtMs: z.nullable(integer) })),
+  agreementChain: z.object({ epoch: integer, key: bytes32, sinceMs: integer }),
   ledger: z.nullable(hex32),
-  store_key: z.optional(hex32),
+  storeKey: z.optional(bytes32),
 });
 export const planShape = z.object({
   version: one,
   plan: z.object({
     id: text,
-    seed: hex32,
-    to: text,
-    recipient: z.object({ keyId: text, publicKey: hex32 }),
-    file: z.object({ name: text, mediaType: text, sizeBytes: integer, sha256: hex32 }),
-    chunkBytes: integer,
+    seed: bytes32,
+    to: did,
+    recipient: z.object({ keyId: text, publicKey: bytes32 }),
+    file: z.object({ name: text, mediaType: text, sizeBytes: natural, sha256: bytes32 }),
+    chunkBytes: natural,
     timestamp: text,
     ttl: text,
     tag: z.nullable(text),
     hint: z.nullable(oneOf("direct", "cache")),
   }),
   senderKeyId: z.nullable(text),
-  delivered: integer,
+  delivered: natural,
 });
 
-/** How far the record of a correspondent had come. */
-export const rememberedShape = z.object({ did: text, root: integer, root_key: hex32, nonce: decimal, hash: hex32 });
+/** How far the record of a correspondent had come, and the home that its document named then. */
+export const rememberedShape = z.object({
+  did,
+  root: integer,
+  rootKey: bytes32,
+  nonce: counter,
+  hash: bytes32,
+  home: z.optional(text),
+});
+export const rememberedAliasShape = z.object({ alias: text, did });
 /** Calls that were signed and may still be accepted. */
 export const claimsShape = z.object({
-  claims: z.array(z.object({ nonce: text, sha256: hex32, until_ms: integer })),
+  claims: z.array(z.object({ nonce: counter, sha256: bytes32, untilMs: integer })),
 });
-export const shareShape = z.object({ did: text, root_key: hex32, splitting: text, share: text });
+export const aliasesShape = z.object({ aliases: z.array(text) });
+/** The root key of the shares that they have; `null` until all are sent. */
+export const guardiansShape = z.object({ to: z.array(text), rootKey: z.nullable(bytes32) });
+export const shareShape = z.object({ did, rootKey: bytes32, splitting: text, share: text });
+export const headShape = z.object({ logKey: text, note: text });
 const lock = {
   kind: oneOf("passphrase", "passkey"),
-  salt_b64: text,
-  credential_b64: z.nullable(text),
-  sealed_b64: text,
+  saltB64: text,
+  credentialB64: z.nullable(text),
+  sealedB64: text,
 };
 export const locksShape = z.object({ format: text, locks: z.array(z.object(lock)) });
-export const aliasesShape = z.object({ aliases: z.array(text) });
 
-export type IdentityText = z.infer<typeof identityShape>;
 export type LockText = z.infer<typeof locksShape>["locks"][number];
 export type RegistrationStatus = z.infer<typeof registrationStatusShape>;
 export type Resolved = z.infer<typeof resolvedShape>;

@@ -31,15 +31,18 @@ import {
 } from "./directory.ts";
 import { ClientError, endpoint, jsonBody, localError, orNull, path } from "./http.ts";
 import { type AgreementChain, advanceChain, type HeldAgreement, type Identity, rootSignerId } from "./keys.ts";
-import { claimNonce, nextNonce, signDocument, takesComponents } from "./trust/own.ts";
 import {
+  claimNonce,
   findStranger,
   forgetOwnAlias,
   markSeen,
+  nextNonce,
   type OwnNews,
   type Stranger,
+  signDocument,
+  takesComponents,
   watchOwn as watchRecord,
-} from "./trust/watch.ts";
+} from "./trust/own.ts";
 
 /** The counter value that a change uses up, and the time of its signature. */
 type ChangeTerms = {

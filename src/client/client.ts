@@ -26,8 +26,17 @@ import {
 import { heldSeed, type Identity, signerOf } from "./keys.ts";
 import type { FileFacts, RecipientKey } from "./seal.ts";
 import { chunkBytesDefault, type MessageOptions, recipientKey, type SendPlan, sealedBytesMargin } from "./send.ts";
-import { distrust, type MemoryStore, processMemory } from "./trust/memory.ts";
-import { createTrust, type NameTrust, type Trust, type TrustDemand, type TrustLevel, trustOf } from "./trust/trust.ts";
+import {
+  createTrust,
+  distrust,
+  type MemoryStore,
+  type NameTrust,
+  processMemory,
+  type Trust,
+  type TrustDemand,
+  type TrustLevel,
+  trustOf,
+} from "./trust/trust.ts";
 
 export type ClientOptions = {
   readonly directoryUrl: string;

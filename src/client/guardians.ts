@@ -6,9 +6,9 @@
  */
 import { combine, split } from "shamir-secret-sharing";
 import { decodeBase64, encodeBase64, encodeHex, equalBytes } from "../core/codec/bytes.ts";
-import { type Did, isDid } from "../core/codec/did.ts";
+import type { Did } from "../core/codec/did.ts";
 import { type DidDocument, parseMethodKey, sealingKeyOf } from "../core/ledger/account.ts";
-import { hexBytes, parseRecord, parseShaped, shareShape } from "./answers.ts";
+import { guardiansShape, parseKept, renderKept, shareShape } from "./answers.ts";
 import { activeDocument, type Client, connect, lookUp, rootKeyOf } from "./client.ts";
 import { ed25519PublicKey, randomUuid } from "./crypto.ts";
 import { publishKeys } from "./devices/publish.ts";
@@ -17,7 +17,7 @@ import { localError } from "./http.ts";
 import { type KeyStore, reliable } from "./key-stores.ts";
 import { freshSeed, type Identity, renderIdentity, startChain } from "./keys.ts";
 import type { MessageOptions } from "./send.ts";
-import type { MemoryStore } from "./trust/memory.ts";
+import { type MemoryStore, recall } from "./trust/trust.ts";
 
 export const shareType = "application/vnd.waypost.guardian-share+json";
 
@@ -48,7 +48,7 @@ export async function appointGuardians(owner: Owner, guardians: readonly string[
   if (guardians.length !== sharesCount || dids.size !== sharesCount || dids.has(owner.identity.did))
     throw localError("invalid_argument", `guardians are ${sharesCount} different people`);
   const to = [...dids];
-  await memory.save(memoryKey, JSON.stringify({ to, root_key: null }));
+  await memory.save(memoryKey, renderKept({ to, rootKey: null }));
   const rootKey = await ed25519PublicKey(owner.identity.rootSeed);
   const [splitting, shares] = [randomUuid(), await split(owner.identity.rootSeed, sharesCount, sharesNeeded)];
   for (const [i, share] of shares.entries()) {
@@ -61,15 +61,15 @@ export async function appointGuardians(owner: Owner, guardians: readonly string[
     };
     await owner.send(to[i] as string, content, { mediaType: shareType, receipt: false });
   }
-  await memory.save(memoryKey, JSON.stringify({ to, root_key: encodeHex(rootKey) }));
+  await memory.save(memoryKey, renderKept({ to, rootKey }));
 }
 
 /** Sends new shares when the guardians have those of another root key. */
 export async function renewGuardians(owner: Owner, memory: MemoryStore): Promise<void> {
-  const known = parseRecord((await memory.load(memoryKey)) ?? "");
-  const to = known?.["to"];
-  if (!Array.isArray(to) || known?.["root_key"] === encodeHex(await ed25519PublicKey(owner.identity.rootSeed))) return;
-  await appointGuardians(owner, to.map(String), memory);
+  const known = await recall(memory, memoryKey, guardiansShape);
+  if (known === null) return;
+  const rootKey = await ed25519PublicKey(owner.identity.rootSeed);
+  if (known.rootKey === null || !equalBytes(known.rootKey, rootKey)) await appointGuardians(owner, known.to, memory);
 }
 
 // ---------------------------------------------------------------------------------------------------------- restoring
@@ -114,11 +114,10 @@ const ownMethods = ({ verificationMethod }: DidDocument, rootKey: Uint8Array): s
   verificationMethod.filter((one) => equalBytes(parseMethodKey(one) ?? new Uint8Array(0), rootKey)).map(({ id }) => id);
 
 function parseShare(text: string): Share {
-  const json = parseShaped(text, shareShape);
-  const share = decodeBase64(json?.share ?? "");
-  if (json === null || !isDid(json.did) || share?.length !== 33)
-    throw localError("share_unreadable", "this is no share of a guardian");
-  return { did: json.did, rootKey: hexBytes(json.root_key), splitting: json.splitting, share };
+  const kept = parseKept(text, shareShape);
+  const share = decodeBase64(kept?.share ?? "");
+  if (kept === null || share?.length !== 33) throw localError("share_unreadable", "this is no share of a guardian");
+  return { ...kept, share };
 }
 
 /** Of three shares, one may be false: the two others show it. */

@@ -4,7 +4,7 @@
  */
 import { isRecord } from "./answers.ts";
 import { ClientError, localError } from "./http.ts";
-import { type MemoryStore, processMemory } from "./trust/memory.ts";
+import { type MemoryStore, processMemory } from "./trust/trust.ts";
 
 /** Each write resolves when it is stored safely: the caller relies on it from then on. */
 export type KeyStore = {

@@ -4,10 +4,10 @@
  */
 
 import { encodeBase58, encodeHex, equalBytes, utf8 } from "../core/codec/bytes.ts";
-import { type Did, isDid } from "../core/codec/did.ts";
+import type { Did } from "../core/codec/did.ts";
 import { weekMs } from "../core/codec/time.ts";
 import { deriveDid } from "../core/trust/names.ts";
-import { hexBytes, type IdentityText, identityShape, parseShaped } from "./answers.ts";
+import { identityShape, parseKept, renderKept } from "./answers.ts";
 import { ed25519PublicKey, hkdf, type Signer } from "./crypto.ts";
 import { localError } from "./http.ts";
 
@@ -159,48 +159,14 @@ export function wipe({ rootSeed, nextRootSeed, methods, agreements, chain, store
 // ----------------------------------------------------------------------------------------------- text
 
 /** The text of a key file. Everything in it is secret. */
-export function renderIdentity({
-  name,
-  did,
-  rootSeed,
-  nextRootSeed,
-  methods,
-  agreements,
-  chain,
-  ledger,
-  storeKey,
-}: Identity): string {
-  const renderHeld = ({ id, secret }: HeldKey) => ({ id, secret: encodeHex(secret) });
-  const text: IdentityText = {
-    version: 1,
-    name,
-    did,
-    root_seed: encodeHex(rootSeed),
-    next_root_seed: nextRootSeed === null ? null : encodeHex(nextRootSeed),
-    methods: methods.map(renderHeld),
-    agreements: agreements.map((held) => ({ ...renderHeld(held), destroy_at_ms: held.destroyAtMs })),
-    agreement_chain: { epoch: chain.epoch, key: encodeHex(chain.key), since_ms: chain.sinceMs },
-    ledger,
-    ...(storeKey === null ? {} : { store_key: encodeHex(storeKey) }),
-  };
-  return `${JSON.stringify(text, null, 2)}\n`;
+export function renderIdentity({ chain: agreementChain, storeKey, ...identity }: Identity): string {
+  return renderKept({ version: 1, ...identity, agreementChain, ...(storeKey === null ? {} : { storeKey }) });
 }
 
 /** `null` when the text is not that of an identity. */
 export function parseIdentity(text: string, name: string): Identity | null {
-  const json = parseShaped(text, identityShape);
-  if (json === null || !isDid(json.did)) return null;
-  const held = ({ id, secret }: IdentityText["methods"][number]): HeldKey => ({ id, secret: hexBytes(secret) });
-  const { epoch, key, since_ms: sinceMs } = json.agreement_chain;
-  return {
-    name,
-    did: json.did,
-    rootSeed: hexBytes(json.root_seed),
-    nextRootSeed: json.next_root_seed === null ? null : hexBytes(json.next_root_seed),
-    methods: json.methods.map(held),
-    agreements: json.agreements.map((one) => ({ ...held(one), destroyAtMs: one.destroy_at_ms })),
-    chain: { epoch, key: hexBytes(key), sinceMs },
-    ledger: json.ledger,
-    storeKey: json.store_key === undefined ? null : hexBytes(json.store_key),
-  };
+  const kept = parseKept(text, identityShape);
+  if (kept === null) return null;
+  const { version: _, agreementChain: chain, storeKey = null, ...identity } = kept;
+  return { ...identity, name, chain, storeKey };
 }

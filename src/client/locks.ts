@@ -7,7 +7,7 @@
 import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
 import { scryptAsync } from "@noble/hashes/scrypt.js";
 import { concatBytes, decodeBase64, decodeUtf8, encodeBase64, utf8 } from "../core/codec/bytes.ts";
-import { type LockText, locksShape, parseRecord, parseShaped } from "./answers.ts";
+import { type LockText, locksShape, parseKept, parseRecord, renderKept } from "./answers.ts";
 import { hkdf } from "./crypto.ts";
 import { localError } from "./http.ts";
 import { type KeyStore, reliable } from "./key-stores.ts";
@@ -148,18 +148,18 @@ export function lockedKeys(inner: KeyStore): LockedKeys {
   };
   const wraps = async (): Promise<LockText[]> => {
     const text = await place.load("locks");
-    const json = text === null ? { format, locks: [] } : parseShaped(text, locksShape);
+    const json = text === null ? { format, locks: [] } : parseKept(text, locksShape);
     if (json?.format !== format) throw localError("keys_unreadable", "the locks of the keys can't be read");
     return json.locks;
   };
-  const save = (locks: readonly LockText[]) => place.save("locks", JSON.stringify({ format, locks }));
+  const save = (locks: readonly LockText[]) => place.save("locks", renderKept({ format, locks }));
   const wrap = async ({ kind, keyFor }: Lock): Promise<LockText> => {
     const { key: with_, kept } = await keyFor(null);
     return {
       kind,
-      salt_b64: encodeBase64(kept.salt),
-      credential_b64: kept.credential && encodeBase64(kept.credential),
-      sealed_b64: encodeBase64(seal(with_, unlocked(), locksName)),
+      saltB64: encodeBase64(kept.salt),
+      credentialB64: kept.credential && encodeBase64(kept.credential),
+      sealedB64: encodeBase64(seal(with_, unlocked(), locksName)),
     };
   };
   const load = async (name: string, text: string | null, save: (sealed: string) => Promise<void>) => {
@@ -209,10 +209,10 @@ export function lockedKeys(inner: KeyStore): LockedKeys {
 }
 
 async function unwrap(lock: Lock, wraps: readonly LockText[]): Promise<Uint8Array> {
-  for (const { kind, salt_b64, credential_b64, sealed_b64 } of wraps) {
+  for (const { kind, saltB64, credentialB64, sealedB64 } of wraps) {
     if (kind !== lock.kind) continue;
-    const kept = { salt: bytesOf(salt_b64), credential: credential_b64 === null ? null : bytesOf(credential_b64) };
-    const opened = open((await lock.keyFor(kept)).key, bytesOf(sealed_b64), locksName);
+    const kept = { salt: bytesOf(saltB64), credential: credentialB64 === null ? null : bytesOf(credentialB64) };
+    const opened = open((await lock.keyFor(kept)).key, bytesOf(sealedB64), locksName);
     if (opened !== null) return opened;
   }
   throw localError("wrong_passphrase", `no lock of the kind ${lock.kind} opens with this`);

@@ -12,8 +12,8 @@ import { type Note, parseNote } from "./notes.ts";
 import type { MediaType, Written } from "./retrieve.ts";
 import type { MessageOptions, Sent } from "./send.ts";
 import type { StoreChange } from "./store/rows.ts";
+import type { Stranger } from "./trust/own.ts";
 import type { TrustLevel } from "./trust/trust.ts";
-import type { Stranger } from "./trust/watch.ts";
 
 /** What a message needs from the identity that received it. */
 export type MessageActions = {

@@ -5,13 +5,13 @@
  * After a temporary failure the same bytes are posted again, so the message is delivered once.
  * Source: interface "Relay" and "DeliveryResult", rules section 2.
  */
-import { encodeBase64, encodeHex, utf8 } from "../core/codec/bytes.ts";
-import { type Did, isDid } from "../core/codec/did.ts";
+import { encodeBase64, utf8 } from "../core/codec/bytes.ts";
+import type { Did } from "../core/codec/did.ts";
 import type { JsonObject } from "../core/codec/json.ts";
 import { type DidDocument, sealingKeyOf } from "../core/ledger/account.ts";
 import { chunksMax } from "../core/message/envelope.ts";
 import { encodeSenderText } from "../core/message/proof.ts";
-import { hexBytes, isRecord, parseShaped, planShape } from "./answers.ts";
+import { isRecord, parseKept, planShape, renderKept } from "./answers.ts";
 import { type Content, type ContentNames, collect, isQuiet, type Source, withAuthor } from "./content.ts";
 import { hkdf, type Signer, signEd25519, uuidOf } from "./crypto.ts";
 import {
@@ -210,24 +210,15 @@ export type SavedPlan = {
 
 /** It holds the seed of the message and is secret until all is sent. */
 export function renderPlan({ sender, name: _, trust: __, ...plan }: SendPlan, delivered: number): string {
-  const state = { version: 1, plan, senderKeyId: sender?.keyId ?? null, delivered };
-  const asText = (_name: string, value: unknown) => (value instanceof Uint8Array ? encodeHex(value) : value);
-  return `${JSON.stringify(state, asText, 2)}\n`;
+  return renderKept({ version: 1, plan, senderKeyId: sender?.keyId ?? null, delivered });
 }
 
 /** `null` when the text is not that of a plan. */
 export function parsePlan(text: string): SavedPlan | null {
-  const json = parseShaped(text, planShape);
-  const to = json?.plan.to ?? "";
-  if (json === null || !isDid(to) || json.plan.file.sizeBytes < 0 || json.plan.chunkBytes < 1 || json.delivered < 0)
-    return null;
-  const { recipient, file } = json.plan;
-  const plan: UnsignedPlan = {
-    ...{ ...json.plan, to, name: null, trust: trustOf(to), seed: hexBytes(json.plan.seed) },
-    recipient: { ...recipient, publicKey: hexBytes(recipient.publicKey) },
-    file: { ...file, sha256: hexBytes(file.sha256) },
-  };
-  return { plan, senderKeyId: json.senderKeyId, delivered: json.delivered };
+  const kept = parseKept(text, planShape);
+  if (kept === null || kept.plan.chunkBytes < 1) return null;
+  const { plan, senderKeyId, delivered } = kept;
+  return { plan: { ...plan, name: null, trust: trustOf(plan.to) }, senderKeyId, delivered };
 }
 
 // --------------------------------------------------------------------------------------------------------- options

@@ -21,7 +21,7 @@ import {
 import { localError } from "../../client/http.ts";
 import type { KeyStore } from "../../client/key-stores.ts";
 import { type Identity, nameForm, parseIdentity, renderIdentity } from "../../client/keys.ts";
-import type { MemoryStore } from "../../client/trust/memory.ts";
+import type { MemoryStore } from "../../client/trust/trust.ts";
 import { encodeHex, utf8 } from "../../core/codec/bytes.ts";
 import { sha256 } from "../../core/codec/crypto.ts";
 

@@ -31,11 +31,11 @@ import {
   signedBy,
 } from "../../core/trust/note.ts";
 import { hashLeaf, verifyConsistency, verifyInclusion } from "../../core/trust/tree.ts";
-import { parseRecord } from "../answers.ts";
+import { headShape, renderKept } from "../answers.ts";
 import type { Client } from "../client.ts";
 import { verifyEd25519 } from "../crypto.ts";
 import { askBytes, attempt, ClientError, inOrder, localError, orNull } from "../http.ts";
-import { distrust, type MemoryStore } from "./memory.ts";
+import { distrust, type MemoryStore, recall } from "./trust.ts";
 
 /** In the same part of the bundle: a further part would cost every page more than it saves. */
 export { checkHome, checkMoved } from "./places.ts";
@@ -293,15 +293,14 @@ const headKey = "log/head";
 const forkKey = "log/fork";
 
 async function loadHead(memory: MemoryStore, key: string): Promise<Head | null> {
-  const json = parseRecord((await memory.load(key)) ?? "");
-  const note = typeof json?.["note"] === "string" ? json["note"] : "";
+  const { note, logKey: name } = (await recall(memory, key, headShape)) ?? { note: "", logKey: "" };
   const checkpoint = parseCheckpoint(parseNote(note)?.text ?? "");
-  const logKey = typeof json?.["log_key"] === "string" ? parseVerifierKey(json["log_key"]) : null;
+  const logKey = parseVerifierKey(name);
   return checkpoint === null || logKey === null ? null : { note, checkpoint, logKey };
 }
 
 async function saveHead(memory: MemoryStore, key: string, { note, logKey }: Head): Promise<void> {
-  await memory.save(key, JSON.stringify({ log_key: renderVerifierKey(logKey), note }));
+  await memory.save(key, renderKept({ logKey: renderVerifierKey(logKey), note }));
 }
 
 /** Both notes stay with the identity: together they show that the log, or who asked it, lied. */

@@ -1,23 +1,32 @@
 /**
  * What an identity signs about itself, and what it makes of changes that others show it. It signs whole documents only on
  * top of the state that it has proven itself, with the nonce of its own proof: a Directory that puts another document
- * before it gets no signature for it. A nonce is signed for once while the signature is valid.
- * Source: docs/trust.md "What the SDK signs".
+ * before it gets no signature for it. A nonce is signed for once while the signature is valid. Every key in its record must
+ * be one that this device holds or derives.
+ * Source: docs/trust.md "What the SDK signs" and "The own record".
  */
 import { blake2b256 } from "#blake2";
 import { sha256 } from "#sha256";
-import { encodeBase64, encodeHex, renderPublicKey } from "../../core/codec/bytes.ts";
+import { encodeBase64, encodeHex, equalBytes, renderPublicKey } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
-import { type CounterName, type DidDocument, renderDocument } from "../../core/ledger/account.ts";
-
+import {
+  type CounterName,
+  type DidDocument,
+  parseMethodKey,
+  renderDocument,
+  sealingKeyOf,
+} from "../../core/ledger/account.ts";
 import { boundDocumentMessage, encodeDidDocument, renderProofTimestamp } from "../../core/ledger/document-codec.ts";
+import { rememberedOf } from "../../core/trust/follow.ts";
+import { isSelfCertifying } from "../../core/trust/names.ts";
 import { componentCallsMax, type KeyState } from "../../core/trust/proof.ts";
-import { claimsShape, parseShaped } from "../answers.ts";
+import { aliasesShape, claimsShape, renderKept } from "../answers.ts";
 import type { Client } from "../client.ts";
 import { ed25519PublicKey, signEd25519 } from "../crypto.ts";
 import { authorizationLifeMs, type Submission } from "../directory.ts";
-import { inOrder, jsonBody, localError, path } from "../http.ts";
-import type { MemoryStore } from "./memory.ts";
+import { ClientError, inOrder, jsonBody, localError, orNull, path } from "../http.ts";
+import { heldSeed, type Identity } from "../keys.ts";
+import { type MemoryStore, recall } from "./trust.ts";
 
 /** The next document nonce of a proven state. */
 export function nextNonce({ steps }: KeyState): bigint {
@@ -71,17 +80,134 @@ export function claimNonce(memory: MemoryStore, did: Did, claim: Claim): Promise
 
 async function addClaim(memory: MemoryStore, did: Did, { counter, nonce, content, nowMs }: Claim): Promise<void> {
   const key = `signed/${counter}/${did}`;
-  const saved = parseShaped((await memory.load(key)) ?? "", claimsShape)?.claims ?? [];
-  const valid = saved.filter(({ until_ms: untilMs }) => untilMs > nowMs);
-  const hash = encodeHex(sha256(content));
-  const other = valid.find((one) => one.nonce === String(nonce) && one.sha256 !== hash);
+  const saved = (await recall(memory, key, claimsShape))?.claims ?? [];
+  const valid = saved.filter(({ untilMs }) => untilMs > nowMs);
+  const hash = sha256(content);
+  const other = valid.find((one) => one.nonce === nonce && !equalBytes(one.sha256, hash));
   if (other !== undefined) {
-    const seconds = Math.ceil((other.until_ms - nowMs) / 1_000);
+    const seconds = Math.ceil((other.untilMs - nowMs) / 1_000);
     throw localError(
       "change_pending",
       `another change of ${did} was signed and may still be accepted: try again in ${seconds} s`,
     );
   }
-  const mine = { nonce: String(nonce), sha256: hash, until_ms: nowMs + authorizationLifeMs };
-  await memory.save(key, JSON.stringify({ claims: [...valid, mine] }));
+  const mine = { nonce, sha256: hash, untilMs: nowMs + authorizationLifeMs };
+  await memory.save(key, renderKept({ claims: [...valid, mine] }));
+}
+
+// ---------------------------------------------------------------------------------------------------------- watching
+
+/** A key of the own record that this device can't explain. */
+export type Stranger = "root_key" | "sealing_key" | "method";
+
+export type OwnNews =
+  | { readonly type: "stranger_change"; readonly what: Stranger | "alias" | "log" }
+  | { readonly type: "identity_updated" };
+
+export async function watchOwn(
+  client: Client,
+  did: Did,
+  given: { readonly alias: string | null; readonly strangerIn: (state: KeyState) => Promise<Stranger | null> },
+): Promise<OwnNews[]> {
+  const news: OwnNews[] = [];
+  if (isSelfCertifying(did)) {
+    const state = await client.trust.prove(did, null);
+    const stranger = await given.strangerIn(state);
+    const isNew = await isNewHere(client, state);
+    const subject = { did, alias: null };
+    if (stranger !== null) news.push({ type: "stranger_change", what: stranger });
+    else if (await isDenied(client, subject)) news.push({ type: "stranger_change", what: "log" });
+    else if (isNew) news.push({ type: "identity_updated" });
+  }
+  if (await hasLostAlias(client, did, given.alias)) news.push({ type: "stranger_change", what: "alias" });
+  return news;
+}
+
+const ownAliasesMax = 1_000;
+
+/**
+ * Whether an alias of this identity is another DID's now. Its aliases are remembered: what a Directory hides later is still
+ * watched. One that nobody has was removed.
+ */
+async function hasLostAlias(client: Client, did: Did, given: string | null): Promise<boolean> {
+  const { aliases } = await client.directory.resolve(did);
+  const names = new Set([...(given === null ? [] : [given]), ...(await loadOwnAliases(client, did)), ...aliases]);
+  const kept: string[] = [];
+  let isLost = false;
+  for (const alias of [...names].slice(0, ownAliasesMax)) {
+    const found = await orNull(client.directory.alias(alias), "alias_not_found");
+    if (found === null) continue;
+    kept.push(alias);
+    isLost ||= found.did !== did || (await isDenied(client, { did, alias }));
+  }
+  await saveOwnAliases(client, did, kept);
+  return isLost;
+}
+
+async function loadOwnAliases({ known }: Client, did: Did): Promise<readonly string[]> {
+  return (await recall(known.memory, `aliases/${did}`, aliasesShape))?.aliases ?? [];
+}
+
+async function saveOwnAliases({ known }: Client, did: Did, aliases: readonly string[]): Promise<void> {
+  await known.memory.save(`aliases/${did}`, renderKept({ aliases }));
+}
+
+/** After this identity has given it up: whoever has it then is no stranger. */
+export async function forgetOwnAlias(client: Client, did: Did, alias: string): Promise<void> {
+  const aliases = await loadOwnAliases(client, did);
+  const kept = aliases.filter((one) => one !== alias);
+  if (kept.length < aliases.length) await saveOwnAliases(client, did, kept);
+}
+
+/** Whether the log, which others see too, says something else about this identity. */
+async function isDenied(
+  client: Client,
+  subject: { readonly did: Did; readonly alias: string | null },
+): Promise<boolean> {
+  if (client.known.policy === null) return false;
+  const { isLogged } = await import("./log.ts");
+  try {
+    return !(await isLogged(client, subject, true));
+  } catch (error) {
+    if (!(error instanceof ClientError)) throw error;
+    if (error.code !== "not_logged") client.known.doubt(error);
+    return error.code === "not_logged";
+  }
+}
+
+/** `holdsSealingKey`: whether this device has, or derives, the secret of the key that others seal to. */
+export async function findStranger(
+  identity: Identity,
+  state: KeyState,
+  holdsSealingKey: boolean,
+): Promise<Stranger | null> {
+  const rootKey = state.rootKeys.at(-1) as Uint8Array;
+  if (!(await holdsRoot(identity, rootKey))) return "root_key";
+  if (sealingKeyOf(state.document) !== null && !holdsSealingKey) return "sealing_key";
+  for (const method of state.document.verificationMethod) {
+    const key = parseMethodKey(method);
+    if (key !== null && (await heldSeed(identity, key)) === null) return "method";
+  }
+  return null;
+}
+
+async function holdsRoot({ rootSeed, nextRootSeed }: Identity, rootKey: Uint8Array): Promise<boolean> {
+  for (const seed of [rootSeed, nextRootSeed])
+    if (seed !== null && equalBytes(await ed25519PublicKey(seed), rootKey)) return true;
+  return false;
+}
+
+/** Whether this device sees a state for the first time, and has seen another before. */
+async function isNewHere(client: Client, state: KeyState): Promise<boolean> {
+  const { memory } = client.known;
+  const { root, nonce, hash } = rememberedOf(state);
+  const key = `seen/${state.did}`;
+  const [before, now] = [await memory.load(key), `${root} ${nonce} ${encodeHex(hash)}`];
+  if (before !== now) await memory.save(key, now);
+  return before !== null && before !== now;
+}
+
+/** After a change that this device has made: what it leads to is no news. */
+export async function markSeen(client: Client, did: Identity["did"]): Promise<void> {
+  if (isSelfCertifying(did)) await isNewHere(client, await client.trust.prove(did, null));
 }

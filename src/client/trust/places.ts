@@ -9,7 +9,7 @@ import { homeOfUrl, homesOf, movedType } from "../../core/trust/home.ts";
 import { isSelfCertifying } from "../../core/trust/names.ts";
 import type { Client } from "../client.ts";
 import { attempt, ClientError } from "../http.ts";
-import { distrust } from "./memory.ts";
+import { distrust } from "./trust.ts";
 
 /** A host that a name gives must be the one that the proof names: a Directory can't pass off a person of another. */
 export async function checkHome(client: Client, did: Did, home: string): Promise<void> {

@@ -1,29 +1,20 @@
 /**
  * Whom a client believes. Of a self-certifying DID it believes only what its key proof shows and what follows from the
  * state that it remembers; of other DIDs what the Directory says, which it calls `unproven`. Each proof is verified once;
- * later look-ups name its hash.
- * Source: docs/trust.md "What the SDK verifies".
+ * later look-ups name its hash. It remembers for each correspondent how far its record had come, for each alias whose it
+ * was: a Directory can show an old record or another branch of it only to somebody who remembers nothing.
+ * Source: docs/trust.md "What the SDK verifies" and "Memory".
  */
 import { sha256 } from "#sha256";
 import { encodeHex } from "../../core/codec/bytes.ts";
-import type { Did } from "../../core/codec/did.ts";
-import { type Remembered, rememberedOf } from "../../core/trust/follow.ts";
-import { homesOf } from "../../core/trust/home.ts";
+import { type Did, isDid } from "../../core/codec/did.ts";
+import { findContradiction, type Remembered, rememberedOf } from "../../core/trust/follow.ts";
+import { homesOf, parseHome } from "../../core/trust/home.ts";
 import { isSelfCertifying } from "../../core/trust/names.ts";
 import { decodeKeyProof, type KeyState, replayKeyProof } from "../../core/trust/proof.ts";
+import { parseKept, rememberedAliasShape, rememberedShape, renderKept, type Shape } from "../answers.ts";
 import { verifyEd25519 } from "../crypto.ts";
-import { inOrder } from "../http.ts";
-import type { MemoryStore } from "./memory.ts";
-import {
-  checkFollows,
-  distrust,
-  forget,
-  loadAlias,
-  loadHome,
-  loadRemembered,
-  saveAlias,
-  saveRemembered,
-} from "./memory.ts";
+import { ClientError, inOrder } from "../http.ts";
 
 /**
  * `proven`: signed calls lead from the DID to its keys. `logged`: a fresh head of the log, which witnesses have seen, covers
@@ -86,7 +77,7 @@ export function createTrust(readProof: ReadProof, memoryOf: () => MemoryStore): 
   const homeOf = async (did: Did) => {
     if (!isSelfCertifying(did)) return null;
     const [shown] = homesOf(proven.get(did)?.state.document ?? null);
-    return shown ?? namedHomes.get(did) ?? (await loadHome(memoryOf(), did));
+    return shown ?? namedHomes.get(did) ?? parseHome((await loadRemembered(memoryOf(), did))?.home ?? "");
   };
   const examine = async (did: Did, bytes: Uint8Array | null, tries = 2): Promise<KeyState> => {
     const found = bytes ?? (await readProof(did, known(did), await homeOf(did)));
@@ -132,7 +123,7 @@ export function createTrust(readProof: ReadProof, memoryOf: () => MemoryStore): 
     nameOf: (alias, did) => nameOf(memoryOf(), alias, did),
     forget: async (target) => {
       proven.delete(target as Did);
-      await forget(memoryOf(), target);
+      await memoryOf().save(isDid(target) ? didKey(target) : aliasKey(target), null);
     },
   };
 }
@@ -156,12 +147,9 @@ async function save(memory: MemoryStore, state: KeyState): Promise<void> {
   const refusal = before === null ? null : checkFollows(before, state);
   if (refusal !== null) throw refusal;
   const now = rememberedOf(state);
-  const [home = null] = homesOf(state.document);
-  if (before === null || isNews(before, now)) await saveRemembered(memory, now, home);
-}
-
-function isNews(before: Remembered, now: Remembered): boolean {
-  return before.root !== now.root || before.nonce !== now.nonce;
+  const [home] = homesOf(state.document);
+  if (before?.root === now.root && before.nonce === now.nonce) return;
+  await memory.save(didKey(state.did), renderKept({ ...now, ...(home === undefined ? {} : { home }) }));
 }
 
 async function nameOf(memory: MemoryStore, alias: string, did: Did): Promise<NameTrust> {
@@ -172,6 +160,76 @@ async function nameOf(memory: MemoryStore, alias: string, did: Did): Promise<Nam
       "identity_changed",
       `${alias} was ${before} and is ${did} now; ask the person, then forget the old one`,
     );
-  await saveAlias(memory, alias, did);
+  await memory.save(aliasKey(alias), renderKept({ alias, did }));
   return "told";
+}
+
+// -------------------------------------------------------------------------------------------------------------- memory
+
+/** What an identity remembers of others: a small public text under each key, apart from the secrets. */
+export type MemoryStore = {
+  readonly load: (key: string) => Promise<string | null>;
+  /** Resolves when the text is stored; `null` removes it. */
+  readonly save: (key: string, text: string | null) => Promise<void>;
+};
+
+/** Lost with the process. */
+export function processMemory(texts = new Map<string, string>()): MemoryStore {
+  return {
+    load: async (key) => texts.get(key) ?? null,
+    save: async (key, text) => {
+      if (text === null) texts.delete(key);
+      else texts.set(key, text);
+    },
+  };
+}
+
+/** An answer that what was signed, or what is remembered, contradicts. */
+export function distrust(code: DistrustCode, message: string): ClientError {
+  return new ClientError("distrusted", code, message);
+}
+type DistrustCode =
+  | "proof_missing"
+  | "proof_invalid"
+  | "identity_changed"
+  | "record_went_back"
+  | "home_differs"
+  | "not_logged"
+  | "log_missing"
+  | "log_invalid"
+  | "log_unwitnessed"
+  | "log_stale"
+  | "log_forked"
+  | "log_restarted";
+
+/** Refuses a state that doesn't follow from the remembered one. */
+function checkFollows(before: Remembered, state: KeyState): ClientError | null {
+  const found = findContradiction(before, state);
+  if (found === null) return null;
+  const why =
+    found.code === "record_went_back"
+      ? "is older than what was seen before; ask the person or try later"
+      : "is not what was seen before; compare fingerprints with the person, then forget the old one";
+  return distrust(found.code, `${before.did}: ${found.what} ${why}`);
+}
+
+const didKey = (did: Did) => `did/${did}`;
+const aliasKey = (alias: string) => `alias/${alias}`;
+
+/** What is kept under a key, if it has the shape. */
+export async function recall<T>(memory: MemoryStore, key: string, shape: Shape<T>): Promise<T | null> {
+  return parseKept((await memory.load(key)) ?? "", shape);
+}
+
+async function loadRemembered(
+  memory: MemoryStore,
+  did: Did,
+): Promise<(Remembered & { readonly home?: string | undefined }) | null> {
+  const kept = await recall(memory, didKey(did), rememberedShape);
+  return kept?.did === did ? kept : null;
+}
+
+export async function loadAlias(memory: MemoryStore, alias: string): Promise<Did | null> {
+  const kept = await recall(memory, aliasKey(alias), rememberedAliasShape);
+  return kept?.alias === alias ? kept.did : null;
 }

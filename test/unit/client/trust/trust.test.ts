@@ -1,7 +1,6 @@
 /** What a client believes of one DID: answers that overtake each other, repeats, and a memory that others share. */
 import { expect, test } from "bun:test";
-import { processMemory } from "../../../../src/client/trust/memory.ts";
-import { createTrust } from "../../../../src/client/trust/trust.ts";
+import { createTrust, processMemory } from "../../../../src/client/trust/trust.ts";
 import { encodeDidDocument } from "../../../../src/core/ledger/document-codec.ts";
 import { keepKeyProof } from "../../../../src/core/trust/keep.ts";
 import { encodeKeyProof, type KeyProof } from "../../../../src/core/trust/proof.ts";

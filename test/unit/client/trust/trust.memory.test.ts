@@ -1,17 +1,9 @@
 /** What is remembered of a correspondent: which later states follow from it, and which are another branch or an old one. */
 import { describe, expect, test } from "bun:test";
-import {
-  checkFollows,
-  forget,
-  loadAlias,
-  loadRemembered,
-  processMemory,
-  saveAlias,
-  saveRemembered,
-} from "../../../../src/client/trust/memory.ts";
+import { createTrust, processMemory } from "../../../../src/client/trust/trust.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";
 import { emptyDocument } from "../../../../src/core/ledger/document.ts";
-import { type Remembered, rememberedOf } from "../../../../src/core/trust/follow.ts";
+import { findContradiction, type Remembered, rememberedOf } from "../../../../src/core/trust/follow.ts";
 import type { KeyState } from "../../../../src/core/trust/proof.ts";
 
 const did = "did:svc:wp9NJiEz5xd4VUtRixum9gB37c9P3m" as Did;
@@ -34,7 +26,7 @@ function stateOf(roots: number[], baseRoot: number, base: number, hashes: number
 
 /** After one rotation, with a document by the second key at nonce 5 and one component call since. */
 const before: Remembered = rememberedOf(stateOf([1, 2], 1, 5, [50, 60]));
-const code = (state: KeyState) => checkFollows(before, state)?.code ?? "follows";
+const code = (state: KeyState) => findContradiction(before, state)?.code ?? "follows";
 
 describe("a later proof", () => {
   test.each([
@@ -62,22 +54,21 @@ describe("a later proof", () => {
 
   test("shown with a rotation on top lets no document of the key before follow", () => {
     const rotated = rememberedOf(stateOf([1, 2], 0, 5, [50]));
-    expect(checkFollows(rotated, stateOf([1, 2], 0, 5, [50, 60]))?.code).toBe("record_went_back");
-    expect(checkFollows(rotated, stateOf([1, 2], 1, 6, [60]))).toBeNull();
+    expect(findContradiction(rotated, stateOf([1, 2], 0, 5, [50, 60]))?.code).toBe("record_went_back");
+    expect(findContradiction(rotated, stateOf([1, 2], 1, 6, [60]))).toBeNull();
   });
 });
 
-test("entries are read as they were written, one for each DID and alias, until they are forgotten", async () => {
-  const store = processMemory();
-  await saveRemembered(store, before);
-  await saveAlias(store, "bob", did);
-  expect(await loadRemembered(store, did)).toEqual(before);
-  expect(await loadAlias(store, "bob")).toBe(did);
-  expect([await loadRemembered(store, "did:svc:1111111111111111" as Did), await loadAlias(store, "eve")]).toEqual([
-    null,
-    null,
-  ]);
-  await forget(store, did);
-  await forget(store, "bob");
-  expect([await loadRemembered(store, did), await loadAlias(store, "bob")]).toEqual([null, null]);
+test("an alias is remembered until it is forgotten, by every program over the same memory", async () => {
+  const memory = processMemory();
+  const trust = () =>
+    createTrust(
+      async () => null,
+      () => memory,
+    );
+  expect([await trust().nameOf("bob", did), await trust().nameOf("bob", did)]).toEqual(["told", "remembered"]);
+  const other = trust().nameOf("bob", "did:svc:1111111111111111" as Did);
+  expect(await other.catch(({ code }) => code)).toBe("identity_changed");
+  await trust().forget("bob");
+  expect(await trust().nameOf("bob", did)).toBe("told");
 });
