@@ -52,6 +52,21 @@ describe("an envelope at one process", () => {
     await laptop.until(2);
   });
 
+  test("that a device of one process passes on waits for the devices of the others", async () => {
+    const { a, b, bus } = await pair();
+    const third = await createTestRelay({ bus, beside: a });
+    cleanups.push(third.close);
+    const [reader, writer] = [await live(b, "laptop", "?pass=1"), await live(third)];
+    reader.onEnvelope = ({ message_id }) => reader.send({ type: "pass", message_id });
+    writer.onEnvelope = (envelope) => setTimeout(() => writer.ack(envelope), 100);
+    expect((await a.send(envelopeTo(bob, 1))).code).toBe("delivered");
+    expect(await held(a, bob.did)).toEqual([]);
+    // None waits longer than the devices do.
+    writer.terminate();
+    while (third.sessions.stats().sockets > 0) await Bun.sleep(1);
+    expect((await a.send(envelopeTo(bob, 2))).code).toBe("cached");
+  });
+
   test("and at the other at the same time is delivered to a session once, and other content under its id is not", async () => {
     const { a, b, bus } = await pair();
     const third = await createTestRelay({ bus, beside: a });

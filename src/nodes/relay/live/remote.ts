@@ -8,7 +8,7 @@
  * without subscribers.
  * Source: rules section 5 ("Live sessions", "One process or several").
  */
-import { concatBytes, decodeUtf8, equalBytes, utf8 } from "../../../core/codec/bytes.ts";
+import { concatBytes, decodeUtf8, utf8 } from "../../../core/codec/bytes.ts";
 import { type Did, isDid, parseUuid } from "../../../core/codec/did.ts";
 import { isJsonObject, type JsonObject, type JsonValue, parseJson } from "../../../core/codec/json.ts";
 import { isFault } from "../../../core/fault.ts";
@@ -31,15 +31,19 @@ const subjects = {
 const answerSlackMs = 250;
 /** How long a process waits for the envelope of an offer. */
 const fetchMs = 2_000;
-/** The first answer counts: after `passed`, a device in a third process may get the envelope twice, with one id. */
-const answers = { acknowledged: utf8("acknowledged"), passed: utf8("passed") };
+const acknowledged = utf8("acknowledged");
 
 export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSessions {
   const id = crypto.randomUUID();
   let joinCount = 0;
-  /** Deliveries that are not decided yet. */
-  const offered = new Map<string, Uint8Array>();
-  const fetches = bus.subscribe(subjects.fetch(id), (name) => offered.get(decodeUtf8(name) ?? "") ?? withdrawn);
+  /** Deliveries that are not decided yet, and whether a session elsewhere was to get them. */
+  const offered = new Map<string, { readonly bytes: Uint8Array; isFetched: boolean }>();
+  const fetches = bus.subscribe(subjects.fetch(id), (name) => {
+    const offer = offered.get(decodeUtf8(name) ?? "");
+    if (offer === undefined) return withdrawn;
+    offer.isFetched = true;
+    return offer.bytes;
+  });
   const listening = new Map<Did, { count: number; subscription: Subscription }>();
   // No answer: a request ends when all have handled it.
   const joins = bus.subscribe(subjects.join, async (message) => {
@@ -74,13 +78,15 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
       if (bytes === null || bytes.length > bus.messageBytesMax)
         return { outcome: Promise.resolve("gone"), withdraw: () => {} };
       const name = crypto.randomUUID();
-      offered.set(name, bytes);
+      const offer = { bytes, isFetched: false };
+      offered.set(name, offer);
       const ask = async (): Promise<LiveOutcome> => {
         const startMs = performance.now();
         const message = utf8(JSON.stringify({ from: id, name, timeoutMs }));
         const answered = await bus.request(subjects.offer(envelope.to), message, timeoutMs + answerSlackMs);
-        if (answered !== "nobody") return equalBytes(answered, answers.passed) ? "passed" : "acknowledged";
-        return performance.now() - startMs >= timeoutMs ? "silent" : "gone";
+        if (answered !== "nobody") return "acknowledged";
+        if (performance.now() - startMs >= timeoutMs) return "silent";
+        return offer.isFetched ? "passed" : "gone";
       };
       return { outcome: ask(), withdraw: () => offered.delete(name) };
     },
@@ -108,8 +114,8 @@ async function answer(message: Uint8Array, { id, did, local, bus }: Answering): 
   const fetched = await bus.request(subjects.fetch(from), utf8(name), fetchMs);
   const delivery = fetched === "nobody" ? null : decodeDelivery(fetched, did, timeoutMs);
   const outcome = delivery === null ? "gone" : await local.deliver(delivery);
-  // Silence is not an answer: another process may hold a session that acknowledges.
-  return outcome === "acknowledged" || outcome === "passed" ? answers[outcome] : undefined;
+  // Nothing else is an answer: another process may hold a session that acknowledges.
+  return outcome === "acknowledged" ? acknowledged : undefined;
 }
 
 // ---------------------------------------------------------------------------------------------- messages
