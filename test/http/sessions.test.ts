@@ -411,6 +411,28 @@ describe("between connecting and listening", () => {
     expect(await held(relay, bob.did)).toEqual([uuidOf(1)]);
   });
 
+  test("the welcome of a second device waits for what the first one left to the Cache", async () => {
+    const { relay, url } = await world({ liveAckMs: 50 });
+    const [begun, gate] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    const { store } = relay.cache.mailbox;
+    relay.cache.mailbox.store = async (...given) => {
+      begun.resolve();
+      await gate.promise;
+      return store(...given);
+    };
+    await live(url, "silent");
+    const sending = relay.send(envelopeTo(bob, 1));
+    await begun.promise;
+    const second = dial(sessionUrl(url, bob, "second"), authHeaders(bob, "second"));
+    await second.opened;
+    await Bun.sleep(30);
+    expect(second.frames).toEqual([]);
+    gate.resolve();
+    await second.until(1);
+    expect((await sending).code).toBe("cached");
+    expect(await held(relay, bob.did)).toEqual([uuidOf(1)]);
+  });
+
   test("a delivery that hangs does not hold the welcome for ever", async () => {
     const { relay, url } = await world({ sessions: { joinMs: 60 } });
     const gate = Promise.withResolvers<void>();

@@ -33,7 +33,7 @@ type OneDelivery = {
   readonly nowMs: number;
   /** How long the result is remembered. */
   readonly untilMs: () => number;
-  /** Sessions that begin to join wait for the delivery once `begun` was called. */
+  /** Sessions that join wait for the delivery once `begun` was called. */
   readonly deliver: (begun: () => void) => Promise<Delivered | Fault>;
 };
 

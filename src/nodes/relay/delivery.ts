@@ -34,6 +34,8 @@ export type Relayed = {
   readonly via: string | null;
   readonly admission: Admission;
   readonly senderHome: string | null;
+  /** Called once the sessions that get it are chosen. */
+  readonly begun: () => void;
   /** What it rests on, where the Cache of this process learns of recipients from the same source. */
   readonly facts: AdmissionFacts | null;
   /** Outbound slots and mailboxes are shared between client networks. */
@@ -139,10 +141,12 @@ function makeAttempt(parts: DeliveryParts, relayed: Relayed, attempt: Attempt): 
 
 async function deliverLive(
   { sessions }: DeliveryParts,
-  { envelope, admission }: Relayed,
+  { envelope, admission, begun }: Relayed,
   timeoutMs: number,
 ): Promise<Made | "nobody"> {
-  const outcome = await sessions?.deliver({ envelope, document: admission.recipient.document, timeoutMs });
+  const delivering = sessions?.deliver({ envelope, document: admission.recipient.document, timeoutMs });
+  begun();
+  const outcome = await delivering;
   if (outcome === undefined || outcome === "nobody") return "nobody";
   if (outcome === "acknowledged") return { httpStatus: null, error: null };
   return { httpStatus: null, error: outcome === "silent" ? "not_acknowledged" : "destination_unavailable" };

@@ -142,7 +142,7 @@ async function relay(node: RelayNode, call: Call): Promise<Answer | Fault> {
   const tooFast = checkRate(node.recipientRate, `${envelope.to} ${call.network}`, call.nowMs);
   if (tooFast !== null) return tooFast;
   // A session that never acknowledges must not keep the places of other requests.
-  if (node.sessions?.mayWait(envelope.to) === true && !call.waitsForOthers()) return tooManyWaiting;
+  if (node.sessions?.mayListen(envelope.to) === true && !call.waitsForOthers()) return tooManyWaiting;
   const isShared = node.localCache?.recipients === node.recipients;
   const { senderHome } = facts;
   const relayed = { ...received, admission, senderHome, call, facts: isShared ? facts : null };
@@ -194,22 +194,26 @@ function decodeWay(node: RelayNode, headers: Headers): Pick<ReceivedEnvelope, "h
 
 // ---------------------------------------------------------------------------------------------- commit
 
-/** A delivery begins when no session of the recipient is joining: those that join later wait for it. */
-async function deliver(node: RelayNode, relayed: Relayed, begun: () => void): Promise<Delivered | Fault> {
-  await node.sessions?.joinsEnding(relayed.envelope.to);
-  begun();
-  return deliverBy(node.delivery, relayed, planOf(node, relayed));
+type Admitted = Omit<Relayed, "begun">;
+
+/** A session that joins too late for the delivery waits for it: once it was tried at sessions, or is not to be. */
+function deliver(node: RelayNode, relayed: Admitted, begun: () => void): Promise<Delivered | Fault> {
+  const plan = planOf(node, relayed);
+  if (plan.direct[0]?.channel !== "live") begun();
+  return deliverBy(node.delivery, { ...relayed, begun }, plan);
 }
 
 /** A network that sends without end must not fill the store with results: those beyond its pace are forgotten soon. */
-function rememberedUntilMs({ resultRate, settings }: RelayNode, { call, admission: { expiresAtMs } }: Relayed): number {
+function rememberedUntilMs(
+  { resultRate, settings }: RelayNode,
+  { call, admission: { expiresAtMs } }: Admitted,
+): number {
   const { client, network, nowMs } = call;
   const isBeyond = checkClientRate(resultRate, { client, network: storingNetwork(network), nowMs }, settings) !== null;
   return isBeyond ? Math.min(expiresAtMs, nowMs + settings.results_life_beyond) : expiresAtMs;
 }
 
-/** Sessions are counted only now: one that joined while this delivery waited for it counts. */
-function planOf({ sessions, settings }: RelayNode, { envelope, hops, admission }: Relayed): DeliveryPlan {
+function planOf({ sessions, settings }: RelayNode, { envelope, hops, admission }: Admitted): DeliveryPlan {
   const { recipient, policy, expiresAtMs } = admission;
   return planDelivery({
     messageId: envelope.messageId,

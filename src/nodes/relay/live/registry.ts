@@ -2,8 +2,8 @@
  * The registry of live sessions: who is connected, who joins, and which deliveries are in flight. It also sends envelopes
  * to sockets, and decodes what a session sends: its proof, in headers or in the first frame, and acknowledgements. The
  * laws: an envelope counts as delivered only when a client acknowledged it; all devices of the recipient get it at once,
- * and the first acknowledgement wins; a session that joins and a delivery that begins wait for each other, so that nothing
- * falls between the two. All that waits is bounded. Source: rules sections 5 ("Live sessions", "Devices") and 10.
+ * and the first acknowledgement wins; a session that joins gets what is delivered from then on after its welcome, which
+ * waits for what was delivered before, so that nothing falls between the two. All that waits is bounded. Source: rules sections 5 ("Live sessions", "Devices") and 10.
  */
 import type { ServerWebSocket } from "bun";
 import type { Config } from "../../../config/schema.ts";
@@ -39,7 +39,7 @@ type SessionBounds = {
   /** Sockets without a proof yet: strangers, so a tenth of the default for all sessions. */
   readonly unprovenMax: number;
   readonly authMs: number;
-  /** How long a welcome waits for deliveries that began before it, and a delivery for sessions that join. */
+  /** How long a welcome waits for deliveries that began before it. */
   readonly joinMs: number;
   /** Envelopes and their bytes that one session has not acknowledged yet. */
   readonly unackedMax: number;
@@ -62,8 +62,6 @@ const sessionBounds: SessionBounds = {
   connects: { perSecond: 5, burst: 50 },
 };
 
-/** Joins that one delivery waits for, one after the other; a client that reconnects more often is abusive. */
-const joinsWaitedMax = 3;
 /** Frame heads, pings and the welcome. */
 const unreadSlackBytes = 4 * 1024;
 /** Beyond this, which waits in the node besides the buffers of the kernel, a session gets no more: it would only be copied. */
@@ -148,7 +146,7 @@ export type RemoteSessions = {
 /** One delivery in flight. */
 export type InFlight = {
   readonly to: Did;
-  /** Sessions of the recipient that begin to join now wait for it. */
+  /** It no longer reaches sessions of the recipient that begin to join now: they wait for it. */
   readonly delaysJoins: boolean;
   readonly outcome: Promise<DeliveryResult | Fault>;
 };
@@ -159,7 +157,6 @@ export type SessionRegistry = Omit<SessionParts, "bus"> & {
   remote: RemoteSessions | null;
   /** Joining and live. */
   readonly proven: Map<Did, Set<SessionWebSocket>>;
-  readonly joining: Map<Did, Set<Promise<void>>>;
   /** Of the Relay of this process. */
   inFlight: ReadonlyMap<string, InFlight>;
   readonly sockets: Set<SessionWebSocket>;
@@ -181,7 +178,6 @@ export function createRegistry(parts: SessionParts): SessionRegistry {
     bounds,
     remote: null,
     proven: new Map(),
-    joining: new Map(),
     inFlight: new Map(),
     sockets: new Set(),
     unproven: new Set(),
@@ -203,11 +199,6 @@ export const closeCodes = {
   goingAway: 1001,
   tryLater: 1013,
 } as const;
-
-/** Sockets of the DID that accept envelopes. */
-export function liveSockets(registry: SessionRegistry, did: Did): SessionWebSocket[] {
-  return [...(registry.proven.get(did) ?? [])].filter((socket) => socket.data.state === "live");
-}
 
 /** Adds `value` to the set at `key`; the answer is a function that removes it. */
 export function add<K, V>(map: Map<K, Set<V>>, key: K, value: V): () => void {
@@ -261,16 +252,6 @@ export type LiveDelivery = {
  */
 export type LiveOutcome = "acknowledged" | "silent" | "passed" | "gone";
 
-/** Resolves when no session of the DID is joining, or after three joins at most. A session that joins during this wait is waited for too. */
-export async function joinsEnding(registry: SessionRegistry, did: Did): Promise<void> {
-  const endsAtMs = performance.now() + joinsWaitedMax * registry.bounds.joinMs;
-  for (let round = 0; round < joinsWaitedMax; round++) {
-    const joining = registry.joining.get(did);
-    if (joining === undefined) return;
-    await settledWithin([...joining], endsAtMs - performance.now());
-  }
-}
-
 /** Cost: one look at each delivery in flight; a session joins rarely. */
 export function deliveriesEnding({ inFlight }: SessionRegistry, did: Did): Promise<unknown>[] {
   const delaying = [...inFlight.values()].filter(({ to, delaysJoins }) => delaysJoins && to === did);
@@ -295,7 +276,7 @@ export function keyText(document: DidDocument | null, keyId: string): KeyText | 
 /** To every device of the recipient at once; one outcome for each session. */
 export function deliverToSockets(registry: SessionRegistry, delivery: LiveDelivery): Promise<LiveOutcome>[] {
   const { to, messageId, bytes } = delivery.envelope;
-  const sockets = liveSockets(registry, to);
+  const sockets = [...(registry.proven.get(to) ?? [])];
   if (sockets.length === 0) return [];
   if (registry.acknowledged.get(messageId) === Bun.hash(bytes)) return [Promise.resolve("acknowledged")];
   const text = decodeUtf8(bytes);
@@ -341,14 +322,29 @@ function deliverTo(registry: SessionRegistry, socket: SessionWebSocket, delivery
   session.unacked.set(envelope.messageId, { bytes: envelope.bytes, outcome: promise, settle });
   session.unackedBytes += envelope.bytes.length;
   registry.unackedBytes += envelope.bytes.length;
-  // 0 is a frame that was dropped; -1 is one that waits until the client reads.
-  if (socket.sendText(delivery.text) === 0) settle("gone");
+  if (session.state === "live") sendUnacked(socket, { settle, text: delivery.text });
   return promise;
 }
 
-function hasRoom(registry: SessionRegistry, { state, unacked, unackedBytes }: SessionSocket, length: number): boolean {
+type Sendable = Pick<Unacked, "settle"> & { readonly text: string };
+
+function sendUnacked(socket: SessionWebSocket, { settle, text }: Sendable): void {
+  // 0 is a frame that was dropped; -1 is one that waits until the client reads.
+  if (socket.sendText(text) === 0) settle("gone");
+}
+
+/** The welcome, and what was delivered while the session joined. */
+export function goLive(socket: SessionWebSocket): void {
+  const session = socket.data;
+  if (session.state === "closed") return;
+  session.state = "live";
+  socket.sendText(renderWelcome(session.target));
+  for (const { bytes, settle } of [...session.unacked.values()])
+    sendUnacked(socket, { settle, text: decodeUtf8(bytes) ?? "" });
+}
+
+function hasRoom(registry: SessionRegistry, { unacked, unackedBytes }: SessionSocket, length: number): boolean {
   const { bounds } = registry;
-  if (state !== "live") return false;
   if (registry.unackedBytes > 0 && registry.unackedBytes + length > bounds.unackedBytesTotalMax) return false;
   if (unacked.size === 0) return true;
   return unacked.size < bounds.unackedMax && unackedBytes + length <= bounds.unackedBytesMax;
@@ -471,6 +467,6 @@ export function renderRefusal({ code, detail, extra }: Fault): string {
   return JSON.stringify({ type: "refused", code, detail, signed_text: extra.signedText });
 }
 
-export function renderWelcome(target: SessionTarget): string {
+function renderWelcome(target: SessionTarget): string {
   return JSON.stringify({ type: "welcome", status: "ok", connectionKey: `${target.did}::${target.deviceId}` });
 }

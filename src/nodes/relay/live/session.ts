@@ -30,17 +30,15 @@ import {
   firstAcknowledged,
   forget,
   frameBytesMax,
+  goLive,
   type InFlight,
   isSessionPath,
-  joinsEnding,
   keyText,
   type LiveDelivery,
   type LiveOutcome,
-  liveSockets,
   parseReply,
   parseSessionTarget,
   renderRefusal,
-  renderWelcome,
   type SessionParts,
   type SessionPermit,
   type SessionRegistry,
@@ -65,12 +63,8 @@ export type LiveSessions = {
   mayListen(did: Did): boolean;
   /** Whether a session of the DID is open in this process. */
   isConnected(did: Did): boolean;
-  /** Sessions will join only after those of these deliveries that began before. */
+  /** Sessions go live only after those of these deliveries that no longer reach them. */
   follow(inFlight: ReadonlyMap<string, InFlight>): void;
-  /** A delivery begins when no session of the DID is joining. */
-  joinsEnding(did: Did): Promise<void>;
-  /** Whether a delivery may have to wait for a session that joins or that acknowledges. */
-  mayWait(did: Did): boolean;
   /** To every session of the recipient, wherever it is; `nobody` when there is none, after a round trip at most. */
   deliver(request: LiveRequest): Promise<LiveOutcome | "nobody">;
   /** Of this process. */
@@ -91,17 +85,15 @@ export function createSessions(parts: SessionParts): LiveSessions {
     });
   }
   const unfollow = parts.blocks?.follow(() => endShutOut(registry));
-  const isConnected = (did: Did): boolean => liveSockets(registry, did).length > 0;
+  const isConnected = (did: Did): boolean => registry.proven.has(did);
   const mayListen = (did: Did): boolean => isConnected(did) || registry.remote?.mayReach(did) === true;
   return {
     upgrade: createUpgrade(registry),
     isConnected,
     mayListen,
-    mayWait: (did) => registry.joining.has(did) || mayListen(did),
     follow: (inFlight) => {
       registry.inFlight = inFlight;
     },
-    joinsEnding: (did) => joinsEnding(registry, did),
     async deliver({ document, ...request }) {
       const delivery = { ...request, authorized: authorizedEndpoints(document) };
       const outcomes = here(delivery);
@@ -323,8 +315,8 @@ function join(registry: SessionRegistry, socket: SessionWebSocket): void {
 
 /**
  * From proven to live. An older session of the same device ends first, so that what it has not
- * acknowledged moves on; then the deliveries in flight find their place; then, in one step, the session is
- * live and the client gets its welcome. Deliveries that begin meanwhile wait for that step.
+ * acknowledged moves on; then the deliveries in flight find their place; then the client gets its welcome, and what was
+ * delivered to the session meanwhile.
  */
 async function joinSession(registry: SessionRegistry, socket: SessionWebSocket): Promise<void> {
   const session = socket.data;
@@ -350,20 +342,8 @@ async function joinSession(registry: SessionRegistry, socket: SessionWebSocket):
     session.joinCount = registry.remote.nextJoinCount();
     inFlight.push(registry.remote.join(session.target, session.joinCount, registry.bounds.joinMs));
   }
-  if (inFlight.length === 0) {
-    goLive(socket);
-    return;
-  }
-  const { promise, resolve } = Promise.withResolvers<void>();
-  const remove = add(registry.joining, did, promise);
-  try {
-    await settledWithin(inFlight, registry.bounds.joinMs);
-    goLive(socket);
-  } finally {
-    // Deliveries wait for this promise, so it is released whatever happens above.
-    remove();
-    resolve();
-  }
+  if (inFlight.length > 0) await settledWithin(inFlight, registry.bounds.joinMs);
+  goLive(socket);
 }
 
 function sameDevice(registry: SessionRegistry, { did, deviceId }: SessionTarget): SessionWebSocket[] {
@@ -375,13 +355,6 @@ function replace(registry: SessionRegistry, socket: SessionWebSocket): void {
   if (isClosed(socket.data)) return;
   forget(registry, socket);
   shut(socket, closeCodes.replaced, "replaced by a newer connection");
-}
-
-function goLive(socket: SessionWebSocket): void {
-  const session = socket.data;
-  if (isClosed(session)) return;
-  session.state = "live";
-  socket.sendText(renderWelcome(session.target));
 }
 
 function reply(socket: SessionWebSocket, frame: string | Uint8Array): void {
