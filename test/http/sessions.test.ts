@@ -386,15 +386,22 @@ describe("bounds", () => {
   });
 });
 
+/** Stores of the Cache begin, and end once the gate opens. */
+function holdStores(relay: TestRelay) {
+  const [begun, gate] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const { store } = relay.cache.mailbox;
+  relay.cache.mailbox.store = async (...given) => {
+    begun.resolve();
+    await gate.promise;
+    return store(...given);
+  };
+  return { begun, gate };
+}
+
 describe("between connecting and listening", () => {
   test("the welcome waits for what arrived before, and what arrives meanwhile waits for the welcome", async () => {
     const { relay, url } = await world();
-    const gate = Promise.withResolvers<void>();
-    const { store } = relay.cache.mailbox;
-    relay.cache.mailbox.store = async (...given) => {
-      await gate.promise;
-      return store(...given);
-    };
+    const { gate } = holdStores(relay);
     const earlier = relay.send(envelopeTo(bob, 1));
     const client = dial(sessionUrl(url, bob, "phone"));
     client.onEnvelope = (envelope) => client.ack(envelope);
@@ -413,13 +420,7 @@ describe("between connecting and listening", () => {
 
   test("the welcome of a second device waits for what the first one left to the Cache", async () => {
     const { relay, url } = await world({ liveAckMs: 50 });
-    const [begun, gate] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
-    const { store } = relay.cache.mailbox;
-    relay.cache.mailbox.store = async (...given) => {
-      begun.resolve();
-      await gate.promise;
-      return store(...given);
-    };
+    const { begun, gate } = holdStores(relay);
     await live(url, "silent");
     const sending = relay.send(envelopeTo(bob, 1));
     await begun.promise;
@@ -435,12 +436,7 @@ describe("between connecting and listening", () => {
 
   test("a delivery that hangs does not hold the welcome for ever", async () => {
     const { relay, url } = await world({ sessions: { joinMs: 60 } });
-    const gate = Promise.withResolvers<void>();
-    const { store } = relay.cache.mailbox;
-    relay.cache.mailbox.store = async (...given) => {
-      await gate.promise;
-      return store(...given);
-    };
+    const { gate } = holdStores(relay);
     const hanging = relay.send(envelopeTo(bob, 1));
     const client = await live(url);
     expect(client.frames.length).toBe(1);

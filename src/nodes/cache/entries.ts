@@ -83,6 +83,8 @@ type WholePlan = {
   readonly selected: readonly PlanEntry[];
   /** The last entry before the first one that was left out: `null` when nothing was, `start` when there is none. */
   readonly next: Cursor | null;
+  /** The next message did not fit. */
+  readonly isFull: boolean;
 };
 
 /**
@@ -96,50 +98,25 @@ export function planWhole(
   entries: readonly PlanEntry[],
   { more, entriesMax, bytesMax }: AnswerBounds & { readonly more: boolean },
 ): WholePlan {
-  const sets = chunkSets(entries);
-  const taken = new Set<Uuid>();
-  const selected: PlanEntry[] = [];
-  let room = { entries: entriesMax, bytes: bytesMax };
-  let firstLeftOut: number | null = null;
-  let full = false;
-  entries.forEach((entry, index) => {
-    const set =
-      entry.chunk === null ? { entries: 1, bytes: entry.envelopeBytes, complete: true } : sets.get(entry.chunk.groupId);
-    const known = entry.chunk !== null && taken.has(entry.chunk.groupId);
-    if (!known && !full && set?.complete === true) {
-      // The first message goes out however large it is: nothing else could ever get it to the client.
-      const fits =
-        (set.entries <= room.entries && set.bytes <= room.bytes) || (selected.length === 0 && set.entries === 1);
-      const everFits = set.entries <= entriesMax && set.bytes <= bytesMax;
-      if (fits) {
-        room = { entries: room.entries - set.entries, bytes: room.bytes - set.bytes };
-        if (entry.chunk !== null) taken.add(entry.chunk.groupId);
-        selected.push(entry);
-        return;
-      }
-      full = everFits || entry.chunk === null;
-    }
-    if (known) selected.push(entry);
-    else firstLeftOut ??= index;
-  });
-  if (firstLeftOut === null) return { selected, next: more ? (entries.at(-1)?.cursor ?? startCursor) : null };
-  return { selected, next: entries[firstLeftOut - 1]?.cursor ?? startCursor };
-}
-
-type ChunkSet = { entries: number; bytes: number; complete: boolean };
-
-function chunkSets(entries: readonly PlanEntry[]): Map<Uuid, ChunkSet> {
-  const sets = new Map<Uuid, ChunkSet>();
-  for (const { chunk, envelopeBytes } of entries) {
-    if (chunk === null) continue;
-    const set = sets.get(chunk.groupId) ?? { entries: 0, bytes: 0, complete: false };
-    set.entries += 1;
-    set.bytes += envelopeBytes;
+  const taken = new Set<PlanEntry>();
+  let bytes = 0;
+  let isFull = false;
+  for (const message of Map.groupBy(entries, (entry) => entry.chunk?.groupId ?? entry).values()) {
+    const size = sum(message);
     // A sequence number is held once, so the number of entries suffices.
-    set.complete = set.entries === chunk.total;
-    sets.set(chunk.groupId, set);
+    const isComplete = message.length === (message[0]?.chunk?.total ?? 1);
+    const everFits = message.length === 1 || (message.length <= entriesMax && size <= bytesMax);
+    if (!isComplete || !everFits) continue;
+    // The first message goes out however large it is: nothing else could ever get it to the client.
+    isFull = taken.size > 0 && (taken.size + message.length > entriesMax || bytes + size > bytesMax);
+    if (isFull) break;
+    bytes += size;
+    for (const entry of message) taken.add(entry);
   }
-  return sets;
+  const selected = entries.filter((entry) => taken.has(entry));
+  const leftOut = entries.findIndex((entry) => !taken.has(entry));
+  if (leftOut < 0) return { selected, next: more ? (entries.at(-1)?.cursor ?? startCursor) : null, isFull };
+  return { selected, next: entries[leftOut - 1]?.cursor ?? startCursor, isFull };
 }
 
 // -------------------------------------------------------------------------------------------------- scan
@@ -160,7 +137,7 @@ type WholeSource = {
   readonly now: () => number;
 };
 
-/** Reads summaries until the answer is full, the mailbox ends, or the plan reaches its bound. */
+/** Reads summaries until the answer is full, the mailbox ends, or so many were read. */
 export async function scanWhole({ mailbox, recipient, bounds, now }: WholeSource): Promise<WholePlan | Fault> {
   const nowMs = now();
   const entries: PlanEntry[] = [];
@@ -172,65 +149,72 @@ export async function scanWhole({ mailbox, recipient, bounds, now }: WholeSource
     after = page.next;
     const more = after !== null;
     const plan = planWhole(entries, { ...bounds, more });
-    if (!more || entries.length >= scanEntriesMax || isFull(plan, bounds)) return plan;
+    if (!more || plan.isFull || entries.length >= scanEntriesMax) return plan;
   }
-}
-
-/** Half full is enough: reading further costs more than a second request. */
-function isFull({ selected }: WholePlan, { entriesMax, bytesMax }: AnswerBounds): boolean {
-  const bytes = selected.reduce((sum, entry) => sum + entry.envelopeBytes, 0);
-  return selected.length >= entriesMax / 2 || bytes >= bytesMax / 2;
 }
 
 // ------------------------------------------------------------------------------------------------- parts
 
-/** Envelopes in memory at a time for one answer; a larger one goes alone. */
-const batchBytesMax = 1024 ** 2;
+/** Entries that are read when the client has read those before; `bytes` is what they take of memory. */
+type Batch = { readonly bytes: number; readonly read: () => Promise<readonly HeldMessage[]> };
 
-/** The answer of a plan. Entries that were acknowledged or have expired since are left out of it. */
-export async function* wholeParts(
-  { mailbox, recipient, now }: WholeSource,
-  plan: WholePlan,
-  context: AnswerContext,
+/** A list whose entries are counted at its end: those that were acknowledged or have expired meanwhile are not in it. */
+async function* listParts(
+  name: "messages" | "chunks",
+  batches: Iterable<Batch>,
+  { context, end }: { readonly context: AnswerContext; readonly end: (count: number) => string },
 ): AsyncGenerator<JsonPart> {
   let count = 0;
-  yield textPart('{"messages":[');
-  for (const batch of batches(plan.selected)) {
-    const ids = batch.map((entry) => entry.messageId);
-    const read = async (): Promise<Uint8Array> => {
-      const entries = await mailbox.read(recipient, ids, now());
+  yield textPart(() => `{"${name}":[`);
+  for (const { bytes, read } of batches) {
+    const render = async (): Promise<Uint8Array> => {
+      const entries = await read();
       const comma = count > 0 && entries.length > 0 ? "," : "";
       count += entries.length;
       return splice([comma, ...entryParts(entries, context)]);
     };
-    yield { bytes: sum(batch), read };
+    yield { bytes, read: render };
   }
-  yield textPart(() => `],"count":${count}${renderMore(plan.next)}}`);
+  yield textPart(() => `],"count":${count}${end(count)}}`);
 }
 
-function sum(batch: readonly PlanEntry[]): number {
-  return batch.reduce((total, entry) => total + entry.envelopeBytes + entryOverheadBytes, 0);
+function textPart(text: () => string): JsonPart {
+  return { bytes: 1_024, read: () => splice([text()]) };
 }
 
-function* batches(entries: readonly PlanEntry[]): Generator<PlanEntry[]> {
-  let batch: PlanEntry[] = [];
-  let bytes = 0;
+/** Envelopes in memory at a time for one answer; a larger one goes alone. */
+const batchBytesMax = 1024 ** 2;
+
+/** The answer of a plan. */
+export function wholeParts(
+  { mailbox, recipient, now }: WholeSource,
+  { selected, next }: WholePlan,
+  context: AnswerContext,
+): AsyncGenerator<JsonPart> {
+  const batches = batchesOf(selected).map((batch): Batch => {
+    const ids = batch.map(({ messageId }) => messageId);
+    const bytes = sum(batch) + batch.length * entryOverheadBytes;
+    return { bytes, read: () => mailbox.read(recipient, ids, now()) };
+  });
+  return listParts("messages", batches, { context, end: () => renderMore(next) });
+}
+
+function batchesOf(entries: readonly PlanEntry[]): PlanEntry[][] {
+  const batches: PlanEntry[][] = [];
+  let bytes = Number.POSITIVE_INFINITY;
   for (const entry of entries) {
-    if (batch.length > 0 && bytes + entry.envelopeBytes > batchBytesMax) {
-      yield batch;
-      batch = [];
-      bytes = 0;
-    }
-    batch.push(entry);
     bytes += entry.envelopeBytes;
+    if (bytes > batchBytesMax) {
+      batches.push([]);
+      bytes = entry.envelopeBytes;
+    }
+    batches.at(-1)?.push(entry);
   }
-  if (batch.length > 0) yield batch;
+  return batches;
 }
 
-const textBytesMax = 1_024;
-
-function textPart(text: string | (() => string)): JsonPart {
-  return { bytes: textBytesMax, read: () => splice([typeof text === "string" ? text : text()]) };
+function sum(entries: readonly PlanEntry[]): number {
+  return entries.reduce((total, { envelopeBytes }) => total + envelopeBytes, 0);
 }
 
 // ------------------------------------------------------------------------------------------------- group
@@ -248,27 +232,24 @@ type GroupSource = {
 /** Chunks are read together up to this size; a larger one goes alone. */
 const groupBatchBytes = 256 * 1024;
 
-/** The chunks of a group from its first page on, which is removed from `start` so that it does not stay in memory. */
-export async function* groupParts(
-  source: GroupSource,
-  start: { first: GroupPage | null },
-  context: AnswerContext,
-): AsyncGenerator<JsonPart> {
-  const { complete = false, total = null, next = null } = start.first ?? {};
-  let count = 0;
-  const render = (entries: readonly HeldMessage[]): Uint8Array => {
-    const comma = count > 0 && entries.length > 0 ? "," : "";
-    count += entries.length;
-    return splice([comma, ...entryParts(entries, context)]);
-  };
-  yield textPart('{"chunks":[');
-  let after = next;
+/** The chunks of a group, whose first page was read; it does not stay in memory. */
+export function groupParts(source: GroupSource, first: GroupPage, context: AnswerContext): AsyncGenerator<JsonPart> {
+  const { complete, total } = first;
+  // Chunks that were acknowledged meanwhile are not in the answer, which is then not complete.
+  const end = (count: number) =>
+    `,"complete":${complete && count === total},"total_chunks":${total}${renderMore(null)}`;
+  return listParts("chunks", groupBatches(source, first), { context, end });
+}
+
+function* groupBatches(source: GroupSource, first: GroupPage): Generator<Batch> {
+  let page: GroupPage | null = first;
+  let after = first.next;
   yield {
     bytes: groupBatchBytes,
-    read: () => {
-      const entries = start.first?.entries ?? [];
-      start.first = null;
-      return render(entries);
+    read: async () => {
+      const entries = page?.entries ?? [];
+      page = null;
+      return entries;
     },
   };
   const bytes = groupBatchBytes + Math.ceil((source.chunkBytesMax * 4) / 3) + entryOverheadBytes;
@@ -276,16 +257,12 @@ export async function* groupParts(
     yield {
       bytes,
       read: async () => {
-        const page = await groupPage(source, after);
-        after = page.next;
-        return render(page.entries);
+        const next = await groupPage(source, after);
+        after = next.next;
+        return next.entries;
       },
     };
   }
-  // Chunks that were acknowledged meanwhile are not in the answer, which is then not complete.
-  yield textPart(
-    () => `],"count":${count},"complete":${complete && count === total},"total_chunks":${total}${renderMore(null)}}`,
-  );
 }
 
 async function groupPage({ mailbox, recipient, groupId, now }: GroupSource, after: Cursor | null): Promise<GroupPage> {

@@ -134,7 +134,7 @@ export function readChunks(parts: RetrieveParts, call: Call): Reply {
     if (isFault(found) || page !== null || found.next === null)
       return isFault(found) ? found : renderChunks(found, context);
     const source = { mailbox, recipient, groupId, now, chunkBytesMax: limits.chunk_bytes_max };
-    return { status: 200, jsonParts: groupParts(source, { first: found }, context) };
+    return { status: 200, jsonParts: groupParts(source, found, context) };
   });
 }
 
