@@ -212,6 +212,7 @@ export function reasonOf(error: unknown): string {
 const systemReasons: Readonly<Record<string, string>> = {
   ENOENT: "there is no such file or folder",
   ECONNREFUSED: "connection refused: nothing listens there",
+  ECONNRESET: "the connection was closed",
   EACCES: "this user may not open it",
   EISDIR: "it is a folder",
   ENOTDIR: "a part of the path is not a folder",

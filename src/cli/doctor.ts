@@ -49,7 +49,7 @@ export function registerDoctorCommand(program: Command): void {
 async function examine(config: Config, file: string): Promise<Finding[]> {
   const running = await runningNode(config);
   const program = `waypost ${version}, Bun ${Bun.version}, ${process.platform}-${process.arch}`;
-  const found = [
+  const here = await Promise.all([
     { name: "program", ok: true, detail: program },
     { name: "configuration", ok: true, detail: `${file}, with its certificate and keys` },
     ...warningsOf(config).map(({ setting, message: detail }) => {
@@ -64,10 +64,13 @@ async function examine(config: Config, file: string): Promise<Finding[]> {
           ...(await storesOf(config)).map((step) => check(`store ${step.name}`, () => store(step))),
         ]
       : [check("running node", () => readiness(running))]),
+  ]);
+  // Afterwards: until then, the check of an address listens there.
+  const elsewhere = await Promise.all([
     ...directoriesOf(config).map((url) => check(`directory ${url}`, () => directory(url))),
     ...publicEndpoints(config, running !== null),
-  ];
-  return Promise.all(found);
+  ]);
+  return [...here, ...elsewhere];
 }
 
 /** What the work returns is the detail; what it throws is why the check fails. */

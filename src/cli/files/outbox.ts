@@ -71,7 +71,7 @@ export async function fileSource(path: string, mediaType: string): Promise<Sourc
   for (let from = 0; from < facts.size; from += readBytes) {
     hash.update(await readRange(path, from, Math.min(from + readBytes, facts.size)));
   }
-  const file = { name: basename(path), mediaType, sizeBytes: facts.size, sha256: hash.digest() };
+  const file = { name: basename(path), mediaType, sizeBytes: facts.size, sha256: new Uint8Array(hash.digest()) };
   const read = async (from: number, to: number) => {
     const now = await stat(path).catch(() => null);
     if (now?.size !== facts.size || now.mtimeMs !== facts.mtimeMs) throw changed(path);
