@@ -7,7 +7,7 @@ import { listSettings } from "../../src/config/reference.ts";
 import type { Config } from "../../src/config/schema.ts";
 import { mailboxOf } from "../../src/core/codec/did.ts";
 import { minuteMs, secondMs } from "../../src/core/codec/time.ts";
-import { beginDelivery } from "../../src/core/message/delivery.ts";
+import { deliverySteps } from "../../src/core/message/delivery.ts";
 import { planDelivery } from "../../src/core/message/plan.ts";
 import { createStreams } from "../../src/nodes/cache/stream.ts";
 import { capacityLimits, createCapacity } from "../../src/nodes/http/capacity.ts";
@@ -174,8 +174,8 @@ async function observeSteps({ relay: own }: Values, seen: Seen): Promise<void> {
       ...{ hops: 0, cacheEligible: false, replication: 1, ownEndpoints: [], limits: { ...relayDefault, ...own } },
       services: createPerson(8, [inboxAt("https://inbox.example")]).document.service,
     });
-    const { step } = beginDelivery(plan, testNowMs);
-    return step.kind === "attempt" ? step.timeoutMs : 0;
+    const { value: step } = deliverySteps(plan, testNowMs).next();
+    return "timeoutMs" in step ? step.timeoutMs : 0;
   };
   seen.set("relay.request_timeout", step(false));
   seen.set("relay.live_ack_timeout", step(true));

@@ -9,7 +9,7 @@ import type { Config, ConfigInput } from "../../src/config/schema.ts";
 import { encodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
 import { minuteMs } from "../../src/core/codec/time.ts";
 import { isFault } from "../../src/core/fault.ts";
-import { beginDelivery } from "../../src/core/message/delivery.ts";
+import { deliverySteps } from "../../src/core/message/delivery.ts";
 import { checkEnvelopeTime, decodeEnvelope, type Envelope, longestTtlMs } from "../../src/core/message/envelope.ts";
 import { planDelivery } from "../../src/core/message/plan.ts";
 import { capacityLimits } from "../../src/nodes/http/capacity.ts";
@@ -178,8 +178,8 @@ async function observeDeliveries({ relay: settings }: Config, seen: Seen): Promi
     ...{ messageId: "m" as never, recipient: bob.did, hint: "standard", expiresAtMs: testNowMs * 2, services },
     ...{ live: false, hops: 0, cacheEligible: false, replication: 1, ownEndpoints: [], limits: settings },
   });
-  const { step } = beginDelivery(plan, testNowMs);
-  seen.set("relay.delivery_budget", step.kind === "attempt" ? step.timeoutMs : step);
+  const { value: step } = deliverySteps(plan, testNowMs).next();
+  seen.set("relay.delivery_budget", "timeoutMs" in step ? step.timeoutMs : step);
 }
 
 async function observeCache({ cache: settings }: Config, seen: Seen): Promise<void> {

@@ -2,12 +2,7 @@
 import { expect, test } from "bun:test";
 import fc from "fast-check";
 import type { Did, Uuid } from "../../src/core/codec/did.ts";
-import {
-  type AttemptOutcome,
-  beginDelivery,
-  type DeliveryProgress,
-  nextStep,
-} from "../../src/core/message/delivery.ts";
+import { type AttemptOutcome, deliverySteps } from "../../src/core/message/delivery.ts";
 import { type DeliveryFacts, planDelivery } from "../../src/core/message/plan.ts";
 import { expectDeliveryResult } from "../support/delivery-shape.ts";
 import { relayDefault } from "../support/settings.ts";
@@ -77,27 +72,29 @@ test("every plan ends within its attempts and its time, and in a valid result", 
       const plan = planDelivery(facts);
       const { limits } = plan;
       let nowMs = 100;
-      let turn: DeliveryProgress = beginDelivery(plan, nowMs);
+      const steps = deliverySteps(plan, nowMs);
+      let turn = steps.next();
       let attempts = 0;
-      for (let i = 0; turn.step.kind !== "finished"; i++) {
+      for (let i = 0; turn.done !== true; i++) {
         const move = script[i % script.length] as (typeof script)[number];
-        if (turn.step.kind === "wait") {
-          expect(turn.step.waitMs).toBeLessThanOrEqual(limits.retry_delay * 2 ** limits.attempts);
-          nowMs += turn.step.waitMs;
-          turn = nextStep(turn.state, { kind: "waited", nowMs });
+        const step = turn.value;
+        if (step.kind === "wait") {
+          expect(step.waitMs).toBeLessThanOrEqual(limits.retry_delay * 2 ** limits.attempts);
+          nowMs += step.waitMs;
+          turn = steps.next({ nowMs });
           continue;
         }
         attempts++;
         expect(attempts).toBeLessThanOrEqual((plan.direct.length + plan.caches.length) * limits.attempts);
         expect(nowMs).toBeLessThan(facts.expiresAtMs);
-        const { destination, timeoutMs } = turn.step;
+        const { destination, timeoutMs } = step;
         expect(timeoutMs).toBeGreaterThanOrEqual(1);
         expect(timeoutMs).toBeLessThanOrEqual(
           destination.channel === "live" ? limits.live_ack_timeout : limits.request_timeout,
         );
         nowMs += Math.floor(timeoutMs * move.share);
         const { httpStatus, error } = move.outcome;
-        turn = nextStep(turn.state, { kind: "outcome", outcome: move.outcome, jitter: move.jitter, nowMs });
+        turn = steps.next({ outcome: move.outcome, jitter: move.jitter, nowMs });
         const refused =
           destination.channel === "inbox" &&
           error === null &&
@@ -105,15 +102,14 @@ test("every plan ends within its attempts and its time, and in a valid result", 
           httpStatus >= 400 &&
           httpStatus < 500;
         const final = refused && ![404, 408, 410, 425, 429].includes(httpStatus);
-        if (final) expect(turn.step.kind === "finished" ? turn.step.result.code : "went on").toBe("not_deliverable");
+        if (final) expect(turn.done === true ? turn.value.code : "went on").toBe("not_deliverable");
         const taken =
           error === null &&
           (destination.channel === "live" || (httpStatus !== null && httpStatus >= 200 && httpStatus < 300));
-        if (taken && destination.channel !== "cache")
-          expect(turn.step.kind === "finished" && turn.step.result.success).toBe(true);
+        if (taken && destination.channel !== "cache") expect(turn.done === true && turn.value.success).toBe(true);
       }
       expect(nowMs - 100).toBeLessThanOrEqual(limits.live_ack_timeout + limits.delivery_budget);
-      const { result } = turn.step;
+      const result = turn.value;
       expectDeliveryResult(result);
       expect(result.retry_count).toBeLessThan(Math.max(1, attempts));
       expect(result.ndr === null || result.ndr.attempts.length === attempts).toBe(true);

@@ -1,7 +1,7 @@
 /**
- * A delivery as a pure reducer: it gets a plan and then the outcomes of attempts, and returns
- * the next attempt, a wait, or the DeliveryResult. It reads no clock and draws no random numbers: both come with the
- * events. It always ends: its limits bound the attempts at each destination, and the time of all.
+ * A delivery as a pure generator: it gets a plan, yields attempts and waits, is told what became of each, and returns the
+ * DeliveryResult. It reads no clock and draws no random numbers: both come with what it is told. It always ends: its limits
+ * bound the attempts at each destination, and the time of all.
  * Source: interface "DeliveryResult", rules section 5 and section 10 ("Relay", "Failed deliveries").
  */
 import { describeFault, type FaultCode } from "../fault.ts";
@@ -46,7 +46,7 @@ export type AttemptOutcome = {
   readonly downstream?: { readonly deliveryMode: string; readonly code: string };
 };
 
-// --------------------------------------------------------------------------------------------- reducer
+// ------------------------------------------------------------------------------------------------ steps
 
 /** What the Cache keeps of the budget when it is the last resort: 4 s of 10 s. */
 const cacheReserveShare = 0.4;
@@ -60,131 +60,95 @@ type Attempted = {
   readonly outcome: AttemptOutcome;
 };
 
-type DeliveryState = {
-  readonly plan: DeliveryPlan;
-  /** Index of the current destination in `direct` and then `caches`. */
-  readonly at: number;
-  readonly attemptsHere: number;
-  readonly retryCount: number;
-  /** Reported only when the delivery fails. */
-  readonly attempts: readonly Attempted[];
-  /** The last attempt at each destination that was left. */
-  readonly left: readonly Attempted[];
-  /** The last attempt at the current destination, while another one there is still to come. */
-  readonly pending: Attempted | null;
-  /** When the first request began; `null` before it. Live sessions are not requests. */
-  readonly startedMs: number | null;
-  readonly cacheAttempted: boolean;
-};
-
-type DeliveryEvent =
-  | { readonly kind: "begin"; readonly nowMs: number }
-  | { readonly kind: "waited"; readonly nowMs: number }
-  /** Instead of an outcome: no session listens, so that the plan goes on as if it had none. */
-  | { readonly kind: "nobody"; readonly nowMs: number }
-  /** `jitter` is uniform in 0..1 and spreads the next wait between half and one and a half of its length. */
-  | { readonly kind: "outcome"; readonly outcome: AttemptOutcome; readonly jitter: number; readonly nowMs: number };
-
 type DeliveryStep =
   | { readonly kind: "attempt"; readonly destination: Destination; readonly timeoutMs: number }
-  | { readonly kind: "wait"; readonly waitMs: number }
-  | { readonly kind: "finished"; readonly result: DeliveryResult };
+  | { readonly kind: "wait"; readonly waitMs: number };
 
-export type DeliveryProgress = { readonly state: DeliveryState; readonly step: DeliveryStep };
+/** What became of a step, and when. */
+type StepEnd = {
+  readonly nowMs: number;
+  /** Of an attempt. `nobody`: no session listens, so that the delivery goes on as if the plan had none. */
+  readonly outcome?: AttemptOutcome | "nobody";
+  /** Uniform in 0..1: spreads the next wait between half and one and a half of its length. */
+  readonly jitter?: number;
+};
 
-export function beginDelivery(plan: DeliveryPlan, nowMs: number): DeliveryProgress {
-  const state: DeliveryState = {
-    plan,
-    at: 0,
-    attemptsHere: 0,
-    retryCount: 0,
-    attempts: [],
-    left: [],
-    pending: null,
-    startedMs: null,
-    cacheAttempted: false,
-  };
-  return nextStep(state, { kind: "begin", nowMs });
-}
+/** How far a delivery has come. */
+type Course = {
+  plan: DeliveryPlan;
+  retryCount: number;
+  cacheAttempted: boolean;
+  /** Reported only when the delivery fails. */
+  readonly attempts: Attempted[];
+  /** The last attempt at each destination that was left. */
+  readonly left: Attempted[];
+  /** When the first request began; `null` before it. Live sessions are not requests. */
+  startedMs: number | null;
+};
 
-/** The next step after an event. After `finished` no event is expected. */
-export function nextStep(state: DeliveryState, event: DeliveryEvent): DeliveryProgress {
-  if (event.kind === "nobody") return attempt(withoutLive(state), event.nowMs);
-  if (event.kind !== "outcome") return attempt(state, event.nowMs);
-  const destination = destinationAt(state.plan, state.at) as Destination;
-  const { outcome, nowMs } = event;
-  const verdict = verdictOf(destination.channel, outcome);
-  const entry = { destination, verdict, outcome };
-  const recorded = { ...state, attempts: [...state.attempts, entry] };
-  const waitMs = retryWait(recorded, entry, event);
-  if (waitMs !== null) return { state: { ...recorded, pending: entry }, step: { kind: "wait", waitMs } };
-  const left = [...recorded.left, entry];
-  const moved: DeliveryState = { ...recorded, left, pending: null, at: state.at + 1, attemptsHere: 0 };
-  if (destination.channel === "cache") {
-    return verdict === "success" && stored(left).length >= state.plan.copies
-      ? finish(moved, nowMs)
-      : attempt(moved, nowMs);
+export function* deliverySteps(plan: DeliveryPlan, beginMs: number): Generator<DeliveryStep, DeliveryResult, StepEnd> {
+  const course: Course = { plan, retryCount: 0, cacheAttempted: false, attempts: [], left: [], startedMs: null };
+  let nowMs = beginMs;
+  for (const destination of [...plan.direct, ...plan.caches]) {
+    let last: Attempted | null = null;
+    for (let tries = 0; ; tries++) {
+      const timeoutMs = timeoutOf(course, destination, nowMs);
+      if (timeoutMs < 1) break;
+      if (tries > 0) course.retryCount++;
+      if (destination.channel === "cache") course.cacheAttempted = true;
+      const { outcome = "nobody", jitter = 0.5, nowMs: endMs } = yield { kind: "attempt", destination, timeoutMs };
+      nowMs = endMs;
+      if (outcome === "nobody") {
+        // Live sessions come first, so the next destination takes their place.
+        course.plan = { ...plan, direct: plan.direct.slice(1) };
+        break;
+      }
+      last = { destination, verdict: verdictOf(destination.channel, outcome), outcome };
+      course.attempts.push(last);
+      const waitMs = retryWait(course, last, { attemptsHere: tries + 1, jitter, nowMs });
+      if (waitMs === null) break;
+      ({ nowMs } = yield { kind: "wait", waitMs });
+    }
+    // Without time for another attempt, an answer that the destination gave before still counts.
+    if (last !== null) course.left.push(last);
+    if (last !== null && isEnd(course, last)) break;
   }
-  return verdict === "success" || verdict === "final" ? finish(moved, nowMs) : attempt(moved, nowMs);
+  return resultOf(course, nowMs);
 }
 
-/** Live sessions come first, so the next destination takes their place. */
-function withoutLive(state: DeliveryState): DeliveryState {
-  return { ...state, plan: { ...state.plan, direct: state.plan.direct.slice(1) }, attemptsHere: 0 };
+function isEnd({ plan, left }: Course, { destination, verdict }: Attempted): boolean {
+  if (destination.channel === "cache") return verdict === "success" && stored(left).length >= plan.copies;
+  return verdict === "success" || verdict === "final";
 }
 
-function destinationAt(plan: DeliveryPlan, at: number): Destination | null {
-  return plan.direct[at] ?? plan.caches[at - plan.direct.length] ?? null;
-}
-
-/** The next attempt for which there is time, or the end. */
-function attempt(state: DeliveryState, nowMs: number): DeliveryProgress {
-  const destination = destinationAt(state.plan, state.at);
-  if (destination === null) return finish(state, nowMs);
-  const live = destination.channel === "live";
-  const begun = live || state.startedMs !== null ? state : { ...state, startedMs: nowMs };
-  const limitMs = live ? state.plan.limits.live_ack_timeout : state.plan.limits.request_timeout;
-  const timeoutMs = Math.min(limitMs, leftMs(begun, state.at, nowMs));
-  if (timeoutMs < 1) return attempt(passBy(begun), nowMs);
-  const next: DeliveryState = {
-    ...begun,
-    pending: null,
-    attemptsHere: state.attemptsHere + 1,
-    retryCount: state.retryCount + (state.attemptsHere > 0 ? 1 : 0),
-    cacheAttempted: state.cacheAttempted || destination.channel === "cache",
-  };
-  return { state: next, step: { kind: "attempt", destination, timeoutMs } };
-}
-
-/** Skips a destination for which no time is left. An answer that it gave before still counts. */
-function passBy(state: DeliveryState): DeliveryState {
-  const left = state.pending === null ? state.left : [...state.left, state.pending];
-  return { ...state, left, pending: null, at: state.at + 1, attemptsHere: 0 };
+/** For an attempt at a destination, whose first request begins the budget. */
+function timeoutOf(course: Course, destination: Destination, nowMs: number): number {
+  const { limits } = course.plan;
+  const isLive = destination.channel === "live";
+  if (!isLive) course.startedMs ??= nowMs;
+  return Math.min(isLive ? limits.live_ack_timeout : limits.request_timeout, leftMs(course, destination, nowMs));
 }
 
 /** Time left for a destination: of the whole, without the Cache's reserve, and never beyond the envelope's life. */
-function leftMs(state: DeliveryState, at: number, nowMs: number): number {
-  const { plan } = state;
+function leftMs({ plan, startedMs }: Course, { channel }: Destination, nowMs: number): number {
   const lifeMs = plan.expiresAtMs - nowMs;
-  const destination = destinationAt(plan, at);
-  if (destination === null || destination.channel === "live" || state.startedMs === null) return lifeMs;
-  const reserveMs =
-    destination.channel !== "cache" && plan.caches.length > 0 ? cacheReserveShare * plan.limits.delivery_budget : 0;
-  return Math.min(lifeMs, state.startedMs + plan.limits.delivery_budget - reserveMs - nowMs);
+  if (channel === "live" || startedMs === null) return lifeMs;
+  const reserveMs = channel !== "cache" && plan.caches.length > 0 ? cacheReserveShare * plan.limits.delivery_budget : 0;
+  return Math.min(lifeMs, startedMs + plan.limits.delivery_budget - reserveMs - nowMs);
 }
 
 /** How long to wait before the same destination is tried again; `null` when it is not. */
 function retryWait(
-  state: DeliveryState,
+  course: Course,
   { destination, verdict, outcome }: Attempted,
-  { jitter, nowMs }: { readonly jitter: number; readonly nowMs: number },
+  { attemptsHere, jitter, nowMs }: { readonly attemptsHere: number; readonly jitter: number; readonly nowMs: number },
 ): number | null {
-  const { limits } = state.plan;
+  const { limits } = course.plan;
   const retryable = verdict === "unreachable" || verdict === "timeout";
   if (!retryable || destination.channel === "live" || outcome.giveUp === true) return null;
-  if (state.attemptsHere >= limits.attempts) return null;
-  const waitMs = Math.round(limits.retry_delay * 2 ** (state.attemptsHere - 1) * (0.5 + jitter));
-  return waitMs + 1 < leftMs(state, state.at, nowMs) ? waitMs : null;
+  if (attemptsHere >= limits.attempts) return null;
+  const waitMs = Math.round(limits.retry_delay * 2 ** (attemptsHere - 1) * (0.5 + jitter));
+  return waitMs + 1 < leftMs(course, destination, nowMs) ? waitMs : null;
 }
 
 /**
@@ -223,22 +187,18 @@ function originOf(endpoint: string | null): string | null {
 
 // --------------------------------------------------------------------------------------------- results
 
-function finish(state: DeliveryState, nowMs: number): DeliveryProgress {
-  return { state, step: { kind: "finished", result: resultOf(state, nowMs) } };
-}
-
-function resultOf(state: DeliveryState, nowMs: number): DeliveryResult {
-  const direct = state.left.find((entry) => entry.verdict === "success" && entry.destination.channel !== "cache");
+function resultOf(course: Course, nowMs: number): DeliveryResult {
+  const direct = course.left.find((entry) => entry.verdict === "success" && entry.destination.channel !== "cache");
   if (direct !== undefined)
-    return direct.destination.channel === "relay" ? forwarded(state, direct) : delivered(state, direct);
-  const kept = stored(state.left);
-  return kept.length > 0 ? cached(state, kept) : failed(state, nowMs);
+    return direct.destination.channel === "relay" ? forwarded(course, direct) : delivered(course, direct);
+  const kept = stored(course.left);
+  return kept.length > 0 ? cached(course, kept) : failed(course, nowMs);
 }
 
-function delivered(state: DeliveryState, entry: Attempted): DeliveryResult {
+function delivered(course: Course, entry: Attempted): DeliveryResult {
   const channel = entry.destination.channel;
   return {
-    ...successOf(state),
+    ...successOf(course),
     delivery_mode: "direct",
     http_status: 200,
     code: "delivered",
@@ -248,10 +208,10 @@ function delivered(state: DeliveryState, entry: Attempted): DeliveryResult {
   };
 }
 
-function forwarded(state: DeliveryState, entry: Attempted): DeliveryResult {
+function forwarded(course: Course, entry: Attempted): DeliveryResult {
   const { downstream } = entry.outcome;
   return {
-    ...successOf(state),
+    ...successOf(course),
     delivery_mode: "forwarded",
     http_status: 202,
     code: "forwarded",
@@ -268,12 +228,12 @@ const keptByCache = {
   message: "a Cache of the recipient keeps the envelope",
 } as const;
 
-function cached(state: DeliveryState, kept: readonly Attempted[]): DeliveryResult {
+function cached(course: Course, kept: readonly Attempted[]): DeliveryResult {
   const receipt = (kept[0] as Attempted).outcome.receipt ?? {};
   return {
-    ...successOf(state),
+    ...successOf(course),
     ...keptByCache,
-    cache_result: state.plan.copies > 1 ? { ...receipt, copies: kept.length } : receipt,
+    cache_result: course.plan.copies > 1 ? { ...receipt, copies: kept.length } : receipt,
     details: {},
   };
 }
@@ -283,34 +243,34 @@ export function heldResult(receipt: StoreReceipt): DeliveryResult {
   return { ...keptByCache, ...unretried, cache_attempted: true, cache_result: receipt, details: {} };
 }
 
-function successOf(state: DeliveryState) {
+function successOf(course: Course) {
   return {
     ...unretried,
-    retry_count: state.retryCount,
-    cache_attempted: state.cacheAttempted,
+    retry_count: course.retryCount,
+    cache_attempted: course.cacheAttempted,
   };
 }
 
 const unretried = { success: true, retry_count: 0, cache_attempted: false, cache_result: null, ndr: null };
 
-function failed(state: DeliveryState, nowMs: number): DeliveryResult {
-  const code = failureCode(state, nowMs);
-  const { plan } = state;
+function failed(course: Course, nowMs: number): DeliveryResult {
+  const code = failureCode(course, nowMs);
+  const { plan } = course;
   return {
     success: false,
     delivery_mode: "failed",
     http_status: describeFault(code).status,
     code,
     message: failureMessages[code],
-    retry_count: state.retryCount,
-    cache_attempted: state.cacheAttempted,
-    cache_result: cacheRefusal(state),
+    retry_count: course.retryCount,
+    cache_attempted: course.cacheAttempted,
+    cache_result: cacheRefusal(course),
     ndr: {
       message_id: plan.messageId,
       recipient: plan.recipient,
       reason: code,
       final: code === "not_deliverable" || code === "service_not_found" || code === "message_expired",
-      attempts: state.attempts.map(reportAttempt),
+      attempts: course.attempts.map(reportAttempt),
     },
     details: {},
   };
@@ -337,8 +297,8 @@ const failureMessages: Record<FailureCode, string> = {
  * 422 when every destination refused, no longer exists or must not be reached, or the Cache answered 4xx; 504 when the
  * last ones only timed out; otherwise 502. Caches come last.
  */
-function failureCode(state: DeliveryState, nowMs: number): FailureCode {
-  const { plan, left } = state;
+function failureCode(course: Course, nowMs: number): FailureCode {
+  const { plan, left } = course;
   if (plan.direct.length + plan.caches.length === 0) return plan.nowhere;
   if (left.some((entry) => entry.verdict === "final")) return "not_deliverable";
   if (left.length === 0 && plan.expiresAtMs <= nowMs + 1) return "message_expired";
@@ -358,8 +318,8 @@ function onlyTimedOut(entries: readonly Attempted[]): boolean {
 }
 
 /** The answer of the last Cache that was asked. */
-function cacheRefusal(state: DeliveryState): CacheRefusal | null {
-  const entry = state.left.findLast((candidate) => candidate.destination.channel === "cache");
+function cacheRefusal(course: Course): CacheRefusal | null {
+  const entry = course.left.findLast((candidate) => candidate.destination.channel === "cache");
   if (entry === undefined) return null;
   const { outcome } = entry;
   return {

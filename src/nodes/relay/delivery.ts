@@ -1,6 +1,6 @@
 /**
- * Runs a delivery plan: asks the reducer for the next step, makes the attempt over its channel, and reports the outcome
- * to the reducer; no rule is decided here. Source: rules section 5.
+ * Runs a delivery plan: takes step after step, makes each attempt over its channel, and reports the outcome; no rule is
+ * decided here. Source: rules section 5.
  */
 import { type Did, parseUuid, type Uuid } from "../../core/codec/did.ts";
 import { isJsonObject, type JsonObject, type JsonValue, parseJson } from "../../core/codec/json.ts";
@@ -8,10 +8,9 @@ import { parseDuration, parseTimestamp } from "../../core/codec/time.ts";
 import { describeFault, type Fault, type FaultCode, fault, faultCodes, isFault } from "../../core/fault.ts";
 import {
   type AttemptOutcome,
-  beginDelivery,
   type DeliveryResult,
+  deliverySteps,
   heldResult,
-  nextStep,
   type StoreReceipt,
 } from "../../core/message/delivery.ts";
 import type { Envelope } from "../../core/message/envelope.ts";
@@ -100,26 +99,22 @@ async function runDelivery(
   relayed: Relayed,
   plan: DeliveryPlan,
 ): Promise<DeliveryResult | Fault> {
-  let { state, step } = beginDelivery(plan, parts.now());
-  while (step.kind !== "finished") {
-    if (step.kind === "wait") {
-      await parts.sleep(step.waitMs);
-      ({ state, step } = nextStep(state, { kind: "waited", nowMs: parts.now() }));
+  const steps = deliverySteps(plan, parts.now());
+  let step = steps.next();
+  while (step.done !== true) {
+    if (step.value.kind === "wait") {
+      await parts.sleep(step.value.waitMs);
+      step = steps.next({ nowMs: parts.now() });
       continue;
     }
     const startMs = performance.now();
-    const made = await makeAttempt(parts, relayed, step);
+    const made = await makeAttempt(parts, relayed, step.value);
     if (isFault(made)) return made;
-    const nowMs = parts.now();
-    if (made === "nobody") {
-      ({ state, step } = nextStep(state, { kind: "nobody", nowMs }));
-      continue;
-    }
-    const outcome = { ...made, durationMs: performance.now() - startMs };
-    parts.onAttempt(step.destination.channel, outcome);
-    ({ state, step } = nextStep(state, { kind: "outcome", outcome, jitter: parts.random(), nowMs }));
+    const outcome = made === "nobody" ? made : { ...made, durationMs: performance.now() - startMs };
+    if (outcome !== "nobody") parts.onAttempt(step.value.destination.channel, outcome);
+    step = steps.next({ outcome, jitter: parts.random(), nowMs: parts.now() });
   }
-  return step.result;
+  return step.value;
 }
 
 type Attempt = { readonly destination: Destination; readonly timeoutMs: number };

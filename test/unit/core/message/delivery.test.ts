@@ -2,12 +2,7 @@
 import { describe, expect, test } from "bun:test";
 import type { Did, Uuid } from "../../../../src/core/codec/did.ts";
 import type { Service } from "../../../../src/core/ledger/account.ts";
-import {
-  type AttemptOutcome,
-  beginDelivery,
-  type DeliveryResult,
-  nextStep,
-} from "../../../../src/core/message/delivery.ts";
+import { type AttemptOutcome, type DeliveryResult, deliverySteps } from "../../../../src/core/message/delivery.ts";
 import { type DeliveryFacts, planDelivery } from "../../../../src/core/message/plan.ts";
 import { expectDeliveryResult } from "../../../support/delivery-shape.ts";
 import { relayDefault } from "../../../support/settings.ts";
@@ -62,17 +57,18 @@ function play(given: DeliveryFacts, script: Record<string, AttemptOutcome[]>, to
   const queues = structuredClone(script);
   const run = { asked: [] as string[], waits: [] as number[], timeouts: [] as number[] };
   let nowMs = 1_000;
-  let turn = beginDelivery(planDelivery(given), nowMs);
+  const steps = deliverySteps(planDelivery(given), nowMs);
+  let turn = steps.next();
   for (let i = 0; i < 1_000; i++) {
-    const step = turn.step;
-    if (step.kind === "finished") {
-      expectDeliveryResult(step.result);
-      return { ...run, result: step.result };
+    if (turn.done === true) {
+      expectDeliveryResult(turn.value);
+      return { ...run, result: turn.value };
     }
+    const step = turn.value;
     if (step.kind === "wait") {
       run.waits.push(step.waitMs);
       nowMs += step.waitMs;
-      turn = nextStep(turn.state, { kind: "waited", nowMs });
+      turn = steps.next({ nowMs });
       continue;
     }
     const key = step.destination.endpoint ?? "live";
@@ -81,7 +77,7 @@ function play(given: DeliveryFacts, script: Record<string, AttemptOutcome[]>, to
     nowMs += Math.min(tookMs, step.timeoutMs);
     const queue = queues[key] ?? [];
     const outcome = queue.length > 1 ? (queue.shift() as AttemptOutcome) : (queue[0] ?? unreachable);
-    turn = nextStep(turn.state, { kind: "outcome", outcome, jitter: 0.5, nowMs });
+    turn = steps.next({ outcome, jitter: 0.5, nowMs });
   }
   throw new Error("the plan did not end");
 }
@@ -338,8 +334,10 @@ describe("time", () => {
     expect(play(facts([inbox("https://i.net")]), {}).waits).toEqual([200, 400]);
     const plan = planDelivery(facts([inbox("https://i.net")]));
     const waits = [0, 0.999].map((jitter) => {
-      const turn = nextStep(beginDelivery(plan, 0).state, { kind: "outcome", outcome: unreachable, jitter, nowMs: 1 });
-      return turn.step.kind === "wait" ? turn.step.waitMs : null;
+      const steps = deliverySteps(plan, 0);
+      steps.next();
+      const { value: step } = steps.next({ outcome: unreachable, jitter, nowMs: 1 });
+      return "waitMs" in step ? step.waitMs : null;
     });
     expect(waits).toEqual([100, 300]);
   });
@@ -371,10 +369,10 @@ describe("time", () => {
 
   test("when a wait took longer than planned, the answer before it still counts", () => {
     const plan = planDelivery(facts([inbox("https://i.net")]));
-    const first = beginDelivery(plan, 0);
-    const waiting = nextStep(first.state, { kind: "outcome", outcome: unreachable, jitter: 0.5, nowMs: 10 });
-    const late = nextStep(waiting.state, { kind: "waited", nowMs: 60_000 });
-    expect(late.step.kind === "finished" ? late.step.result.code : null).toBe("destination_unavailable");
-    expect(late.state.retryCount).toBe(0);
+    const steps = deliverySteps(plan, 0);
+    steps.next();
+    steps.next({ outcome: unreachable, jitter: 0.5, nowMs: 10 });
+    const late = steps.next({ nowMs: 60_000 });
+    expect(late).toMatchObject({ done: true, value: { code: "destination_unavailable", retry_count: 0 } });
   });
 });
