@@ -34,7 +34,7 @@ import { BoundedMap } from "../core/std/bounded.ts";
 import { homesOf, parseHome } from "../core/trust/home.ts";
 import { isSelfCertifying } from "../core/trust/names.ts";
 import type { LedgerReader } from "../storage/contract.ts";
-import { type AskedFor, foreignDid, type HomesOf } from "./directory/homes.ts";
+import { type AskedFor, type Foreign, foreignDid, type HomesOf } from "./directory/homes.ts";
 import { isKnownProof, parseKnown, readKeyProof } from "./directory/proof.ts";
 import { type Answer, type Call, defineRoute, type Route, type RoutePlan } from "./http/route.ts";
 import type { Blocks } from "./operations/blocks.ts";
@@ -293,10 +293,21 @@ async function resolve(call: Call, parts: ResolutionParts): Promise<Answer | Fau
   const policy = receives ? await gatherPolicyFacts(recipients, recipient, tag) : null;
   const resolution = decideResolution({ recipient, policy });
   if (isFault(resolution)) return resolution;
+  const allowed = foreign === null ? resolution.messageBytesMax : await boundAtHome(parts, foreign, call);
+  if (isFault(allowed)) return allowed;
   const kept = known === null || ledger === null || foreign !== null ? null : await readKeyProof(ledger, did);
   const proof = known === null ? null : (foreign?.bytes ?? kept);
   const unknown = proof === null || isKnownProof(proof, known ?? "") ? {} : { key_proof: encodeBase64(proof) };
-  return { status: 200, json: { ...renderResolution(did, resolution, limits), ...unknown } };
+  return {
+    status: 200,
+    json: { ...renderResolution(did, { ...resolution, messageBytesMax: allowed }, limits), ...unknown },
+  };
+}
+
+/** What the home of a recipient says of its policies. */
+async function boundAtHome({ homes }: ResolutionParts, of: Foreign, call: Call): Promise<number | null | Fault> {
+  const allowed = (await homes?.bytesMax(of, call.query.get("tag"), call.network)) ?? null;
+  return allowed === "denied" ? fault("policy_denied", "the recipient's policies do not accept this tag") : allowed;
 }
 
 function renderResolution(target: string, { key, messageBytesMax }: Resolution, limits: Config["limits"]) {

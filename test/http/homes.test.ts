@@ -4,7 +4,7 @@
  * more than its share.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { replaceDocument } from "../../src/client/change.ts";
+import { changeAsOwner, type OwnerUpdate, replaceDocument } from "../../src/client/change.ts";
 import { planSend, senderOf } from "../../src/client/client.ts";
 import { sourceOf } from "../../src/client/content.ts";
 import { ClientError } from "../../src/client/http.ts";
@@ -77,6 +77,27 @@ describe("people of two providers", () => {
     expect(atAlice.events).toContainEqual({ type: "receipt", from: bob.did, messageIds: [sent.id] });
     expect((await alice.send(`${alias.toUpperCase()}@${south.home}`, "again")).recipient.name).toBe("remembered");
     expect((await alice.send(`${bob.did}@${south.home}`, "by DID")).recipient.name).toBeNull();
+  }, 60_000);
+
+  test("learn what the policies of the other side allow, and send files in parts that fit", async () => {
+    const { north, south } = providers();
+    const [alice, bob] = [await open(north), await open(south)];
+    const inbox = inboxOf(bob);
+    const signer = { keyId: "root", seed: bob.identity.rootSeed };
+    const update = (one: OwnerUpdate) => changeAsOwner(bob.client, one, { signer, waiting });
+    const policy = { effective_ttl: 14_400, max_message_bytes: 30_000, cache_eligible: true };
+    await update({ extrinsic: "set_delivery_policy", did: bob.did, policy });
+    await update({ extrinsic: "set_delivery_policy_links", did: bob.did, links: { tag_policies: ["news"] } });
+    const path = (query: string) => `/delivery-resolution/${bob.did}?home=${south.home}${query}`;
+    const allowed = async (query: string) =>
+      (await (await read(north.home, path(query))).json()) as { policy: { effective_constraints: object } };
+    const bounds = { max_chunk_bytes: 30_000, max_unchunked_message_bytes: 30_000, max_message_bytes: 30_000 };
+    expect((await allowed("")).policy.effective_constraints).toMatchObject(bounds);
+    expect((await allowed("&tag=news")).policy.effective_constraints).toMatchObject(bounds);
+    expect(await codeAt(north.home, path("&tag=spam"))).toBe("policy_denied");
+    const file = new Uint8Array(100_000).map((_, i) => i);
+    await alice.send(`${bob.did}@${south.home}`, new File([file], "long.bin"));
+    expect((await inbox.next()).bytes()).toEqual(file);
   }, 60_000);
 });
 
@@ -215,6 +236,19 @@ describe("a home that can't be believed", () => {
     liar.lie = () => null;
     await Bun.sleep(120);
     expect(await codeAt(south.home, proofPath(stranger.did, liar.home))).toBe("found");
+  });
+
+  test("that says nothing of its people's policies leaves the limits of the node", async () => {
+    const { south } = providers();
+    const { did } = await open(liar.behind);
+    for (const said of ["", "{}", "garbage"]) {
+      liar.lie = (path) => (path.startsWith("/delivery-resolution/") ? new Response(said) : null);
+      const answer = await read(south.home, `/delivery-resolution/${did}?home=${liar.home}`);
+      const { policy } = (await answer.json()) as { policy: { effective_constraints: object } };
+      expect(policy.effective_constraints).not.toHaveProperty("max_message_bytes");
+      await Bun.sleep(120);
+    }
+    liar.lie = () => null;
   });
 
   test("that shows another DID's proof, or that of another ledger or home, proves nothing", async () => {

@@ -14,6 +14,8 @@ import { dayMs, secondMs } from "../../core/codec/time.ts";
 import { type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
 import type { DidDocument } from "../../core/ledger/account.ts";
 import { storingNetwork } from "../../core/message/address.ts";
+import { resolutionAnswer } from "../../core/schema/directory.ts";
+import { compileShape } from "../../core/schema/schema.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { findContradiction, type Remembered, rememberedOf } from "../../core/trust/follow.ts";
 import { homeOfUrl, homesOf, parseHome, urlOfHome } from "../../core/trust/home.ts";
@@ -50,6 +52,11 @@ export type Homes = {
   readonly findAlias: (alias: string, asked: AskedFor) => Promise<Did | Absence>;
   /** What a home's log says of a key, as it came. Its freshness is that of the home's witnesses. */
   readonly entry: (key: string, from: number, asked: AskedFor) => Promise<Uint8Array | Absence>;
+  /**
+   * The largest payload that the recipient's policies allow, as the home says; `null` when they set none, or it says nothing
+   * now. No proof has it, so it only tells senders what the recipient's own nodes will apply.
+   */
+  readonly bytesMax: (of: Foreign, tag: string | null, network: string) => Promise<number | "denied" | null>;
   /** Whether a text names this Directory itself. */
   readonly isOwn: (home: string) => boolean;
   readonly close: () => void;
@@ -71,9 +78,13 @@ type Held = Foreign & {
   readonly savedUntilMs: number;
 };
 
+/** What the policies of a recipient allow. */
+type Limit = { readonly bytesMax: number | "denied" | null; readonly atMs: number };
+
 type State = HomesParts & {
   readonly held: BoundedMap<Did, Held>;
   readonly aliases: BoundedMap<string, { readonly did: Did; readonly atMs: number }>;
+  readonly limits: BoundedMap<string, Limit>;
   readonly asking: Map<string, Promise<unknown>>;
   readonly failed: BoundedMap<string, { readonly absence: Absence; readonly untilMs: number }>;
   /** Questions that a client network may cause, and what it may make this Directory store in a day. */
@@ -93,6 +104,7 @@ export function createHomes(parts: HomesParts): Homes {
     ...parts,
     held: new BoundedMap<Did, Held>(heldMax, { max: bytesMax, of: ({ bytes }) => 512 + 8 * bytes.length }),
     aliases: new BoundedMap(heldMax),
+    limits: new BoundedMap(heldMax),
     asking: new Map(),
     failed: new BoundedMap(heldMax),
     rate: createRateLimiter(limitOf(settings, "home_rate", "home_burst")),
@@ -106,6 +118,7 @@ export function createHomes(parts: HomesParts): Homes {
     find: (did, asked) => find(state, did, asked),
     findAlias: (alias, asked) => findAlias(state, alias, asked),
     entry: (key, from, asked) => readEntry(state, key, { ...asked, from }),
+    bytesMax: (of, tag, network) => readLimit(state, of, { tag, network }),
     isOwn: (home) => parseHome(home) === ownHome(settings),
     close: () => parts.egress.close(),
   };
@@ -154,9 +167,10 @@ async function fetchProof(state: State, did: Did, fetching: Fetching): Promise<H
   if (reply === "silent" || reply === "unknown") return reply;
   const checkedAtMs = state.now();
   const isSame = reply.bytes.length === 0;
-  if (isSame || reply.isDeactivated) {
+  const deactivated = reply.refusal === "did_deactivated";
+  if (isSame || deactivated) {
     if (before === null || !homesOf(before.document).includes(home)) return "silent";
-    return keep(state, { ...before, deactivated: reply.isDeactivated, checkedAtMs }, fetching);
+    return keep(state, { ...before, deactivated, checkedAtMs }, fetching);
   }
   const proven = await prove(did, reply.bytes);
   if (proven === null) return refuse(state, fetching, "what it serves is no valid proof of this DID");
@@ -271,6 +285,29 @@ async function readEntry(state: State, key: string, { home: named, network, from
   });
 }
 
+const checkResolution = compileShape(resolutionAnswer);
+
+type Limiting = { readonly tag: string | null; readonly network: string };
+
+async function readLimit(state: State, { did, home, isFresh }: Foreign, { tag, network }: Limiting) {
+  const path = `/delivery-resolution/${did}${tag === null ? "" : `?tag=${encodeURIComponent(tag)}`}`;
+  const before = state.limits.get(path);
+  if (before !== undefined && isRecent(state, before.atMs)) return before.bytesMax;
+  // A silent home is not waited for twice.
+  if (!isFresh) return null;
+  const found = await once(state, path, async (): Promise<Limit | Absence> => {
+    const reply = await ask(state, path, { home, network });
+    if (typeof reply === "string") return reply;
+    const answer = reply.refusal === null ? checkResolution(parseJson(reply.bytes)) : null;
+    if (isFault(answer)) return "silent";
+    const bytesMax = answer === null ? "denied" : (answer.policy.effective_constraints.max_message_bytes ?? null);
+    const limit: Limit = { bytesMax, atMs: state.now() };
+    state.limits.set(path, limit);
+    return limit;
+  });
+  return typeof found === "string" ? null : found.bytesMax;
+}
+
 // -------------------------------------------------------------------------------------------------------------- asking
 
 /** One question at a time for each thing at a home; a failure stands for some seconds. */
@@ -288,7 +325,7 @@ async function once<T>(state: State, key: string, work: () => Promise<T | Absenc
   return found;
 }
 
-type Reply = { readonly bytes: Uint8Array; readonly isDeactivated: boolean };
+type Reply = { readonly bytes: Uint8Array; readonly refusal: "did_deactivated" | "policy_denied" | null };
 
 /** The guard of outbound requests allows names only by HTTPS, follows no redirect and reads at most 64 KiB. */
 async function ask(
@@ -308,13 +345,14 @@ async function ask(
     timeoutMs: askMs,
   });
   if (body === null) return "silent";
-  if (httpStatus === 200) return { bytes: body, isDeactivated: false };
+  if (httpStatus === 200) return { bytes: body, refusal: null };
   const json = parseJson(body);
   const code = isFault(json) || !isJsonObject(json) ? null : json["code"];
   // Not of a proxy before it.
   const isAbsent = code === "did_not_found" || code === "alias_not_found" || code === "not_found";
   if (httpStatus === 404 && isAbsent) return "unknown";
-  return httpStatus === 422 && code === "did_deactivated" ? { bytes: body, isDeactivated: true } : "silent";
+  if (httpStatus === 422 && code === "did_deactivated") return { bytes: body, refusal: code };
+  return httpStatus === 403 && code === "policy_denied" ? { bytes: body, refusal: code } : "silent";
 }
 
 const hopsHeader = "svc-hops";
