@@ -6,10 +6,18 @@
  * Source: interface "Signed DID-document updates" and "States and transitions", rules section 4,
  * docs/client.md "Forward secrecy".
  */
-import { encodeBase64, encodeHex, encodeHex0x, equalBytes, renderAgreementKey, utf8 } from "../core/codec/bytes.ts";
+import {
+  encodeBase64,
+  encodeHex,
+  encodeHex0x,
+  equalBytes,
+  renderAgreementKey,
+  renderPublicKey,
+  utf8,
+} from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
 import { dayMs, hourMs, parseDuration, renderTimestamp } from "../core/codec/time.ts";
-import { type CounterName, type DidDocument, type KeyAgreement, sealingKeyOf } from "../core/ledger/account.ts";
+import { type CounterName, type DidDocument, sealingKeyOf } from "../core/ledger/account.ts";
 import { actions, counters, type Intent, itemsOf } from "../core/ledger/actions.ts";
 import { authorizationMessage, documentActions, encodeDidDocument } from "../core/ledger/document-codec.ts";
 import { renderItems, requestOf } from "../core/ledger/intents.ts";
@@ -18,8 +26,8 @@ import { encodeUpdateProof, ledgerHeader, updateHeaders } from "../core/message/
 import { isSelfCertifying } from "../core/trust/names.ts";
 import { applyComponent, type KeyState } from "../core/trust/proof.ts";
 import type { Accepted, Resolved } from "./answers.ts";
-import { activeDocument, type Client, readLimits } from "./client.ts";
-import { randomUuid, type Signer, signEd25519, x25519PublicKey } from "./crypto.ts";
+import { activeDocument, type Client, readLimits, rootKeyOf } from "./client.ts";
+import { ed25519PublicKey, randomUuid, type Signer, signEd25519, x25519PublicKey } from "./crypto.ts";
 import {
   authorizationLifeMs,
   confirmChange,
@@ -30,18 +38,16 @@ import {
   waitingDefault,
 } from "./directory.ts";
 import { ClientError, endpoint, jsonBody, localError, orNull, path } from "./http.ts";
-import { type AgreementChain, advanceChain, type HeldAgreement, type Identity, rootSignerId } from "./keys.ts";
+import { advanceChain, type Identity, rootSignerId } from "./keys.ts";
 import {
   claimNonce,
-  findStranger,
+  findOpening,
   forgetOwnAlias,
   markSeen,
   nextNonce,
-  type OwnNews,
-  type Stranger,
+  reconcileAgreements,
   signDocument,
   takesComponents,
-  watchOwn as watchRecord,
 } from "./trust/own.ts";
 
 /** The counter value that a change uses up, and the time of its signature. */
@@ -76,40 +82,15 @@ export async function signIntent(intent: Intent, signer: Signer, terms: ChangeTe
 
 // ---------------------------------------------------------------------------- updates with header proofs
 
-type ExpirationBehavior = "DeleteOnExpiry" | "KeepHeaderPreview" | "TombstoneReference";
-export type PolicyLinks = {
-  readonly recipient_policy?: string;
-  readonly tag_policies?: readonly string[];
-  readonly persona_policies?: readonly string[];
-};
-export type DeliveryPolicyMembers = {
-  /** In blocks of the ledger. */
-  effective_ttl: number;
-  max_message_bytes: number;
-  cache_eligible: boolean;
-  replication?: number;
-  encrypted_header_preview_bytes?: number;
-  release_pricing?: { base_fee: string; per_kib_fee: string };
-  expiration_behavior?: ExpirationBehavior;
-};
-export type PersonaPolicyMembers = {
-  release_pricing?: { asset: string; amount: string };
-  /** `retain_until` in milliseconds since 1970, as decimal text. */
-  expiration_behavior?: { mode: ExpirationBehavior; retain_until?: string };
-  allowed_relays?: string[];
-};
-
 /** The updates that the operator account of the Directory makes for the DID. */
 export type OwnerUpdate =
   | { readonly extrinsic: "set_alias"; readonly did: Did; readonly alias: string }
-  | { readonly extrinsic: "set_delivery_policy_links"; readonly did: Did; readonly links: PolicyLinks }
-  /** Of the DID as a recipient, or as a tag of envelopes. */
-  | {
-      readonly extrinsic: "set_delivery_policy" | "set_tag_policy";
-      readonly did: Did;
-      readonly policy: DeliveryPolicyMembers;
-    }
-  | { readonly extrinsic: "set_persona_policy"; readonly did: Did; readonly policy: PersonaPolicyMembers };
+  | { readonly extrinsic: "set_delivery_policy_links"; readonly did: Did; readonly links: Members }
+  /** Of the DID as a recipient, as a tag of envelopes, or as a persona. */
+  | { readonly extrinsic: keyof typeof policyLists; readonly did: Did; readonly policy: Members };
+
+/** As the interface names them; the Directory checks them. */
+type Members = Readonly<Record<string, unknown>>;
 
 const policyLists = {
   set_delivery_policy: "recipients",
@@ -171,14 +152,21 @@ export async function change(
   const left =
     intent.action === "remove_alias" ? intent.alias : intent.action === "update_alias" ? intent.oldAlias : null;
   if (left !== null) await forgetOwnAlias(client, intent.did, left);
-  if (options.waiting === null) return { accepted, record: null };
-  const submitted = { did: intent.did, txHash: accepted.tx_hash };
-  if (intent.action === "delete_did") {
-    await confirmDeletion(directory, submitted, options.waiting);
-    return { accepted, record: null };
-  }
-  const expected = { ...submitted, counter: { domain, value } };
-  return { accepted, record: await confirmChange(directory, expected, options.waiting) };
+  const submitted = { did: intent.did, accepted, counter: { domain, value } };
+  if (intent.action !== "delete_did" || options.waiting === null) return settled(directory, submitted, options.waiting);
+  await confirmDeletion(directory, { did: intent.did, txHash: accepted.tx_hash }, options.waiting);
+  return { accepted, record: null };
+}
+
+type Submitted = Pick<Parameters<typeof confirmChange>[1], "did" | "counter"> & { readonly accepted: Accepted };
+
+async function settled(
+  directory: Client["directory"],
+  { accepted, ...submitted }: Submitted,
+  waiting: Waiting | null,
+): Promise<Changed> {
+  const expected = { ...submitted, txHash: accepted.tx_hash };
+  return { accepted, record: waiting === null ? null : await confirmChange(directory, expected, waiting) };
 }
 
 type SignedChange = { readonly submission: Submission; readonly nonce: bigint };
@@ -237,6 +225,8 @@ async function ownState(client: Client, did: Did): Promise<KeyState> {
   throw localError("other_ledger", `${did} belongs to the ledger ${ledger}, and this Directory signs for another`);
 }
 
+type Edit = (document: DidDocument) => DidDocument | Promise<DidDocument>;
+
 /**
  * Signs the whole document of a self-certifying DID, `edited` from its proven state, and waits for it. With it, the
  * present root key stands for all that came before.
@@ -246,16 +236,40 @@ export async function replaceDocument(
   did: Did,
   options: {
     readonly rootSeed: Uint8Array;
-    readonly edited: (document: DidDocument) => DidDocument;
+    readonly edited: Edit;
     readonly waiting: Waiting;
   },
 ): Promise<Changed> {
   const state = await ownState(client, did);
-  const whole = { document: options.edited(state.document), rootSeed: options.rootSeed, nowMs: Date.now() };
+  const whole = { document: await options.edited(state.document), rootSeed: options.rootSeed, nowMs: Date.now() };
   const accepted = await client.directory.submit(await signDocument(client, state, whole));
   const counter = { domain: counters.document.nonceDomain, value: nextNonce(state) };
-  const expected = { did, txHash: accepted.tx_hash, counter };
-  return { accepted, record: await confirmChange(client.directory, expected, options.waiting) };
+  return settled(client.directory, { did, accepted, counter }, options.waiting);
+}
+
+/**
+ * Publishes other keys: in a whole document of a self-certifying DID, so that its proof stays small, otherwise by a call
+ * for each key that `edited` changes.
+ */
+async function publishEdited(
+  client: Client,
+  did: Did,
+  edited: Edit,
+  options: { readonly signer: Signer; readonly waiting: Waiting },
+): Promise<void> {
+  const { signer, waiting } = options;
+  if (isSelfCertifying(did) && signer.keyId === rootSignerId) {
+    await replaceDocument(client, did, { rootSeed: signer.seed, edited, waiting });
+    return;
+  }
+  const before = await activeDocument(client, did);
+  const after = await edited(before);
+  for (const verificationMethod of after.verificationMethod)
+    if (!before.verificationMethod.includes(verificationMethod))
+      await change(client, { action: "UpdateVerificationMethod", did, verificationMethod }, options);
+  for (const keyAgreement of after.keyAgreement)
+    if (!before.keyAgreement.includes(keyAgreement))
+      await change(client, { action: "UpdateKeyAgreement", did, keyAgreement }, options);
 }
 
 /** The same for primary alias, policy links and policies, whose proof travels in headers. */
@@ -267,104 +281,18 @@ export async function changeAsOwner(
   const { genesisHash } = await provingAt(client);
   const signed = await signOwnerUpdate(update, options.signer, { nowMs: Date.now(), genesisHash });
   const accepted = await client.directory.submit(signed);
-  if (options.waiting === null) return { accepted, record: null };
-  const expected = { did: update.did, txHash: accepted.tx_hash, counter: null };
-  return { accepted, record: await confirmChange(client.directory, expected, options.waiting) };
+  return settled(client.directory, { did: update.did, accepted, counter: null }, options.waiting);
 }
 
 // ------------------------------------------------------------------------------------------------------ key rotation
 
 // The key that others seal to is replaced, by default once a week, and the old secret is destroyed when everything that
-// was sealed to it has expired. One component call publishes the new key under the same id, so that every sender uses it
-// from then on. Devices of one identity need not communicate: the next secret is derived from a chain key that they share
-// and that is replaced with it. A device that finds an unknown key in the document derives forward until it has that key's
-// secret. Two devices that rotate at the same time publish the same key.
+// was sealed to it has expired. The new key has the same id, so that every sender uses it from then on.
 
 /** No envelope lives longer, so no secret is kept longer after its key was replaced. */
 const secretKeptMsMax = 30 * dayMs;
 /** Clock skew, and senders that read the document a moment before. */
 const keptMarginMs = hourMs;
-/** Ten years of weeks: a device that was offline longer must import the identity again. */
-const epochsAheadMax = 520;
-
-const opens = async (secret: Uint8Array, publicKey: Uint8Array): Promise<boolean> =>
-  equalBytes(await x25519PublicKey(secret), publicKey);
-
-/** The index of the secret of a published key, under its own id or, with `null`, under any; -1 when it is missing. */
-async function findOpening(
-  agreements: readonly HeldAgreement[],
-  { id, publicKey }: { readonly id: string | null; readonly publicKey: Uint8Array },
-): Promise<number> {
-  for (const [i, one] of agreements.entries())
-    if ((id === null || one.id === id) && (await opens(one.secret, publicKey))) return i;
-  return -1;
-}
-
-type Reconciled = {
-  readonly identity: Identity;
-  /** Whether this device has the secret of the published key, possibly after deriving forward. */
-  readonly holdsPublished: boolean;
-};
-
-/**
- * Updates the secrets of this device from the document: derives the published one when another device replaced the key,
- * sets an end for every superseded one, and destroys those whose end has come.
- */
-export async function reconcileAgreements(
-  identity: Identity,
-  document: DidDocument,
-  { nowMs, keptMs }: { readonly nowMs: number; readonly keptMs: number },
-): Promise<Reconciled> {
-  const published = sealingKeyOf(document);
-  if (published === null) return { identity: destroyExpired(identity, nowMs), holdsPublished: false };
-  const held = await derivePublished(identity, published, nowMs);
-  const current = await findOpening(held.agreements, published);
-  if (current < 0) return { identity: destroyExpired(held, nowMs), holdsPublished: false };
-  // Those before the current one are superseded; one behind it was derived and is not yet in force.
-  const isSuperseded = ({ id, destroyAtMs }: HeldAgreement, i: number) =>
-    id === published.id && i < current && destroyAtMs === null;
-  if (!held.agreements.some(isSuperseded)) return { identity: destroyExpired(held, nowMs), holdsPublished: true };
-  const agreements = held.agreements.map((one, i) =>
-    isSuperseded(one, i) ? { ...one, destroyAtMs: nowMs + keptMs } : one,
-  );
-  const chain = { ...held.chain, sinceMs: nowMs };
-  return { identity: destroyExpired({ ...held, agreements, chain }, nowMs), holdsPublished: true };
-}
-
-/** With the secrets up to the published one, if that is not here already, and ahead on the chain. */
-async function derivePublished(
-  identity: Identity,
-  { id, publicKey }: { readonly id: string; readonly publicKey: Uint8Array },
-  nowMs: number,
-): Promise<Identity> {
-  if ((await findOpening(identity.agreements, { id: null, publicKey })) >= 0) return identity;
-  const agreements: HeldAgreement[] = [...identity.agreements];
-  let chain: AgreementChain = identity.chain;
-  for (let i = 0; i < epochsAheadMax; i++) {
-    const next = advanceChain(chain, nowMs);
-    chain = next.chain;
-    // Those in between may have messages waiting too.
-    agreements.push({ id, secret: next.secret, destroyAtMs: null });
-    if (await opens(next.secret, publicKey)) return { ...identity, agreements, chain };
-  }
-  return identity;
-}
-
-function destroyExpired(identity: Identity, nowMs: number): Identity {
-  const agreements = identity.agreements.filter(({ destroyAtMs }) => destroyAtMs === null || destroyAtMs > nowMs);
-  return agreements.length === identity.agreements.length ? identity : { ...identity, agreements };
-}
-
-/** What somebody else has changed about an identity; an `alias` is watched too. */
-export function watchOwn(client: Client, identity: Identity, alias: string | null): Promise<OwnNews[]> {
-  return watchRecord(client, identity.did, { alias, strangerIn: (state) => strangerIn(identity, state) });
-}
-
-/** A key of the own record that this device neither holds nor derives. */
-export async function strangerIn(identity: Identity, state: KeyState): Promise<Stranger | null> {
-  const { holdsPublished } = await reconcileAgreements(identity, state.document, { nowMs: Date.now(), keptMs: 0 });
-  return findStranger(identity, state, holdsPublished);
-}
 
 type RotationOptions = {
   readonly nowMs: number;
@@ -399,29 +327,16 @@ export async function rotateAgreement(client: Client, identity: Identity, option
   await options.save(next.identity);
   const { publicKey: _, ...replaced } = published;
   const keyAgreement = { ...replaced, publicKeyMultibase: renderAgreementKey(await x25519PublicKey(next.secret)) };
-  await publishAgreement(client, identity.did, keyAgreement, options);
+  const edited = (one: DidDocument): DidDocument => ({
+    ...one,
+    keyAgreement: one.keyAgreement.map((held) => (held.id === keyAgreement.id ? keyAgreement : held)),
+  });
+  const { signer, waiting = waitingDefault } = options;
+  await publishEdited(client, identity.did, edited, { signer, waiting });
   const after = await reconcileAgreements(next.identity, await activeDocument(client, identity.did), { nowMs, keptMs });
   await options.save(after.identity);
   await markSeen(client, identity.did);
   return { ...after, rotated: true };
-}
-
-/** A self-certifying DID gets a whole document each time, so that its proof stays small (docs/trust.md). */
-async function publishAgreement(
-  client: Client,
-  did: Did,
-  keyAgreement: KeyAgreement,
-  { signer, waiting = waitingDefault }: Pick<RotationOptions, "signer" | "waiting">,
-): Promise<void> {
-  if (!isSelfCertifying(did) || signer.keyId !== rootSignerId) {
-    await change(client, { action: "UpdateKeyAgreement", did, keyAgreement }, { signer, waiting });
-    return;
-  }
-  const edited = (document: DidDocument): DidDocument => {
-    const list = document.keyAgreement.map((one) => (one.id === keyAgreement.id ? keyAgreement : one));
-    return { ...document, keyAgreement: list };
-  };
-  await replaceDocument(client, did, { rootSeed: signer.seed, edited, waiting });
 }
 
 /**
@@ -447,4 +362,43 @@ async function longestLifeMs(document: DidDocument, timeoutMs: number): Promise<
   return urls.size === 0
     ? secretKeptMsMax
     : Math.min(Math.max(...(await Promise.all(lives))) + keptMarginMs, secretKeptMsMax);
+}
+
+// ------------------------------------------------------------------------------------------------------------ new keys
+
+/**
+ * Publishes the keys of an identity after a removal of a device or a restoration: root key, methods, and the key that others
+ * seal to. `next` has the new secrets behind the old ones, and a new root key as the next. Called again after an
+ * interruption, it does what is left.
+ */
+export async function publishKeys(client: Client, next: Identity, waiting: Waiting): Promise<Identity> {
+  const { did, nextRootSeed } = next;
+  const rootSeed = nextRootSeed ?? next.rootSeed;
+  const newRootPubkey = await ed25519PublicKey(rootSeed);
+  if (!equalBytes(await rootKeyOf(client, did), newRootPubkey)) {
+    const signer = { keyId: rootSignerId, seed: next.rootSeed };
+    await change(client, { action: "UpdateRootPubkey", did, newRootPubkey }, { signer, waiting });
+  }
+  const signer = { keyId: rootSignerId, seed: rootSeed };
+  await publishEdited(client, did, (document) => withNewKeys(document, next), { signer, waiting });
+  return { ...next, rootSeed, nextRootSeed: null };
+}
+
+/** Of each id the last secret counts. Others of the key agreements could be opened by a lost or removed device: they go. */
+async function withNewKeys(document: DidDocument, { did, methods, agreements }: Identity): Promise<DidDocument> {
+  const verificationMethod = document.verificationMethod.map(async (method) => {
+    const held = methods.findLast(({ id }) => id === method.id);
+    const key = held === undefined ? method.publicKeyMultibase : renderPublicKey(await ed25519PublicKey(held.secret));
+    return key === method.publicKeyMultibase ? method : { ...method, publicKeyMultibase: key };
+  });
+  const keyAgreement = agreements.slice(-1).map(async ({ id, secret }) => ({
+    ...{ id, type: "Multikey", controller: did },
+    ...document.keyAgreement.find((one) => one.id === id),
+    publicKeyMultibase: renderAgreementKey(await x25519PublicKey(secret)),
+  }));
+  return {
+    ...document,
+    verificationMethod: await Promise.all(verificationMethod),
+    keyAgreement: await Promise.all(keyAgreement),
+  };
 }

@@ -9,9 +9,9 @@ import { decodeBase64, encodeBase64, encodeHex, equalBytes } from "../core/codec
 import type { Did } from "../core/codec/did.ts";
 import { type DidDocument, parseMethodKey, sealingKeyOf } from "../core/ledger/account.ts";
 import { guardiansShape, parseKept, renderKept, shareShape } from "./answers.ts";
+import { publishKeys } from "./change.ts";
 import { activeDocument, type Client, connect, lookUp, rootKeyOf } from "./client.ts";
 import { ed25519PublicKey, randomUuid } from "./crypto.ts";
-import { publishKeys } from "./devices/publish.ts";
 import { provingAt, waitingDefault } from "./directory.ts";
 import { localError } from "./http.ts";
 import { type KeyStore, reliable } from "./key-stores.ts";

@@ -6,10 +6,7 @@ export {
   type Changed,
   change,
   changeAsOwner,
-  type DeliveryPolicyMembers,
   type OwnerUpdate,
-  type PersonaPolicyMembers,
-  type PolicyLinks,
   rotateAgreement,
   signIntent,
 } from "./change.ts";

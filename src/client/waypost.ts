@@ -173,7 +173,7 @@ export class Waypost {
   /** Looks whether somebody else has changed this identity: `stranger_change`. `messages` does so every hour. */
   async watch(): Promise<void> {
     await this.#orFailed("watch", async () => {
-      const { watchOwn } = await import("./change.ts");
+      const { watchOwn } = await import("./trust/own.ts");
       const { alias = null } = this.#options;
       for (const event of await watchOwn(this.#client, this.#identity, alias)) this.#emit(event);
     });

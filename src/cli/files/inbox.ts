@@ -7,7 +7,6 @@
 import { mkdir, open, readdir } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { removeIfThere } from "../../app/files.ts";
-import { watchOwn } from "../../client/change.ts";
 import type { Client } from "../../client/client.ts";
 import { expiryOf, messageIdsOf, type PendingMessage } from "../../client/copies.ts";
 import { attempt, ClientError, localError } from "../../client/http.ts";
@@ -16,6 +15,7 @@ import type { WaypostEvent } from "../../client/message.ts";
 import { cachesOf } from "../../client/reader.ts";
 import { Receiver, type ReceiverStorage } from "../../client/receiver.ts";
 import { type Recipient, readChunks, type Sender, type Written } from "../../client/retrieve.ts";
+import { watchOwn } from "../../client/trust/own.ts";
 import { encodeHex } from "../../core/codec/bytes.ts";
 import { safeFileName } from "./files.ts";
 import { type Journal, openJournal } from "./journal.ts";

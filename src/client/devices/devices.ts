@@ -6,6 +6,7 @@ import { decodeHex, encodeHex, equalBytes } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { minuteMs } from "../../core/codec/time.ts";
 import { isRecord } from "../answers.ts";
+import { publishKeys } from "../change.ts";
 import { type Client, planSend, senderOf } from "../client.ts";
 import { backoffMs, pause } from "../connections.ts";
 import { bytesSource } from "../content.ts";
@@ -18,7 +19,6 @@ import type { StoreDriver } from "../store/driver.ts";
 import type { StoreChange } from "../store/rows.ts";
 import { type DeviceFacts, log, type SyncItem } from "../store/rows.ts";
 import { Table } from "../store/table.ts";
-import { publishKeys } from "./publish.ts";
 import { type DeviceLink, type PeerRow, peerKey, peersOf, Sync } from "./sync.ts";
 
 export type Device = DeviceFacts & {

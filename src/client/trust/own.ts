@@ -22,10 +22,10 @@ import { isSelfCertifying } from "../../core/trust/names.ts";
 import { componentCallsMax, type KeyState } from "../../core/trust/proof.ts";
 import { aliasesShape, claimsShape, renderKept } from "../answers.ts";
 import type { Client } from "../client.ts";
-import { ed25519PublicKey, signEd25519 } from "../crypto.ts";
+import { ed25519PublicKey, signEd25519, x25519PublicKey } from "../crypto.ts";
 import { authorizationLifeMs, type Submission } from "../directory.ts";
 import { ClientError, inOrder, jsonBody, localError, orNull, path } from "../http.ts";
-import { heldSeed, type Identity } from "../keys.ts";
+import { type AgreementChain, advanceChain, type HeldAgreement, heldSeed, type Identity } from "../keys.ts";
 import { type MemoryStore, recall } from "./trust.ts";
 
 /** The next document nonce of a proven state. */
@@ -100,26 +100,23 @@ async function addClaim(memory: MemoryStore, did: Did, { counter, nonce, content
 /** A key of the own record that this device can't explain. */
 export type Stranger = "root_key" | "sealing_key" | "method";
 
-export type OwnNews =
+type OwnNews =
   | { readonly type: "stranger_change"; readonly what: Stranger | "alias" | "log" }
   | { readonly type: "identity_updated" };
 
-export async function watchOwn(
-  client: Client,
-  did: Did,
-  given: { readonly alias: string | null; readonly strangerIn: (state: KeyState) => Promise<Stranger | null> },
-): Promise<OwnNews[]> {
+/** What somebody else has changed about an identity; an `alias` is watched too. */
+export async function watchOwn(client: Client, identity: Identity, alias: string | null): Promise<OwnNews[]> {
   const news: OwnNews[] = [];
+  const { did } = identity;
   if (isSelfCertifying(did)) {
     const state = await client.trust.prove(did, null);
-    const stranger = await given.strangerIn(state);
+    const stranger = await strangerIn(identity, state);
     const isNew = await isNewHere(client, state);
-    const subject = { did, alias: null };
     if (stranger !== null) news.push({ type: "stranger_change", what: stranger });
-    else if (await isDenied(client, subject)) news.push({ type: "stranger_change", what: "log" });
+    else if (await isDenied(client, { did, alias: null })) news.push({ type: "stranger_change", what: "log" });
     else if (isNew) news.push({ type: "identity_updated" });
   }
-  if (await hasLostAlias(client, did, given.alias)) news.push({ type: "stranger_change", what: "alias" });
+  if (await hasLostAlias(client, did, alias)) news.push({ type: "stranger_change", what: "alias" });
   return news;
 }
 
@@ -175,15 +172,12 @@ async function isDenied(
   }
 }
 
-/** `holdsSealingKey`: whether this device has, or derives, the secret of the key that others seal to. */
-export async function findStranger(
-  identity: Identity,
-  state: KeyState,
-  holdsSealingKey: boolean,
-): Promise<Stranger | null> {
+/** A key of the own record that this device neither holds nor derives. */
+export async function strangerIn(identity: Identity, state: KeyState): Promise<Stranger | null> {
   const rootKey = state.rootKeys.at(-1) as Uint8Array;
   if (!(await holdsRoot(identity, rootKey))) return "root_key";
-  if (sealingKeyOf(state.document) !== null && !holdsSealingKey) return "sealing_key";
+  const { holdsPublished } = await reconcileAgreements(identity, state.document, { nowMs: Date.now(), keptMs: 0 });
+  if (sealingKeyOf(state.document) !== null && !holdsPublished) return "sealing_key";
   for (const method of state.document.verificationMethod) {
     const key = parseMethodKey(method);
     if (key !== null && (await heldSeed(identity, key)) === null) return "method";
@@ -210,4 +204,81 @@ async function isNewHere(client: Client, state: KeyState): Promise<boolean> {
 /** After a change that this device has made: what it leads to is no news. */
 export async function markSeen(client: Client, did: Identity["did"]): Promise<void> {
   if (isSelfCertifying(did)) await isNewHere(client, await client.trust.prove(did, null));
+}
+
+// ------------------------------------------------------------------------------------------------------- sealing keys
+
+// Devices of one identity need not communicate: the next secret is derived from a chain key that they share and that is
+// replaced with it. A device that finds an unknown key in the document derives forward until it has that key's secret.
+// Two devices that rotate at the same time publish the same key.
+
+/** Ten years of weeks: a device that was offline longer must import the identity again. */
+const epochsAheadMax = 520;
+
+const opens = async (secret: Uint8Array, publicKey: Uint8Array): Promise<boolean> =>
+  equalBytes(await x25519PublicKey(secret), publicKey);
+
+/** The index of the secret of a published key, under its own id or, with `null`, under any; -1 when it is missing. */
+export async function findOpening(
+  agreements: readonly HeldAgreement[],
+  { id, publicKey }: { readonly id: string | null; readonly publicKey: Uint8Array },
+): Promise<number> {
+  for (const [i, one] of agreements.entries())
+    if ((id === null || one.id === id) && (await opens(one.secret, publicKey))) return i;
+  return -1;
+}
+
+type Reconciled = {
+  readonly identity: Identity;
+  /** Whether this device has the secret of the published key, possibly after deriving forward. */
+  readonly holdsPublished: boolean;
+};
+
+/**
+ * Updates the secrets of this device from the document: derives the published one when another device replaced the key,
+ * sets an end for every superseded one, and destroys those whose end has come.
+ */
+export async function reconcileAgreements(
+  identity: Identity,
+  document: DidDocument,
+  { nowMs, keptMs }: { readonly nowMs: number; readonly keptMs: number },
+): Promise<Reconciled> {
+  const published = sealingKeyOf(document);
+  if (published === null) return { identity: destroyExpired(identity, nowMs), holdsPublished: false };
+  const held = await derivePublished(identity, published, nowMs);
+  const current = await findOpening(held.agreements, published);
+  if (current < 0) return { identity: destroyExpired(held, nowMs), holdsPublished: false };
+  // Those before the current one are superseded; one behind it was derived and is not yet in force.
+  const isSuperseded = ({ id, destroyAtMs }: HeldAgreement, i: number) =>
+    id === published.id && i < current && destroyAtMs === null;
+  if (!held.agreements.some(isSuperseded)) return { identity: destroyExpired(held, nowMs), holdsPublished: true };
+  const agreements = held.agreements.map((one, i) =>
+    isSuperseded(one, i) ? { ...one, destroyAtMs: nowMs + keptMs } : one,
+  );
+  const chain = { ...held.chain, sinceMs: nowMs };
+  return { identity: destroyExpired({ ...held, agreements, chain }, nowMs), holdsPublished: true };
+}
+
+/** With the secrets up to the published one, if that is not here already, and ahead on the chain. */
+async function derivePublished(
+  identity: Identity,
+  { id, publicKey }: { readonly id: string; readonly publicKey: Uint8Array },
+  nowMs: number,
+): Promise<Identity> {
+  if ((await findOpening(identity.agreements, { id: null, publicKey })) >= 0) return identity;
+  const agreements: HeldAgreement[] = [...identity.agreements];
+  let chain: AgreementChain = identity.chain;
+  for (let i = 0; i < epochsAheadMax; i++) {
+    const next = advanceChain(chain, nowMs);
+    chain = next.chain;
+    // Those in between may have messages waiting too.
+    agreements.push({ id, secret: next.secret, destroyAtMs: null });
+    if (await opens(next.secret, publicKey)) return { ...identity, agreements, chain };
+  }
+  return identity;
+}
+
+function destroyExpired(identity: Identity, nowMs: number): Identity {
+  const agreements = identity.agreements.filter(({ destroyAtMs }) => destroyAtMs === null || destroyAtMs > nowMs);
+  return agreements.length === identity.agreements.length ? identity : { ...identity, agreements };
 }

@@ -4,7 +4,6 @@
  */
 import { describe, expect, test } from "bun:test";
 import { x25519 } from "@noble/curves/ed25519.js";
-import { reconcileAgreements } from "../../../src/client/change.ts";
 import {
   advanceChain,
   createIdentity,
@@ -12,10 +11,11 @@ import {
   isRotationDue,
   parseIdentity,
   renderIdentity,
-} from "../../../src/client/keys.ts";
-import { firstDocument } from "../../../src/client/registration.ts";
-import { renderAgreementKey } from "../../../src/core/codec/bytes.ts";
-import type { DidDocument } from "../../../src/core/ledger/account.ts";
+} from "../../../../src/client/keys.ts";
+import { firstDocument } from "../../../../src/client/registration.ts";
+import { reconcileAgreements } from "../../../../src/client/trust/own.ts";
+import { renderAgreementKey } from "../../../../src/core/codec/bytes.ts";
+import type { DidDocument } from "../../../../src/core/ledger/account.ts";
 
 const day = 86_400_000;
 const start = Date.parse("2026-07-16T12:00:00Z");
