@@ -2,16 +2,14 @@
  * The compiled executable under clocks that jump, and that go slow and fast, with a mixed load and the model
  * outside (`model.ts`). After every change of the clock nothing may be lost, doubled or back, no proof may be
  * taken twice, and nothing may be stuck: new registrations and changes settle, new messages come through.
- * Clients have the node's time, as if both were set by the same source. Needs Linux and libfaketime (Debian's
- * `faketime`), which stands between the process and its wall clock; the monotonic clock is left alone.
+ * Clients have the node's time, as if both were set by the same source.
  *
  * `bun test/campaigns/clock.ts --rounds 3 --seconds 5` prints what each step did, and ends with 1 on a finding.
  */
-import { existsSync, renameSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { scratchFolder } from "../support/executable.ts";
 import { Model } from "./model.ts";
+import { shiftClock, shiftLibrary } from "./shifted-clock.ts";
 import { Findings, openStage, residentMib } from "./stage.ts";
 
 const { values } = parseArgs({
@@ -20,57 +18,29 @@ const { values } = parseArgs({
     seconds: { type: "string", default: "5" },
     /** Begins with the step of this number. */
     from: { type: "string", default: "0" },
-    library: { type: "string", default: "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1" },
+    library: { type: "string", default: shiftLibrary },
   },
 });
-if (!existsSync(values.library)) {
-  console.log(`${values.library} is missing: install faketime, or name it with --library`);
-  process.exit(2);
-}
-
 const secondMs = 1_000;
 const hourMs = 3_600 * secondMs;
 const seconds = Number(values.seconds);
 const findings = new Findings();
 const scratch = scratchFolder();
-const offsetFile = join(scratch.path, "offset");
-
-// -------------------------------------------------------------------------------------------------- clock
-
-/** This process and the node read the time from the real clock and this. */
-let offsetMs = 0;
-const realNow = Date.now;
-Date.now = () => realNow() + offsetMs;
-
-function setOffset(ms: number): void {
-  offsetMs = Math.round(ms);
-  const text = `${offsetMs < 0 ? "-" : "+"}${(Math.abs(offsetMs) / secondMs).toFixed(3)}\n`;
-  // Replaced as a whole: the node reads it at every look at its clock.
-  writeFileSync(`${offsetFile}.new`, text);
-  renameSync(`${offsetFile}.new`, offsetFile);
-}
+/** Clients have the node's time. */
+const { offsetMs, setOffset, environment } = shiftClock(scratch.path, values.library);
 
 /** Lets the clock go this many times as fast, in steps of 50 ms. */
 async function drift(factor: number, forSeconds: number): Promise<void> {
-  const [beginMs, from] = [performance.now(), offsetMs];
+  const [beginMs, from] = [performance.now(), offsetMs()];
   for (let passedMs = 0; passedMs < forSeconds * secondMs; passedMs = performance.now() - beginMs) {
     setOffset(from + passedMs * (factor - 1));
     await Bun.sleep(50);
   }
 }
 
-setOffset(0);
-const environment = {
-  LD_PRELOAD: values.library,
-  FAKETIME_TIMESTAMP_FILE: offsetFile,
-  FAKETIME_NO_CACHE: "1",
-  FAKETIME_DONT_FAKE_MONOTONIC: "1",
-  DONT_FAKE_MONOTONIC: "1",
-};
-
 // -------------------------------------------------------------------------------------------------- steps
 
-const jump = (ms: number) => async (): Promise<void> => setOffset(offsetMs + ms);
+const jump = (ms: number) => async (): Promise<void> => setOffset(offsetMs() + ms);
 
 /** In this order: each goes on from the clock that the one before left. */
 const steps: readonly { readonly name: string; readonly change: () => Promise<void>; readonly outlives?: boolean }[] = [
@@ -91,14 +61,14 @@ const steps: readonly { readonly name: string; readonly change: () => Promise<vo
 
 async function wobble(): Promise<void> {
   for (let i = 0; i < 10; i++) {
-    setOffset(offsetMs + (Math.random() - 0.5) * 20 * secondMs);
+    setOffset(offsetMs() + (Math.random() - 0.5) * 20 * secondMs);
     await Bun.sleep(200);
   }
 }
 
 async function restart(ms: number): Promise<void> {
   await stage.node().kill("SIGKILL");
-  setOffset(offsetMs + ms);
+  setOffset(offsetMs() + ms);
   await stage.start();
 }
 

@@ -21,6 +21,7 @@ const campaigns: Readonly<Record<string, readonly string[]>> = {
   cluster: ["--kills", "3"],
   providers: ["--messages", "40", "--kills", "2"],
   twin: ["--look-ups", "300", "--restores", "1"],
+  away: ["--messages", "50"],
   clock: ["--rounds", "1", "--seconds", "1", "--from", "10"],
 };
 

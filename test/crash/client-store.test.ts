@@ -14,7 +14,7 @@ import { memoryStore } from "../../src/client/store/driver.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 
-const kills = 12;
+const kills = Number(process.env["WAYPOST_TEST_KILLS"] ?? 12);
 const base = mkdtempSync(join(tmpdir(), "waypost-store-"));
 const one = join(base, "one");
 let nodes: TestNodes;
@@ -61,7 +61,7 @@ test(`each of ${2 * kills} messages is stored and handed over once, over ${kills
   expect(printed).toContain(last);
   const store = fileStore(join(one, "store.sqlite"));
   const bob = await Waypost.open({ url: nodes.url, keys: fileKeys(join(one, "keys")), store, waiting });
-  const stored = (await bob.store.messages(alice.did, { limit: 100 })).map(({ text }) => text);
+  const stored = (await bob.store.messages(alice.did, { limit: 3 * kills })).map(({ text }) => text);
   expect(stored).toEqual([...texts, "end"]);
   const got = printed.filter((line) => line.startsWith("got ")).map((line) => line.slice("got ".length));
   // One that the loop had when the process died is handed over again; none else.
@@ -74,7 +74,7 @@ test(`each of ${2 * kills} messages is stored and handed over once, over ${kills
   });
   expect(await new Response(busy.stderr).text()).toContain("busy");
   await bob.close();
-}, 180_000);
+}, 15_000 * kills);
 
 test(`a second device gets each of ${2 * kills} messages once, over ${kills} kills of the first between saving, telling and acknowledging`, async () => {
   const waiting = { timeoutMs: 60_000, intervalMs: 20 };
@@ -102,7 +102,7 @@ test(`a second device gets each of ${2 * kills} messages once, over ${kills} kil
   }
   await alice.send(did, "end");
   const again = await Waypost.open(firstOptions());
-  const stored = async (me: Waypost) => (await me.store.messages(alice.did, { limit: 100 })).map(({ text }) => text);
+  const stored = async (me: Waypost) => (await me.store.messages(alice.did, { limit: 3 * kills })).map(({ text }) => text);
   const isDone = async () =>
     (await stored(again)).includes("end") && (await again.devices.list()).every(({ isCurrent }) => isCurrent);
   for (const endMs = performance.now() + 60_000; performance.now() < endMs && !(await isDone()); ) await Bun.sleep(50);
@@ -118,4 +118,4 @@ test(`a second device gets each of ${2 * kills} messages once, over ${kills} kil
     if ((await stored(back)).length > texts.length) break;
   expect(await stored(back)).toEqual([...texts, "end"]);
   await back.close();
-}, 240_000);
+}, 20_000 * kills);
