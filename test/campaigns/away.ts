@@ -9,6 +9,7 @@ import { parseArgs } from "node:util";
 import { memoryKeys } from "../../src/client/key-stores.ts";
 import { cachesOf } from "../../src/client/reader.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
+import type { StoredMessage } from "../../src/client/store/rows.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { hourMs, minuteMs } from "../../src/core/codec/time.ts";
 import { scratchFolder } from "../support/executable.ts";
@@ -27,11 +28,20 @@ const wide = {
   cache: ["rate_limit_loopback = false"],
 };
 const stage = await openStage({ lines: wide, env: clock.environment });
+const pageMax = 1_000;
 const waiting = { timeoutMs: minuteMs, intervalMs: 20 };
 const place = () => ({ url: stage.url, keys: memoryKeys(), store: memoryStore(), waiting });
 
-const textsOf = async (me: Waypost, conversation: string) =>
-  (await me.store.messages(conversation, { limit: 10_000 })).map(({ text }) => text ?? "");
+async function textsOf(me: Waypost, conversation: string): Promise<string[]> {
+  const all: StoredMessage[] = [];
+  for (;;) {
+    const [before] = all;
+    const page = await me.store.messages(conversation, { limit: pageMax, ...(before && { before }) });
+    all.unshift(...page);
+    if (page.length < pageMax) break;
+  }
+  return all.map(({ text }) => text ?? "");
+}
 
 /** Waits until as many are there, or none has come for a while. */
 async function shows(me: Waypost, who: string, conversation: string, texts: readonly string[]): Promise<void> {

@@ -129,7 +129,10 @@ export class LocalStore {
     );
   }
 
-  /** A page of a conversation, the oldest message first; it ends before the message `before`, or with the last one. */
+  /**
+   * A page of a conversation, the oldest message first; it ends before the message `before`, or with the last one. Has 50
+   * messages unless `limit` says otherwise, 1,000 at most.
+   */
   async messages(
     conversation: string,
     { before, limit = pageMessages }: { readonly before?: StoredMessage; readonly limit?: number } = {},
