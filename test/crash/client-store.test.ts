@@ -44,78 +44,88 @@ async function run(
   return text.split("\n").filter((line) => line !== "");
 }
 
-test(`each of ${2 * kills} messages is stored and handed over once, over ${kills} kills before an acknowledgement`, async () => {
-  const waiting = { timeoutMs: 60_000, intervalMs: 20 };
-  const alice = await Waypost.open({ url: nodes.url, keys: memoryKeys(), waiting });
-  const [first = ""] = await run(0, (line) => line.startsWith("did "));
-  const did = first.slice("did ".length);
-  const texts = Array.from({ length: 2 * kills }, (_, i) => String(i));
-  const printed: string[] = [];
-  for (let kill = 0; kill < kills; kill++) {
-    for (const text of texts.slice(2 * kill, 2 * kill + 2)) await alice.send(did, text);
-    printed.push(...(await run(1 + (kill % 2), () => false)));
-  }
-  const last = `got ${texts.at(-1)}`;
-  await alice.send(did, "end");
-  printed.push(...(await run(0, (line) => line === "got end")));
-  expect(printed).toContain(last);
-  const store = fileStore(join(one, "store.sqlite"));
-  const bob = await Waypost.open({ url: nodes.url, keys: fileKeys(join(one, "keys")), store, waiting });
-  const stored = (await bob.store.messages(alice.did, { limit: 3 * kills })).map(({ text }) => text);
-  expect(stored).toEqual([...texts, "end"]);
-  const got = printed.filter((line) => line.startsWith("got ")).map((line) => line.slice("got ".length));
-  // One that the loop had when the process died is handed over again; none else.
-  expect(got.filter((text, i) => got.indexOf(text) === i)).toEqual([...texts, "end"]);
-  expect(got.length - texts.length - 1).toBeLessThanOrEqual(1);
-  expect(statSync(join(one, "store.sqlite")).mode & 0o077).toBe(0);
-  const busy = Bun.spawn([process.execPath, join(import.meta.dir, "client-store-reader.ts"), nodes.url, one, "0"], {
-    stdout: "ignore",
-    stderr: "pipe",
-  });
-  expect(await new Response(busy.stderr).text()).toContain("busy");
-  await bob.close();
-}, 15_000 * kills);
+test(
+  `each of ${2 * kills} messages is stored and handed over once, over ${kills} kills before an acknowledgement`,
+  async () => {
+    const waiting = { timeoutMs: 60_000, intervalMs: 20 };
+    const alice = await Waypost.open({ url: nodes.url, keys: memoryKeys(), waiting });
+    const [first = ""] = await run(0, (line) => line.startsWith("did "));
+    const did = first.slice("did ".length);
+    const texts = Array.from({ length: 2 * kills }, (_, i) => String(i));
+    const printed: string[] = [];
+    for (let kill = 0; kill < kills; kill++) {
+      for (const text of texts.slice(2 * kill, 2 * kill + 2)) await alice.send(did, text);
+      printed.push(...(await run(1 + (kill % 2), () => false)));
+    }
+    const last = `got ${texts.at(-1)}`;
+    await alice.send(did, "end");
+    printed.push(...(await run(0, (line) => line === "got end")));
+    expect(printed).toContain(last);
+    const store = fileStore(join(one, "store.sqlite"));
+    const bob = await Waypost.open({ url: nodes.url, keys: fileKeys(join(one, "keys")), store, waiting });
+    const stored = (await bob.store.messages(alice.did, { limit: 3 * kills })).map(({ text }) => text);
+    expect(stored).toEqual([...texts, "end"]);
+    const got = printed.filter((line) => line.startsWith("got ")).map((line) => line.slice("got ".length));
+    // One that the loop had when the process died is handed over again; none else.
+    expect(got.filter((text, i) => got.indexOf(text) === i)).toEqual([...texts, "end"]);
+    expect(got.length - texts.length - 1).toBeLessThanOrEqual(1);
+    expect(statSync(join(one, "store.sqlite")).mode & 0o077).toBe(0);
+    const busy = Bun.spawn([process.execPath, join(import.meta.dir, "client-store-reader.ts"), nodes.url, one, "0"], {
+      stdout: "ignore",
+      stderr: "pipe",
+    });
+    expect(await new Response(busy.stderr).text()).toContain("busy");
+    await bob.close();
+  },
+  15_000 * kills,
+);
 
-test(`a second device gets each of ${2 * kills} messages once, over ${kills} kills of the first between saving, telling and acknowledging`, async () => {
-  const waiting = { timeoutMs: 60_000, intervalMs: 20 };
-  const folder = join(base, "first");
-  const options = { url: nodes.url, waiting };
-  const alice = await Waypost.open({ ...options, keys: memoryKeys() });
-  const firstOptions = () => {
-    const [keys, store] = [fileKeys(join(folder, "keys")), fileStore(join(folder, "store.sqlite"))];
-    return { ...options, keys, store };
-  };
-  const first = await Waypost.open(firstOptions());
-  const { did } = first;
-  const [keys, secondStore] = [memoryKeys(), memoryStore()];
-  const linking = await Waypost.link({ ...options, keys, store: secondStore });
-  await first.acceptLink(linking.code);
-  const second = await linking.opened;
-  await first.close();
-  await second.close();
-  const texts = Array.from({ length: 2 * kills }, (_, i) => String(i));
-  for (let kill = 0; kill < kills; kill++) {
-    for (const text of texts.slice(2 * kill, 2 * kill + 2)) await alice.send(did, text);
-    // After a message was saved, or after it was noted that the other device was told.
-    const row = kill % 2 === 0 ? "/m/" : "/d/";
-    await run(1, () => false, { folder, row });
-  }
-  await alice.send(did, "end");
-  const again = await Waypost.open(firstOptions());
-  const stored = async (me: Waypost) => (await me.store.messages(alice.did, { limit: 3 * kills })).map(({ text }) => text);
-  const isDone = async () =>
-    (await stored(again)).includes("end") && (await again.devices.list()).every(({ isCurrent }) => isCurrent);
-  for (const endMs = performance.now() + 60_000; performance.now() < endMs && !(await isDone()); ) await Bun.sleep(50);
-  expect(await stored(again)).toEqual([...texts, "end"]);
-  const [cache] = await cachesOf(again.client, again.identity, "");
-  for (const endMs = performance.now() + 60_000; performance.now() < endMs; await Bun.sleep(50))
-    if ((await cache?.summary())?.count === 0) break;
-  expect((await cache?.summary())?.count).toBe(0);
-  await again.close();
-  // All of it is at the other device's own Cache.
-  const back = await Waypost.open({ ...options, keys, store: secondStore });
-  for (const endMs = performance.now() + 60_000; performance.now() < endMs; await Bun.sleep(50))
-    if ((await stored(back)).length > texts.length) break;
-  expect(await stored(back)).toEqual([...texts, "end"]);
-  await back.close();
-}, 20_000 * kills);
+test(
+  `a second device gets each of ${2 * kills} messages once, over ${kills} kills of the first between saving, telling and acknowledging`,
+  async () => {
+    const waiting = { timeoutMs: 60_000, intervalMs: 20 };
+    const folder = join(base, "first");
+    const options = { url: nodes.url, waiting };
+    const alice = await Waypost.open({ ...options, keys: memoryKeys() });
+    const firstOptions = () => {
+      const [keys, store] = [fileKeys(join(folder, "keys")), fileStore(join(folder, "store.sqlite"))];
+      return { ...options, keys, store };
+    };
+    const first = await Waypost.open(firstOptions());
+    const { did } = first;
+    const [keys, secondStore] = [memoryKeys(), memoryStore()];
+    const linking = await Waypost.link({ ...options, keys, store: secondStore });
+    await first.acceptLink(linking.code);
+    const second = await linking.opened;
+    await first.close();
+    await second.close();
+    const texts = Array.from({ length: 2 * kills }, (_, i) => String(i));
+    for (let kill = 0; kill < kills; kill++) {
+      for (const text of texts.slice(2 * kill, 2 * kill + 2)) await alice.send(did, text);
+      // After a message was saved, or after it was noted that the other device was told.
+      const row = kill % 2 === 0 ? "/m/" : "/d/";
+      await run(1, () => false, { folder, row });
+    }
+    await alice.send(did, "end");
+    const again = await Waypost.open(firstOptions());
+    const stored = async (me: Waypost) =>
+      (await me.store.messages(alice.did, { limit: 3 * kills })).map(({ text }) => text);
+    const isDone = async () =>
+      (await stored(again)).includes("end") && (await again.devices.list()).every(({ isCurrent }) => isCurrent);
+    for (const endMs = performance.now() + 60_000; performance.now() < endMs && !(await isDone()); )
+      await Bun.sleep(50);
+    expect(await stored(again)).toEqual([...texts, "end"]);
+    const [cache] = await cachesOf(again.client, again.identity, "");
+    for (const endMs = performance.now() + 60_000; performance.now() < endMs; await Bun.sleep(50))
+      if ((await cache?.summary())?.count === 0) break;
+    expect((await cache?.summary())?.count).toBe(0);
+    await again.close();
+    // All of it is at the other device's own Cache.
+    const back = await Waypost.open({ ...options, keys, store: secondStore });
+    for (const endMs = performance.now() + 60_000; performance.now() < endMs; await Bun.sleep(50))
+      if ((await stored(back)).length > texts.length) break;
+    expect(await stored(back)).toEqual([...texts, "end"]);
+    await back.close();
+  },
+  20_000 * kills,
+);
