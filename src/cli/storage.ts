@@ -42,7 +42,6 @@ export function registerStorageCommand(program: Command): void {
     .action(movePlaces);
   command("backup", "copy the stores into a folder, beside running nodes")
     .requiredOption("--to <folder>", "folder of the copy; each store gets a folder of its name in it")
-    .option("--rate <MiB/s>", "read and write at most this many MiB per second", parseRate, 64)
     .action(backup);
   command("restore", "create the stores from a backup; existing ones are renamed")
     .requiredOption("--from <folder>", "folder that `backup` wrote")
@@ -130,15 +129,10 @@ function theOne<T>([one, ...more]: readonly T[]): T {
   return one;
 }
 
-function parseRate(text: string): number {
-  if (Number(text) > 0) return Number(text);
-  throw new InvalidArgumentError("It must be a number of MiB a second above 0.");
-}
-
 /** A file in a backup until all of its stores are whole. */
 const unfinishedFile = "UNFINISHED";
 
-async function backup(options: Options & { readonly to: string; readonly rate: number }): Promise<void> {
+async function backup(options: Options & { readonly to: string }): Promise<void> {
   const folder = resolve(options.to);
   const stores = await maintained(options);
   const isResumed = await resumesBackup(folder, stores);
@@ -149,7 +143,7 @@ async function backup(options: Options & { readonly to: string; readonly rate: n
     // A store has its name in a backup only when it is whole, verified and synced.
     const partial = `${target}.partial`;
     fs.rmSync(partial, { recursive: true, force: true });
-    const result = await work.backup(partial, options.rate * 1_024 ** 2);
+    const result = await work.backup(partial);
     fs.renameSync(partial, target);
     await syncFolder(folder);
     return result.replace(partial, target);

@@ -459,8 +459,8 @@ export type StoreMaintenance = {
 };
 
 export type FileMaintenance = {
-  /** Copies the store into the folder `to`, at most this many bytes per second. An interrupted copy does not open as a store. */
-  readonly backup: (to: string, bytesPerSecondMax: number) => Promise<string>;
+  /** Copies the store into the folder `to`. An interrupted copy does not open as a store. */
+  readonly backup: (to: string) => Promise<string>;
   /** Creates the store from a backup, after renaming an existing one. Run an interrupted restore again. */
   readonly restore: (from: string) => Promise<string>;
   readonly verify: () => Promise<VerifyReport>;

@@ -70,7 +70,7 @@ describe("a backup beside a writer", () => {
         await mailbox.remove(did(1), [id(n - 15)], 2_000);
       }
     })();
-    expect(await backupStore(path, to, 8 * 1024 * 1024)).toContain("the copy was verified");
+    expect(await backupStore(path, to)).toContain("the copy was verified");
     isDone = true;
     await writer;
     // It went on writing meanwhile: more than one turn, however slow the disk is.
@@ -93,7 +93,7 @@ describe("a backup beside a writer", () => {
   test("into a folder that holds a store is refused", async () => {
     const path = folder();
     await (await open(path)).close();
-    expect(await failureOf(() => backupStore(path, path, 1e9))).toBeInstanceOf(StoreError);
+    expect(await failureOf(() => backupStore(path, path))).toBeInstanceOf(StoreError);
   });
 });
 
@@ -103,7 +103,7 @@ describe("a restore", () => {
     const store = await open(path);
     for (let n = 0; n < 30; n++) await mailboxOf(store).store(entry(n, { recipient: did(n % 5), ...later }), quota());
     const before = await held(store);
-    await backupStore(path, to, 1e9);
+    await backupStore(path, to);
     await store.close();
     mkdirSync(target);
     writeFileSync(join(target, "data.mdb.partial"), readFileSync(join(to, "data.mdb")).subarray(0, 20_000));
@@ -127,7 +127,7 @@ describe("a restore", () => {
     const large = (n: number) => entry(n, { recipient: did(n % 5), ...later, envelope: bytesOf(n, 40_000) });
     await Promise.all(numbers.map((n) => mailboxOf(store).store(large(n), quota())));
     const before = await held(store);
-    await backupStore(path, to, 1e9);
+    await backupStore(path, to);
     await store.close();
     const former = await open(target);
     await mailboxOf(former).store(entry(1, { recipient: did(1), ...later }), quota());
@@ -164,7 +164,7 @@ describe("a restore", () => {
     const [path, to] = [folder(), folder()];
     const store = await open(path);
     await store.capabilities.receipts!.put("key", bytesOf(9, 200), 4e12);
-    await backupStore(path, to, 1e9);
+    await backupStore(path, to);
     await store.close();
     const bytes = readFileSync(join(to, "data.mdb"));
     for (let at = bytes.indexOf(bytesOf(9, 100)); at >= 0; at = bytes.indexOf(bytesOf(9, 100), at + 1))
@@ -297,7 +297,7 @@ test.skipIf(process.getuid?.() !== 0)("what root makes belongs to the owner of t
   const path = join(around, "store");
   const ownersOf = (names: readonly string[]) => names.map((name) => statSync(join(path, name)).uid);
   await (await open(path)).close();
-  await backupStore(path, join(roots, "backup"), 1e9);
+  await backupStore(path, join(roots, "backup"));
   writeFileSync(join(roots, "secret"), "");
   symlinkSync(join(roots, "secret"), join(path, "link"));
   for (const work of [() => compactStore(path), () => restoreStore(path, join(roots, "backup"))]) {

@@ -133,18 +133,15 @@ function notOurs(path: string): StoreError {
 // ----------------------------------------------------------------------------------------------------- first pages
 
 /** The state that a data file is in, as its first two pages say. */
-export type FileState = {
-  readonly transaction: bigint;
+type FileState = {
   /** Length of a file that holds all pages of this state. */
   readonly lengthBytes: number;
   /** By how much the file is shorter. */
   readonly missingBytes: number;
-  /** The first two pages for a copy of this state. */
-  readonly firstPages: Buffer;
 };
 
 // Offsets within the page (liblmdb/mdb.c of the `lmdb` package, data version 2, 64 bits).
-const at = { flags: 18, magic: 24, version: 28, free: 48, main: 96, lastPage: 144, transaction: 152, boot: 160 };
+const at = { flags: 18, magic: 24, version: 28, free: 48, main: 96, lastPage: 144, transaction: 152 };
 const treeAt = { depth: 6, root: 40 };
 const metaFlag = 8;
 const magic = 0xbeefc0de;
@@ -188,19 +185,12 @@ function stateOf(descriptor: number, fileBytes: number, path: string): FileState
     }
   }
   const lengthBytes = (newer.lastPage + 1) * pageBytes;
-  return {
-    transaction: newer.transaction,
-    lengthBytes,
-    missingBytes: Math.max(lengthBytes - fileBytes, 0),
-    firstPages: firstPagesOf(newer),
-  };
+  return { lengthBytes, missingBytes: Math.max(lengthBytes - fileBytes, 0) };
 }
-
-type Meta = NonNullable<ReturnType<typeof metaOf>>;
 
 /** `null` for a page that is damaged, or not the one that was asked for. */
 function metaOf(page: Buffer, number: number) {
-  if (page.length < at.boot + 8) return null;
+  if (page.length < at.transaction + 8) return null;
   const [lastPage, transaction] = [Number(page.readBigUInt64LE(at.lastPage)), page.readBigUInt64LE(at.transaction)];
   const isMeta = page.readBigUInt64LE(0) === BigInt(number) && page.readUInt16LE(at.flags) === metaFlag;
   const isOurs = page.readUInt32LE(at.magic) === magic && page.readUInt32LE(at.version) === dataVersion;
@@ -215,7 +205,6 @@ function metaOf(page: Buffer, number: number) {
   );
   if (!isMeta || !isOurs || !isInTurn || !areInside || lastPage > Number.MAX_SAFE_INTEGER / 65_536) return null;
   return {
-    page,
     pageBytes: page.readUInt32LE(at.free),
     lastPage,
     transaction,
@@ -228,23 +217,6 @@ function isTreePage(page: Buffer, number: bigint): boolean {
   return page.readBigUInt64LE(0) === number && treeKinds.includes(page.readUInt16LE(at.flags) & 3);
 }
 
-/** Both hold the state, one as an older transaction, and neither says that it was written since this machine started. */
-function firstPagesOf({ page, pageBytes, transaction }: Meta): Buffer {
-  const pages = Buffer.alloc(2 * pageBytes);
-  const own = Number(transaction % 2n);
-  for (const number of [0, 1]) {
-    const from = number * pageBytes;
-    page.copy(pages, from);
-    pages.writeBigUInt64LE(BigInt(number), from);
-    pages.writeBigUInt64LE(
-      number === own || transaction === 0n ? transaction : transaction - 1n,
-      from + at.transaction,
-    );
-    pages.writeBigUInt64LE(0n, from + at.boot);
-  }
-  return pages;
-}
-
 /** More than the pages that one commit takes and lets go again. */
 const missingBytesMax = 16 * 1024 * 1024;
 
@@ -253,7 +225,7 @@ const missingBytesMax = 16 * 1024 * 1024;
  * end is a signal, but a page of zeros is an error: so the file gets its length, until the returned function takes it
  * back. No other process may have it open. Throws `corrupt` when more is missing than can be free.
  */
-function lengthen(path: string, { lengthBytes, missingBytes }: FileState): () => void {
+export function lengthen(path: string, { lengthBytes, missingBytes }: FileState): () => void {
   if (missingBytes === 0) return () => {};
   if (missingBytes > missingBytesMax) throw cutShort(path);
   truncateSync(path, lengthBytes);
@@ -265,7 +237,7 @@ export function cutShort(path: string): StoreError {
 }
 
 /** Bytes of a file; fewer at its end. */
-export function readAt(descriptor: number, from: number, length: number): Buffer {
+function readAt(descriptor: number, from: number, length: number): Buffer {
   const bytes = Buffer.allocUnsafe(length);
   return bytes.subarray(0, readSync(descriptor, bytes, 0, length, from));
 }

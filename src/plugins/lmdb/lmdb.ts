@@ -61,7 +61,7 @@ export const lmdbPlugin: StoragePlugin<LmdbOptions> = {
     },
     import: async (...work) => (await maintenance()).importStore(options, ...work),
     files: {
-      backup: async (to, bytesPerSecondMax) => (await maintenance()).backupStore(options.path, to, bytesPerSecondMax),
+      backup: async (to) => (await maintenance()).backupStore(options.path, to),
       restore: async (from) => (await maintenance()).restoreStore(options.path, from),
       verify: async () => (await maintenance()).verifyStore(options.path),
       compact: async () => (await maintenance()).compactStore(options.path),

@@ -1,21 +1,20 @@
 /**
  * Work of an operator on a store: backup beside a running node, restore, verify, compact, and export.
  * A copy gets its name only when it is whole, synced and verified, so that an
- * interrupted one never counts as a store. A snapshot pins a transaction as a reader of LMDB and reads the
- * file page by page; while it is open, the store can't reuse space that becomes free: it grows instead.
+ * interrupted one never counts as a store. A backup and an export pin a transaction as a reader of LMDB; while it is
+ * open, the store can't reuse space that becomes free: it grows instead.
  * Memory of an export: about 135 bytes for each message id.
  */
 import {
   chmodSync,
   closeSync,
+  copyFileSync,
   existsSync,
-  ftruncateSync,
   mkdirSync,
   openSync,
   renameSync,
   rmSync,
   statSync,
-  writeSync,
 } from "node:fs";
 import { join, resolve } from "node:path";
 import type { Transaction } from "lmdb";
@@ -31,11 +30,10 @@ import { storedAtOf } from "../../storage/mailbox-rules.ts";
 import {
   cutShort,
   type DatabaseName,
-  type FileState,
   hasFormat,
+  lengthen,
   openRoot,
   type Root,
-  readAt,
   readFileState,
   type Tables,
   tablesOf,
@@ -57,45 +55,26 @@ export async function migrateStore(path: string): Promise<string> {
   return "has the current format";
 }
 
-const partBytes = 1024 * 1024;
-
 /** Copies the store at `from`, which a node may have open, into the folder `to`. */
-export async function backupStore(from: string, to: string, bytesPerSecondMax: number): Promise<string> {
+export async function backupStore(from: string, to: string): Promise<string> {
   const folder = resolve(to);
   if (existsSync(join(folder, dataFile))) throw new StoreError("unavailable", `${folder} already has a store`);
   mkdirSync(folder, { recursive: true, mode: 0o700 });
   const snapshot = await openSnapshot(from);
-  try {
-    await copyState(snapshot, join(folder, partialFile), bytesPerSecondMax);
-  } finally {
-    await snapshot.close();
-  }
+  await copyRoot(snapshot.root, folder).finally(snapshot.close);
   const { records, bytes } = await finishCopy(folder);
   return `copied ${records} records, ${bytes} bytes, to ${folder}; the copy was verified`;
 }
 
-type Source = { readonly data: string; readonly state: FileState };
-
-/** The free pages are copied too, as whatever they hold at that moment: nothing refers to them. */
-async function copyState({ data, state }: Source, to: string, bytesPerSecondMax: number): Promise<void> {
-  const [source, target] = [openSync(data, "r"), openSync(to, "w", 0o600)];
-  try {
-    const startedMs = performance.now();
-    const { firstPages, lengthBytes } = state;
-    writeSync(target, firstPages);
-    for (let at = firstPages.length; at < lengthBytes; at += partBytes) {
-      const part = readAt(source, at, Math.min(partBytes, lengthBytes - at));
-      if (part.length === 0) break;
-      writeSync(target, part, 0, part.length, at);
-      const aheadMs = (at / bytesPerSecondMax) * 1_000 - (performance.now() - startedMs);
-      await Bun.sleep(Math.max(0, Math.min(aheadMs, 10_000)));
-    }
-    // Free pages at the end may be missing in the file.
-    ftruncateSync(target, lengthBytes);
-  } finally {
-    closeSync(source);
-    closeSync(target);
-  }
+/** An unfinished copy in a folder, as of this moment: by the library, without free pages. */
+async function copyRoot(root: Root, folder: string): Promise<void> {
+  const copy = join(folder, "copy");
+  rmSync(copy, { recursive: true, force: true });
+  mkdirSync(copy, { mode: 0o700 });
+  await root.backup(copy, true);
+  chmodSync(join(copy, dataFile), 0o600);
+  renameSync(join(copy, dataFile), join(folder, partialFile));
+  rmSync(copy, { recursive: true });
 }
 
 /** Verifies the unfinished copy in a folder and gives it the name of a store, in whose place nothing may be by then. */
@@ -118,7 +97,9 @@ async function finishCopy(folder: string, makeRoom = () => {}): Promise<{ record
 
 /** Opens a file that is not yet in its place. */
 async function verifyCopy(file: string): Promise<ReturnType<typeof verifyTables>> {
-  if ((readFileState(file)?.missingBytes ?? 1) > 0) throw cutShort(file);
+  const state = readFileState(file);
+  if (state === null) throw cutShort(file);
+  lengthen(file, state);
   const root = openRoot(file, { readOnly: true, isFile: true });
   try {
     if (!hasFormat(root, file)) throw new StoreError("unavailable", `${file} is not a store of this program`);
@@ -158,9 +139,8 @@ export async function restoreStore(path: string, from: string): Promise<string> 
   mkdirSync(folder, { recursive: true, mode: 0o700 });
   const lock = lockFolder(folder);
   try {
-    const state = readFileState(source);
-    if (state === null) throw cutShort(source);
-    await copyState({ data: source, state }, join(folder, partialFile), Number.MAX_SAFE_INTEGER);
+    copyFileSync(source, join(folder, partialFile));
+    chmodSync(join(folder, partialFile), 0o600);
     let aside: string | null = null;
     const { records, bytes } = await finishCopy(folder, () => {
       aside = setAside(folder);
@@ -226,14 +206,8 @@ export async function compactStore(path: string): Promise<string> {
     if ((readFileState(join(folder, dataFile))?.missingBytes ?? 0) > 0) throw cutShort(folder);
     const data = join(folder, dataFile);
     const before = statSync(data).size;
-    const copy = join(folder, "compact");
-    rmSync(copy, { recursive: true, force: true });
-    mkdirSync(copy, { mode: 0o700 });
     const root = openRoot(folder);
-    await root.backup(copy, true).finally(() => root.close());
-    chmodSync(join(copy, dataFile), 0o600);
-    renameSync(join(copy, dataFile), join(folder, partialFile));
-    rmSync(copy, { recursive: true });
+    await copyRoot(root, folder).finally(() => root.close());
     const { bytes } = await finishCopy(folder);
     rmSync(join(folder, "lock.mdb"), { force: true });
     giveToOwner(folder);
@@ -245,7 +219,8 @@ export async function compactStore(path: string): Promise<string> {
 
 const attemptsMax = 100;
 
-type Snapshot = Source & {
+type Snapshot = {
+  readonly root: Root;
   readonly tables: Tables;
   readonly transaction: Transaction;
   readonly close: () => Promise<void>;
@@ -262,12 +237,12 @@ async function openSnapshot(folder: string): Promise<Snapshot> {
     if (!hasFormat(root, path)) throw new StoreError("unavailable", `${path} is not a finished store`);
     // A table that is opened later would end the transaction.
     const tables = tablesOf(root);
-    const { state, transaction } = await pinned(root, data);
+    const transaction = root.useReadTransaction();
     const close = async () => {
       transaction.done();
       await root.close();
     };
-    return { data, state, tables, transaction, close };
+    return { root, tables, transaction, close };
   } catch (error) {
     await root.close();
     throw error instanceof StoreError ? error : unopened(data, error);
@@ -291,7 +266,7 @@ function checkLength(path: string): void {
 }
 
 /** Both first pages are written by a running node, so that a look may find them torn apart: the next look does not. */
-function stateNow(data: string): FileState {
+function stateNow(data: string): NonNullable<ReturnType<typeof readFileState>> {
   for (let attempt = 1; ; attempt++) {
     try {
       const state = readFileState(data);
@@ -301,19 +276,6 @@ function stateNow(data: string): FileState {
       if (attempt === attemptsMax) throw error;
     }
   }
-}
-
-async function pinned(root: Root, data: string): Promise<Pick<Snapshot, "state" | "transaction">> {
-  for (let attempt = 0; attempt < attemptsMax; attempt++) {
-    const before = stateNow(data);
-    const transaction = root.useReadTransaction();
-    const state = stateNow(data);
-    // Nothing was committed between the two looks: the pinned transaction is the one that the file shows.
-    if (state.transaction === before.transaction) return { state, transaction };
-    transaction.done();
-    await Bun.sleep(1);
-  }
-  throw new StoreError("unavailable", `${data} changes all the time: try again`);
 }
 
 type Skipped = (problem: string) => void;
