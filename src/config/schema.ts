@@ -304,7 +304,7 @@ const relaySchema = z.strictObject({
     "Live sessions, for all recipients together. One client network gets at most half.",
   ),
   client_rate: count(50, { max: 1_000_000 }).describe(
-    "Envelopes per second from one client network. A burst of 4 times as many is allowed first.",
+    "Envelopes per second from one client network; one of more than 256 KiB counts once for each 256 KiB. A burst of 4 times as many is allowed first.",
   ),
   recipient_rate: count(20, { max: 1_000_000 }).describe(
     "Envelopes per second to one recipient from one client network. A burst of 10 times as many is allowed first.",
@@ -330,7 +330,7 @@ const cacheSchema = z.strictObject({
     "Percent of a recipient's quota for unsigned and first-time senders of one client network while no other network has stored anything. The next network gets the same part of the rest.",
   ),
   client_rate: count(500, { max: 1_000_000 }).describe(
-    "Envelopes stored per second from one client network. A burst of 4 times as many is allowed first.",
+    "Envelopes stored per second from one client network; one of more than 256 KiB counts once for each 256 KiB. A burst of 4 times as many is allowed first.",
   ),
   rate_limit_loopback: flag(false).describe(
     "Whether `client_rate` applies to clients on this machine, such as a Relay beside this Cache. If not, a loopback address gets half as much again of a network's share.",

@@ -8,6 +8,7 @@ import { type Fault, fault } from "../core/fault.ts";
 import { clientNetwork, isLoopbackAddress } from "../core/message/address.ts";
 import { BoundedMap } from "../core/std/bounded.ts";
 import type { FairShare } from "./http/capacity.ts";
+import type { Call } from "./http/route.ts";
 
 export type RateLimit = {
   readonly perSecond: number;
@@ -19,6 +20,8 @@ export type RateLimit = {
 export type RateLimiter = {
   /** Claims tokens, one unless it is said: 0 when they were there, else the milliseconds until they are. */
   readonly claim: (key: string, nowMs: number, tokens?: number) => number;
+  /** Takes tokens, also those that are not there: the next claim waits for them. */
+  readonly charge: (key: string, nowMs: number, tokens: number) => void;
   /** Tokens claimed that have not come again. */
   readonly used: (key: string, nowMs: number) => number;
   readonly size: number;
@@ -60,6 +63,11 @@ export function createRateLimiter(given: RateLimit | (() => RateLimit)): RateLim
       bucket.tokens -= tokens;
       return 0;
     },
+    charge(key, nowMs, tokens) {
+      const bucket = bucketOf(key, nowMs, limit());
+      buckets.set(key, bucket);
+      bucket.tokens -= tokens;
+    },
     used(key, nowMs) {
       const now = limit();
       return now.burst - bucketOf(key, nowMs, now).tokens;
@@ -77,6 +85,19 @@ export function checkClientRate(
   settings: { readonly rate_limit_loopback: boolean },
 ): Fault | null {
   return isUnlimited(client, settings) ? null : checkRate(limiter, network, nowMs);
+}
+
+/** So many bytes of an envelope count as one: large ones cost the node by the byte. */
+const countedBytes = 256 * 1024;
+
+/** The rest of what a large envelope counts. Its length is certain only when it has been read. */
+export function chargeBody(
+  limiter: RateLimiter,
+  { client, network, nowMs, body }: Pick<Call, "client" | "network" | "nowMs" | "body">,
+  settings: { readonly rate_limit_loopback: boolean },
+): void {
+  const more = Math.ceil(body.length / countedBytes) - 1;
+  if (more > 0 && !isUnlimited(client, settings)) limiter.charge(network, nowMs, more);
 }
 
 /** Whether no rate applies to a client: with this setting, to those of this machine. */

@@ -72,6 +72,14 @@ describe("the rate of a client network", () => {
     expect(await storeFrom(node, network(1), envelopeTo(bob, 10))).toBe("202 ok");
   });
 
+  test("counts a large envelope once for each 256 KiB", async () => {
+    const node = await cacheFor({ client_rate: 1, client_burst: 5 });
+    const payload = { ciphertext_b64: "A".repeat(1 << 20) };
+    expect(await storeFrom(node, network(1), envelopeTo(bob, 1, { payload }))).toBe("202 ok");
+    expect(await storeFrom(node, network(1), envelopeTo(bob, 2))).toBe("429 rate_limited");
+    expect(await storeFrom(node, network(2), envelopeTo(bob, 2))).toBe("202 ok");
+  });
+
   test("spares clients of this machine where they are exempt", async () => {
     const node = await cacheFor({ client_rate: 1, client_burst: 1, rate_limit_loopback: false });
     for (const i of times(5)) expect(await storeFrom(node, "127.0.0.1", envelopeTo(bob, i + 1))).toBe("202 ok");

@@ -354,6 +354,15 @@ describe("rate limits", () => {
     expect(await codesOf(true)).toEqual([400, 400, 400, 429, 429, 429]);
   });
 
+  test("count a large envelope once for each 256 KiB", async () => {
+    const relay = await relayFor({ settings: { client_rate: 1, client_burst: 8 } });
+    const bob = knownBob(relay, [inboxAt(inboxFor().url)]);
+    const large = (n: number) => envelopeTo(bob, n, { payload: { ciphertext_b64: "A".repeat(1 << 20) } });
+    expect((await relay.send(large(1))).code).toBe("delivered");
+    expect((await relay.send(large(2))).code).toBe("delivered");
+    expect((await relay.raw(envelopeTo(bob, 3))).headers.get("retry-after")).toBe("3");
+  });
+
   test("shorten how long results are remembered", async () => {
     const relay = await relayFor({ settings: { results_rate: 1, results_burst: 1 } });
     const inbox = inboxFor();

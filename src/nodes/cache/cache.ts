@@ -38,7 +38,7 @@ import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
 import { type Answer, type Call, defineRoute, type Route, type RoutePlan } from "../http/route.ts";
 import type { Blocks } from "../operations/blocks.ts";
-import { checkClientRate, createRateLimiter, limitOf, type RateLimiter } from "../rates.ts";
+import { chargeBody, checkClientRate, createRateLimiter, limitOf, type RateLimiter } from "../rates.ts";
 import type { RecipientSource } from "../recipients.ts";
 import { noSignal, type StoredSignal } from "../signals.ts";
 import { createKnownSenders } from "./known.ts";
@@ -191,6 +191,7 @@ function renderCacheLimits(settings: Config["cache"], limits: EnvelopeLimits): R
 }
 
 async function store(node: CacheNode, call: Call): Promise<Answer | Fault> {
+  chargeBody(node.clientRate, call, node.settings);
   const envelope = decodeEnvelope(call.body, node.limits);
   if (isFault(envelope)) return envelope;
   call.concerns(envelope);

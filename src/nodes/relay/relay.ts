@@ -25,7 +25,7 @@ import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
 import { type Answer, type Call, defineRoute, type Route, type RoutePlan } from "../http/route.ts";
 import type { Blocks } from "../operations/blocks.ts";
-import { checkClientRate, checkRate, createRateLimiter, limitOf, type RateLimiter } from "../rates.ts";
+import { chargeBody, checkClientRate, checkRate, createRateLimiter, limitOf, type RateLimiter } from "../rates.ts";
 import type { RecipientSource } from "../recipients.ts";
 import { type Dedup, deliverOnce } from "./dedup.ts";
 import { type Delivered, type DeliveryParts, deliverBy, type LocalCache, type Relayed } from "./delivery.ts";
@@ -132,6 +132,7 @@ function renderRelayLimits(settings: Config["relay"], limits: EnvelopeLimits): R
 }
 
 async function relay(node: RelayNode, call: Call): Promise<Answer | Fault> {
+  chargeBody(node.clientRate, call, node.settings);
   const received = decodeReceived(node, call);
   if (isFault(received)) return received;
   const { envelope } = received;
