@@ -1,6 +1,7 @@
 /** The line to write: text by Enter, files by the button, by dropping or by pasting them. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { StoredMessage, Waypost } from "../client/package.ts";
+import { sendTo } from "./groups.tsx";
 import { Icon, IconButton } from "./parts.tsx";
 import { summaryOf } from "./people.tsx";
 import { trackProgress } from "./progress.ts";
@@ -25,6 +26,7 @@ function useWriting({ me, to, answered, onAnswered }: Props) {
   const [text, setText] = useState(drafts.get(to) ?? "");
   const write = (next: string) => {
     setText(next);
+    void me.typing(to, next !== "").catch(() => undefined);
     if (next === "") drafts.delete(to);
     else drafts.set(to, next);
   };
@@ -34,7 +36,7 @@ function useWriting({ me, to, answered, onAnswered }: Props) {
     write("");
     onAnswered();
     const relation = answered === null ? {} : { replyTo: answered.id };
-    const sending = me.send(to, said, relation).catch((error: unknown) => {
+    const sending = sendTo(me, to, said, relation).catch((error: unknown) => {
       // It was not kept: the words come back.
       if (!drafts.has(to)) write(said);
       throw error;
@@ -44,7 +46,7 @@ function useWriting({ me, to, answered, onAnswered }: Props) {
   const sendEach = async (files: readonly File[]) => {
     for (const file of files) {
       if (file.size > fileBytesMax) toast(`${fileName(file.name)} is larger than 1 GB.`);
-      else await trackProgress((onProgress) => me.send(to, file, { onProgress }));
+      else await trackProgress((onProgress) => sendTo(me, to, file, { onProgress }));
     }
   };
   const sendFiles = (files: Iterable<File> | null | undefined) => attempt(sendEach([...(files ?? [])]));

@@ -2,10 +2,11 @@
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Person, StoredMessage, Waypost } from "../client/package.ts";
 import { Composer } from "./composer.tsx";
+import { changeOf, GroupState, isChange, type Names, useNames } from "./groups.tsx";
 import { Bubble } from "./message.tsx";
 import { Avatar, BlockButton, Form, Icon, IconButton, Input, nameOf, useStored } from "./parts.tsx";
 import { type Panel, show } from "./place.ts";
-import { dayOf } from "./text.ts";
+import { dayOf, oneLine } from "./text.ts";
 import { useMessages } from "./window.ts";
 
 type Props = {
@@ -19,24 +20,29 @@ type Props = {
 export function ConversationView({ me, id, at, open }: Props) {
   const person = useStored(me, () => me.store.person(id), [id]);
   const [answered, setAnswered] = useState<StoredMessage | null>(null);
-  const name = nameOf(person, id);
   const isPerson = id.startsWith("did:");
+  const group = useStored(me, async () => (isPerson ? null : me.groups.get(id)), [id]);
+  const names = useNames(me);
+  const name = nameOf(person, id, group);
+  const isWritten =
+    group?.standing === "joined" || (isPerson && person?.isKnown !== false && person?.isBlocked !== true);
+  const about = () => open(isPerson ? { is: "person", did: id } : { is: "group", id });
   const isStranger = isPerson && person !== null && !person.isKnown;
   return (
     <main class="conversation" aria-label={`Conversation with ${name}`}>
       <header class="bar">
         <IconButton shape="back" label="Back" class="round narrow" onClick={() => show(null)} />
-        <button type="button" class="who" disabled={!isPerson} onClick={() => open({ is: "person", did: id })}>
-          <Avatar id={id} name={name} />
+        <button type="button" class="who" disabled={!isPerson && group === null} onClick={about}>
+          <Avatar {...{ id, name, person }} />
           <bdi class="name">{name}</bdi>
         </button>
-        {isPerson && (
-          <IconButton shape="shield" label="Check who this is" onClick={() => open({ is: "person", did: id })} />
-        )}
+        {isPerson && <IconButton shape="shield" label="Check who this is" onClick={about} />}
       </header>
-      <Messages me={me} id={id} at={at} onReply={setAnswered} />
+      <Messages me={me} id={id} at={at} names={isPerson ? null : names} onReply={setAnswered} />
+      <Writing me={me} id={id} names={names} />
       {isStranger && !person.isBlocked && <Request me={me} person={person} />}
-      {isPerson && !isStranger && person?.isBlocked !== true && (
+      {group !== null && group.standing !== "joined" && <GroupState me={me} group={group} />}
+      {isWritten && (
         <Composer me={me} to={id} name={name} answered={answered} onAnswered={() => setAnswered(null)} key={id} />
       )}
       {person?.isBlocked === true && (
@@ -54,7 +60,7 @@ export function ConversationView({ me, id, at, open }: Props) {
 
 /** Somebody whom this person has never written to. */
 function Request({ me, person }: { readonly me: Waypost; readonly person: Person }) {
-  const [name, setName] = useState("");
+  const [name, setName] = useState(oneLine(person.claimed?.name ?? ""));
   const accept = () =>
     me.store.savePerson(person.did, { isKnown: true, ...(name.trim() === "" ? {} : { name: name.trim() }) });
   return (
@@ -68,7 +74,11 @@ function Request({ me, person }: { readonly me: Waypost; readonly person: Person
   );
 }
 
-type MessagesProps = Pick<Props, "me" | "id" | "at"> & { readonly onReply: (message: StoredMessage) => void };
+type MessagesProps = Pick<Props, "me" | "id" | "at"> & {
+  /** In a group. */
+  readonly names: Names | null;
+  readonly onReply: (message: StoredMessage) => void;
+};
 /** Pixels from an edge at which more is read. */
 const edge = 600;
 
@@ -132,7 +142,46 @@ function useScrolling({ shown, hasNewer, hasOlder, older, newer, latest }: Liste
   return { list, isAtEnd, onScroll, showNewest };
 }
 
-function Messages({ me, id, at, onReply }: MessagesProps) {
+/** How long somebody is said to write, unless they stop or it comes. */
+const writingMs = 30_000;
+
+function Writing({ me, id, names }: Pick<Props, "me" | "id"> & { readonly names: Names }) {
+  const [writers, setWriters] = useState<readonly string[]>([]);
+  useEffect(() => {
+    const ends = new Map<string, ReturnType<typeof setTimeout>>();
+    const end = (did: string) => {
+      clearTimeout(ends.get(did));
+      ends.delete(did);
+      setWriters([...ends.keys()]);
+    };
+    const stop = me.on((event) => {
+      if (event.type === "changed" && event.what === "message" && event.conversation === id) [...ends.keys()].map(end);
+      if (event.type !== "typing" || event.conversation !== id) return;
+      end(event.from);
+      if (!event.isTyping) return;
+      ends.set(
+        event.from,
+        setTimeout(() => end(event.from), writingMs),
+      );
+      setWriters([...ends.keys()]);
+    });
+    return () => {
+      stop();
+      for (const timer of ends.values()) clearTimeout(timer);
+    };
+  }, [me, id]);
+  return (
+    <p class="writing" role="status">
+      {writers.length > 0 && (
+        <>
+          <bdi>{writers.slice(0, 3).map(names).join(", ")}</bdi> {writers.length === 1 ? "is" : "are"} writing…
+        </>
+      )}
+    </p>
+  );
+}
+
+function Messages({ me, id, at, names, onReply }: MessagesProps) {
   const listed = useMessages(me, id, at);
   const { shown, hasNewer, hasOlder } = listed;
   const { list, isAtEnd, onScroll, showNewest } = useScrolling(listed, id, at);
@@ -147,11 +196,12 @@ function Messages({ me, id, at, onReply }: MessagesProps) {
   return (
     <div class="messages" ref={list} onScroll={onScroll} role="log" aria-label="Messages">
       <div class="column">
-        {!hasOlder && shown !== null && <Beginning isEmpty={shown.length === 0} />}
+        {!hasOlder && shown !== null && <Beginning isEmpty={shown.length === 0} isGroup={names !== null} />}
         {shown?.map((message, i) => (
           <Line
             key={message.key}
             {...{ me, message, onReply, before: shown[i - 1] ?? null, isFound: message.id === at }}
+            sender={names === null ? null : names(message.from)}
           />
         ))}
       </div>
@@ -168,16 +218,28 @@ type LineProps = {
   readonly me: Waypost;
   readonly message: StoredMessage;
   readonly before: StoredMessage | null;
+  readonly sender: string | null;
   readonly isFound: boolean;
   readonly onReply: (message: StoredMessage) => void;
 };
 
 /** Drawn again only when its message changed: the list has many. */
-function Line({ me, message, before, isFound, onReply }: LineProps) {
+function Line({ me, message, before, sender, isFound, onReply }: LineProps) {
   const day = dayOf(message.arrivedAt);
   const isNewDay = before === null || dayOf(before.arrivedAt) !== day;
-  const isJoined = !isNewDay && before.isOwn === message.isOwn && +message.arrivedAt - +before.arrivedAt < 300_000;
-  const bubble = useMemo(() => <Bubble me={me} message={message} onReply={() => onReply(message)} />, [message]);
+  const isSame = before?.from === message.from && !isChange(before);
+  const isJoined = !isNewDay && isSame && +message.arrivedAt - +before.arrivedAt < 300_000;
+  const bubble = useMemo(
+    () =>
+      isChange(message) ? (
+        <p class="day">
+          <bdi>{sender}</bdi>: <bdi>{changeOf(message)}</bdi>
+        </p>
+      ) : (
+        <Bubble {...{ me, message, sender }} onReply={() => onReply(message)} />
+      ),
+    [message, sender],
+  );
   return (
     <div data-key={message.key} class={`${isJoined ? "joined" : ""} ${isFound ? "found" : ""}`}>
       {isNewDay && <p class="day">{day}</p>}
@@ -186,12 +248,12 @@ function Line({ me, message, before, isFound, onReply }: LineProps) {
   );
 }
 
-function Beginning({ isEmpty }: { readonly isEmpty: boolean }) {
+function Beginning({ isEmpty, isGroup }: { readonly isEmpty: boolean; readonly isGroup: boolean }) {
   return (
     <p class="beginning">
       <Icon shape="shield" />
-      {isEmpty ? "Say something. " : ""}Only you and this person can read what you write here. The server carries it
-      sealed.
+      {isEmpty ? "Say something. " : ""}Only {isGroup ? "the members" : "you and this person"} can read what you write
+      here. The server carries it sealed.
     </p>
   );
 }

@@ -2,26 +2,15 @@
  * Received files. One is shown only when its first bytes are those of PNG, JPEG, WebP or GIF, whatever its sender calls it;
  * all others are saved as bytes without a type: a `blob:` of HTML or SVG would run in this origin.
  */
+import { pictureType } from "../client/notes.ts";
 import type { LocalStore, StoredMessage } from "../client/package.ts";
 import { fileName } from "./text.ts";
 
 /** Larger pictures are saved, not shown: decoded they take many times as much memory. */
 const shownBytesMax = 20_000_000;
 
-const starts: readonly (readonly [type: string, start: RegExp])[] = [
-  ["image/png", /^\x89PNG\r\n\x1a\n/],
-  ["image/jpeg", /^\xff\xd8\xff/],
-  ["image/gif", /^GIF8[79]a/],
-  ["image/webp", /^RIFF[\s\S]{4}WEBP/],
-];
-
 /** A text with a name is a file: HTML and the like are not words to somebody. */
 export const isFile = ({ text, name }: StoredMessage): boolean => text === null || name !== "";
-
-function pictureType(bytes: Uint8Array): string | null {
-  const start = String.fromCharCode(...bytes.subarray(0, 16));
-  return starts.find(([, form]) => form.test(start))?.[0] ?? null;
-}
 
 export const mayBePicture = ({ mediaType, sizeBytes, content }: StoredMessage): boolean =>
   content === "whole" && sizeBytes <= shownBytesMax && /^image\/(png|jpeg|webp|gif)\b/.test(mediaType);

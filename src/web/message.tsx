@@ -2,6 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { DeliveryState, StoredMessage, Waypost } from "../client/package.ts";
 import { isFile, mayBePicture, pictureOf, saveFile } from "./files.ts";
+import { react } from "./groups.tsx";
 import { Icon, type Shape, useStored } from "./parts.tsx";
 import { summaryOf } from "./people.tsx";
 import { useProgress } from "./progress.ts";
@@ -9,16 +10,19 @@ import { attempt } from "./session.ts";
 import { cut, oneLine, piecesOf, sizeOf, timeOf } from "./text.ts";
 
 type Props = { readonly me: Waypost; readonly message: StoredMessage; readonly onReply: () => void };
+/** In a group. */
+type By = { readonly sender: string | null };
 
 const reactions = ["👍", "❤️", "😂", "😮", "😢", "🙏"];
 
-export function Bubble({ me, message, onReply }: Props) {
+export function Bubble({ me, message, sender, onReply }: Props & By) {
   const [isOpen, setOpen] = useState(false);
   const { isOwn, text, verified, distrusted, conversation } = message;
   const doubts = !isOwn && conversation !== "unverified" && (verified !== true || distrusted !== null);
   return (
-    <article class={`message ${isOwn ? "own" : "others"}`} aria-label={isOwn ? "You" : "They"}>
+    <article class={`message ${isOwn ? "own" : "others"}`} aria-label={isOwn ? "You" : (sender ?? "They")}>
       <div class="bubble">
+        {sender !== null && !isOwn && <bdi class="sender">{sender}</bdi>}
         {message.replyTo !== null && <Quoted me={me} id={message.replyTo} />}
         {isFile(message) ? <FileContent me={me} message={message} /> : <TextContent text={text ?? ""} />}
         {doubts && <p class="doubt">Nothing proves that this person wrote this.</p>}
@@ -51,13 +55,13 @@ export function Bubble({ me, message, onReply }: Props) {
 const dateTimeOf = (at: Date): string => (Number.isFinite(at.getTime()) ? at.toISOString() : "");
 
 function Actions({ me, message, onReply, onDone }: Props & { readonly onDone: () => void }) {
-  const { conversation, id, text } = message;
+  const { conversation, text } = message;
   const own = message.reactions.find(({ from }) => from === me.did)?.reaction;
   const done = (work: Promise<unknown>) => {
     attempt(work);
     onDone();
   };
-  const canAnswer = conversation.startsWith("did:");
+  const canAnswer = conversation !== "unverified";
   return (
     <fieldset class="actions" aria-label="Actions" onKeyDown={({ key }) => key === "Escape" && onDone()}>
       {canAnswer &&
@@ -67,7 +71,7 @@ function Actions({ me, message, onReply, onDone }: Props & { readonly onDone: ()
             class="emoji"
             aria-pressed={one === own}
             key={one}
-            onClick={() => done(me.react(conversation, id, one === own ? "" : one))}
+            onClick={() => done(react(me, message, one === own ? "" : one))}
           >
             {one}
           </button>
@@ -214,7 +218,14 @@ const states: Readonly<Record<DeliveryState, readonly [Shape, string]>> = {
 function Delivery({ me, message }: Pick<Props, "me" | "message">) {
   const { state, to } = message.delivery ?? { state: "waiting", to: [] };
   const [shape, label] = states[state];
-  if (state !== "failed" && state !== "uncertain") return <Icon shape={shape} label={label} />;
+  const readers = to.filter((one) => one.state === "read").length;
+  const of = to.length > 1 && readers > 0 ? `, read by ${readers} of ${to.length}` : "";
+  if (state !== "failed" && state !== "uncertain")
+    return (
+      <span class={state === "read" ? "read" : ""} title={`${label}${of}`}>
+        <Icon shape={shape} label={`${label}${of}`} />
+      </span>
+    );
   const reason = to.find((one) => one.reason !== null)?.reason;
   return (
     <span class="doubt">

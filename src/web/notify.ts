@@ -58,8 +58,10 @@ export function followNews(me: Waypost): () => void {
 async function notify(me: Waypost, conversation: string, id: string): Promise<void> {
   const message = await me.store.message(id);
   const person = await me.store.person(conversation);
+  const group = await me.groups.get(conversation);
   if (message === null || message.isOwn || message.isRead || person?.isBlocked === true) return;
-  const title = person?.isKnown === true ? nameOf(person, conversation) : "Somebody new";
+  const isKnown = person?.isKnown === true || group?.standing === "joined";
+  const title = isKnown ? nameOf(person, conversation, group) : "Somebody new";
   const worker = await navigator.serviceWorker?.getRegistration();
   await worker?.showNotification(title, { body: "has written to you", tag: conversation, icon: "/icon-512.png" });
 }

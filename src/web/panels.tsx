@@ -4,6 +4,7 @@ import { lookUp } from "../client/client.ts";
 import type { Person, Waypost } from "../client/package.ts";
 import { Devices } from "./devices.tsx";
 import { saveAs } from "./files.ts";
+import { GroupView, LeaveButton } from "./groups.tsx";
 import { LockSettings } from "./lock.tsx";
 import { isNotifying, stopNotifying, tryNotifying } from "./notify.ts";
 import {
@@ -19,6 +20,7 @@ import {
   useStored,
 } from "./parts.tsx";
 import { type Panel, show } from "./place.ts";
+import { ProfileSettings } from "./profile.tsx";
 import { canScan, Scanner } from "./scanner.tsx";
 import {
   attempt,
@@ -28,10 +30,8 @@ import {
   isCompared,
   isTrial,
   node,
-  ownName,
   parseInvited,
   setCompared,
-  setOwnName,
   textOf,
 } from "./session.ts";
 import { oneLine, sizeOf } from "./text.ts";
@@ -42,11 +42,13 @@ export function PanelView({ me, panel, open }: Props) {
   const close = () => open(null);
   switch (panel.is) {
     case "invite":
-      return <Invite me={me} onClose={close} onFound={(to) => open({ is: "write", to })} />;
+      return <Invite me={me} onClose={close} open={open} />;
     case "write":
       return <Write me={me} to={panel.to} onClose={close} />;
     case "person":
       return <AboutPerson me={me} did={panel.did} onClose={close} />;
+    case "group":
+      return <GroupPanel me={me} id={panel.id} onClose={close} />;
     case "settings":
       return <Settings me={me} onClose={close} />;
   }
@@ -54,28 +56,19 @@ export function PanelView({ me, panel, open }: Props) {
 
 // ---------------------------------------------------------------------------------------------------------- inviting
 
-type InviteProps = { readonly me: Waypost; readonly onClose: () => void; readonly onFound: (to: Invited) => void };
+type InviteProps = { readonly me: Waypost; readonly onClose: () => void; readonly open: (panel: Panel) => void };
 
-function Invite({ me, onClose, onFound }: InviteProps) {
-  const [name, setName] = useState(ownName());
+function Invite({ me, onClose, open }: InviteProps) {
+  const profile = useStored(me, () => me.store.profile(), []);
   const [address, setAddress] = useState("");
   const [scans, setScans] = useState(false);
-  const link = invitationLink(me.did);
-  const rename = (next: string) => {
-    setOwnName(next);
-    setName(next);
-  };
+  if (profile === null) return null;
+  const link = invitationLink(me.did, profile.name);
+  const onFound = (to: Invited) => open({ is: "write", to });
   return (
     <Dialog title="Add somebody" onClose={onClose}>
       <p>Let them read this code, or send them the link by any other way. Then they can write to you.</p>
       <QrCode text={link} label="Your invitation as a QR code" />
-      <Input
-        label="Your name, as they will see it"
-        value={name}
-        onText={rename}
-        maxLength={60}
-        autocomplete="nickname"
-      />
       <div class="joinedfield">
         <input
           readOnly
@@ -103,6 +96,10 @@ function Invite({ me, onClose, onFound }: InviteProps) {
             Read a code with the camera
           </button>
         ))}
+      <hr />
+      <button type="button" class="plain" onClick={() => open({ is: "group", id: null })}>
+        Make a group
+      </button>
     </Dialog>
   );
 }
@@ -137,17 +134,12 @@ type PersonProps = { readonly me: Waypost; readonly did: string };
 function AboutPerson({ me, did, onClose }: PersonProps & { readonly onClose: () => void }) {
   const person = useStored(me, () => me.store.person(did), [did]);
   const name = nameOf(person, did);
+  const claimed = oneLine(person?.claimed?.name ?? "");
   const save = (change: Partial<Person>) => attempt(me.store.savePerson(did, change));
-  const remove = () => {
-    if (!confirm("Delete the whole conversation from this device?")) return;
-    attempt(me.store.removeConversation(did));
-    onClose();
-    show(null);
-  };
   return (
     <Dialog title="About this person" onClose={onClose}>
       <div class="person">
-        <Avatar id={did} name={name} size="large" />
+        <Avatar id={did} {...{ name, person }} size="large" />
         <label>
           Name, as you call them
           <input
@@ -157,6 +149,11 @@ function AboutPerson({ me, did, onClose }: PersonProps & { readonly onClose: () 
           />
         </label>
       </div>
+      {claimed !== "" && (
+        <p>
+          They call themselves <bdi>{claimed}</bdi>.
+        </p>
+      )}
       <h3>Is it really them?</h3>
       <p>
         {did.includes(":wp")
@@ -169,10 +166,38 @@ function AboutPerson({ me, did, onClose }: PersonProps & { readonly onClose: () 
       <div class="buttons">
         <CopyButton text={did} label="Copy address" />
         <BlockButton me={me} did={did} isBlocked={person?.isBlocked === true} />
-        <button type="button" class="plain danger" onClick={remove}>
-          Delete conversation
-        </button>
+        <DeleteButton me={me} id={did} onClose={onClose} />
       </div>
+    </Dialog>
+  );
+}
+
+type DeleteProps = { readonly me: Waypost; readonly id: string; readonly onClose: () => void };
+
+function DeleteButton({ me, id, onClose }: DeleteProps) {
+  const remove = () => {
+    if (!confirm("Delete the whole conversation from this device?")) return;
+    attempt(me.store.removeConversation(id));
+    onClose();
+    show(null);
+  };
+  return (
+    <button type="button" class="plain danger" onClick={remove}>
+      Delete conversation
+    </button>
+  );
+}
+
+function GroupPanel({ id, ...props }: Omit<DeleteProps, "id"> & { readonly id: string | null }) {
+  return (
+    <Dialog title={id === null ? "New group" : "About this group"} onClose={props.onClose}>
+      <GroupView id={id} {...props} />
+      {id !== null && (
+        <div class="buttons">
+          <LeaveButton id={id} {...props} />
+          <DeleteButton id={id} {...props} />
+        </div>
+      )}
     </Dialog>
   );
 }
@@ -216,6 +241,7 @@ function Settings({ me, onClose }: { readonly me: Waypost; readonly onClose: () 
   const blocked = (people ?? []).filter(({ isBlocked }) => isBlocked);
   return (
     <Dialog title="Settings" onClose={onClose}>
+      <ProfileSettings me={me} />
       <Backup />
       {!isTrial && <LockSettings me={me} />}
       <Devices me={me} />

@@ -2,7 +2,7 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useLayoutEffect, useReducer, useRef, useState } from "preact/hooks";
 import { encode } from "uqr";
-import type { Person, Waypost } from "../client/package.ts";
+import type { GroupFacts, Person, Waypost } from "../client/package.ts";
 import { attempt, current, type State, subscribe, textOf } from "./session.ts";
 import { oneLine, shortDid } from "./text.ts";
 
@@ -148,20 +148,58 @@ export function BlockButton({ me, did, isBlocked }: BlockingProps) {
   );
 }
 
-export function nameOf(person: Person | null, conversation: string): string {
+/** As this person calls them. What they call themselves has a mark, since anybody can claim it. */
+export function nameOf(person: Person | null, conversation: string, group: GroupFacts | null = null): string {
   if (conversation === "unverified") return "Unsigned messages";
+  if (!conversation.startsWith("did:")) return oneLine(group?.name ?? "") || "Group";
+  const claimed = oneLine(person?.claimed?.name ?? "");
   const name = oneLine(person?.name ?? "") || oneLine(person?.alias ?? "");
-  return name || (conversation.startsWith("did:") ? shortDid(conversation) : "Group");
+  return name || (claimed === "" ? shortDid(conversation) : `~${claimed}`);
+}
+
+type AvatarProps = {
+  readonly id: string;
+  readonly name: string;
+  readonly person?: Person | null;
+  readonly picture?: Blob | null;
+  readonly size?: "large";
+};
+
+/** Of people who are known: a stranger's picture could be made to fill the memory. */
+function usePicture({ person = null, picture = null }: AvatarProps): string | null {
+  const [url, setUrl] = useState<string | null>(null);
+  const { phase } = current();
+  const atMs = person?.isKnown === true ? person.claimed?.atMs : undefined;
+  useEffect(() => {
+    let made: string | null = null;
+    let isOver = false;
+    const load = async () => {
+      const isClaimed = person !== null && atMs !== undefined && phase.is === "ready";
+      const shown = isClaimed ? (await phase.me.store.profile(person.did)).picture : picture;
+      if (shown === null || isOver) return;
+      made = URL.createObjectURL(shown);
+      setUrl(made);
+    };
+    load().catch(() => undefined);
+    return () => {
+      isOver = true;
+      setUrl(null);
+      if (made !== null) URL.revokeObjectURL(made);
+    };
+  }, [picture, person?.did, atMs]);
+  return url;
 }
 
 /** The colors are ten, and a person keeps the same everywhere. */
-export function Avatar({ id, name, size }: { readonly id: string; readonly name: string; readonly size?: "large" }) {
+export function Avatar(props: AvatarProps) {
+  const { id, name, size } = props;
+  const url = usePicture(props);
   let hash = 7;
   for (const char of id) hash = (hash * 31 + char.charCodeAt(0)) >>> 0;
   const letter = name === shortDid(id) ? "?" : (/[\p{L}\p{N}]/u.exec(name)?.[0]?.toUpperCase() ?? "?");
   return (
     <span class={`avatar tint${hash % 10} ${size ?? ""}`} aria-hidden="true">
-      {letter}
+      {url === null ? letter : <img src={url} alt="" onError={({ currentTarget }) => currentTarget.remove()} />}
     </span>
   );
 }

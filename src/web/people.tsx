@@ -2,16 +2,21 @@
 import { useState } from "preact/hooks";
 import type { Conversation, StoredMessage, Waypost } from "../client/package.ts";
 import { isFile } from "./files.ts";
+import { changeOf, isChange } from "./groups.tsx";
 import { Avatar, Icon, IconButton, nameOf, useSession, useStored } from "./parts.tsx";
 import { type Panel, show } from "./place.ts";
 import { excerptOf, type Found, useSearch } from "./search.ts";
 import { oneLine, whenOf } from "./text.ts";
 
-const isRequest = ({ person }: Conversation): boolean => person !== null && !person.isKnown;
+const isRequest = ({ person, group }: Conversation): boolean =>
+  group === null ? person !== null && !person.isKnown : group.standing === "asked";
+
+const titleOf = ({ person, id, group }: Conversation): string => nameOf(person, id, group);
 
 /** One line of what a message says. */
 export function summaryOf(message: StoredMessage | null): string {
   if (message === null) return "";
+  if (isChange(message)) return changeOf(message);
   const said = isFile(message) ? `File: ${oneLine(message.name) || "without a name"}` : oneLine(message.text ?? "", 90);
   return message.isOwn ? `You: ${said}` : said;
 }
@@ -32,7 +37,7 @@ export function People({ me, selected, open }: PeopleProps) {
   const conversations = useStored(me, () => allOf(me), []);
   const messages = useSearch(me, sought);
   const shown = (conversations ?? []).filter(({ person }) => person?.isBlocked !== true);
-  const found = shown.filter(({ person, id }) => nameOf(person, id).toLowerCase().includes(sought.toLowerCase()));
+  const found = shown.filter((one) => titleOf(one).toLowerCase().includes(sought.toLowerCase()));
   const [requests, known] = [found.filter(isRequest), found.filter((one) => !isRequest(one))];
   return (
     <nav class="people" aria-label="Conversations">
@@ -101,11 +106,11 @@ function FoundMessages({ found, isOver, sought }: FoundProps) {
         {found.length > 0 ? "Messages" : isOver ? "No message with these words" : "Searching…"}
       </p>
       <ul>
-        {found.map(({ conversation: { id, person }, message }) => (
+        {found.map(({ conversation, message }) => (
           <li key={message.key}>
-            <button type="button" class="row" onClick={() => show(id, message.id)}>
+            <button type="button" class="row" onClick={() => show(conversation.id, message.id)}>
               <span class="lines">
-                <Top name={nameOf(person, id)} at={message.arrivedAt} />
+                <Top name={titleOf(conversation)} at={message.arrivedAt} />
                 <bdi class="last">{oneLine(excerptOf(message, sought), 90)}</bdi>
               </span>
             </button>
@@ -127,11 +132,11 @@ function Top({ name, at }: { readonly name: string; readonly at: Date | null }) 
 
 function Row({ conversation, isSelected }: { readonly conversation: Conversation; readonly isSelected: boolean }) {
   const { id, person, unread, last } = conversation;
-  const name = nameOf(person, id);
+  const name = titleOf(conversation);
   const count = unread > 99 ? "99+" : String(unread);
   return (
     <button type="button" class="row" aria-current={isSelected ? "page" : undefined} onClick={() => show(id)}>
-      <Avatar id={id} name={name} />
+      <Avatar {...{ id, name, person }} />
       <span class="lines">
         <Top name={name} at={last?.arrivedAt ?? null} />
         <span class="top">

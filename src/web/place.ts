@@ -6,7 +6,8 @@ export type Panel =
   | { readonly is: "invite" }
   | { readonly is: "write"; readonly to: Invited }
   | { readonly is: "settings" }
-  | { readonly is: "person"; readonly did: string };
+  | { readonly is: "person"; readonly did: string }
+  | { readonly is: "group"; readonly id: string | null };
 
 const readPlace = (): URLSearchParams => new URLSearchParams(location.hash.slice(1));
 

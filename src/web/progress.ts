@@ -12,12 +12,14 @@ function set(id: string, part: number | null): void {
   for (const listener of listeners) listener();
 }
 
-export async function trackProgress(send: (onProgress: (progress: Progress) => void) => Promise<Sent>): Promise<void> {
+export async function trackProgress(
+  send: (onProgress: (progress: Progress) => void) => Promise<Sent | undefined>,
+): Promise<void> {
   let id: string | null = null;
   const sent = await send(({ sentBytes, totalBytes }) => {
     if (id !== null) set(id, sentBytes < totalBytes ? sentBytes / totalBytes : null);
   });
-  ({ id } = sent);
+  id = sent?.id ?? null;
 }
 
 /** From 0 to 1; `null` for what is not being sent here. */

@@ -2,6 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import type { Conversation, StoredMessage, Waypost } from "../client/package.ts";
 import { isFile } from "./files.ts";
+import { isChange } from "./groups.tsx";
 
 /** Messages of a conversation, and of all. */
 export const lookedMax = 5_000;
@@ -14,7 +15,8 @@ const pauseMs = 250;
 export type Found = { readonly conversation: Conversation; readonly message: StoredMessage };
 
 /** What is said in it: words, or the name of a file. */
-const saidIn = (message: StoredMessage): string => (isFile(message) ? message.name : (message.text ?? ""));
+const saidIn = (message: StoredMessage): string =>
+  isFile(message) ? message.name : isChange(message) ? "" : (message.text ?? "");
 
 /** The latest conversation first, and there the newest message. */
 async function* search({ store }: Waypost, sought: string): AsyncGenerator<Found> {

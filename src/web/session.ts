@@ -1,7 +1,7 @@
 /**
  * The one identity of this origin, and what the app shows of its state. The SDK does the work: it keeps people, messages and
  * the outbox, receives, sends and retries. Here are only its opening, its events as one small state, and what belongs to
- * this device: the own name for invitations, and whose fingerprints were compared.
+ * this device: whose fingerprints were compared.
  */
 import {
   type ClientError,
@@ -130,8 +130,7 @@ export async function start(): Promise<void> {
 
 /** Makes an identity and registers it. */
 export async function create(name: string, invitation: string | null): Promise<void> {
-  setOwnName(name);
-  await opened(invitation);
+  await (await opened(invitation)).store.saveProfile({ name, isOpen: true });
 }
 
 const options = () => ({
@@ -143,8 +142,10 @@ const options = () => ({
   receipts: true,
 });
 
-async function opened(invitation: string | null): Promise<void> {
-  ready(await Waypost.open({ ...options(), ...(invitation === null ? {} : { invitation }) }));
+async function opened(invitation: string | null): Promise<Waypost> {
+  const me = await Waypost.open({ ...options(), ...(invitation === null ? {} : { invitation }) });
+  ready(me);
+  return me;
 }
 
 type Linking = Pick<Awaited<ReturnType<typeof Waypost.link>>, "code" | "cancel">;
@@ -213,12 +214,6 @@ export async function lockNow(me: Waypost): Promise<void> {
 
 const read = (name: string): string => localStorage.getItem(name) ?? "";
 
-/** How the own invitations call this person. It is sent to nobody else. */
-export const ownName = (): string => read("name");
-export function setOwnName(name: string): void {
-  localStorage.setItem("name", name);
-}
-
 /** Whether the fingerprint that is true now was compared. */
 export const isCompared = (did: string, fingerprint: string): boolean => read(`compared:${did}`) === fingerprint;
 export function setCompared(did: string, fingerprint: string | null): void {
@@ -227,8 +222,8 @@ export function setCompared(did: string, fingerprint: string | null): void {
 }
 
 /** The link by which others write to this person. What stands behind `#` is sent to no server. */
-export function invitationLink(did: string): string {
-  const parts = new URLSearchParams({ to: did, ...(ownName() === "" ? {} : { name: ownName() }) });
+export function invitationLink(did: string, name: string): string {
+  const parts = new URLSearchParams({ to: did, ...(name === "" ? {} : { name }) });
   return `${location.origin}/#${parts}`;
 }
 

@@ -33,7 +33,7 @@ export function Welcome() {
       {other === null && (
         <Form submit="Start" busy="Making your keys…" onSubmit={begin}>
           <Input
-            label="Your name, for those whom you invite"
+            label="Your name, for those to whom you write"
             value={name}
             onText={setName}
             maxLength={60}

@@ -10,7 +10,7 @@ import { join } from "node:path";
 import { memoryKeys, memoryStore, Waypost } from "../../src/client/package.ts";
 import { freePort } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
-import { linkOf, newPerson, openRow, type Person, personAt } from "./app-page.ts";
+import { axeFindings, linkOf, newPerson, openRow, type Person, personAt } from "./app-page.ts";
 import { type Browser, chromiumPath, startChromium } from "./chromium.ts";
 
 const scratch = mkdtempSync(join(tmpdir(), "waypost-hostile-"));
@@ -155,34 +155,11 @@ test.skipIf(chromiumPath === null)(
   240_000,
 );
 
-type Violation = { readonly id: string; readonly impact: string; readonly nodes: readonly { readonly html: string }[] };
-
 test.skipIf(chromiumPath === null)(
   "axe-core finds nothing serious on any page, in light and dark, wide and narrow",
   async () => {
-    const axe = readFileSync(join(import.meta.dir, "..", "..", "node_modules", "axe-core", "axe.min.js"), "utf8");
     const found: string[] = [];
-    const check = async ({ page }: Person, what: string) => {
-      for (const [value, width] of [
-        ["light", 1_000],
-        ["dark", 390],
-      ] as const) {
-        await page.call("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value }] });
-        await page.call("Emulation.setDeviceMetricsOverride", {
-          width,
-          height: 800,
-          deviceScaleFactor: 1,
-          mobile: false,
-        });
-        const violations = (await page.evaluate(
-          `(async () => { ${axe}; return (await axe.run(document, { resultTypes: ["violations"] })).violations.map(
-            ({ id, impact, nodes }) => ({ id, impact, nodes: nodes.map(({ html }) => ({ html })) })) })()`,
-        )) as Violation[];
-        for (const { id, impact, nodes } of violations)
-          if (impact === "serious" || impact === "critical") found.push(`${what}, ${value}: ${id} ${nodes[0]?.html}`);
-      }
-      await page.call("Emulation.clearDeviceMetricsOverride", {});
-    };
+    const check = async (person: Person, what: string) => void found.push(...(await axeFindings(person, what)));
     const profile = await browser.profile(scratch);
     const eve = personAt(await browser.open(app, profile));
     await eve.page.until("document.querySelector('.welcome')", "the first page");

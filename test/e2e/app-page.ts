@@ -1,4 +1,6 @@
 /** The chat app as a person uses it: buttons by their names, words into the field that is theirs, and what is to be seen. */
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import type { Browser, Page } from "./chromium.ts";
 
 /** Of any browser. */
@@ -113,4 +115,28 @@ export async function linkSecond(browser: Browser, url: string, old: Person, dow
   await second.page.until("document.querySelector('.row')", "the conversation", 90_000);
   await old.close();
   return second;
+}
+
+type Violation = { readonly id: string; readonly impact: string; readonly nodes: readonly { readonly html: string }[] };
+
+/** What axe-core finds serious in light and wide, and in dark and narrow. */
+export async function axeFindings({ page }: Person, what: string): Promise<string[]> {
+  const axe = readFileSync(join(import.meta.dir, "..", "..", "node_modules", "axe-core", "axe.min.js"), "utf8");
+  const found: string[] = [];
+  for (const [value, width] of [
+    ["light", 1_000],
+    ["dark", 390],
+  ] as const) {
+    await page.call("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value }] });
+    const metrics = { width, height: 800, deviceScaleFactor: 1, mobile: false };
+    await page.call("Emulation.setDeviceMetricsOverride", metrics);
+    const violations = (await page.evaluate(
+      `(async () => { ${axe}; return (await axe.run(document, { resultTypes: ["violations"] })).violations.map(
+        ({ id, impact, nodes }) => ({ id, impact, nodes: nodes.map(({ html }) => ({ html })) })) })()`,
+    )) as Violation[];
+    for (const { id, impact, nodes } of violations)
+      if (impact === "serious" || impact === "critical") found.push(`${what}, ${value}: ${id} ${nodes[0]?.html}`);
+  }
+  await page.call("Emulation.clearDeviceMetricsOverride", {});
+  return found;
 }

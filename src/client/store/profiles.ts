@@ -53,7 +53,8 @@ export async function profileWith(
 /** Ahead of a message to somebody who doesn't have it. */
 export async function enqueueProfile(table: Table, batch: Batch, own: Did, { did, toldMs = 0 }: Person, nowMs: number) {
   const row = await batch.get<ProfileRow>(keyOfProfile(table, own));
-  if (row === null || row.atMs <= toldMs) return;
+  const isEmpty = row?.name === "" && row.picture === "" && toldMs === 0;
+  if (row === null || row.atMs <= toldMs || isEmpty) return;
   const content = utf8(JSON.stringify({ v: 1, name: row.name, picture: row.picture }));
   const { file } = bytesSource("", profileType, content);
   const body = { is: "inline", base64: encodeBase64(content) } as const;

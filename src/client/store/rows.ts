@@ -5,6 +5,7 @@
  */
 import { decodeBase64, decodeUtf8 } from "../../core/codec/bytes.ts";
 import { type Did, parseUuid } from "../../core/codec/did.ts";
+import { groupType } from "../content.ts";
 import type { ProfileFacts } from "../notes.ts";
 import type { TrustLevel } from "../trust/trust.ts";
 import { type Body, deleteBody } from "./files.ts";
@@ -229,7 +230,7 @@ export function viewOf(
   { readMs, reactions }: Pick<ConversationRow, "readMs"> & Pick<StoredMessage, "reactions">,
 ): StoredMessage {
   const { sentMs, arrivedMs, body, to, ...same } = row;
-  const isText = /^(text\/|application\/json\b)/i.test(row.mediaType);
+  const isText = /^(text\/|application\/json\b)/i.test(row.mediaType) || row.mediaType.startsWith(groupType);
   const least = deliveryStates.find((state) => to.some((copy) => copy.state === state)) ?? "sent";
   return {
     ...same,

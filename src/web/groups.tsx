@@ -1,0 +1,136 @@
+/** Groups: making one, who is in it, the request of a stranger's, and what its changes say. */
+import { useState } from "preact/hooks";
+import { groupType } from "../client/content.ts";
+import type { Group, MessageOptions, StoredMessage, Waypost } from "../client/package.ts";
+import { Form, Input, nameOf, useStored } from "./parts.tsx";
+import { show } from "./place.ts";
+import { attempt } from "./session.ts";
+import { oneLine } from "./text.ts";
+
+type Content = Parameters<Waypost["send"]>[1];
+
+/** To a person, or to all of a group. */
+export async function sendTo(me: Waypost, conversation: string, content: Content, options: MessageOptions = {}) {
+  const group = conversation.startsWith("did:") ? null : await me.groups.get(conversation);
+  return group === null ? me.send(conversation, content, options) : (await group.send(content, options))[0];
+}
+
+export async function react(me: Waypost, { conversation, id }: StoredMessage, reaction: string): Promise<void> {
+  const group = conversation.startsWith("did:") ? null : await me.groups.get(conversation);
+  await (group === null ? me.react(conversation, id, reaction) : group.react(id, reaction));
+}
+
+export type Names = (did: string | null) => string;
+
+/** What this person calls others, as a function that changes with them. */
+export function useNames(me: Waypost): Names {
+  const people = useStored(
+    me,
+    async () => new Map((await me.store.people()).map((one) => [one.did as string, one])),
+    [],
+  );
+  return (did) => (did === me.did ? "You" : did === null ? "Somebody" : nameOf(people?.get(did) ?? null, did));
+}
+
+export const isChange = ({ mediaType }: StoredMessage): boolean => mediaType === groupType;
+
+/** Shown with who sent it. */
+export function changeOf({ text }: StoredMessage): string {
+  const change = JSON.parse(text ?? "{}") as { left?: number; name?: string; members?: object };
+  if (change.left !== undefined) return "left the group";
+  return `${oneLine(change.name ?? "") || "Group"}: ${countOf(Object.keys(change.members ?? {}).length)}`;
+}
+
+const countOf = (count: number): string => (count === 1 ? "1 person" : `${count} people`);
+
+type PanelProps = { readonly me: Waypost; readonly id: string | null; readonly onClose: () => void };
+
+/** A new group, or one as it is: its maker changes it, the others see it. */
+export function GroupView({ me, id, onClose }: PanelProps) {
+  const group = useStored(me, async () => (id === null ? null : me.groups.get(id)), [id]);
+  const people = useStored(me, () => me.store.people(), []);
+  if (people === null || (id !== null && group === null)) return null;
+  const known = people.filter(({ isKnown, isBlocked }) => isKnown && !isBlocked).map(({ did }) => did as string);
+  return <GroupForm key={group?.members.join()} {...{ me, group, known, onClose }} />;
+}
+
+type FormProps = Pick<PanelProps, "me" | "onClose"> & {
+  readonly group: Group | null;
+  readonly known: readonly string[];
+};
+
+function GroupForm({ me, group, known, onClose }: FormProps) {
+  const nameFor = useNames(me);
+  const [name, setName] = useState(group?.name ?? "");
+  const members = (group?.members ?? []).filter((did) => did !== me.did) as string[];
+  const [chosen, setChosen] = useState(new Set(members));
+  const isMine = group === null || (group.admin === me.did && group.standing === "joined");
+  const listed = isMine ? [...new Set([...members, ...known])] : members;
+  const save = async () => {
+    const add = [...chosen].filter((did) => !members.includes(did));
+    const remove = members.filter((did) => !chosen.has(did));
+    if (group !== null) await group.change({ name: name.trim(), add, remove });
+    else show((await me.groups.create(name.trim(), add)).id);
+    onClose();
+  };
+  const choose = (did: string) =>
+    setChosen((now) => (now.has(did) ? new Set([...now].filter((one) => one !== did)) : new Set([...now, did])));
+  const list = (
+    <fieldset class="plainlist">
+      <legend>{isMine ? "Who is in it" : `With you, ${countOf(members.length + 1)}`}</legend>
+      {listed.map((did) => (
+        <label class="check" key={did}>
+          <input type="checkbox" disabled={!isMine} checked={chosen.has(did)} onChange={() => choose(did)} />
+          <bdi>{nameFor(did)}</bdi>
+          {did === group?.admin && <span class="good">made it</span>}
+        </label>
+      ))}
+      {listed.length === 0 && <p>Nobody whom you know. Add somebody first.</p>}
+    </fieldset>
+  );
+  if (!isMine) return list;
+  return (
+    <Form submit={group === null ? "Make the group" : "Save"} onSubmit={save}>
+      <Input label="Name of the group" value={name} onText={setName} maxLength={60} required />
+      {list}
+    </Form>
+  );
+}
+
+/** What one can do about a group beside writing. */
+export function LeaveButton({ me, id, onClose }: PanelProps & { readonly id: string }) {
+  const group = useStored(me, () => me.groups.get(id), [id]);
+  if (group === null || group.standing === "out") return null;
+  const leave = () => {
+    if (!confirm("Leave this group? Nothing more of it will reach you.")) return;
+    attempt(group.leave());
+    onClose();
+  };
+  return (
+    <button type="button" class="plain danger" onClick={leave}>
+      Leave the group
+    </button>
+  );
+}
+
+/** Somebody unknown has put this person into a group; or they are no longer in it. */
+export function GroupState({ me, group }: { readonly me: Waypost; readonly group: Group }) {
+  const nameFor = useNames(me);
+  if (group.standing === "out") return <p class="request">You are not in this group any more.</p>;
+  return (
+    <section class="request" aria-label="Request">
+      <p>
+        <bdi>{nameFor(group.admin)}</bdi> wants you in a group of {countOf(group.members.length)}. They learn nothing of
+        you until you accept.
+      </p>
+      <div class="buttons">
+        <button type="button" class="main" onClick={() => attempt(group.join())}>
+          Accept
+        </button>
+        <button type="button" class="plain danger" onClick={() => attempt(group.leave())}>
+          Decline
+        </button>
+      </div>
+    </section>
+  );
+}

@@ -1,0 +1,69 @@
+/** The own profile. */
+import { useState } from "preact/hooks";
+import type { Profile, Waypost } from "../client/package.ts";
+import { Avatar, Form, Input, useStored } from "./parts.tsx";
+import { attempt } from "./session.ts";
+
+const [edge, bytesMax] = [160, 32_768];
+
+/** Square, small, and without what a camera writes beside the picture. */
+async function smallPicture(file: Blob): Promise<Blob> {
+  const image = await createImageBitmap(file);
+  const side = Math.min(image.width, image.height);
+  const canvas = Object.assign(document.createElement("canvas"), { width: edge, height: edge });
+  const [x, y] = [(image.width - side) / 2, (image.height - side) / 2];
+  canvas.getContext("2d")?.drawImage(image, x, y, side, side, 0, 0, edge, edge);
+  for (const quality of [0.85, 0.5]) {
+    const small = await new Promise<Blob | null>((resolve) => canvas.toBlob(resolve, "image/jpeg", quality));
+    if (small !== null && small.size <= bytesMax) return small;
+  }
+  throw new Error("This picture can't be made small enough.");
+}
+
+export function ProfileSettings({ me }: { readonly me: Waypost }) {
+  const profile = useStored(me, () => me.store.profile(), []);
+  return profile === null ? null : <ProfileForm key={profile.name} {...{ me, profile }} />;
+}
+
+function ProfileForm({ me, profile }: { readonly me: Waypost; readonly profile: Profile }) {
+  const [name, setName] = useState(profile.name);
+  const save = (change: Partial<Profile>) => me.store.saveProfile(change);
+  const choose = async (file: File | undefined) => {
+    if (file !== undefined) await save({ picture: await smallPicture(file) });
+  };
+  return (
+    <>
+      <h3>Your profile</h3>
+      <p>Those to whom you write see it from your next message on.</p>
+      <div class="person">
+        <Avatar id={me.did} name={profile.name} picture={profile.picture} size="large" />
+        <label>
+          Picture
+          <input
+            type="file"
+            accept="image/png,image/jpeg,image/webp,image/gif"
+            onChange={({ currentTarget }) => attempt(choose(currentTarget.files?.[0]))}
+          />
+        </label>
+        {profile.picture !== null && (
+          <button type="button" class="plain" onClick={() => attempt(save({ picture: null }))}>
+            Remove the picture
+          </button>
+        )}
+      </div>
+      <Form isLine submit="Save name" onSubmit={() => save({ name: name.trim() })}>
+        <Input
+          label="Your name, as others see it"
+          value={name}
+          onText={setName}
+          maxLength={60}
+          autocomplete="nickname"
+        />
+      </Form>
+      <label class="check">
+        <input type="checkbox" checked={profile.isOpen} onChange={() => attempt(save({ isOpen: !profile.isOpen }))} />
+        People whom I know see when I have read, and when I write
+      </label>
+    </>
+  );
+}

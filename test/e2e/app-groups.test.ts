@@ -1,0 +1,148 @@
+/** A group in the chat app, in headless Chromium: three people make it, write, see who writes and has read, and leave it. */
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { memoryKeys, memoryStore, Waypost } from "../../src/client/package.ts";
+import { freePort } from "../support/executable.ts";
+import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { axeFindings, linkOf, newPerson, openRow, type Person, twoPeople } from "./app-page.ts";
+import { type Browser, chromiumPath, startChromium } from "./chromium.ts";
+
+const scratch = mkdtempSync(join(tmpdir(), "waypost-groups-"));
+const [nodePort, appPort] = [freePort(), freePort()];
+const [node, app] = [`http://127.0.0.1:${nodePort}`, `http://127.0.0.1:${appPort}`];
+let nodes: TestNodes;
+let browser: Browser;
+
+if (chromiumPath === null) console.log("SKIPPED: groups in Chromium, which is not on this machine");
+
+beforeAll(async () => {
+  if (chromiumPath === null) return;
+  const started = startTestNodes({
+    server: { listen: [`127.0.0.1:${nodePort}`, `127.0.0.1:${appPort}`], app: `127.0.0.1:${appPort}` },
+    relay: {
+      enabled: true,
+      public_id: "test",
+      public_endpoints: [node],
+      allow_http: true,
+      allow_private: ["127.0.0.0/8", "::1/128"],
+      rate_limit_loopback: false,
+    },
+    cache: { enabled: true, public_endpoints: [node] },
+  });
+  [nodes, browser] = await Promise.all([started, startChromium()]);
+}, 120_000);
+afterAll(async () => {
+  await browser?.close();
+  await nodes?.stop();
+  rmSync(scratch, { recursive: true, force: true });
+});
+
+const has = ({ page }: Person, selector: string, text: string) =>
+  page.until(
+    `[...document.querySelectorAll(${JSON.stringify(selector)})].some((one) => one.textContent.includes(${JSON.stringify(text)}))`,
+    `${text} in ${selector}`,
+    60_000,
+  );
+/** Opens the conversation of this title. */
+const go = async (person: Person, title: string) => {
+  await has(person, ".row .name", title);
+  await person.page.evaluate(
+    `[...document.querySelectorAll('.row')].find((one) => one.querySelector('.name').textContent === ${JSON.stringify(title)}).click()`,
+  );
+  await has(person, "header .name", title);
+};
+const tick = async (person: Person, name: string) => {
+  await has(person, "dialog .check", name);
+  await person.page.evaluate(
+    `[...document.querySelectorAll('dialog .check')].find((one) => one.textContent.includes(${JSON.stringify(name)})).querySelector('input').click()`,
+  );
+};
+const about = (person: Person) => person.page.evaluate("document.querySelector('button.who').click()");
+
+test.skipIf(chromiumPath === null)(
+  "three people make a group, write, see who writes and who has read, and two of them go",
+  async () => {
+    const { alice, bob } = await twoPeople(browser, app, ["Ada", "Ben"], scratch);
+    const carol = await newPerson(browser, await linkOf(alice), "Cleo", scratch);
+    await carol.press("Open conversation");
+    await carol.say("hello, it is Cleo");
+    await go(alice, "~Cleo");
+    await alice.press("Accept");
+    await alice.page.until("document.querySelector('.composer')", "the field to write");
+
+    await alice.press("Add somebody");
+    await alice.press("Make a group");
+    await alice.fill("dialog input", "Hiking");
+    await tick(alice, "Ben");
+    await tick(alice, "Cleo");
+    const found = await axeFindings(alice, "new group");
+    await alice.press("Make the group");
+    await has(alice, "header .name", "Hiking");
+    await alice.page.until("!document.querySelector('dialog')", "the end of the dialog");
+    await alice.say("where to?");
+    for (const person of [bob, carol]) {
+      await go(person, "Hiking");
+      await person.sees("where to?");
+    }
+    await has(carol, ".day", "Ada: Hiking: 3 people");
+    await has(alice, ".own footer", "read");
+    await has(alice, ".own footer", "read by 2 of 2");
+    // They don't know one another, and see what the other says of themselves.
+    await bob.say("to the lake");
+    await carol.sees("to the lake");
+    await has(carol, ".sender", "~Ben");
+    await has(alice, ".sender", "Ben");
+    await carol.fill("textarea", "I am wri");
+    await has(alice, ".writing", "Cleo is writing");
+    await carol.page.press("Enter");
+    await alice.sees("I am wri");
+    await alice.page.until("document.querySelector('.writing').textContent === ''", "that she has written");
+    found.push(...(await axeFindings(alice, "group")));
+
+    await about(alice);
+    await alice.fill("dialog input", "Swimming");
+    await tick(alice, "Cleo");
+    await alice.press("Save");
+    await has(bob, ".row .name", "Swimming");
+    await has(carol, ".request", "You are not in this group any more.");
+    expect(await carol.page.evaluate("document.querySelector('.composer') === null")).toBe(true);
+    await bob.page.evaluate("globalThis.confirm = () => true");
+    await about(bob);
+    found.push(...(await axeFindings(bob, "about a group")));
+    await bob.press("Leave the group");
+    await has(alice, ".day", "Ben: left the group");
+    await bob.page.until("document.querySelector('.composer') === null", "that he is out");
+    expect(found).toEqual([]);
+  },
+  240_000,
+);
+
+test.skipIf(chromiumPath === null)(
+  "a stranger's group asks first, whatever it and its maker call themselves, and their picture is not shown",
+  async () => {
+    const person = await newPerson(browser, app, "Dora", scratch);
+    const did = new URLSearchParams(new URL(await linkOf(person)).hash.slice(1)).get("to") ?? "";
+    const stranger = await Waypost.open({ url: node, keys: memoryKeys(), store: memoryStore() });
+    const markup = "\u202e<img src=x onerror='globalThis.ran=1'>";
+    const picture = new Blob([new Uint8Array([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a])]);
+    await stranger.store.saveProfile({ name: markup, picture });
+    const group = await stranger.groups.create(markup, [did]);
+    await group.send("come in");
+    await openRow(person);
+    await person.sees("come in");
+    await has(person, ".request", "They learn nothing of you until you accept.");
+    const shown =
+      "document.body.textContent.includes('\\u202e') || document.querySelector('.avatar img, [onerror]') !== null";
+    expect(await person.page.evaluate(shown)).toBe(false);
+    expect(await person.page.evaluate("globalThis.ran ?? null")).toBeNull();
+    expect(await axeFindings(person, "request of a group")).toEqual([]);
+    await person.press("Accept");
+    await person.say("here I am");
+    for (let all: (string | null)[] = []; !all.includes("here I am"); await Bun.sleep(50))
+      all = (await group.messages()).map(({ text }) => text);
+    await stranger.close();
+  },
+  120_000,
+);
