@@ -120,9 +120,13 @@ create table {s}.place (
   state text not null check (state in ('here', 'leaving', 'gone', 'arriving')),
   move uuid
 );
-create function {s}.place_of(p_key text) returns integer language sql immutable as $$
-  select ('x' || encode(substring(sha256(convert_to(p_key, 'UTF8')) for 2), 'hex'))::bit(16)::integer >> 6
-$$;
+-- Not in SQL: `convert_to` is stable, so each statement that calls it would plan the body anew.
+create function {s}.place_of(p_key text) returns integer language plpgsql immutable as $$
+declare
+  hash bytea := sha256(convert_to(p_key, 'UTF8'));
+begin
+  return get_byte(hash, 0) * 4 + get_byte(hash, 1) / 64;
+end $$;
 create index mailbox_place on {s}.mailbox ({s}.place_of(key));
 
 ---------------------------------------------------------------------------------------------------------------- writes
@@ -176,10 +180,17 @@ begin
   end if;
   return true;
 end $$;
+-- The number of a mailbox, or null when there is none.
 create function {s}.box_no(p_key text) returns bigint language plpgsql stable as $$
+declare
+  box record;
 begin
-  perform {s}.is_here({s}.place_of(p_key));
-  return (select no from {s}.mailbox where key = p_key);
+  select m.no into box from {s}.place p left join {s}.mailbox m on m.key = p_key
+    where p.no = {s}.place_of(p_key) and p.state in ('here', 'leaving');
+  if not found then
+    raise exception 'the place is not here' using errcode = 'WP002';
+  end if;
+  return box.no;
 end $$;
 -- Of the process that moves the place: it holds the lock to the end.
 create function {s}.place_lock(p_no integer) returns bigint language sql immutable as $$
@@ -587,9 +598,13 @@ declare
   n bigint := 0;
   bytes bigint := 0;
 begin
-  perform {s}.is_here({s}.place_of(p_key));
-  select m.*, {s}.is_empty(m, p_now) as is_empty into box from {s}.mailbox m where m.key = p_key;
-  if not found or box.is_empty or box.last_arrival <= p_after then
+  select m.*, {s}.is_empty(m, p_now) as is_empty into box
+    from {s}.place p left join {s}.mailbox m on m.key = p_key
+    where p.no = {s}.place_of(p_key) and p.state in ('here', 'leaving');
+  if not found then
+    raise exception 'the place is not here' using errcode = 'WP002';
+  end if;
+  if box.no is null or box.is_empty or box.last_arrival <= p_after then
     return;
   end if;
   for id, expires_ms, group_id, sequence, total, size, place, labels, envelope in
