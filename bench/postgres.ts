@@ -1,9 +1,11 @@
 /**
  * PostgreSQL: what group commit is worth, and what one database carries for 1, 2 and 4 nodes. Each row is
  * measured in the same run on a server of its own that syncs; a plain insert over as many connections is
- * the reference. Then pages of a mailbox with ten messages: in an empty database, and in one with five partitions of
- * messages of others, in which the ten are spread. `bun bench/postgres.ts [seconds] [messages]`.
+ * the reference. Then the processor time that the database takes for a page of a mailbox with ten messages: in an empty
+ * database, and in one with five partitions of messages of others, in which the ten are spread.
+ * `bun bench/postgres.ts [seconds] [messages] [shared buffers]`.
  */
+import { readFileSync } from "node:fs";
 import { SQL } from "bun";
 import type { MailboxKey, Uuid } from "../src/core/codec/did.ts";
 import type { BatchLimits } from "../src/plugins/postgres/pool.ts";
@@ -17,10 +19,16 @@ const absence = postgresAbsence();
 if (absence !== null) throw new Error(absence);
 const seconds = Number(process.argv[2] ?? 4);
 const heldMessages = Number(process.argv[3] ?? 200_000);
+const sharedBuffers = process.argv[4] ?? "256MB";
 const connections = 8;
 const recipients = 10_000;
 const envelopeBytes = 1_024;
-const server = await startPostgres(["fsync=on", "max_connections=80", "shared_buffers=256MB", "max_wal_size=4GB"]);
+const server = await startPostgres([
+  "fsync=on",
+  "max_connections=80",
+  `shared_buffers=${sharedBuffers}`,
+  "max_wal_size=4GB",
+]);
 
 const quota: MailboxQuota = {
   recipientEntriesMax: 10_000,
@@ -106,26 +114,43 @@ async function fill(schema: string, messages: number): Promise<void> {
   await server.sql("vacuum analyze");
 }
 
-/** Milliseconds of a page of ten, and of an empty one behind it, with one caller: medians. */
-async function reportPages(name: string, messages: number): Promise<number[]> {
-  const [store] = await openNodes(1);
-  await fill(`bench_${schemas - 1}`, messages);
-  const medians: number[] = [];
-  for (const after of [null, `c${(2 ** 52).toString(36)}`]) {
-    const times: number[] = [];
-    for (let n = 0; n < 3_000; n++) {
-      const key = `box${(n * 7_919) % (messages / 10)}` as MailboxKey;
-      const atMs = performance.now();
-      await store!.capabilities.mailbox!.list(key, { after, entriesMax: 10, bytesMax: 1 << 20, nowMs: Date.now() });
-      times.push(performance.now() - atMs);
-    }
-    medians.push(times.toSorted((a, b) => a - b)[1_500]!);
-  }
-  console.log(
-    `${`pages of a mailbox, ${name}`.padEnd(52)} ${medians.map((ms) => ms.toFixed(3)).join(" ms, empty ")} ms`,
+/** Processor time of the server's connections so far, in microseconds. */
+async function serverTime(): Promise<number> {
+  const pids = (await server.sql("select pid from pg_stat_activity where backend_type = 'client backend'")).match(
+    /\d+/g,
   );
-  await store!.close();
-  return medians;
+  const ofEach = (pids ?? []).flatMap((pid) => {
+    try {
+      return Number(readFileSync(`/proc/${pid}/schedstat`, "utf8").split(" ")[0]) / 1_000;
+    } catch {
+      return [];
+    }
+  });
+  return ofEach.reduce((sum, one) => sum + one, 0);
+}
+
+const pagesInTurn = 200;
+
+/** Of a page of ten, and of an empty one behind it: medians of 20 turns with one caller. */
+async function measurePages(messages: readonly number[]): Promise<number[][]> {
+  const stores: Store[] = [];
+  for (const held of messages) {
+    stores.push(...(await openNodes(1)));
+    await fill(`bench_${schemas - 1}`, held);
+  }
+  const times = messages.map(() => [[], []] as [number[], number[]]);
+  for (let turn = 0; turn < 20; turn++)
+    for (const [n, store] of stores.entries())
+      for (const [kind, after] of [null, `c${(2 ** 52).toString(36)}`].entries()) {
+        const begun = await serverTime();
+        for (let page = 0; page < pagesInTurn; page++) {
+          const key = `box${Math.floor(Math.random() * (messages[n]! / 10))}` as MailboxKey;
+          await store.capabilities.mailbox!.list(key, { after, entriesMax: 10, bytesMax: 1 << 20, nowMs: Date.now() });
+        }
+        times[n]![kind]!.push(((await serverTime()) - begun) / pagesInTurn);
+      }
+  await Promise.all(stores.map((store) => store.close()));
+  return times.map((of) => of.map((list) => list.toSorted((a, b) => a - b)[list.length >> 1]!));
 }
 
 try {
@@ -164,11 +189,12 @@ try {
   const value = new Uint8Array(300);
   await report("receipt", 256, () => receipts!.put(crypto.randomUUID(), value, Date.now() + 600_000));
   await store!.close();
-  const empty = await reportPages("an empty database", 1_000);
-  const full = await reportPages(`${heldMessages} messages in five partitions`, heldMessages);
-  console.log(
-    `full to empty: ${full.map((ms, n) => (ms / empty[n]!).toFixed(2)).join(" a page of ten, ")} an empty page`,
-  );
+  const [empty, full] = await measurePages([1_000, heldMessages]);
+  for (const [kind, name] of ["a page of ten", "an empty page"].entries()) {
+    const [before, now] = [empty![kind]!, full![kind]!];
+    const figures = `${before.toFixed(0)} us in an empty database, ${now.toFixed(0)} us with ${heldMessages} messages`;
+    console.log(`${name}: ${figures} in five partitions and ${sharedBuffers} (${(now / before).toFixed(2)})`);
+  }
 } finally {
   await server.end();
 }

@@ -1,7 +1,9 @@
 /**
  * Registrations a second over PostgreSQL, from the first submission until all are finalized:
- * `bun bench/registrations.ts [count] [nodes] [callers]`. Server, nodes and callers share the machine.
+ * `bun bench/registrations.ts [count] [nodes] [callers]`. Server, nodes and callers share the machine. Also their processor
+ * time for each, which is the same on a busy machine.
  */
+import { readFileSync } from "node:fs";
 
 import { isFault } from "../src/core/fault.ts";
 import { postgresOptions } from "../src/plugins/postgres/postgres.ts";
@@ -23,7 +25,18 @@ const ledgers = stores.map((store) => store.capabilities.ledger!);
 const timestamp = String(Date.now());
 const calls = Array.from({ length: count }, (_, n) => registrationOf(identityOf(`registration ${n}`), { timestamp }));
 
+/** Of this process, and of the server's connections, in milliseconds. */
+async function processorMs(): Promise<number> {
+  const pids = (await server.sql("select pid from pg_stat_activity where application_name = 'waypost'")).match(/\d+/g);
+  const ofServer = (pids ?? []).map(
+    (pid) => Number(readFileSync(`/proc/${pid}/schedstat`, "utf8").split(" ")[0]) / 1e6,
+  );
+  const { user, system } = process.cpuUsage();
+  return ofServer.reduce((sum, ms) => sum + ms, (user + system) / 1_000);
+}
+
 const begunMs = performance.now();
+const begunProcessorMs = await processorMs();
 const hashes: string[] = [];
 let next = 0;
 const submitAll = async (_: unknown, caller: number): Promise<void> => {
@@ -39,10 +52,11 @@ for (const hash of hashes) {
   while ((await ledgers[0]!.submission(hash))?.state !== "finalized") await Bun.sleep(20);
 }
 const finalizedMs = performance.now();
+const eachMs = ((await processorMs()) - begunProcessorMs) / count;
 
 const rate = (endMs: number) => Math.round((count / (endMs - begunMs)) * 1_000);
 console.log(
-  `${nodes} nodes, ${callers} callers: ${rate(acceptedMs)} accepted, ${rate(finalizedMs)} finalized a second`,
+  `${nodes} nodes, ${callers} callers: ${rate(acceptedMs)} accepted, ${rate(finalizedMs)} finalized a second, ${eachMs.toFixed(2)} ms each`,
 );
 await Promise.all(stores.map((store) => store.close()));
 await server.end();

@@ -198,17 +198,41 @@ export function touch(touched: Touched, did: Did, { aliases }: Applied): void {
   for (const alias of [...aliases.removed, ...aliases.set]) touched.aliases.add(alias);
 }
 
-/** All that a block reads is fetched before its calls are verified, because each miss runs the block again. */
-export function fetchBlock(view: TableView, { settledFirst }: Head, pending: readonly Pending[]): void {
+export const logHeadKey = `${own}head`;
+
+/**
+ * All that a block reads is fetched before its calls are verified, because each miss runs the block again. `forgotten`:
+ * how many settled submissions it may forget. The head of the log is there.
+ */
+export function fetchBlock(
+  view: TableView,
+  { settledFirst }: Head,
+  { pending, forgotten }: { readonly pending: readonly Pending[]; readonly forgotten: number },
+): void {
   const calls = pending.flatMap(({ call }) => (call === null ? [] : [call]));
+  const settled = Array.from({ length: forgotten }, (_, n) => settledKey(settledFirst + BigInt(n)));
   const submissions = pending.map(({ txHash }) => submissionKey(txHash));
-  view.prefetch([`${own}head`, settledKey(settledFirst), ...submissions, ...calls.flatMap(keysOfCall)]);
-  const head = readLogHead(view, own);
-  if (head === null) return;
+  const log = readLogHead(view, own);
   const keys = calls.flatMap((call) => [keyOfDid(call.did), ...aliasesNamed(call).map(keyOfAlias)]);
-  fetchPages(view, own, keys);
-  readBundle(view, own, Math.floor(head.size / tileWidth));
-  treeRoot(nodesOfTiles(tilesOf(view, own)), head.size);
+  const ofLog = log === null ? [] : keysOfLog(log, keys);
+  view.prefetch([...settled, ...submissions, ...calls.flatMap(keysOfCall), ...ofLog]);
+  if (log !== null) fetchPages(view, own, keys);
+}
+
+/** What a batch behind a log reads, but for the pages that are deeper than most. */
+function keysOfLog({ size }: LogHead, keys: readonly Uint8Array[]): string[] {
+  const depth = Math.ceil(Math.log2(size + 1) / 4);
+  const paths = keys
+    .map(encodeHex)
+    .flatMap((digits) => Array.from({ length: depth + 1 }, (_, n) => digits.slice(0, n)));
+  const bundle = Math.floor(size / tileWidth);
+  const tiles: string[] = [];
+  for (let level = 1, index = bundle; index > 0 || level === 1; level++) {
+    index = Math.floor(index / tileWidth);
+    tiles.push(tileKey(own, level, index), tileKey(own, level, index + 1));
+  }
+  const bundles = [bundle, bundle + 1, bundle + 2].map((index) => bundleKey(own, index));
+  return [...new Set(paths)].map((path) => pageKey(own, path)).concat(bundles, tiles);
 }
 
 /** In the commit of the block. */

@@ -26,7 +26,16 @@ import { faultOfRefusal, isRefusal } from "../core/ledger/refusals.ts";
 import { applyCall } from "../core/ledger/rules.ts";
 import type { NoteKey } from "../core/trust/note.ts";
 import { type Block, type Ledger, type LedgerHead, StoreError, type Submission } from "./contract.ts";
-import { appendTouched, fetchBlock, fillLog, nobodyTouched, prepareLog, type Touched, touch } from "./embedded-log.ts";
+import {
+  appendTouched,
+  fetchBlock,
+  fillLog,
+  logHeadKey,
+  nobodyTouched,
+  prepareLog,
+  type Touched,
+  touch,
+} from "./embedded-log.ts";
 import {
   accountKey,
   accountOf,
@@ -321,6 +330,7 @@ class Chain implements EmbeddedLedger {
 
   /** One block: the oldest pending calls, in the order of acceptance; whether it is full. */
   private makeBlock(view: TableChange): boolean {
+    view.prefetch([headKey, logHeadKey]);
     const head = readHead(view);
     const oldest = view.range(poolPrefix, { limit: this.limits.blockCallsMax });
     if (oldest.length === 0) return false;
@@ -328,7 +338,8 @@ class Chain implements EmbeddedLedger {
     const timeMs = Math.max(this.options.now(), head.last.timeMs);
     const number = head.last.number + 1n;
     const block: Block = { number, timeMs, hash: blockHash(head.last, { number, timeMs }, pending) };
-    if (this.isShared) fetchBlock(view, head, pending);
+    const steps = 2 * oldest.length + 32;
+    if (this.isShared) fetchBlock(view, head, { pending, forgotten: steps });
     let { settledFirst, settledNext } = head;
     const touched = nobodyTouched();
     for (const entry of pending) {
@@ -337,7 +348,6 @@ class Chain implements EmbeddedLedger {
       settledNext++;
     }
     appendTouched(view, touched);
-    const steps = 2 * oldest.length + 32;
     settledFirst = forgetSettled(view, this.limits, { first: settledFirst, next: settledNext, nowMs: timeMs, steps });
     const poolFirst = sequenceOf(oldest.at(-1)![0]) + 1n;
     view.put(headKey, encodeHead({ ...head, last: block, poolFirst, settledFirst, settledNext }));

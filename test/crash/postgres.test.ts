@@ -13,6 +13,7 @@ import { PostgresTable } from "../../src/plugins/postgres/records.ts";
 import { migrateSchema } from "../../src/plugins/postgres/schema.ts";
 import { openPool, openPostgres } from "../../src/plugins/postgres/store.ts";
 import { type Mailbox, type Store, StoreError, type StoreOutcome } from "../../src/storage/contract.ts";
+import { openEmbeddedLedger } from "../../src/storage/embedded.ts";
 import { bytesOf, entry, failureOf, listAll, pageOf, quota } from "../conformance/samples.ts";
 import { identityOf, registrationOf } from "../support/identity.ts";
 import { type PostgresServer, postgresAbsence, startPostgres } from "../support/postgres.ts";
@@ -37,13 +38,18 @@ async function openFresh(changes: Partial<PostgresOptions> = {}): Promise<Store>
 
 class CountingPool extends Pool {
   statements = 0;
+  /** Of one transaction. */
+  most = 0;
 
   override transaction<T>(work: (query: Query) => Promise<T>, numbering?: "numbered" | "none"): Promise<T> {
-    const counting = (query: Query) =>
-      work((text, given) => {
+    const counting = (query: Query) => {
+      let own = 0;
+      return work((text, given) => {
         this.statements++;
+        this.most = Math.max(this.most, ++own);
         return query(text, given);
       });
+    };
     return super.transaction(counting, numbering);
   }
 }
@@ -234,6 +240,34 @@ suite("the PostgreSQL store when things break", () => {
       expect(await table.read((view) => view.get("total")?.[0])).toBe(50 * round);
       expect(await table.read((view) => view.get("key-49-4")?.[0])).toBe(round);
     }
+    await pool.close();
+  }, 60_000);
+
+  test("a block reads all its keys with three statements, also while it forgets settled calls", async () => {
+    const options = optionsFor();
+    const pool = new CountingPool({ ...options, ca: null });
+    await migrateSchema(pool, options);
+    const ledger = await openEmbeddedLedger({
+      table: new PostgresTable(pool, Date.now),
+      blockTimeMs: 200,
+      ...environment,
+      operator: new Uint8Array(32),
+      limits: { retainedMax: 10n },
+    });
+    pool.most = 0;
+    for (let round = 0; round < 3; round++) {
+      const submitted = await Promise.all(
+        Array.from({ length: 30 }, () =>
+          ledger.submit(registrationOf(identityOf(crypto.randomUUID()), { timestamp: String(Date.now()) }), "register"),
+        ),
+      );
+      const last = submitted.at(-1)!;
+      if (isFault(last)) throw new Error(last.detail);
+      while ((await ledger.submission(last.txHash))?.state !== "finalized") await Bun.sleep(20);
+    }
+    // And the lock, the puts and the removals. A page of the log's map may be deeper than most.
+    expect(pool.most).toBeLessThanOrEqual(7);
+    await ledger.close();
     await pool.close();
   }, 60_000);
 
