@@ -8,14 +8,24 @@ import type { Ledger, Store, StoreEnvironment } from "../../src/storage/contract
 import { directoryAreas } from "../http/directory/areas.ts";
 import { openStage, playScenarios, type Stage } from "../http/directory/stage.ts";
 import { openMemory } from "../support/directory.ts";
-import { endStand, openStore, startNode } from "./stand.ts";
+import { endStand, type Node, openStore, startNode } from "./stand.ts";
 
 const slotMs = 6_000;
 
-/** A chain of its own, with the other capabilities in memory. */
+/** One for all areas: each begins again at the first block. */
+let node: Node;
+beforeAll(async () => {
+  node = await startNode({ manual: true });
+});
+afterAll(endStand);
+
+/** The other capabilities are in memory. */
 async function openOnChain(environment: StoreEnvironment): Promise<Store> {
-  const node = await startNode({ manual: true });
   let going = true;
+  const buildAt = async (ms: number) => {
+    await node.ask("dev_timeTravel", [ms]);
+    await node.ask("dev_newBlock");
+  };
   // Asked all the time, the node would do little else: only a call that has not ended can wait for a block.
   const pending = new Set<string>();
   const build = async () => {
@@ -26,15 +36,12 @@ async function openOnChain(environment: StoreEnvironment): Promise<Store> {
       }
       const waiting = pending.size === 0 ? [] : await node.ask<string[]>("author_pendingExtrinsics");
       if (waiting.length === 0) await Bun.sleep(5);
-      else {
-        await node.ask("dev_timeTravel", [environment.now() - slotMs]);
-        await node.ask("dev_newBlock");
-      }
+      else await buildAt(environment.now() - slotMs);
     }
   };
-  await node.ask("dev_timeTravel", [environment.now() - 2 * slotMs]);
-  await node.ask("dev_newBlock");
-  const chain = await openStore(environment, { endpoints: [node.endpoint], block_time_ms: 150, resend_ms: 3_000 });
+  await node.ask("dev_setHead", [1]);
+  await buildAt(environment.now() - 2 * slotMs);
+  const chain = await openStore(environment, { endpoints: [node.endpoint], resend_ms: 3_000 });
   const ledger = chain.capabilities.ledger as Ledger;
   const building = build();
   const memory = await openMemory(10)(environment);
@@ -58,12 +65,12 @@ async function openOnChain(environment: StoreEnvironment): Promise<Store> {
       await memory.close();
       going = false;
       await building;
-      await node.kill();
+      // What nobody waited for must not enter a block of the next area.
+      const left = await node.ask<string[]>("author_pendingExtrinsics");
+      if (left.length > 0) await node.ask("dev_newBlock");
     },
   };
 }
-
-afterAll(endStand);
 
 for (const { name, scenarios, options } of directoryAreas) {
   describe(`the Directory on a chain: ${name}`, () => {

@@ -38,7 +38,6 @@ const environment: StoreEnvironment = {
 const quick = {
   reconnect_max_ms: 200,
   request_timeout_ms: 1_500,
-  block_time_ms: 200,
   resend_ms: 400,
 };
 

@@ -28,7 +28,7 @@ let earlyBlock: bigint;
 beforeAll(async () => {
   node = await startNode({ manual: true });
   const environment = { now: Date.now, log: () => {}, fatal: () => {} };
-  store = await openStore(environment, { endpoints: [node.endpoint], block_time_ms: 150, resend_ms: 500 });
+  store = await openStore(environment, { endpoints: [node.endpoint], resend_ms: 500 });
   ledger = store.capabilities.ledger as Ledger;
   early = await registered();
   await spend(early, 0, 1);

@@ -13,7 +13,7 @@
 import { setupWithServer } from "@acala-network/chopsticks";
 import { BuildBlockMode, setStorage, timeTravel } from "@acala-network/chopsticks-core";
 import { blake2AsHex, xxhashAsHex } from "@polkadot/util-crypto";
-import { letPoolTakeGeneralExtrinsics, specificationFile } from "./start.ts";
+import { letPoolTakeGeneralExtrinsics, runFaster, specificationFile } from "./start.ts";
 
 function option(name: string): string | undefined {
   const at = process.argv.indexOf(`--${name}`);
@@ -34,6 +34,7 @@ const server = await setupWithServer({
   port: Number(option("port") ?? "9944"),
 });
 const { chain } = server;
+await runFaster(chain);
 
 /**
  * The library validates as many extrinsics at a time as come, each in an instance of the runtime of its

@@ -27,7 +27,7 @@ let accounts: { readonly former: Uint8Array; readonly next: Uint8Array };
 async function open(operator_key_file: string): Promise<Ledger> {
   await store?.close();
   store = null;
-  const settings = { endpoints: [node.endpoint], outbox, operator_key_file, block_time_ms: 150, resend_ms: 500 };
+  const settings = { endpoints: [node.endpoint], outbox, operator_key_file, resend_ms: 500 };
   store = await openStore(environment, settings);
   return store.capabilities.ledger as Ledger;
 }

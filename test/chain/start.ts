@@ -7,7 +7,8 @@
  */
 
 import { setupWithServer } from "@acala-network/chopsticks";
-import { BuildBlockMode, timeTravel } from "@acala-network/chopsticks-core";
+import { Block, type Blockchain, BuildBlockMode, taskHandler, timeTravel } from "@acala-network/chopsticks-core";
+import { run_task } from "@acala-network/chopsticks-executor";
 import { GenericExtrinsic } from "@polkadot/types";
 
 export const specificationFile = new URL("../../runtime/artifacts/waypost-dev.raw.json", import.meta.url).pathname;
@@ -38,6 +39,7 @@ export async function startChain({ port, mode }: { port: number; mode: BlockMode
     host: "127.0.0.1",
     port,
   });
+  await runFaster(server.chain);
   // The library builds the first block at once, and reads the clock for its slot and again for its timestamp:
   // when a slot ends between the two, the runtime refuses that block and the chain stays at its genesis.
   if (server.chain.head.number === 0) {
@@ -52,6 +54,31 @@ export async function startChain({ port, mode }: { port: number; mode: BlockMode
     setTime: (ms) => timeTravel(server.chain, ms),
     stop: () => server.close(),
   };
+}
+
+const packedMagic = "0x52bc537646db8e05";
+
+/**
+ * The library unpacks a packed runtime again for each call, of which a block is four or more, and asks for each value
+ * over the border of a thread: without the two, a block costs a quarter less.
+ */
+export async function runFaster({ head }: Blockchain): Promise<void> {
+  Block.prototype.call = callHere;
+  const code = await head.wasm;
+  if (!code.startsWith(packedMagic)) return;
+  const packed = Uint8Array.fromHex(code.slice(packedMagic.length));
+  head.setWasm(`0x${Bun.zstdDecompressSync(packed).toHex()}`);
+}
+
+type Outcome = { readonly Call: Awaited<ReturnType<Block["call"]>> } | { readonly Error: string };
+
+async function callHere(this: Block, ...[method, args, isMocked]: Parameters<Block["call"]>) {
+  const { allowUnresolvedImports, runtimeLogLevel } = this.chain;
+  const rest = { storageProofSize: 0, mockSignatureHost: isMocked ? 2 : 0, allowUnresolvedImports, runtimeLogLevel };
+  const task = { id: 0, wasm: await this.wasm, calls: [[method, args]], ...rest };
+  const response: Outcome = await run_task(task, taskHandler(this));
+  if ("Call" in response) return response.Call;
+  throw new Error(response.Error);
 }
 
 /**

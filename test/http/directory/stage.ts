@@ -68,9 +68,12 @@ type Cast = { standing?: Identity; deactivated?: Identity; unknown?: Identity };
 
 /** Another driver than the memory one. */
 type Elsewhere = Pick<TestDirectoryOptions, "open"> & {
-  /** Where a registration takes long: identities stay on stage until a call was taken, and none is registered before. */
+  /** Where a block takes long: identities stay on stage until a call was taken, and are registered some at a time. */
   readonly sharesCasts?: true;
 };
+
+/** Identities that are registered together when one is needed. */
+const togetherMax = 8;
 
 export async function openStage(
   options: Partial<DirectorySettings> = {},
@@ -92,18 +95,28 @@ export async function openStage(
   let cast: Cast = {};
   /** What the scenario's requests wait for: its identities enter their state first. */
   let entering: Promise<unknown> = Promise.resolve();
-  const enter = (identity: Identity, deactivate: boolean): Identity => {
-    const begin = async () => {
+  const enter = (work: () => Promise<unknown>): void => {
+    entering = entering.then(async () => {
       const before = { ...outage };
       outage.how = "none";
-      await directory.register(identity, membersOf(identity));
-      if (deactivate) {
-        const body = updateBodyOf(identity, "deactivate_did", {}, termsAt(directory));
-        await directory.settle(await directory.ask("POST", `/dids/${identity.did}/deactivate`, body));
-      }
+      await work();
       Object.assign(outage, before);
-    };
-    entering = entering.then(begin);
+    });
+  };
+  const registered = (): Identity => {
+    if (prepared.length === 0) {
+      const some = Array.from({ length: sharesCasts ? togetherMax : 1 }, next);
+      prepared.push(...some);
+      enter(() => directory.registerAll(some.map((identity) => [identity, membersOf(identity)])));
+    }
+    return prepared.pop() as Identity;
+  };
+  const deactivated = (): Identity => {
+    const identity = registered();
+    enter(async () => {
+      const body = updateBodyOf(identity, "deactivate_did", {}, termsAt(directory));
+      await directory.settle(await directory.ask("POST", `/dids/${identity.did}/deactivate`, body));
+    });
     return identity;
   };
   return {
@@ -113,11 +126,11 @@ export async function openStage(
       return directory.ask(...request);
     },
     get standing() {
-      cast.standing ??= prepared.pop() ?? enter(next(), false);
+      cast.standing ??= registered();
       return cast.standing;
     },
     get deactivated() {
-      cast.deactivated ??= enter(next(), true);
+      cast.deactivated ??= deactivated();
       return cast.deactivated;
     },
     get unknown() {
