@@ -6,8 +6,9 @@
  */
 import { describe, expect, test } from "bun:test";
 import { Endpoints } from "../../src/plugins/chain/endpoints.ts";
+import { ChainReader } from "../../src/plugins/chain/reader.ts";
 import { parseHeader, type SignedBlock } from "../../src/plugins/chain/rpc.ts";
-import { Session } from "../../src/plugins/chain/session.ts";
+import { type ChainHead, Session } from "../../src/plugins/chain/session.ts";
 import { Submissions } from "../../src/plugins/chain/submissions.ts";
 import { methodOf, replace, replaceAnchor, signUnseen } from "./virtual-replace.ts";
 import { type Lasting, runSchedule, type ScheduleOptions } from "./virtual-schedule.ts";
@@ -65,6 +66,35 @@ describe("one endpoint for good", () => {
     expect([verdict.lost, verdict.doubled, verdict.falselyEnded]).toEqual([0, 0, 0]);
     expect(verdict.stuck).toBeGreaterThan(0);
     expect(verdict.lines).toBe(1);
+  });
+});
+
+describe("an endpoint in use that lies about records and blocks", () => {
+  /** Without what the driver refuses: reads come from one endpoint, ends of calls do not. */
+  const wrongEnds = async (fault: Lasting["fault"], endpoints: number) => {
+    const lasting = [{ node: 0, fault, fromMs: 8 * minuteMs }];
+    const verdict = await runSchedule(1, { calls: 200, endMs: 3 * hourMs, endpoints, lasting });
+    const { lost, doubled, falselyEnded, stuck, notes } = verdict;
+    const ends = notes.filter((note) => !note.startsWith("refused "));
+    return [...ends, ...[lost, doubled, falselyEnded, stuck].filter((count) => count > 0)];
+  };
+
+  test.each([2, 3])("ends no call of %i by what it alone says", async (endpoints) => {
+    expect(await wrongEnds("records", endpoints)).toEqual([]);
+    expect(await wrongEnds("reasons", endpoints)).toEqual([]);
+  });
+
+  test("would end calls if its records were believed, or if its blocks were", async () => {
+    const believed = replace(ChainReader.prototype, {
+      agreed(this: { readonly endpoints: Endpoints }, keys: readonly Uint8Array[], head: ChainHead) {
+        return this.endpoints.session().values(keys, head.hash);
+      },
+    });
+    expect(await wrongEnds("reasons", 3)).not.toEqual([]);
+    const alone = replace(Endpoints.prototype, { elsewhere: async () => null });
+    expect(await wrongEnds("records", 3)).not.toEqual([]);
+    believed();
+    alone();
   });
 });
 

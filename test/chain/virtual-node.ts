@@ -13,7 +13,21 @@ import { type DecodedExtrinsic, decodeExtrinsic, type VirtualBlock, type Virtual
 import type { Chance, VirtualTime } from "./virtual-time.ts";
 
 /** What a node does wrong; each has its share of schedules. */
-export type Lie = "head" | "version" | "keys" | "block" | "genesis" | "garbage" | "nonce" | "events" | "hash" | "body";
+export type Lie =
+  | "head"
+  | "version"
+  | "keys"
+  | "block"
+  | "genesis"
+  | "garbage"
+  | "nonce"
+  | "events"
+  | "hash"
+  | "body"
+  /** It has no bodies and events, and no record of a DID. */
+  | "records"
+  /** It calls every proof invalid, and its state says why: from then on the DID is deactivated. */
+  | "reasons";
 export type NodeState = {
   isDown: boolean;
   isSilent: boolean;
@@ -73,6 +87,7 @@ export class VirtualNode {
   readonly pool = new Map<string, DecodedExtrinsic>();
   private readonly banned = new Map<string, number>();
   private readonly sockets = new Set<{ readonly events: SocketEvents; isOpen: boolean }>();
+  private readonly accused = new Set<string>();
   private readonly fakes = new Map<string, Readonly<Record<string, unknown>>>();
   private readonly prefixes = new Map<string, string>();
 
@@ -197,7 +212,7 @@ export class VirtualNode {
       }
       case "chain_getBlock": {
         const { header, extrinsics, number } = this.blockOf(params[0]);
-        if (number < this.finalized.number - this.state.keepsBodies) return null;
+        if (number < this.finalized.number - this.state.keepsBodies || lie === "records") return null;
         // A true header over a body without the operator's calls.
         const shown = lie === "body" ? extrinsics.filter(({ nonce }) => nonce === null) : extrinsics;
         return { block: { header, extrinsics: shown.map(({ hex }) => hex) } };
@@ -250,6 +265,8 @@ export class VirtualNode {
   private storage(keys: readonly string[], hash: unknown): unknown {
     const block = this.stateOf(hash);
     const { lie } = this.state;
+    if (lie === "records" && keys.some((key) => this.prefixes.get(key.slice(2, 66)) === "Events"))
+      throw new Refusal(4003, "UnknownBlock: State already discarded");
     const changes = keys.map((key) => {
       const value = this.valueOf(Uint8Array.fromHex(key.slice(2)), block, this.fakes.has(String(hash)));
       return [key, value === null ? null : encodeHex0x(value)];
@@ -276,7 +293,8 @@ export class VirtualNode {
     const { record, counters } = account;
     switch (map) {
       case "Dids":
-        return record === null ? null : encodeWith(recordCodec, record);
+        if (record === null || lie === "records") return null;
+        return encodeWith(recordCodec, this.accused.has(name) ? { ...record, deactivated: true } : record);
       case "ComponentCallsLeft":
         return Uint8Array.of(account.componentCallsLeft, 0, 0, 0);
       case "Lives":
@@ -310,6 +328,10 @@ export class VirtualNode {
         1002,
         "Verification Error: Runtime error: Api called for an unknown Block: State already discarded",
       );
+    if (this.state.lie === "reasons" && extrinsic.nonce === null) {
+      this.accused.add(extrinsic.call.did);
+      throw new Refusal(1010, "Invalid Transaction: badProof");
+    }
     if (this.pool.has(hash)) throw new Refusal(1013, "Transaction already imported");
     if ((this.banned.get(hash) ?? 0) > time.nowMs) throw new Refusal(1012, "Transaction is temporarily banned");
     if (this.state.bans) {

@@ -15,9 +15,10 @@ import { type Lie, VirtualNode } from "./virtual-node.ts";
 import { type Chance, seededChance, VirtualTime } from "./virtual-time.ts";
 import { isClean, type Verdict, verdictOf } from "./virtual-verdict.ts";
 
-/** What one node does from the tenth block on, for good. */
+/** What one node does for good, by default from the tenth block on. */
 export type Lasting = {
   readonly node: number;
+  readonly fromMs?: number;
   readonly fault: "stands" | "gone" | "silent" | "swallows" | "bans" | Lie;
 };
 
@@ -118,7 +119,7 @@ export async function runSchedule(seed: number, given: ScheduleOptions): Promise
   makeBlocks(world);
   startDriver(world);
   if (given.lasting === undefined) planFaults(world, given, startMs);
-  else for (const one of given.lasting) time.after(10 * blockTimeMs, () => beginLasting(nodes, one));
+  else for (const one of given.lasting) time.after(one.fromMs ?? 10 * blockTimeMs, () => beginLasting(nodes, one));
   const { kill, outage } = given;
   if (outage !== undefined) {
     const node = nodes[outage.node] as VirtualNode;

@@ -7,7 +7,7 @@
  */
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { blockTimeMsDefault } from "./layouts.ts";
-import { isLight, nameOf } from "./rpc.ts";
+import { isLight, nameOf, type SignedBlock } from "./rpc.ts";
 import { type Anchor, type ChainHead, readable, Session, type SessionOptions, Unusable, unusable } from "./session.ts";
 
 type EndpointsOptions = Omit<SessionOptions, "endpoint" | "genesis" | "anchor" | "signal" | "passive"> & {
@@ -40,7 +40,7 @@ const standsMsMax = 120_000;
 /** An outage is over when a connection has lasted so long: then its lines in the log are written again. */
 const calmMs = 60_000;
 
-type About = "block or state" | "events";
+type About = "block or state" | "events" | "records";
 type Ask<T> = (other: OpenSession, endpoint: string) => Promise<T | "differs" | "silent">;
 
 export class Endpoints {
@@ -233,16 +233,29 @@ export class Endpoints {
   }
 
   private async isOvertaken(number: bigint): Promise<boolean> {
-    return (await this.elsewhere(async (other) => (await finalHead(other)).number > number)) !== null;
+    return (await this.elsewhere(async (other) => (await finalHead(other)).number > number || null)) !== null;
   }
 
-  /** Another endpoint of which something is true. */
-  async elsewhere(isSo: (session: OpenSession) => Promise<boolean>): Promise<OpenSession | null> {
+  /** The first answer of another endpoint. */
+  async elsewhere<T>(ask: (other: OpenSession) => Promise<T | null>): Promise<T | null> {
     for (const endpoint of this.others()) {
       const other = await this.other(endpoint);
-      if (other !== null && (await isSo(other).catch(() => false))) return other;
+      const answer = other && (await ask(other).catch(() => null));
+      if (answer !== null) return answer;
     }
     return null;
+  }
+
+  /** A block of any endpoint that has its body, which its header proves; `null` when none has it any more. */
+  async block(hash: string): Promise<SignedBlock | null> {
+    const ask = (session: Session) => readable(session.block(hash));
+    return (await ask(this.session())) ?? this.elsewhere(ask);
+  }
+
+  async blockAt(number: bigint): Promise<SignedBlock | null> {
+    const ask = (session: Session) => readable(session.hashAt(number));
+    const hash = (await ask(this.session())) ?? (await this.elsewhere(ask));
+    return hash === null ? null : this.block(hash);
   }
 
   /** The connection ends, and the next endpoint is used. Without another one, a bad node is better than none. */
@@ -294,13 +307,19 @@ export class Endpoints {
     });
   }
 
-  /** Whether a second endpoint has this value at a block, or no longer has the block's state; `null`: none for now. */
-  corroborate(key: Uint8Array, value: Uint8Array, hash: string): Promise<true | "gone" | null> {
-    return this.agreement<true | "gone">("events", true, async (other) => {
-      const found = await readable(other.values([key], hash));
-      if (found === null) return "gone";
-      return found[0]?.toHex() === value.toHex() ? true : "differs";
+  /** Whether a second endpoint has these values at a block, or no longer has the block's state; `null`: none for now. */
+  async corroborate(
+    about: About,
+    { keys, values, hash }: { keys: readonly Uint8Array[]; values: readonly (Uint8Array | null)[]; hash: string },
+  ): Promise<true | "gone" | null> {
+    let isGone = false;
+    const answer = await this.agreement<true>(about, true, async (other) => {
+      const found = await readable(other.values(keys, hash));
+      isGone ||= found === null;
+      if (found === null) return "silent";
+      return found.every((value, n) => value?.toHex() === values[n]?.toHex()) || "differs";
     });
+    return answer ?? (isGone ? "gone" : null);
   }
 
   /**

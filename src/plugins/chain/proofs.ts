@@ -29,7 +29,7 @@ import type { Table } from "../../storage/table.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
 import { type ChainReader, extrinsicsIn, readOutcomes } from "./reader.ts";
 import type { Host, SignedBlock } from "./rpc.ts";
-import { readable, type Session, Unusable } from "./session.ts";
+import { Unusable } from "./session.ts";
 
 type KeyProofsOptions = {
   readonly table: Table;
@@ -116,50 +116,44 @@ export class KeyProofs {
   }
 
   private async readTo(session: OpenSession): Promise<void> {
-    await this.retryGap(session);
-    let source = session;
+    await this.retryGap();
     while (this.place.number < session.head.number) {
-      const blocks = await this.nextBlocks(source, session.head.number);
+      const blocks = await this.nextBlocks(session.head.number);
       if (blocks.length > 0) await this.apply(session, blocks);
-      else if (source !== session) source = session;
-      else {
-        const archive = await this.archiveOf(this.place.number + 1n);
-        if (archive === null) await this.skip(session);
-        else source = archive;
-      }
+      else await this.skip(session.head.number);
     }
   }
 
-  private archiveOf(number: bigint): Promise<OpenSession | null> {
-    return this.options.endpoints.elsewhere((other) => hasBlock(other, number));
-  }
-
-  private async retryGap(session: OpenSession): Promise<void> {
+  private async retryGap(): Promise<void> {
     const { gap } = this.place;
     const nowMs = this.options.host.elapsedMs();
     if (gap === null || nowMs - this.triedMs < retryMs) return;
     this.triedMs = nowMs;
-    if ((await hasBlock(session, gap)) || (await this.archiveOf(gap)) !== null)
-      this.place = { number: gap - 1n, hash: "", gap: null };
+    if (await this.hasBlock(gap)) this.place = { number: gap - 1n, hash: "", gap: null };
   }
 
-  /** The blocks that follow the place, as far as the node has them. */
-  private async nextBlocks(source: Session, last: bigint): Promise<SignedBlock[]> {
+  private async hasBlock(number: bigint): Promise<boolean> {
+    return (await this.options.endpoints.blockAt(number)) !== null;
+  }
+
+  /** The blocks that follow the place, as far as an endpoint has them. */
+  private async nextBlocks(last: bigint): Promise<SignedBlock[]> {
     const first = this.place.number + 1n;
     const count = Math.min(batchMax, Number(last - first) + 1);
-    const found = await Promise.all(Array.from({ length: count }, (_, n) => blockAt(source, first + BigInt(n))));
+    const { endpoints } = this.options;
+    const found = await Promise.all(Array.from({ length: count }, (_, n) => endpoints.blockAt(first + BigInt(n))));
     const end = found.indexOf(null);
     return (end < 0 ? found : found.slice(0, end)) as SignedBlock[];
   }
 
-  /** To the first block that the node has: it keeps the newer ones. */
-  private async skip(session: OpenSession): Promise<void> {
+  /** To the first block that an endpoint has: nodes keep the newer ones. */
+  private async skip(head: bigint): Promise<void> {
     const { number, gap } = this.place;
-    let [missing, there] = [number + 1n, session.head.number];
-    if (!(await hasBlock(session, there))) throw new StoreError("unavailable", "the node does not show its head");
+    let [missing, there] = [number + 1n, head];
+    if (!(await this.hasBlock(there))) throw new StoreError("unavailable", "the node does not show its head");
     while (there - missing > 1n) {
       const middle = (missing + there) / 2n;
-      if (await hasBlock(session, middle)) there = middle;
+      if (await this.hasBlock(middle)) there = middle;
       else missing = middle;
     }
     const text = "no endpoint has blocks that may prove keys: name an archive node";
@@ -208,14 +202,6 @@ export class KeyProofs {
 function unreadable(): never {
   throw new StoreError("corrupt", "the outbox has an unreadable key proof");
 }
-
-/** `null` when the node no longer has it. */
-async function blockAt(source: Session, number: bigint): Promise<SignedBlock | null> {
-  const hash = await readable(source.hashAt(number));
-  return hash === null ? null : readable(source.block(hash));
-}
-
-const hasBlock = async (source: Session, number: bigint): Promise<boolean> => (await blockAt(source, number)) !== null;
 
 /** `isShown`: the block's events say that it was applied. Without them, as in an old block, it may have failed. */
 type BlockCall = { readonly call: LedgerCall; readonly submitter: Uint8Array | null; readonly isShown: boolean };

@@ -107,18 +107,31 @@ export class ChainReader {
 
   async policy(scope: PolicyScope, key: string): Promise<DeliveryPolicy | PersonaPolicy | null> {
     if (longerThan(key, didBytesMax) || !key.isWellFormed()) return null;
-    return this.cached(`${scope} ${key}`, ({ head }) => this.policyAt(head, scope, key));
+    return this.cached(`${scope} ${key}`, (session) => {
+      const { head } = session;
+      return policyAt(head, { scope, key, values: (keys) => session.values(keys, head.hash) });
+    });
   }
 
   /** The account and the holders of some aliases, at one block and with one request. */
   async facts(did: Did, aliases: readonly string[]): Promise<Facts> {
-    const read = (session: OpenSession) => readFacts({ session, head: session.head }, did, aliases);
+    const read = (session: OpenSession) => {
+      const { head } = session;
+      return readFacts(head, { did, aliases, values: (keys) => session.values(keys, head.hash) });
+    };
     return aliases.length > 0 ? read(this.endpoints.session()) : this.cached(`facts ${did}`, read);
   }
 
-  /** At the given head, which need not be the newest. */
+  /** By which a call may end; of a head that need not be the newest. */
   factsAt(head: ChainHead, did: Did, aliases: readonly string[]): Promise<Facts> {
-    return readFacts({ session: this.endpoints.session(), head }, did, aliases);
+    return readFacts(head, { did, aliases, values: (keys) => this.agreed(keys, head) });
+  }
+
+  /** Values that a second endpoint has too: with no other ones, a node could end a call by what it alone says. */
+  private async agreed(keys: readonly Uint8Array[], { hash }: ChainHead): Promise<(Uint8Array | null)[]> {
+    const values = await this.endpoints.session().values(keys, hash);
+    if ((await this.endpoints.corroborate("records", { keys, values, hash })) === true) return values;
+    throw new StoreError("unavailable", "no second endpoint agrees about a record");
   }
 
   /** Why the ledger would refuse a call in a state, or `null`. */
@@ -162,25 +175,14 @@ export class ChainReader {
       case "set_delivery_policy":
       case "set_tag_policy":
       case "set_persona_policy":
-        return isDeepStrictEqual(await this.policyAt(head, policyScopes[call.name], call.did), call.policy);
+        return isDeepStrictEqual(await this.agreedPolicy(head, policyScopes[call.name], call.did), call.policy);
       default:
         return false;
     }
   }
 
-  private async policyAt(
-    head: ChainHead,
-    scope: PolicyScope,
-    key: string,
-  ): Promise<DeliveryPolicy | PersonaPolicy | null> {
-    const map = policyMaps[scope];
-    if (head.metadata.absent.has(map)) return null;
-    const bytes = (await this.endpoints.session().values([entryKey(map, key)], head.hash))[0] ?? null;
-    if (bytes === null) return null;
-    return (
-      (scope === "persona" ? decodeWith(personaPolicyCodec, bytes) : decodeWith(deliveryPolicyCodec, bytes)) ??
-      corrupt("policy")
-    );
+  private agreedPolicy(head: ChainHead, scope: PolicyScope, key: string) {
+    return policyAt(head, { scope, key, values: (keys) => this.agreed(keys, head) });
   }
 
   private async cached<T>(name: string, read: (session: OpenSession) => Promise<T>): Promise<T> {
@@ -224,10 +226,25 @@ function drawsOnReserve(call: LedgerCall): boolean {
   return !isRefusal(intent) && (intent.action === "deactivate_did" || intent.action === "delete_did");
 }
 
+type Values = { readonly values: (keys: readonly Uint8Array[]) => Promise<readonly (Uint8Array | null)[]> };
+
+async function policyAt(
+  head: ChainHead,
+  { scope, key, values }: Values & { readonly scope: PolicyScope; readonly key: string },
+): Promise<DeliveryPolicy | PersonaPolicy | null> {
+  const map = policyMaps[scope];
+  if (head.metadata.absent.has(map)) return null;
+  const bytes = (await values([entryKey(map, key)]))[0] ?? null;
+  if (bytes === null) return null;
+  return (
+    (scope === "persona" ? decodeWith(personaPolicyCodec, bytes) : decodeWith(deliveryPolicyCodec, bytes)) ??
+    corrupt("policy")
+  );
+}
+
 async function readFacts(
-  { session, head }: { readonly session: Session; readonly head: ChainHead },
-  did: Did,
-  aliases: readonly string[],
+  head: ChainHead,
+  { did, aliases, values: read }: Values & { readonly did: Did; readonly aliases: readonly string[] },
 ): Promise<Facts> {
   const keepsReserves = !head.metadata.absent.has("ReleasedAliases");
   const maps = accountMaps.filter((map) => !head.metadata.absent.has(map));
@@ -236,7 +253,7 @@ async function readFacts(
     ...aliases.map((alias) => entryKey("AliasIndex", alias)),
     ...(keepsReserves ? aliases.map((alias) => entryKey("ReleasedAliases", alias)) : []),
   ];
-  const values = await session.values(keys, head.hash);
+  const values = await read(keys);
   const found = new Map<ItemName, Uint8Array | null | undefined>(maps.map((map, i) => [map, values[i]]));
   const number = (map: (typeof accountMaps)[number]) => numberOf(found.get(map));
   const record = found.get("Dids") ?? null;
@@ -310,10 +327,7 @@ export async function extrinsicsIn(
 /** A block, and the index of an extrinsic by each of its fingerprints: of several with one call, the first has the effect. */
 export type BlockContents = Header & { readonly fingerprints: ReadonlyMap<string, number> };
 
-/** `null` when the node no longer has the block's body. */
-async function readContents(session: Session, hash: string, newest: RuntimeMetadata): Promise<BlockContents | null> {
-  const block = await readable(session.block(hash));
-  if (block === null) return null;
+async function contentsOf(session: Session, block: SignedBlock, newest: RuntimeMetadata): Promise<BlockContents> {
   const found = (await extrinsicsIn(session, block, newest)).flatMap((one) =>
     fingerprintsOf(one).map((fingerprint) => [fingerprint, one.index] as const),
   );
@@ -380,7 +394,10 @@ export class FinalizedScan {
   /** The last block that was scanned; with no hash when it was missed. */
   private last: { readonly number: bigint; readonly hash: string } | null = null;
 
-  constructor(private readonly log: StoreEnvironment["log"]) {}
+  constructor(
+    private readonly endpoints: Endpoints,
+    private readonly log: StoreEnvironment["log"],
+  ) {}
 
   /** No pending call can be in a block up to `head`. */
   skipTo(head: ChainHead): void {
@@ -407,14 +424,14 @@ export class FinalizedScan {
     let parent = goesOn ? last.hash : "";
     for (let number = goesOn ? last.number + 1n : oldest; number <= head.number; number++) {
       const hash = number === head.number ? head.hash : await session.hashAt(number);
-      const contents = await readContents(session, hash, head.metadata);
-      if (contents === null) this.miss(number);
+      const block = await this.endpoints.block(hash);
+      if (block === null) this.miss(number);
       else {
-        if (contents.number !== number || (parent !== "" && contents.parentHash !== parent))
+        if (block.header.number !== number || (parent !== "" && block.header.parentHash !== parent))
           throw new StoreError("unavailable", "the node's blocks do not follow each other");
-        await onBlock(contents);
+        await onBlock(await contentsOf(session, block, head.metadata));
       }
-      parent = contents === null ? "" : hash;
+      parent = block === null ? "" : hash;
       this.last = { number, hash: parent };
     }
     this.skipTo(head);
@@ -423,7 +440,7 @@ export class FinalizedScan {
   private miss(number: bigint): void {
     const isFirst = this.missed !== number - 1n;
     this.missed = number;
-    const text = "the node no longer has blocks that may hold pending calls; the state decides";
+    const text = "no endpoint has blocks any more that may hold pending calls; the state decides";
     if (isFirst) this.log("warn", text, { from: String(number) });
   }
 }

@@ -95,7 +95,7 @@ export class Submissions {
     const { lifetime_blocks: lifetimeBlocks } = settings;
     this.resendMs = settings.resend_ms ?? 4 * heartbeatMs(settings);
     this.pool = new SubmissionPool({ windowMax, resendMs: this.resendMs, lifetimeBlocks });
-    this.scan = new FinalizedScan(environment.log);
+    this.scan = new FinalizedScan(options.endpoints, environment.log);
     for (const pending of outbox.pending()) {
       this.keep(pending, "waiting", Promise.resolve());
       this.nextSequence = pending.sequence + 1n;
@@ -374,10 +374,12 @@ export class Submissions {
       return kept === undefined ? [] : [{ kept, index }];
     });
     if (found.length === 0) return;
-    const outcomes = await readOutcomes(session, contents);
-    const isSame =
-      outcomes !== null &&
-      (await this.options.endpoints.corroborate(prefixOf("Events"), outcomes.events, contents.hash));
+    const { endpoints } = this.options;
+    const { hash } = contents;
+    const own = await readOutcomes(session, contents);
+    const outcomes = own ?? (await endpoints.elsewhere((other) => readOutcomes(other, contents)));
+    const keys = [prefixOf("Events")];
+    const isSame = own !== null && (await endpoints.corroborate("events", { keys, values: [own.events], hash }));
     if (isSame === null) throw new StoreError("unavailable", "no second endpoint can be asked for a block's events");
     const block: Block = outcomes?.block ?? { number: contents.number, hash: contents.hash, timeMs: head.timeMs };
     const ends: [Kept, End][] = [];
@@ -394,8 +396,9 @@ export class Submissions {
 
   /** For a call in a block whose events are gone or unconfirmed: `null` when the head's state shows its effect. */
   private async reasonByState(call: LedgerCall, head: ChainHead, reported: Fault | null): Promise<Fault | null> {
+    if (reported === null) return null;
     const facts = await this.options.reader.factsAt(head, call.did, aliasesNamed(call));
-    if (reported === null || (await this.isShown(call, facts))) return null;
+    if (await this.isShown(call, facts)) return null;
     return reported === notShown ? (this.dryRun(call, facts) ?? notShown) : reported;
   }
 
