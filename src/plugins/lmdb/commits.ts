@@ -12,9 +12,9 @@ const queueLengthMax = 4_096;
 const queueBytesMax = 64 * 1024 * 1024;
 const batchLengthMax = 2_048;
 const batchBytesMax = 8 * 1024 * 1024;
-/** What a commit writes besides: pages of trees, the journal, and up to 8 index pages. */
+/** What a commit of stores writes besides: pages of trees, the journal, and up to 8 index pages. */
 const commitBytes = 768 * 1024;
-const bytesPerOperation = 256;
+const bytesPerStore = 256;
 /** If a turn of the event loop adds at least 16 operations, one more is waited for, until the commit has 24. */
 const busyTurnMin = 16;
 const busyBatchLength = 24;
@@ -40,11 +40,7 @@ export class Batch implements View {
   /** What is read again within a commit, by database and key. */
   private readonly changed = new Map<string, Write>();
 
-  /** `full`: why this commit can't store anything more, or `null`. */
-  constructor(
-    private readonly committed: View,
-    readonly full: StoreError | null,
-  ) {}
+  constructor(private readonly committed: View) {}
 
   put(database: DatabaseName, key: Buffer, value: Uint8Array): void {
     this.add({ database, key, value });
@@ -170,7 +166,6 @@ export class GroupCommits {
       if (this.queue.length >= queueLengthMax || this.queueBytes + size.bytes > queueBytesMax) {
         throw new StoreError("unavailable", "too many writes are waiting");
       }
-      this.host.checkRoom(size.kind, size.bytes);
     } catch (error) {
       return Promise.reject(error);
     }
@@ -231,9 +226,15 @@ export class GroupCommits {
   }
 
   private async commit(operations: readonly Queued[]): Promise<void> {
-    const batch = new Batch(this.host.committed, this.roomFor(operations));
+    this.host.checkFailure();
+    const refusals = this.refusals(operations);
+    const batch = new Batch(this.host.committed);
     try {
-      for (const operation of operations) operation.decide(batch);
+      for (const operation of operations) {
+        const refusal = refusals.get(operation.size.kind);
+        if (refusal === undefined) operation.decide(batch);
+        else operation.fail(refusal);
+      }
       for (const finish of batch.finishers) finish();
       if (batch.writes.length > 0) await this.host.write(batch.writes);
     } catch (error) {
@@ -242,19 +243,21 @@ export class GroupCommits {
     }
   }
 
-  /** Why the operations can't store, or `null`. Throws when there is not even room for removals. */
-  private roomFor(operations: readonly Queued[]): StoreError | null {
-    this.host.checkFailure();
-    let bytes = 0;
-    for (const { size } of operations) if (size.kind === "store") bytes += size.bytes;
-    try {
-      if (bytes > 0) this.host.checkRoom("store", bytes + commitBytes + operations.length * bytesPerOperation);
-      else this.host.checkRoom("removal", 0);
-      return null;
-    } catch (error) {
-      this.host.checkRoom("removal", 0);
-      if (error instanceof StoreError) return error;
-      throw error;
+  /** Why there is no room for the operations of a kind. */
+  private refusals(operations: readonly Queued[]): Map<WriteKind, unknown> {
+    const sizes = new Map<WriteKind, number>();
+    for (const { size } of operations) {
+      const [perCommit, each] = size.kind === "store" ? [commitBytes, bytesPerStore] : [0, 0];
+      sizes.set(size.kind, (sizes.get(size.kind) ?? perCommit) + each + size.bytes);
     }
+    const refusals = new Map<WriteKind, unknown>();
+    for (const [kind, bytes] of sizes) {
+      try {
+        this.host.checkRoom(kind, bytes);
+      } catch (error) {
+        refusals.set(kind, error);
+      }
+    }
+    return refusals;
   }
 }

@@ -343,12 +343,9 @@ type SpaceGuard = {
   readonly warnLow: () => boolean;
 };
 
-/** A look at the disk costs 10 µs, so one serves for what fits into half of the room it found, for a moment. */
-const creditMs = 50;
-
 /**
  * LMDB must never meet a full disk. So room is set aside ahead of the file's end (`fallocate` with KEEP_SIZE, where the
- * system has it), and every writer asks first.
+ * system has it), and every commit asks first. A look at the disk costs 10 µs.
  *
  * A store needs room for twice its bytes beyond a reserve; a smaller write may use half of the reserve,
  * and removals nearly all of it, so that a full node still answers pulls and acknowledgements. When no
@@ -365,9 +362,6 @@ function openSpaceGuard(disk: Disk, { space, host }: EnvironmentOptions, pagesFr
   let sets = false;
   let loggedAtMs = Number.NEGATIVE_INFINITY;
   let warnedAtMs = Number.NEGATIVE_INFINITY;
-  /** Bytes that may still be stored without another look at the disk, and until when. */
-  let credit = 0;
-  let creditUntilMs = 0;
 
   /** Room behind the end of the file that no other program can use, after trying to have `wanted` of it. */
   function headroom(wanted: number): number {
@@ -399,8 +393,6 @@ function openSpaceGuard(disk: Disk, { space, host }: EnvironmentOptions, pagesFr
     const wanted = 2 * bytes + reserveBytes * share;
     const room = headroom(2 * bytes + reserveBytes);
     if (room >= wanted) {
-      credit = Math.max(room - 2 * bytes - reserveBytes, 0) / 4;
-      creditUntilMs = performance.now() + creditMs;
       warnLow();
       return true;
     }
@@ -412,10 +404,6 @@ function openSpaceGuard(disk: Disk, { space, host }: EnvironmentOptions, pagesFr
   }
 
   const checkRoom: CommitHost["checkRoom"] = (kind, bytes) => {
-    if (bytes <= credit && performance.now() < creditUntilMs) {
-      credit -= bytes;
-      return;
-    }
     if (admits(kind, bytes)) return;
     // The operator learns of it at once, and again each minute that writes are refused.
     if (performance.now() - loggedAtMs >= minuteMs) {

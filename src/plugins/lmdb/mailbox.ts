@@ -96,7 +96,6 @@ export class DiskMailbox implements Mailbox {
     const bytes = bodyBytes(preview.length, entry.envelope.length);
     return this.environment.join({ kind: "store", bytes }, (batch) => {
       checkEntry(entry);
-      if (batch.full !== null) throw batch.full;
       if (this.index.rows.rows >= this.settings.rowsMax) {
         throw new StoreError("full", `the store knows ${this.settings.rowsMax} message ids`);
       }
