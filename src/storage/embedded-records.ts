@@ -16,7 +16,7 @@
  *
  * Sequences and numbers are 16 hex digits, so that their order is the order of keys.
  */
-import { concatBytes, decodeHex, decodeUtf8, encodeHex0x, equalBytes, utf8 } from "../core/codec/bytes.ts";
+import { concatBytes, decodeHex, decodeUtf8, encodeHex0x, utf8 } from "../core/codec/bytes.ts";
 import { blake2b256 } from "../core/codec/crypto.ts";
 import { type Did, isDid } from "../core/codec/did.ts";
 import { decodeWith, encodeWith } from "../core/codec/scale.ts";
@@ -243,9 +243,6 @@ function decodeSettled(bytes: Uint8Array): Settled {
 
 // ------------------------------------------------------------------------------------------------ reads and writes
 
-/** What a dry run read: while that is unchanged, so is its outcome. */
-export type CallFacts = { readonly account: Uint8Array | null; readonly holders: readonly (Uint8Array | null)[] };
-
 export function readHead(view: TableView): Head {
   const bytes = view.get(headKey);
   if (bytes === null) throw new StoreError("corrupt", "the head of the embedded ledger is missing");
@@ -282,18 +279,6 @@ export function keysOfCall(call: LedgerCall): string[] {
   const claims = claimsOf(call).map(claimKey);
   const named = aliasesNamed(call).flatMap((alias) => [aliasKey(alias), reserveKey(alias)]);
   return [accountKey(call.did), keyProofKey(call.did), ...named, ...claims];
-}
-
-export function readCallFacts(view: TableView, call: LedgerCall): CallFacts {
-  return {
-    account: view.get(accountKey(call.did)),
-    holders: aliasesNamed(call).flatMap((alias) => [view.get(aliasKey(alias)), view.get(reserveKey(alias))]),
-  };
-}
-
-export function sameCallFacts(before: CallFacts, now: CallFacts): boolean {
-  const same = (a: Uint8Array | null, b: Uint8Array | null) => (a === null || b === null ? a === b : equalBytes(a, b));
-  return same(before.account, now.account) && before.holders.every((holder, i) => same(holder, now.holders[i] ?? null));
 }
 
 /** Writes the claims of a pending call. `holder`: its pool key. */

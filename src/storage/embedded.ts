@@ -40,7 +40,6 @@ import {
   accountKey,
   accountOf,
   blockHash,
-  type CallFacts,
   decodeHead,
   decodePending,
   type EmbeddedLimits,
@@ -63,14 +62,12 @@ import {
   poolPrefix,
   prepareHead,
   prepareProofs,
-  readCallFacts,
   readHead,
   readHolder,
   readReserve,
   readStanding,
   readSubmission,
   releaseClaims,
-  sameCallFacts,
   sequenceOf,
   settledKey,
   submissionKey,
@@ -218,15 +215,15 @@ class Chain implements EmbeddedLedger {
 
   async submit(call: LedgerCall, label: string): Promise<Submission | Fault> {
     this.checkOpen();
-    const { facts, refused } = await this.read((view) => {
+    const refused = await this.read((view) => {
       view.prefetch(keysOfCall(call));
-      return { facts: readCallFacts(view, call), refused: this.dryRun(view, call) };
+      return this.dryRun(view, call);
     });
     if (refused !== null) return refused;
     this.options.checkRoom?.(call);
     const bytes = encodeLedgerCall(call);
     if (decodeLedgerCall(bytes) === null) return fault("chain_submission_rejected", "the call exceeds a bound");
-    return this.track(this.accept({ call, bytes, label }, facts));
+    return this.track(this.accept({ call, bytes, label }));
   }
 
   /** A refused call costs no write. */
@@ -241,12 +238,12 @@ class Chain implements EmbeddedLedger {
     return isRefusal(outcome) ? faultOfRefusal(outcome) : outcome;
   }
 
-  private async accept(added: NewCall, facts: CallFacts): Promise<Submission | Fault> {
+  private async accept(added: NewCall): Promise<Submission | Fault> {
     const { call } = added;
     const accepted = await this.table.commit((view) => {
       view.prefetch([headKey, ...keysOfCall(call)]);
-      const refused = sameCallFacts(facts, readCallFacts(view, call)) ? null : this.dryRun(view, call);
-      return refused ?? findCollision(view, call) ?? this.enqueue(view, added, this.countCall(view));
+      // Again, because a block may have come in between.
+      return this.dryRun(view, call) ?? findCollision(view, call) ?? this.enqueue(view, added, this.countCall(view));
     });
     this.arm();
     return accepted;
