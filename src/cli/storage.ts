@@ -255,7 +255,7 @@ async function* recordsIn(path: string): AsyncGenerator<StoreRecord> {
   if (!isWhole) throw failed(`${path} is not whole: its last line does not fit the lines above`);
 }
 
-/** The whole file is read before anything is written, and what was written is read again. */
+/** The whole file is read before anything is written. */
 async function importStore(options: From): Promise<void> {
   const { name, work } = theOne(await moved(options));
   for await (const _ of recordsIn(options.from));
@@ -263,7 +263,7 @@ async function importStore(options: From): Promise<void> {
   const { messages, claims, receipts, ledger, over } = report;
   createReport(options.json === true).result(
     report,
-    `imported and compared: ${messages} messages, ${claims} claims, ${receipts} receipts and ${ledger} records of the ` +
+    `imported: ${messages} messages, ${claims} claims, ${receipts} receipts and ${ledger} records of the ` +
       `ledger in "${name}"; ${over} were over`,
   );
 }

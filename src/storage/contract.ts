@@ -447,13 +447,10 @@ export type StoreMaintenance = {
   /** All records of the store, the older of a mailbox first. Damaged ones are left out and reported to `skipped`. */
   readonly records: (skipped: (problem: string) => void) => AsyncIterable<StoreRecord>;
   /**
-   * Makes the store out of what `fill` writes, when `check` has read it again without throwing. Before that it does not
-   * open as a store. Refuses a store that holds something; run an interrupted import again.
+   * Makes the store out of what `fill` writes. Before that has ended without throwing, it does not open as a store.
+   * Refuses a store that holds something; run an interrupted import again.
    */
-  readonly import: (
-    fill: (target: ImportTarget) => Promise<void>,
-    check: (written: AsyncIterable<StoreRecord>) => Promise<void>,
-  ) => Promise<void>;
+  readonly import: (fill: (target: ImportTarget) => Promise<void>) => Promise<void>;
   /** `null` where a database has its own tools for these. */
   readonly files: FileMaintenance | null;
 };

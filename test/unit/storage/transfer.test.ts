@@ -2,7 +2,7 @@
 import { expect, test } from "bun:test";
 import type { StoreRecord } from "../../../src/storage/contract.ts";
 import { importRecords } from "../../../src/storage/transfer.ts";
-import { alice, entry, id } from "../../conformance/samples.ts";
+import { alice, entry, failureOf, id } from "../../conformance/samples.ts";
 import { failOn, openMemory } from "../../support/directory.ts";
 
 const nowMs = 10_000;
@@ -37,5 +37,18 @@ test("what ends at this millisecond is left out, and what ends with the next is 
   const states = await Promise.all([1, 2, 3, 4].map((n) => mailbox!.message(alice, id(n), nowMs)));
   expect(states.map(({ state }) => state)).toEqual(["expired", "absent", "absent", "active"]);
   expect(await replay!.claim("there", nowMs + 9, nowMs)).toBe(false);
+  await store.close();
+});
+
+test("a record that comes twice is refused", async () => {
+  const store = await openMemory(1_000)({ now: () => nowMs, log: () => {}, fatal: failOn });
+  const { mailbox, replay, receipts } = store.capabilities;
+  const target = { mailbox: mailbox!, replay: replay!, receipts: receipts!, putLedger: async () => {} };
+  const later = { expiresAtMs: 20_000, keptUntilMs: 30_000 };
+  const claim = { kind: "claim", tag: "one", untilMs: 20_000 } as const;
+  for (const record of [message(1, "active", later), message(2, "acked", later), claim]) {
+    const twice = importRecords({ import: (fill) => fill(target) }, each([record, record]), nowMs);
+    expect(await failureOf(() => twice)).toMatchObject({ code: "corrupt" });
+  }
   await store.close();
 });
