@@ -184,6 +184,14 @@ export const aboutShape = z.object({
 });
 export const pushShape = z.object({ id: text, state: text });
 
+/** Success is a 2xx that says so. */
+export const deliveredShape = z.object({
+  success: z.custom<true>((value) => value === true, "true"),
+  delivery_mode: text,
+  code: text,
+  message: text,
+});
+
 // What a Cache returns.
 const entry = z.object({ message_id: text, envelope: record });
 export const messagesShape = z.object({ count: integer, messages: z.array(entry), next_cursor: z.optional(text) });
@@ -287,4 +295,5 @@ export type NodeLimits = z.infer<typeof limitsShape>;
 export type Resolution = z.infer<typeof resolutionShape>;
 /** Any accepted change: `tx_hash` leads to `GET /submissions`. */
 export type Accepted = z.infer<typeof acceptedShape>;
+export type Delivered = z.infer<typeof deliveredShape>;
 export type CachedEntry = z.infer<typeof entry>;

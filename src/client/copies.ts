@@ -223,11 +223,8 @@ export function expiryOf(message: PendingMessage, nowMs: number): number {
 
 // ------------------------------------------------------------------------------------------------ received before
 
-/** What was received before, by digest. `hasId` says of which ids anything was. */
-export type ReceivedBefore = {
-  readonly hasId: (messageId: string) => boolean | Promise<boolean>;
-  readonly has: (digest: string) => boolean | Promise<boolean>;
-};
+/** What was received before: the ids of envelopes, in lower case, and their digests. */
+export type ReceivedBefore = { readonly has: (name: string) => boolean | Promise<boolean> };
 
 /** Separates copies of what was received before. A copy that can't be read now, and may be one, is in neither. */
 export async function splitReceived(
@@ -239,7 +236,7 @@ export async function splitReceived(
   for (const copies of message.parts) {
     const fresh: EnvelopeCopy[] = [];
     for (const copy of copies) {
-      const digest = (await before.hasId(copy.messageId)) ? await attempt(copy.digest) : "";
+      const digest = (await before.has(copy.messageId.toLowerCase())) ? await attempt(copy.digest) : "";
       if (typeof digest !== "string") continue;
       (digest !== "" && (await before.has(digest)) ? again : fresh).push(copy);
     }

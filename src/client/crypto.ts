@@ -5,6 +5,7 @@
  * rule of every node, which a test shows over the edge vectors.
  * Source: rules section 8, RFC 8032, RFC 8410, RFC 5869, "Secure Curves in the Web Cryptography API".
  */
+import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
 import { hkdf as hkdfOf } from "@noble/hashes/hkdf.js";
 import { sha256 } from "@noble/hashes/sha2.js";
 import {
@@ -175,6 +176,26 @@ const webCurves = {
 /** HKDF with SHA-256. WebCrypto's would not work on pages without a secure origin. */
 export function hkdf(key: Uint8Array, salt: Uint8Array | null, info: Uint8Array, length: number): Uint8Array {
   return hkdfOf(sha256, key, salt ?? undefined, info, length);
+}
+
+// ------------------------------------------------------------------------------------------------------------ sealing
+
+export const sealNonceBytes = 12;
+
+/** ChaCha20-Poly1305 (RFC 8439) under a random nonce, which comes first. */
+export function sealBytes(key: Uint8Array, plain: Uint8Array, bound: Uint8Array): Uint8Array {
+  const nonce = crypto.getRandomValues(new Uint8Array(sealNonceBytes));
+  return concatBytes(nonce, chacha20poly1305(key, nonce, bound).encrypt(plain));
+}
+
+/** `null` when it was sealed with another key, bound to something else, or changed. */
+export function openBytes(key: Uint8Array, sealed: Uint8Array, bound: Uint8Array): Uint8Array | null {
+  try {
+    const nonce = sealed.subarray(0, sealNonceBytes);
+    return chacha20poly1305(key, nonce, bound).decrypt(sealed.subarray(sealNonceBytes));
+  } catch {
+    return null;
+  }
 }
 
 // ---------------------------------------------------------------------------------------------------------------- ids

@@ -4,11 +4,10 @@
  * able to do this, and also by a passkey. The identity's text holds the key of its local store, so that is locked too.
  * Source: docs/client.md "Locked keys", D395; WebAuthn Level 3 section 10.1.4 (PRF).
  */
-import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
 import { scryptAsync } from "@noble/hashes/scrypt.js";
 import { concatBytes, decodeBase64, decodeUtf8, encodeBase64, utf8 } from "../core/codec/bytes.ts";
 import { type LockText, locksShape, parseKept, parseRecord, renderKept } from "./answers.ts";
-import { hkdf } from "./crypto.ts";
+import { hkdf, openBytes, sealBytes, sealNonceBytes } from "./crypto.ts";
 import { localError } from "./http.ts";
 import { type KeyStore, reliable } from "./key-stores.ts";
 import { parseIdentity } from "./keys.ts";
@@ -220,21 +219,8 @@ async function unwrap(lock: Lock, wraps: readonly LockText[]): Promise<Uint8Arra
 
 // ------------------------------------------------------------------------------------------------------------- sealing
 
-const nonceBytes = 12;
-
-function seal(key: Uint8Array, plain: Uint8Array, name: string): Uint8Array {
-  const nonce = random(nonceBytes);
-  return concatBytes(nonce, chacha20poly1305(key, nonce, utf8(`${format}:${name}`)).encrypt(plain));
-}
-
-function open(key: Uint8Array, sealed: Uint8Array, name: string): Uint8Array | null {
-  const nonce = sealed.subarray(0, nonceBytes);
-  try {
-    return chacha20poly1305(key, nonce, utf8(`${format}:${name}`)).decrypt(sealed.subarray(nonceBytes));
-  } catch {
-    return null;
-  }
-}
+const seal = (key: Uint8Array, plain: Uint8Array, name: string) => sealBytes(key, plain, utf8(`${format}:${name}`));
+const open = (key: Uint8Array, sealed: Uint8Array, name: string) => openBytes(key, sealed, utf8(`${format}:${name}`));
 
 function sealText(key: Uint8Array, text: string, name: string): string {
   return JSON.stringify({ format, sealed_b64: encodeBase64(seal(key, utf8(text), name)) });
@@ -273,7 +259,7 @@ export async function importKeys(
   { sealed, passphrase }: { readonly sealed: string; readonly passphrase: string },
 ): Promise<void> {
   const bytes = sealed.startsWith(copyPrefix) ? decodeBase64(sealed.slice(copyPrefix.length)) : null;
-  if (bytes === null || bytes.length <= saltBytes + nonceBytes)
+  if (bytes === null || bytes.length <= saltBytes + sealNonceBytes)
     throw localError("keys_unreadable", "not an exported identity of this version");
   const key = await passphraseKey(passphrase, bytes.subarray(0, saltBytes));
   const plain = open(key, bytes.subarray(saltBytes), copyPrefix);

@@ -73,8 +73,8 @@ const behindStepMs = 10;
 const passedMs = 5_000;
 const passedMax = 1_000;
 const refreshMs = hourMs;
-/** Most messages remembered as known; expired ones are forgotten first. */
-const knownMax = 100_000;
+/** Most names of messages remembered as known; expired ones are forgotten first. */
+const knownMax = 200_000;
 /** Longest wait for acknowledgements under way. */
 const stopMs = 2_000;
 
@@ -95,13 +95,10 @@ export class Receiver {
   readonly #host: ReceiverHost;
   readonly #recipient: Recipient;
   readonly #queue = new Queue<Message>(queuedMax);
-  /** By the digests of their envelopes. */
+  /** By the digests and the ids of their envelopes; of an id the last one. */
   readonly #known = new Map<string, Known>();
-  /** Until when the envelopes of an id may be offered again. */
-  readonly #ids = new Map<string, number>();
   readonly #before: ReceivedBefore = {
-    hasId: (messageId) => this.#ids.has(messageId.toLowerCase()) || (this.#host.storage?.hasId(messageId) ?? false),
-    has: (digest) => this.#known.has(digest) || (this.#host.storage?.has(digest) ?? false),
+    has: (name) => this.#known.has(name) || (this.#host.storage?.has(name) ?? false),
   };
   readonly #digests = new Map<string, string>();
   readonly #news = new Wakeup();
@@ -311,17 +308,15 @@ export class Receiver {
     const copies = version.parts.flat();
     const untilMs = Math.max(...copies.map(({ expiresAtMs }) => expiresAtMs));
     const known = { state, untilMs, digests, copies, sinceMs: performance.now(), acked: new AbortController() };
-    for (const digest of digests) this.#known.set(digest, known);
-    for (const { messageId } of copies) this.#ids.set(messageId.toLowerCase(), untilMs);
+    const ids = copies.map(({ messageId }) => messageId.toLowerCase());
+    for (const name of [...digests, ...ids]) this.#known.set(name, known);
     return known;
   }
 
   #forgetExpired(): void {
     const nowMs = Date.now();
-    for (const [digest, { untilMs }] of this.#known)
-      if (untilMs < nowMs - pollMs || this.#known.size > knownMax) this.#known.delete(digest);
-    for (const [id, untilMs] of this.#ids)
-      if (untilMs < nowMs - pollMs || this.#ids.size > knownMax) this.#ids.delete(id);
+    for (const [name, { untilMs }] of this.#known)
+      if (untilMs < nowMs - pollMs || this.#known.size > knownMax) this.#known.delete(name);
   }
 
   // -------------------------------------------------------------------------------------------------- live

@@ -11,21 +11,19 @@ import type { JsonObject } from "../core/codec/json.ts";
 import { type DidDocument, sealingKeyOf } from "../core/ledger/account.ts";
 import { chunksMax } from "../core/message/envelope.ts";
 import { encodeSenderText } from "../core/message/proof.ts";
-import { isRecord, parseKept, planShape, renderKept } from "./answers.ts";
+import { type Delivered, deliveredShape, isRecord, parseKept, planShape, renderKept } from "./answers.ts";
 import { type Content, type ContentNames, collect, isQuiet, type Source, withAuthor } from "./content.ts";
 import { hkdf, type Signer, signEd25519, uuidOf } from "./crypto.ts";
 import {
+  ask,
   attempt,
   ClientError,
   type Endpoint,
   type Exchange,
-  exchange,
   isTemporary,
   jsonBody,
-  jsonOf,
   localError,
   path,
-  retryAfterOf,
 } from "./http.ts";
 import { type FileFacts, type RecipientKey, sealPayload } from "./seal.ts";
 import { type NameTrust, type TrustDemand, type TrustLevel, trustOf } from "./trust/trust.ts";
@@ -257,13 +255,7 @@ export type MessageOptions = ContentNames &
 // -------------------------------------------------------------------------------------------------- posting to a Relay
 
 /** The Relay's report; further members are kept unchanged. */
-type DeliveryReport = {
-  readonly success: boolean;
-  readonly delivery_mode: string;
-  readonly code: string;
-  readonly message: string;
-  readonly [member: string]: unknown;
-};
+type DeliveryReport = Delivered & { readonly [member: string]: unknown };
 
 type Retrying = {
   /** Further attempts after the first. */
@@ -303,18 +295,12 @@ async function post(
 ): Promise<DeliveryReport> {
   const headers = isQuiet(file.mediaType) ? { Urgency: "low" } : {};
   const request: Exchange = { method: "POST", path: path`/relay/${to}`, headers, body };
-  const received = await exchange(relay, request);
-  const { status } = received;
-  const json = jsonOf(relay, received);
-  const answer = isRecord(json) ? json : {};
-  const textOf = (value: unknown) => (typeof value === "string" ? value : "");
-  const [code, message] = [textOf(answer["code"]), textOf(answer["message"])];
-  if (answer["success"] === true && code !== "" && status >= 200 && status <= 299)
-    return { ...answer, success: true, code, message, delivery_mode: textOf(answer["delivery_mode"]) };
+  const report = await attempt(() => ask(relay, request, deliveredShape));
+  if (!(report instanceof ClientError)) return report;
   // Why the Cache refused, where the Relay only says that it did: `mailbox_full`, for example.
-  const cacheCode = isRecord(answer["cache_result"]) ? textOf(answer["cache_result"]["code"]) : "";
-  const said = (code === "cache_unavailable" && cacheCode) || code || `http_${status}`;
-  const reason = (message || `the Relay answered ${status}`) + (cacheCode === "" ? "" : `; Cache: ${cacheCode}`);
-  const extra = { status, answer: json, ...retryAfterOf(received) };
-  throw new ClientError("refused", said, reason, extra);
+  const { answer } = report.extra;
+  const result = isRecord(answer) ? answer["cache_result"] : null;
+  const code = isRecord(result) ? result["code"] : null;
+  if (report.code !== "cache_unavailable" || typeof code !== "string") throw report;
+  throw new ClientError("refused", code, `${report.message}; Cache: ${code}`, report.extra);
 }

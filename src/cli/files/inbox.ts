@@ -121,7 +121,7 @@ function storingHost(
   onEvent: FollowOptions["onEvent"],
 ) {
   const storage: ReceiverStorage = {
-    ...{ hasId: place.journal.hasId, has: place.journal.has, cacheDevice, isKeeping: true },
+    ...{ has: place.journal.has, cacheDevice, isKeeping: true },
     read: async (message, recipient) => {
       const { received, written } = await storeMessage(message, recipient, place);
       if (received !== null) report("received", received);

@@ -29,7 +29,8 @@ export type Journal = ReceivedBefore & {
   readonly close: () => Promise<void>;
 };
 
-const seenKeys = ({ messageIds, digests }: JournalEntry) => [...messageIds, ...digests].map((text) => `s/${text}`);
+const seenKeys = ({ messageIds, digests }: JournalEntry) =>
+  [...messageIds, ...digests].map((text) => `s/${text.toLowerCase()}`);
 const seen = Uint8Array.of(1);
 
 /** Opens the journal in a folder of this identity alone, and names the files that a crash left without a name. */
@@ -53,7 +54,6 @@ export async function openJournal(folder: string, nowMs: number): Promise<Journa
   }
   let last: Promise<unknown> = Promise.resolve();
   return {
-    hasId: has,
     has,
     // One after the other, so that what comes twice at once is one file.
     place: (entry) => {

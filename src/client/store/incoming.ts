@@ -92,7 +92,7 @@ export class Incoming {
   /** For a receiver whose messages are saved when the program acknowledges them. */
   get seen(): ReceiverStorage {
     const has = async (text: string) => (await this.#table.bytes(seenKey(this.#table, text))) !== null;
-    return { hasId: has, has, cacheDevice: "", isKeeping: false, onLeft: () => undefined, read: readMessage };
+    return { has, cacheDevice: "", isKeeping: false, onLeft: () => undefined, read: readMessage };
   }
 
   async saveOpened(version: PendingMessage, { data, ...written }: OpenedMessage): Promise<void> {

@@ -5,17 +5,15 @@
  * Source: docs/client.md "A local store", RFC 8439.
  */
 
-import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
 import { sha256 } from "#sha256";
 import { concatBytes, decodeUtf8, encodeHex, utf8 } from "../../core/codec/bytes.ts";
-import { hkdf } from "../crypto.ts";
+import { hkdf, openBytes, sealBytes } from "../crypto.ts";
 import { attempt, ClientError, localError } from "../http.ts";
 import { storeFailure } from "../key-stores.ts";
 import type { Range, StoreDriver } from "./driver.ts";
 
 /** Of what the rows mean. A later version upgrades them when it opens the store. */
 const layout = 1;
-const nonceBytes = 12;
 
 type Meta = {
   readonly layout: number;
@@ -174,21 +172,14 @@ export class Table {
     return locks === undefined ? work() : (locks.request(`waypost:${sharedAs}:write`, work) as Promise<T>);
   }
 
-  #cipher(key: string, nonce: Uint8Array) {
-    return chacha20poly1305(this.#sealKey, nonce, utf8(this.place + key));
-  }
-
   #seal(key: string, bytes: Uint8Array): Uint8Array {
-    const nonce = crypto.getRandomValues(new Uint8Array(nonceBytes));
-    return concatBytes(nonce, this.#cipher(key, nonce).encrypt(bytes));
+    return sealBytes(this.#sealKey, bytes, utf8(this.place + key));
   }
 
   #open(key: string, sealed: Uint8Array): Uint8Array {
-    try {
-      return this.#cipher(key, sealed.subarray(0, nonceBytes)).decrypt(sealed.subarray(nonceBytes));
-    } catch (cause) {
-      throw new ClientError("local", "store_unreadable", "a row of the store is damaged", { cause });
-    }
+    const opened = openBytes(this.#sealKey, sealed, utf8(this.place + key));
+    if (opened === null) throw localError("store_unreadable", "a row of the store is damaged");
+    return opened;
   }
 
   async #guard<T>(work: () => Promise<T>): Promise<T> {
