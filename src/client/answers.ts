@@ -133,17 +133,6 @@ export const acceptedShape = z.object({
   alias: z.optional(text),
   extrinsic: z.optional(text),
 });
-export const preparedShape = z.object({
-  did: text,
-  action: text,
-  nonce_domain: z.nullable(text),
-  payload_to_sign: text,
-  request: record,
-  submit: z.object({ method: text, path: text }),
-  headers: z.optional(z.custom<Record<string, string>>(isRecord, "an object")),
-  body: z.optional(text),
-  expires_at: text,
-});
 export const recipientPolicyShape = z.object({
   did: text,
   policy: z.object({ max_message_bytes: integer, cache_eligible: truth, effective_ttl: integer }),
@@ -287,13 +276,10 @@ export const locksShape = z.object({ format: text, locks: z.array(z.object(lock)
 export type LockText = z.infer<typeof locksShape>["locks"][number];
 export type RegistrationStatus = z.infer<typeof registrationStatusShape>;
 export type Resolved = z.infer<typeof resolvedShape>;
-export type SubmissionStatus = z.infer<typeof submissionShape>;
 export type About = z.infer<typeof aboutShape>;
 export type Registered = z.infer<typeof registeredShape>;
-export type Prepared = z.infer<typeof preparedShape>;
 export type NodeLimits = z.infer<typeof limitsShape>;
 export type Resolution = z.infer<typeof resolutionShape>;
 /** Any accepted change: `tx_hash` leads to `GET /submissions`. */
 export type Accepted = z.infer<typeof acceptedShape>;
 export type Delivered = z.infer<typeof deliveredShape>;
-export type CachedEntry = z.infer<typeof entry>;

@@ -1,6 +1,7 @@
 /**
- * The Directory's routes as typed functions: reads, preparation, and the submission of bodies that were signed elsewhere
- * (`change.ts`). Also what the routes imply: the proofs that a Directory accepts, and the wait for settlement, because a `202` is not final. Answers are checked (`answers.ts`).
+ * The Directory's routes as typed functions: reads, and the submission of bodies that `change.ts` signs. Also what the
+ * routes imply: the proofs that a Directory accepts, and the wait for settlement, because a `202` is not final. Answers are
+ * checked (`answers.ts`).
  * Source: interface "Directory" and "States and transitions", rules sections 4 and 10, docs/ledger.md 1.8.
  */
 import { decodeHex, encodeHex } from "../core/codec/bytes.ts";
@@ -13,7 +14,6 @@ import {
   aliasShape,
   limitsShape,
   noncesShape,
-  preparedShape,
   type RegistrationStatus,
   type Resolved,
   recipientPolicyShape,
@@ -42,7 +42,6 @@ import { createCertifiedIdentity, createIdentity, type Identity } from "./keys.t
 export type Submission = Required<Pick<Exchange, "method" | "path" | "body">> & Pick<Exchange, "headers">;
 
 const get = (where: string): Exchange => ({ method: "GET", path: where });
-const post = (where: string, body: unknown): Exchange => ({ method: "POST", path: where, body: jsonBody(body) });
 
 export type DirectoryClient = ReturnType<typeof directoryClient>;
 
@@ -69,13 +68,11 @@ export function directoryClient(to: Endpoint) {
     /** `policy_not_found` when there is none. */
     recipientPolicy: (did: string) => ask(to, get(path`/delivery-policies/recipients/${did}`), recipientPolicyShape),
     limits: () => ask(to, get("/limits"), limitsShape),
-    prepareRegistration: (body: unknown) => ask(to, post("/register-did/prepare", body), preparedShape),
     /** `invitation`: a code or its link. */
     register: (body: unknown, invitation: string | null = null) => {
       const headers = invitation === null ? {} : { "Svc-Invitation": invitation.split("#invite=").at(-1) ?? "" };
-      return ask(to, { ...post("/register-did", body), headers }, registeredShape);
+      return ask(to, { method: "POST", path: "/register-did", headers, body: jsonBody(body) }, registeredShape);
     },
-    prepare: (did: string, body: unknown) => ask(to, post(path`/dids/${did}/prepare`, body), preparedShape),
     /** Any signed change, on the route that the submission names. */
     submit: (submission: Submission) => ask(to, submission, acceptedShape),
   };

@@ -133,7 +133,7 @@ export function jsonBody(value: unknown): Uint8Array<ArrayBuffer> {
 }
 
 /** Sends and reads, whatever the status. Throws `unreachable`, `timed_out`, or `unreadable` for more than `bytesMax`. */
-export async function exchange(to: Endpoint, request: Exchange, bytesMax = answerBytesMax): Promise<Received> {
+async function exchange(to: Endpoint, request: Exchange, bytesMax = answerBytesMax): Promise<Received> {
   const signal = AbortSignal.timeout(to.timeoutMs);
   try {
     return await receive(await fetchFrom(to, request, signal), bytesMax);
@@ -158,13 +158,13 @@ async function receive(response: Response, bytesMax: number): Promise<Received> 
 }
 
 /** The pause that an answer asks for, in whole seconds. */
-export function retryAfterOf({ headers }: Received): { readonly retryAfterMs?: number } {
+function retryAfterOf({ headers }: Received): { readonly retryAfterMs?: number } {
   const text = headers.get("retry-after") ?? "";
   return /^[0-9]{1,6}$/.test(text) ? { retryAfterMs: Number(text) * 1_000 } : {};
 }
 
 /** `undefined` for no content. Throws `unreadable` for anything else that is not JSON. */
-export function jsonOf({ url }: Endpoint, { status, bytes }: Received): unknown {
+function jsonOf({ url }: Endpoint, { status, bytes }: Received): unknown {
   if (bytes.length === 0) return undefined;
   try {
     return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
@@ -224,11 +224,7 @@ async function* chunksOf(response: Response): AsyncGenerator<Uint8Array> {
 
 /** The checked answer of a 2xx. Any other status throws `refused` with the node's code. */
 export async function ask<T>(to: Endpoint, request: Exchange, shape: Shape<T>): Promise<T> {
-  return readAnswer(to, await exchange(to, request), shape);
-}
-
-/** As `ask`, for an answer that was already received. */
-function readAnswer<T>(to: Endpoint, received: Received, shape: Shape<T>): T {
+  const received = await exchange(to, request);
   if (received.status < 200 || received.status > 299) throw refusal(to, received);
   const answer = jsonOf(to, received);
   const problem = problemOf(shape, answer);

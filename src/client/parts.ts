@@ -1,7 +1,6 @@
 /** What `@waypost/client/parts` exports: identities, changes, plans, sealing and the routes, one by one. */
 
-export { renderAgreementKey } from "../core/codec/bytes.ts";
-export type { CachedEntry, Prepared, Registered, RegistrationStatus, Resolved, SubmissionStatus } from "./answers.ts";
+export type { Registered, RegistrationStatus, Resolved } from "./answers.ts";
 export {
   type Changed,
   change,

@@ -23,7 +23,6 @@ const rows: [name: string, schema: TSchema, shape: Shape<unknown>][] = [
   ["alias update", directory.aliasUpdateAnswer, answers.acceptedShape],
   ["extrinsic", directory.extrinsicAnswer, answers.acceptedShape],
   ["document", directory.replaceDocumentAnswer, answers.acceptedShape],
-  ["prepared", directory.preparedAnswer, answers.preparedShape],
   ["resolution", directory.resolutionAnswer, answers.resolutionShape],
   ["recipient policy", policies.deliveryPolicyAnswer, answers.recipientPolicyShape],
   ["limits", limitsShape, answers.limitsShape],
