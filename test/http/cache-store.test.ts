@@ -364,11 +364,12 @@ describe("quotas", () => {
     expect(await outcomeOf(node.store(envelopeTo(bob, 2)))).toBe("507 mailbox_full");
   });
 
-  test("of the whole store answer 507 storage_full", async () => {
+  test("of the whole store answer 507 storage_full, in the log as one error a minute", async () => {
     const node = await cacheFor({ store_entries_max: 1 });
     node.recipients.add(alice);
     await node.store(envelopeTo(bob, 1));
-    expect(await outcomeOf(node.store(envelopeTo(alice, 2)))).toBe("507 storage_full");
+    for (const to of [alice, bob]) expect(await outcomeOf(node.store(envelopeTo(to, 2)))).toBe("507 storage_full");
+    expect(node.cacheLines.filter(({ level }) => level === "error")).toHaveLength(1);
   });
 
   test("are exact under concurrency", async () => {

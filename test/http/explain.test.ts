@@ -76,6 +76,8 @@ test("a full mailbox stops it, and the last results say so", async () => {
     [202, "cached", alice!.did],
     [202, "cached", alice!.did],
   ]);
+  const requests = nodes.lines.map(({ fields }) => (fields ?? {}) as { status?: number; code?: string });
+  expect(requests.flatMap(({ status, code }) => (status === 502 ? [code] : []))).toEqual(["mailbox_full"]);
   expect((await explain()).results.length).toBe(2);
   expect((await explain(bob!.did, bob!.did)).results).toEqual([]);
 });

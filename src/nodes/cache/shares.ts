@@ -176,9 +176,11 @@ function isSpared({ client }: Origin, settings: Pick<Quotas, "rate_limit_loopbac
   return !settings.rate_limit_loopback && isLoopbackAddress(client);
 }
 
-type Scope = "strangers" | "network" | "sender" | "store";
+/** `store`: the share of a network; `whole`: the store is full for everybody. */
+type Scope = "strangers" | "network" | "sender" | "store" | "whole";
 
-export type ShareReports = { readonly refuse: (label: string, recipient: Did, origin: Origin) => Fault };
+/** The label of the share that is used up; `null` for the whole store. */
+export type ShareReports = { readonly refuse: (label: string | null, recipient: Did, origin: Origin) => Fault };
 
 const warnEveryMs = minuteMs;
 const warnedMax = 1_000;
@@ -195,7 +197,7 @@ type ReportParts = {
 export function createShareReports({ log, metrics, now, digest: digestOf }: ReportParts): ShareReports {
   const refusals = metrics.counter({
     name: "cache_share_refusals_total",
-    help: "Stores refused because a share of the recipient's mailbox, or of the store, is used up.",
+    help: "Stores refused because a share of the recipient's mailbox or of the store, or the whole store, is used up.",
     labels: ["scope"],
   });
   const warned = new BoundedMap<string, number>(warnedMax);
@@ -216,17 +218,23 @@ export function createShareReports({ log, metrics, now, digest: digestOf }: Repo
       const key = `${scope} ${digest} ${network}`;
       refusals.add([scope]);
       latest.set(key, { labels: [scope, digest, network], count: (latest.get(key)?.count ?? 0) + 1 });
-      if (now() - (warned.get(key) ?? Number.NEGATIVE_INFINITY) >= warnEveryMs) {
-        warned.set(key, now());
-        const what = scope === "store" ? "a share of the store is used up" : "a share of a mailbox is used up";
-        log("warn", what, { scope, recipient: digest, network });
+      const isOfStore = scope === "store" || scope === "whole";
+      const about = scope === "whole" ? scope : key;
+      if (now() - (warned.get(about) ?? Number.NEGATIVE_INFINITY) >= warnEveryMs) {
+        warned.set(about, now());
+        if (scope === "whole") log("error", "the Cache is full: store_bytes_max or store_entries_max is reached");
+        else {
+          const what = isOfStore ? "a share of the store is used up" : "a share of a mailbox is used up";
+          log("warn", what, { scope, recipient: digest, network });
+        }
       }
-      return fault(scope === "store" ? "storage_full" : "mailbox_full", details[scope]);
+      return fault(isOfStore ? "storage_full" : "mailbox_full", details[scope]);
     },
   };
 }
 
-function scopeOf(label: string): Scope {
+function scopeOf(label: string | null): Scope {
+  if (label === null) return "whole";
   if (label === strangerLabel) return "strangers";
   if (label.startsWith(storePrefix)) return "store";
   return networkPrefixes.some((prefix) => label.startsWith(prefix)) ? "network" : "sender";
@@ -237,4 +245,5 @@ const details: Record<Scope, string> = {
   network: "this client network has used up its share of this mailbox",
   sender: "this sender has used up its share of this mailbox",
   store: "this client network has used up its share of this Cache",
+  whole: "this Cache is full",
 };

@@ -213,7 +213,7 @@ function checkOutcome({ reports }: StoreParts, outcome: StoreOutcome, recipient:
     case "store_share":
       return reports.refuse(outcome.label, recipient, origin);
     case "store":
-      return fault("storage_full", "this Cache is full");
+      return reports.refuse(null, recipient, origin);
   }
 }
 

@@ -410,8 +410,7 @@ function record(http: Http, plan: Plan, exchange: Exchange, { result, durationMs
   const { method } = exchange;
   http.metrics.requests.add([method, route.path, String(status)]);
   http.metrics.seconds.observe([route.path], durationMs / 1_000);
-  const code = isFault(result) ? result.code : undefined;
-  if (code !== undefined) http.metrics.refusals.add([code]);
+  if (isFault(result)) http.metrics.refusals.add([result.code]);
   noteResult(http, plan, exchange, result);
   if (!http.logsRequests) return;
   const trace = traceparentOf(exchange.headers);
@@ -422,7 +421,7 @@ function record(http: Http, plan: Plan, exchange: Exchange, { result, durationMs
     method,
     route: route.path,
     status,
-    ...(code === undefined ? {} : { code }),
+    ...(status < 400 ? {} : { code: outcomeOf(result).code }),
     ...(exchange.envelope === null ? {} : named(http, exchange.envelope)),
     ms: Math.round(durationMs * 100) / 100,
   });
