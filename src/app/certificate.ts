@@ -102,11 +102,13 @@ function orNull<T>(parse: () => T): T | null {
   }
 }
 
-/** Hosts of the https endpoints that others reach this process by. */
-function publicHosts({ relay, cache }: Config): string[] {
+/** Hosts of https by which others reach this process. */
+function publicHosts({ server, directory, relay, cache }: Config): string[] {
   const endpoints = [relay, cache].flatMap((node) => (node.enabled ? node.public_endpoints : []));
-  const hosts = endpoints.filter((one) => one.startsWith("https:")).map((one) => new URL(one).hostname);
-  return [...new Set(hosts.map((host) => host.replace(/^\[|\]$/g, "")))];
+  const home = directory.enabled ? (directory.public_endpoint ?? "") : "";
+  const urls = [...endpoints, home].filter((one) => one.startsWith("https:"));
+  const app = server.app === null ? [] : [`https://${server.app}`];
+  return [...new Set([...urls, ...app].map((url) => new URL(url).hostname.replace(/^\[|\]$/g, "")))];
 }
 
 /** Properties of a valid certificate that are probably a mistake. */
@@ -119,7 +121,7 @@ function* doubtsOf(
   if (notAfterMs - nowMs <= expiresSoonMs) yield `${cert} expires at ${isoOf(notAfterMs)}`;
   for (const host of hosts)
     if ((isIP(host) === 0 ? leaf.checkHost(host) : leaf.checkIP(host)) === undefined)
-      yield `${cert} does not name ${host} of public_endpoints: clients will refuse it`;
+      yield `${cert} does not name ${host}: clients will refuse it`;
 }
 
 export type CertificateWatch = {

@@ -2,7 +2,7 @@
  * `waypost config`: checks a configuration file, shows its effective values, prints the reference and the JSON Schema.
  * Every command that needs a configuration reads it here.
  */
-import { existsSync, readFileSync, statfsSync } from "node:fs";
+import { existsSync, readFileSync, statfsSync, statSync } from "node:fs";
 import { totalmem } from "node:os";
 import { dirname, resolve } from "node:path";
 import type { Command } from "commander";
@@ -56,7 +56,7 @@ export function renderSchema(): string {
 async function checkFile({ config: file, json = false }: { readonly config: string; readonly json?: boolean }) {
   const { config, problems } = await examineConfig(file, { toServe: true });
   if (!json && problems.length > 0) throw problemReport(file, problems);
-  const warnings = config === null || problems.length > 0 ? [] : warningsOf(config);
+  const warnings = config === null || problems.length > 0 ? [] : warningsOf(config, file);
   const result = { ok: problems.length === 0, file, problems, warnings };
   if (!json) for (const { setting, message } of warnings) console.error(`warning: ${setting}: ${message}`);
   createReport(json).result(result, `${file}: no problems`);
@@ -114,10 +114,22 @@ function problemReport(file: string, problems: readonly ConfigProblem[]) {
 }
 
 /** Settings that are probably a mistake, doubts about certificate and key files, and bounds above what the machine has. */
-export function warningsOf(config: Config): InputProblem[] {
+export function warningsOf(config: Config, file: string): InputProblem[] {
   const loaded = loadCertificate(config, Date.now());
   const ofCertificate = loaded?.ok === true ? loaded.certificate.warnings : [];
-  return [...configWarnings(config), ...ofCertificate, ...keyWarnings(config), ...machineWarnings(config)];
+  return [
+    ...configWarnings(config),
+    ...ofCertificate,
+    ...keyWarnings(config),
+    ...secretWarnings(file),
+    ...machineWarnings(config),
+  ];
+}
+
+function* secretWarnings(file: string): Generator<InputProblem> {
+  if (!/^\s*(password|token)\s*=/m.test(readFileSync(file, "utf8")) || (statSync(file).mode & 0o004) === 0) return;
+  const message = `it holds a secret, and every user may read it; run: chmod o-r ${file}, or name a file of its own`;
+  yield { setting: "(file)", message };
 }
 
 function* machineWarnings({ cache, stores, server }: Config): Generator<InputProblem> {

@@ -6,7 +6,7 @@
 import { lookup } from "node:dns/promises";
 import { accessSync, constants, existsSync, readFileSync, statfsSync, statSync } from "node:fs";
 import { createServer } from "node:net";
-import { resolve } from "node:path";
+import { dirname, resolve } from "node:path";
 import type { Command } from "commander";
 import { failed, failedInResult } from "../app/failure.ts";
 import { rolesOf } from "../app/serving.ts";
@@ -52,7 +52,7 @@ async function examine(config: Config, file: string): Promise<Finding[]> {
   const here = await Promise.all([
     { name: "program", ok: true, detail: program },
     { name: "configuration", ok: true, detail: `${file}, with its certificate and keys` },
-    ...warningsOf(config).map(({ setting, message: detail }) => {
+    ...warningsOf(config, file).map(({ setting, message: detail }) => {
       return { name: `setting ${setting}`, ok: true, warning: true, detail };
     }),
     check("open files", () => openFiles(config)),
@@ -134,7 +134,11 @@ function addresses({ server }: Config): Promise<Finding>[] {
 
 function canListen(address: string): Promise<string> {
   const place = parseListenAddress(address);
-  if (place === null || "unix" in place) return Promise.resolve("free");
+  if (place === null) return Promise.resolve("free");
+  if ("unix" in place) {
+    accessSync(dirname(place.unix), constants.W_OK);
+    return Promise.resolve("free");
+  }
   return new Promise((resolve, reject) => {
     const server = createServer();
     server.once("error", reject);

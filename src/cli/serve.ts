@@ -45,7 +45,7 @@ async function serve(file: string): Promise<void> {
   const problems = environmentProblems(config, process.env);
   if (problems.length > 0) throw failed(problems.join("\n"));
   const sink = logTo(process.stdout, config);
-  for (const { setting, message } of warningsOf(config))
+  for (const { setting, message } of warningsOf(config, file))
     sink.log("warn", "a setting needs attention", { setting, reason: message });
   // A signal before the nodes run takes effect when they do; the log says what changed.
   const running = Promise.withResolvers<RunningNodes>();

@@ -33,7 +33,7 @@ export function relationProblems(config: Config, reported: readonly InputProblem
 
 export function configWarnings(config: Config): InputProblem[] {
   const checks = [
-    ...[networkWarnings, listWarnings, endpointWarnings, nodeWarnings],
+    ...[networkWarnings, listWarnings, exampleWarnings, endpointWarnings, nodeWarnings],
     ...[storeWarnings, listenerWarnings, limitWarnings],
   ];
   const found = checks.flatMap((check) => [...check(config)]).map(problemOf);
@@ -140,9 +140,10 @@ function* pathRelations(config: Config): Generator<Remark> {
     if (/^~|\$[A-Za-z{]/.test(path)) yield [setting, `${path} is not expanded as in a shell: write the path in full`];
     if (!/\.(path|outbox)$/.test(setting)) continue;
     const folder = normalize(`${path}/`);
-    const other = folders.get(folder);
-    if (other !== undefined) yield [[setting, other], `is also ${other}: each store needs a folder of its own`];
-    folders.set(folder, setting);
+    for (const [other, one] of folders)
+      if (folder.startsWith(one) || one.startsWith(folder))
+        yield [[setting, other], `is also ${other}, or in it: each store needs a folder of its own`];
+    folders.set(setting, folder);
   }
 }
 
@@ -161,11 +162,12 @@ function* limitRelations({ limits, server, cache }: Config): Generator<Remark> {
       ["server.body_bytes_in_flight", "limits.body_bytes_max"],
       `is less than twice limits.body_bytes_max: one client gets half, so a body of that size could never be read; set at least "${renderSizeSetting(2 * limits[body])}"`,
     ];
-  if (cache.recipient_bytes_max > cache.store_bytes_max)
-    yield [
-      ["cache.recipient_bytes_max", "cache.store_bytes_max"],
-      `is above store_bytes_max (${renderSizeSetting(cache.store_bytes_max)})`,
-    ];
+  const ofCache = [["bytes", renderSizeSetting] as const, ["entries", String] as const];
+  for (const [unit, render] of ofCache) {
+    const [one, all] = [cache[`recipient_${unit}_max`], cache[`store_${unit}_max`]];
+    const settings = [`cache.recipient_${unit}_max`, `cache.store_${unit}_max`] as const;
+    if (one > all) yield [settings, `is above store_${unit}_max (${render(all)})`];
+  }
 }
 
 function* nodeRelations(config: Config): Generator<Remark> {
@@ -225,6 +227,16 @@ function consumers({ relay, cache }: Config): (readonly ["relay" | "cache", Conf
 
 // ------------------------------------------------------------------------------------------------- warnings
 
+/** Names of an example (RFC 2606) that were left in a file. */
+function* exampleWarnings(config: Config): Generator<Remark> {
+  for (const { section, name } of listSettings()) {
+    const value: unknown = Reflect.get(config[section], name);
+    for (const [i, one] of [value].flat().entries())
+      if (typeof one === "string" && /^[^ ]*\bexample(\.(org|com|net))?(:\d+)?(\/.*)?$/.test(one))
+        yield [`${section}.${name}${Array.isArray(value) ? `.${i}` : ""}`, `${one} is a name from an example`];
+  }
+}
+
 function* listWarnings(config: Config): Generator<Remark> {
   for (const name of ["relay", "cache"] as const)
     for (const subject of ["recipients", "senders"] as const)
@@ -258,10 +270,16 @@ function* networkWarnings({ server, relay }: Config): Generator<Remark> {
 }
 
 const isOwnName = (hostname: string): boolean => /^(localhost|127\.[\d.]+|\[::1\])$/.test(hostname);
-/** A name of an example (RFC 2606) that was left in a file. */
-const isExampleName = (hostname: string): boolean => /(^|\.)example(\.(org|com|net))?$/.test(hostname);
 
 function* endpointWarnings(config: Config): Generator<Remark> {
+  const home = config.directory.enabled ? config.directory.public_endpoint : null;
+  const others = consumers(config).flatMap(([, { public_endpoints }]) => public_endpoints);
+  const isOwn = (url: string) => isOwnName(new URL(url).hostname);
+  if (home !== null && isOwn(home) && others.some((url) => !isOwn(url)))
+    yield [
+      "directory.public_endpoint",
+      `${home} is reached from this machine alone: no other Directory finds its people`,
+    ];
   for (const [name, node] of consumers(config)) {
     for (const [i, endpoint] of node.public_endpoints.entries())
       for (const message of endpointDoubts(endpoint, config.server)) yield [`${name}.public_endpoints.${i}`, message];
@@ -269,7 +287,6 @@ function* endpointWarnings(config: Config): Generator<Remark> {
     if (!URL.canParse(recipients) || recipients.startsWith("ledger:")) continue;
     const { protocol, hostname } = new URL(recipients);
     const setting = `${name}.recipients`;
-    if (isExampleName(hostname)) yield [setting, `${recipients} is a name from an example`];
     if (protocol === "http:" && !isOwnName(hostname))
       yield [setting, `${recipients} is not encrypted: others on the way can name other recipients' keys`];
     if (node.public_endpoints.some((endpoint) => sameEndpoint(endpoint, recipients)))
@@ -280,33 +297,53 @@ function* endpointWarnings(config: Config): Generator<Remark> {
   }
 }
 
-function* endpointDoubts(endpoint: string, { listen, tls_cert_file: cert }: Config["server"]): Generator<string> {
-  const { protocol, hostname, pathname, href } = new URL(endpoint);
+function* endpointDoubts(endpoint: string, server: Config["server"]): Generator<string> {
+  const { listen, tls_cert_file: cert, trusted_proxies: proxies } = server;
+  const { protocol, hostname, pathname, href, port } = new URL(endpoint);
   const isOpen = !listen.every(isLoopbackListener);
   const isOwn = isOwnName(hostname);
-  if (isExampleName(hostname)) yield `${endpoint} is a name from an example: this node can't be reached by it`;
+  const isListened = /^(0\.0\.0\.0|\[::\])$/.test(hostname);
   const normal = withoutTrailingSlashes(href);
   if (normal !== withoutTrailingSlashes(endpoint))
     yield `${endpoint} is ${normal} to clients, and recipients sign the exact text: write it so`;
   if (pathname !== "/") yield `${endpoint} has a path: a proxy must remove it, since this node serves none below it`;
-  if (/^(0\.0\.0\.0|\[::\])$/.test(hostname)) yield `${endpoint} is an address to listen on: clients can't reach it`;
   if (isOwn && isOpen) yield `${endpoint} is reached from this machine alone, but the node listens for others`;
   if (protocol === "http:" && isOpen && !isOwn)
     yield `${endpoint} is not encrypted: others on the way see who writes to whom, and pages of https can't use it`;
+  const address = parseAddress(hostname.replace(/^\[|\]$/g, ""));
+  if (isListened) yield `${endpoint} is an address to listen on: clients can't reach it`;
+  else if (!isOwn && (address === null ? !/\.[^.]/.test(hostname) : !isPublicAddress(address)))
+    yield `${endpoint} is an address of a local network: nobody outside reaches it`;
+  const ports = listen.map(parseListenAddress).map((place) => (place === null || "unix" in place ? 0 : place.port));
+  if (cert !== null && isOpen && proxies.length === 0 && !ports.some((one) => one === 0 || one === Number(port || 443)))
+    yield `${endpoint} has port ${port || 443}, on which nothing listens here`;
   if (protocol === "http:" && cert !== null) yield `${endpoint} is http, but the listeners use TLS: write https`;
 }
 
-/** Settings of a node that does not run, and a Relay that forwards alone. */
-function* nodeWarnings({ relay, cache }: Config): Generator<Remark> {
-  for (const [name, node] of [["relay", relay] as const, ["cache", cache] as const])
-    if (!node.enabled && node.public_endpoints.length > 0)
+/** Settings of a node that does not run, a Relay that forwards alone, and half of a log. */
+function* nodeWarnings(config: Config): Generator<Remark> {
+  const { directory, relay, cache, witness } = config;
+  for (const name of ["directory", "relay", "cache"] as const)
+    if (!config[name].enabled && JSON.stringify(config[name]) !== JSON.stringify(defaults[name]))
       yield [`${name}.enabled`, `is false: the settings of [${name}] have no effect`];
+  if (directory.log_witnesses.length > 0 && directory.log_key_file === null)
+    yield ["directory.log_witnesses", "there is no log to cosign: set log_key_file"];
+  if (witness.key_file !== null && witness.logs.length === 0)
+    yield ["witness.logs", "is empty: this witness cosigns nothing"];
+  if (cache.enabled && cache.network_share === 100)
+    yield ["cache.network_share", "100 lets one client network use up all that a mailbox has for strangers"];
   if (relay.enabled && relay.public_endpoints.length === 0)
     yield ["relay.public_endpoints", "is empty: recipients can't receive live here"];
 }
 
 function* storeWarnings(config: Config): Generator<Remark> {
   const { cache, directory, stores } = config;
+  const ids = stores[cache.store]?.["message_ids_max"];
+  if (cache.enabled && typeof ids === "number" && ids < cache.store_entries_max)
+    yield [
+      `stores.${cache.store}.message_ids_max`,
+      `${ids} is less than cache.store_entries_max: the store is full before`,
+    ];
   const used = new Set([
     ...(directory.enabled ? [directory.store, directory.ledger] : []),
     ...consumers(config).flatMap(([, node]) => [node.store, node.recipients.replace(/^ledger:/, "")]),
@@ -328,6 +365,21 @@ function* storeWarnings(config: Config): Generator<Remark> {
 function* listenerWarnings(config: Config): Generator<Remark> {
   const { listen, admin_listen, tls_cert_file, trusted_proxies } = config.server;
   const nodes = consumers(config);
+  for (const [i, address] of listen.entries()) {
+    const place = parseListenAddress(address);
+    if (place === null) continue;
+    if (!("unix" in place) && place.port === 443 && tls_cert_file === null)
+      yield [`server.listen.${i}`, `${address} is the port of https, but no certificate is set`];
+    const kind = "unix" in place ? /^unix$/ : place.hostname.includes(":") ? /:/ : /\./;
+    if (isLoopbackListener(address) && trusted_proxies.length > 0 && !trusted_proxies.some((one) => kind.test(one)))
+      yield ["server.trusted_proxies", `names no proxy that can reach ${address}: all its clients count as one`];
+  }
+  const isSplit = config.server.share_port && config.bus.plugin === "local";
+  if (isSplit && nodes.length > 0)
+    yield [
+      "server.share_port",
+      'with bus.plugin = "local": live messages do not reach the sessions of other processes',
+    ];
   const isOpen = listen.some((address) => /^(0\.0\.0\.0|\[::\]):/.test(address));
   if (nodes.length > 0 && admin_listen.length === 0 && isOpen)
     yield ["server.admin_listen", "is empty: /metrics is public on the addresses of listen"];
@@ -360,6 +412,7 @@ function* limitWarnings({ limits, server, cache }: Config): Generator<Remark> {
       "server.drain_timeout",
       "is longer than TimeoutStopSec=45 of the unit that `waypost init` writes: systemd ends the node before",
     ];
+  if (server.drain_timeout < secondMs) yield ["server.drain_timeout", "cuts requests off at every restart"];
   if (limits.clock_skew > hourMs)
     yield [
       "limits.clock_skew",

@@ -333,20 +333,26 @@ describe("warnings", () => {
 
   test("a plain file has none", () => expect(warned(quiet)).toEqual([]));
 
-  test.each([
+  test.each<string[]>([
     ['[server]\ntrusted_proxies = ["0.0.0.0/0"]', "server.trusted_proxies.0"],
     ['[server]\ntrusted_proxies = ["127.0.0.0/8", "::/0"]', "server.trusted_proxies.1"],
     ['[server]\ntrusted_proxies = ["unix", "::1", "10.0.0.1"]', "server.trusted_proxies.2"],
     ['[server]\ndrain_timeout = "1m"', "server.drain_timeout"],
-    ['[relay]\nallow_private = ["10.0.0.0/8", "8.8.8.0/24"]', "relay.allow_private.1"],
-    ['[relay]\nallow_private = ["169.254.0.0/16"]', "relay.allow_private.0"],
+    ['[relay]\nallow_private = ["10.0.0.0/8", "8.8.8.0/24"]', "relay.allow_private.1", "relay.enabled"],
+    ['[relay]\nallow_private = ["169.254.0.0/16"]', "relay.allow_private.0", "relay.enabled"],
     ['[server]\nadmin_listen = ["0.0.0.0:7401"]', "server.admin_listen.0"],
     ['[server]\nadmin_listen = ["unix:/run/w.sock", "10.0.0.1:7401"]', "server.admin_listen.1"],
     ['[limits]\nclock_skew = "2h"', "limits.clock_skew"],
     ['[limits]\nclock_skew = "2s"', "limits.clock_skew"],
     ['[limits]\nttl_max = "5s"', "limits.ttl_max"],
     ["[server]\nrequests_max = 4", "server.requests_max"],
-  ])("%s", (more, setting) => expect(warned(`${quiet}${more}`)).toEqual([setting]));
+    ['[server]\ndrain_timeout = "0s"', "server.drain_timeout"],
+    ['[server]\nlisten = ["127.0.0.1:443"]', "server.listen.0"],
+    ['[server]\nlisten = ["unix:/run/w.sock"]\ntrusted_proxies = ["127.0.0.1"]', "server.trusted_proxies"],
+    ['[server]\nlisten = ["[::1]:7400"]\ntrusted_proxies = ["127.0.0.1"]', "server.trusted_proxies"],
+    ['[push]\ncontact = "mailto:you@example.org"', "push.contact"],
+    ['[witness]\nkey_file = "w.key"', "witness.logs"],
+  ])("%s", (more, ...settings) => expect(warned(`${quiet}${more}`)).toEqual(settings));
 
   test("an entry that is not a DID, an example name, and a volatile store are reported", () => {
     const listed = quiet.replace("[cache]", '[cache]\ndeny_senders = ["mallory"]');
@@ -373,6 +379,13 @@ describe("warnings", () => {
     ["a path", `${at("https://w.net/cache")}[server]\ntrusted_proxies = ["127.0.0.1"]`, ["cache.public_endpoints.0"]],
     ["this machine, on an open listener", `${quiet}[server]\nlisten = ["10.0.0.1:80"]`, ["cache.public_endpoints.0"]],
     ["every address", at("http://0.0.0.0:7400"), ["cache.public_endpoints.0"]],
+    ["a local network", at("https://192.168.1.5"), ["cache.public_endpoints.0", "server.trusted_proxies"]],
+    ["one word", at("http://waypost:7400"), ["cache.public_endpoints.0"]],
+    [
+      "another port than that of TLS",
+      `${at("https://w.net")}[server]\nlisten = ["10.0.0.1:8443"]\ntls_cert_file = "c"\ntls_key_file = "k"`,
+      ["cache.public_endpoints.0"],
+    ],
     ["another form of itself", at("http://LOCALHOST:80/"), ["cache.public_endpoints.0"]],
   ])("an endpoint of %s", (_, text, settings) => expect(warned(text)).toEqual(settings));
 
@@ -391,6 +404,22 @@ describe("warnings", () => {
       "a log that does not outlive the process",
       quiet.replace('"lmdb"', '"memory"').replace("[directory]", '[directory]\nlog_key_file = "log.key"'),
       ["directory.log_key_file", "cache.store", "directory.ledger"],
+    ],
+    [
+      "ids fewer than entries",
+      quiet.replace('"lmdb"', '"lmdb"\nmessage_ids_max = 1000'),
+      ["stores.main.message_ids_max"],
+    ],
+    ["one network that may use all", withCache("network_share = 100"), ["cache.network_share"]],
+    [
+      "processes that hear nothing of each other",
+      `${quiet.replace('"lmdb"', '"postgres"')}[server]\nshare_port = true`,
+      ["server.share_port"],
+    ],
+    [
+      "a home on this machine alone",
+      `${at("https://w.net").replace("[directory]", '[directory]\npublic_endpoint = "http://localhost"')}[server]\ntrusted_proxies = ["127.0.0.1"]`,
+      ["directory.public_endpoint"],
     ],
     ["a mailbox smaller than an envelope", withCache('recipient_bytes_max = "1MiB"'), ["cache.recipient_bytes_max"]],
     ["a store in memory", quiet.replace('"lmdb"', '"lmdb"\npath = "/dev/shm/w"'), ["stores.main.path"]],
