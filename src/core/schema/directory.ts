@@ -38,6 +38,7 @@ import {
   open,
   signatureText,
   timestampText,
+  txHashText,
   u64Text,
 } from "./schema.ts";
 import { actionTexts, type Signed, signedBytes, signedIntent } from "./signing.ts";
@@ -94,22 +95,13 @@ export const registerBody = closed(
   },
 );
 
-export const registeredAnswer = open(
-  {
-    status: Type.Literal("accepted"),
-    registration_status: Type.Literal("pending"),
-    tx_id: Type.String(),
-    did: didText,
-    did_document: documentShape,
-  },
-  {
-    status: "accepted",
-    registration_status: "pending",
-    tx_id: exampleTxHash,
-    did: exampleDid,
-    did_document: exampleDocumentJson,
-  },
-);
+export const registeredAnswer = open({
+  status: Type.Literal("accepted"),
+  registration_status: Type.Literal("pending"),
+  tx_id: txHashText,
+  did: didText,
+  did_document: documentShape,
+});
 
 export const registrationStatusAnswer = open(
   {
@@ -119,17 +111,9 @@ export const registrationStatusAnswer = open(
     registration_status: namedText(["confirmed", "pending", "missing"]),
     did_document: Type.Optional(documentShape),
     version: Type.Optional(Type.Integer({ minimum: 1 })),
-    tx_id: Type.Optional(Type.String()),
+    tx_id: Type.Optional(txHashText),
   },
-  {
-    did: exampleDid,
-    source: "chain",
-    registered: true,
-    registration_status: "confirmed",
-    did_document: exampleDocumentJson,
-    version: 1,
-    tx_id: exampleTxHash,
-  },
+  { did_document: exampleDocumentJson, version: 1, tx_id: exampleTxHash },
 );
 
 // ---------------------------------------------------------------------------------------- preparation
@@ -175,13 +159,11 @@ export const preparedAnswer = open(
     operator_account: Type.Optional(Type.String({ description: "and, in a registration, the Directory's account" })),
   },
   {
-    did: exampleDid,
     action: "RemoveService",
     nonce_domain: "document_nonce",
     payload_to_sign: "0x78",
     request: { did: exampleDid, action: "RemoveService", id: exampleService.id, nonce: "0" },
     submit: { method: "DELETE", path: `/dids/${encodeURIComponent(exampleDid)}/document/services/%23cache` },
-    expires_at: "2026-07-16T12:05:00.000Z",
   },
 );
 
@@ -312,32 +294,21 @@ export const primaryAliasBody = closed({ did: didText, alias: aliasText }, { did
 const acceptedMembers = {
   status: Type.Literal("accepted"),
   did: didText,
-  tx_hash: Type.String({ description: "its outcome: GET /submissions/{tx_hash}" }),
-  message: Type.String(),
+  tx_hash: txHashText,
+  message: Type.String({ examples: ["Accepted for submission"] }),
 };
+const actionText = Type.String({ examples: ["UpdateVerificationMethod"] });
+const extrinsicText = Type.String({ examples: ["set_delivery_policy_links"] });
 
-const exampleAccepted = {
-  status: "accepted",
-  did: exampleDid,
-  tx_hash: exampleTxHash,
-  message: "Accepted for submission",
-};
-
-export const updateAnswer = open(
-  { ...acceptedMembers, action: Type.String() },
-  { ...exampleAccepted, action: "UpdateVerificationMethod" },
-);
+export const updateAnswer = open({ ...acceptedMembers, action: actionText });
 export const aliasUpdateAnswer = open(
-  { ...acceptedMembers, action: Type.String(), alias: aliasText },
-  { ...exampleAccepted, action: "add_alias", alias: "team.one" },
+  { ...acceptedMembers, action: actionText, alias: aliasText },
+  { action: "add_alias" },
 );
-export const extrinsicAnswer = open(
-  { ...acceptedMembers, extrinsic: Type.String() },
-  { ...exampleAccepted, extrinsic: "set_delivery_policy_links" },
-);
+export const extrinsicAnswer = open({ ...acceptedMembers, extrinsic: extrinsicText });
 export const replaceDocumentAnswer = open(
-  { ...acceptedMembers, action: Type.Literal("replace_document"), extrinsic: Type.String() },
-  { ...exampleAccepted, action: "replace_document", extrinsic: "set_document_with_proof" },
+  { ...acceptedMembers, action: Type.Literal("replace_document"), extrinsic: extrinsicText },
+  { extrinsic: "set_document_with_proof" },
 );
 
 // ----------------------------------------------------------------------------------------------- reads
@@ -350,43 +321,34 @@ export const noncesAnswer = open(
     root_pubkey_nonce: u64Text,
     control_nonce: Type.Optional(u64Text),
   },
-  { did: exampleDid, document_nonce: "0", alias_nonce: "0", root_pubkey_nonce: "0", control_nonce: "0" },
+  { alias_nonce: "0", control_nonce: "0" },
 );
 
-const linksAnswer = Type.Object({
-  recipient_policy: nullable(Type.String()),
-  tag_policies: Type.Array(Type.String()),
-  persona_policies: Type.Array(Type.String()),
+const linksAnswer = open(
+  {
+    recipient_policy: nullable(Type.String()),
+    tag_policies: Type.Array(Type.String()),
+    persona_policies: Type.Array(Type.String()),
+  },
+  exampleLinks,
+);
+
+export const resolvedAnswer = open({
+  did: didText,
+  document: nullable(documentShape),
+  aliases: Type.Array(aliasText),
+  root_pubkey: nullable(publicKeyText),
+  version: Type.Integer({ minimum: 1 }),
+  deactivated: Type.Boolean({ examples: [false] }),
+  life: Type.Optional(
+    Type.Integer({ minimum: 1, description: "number of earlier deletions of the DID; absent if none" }),
+  ),
+  updated_at: isoText,
+  delivery_policy_links: nullable(linksAnswer),
+  home: Type.Optional(
+    Type.String({ description: "of a DID at another Directory: its host; `updated_at` is when it was last asked" }),
+  ),
 });
-
-export const resolvedAnswer = open(
-  {
-    did: didText,
-    document: nullable(documentShape),
-    aliases: Type.Array(aliasText),
-    root_pubkey: nullable(publicKeyText),
-    version: Type.Integer({ minimum: 1 }),
-    deactivated: Type.Boolean(),
-    life: Type.Optional(
-      Type.Integer({ minimum: 1, description: "number of earlier deletions of the DID; absent if none" }),
-    ),
-    updated_at: isoText,
-    delivery_policy_links: nullable(linksAnswer),
-    home: Type.Optional(
-      Type.String({ description: "of a DID at another Directory: its host; `updated_at` is when it was last asked" }),
-    ),
-  },
-  {
-    did: exampleDid,
-    document: exampleDocumentJson,
-    aliases: ["team.one"],
-    root_pubkey: exampleKey,
-    version: 3,
-    deactivated: false,
-    updated_at: "2026-07-16T12:00:06.000Z",
-    delivery_policy_links: exampleLinks,
-  },
-);
 
 /** What nodes elsewhere read of a record. */
 export const subjectShape = Type.Object({
@@ -397,66 +359,41 @@ export const subjectShape = Type.Object({
   delivery_policy_links: Type.Optional(nullable(linksAnswer)),
 });
 
-export const aliasAnswer = open({ alias: aliasText, did: didText }, { alias: "team.one", did: exampleDid });
+export const aliasAnswer = open({ alias: aliasText, did: didText });
 
-export const submissionAnswer = open(
-  {
-    tx_hash: Type.String(),
-    did: didText,
-    action: Type.Optional(Type.String()),
-    extrinsic: Type.Optional(Type.String()),
-    state: namedText(["pending", "in_block", "finalized", "failed", "dropped"]),
-    reason: nullable(Type.Object({ code: Type.String(), message: Type.String() })),
-    block_hash: nullable(Type.String()),
-    block_number: nullable(Type.Integer()),
-    submitted_at: isoText,
-  },
-  {
-    tx_hash: exampleTxHash,
-    did: exampleDid,
-    action: "add_alias",
-    state: "finalized",
-    reason: null,
-    block_hash: `0x${"0a".repeat(32)}`,
-    block_number: 4_711,
-    submitted_at: "2026-07-16T12:00:00.000Z",
-  },
-);
+export const submissionAnswer = open({
+  tx_hash: txHashText,
+  did: didText,
+  action: Type.Optional(Type.String()),
+  extrinsic: Type.Optional(Type.String()),
+  state: namedText(["pending", "in_block", "finalized", "failed", "dropped"]),
+  reason: nullable(Type.Object({ code: Type.String(), message: Type.String() })),
+  block_hash: nullable(Type.String()),
+  block_number: nullable(Type.Integer()),
+  submitted_at: isoText,
+});
 
 /** `GET /delivery-resolution/{target}`. */
-export const resolutionAnswer = open(
-  {
-    target: didText,
-    encryption_profile: Type.String({ description: "`direct`: seal to the key" }),
-    recipient_key_id: didUrlText,
-    recipient_public_key_multibase: Type.String({ description: "X25519, z base58btc, bare or with `ec 01`" }),
-    key_proof: Type.Optional(
-      Type.String({ description: "Base64 of the key proof, when `proof` asks for it and doesn't name this one" }),
-    ),
-    policy: Type.Object({
-      effective_constraints: Type.Object({
-        max_chunk_bytes: Type.Integer(),
-        max_unchunked_message_bytes: Type.Integer(),
-        max_http_envelope_bytes: Type.Integer(),
-        max_message_bytes: Type.Optional(Type.Integer({ description: "of the policy, for one envelope or chunk" })),
-      }),
+export const resolutionAnswer = open({
+  target: didText,
+  encryption_profile: Type.String({ description: "`direct`: seal to the key", examples: ["direct"] }),
+  recipient_key_id: didUrlText,
+  recipient_public_key_multibase: Type.String({
+    description: "X25519, z base58btc, bare or with `ec 01`",
+    examples: [exampleAgreement.publicKeyMultibase],
+  }),
+  key_proof: Type.Optional(
+    Type.String({ description: "Base64 of the key proof, when `proof` asks for it and doesn't name this one" }),
+  ),
+  policy: Type.Object({
+    effective_constraints: Type.Object({
+      max_chunk_bytes: Type.Integer({ examples: [1_048_576] }),
+      max_unchunked_message_bytes: Type.Integer({ examples: [1_048_576] }),
+      max_http_envelope_bytes: Type.Integer({ examples: [26_214_400] }),
+      max_message_bytes: Type.Optional(Type.Integer({ description: "of the policy, for one envelope or chunk" })),
     }),
-  },
-  {
-    target: exampleDid,
-    encryption_profile: "direct",
-    recipient_key_id: exampleAgreement.id,
-    recipient_public_key_multibase: exampleAgreement.publicKeyMultibase,
-    policy: {
-      effective_constraints: {
-        max_chunk_bytes: 1_048_576,
-        max_unchunked_message_bytes: 1_048_576,
-        max_http_envelope_bytes: 26_214_400,
-        max_message_bytes: 1_048_576,
-      },
-    },
-  },
-);
+  }),
+});
 
 /** What a Directory adds to `GET /limits`. */
 const directoryLimitsShape = Type.Object({

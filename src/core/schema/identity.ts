@@ -169,10 +169,10 @@ export const deliveryPolicyAnswer = open(
     scope: namedText(["recipient", "tag"]),
     policy: Type.Required(deliveryPolicyShape),
   },
-  { did: exampleDid, scope: "recipient", policy: exampleDeliveryPolicy },
+  { policy: exampleDeliveryPolicy },
 );
 
 export const personaPolicyAnswer = open(
   { did: didText, scope: namedText(["persona"]), policy: personaPolicyShape },
-  { did: exampleDid, scope: "persona", policy: examplePersonaPolicy },
+  { policy: examplePersonaPolicy },
 );

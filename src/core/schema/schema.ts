@@ -205,12 +205,38 @@ export function closed<P extends TProperties>(properties: P, example?: unknown, 
   });
 }
 
-/** An object of an answer: later versions may add members, so that clients ignore what they don't know. */
-export function open<P extends TProperties>(properties: P, example: unknown): TObject<P> {
-  return Type.Object(properties, { examples: [example] });
+/**
+ * An object of an answer: later versions may add members, so that clients ignore what they don't know. Its example has
+ * the examples of its required members, and what `example` says.
+ */
+export function open<P extends TProperties>(properties: P, example: object = {}): TObject<P> {
+  return Type.Object(properties, { examples: [{ ...exampleOfMembers(Type.Object(properties)), ...example }] });
+}
+
+function exampleOfMembers({ properties, required = [] }: TSchema): Record<string, unknown> {
+  return Object.fromEntries((required as string[]).map((name) => [name, exampleOf(properties[name])]));
+}
+
+/** The schema's own example, else one that is made of those of its parts. */
+function exampleOf(schema: TSchema): unknown {
+  const { examples, const: literal, enum: values, anyOf: variants, type, items, minimum = 1 } = schema;
+  const [given] = [...(examples ?? []), ...(values ?? [])] as unknown[];
+  if (given !== undefined || literal !== undefined) return given ?? literal;
+  if (Array.isArray(variants)) {
+    const shown = variants.find((one) => one.examples !== undefined) ?? variants.find((one) => one.type === "null");
+    return exampleOf(shown ?? variants[0]);
+  }
+  if (type === "object") return exampleOfMembers(schema);
+  if (type === "array") return [exampleOf(items)];
+  if (type === "integer" || type === "number") return minimum;
+  return type === "boolean" ? true : type === "null" ? null : "text";
 }
 
 export const exampleTxHash = `0x${"5c".repeat(32)}`;
+export const txHashText = Type.String({
+  description: "its outcome: GET /submissions/{tx_hash}",
+  examples: [exampleTxHash],
+});
 
 /** Checked by `parseDid`, which answers `invalid_did`; the form is documentation. */
 export const didText = Type.String({
@@ -261,38 +287,25 @@ export function nullable<S extends TSchema>(schema: S, description?: string) {
 // ---------------------------------------------------------------------------------------------- errors
 
 /** Error bodies of the Directory, the Cache and the server: RFC 9457 with the members of the family. */
-export const problemShape = open(
-  {
-    type: Type.String({ description: "/problems/<code>" }),
-    title: Type.String(),
-    status: Type.Integer(),
-    detail: Type.String(),
-    code: Type.String({ enum: [...faultCodes] }),
-    request_id: Type.String(),
-    error: Type.String({ description: "the same as code" }),
-    message: Type.String({ description: "the same as detail" }),
-    signed_text: Type.Optional(
-      Type.String({
-        description: "only in development, with refused signatures: the verified bytes, as text or 0x hex",
-      }),
-    ),
-    expected: Type.Optional(Type.String({ description: "with nonce_mismatch: the value that would be accepted" })),
-    errors: Type.Optional(
-      Type.Array(closed({ pointer: Type.String({ description: "JSON pointer, RFC 6901" }), message: Type.String() })),
-    ),
-  },
-  {
-    type: "/problems/invalid_request",
-    title: "The request does not have the required shape",
-    status: 400,
-    detail: "/nonce: is missing",
-    code: "invalid_request",
-    request_id: "0190b3b4-0000-7000-8000-0000000000aa",
-    error: "invalid_request",
-    message: "/nonce: is missing",
-    errors: [{ pointer: "/nonce", message: "is missing" }],
-  },
-);
+export const problemShape = open({
+  type: Type.String({ description: "/problems/<code>", examples: ["/problems/invalid_json"] }),
+  title: Type.String(),
+  status: Type.Integer(),
+  detail: Type.String(),
+  code: Type.String({ enum: [...faultCodes] }),
+  request_id: Type.String(),
+  error: Type.String({ description: "the same as code" }),
+  message: Type.String({ description: "the same as detail" }),
+  signed_text: Type.Optional(
+    Type.String({
+      description: "only in development, with refused signatures: the verified bytes, as text or 0x hex",
+    }),
+  ),
+  expected: Type.Optional(Type.String({ description: "with nonce_mismatch: the value that would be accepted" })),
+  errors: Type.Optional(
+    Type.Array(closed({ pointer: Type.String({ description: "JSON pointer, RFC 6901" }), message: Type.String() })),
+  ),
+});
 
 /** `GET /limits`: what a node applies. Each node adds its members. */
 export const limitsShape = open(
@@ -318,17 +331,16 @@ export const limitsShape = open(
 
 // ----------------------------------------------------------------------------------------------- a node about itself
 
-export const healthAnswer = open(
-  { status: Type.Literal("ok"), version: Type.String() },
-  { status: "ok", version: "0.1.0" },
-);
+const versionText = Type.String({ examples: ["0.1.0"] });
+
+export const healthAnswer = open({ status: Type.Literal("ok"), version: versionText });
 
 export const readyAnswer = open(
   {
     status: Type.Literal("ready"),
     checks: Type.Record(Type.String(), Type.String({ description: "`ok`, or which part is away" })),
   },
-  { status: "ready", checks: { "store main": "ok" } },
+  { checks: { "store main": "ok" } },
 );
 
 export const problemEntryShape = open(
@@ -347,75 +359,49 @@ export const problemEntryShape = open(
 );
 export type ProblemEntry = Static<typeof problemEntryShape>;
 
-export const problemListAnswer = open(
-  { problems: Type.Array(problemEntryShape) },
-  { problems: problemEntryShape["examples"] },
-);
+export const problemListAnswer = open({ problems: Type.Array(problemEntryShape) });
 
-export const aboutAnswer = open(
-  {
-    roles: Type.Array(
-      Type.Union((["directory", "relay", "cache", "witness"] as const).map((role) => Type.Literal(role))),
-    ),
-    version: Type.String(),
-    relay_endpoints: Type.Array(Type.String(), { description: "URLs by which documents name this Relay" }),
-    relay_public_id: nullable(Type.String(), "Name of this Relay in `allowed_relays` of policies"),
-    cache_endpoints: Type.Array(Type.String(), {
-      description: "URLs by which documents name this Cache and proofs are signed for it",
-    }),
-    directory_endpoints: Type.Array(Type.String(), {
-      description: "URL by which documents name this Directory as their home; empty when it has none",
-    }),
-    event_proof_key: nullable(
-      Type.String(),
-      "Key that signs event proofs, as multibase; `null` when they are not signed",
-    ),
-    push_key: nullable(
-      Type.String(),
-      "Key by which push services know this Cache: the `applicationServerKey`; `null` when it pushes nothing",
-    ),
-    previous_event_proof_keys: Type.Array(Type.Object({ key: Type.String(), valid_until: Type.String() }), {
-      description: "Earlier keys; accept their signatures until then",
-    }),
-  },
-  {
-    roles: ["directory", "relay", "cache"],
-    version: "0.1.0",
-    relay_endpoints: ["https://waypost.example.org"],
-    relay_public_id: "waypost.example.org",
-    cache_endpoints: ["https://waypost.example.org"],
-    directory_endpoints: ["https://waypost.example.org"],
-    event_proof_key: null,
-    push_key: null,
-    previous_event_proof_keys: [],
-  },
-);
+const endpointText = Type.String({ examples: ["https://waypost.example.org"] });
+
+export const aboutAnswer = open({
+  roles: Type.Array(
+    Type.Union((["directory", "relay", "cache", "witness"] as const).map((role) => Type.Literal(role))),
+  ),
+  version: versionText,
+  relay_endpoints: Type.Array(endpointText, { description: "URLs by which documents name this Relay" }),
+  relay_public_id: nullable(Type.String(), "Name of this Relay in `allowed_relays` of policies"),
+  cache_endpoints: Type.Array(endpointText, {
+    description: "URLs by which documents name this Cache and proofs are signed for it",
+  }),
+  directory_endpoints: Type.Array(endpointText, {
+    description: "URL by which documents name this Directory as their home; empty when it has none",
+  }),
+  event_proof_key: nullable(
+    Type.String(),
+    "Key that signs event proofs, as multibase; `null` when they are not signed",
+  ),
+  push_key: nullable(
+    Type.String(),
+    "Key by which push services know this Cache: the `applicationServerKey`; `null` when it pushes nothing",
+  ),
+  previous_event_proof_keys: Type.Array(Type.Object({ key: Type.String(), valid_until: Type.String() }), {
+    description: "Earlier keys; accept their signatures until then",
+  }),
+});
 export type About = Static<typeof aboutAnswer>;
 
 const sampleRow = Type.Record(Type.String(), nullable(Type.Number()));
 
-export const statusAnswer = open(
-  {
-    version: Type.String(),
-    roles: Type.Array(Type.String()),
-    started_at_ms: Type.Integer(),
-    ready: Type.Boolean(),
-    samples: Type.Array(sampleRow, { description: "One every ten seconds of the last hour, oldest first" }),
-    checks: Type.Array(Type.Object({ name: Type.String(), ok: Type.Boolean() })),
-    facts: Type.Array(Type.Object({ name: Type.String(), value: Type.String() })),
-    warnings: Type.Array(Type.Object({ atMs: Type.Integer(), level: Type.String(), message: Type.String() })),
-  },
-  {
-    version: "0.1.0",
-    roles: ["cache"],
-    started_at_ms: 1_763_000_000_000,
-    ready: true,
-    samples: [],
-    checks: [{ name: "store main", ok: true }],
-    facts: [],
-    warnings: [],
-  },
-);
+export const statusAnswer = open({
+  version: versionText,
+  roles: Type.Array(Type.String()),
+  started_at_ms: Type.Integer(),
+  ready: Type.Boolean(),
+  samples: Type.Array(sampleRow, { description: "One every ten seconds of the last hour, oldest first" }),
+  checks: Type.Array(Type.Object({ name: Type.String(), ok: Type.Boolean() })),
+  facts: Type.Array(Type.Object({ name: Type.String(), value: Type.String() })),
+  warnings: Type.Array(Type.Object({ atMs: Type.Integer(), level: Type.String(), message: Type.String() })),
+});
 
 // --------------------------------------------------------------------------------------------------------- operations
 
