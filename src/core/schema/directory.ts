@@ -41,7 +41,7 @@ import {
   txHashText,
   u64Text,
 } from "./schema.ts";
-import { actionTexts, type Signed, signedBytes, signedIntent } from "./signing.ts";
+import { actionText, type Signed, signedBytes, signedIntent } from "./signing.ts";
 
 const docBlobText = Type.String({ description: "the SCALE document as 0x hex, Base64 or URL-safe Base64" });
 const publicKeyText = Type.String({
@@ -216,7 +216,7 @@ function itemMembers(action: RoutedAction): Record<never, TSchema> {
 }
 
 function exampleIntent(action: RoutedAction): Intent {
-  return { action, did: exampleDid, ...actionTexts[action].example } as Intent;
+  return { action, did: exampleDid, ...actionText(action).example } as Intent;
 }
 
 const authorizationMembers = {
@@ -297,12 +297,12 @@ const acceptedMembers = {
   tx_hash: txHashText,
   message: Type.String({ examples: ["Accepted for submission"] }),
 };
-const actionText = Type.String({ examples: ["UpdateVerificationMethod"] });
+const actionMember = Type.String({ examples: ["UpdateVerificationMethod"] });
 const extrinsicText = Type.String({ examples: ["set_delivery_policy_links"] });
 
-export const updateAnswer = open({ ...acceptedMembers, action: actionText });
+export const updateAnswer = open({ ...acceptedMembers, action: actionMember });
 export const aliasUpdateAnswer = open(
-  { ...acceptedMembers, action: actionText, alias: aliasText },
+  { ...acceptedMembers, action: actionMember, alias: aliasText },
   { action: "add_alias" },
 );
 export const extrinsicAnswer = open({ ...acceptedMembers, extrinsic: extrinsicText });

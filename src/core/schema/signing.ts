@@ -7,7 +7,7 @@ import { decodeUtf8, encodeBase64, encodeHex0x, parsePublicKey, utf8 } from "../
 import { createSigner } from "../codec/crypto.ts";
 import type { JsonObject } from "../codec/json.ts";
 import type { FaultCode } from "../fault.ts";
-import type { Intent, Items, RoutedAction } from "../ledger/actions.ts";
+import { actionRows, type Intent, type Items, type RoutedAction } from "../ledger/actions.ts";
 import { rootKeyId } from "../ledger/document.ts";
 import { encodeAuthorization } from "../ledger/structures.ts";
 import {
@@ -31,103 +31,32 @@ import {
   exampleTime,
 } from "./schema.ts";
 
-export type SchemeName =
-  | "registrationProof"
-  | "documentProof"
-  | "authorization"
-  | "updateProof"
-  | "senderSignature"
-  | "retrievalProof";
+/** What is signed where, beyond what the example of an operation shows: a text's lines are those of the example. */
+export const schemes = {
+  registrationProof: `Signature of a registration: body, with timestamp; the root key is root_pubkey, else the first verification method.
+version 1: <did>|<timestamp>
+version 2: svc:register:v2| and SCALE (did bytes, option alias bytes, root key bytes, BLAKE2b-256 of the document's SCALE, nonce u64 = 0, expiry u64 in ms)
+version 3: svc:register:v3| and the same, then genesis_hash 32 bytes, and 01 with operator_account 32 bytes
+Versions 2 and 3 are the timestamps v2:0:<expiry in ms> and v3:0:<expiry in ms>, at most one hour ahead; they cover the document. Version 3 also binds the ledger and the Directory; GET /limits names both, and the versions that it accepts.`,
+  documentProof: `Signature of a whole document: body, with timestamp and pubkey.
+version 1: svc:set_document:v1|<did>| and the 32 bytes of BLAKE2b-256 of the document's SCALE and |<timestamp>
+version 2: svc:set_document:v2| and SCALE (did bytes, hash 32 bytes, nonce u64, expiry u64 in ms)
+version 3: svc:set_document:v3| and the same, then genesis_hash 32 bytes
+POST /dids/{did}/prepare returns the bytes for clients without a SCALE codec.`,
+  authorization: `Signature of a change of components, aliases or the root key: body, with nonce, valid_until, signer_key_id, canonical_payload.
+SCALE of (did bytes, action u8, option verification method, option key agreement, option service, option component id, nonce u64, valid_until u64 in ms, signer_key_id bytes)
+root key: (did bytes, new root key 32 bytes, nonce u64, valid_until u64, signer_key_id bytes)
+version 3: svc:authorization:v3: and document, alias or root_pubkey (control for deactivation and deletion) and | and genesis_hash 32 bytes and one of these
+authorization_proofs of GET /limits lists whether version 3, the plain bytes or both are accepted. The signature covers the decoded bytes of canonical_payload, never their text. nonce is the counter of GET /dids/{did}/nonces. POST /dids/{did}/prepare gives the bytes.`,
+  updateProof: `Proof of a change of primary alias, policy links or policies: headers ${[...Object.values(updateHeaders), ledgerHeader].join(", ")}.
+The nonce is 8 to 128 visible ASCII characters, never used twice; body_sha256 covers the body as sent; ledger is genesis_hash of GET /limits. Lines are joined by line feeds, without one at the end. Without X-Ledger the first line ends in v1 and the last one is left out; a self-certifying DID needs X-Ledger.`,
+  senderSignature: `Signature of an envelope by its sender, which is optional: envelope, from, sender_key_id, sender_signature.
+Values are as sent, and empty when absent. header_sha256 is lower hex of SHA-256 over the JCS form (RFC 8785) of the header's members, or empty; payload_sha256 over that of payload. The key must be listed in authentication of the sender's document.`,
+  retrievalProof: `Proof of a retrieval or an acknowledgement: headers ${Object.values(retrievalHeaders).join(", ")}; of an acknowledgement, the body.
+operation is pull, chunks, summary, pull_message, stream, ack or connect; device_id is X-Device-Id or empty; cache_endpoint is as in the document; the nonce is 8 to 128 visible ASCII characters, never used twice; subject is * or what is asked for, for an acknowledgement the ids, sorted and joined by commas. Lines are joined by line feeds, without one at the end.`,
+} as const;
 
-type Scheme = {
-  readonly title: string;
-  /** Where in a request the signature and its values are. */
-  readonly sentIn: string;
-  /** The signed bytes, a line each where they are text. */
-  readonly layout: readonly string[];
-  readonly notes: string;
-};
-
-/** All signatures are Ed25519 over the bytes themselves, in standard Base64. */
-export const schemes: Readonly<Record<SchemeName, Scheme>> = {
-  registrationProof: {
-    title: "Registration",
-    sentIn: "body: timestamp, signature; the root key is root_pubkey, else the first verification method",
-    layout: [
-      "version 1: <did>|<timestamp>",
-      "version 2: svc:register:v2| and SCALE (did bytes, option alias bytes, root key bytes, BLAKE2b-256 of the document's SCALE, nonce u64 = 0, expiry u64 in ms)",
-      "version 3: svc:register:v3| and the same, then genesis_hash 32 bytes, and 01 with operator_account 32 bytes",
-    ],
-    notes:
-      "Versions 2 and 3 are the timestamps v2:0:<expiry in ms> and v3:0:<expiry in ms>, at most one hour ahead; they cover the document. Version 3 also binds the ledger and the Directory; GET /limits names both, and the versions that it accepts.",
-  },
-  documentProof: {
-    title: "Replacement of a document",
-    sentIn: "body: timestamp, pubkey, signature",
-    layout: [
-      "version 1: svc:set_document:v1|<did>| and the 32 bytes of BLAKE2b-256 of the document's SCALE and |<timestamp>",
-      "version 2: svc:set_document:v2| and SCALE (did bytes, hash 32 bytes, nonce u64, expiry u64 in ms)",
-      "version 3: svc:set_document:v3| and the same, then genesis_hash 32 bytes",
-    ],
-    notes: "POST /dids/{did}/prepare returns the bytes for clients without a SCALE codec.",
-  },
-  authorization: {
-    title: "Updates of components, aliases and the root key",
-    sentIn: "body: nonce, valid_until, signer_key_id, canonical_payload, signature",
-    layout: [
-      "SCALE of (did bytes, action u8, option verification method, option key agreement, option service, option component id, nonce u64, valid_until u64 in ms, signer_key_id bytes)",
-      "root key: (did bytes, new root key 32 bytes, nonce u64, valid_until u64, signer_key_id bytes)",
-      "version 3: svc:authorization:v3: and document, alias or root_pubkey (control for deactivation and deletion) and | and genesis_hash 32 bytes and one of these",
-    ],
-    notes:
-      "authorization_proofs of GET /limits lists whether version 3, the plain bytes or both are accepted. The signature covers the decoded bytes of canonical_payload, never their text. nonce is the counter of GET /dids/{did}/nonces. POST /dids/{did}/prepare gives the bytes.",
-  },
-  updateProof: {
-    title: "Primary alias, policy links and policies",
-    sentIn: `headers ${[...Object.values(updateHeaders), ledgerHeader].join(", ")}`,
-    layout: [
-      "svc:directory:update-proof:v2",
-      "operation=<extrinsic>",
-      "did=<DID>",
-      "key_id=<root or verification method>",
-      "timestamp=<timestamp>",
-      "nonce=<8 to 128 visible ASCII characters, never used twice>",
-      "body_sha256=<lower hex of SHA-256 over the body as sent>",
-      "ledger=<X-Ledger: genesis_hash of GET /limits>",
-    ],
-    notes:
-      "Lines are joined by line feeds, without one at the end. Without X-Ledger the first line ends in v1 and the last one is left out; a self-certifying DID needs X-Ledger.",
-  },
-  senderSignature: {
-    title: "The sender of an envelope (optional)",
-    sentIn: "envelope: from, sender_key_id, sender_signature",
-    layout: [
-      "svc:envelope-signature:v1",
-      "message_id=…, from=…, to=…, timestamp=…, ttl=…, delivery_hint=…, tag=…, message_group_id=…, sequence_number=…, total_chunks=… (a line each, as sent, empty when absent)",
-      "header_sha256=<lower hex of SHA-256 over the JCS form of the header's members, or empty>",
-      "payload_sha256=<lower hex of SHA-256 over the JCS form of payload>",
-      "key_id=<sender_key_id>",
-    ],
-    notes: "JCS is RFC 8785. The key must be listed in authentication of the sender's document.",
-  },
-  retrievalProof: {
-    title: "Retrieval and acknowledgement",
-    sentIn: `reads: headers ${Object.values(retrievalHeaders).join(", ")}; acknowledgements: the body`,
-    layout: [
-      "svc:cache:retrieval-proof:v1",
-      "operation=<pull, chunks, summary, pull_message, stream, ack or connect>",
-      "did=<recipient>",
-      "device_id=<X-Device-Id or empty>",
-      "service_id=<id of the Cache service in the document>",
-      "cache_endpoint=<its endpoint, as in the document>",
-      "key_id=<verification method that the service authorizes>",
-      "timestamp=<timestamp>",
-      "nonce=<8 to 128 visible ASCII characters, never used twice>",
-      "subject=<* or what is asked for; for an acknowledgement the ids, sorted and joined by commas>",
-    ],
-    notes: "Lines are joined by line feeds, without one at the end.",
-  },
-};
+export type SchemeName = keyof typeof schemes;
 
 /** A signed text as documents show it. The key is `publicKeyMultibase` of the examples' identity. */
 export type SignedExample = {
@@ -262,22 +191,37 @@ type ActionText = {
   readonly example: Partial<Items>;
 };
 
-export const actionTexts: { readonly [A in RoutedAction]: ActionText } = {
-  AddVerificationMethod: {
-    summary: "Add a verification method",
-    codes: ["component_exists", "document_invalid"],
-    example: { verificationMethod: { ...exampleMethod, id: `${exampleDid}#k3` } },
-  },
-  UpdateVerificationMethod: {
-    summary: "Replace a verification method",
-    codes: ["component_not_found", "document_invalid"],
-    example: { verificationMethod: { ...exampleSecondMethod, publicKeyMultibase: exampleNewKey } },
-  },
-  RemoveVerificationMethod: {
-    summary: "Remove a verification method",
-    codes: ["component_not_found", "component_in_use"],
-    example: { id: exampleSecondMethod.id },
-  },
+export function actionText(action: RoutedAction): ActionText {
+  return ownTexts[action] ?? componentText(action);
+}
+
+/** The lists of a document whose entries have ids, and the entry that the example of each call supposes. */
+const components: Readonly<Record<string, { readonly noun: string; readonly present: { readonly id: string } }>> = {
+  verificationMethod: { noun: "a verification method", present: exampleSecondMethod },
+  keyAgreement: { noun: "a key agreement", present: exampleAgreement },
+  service: { noun: "a service", present: exampleService },
+};
+
+function componentText(action: RoutedAction): ActionText {
+  const { change, route } = actionRows[action];
+  const list = change?.list ?? "";
+  const { noun, present } = components[list] as (typeof components)[string];
+  const found: FaultCode = "component_not_found";
+  switch (route?.method) {
+    case "POST": {
+      const example = { [list]: { ...present, id: `${exampleDid}#new` } };
+      return { summary: `Add ${noun}`, codes: ["component_exists", "document_invalid"], example };
+    }
+    case "PUT":
+      return { summary: `Replace ${noun}`, codes: [found, "document_invalid"], example: { [list]: present } };
+    default: {
+      const used: FaultCode[] = list === "verificationMethod" ? ["component_in_use"] : [];
+      return { summary: `Remove ${noun}`, codes: [found, ...used], example: { id: present.id } };
+    }
+  }
+}
+
+const ownTexts: { readonly [A in RoutedAction]?: ActionText } = {
   AddAuthentication: {
     summary: "List a verification method in authentication",
     codes: ["component_not_found", "component_exists", "document_invalid"],
@@ -288,40 +232,6 @@ export const actionTexts: { readonly [A in RoutedAction]: ActionText } = {
     codes: ["component_not_found"],
     example: { id: exampleMethod.id },
   },
-  AddKeyAgreement: {
-    summary: "Add a key agreement",
-    codes: ["component_exists", "document_invalid"],
-    example: { keyAgreement: { ...exampleAgreement, id: `${exampleDid}#x25519-2` } },
-  },
-  UpdateKeyAgreement: {
-    summary: "Replace a key agreement",
-    codes: ["component_not_found", "document_invalid"],
-    example: { keyAgreement: { ...exampleAgreement, type: "Multikey" } },
-  },
-  RemoveKeyAgreement: {
-    summary: "Remove a key agreement",
-    codes: ["component_not_found"],
-    example: { id: exampleAgreement.id },
-  },
-  AddService: {
-    summary: "Add a service",
-    codes: ["component_exists", "document_invalid"],
-    example: {
-      service: {
-        id: `${exampleDid}#inbox`,
-        type: "SvcInboxService",
-        serviceEndpoint: ["https://inbox.example"],
-        authorization: null,
-        priority: 1,
-      },
-    },
-  },
-  UpdateService: {
-    summary: "Replace a service",
-    codes: ["component_not_found", "document_invalid"],
-    example: { service: { ...exampleService, serviceEndpoint: ["https://cache2.example"] } },
-  },
-  RemoveService: { summary: "Remove a service", codes: ["component_not_found"], example: { id: exampleService.id } },
   UpdateRootPubkey: {
     summary: "Rotate the root key; the signed structure is (did, new root key, nonce, valid_until, signer_key_id)",
     codes: ["document_invalid"],

@@ -33,7 +33,7 @@ import {
   updateBody,
 } from "../../core/schema/directory.ts";
 import { compileShape } from "../../core/schema/schema.ts";
-import { actionTexts } from "../../core/schema/signing.ts";
+import { actionText } from "../../core/schema/signing.ts";
 import type { Call, Route } from "../http/route.ts";
 import {
   bindDid,
@@ -68,7 +68,7 @@ export function updateRoutes(parts: DirectoryParts): Route[] {
 
 function updateRoute(parts: DirectoryParts, action: RoutedAction): Route {
   const { method, path } = routeOf(action);
-  const { summary, codes } = actionTexts[action];
+  const { summary, codes } = actionText(action);
   const request = updateBody(action);
   const parseShape = compileShape(request) as (value: unknown) => UpdateBody | Fault;
   const schema = isAliasAction(action) ? aliasUpdateAnswer : updateAnswer;

@@ -70,10 +70,8 @@ export function describeInterface(options: {
 
 /** Proofs in headers are an API key to OpenAPI; signatures in bodies are a scheme of HTTP that it does not know. */
 function describeSchemes() {
-  const described = Object.entries(schemes).map(([name, { title, sentIn, layout, notes }]) => {
-    const signed = layout.map((line) => `    ${line}`).join("\n");
-    const description = `${title}: an Ed25519 signature.\n\nSent in ${sentIn}.\n\nSigned:\n\n${signed}\n\n${notes}`;
-    const scheme = sentIn.includes("headers")
+  const described = Object.entries(schemes).map(([name, description]) => {
+    const scheme = description.includes("headers X-")
       ? { type: "apiKey", in: "header", name: "X-Signature", description }
       : { type: "http", scheme: `svc-${name}`, description };
     return [name, scheme] as const;
