@@ -20,14 +20,13 @@ import {
   renderCheckpoint,
   renderNote,
   renderVerifierKey,
-  signedBy,
   signNote,
 } from "../../core/trust/note.ts";
 import { decodeBundle, tilePath, tileWidth, verifyConsistency, widthOfTile } from "../../core/trust/tree.ts";
 import type { Logs } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
 import type { Call, Route } from "../http/route.ts";
-import { ask, type NamedAddress, readBundles, tileRoutes } from "../witness/exchange.ts";
+import { ask, isSigned, type NamedAddress, readBundles, tileRoutes } from "../witness/exchange.ts";
 import { foreignEntry, type Homes } from "./homes.ts";
 import { directoryRoute, pathValue } from "./parts.ts";
 
@@ -177,11 +176,6 @@ function ownSignature({ text }: Note, lines: string, key: NoteKey): Note["signat
   const [found] = signatures;
   if (found === undefined || !isSigned({ text, signatures }, key)) throw new Error("its cosignature doesn't hold");
   return found;
-}
-
-function isSigned(note: Note, key: NoteKey): boolean {
-  const signed = signedBy(note, key);
-  return signed !== null && verifyEd25519(signed.signature, signed.message, signed.publicKey);
 }
 
 // ----------------------------------------------------------------------------------------------------------- comparing

@@ -4,9 +4,10 @@
  * Source: c2sp.org/tlog-tiles, c2sp.org/tlog-witness.
  */
 import { decodeUtf8 } from "../../core/codec/bytes.ts";
+import { verifyEd25519 } from "../../core/codec/crypto.ts";
 import { fault } from "../../core/fault.ts";
 import { readCapped } from "../../core/std/bounded.ts";
-import type { NoteKey } from "../../core/trust/note.ts";
+import { type Note, type NoteKey, signedBy } from "../../core/trust/note.ts";
 import { decodeBundle, parseTilePath, tilePath, tileWidth, widthOfTile } from "../../core/trust/tree.ts";
 import type { Logs } from "../../storage/contract.ts";
 import { type Call, defineRoute, type Operation, type Route, type RoutePlan } from "../http/route.ts";
@@ -30,6 +31,12 @@ export async function ask(url: string, body: Uint8Array | null = null): Promise<
   const bytes = await readCapped(response.body, { bytesMax: replyBytesMax });
   if (bytes === "over") throw new Error("it answers too much");
   return { status: response.status, text: decodeUtf8(bytes) ?? "", bytes };
+}
+
+/** Whether a key has signed a note. */
+export function isSigned(note: Note, key: NoteKey): boolean {
+  const signed = signedBy(note, key);
+  return signed !== null && verifyEd25519(signed.signature, signed.message, signed.publicKey);
 }
 
 /** The entries of a log from one size to another, bundle by bundle. Throws when one is missing. */

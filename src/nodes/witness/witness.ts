@@ -5,7 +5,7 @@
  * Source: c2sp.org/tlog-witness, c2sp.org/tlog-cosignature, docs/trust.md "Witnesses".
  */
 import { decodeBase64, decodeUtf8, encodeHex, equalBytes, utf8 } from "../../core/codec/bytes.ts";
-import { sha256, verifyEd25519 } from "../../core/codec/crypto.ts";
+import { sha256 } from "../../core/codec/crypto.ts";
 import { errorText, type Fault, fault, isFault } from "../../core/fault.ts";
 import { batchEntriesMax, type LogHead } from "../../core/trust/log.ts";
 import {
@@ -18,7 +18,6 @@ import {
   parseNote,
   renderNote,
   renderSignature,
-  signedBy,
 } from "../../core/trust/note.ts";
 import {
   hashBytes,
@@ -33,7 +32,7 @@ import {
 import type { Logs } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
 import { type Answer, type Call, defineRoute, type Route, type RoutePlan } from "../http/route.ts";
-import { ask, type NamedAddress, readBundles, tileRoutes } from "./exchange.ts";
+import { ask, isSigned, type NamedAddress, readBundles, tileRoutes } from "./exchange.ts";
 
 export type WitnessParts = {
   readonly logs: Logs;
@@ -106,11 +105,6 @@ function parseRequest(body: Uint8Array): Added | null {
   const proof = lines.split("\n").slice(0, -1).map(decodeBase64);
   if (note === null || checkpoint === null || proof.some((hash) => hash?.length !== hashBytes)) return null;
   return { old: Number(old), proof: proof as Uint8Array[], note, checkpoint };
-}
-
-function isSigned(note: Note, key: NoteKey): boolean {
-  const signed = signedBy(note, key);
-  return signed !== null && verifyEd25519(signed.signature, signed.message, signed.publicKey);
 }
 
 async function addCheckpoint(
