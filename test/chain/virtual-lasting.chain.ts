@@ -98,6 +98,14 @@ describe("an endpoint in use that lies about records and blocks", () => {
   });
 });
 
+test("a last final block that no endpoint has is given up after an hour", async () => {
+  const undo = replaceAnchor(() => ({ number: 10_000n, hash: `0x${"99".repeat(32)}`, timeMs: 0 }));
+  const verdict = await run({ endpoints: 2, lasting: [] });
+  undo();
+  expect([isClean(verdict), verdict.accepted >= calls]).toEqual([true, true]);
+  expect(Math.min(...verdict.waits.map(({ atMs }) => atMs))).toBeWithin(hourMs, hourMs + 2 * minuteMs);
+});
+
 /** Six hours ahead for ten minutes, and right after five minutes of downtime. */
 const clockAhead = {
   clock: (sinceMs: number) => (sinceMs < 12 * minuteMs ? 6 * hourMs : 0),

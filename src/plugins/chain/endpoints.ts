@@ -6,7 +6,6 @@
  * one has finalized too, with the same state (`confirm`). Source: docs/chain.md "A Directory on a chain", D76.
  */
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
-import { blockTimeMsDefault } from "./layouts.ts";
 import { isLight, nameOf, type SignedBlock } from "./rpc.ts";
 import { type Anchor, type ChainHead, readable, Session, type SessionOptions, Unusable, unusable } from "./session.ts";
 
@@ -25,12 +24,8 @@ export type EndpointsEvents = {
 export type OpenSession = Session & { readonly head: ChainHead };
 
 const firstPauseMs = 200;
-/**
- * How many block times the anchor wins against a node with another block at its number (`forked`) or one that is only
- * behind; and more for each block in between. A node that is behind usually catches up; one on another branch never does.
- */
-const disputeBlocks = { forked: 32, behind: 600 } as const;
-const distanceBlocks = 2;
+/** How long the anchor wins against nodes that lack it: long enough for one that is only behind to catch up. */
+const disputeMsMax = 3_600_000;
 /** How long calls wait for the confirmation of a second endpoint when none can be asked: once for all of them. */
 const aloneMsMax = 600_000;
 /** A second endpoint further behind than this confirms nothing. */
@@ -200,25 +195,19 @@ export class Endpoints {
   }
 
   /** Counts endpoints without the anchor; when most of them have lacked it for long, the anchor is given up. */
-  private dispute(endpoint: string, { kind, distance }: Unusable): void {
+  private dispute(endpoint: string, { kind }: Unusable): void {
     const { settings, host, log } = this.options;
     if (kind !== "behind" && kind !== "forked") return void this.disputes.delete(endpoint);
     const nowMs = host.elapsedMs();
     const sinceMs = this.disputes.get(endpoint) ?? nowMs;
     this.disputes.set(endpoint, sinceMs);
-    const patienceMs = this.blockTimeMs() * (disputeBlocks[kind] + distanceBlocks * Number(distance));
-    if (this.disputes.size * 2 <= settings.endpoints.length || nowMs - sinceMs < patienceMs) return;
+    if (this.disputes.size * 2 <= settings.endpoints.length || nowMs - sinceMs < disputeMsMax) return;
     log("error", "most endpoints lack a block that was final before; the driver follows them from now on", {
       block: String(this.anchorBlock?.number),
       hash: this.anchorBlock?.hash,
     });
     this.anchorBlock = null;
     this.disputes.clear();
-  }
-
-  private blockTimeMs(): number {
-    const [runtime] = this.options.runtimes.values();
-    return this.options.settings.block_time_ms ?? runtime?.blockTimeMs ?? blockTimeMsDefault;
   }
 
   /** Leaves a node whose head stands still while another endpoint has a later one. */

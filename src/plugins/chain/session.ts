@@ -74,8 +74,6 @@ export class Unusable extends Error {
   constructor(
     readonly kind: UnusableKind,
     message: string,
-    /** For `behind` and `forked`: the number of blocks between its head and the one that was shown before. */
-    readonly distance = 0n,
   ) {
     super(message);
   }
@@ -287,8 +285,7 @@ export class Session {
     const anchor = this.options.anchor();
     if (anchor === null || this.head === null || this.options.passive) return;
     if ((await this.hashAt(anchor.number)) === anchor.hash) return;
-    const text = `it has another block ${anchor.number} than the one that was final before`;
-    throw new Unusable("forked", text, this.head.number - anchor.number);
+    throw new Unusable("forked", `it has another block ${anchor.number} than the one that was final before`);
   }
 
   /** The metadata of the runtime in force after a block. */
@@ -344,10 +341,8 @@ function checkNumber(
   anchor: Anchor,
   { nowMs, blockTimeMs }: { nowMs: number; blockTimeMs: number },
 ): void {
-  if (number < anchor.number) {
-    const text = `the node is at block ${number}, block ${anchor.number} was final before`;
-    throw new Unusable("behind", text, anchor.number - number);
-  }
+  if (number < anchor.number)
+    throw new Unusable("behind", `the node is at block ${number}, block ${anchor.number} was final before`);
   const passedMs = Math.max(0, nowMs - anchor.timeMs);
   const most = anchor.number + BigInt(Math.ceil((passedMs / blockTimeMs) * 1.5)) + leapBlocksMax;
   if (number > most)
