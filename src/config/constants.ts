@@ -4,10 +4,7 @@
  */
 import { dayMs, hourMs, minuteMs, secondMs } from "../core/codec/time.ts";
 
-/**
- * A delivery must end before the sender's connection, which may be silent for 30 s, is cut. Before it begins,
- * sessions that are joining may hold it up for three times 3 s.
- */
+/** A delivery must end before the sender's connection, which may be silent for 30 s, is cut. */
 export const deliveryMsMax = 20 * secondMs;
 /** Least time that a delivery leaves to a live client. */
 export const liveAckMsMin = 100;
