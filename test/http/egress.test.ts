@@ -93,6 +93,14 @@ describe("a well-behaved destination", () => {
     expect(verdict(await post(sender, `http://inbox.waypost.net:${port}/`))).toEqual([200, null]);
   });
 
+  test("is given up when none of its addresses has accepted within the time for connecting", async () => {
+    const port = serve(() => new Response("ok"));
+    const settings = egressSettings({ allow_private: ["127.0.0.0/8"], connect_timeout: 0 });
+    const sender = egress({ settings, resolve: async () => at("127.0.0.1") });
+    const answer = await post(sender, `http://inbox.waypost.net:${port}/`);
+    expect(verdict(answer)).toEqual([null, "destination_unavailable"]);
+  });
+
   test("is followed to its new address, though the former one answered a moment ago", async () => {
     const seen: string[] = [];
     const [first, moved] = ["127.0.0.1", "127.0.0.2"];

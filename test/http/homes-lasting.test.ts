@@ -64,15 +64,15 @@ test("a home that has vanished is remembered for 30 days, and through a restart"
     expect([path, await codeAt(again.home, path)]).toEqual([path, "found"]);
 }, 60_000);
 
-test("what is remembered counts for 30 days after the home has last confirmed it", async () => {
-  const south = stopping(await startProvider({ port: freePort() }));
-  const bob = await open(south.home);
-  const proof = await (await fetch(`http://${south.home}/dids/${bob.did}/proof`)).bytes();
-  let [nowMs, answers] = [Date.now(), true];
-  const store = await openMemory(10)({ now: () => nowMs, log: () => {}, fatal: () => {} });
+/** Homes over a store in memory, a clock, and one home that shows a proof or is silent. */
+async function homesOver(proof: Uint8Array, more: Partial<DirectorySettings> = {}) {
+  const stage = { nowMs: Date.now(), answers: true, asked: 0 };
+  const store = await openMemory(10)({ now: () => stage.nowMs, log: () => {}, fatal: () => {} });
   const { receipts } = store.capabilities;
   if (receipts === undefined) throw new Error("memory has receipts");
   const send: Egress["send"] = async ({ suffix }) => {
+    stage.asked++;
+    const { answers } = stage;
     const body = suffix.endsWith("known=") ? proof : new Uint8Array(0);
     return { httpStatus: answers ? 200 : null, error: null, body: answers ? body : null, giveUp: true, durationMs: 1 };
   };
@@ -82,19 +82,51 @@ test("what is remembered counts for 30 days after the home has last confirmed it
     stats: () => ({ active: 0, waiting: 0, destinations: 0 }),
     close: () => {},
   };
-  const settings = { ...settingsOf().directory, public_endpoint: "https://own.example.org" };
-  const homes = () => createHomes({ egress, receipts, settings, now: () => nowMs, log: () => {} });
+  const settings = { ...settingsOf().directory, public_endpoint: "https://own.example.org", ...more };
+  const homes = () => createHomes({ egress, receipts, settings, now: () => stage.nowMs, log: () => {} });
+  return { stage, homes, receipts };
+}
+type DirectorySettings = ReturnType<typeof settingsOf>["directory"];
+
+test("what is remembered counts for 30 days after the home has last confirmed it", async () => {
+  const south = stopping(await startProvider({ port: freePort() }));
+  const bob = await open(south.home);
+  const proof = await (await fetch(`http://${south.home}/dids/${bob.did}/proof`)).bytes();
+  const { stage, homes } = await homesOver(proof);
   const asked = { home: south.home, network: "test" };
   const [running, found] = [homes(), { bytes: proof, home: south.home }];
   expect(await running.find(bob.did, asked)).toMatchObject({ ...found, isFresh: true });
-  nowMs += 20 * dayMs;
+  stage.nowMs += 20 * dayMs;
   expect(await running.find(bob.did, asked)).toMatchObject({ ...found, isFresh: true });
-  answers = false;
-  nowMs += 29 * dayMs;
+  stage.answers = false;
+  stage.nowMs += 29 * dayMs;
   for (const one of [running, homes()])
     expect(await one.find(bob.did, asked)).toMatchObject({ ...found, isFresh: false });
-  nowMs += 2 * dayMs;
+  stage.nowMs += 2 * dayMs;
   for (const one of [running, homes()]) expect(await one.find(bob.did, asked)).toBe("silent");
+});
+
+test("a failure stands for its time, and a network has a client's eighth of a day's bytes to be remembered", async () => {
+  const south = stopping(await startProvider({ port: freePort() }));
+  const bob = await open(south.home);
+  const proof = await (await fetch(`http://${south.home}/dids/${bob.did}/proof`)).bytes();
+  const asked = { home: south.home, network: "192.0.2.0/24" };
+  const failing = await homesOver(proof, { home_fresh: 3_000, home_failure: 7_000 });
+  failing.stage.answers = false;
+  const running = failing.homes();
+  const count = async (passedMs: number) => {
+    failing.stage.nowMs += passedMs;
+    expect(await running.find(bob.did, asked)).toBe("silent");
+    return failing.stage.asked;
+  };
+  expect([await count(0), await count(6_999), await count(1)]).toEqual([1, 1, 2]);
+
+  const isKept = async (network_day_bytes: number) => {
+    const { homes, receipts, stage } = await homesOver(proof, { network_day_bytes });
+    expect(await homes().find(bob.did, asked)).toMatchObject({ bytes: proof });
+    return (await receipts.get(`home/did/${bob.did}`, stage.nowMs)) !== null;
+  };
+  expect([await isKept(8 * proof.length), await isKept(8 * proof.length - 8)]).toEqual([true, false]);
 });
 
 test("a Relay in a process of its own learns of other homes from its Directory", async () => {
