@@ -26,9 +26,12 @@ function useWriting({ me, to, answered, onAnswered }: Props) {
   const [text, setText] = useState(drafts.get(to) ?? "");
   const write = (next: string) => {
     setText(next);
-    void me.typing(to, next !== "").catch(() => undefined);
     if (next === "") drafts.delete(to);
     else drafts.set(to, next);
+  };
+  const type = (next: string) => {
+    write(next);
+    void me.typing(to, next !== "").catch(() => undefined);
   };
   const sendText = () => {
     if (text.trim() === "") return;
@@ -50,12 +53,12 @@ function useWriting({ me, to, answered, onAnswered }: Props) {
     }
   };
   const sendFiles = (files: Iterable<File> | null | undefined) => attempt(sendEach([...(files ?? [])]));
-  return { text, write, sendText, sendFiles };
+  return { text, type, sendText, sendFiles };
 }
 
 export function Composer(props: Props) {
   const { name, answered, onAnswered } = props;
-  const { text, write, sendText, sendFiles } = useWriting(props);
+  const { text, type, sendText, sendFiles } = useWriting(props);
   const field = useRef<HTMLTextAreaElement>(null);
   const chooser = useRef<HTMLInputElement>(null);
   useEffect(() => {
@@ -94,7 +97,7 @@ export function Composer(props: Props) {
         value={text}
         aria-label={`Message to ${name}`}
         placeholder="Message"
-        onInput={({ currentTarget }) => write(currentTarget.value)}
+        onInput={({ currentTarget }) => type(currentTarget.value)}
         onPaste={(event) => {
           const { files = null } = event.clipboardData ?? {};
           if (files === null || files.length === 0) return;

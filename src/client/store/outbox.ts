@@ -77,7 +77,7 @@ export async function enqueue(table: Table, batch: Batch, row: OutRow, nowMs: nu
   const number = last === undefined ? nowMs : Math.max(nowMs, Number(last[0].slice(prefix.length)) + 1);
   let place = prefix + digits(number);
   // Behind what the same change has put there.
-  for (let next = number + 1; (await batch.get(place)) !== null; next++) place = prefix + digits(next);
+  for (let next = number + 1; batch.rows.has(place); next++) place = prefix + digits(next);
   batch.put(place, row);
   return place;
 }

@@ -31,13 +31,14 @@ import { type Body, copySource, saveContent } from "./files.ts";
 import { Groups, putChange } from "./groups.ts";
 import { Incoming, type Typing } from "./incoming.ts";
 import { enqueue, Outbox, type OutNews, type OutRow, outFile } from "./outbox.ts";
-import { enqueueProfile } from "./profiles.ts";
+import { enqueueProfile, keyOfProfile } from "./profiles.ts";
 import {
   addMessage,
   arrivalOf,
   type ConversationRow,
   type Copy,
   keyOfConversation,
+  keyOfId,
   keyOfMessage,
   keyOfPerson,
   log,
@@ -271,6 +272,10 @@ export class StoreSession {
     const { ttl, tag, hint, chunkBytes, trust, anonymous } = options;
     const nowMs = this.#host.nowMs();
     const conversation = options.group ?? recipients[0]?.did ?? "";
+    // Read together: one after the other each takes a turn of IndexedDB.
+    const people = recipients.map(({ did }) => keyOfPerson(this.#table, did));
+    const read = [keyOfConversation(this.#table, conversation), keyOfId(this.#table, id), ...people];
+    await Promise.all([...read, keyOfProfile(this.#table, this.#host.did)].map((one) => batch.get(one)));
     const before = await batch.get<ConversationRow>(keyOfConversation(this.#table, conversation));
     const atMs = before === null ? nowMs : arrivalOf(before, nowMs);
     const row = ownRow(draft, { conversation, from: this.#host.did, sentMs: atMs, arrivedMs: atMs, body });

@@ -7,13 +7,15 @@
 
 import { sha256 } from "#sha256";
 import { concatBytes, decodeUtf8, encodeHex, utf8 } from "../../core/codec/bytes.ts";
-import { hkdf, openBytes, sealBytes } from "../crypto.ts";
+import { hkdf, openBytes, sealBytes, sealNonceBytes } from "../crypto.ts";
 import { attempt, ClientError, localError } from "../http.ts";
 import { storeFailure } from "../key-stores.ts";
 import type { Range, StoreDriver } from "./driver.ts";
 
 /** Of what the rows mean. A later version upgrades them when it opens the store. */
 const layout = 1;
+/** What sealing adds: nonce and tag. */
+const sealBytesMore = sealNonceBytes + 16;
 
 type Meta = {
   readonly layout: number;
@@ -145,8 +147,7 @@ export class Table {
 
   async #apply<T>(work: (batch: Batch) => Promise<T>): Promise<T> {
     const batch = new Batch(this);
-    const result = await work(batch);
-    const meta = await this.meta();
+    const [result, meta] = await Promise.all([work(batch), this.meta()]);
     const items = (batch.meta.hasDevices ?? meta.hasDevices) ? batch.items : [];
     let { logged } = { ...meta, ...batch.meta };
     for (const item of items) batch.put(logKey(++logged), { item, atMs: Date.now() });
@@ -155,8 +156,11 @@ export class Table {
     let { bytes } = meta;
     await Promise.all(
       sealed.map(async ([key, value]) => {
-        const before = await this.#guard(() => this.driver.read(this.place + key));
-        bytes += sizeOf(key, value) - sizeOf(key, before);
+        const read = await batch.before.get(key);
+        // What was read is not read again for its size.
+        const before = read === undefined ? await this.#guard(() => this.driver.read(this.place + key)) : read;
+        const cipherBytes = read === undefined ? 0 : sealBytesMore;
+        bytes += sizeOf(key, value) - sizeOf(key, before) - (before === null ? 0 : cipherBytes);
       }),
     );
     const counted: Meta = { ...meta, ...batch.meta, bytes, logged };
@@ -195,6 +199,8 @@ export class Table {
 /** What one change reads and writes. */
 export class Batch {
   readonly rows = new Map<string, Uint8Array | null>();
+  /** What was read so far: nobody else writes during a change. */
+  readonly before = new Map<string, Promise<Uint8Array | null>>();
   /** For own devices. */
   readonly items: unknown[] = [];
   meta: Partial<Meta> = {};
@@ -206,8 +212,11 @@ export class Batch {
 
   /** With what this change has written. */
   async get<T>(key: string): Promise<T | null> {
-    const own = this.rows.get(key);
-    return own === undefined ? this.#table.get<T>(key) : own === null ? null : parse<T>(own);
+    const before = this.before.get(key) ?? this.#table.bytes(key);
+    this.before.set(key, before);
+    const read = await before;
+    const bytes = this.rows.has(key) ? (this.rows.get(key) ?? null) : read;
+    return bytes === null ? null : parse<T>(bytes);
   }
 
   put(key: string, value: unknown): void {
