@@ -197,7 +197,7 @@ describe("exports", () => {
     // Steps of a longer course, stopped between two of them; and requests as an attacker changes them.
     "app/keys.ts": ["openPushKey"],
     "cli/files/inbox.ts": ["storeMessage"],
-    "client/change.ts": ["signOwnerUpdate"],
+    "client/change.ts": ["replaceDocument", "signOwnerUpdate"],
     "plugins/chain/driver.ts": ["openLedger", "readOperatorKey"],
     // Pure parts that the virtual chain uses too, or that are tried at every moment of a run.
     "plugins/chain/session.ts": ["StateGone"],

@@ -332,8 +332,7 @@ export function clientCommand<F extends object, A extends (string | undefined)[]
     const flags = given.at(-2) as F & SessionFlags;
     const session = openSession(flags);
     try {
-      await work(session, flags, ...(given.slice(0, -2) as A));
-      await session.watch();
+      await work(session, flags, ...(given.slice(0, -2) as A)).finally(session.watch);
     } finally {
       session.report.end();
     }

@@ -11,29 +11,21 @@ import {
   type Changed,
   change,
   changeAsOwner,
+  nextIdentity,
   type OwnerUpdate,
+  publishKeys,
   type Rotated,
-  replaceDocument,
   rotateAgreement,
 } from "../client/change.ts";
-import { activeDocument, rootKeyOf } from "../client/client.ts";
+import { activeDocument } from "../client/client.ts";
 import type { Signer } from "../client/crypto.ts";
 import { waitingDefault } from "../client/directory.ts";
 import { ClientError } from "../client/http.ts";
-import {
-  heldSeed,
-  type Identity,
-  isRotationDue,
-  rootSignerId,
-  rotationMsDefault,
-  signingSeed,
-} from "../client/keys.ts";
+import { type Identity, isRotationDue, rootSignerId, rotationMsDefault, signingSeed } from "../client/keys.ts";
 import * as bytes from "../core/codec/bytes.ts";
 import { type DidUrl, normalizeAlias, parseDidUrl } from "../core/codec/did.ts";
 import type { Intent } from "../core/ledger/actions.ts";
-import { keyOfMethod } from "../core/ledger/document.ts";
 import { homeServiceType } from "../core/trust/home.ts";
-import { isSelfCertifying } from "../core/trust/names.ts";
 import {
   addIdentityFlag,
   addWaitFlags,
@@ -43,7 +35,7 @@ import {
   parseWait,
   type Session,
 } from "./command.ts";
-import { forgetIdentity, saveIdentity } from "./files/files.ts";
+import { fileKeys, forgetIdentity, saveIdentity } from "./files/files.ts";
 
 type ChangeFlags = { readonly signer?: string };
 
@@ -122,16 +114,12 @@ function mustWait({ session }: Changing, reason: string): void {
 // ------------------------------------------------------------------------------------------------- keys
 
 type AddKeyFlags = { readonly type: "ed25519" | "x25519"; readonly public?: string; readonly auth?: boolean };
-type RotateFlags = { readonly rootOnly?: boolean };
 
 function registerKeyCommands(did: Command): void {
-  changeCommand(
-    did
-      .command("rotate")
-      .description("replace the root key, and the key of the method #root if this machine holds it")
-      .option("--root-only", "leave the document as it is"),
-    rotate,
-  );
+  const rotateCommand = did
+    .command("rotate")
+    .description("replace every key of an identity: root key, methods, and the key that others seal to");
+  clientCommand(addIdentityFlag(rotateCommand), rotate);
   changeCommand(
     did
       .command("add-key <id>")
@@ -144,56 +132,19 @@ function registerKeyCommands(did: Command): void {
   changeCommand(did.command("remove-key <id>").description("remove a method or a key agreement"), removeKey);
 }
 
-/**
- * The new seed is saved as the next one before it is submitted. After a crash, the same command reads from the record
- * whether it is in force, and continues.
- */
-async function rotate(changing: Changing<RotateFlags>): Promise<void> {
-  const { session, identity, flags } = changing;
+/** The new keys are saved before they are submitted. After a crash, the same command continues with those. */
+async function rotate(session: Session): Promise<void> {
   const { client, keysFolder, report } = session;
-  const { did } = identity;
-  mustWait(changing, "the old key is needed until the rotation is in force");
-  const nextRootSeed = identity.nextRootSeed ?? ed25519.utils.randomSecretKey();
-  await saveIdentity(keysFolder, { ...identity, nextRootSeed });
-  const newRootPubkey = ed25519.getPublicKey(nextRootSeed);
-  const isInForce = bytes.equalBytes(await rootKeyOf(client, did), newRootPubkey);
-  if (!isInForce) await apply(changing, { action: "UpdateRootPubkey", did, newRootPubkey });
-  const rotated = { ...changing, identity: { ...identity, rootSeed: nextRootSeed, nextRootSeed: null } };
-  await saveIdentity(keysFolder, rotated.identity);
-  const isInDocument = flags.rootOnly !== true && (await rotateRootMethod(rotated));
-  if (!isInDocument) await signAnew(rotated);
-  const { version } = await client.directory.resolve(did);
-  const root_pubkey = bytes.renderPublicKey(newRootPubkey);
-  const text = `${identity.name} has a new root key, version ${version}`;
-  report.result({ ok: true, settled: true, did, root_pubkey, version }, text);
-}
-
-/**
- * An old root key that stays in the document as a method could still sign. The method's key is replaced if this machine
- * holds it, whichever it is: so the next rotation completes one that was interrupted. `false`: nothing was to do.
- */
-async function rotateRootMethod(changing: Changing): Promise<boolean> {
-  const { session, identity, flags } = changing;
-  const { did, rootSeed } = identity;
-  const document = await activeDocument(session.client, did);
-  const method = document.verificationMethod.find(({ id }) => id === `${did}#root`);
-  const key = method === undefined ? null : keyOfMethod(method);
-  const rootKey = ed25519.getPublicKey(rootSeed);
-  if (method === undefined || key === null || bytes.equalBytes(key, rootKey)) return false;
-  if ((await heldSeed(identity, key)) === null) return false;
-  const methods = [...identity.methods, { id: method.id, secret: rootSeed }];
-  await saveIdentity(session.keysFolder, { ...identity, methods });
-  const verificationMethod = { ...method, publicKeyMultibase: bytes.renderPublicKey(rootKey) };
-  const intent: Intent = { action: "UpdateVerificationMethod", did, verificationMethod };
-  await apply({ ...changing, flags: { ...flags, signer: rootSignerId } }, intent);
-  return true;
-}
-
-/** The new root key signs the whole document, so that the proof of a self-certifying DID rests on it. */
-async function signAnew({ session, identity: { did, rootSeed } }: Changing): Promise<void> {
-  if (!isSelfCertifying(did)) return;
-  const waiting = session.waiting("waiting for the document") ?? waitingDefault;
-  await replaceDocument(session.client, did, { rootSeed, edited: (document) => document, waiting });
+  const identity = await session.identity();
+  const { name, did } = identity;
+  if ((await fileKeys(keysFolder).load(`${name}.device`)) !== null)
+    throw failed(`other devices of ${name} would be locked out: replace its keys by waypost device remove`);
+  const next = nextIdentity(identity, Date.now());
+  await saveIdentity(keysFolder, next);
+  const rotated = await publishKeys(client, next, session.waiting("waiting for the new keys") ?? waitingDefault);
+  await saveIdentity(keysFolder, rotated);
+  const { version, root_pubkey } = await client.directory.resolve(did);
+  report.result({ ok: true, settled: true, did, root_pubkey, version }, `${name} has new keys, version ${version}`);
 }
 
 const keyKinds = {

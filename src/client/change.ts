@@ -38,7 +38,7 @@ import {
   waitingDefault,
 } from "./directory.ts";
 import { ClientError, endpoint, jsonBody, localError, orNull, path } from "./http.ts";
-import { advanceChain, type Identity, rootSignerId } from "./keys.ts";
+import { advanceChain, freshSeed, type Identity, rootSignerId } from "./keys.ts";
 import {
   claimNonce,
   findOpening,
@@ -366,8 +366,21 @@ async function longestLifeMs(document: DidDocument, timeoutMs: number): Promise<
 
 // ------------------------------------------------------------------------------------------------------------ new keys
 
+/** New secrets behind those in force, on a chain that nothing earlier leads to. An interrupted change keeps its keys. */
+export function nextIdentity(identity: Identity, nowMs: number): Identity {
+  if (identity.nextRootSeed !== null) return identity;
+  const root = freshSeed();
+  const ids = [...new Set(identity.methods.map(({ id }) => id))];
+  const rootId = `${identity.did}#root`;
+  const methods = ids.map((id) => ({ id, secret: id === rootId ? root : freshSeed() }));
+  const sealing = identity.agreements.at(-1)?.id ?? `${identity.did}#x25519-1`;
+  const chain = { epoch: identity.chain.epoch + 1, key: freshSeed(), sinceMs: nowMs };
+  const agreements = [...identity.agreements, { id: sealing, secret: freshSeed(), destroyAtMs: null }];
+  return { ...identity, nextRootSeed: root, methods: [...identity.methods, ...methods], agreements, chain };
+}
+
 /**
- * Publishes the keys of an identity after a removal of a device or a restoration: root key, methods, and the key that others
+ * Publishes the keys of an identity, by command and after a removal of a device or a restoration: root key, methods, and the key that others
  * seal to. `next` has the new secrets behind the old ones, and a new root key as the next. Called again after an
  * interruption, it does what is left.
  */

@@ -6,7 +6,7 @@ import { decodeHex, encodeHex, equalBytes } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { minuteMs } from "../../core/codec/time.ts";
 import { isRecord } from "../answers.ts";
-import { publishKeys } from "../change.ts";
+import { nextIdentity, publishKeys } from "../change.ts";
 import { type Client, planSend, senderOf } from "../client.ts";
 import { backoffMs, pause } from "../connections.ts";
 import { bytesSource } from "../content.ts";
@@ -349,16 +349,3 @@ export class Devices {
 }
 
 const withoutStoreKey = (identity: Identity): string => renderIdentity({ ...identity, storeKey: null });
-
-/** New secrets behind those in force, on a chain that nothing earlier leads to. An interrupted change keeps its keys. */
-function nextIdentity(identity: Identity, nowMs: number): Identity {
-  if (identity.nextRootSeed !== null) return identity;
-  const root = freshSeed();
-  const ids = [...new Set(identity.methods.map(({ id }) => id))];
-  const rootId = `${identity.did}#root`;
-  const methods = ids.map((id) => ({ id, secret: id === rootId ? root : freshSeed() }));
-  const sealing = identity.agreements.at(-1)?.id ?? `${identity.did}#x25519-1`;
-  const chain = { epoch: identity.chain.epoch + 1, key: freshSeed(), sinceMs: nowMs };
-  const agreements = [...identity.agreements, { id: sealing, secret: freshSeed(), destroyAtMs: null }];
-  return { ...identity, nextRootSeed: root, methods: [...identity.methods, ...methods], agreements, chain };
-}
