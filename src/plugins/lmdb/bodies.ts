@@ -6,10 +6,10 @@
  * Memory: about 50 bytes for each block.
  */
 import type { StoreEnvironment } from "../../storage/contract.ts";
+import { isSameId, type RowTable } from "../../storage/mailbox-rows.ts";
 import type { Batch } from "./commits.ts";
 import type { Environment } from "./environment.ts";
-import { bodyAt, bodyBytes, isSameId, orderedKey, orderedNumber, RecordWriter, writeBody } from "./records.ts";
-import type { RowTable } from "./rows.ts";
+import { bodyAt, bodyBytes, orderedKey, orderedNumber, RecordWriter, writeBody } from "./records.ts";
 
 /** Two pages of the file, less what LMDB puts in front: a read touches the block, a write pays for each. */
 const blockBytesAim = 2 * 4_096 - 16;

@@ -9,12 +9,12 @@
  * Memory: a number for each changed page.
  */
 import { StoreError } from "../../storage/contract.ts";
+import type { MailboxIndex, RowChange } from "../../storage/mailbox-index.ts";
+import type { TextTable } from "../../storage/mailbox-recipients.ts";
+import { acked, free, numberFields, type RowTable, retained, wordFields } from "../../storage/mailbox-rows.ts";
 import type { Batch } from "./commits.ts";
 import type { Environment } from "./environment.ts";
-import type { MailboxIndex, RowChange } from "./mailbox-index.ts";
-import type { TextTable } from "./recipients.ts";
 import { howToGoOn, orderedKey, orderedNumber, RecordReader, RecordWriter, sealed, unsealed } from "./records.ts";
-import { acked, free, numberFields, pageSlots, type RowTable, retained, wordFields } from "./rows.ts";
 
 /** What pages and journal are read into. */
 export type IndexTables = { readonly rows: RowTable; readonly texts: TextTable };
@@ -110,6 +110,8 @@ function replayRow(rows: RowTable, slot: number, reader: RecordReader): void {
 
 // ------------------------------------------------------------------------------------------------ pages
 
+/** Slots of an index page, a power of 2. */
+const pageSlots = 512;
 /** Pages of texts have numbers from here on. */
 const firstTextPage = 2 ** 40;
 

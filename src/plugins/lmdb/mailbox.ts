@@ -3,8 +3,8 @@
  * writes what it has side by side, and everything that is decided is decided in memory.
  *
  * **Written.** `store` joins the next group commit (commits.ts), which decides its operations one after the other: the
- * index admits an entry (mailbox-index.ts: duplicate, conflict, quota) and gives it a slot, a row of typed arrays
- * (rows.ts, recipients.ts). Its bytes are packed into the commit's blocks (bodies.ts), the row into its journal record
+ * index admits an entry (storage/mailbox-index.ts: duplicate, conflict, quota) and gives it a slot, a row of typed arrays
+ * (storage/mailbox-rows.ts). Its bytes are packed into the commit's blocks (bodies.ts), the row into its journal record
  * (journal.ts). One transaction writes blocks, journal record and the number of records of every table
  * (environment.ts); callers are answered, and reads go on, when it is synced.
  * **Read.** The index finds the slots, a slot its block and offset; a body counts only if its checksum and id match.
@@ -24,9 +24,7 @@
  * 4. Memory runs ahead of the disk only while a commit is under way, and nothing is answered from it until then; a
  *    commit that fails ends the store.
  */
-import { isFault } from "../../core/fault.ts";
 import {
-  type HeldMessage,
   type Mailbox,
   type MailboxEntry,
   type MailboxQuota,
@@ -36,14 +34,14 @@ import {
   type StoreOutcome,
   type TagClaim,
 } from "../../storage/contract.ts";
+import { IndexedMailbox } from "../../storage/indexed-mailbox.ts";
+import { MailboxIndex, type RowChange } from "../../storage/mailbox-index.ts";
 import { checkEntry } from "../../storage/mailbox-rules.ts";
 import { Bodies } from "./bodies.ts";
 import type { Batch } from "./commits.ts";
 import type { Environment } from "./environment.ts";
 import { Journal, type JournalLimits } from "./journal.ts";
-import { MailboxIndex, type RowChange } from "./mailbox-index.ts";
 import { bodyBytes } from "./records.ts";
-import { behaviors, none } from "./rows.ts";
 
 /** Freeing blocks touches scattered pages, so it waits until many are not needed, or for a second. */
 const blocksToFreeMin = 512;
@@ -62,8 +60,8 @@ type MailboxSettings = {
   readonly journal?: JournalLimits;
 };
 
-export class DiskMailbox implements Mailbox {
-  private readonly index: MailboxIndex;
+export class DiskMailbox extends IndexedMailbox implements Mailbox {
+  protected readonly index: MailboxIndex;
   private readonly bodies: Bodies;
   private readonly journal: Journal;
   /** The commit that is being decided. */
@@ -77,12 +75,14 @@ export class DiskMailbox implements Mailbox {
     private readonly settings: MailboxSettings,
     log: StoreEnvironment["log"],
   ) {
-    const events = {
-      onChange: (slot: number, change: RowChange) => this.changed(slot, change),
-      onText: (number: number, text: string | null) =>
-        text === null ? this.journal.textGone(number) : this.journal.text(number, text),
-    };
-    this.index = new MailboxIndex(events, settings.rowsMax);
+    super();
+    this.index = new MailboxIndex({
+      // Bodies lie in files, which are as large as the disk allows.
+      room: { entries: settings.rowsMax, bytes: Number.POSITIVE_INFINITY },
+      checkRoom: () => this.checkRows(),
+      onChange: (slot, change) => this.changed(slot, change),
+      onText: (number, text) => (text === null ? this.journal.textGone(number) : this.journal.text(number, text)),
+    });
     this.journal = new Journal(this.index, settings.journal);
     this.bodies = new Bodies(environment, this.index.rows, log);
     this.index.finishLoading(this.journal.load(environment));
@@ -96,9 +96,6 @@ export class DiskMailbox implements Mailbox {
     const bytes = bodyBytes(preview.length, entry.envelope.length);
     return this.environment.join({ kind: "store", bytes }, (batch) => {
       checkEntry(entry);
-      if (this.index.rows.rows >= this.settings.rowsMax) {
-        throw new StoreError("full", `the store knows ${this.settings.rowsMax} message ids`);
-      }
       this.begin(batch);
       const outcome = this.index.admit(entry, quota);
       if (outcome.kind !== "stored") return outcome;
@@ -107,6 +104,11 @@ export class DiskMailbox implements Mailbox {
       this.journal.row(slot);
       return stored;
     });
+  }
+
+  private checkRows(): void {
+    const { rowsMax } = this.settings;
+    if (this.index.rows.rows >= rowsMax) throw new StoreError("full", `the store knows ${rowsMax} message ids`);
   }
 
   remove(...removing: Parameters<Mailbox["remove"]>): ReturnType<Mailbox["remove"]> {
@@ -126,12 +128,7 @@ export class DiskMailbox implements Mailbox {
 
   private removeIn(batch: Batch, ...[mailbox, messageIds, nowMs]: Parameters<Mailbox["remove"]>): RemovedMessage[] {
     this.begin(batch);
-    const slots = this.index.remove(mailbox, messageIds, nowMs);
-    const removed = slots.map((slot) => ({
-      messageId: this.index.id(slot),
-      labels: this.index.recipients.labels(slot),
-    }));
-    return removed.sort((a, b) => (a.messageId < b.messageId ? -1 : 1));
+    return this.removed(this.index.remove(mailbox, messageIds, nowMs));
   }
 
   expire(nowMs: number, limit: number): Promise<number> {
@@ -183,79 +180,12 @@ export class DiskMailbox implements Mailbox {
 
   // --------------------------------------------------------------------------------------------- reading
 
-  /** A damaged message is left out. */
-  private messages(slots: readonly number[]): HeldMessage[] {
-    const { index } = this;
-    const found: HeldMessage[] = [];
-    for (const [i, envelope] of this.bodies.read(slots, "envelope").entries()) {
-      if (envelope === null) continue;
-      const slot = slots[i]!;
-      const expiresAtMs = index.rows.expiresAtMs[slot]!;
-      found.push({ messageId: index.id(slot), chunk: index.recipients.chunk(slot), expiresAtMs, envelope });
-    }
-    return found;
+  protected reading<T>(read: () => T): Promise<T> {
+    return this.environment.whenCommitted(read);
   }
 
-  list(...[mailbox, page]: Parameters<Mailbox["list"]>): ReturnType<Mailbox["list"]> {
-    return this.environment.whenCommitted(() => {
-      const found = this.index.page(mailbox, page, page.bytesMax);
-      return isFault(found) ? found : { entries: this.messages(found.slots), next: found.next };
-    });
-  }
-
-  summary(...[mailbox, page]: Parameters<Mailbox["summary"]>): ReturnType<Mailbox["summary"]> {
-    return this.environment.whenCommitted(() => {
-      const { index } = this;
-      const { expiresAtMs, envelopeBytes } = index.rows;
-      const found = index.page(mailbox, page, null);
-      if (isFault(found)) return found;
-      const entries = found.slots.map((slot) => ({
-        messageId: index.id(slot),
-        chunk: index.recipients.chunk(slot),
-        expiresAtMs: expiresAtMs[slot]!,
-        envelopeBytes: envelopeBytes[slot]!,
-        labels: index.recipients.labels(slot),
-        cursor: index.cursor(slot),
-      }));
-      return { entries, next: found.next };
-    });
-  }
-
-  read(...[mailbox, messageIds, nowMs]: Parameters<Mailbox["read"]>): ReturnType<Mailbox["read"]> {
-    return this.environment.whenCommitted(() => this.messages(this.index.activeOf(mailbox, messageIds, nowMs)));
-  }
-
-  group(...[mailbox, groupId, page]: Parameters<Mailbox["group"]>): ReturnType<Mailbox["group"]> {
-    return this.environment.whenCommitted(() => {
-      const found = this.index.groupPage(mailbox, groupId, page);
-      if (isFault(found)) return found;
-      const { total, complete, next } = found;
-      return { entries: this.messages(found.slots), next, total, complete };
-    });
-  }
-
-  message(...[mailbox, messageId, nowMs]: Parameters<Mailbox["message"]>): ReturnType<Mailbox["message"]> {
-    return this.environment.whenCommitted(() => {
-      const { state, slot } = this.index.state(mailbox, messageId, nowMs);
-      if (state === "absent" || state === "acked") return { state };
-      if (state === "active") {
-        const [message] = this.messages([slot]);
-        if (message === undefined) throw new StoreError("corrupt", "the stored message is damaged");
-        return { state, message };
-      }
-      return { state, expiresAtMs: this.index.rows.expiresAtMs[slot]!, headerPreview: this.preview(slot) };
-    });
-  }
-
-  private preview(slot: number): Uint8Array | null {
-    const { previewBytes, behavior } = this.index.rows;
-    const bytes = previewBytes[slot]!;
-    if (bytes === none || behaviors[behavior[slot]!] !== "KeepHeaderPreview") return null;
-    return bytes === 0 ? noBytes : this.bodies.read([slot], "preview")[0]!;
-  }
-
-  stats(nowMs: number): ReturnType<Mailbox["stats"]> {
-    return this.environment.whenCommitted(() => this.index.stats(nowMs));
+  protected bytesOf(slots: readonly number[], part: "envelope" | "preview"): (Uint8Array | null)[] {
+    return this.bodies.read(slots, part);
   }
 
   close(): void {

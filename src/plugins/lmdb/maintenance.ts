@@ -26,6 +26,8 @@ import {
   type StoreRecord,
   type VerifyReport,
 } from "../../storage/contract.ts";
+import { RecipientIndex, TextTable } from "../../storage/mailbox-recipients.ts";
+import { acked, behaviors, held, idText, isSameId, none, RowTable } from "../../storage/mailbox-rows.ts";
 import { storedAtOf } from "../../storage/mailbox-rules.ts";
 import {
   cutShort,
@@ -43,9 +45,7 @@ import {
 } from "./data-file.ts";
 import { type IndexTables, replayRecord } from "./journal.ts";
 import { dataFile, giveToOwner, type LmdbOptions, lockFolder, partialFile, storeAbsence, syncPath } from "./lmdb.ts";
-import { RecipientIndex, TextTable } from "./recipients.ts";
-import { bodyAt, type FoundBody, howToGoOn, idText, isSameId, orderedKey, orderedNumber, unsealed } from "./records.ts";
-import { acked, behaviors, held, none, RowTable } from "./rows.ts";
+import { bodyAt, type FoundBody, howToGoOn, orderedKey, orderedNumber, unsealed } from "./records.ts";
 import { claimsIn, fillLmdb, receiptIn } from "./store.ts";
 
 /** There is one format so far: a store has it, or is refused. */

@@ -4,8 +4,8 @@
  * A seal is 9 bytes in front: the version, then XXH3 of the content, xor that of the key. Without the key, a
  * flipped bit in it would make the record absent under its own name.
  */
-import type { Uuid } from "../../core/codec/did.ts";
 import { StoreError } from "../../storage/contract.ts";
+import type { IdWords } from "../../storage/mailbox-rows.ts";
 
 const recordVersion = 1;
 const checksumBytes = 8;
@@ -193,37 +193,6 @@ export function orderedKey(number: number): Buffer {
 
 export function orderedNumber(key: Uint8Array): number {
   return u53At(viewOf(key), 0);
-}
-
-// ----------------------------------------------------------------------------------------------------- message ids
-
-/** A UUID as four big-endian words. */
-export type IdWords = readonly [number, number, number, number];
-
-const idBytes = new Uint8Array(16);
-const idView = viewOf(idBytes);
-
-/** The caller gives a UUID in its lower-case form. */
-export function idWords(id: Uuid): IdWords {
-  idBytes.setFromHex(id.replaceAll("-", ""));
-  return [idView.getUint32(0), idView.getUint32(4), idView.getUint32(8), idView.getUint32(12)];
-}
-
-/** Sixteen bytes likewise. */
-export function wordsOf(bytes: Uint8Array): IdWords {
-  const view = viewOf(bytes);
-  return [view.getUint32(0), view.getUint32(4), view.getUint32(8), view.getUint32(12)];
-}
-
-export function idText(words: IdWords): Uuid {
-  for (let i = 0; i < 4; i++) idView.setUint32(4 * i, words[i]!);
-  const hex = idBytes.toHex();
-  const [a, b, c, d] = [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20)];
-  return `${a}-${b}-${c}-${d}-${hex.slice(20)}` as Uuid;
-}
-
-export function isSameId(a: IdWords, b: IdWords): boolean {
-  return a[0] === b[0] && a[1] === b[1] && a[2] === b[2] && a[3] === b[3];
 }
 
 // -------------------------------------------------------------------------------------------------------------- bodies

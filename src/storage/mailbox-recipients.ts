@@ -5,11 +5,10 @@
  * Memory: about 150 bytes for each text, 80 for each recipient, and, once they are asked for, 100 for each of its groups
  * and labels.
  */
-import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
-import { type Chunk, type MailboxStats, StoreError } from "../../storage/contract.ts";
-import { isStoreLabel, nothingHeld } from "../../storage/mailbox-rules.ts";
-import { howToGoOn } from "./records.ts";
-import { free, held, none, type RowList, type RowTable, resized } from "./rows.ts";
+import type { MailboxKey, Uuid } from "../core/codec/did.ts";
+import { type Chunk, type MailboxStats, StoreError } from "./contract.ts";
+import { free, held, none, type RowList, type RowTable, resized } from "./mailbox-rows.ts";
+import { isStoreLabel, nothingHeld } from "./mailbox-rules.ts";
 
 /** Texts by number, counted by the rows that name them. A number is used again when no row names its text. */
 export class TextTable {
@@ -79,7 +78,7 @@ export class TextTable {
   loadUser(number: number): void {
     if (number === none) return;
     if (this.texts[number] === undefined) {
-      throw new StoreError("corrupt", `the text number ${number} of the mailbox index is missing${howToGoOn}`);
+      throw new StoreError("corrupt", `the text number ${number} of the mailbox index is missing`);
     }
     this.users[number]!++;
   }

@@ -2,21 +2,30 @@
  * The index of a mailbox: what is held for whom, in what order, until when, and every decision about it
  * (duplicate, chunk conflict, quota, acknowledgement, expiry). It knows no bytes and does no I/O: a
  * driver asks it, one call after the other, and keeps the bytes under the slot that it returns.
- * Memory: about 130 bytes a row (an entry that is held, remembered or kept), and what recipients.ts needs
+ * Memory: about 130 bytes a row (an entry that is held, remembered or kept), and what mailbox-recipients.ts needs
  * for each recipient and group; the driver bounds the rows.
  * Laws: `Mailbox` in storage/contract.ts, rules section 6.
  */
 import TinyQueue from "tinyqueue";
-import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
-import { type Fault, isFault } from "../../core/fault.ts";
-import type {
-  Cursor,
-  MailboxEntry,
-  MailboxQuota,
-  MailboxStats,
-  PageRequest,
-  StoreOutcome,
-} from "../../storage/contract.ts";
+import type { MailboxKey, Uuid } from "../core/codec/did.ts";
+import { type Fault, isFault } from "../core/fault.ts";
+import type { Cursor, MailboxEntry, MailboxQuota, MailboxStats, PageRequest, StoreOutcome } from "./contract.ts";
+import { RecipientIndex, TextTable } from "./mailbox-recipients.ts";
+import {
+  acked,
+  behaviors,
+  free,
+  held,
+  type IdWords,
+  idText,
+  idWords,
+  isSameId,
+  none,
+  RowTable,
+  released,
+  retained,
+  wordsOf,
+} from "./mailbox-rows.ts";
 import {
   checkQuota,
   digestOf,
@@ -26,10 +35,7 @@ import {
   PageFill,
   parseCursor,
   type QuotaSums,
-} from "../../storage/mailbox-rules.ts";
-import { RecipientIndex, TextTable } from "./recipients.ts";
-import { type IdWords, idText, idWords, isSameId, wordsOf } from "./records.ts";
-import { acked, behaviors, free, held, none, RowTable, released, retained } from "./rows.ts";
+} from "./mailbox-rules.ts";
 
 type Admission = Exclude<StoreOutcome, { kind: "stored" }> | { readonly kind: "stored"; readonly slot: number };
 type SlotPage = { readonly slots: number[]; readonly next: Cursor | null };
@@ -43,7 +49,11 @@ type SlotState = {
 /** What becomes of a row: acknowledged, cut down to what its expiration behavior retains, or dropped altogether. */
 export type RowChange = "acked" | "cut" | "dropped";
 
-type IndexEvents = {
+type IndexDriver = {
+  /** What the driver has room for. */
+  readonly room: MailboxStats;
+  /** Throws when it has none for one more entry. */
+  readonly checkRoom: (entry: MailboxEntry) => void;
   /** A row changes; its arrays are still as before. */
   readonly onChange: (slot: number, change: RowChange) => void;
   /** A number names a text from now on, or none (`null`). */
@@ -59,11 +69,8 @@ export class MailboxIndex {
   /** Grows with each row, also after the row itself is gone. */
   lastArrival = 0;
 
-  constructor(
-    private readonly events: IndexEvents,
-    private readonly rowsMax: number,
-  ) {
-    this.texts = new TextTable(events.onText);
+  constructor(private readonly driver: IndexDriver) {
+    this.texts = new TextTable(driver.onText);
     this.recipients = new RecipientIndex(this.rows, this.texts);
   }
 
@@ -92,6 +99,7 @@ export class MailboxIndex {
     const before = recipient === undefined ? none : this.rows.find(recipient, words);
     const refusal = this.refusal(entry, quota, recipient, before);
     if (refusal !== null) return refusal;
+    this.driver.checkRoom(entry);
     // The number of the recipient may be another one after its last row went.
     const known = before === none ? recipient : undefined;
     // Its slot is free when its time comes: it still lies in the heap.
@@ -126,9 +134,14 @@ export class MailboxIndex {
     return {
       mailbox: { of: (label) => recipients.usage(recipient, label) },
       store: { of: (label) => (label === null ? recipients : recipients.inStore(label)) },
-      // Bodies lie in files, which are as large as the disk allows.
-      known: { of: (label) => ({ entries: label === null ? rows.rows : recipients.inStore(label).ids, bytes: 0 }) },
-      room: { entries: this.rowsMax, bytes: Number.POSITIVE_INFINITY },
+      known: {
+        of: (label) => {
+          const { bytes, ids } =
+            label === null ? { bytes: recipients.bytes, ids: rows.rows } : recipients.inStore(label);
+          return { entries: ids, bytes };
+        },
+      },
+      room: this.driver.room,
     };
   }
 
@@ -197,14 +210,14 @@ export class MailboxIndex {
       rows.release(slot);
       return;
     }
-    this.events.onChange(slot, "cut");
+    this.driver.onChange(slot, "cut");
     rows.status[slot] = retained;
     this.ends.push(slot);
   }
 
   /** The id of a row is not known any more. */
   private drop(slot: number): void {
-    this.events.onChange(slot, "dropped");
+    this.driver.onChange(slot, "dropped");
     this.recipients.leave(slot);
     this.rows.forget(slot);
   }
@@ -218,7 +231,7 @@ export class MailboxIndex {
       const slot = this.rows.find(recipient, idWords(id));
       if (slot === none || !this.isActive(slot, nowMs)) continue;
       this.recipients.count(slot, -1);
-      this.events.onChange(slot, "acked");
+      this.driver.onChange(slot, "acked");
       this.rows.status[slot] = acked;
       slots.push(slot);
     }

@@ -1,10 +1,10 @@
 /**
  * The rows of a mailbox: everything known of an entry but its bytes, in typed arrays by slot number, with a
  * hash index from (recipient, message id) to the slot. A million rows take 117 MB here; a million objects with their strings would take 300 and the collector's time. Recipients, label sets and
- * chunk groups are numbers of interned texts (recipients.ts).
+ * chunk groups are numbers of interned texts (mailbox-recipients.ts).
  */
-import { type ExpirationBehavior, expirationBehaviors } from "../../core/ledger/account.ts";
-import { type IdWords, isSameId } from "./records.ts";
+import type { Uuid } from "../core/codec/did.ts";
+import { type ExpirationBehavior, expirationBehaviors } from "../core/ledger/account.ts";
 
 export const none = 0xffffffff;
 
@@ -24,8 +24,6 @@ export const behaviors: readonly ExpirationBehavior[] = expirationBehaviors;
 const firstCapacity = 1_024;
 /** Rows for each bucket of the hash index, at most. */
 const loadMax = 1.5;
-/** Slots of an index page, a power of 2. */
-export const pageSlots = 512;
 
 type Elements =
   | Float64Array<ArrayBuffer>
@@ -244,4 +242,35 @@ function mixed(hash: number, word: number): number {
   let h = Math.imul(hash ^ word, 0x9e3779b1);
   h = Math.imul(h ^ (h >>> 15), 0x85ebca77);
   return h ^ (h >>> 13);
+}
+
+// ----------------------------------------------------------------------------------------------------- message ids
+
+/** A UUID as four big-endian words. */
+export type IdWords = readonly [number, number, number, number];
+
+const idBytes = new Uint8Array(16);
+const idView = new DataView(idBytes.buffer);
+
+/** The caller gives a UUID in its lower-case form. */
+export function idWords(id: Uuid): IdWords {
+  idBytes.setFromHex(id.replaceAll("-", ""));
+  return [idView.getUint32(0), idView.getUint32(4), idView.getUint32(8), idView.getUint32(12)];
+}
+
+/** Sixteen bytes likewise. */
+export function wordsOf(bytes: Uint8Array): IdWords {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  return [view.getUint32(0), view.getUint32(4), view.getUint32(8), view.getUint32(12)];
+}
+
+export function idText(words: IdWords): Uuid {
+  for (let i = 0; i < 4; i++) idView.setUint32(4 * i, words[i]!);
+  const hex = idBytes.toHex();
+  const [a, b, c, d] = [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20)];
+  return `${a}-${b}-${c}-${d}-${hex.slice(20)}` as Uuid;
+}
+
+export function isSameId(a: IdWords, b: IdWords): boolean {
+  return a[0] === b[0] && a[1] === b[1] && a[2] === b[2] && a[3] === b[3];
 }

@@ -1,7 +1,7 @@
 /** Texts by number that rows share, held against a list of the rows. */
 import { describe, expect, test } from "bun:test";
-import { TextTable } from "../../../../src/plugins/lmdb/recipients.ts";
-import { seeded } from "../../../conformance/samples.ts";
+import { TextTable } from "../../../src/storage/mailbox-recipients.ts";
+import { seeded } from "../../conformance/samples.ts";
 
 describe("a text", () => {
   test("has one number for all rows that name it, and none when no row does", () => {
@@ -59,6 +59,6 @@ describe("a text", () => {
   test("that is missing while rows name it is damage", () => {
     const texts = new TextTable(() => {});
     texts.load(1, "one");
-    expect(() => texts.loadUser(0)).toThrow("storage verify");
+    expect(() => texts.loadUser(0)).toThrow("text number 0");
   });
 });

@@ -1,0 +1,107 @@
+/**
+ * A mailbox over the index in memory (mailbox-index.ts): the index decides, and says which slots a read returns; the
+ * driver keeps the bytes of each slot, and writes. Here is what does not depend on where the bytes are.
+ */
+import type { MailboxKey, Uuid } from "../core/codec/did.ts";
+import { type Fault, isFault } from "../core/fault.ts";
+import {
+  type GroupPage,
+  type HeldMessage,
+  type MailboxStats,
+  type MessageState,
+  type MessageSummary,
+  type Page,
+  type PageRequest,
+  type RemovedMessage,
+  StoreError,
+} from "./contract.ts";
+import type { MailboxIndex } from "./mailbox-index.ts";
+import { none } from "./mailbox-rows.ts";
+
+export abstract class IndexedMailbox {
+  protected abstract readonly index: MailboxIndex;
+
+  /** Runs a read when all that the index shows may be answered. */
+  protected abstract reading<T>(read: () => T): Promise<T>;
+
+  /** A part of the bytes of slots, the caller's own; `null` for what is damaged. */
+  protected abstract bytesOf(slots: readonly number[], part: "envelope" | "preview"): (Uint8Array | null)[];
+
+  list(recipient: MailboxKey, page: PageRequest): Promise<Page<HeldMessage> | Fault> {
+    return this.reading(() => {
+      const found = this.index.page(recipient, page, page.bytesMax);
+      return isFault(found) ? found : { entries: this.messages(found.slots), next: found.next };
+    });
+  }
+
+  summary(recipient: MailboxKey, page: PageRequest): Promise<Page<MessageSummary> | Fault> {
+    return this.reading(() => {
+      const { index } = this;
+      const { expiresAtMs, envelopeBytes } = index.rows;
+      const found = index.page(recipient, page, null);
+      if (isFault(found)) return found;
+      const entries = found.slots.map((slot) => ({
+        messageId: index.id(slot),
+        chunk: index.recipients.chunk(slot),
+        expiresAtMs: expiresAtMs[slot]!,
+        envelopeBytes: envelopeBytes[slot]!,
+        labels: index.recipients.labels(slot),
+        cursor: index.cursor(slot),
+      }));
+      return { entries, next: found.next };
+    });
+  }
+
+  read(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): Promise<HeldMessage[]> {
+    return this.reading(() => this.messages(this.index.activeOf(recipient, messageIds, nowMs)));
+  }
+
+  group(recipient: MailboxKey, groupId: Uuid, page: PageRequest): Promise<GroupPage | Fault> {
+    return this.reading(() => {
+      const found = this.index.groupPage(recipient, groupId, page);
+      if (isFault(found)) return found;
+      const { total, complete, next } = found;
+      return { entries: this.messages(found.slots), next, total, complete };
+    });
+  }
+
+  message(recipient: MailboxKey, messageId: Uuid, nowMs: number): Promise<MessageState> {
+    return this.reading(() => {
+      const { rows } = this.index;
+      const { state, slot } = this.index.state(recipient, messageId, nowMs);
+      if (state === "absent" || state === "acked") return { state };
+      if (state === "active") {
+        const [message] = this.messages([slot]);
+        if (message === undefined) throw new StoreError("corrupt", "the stored message is damaged");
+        return { state, message };
+      }
+      const kept = rows.hasPreview(slot) ? this.bytesOf([slot], "preview")[0]! : new Uint8Array(0);
+      const headerPreview = rows.previewBytes[slot] === none ? null : kept;
+      return { state, expiresAtMs: rows.expiresAtMs[slot]!, headerPreview };
+    });
+  }
+
+  stats(nowMs: number): Promise<MailboxStats> {
+    return this.reading(() => this.index.stats(nowMs));
+  }
+
+  /** Of slots whose messages were acknowledged, by id. */
+  protected removed(slots: readonly number[]): RemovedMessage[] {
+    const { index } = this;
+    const removed = slots.map((slot) => ({ messageId: index.id(slot), labels: index.recipients.labels(slot) }));
+    return removed.sort((a, b) => (a.messageId < b.messageId ? -1 : 1));
+  }
+
+  /** A damaged message is left out. */
+  private messages(slots: readonly number[]): HeldMessage[] {
+    const { index } = this;
+    const found: HeldMessage[] = [];
+    for (const [i, envelope] of this.bytesOf(slots, "envelope").entries()) {
+      if (envelope === null) continue;
+      const slot = slots[i]!;
+      const expiresAtMs = index.rows.expiresAtMs[slot]!;
+      found.push({ messageId: index.id(slot), chunk: index.recipients.chunk(slot), expiresAtMs, envelope });
+    }
+    return found;
+  }
+}
