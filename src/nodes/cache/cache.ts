@@ -82,7 +82,7 @@ export type CacheParts = {
   readonly settings: Config["cache"];
   readonly limits: EnvelopeLimits;
   readonly log: Log;
-  /** Names a recipient in the log and in metrics. */
+  /** Names a recipient in the log. */
   readonly digest: (did: Did) => string;
   readonly metrics: Metrics;
   /** The operator's block list. */

@@ -184,13 +184,12 @@ export type ShareReports = { readonly refuse: (label: string | null, recipient: 
 
 const warnEveryMs = minuteMs;
 const warnedMax = 1_000;
-const reportedMax = 100;
 
 type ReportParts = {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly now: () => number;
-  /** Names a recipient in the log and in metrics. */
+  /** Names a recipient in the log. */
   readonly digest: (did: Did) => string;
 };
 
@@ -201,15 +200,6 @@ export function createShareReports({ log, metrics, now, digest: digestOf }: Repo
     labels: ["scope"],
   });
   const warned = new BoundedMap<string, number>(warnedMax);
-  const latest = new BoundedMap<string, { labels: readonly string[]; count: number }>(reportedMax);
-  metrics.gauge(
-    {
-      name: "cache_share_refusals_latest",
-      help: `Stores refused because a share is used up, by recipient (digest) and client network: the latest ${reportedMax} pairs.`,
-      labels: ["scope", "recipient", "network"],
-    },
-    () => [...latest].map(([, { labels, count }]) => [labels, count] as const),
-  );
   return {
     refuse: (label, recipient, { client }) => {
       const scope = scopeOf(label);
@@ -217,7 +207,6 @@ export function createShareReports({ log, metrics, now, digest: digestOf }: Repo
       const network = maskAddress(client);
       const key = `${scope} ${digest} ${network}`;
       refusals.add([scope]);
-      latest.set(key, { labels: [scope, digest, network], count: (latest.get(key)?.count ?? 0) + 1 });
       const isOfStore = scope === "store" || scope === "whole";
       const about = scope === "whole" ? scope : key;
       if (now() - (warned.get(about) ?? Number.NEGATIVE_INFINITY) >= warnEveryMs) {

@@ -247,10 +247,10 @@ export type LiveDelivery = {
 };
 
 /**
- * `silent`: sent, and not acknowledged in time. `passed`: a client has it and leaves it to the next destination. `gone`:
- * no session is there, or none has room.
+ * `silent`: sent, and not acknowledged in time. `gone`: a client leaves it to the next destination, or its session ended or
+ * has no room. `nobody`: there is no session.
  */
-export type LiveOutcome = "acknowledged" | "silent" | "passed" | "gone";
+export type LiveOutcome = "acknowledged" | "silent" | "gone" | "nobody";
 
 /** Cost: one look at each delivery in flight; a session joins rarely. */
 export function deliveriesEnding({ inFlight }: SessionRegistry, did: Did): Promise<unknown>[] {
@@ -283,13 +283,12 @@ export function deliverToSockets(registry: SessionRegistry, delivery: LiveDelive
   return text === null ? [] : sockets.map((socket) => deliverTo(registry, socket, { ...delivery, text }));
 }
 
-/** Resolves on the first acknowledgement; otherwise, when all have ended, as one that was silent, or else that passed. */
+/** Resolves on the first acknowledgement; otherwise, when all have ended, as one that was silent, or else gone. */
 export async function firstAcknowledged(outcomes: readonly Promise<LiveOutcome>[]): Promise<LiveOutcome> {
-  if (outcomes.length === 0) return "gone";
   const { promise, resolve } = Promise.withResolvers<LiveOutcome>();
   for (const outcome of outcomes) void outcome.then((one) => one === "acknowledged" && resolve(one));
   void Promise.all(outcomes).then((all) =>
-    resolve((["silent", "passed"] as const).find((one) => all.includes(one)) ?? "gone"),
+    resolve((["silent", "gone"] as const).find((one) => all.includes(one)) ?? "nobody"),
   );
   return promise;
 }
@@ -452,7 +451,7 @@ type Reply = { readonly messageId: Uuid; readonly outcome: LiveOutcome };
 /** What a client says of an envelope; `null` when the frame is anything else. */
 export function parseReply(frame: string | Uint8Array, { passes }: Pick<SessionSocket, "passes">): Reply | null {
   const members = parseFrame(frame);
-  const outcome = members?.["type"] === "ack" ? "acknowledged" : members?.["type"] === "pass" && passes && "passed";
+  const outcome = members?.["type"] === "ack" ? "acknowledged" : members?.["type"] === "pass" && passes && "gone";
   const messageId = typeof members?.["message_id"] === "string" ? parseUuid(members["message_id"]) : null;
   return messageId === null || !outcome ? null : { messageId, outcome };
 }

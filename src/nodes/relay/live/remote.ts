@@ -1,6 +1,6 @@
 /**
  * Live sessions of other processes, over the bus. A delivery is offered to every process that holds sessions of the
- * recipient; when there is none, the outcome is "gone" after one round trip. A process that gets an offer, however late,
+ * recipient; when there is none, the outcome is "nobody" after one round trip. A process that gets an offer, however late,
  * fetches the envelope, which is there until the delivery is decided: so no session gets it after it was acknowledged or
  * went to a Cache. A session that joins ends older ones of its device in other processes. Joins are counted like Lamport
  * clocks, so that of two sessions that join at once exactly one stays. A session also waits for the deliveries that other
@@ -76,7 +76,7 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
       const { envelope, timeoutMs } = delivery;
       const bytes = mayReach(envelope.to) ? encodeDelivery(delivery) : null;
       if (bytes === null || bytes.length > bus.messageBytesMax)
-        return { outcome: Promise.resolve("gone"), withdraw: () => {} };
+        return { outcome: Promise.resolve("nobody"), withdraw: () => {} };
       const name = crypto.randomUUID();
       const offer = { bytes, isFetched: false };
       offered.set(name, offer);
@@ -86,7 +86,7 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
         const answered = await bus.request(subjects.offer(envelope.to), message, timeoutMs + answerSlackMs);
         if (answered !== "nobody") return "acknowledged";
         if (performance.now() - startMs >= timeoutMs) return "silent";
-        return offer.isFetched ? "passed" : "gone";
+        return offer.isFetched ? "gone" : "nobody";
       };
       return { outcome: ask(), withdraw: () => offered.delete(name) };
     },
@@ -113,7 +113,7 @@ async function answer(message: Uint8Array, { id, did, local, bus }: Answering): 
   if (typeof from !== "string" || from === id || typeof name !== "string" || typeof timeoutMs !== "number") return;
   const fetched = await bus.request(subjects.fetch(from), utf8(name), fetchMs);
   const delivery = fetched === "nobody" ? null : decodeDelivery(fetched, did, timeoutMs);
-  const outcome = delivery === null ? "gone" : await local.deliver(delivery);
+  const outcome = delivery === null ? null : await local.deliver(delivery);
   // Nothing else is an answer: another process may hold a session that acknowledges.
   return outcome === "acknowledged" ? acknowledged : undefined;
 }

@@ -8,13 +8,13 @@
 import type { Did } from "../../../core/codec/did.ts";
 import { errorStack, type Fault, fault, isFault } from "../../../core/fault.ts";
 import type { DidDocument } from "../../../core/ledger/account.ts";
-import { clientNetwork, isLoopbackAddress } from "../../../core/message/address.ts";
+import { clientNetwork } from "../../../core/message/address.ts";
 import type { Envelope } from "../../../core/message/envelope.ts";
 import { decideRetrievalProof, proofReplayed, type RetrievalProof } from "../../../core/message/proof.ts";
 import { StoreError } from "../../../storage/contract.ts";
 import { createFairShare } from "../../http/capacity.ts";
 import type { Upgrade, UpgradeContext } from "../../http/server.ts";
-import { networkPlaces } from "../../rates.ts";
+import { checkClientRate, networkPlaces } from "../../rates.ts";
 import {
   add,
   authorizedEndpoints,
@@ -66,7 +66,7 @@ export type LiveSessions = {
   /** Sessions go live only after those of these deliveries that no longer reach them. */
   follow(inFlight: ReadonlyMap<string, InFlight>): void;
   /** To every session of the recipient, wherever it is; `nobody` when there is none, after a round trip at most. */
-  deliver(request: LiveRequest): Promise<LiveOutcome | "nobody">;
+  deliver(request: LiveRequest): Promise<LiveOutcome>;
   /** Of this process. */
   stats(): { readonly sockets: number; readonly unproven: number; readonly dids: number };
   close(): void;
@@ -100,7 +100,7 @@ export function createSessions(parts: SessionParts): LiveSessions {
       const elsewhere = registry.remote?.offer(delivery);
       const outcome = await firstAcknowledged(elsewhere === undefined ? outcomes : [...outcomes, elsewhere.outcome]);
       elsewhere?.withdraw();
-      return outcome === "gone" && outcomes.length === 0 ? "nobody" : outcome;
+      return outcome;
     },
     stats: () => ({ sockets: registry.sockets.size, unproven: registry.unproven.size, dids: registry.proven.size }),
     close: () => {
@@ -180,7 +180,8 @@ async function admit(
   const { client } = context;
   const shutOut = checkShutOut(registry, { client, target });
   if (shutOut !== null) return shutOut;
-  const tooFast = checkPace(registry, context);
+  const network = clientNetwork(client);
+  const tooFast = checkClientRate(registry.connects, { client, network, nowMs: context.nowMs }, registry.settings);
   if (tooFast !== null) return tooFast;
   if (registry.closed) return fault("shutting_down", "the node is shutting down");
   const proven = bearsProof(request.headers);
@@ -203,15 +204,6 @@ async function admit(
     unexpectedFrames: 0,
     leave: () => undefined,
   };
-}
-
-function checkPace(registry: SessionRegistry, { client, nowMs }: UpgradeContext): Fault | null {
-  if (!registry.settings.rate_limit_loopback && isLoopbackAddress(client)) return null;
-  const waitMs = registry.connects.claim(clientNetwork(client), nowMs);
-  if (waitMs === 0) return null;
-  return fault("rate_limited", "too many connections from this address", {
-    retryAfterSeconds: Math.ceil(waitMs / 1_000),
-  });
 }
 
 function connectTerms({ settings, limits }: SessionRegistry): ConnectTerms {
