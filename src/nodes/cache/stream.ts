@@ -135,7 +135,10 @@ export function createStreams(parts: StreamParts): Streams {
       }
       if (aborted.aborted) end(stream);
       aborted.addEventListener("abort", () => end(stream), { once: true });
-      return renderStream(eventStream(parts, { stream, first, end }), settings);
+      return renderStream(
+        readable(eventsOf(parts, { stream, first, end }), () => end(stream)),
+        settings,
+      );
     },
     wake: wakeAll,
     isOpen: (recipient) => open.has(recipient),
@@ -168,51 +171,41 @@ type OpenedStream = {
   readonly end: (stream: Stream) => void;
 };
 
-/** One page of events each time the client has read the last: a slow client holds one page, not a queue. */
-function eventStream(parts: StreamParts, { stream, first, end }: OpenedStream): ReadableStream<Uint8Array> {
-  let unread: Page<MessageSummary> | null = first;
-  let cancelled = false;
-  return new ReadableStream<Uint8Array>({
-    start(controller) {
-      controller.enqueue(utf8("retry: 2000\n\n"));
-    },
-    async pull(controller) {
-      const text = await nextText(parts, stream, unread).catch(() => null);
-      unread = null;
-      if (cancelled) return;
-      if (text !== null) controller.enqueue(utf8(text));
-      else {
-        end(stream);
-        controller.close();
-      }
-    },
-    cancel() {
-      cancelled = true;
-      end(stream);
-    },
-  });
+/**
+ * Events of the next entries, or a comment when nothing came for a heartbeat, each time the client has read the last: a
+ * slow client holds one page, not a queue.
+ */
+async function* eventsOf(parts: StreamParts, { stream, first, end }: OpenedStream): AsyncGenerator<Uint8Array> {
+  const { now, settings } = parts;
+  let page: Page<MessageSummary> | Fault = first;
+  try {
+    yield utf8("retry: 2000\n\n");
+    while (!isFault(page) && !stream.ended && now() < stream.endsAtMs) {
+      const last = page.entries.at(-1);
+      if (last !== undefined) {
+        stream.cursor = last.cursor;
+        yield utf8(page.entries.map(renderEvent).join(""));
+      } else if (!stream.stale && !(await news(stream, settings.stream_heartbeat)) && !stream.ended)
+        yield utf8(": \n\n");
+      if (!(await stream.isPermitted())) return;
+      page = await readPage(parts, stream);
+    }
+  } catch {
+    // The store is away: the client returns with its last event id.
+  } finally {
+    end(stream);
+  }
 }
 
-/** Events of the next entries, or a comment when nothing came for a heartbeat; `null` ends the stream. */
-async function nextText(
-  parts: StreamParts,
-  stream: Stream,
-  unread: Page<MessageSummary> | null,
-): Promise<string | null> {
-  let page: Page<MessageSummary> | Fault | null = unread;
-  while (!stream.ended && parts.now() < stream.endsAtMs) {
-    if (page === null && !(await stream.isPermitted())) return null;
-    page ??= await readPage(parts, stream);
-    if (isFault(page)) return null;
-    const last = page.entries.at(-1);
-    if (last !== undefined) {
-      stream.cursor = last.cursor;
-      return page.entries.map(renderEvent).join("");
-    }
-    page = null;
-    if (!stream.stale && !(await news(stream, parts.settings.stream_heartbeat))) return stream.ended ? null : ": \n\n";
-  }
-  return null;
+function readable(events: AsyncGenerator<Uint8Array>, cancel: () => void): ReadableStream<Uint8Array> {
+  return new ReadableStream({
+    cancel,
+    async pull(controller) {
+      const next = await events.next();
+      if (next.done !== true) controller.enqueue(next.value);
+      else controller.close();
+    },
+  });
 }
 
 function renderEvent(entry: MessageSummary): string {
