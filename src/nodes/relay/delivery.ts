@@ -56,7 +56,7 @@ export type LocalCache = {
 export type DeliveryParts = {
   readonly egress: Egress;
   readonly localCache: LocalCache | null;
-  readonly sessions: LiveSessions | null;
+  readonly sessions: LiveSessions;
   /** Whether the client network may cause another request to the host. */
   readonly mayAsk: (call: Relayed["call"], host: string) => boolean;
   /** Names the Relay in `Svc-Via`. */
@@ -139,10 +139,10 @@ async function deliverLive(
   { envelope, admission, begun }: Relayed,
   timeoutMs: number,
 ): Promise<Made | "nobody"> {
-  const delivering = sessions?.deliver({ envelope, document: admission.recipient.document, timeoutMs });
+  const delivering = sessions.deliver({ envelope, document: admission.recipient.document, timeoutMs });
   begun();
   const outcome = await delivering;
-  if (outcome === undefined || outcome === "nobody") return "nobody";
+  if (outcome === "nobody") return "nobody";
   if (outcome === "acknowledged") return { httpStatus: null, error: null };
   return { httpStatus: null, error: outcome === "silent" ? "not_acknowledged" : "destination_unavailable" };
 }

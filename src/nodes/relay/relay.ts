@@ -37,7 +37,7 @@ type RelayParts = {
   readonly receipts: Receipts;
   readonly egress: Egress;
   readonly localCache: LocalCache | null;
-  readonly sessions: LiveSessions | null;
+  readonly sessions: LiveSessions;
   readonly settings: Config["relay"];
   readonly limits: EnvelopeLimits;
   /** The operator's block list. */
@@ -98,14 +98,14 @@ export function createRelay(parts: RelayParts): Relay {
     },
     id,
   };
-  parts.sessions?.follow(dedup.inFlight);
+  parts.sessions.follow(dedup.inFlight);
   return {
     routes: relayRoutes(node),
     limits: () => renderRelayLimits(settings, limits),
     stats: () => ({ inFlight: dedup.inFlight.size }),
     failuresOf: parts.egress.failuresOf,
     close: () => {
-      parts.sessions?.close();
+      parts.sessions.close();
       parts.egress.close();
     },
   };
@@ -143,7 +143,7 @@ async function relay(node: RelayNode, call: Call): Promise<Answer | Fault> {
   const tooFast = checkRate(node.recipientRate, `${envelope.to} ${call.network}`, call.nowMs);
   if (tooFast !== null) return tooFast;
   // A session that never acknowledges must not keep the places of other requests.
-  if (node.sessions?.mayListen(envelope.to) === true && !call.waitsForOthers()) return tooManyWaiting;
+  if (node.sessions.mayListen(envelope.to) && !call.waitsForOthers()) return tooManyWaiting;
   const isShared = node.localCache?.recipients === node.recipients;
   const { senderHome } = facts;
   const relayed = { ...received, admission, senderHome, call, facts: isShared ? facts : null };
@@ -222,7 +222,7 @@ function planOf({ sessions, settings }: RelayNode, { envelope, hops, admission }
     hint: envelope.hint,
     expiresAtMs,
     services: recipient.document?.service ?? [],
-    live: sessions?.mayListen(envelope.to) ?? false,
+    live: sessions.mayListen(envelope.to),
     hops,
     cacheEligible: policy.cacheEligible,
     replication: policy.replication,
@@ -315,7 +315,7 @@ function relayMetrics({ metrics, egress, sessions }: RelayParts, { inFlight }: D
   gauge("relay_deliveries_in_flight", "Deliveries in flight.", () => inFlight.size);
   gauge("relay_outbound_active", "Outbound requests in flight.", () => egress.stats().active);
   gauge("relay_outbound_waiting", "Outbound requests that wait for a slot.", () => egress.stats().waiting);
-  gauge("relay_live_sockets", "Open live sessions, proven or not.", () => sessions?.stats().sockets ?? 0);
+  gauge("relay_live_sockets", "Open live sessions, proven or not.", () => sessions.stats().sockets);
   return {
     result: ({ code, details }) => results.add([code, String(details["deduped"] === true)]),
     attempt: (channel, outcome) => {

@@ -133,7 +133,10 @@ export type RemoteSessions = {
   /** Takes part in deliveries to the DID; returns a function that ends that. */
   listen(did: Did): () => void;
   /** Until it is withdrawn, other processes may deliver it. */
-  offer(delivery: LiveDelivery): { readonly outcome: Promise<LiveOutcome>; readonly withdraw: () => void };
+  offer(delivery: Omit<LiveDelivery, "authorized">): {
+    readonly outcome: Promise<LiveOutcome>;
+    readonly withdraw: () => void;
+  };
   /** `false` when it is certain that no other process has a session of the DID. */
   mayReach(did: Did): boolean;
   /** Higher than that of every join that this process has heard of. */

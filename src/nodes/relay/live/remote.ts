@@ -10,14 +10,14 @@
  */
 import { concatBytes, decodeUtf8, utf8 } from "../../../core/codec/bytes.ts";
 import { type Did, isDid, parseUuid } from "../../../core/codec/did.ts";
-import { isJsonObject, type JsonObject, type JsonValue, parseJson } from "../../../core/codec/json.ts";
+import { isJsonObject, type JsonObject, parseJson } from "../../../core/codec/json.ts";
 import { isFault } from "../../../core/fault.ts";
 import type { Bus, Subscription } from "../../../storage/bus.ts";
-import type { AuthorizedEndpoint, LiveDelivery, LiveOutcome, RemoteSessions, SessionTarget } from "./registry.ts";
+import type { LiveDelivery, LiveOutcome, RemoteSessions, SessionTarget } from "./registry.ts";
 
 /** What this process does for others. */
 type LocalSessions = {
-  deliver(delivery: LiveDelivery): Promise<LiveOutcome>;
+  deliver(delivery: Omit<LiveDelivery, "authorized">): Promise<LiveOutcome>;
   /** Ends older sessions of the device; resolves when the deliveries that began before have ended. */
   makeWay(target: SessionTarget, isOlder: (joinCount: number) => boolean): Promise<void>;
 };
@@ -72,9 +72,8 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
         entry.subscription.unsubscribe();
       };
     },
-    offer(delivery) {
-      const { envelope, timeoutMs } = delivery;
-      const bytes = mayReach(envelope.to) ? encodeDelivery(delivery) : null;
+    offer({ envelope, timeoutMs }) {
+      const bytes = mayReach(envelope.to) ? encodeEnvelope(envelope) : null;
       if (bytes === null || bytes.length > bus.messageBytesMax)
         return { outcome: Promise.resolve("nobody"), withdraw: () => {} };
       const name = crypto.randomUUID();
@@ -112,8 +111,8 @@ async function answer(message: Uint8Array, { id, did, local, bus }: Answering): 
   const { from, name, timeoutMs } = parseMembers(message) ?? {};
   if (typeof from !== "string" || from === id || typeof name !== "string" || typeof timeoutMs !== "number") return;
   const fetched = await bus.request(subjects.fetch(from), utf8(name), fetchMs);
-  const delivery = fetched === "nobody" ? null : decodeDelivery(fetched, did, timeoutMs);
-  const outcome = delivery === null ? null : await local.deliver(delivery);
+  const envelope = fetched === "nobody" ? null : decodeEnvelope(fetched, did);
+  const outcome = envelope === null ? null : await local.deliver({ envelope, timeoutMs });
   // Nothing else is an answer: another process may hold a session that acknowledges.
   return outcome === "acknowledged" ? acknowledged : undefined;
 }
@@ -122,29 +121,16 @@ async function answer(message: Uint8Array, { id, did, local, bus }: Answering): 
 
 const withdrawn = new Uint8Array(0);
 
-/** A line of JSON, and the envelope behind it. */
-function encodeDelivery({ envelope, authorized }: LiveDelivery): Uint8Array {
-  return concatBytes(utf8(`${JSON.stringify({ messageId: envelope.messageId, authorized })}\n`), envelope.bytes);
+/** The id in a line, and the envelope behind it. */
+function encodeEnvelope({ messageId, bytes }: LiveDelivery["envelope"]): Uint8Array {
+  return concatBytes(utf8(`${messageId}\n`), bytes);
 }
 
-/** `null` when it was withdrawn. Messages come from processes of the same installation. */
-function decodeDelivery(message: Uint8Array, did: Did, timeoutMs: number): LiveDelivery | null {
+/** `null` when it was withdrawn. */
+function decodeEnvelope(message: Uint8Array, to: Did): LiveDelivery["envelope"] | null {
   const end = message.indexOf(0x0a);
-  const head = end < 0 ? null : parseMembers(message.subarray(0, end));
-  const messageId = typeof head?.["messageId"] === "string" ? parseUuid(head["messageId"]) : null;
-  if (head === null || messageId === null) return null;
-  const authorized = jsonList(head["authorized"]).flatMap(parseAuthorized);
-  return { envelope: { to: did, messageId, bytes: message.subarray(end + 1) }, authorized, timeoutMs };
-}
-
-function parseAuthorized(value: JsonValue): AuthorizedEndpoint[] {
-  if (!isJsonObject(value) || typeof value["serviceId"] !== "string") return [];
-  const texts = (name: string) => jsonList(value[name]).filter((entry) => typeof entry === "string");
-  return [{ serviceId: value["serviceId"], endpoints: texts("endpoints"), keys: texts("keys") }];
-}
-
-function jsonList(value: JsonValue | undefined): readonly JsonValue[] {
-  return Array.isArray(value) ? value : [];
+  const messageId = parseUuid(decodeUtf8(message.subarray(0, Math.max(end, 0))) ?? "");
+  return messageId === null ? null : { to, messageId, bytes: message.subarray(end + 1) };
 }
 
 function parseJoin(message: Uint8Array, own: string): Join | null {

@@ -80,7 +80,10 @@ export function createSessions(parts: SessionParts): LiveSessions {
   const here = (delivery: LiveDelivery) => deliverToSockets(registry, delivery);
   if (parts.bus !== undefined) {
     registry.remote = createRemoteSessions(parts.bus, {
-      deliver: (delivery) => firstAcknowledged(here(delivery)),
+      deliver: async (delivery) => {
+        const subject = await parts.recipients.subject(delivery.envelope.to);
+        return firstAcknowledged(here({ ...delivery, authorized: authorizedEndpoints(subject?.document ?? null) }));
+      },
       makeWay: (target, isOlder) => makeWay(registry, target, isOlder),
     });
   }
