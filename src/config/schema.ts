@@ -333,7 +333,7 @@ const cacheSchema = z.strictObject({
     "Envelopes stored per second from one client network; one of more than 256 KiB counts once for each 256 KiB. A burst of 4 times as many is allowed first.",
   ),
   rate_limit_loopback: flag(false).describe(
-    "Whether `client_rate` applies to clients on this machine, such as a Relay beside this Cache. If not, a loopback address gets half as much again of a network's share.",
+    "Whether `client_rate` applies to clients on this machine, such as a Relay beside this Cache.",
   ),
   store_entries_max: count(10_000_000).describe("Entries stored for all recipients together."),
   store_bytes_max: size("64GiB").describe("Bytes stored for all recipients together."),

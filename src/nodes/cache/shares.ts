@@ -12,7 +12,7 @@ import { sha256 } from "../../core/codec/crypto.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { minuteMs } from "../../core/codec/time.ts";
 import { type Fault, fault } from "../../core/fault.ts";
-import { isLoopbackAddress, renderNetwork, storingNetwork } from "../../core/message/address.ts";
+import { renderNetwork, storingNetwork } from "../../core/message/address.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import type { MailboxShare, Rest, StoreShare } from "../../storage/contract.ts";
 import { type Log, maskAddress } from "../http/log.ts";
@@ -76,8 +76,6 @@ const shareEntriesMin = 100;
 const shareBytesMin = 1024 ** 2;
 /** Unsigned entries leave the last fifth of a network's share to senders that sign. */
 const unsignedPart = 0.8;
-/** One loopback address may have many senders behind it (a Relay or a proxy). Still less than half of a mailbox. */
-const loopbackFactor = 1.5;
 /** A known sender, the known senders of a network, and a network in the store get half: no one fills a mailbox alone. */
 const alonePart = 0.5;
 /** Shares shrink within this part. The rest is for the least that every sender or network may hold. */
@@ -105,14 +103,14 @@ function shrinking(room: Room, first: number, least: Least): Omit<StoreShare, "l
 }
 
 /** The share of a known sender, or of the known senders of a network, among all of the mailbox. */
-function shareOf(room: Room, label: string, first: number): MailboxShare {
-  const { rest, ...sums } = shrinking(room, first, senderMin);
+function shareOf(room: Room, label: string): MailboxShare {
+  const { rest, ...sums } = shrinking(room, alonePart, senderMin);
   return { label, ...sums, rest: { ...rest, among: null } };
 }
 
 type Quotas = Pick<
   Config["cache"],
-  "recipient_entries_max" | "recipient_bytes_max" | "stranger_share" | "network_share" | "rate_limit_loopback"
+  "recipient_entries_max" | "recipient_bytes_max" | "stranger_share" | "network_share"
 >;
 
 const roomOf = (settings: Quotas): Room => ({
@@ -123,7 +121,7 @@ const roomOf = (settings: Quotas): Room => ({
 /** The share that a sender has whatever its network is: that of all strangers, or its own. */
 export function shareOfSender(sending: Sending, settings: Quotas): MailboxShare {
   const room = roomOf(settings);
-  if (sending !== "unsigned" && sending.acquaintance !== "stranger") return shareOf(room, sending.label, alonePart);
+  if (sending !== "unsigned" && sending.acquaintance !== "stranger") return shareOf(room, sending.label);
   const strangers = partOf(room, settings.stranger_share / 100);
   return { label: strangerLabel, entriesMax: strangers.entries, bytesMax: strangers.bytes, rest: null };
 }
@@ -132,14 +130,11 @@ export function sharesOf(sending: Sending, origin: Origin, settings: Quotas): Ma
   const room = roomOf(settings);
   const ofSender = shareOfSender(sending, settings);
   if (sending !== "unsigned" && sending.acquaintance !== "stranger") {
-    const first = alonePart * (isSpared(origin, settings) ? loopbackFactor : 1);
-    const network = networkLabels(origin.network)[sending.acquaintance];
-    return [ofSender, shareOf(room, network, first)];
+    return [ofSender, shareOf(room, networkLabels(origin.network)[sending.acquaintance])];
   }
   const { stranger_share, network_share } = settings;
   const strangers = partOf(room, stranger_share / 100);
-  const spared = isSpared(origin, settings) ? loopbackFactor : 1;
-  const first = (network_share / stranger_share) * spared * (sending === "unsigned" ? unsignedPart : 1);
+  const first = (network_share / stranger_share) * (sending === "unsigned" ? unsignedPart : 1);
   const { rest, ...sums } = shrinking(strangers, first, networkMin);
   const most = partOf(room, strangersMax);
   return [
@@ -164,16 +159,11 @@ function partOf({ entries, bytes }: Room, part: number): Room {
 /** What one network may hold in all mailboxes together. */
 export function storeShareOf(origin: Origin, settings: Config["cache"]): StoreShare {
   const room = { entries: settings.store_entries_max, bytes: settings.store_bytes_max };
-  const first = alonePart * (isSpared(origin, settings) ? loopbackFactor : 1);
   const least = {
     entriesMin: Math.max(networkMin.entriesMin, Math.floor(room.entries * storeMin.entriesPart)),
     bytesMin: Math.max(networkMin.bytesMin, Math.floor(room.bytes * storeMin.bytesPart)),
   };
-  return { label: networkLabels(origin.network).via, ...shrinking(room, first, least) };
-}
-
-function isSpared({ client }: Origin, settings: Pick<Quotas, "rate_limit_loopback">): boolean {
-  return !settings.rate_limit_loopback && isLoopbackAddress(client);
+  return { label: networkLabels(origin.network).via, ...shrinking(room, alonePart, least) };
 }
 
 /** `store`: the share of a network; `whole`: the store is full for everybody. */

@@ -22,7 +22,7 @@ import { isQuiet, type Submitted } from "../cache/store.ts";
 import { traceparentOf } from "../http/log.ts";
 import type { Call } from "../http/route.ts";
 import type { RecipientSource } from "../recipients.ts";
-import type { Egress, EgressAnswer } from "./egress.ts";
+import type { Egress } from "./egress.ts";
 import type { LiveSessions } from "./live/session.ts";
 
 /** An admitted envelope, and how it came here. */
@@ -125,12 +125,10 @@ function makeAttempt(parts: DeliveryParts, relayed: Relayed, attempt: Attempt): 
   switch (attempt.destination.channel) {
     case "live":
       return deliverLive(parts, relayed, attempt.timeoutMs);
-    case "inbox":
-      return deliverToInbox(parts, relayed, attempt);
-    case "relay":
-      return forward(parts, relayed, attempt);
     case "cache":
       return storeInCache(parts, relayed, attempt);
+    default:
+      return post(parts, relayed, attempt);
   }
 }
 
@@ -147,68 +145,44 @@ async function deliverLive(
   return { httpStatus: null, error: outcome === "silent" ? "not_acknowledged" : "destination_unavailable" };
 }
 
-function madeOf(answer: EgressAnswer): Made {
-  return { httpStatus: answer.httpStatus, error: answer.error, giveUp: answer.giveUp };
-}
-
-type Posting = { readonly suffix: string; readonly wantsBody: boolean; readonly countsHops: boolean };
-
-async function post(
-  { egress, id, mayAsk }: DeliveryParts,
-  { envelope, hops, via, call, senderHome }: Relayed,
-  { destination, suffix, wantsBody, countsHops, timeoutMs }: Attempt & Posting,
-): Promise<EgressAnswer> {
-  const host = URL.parse(destination.endpoint ?? "")?.host ?? "";
-  if (!mayAsk(call, host)) return refusedByPace;
-  const viaNext = via === null ? id : [...via.split(",").slice(-7), id].join(",");
-  const trace = traceparentOf(call.headers);
-  const urgency = isQuiet(call.headers) ? { urgency: "low" } : {};
-  const way = countsHops ? { "svc-hops": String(hops + 1), "svc-via": viaNext } : {};
-  // Not to an inbox, which is the recipient's own.
-  const home = senderHome === null || suffix === "" ? {} : { [senderHomeHeader]: senderHome };
-  return egress.send({
-    endpoint: destination.endpoint ?? "",
-    suffix,
+/** To another host. An inbox gets no more than the envelope and its way; of other nodes the answer counts too. */
+async function post(parts: DeliveryParts, relayed: Relayed, attempt: Attempt): Promise<Made> {
+  const { channel } = attempt.destination;
+  const endpoint = attempt.destination.endpoint ?? "";
+  const { envelope, call } = relayed;
+  if (!parts.mayAsk(call, URL.parse(endpoint)?.host ?? ""))
+    return { httpStatus: null, error: "destination_unavailable", giveUp: true };
+  const answer = await parts.egress.send({
+    endpoint,
+    suffix:
+      channel === "relay" ? `/relay/${encodeURIComponent(envelope.to)}` : channel === "cache" ? "/cache/store" : "",
     body: envelope.bytes,
-    headers: { ...way, ...home, ...urgency, ...(trace === null ? {} : { traceparent: trace.text }) },
-    wantsBody,
+    headers: headersTo(channel, relayed, parts.id),
+    wantsBody: channel !== "inbox",
     client: call.network,
-    timeoutMs,
+    timeoutMs: attempt.timeoutMs,
   });
+  const { httpStatus, error, giveUp, body } = answer;
+  const said = body === null || httpStatus === null ? {} : readAnswer(channel, { httpStatus, body }, envelope);
+  // A retry would not help.
+  return said === null ? { httpStatus, error: "invalid_answer", giveUp: true } : { httpStatus, error, giveUp, ...said };
 }
 
-const refusedByPace: EgressAnswer = {
-  httpStatus: null,
-  error: "destination_unavailable",
-  body: null,
-  giveUp: true,
-  durationMs: 0,
-};
-
-async function deliverToInbox(parts: DeliveryParts, relayed: Relayed, attempt: Attempt): Promise<Made> {
-  return madeOf(await post(parts, relayed, { ...attempt, suffix: "", wantsBody: false, countsHops: true }));
-}
-
-function isSuccess(answer: EgressAnswer): boolean {
-  return answer.error === null && answer.httpStatus !== null && answer.httpStatus >= 200 && answer.httpStatus < 300;
-}
-
-/** A 2xx whose body is not what the route answers counts as no success; a retry would not help. */
-function invalid({ httpStatus }: EgressAnswer): Made {
-  return { httpStatus, error: "invalid_answer", giveUp: true };
-}
-
-async function forward(parts: DeliveryParts, relayed: Relayed, attempt: Attempt): Promise<Made> {
-  const suffix = `/relay/${encodeURIComponent(relayed.envelope.to)}`;
-  const answer = await post(parts, relayed, { ...attempt, suffix, wantsBody: true, countsHops: true });
-  if (!isSuccess(answer) || answer.body === null) return madeOf(answer);
-  const downstream = parseForwardResult(answer.body);
-  return downstream === null ? invalid(answer) : { ...madeOf(answer), downstream };
+function headersTo(channel: Channel, { hops, via, call, senderHome }: Relayed, id: string): Record<string, string> {
+  const trace = traceparentOf(call.headers);
+  const viaNext = via === null ? id : [...via.split(",").slice(-7), id].join(",");
+  return {
+    ...(channel === "cache" ? {} : { "svc-hops": String(hops + 1), "svc-via": viaNext }),
+    // Not to an inbox, which is the recipient's own.
+    ...(senderHome === null || channel === "inbox" ? {} : { [senderHomeHeader]: senderHome }),
+    ...(isQuiet(call.headers) ? { urgency: "low" } : {}),
+    ...(trace === null ? {} : { traceparent: trace.text }),
+  };
 }
 
 async function storeInCache(parts: DeliveryParts, relayed: Relayed, attempt: Attempt): Promise<Made | Fault> {
   const { localCache, now } = parts;
-  if (localCache === null || !isLocal(localCache, attempt.destination)) return postToCache(parts, relayed, attempt);
+  if (localCache === null || !isLocal(localCache, attempt.destination)) return post(parts, relayed, attempt);
   const { client, network } = relayed.call;
   const submitted = {
     client,
@@ -238,27 +212,31 @@ function madeOfRefusal({ status, code, detail }: Fault): Made {
   return { httpStatus: status, error: null, refusal: { code, message: detail } };
 }
 
-async function postToCache(parts: DeliveryParts, relayed: Relayed, attempt: Attempt): Promise<Made> {
-  const { envelope } = relayed;
-  const answer = await post(parts, relayed, {
-    ...attempt,
-    suffix: "/cache/store",
-    wantsBody: true,
-    countsHops: false,
-  });
-  if (answer.body === null) return madeOf(answer);
-  if (isSuccess(answer)) {
-    const receipt = parseStoreReceipt(answer.body, { messageId: envelope.messageId, recipient: envelope.to });
-    return receipt === null ? invalid(answer) : { ...madeOf(answer), receipt };
-  }
-  const refusal = parseRefusal(answer.body);
-  return refusal === null ? madeOf(answer) : { ...madeOf(answer), refusal };
-}
-
 // --------------------------------------------------------------------------------------------- what other nodes answer
 
 // These bytes are untrusted. A receipt or a refusal is rebuilt from the members we know, so that a destination
 // can't speak to the sender through the Relay.
+
+type NodeAnswer = { readonly httpStatus: number; readonly body: Uint8Array };
+
+/** What a Relay or a Cache says beside its status; `null` for a 2xx that is not what its route answers. */
+function readAnswer(
+  channel: Channel,
+  { httpStatus, body }: NodeAnswer,
+  { messageId, to }: Envelope,
+): Pick<Made, "receipt" | "refusal" | "downstream"> | null {
+  const isSuccess = httpStatus >= 200 && httpStatus < 300;
+  if (!isSuccess) {
+    const refusal = channel === "cache" ? parseRefusal(body) : null;
+    return refusal === null ? {} : { refusal };
+  }
+  if (channel === "cache") {
+    const receipt = parseStoreReceipt(body, { messageId, recipient: to });
+    return receipt === null ? null : { receipt };
+  }
+  const downstream = parseForwardResult(body);
+  return downstream === null ? null : { downstream };
+}
 
 function parseMembers(bytes: Uint8Array): JsonObject | null {
   const value = parseJson(bytes);

@@ -92,7 +92,7 @@ export type SessionPermit = {
 type KeyText = string;
 
 /** What the recipient's document allows: these keys may listen at these endpoints under this service. */
-export type AuthorizedEndpoint = {
+type AuthorizedEndpoint = {
   readonly serviceId: string;
   readonly endpoints: readonly string[];
   readonly keys: readonly KeyText[];

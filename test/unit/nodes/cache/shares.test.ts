@@ -36,10 +36,10 @@ describe("an entry", () => {
   test("holds at most its share, and an unsigned one leaves a fifth of the network's to those who sign", () => {
     const entries = (sending: Sending, origin: Origin) => sharesOf(sending, origin, settings).map(aloneEntries);
     expect(entries(friend, far)).toEqual([500, 500]);
-    expect(entries(friend, near)).toEqual([500, 750]);
+    expect(entries(friend, near)).toEqual([500, 500]);
     expect(entries(newcomer, far)).toEqual([500, 950, 200]);
     expect(entries("unsigned", far)).toEqual([500, 950, 160]);
-    expect(entries(newcomer, near)).toEqual([500, 950, 300]);
+    expect(entries(newcomer, near)).toEqual([500, 950, 200]);
     const bytes = sharesOf(newcomer, far, settings).map(({ bytesMax, rest }) => bytesMax * (rest?.part ?? 1));
     expect(bytes.map(Math.round)).toEqual([50 * mebibyte, 95 * mebibyte, 20 * mebibyte]);
   });
@@ -60,10 +60,10 @@ test("however small a mailbox is, a share holds 100 entries and a mebibyte", () 
   }
 });
 
-test("one network holds half of the store while it is alone, one of this machine three quarters", () => {
+test("one network holds half of the store while it is alone", () => {
   const store = { ...settings, store_entries_max: 1_000_000, store_bytes_max: 1_000 * mebibyte };
   expect(aloneEntries(storeShareOf(far, store))).toBe(500_000);
-  expect(aloneEntries(storeShareOf(near, store))).toBe(750_000);
+  expect(aloneEntries(storeShareOf(near, store))).toBe(500_000);
   expect(storeShareOf(far, store).rest).toMatchObject({ entriesMin: 100, bytesMin: 256_000 });
 });
 
