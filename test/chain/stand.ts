@@ -113,6 +113,7 @@ export async function openStore(environment: StoreEnvironment, settings: ChainSe
     outbox: freshPath("outbox"),
     // Heads are looked for twice a block time.
     block_time_ms: 20,
+    request_timeout_ms: 60_000,
     resend_ms: 2_000,
     free_space_floor_bytes: 0,
     ...settings,

@@ -77,6 +77,8 @@ async function callHere(this: Block, ...[method, args, isMocked]: Parameters<Blo
   const rest = { storageProofSize: 0, mockSignatureHost: isMocked ? 2 : 0, allowUnresolvedImports, runtimeLogLevel };
   const task = { id: 0, wasm: await this.wasm, calls: [[method, args]], ...rest };
   const response: Outcome = await run_task(task, taskHandler(this));
+  // A block is many calls, and between them the node answers others.
+  await new Promise((resolve) => setImmediate(resolve));
   if ("Call" in response) return response.Call;
   throw new Error(response.Error);
 }

@@ -85,7 +85,7 @@ describe("a chain of the family", () => {
     if (Array.isArray(metadata)) throw new Error(metadata.join("\n"));
     const { callIndices } = metadata.frame;
     expect([...(callIndices.get("register_with_document_proof_signed") ?? [])]).toEqual([8, 7]);
-    expect([...(callIndices.get("set_tag_policy") ?? [])]).toEqual([9, 2]);
+    expect([...(callIndices.get("apply_control_with_proof") ?? [])]).toEqual([8, 29]);
     // Computed from the names by the facts, and checked there against a known one.
     expect(prefixOf("Dids").toHex()).toBe("72b29c5d16546b7d2c5310d5fbada68b13f72fd4db0687b2a6a53903e54be0cf");
     expect(prefixOf("TagPolicies").toHex()).toEndWith("01e2057ca6c23a0d36d2555ad80cb999");
@@ -93,7 +93,7 @@ describe("a chain of the family", () => {
     expect(metadata.blockTimeMs).toBe(6_000);
     const [lacks] = logged.filter(({ message }) => String(message).includes("lacks protections"));
     expect(lacks?.["lacks"]).toBe(metadata.lacks.join("; "));
-    expect(metadata.lacks).toHaveLength(11);
+    expect(metadata.lacks).toHaveLength(14);
   });
 
   test("takes registrations", async () => {
@@ -108,5 +108,17 @@ describe("a chain of the family", () => {
     const reply = await directory.ask("PUT", path, { did: standing.did, policy });
     expect([reply.status, reply.body["code"]]).toEqual([422, "chain_submission_rejected"]);
     expect(reply.body["detail"]).toBe("this chain takes no set_persona_policy");
+  });
+
+  test("takes no other policies either: its calls for them fail always, and are refused before they cost a fee", async () => {
+    const policy = { effective_ttl: 14_400, max_message_bytes: 1_048_576, cache_eligible: true };
+    for (const [path, name] of [
+      [`recipients/${standing.did}`, "set_delivery_policy"],
+      [`tags/${standing.did}`, "set_tag_policy"],
+    ] as const) {
+      const reply = await directory.ask("PUT", `/delivery-policies/${path}`, { did: standing.did, policy });
+      expect([reply.status, reply.body["code"]]).toEqual([422, "chain_submission_rejected"]);
+      expect(reply.body["detail"]).toBe(`this chain takes no ${name}`);
+    }
   });
 });

@@ -15,7 +15,8 @@ import {
   extrinsicHash,
   type Frame,
   fingerprintsOf,
-  lackingProtections,
+  lackOf,
+  optionalCalls,
   type PalletShape,
 } from "../../src/plugins/chain/layouts.ts";
 import { entryKey, type RuntimeMetadata, readMetadata } from "../../src/plugins/chain/metadata.ts";
@@ -69,28 +70,20 @@ describe("the metadata of the reference runtime", () => {
     }
   });
 
-  test("names the protections that a chain lacks", () => {
-    const shapeOf = (calls: string[], storage: string[], constants: string[]): PalletShape => ({
+  test("names what a chain lacks", () => {
+    const shapeOf = (calls: string[], constants: string[]): PalletShape => ({
       calls: new Map(calls.map((name) => [name, { indices: new Uint8Array(2), shape: "" }])),
-      storage: new Map(storage.map((name) => [name, ""])),
+      storage: new Map(),
       constants: new Map(constants.map((name) => [name, new Uint8Array(4)])),
+      errors: new Set(),
     });
-    const family = shapeOf(["register_with_document_proof"], [], []);
-    expect(lackingProtections(family, new Map([["Sudo", family]]), new Map())).toHaveLength(11);
-    const items = [
-      "PlainProofs",
-      "Lives",
-      "DocumentTimes",
-      "RegistrationExpiries",
-      "ComponentCallsLeft",
-      "ReleasedAliases",
-    ];
-    const whole = shapeOf([], items, ["RecordDeposit", "ProofsAtOnce"]);
-    const taken = new Map([["set_persona_policy", new Uint8Array(2)]] as const);
-    expect(lackingProtections(whole, new Map(), taken)).toEqual([]);
-    expect(lackingProtections(whole, new Map([["Sudo", whole]]), taken)).toEqual([
-      "no key that rules the chain (Sudo)",
-    ]);
+    const [family, whole] = [shapeOf(["register_with_document_proof"], []), shapeOf([], ["RecordDeposit"])];
+    const chainOf = (own: PalletShape) => new Map([["DidRegistry", own]]);
+    const absent = new Set(["Lives", "PlainProofs"] as const);
+    expect(lackOf(chainOf(family).set("Sudo", family), absent, new Map())).toHaveLength(8);
+    const taken = new Map([...optionalCalls].map((name) => [name, new Uint8Array(2)] as const));
+    expect(lackOf(chainOf(whole), new Set(), taken)).toEqual([]);
+    expect(lackOf(chainOf(whole).set("Sudo", whole), new Set(), taken)).toEqual(["no key that rules the chain (Sudo)"]);
   });
 
   test("says when a DID may make another call with a proof", () => {

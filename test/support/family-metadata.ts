@@ -214,6 +214,18 @@ function policyCalls(t: Types, { policy }: Structures): number {
   );
 }
 
+/** Those that matter: of a chain whose calls for policies always fail. */
+function policyErrors(t: Types): number {
+  return t.variants(
+    ["delivery_policy", "Error"],
+    [
+      [1, "DidNotFound"],
+      [8, "PolicyNotFound"],
+      [40, "LegacyPolicyDeprecated"],
+    ],
+  );
+}
+
 type Item = { readonly name: string; readonly key?: number; readonly value: number; readonly default?: string };
 
 /** Maps are `Blake2_128Concat`; with a default, an absent entry has it. */
@@ -281,7 +293,14 @@ function palletsOf(t: Types): Definition[] {
       calls: { type: registryCalls(t, structures) },
       constants: limits,
     },
-    { ...none, name: "DeliveryPolicy", index: 9, storage: policies, calls: { type: policyCalls(t, structures) } },
+    {
+      ...none,
+      name: "DeliveryPolicy",
+      index: 9,
+      storage: policies,
+      calls: { type: policyCalls(t, structures) },
+      errors: { type: policyErrors(t) },
+    },
   ];
 }
 

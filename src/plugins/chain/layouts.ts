@@ -32,8 +32,8 @@ type Item = {
   readonly value: string | null;
   /** Every map of ours is keyed by a byte string under `Blake2_128Concat`. */
   readonly isPlain?: true;
-  /** A chain need not have it; a map without an entry is 0. */
-  readonly isOptional?: true;
+  /** What a chain without it lacks. It is used nevertheless: the log names this, and an absent map has no entry. */
+  readonly lack?: string;
   /** A chain of the family has something of another kind under this name: then it counts as absent. */
   readonly mayDiffer?: true;
 };
@@ -55,28 +55,48 @@ export const items = {
   ControlNonces: counter,
   RecipientPolicies: policies,
   TagPolicies: policies,
-  PersonaPolicies: { pallet: "DeliveryPolicy", value: personaPolicyCodec.shape, isOptional: true, mayDiffer: true },
+  PersonaPolicies: {
+    pallet: "DeliveryPolicy",
+    value: personaPolicyCodec.shape,
+    lack: "policies of personas with price, retention and relays",
+    mayDiffer: true,
+  },
   /** When the document of a DID was signed last, in ms. */
-  DocumentTimes: { ...counter, isOptional: true },
+  DocumentTimes: { ...counter, lack: "times of documents: an older one can replace a newer one" },
   /** Until when a proof may register the DID again after a deletion, in ms. */
-  RegistrationExpiries: { ...counter, isOptional: true },
-  /** Exists where only the keys of a DID change its aliases: for whom an alias that was released is reserved. */
-  ReleasedAliases: { pallet, value: aliasReserveCodec.shape, isOptional: true },
+  RegistrationExpiries: { ...counter, lack: "ends of registrations: an old proof registers a deleted DID again" },
+  /** For whom an alias that was released is reserved. */
+  ReleasedAliases: {
+    pallet,
+    value: aliasReserveCodec.shape,
+    lack: "aliases that only the keys of a DID change, reserved after their release",
+  },
   /** How often a DID was deleted. */
-  Lives: { pallet, value: u32.shape, isOptional: true },
+  Lives: { pallet, value: u32.shape, lack: "a count of how often a DID was deleted" },
   /** The block at which the allowance of a DID for calls with a proof is whole again. */
-  ProofAllowances: { pallet, value: u32.shape, isOptional: true },
-  /** Exists where the chain holds self-certifying DIDs to their rules: the component calls before the next whole document. */
-  ComponentCallsLeft: { pallet, value: u32.shape, isOptional: true },
-  /** Exists where the chain knows version 3 of the proofs: whether it accepts the others as well. */
-  PlainProofs: { pallet, value: boolean.shape, isPlain: true, isOptional: true },
+  ProofAllowances: { pallet, value: u32.shape, lack: "a limit of calls with a proof for each DID" },
+  /** The component calls of a self-certifying DID before the next whole document. */
+  ComponentCallsLeft: { pallet, value: u32.shape, lack: "names that only their first key registers" },
+  /** Whether the chain accepts proofs of versions before 3 as well. */
+  PlainProofs: {
+    pallet,
+    value: boolean.shape,
+    isPlain: true,
+    lack: "proofs that bind the chain and the submitting account (version 3)",
+  },
 } as const satisfies Readonly<Record<string, Item>>;
 
 export type ItemName = keyof typeof items;
 export const itemOf = (name: ItemName): Item => items[name];
 
 /** Calls that a chain need not take as they are here: the driver refuses them there. */
-export const optionalCalls: ReadonlySet<LedgerCallName> = new Set<LedgerCallName>(["set_persona_policy"]);
+export const optionalCalls: ReadonlySet<LedgerCallName> = new Set<LedgerCallName>([
+  "set_delivery_policy",
+  "set_tag_policy",
+  "set_persona_policy",
+]);
+/** The error with which a chain that has it meets each of these calls. */
+export const optionalCallsError = "LegacyPolicyDeprecated";
 
 /** The pallet constant behind each bound. */
 export const boundConstants: Readonly<Record<LedgerBoundName, string>> = {
@@ -98,40 +118,22 @@ export const boundConstants: Readonly<Record<LedgerBoundName, string>> = {
   policyRefBytes: "MaxPolicyRefLen",
 };
 
-/** A pallet of a chain's metadata: shapes by the names of items, calls and constants by their names. */
+/** A pallet of a chain's metadata: shapes by the names of items, calls and constants by their names, names of errors. */
 export type PalletShape = {
   readonly calls: ReadonlyMap<string, { readonly indices: Uint8Array; readonly shape: string }>;
   readonly storage: ReadonlyMap<string, string>;
   readonly constants: ReadonlyMap<string, Uint8Array>;
+  readonly errors: ReadonlySet<string>;
 };
 export type ChainShape = ReadonlyMap<string, PalletShape>;
 
-/**
- * Protections of the reference runtime against abuse, by the name of what shows them in the metadata. A chain that lacks
- * some is used nevertheless, and the log names them.
- */
-const protections: Readonly<Record<"storage" | "constants", Readonly<Record<string, string>>>> = {
-  storage: {
-    PlainProofs: "proofs that bind the chain and the submitting account (version 3)",
-    Lives: "a count of how often a DID was deleted",
-    ReleasedAliases: "aliases that only the keys of a DID change, reserved after their release",
-    ComponentCallsLeft: "names that only their first key registers",
-    DocumentTimes: "times of documents: an older one can replace a newer one",
-    RegistrationExpiries: "ends of registrations: an old proof registers a deleted DID again",
-  },
-  constants: {
-    RecordDeposit: "a deposit for every record",
-    ProofsAtOnce: "a limit of calls with a proof for each DID",
-  },
-};
-
-export function lackingProtections(own: PalletShape, chain: ChainShape, taken: CallIndices): string[] {
-  const lacks = (["storage", "constants"] as const).flatMap((part) =>
-    Object.entries(protections[part]).flatMap(([name, text]) => (own[part].has(name) ? [] : [text])),
-  );
-  if (own.calls.has("register_with_document_proof")) lacks.push("no registrations without an account");
-  if (!taken.has("set_persona_policy"))
-    lacks.push("persona policies with price, retention and relays: they can't be set");
+/** What a chain lacks of the reference runtime. It is used nevertheless, and the log names it. */
+export function lackOf(chain: ChainShape, absent: ReadonlySet<ItemName>, taken: CallIndices): string[] {
+  const lacks = [...absent].map((name) => String(itemOf(name).lack));
+  const own = chain.get(pallet);
+  if (!own?.constants.has("RecordDeposit")) lacks.push("a deposit for every record");
+  if (own?.calls.has("register_with_document_proof")) lacks.push("no registrations without an account");
+  for (const name of optionalCalls) if (!taken.has(name)) lacks.push(`the call ${name}`);
   if (chain.has("Sudo")) lacks.push("no key that rules the chain (Sudo)");
   return lacks;
 }

@@ -22,8 +22,9 @@ import {
   isKnownExtension,
   itemOf,
   items,
-  lackingProtections,
+  lackOf,
   optionalCalls,
+  optionalCallsError,
   type PalletShape,
 } from "./layouts.ts";
 import type { RuntimeVersion } from "./rpc.ts";
@@ -75,7 +76,7 @@ export function readMetadata(
     bounds,
     blockTimeMs: blockTimeOf(chain),
     proofLimit: proofLimitOf(own),
-    lacks: lackingProtections(own, chain, callIndices),
+    lacks: lackOf(chain, absent, callIndices),
     absent,
     outcomes: (events) =>
       outcomesOf(registry.createTypeUnsafe<Vec<EventRecord>>("Vec<FrameSystemEventRecord>", [events])),
@@ -84,12 +85,13 @@ export function readMetadata(
 
 function shapeOfPallet(
   lookup: PortableRegistry,
-  { index, calls, storage, constants }: PalletMetadataLatest,
+  { index, calls, errors, storage, constants }: PalletMetadataLatest,
 ): PalletShape {
-  const variants = calls.isNone ? [] : lookup.getSiType(calls.unwrap().type).def.asVariant.variants;
+  const variantsOf = (type: SiLookupTypeId) => lookup.getSiType(type).def.asVariant.variants;
   return {
+    errors: new Set(errors.isNone ? [] : variantsOf(errors.unwrap().type).map(({ name }) => name.toString())),
     calls: new Map(
-      variants.map(({ name, index: own, fields }) => [
+      (calls.isNone ? [] : variantsOf(calls.unwrap().type)).map(({ name, index: own, fields }) => [
         name.toString(),
         {
           indices: Uint8Array.of(index.toNumber(), own.toNumber()),
@@ -130,12 +132,12 @@ function extensionDifferences(lookup: PortableRegistry, metadata: Metadata): str
 function readItems(chain: ChainShape, differences: string[]): Set<ItemName> {
   const absent = new Set<ItemName>();
   for (const name of Object.keys(items) as ItemName[]) {
-    const { pallet, value, isPlain, isOptional, mayDiffer } = itemOf(name);
+    const { pallet, value, isPlain, lack, mayDiffer } = itemOf(name);
     if (value === null) continue;
     const found = chain.get(pallet)?.storage.get(name);
     const wanted = isPlain ? value : mapShape("Blake2_128Concat", "bytes", value);
     if (found === wanted) continue;
-    if (isOptional && (found === undefined || mayDiffer)) absent.add(name);
+    if (lack !== undefined && (found === undefined || mayDiffer)) absent.add(name);
     else if (found === undefined) differences.push(`storage ${pallet}.${name} is missing`);
     else differences.push(`storage ${pallet}.${name} is laid out as ${found}, this program reads ${wanted}`);
   }
@@ -147,9 +149,10 @@ function readCalls(chain: ChainShape, differences: string[]): CallIndices {
   const indices = new Map<LedgerCallName, Uint8Array>();
   for (const name of Object.keys(callLayouts) as LedgerCallName[]) {
     const { pallet, codec } = callLayouts[name];
-    const found = chain.get(pallet)?.calls.get(name);
+    const { calls, errors } = chain.get(pallet) as PalletShape;
+    const found = calls.get(name);
+    if (optionalCalls.has(name) && (found?.shape !== codec.shape || errors.has(optionalCallsError))) continue;
     if (found?.shape === codec.shape) indices.set(name, found.indices);
-    else if (optionalCalls.has(name)) continue;
     else if (found === undefined) differences.push(`call ${pallet}.${name} is missing`);
     else differences.push(`call ${pallet}.${name} takes ${found.shape}, this program sends ${codec.shape}`);
   }
