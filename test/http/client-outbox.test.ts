@@ -43,7 +43,8 @@ async function openBehind(relayUrl: string, options: Partial<WaypostOptions> = {
   return open({ relayUrl, keys, store: memoryStore(), rotateMs: false, ...options });
 }
 
-type Answer = "pass" | "refuse" | "lose" | "swallow";
+/** A number: the status of the answer to a message that was delivered. */
+type Answer = "pass" | "refuse" | "lose" | number;
 
 /** In front of the nodes: passes posts to the Relay on, refuses them, or loses them before or after they were delivered. */
 function relayAt(decide: () => Answer) {
@@ -61,7 +62,7 @@ function relayAt(decide: () => Answer) {
       if (answer === "lose") return new Response("", { status: 502 });
       const { method, headers } = request;
       const real = await fetch(`${nodes.url}${pathname}${search}`, { method, headers, body });
-      return answer === "swallow" ? new Response("", { status: 502 }) : new Response(await real.bytes(), real);
+      return typeof answer === "number" ? new Response("", { status: answer }) : new Response(await real.bytes(), real);
     },
   });
   return { url: `http://127.0.0.1:${server.port}`, bodies, stop: () => server.stop(true) };
@@ -93,7 +94,7 @@ test("ten messages sent at once without a network arrive in their order, each on
   using _ = retrying(alice);
   const last = await alice.send(bob.did, "last");
   await Bun.sleep(100);
-  state.answer = "swallow";
+  state.answer = 502;
   while (relay.bodies.length < 5) await Bun.sleep(10);
   state.answer = "pass";
   await last.delivered;
@@ -127,26 +128,47 @@ test("when its time is over, a message that surely never left is prepared anew",
   await relay.stop();
 }, 30_000);
 
-test("when its time is over, one with an unknown outcome is uncertain, and the program decides", async () => {
-  const state = { answer: "swallow" as Answer, aheadMs: 0 };
-  const relay = relayAt(() => state.answer);
-  const [bob, alice] = await Promise.all([open(), openBehind(relay.url, { nowMs: () => Date.now() + state.aheadMs })]);
-  using _ = retrying(alice);
-  const sent = await alice.send(bob.did, "maybe", { ttl: "1h" });
-  const behind = await alice.send(bob.did, "behind");
-  while (relay.bodies.length < 1) await Bun.sleep(10);
-  state.aheadMs = 2 * 3_600_000;
-  expect(await sent.delivered?.catch((error: ClientError) => error.code)).toBe("uncertain");
-  state.aheadMs = 0;
-  state.answer = "pass";
-  await behind.delivered;
-  const view = async () => (await alice.store.message(sent.id))?.delivery;
-  expect(await view()).toMatchObject({ state: "uncertain", to: [{ did: bob.did, code: "uncertain" }] });
-  await alice.store.resend(sent.id);
-  while ((await view())?.state !== "sent") await Bun.sleep(10);
-  expect(await take(bob, 3)).toEqual(["maybe", "behind", "maybe"]);
-  await relay.stop();
-}, 30_000);
+test.each([502, 504])(
+  "when its time is over, one that was answered %d is uncertain, and the program decides",
+  async (status) => {
+    const state = { answer: status as Answer, aheadMs: 0 };
+    const relay = relayAt(() => state.answer);
+    const [bob, alice] = await Promise.all([
+      open(),
+      openBehind(relay.url, { nowMs: () => Date.now() + state.aheadMs }),
+    ]);
+    using _ = retrying(alice);
+    const sent = await alice.send(bob.did, "maybe", { ttl: "1h" });
+    const behind = await alice.send(bob.did, "behind");
+    while (relay.bodies.length < 1) await Bun.sleep(10);
+    state.aheadMs = 2 * 3_600_000;
+    expect(await sent.delivered?.catch((error: ClientError) => error.code)).toBe("uncertain");
+    state.aheadMs = 0;
+    state.answer = "pass";
+    await behind.delivered;
+    const view = async () => (await alice.store.message(sent.id))?.delivery;
+    expect(await view()).toMatchObject({ state: "uncertain", to: [{ did: bob.did, code: "uncertain" }] });
+    await alice.store.resend(sent.id);
+    while ((await view())?.state !== "sent") await Bun.sleep(10);
+    expect(await take(bob, 3)).toEqual(["maybe", "behind", "maybe"]);
+    await relay.stop();
+  },
+  30_000,
+);
+
+test.each([200, 500])(
+  "one that was answered %d without a report is uncertain at once",
+  async (status) => {
+    const relay = relayAt(() => status);
+    const [bob, alice] = await Promise.all([open(), openBehind(relay.url)]);
+    const sent = await alice.send(bob.did, "maybe");
+    expect(await sent.delivered?.catch((error: ClientError) => error.code)).toBe("uncertain");
+    expect((await alice.store.message(sent.id))?.delivery?.state).toBe("uncertain");
+    expect(await take(bob, 1)).toEqual(["maybe"]);
+    await relay.stop();
+  },
+  30_000,
+);
 
 test("a refusal for good fails the message and holds no other up; a removed message is not sent", async () => {
   const state = { answer: "refuse" as Answer };

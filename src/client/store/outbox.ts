@@ -211,13 +211,15 @@ export class Outbox {
     };
     const sent = await attempt(() => sendPlan(plan, source, once));
     if (!(sent instanceof ClientError)) return sent;
-    const isRefused = sent.kind === "refused" && sent.status !== 502;
-    const hasLeft = row.hasLeft || !isRefused || delivered > 0;
+    const isUnknown = mayHaveIt(sent);
+    const hasLeft = row.hasLeft || isUnknown || delivered > 0;
     // The key that signs was replaced: once more with the one that signs now.
     const isStale = sent.code === "sender_signature_invalid" && !hasLeft && known !== null;
     if (sent.code === "sender_signature_invalid") this.#host.forgetSender();
     if (!hasLeft) await this.#put(place, { ...left(), hasLeft, ...(isStale ? { plan: null } : {}) });
     if (isStale) return null;
+    if (isUnknown && !isTemporary(sent))
+      throw localError("uncertain", `the Relay may have it or not: ${sent.message} (${sent.code})`);
     throw sent;
   }
 
@@ -312,5 +314,9 @@ export class Outbox {
     }
   }
 }
+
+/** The Relay, or a destination behind it, has failed or has not answered: it may have taken what was sent. */
+const mayHaveIt = ({ kind, status }: ClientError): boolean =>
+  kind === "refused" ? [500, 502, 504].includes(status ?? 0) : kind !== "local";
 
 export const outFile = ({ sha256, ...file }: FileFacts): OutRow["file"] => ({ ...file, sha256: encodeHex(sha256) });
