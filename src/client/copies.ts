@@ -36,6 +36,8 @@ export type EnvelopeCopy = {
   readonly read: () => Promise<ReadEnvelope | null>;
   /** Reads the envelope only when this machine has not read it yet. */
   readonly digest: () => Promise<string | null>;
+  /** After it was removed: what is listed in its place later is another envelope. */
+  readonly forget: () => void;
 };
 
 /** A waiting message, or the available chunks of one. */
@@ -83,7 +85,7 @@ async function listAt(cache: CacheClient, digests: Map<string, string>): Promise
       const before = copies.size;
       for (const listed of page.messages) {
         const chunk = chunkOf(listed);
-        const name = `${cache.reader.at.url} ${listed.message_id} ${placeOf(chunk)}`;
+        const name = `${cache.reader.at.url} ${listed.message_id} ${placeOf(chunk)} ${listed.expires_at}`;
         if (copies.has(name)) continue;
         if (copies.size >= listedMax) return;
         const facts = { messageId: listed.message_id, chunk, expiresAtMs: Date.parse(listed.expires_at), cache };
@@ -101,7 +103,10 @@ type CopySource = {
   readonly digests: Map<string, string>;
 };
 
-function copyOf(facts: Omit<EnvelopeCopy, "read" | "digest">, { read, name, digests }: CopySource): EnvelopeCopy {
+function copyOf(
+  facts: Omit<EnvelopeCopy, "read" | "digest" | "forget">,
+  { read, name, digests }: CopySource,
+): EnvelopeCopy {
   const readOnce = async () => {
     const envelope = await read();
     if (envelope === null) return null;
@@ -109,7 +114,8 @@ function copyOf(facts: Omit<EnvelopeCopy, "read" | "digest">, { read, name, dige
     digests.set(name, digest);
     return { envelope, digest };
   };
-  return { ...facts, read: readOnce, digest: async () => digests.get(name) ?? (await readOnce())?.digest ?? null };
+  const digest = async () => digests.get(name) ?? (await readOnce())?.digest ?? null;
+  return { ...facts, read: readOnce, digest, forget: () => void digests.delete(name) };
 }
 
 /** An envelope that a live session brought. */

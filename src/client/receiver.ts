@@ -9,6 +9,7 @@ import { type PollResult, pause, pollMs, stayConnected, Wakeup } from "./connect
 import {
   chunkOf,
   type EnvelopeCopy,
+  expiryOf,
   isComplete,
   type LiveEnvelope,
   listPending,
@@ -306,7 +307,7 @@ export class Receiver {
 
   #remember(version: PendingMessage, { state, digests }: Pick<Known, "state" | "digests">): Known {
     const copies = version.parts.flat();
-    const untilMs = Math.max(...copies.map(({ expiresAtMs }) => expiresAtMs));
+    const untilMs = expiryOf(version, Date.now());
     const known = { state, untilMs, digests, copies, sinceMs: performance.now(), acked: new AbortController() };
     const ids = copies.map(({ messageId }) => messageId.toLowerCase());
     for (const name of [...digests, ...ids]) this.#known.set(name, known);

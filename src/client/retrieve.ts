@@ -24,7 +24,7 @@ import {
 import { verifyEd25519 } from "./crypto.ts";
 import { attempt, ClientError, isTemporary, localError, orNull } from "./http.ts";
 import { agreementSecrets, type Identity } from "./keys.ts";
-import { ackIdsMax, type CacheClient } from "./reader.ts";
+import { ackIdsMax } from "./reader.ts";
 import type { FileFacts, SealBinding } from "./seal.ts";
 import type { TrustLevel } from "./trust/trust.ts";
 import { type Opened, openPayload, type SecretsOf } from "./unseal.ts";
@@ -319,13 +319,16 @@ export async function acknowledge(
 
 /** Acknowledges copies whatever they contain. */
 export async function removeUnread(copies: readonly EnvelopeCopy[]): Promise<Unreachable[]> {
-  const idsAt = new Map<CacheClient, string[]>();
-  for (const { messageId, cache } of copies)
-    if (cache !== null) idsAt.set(cache, [...(idsAt.get(cache) ?? []), messageId]);
   const failures: Unreachable[] = [];
-  for (const [cache, ids] of idsAt) {
+  for (const cache of new Set(copies.map((copy) => copy.cache))) {
+    if (cache === null) continue;
+    const there = copies.filter((copy) => copy.cache === cache);
     const failure = await attempt(async () => {
-      for (let from = 0; from < ids.length; from += ackIdsMax) await cache.ack(ids.slice(from, from + ackIdsMax));
+      for (let from = 0; from < there.length; from += ackIdsMax) {
+        const some = there.slice(from, from + ackIdsMax);
+        await cache.ack(some.map(({ messageId }) => messageId));
+        for (const copy of some) copy.forget();
+      }
     });
     if (failure !== undefined) failures.push({ endpoint: cache.reader.at.url, error: failure });
   }
