@@ -95,10 +95,6 @@ function registerReads(did: Command): void {
     .command("show [target]")
     .description(`show the record of a DID, an alias, or an identity of this machine ${named}`);
   clientCommand(addIdentityFlag(show), showDid);
-  const status = did
-    .command("status [target]")
-    .description(`show whether a DID is registered, and its counters ${named}`);
-  clientCommand(addIdentityFlag(status), showStatus);
   clientCommand(did.command("list").description("list the identities of this machine"), listNames);
 }
 
@@ -148,22 +144,6 @@ async function showDid({ client, report, ...session }: Session, _: object, targe
     ),
   ];
   report.result({ ...record, trust }, text.join("\n"));
-}
-
-async function showStatus(session: Session, _: object, target: string | undefined): Promise<void> {
-  const did = await didOf(session, target);
-  const { directory } = session.client;
-  const [status, nonces] = await Promise.all([
-    directory.registrationStatus(did),
-    orNull(directory.nonces(did), "did_not_found"),
-  ]);
-  const counters = Object.entries(nonces ?? {}).filter(([name]) => name.endsWith("_nonce"));
-  const lines = [
-    `${did} is ${status.registration_status}`,
-    ...(status.version === undefined ? [] : [`version ${status.version}`]),
-    ...counters.map(([name, value]) => `${name} ${value}`),
-  ];
-  session.report.result({ ...status, nonces }, lines.join("\n"));
 }
 
 async function listNames({ keysFolder, report }: Session): Promise<void> {

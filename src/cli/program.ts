@@ -16,7 +16,6 @@ function describeOption(option: Option): string {
 const examples = [
   "did create --name alice --url https://waypost.example.org",
   "did show alice",
-  "did status alice",
   "did list",
   "did rotate --as alice",
   "did add-key '#phone' --as alice --auth",
