@@ -139,7 +139,7 @@ async function attackMailbox(stage: Stage): Promise<void> {
   expectOnly(signed, 202, "a first-time sender that signs");
   expectOnly(unsigned, 202, "an unsigned sender at another address");
   await stage.node().kill("SIGTERM");
-  const line = (await stage.node().output()).split("\n").find((text) => text.includes("a share of a mailbox"));
+  const line = (await stage.node().output()).split("\n").find((text) => text.includes("a mailbox refuses envelopes"));
   findings.expect(line !== undefined, "no line says who fills the mailbox");
   console.log(`  ${line}`);
 }

@@ -355,6 +355,13 @@ describe("quotas", () => {
     expect(await outcomeOf(node.store(envelopeTo(bob, 1)))).toBe("202 ok");
     expect(await outcomeOf(node.store(envelopeTo(alice, 3)))).toBe("202 ok");
     expect((await node.mailbox.stats(testNowMs)).entries).toBe(3);
+    const refuse = async (ms: number) => {
+      node.clock.nowMs += ms;
+      await node.store(envelopeTo(bob, 4));
+      return node.cacheLines.map(({ message, fields }) => [message, fields?.["scope"]].join());
+    };
+    expect(await refuse(59_999)).toEqual(["a mailbox refuses envelopes,mailbox"]);
+    expect(await refuse(1)).toHaveLength(2);
   });
 
   test("in bytes count the envelope", async () => {

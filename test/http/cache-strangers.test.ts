@@ -166,7 +166,7 @@ describe("shares of a mailbox", () => {
   test("report who fills whose mailbox: one log line a minute, and a metric", async () => {
     const node = await cacheFor();
     for (const i of times(105)) await storeFrom(node, network(1), envelopeTo(bob, i + 1));
-    const lines = node.cacheLines.filter((line) => line.message === "a share of a mailbox is used up");
+    const lines = node.cacheLines.filter((line) => line.message === "a mailbox refuses envelopes");
     expect(lines).toMatchObject([{ level: "warn", fields: { scope: "network", network: "198.51.100.0/24" } }]);
     expect(JSON.stringify(lines)).not.toContain(bob.did);
     expect(await node.cacheMetrics.render()).toContain('cache_share_refusals_total{scope="network"} 5');

@@ -56,7 +56,7 @@ import {
   readSummary,
   summaryIdsMax,
 } from "./retrieve.ts";
-import { createShareReports } from "./shares.ts";
+import { createFullReports } from "./shares.ts";
 import {
   type EventSigner,
   isQuiet,
@@ -137,7 +137,7 @@ export function createCache(parts: CacheParts): Cache {
     streams,
     known: createKnownSenders(receipts, log),
     rules: storeRules(settings, parts.limits, parts.blocks),
-    reports: createShareReports(parts),
+    reports: createFullReports(parts),
     clientRate: createRateLimiter(limitOf(settings, "client_rate", "client_burst")),
     ackRate: createRateLimiter(limitOf(settings, "client_rate", "client_burst")),
     signer: { sign: parts.sign, endpoint },

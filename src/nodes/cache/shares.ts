@@ -2,8 +2,8 @@
  * Shares of a mailbox: what unsigned and first-time senders together, those of one client network alone, one known
  * sender, and the known senders of one client network may use of a recipient's quota; and what one client network may
  * use of the whole store. Shares of networks and senders shrink as others fill theirs, so that the next one finds room.
- * Refusals are counted, and logged with the recipient's digest and the client's network, so that an operator sees who
- * fills whose mailbox.
+ * Refusals are counted, and logged with the recipient's digest and the client's network, so that an operator sees whose
+ * mailbox refuses whom.
  * Source: D156, rules section 6 ("Strangers").
  */
 import type { Config } from "../../config/schema.ts";
@@ -14,7 +14,7 @@ import { minuteMs } from "../../core/codec/time.ts";
 import { type Fault, fault } from "../../core/fault.ts";
 import { renderNetwork, storingNetwork } from "../../core/message/address.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
-import type { MailboxShare, Rest, StoreShare } from "../../storage/contract.ts";
+import type { MailboxShare, Rest, StoreOutcome, StoreShare } from "../../storage/contract.ts";
 import { type Log, maskAddress } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
 import type { Acquaintance } from "./known.ts";
@@ -166,11 +166,11 @@ export function storeShareOf(origin: Origin, settings: Config["cache"]): StoreSh
   return { label: networkLabels(origin.network).via, ...shrinking(room, alonePart, least) };
 }
 
-/** `store`: the share of a network; `whole`: the store is full for everybody. */
-type Scope = "strangers" | "network" | "sender" | "store" | "whole";
+/** What is used up: a share of the mailbox or all of it, the share of a network in the store (`store`) or all of that. */
+type Scope = "strangers" | "network" | "sender" | "mailbox" | "store" | "whole";
+type Full = Extract<StoreOutcome, { kind: "full" }>;
 
-/** The label of the share that is used up; `null` for the whole store. */
-export type ShareReports = { readonly refuse: (label: string | null, recipient: Did, origin: Origin) => Fault };
+export type FullReports = { readonly refuse: (full: Full, recipient: Did, origin: Origin) => Fault };
 
 const warnEveryMs = minuteMs;
 const warnedMax = 1_000;
@@ -183,46 +183,50 @@ type ReportParts = {
   readonly digest: (did: Did) => string;
 };
 
-export function createShareReports({ log, metrics, now, digest: digestOf }: ReportParts): ShareReports {
+/** Counts refusals, and logs what refuses: at once, and once a minute for as long as it does. */
+export function createFullReports({ log, metrics, now, digest: digestOf }: ReportParts): FullReports {
   const refusals = metrics.counter({
     name: "cache_share_refusals_total",
-    help: "Stores refused because a share of the recipient's mailbox or of the store, or the whole store, is used up.",
+    help: "Stores refused because a mailbox, the store, or a share of them is used up.",
     labels: ["scope"],
   });
   const warned = new BoundedMap<string, number>(warnedMax);
   return {
-    refuse: (label, recipient, { client }) => {
-      const scope = scopeOf(label);
-      const digest = digestOf(recipient);
-      const network = maskAddress(client);
-      const key = `${scope} ${digest} ${network}`;
+    refuse: (full, recipient, { client }) => {
+      const scope = scopeOf(full);
       refusals.add([scope]);
-      const isOfStore = scope === "store" || scope === "whole";
-      const about = scope === "whole" ? scope : key;
-      if (now() - (warned.get(about) ?? Number.NEGATIVE_INFINITY) >= warnEveryMs) {
-        warned.set(about, now());
+      const fields = fieldsOf(scope, { recipient: digestOf(recipient), network: maskAddress(client) });
+      const key = Object.values(fields).join(" ");
+      if (now() - (warned.get(key) ?? Number.NEGATIVE_INFINITY) >= warnEveryMs) {
+        warned.set(key, now());
         if (scope === "whole") log("error", "the Cache is full: store_bytes_max or store_entries_max is reached");
-        else {
-          const what = isOfStore ? "a share of the store is used up" : "a share of a mailbox is used up";
-          log("warn", what, { scope, recipient: digest, network });
-        }
+        else log("warn", scope === "store" ? "a share of the store is used up" : "a mailbox refuses envelopes", fields);
       }
-      return fault(isOfStore ? "storage_full" : "mailbox_full", details[scope]);
+      return fault(scope === "whole" || scope === "store" ? "storage_full" : "mailbox_full", details[scope]);
     },
   };
 }
 
-function scopeOf(label: string | null): Scope {
-  if (label === null) return "whole";
-  if (label === strangerLabel) return "strangers";
-  if (label.startsWith(storePrefix)) return "store";
-  return networkPrefixes.some((prefix) => label.startsWith(prefix)) ? "network" : "sender";
+type Involved = { readonly recipient: string; readonly network: string };
+
+/** A full mailbox, and a full store, refuse everybody. */
+function fieldsOf(scope: Scope, { recipient, network }: Involved): Readonly<Record<string, string>> {
+  if (scope === "whole") return { scope };
+  return scope === "mailbox" ? { scope, recipient } : { scope, recipient, network };
+}
+
+function scopeOf(full: Full): Scope {
+  if (!("label" in full)) return full.scope === "store" ? "whole" : "mailbox";
+  if (full.scope === "store_share") return "store";
+  if (full.label === strangerLabel) return "strangers";
+  return networkPrefixes.some((prefix) => full.label.startsWith(prefix)) ? "network" : "sender";
 }
 
 const details: Record<Scope, string> = {
   strangers: "unsigned and first-time senders have used up their share of this mailbox",
   network: "this client network has used up its share of this mailbox",
   sender: "this sender has used up its share of this mailbox",
+  mailbox: "the mailbox of the recipient is full",
   store: "this client network has used up its share of this Cache",
   whole: "this Cache is full",
 };

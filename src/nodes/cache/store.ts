@@ -23,7 +23,7 @@ import type { Blocks } from "../operations/blocks.ts";
 import type { Subject } from "../recipients.ts";
 import { acquaintanceOf, type KnownSenders, senderLabel } from "./known.ts";
 import type { Push } from "./push.ts";
-import { labelsOf, type Origin, type Sending, type ShareReports, sharesOf, storeShareOf } from "./shares.ts";
+import { type FullReports, labelsOf, type Origin, type Sending, sharesOf, storeShareOf } from "./shares.ts";
 
 export type StoreParts = {
   readonly mailbox: Mailbox;
@@ -32,7 +32,7 @@ export type StoreParts = {
   readonly settings: Config["cache"];
   readonly rules: AdmissionRules;
   readonly signer: EventSigner;
-  readonly reports: ShareReports;
+  readonly reports: FullReports;
   /** `null` where nothing is pushed. */
   readonly push: Pick<Push, "stored"> | null;
   /** Called for every new entry. */
@@ -205,16 +205,7 @@ function quotaOf(settings: Config["cache"], sending: Sending, origin: Origin): M
 function checkOutcome({ reports }: StoreParts, outcome: StoreOutcome, recipient: Did, origin: Origin): Fault | null {
   if (outcome.kind === "chunk_conflict")
     return fault("chunk_conflict", "the group has another total, or another message has this sequence number");
-  if (outcome.kind !== "full") return null;
-  switch (outcome.scope) {
-    case "recipient":
-      return fault("mailbox_full", "the mailbox of the recipient is full");
-    case "share":
-    case "store_share":
-      return reports.refuse(outcome.label, recipient, origin);
-    case "store":
-      return reports.refuse(null, recipient, origin);
-  }
+  return outcome.kind === "full" ? reports.refuse(outcome, recipient, origin) : null;
 }
 
 // ---------------------------------------------------------------------------------------------- receipts

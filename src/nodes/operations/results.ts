@@ -1,15 +1,13 @@
 /**
  * What became of envelopes lately, for the operator who is asked why a message did not arrive: the last results of each
- * sender to each recipient, in memory; the keyed digest under which log lines name a recipient; and one warning for a
- * mailbox that refuses for a minute. The key is kept in a store of the node, so that all processes on it write the same
+ * sender to each recipient, in memory, and the keyed digest under which log lines name a recipient. The key is kept in a store of the node, so that all processes on it write the same
  * digest, also after a restart, and nobody else can tell whose it is.
  */
 import { encodeHex } from "../../core/codec/bytes.ts";
 import type { Did, Uuid } from "../../core/codec/did.ts";
-import { dayMs, minuteMs } from "../../core/codec/time.ts";
+import { dayMs } from "../../core/codec/time.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { type Receipts, StoreError } from "../../storage/contract.ts";
-import type { Log } from "../http/log.ts";
 
 /** The envelope that a request is about. `from` is what the envelope says: only its result shows whether that is proven. */
 export type RequestedEnvelope = { readonly messageId: Uuid; readonly to: Did; readonly from: Did | null };
@@ -34,7 +32,6 @@ export type Results = {
 /** Pairs of sender and recipient that are remembered: about 10 MB when full. */
 const pairsMax = 5_000;
 const resultsOfPair = 4;
-const refusingMax = 1_000;
 const digestsMax = 5_000;
 const digestChars = 16;
 
@@ -43,9 +40,9 @@ export const keptMs = 36_500 * dayMs;
 
 const keyName = "operator-digest-key";
 
-type ResultsParts = { readonly receipts: Receipts; readonly now: () => number; readonly log: Log };
+type ResultsParts = { readonly receipts: Receipts; readonly now: () => number };
 
-export async function openResults({ receipts, now, log }: ResultsParts): Promise<Results> {
+export async function openResults({ receipts, now }: ResultsParts): Promise<Results> {
   const key = await readKey(receipts, now());
   const digests = new BoundedMap<Did, string>(digestsMax);
   const digest = (did: Did): string => {
@@ -56,13 +53,11 @@ export async function openResults({ receipts, now, log }: ResultsParts): Promise
     return made;
   };
   const pairs = new BoundedMap<string, readonly EnvelopeResult[]>(pairsMax);
-  const watch = watchRefusals((to) => log("warn", "a mailbox refuses envelopes", { recipient: digest(to) }));
   return {
     digest,
     add: (result) => {
       const pair = `${result.to} ${result.from ?? ""}`;
       pairs.set(pair, [result, ...(pairs.get(pair) ?? []).slice(0, resultsOfPair - 1)]);
-      watch(result);
     },
     of: (to, from) => {
       const found = from === null ? [...pairs].flatMap(([, results]) => results) : (pairs.get(`${to} ${from}`) ?? []);
@@ -81,21 +76,4 @@ async function readKey(receipts: Receipts, nowMs: number): Promise<string> {
     throw error;
   });
   return encodeHex(earlier ?? own);
-}
-
-type Refusing = { readonly sinceMs: number; readonly warnedMs: number | null };
-
-/** Reports a mailbox that has refused for a minute without taking anything, and again after each further hour. */
-function watchRefusals(warn: (to: Did) => void): (result: EnvelopeResult) => void {
-  const refusing = new BoundedMap<Did, Refusing>(refusingMax);
-  return ({ to, atMs, status, code }) => {
-    if (code !== "mailbox_full") {
-      if (status < 300) refusing.delete(to);
-      return;
-    }
-    const { sinceMs, warnedMs } = refusing.get(to) ?? { sinceMs: atMs, warnedMs: null };
-    const isDue = atMs - sinceMs >= minuteMs && (warnedMs === null || atMs - warnedMs >= 60 * minuteMs);
-    if (isDue) warn(to);
-    refusing.set(to, { sinceMs, warnedMs: isDue ? atMs : warnedMs });
-  };
 }

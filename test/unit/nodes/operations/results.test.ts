@@ -1,4 +1,4 @@
-/** What a node remembers of envelopes for its operator: results of a pair, the digest of a recipient, a mailbox that refuses. */
+/** What a node remembers of envelopes for its operator: results of a pair, the digest of a recipient. */
 import { expect, test } from "bun:test";
 import type { Did, Uuid } from "../../../../src/core/codec/did.ts";
 import { type EnvelopeResult, openResults } from "../../../../src/nodes/operations/results.ts";
@@ -29,9 +29,7 @@ const result = (atMs: number, more: Partial<EnvelopeResult> = {}): EnvelopeResul
 });
 
 async function open(receipts?: Receipts) {
-  const lines: unknown[] = [];
-  const log = (level: string, _message: string, fields?: object) => void lines.push([level, fields]);
-  return { ...(await openResults({ receipts: receipts ?? (await table()), now: () => 0, log })), lines };
+  return openResults({ receipts: receipts ?? (await table()), now: () => 0 });
 }
 
 test("the last four results of a pair are remembered, the newest first", async () => {
@@ -59,27 +57,4 @@ test("a full store keeps no node from starting, whether it has a key or not", as
   expect((await open(full)).digest(bob)).toMatch(/^[0-9a-f]{16}$/);
   const before = await open(receipts);
   expect((await open(full)).digest(bob)).toBe(before.digest(bob));
-});
-
-test("a mailbox that refuses for a minute is one warning with its digest, and another an hour later", async () => {
-  const { add, digest, lines } = await open();
-  const refuse = (atMs: number, to = bob) => add(result(atMs, { to, status: 507, code: "mailbox_full" }));
-  for (let atMs = 0; atMs < 60_000; atMs += 1_000) refuse(atMs);
-  expect(lines).toEqual([]);
-  for (let atMs = 60_000; atMs < 3_660_000; atMs += 10_000) refuse(atMs);
-  expect(lines).toEqual([["warn", { recipient: digest(bob) }]]);
-  refuse(3_660_000);
-  expect(lines.length).toBe(2);
-});
-
-test("a mailbox that took something meanwhile begins a new minute", async () => {
-  const { add, lines } = await open();
-  const refuse = (atMs: number) => add(result(atMs, { status: 507, code: "mailbox_full" }));
-  refuse(0);
-  add(result(30_000));
-  refuse(59_000);
-  refuse(118_999);
-  expect(lines).toEqual([]);
-  refuse(119_000);
-  expect(lines.length).toBe(1);
 });
