@@ -18,14 +18,11 @@ import type { InFlight } from "./live/registry.ts";
 
 type DeliveryOutcome = DeliveryResult | Fault;
 
-/** A message from its request to its answer. */
-type Delivering = InFlight & { readonly digest: string };
-
 export type Dedup = {
   readonly receipts: Receipts;
   readonly log: Log;
   /** By recipient and message id. */
-  readonly inFlight: Map<string, Delivering>;
+  readonly inFlight: Map<string, InFlight>;
 };
 
 type OneDelivery = {

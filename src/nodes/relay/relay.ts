@@ -77,8 +77,8 @@ type RelayNode = RelayParts & {
 
 export function createRelay(parts: RelayParts): Relay {
   const { settings, limits } = parts;
-  const { receipts, log } = parts;
-  const dedup: Dedup = { receipts, log, inFlight: new Map() };
+  const { receipts, log, sessions } = parts;
+  const dedup: Dedup = { receipts, log, inFlight: sessions.inFlight };
   const counts = relayMetrics(parts, dedup);
   const id = parts.id ?? crypto.getRandomValues(new Uint8Array(8)).toHex();
   const node: RelayNode = {
@@ -98,14 +98,13 @@ export function createRelay(parts: RelayParts): Relay {
     },
     id,
   };
-  parts.sessions.follow(dedup.inFlight);
   return {
     routes: relayRoutes(node),
     limits: () => renderRelayLimits(settings, limits),
     stats: () => ({ inFlight: dedup.inFlight.size }),
     failuresOf: parts.egress.failuresOf,
     close: () => {
-      parts.sessions.close();
+      sessions.close();
       parts.egress.close();
     },
   };

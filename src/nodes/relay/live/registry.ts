@@ -146,9 +146,11 @@ export type RemoteSessions = {
   close(): void;
 };
 
-/** One delivery in flight. */
+/** A message from its request to its answer. */
 export type InFlight = {
   readonly to: Did;
+  /** Of its content. */
+  readonly digest: string;
   /** It no longer reaches sessions of the recipient that begin to join now: they wait for it. */
   readonly delaysJoins: boolean;
   readonly outcome: Promise<DeliveryResult | Fault>;
@@ -160,8 +162,8 @@ export type SessionRegistry = Omit<SessionParts, "bus"> & {
   remote: RemoteSessions | null;
   /** Joining and live. */
   readonly proven: Map<Did, Set<SessionWebSocket>>;
-  /** Of the Relay of this process. */
-  inFlight: ReadonlyMap<string, InFlight>;
+  /** By recipient and message id. */
+  readonly inFlight: Map<string, InFlight>;
   readonly sockets: Set<SessionWebSocket>;
   /** Upgrades whose proof in headers is being verified. */
   opening: number;

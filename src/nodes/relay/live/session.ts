@@ -63,8 +63,8 @@ export type LiveSessions = {
   mayListen(did: Did): boolean;
   /** Whether a session of the DID is open in this process. */
   isConnected(did: Did): boolean;
-  /** Sessions go live only after those of these deliveries that no longer reach them. */
-  follow(inFlight: ReadonlyMap<string, InFlight>): void;
+  /** The Relay's deliveries. Sessions go live only after those of them that no longer reach them. */
+  readonly inFlight: Map<string, InFlight>;
   /** To every session of the recipient, wherever it is; `nobody` when there is none, after a round trip at most. */
   deliver(request: LiveRequest): Promise<LiveOutcome>;
   /** Of this process. */
@@ -94,9 +94,7 @@ export function createSessions(parts: SessionParts): LiveSessions {
     upgrade: createUpgrade(registry),
     isConnected,
     mayListen,
-    follow: (inFlight) => {
-      registry.inFlight = inFlight;
-    },
+    inFlight: registry.inFlight,
     async deliver({ document, ...request }) {
       const delivery = { ...request, authorized: authorizedEndpoints(document) };
       const outcomes = here(delivery);
