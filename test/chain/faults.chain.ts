@@ -35,11 +35,7 @@ const environment: StoreEnvironment = {
   log: (_, message, fields) => logged.push(`${message} ${JSON.stringify(fields)}`),
   fatal: (reason) => logged.push(`fatal: ${reason}`),
 };
-const quick = {
-  reconnect_max_ms: 200,
-  request_timeout_ms: 1_500,
-  resend_ms: 400,
-};
+const quick = { reconnect_max_ms: 200, resend_ms: 400 };
 
 const stranger = () => identityOf(crypto.randomUUID());
 const register = (identity: Identity) => registrationOf(identity, { timestamp: String(Date.now()) });
@@ -134,7 +130,7 @@ describe("a connection", () => {
   test("to a node that falls silent is left for the next endpoint", async () => {
     const [first, second] = [openProxy(node.endpoint), openProxy(node.endpoint)];
     await withStore(
-      {},
+      { request_timeout_ms: 5_000 },
       async (store, ledger) => {
         expect(second.seen.size).toBe(0);
         first.answer = () => "silence";
