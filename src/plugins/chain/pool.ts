@@ -19,8 +19,8 @@
  *
  * Laws:
  * 1. An entry ends once: `finalized` or `failed` when a finalized block holds one of its extrinsics or the head's
- *    state decides (`submissions.ts` reports both), `dropped` only when none of them can enter any more. The state is
- *    asked before anything is signed for another nonce, because a node may have hidden what a block holds.
+ *    state decides, as a second endpoint has it too (`submissions.ts` reports both), `dropped` only when none of them can
+ *    enter any more. The state is asked before anything is signed for another nonce: a node may have hidden a block.
  * 2. An extrinsic can't enter any more when its era is over or its nonce is used, both by the finalized head, and
  *    every finalized block since its birth was scanned. A node's answer ends nothing. Nothing signs the era of a call
  *    with its own proof, so its bytes are valid again a life later: only the state ends it.
@@ -320,8 +320,8 @@ export class SubmissionPool<E extends Entry = Entry> {
   }
 
   /**
-   * Every finalized block up to the head was scanned, or no node could show it. Calls in them have ended before; calls that can't enter any
-   * more are signed again or given up.
+   * Every finalized block up to the head was scanned, or no node could show it. Calls in them have ended before; calls
+   * that can't enter any more are signed again or given up.
    */
   scanned(head: PoolHead): PoolAction<E>[] {
     this.head = head;
