@@ -147,12 +147,6 @@ export const preparedAnswer = open(
       { method: Type.String(), path: Type.String() },
       { description: "where the body goes once the signature is added" },
     ),
-    headers: Type.Optional(
-      Type.Record(Type.String(), Type.String(), {
-        description: "for updates with a proof in headers: send these and X-Signature",
-      }),
-    ),
-    body: Type.Optional(Type.String({ description: "with headers: the exact body text that the proof covers" })),
     expires_at: isoText,
     proof_version: Type.Optional(namedText(["v1", "v2", "v3", "plain"])),
     genesis_hash: Type.Optional(Type.String({ description: "genesis hash of the ledger that version 3 binds" })),
@@ -168,7 +162,7 @@ export const preparedAnswer = open(
 );
 
 /** The body of a preparation: DID and action, who signs and until when, then the members of that action. */
-export function prepareBody<M extends TProperties>(action: string, members: M, example: object) {
+function prepareBody<M extends TProperties>(action: string, members: M, example: object) {
   return closed(
     { ...prepareMembers, action: namedText([action]), ...members },
     { did: exampleDid, action, ...example },

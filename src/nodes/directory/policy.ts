@@ -56,21 +56,23 @@ export type OwnerUpdate = {
   /** Beside those of every update. */
   readonly codes?: readonly FaultCode[];
   readonly request: TSchema;
-  /** The DID that a body names, and the call that it asks for. */
-  readonly parse: (json: unknown) => { readonly did: string; readonly callOf: (did: Did) => OwnerCall | Fault } | Fault;
+  /** The call that a body asks for, once the path names the same DID. */
+  readonly decode: (call: Call) => OwnerCall | Fault;
 };
 
 function defineUpdate<S extends TSchema & { static: { readonly did: string } }>(
   request: S,
-  described: Omit<OwnerUpdate, "request" | "parse">,
+  described: Omit<OwnerUpdate, "request" | "decode">,
   callOf: (body: Static<S>, did: Did) => OwnerCall | Fault,
 ): OwnerUpdate {
   const check: (json: unknown) => Static<S> | Fault = compileShape(request);
-  const parse = (json: unknown) => {
-    const body = check(json);
-    return isFault(body) ? body : { did: body.did, callOf: (did: Did) => callOf(body, did) };
+  const decode = (call: Call) => {
+    const body = decodeBody(call, check);
+    if (isFault(body)) return body;
+    const did = bindDid(call, body.did, described.subject);
+    return isFault(did) ? did : callOf(body, did);
   };
-  return { ...described, request, parse };
+  return { ...described, request, decode };
 }
 
 export const ownerUpdates: readonly OwnerUpdate[] = [
@@ -153,7 +155,7 @@ function ownerRoute(parts: DirectoryParts, update: OwnerUpdate): Route {
     unstable: extrinsic === "set_alias",
     signed: signedUpdate(extrinsic, (request as { examples?: readonly unknown[] }).examples?.[0]),
     handle: async (call) => {
-      const owned = decodeOwned(call, update);
+      const owned = update.decode(call);
       if (isFault(owned)) return owned;
       const { did } = owned;
       const proof = decodeHeaderProof(call, { operation: extrinsic, did }, parts);
@@ -169,14 +171,6 @@ function ownerRoute(parts: DirectoryParts, update: OwnerUpdate): Route {
       return isFault(submission) ? submission : renderAccepted({ did, extrinsic }, submission);
     },
   });
-}
-
-/** The call that a body asks for, once the path names the same DID. */
-function decodeOwned(call: Call, update: OwnerUpdate): OwnerCall | Fault {
-  const asked = decodeBody(call, update.parse);
-  if (isFault(asked)) return asked;
-  const did = bindDid(call, asked.did, update.subject);
-  return isFault(did) ? did : asked.callOf(did);
 }
 
 // -------------------------------------------------------------------------------------- proofs in headers

@@ -6,7 +6,7 @@
  * Source: rules sections 4 ("Preparation") and 10.
  */
 import type { Static, TSchema } from "@sinclair/typebox";
-import { encodeHex0x, renderPublicKey, utf8 } from "../../core/codec/bytes.ts";
+import { encodeHex0x, renderPublicKey } from "../../core/codec/bytes.ts";
 import { type Did, normalizeAlias } from "../../core/codec/did.ts";
 import { parseJsonObject } from "../../core/codec/json.ts";
 import { renderTimestamp } from "../../core/codec/time.ts";
@@ -27,10 +27,8 @@ import {
 import { fillPath, parseIntent, renderItems, requestOf } from "../../core/ledger/intents.ts";
 import { faultOfRefusal } from "../../core/ledger/refusals.ts";
 import { encodeAuthorization } from "../../core/ledger/structures.ts";
-import { encodeUpdateProof, ledgerHeader } from "../../core/message/proof.ts";
 import {
   anyPrepareBody,
-  prepareBody,
   prepareDocumentBody,
   preparedAnswer,
   prepareRegistrationBody,
@@ -51,7 +49,6 @@ import {
   pathCodes,
   readBinding,
 } from "./parts.ts";
-import { type OwnerUpdate, ownerUpdates } from "./policy.ts";
 import {
   checkForm,
   checkSubject,
@@ -222,7 +219,6 @@ type PreparedTerms = {
   readonly signerKeyId: string;
   readonly endMs: bigint;
   readonly nowMs: number;
-  readonly skewMs: number;
 };
 
 /** Makes the prepared request once the state of the DID is known. */
@@ -305,10 +301,9 @@ function decodePreparation(
   const signerKeyId = parseSigner(members.signer_key_id);
   if (isFault(signerKeyId)) return signerKeyId;
   const { prepared_life: defaultMs, authorization_max_ahead: aheadMsMax } = parts.settings;
-  const { clock_skew: skewMs } = parts.limits;
   const endMs = decidePreparedEnd(members.valid_until, call.nowMs, { defaultMs, aheadMsMax });
   if (isFault(endMs)) return endMs;
-  const plan = preparation.plan(members as never, { did, signerKeyId, endMs, nowMs: call.nowMs, skewMs });
+  const plan = preparation.plan(members as never, { did, signerKeyId, endMs, nowMs: call.nowMs });
   return isFault(plan) ? plan : { did, plan, version: members.proof_version };
 }
 
@@ -317,7 +312,6 @@ function preparationTable(): ReadonlyMap<string, Preparation> {
   const table = new Map<string, Preparation>();
   for (const { action } of routedActions) table.set(action, signedPreparation(action));
   table.set("replace_document", documentPreparation());
-  for (const update of ownerUpdates) table.set(update.extrinsic, ownerPreparation(update));
   return table;
 }
 
@@ -398,40 +392,4 @@ function findFlaw(docBlob: Uint8Array, did: Did, bounds: LedgerBounds): Fault | 
   if (document === null) return fault("document_invalid", "the document is too large or not a SCALE document");
   const flaw = checkDocument(document, did, bounds);
   return flaw === null ? null : faultOfRefusal(flaw);
-}
-
-/**
- * An update whose proof is in headers: the exact body, its headers without `X-Signature`, and the text they sign.
- * The nonce is random; nothing is reserved for it.
- */
-function ownerPreparation({ extrinsic, path, subject, request: shape, parse }: OwnerUpdate): Preparation {
-  const { did: _, ...own }: Record<string, TSchema> = shape["properties"];
-  const members: Record<never, TSchema> = own;
-  return definePreparation(prepareBody(extrinsic, members, {}), (asked, { did, signerKeyId, nowMs, skewMs }) => {
-    if (asked.valid_until !== undefined) {
-      return badInput("invalid_request", "/valid_until", "must be absent: this proof has no expiry of its own");
-    }
-    const request = { did: asked.did, ...ownMembers(asked) };
-    const owned = parse(request);
-    if (isFault(owned)) return owned;
-    const call = owned.callOf(did);
-    if (isFault(call)) return call;
-    const body = JSON.stringify(request);
-    const [timestamp, nonce] = [renderTimestamp(nowMs), crypto.randomUUID()];
-    return ({ genesisHash }) => {
-      const ledger = encodeHex0x(genesisHash);
-      const claims = { operation: extrinsic, did, keyId: signerKeyId, timestamp, nonce, ledger, body: utf8(body) };
-      return {
-        did,
-        action: extrinsic,
-        nonce_domain: null,
-        payload: encodeUpdateProof(claims),
-        request,
-        submit: { method: "PUT", path: fillPath(path, { [subject]: did }) },
-        headers: { "X-Key-Id": signerKeyId, "X-Timestamp": timestamp, "X-Nonce": nonce, [ledgerHeader]: ledger },
-        body,
-        expiresAtMs: nowMs + skewMs,
-      };
-    };
-  });
 }

@@ -5,7 +5,6 @@
 import { expect } from "bun:test";
 import { encodeBase64 } from "../../../src/core/codec/bytes.ts";
 import type { FaultCode } from "../../../src/core/fault.ts";
-import { ownerUpdates } from "../../../src/nodes/directory/policy.ts";
 import { type Json, type Reply, registerBodyOf, simpleDocument, updates } from "../../support/directory.ts";
 import type { Identity } from "../../support/identity.ts";
 import { outages } from "./outages.ts";
@@ -31,10 +30,7 @@ async function submit(stage: Stage, prepared: Json): Promise<Reply> {
   const message = Uint8Array.fromHex(String(prepared["payload_to_sign"]).slice(2));
   const signature = encodeBase64((askers.get(prepared["did"]) as Identity).root.sign(message));
   const { method, path } = prepared["submit"] as { method: string; path: string };
-  if (prepared["headers"] === undefined)
-    return stage.ask(method, path, { ...(prepared["request"] as Json), signature });
-  const headers = { ...(prepared["headers"] as Record<string, string>), "X-Signature": signature };
-  return stage.ask(method, path, String(prepared["body"]), headers);
+  return stage.ask(method, path, { ...(prepared["request"] as Json), signature });
 }
 
 function ask(stage: Stage, identity: Identity, action: string, members: Json = {}): Promise<Reply> {
@@ -73,20 +69,9 @@ function journey(action: string, domain: string | null, membersOf: (identity: Id
   };
 }
 
-const ownerMembers: Readonly<Record<string, (identity: Identity) => Json>> = {
-  set_alias: (identity) => ({ alias: aliasOf(identity) }),
-  set_delivery_policy_links: () => ({ tag_policies: ["news"] }),
-  set_persona_policy: () => ({ policy: { allowed_relays: ["relay-1"] } }),
-  set_delivery_policy: () => ({ policy: { effective_ttl: 1, max_message_bytes: 1, cache_eligible: true } }),
-  set_tag_policy: () => ({ policy: { effective_ttl: 1, max_message_bytes: 1, cache_eligible: true } }),
-};
-
 const journeys: readonly Scenario[] = [
   ...updates.map((update) =>
     journey(update.action, domains[update.action] ?? "document_nonce", sampleOf(update).members),
-  ),
-  ...ownerUpdates.map(({ extrinsic }) =>
-    journey(extrinsic, null, ownerMembers[extrinsic] as (identity: Identity) => Json),
   ),
   journey("replace_document", null, (identity) => ({ document: simpleDocument(identity) })),
   {
@@ -121,6 +106,7 @@ type Refusal = readonly [
 const service = { id: "#cache" };
 const refusals: readonly Refusal[] = [
   ["an unknown action", 400, "action_mismatch", "add_device", { device_id: "x" }],
+  ["an update whose proof is in headers", 400, "action_mismatch", "set_alias", { alias: "x" }],
   ["a body without the members of its action", 400, "invalid_request", "RemoveService", {}],
   ["members of another action", 400, "invalid_request", "RemoveService", { ...service, alias: "x" }],
   [
@@ -166,20 +152,6 @@ const refusals: readonly Refusal[] = [
     (stage) => ({ document: { id: stage.standing.did, authentication: ["#a"] } }),
   ],
   ["a blob that is not a document", 422, "document_invalid", "replace_document", { doc_blob: "0x00" }],
-  [
-    "an end for a proof that has none of its own",
-    400,
-    "invalid_request",
-    "set_alias",
-    (stage) => ({ alias: "x", valid_until: stage.nowMs() + 1 }),
-  ],
-  [
-    "a policy beyond its bounds",
-    400,
-    "invalid_request",
-    "set_delivery_policy",
-    { policy: { effective_ttl: 0, max_message_bytes: 1, cache_eligible: true } },
-  ],
   ["a DID that is not registered", 404, "did_not_found", "RemoveService", service, (stage) => stage.unknown],
   ["a deactivated DID", 422, "did_deactivated", "RemoveService", service, (stage) => stage.deactivated],
 ];
