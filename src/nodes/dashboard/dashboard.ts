@@ -9,27 +9,7 @@ import type { Reading } from "../http/metrics.ts";
 import type { Route } from "../http/route.ts";
 import { nodeRoute, pageRoute } from "../http/status.ts";
 
-type Sample = {
-  readonly atMs: number;
-  /** Per second since the sample before. */
-  readonly requests: number;
-  readonly refusals: number;
-  readonly serverErrors: number;
-  readonly stored: number;
-  readonly delivered: number;
-  /** Seconds, over all routes since the sample before; `null` without requests. */
-  readonly p50: number | null;
-  readonly p99: number | null;
-  readonly inFlight: number;
-  readonly residentBytes: number;
-  /** Processors in use on average since the sample before. */
-  readonly processors: number;
-  readonly loopLagSeconds: number;
-  readonly entries: number;
-  readonly entryBytes: number;
-  readonly liveSessions: number;
-};
-
+type Sample = ReturnType<typeof sampleOf>;
 type Warning = { readonly atMs: number; readonly level: "warn" | "error"; readonly message: string };
 
 /** Figures of one store, as text. */
@@ -110,7 +90,8 @@ function factsOf({ values }: Sampled): Fact[] {
   );
 }
 
-function sampleOf(before: Sampled, now: Sampled): Sample {
+/** Rates are per second since the sample before, of which latencies are in seconds, and processors the average in use. */
+function sampleOf(before: Sampled, now: Sampled) {
   const seconds = Math.max(0.001, (now.atMs - before.atMs) / 1_000);
   const rate = (name: string, filter?: Filter): number =>
     Math.max(0, sum(now, name, filter) - sum(before, name, filter)) / seconds;

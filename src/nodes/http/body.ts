@@ -180,52 +180,34 @@ export function streamContent(
   content: Uint8Array,
   client: string,
 ): ReadableStream<Uint8Array> | null {
-  if (!streams.budget.take(client, content.length)) return null;
-  return streamOf(streams, [].values(), {
-    client,
-    left: content,
-    held: content.length,
-    ended: false,
-    timer: undefined,
-  });
+  return streams.budget.take(client, content.length) ? streamParts(streams, [].values(), client, content) : null;
 }
 
 /** How often an answer that waits for room asks again. */
 const roomPollMs = 50;
 
+type PartState = { readonly client: string; left: Uint8Array; held: number; ended: boolean };
+
 /**
- * Parts as the client reads them: one is in memory at a time, and is counted until it is read. A part waits for room
- * in the budget; the answer is cut off when no room comes, or a part is not read, within the deadline.
+ * What is held already, then the parts, as the client reads them: one is in memory at a time, and is counted until it is
+ * read. A part waits for room in the budget; the answer is cut off when no room comes, or a part is not read, within the
+ * deadline.
  */
 export function streamParts(
   streams: ResponseStreams,
   parts: Iterator<JsonPart> | AsyncIterator<JsonPart>,
   client: string,
+  first: Uint8Array = new Uint8Array(0),
 ): ReadableStream<Uint8Array> {
-  return streamOf(streams, parts, { client, left: new Uint8Array(0), held: 0, ended: false, timer: undefined });
-}
-
-type PartState = {
-  readonly client: string;
-  left: Uint8Array;
-  held: number;
-  ended: boolean;
-  timer: ReturnType<typeof setTimeout> | undefined;
-};
-
-/** What `state` has left, then the parts. */
-function streamOf(
-  streams: ResponseStreams,
-  parts: Iterator<JsonPart> | AsyncIterator<JsonPart>,
-  state: PartState,
-): ReadableStream<Uint8Array> {
+  const state: PartState = { client, left: first, held: first.length, ended: false };
+  let timer: ReturnType<typeof setTimeout> | undefined;
   const end = (): void => {
     state.ended = true;
-    clearTimeout(state.timer);
+    clearTimeout(timer);
     release(streams, state, 0);
   };
   const watch = (controller: ReadableStreamDefaultController): void => {
-    state.timer = setTimeout(() => {
+    timer = setTimeout(() => {
       end();
       controller.error(new Error("the client did not read its answer in time"));
     }, streams.deadlineMs);
@@ -234,7 +216,7 @@ function streamOf(
     {
       start: watch,
       async pull(controller) {
-        clearTimeout(state.timer);
+        clearTimeout(timer);
         try {
           if (state.left.length === 0) await nextPart(streams, parts, state);
         } catch (error) {
