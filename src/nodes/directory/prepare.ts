@@ -332,7 +332,7 @@ function signedPreparation(action: RoutedAction): Preparation {
         request: {
           did,
           action,
-          ...(isAliasAction(action) ? renderItems(intent) : ownMembers(body)),
+          ...renderItems(intent),
           ...(isAliasAction(action) ? { timestamp: renderTimestamp(nowMs) } : {}),
           nonce: nonce.toString(),
           valid_until: endMs.toString(),
@@ -344,12 +344,6 @@ function signedPreparation(action: RoutedAction): Preparation {
       };
     };
   });
-}
-
-/** The members of an action as sent. */
-function ownMembers(body: PrepareMembers): Record<string, unknown> {
-  const { did: _, action: __, signer_key_id: ___, valid_until: ____, proof_version: _____, ...members } = body;
-  return members;
 }
 
 /** The full document is signed by the root key alone, with the next document nonce. */
