@@ -138,33 +138,15 @@ export class Waiters {
 
 // ------------------------------------------------------------------------------------------------------------ streams
 
-type ReadCap = {
-  readonly bytesMax: number;
-  /** For the whole stream, from the call on. */
-  readonly timeoutMs?: number;
-};
-
-/**
- * All bytes of `body`; `over` when there are more than the cap; `late` when they did not all arrive in time. Rejects
- * when the stream fails. In these three cases the stream is cancelled.
- */
-export function readCapped(
-  body: ReadableStream<Uint8Array> | null,
-  cap: { readonly bytesMax: number; readonly timeoutMs?: never },
-): Promise<Uint8Array | "over">;
-export function readCapped(
-  body: ReadableStream<Uint8Array> | null,
-  cap: ReadCap,
-): Promise<Uint8Array | "over" | typeof late>;
+/** All bytes of `body`; `over` when there are more than the cap. Rejects when the stream fails. Else it is cancelled. */
 export async function readCapped(
   body: ReadableStream<Uint8Array> | null,
-  cap: ReadCap,
-): Promise<Uint8Array | "over" | typeof late> {
+  { bytesMax }: { readonly bytesMax: number },
+): Promise<Uint8Array | "over"> {
   if (body === null) return new Uint8Array(0);
   const reader = body.getReader();
   try {
-    const reading = readAll(reader, cap.bytesMax);
-    return await (cap.timeoutMs === undefined ? reading : withDeadline(reading, cap.timeoutMs));
+    return await readAll(reader, bytesMax);
   } finally {
     // Cancelling a stream that has ended does nothing.
     reader.cancel().catch(() => undefined);

@@ -380,7 +380,6 @@ async function sendPinned(
   { abort, body, headers, timeoutMs, wantsBody }: AbortableRequest,
   ca: readonly string[],
 ): Promise<UntimedAnswer> {
-  const deadlineMs = performance.now() + timeoutMs;
   let isLate = false;
   const timer = setTimeout(() => {
     isLate = true;
@@ -404,26 +403,28 @@ async function sendPinned(
       signal: abort.signal,
       ...(endpoint.scheme === "https" ? { tls: tlsOf(endpoint.host, address, ca) } : {}),
     });
-    return await readAnswer(response, wantsBody, deadlineMs);
+    return await readAnswer(response, wantsBody);
   } catch (error) {
     if (isLate) return timedOut;
     const redirected = (error as { code?: unknown }).code === "UnexpectedRedirect";
     return redirected ? noAnswer("invalid_answer") : unavailable;
   } finally {
     clearTimeout(timer);
+    // A body that has not ended is cut.
+    abort.abort();
   }
 }
 
-async function readAnswer(response: Response, wantsBody: boolean, deadlineMs: number): Promise<UntimedAnswer> {
+async function readAnswer(response: Response, wantsBody: boolean): Promise<UntimedAnswer> {
   const { status: httpStatus } = response;
   const retryAfter = response.headers.get("retry-after") ?? undefined;
   const answer = { httpStatus, error: null, giveUp: false, retryAfter };
+  const reading = readCapped(response.body, { bytesMax: answerBytesMax });
   if (!wantsBody) {
-    await readBody(response, Math.min(deadlineMs, performance.now() + drainMs)).catch(() => "over");
+    await withDeadline(reading, drainMs).catch(() => "over");
     return { ...answer, body: null };
   }
-  const body = await readBody(response, deadlineMs);
-  if (body === late) return timedOut;
+  const body = await reading;
   return body === "over" ? noAnswer("invalid_answer", { httpStatus }) : { ...answer, body };
 }
 
@@ -434,11 +435,6 @@ function tlsOf(host: string, address: string, ca: readonly string[]) {
     ...(host === address ? {} : { serverName: host }),
     ...(ca.length > 0 ? { ca: [...ca] } : {}),
   };
-}
-
-/** The body; when it goes over the cap or does not end in time, the connection is cut. */
-function readBody(response: Response, deadlineMs: number): Promise<Uint8Array | "over" | typeof late> {
-  return readCapped(response.body, { bytesMax: answerBytesMax, timeoutMs: deadlineMs - performance.now() });
 }
 
 /**

@@ -133,21 +133,9 @@ describe("readCapped", () => {
     expect(cancelled).toBe(true);
   });
 
-  test("a stream that stalls is late, and is cancelled", async () => {
-    let cancelled = false;
-    const stalled = new ReadableStream<Uint8Array>({
-      pull: never,
-      cancel: () => {
-        cancelled = true;
-      },
-    });
-    expect(await readCapped(stalled, { bytesMax: 3, timeoutMs: 5 })).toBe(late);
-    expect(cancelled).toBe(true);
-  });
-
   test("a stream that fails rejects", async () => {
     const failing = new ReadableStream<Uint8Array>({ pull: (controller) => controller.error(new Error("cut")) });
-    await expect(readCapped(failing, { bytesMax: 3, timeoutMs: 1_000 })).rejects.toThrow("cut");
+    await expect(readCapped(failing, { bytesMax: 3 })).rejects.toThrow("cut");
   });
 });
 
