@@ -11,7 +11,7 @@ import { homesOf, movedType, parsePlace } from "../core/trust/home.ts";
 import { isSelfCertifying } from "../core/trust/names.ts";
 import type { KeyState } from "../core/trust/proof.ts";
 import type { NodeLimits, Resolution, Resolved } from "./answers.ts";
-import { randomUuid } from "./crypto.ts";
+import { randomUuid, type Signer } from "./crypto.ts";
 import { type DirectoryClient, directoryClient } from "./directory.ts";
 import {
   attempt,
@@ -23,7 +23,7 @@ import {
   orNull,
   timeoutMsDefault,
 } from "./http.ts";
-import { heldSeed, type Identity, signerOf } from "./keys.ts";
+import { heldSeed, type Identity } from "./keys.ts";
 import type { FileFacts, RecipientKey } from "./seal.ts";
 import { chunkBytesDefault, type MessageOptions, recipientKey, type SendPlan, sealedBytesMargin } from "./send.ts";
 import {
@@ -333,20 +333,25 @@ export async function readLimits(at: Endpoint): Promise<NodeLimits | null> {
 
 // -------------------------------------------------------------------------------------------------- signing
 
-export async function seedInForce(
+/** The first of some keys of a document whose seed is on this device. */
+export async function signerIn(
   identity: Identity,
   document: DidDocument,
-  keyId: string,
-): Promise<Uint8Array | null> {
-  const method = methodFor(document, keyId, "service");
-  const key = method === null ? null : parseMethodKey(method);
-  return key === null ? null : heldSeed(identity, key);
+  keyIds: readonly string[],
+): Promise<Signer | null> {
+  for (const keyId of keyIds) {
+    const method = methodFor(document, keyId, "service");
+    const key = method === null ? null : parseMethodKey(method);
+    const seed = key === null ? null : await heldSeed(identity, key);
+    if (seed !== null) return { keyId, seed };
+  }
+  return null;
 }
 
 /** A method in `authentication` whose secret is on this device: it signs envelopes of the identity. */
 export async function senderOf(client: Client, identity: Identity): Promise<NonNullable<SendPlan["sender"]>> {
   const document = await activeDocument(client, identity.did);
-  const signer = await signerOf(document.authentication, (keyId) => seedInForce(identity, document, keyId));
+  const signer = await signerIn(identity, document, document.authentication);
   const [home] = homesOf(document);
   if (signer !== null) return { did: identity.did, ...signer, ...(home === undefined ? {} : { home }) };
   throw localError("unknown_key", `no key on this device may sign as ${identity.did}`);

@@ -8,7 +8,7 @@ import type { Did } from "../core/codec/did.ts";
 import { weekMs } from "../core/codec/time.ts";
 import { deriveDid } from "../core/trust/names.ts";
 import { identityShape, parseKept, renderKept } from "./answers.ts";
-import { ed25519PublicKey, hkdf, type Signer } from "./crypto.ts";
+import { ed25519PublicKey, hkdf } from "./crypto.ts";
 import { localError } from "./http.ts";
 
 /** An Ed25519 seed or an X25519 secret of 32 bytes, with the absolute id that the document gives its key. */
@@ -131,18 +131,6 @@ export function signingSeed(identity: Identity, signerKeyId: string): Uint8Array
 export async function heldSeed(identity: Identity, publicKey: Uint8Array): Promise<Uint8Array | null> {
   for (const seed of [identity.rootSeed, ...identity.methods.map(({ secret }) => secret)])
     if (equalBytes(await ed25519PublicKey(seed), publicKey)) return seed;
-  return null;
-}
-
-/** The first of some keys whose seed is on this device. */
-export async function signerOf(
-  keyIds: readonly string[],
-  seedOf: (keyId: string) => Promise<Uint8Array | null>,
-): Promise<Signer | null> {
-  for (const keyId of keyIds) {
-    const seed = await seedOf(keyId);
-    if (seed !== null) return { keyId, seed };
-  }
   return null;
 }
 

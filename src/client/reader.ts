@@ -14,7 +14,7 @@ import {
   withoutTrailingSlashes,
 } from "../core/message/proof.ts";
 import { ackShape, messageStateShape, messagesShape, type Shape, summaryShape } from "./answers.ts";
-import { activeDocument, type Client, seedInForce } from "./client.ts";
+import { activeDocument, type Client, signerIn } from "./client.ts";
 import { randomUuid, type Signer, signEd25519 } from "./crypto.ts";
 import {
   ask,
@@ -28,7 +28,7 @@ import {
   queryOf,
   type StreamEvents,
 } from "./http.ts";
-import { type Identity, signerOf } from "./keys.ts";
+import type { Identity } from "./keys.ts";
 
 /** The most ids that a Cache accepts in one acknowledgement. */
 export const ackIdsMax = 1_000;
@@ -164,7 +164,7 @@ async function readersOf(
   const services = document.service.filter((service) => service.type === type);
   services.sort((a, b) => (a.priority ?? Number.MAX_VALUE) - (b.priority ?? Number.MAX_VALUE));
   for (const { id: serviceId, authorization, serviceEndpoint } of services) {
-    const signer = await signerOf(authorization ?? [], (keyId) => seedInForce(identity, document, keyId));
+    const signer = await signerIn(identity, document, authorization ?? []);
     if (signer === null) continue;
     for (const url of new Set(serviceEndpoint.map(withoutTrailingSlashes)))
       readers.push({ did: identity.did, serviceId, at: endpoint(url, client.timeoutMs), signer, deviceId });

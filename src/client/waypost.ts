@@ -316,6 +316,8 @@ export class Waypost {
         openLink: () => Waypost.open(linkOptions(this.#options)),
         identity: () => this.#identity,
         save: async (identity) => {
+          // A rotation under way would write the keys from before over these.
+          await this.#rotating;
           await this.#save(identity);
           this.#sender = null;
         },

@@ -233,6 +233,40 @@ test("a removed device can't read, sign or change anything, and the others go on
   ).toBe(2);
 }, 60_000);
 
+test("the keys of a removal stay, also on a device that replaces its own at that moment", async () => {
+  const phone = await open(place());
+  const inner = memoryKeys();
+  const held = { isDue: false, reached: Promise.withResolvers<void>(), open: Promise.withResolvers<void>() };
+  const replace = async (name: string, text: string) => {
+    const isHeld = held.isDue && name === "default";
+    if (isHeld) {
+      held.isDue = false;
+      held.reached.resolve();
+      await held.open.promise;
+    }
+    await inner.replace(name, text);
+  };
+  const laptop = await linked(phone, { ...place(), keys: { ...inner, replace }, ...{ rotateMs: 0 } });
+  const thief = await linked(phone);
+  const [thiefDid = ""] = (await thief.devices.list()).filter(({ isThis }) => isThis).map(({ did }) => did);
+  held.isDue = true;
+  const rotating = laptop.rotate();
+  await held.reached.promise;
+  await phone.devices.remove(thiefDid);
+  await until(
+    () => laptop.devices.list(),
+    (all) => all.length === 2,
+  );
+  await Bun.sleep(500);
+  held.open.resolve();
+  await rotating;
+  const hasAll = async () => Bun.deepEquals(laptop.identity.rootSeed, phone.identity.rootSeed);
+  expect(await until(hasAll, (is) => is)).toBe(true);
+  const { parseIdentity } = await import("../../src/client/keys.ts");
+  const stored = parseIdentity((await inner.load("default")) ?? "", "default");
+  expect([stored?.rootSeed, stored?.nextRootSeed]).toEqual([phone.identity.rootSeed, null]);
+}, 60_000);
+
 test("a code is for its device alone, and for ten minutes", async () => {
   const clock = { aheadMs: 0 };
   const phone = await open({ ...place(), nowMs: () => Date.now() + clock.aheadMs });
