@@ -17,7 +17,7 @@ import { type Identity, nameForm } from "../client/keys.ts";
 import { parseLogPolicy } from "../client/trust/log.ts";
 import { strangerIn } from "../client/trust/own.ts";
 import type { TrustDemand, TrustLevel } from "../client/trust/trust.ts";
-import { parseDuration, secondMs } from "../core/codec/time.ts";
+import { parseDuration } from "../core/codec/time.ts";
 import { errorStack, errorText } from "../core/fault.ts";
 import { sameEndpoint, withoutTrailingSlashes } from "../core/message/proof.ts";
 import { defaultKeysFolder, fileMemory, listIdentities, loadIdentity } from "./files/files.ts";
@@ -30,11 +30,6 @@ export function parseWait(text: string): number {
   const ms = parseDuration(text);
   if (ms === null) throw new InvalidArgumentError("It must be a duration such as 30s or 5m.");
   return ms;
-}
-
-/** As `parseWait`; a bare number is in seconds, and may be 0. */
-export function parseSeconds(text: string): number {
-  return /^[0-9]{1,6}$/.test(text) ? Number(text) * secondMs : parseWait(text);
 }
 
 /** A parser that leaves a text as it is, or refuses it. */

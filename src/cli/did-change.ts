@@ -4,8 +4,8 @@
  * Commands that receive messages rotate the agreement key when that is due.
  * Source: interface "Signed DID-document updates", rules section 4, docs/client.md "Forward secrecy".
  */
-import { ed25519, x25519 } from "@noble/curves/ed25519.js";
-import { type Command, InvalidArgumentError, Option } from "commander";
+import { ed25519 } from "@noble/curves/ed25519.js";
+import { type Command, InvalidArgumentError } from "commander";
 import { failed } from "../app/failure.ts";
 import {
   type Changed,
@@ -22,7 +22,7 @@ import type { Signer } from "../client/crypto.ts";
 import { waitingDefault } from "../client/directory.ts";
 import { ClientError } from "../client/http.ts";
 import { type Identity, isRotationDue, rootSignerId, rotationMsDefault, signingSeed } from "../client/keys.ts";
-import * as bytes from "../core/codec/bytes.ts";
+import { parsePublicKey, renderPublicKey } from "../core/codec/bytes.ts";
 import { type DidUrl, normalizeAlias, parseDidUrl } from "../core/codec/did.ts";
 import type { Intent } from "../core/ledger/actions.ts";
 import { homeServiceType } from "../core/trust/home.ts";
@@ -113,7 +113,7 @@ function mustWait({ session }: Changing, reason: string): void {
 
 // ------------------------------------------------------------------------------------------------- keys
 
-type AddKeyFlags = { readonly type: "ed25519" | "x25519"; readonly public?: string; readonly auth?: boolean };
+type AddKeyFlags = { readonly public?: string; readonly auth?: boolean };
 
 function registerKeyCommands(did: Command): void {
   const rotateCommand = did
@@ -123,13 +123,12 @@ function registerKeyCommands(did: Command): void {
   changeCommand(
     did
       .command("add-key <id>")
-      .description("add a key: a verification method (ed25519) or a key agreement (x25519)")
-      .addOption(new Option("--type <type>", "kind of key").choices(["ed25519", "x25519"]).default("ed25519"))
+      .description("add a key that signs")
       .option("--public <key>", "a public key whose secret is on another machine (default: create a key here)")
       .option("--auth", "list the method in authentication too"),
     addKey,
   );
-  changeCommand(did.command("remove-key <id>").description("remove a method or a key agreement"), removeKey);
+  changeCommand(did.command("remove-key <id>").description("remove a key that signs"), removeKey);
 }
 
 /** The new keys are saved before they are submitted. After a crash, the same command continues with those. */
@@ -147,42 +146,23 @@ async function rotate(session: Session): Promise<void> {
   report.result({ ok: true, settled: true, did, root_pubkey, version }, `${name} has new keys, version ${version}`);
 }
 
-const keyKinds = {
-  ed25519: { curve: ed25519, parse: bytes.parsePublicKey, render: bytes.renderPublicKey },
-  x25519: { curve: x25519, parse: bytes.parseAgreementKey, render: bytes.renderAgreementKey },
-} as const;
-
 async function addKey(changing: Changing<AddKeyFlags>, text: string): Promise<void> {
   const { session, identity, flags } = changing;
   const { did } = identity;
   const id = ownId(identity, text);
-  const { curve, parse, render } = keyKinds[flags.type];
-  const secret = flags.public === undefined ? curve.utils.randomSecretKey() : null;
-  const publicKey = secret === null ? parse(flags.public ?? "") : curve.getPublicKey(secret);
-  if (publicKey === null) throw failed(`not a public ${flags.type} key: ${flags.public}`);
+  const secret = flags.public === undefined ? ed25519.utils.randomSecretKey() : null;
+  const publicKey = secret === null ? parsePublicKey(flags.public ?? "") : ed25519.getPublicKey(secret);
+  if (publicKey === null) throw failed(`not a public Ed25519 key: ${flags.public}`);
   if (flags.auth === true) mustWait(changing, "--auth needs the settled key");
   const { verificationMethod, keyAgreement } = await activeDocument(session.client, did);
   // New secrets under the id would hide those in force.
   if ([...verificationMethod, ...keyAgreement].some((component) => component.id === id))
     throw failed(`the document already has ${id}`);
-  const component = { id, controller: did, publicKeyMultibase: render(publicKey) };
-  const [kept, intent]: [Identity, Intent] =
-    flags.type === "ed25519"
-      ? [
-          { ...identity, methods: [...identity.methods, ...(secret === null ? [] : [{ id, secret }])] },
-          { action: "AddVerificationMethod", did, verificationMethod: { ...component, type: "Multikey" } },
-        ]
-      : [
-          {
-            ...identity,
-            agreements: [...identity.agreements, ...(secret === null ? [] : [{ id, secret, destroyAtMs: null }])],
-          },
-          { action: "AddKeyAgreement", did, keyAgreement: { ...component, type: "X25519KeyAgreementKey2020" } },
-        ];
-  await saveIdentity(session.keysFolder, kept);
-  const changed = await apply(changing, intent);
-  const isListed = flags.auth === true && flags.type === "ed25519";
-  const last = isListed ? await apply(changing, { action: "AddAuthentication", did, id }) : changed;
+  const methods = [...identity.methods, ...(secret === null ? [] : [{ id, secret }])];
+  await saveIdentity(session.keysFolder, { ...identity, methods });
+  const method = { id, controller: did, type: "Multikey", publicKeyMultibase: renderPublicKey(publicKey) };
+  const changed = await apply(changing, { action: "AddVerificationMethod", did, verificationMethod: method });
+  const last = flags.auth === true ? await apply(changing, { action: "AddAuthentication", did, id }) : changed;
   reportChange(session, last, `${id} added`);
 }
 
@@ -190,9 +170,7 @@ async function removeKey(changing: Changing, text: string): Promise<void> {
   const { session, identity } = changing;
   const id = ownId(identity, text);
   const { did } = identity;
-  const { keyAgreement, authentication } = await activeDocument(session.client, did);
-  if (keyAgreement.some((agreement) => agreement.id === id))
-    return applyAndReport(changing, { action: "RemoveKeyAgreement", did, id }, `${id} removed`);
+  const { authentication } = await activeDocument(session.client, did);
   if (authentication.includes(id)) {
     mustWait(changing, `${id} must be removed from authentication first`);
     await apply(changing, { action: "RemoveAuthentication", did, id });

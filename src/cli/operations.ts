@@ -10,7 +10,7 @@ import { type Command, Option } from "commander";
 import { failed, timedOut } from "../app/failure.ts";
 import { isDid } from "../core/codec/did.ts";
 import { parseNetwork } from "../core/message/address.ts";
-import { askJson, createReport, parseBetween, parseSeconds, parseUrl, printable } from "./command.ts";
+import { askJson, createReport, parseBetween, parseUrl, parseWait, printable } from "./command.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
 import { confirmed } from "./did-change.ts";
 
@@ -78,7 +78,7 @@ export function registerOperationsCommands(program: Command): void {
     .argument("<url>", "base URL of the node", parseUrl)
     .addOption(
       new Option("-w, --wait <duration>", "keep asking until it is ready, for at most this long: 20s, 2m")
-        .argParser(parseSeconds)
+        .argParser(parseWait)
         .default(0, "ask once"),
     )
     .action((url: string, { wait }: { wait: number }) => askHealth(url, wait));

@@ -1,7 +1,7 @@
 /** Values of options: what is read, and to what; and the help of every command. */
 import { describe, expect, test } from "bun:test";
 import type { Command } from "commander";
-import { parseBetween, parseSeconds, parseUrl } from "../../../src/cli/command.ts";
+import { parseBetween, parseUrl } from "../../../src/cli/command.ts";
 import { createProgram } from "../../../src/cli/program.ts";
 
 const refused = (parse: (text: string) => unknown, texts: readonly string[]): string[] =>
@@ -68,11 +68,6 @@ test("a number lies between its bounds", () => {
   expect(["2", "5"].map(parse)).toEqual([2, 5]);
   const wrong = ["1", "6", "", "x", "2.5", "-3", "0x3"];
   expect(refused(parse, wrong)).toEqual(wrong);
-});
-
-test("a bare number is seconds, and 0 among them", () => {
-  expect(["0", "30", "30s", "5m"].map(parseSeconds)).toEqual([0, 30_000, 30_000, 300_000]);
-  expect(refused(parseSeconds, ["", "-1", "1234567", "x"])).toHaveLength(4);
 });
 
 test("the address of a node is one of HTTP", () => {
