@@ -9,7 +9,7 @@
  * `bun test/campaigns/cluster.ts --kills 300 --nodes 3` prints the figures.
  * `--minutes 30 --per-second 300` kills nothing: messages come at an even pace and live for 90 s, a tenth of them is
  * never acknowledged, and each minute the sizes and dead rows of the database and the memory of the nodes are printed.
- * `--skew 20`: the clock of the last node is 20 s ahead (needs Debian's `faketime`).
+ * `--skew 4`: the clock of the last node is 4 s ahead (needs Debian's `faketime`); beyond 5 s it would not start.
  * `--databases 3`: the mailboxes are in three servers, of which one is killed at a time, now and then for ten seconds,
  * while places move between them.
  * Needs Debian's postgresql and nats-server. Nodes run from the sources, or from the executable that `--executable`

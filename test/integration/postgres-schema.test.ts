@@ -11,7 +11,7 @@ const suite = absence === null ? describe : () => test(`skipped: ${absence}`, ()
 const environment = { now: Date.now, log: () => {}, fatal: () => {} };
 
 suite("the schema", () => {
-  test("one that is missing or newer is refused with what to do, and several programs may migrate at once", async () => {
+  test("one that is missing, newer or of another time is refused with what to do, and several programs may migrate at once", async () => {
     const own = await startPostgres(["fsync=off", "max_connections=30"]);
     const options = postgresOptions.parse({ urls: [own.url], connections: 2 });
     try {
@@ -23,6 +23,13 @@ suite("the schema", () => {
       await Promise.all(pools.map((pool) => pool.close()));
       const store = await openPostgres(options, environment);
       await store.close();
+      for (const [ms, problem] of [
+        [20_000, "20 s ahead of"],
+        [-20_000, "20 s behind"],
+      ] as const) {
+        const apart = { ...environment, now: () => Date.now() + ms };
+        expect(String(await failureOf(() => openPostgres(options, apart)))).toContain(problem);
+      }
       // A newer program upgraded: this one goes on where that allows it, so the upgrade can be taken back.
       await own.sql("update waypost.meta set version = 99");
       await (await openPostgres(options, environment)).close();

@@ -100,9 +100,13 @@ export class PostgresTable implements SharedTable {
     return this.now() + this.aheadMs;
   }
 
+  /** Messages expire by the clocks of nodes: one that is far from the others' would end short lives early, or late. */
   async readClock(): Promise<void> {
     const [row] = await this.pool.query(clockQuery);
     this.followClock(row);
+    if (Math.abs(this.aheadMs) <= clockMsMax) return;
+    const apart = `${Math.abs(this.aheadMs / 1_000).toFixed(0)} s ${this.aheadMs > 0 ? "behind" : "ahead of"}`;
+    throw new StoreError("unavailable", `this machine's clock is ${apart} the database's: synchronize both`);
   }
 
   private followClock(row: Row | undefined): void {
@@ -159,6 +163,7 @@ export class PostgresTable implements SharedTable {
   }
 }
 
+const clockMsMax = 5_000;
 const clockQuery = "select extract(epoch from clock_timestamp()) * 1000 as now_ms";
 /** A node that stops in the middle of a commit loses the lock after this time. */
 const frozenMs = 2_000;
