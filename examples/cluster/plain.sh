@@ -1,12 +1,14 @@
 #!/bin/sh
-# The cluster of compose.yaml as plain commands on one machine, for trials: PostgreSQL with a synchronous standby,
-# nats-server, two nodes and a proxy, all on the loopback interface and with everything in one folder.
+# The cluster of compose.yaml as plain commands on one machine, for trials: PostgreSQL with a synchronous standby, and
+# pg_auto_failover, whose monitor promotes it; nats-server, two nodes and a proxy. All on the loopback interface and with
+# everything in one folder.
 #
 #   ./plain.sh start [folder]      starts all of it; ./plain.sh stop [folder] ends it
-#   ./plain.sh failover [folder]   kills the primary and promotes the standby; in service, Patroni, pg_auto_failover or
-#                                  a managed database decides when, and keeps the old primary away
+#   ./plain.sh failover [folder]   kills the primary with SIGKILL, waits until the cluster serves, and starts the old
+#                                  primary again, which becomes the standby; prints how long each took
 #
-# Needs: waypost, postgresql, nats-server and caddy (Debian's packages of these names). Ports: see below.
+# Needs: waypost, and Debian's packages postgresql, pg-auto-failover-cli, postgresql-15-auto-failover, nats-server and
+# caddy. Ports: see below.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 command=${1:-start}
@@ -17,15 +19,24 @@ public=${PUBLIC_PORT:-7400} a=${A_PORT:-7410} b=${B_PORT:-7420} sql=${SQL_PORT:-
 pg=${PG_BIN:-$(ls -d /usr/lib/postgresql/*/bin | sort -V | tail -1)}
 
 # PostgreSQL refuses root.
-as_postgres() {
-  if [ "$(id -u)" = 0 ]; then (cd / && runuser -u postgres -- "$@"); else "$@"; fi
+as=""
+if [ "$(id -u)" = 0 ]; then as="runuser -u postgres --"; fi
+use_postgres() {
+  state="$dir/state"
+  export PATH="$pg:$PATH" PGHOST="$state" PG_REGRESS_SOCK_DIR="$state"
+  export XDG_CONFIG_HOME="$state" XDG_DATA_HOME="$state" XDG_RUNTIME_DIR="$state"
+  cd /
 }
+as_postgres() (
+  use_postgres
+  $as "$@"
+)
 
-# background <name> <command...>: keeps its process id and what it prints.
+# background <name> <command...>: keeps its process id, which is that of its group too, and what it prints.
 background() {
   name=$1
   shift
-  nohup "$@" >"$dir/$name.log" 2>&1 </dev/null &
+  setsid nohup "$@" >"$dir/$name.log" 2>&1 </dev/null &
   echo $! >"$dir/$name.pid"
 }
 
@@ -39,36 +50,59 @@ until_works() {
   exit 1
 }
 
-# new_folder <folder>: true when it had to be made.
-new_folder() {
-  if [ -d "$dir/$1/data" ]; then return 1; fi
-  mkdir -p "$dir/$1"
-  if [ "$(id -u)" = 0 ]; then chown postgres "$dir/$1"; fi
+monitor_port=$((sql + 2))
+monitor_url="postgres://autoctl_node@127.0.0.1:$monitor_port/pg_auto_failover"
+ask() {
+  as_postgres psql -h 127.0.0.1 -p "$1" -U "$2" -Atc "$3" "$4"
+}
+# is_followed: the primary has a standby, and waits for it before it answers a commit.
+is_followed() {
+  [ "$(ask "$monitor_port" autoctl_node "select string_agg(reportedstate::text, ' ' order by reportedstate::text)
+    from pgautofailover.node" pg_auto_failover)" = "primary secondary" ]
 }
 
-# start_server <folder> <port>
-start_server() {
-  as_postgres "$pg/pg_ctl" -D "$dir/$1/data" -s -w -l "$dir/$1/log" \
-    -o "-c listen_addresses=127.0.0.1 -c port=$2 -c unix_socket_directories=$dir/$1" start
+# run_database <name>: pg_auto_failover starts the server and keeps it running.
+run_database() (
+  use_postgres
+  background "$1" $as pg_autoctl run --pgdata "$dir/database/$1"
+)
+
+# new_database <kind> <name> <port> <more...>
+new_database() {
+  kind=$1 name=$2 port=$3
+  shift 3
+  if [ -d "$dir/database/$name" ]; then return; fi
+  as_postgres pg_autoctl create "$kind" --pgdata "$dir/database/$name" --pgport "$port" --hostname 127.0.0.1 \
+    --auth trust --no-ssl "$@" >"$dir/$name-new.log" 2>&1
 }
 
 start_database() {
-  if new_folder postgres; then
-    as_postgres "$pg/initdb" -D "$dir/postgres/data" -U waypost --auth=trust -E UTF8 --no-locale >/dev/null
+  mkdir -p "$dir/database" "$dir/state"
+  if [ "$(id -u)" = 0 ]; then chown postgres "$dir/database" "$dir/state"; fi
+  if [ ! -d "$dir/database/monitor" ]; then
+    new_database monitor monitor "$monitor_port"
+    # How fast a dead primary is noticed. Leave the defaults, 20 s, where networks fail for seconds.
+    for setting in health_check_period=1000 health_check_timeout=1000 health_check_retry_delay=500 \
+      node_considered_unhealthy_timeout=3000 primary_demote_timeout=1000; do
+      echo "pgautofailover.$setting" | as_postgres tee -a "$dir/database/monitor/postgresql.conf" >/dev/null
+    done
   fi
-  start_server postgres "$sql"
-  if new_folder standby; then
-    as_postgres "$pg/pg_basebackup" -h 127.0.0.1 -p "$sql" -U waypost -D "$dir/standby/data" -R -c fast
-  fi
-  start_server standby "$((sql + 1))"
-  # From here on, a commit is answered when both have it.
-  for change in "alter system set synchronous_standby_names = '*'" "select pg_reload_conf()"; do
-    as_postgres "$pg/psql" -h 127.0.0.1 -p "$sql" -U waypost -qc "$change" postgres >/dev/null
+  run_database monitor
+  until_works ask "$monitor_port" autoctl_node "select 1" pg_auto_failover
+  for name in first second; do
+    new_database postgres $name "$sql" --name $name --username waypost --dbname waypost --listen 127.0.0.1 \
+      --monitor "$monitor_url"
+    run_database $name
+    until_works ask "$sql" waypost "select 1" waypost
+    sql=$((sql + 1))
   done
+  sql=$((sql - 2))
+  # From here on, a commit is answered when both have it.
+  until_works is_followed
 }
 
 # Settings of this machine come before those of node.toml.
-export WAYPOST_STORES__MAIN__URLS="[\"postgres://waypost@127.0.0.1:$sql/postgres\", \"postgres://waypost@127.0.0.1:$((sql + 1))/postgres\"]"
+export WAYPOST_STORES__MAIN__URLS="[\"postgres://waypost@127.0.0.1:$sql/waypost\", \"postgres://waypost@127.0.0.1:$((sql + 1))/waypost\"]"
 export WAYPOST_STORES__MAIN__BLOCK_TIME_MS=${BLOCK_TIME_MS:-1000}
 export WAYPOST_BUS__SERVERS="[\"nats://127.0.0.1:$nats\"]"
 # The proxy's address, and those of the nodes, so that you can choose one.
@@ -98,16 +132,28 @@ start)
   echo "The cluster runs: WAYPOST_URL=http://127.0.0.1:$public; node A is http://127.0.0.1:$a, node B http://127.0.0.1:$b."
   ;;
 failover)
-  as_postgres "$pg/pg_ctl" -D "$dir/postgres/data" -s -m immediate stop
-  as_postgres "$pg/pg_ctl" -D "$dir/standby/data" -s -w promote
+  dead=first other=second port=$((sql + 1))
+  if [ "$(ask "$sql" waypost "select pg_is_in_recovery()" waypost)" = t ]; then dead=second other=first port=$sql; fi
+  echo "the primary is $dead, and $other its standby"
+  begun=$(date +%s%3N)
+  kill -9 "-$(cat "$dir/$dead.pid")" "$(as_postgres head -1 "$dir/database/$dead/postmaster.pid")"
+  until_works ask "$port" waypost "create temporary table writable ()" waypost
+  echo "promoted after $(($(date +%s%3N) - begun)) ms"
   until_works curl -fsS "http://127.0.0.1:$public/readyz"
+  echo "served after $(($(date +%s%3N) - begun)) ms"
+  run_database "$dead"
+  until_works is_followed
+  echo "followed by $dead after $(($(date +%s%3N) - begun)) ms"
   ;;
 stop)
   for name in proxy node-a node-b nats; do
     if [ -f "$dir/$name.pid" ]; then kill "$(cat "$dir/$name.pid")" 2>/dev/null || true; fi
     rm -f "$dir/$name.pid"
   done
-  for name in postgres standby; do as_postgres "$pg/pg_ctl" -D "$dir/$name/data" -s -m fast stop || true; done
+  for name in second first monitor; do
+    as_postgres pg_autoctl stop --pgdata "$dir/database/$name" --fast || true
+    until_works test ! -e "$dir/database/$name/postmaster.pid"
+  done
   ;;
 *)
   echo "start, stop or failover" >&2
