@@ -121,7 +121,7 @@ case $command in
 start)
   start_database
   background nats nats-server --addr 127.0.0.1 --port "$nats"
-  grep -v password_file "$here/node.toml" >"$dir/node.toml"
+  cp "$here/node.toml" "$dir/node.toml"
   "$waypost" storage migrate --config "$dir/node.toml"
   start_node node-a "$a"
   start_node node-b "$b"

@@ -36,7 +36,10 @@ import type { RecipientSource } from "../../recipients.ts";
 
 /** Bounds that no operator has a reason to change. Tests set tighter ones. */
 type SessionBounds = {
-  /** Sockets without a proof yet: strangers, so a tenth of the default for all sessions. */
+  /**
+   * Sockets without a proof yet, and beside them upgrades whose proof is being verified. When another node has died and
+   * all its clients come at once, the rest are refused, and each tries again after a pause that doubles.
+   */
   readonly unprovenMax: number;
   readonly authMs: number;
   /** How long a welcome waits for deliveries that began before it. */

@@ -187,7 +187,8 @@ async function admit(
   if (registry.closed) return fault("shutting_down", "the node is shutting down");
   const proven = bearsProof(request.headers);
   const full = registry.sockets.size + registry.opening >= registry.settings.sessions_max;
-  if (full || (!proven && registry.unproven.size >= registry.bounds.unprovenMax)) {
+  const beingProven = proven ? registry.opening : registry.unproven.size;
+  if (full || beingProven >= registry.bounds.unprovenMax) {
     return fault("service_unavailable", "the node has no capacity for another session");
   }
   const permit = proven ? await proveHeaders(registry, target, { request, nowMs: context.nowMs }) : null;
