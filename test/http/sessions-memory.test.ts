@@ -1,11 +1,12 @@
 /**
- * The memory that the Relay keeps for clients of live sessions that do not read: bounded, and only for a short time.
+ * The memory that the Relay keeps for clients of live sessions that do not read, or come all at once: bounded, and only for
+ * a short time.
  */
 import { afterEach, expect, test } from "bun:test";
 import { connect, type Socket } from "node:net";
 import { createPerson, envelopeTo, type Person, uuidOf } from "../support/cache-node.ts";
 import { createTestRelay, relayEndpoint, type TestRelay, type TestRelayOptions } from "../support/relay-node.ts";
-import { authHeaders, goLive, sessionUrl } from "./live-client.ts";
+import { authHeaders, goLive, LiveClient, sessionUrl } from "./live-client.ts";
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
@@ -116,4 +117,28 @@ test("beyond the bytes that all sessions may hold, envelopes go on to the Cache"
   expect((await waiting).code).toBe("delivered");
   second.onEnvelope = (envelope) => second.ack(envelope);
   expect((await relay.send(envelopeTo(carol, 2, payload))).code).toBe("delivered");
+});
+
+test("upgrades whose proof is being verified are bounded, and so is what a rush of clients takes", async () => {
+  const gate = Promise.withResolvers<void>();
+  let verifying = 0;
+  const claim = async () => {
+    verifying++;
+    await gate.promise;
+    return true;
+  };
+  const replay = { claim, expire: async () => 0 };
+  const [, url] = await world({ sessions: { unprovenMax: 2 }, replay, liveAckMs: 1_000 });
+  const dial = (device: string) => {
+    const client = new LiveClient(sessionUrl(url, bob, device), authHeaders(bob, device));
+    cleanups.push(() => client.terminate());
+    return client;
+  };
+  const begun = ["a", "b"].map(dial);
+  while (verifying < 2) await Bun.sleep(2);
+  const third = () => dial("c").opened;
+  expect(await third()).toBe(false);
+  gate.resolve();
+  expect(await Promise.all(begun.map(({ opened }) => opened))).toEqual([true, true]);
+  expect(await third()).toBe(true);
 });

@@ -351,24 +351,6 @@ describe("bounds", () => {
     expect((await Promise.all(clients.map((client) => client.opened))).filter((opened) => opened).length).toBe(2);
   });
 
-  test("hold for upgrades whose proof is being verified", async () => {
-    const gate = Promise.withResolvers<void>();
-    let verifying = 0;
-    const claim = async () => {
-      verifying++;
-      await gate.promise;
-      return true;
-    };
-    const { url } = await world({ sessions: { unprovenMax: 2 }, replay: { claim, expire: async () => 0 } });
-    const begun = ["a", "b"].map((device) => dial(sessionUrl(url, bob, device), authHeaders(bob, device)));
-    while (verifying < 2) await Bun.sleep(2);
-    const third = () => dial(sessionUrl(url, bob, "c"), authHeaders(bob, "c")).opened;
-    expect(await third()).toBe(false);
-    gate.resolve();
-    expect(await Promise.all(begun.map(({ opened }) => opened))).toEqual([true, true]);
-    expect(await third()).toBe(true);
-  });
-
   test("hold for the devices of one DID", async () => {
     const { url } = await world({ settings: { recipient_sessions_max: 2 } });
     await live(url, "a");
