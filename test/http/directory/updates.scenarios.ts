@@ -10,7 +10,7 @@ import { freshLabel, rotated } from "./certified.ts";
 import { outages } from "./outages.ts";
 import { ruleScenarios } from "./rules.scenarios.ts";
 import { pathOf, type Sending, sampleOf, send } from "./samples.ts";
-import type { Scenario } from "./stage.ts";
+import type { Scenario, Stage } from "./stage.ts";
 
 const without = (body: Json, name: string): Json =>
   Object.fromEntries(Object.entries(body).filter(([key]) => key !== name));
@@ -186,6 +186,9 @@ function acceptedScenario(update: Update): Scenario {
   };
 }
 
+/** A refusal changes nothing, so all scenarios of a stage share one; what is accepted takes it away. */
+const rotatedOn = new WeakMap<Stage, Promise<Identity>>();
+
 function documentNeeded(update: Update): Scenario {
   return {
     name: "refuses a component of a self-certifying DID after a rotation",
@@ -193,9 +196,13 @@ function documentNeeded(update: Update): Scenario {
     status: 409,
     code: "document_needed",
     act: async (stage) => {
-      const identity = await rotated(stage, freshLabel());
+      const shared = rotatedOn.get(stage) ?? rotated(stage, freshLabel());
+      rotatedOn.set(stage, shared);
+      const identity = await shared;
       const { genesisHash } = await stage.ledger.proofs();
-      return send(update, stage, { identity: () => identity, terms: () => ({ genesisHash }) });
+      const reply = await send(update, stage, { identity: () => identity, terms: () => ({ genesisHash }) });
+      if (reply.status < 400) rotatedOn.delete(stage);
+      return reply;
     },
   };
 }
