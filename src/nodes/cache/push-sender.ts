@@ -112,9 +112,9 @@ export function createSender(parts: SenderParts): Sender {
     for (let after: string | null = null; !closed; ) {
       const page = await parts.receipts.scan(duePrefix, { after, limit: pageLimit, nowMs: parts.now() });
       count += page.length;
-      for (const place of placesOf(page.map(([key]) => key))) {
+      for (const [key] of page) {
         while (running.size >= attemptsMax / 2) await Promise.race(running.values());
-        void ring(place);
+        void ring(placeOf(key));
       }
       await Promise.all(running.values());
       if (page.length < pageLimit) break;
@@ -145,14 +145,9 @@ export function createSender(parts: SenderParts): Sender {
   };
 }
 
-/** Of keys that follow each other, each subscription once. */
-function placesOf(keys: readonly string[]): Place[] {
-  const places = new Map<string, Place>();
-  for (const key of keys) {
-    const [mailbox, id] = key.slice(duePrefix.length).split("/") as [MailboxKey, string];
-    places.set(`${mailbox}/${id}`, { mailbox, id });
-  }
-  return [...places.values()];
+function placeOf(dueKey: string): Place {
+  const [mailbox, id] = dueKey.slice(duePrefix.length).split("/") as [MailboxKey, string];
+  return { mailbox, id };
 }
 
 type Due = { readonly key: string; readonly value: Uint8Array; readonly atMs: number };
