@@ -94,13 +94,6 @@ export type SessionPermit = {
 /** A key's id and its public part as the document has them: another key under an old id is another key. */
 type KeyText = string;
 
-/** What the recipient's document allows: these keys may listen at these endpoints under this service. */
-type AuthorizedEndpoint = {
-  readonly serviceId: string;
-  readonly endpoints: readonly string[];
-  readonly keys: readonly KeyText[];
-};
-
 /** An envelope that a session has and did not acknowledge yet. */
 type Unacked = {
   readonly bytes: Uint8Array;
@@ -136,7 +129,7 @@ export type RemoteSessions = {
   /** Takes part in deliveries to the DID; returns a function that ends that. */
   listen(did: Did): () => void;
   /** Until it is withdrawn, other processes may deliver it. */
-  offer(delivery: Omit<LiveDelivery, "authorized">): {
+  offer(delivery: Omit<LiveDelivery, "document">): {
     readonly outcome: Promise<LiveOutcome>;
     readonly withdraw: () => void;
   };
@@ -249,8 +242,8 @@ export function forget(registry: SessionRegistry, socket: SessionWebSocket): voi
 
 export type LiveDelivery = {
   readonly envelope: Pick<Envelope, "to" | "messageId" | "bytes">;
-  /** A session that none of them allows ends. */
-  readonly authorized: readonly AuthorizedEndpoint[];
+  /** The recipient's as it is now. A session that it no longer authorizes ends. */
+  readonly document: DidDocument | null;
   readonly timeoutMs: number;
 };
 
@@ -264,16 +257,6 @@ export type LiveOutcome = "acknowledged" | "silent" | "gone" | "nobody";
 export function deliveriesEnding({ inFlight }: SessionRegistry, did: Did): Promise<unknown>[] {
   const delaying = [...inFlight.values()].filter(({ to, delaysJoins }) => delaysJoins && to === did);
   return delaying.map(({ outcome }) => outcome);
-}
-
-/** What a document allows listeners: keys in it that a Relay service lists. */
-export function authorizedEndpoints(document: DidDocument | null): AuthorizedEndpoint[] {
-  const services = document?.service.filter((service) => service.type === "SvcRelayService") ?? [];
-  return services.map((service) => ({
-    serviceId: service.id,
-    endpoints: service.serviceEndpoint,
-    keys: service.authorization?.flatMap((keyId) => keyText(document, keyId) ?? []) ?? [],
-  }));
 }
 
 export function keyText(document: DidDocument | null, keyId: string): KeyText | null {
@@ -306,7 +289,7 @@ type FrameDelivery = LiveDelivery & { readonly text: string };
 function deliverTo(registry: SessionRegistry, socket: SessionWebSocket, delivery: FrameDelivery): Promise<LiveOutcome> {
   const session = socket.data;
   const { envelope } = delivery;
-  if (!isAuthorized(session, delivery.authorized)) {
+  if (!isAuthorized(session, delivery.document)) {
     shut(socket, closeCodes.unauthorized, "the document no longer authorizes this session");
     return Promise.resolve("gone");
   }
@@ -367,13 +350,14 @@ function terminateUnread(socket: SessionWebSocket): void {
     socket.terminate();
 }
 
-function isAuthorized({ permit }: SessionSocket, authorized: readonly AuthorizedEndpoint[]): boolean {
-  if (permit === null) return false;
-  return authorized.some(
-    ({ serviceId, endpoints, keys }) =>
-      serviceId === permit.serviceId &&
-      endpoints.some((endpoint) => sameEndpoint(endpoint, permit.endpoint)) &&
-      keys.includes(permit.key),
+function isAuthorized({ permit }: SessionSocket, document: DidDocument | null): boolean {
+  if (permit === null || document === null) return false;
+  return document.service.some(
+    ({ type, id, serviceEndpoint, authorization }) =>
+      type === "SvcRelayService" &&
+      id === permit.serviceId &&
+      serviceEndpoint.some((endpoint) => sameEndpoint(endpoint, permit.endpoint)) &&
+      authorization?.some((keyId) => keyText(document, keyId) === permit.key),
   );
 }
 

@@ -17,7 +17,7 @@ import type { LiveDelivery, LiveOutcome, RemoteSessions, SessionTarget } from ".
 
 /** What this process does for others. */
 type LocalSessions = {
-  deliver(delivery: Omit<LiveDelivery, "authorized">): Promise<LiveOutcome>;
+  deliver(delivery: Omit<LiveDelivery, "document">): Promise<LiveOutcome>;
   /** Ends older sessions of the device; resolves when the deliveries that began before have ended. */
   makeWay(target: SessionTarget, isOlder: (joinCount: number) => boolean): Promise<void>;
 };

@@ -7,9 +7,7 @@
  */
 import type { Did } from "../../../core/codec/did.ts";
 import { errorStack, type Fault, fault, isFault } from "../../../core/fault.ts";
-import type { DidDocument } from "../../../core/ledger/account.ts";
 import { clientNetwork } from "../../../core/message/address.ts";
-import type { Envelope } from "../../../core/message/envelope.ts";
 import { decideRetrievalProof, proofReplayed, type RetrievalProof } from "../../../core/message/proof.ts";
 import { StoreError } from "../../../storage/contract.ts";
 import { createFairShare } from "../../http/capacity.ts";
@@ -17,7 +15,6 @@ import type { Upgrade, UpgradeContext } from "../../http/server.ts";
 import { checkClientRate, networkPlaces } from "../../rates.ts";
 import {
   add,
-  authorizedEndpoints,
   bearsProof,
   type ConnectTerms,
   closeCodes,
@@ -50,13 +47,6 @@ import {
 } from "./registry.ts";
 import { createRemoteSessions } from "./remote.ts";
 
-type LiveRequest = {
-  readonly envelope: Envelope;
-  /** The recipient's as it is now. A session that it no longer authorizes ends. */
-  readonly document: DidDocument | null;
-  readonly timeoutMs: number;
-};
-
 export type LiveSessions = {
   readonly upgrade: Upgrade<SessionSocket>;
   /** Whether a session of the DID may listen, as far as this process knows. */
@@ -66,7 +56,7 @@ export type LiveSessions = {
   /** The Relay's deliveries. Sessions go live only after those of them that no longer reach them. */
   readonly inFlight: Map<string, InFlight>;
   /** To every session of the recipient, wherever it is; `nobody` when there is none, after a round trip at most. */
-  deliver(request: LiveRequest): Promise<LiveOutcome>;
+  deliver(delivery: LiveDelivery): Promise<LiveOutcome>;
   /** Of this process. */
   stats(): { readonly sockets: number; readonly unproven: number; readonly dids: number };
   close(): void;
@@ -82,7 +72,7 @@ export function createSessions(parts: SessionParts): LiveSessions {
     registry.remote = createRemoteSessions(parts.bus, {
       deliver: async (delivery) => {
         const subject = await parts.recipients.subject(delivery.envelope.to);
-        return firstAcknowledged(here({ ...delivery, authorized: authorizedEndpoints(subject?.document ?? null) }));
+        return firstAcknowledged(here({ ...delivery, document: subject?.document ?? null }));
       },
       makeWay: (target, isOlder) => makeWay(registry, target, isOlder),
     });
@@ -95,8 +85,7 @@ export function createSessions(parts: SessionParts): LiveSessions {
     isConnected,
     mayListen,
     inFlight: registry.inFlight,
-    async deliver({ document, ...request }) {
-      const delivery = { ...request, authorized: authorizedEndpoints(document) };
+    async deliver(delivery) {
       const outcomes = here(delivery);
       const elsewhere = registry.remote?.offer(delivery);
       const outcome = await firstAcknowledged(elsewhere === undefined ? outcomes : [...outcomes, elsewhere.outcome]);
