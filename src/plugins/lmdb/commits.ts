@@ -116,34 +116,13 @@ export type CommitHost = {
   readonly fail: (reason: string, cause: unknown) => StoreError;
 };
 
-/** An operation: it decides when its commit begins, and settles its caller once the commit is on disk. */
-class QueuedOperation<T> {
-  private readonly settled = Promise.withResolvers<T>();
-  readonly promise: Promise<T> = this.settled.promise;
-  /** Set by `decide` or `fail`. */
-  settle: () => void = () => {};
-
-  constructor(
-    readonly size: WriteSize,
-    private readonly decideIn: (batch: Batch) => T,
-  ) {}
-
-  decide(batch: Batch): void {
-    try {
-      const answer = this.decideIn(batch);
-      this.settle = () => this.settled.resolve(answer);
-    } catch (cause) {
-      this.fail(cause);
-    }
-  }
-
-  fail(cause: unknown): void {
-    this.settle = () => this.settled.reject(cause);
-  }
-}
-
-/** An operation with any answer. */
-type Queued = Pick<QueuedOperation<unknown>, "size" | "decide" | "fail" | "settle">;
+/** An operation: it decides when its commit begins, and its caller is answered once the commit is on disk. */
+type Queued = {
+  readonly size: WriteSize;
+  /** Returns what answers the caller. */
+  readonly decide: (batch: Batch) => () => void;
+  readonly refuse: (cause: unknown) => void;
+};
 
 export class GroupCommits {
   private queue: Queued[] = [];
@@ -169,11 +148,19 @@ export class GroupCommits {
     } catch (error) {
       return Promise.reject(error);
     }
-    const operation = new QueuedOperation(size, decide);
-    this.queue.push(operation);
+    const { promise, resolve, reject } = Promise.withResolvers<T>();
+    const decided = (batch: Batch): (() => void) => {
+      try {
+        const answer = decide(batch);
+        return () => resolve(answer);
+      } catch (cause) {
+        return () => reject(cause);
+      }
+    };
+    this.queue.push({ size, decide: decided, refuse: reject });
     this.queueBytes += size.bytes;
     this.running ??= this.run();
-    return operation.promise;
+    return promise;
   }
 
   /** Runs a read on what is committed: at once, or after the commit that is under way and before the next one. */
@@ -215,28 +202,30 @@ export class GroupCommits {
   private async commitNext(): Promise<void> {
     const operations = this.nextOperations();
     this.isCommitting = true;
-    try {
-      await this.commit(operations);
-    } catch (error) {
-      for (const operation of operations) operation.fail(error);
-    }
+    const refuseAll = (error: unknown) =>
+      operations.map(
+        ({ refuse }) =>
+          () =>
+            refuse(error),
+      );
+    const answers = await this.commit(operations).catch(refuseAll);
     this.isCommitting = false;
-    for (const operation of operations) operation.settle();
+    for (const answer of answers) answer();
     for (const run of this.readers.splice(0)) run();
   }
 
-  private async commit(operations: readonly Queued[]): Promise<void> {
+  private async commit(operations: readonly Queued[]): Promise<(() => void)[]> {
     this.host.checkFailure();
     const refusals = this.refusals(operations);
     const batch = new Batch(this.host.committed);
     try {
-      for (const operation of operations) {
-        const refusal = refusals.get(operation.size.kind);
-        if (refusal === undefined) operation.decide(batch);
-        else operation.fail(refusal);
-      }
+      const answers = operations.map(({ size, decide, refuse }) => {
+        const refusal = refusals.get(size.kind);
+        return refusal === undefined ? decide(batch) : () => refuse(refusal);
+      });
       for (const finish of batch.finishers) finish();
       if (batch.writes.length > 0) await this.host.write(batch.writes);
+      return answers;
     } catch (error) {
       // The decision is in memory and may not be on the disk: nothing can be answered from it any more.
       throw this.host.fail("a commit failed", error);

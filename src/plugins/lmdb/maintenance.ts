@@ -46,7 +46,7 @@ import {
 import { type IndexTables, replayRecord } from "./journal.ts";
 import { dataFile, giveToOwner, type LmdbOptions, lockFolder, partialFile, storeAbsence, syncPath } from "./lmdb.ts";
 import { bodyAt, type FoundBody, howToGoOn, orderedKey, orderedNumber, unsealed } from "./records.ts";
-import { claimsIn, fillLmdb, receiptIn } from "./store.ts";
+import { claimsIn, fillLmdb, receiptIn, textOf } from "./store.ts";
 
 /** There is one format so far: a store has it, or is refused. */
 export async function migrateStore(path: string): Promise<string> {
@@ -289,7 +289,7 @@ export async function* exportRecords(path: string, skipped: Skipped): AsyncGener
     }
     for (const [key, value] of whole("receipts")) {
       const receipt = tried(() => receiptIn(key, value), skipped);
-      if (receipt !== null) yield { kind: "receipt", key: key.toString("utf16le"), ...receipt };
+      if (receipt !== null) yield { kind: "receipt", key: textOf(key), ...receipt };
     }
     const index = indexOf(whole("pages"), whole("journal"), skipped);
     const used = Array.from({ length: index.rows.slots }, (_, slot) => slot).filter((slot) => index.rows.isUsed(slot));

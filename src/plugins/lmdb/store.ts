@@ -223,7 +223,7 @@ class DiskReceipts implements Receipts {
       const records = this.environment.range("receipts", { start, end, limit: limit - found.length });
       for (const [key, record] of records) {
         const { untilMs, value } = receiptIn(key, record);
-        if (untilMs > nowMs) found.push([key.toString("utf16le"), value]);
+        if (untilMs > nowMs) found.push([textOf(key), value]);
       }
       const last = records.at(-1);
       if (last === undefined) break;
@@ -285,6 +285,10 @@ function keyOf(text: string): Buffer {
   return Buffer.from(text, "utf16le");
 }
 
+export function textOf(key: Uint8Array): string {
+  return Buffer.from(key.buffer, key.byteOffset, key.length).toString("utf16le");
+}
+
 function endKey(untilMs: number, key: Buffer): Buffer {
   return Buffer.concat([orderedKey(untilMs), key]);
 }
@@ -326,7 +330,7 @@ class Claims implements Replay {
   }
 
   async claim(tag: string, untilMs: number, nowMs: number): Promise<boolean> {
-    const size = { kind: "removal", bytes: tag.length + claimOverhead } as const;
+    const size = { kind: "removal", bytes: 2 * tag.length + claimOverhead } as const;
     const written = this.winWithin({ tag, untilMs }, nowMs, (write) => this.environment.join(size, write));
     await written;
     return written !== null;
@@ -404,11 +408,11 @@ const forgottenKey = Buffer.from("claims forgotten");
 
 /** A record of claims with its key. */
 function claimRecord(claims: readonly TagClaim[], number: number): readonly [Buffer, Uint8Array] {
-  const writer = new RecordWriter(claims.length * 96);
+  const writer = new RecordWriter(claims.length * 192);
   let endMs = 0;
   for (const { tag, untilMs } of claims) {
     if (untilMs > endMs) endMs = untilMs;
-    const bytes = encodeTag(tag);
+    const bytes = keyOf(tag);
     writer.u53(untilMs);
     writer.u16(bytes.length);
     writer.bytes(bytes);
@@ -424,19 +428,7 @@ export function claimsIn(key: Uint8Array, record: Uint8Array): TagClaim[] {
   const claims: TagClaim[] = [];
   while (!reader.done) {
     const untilMs = reader.u53();
-    claims.push({ untilMs, tag: decodeTag(reader.bytes(reader.u16())) });
+    claims.push({ untilMs, tag: textOf(reader.bytes(reader.u16())) });
   }
   return claims;
-}
-
-const utf8Mark = "8".charCodeAt(0);
-
-/** Ill-formed UTF-16 has no UTF-8 form. A prefix byte marks it, so that encodings never collide. */
-function encodeTag(tag: string): Uint8Array {
-  return tag.isWellFormed() ? Buffer.from(`8${tag}`) : Buffer.from(`6${tag}`, "utf16le");
-}
-
-function decodeTag(bytes: Uint8Array): string {
-  const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
-  return bytes[0] === utf8Mark ? text.toString("utf8", 1) : text.toString("utf16le", 2);
 }
