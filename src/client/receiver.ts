@@ -5,7 +5,7 @@
  */
 import { hourMs } from "../core/codec/time.ts";
 import type { Client } from "./client.ts";
-import { type PollResult, pause, pollMs, stayConnected, Wakeup } from "./connections.ts";
+import { backoffMs, type PollResult, pause, pollMs, stayConnected, Wakeup } from "./connections.ts";
 import {
   chunkOf,
   type EnvelopeCopy,
@@ -21,7 +21,7 @@ import {
   splitReceived,
   versionsOf,
 } from "./copies.ts";
-import { attempt, ClientError } from "./http.ts";
+import { attempt, ClientError, isTemporary } from "./http.ts";
 import { agreementSecrets, type Identity } from "./keys.ts";
 import { Message, type MessageActions, type WaypostEvent } from "./message.ts";
 import type { CacheClient } from "./reader.ts";
@@ -428,6 +428,17 @@ export class Receiver {
 }
 
 // ------------------------------------------------------------------------------------------------------------- waiting
+
+/** Does the work until it is done, refused for good, or failed once more after `end`. Returns why it was given up. */
+export async function persist(work: () => Promise<unknown>, end: AbortSignal): Promise<ClientError | null> {
+  for (let failures = 0; ; failures++) {
+    const isLast = end.aborted;
+    const result = await attempt(work);
+    if (!(result instanceof ClientError)) return null;
+    if (isLast || !isTemporary(result)) return result;
+    await pause(backoffMs(failures), end);
+  }
+}
 
 /** Holds at most `max` items for one consumer; a producer of more waits until one is consumed. */
 export class Queue<T> {

@@ -23,7 +23,6 @@ import {
   type WaypostOptions,
 } from "./opening.ts";
 import type { PushOptions, PushSubscriptionLike } from "./push.ts";
-import type { Receipts } from "./receipts.ts";
 import type { Receiver, ReceiverStorage } from "./receiver.ts";
 import {
   type GroupSent,
@@ -52,7 +51,8 @@ export class Waypost {
   #sender: Promise<NonNullable<SendPlan["sender"]>> | null = null;
   #receiver: Promise<Receiver> | null = null;
   #receiving = new AbortController();
-  #receipts: Promise<Receipts> | null = null;
+  readonly #receipting = inOrder<Did>();
+  #receiptsDue = 0;
   #rotating: Promise<void> | null = null;
   /** Registered in this run: nobody can have changed the record before. */
   #isFresh = false;
@@ -223,7 +223,6 @@ export class Waypost {
     if (this.#session !== null && this.#options.acknowledge !== "by-hand") return yield* this.#session.messages();
     if (this.#receiver !== null) throw localError("busy", "messages() is being read already");
     this.#receiving = new AbortController();
-    this.#receipts = null;
     this.#receiver = this.#makeReceiver(this.#session?.incoming.seen);
     const receiver = await this.#receiver;
     const wrong = clockProblem(this.#client.directory.endpoint);
@@ -446,22 +445,27 @@ export class Waypost {
   /** Only to a verified sender: nobody else may make this identity send. */
   async #sendReceipt({ id, from, verified, wantsReceipt }: Message): Promise<void> {
     if (this.#options.receipts !== true || !wantsReceipt || verified !== true || from === null) return;
-    if (this.#session === null) return (await this.#receiptsOf(this.#receiving.signal)).add(from, id);
-    if (await this.#session.isBlocked(from)) return;
+    const content = { v: 1, delivered: [id] };
     const options = { mediaType: receiptType, receipt: false };
-    await this.#orFailed("receipt", () => this.send(from, { v: 1, delivered: [id] }, options));
+    if (this.#session === null) return this.#deliverReceipt(from, content, { ...options, retries: 0 });
+    if (await this.#session.isBlocked(from)) return;
+    await this.#orFailed("receipt", () => this.send(from, content, options));
   }
 
-  /** Without a local store. */
-  #receiptsOf(end: AbortSignal): Promise<Receipts> {
-    const failed = (error: ClientError) => this.#emit({ type: "failed", what: "receipt", error });
-    const prepare = async (to: Did, content: Content, options: MessageOptions) => {
-      const send = await this.#inOrder(to, () => this.#prepare(to, content, options));
-      return () => this.#inOrder(to, send);
+  /** Without a local store: to each sender one after the other, the same bytes until the Relay has them or receiving ends. */
+  async #deliverReceipt(to: Did, content: Content, options: MessageOptions): Promise<void> {
+    if (this.#receiptsDue >= receiptsDueMax) return;
+    this.#receiptsDue++;
+    const { signal } = this.#receiving;
+    const { persist } = await import("./receiver.ts");
+    let send: (() => Promise<Sent>) | null = null;
+    const once = async () => {
+      send ??= await this.#inOrder(to, () => this.#prepare(to, content, options));
+      await this.#inOrder(to, send);
     };
-    const sending = { prepare, failed };
-    this.#receipts ??= import("./receipts.ts").then(({ Receipts }) => new Receipts(sending, end));
-    return this.#receipts;
+    const failure = await this.#receipting(to, () => persist(once, signal));
+    this.#receiptsDue--;
+    if (failure !== null) this.#emit({ type: "failed", what: "receipt", error: failure });
   }
 
   /** Work in the background: its failure is an event. */
@@ -477,3 +481,6 @@ export class Waypost {
     for (const listener of this.#listeners) listener(event);
   }
 }
+
+/** Receipts that wait without a local store; of those beyond, senders learn nothing. */
+const receiptsDueMax = 10_000;
