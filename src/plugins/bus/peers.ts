@@ -80,7 +80,7 @@ class SubjectSet {
 }
 
 type Peer = { readonly has: SubjectSet; heardAtMs: number };
-type Batch = { readonly changed: Set<number>; readonly told: Promise<void> };
+type Batch = { readonly changed: Set<number>; readonly told: Promise<void>; readonly done: () => void };
 
 export class Peers {
   private readonly own = new SubjectSet();
@@ -151,7 +151,9 @@ export class Peers {
     }
   }
 
+  /** Behind the changes that its sum counts, so that nobody asks for them. */
   private hello(to: string | "all", greets: boolean): void {
+    this.tellBatch();
     this.link.send(to, { type: "hello", from: this.id, sum: this.own.sum, greets });
   }
 
@@ -172,15 +174,16 @@ export class Peers {
   }
 
   private newBatch(): Batch {
-    const changed = new Set<number>();
-    const told = new Promise<void>((resolve) => {
-      setImmediate(() => {
-        this.batch = null;
-        this.tellAll([...changed]).then(resolve);
-      });
-    });
-    this.lastTold = told;
-    return { changed, told };
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.lastTold = promise;
+    setImmediate(() => this.tellBatch());
+    return { changed: new Set(), told: promise, done: resolve };
+  }
+
+  private tellBatch(): void {
+    const { batch } = this;
+    this.batch = null;
+    if (batch !== null) void this.tellAll([...batch.changed]).then(batch.done);
   }
 
   private async tellAll(changed: readonly number[]): Promise<void> {

@@ -53,6 +53,19 @@ test("one message a process tells the subjects of one turn, and many fit into pa
   for (const at of [b, c]) expect(subjects.filter((subject) => at.following(subject)[0] !== "a")).toEqual([]);
 });
 
+test("a hello in the turn of a change makes nobody ask for everything", async () => {
+  const { open, sent, missed } = network();
+  const [a, b] = [open("a"), open("b")];
+  await a.follow("first");
+  const before = sent();
+  const ready = a.follow("second");
+  a.sayHello();
+  await ready;
+  // The change and the hello, to the other and to itself.
+  expect(sent() - before).toBe(3);
+  expect([b.following("second"), missed]).toEqual([["a"], []]);
+});
+
 test("what was lost is known again after the next hello, and the one whose subjects were not known missed messages", async () => {
   const { open, cut, missed } = network();
   const [a, b] = [open("a"), open("b")];
