@@ -7,7 +7,8 @@ import { BoundedMap } from "../core/std/bounded.ts";
 import { StoreError } from "../storage/contract.ts";
 
 type MemoOptions<T> = {
-  readonly load: (key: string) => Promise<T>;
+  /** What a `get` without a load of its own asks. */
+  readonly load?: (key: string) => Promise<T>;
   /** How long a value may be used after its load began. */
   readonly valueMs: (value: T, key: string) => number;
   /** How long a failure is answered again without another try. */
@@ -22,7 +23,7 @@ type MemoOptions<T> = {
 };
 
 export type Memo<T> = {
-  get(key: string): Promise<T>;
+  get(key: string, load?: () => Promise<T>): Promise<T>;
   /** Asks again the next time, also when an answer is on its way: it may be older than what made the caller forget. */
   forget(key: string): void;
   clear(): void;
@@ -37,12 +38,12 @@ export function createMemo<T>(options: MemoOptions<T>): Memo<T> {
   const { max, of } = options.bytes ?? { max: Number.POSITIVE_INFINITY, of: () => 0 };
   const kept = new BoundedMap<string, Remembered<T>>(entriesMax, { max, of: ({ bytes }) => bytes });
   let loading = 0;
-  const ask = (key: string): Promise<T> => {
+  const ask = (key: string, given?: () => Promise<T>): Promise<T> => {
     if (loading >= loadsMax) throw new StoreError("unavailable", "too many lookups at once");
     loading += 1;
     // A value is as old as its request: time counts from here, not from the answer.
     const startMs = now();
-    const answer = Promise.resolve().then(() => load(key));
+    const answer = Promise.resolve().then(given ?? (() => (load as NonNullable<typeof load>)(key)));
     const begun = { answer, untilMs: Number.POSITIVE_INFINITY, bytes: 0 };
     kept.set(key, begun);
     const settle = (untilMs: number, bytes: number): void => {
@@ -57,9 +58,9 @@ export function createMemo<T>(options: MemoOptions<T>): Memo<T> {
     return answer;
   };
   return {
-    async get(key) {
+    async get(key, given) {
       const known = kept.get(key);
-      return known !== undefined && now() < known.untilMs ? known.answer : ask(key);
+      return known !== undefined && now() < known.untilMs ? known.answer : ask(key, given);
     },
     forget: (key) => void kept.delete(key),
     clear: () => kept.clear(),

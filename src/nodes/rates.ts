@@ -4,6 +4,7 @@
  * bounded.
  * Source: rules section 5 "Rate limits", section 9.
  */
+import { dayMs, secondMs } from "../core/codec/time.ts";
 import { type Fault, fault } from "../core/fault.ts";
 import { clientNetwork, isLoopbackAddress } from "../core/message/address.ts";
 import { BoundedMap } from "../core/std/bounded.ts";
@@ -22,8 +23,6 @@ export type RateLimiter = {
   readonly claim: (key: string, nowMs: number, tokens?: number) => number;
   /** Takes tokens, also those that are not there: the next claim waits for them. */
   readonly charge: (key: string, nowMs: number, tokens: number) => void;
-  /** Tokens claimed that have not come again. */
-  readonly used: (key: string, nowMs: number) => number;
   readonly size: number;
 };
 
@@ -34,6 +33,11 @@ export function limitOf<Name extends string>(
   burst: Name,
 ): () => RateLimit {
   return () => ({ perSecond: settings[rate], burst: settings[burst] });
+}
+
+/** So many bytes in a day, all of them at once if need be; asked at each claim. */
+export function bytesOfDay(bytes: () => number): () => RateLimit {
+  return () => ({ perSecond: (bytes() * secondMs) / dayMs, burst: bytes() });
 }
 
 const keysMaxDefault = 65_536;
@@ -67,10 +71,6 @@ export function createRateLimiter(given: RateLimit | (() => RateLimit)): RateLim
       const bucket = bucketOf(key, nowMs, limit());
       buckets.set(key, bucket);
       bucket.tokens -= tokens;
-    },
-    used(key, nowMs) {
-      const now = limit();
-      return now.burst - bucketOf(key, nowMs, now).tokens;
     },
     get size() {
       return buckets.size;

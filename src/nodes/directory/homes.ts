@@ -25,7 +25,8 @@ import { decodeKeyProof, type KeyState, replayKeyProof } from "../../core/trust/
 import type { Receipts } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
 import type { Answer, Call } from "../http/route.ts";
-import { createRateLimiter, limitOf } from "../rates.ts";
+import { createMemo, type Memo } from "../memo.ts";
+import { bytesOfDay, createRateLimiter, limitOf } from "../rates.ts";
 import type { Egress } from "../relay/egress.ts";
 
 /** The home that a client or a header names, and the client network that causes the question there. */
@@ -79,14 +80,15 @@ type Held = Foreign & {
 };
 
 /** What the policies of a recipient allow. */
-type Limit = { readonly bytesMax: number | "denied" | null; readonly atMs: number };
+type Limit = { readonly bytesMax: number | "denied" | null };
 
 type State = HomesParts & {
   readonly held: BoundedMap<Did, Held>;
-  readonly aliases: BoundedMap<string, { readonly did: Did; readonly atMs: number }>;
-  readonly limits: BoundedMap<string, Limit>;
-  readonly asking: Map<string, Promise<unknown>>;
-  readonly failed: BoundedMap<string, { readonly absence: Absence; readonly untilMs: number }>;
+  /** One question at a time for each thing at a home. An absence stands for some seconds, in all of them. */
+  readonly proofs: Memo<"held" | Absence>;
+  readonly aliases: Memo<{ readonly did: Did } | Absence>;
+  readonly limits: Memo<Limit | Absence>;
+  readonly entries: Memo<Uint8Array | Absence>;
   /** Questions that a client network may cause, and what it may make this Directory store in a day. */
   readonly rate: ReturnType<typeof createRateLimiter>;
   readonly dayBytes: ReturnType<typeof createRateLimiter>;
@@ -99,20 +101,27 @@ const heldMax = 10_000;
 const bytesMax = 32 * 1024 ** 2;
 
 export function createHomes(parts: HomesParts): Homes {
-  const { settings } = parts;
+  const { settings, now } = parts;
+  const memo = <T>(keptMs: number, bytesOf: (value: T | Absence) => number = () => 256) =>
+    createMemo<T | Absence>({
+      valueMs: (value) => (value === "silent" || value === "unknown" ? settings.home_failure : keptMs),
+      failureMs: settings.home_failure,
+      entriesMax: heldMax,
+      bytes: { max: bytesMax, of: bytesOf },
+      loadsMax: heldMax,
+      now,
+    });
   const state: State = {
     ...parts,
     held: new BoundedMap<Did, Held>(heldMax, { max: bytesMax, of: ({ bytes }) => 512 + 8 * bytes.length }),
-    aliases: new BoundedMap(heldMax),
-    limits: new BoundedMap(heldMax),
-    asking: new Map(),
-    failed: new BoundedMap(heldMax),
+    proofs: memo(0),
+    aliases: memo(settings.home_fresh),
+    limits: memo(settings.home_fresh),
+    // A head changes with each block, and its witnesses' time is what counts.
+    entries: memo(0, (value) => 256 + value.length),
     rate: createRateLimiter(limitOf(settings, "home_rate", "home_burst")),
-    dayBytes: createRateLimiter(() => {
-      // Unlike the own ledger's records these end, and another provider's Relay counts as one network.
-      const burst = settings.network_day_bytes / 8;
-      return { perSecond: (burst * secondMs) / dayMs, burst };
-    }),
+    // Unlike the own ledger's records these end, and another provider's Relay counts as one network.
+    dayBytes: createRateLimiter(bytesOfDay(() => settings.network_day_bytes / 8)),
   };
   return {
     find: (did, asked) => find(state, did, asked),
@@ -147,8 +156,13 @@ async function find(state: State, did: Did, { home: named, network }: AskedFor):
   let absence: Absence = "unknown";
   for (const home of homes) {
     if (home === null) continue;
-    const found = await once(state, `${did} ${home}`, () => fetchProof(state, did, { home, before, network }));
-    if (typeof found !== "string") return found;
+    const found = await state.proofs.get(`${did} ${home}`, async () => {
+      const fetched = await fetchProof(state, did, { home, before, network });
+      return typeof fetched === "string" ? fetched : "held";
+    });
+    const fetched = found === "held" ? state.held.get(did) : undefined;
+    if (fetched !== undefined) return fetched;
+    if (found === "held") continue;
     // What another host says of a DID takes nothing away.
     if (before === null || home === before.home) absence = found;
   }
@@ -250,9 +264,7 @@ async function findAlias(state: State, alias: string, { home: named, network }: 
   const home = allowedHome(state, named);
   if (home === null) return "unknown";
   const key = `${alias}@${home}`;
-  const before = state.aliases.get(key);
-  if (before !== undefined && isRecent(state, before.atMs)) return before.did;
-  const found = await once(state, key, async () => {
+  const found = await state.aliases.get(key, async () => {
     const reply = await ask(state, `/aliases/${encodeURIComponent(alias)}`, { home, network });
     if (reply === "silent" || reply === "unknown") return reply;
     const json = parseJson(reply.bytes);
@@ -262,23 +274,21 @@ async function findAlias(state: State, alias: string, { home: named, network }: 
     if (typeof holder === "string") return holder;
     // Otherwise a host could give any alias to a person of another.
     if (!homesOf(holder.document).includes(home)) return "silent";
-    state.aliases.set(key, { did, atMs: state.now() });
     await save(state, `home/alias/${key}`, utf8(did));
     return { did };
   });
   if (typeof found !== "string") return found.did;
   if (found === "unknown") return found;
-  const saved = before?.did ?? decodeUtf8((await state.receipts.get(`home/alias/${key}`, state.now())) ?? utf8(""));
+  const saved = decodeUtf8((await state.receipts.get(`home/alias/${key}`, state.now())) ?? utf8(""));
   return saved !== null && isDid(saved) ? saved : found;
 }
 
 type FromEntry = AskedFor & { readonly from: number };
 
-/** Not remembered: a head changes with each block, and its witnesses' time is what counts. */
 async function readEntry(state: State, key: string, { home: named, network, from }: FromEntry) {
   const home = allowedHome(state, named);
   if (home === null) return "unknown";
-  return once(state, `${key} ${from} ${home}`, async () => {
+  return state.entries.get(`${key} ${from} ${home}`, async () => {
     const reply = await ask(state, `/log/entry/${key}?from=${from}`, { home, network });
     if (reply === "silent" || reply === "unknown") return reply;
     return decodeLogEntry(reply.bytes) === null ? "silent" : reply.bytes;
@@ -291,39 +301,19 @@ type Limiting = { readonly tag: string | null; readonly network: string };
 
 async function readLimit(state: State, { did, home, isFresh }: Foreign, { tag, network }: Limiting) {
   const path = `/delivery-resolution/${did}${tag === null ? "" : `?tag=${encodeURIComponent(tag)}`}`;
-  const before = state.limits.get(path);
-  if (before !== undefined && isRecent(state, before.atMs)) return before.bytesMax;
   // A silent home is not waited for twice.
   if (!isFresh) return null;
-  const found = await once(state, path, async (): Promise<Limit | Absence> => {
+  const found = await state.limits.get(path, async (): Promise<Limit | Absence> => {
     const reply = await ask(state, path, { home, network });
     if (typeof reply === "string") return reply;
     const answer = reply.refusal === null ? checkResolution(parseJson(reply.bytes)) : null;
     if (isFault(answer)) return "silent";
-    const bytesMax = answer === null ? "denied" : (answer.policy.effective_constraints.max_message_bytes ?? null);
-    const limit: Limit = { bytesMax, atMs: state.now() };
-    state.limits.set(path, limit);
-    return limit;
+    return { bytesMax: answer === null ? "denied" : (answer.policy.effective_constraints.max_message_bytes ?? null) };
   });
   return typeof found === "string" ? null : found.bytesMax;
 }
 
 // -------------------------------------------------------------------------------------------------------------- asking
-
-/** One question at a time for each thing at a home; a failure stands for some seconds. */
-async function once<T>(state: State, key: string, work: () => Promise<T | Absence>): Promise<T | Absence> {
-  const { asking, failed, now, settings } = state;
-  const failure = failed.get(key);
-  if (failure !== undefined && now() < failure.untilMs) return failure.absence;
-  const running = asking.get(key) as Promise<T | Absence> | undefined;
-  if (running !== undefined) return running;
-  const begun = work().finally(() => asking.delete(key));
-  asking.set(key, begun);
-  const found: T | Absence = await begun;
-  const absence = found === "silent" ? "silent" : found === "unknown" ? "unknown" : null;
-  if (absence !== null) failed.set(key, { absence, untilMs: now() + settings.home_failure });
-  return found;
-}
 
 type Reply = { readonly bytes: Uint8Array; readonly refusal: "did_deactivated" | "policy_denied" | null };
 

@@ -8,7 +8,7 @@ import type { Config } from "../../config/schema.ts";
 import { encodeHex0x } from "../../core/codec/bytes.ts";
 import { type Did, parseDid, parseDidUrl } from "../../core/codec/did.ts";
 import { parseJson } from "../../core/codec/json.ts";
-import { dayMs, secondMs } from "../../core/codec/time.ts";
+import { secondMs } from "../../core/codec/time.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault, withSignedText } from "../../core/fault.ts";
 import type { AccountId, LedgerProofs } from "../../core/ledger/account.ts";
 import type { LedgerCall } from "../../core/ledger/calls.ts";
@@ -25,7 +25,7 @@ import type { Ledger, Receipts, Replay, Submission } from "../../storage/contrac
 import { type Answer, type Call, defineRoute, type Route, type RoutePlan } from "../http/route.ts";
 import type { Blocks } from "../operations/blocks.ts";
 import type { Invitations } from "../operations/invitations.ts";
-import { createRateLimiter, isUnlimited } from "../rates.ts";
+import { bytesOfDay, createRateLimiter, isUnlimited } from "../rates.ts";
 import type { HomesOf } from "./homes.ts";
 
 export type DirectorySettings = Config["directory"];
@@ -123,10 +123,7 @@ function ignore(): void {}
  * Source: rules section 4 ("Growth of the ledger").
  */
 export function withinDayBytes(settings: DirectorySettings): (route: Route) => Route {
-  const limiter = createRateLimiter(() => {
-    const burst = settings.network_day_bytes;
-    return { perSecond: (burst * secondMs) / dayMs, burst };
-  });
+  const limiter = createRateLimiter(bytesOfDay(() => settings.network_day_bytes));
   const check = ({ client, network, nowMs, body }: Call): Fault | null => {
     if (isUnlimited(client, settings)) return null;
     const waitMs = limiter.claim(storingNetwork(network), nowMs, body.length);
