@@ -180,7 +180,7 @@ const sameValue = (a: Uint8Array | null, b: Uint8Array | null) =>
 
 const filledKey = `${own}filled`;
 
-/** With the first block: a new ledger has nothing else to log. `false` for one that has, from before it had a log. */
+/** With the first block: a new ledger has nothing else to log. `false` for one whose log was begun anew and isn't filled. */
 export function prepareLog(view: TableChange): boolean {
   if (view.get(headKey) !== null) return view.get(filledKey) !== null;
   beginLog(view, null);

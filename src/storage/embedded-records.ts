@@ -4,7 +4,7 @@
  *
  *   head                      the last block, and how far counting is (JSON)
  *   genesis/seed              what they cover beside the key of the log
- *   genesis                   the 32 bytes that name this ledger in proofs; older programs pass over it
+ *   genesis                   the 32 bytes that name this ledger in proofs
  *   a/<did>                   account (SCALE)          n/<alias>         DID that holds it
  *   p/<scope>/<key>           policy (SCALE)
  *   q/<sequence>              pending call: 32 bytes of its hash, then the call (SCALE)
@@ -348,20 +348,22 @@ export function blockHash(
   return encodeHex0x(blake2b256(concatBytes(start, ...hashes)));
 }
 
-/**
- * Every version of proofs is accepted: a client of the interface alone signs the oldest. The ledger's name, which
- * version 3 binds, follows from the first block, whose hash covers time and operator; a ledger from before there were
- * such proofs gets it from its last block. A new ledger's covers the name and key of its log, too.
- */
+/** Every version of proofs is accepted: a client of the interface alone signs the oldest. */
 export function prepareProofs(view: TableChange, logKey: NoteKey | null): LedgerProofs {
-  const standing = view.get(genesisKey);
-  const { last } = readHead(view);
-  const isNamed = standing === null && logKey !== null && last.number === 0n;
-  const seed = blake2b256(utf8(`svc:embedded-ledger:genesis|${last.hash}`));
-  const genesisHash = standing ?? (isNamed ? genesisOfLog(logKey, seed) : seed);
-  if (standing === null) view.put(genesisKey, genesisHash);
-  if (isNamed) view.put(genesisSeedKey, seed);
+  const genesisHash = view.get(genesisKey) ?? nameLedger(view, logKey);
   return { genesisHash, bound: true, plain: true, selfCertifying: true };
+}
+
+/**
+ * The name that version 3 of the proofs binds follows from the first block, whose hash covers time and operator, and
+ * covers the name and key of the ledger's log.
+ */
+function nameLedger(view: TableChange, logKey: NoteKey | null): Uint8Array {
+  const seed = blake2b256(utf8(`svc:embedded-ledger:genesis|${readHead(view).last.hash}`));
+  const name = logKey === null ? seed : genesisOfLog(logKey, seed);
+  view.put(genesisKey, name);
+  if (logKey !== null) view.put(genesisSeedKey, seed);
+  return name;
 }
 
 type HeadOptions = { readonly operator: AccountId; readonly now: () => number };
