@@ -175,7 +175,7 @@ export const pushShape = z.object({ id: text, state: text });
 
 /** Success is a 2xx that says so. */
 export const deliveredShape = z.object({
-  success: z.custom<true>((value) => value === true, "true"),
+  success: z.boolean(),
   delivery_mode: text,
   code: text,
   message: text,

@@ -296,7 +296,10 @@ async function post(
   const headers = isQuiet(file.mediaType) ? { Urgency: "low" } : {};
   const request: Exchange = { method: "POST", path: path`/relay/${to}`, headers, body };
   const report = await attempt(() => ask(relay, request, deliveredShape));
-  if (!(report instanceof ClientError)) return report;
+  if (!(report instanceof ClientError)) {
+    if (report.success) return report;
+    throw new ClientError("refused", report.code, report.message, { status: 200, answer: report });
+  }
   // Why the Cache refused, where the Relay only says that it did: `mailbox_full`, for example.
   const { answer } = report.extra;
   const result = isRecord(answer) ? answer["cache_result"] : null;

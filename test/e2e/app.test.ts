@@ -66,7 +66,8 @@ test.skipIf(chromiumPath === null)(
   "two people meet by a link and talk through a restart, a loss of network and a second tab, each message once",
   async () => {
     const { alice, bob } = await two(["Alice", "Bob"]);
-    expect(await bob.page.evaluate("document.querySelector('.conversation .name').textContent")).toBe("Alice");
+    const named = "document.querySelector('.conversation .name')?.textContent === 'Alice'";
+    await bob.page.until(named, "the name that the link gave", 60_000);
     await alice.say("hello Bob");
     await bob.sees("hello Bob");
     await bob.page.until(isArrived("hello Alice"), "the receipt", 60_000);

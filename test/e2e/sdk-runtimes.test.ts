@@ -146,7 +146,7 @@ for await (const message of me.messages()) { console.log(message.text); await me
   // guardians, and no curves in JavaScript.
   const wanted = new Set([...loaded].flatMap((name) => imported(name, /import\("\.\/([^"]+)"\)/g)));
   const partWith = (words: string) => [...wanted].find((name) => textOf(name).includes(words)) ?? "";
-  expect(wanted.size).toBe(12);
+  expect(wanted.size).toBe(13);
   const sum = () => [...loaded].reduce((total, name) => total + (chunks.get(name)?.gzip ?? 0), 0);
   load(partWith("invalid_alias"));
   const sentBytes = sum();

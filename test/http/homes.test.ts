@@ -318,7 +318,7 @@ describe("a Directory asks other homes", () => {
   const did = (n: number) => `did:svc:wp${String(n).replaceAll("0", "a").padStart(28, "2")}`;
 
   test("once for a DID however many ask at once, and not again while a failure stands", async () => {
-    const home = await start();
+    const home = await start({}, freePort(), { directory: { ...soon.directory, home_failure: 60_000 } });
     liar.asked = [];
     liar.lie = () => Bun.sleep(30).then(() => new Response("", { status: 503 }));
     const codes = await Promise.all(Array.from({ length: 20 }, () => codeAt(home.home, proofPath(did(1), liar.home))));

@@ -24,7 +24,7 @@ export type Person = {
   readonly isBlocked: boolean;
   /** What they call themselves, as they say. */
   readonly claimed?: { readonly name: string; readonly atMs: number };
-  /** Which own profile they got. @internal */
+  /** Time of the own profile that they got. */
   readonly toldMs?: number;
 };
 
