@@ -12,7 +12,7 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import type { Reader } from "../src/client/reader.ts";
+import type { Reader } from "../src/client/caches.ts";
 import { createSigner } from "../src/core/codec/crypto.ts";
 import { ackSubject, encodeRetrievalProof, encodeSenderText, retrievalHeaders } from "../src/core/message/proof.ts";
 import { type Load, measureLoad, measureP99 } from "./http-load.ts";

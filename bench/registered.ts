@@ -1,10 +1,10 @@
 /** A new DID on a node that is measured: how to read its mail there, and how to sign as it. */
 
+import { cachesOf, type Reader } from "../src/client/caches.ts";
 import { connect, senderOf } from "../src/client/client.ts";
 import type { Signer } from "../src/client/crypto.ts";
 import { settleRegistration, waitingDefault } from "../src/client/directory.ts";
 import { createIdentity } from "../src/client/keys.ts";
-import { cachesOf, type Reader } from "../src/client/reader.ts";
 import { firstDocument, register } from "../src/client/registration.ts";
 
 export type Registered = Reader & { readonly sender: Signer };

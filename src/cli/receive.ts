@@ -7,10 +7,16 @@
  */
 import { type Command, Option } from "commander";
 import { failed, failedInResult, timedOut } from "../app/failure.ts";
-import { isComplete, listPending, messageIdsOf, type PendingMessage } from "../client/copies.ts";
+import {
+  cachesOf,
+  isComplete,
+  listPending,
+  liveEndpoints,
+  messageIdsOf,
+  type PendingMessage,
+} from "../client/caches.ts";
 import type { ClientError } from "../client/http.ts";
 import type { WaypostEvent } from "../client/message.ts";
-import { cachesOf, liveEndpoints } from "../client/reader.ts";
 import { removeUnread } from "../client/retrieve.ts";
 import {
   addIdentityFlag,

@@ -1,6 +1,6 @@
 /**
  * The functions of the SDK for identities and messages, over the typed routes of `directory.ts`, `send.ts` and
- * `reader.ts` (docs/client.md). Secrets are used here and never sent. Every function throws `ClientError`.
+ * `caches.ts` (docs/client.md). Secrets are used here and never sent. Every function throws `ClientError`.
  * Source: interface "What the service does", rules sections 4 and 6.
  */
 import { decodeBase64, parseAgreementKey, parsePublicKey } from "../core/codec/bytes.ts";

@@ -7,12 +7,20 @@
 import { parseUuid } from "../core/codec/did.ts";
 import { dayMs, parseDuration, parseTimestamp } from "../core/codec/time.ts";
 import { parseRecord } from "./answers.ts";
+import {
+  type CacheClient,
+  cachesOf,
+  type EnvelopeJson,
+  type LiveEnvelope,
+  liveEndpoints,
+  prove,
+  type Reader,
+  type Unreachable,
+} from "./caches.ts";
 import { type Client, readLimits } from "./client.ts";
-import type { EnvelopeJson, LiveEnvelope, Unreachable } from "./copies.ts";
 import { attempt, ClientError, localError, orNull, path } from "./http.ts";
 import type { Identity } from "./keys.ts";
 import type { WaypostEvent } from "./message.ts";
-import { type CacheClient, cachesOf, liveEndpoints, prove, type Reader } from "./reader.ts";
 
 /** One poll of the Caches. Of an incomplete one something could not be fetched and should be tried again soon. */
 export type PollResult = { readonly isComplete: boolean; readonly unreachable: readonly Unreachable[] };

@@ -2,6 +2,18 @@
 
 export type { Registered, RegistrationStatus, Resolved } from "./answers.ts";
 export {
+  type CacheClient,
+  cacheClient,
+  cachesOf,
+  isComplete,
+  type LiveEnvelope,
+  listPending,
+  liveEndpoints,
+  type PendingMessage,
+  type Reader,
+  versionsOf,
+} from "./caches.ts";
+export {
   type Changed,
   change,
   changeAsOwner,
@@ -20,11 +32,9 @@ export {
 } from "./client.ts";
 export { type LiveEvents, listenLive } from "./connections.ts";
 export { bytesSource, type Source } from "./content.ts";
-export { isComplete, type LiveEnvelope, listPending, type PendingMessage, versionsOf } from "./copies.ts";
 export type { Signer } from "./crypto.ts";
 export { type DirectoryClient, identityFor, settleRegistration, type Waiting, waitingDefault } from "./directory.ts";
 export { createIdentity, type Identity, parseIdentity, renderIdentity } from "./keys.ts";
-export { type CacheClient, cacheClient, cachesOf, liveEndpoints, type Reader } from "./reader.ts";
 export { firstDocument, type Homes, register, signRegistration } from "./registration.ts";
 export { acknowledge, openEnvelope, type Recipient, readMessage, recipientOf, type Sender } from "./retrieve.ts";
 export { sealPayload } from "./seal.ts";

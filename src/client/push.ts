@@ -7,10 +7,10 @@ import { sha256 } from "#sha256";
 import { encodeHex, utf8 } from "../core/codec/bytes.ts";
 import { minuteMs } from "../core/codec/time.ts";
 import { aboutShape, pushShape } from "./answers.ts";
+import { cachesOf, proofHeaders, type Reader } from "./caches.ts";
 import type { Client } from "./client.ts";
 import { ask, attempt, ClientError, jsonBody, localError, path } from "./http.ts";
 import type { Identity } from "./keys.ts";
-import { cachesOf, proofHeaders, type Reader } from "./reader.ts";
 
 /** A `PushSubscription` of a browser, or the same members from a UnifiedPush distributor. */
 export type PushSubscriptionLike = {

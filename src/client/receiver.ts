@@ -4,9 +4,8 @@
  * Source: docs/client.md "Receiving", interface "Cache", rules sections 5 and 6.
  */
 import { hourMs } from "../core/codec/time.ts";
-import type { Client } from "./client.ts";
-import { backoffMs, type PollResult, pause, pollMs, stayConnected, Wakeup } from "./connections.ts";
 import {
+  type CacheClient,
   chunkOf,
   type EnvelopeCopy,
   expiryOf,
@@ -20,11 +19,12 @@ import {
   type ReceivedBefore,
   splitReceived,
   versionsOf,
-} from "./copies.ts";
+} from "./caches.ts";
+import type { Client } from "./client.ts";
+import { backoffMs, type PollResult, pause, pollMs, stayConnected, Wakeup } from "./connections.ts";
 import { attempt, ClientError, isTemporary } from "./http.ts";
 import { agreementSecrets, type Identity } from "./keys.ts";
 import { Message, type MessageActions, type WaypostEvent } from "./message.ts";
-import type { CacheClient } from "./reader.ts";
 import { acknowledge, isUnreadable, type Recipient, readMessage, recipientOf, removeUnread } from "./retrieve.ts";
 
 /** What the receiver needs of the identity it receives for. */

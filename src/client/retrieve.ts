@@ -11,20 +11,20 @@ import { minuteMs, parseTimestamp, secondMs } from "../core/codec/time.ts";
 import { type DidDocument, methodFor, parseMethodKey } from "../core/ledger/account.ts";
 import { encodeSenderText } from "../core/message/proof.ts";
 import { parseHome } from "../core/trust/home.ts";
-import { activeDocument, type Client, trustIn } from "./client.ts";
-import { isNote, marker, partsOf, type Relations } from "./content.ts";
 import {
+  ackIdsMax,
   chunkOf,
   type EnvelopeCopy,
   type EnvelopeJson,
   type PendingMessage,
   placeOf,
   type Unreachable,
-} from "./copies.ts";
+} from "./caches.ts";
+import { activeDocument, type Client, trustIn } from "./client.ts";
+import { isNote, marker, partsOf, type Relations } from "./content.ts";
 import { verifyEd25519 } from "./crypto.ts";
 import { attempt, ClientError, isTemporary, localError, orNull } from "./http.ts";
 import { agreementSecrets, type Identity } from "./keys.ts";
-import { ackIdsMax } from "./reader.ts";
 import type { FileFacts, SealBinding } from "./seal.ts";
 import type { TrustLevel } from "./trust/trust.ts";
 import { type Opened, openPayload, type SecretsOf } from "./unseal.ts";

@@ -6,9 +6,9 @@
  * that was taken may be taken again.
  */
 import { randomBytes } from "node:crypto";
+import { proofHeaders } from "../../src/client/caches.ts";
 import { signIntent } from "../../src/client/change.ts";
 import { listenLive } from "../../src/client/connections.ts";
-import { proofHeaders } from "../../src/client/reader.ts";
 import {
   type Answered,
   acknowledgementOf,

@@ -3,10 +3,10 @@
  * same, whichever received or sent it, also after one was away for long; and a removed one can do nothing any more.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
+import { cachesOf } from "../../src/client/caches.ts";
 import type { ClientError } from "../../src/client/http.ts";
 import { memoryKeys } from "../../src/client/key-stores.ts";
 import type { WaypostOptions } from "../../src/client/opening.ts";
-import { cachesOf } from "../../src/client/reader.ts";
 import { memoryStore, type StoreDriver } from "../../src/client/store/driver.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";

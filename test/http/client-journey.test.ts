@@ -10,14 +10,20 @@ import { ed25519 } from "@noble/curves/ed25519.js";
 import { storeMessage } from "../../src/cli/files/inbox.ts";
 import { openJournal } from "../../src/cli/files/journal.ts";
 import { fileSource } from "../../src/cli/files/outbox.ts";
+import {
+  type CacheClient,
+  cachesOf,
+  isComplete,
+  listPending,
+  type PendingMessage,
+  splitReceived,
+} from "../../src/client/caches.ts";
 import { change, changeAsOwner, signIntent } from "../../src/client/change.ts";
 import { activeDocument, connect, lookUp, senderOf } from "../../src/client/client.ts";
-import { isComplete, listPending, type PendingMessage, splitReceived } from "../../src/client/copies.ts";
 import type { Signer } from "../../src/client/crypto.ts";
 import { settleRegistration, waitingDefault } from "../../src/client/directory.ts";
 import { ClientError } from "../../src/client/http.ts";
 import { createIdentity, type Identity } from "../../src/client/keys.ts";
-import { type CacheClient, cachesOf } from "../../src/client/reader.ts";
 import { firstDocument, register } from "../../src/client/registration.ts";
 import { acknowledge, recipientOf, removeUnread } from "../../src/client/retrieve.ts";
 import {

@@ -3,10 +3,10 @@
  * conversations and unread counts; files in pieces; what happens when the store is full.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { cachesOf } from "../../src/client/caches.ts";
 import { memoryKeys } from "../../src/client/key-stores.ts";
 import type { WaypostEvent } from "../../src/client/message.ts";
 import type { WaypostOptions } from "../../src/client/opening.ts";
-import { cachesOf } from "../../src/client/reader.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import type { StoredMessage } from "../../src/client/store/rows.ts";
 import { Waypost } from "../../src/client/waypost.ts";

@@ -34,7 +34,7 @@ async function take(me: Waypost, count: number, { ack = true } = {}): Promise<Me
 }
 
 async function waitingCount(me: Waypost): Promise<number> {
-  const { cachesOf } = await import("../../src/client/reader.ts");
+  const { cachesOf } = await import("../../src/client/caches.ts");
   const [cache] = await cachesOf(me.client, me.identity, "");
   return (await cache?.summary())?.count ?? -1;
 }

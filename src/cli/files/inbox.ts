@@ -7,12 +7,11 @@
 import { mkdir, open, readdir } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { removeIfThere } from "../../app/files.ts";
+import { cachesOf, expiryOf, messageIdsOf, type PendingMessage } from "../../client/caches.ts";
 import type { Client } from "../../client/client.ts";
-import { expiryOf, messageIdsOf, type PendingMessage } from "../../client/copies.ts";
 import { attempt, ClientError, localError } from "../../client/http.ts";
 import type { Identity } from "../../client/keys.ts";
 import type { WaypostEvent } from "../../client/message.ts";
-import { cachesOf } from "../../client/reader.ts";
 import { Receiver, type ReceiverStorage } from "../../client/receiver.ts";
 import { type Recipient, readChunks, type Sender, type Written } from "../../client/retrieve.ts";
 import { watchOwn } from "../../client/trust/own.ts";

@@ -5,7 +5,7 @@
  */
 import { join } from "node:path";
 import { removeIfThere, syncFolder } from "../../app/files.ts";
-import type { ReceivedBefore } from "../../client/copies.ts";
+import type { ReceivedBefore } from "../../client/caches.ts";
 import type { StoreDriver } from "../../client/store/driver.ts";
 import { digits, endOf } from "../../client/store/table.ts";
 import { decodeUtf8, utf8 } from "../../core/codec/bytes.ts";

@@ -5,9 +5,9 @@
  */
 import type { Did } from "../../core/codec/did.ts";
 import { dayMs, hourMs } from "../../core/codec/time.ts";
+import { expiryOf, messageIdsOf, nameOf, type PendingMessage } from "../caches.ts";
 import { Wakeup } from "../connections.ts";
 import { groupType, typingType } from "../content.ts";
-import { expiryOf, messageIdsOf, nameOf, type PendingMessage } from "../copies.ts";
 import { attempt, ClientError } from "../http.ts";
 import { Message, type MessageActions, type WaypostEvent } from "../message.ts";
 import type { Note } from "../notes.ts";

@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileStore } from "../../../../src/cli/files/store.ts";
-import { type LiveEnvelope, localCopy } from "../../../../src/client/copies.ts";
+import { type LiveEnvelope, localCopy } from "../../../../src/client/caches.ts";
 import { applyItem } from "../../../../src/client/devices/items.ts";
 import type { ClientError } from "../../../../src/client/http.ts";
 import { buildEnvelope } from "../../../../src/client/send.ts";

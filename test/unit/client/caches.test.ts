@@ -1,8 +1,7 @@
 /** Copies as a Cache lists them: what was read of one is not believed of another that comes later under its id. */
 import { expect, test } from "bun:test";
-import { type EnvelopeCopy, listPending } from "../../../src/client/copies.ts";
+import { type CacheClient, type EnvelopeCopy, listPending } from "../../../src/client/caches.ts";
 import { endpoint } from "../../../src/client/http.ts";
-import type { CacheClient } from "../../../src/client/reader.ts";
 import { removeUnread } from "../../../src/client/retrieve.ts";
 
 const message_id = "3f7c1f0e-8d5b-4a35-9d51-0a7f6a1c2b3d";
