@@ -49,11 +49,6 @@ for await (const message of alice.messages()) {
   break;
 }
 
-// Several at once: one sealed copy each, under one id.
-const group = alice.group([bob.did, "did:svc:2222222222222222222222"]);
-const outcome = await group.send("To all of you.");
-console.log(`to the group: ${outcome.sent.length} sent, ${outcome.failed.map(({ error }) => error.code).join(", ")}`);
-
 // Failures are `ClientError`s: `kind` names the side, `code` is the node's own.
 await lookUp(alice.client, "nobody.here").catch((error: unknown) => {
   if (!(error instanceof ClientError)) throw error;

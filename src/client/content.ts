@@ -80,7 +80,7 @@ async function blobSource(blob: Blob, name: string, mediaType: string): Promise<
 }
 
 /** A stream is read once, to its end. */
-export async function collect(stream: ReadableStream<Uint8Array>): Promise<Blob> {
+async function collect(stream: ReadableStream<Uint8Array>): Promise<Blob> {
   let length = 0;
   const bounded = new TransformStream<Uint8Array, Uint8Array<ArrayBuffer>>({
     transform(chunk, controller) {

@@ -24,7 +24,7 @@ export {
 export type { Listener, Message, Reaction, WaypostEvent } from "./message.ts";
 export type { WaypostOptions } from "./opening.ts";
 export type { PushOptions, PushSubscriptionLike } from "./push.ts";
-export type { GroupSent, MessageOptions, SendProgress, Sent, TransferOptions } from "./send.ts";
+export type { MessageOptions, SendProgress, Sent, TransferOptions } from "./send.ts";
 export { indexedDbStore, memoryStore, type StoreDriver, type StoreOptions } from "./store/driver.ts";
 export type { Group, GroupFacts, Groups } from "./store/groups.ts";
 export type { Profile } from "./store/profiles.ts";

@@ -12,7 +12,7 @@ import { type DidDocument, sealingKeyOf } from "../core/ledger/account.ts";
 import { chunksMax } from "../core/message/envelope.ts";
 import { encodeSenderText } from "../core/message/proof.ts";
 import { type Delivered, deliveredShape, isRecord, parseKept, planShape, renderKept } from "./answers.ts";
-import { type Content, type ContentNames, collect, isQuiet, type Source, withAuthor } from "./content.ts";
+import { type ContentNames, isQuiet, type Source, withAuthor } from "./content.ts";
 import { hkdf, type Signer, signEd25519, uuidOf } from "./crypto.ts";
 import {
   ask,
@@ -142,34 +142,6 @@ export type Sent = {
   /** With a local store, `send` resolves when the message is safe there, and this when the Relay has it. */
   readonly delivered?: Promise<Sent>;
 };
-
-export type GroupSent = {
-  readonly sent: readonly { readonly to: string; readonly sent: Sent }[];
-  readonly failed: readonly { readonly to: string; readonly error: ClientError }[];
-};
-
-const groupSendsAtOnce = 4;
-
-/** Sends to each, and names those who could not be reached. A stream can be read once, so it is read first. */
-export async function sendToEach(
-  members: readonly string[],
-  content: Content,
-  send: (to: string, content: Content) => Promise<Sent>,
-): Promise<GroupSent> {
-  const shared = content instanceof ReadableStream ? await collect(content) : content;
-  const sent: GroupSent["sent"][number][] = [];
-  const failed: GroupSent["failed"][number][] = [];
-  const waiting = [...members];
-  const work = async () => {
-    for (let to = waiting.shift(); to !== undefined; to = waiting.shift()) {
-      const result = await attempt(() => send(to as string, shared));
-      if (result instanceof ClientError) failed.push({ to, error: result });
-      else sent.push({ to, sent: result });
-    }
-  };
-  await Promise.all(Array.from({ length: groupSendsAtOnce }, work));
-  return { sent, failed };
-}
 
 /**
  * Sends the remaining chunks of a plan. Throws the first failure; delivered chunks stay delivered. A plan fixes every byte:

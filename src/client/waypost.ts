@@ -25,7 +25,6 @@ import {
 import type { PushOptions, PushSubscriptionLike } from "./push.ts";
 import type { Receiver, ReceiverStorage } from "./receiver.ts";
 import {
-  type GroupSent,
   type MessageOptions,
   retryingDefault,
   retryTemporary,
@@ -33,7 +32,6 @@ import {
   type SendProgress,
   type Sent,
   sendPlan,
-  sendToEach,
 } from "./send.ts";
 import type { StoreDriver } from "./store/driver.ts";
 import type { Groups } from "./store/groups.ts";
@@ -199,18 +197,7 @@ export class Waypost {
 
   /** The members of a group, and how they change. Needs a store. */
   get groups(): Groups {
-    return this.#stored("groups need a store; without one, group() sends to members that the program knows").groups;
-  }
-
-  /** Sends to members that the program knows, under one id, without a group in the store. */
-  group(members: readonly string[], id: string = randomUuid()) {
-    if (!Array.isArray(members)) throw localError("invalid_argument", "members is a list of DIDs and aliases");
-    const send = (content: Content, options: MessageOptions = {}): Promise<GroupSent> => {
-      const inGroup = { ...options, group: id };
-      if (this.#session !== null) return this.#session.sendToGroup(members, content, inGroup);
-      return sendToEach(members, content, (to, shared) => this.send(to, shared, inGroup));
-    };
-    return { id, members, send };
+    return this.#stored("groups need a store").groups;
   }
 
   // -------------------------------------------------------------------------------------------- receiving

@@ -19,7 +19,6 @@ received Meet me at noon. (<did>)
 received {"place":"harbour","seats":3} (<did>)
 received photo.raw (<did>)
 answer: I will be there. (to a message)
-to the group: 1 sent, did_not_found
 refused: alias_not_found
 `;
 

@@ -116,7 +116,6 @@ test("what no call takes is refused before anything is sent, and always as a Cli
     expect(await clientCode(() => me.send(to as string, "hello"))).toBe("invalid_argument");
   for (const ttl of [{ toString: 1 }, 5, "never"])
     expect(await clientCode(() => me.send(me.did, "hello", { ttl: ttl as string }))).toBe("invalid_argument");
-  expect(await clientCode(async () => me.group("bob" as never))).toBe("invalid_argument");
   expect(await clientCode(async () => me.on("listener" as never as Listener))).toBe("invalid_argument");
   for (const keys of [undefined, { load: async () => null }])
     expect(await clientCode(() => open({ keys: keys as never as KeyStore }))).toBe("invalid_argument");

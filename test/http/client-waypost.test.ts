@@ -251,19 +251,6 @@ describe("conversations", () => {
     await proxy.stop();
   });
 
-  test("a group's message reaches each member under one id, and who can't be reached is named", async () => {
-    const [alice, bob, carol] = await Promise.all([open(), open(), open()]);
-    const nobody = "did:svc:2222222222222222222222";
-    const group = alice.group([bob.did, carol.did, nobody]);
-    const { sent, failed } = await group.send("to all");
-    expect(sent.map(({ to }) => to).sort()).toEqual([bob.did, carol.did].sort());
-    expect(failed.map(({ to, error }) => [to, error.code])).toEqual([[nobody, "did_not_found"]]);
-    for (const member of [bob, carol]) {
-      const [message] = await take(member, 1);
-      expect([message?.text, message?.group]).toEqual(["to all", group.id]);
-    }
-  });
-
   test("a reaction names the message it is for", async () => {
     const [alice, bob] = await Promise.all([open(), open()]);
     const sent = await alice.send(bob.did, "hello");

@@ -24,7 +24,7 @@ import { attempt, ClientError, isTemporary, localError } from "../http.ts";
 import { type Message, parseReaction, type WaypostEvent } from "../message.ts";
 import type { Receiver, ReceiverStorage } from "../receiver.ts";
 import { parseMediaType } from "../retrieve.ts";
-import { type GroupSent, type MessageOptions, retryingDefault, type SendPlan, type Sent, sendPlan } from "../send.ts";
+import { type MessageOptions, retryingDefault, type SendPlan, type Sent, sendPlan } from "../send.ts";
 import { loadAlias, type NameTrust, type TrustDemand, trustOf } from "../trust/trust.ts";
 import type { Row, StoreDriver } from "./driver.ts";
 import { type Body, copySource, saveContent } from "./files.ts";
@@ -234,19 +234,6 @@ export class StoreSession {
     const added = this.#adding.then(() => this.#add(targets, content, options));
     this.#adding = added.catch(() => undefined);
     return added;
-  }
-
-  /** The members that are known; the others failed. */
-  async sendToGroup(members: readonly string[], content: Content, options: MessageOptions): Promise<GroupSent> {
-    const failed: GroupSent["failed"][number][] = [];
-    const known: string[] = [];
-    for (const to of members) {
-      const found = await attempt(() => this.#find(to, options));
-      if (found instanceof ClientError) failed.push({ to, error: found });
-      else if (!known.includes(found.did)) known.push(found.did);
-    }
-    const sent = known.length === 0 ? [] : await this.send(known, content, options);
-    return { sent: sent.map((one, i) => ({ to: known[i] ?? "", sent: one })), failed };
   }
 
   async #add(targets: readonly string[], content: Content, options: MessageOptions): Promise<Sent[]> {
