@@ -20,23 +20,27 @@ export function problemOf(shape: Shape<unknown>, value: unknown): string | null 
 
 /** What programs keep between runs, as text: JSON with names in snake_case, bytes in lower hex and counters in decimal. */
 export function renderKept(value: object): string {
-  const asText = (_: string, one: unknown) => {
-    if (one instanceof Uint8Array) return encodeHex(one);
-    if (typeof one === "bigint") return String(one);
-    return isRecord(one) ? renamed(one, (name) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)) : one;
-  };
-  return `${JSON.stringify(value, asText, 2)}\n`;
+  return `${JSON.stringify(keptForm(value), null, 2)}\n`;
+}
+
+/** Not by a replacer of JSON: a Buffer, which is bytes too, is another object by then. */
+function keptForm(value: unknown): unknown {
+  if (value instanceof Uint8Array) return encodeHex(value);
+  if (typeof value === "bigint") return String(value);
+  if (Array.isArray(value)) return value.map(keptForm);
+  const snake = (name: string) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+  return isRecord(value)
+    ? Object.fromEntries(Object.entries(value).map(([name, one]) => [snake(name), keptForm(one)]))
+    : value;
 }
 
 /** The value of such a text, if it has the shape. */
 export function parseKept<T>(text: string, shape: Shape<T>): T | null {
   const camel = (name: string) => name.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
-  const json = parseRecord(text, (_, one) => (isRecord(one) ? renamed(one, camel) : one));
+  const renamed = (_: string, one: unknown) =>
+    isRecord(one) ? Object.fromEntries(Object.entries(one).map(([name, inner]) => [camel(name), inner])) : one;
+  const json = parseRecord(text, renamed);
   return (json && z.safeParse(shape, json).data) ?? null;
-}
-
-function renamed(record: Record<string, unknown>, rename: (name: string) => string): Record<string, unknown> {
-  return Object.fromEntries(Object.entries(record).map(([name, one]) => [rename(name), one]));
 }
 
 export function isRecord(value: unknown): value is Record<string, unknown> {
