@@ -230,8 +230,7 @@ function bindListeners(config: Config, parts: ListenParts): { main: Listener[]; 
   const upgrade = nodes.upgrade === undefined ? {} : { upgrade: nodes.upgrade };
   const site = parts.site === null ? {} : { site: parts.site };
   for (const address of config.server.listen) {
-    const sharePort = config.server.share_port;
-    bound.main.push(bind(address, () => listen({ app: main, address, now, sharePort, ...upgrade, ...site, ...tls })));
+    bound.main.push(bind(address, () => listen({ app: main, address, now, ...upgrade, ...site, ...tls })));
   }
   for (const address of admin === null ? [] : config.server.admin_listen) {
     const app = (isSocket(address) ? operator : admin) ?? main;

@@ -67,7 +67,7 @@ export function isReported(setting: string, reported: readonly InputProblem[]): 
 
 // ------------------------------------------------------------------------------------------------ relations
 
-function* serverRelations({ server, directory, cache, stores }: Config): Generator<Remark> {
+function* serverRelations({ server, directory }: Config): Generator<Remark> {
   const { listen, admin_listen, tls_cert_file: cert, tls_key_file: key } = server;
   if (directory.enabled && directory.unsigned_updates === "allow" && !listen.every(isLoopbackListener))
     yield [
@@ -88,20 +88,6 @@ function* serverRelations({ server, directory, cache, stores }: Config): Generat
     const again = list.find((one, i) => list.slice(0, i).some((other) => isSameAddress(one, other)));
     if (again !== undefined) yield [`server.${name}`, `${again} is listed twice, or is a part of another address`];
   }
-  if (!server.share_port) return;
-  if (process.platform !== "linux")
-    yield ["server.share_port", "only Linux spreads the connections of a port over processes"];
-  // The stores of a Relay may differ for a while.
-  const used = [
-    ...(directory.enabled ? [directory.store, directory.ledger] : []),
-    ...(cache.enabled ? [cache.store] : []),
-  ];
-  const lonely = [...new Set(used)].filter((name) => stores[name]?.plugin !== "postgres");
-  if (lonely.length > 0)
-    yield [
-      ["server.share_port", "directory.enabled", "cache.enabled"],
-      `needs postgres stores: ${lonely.map((name) => `stores.${name}`).join(", ")} belongs to one process, but requests for a Directory or a Cache reach several`,
-    ];
 }
 
 /** Whether two listeners would meet at an address. Port 0 is a free one each time. */
@@ -374,12 +360,6 @@ function* listenerWarnings(config: Config): Generator<Remark> {
     if (isLoopbackListener(address) && trusted_proxies.length > 0 && !trusted_proxies.some((one) => kind.test(one)))
       yield ["server.trusted_proxies", `names no proxy that can reach ${address}: all its clients count as one`];
   }
-  const isSplit = config.server.share_port && config.bus.plugin === "local";
-  if (isSplit && nodes.length > 0)
-    yield [
-      "server.share_port",
-      'with bus.plugin = "local": live messages do not reach the sessions of other processes',
-    ];
   const isOpen = listen.some((address) => /^(0\.0\.0\.0|\[::\]):/.test(address));
   if (nodes.length > 0 && admin_listen.length === 0 && isOpen)
     yield ["server.admin_listen", "is empty: /metrics is public on the addresses of listen"];

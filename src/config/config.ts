@@ -145,7 +145,7 @@ function withoutInvalid(input: unknown, issues: readonly z.core.$ZodIssue[]): un
 
 /** What is created once at the start: listeners, stores, the bus, and the identity and sources of the nodes. */
 const fixed: { readonly [Name in SectionName]: readonly (keyof Config[Name] & string)[] } = {
-  server: ["listen", "admin_listen", "share_port", "app"],
+  server: ["listen", "admin_listen", "app"],
   bus: ["plugin"],
   limits: [],
   // With a change in two steps, a stranger's page could change policies in between.

@@ -150,9 +150,6 @@ const serverSchema = z.strictObject({
   admin_listen: listOf(listenAddress, { max: 16 }).describe(
     "Addresses of a second listener for health, `/metrics` and operations. When it is set, only this listener serves `/metrics`.",
   ),
-  share_port: flag(false).describe(
-    "Whether other processes may also listen on the addresses of `listen`; the system then spreads connections over them. Linux only. A Directory or a Cache then needs `postgres` stores.",
-  ),
   tls_cert_file: filePath.describe(
     "PEM file with the certificate of `listen` and its chain, for TLS without a proxy. Read again when it changes.",
   ),

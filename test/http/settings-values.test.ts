@@ -369,7 +369,6 @@ const shownElsewhere: Readonly<Record<string, string>> = {
     ].map((setting) => [setting, "settings-process.test.ts"]),
   ),
   "server.app": "app-host.test.ts",
-  "server.share_port": "relay-processes.test.ts",
   "server.tls_cert_file": "tls.test.ts",
   "server.tls_key_file": "tls.test.ts",
   "directory.registration_proofs": "directory/: the only list of its kind",

@@ -56,7 +56,7 @@ const fixed = {
 /** A value that no other setting has: the default and a few per mille more, by the place in the list. */
 function oddValue(place: number, defaultText: string, form: string): unknown {
   const value: unknown = JSON.parse(defaultText);
-  const more = place + 4;
+  const more = place + 5;
   if (typeof value === "number") return value + more;
   if (form === "size") return partsOf(String(value)) + more;
   if (form === "duration") return renderDurationSetting(partsOf(String(value)) + more);

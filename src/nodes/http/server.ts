@@ -38,8 +38,6 @@ type ListenOptions<Session> = {
   /** `127.0.0.1:7400`, `[::]:7400`, port 0 for a free one, or `unix:/run/waypost.sock`. */
   readonly address: string;
   readonly now: () => number;
-  /** Whether other processes may listen on the same port. */
-  readonly sharePort?: boolean;
   /** Whether only the owner and the group may connect to a Unix socket, whatever the process's umask is. */
   readonly isPrivate?: boolean;
   /** Speaks TLS with it; not on Unix sockets. */
@@ -67,7 +65,7 @@ export type Listener = {
 const idleTimeoutSeconds = 30;
 
 export function listen<Session>(options: ListenOptions<Session>): Listener {
-  const { app, address, certificate: tls, sharePort = false } = options;
+  const { app, address, certificate: tls } = options;
   const place = parseListenAddress(address);
   if (place === null) throw new Error(`${address} is not an address to listen on`);
   const handlers = handlersOf(options);
@@ -81,7 +79,7 @@ export function listen<Session>(options: ListenOptions<Session>): Listener {
   const common = { ...handlers, idleTimeout: idleTimeoutSeconds, hostname };
   const serveAt: Bind<Session> = ({ port, reusePort, tls }) =>
     Bun.serve<Session, string>({ ...common, port, reusePort, ...(tls === undefined ? {} : { tls }) });
-  const servers = [bindFirst(serveAt, { port: place.port, tls, reusePort: sharePort })];
+  const servers = [bindFirst(serveAt, { port: place.port, tls })];
   const port = servers[0]?.port ?? place.port;
   const host = hostname.includes(":") ? `[${hostname}]` : hostname;
   return {
@@ -141,8 +139,8 @@ function pathsOfBoth(app: App, site: Site): App["paths"] {
   );
 }
 
-type PortBinding = { readonly port: number; readonly reusePort: boolean; readonly tls?: Certificate | undefined };
-type Bind<Session> = (binding: PortBinding) => Server<Session>;
+type PortBinding = { readonly port: number; readonly tls?: Certificate | undefined };
+type Bind<Session> = (binding: PortBinding & { readonly reusePort: boolean }) => Server<Session>;
 
 /** Only Linux spreads the connections of a port over the sockets that share it. */
 const canShare = process.platform === "linux";
@@ -152,8 +150,8 @@ const canShare = process.platform === "linux";
  * the first socket must be shareable for that, so the address is tested first: it must be free.
  */
 function bindFirst<Session>(serveAt: Bind<Session>, binding: PortBinding): Server<Session> {
-  const first = serveAt(binding);
-  if (binding.reusePort || !canShare || binding.tls === undefined) return first;
+  const first = serveAt({ ...binding, reusePort: false });
+  if (!canShare || binding.tls === undefined) return first;
   void first.stop(true);
   return serveAt({ ...binding, port: first.port ?? binding.port, reusePort: true });
 }
@@ -162,7 +160,7 @@ function bindFirst<Session>(serveAt: Bind<Session>, binding: PortBinding): Serve
 function replaceServer<Session>(
   serveAt: Bind<Session>,
   servers: Server<Session>[],
-  binding: Omit<PortBinding, "reusePort">,
+  binding: PortBinding,
 ): Server<Session> {
   const retire = (): void => {
     for (const server of servers) void server.stop(false);

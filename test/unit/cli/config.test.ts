@@ -379,13 +379,6 @@ const cases: readonly Case[] = [
       '10:1: directory.unsigned_updates: "allow" lets anyone rewrite anyone\'s policy: every listener must be loopback or a Unix socket',
     ],
   ],
-  [
-    "share_port lmdb",
-    withLine(base, "server", "share_port = true"),
-    [
-      "2:1: server.share_port: needs postgres stores: stores.main belongs to one process, but requests for a Directory or a Cache reach several",
-    ],
-  ],
   ["bus misspelt", `${base}\n[bus]\nplugin = "nat"\n`, ['12:1: bus.plugin: must be "local" or "nats"']],
   ["bus nats without servers", `${base}\n[bus]\nplugin = "nats"\n`, ["11:1: bus.servers: is missing"]],
   [

@@ -27,12 +27,6 @@ describe("a broken relation is reported under its first setting", () => {
         },
       },
     ],
-    ["a port shared by a Cache", "server.share_port", { relay, cache, server: { share_port: true } }],
-    [
-      "a port shared by a Directory",
-      "server.share_port",
-      { relay, directory: { enabled: true }, server: { share_port: true } },
-    ],
     ["an app without nodes", "server.app", { relay, server: { app: "chat.net" } }],
     [
       "an app on the host of a node",
@@ -51,8 +45,6 @@ describe("a broken relation is reported under its first setting", () => {
     ["a certificate without its key", "server.tls_cert_file", { relay, server: { tls_cert_file: "a" } }],
   ];
   test.each(rows)("%s", (_, setting, input) => expect(broken(input)).toEqual([setting]));
-  test("a relation that holds is not reported", () =>
-    expect(broken({ relay, server: { share_port: true } })).toEqual([]));
 });
 
 test("a number far from its default is a warning, once, and one near it is none", () => {

@@ -122,8 +122,6 @@ describe("wording", () => {
   ])("%s: %s", (text, message) => expect(messageOf(text)).toBe(message));
 });
 
-const loneRelay = (more: string): string => `[stores.main]\nplugin = "memory"\n[relay]\nenabled = true\n${more}`;
-
 describe("relations", () => {
   const with_ = (more: string): string[] => problemsOf(`${allInOne}\n${more}`);
 
@@ -152,13 +150,6 @@ describe("relations", () => {
     expect(lone('recipients = "https://directory.example.org"')).toEqual([]);
     expect(lone('recipients = "ledger:main"')).toEqual([]);
     expect(lone('recipients = "directory.example.org"')).toEqual(["relay.recipients"]);
-  });
-
-  test("a port may be shared by Relays, and by nodes with shared stores", () => {
-    const share = "[server]\nshare_port = true\n";
-    expect(with_(share)).toEqual(["server.share_port"]);
-    expect(problemsOf(`${share}${loneRelay('recipients = "ledger:main"')}`)).toEqual([]);
-    expect(problemsOf(`${share}${allInOne.replace('"memory"', '"postgres"')}`)).toEqual([]);
   });
 
   test("a Cache must know its endpoints, and some node must be enabled", () => {
@@ -411,11 +402,6 @@ describe("warnings", () => {
       ["stores.main.message_ids_max"],
     ],
     ["one network that may use all", withCache("network_share = 100"), ["cache.network_share"]],
-    [
-      "processes that hear nothing of each other",
-      `${quiet.replace('"lmdb"', '"postgres"')}[server]\nshare_port = true`,
-      ["server.share_port"],
-    ],
     [
       "a home on this machine alone",
       `${at("https://w.net").replace("[directory]", '[directory]\npublic_endpoint = "http://localhost"')}[server]\ntrusted_proxies = ["127.0.0.1"]`,
