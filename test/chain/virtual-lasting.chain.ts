@@ -134,6 +134,14 @@ describe("without a second endpoint", () => {
     expect(lateWaitMs(verdict)).toBeWithin(1, 3 * minuteMs);
   });
 
+  test("many blocks that no endpoint has any more are not many waits for a silent one", async () => {
+    const kill = { atMs: 12 * minuteMs, awayMs: 40 * minuteMs };
+    const lasting = [{ node: 1, fault: "silent", fromMs: 13 * minuteMs }] as const;
+    const verdict = await run({ endpoints: 2, keepsBodies: [8, 8, 8], lasting, kill });
+    expect(isClean(verdict)).toBe(true);
+    expect(Math.max(...verdict.waits.map(({ waitMs }) => waitMs))).toBeWithin(kill.awayMs, kill.awayMs + waitMsMax);
+  });
+
   test("and with the count begun again, later calls would wait again", async () => {
     const follow = methodOf<(head: unknown) => Promise<void>>(Submissions.prototype, "follow");
     type Followed = { readonly pool: { readonly size: number }; readonly options: { readonly endpoints: Endpoints } };

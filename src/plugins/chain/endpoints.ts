@@ -43,6 +43,8 @@ export class Endpoints {
   private currentEndpoint = "";
   /** Connections to the others, which are asked before calls end; `null`: it can't be had. */
   private readonly asked = new Map<string, Promise<OpenSession | null>>();
+  /** Until when one that could not be opened is not tried again: whoever asks for many blocks would wait for each. */
+  private readonly absentUntilMs = new Map<string, number>();
   private agreedLast = "";
   private aloneSinceMs: number | null = null;
   private reasons: Unusable[] = [];
@@ -258,15 +260,20 @@ export class Endpoints {
     return others.sort((a, b) => Number(b === this.agreedLast) - Number(a === this.agreedLast));
   }
 
-  private other(endpoint: string): Promise<OpenSession | null> {
+  private async other(endpoint: string): Promise<OpenSession | null> {
+    const { host, settings } = this.options;
     const known = this.asked.get(endpoint);
     if (known !== undefined) return known;
+    if (host.elapsedMs() < (this.absentUntilMs.get(endpoint) ?? 0)) return null;
     const opening: Promise<OpenSession | null> = this.open(endpoint, true).then(
       (session) => {
         void session.over.promise.then(forget);
         return session as OpenSession;
       },
-      () => forget(),
+      () => {
+        this.absentUntilMs.set(endpoint, host.elapsedMs() + settings.reconnect_max_ms);
+        return forget();
+      },
     );
     const forget = () => {
       if (this.asked.get(endpoint) === opening) this.asked.delete(endpoint);
