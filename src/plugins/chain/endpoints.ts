@@ -7,7 +7,16 @@
  */
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { isLight, nameOf, type SignedBlock } from "./rpc.ts";
-import { type Anchor, type ChainHead, readable, Session, type SessionOptions, Unusable, unusable } from "./session.ts";
+import {
+  type Anchor,
+  type ChainHead,
+  heartbeatMs,
+  readable,
+  Session,
+  type SessionOptions,
+  Unusable,
+  unusable,
+} from "./session.ts";
 
 type EndpointsOptions = Omit<SessionOptions, "endpoint" | "genesis" | "anchor" | "signal" | "passive"> & {
   readonly genesis: string | null;
@@ -24,8 +33,8 @@ export type EndpointsEvents = {
 export type OpenSession = Session & { readonly head: ChainHead };
 
 const firstPauseMs = 200;
-/** How long the anchor wins against nodes that lack it: long enough for one that is only behind to catch up. */
-const disputeMsMax = 3_600_000;
+/** For how many block times the anchor wins against nodes that lack it: an hour, in which one that is behind catches up. */
+const disputeBlocksMax = 600;
 /** How long calls wait for the confirmation of a second endpoint when none can be asked: once for all of them. */
 const aloneMsMax = 600_000;
 /** A second endpoint further behind than this confirms nothing. */
@@ -203,7 +212,8 @@ export class Endpoints {
     const nowMs = host.elapsedMs();
     const sinceMs = this.disputes.get(endpoint) ?? nowMs;
     this.disputes.set(endpoint, sinceMs);
-    if (this.disputes.size * 2 <= settings.endpoints.length || nowMs - sinceMs < disputeMsMax) return;
+    const patienceMs = disputeBlocksMax * heartbeatMs(settings);
+    if (this.disputes.size * 2 <= settings.endpoints.length || nowMs - sinceMs < patienceMs) return;
     log("error", "most endpoints lack a block that was final before; the driver follows them from now on", {
       block: String(this.anchorBlock?.number),
       hash: this.anchorBlock?.hash,

@@ -118,14 +118,11 @@ export class Submissions {
   // ------------------------------------------------------------------------------------------------- enqueue
 
   async submit(call: LedgerCall, label: string): Promise<Submission | Fault> {
-    if (decodeLedgerCall(encodeLedgerCall(call)) === null) {
-      return fault("chain_submission_rejected", "the call exceeds a bound");
-    }
     const { callIndices } = this.options.endpoints.session().head.metadata.frame;
     if (!callIndices.has(call.name)) return fault("chain_submission_rejected", `this chain takes no ${call.name}`);
     for (let reads = 0; reads < readsMax; reads++) {
       const facts = await this.options.reader.facts(call.did, aliasesNamed(call));
-      const refused = this.dryRun(call, facts) ?? beyondAllowance(call, facts);
+      const refused = this.dryRun(call, facts) ?? beyondBounds(call) ?? beyondAllowance(call, facts);
       if (refused !== null) return refused;
       // Pending calls exclude a call by the pool, ended calls by the state: a call that ended while an older state was read
       // is in neither, and would be accepted a second time.
@@ -424,6 +421,12 @@ export class Submissions {
     await this.work;
   }
 }
+
+/** What the ledger's rules let pass, and no chain could read. */
+const beyondBounds = (call: LedgerCall): Fault | null =>
+  decodeLedgerCall(encodeLedgerCall(call)) === null
+    ? fault("chain_submission_rejected", "the call exceeds a bound")
+    : null;
 
 async function whenDurable(kept: Kept): Promise<Submission> {
   await kept.durable;
