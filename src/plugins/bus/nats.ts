@@ -349,16 +349,13 @@ class NatsBus implements Bus {
   private async tell(peer: string, message: PeerMessage, msMax: number): Promise<boolean> {
     const { connection } = this;
     if (connection === null || !this.connected.now) return true;
-    const options = { timeout: msMax };
-    const told = connection.request(this.inboxOf(peer, "peer"), utf8(JSON.stringify(message)), options);
-    return (
-      (await this.ending.orEvent(
-        told.then(
-          () => true,
-          () => !this.connected.now,
-        ),
-      )) !== false
-    );
+    try {
+      const bytes = utf8(JSON.stringify(message));
+      await this.ending.orEvent(connection.request(this.inboxOf(peer, "peer"), bytes, { timeout: msMax }));
+      return true;
+    } catch {
+      return !this.connected.now;
+    }
   }
 
   stats() {
