@@ -4,7 +4,7 @@ import type { Waypost } from "../client/package.ts";
 import { ConversationView } from "./conversation.tsx";
 import { followNews } from "./notify.ts";
 import { PanelView } from "./panels.tsx";
-import { Icon, IconButton, useSession, useStored } from "./parts.tsx";
+import { Button, Icon, IconButton, useSession, useStored } from "./parts.tsx";
 import { People } from "./people.tsx";
 import { arrivedBy, forgetArrival, type Panel, usePlace } from "./place.ts";
 import { isTrial, keepStorage, start, warn } from "./session.ts";
@@ -40,10 +40,7 @@ export function App() {
         {toast !== null && <p class="toast">{toast}</p>}
         {takeNewVersion !== null && (
           <p class="toast">
-            A new version is here.{" "}
-            <button type="button" class="plain" onClick={takeNewVersion}>
-              Use it
-            </button>
+            A new version is here. <Button onClick={takeNewVersion}>Use it</Button>
           </p>
         )}
       </div>
@@ -77,11 +74,7 @@ function Home({ me }: { readonly me: Waypost }) {
       {Object.entries(warnings).map(([about, text]) => (
         <div class="banner" role="alert" key={about}>
           <span>{text}</span>
-          {about === "storage" && (
-            <button type="button" class="plain" onClick={() => setPanel({ is: "settings" })}>
-              Backup
-            </button>
-          )}
+          {about === "storage" && <Button onClick={() => setPanel({ is: "settings" })}>Backup</Button>}
           <IconButton shape="close" label="Hide" onClick={() => warn(about, null)} />
         </div>
       ))}

@@ -1,9 +1,9 @@
 /** Several devices of one person: a new one shows a code, another reads it; and any may be removed. */
 import { useEffect, useState } from "preact/hooks";
 import type { Waypost } from "../client/package.ts";
-import { CopyButton, Form, Input, Problem, QrCode, useStored } from "./parts.tsx";
+import { Button, CopyButton, Form, Input, Problem, QrCode, useStored } from "./parts.tsx";
 import { canScan, Scanner } from "./scanner.tsx";
-import { attempt, linkDevice, textOf, toast } from "./session.ts";
+import { linkDevice, textOf, toast } from "./session.ts";
 import { oneLine } from "./text.ts";
 
 /** The new device's side, on its first page. */
@@ -34,6 +34,8 @@ export function LinkThis() {
   );
 }
 
+const removing = "Remove this device? Your keys are replaced, and it reads nothing new.";
+
 /** The other device's side, in the settings. */
 export function Devices({ me }: { readonly me: Waypost }) {
   const devices = useStored(me, () => me.devices.list(), []);
@@ -42,10 +44,6 @@ export function Devices({ me }: { readonly me: Waypost }) {
     await me.acceptLink(text, "New device");
     setCode(null);
     toast("The device is linked. It gets your messages now.");
-  };
-  const remove = (did: string) => {
-    if (confirm("Remove this device? Your keys are replaced, and it reads nothing new."))
-      attempt(me.devices.remove(did));
   };
   return (
     <>
@@ -56,18 +54,16 @@ export function Devices({ me }: { readonly me: Waypost }) {
             <li key={did ?? i}>
               <bdi>{isThis ? "This device" : oneLine(name)}</bdi>
               {!isThis && (
-                <button type="button" class="plain danger" onClick={() => remove(did)}>
+                <Button danger ask={removing} onClick={() => me.devices.remove(did)}>
                   Remove
-                </button>
+                </Button>
               )}
             </li>
           ))}
       </ul>
       {code === null ? (
         <p>
-          <button type="button" class="plain" onClick={() => setCode("")}>
-            Add a device
-          </button>
+          <Button onClick={() => setCode("")}>Add a device</Button>
         </p>
       ) : (
         <>

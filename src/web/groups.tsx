@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { groupType } from "../client/content.ts";
 import type { Group, MessageOptions, StoredMessage, Waypost } from "../client/package.ts";
-import { Form, Input, nameOf, useStored } from "./parts.tsx";
+import { Button, Form, Input, nameOf, useStored } from "./parts.tsx";
 import { show } from "./place.ts";
 import { attempt } from "./session.ts";
 import { oneLine } from "./text.ts";
@@ -101,15 +101,14 @@ function GroupForm({ me, group, known, onClose }: FormProps) {
 export function LeaveButton({ me, id, onClose }: PanelProps & { readonly id: string }) {
   const group = useStored(me, () => me.groups.get(id), [id]);
   if (group === null || group.standing === "out") return null;
-  const leave = () => {
-    if (!confirm("Leave this group? Nothing more of it will reach you.")) return;
-    attempt(group.leave());
+  const leave = async () => {
     onClose();
+    await group.leave();
   };
   return (
-    <button type="button" class="plain danger" onClick={leave}>
+    <Button danger ask="Leave this group? Nothing more of it will reach you." onClick={leave}>
       Leave the group
-    </button>
+    </Button>
   );
 }
 
@@ -127,9 +126,9 @@ export function GroupState({ me, group }: { readonly me: Waypost; readonly group
         <button type="button" class="main" onClick={() => attempt(group.join())}>
           Accept
         </button>
-        <button type="button" class="plain danger" onClick={() => attempt(group.leave())}>
+        <Button danger onClick={() => group.leave()}>
           Decline
-        </button>
+        </Button>
       </div>
     </section>
   );

@@ -1,7 +1,7 @@
 /** The lock of this device, in the settings: a passphrase or a code to print, and a passkey besides. */
 import { useEffect, useState } from "preact/hooks";
 import { passkeyLock, passphraseLock, recoveryCode, type Waypost } from "../client/package.ts";
-import { Form, Input, newPassphrase } from "./parts.tsx";
+import { Button, Form, Input, newPassphrase } from "./parts.tsx";
 import { attempt, locked, lockNow, setUpLock, toast } from "./session.ts";
 
 export function LockSettings({ me }: { readonly me: Waypost }) {
@@ -23,9 +23,9 @@ export function LockSettings({ me }: { readonly me: Waypost }) {
             Lock now
           </button>
           {(hasPasskey || "PublicKeyCredential" in globalThis) && (
-            <button type="button" class="plain" onClick={() => attempt(changePasskey())}>
+            <Button onClick={() => changePasskey()}>
               {hasPasskey ? "Remove the passkey" : "Open with a passkey too"}
-            </button>
+            </Button>
           )}
         </p>
       ) : (
@@ -64,9 +64,7 @@ function Passphrase({ submit, onChosen }: PassphraseProps) {
         <>
           <Input {...newPassphrase} label="Passphrase of the lock" value={first} onText={setFirst} />
           <Input {...newPassphrase} label="The same again" placeholder="Once more" value={second} onText={setSecond} />
-          <button type="button" class="plain" onClick={() => setCode(recoveryCode())}>
-            Rather a code to print
-          </button>
+          <Button onClick={() => setCode(recoveryCode())}>Rather a code to print</Button>
         </>
       ) : (
         <>

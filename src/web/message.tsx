@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { DeliveryState, StoredMessage, Waypost } from "../client/package.ts";
 import { isFile, mayBePicture, pictureOf, saveFile } from "./files.ts";
 import { react } from "./groups.tsx";
-import { Icon, type Shape, useStored } from "./parts.tsx";
+import { Button, Icon, type Shape, useStored } from "./parts.tsx";
 import { summaryOf } from "./people.tsx";
 import { useProgress } from "./progress.ts";
 import { attempt } from "./session.ts";
@@ -89,13 +89,11 @@ function Actions({ me, message, onReply, onDone }: Props & { readonly onDone: ()
         </button>
       )}
       {text !== null && !isFile(message) && navigator.clipboard !== undefined && (
-        <button type="button" class="plain" onClick={() => done(navigator.clipboard.writeText(text))}>
-          Copy
-        </button>
+        <Button onClick={() => done(navigator.clipboard.writeText(text))}>Copy</Button>
       )}
-      <button type="button" class="plain danger" onClick={() => done(me.store.remove(message))}>
+      <Button danger onClick={() => done(me.store.remove(message))}>
         Delete here
-      </button>
+      </Button>
     </fieldset>
   );
 }
@@ -125,11 +123,7 @@ function TextContent({ text }: { readonly text: string }) {
           piece
         ),
       )}
-      {shown !== text && (
-        <button type="button" class="plain" onClick={() => setWhole(true)}>
-          Show all
-        </button>
-      )}
+      {shown !== text && <Button onClick={() => setWhole(true)}>Show all</Button>}
     </p>
   );
 }
@@ -147,9 +141,9 @@ function FileContent({ me, message }: Pick<Props, "me" | "message">) {
     <>
       {mayBePicture(message) && <Picture me={me} message={message} name={name} onShown={() => setShown(true)} />}
       {isShown ? (
-        <button type="button" class="plain" onClick={save}>
+        <Button onClick={save}>
           Save<span class="hidden"> {name}</span>, {size}
-        </button>
+        </Button>
       ) : (
         <button type="button" class="file" onClick={save}>
           <Icon shape="file" />
@@ -231,9 +225,7 @@ function Delivery({ me, message }: Pick<Props, "me" | "message">) {
     <span class="doubt">
       {state === "failed" ? "Not sent" : "May have arrived"}
       {reason === undefined || reason === null ? "" : `: ${oneLine(reason, 120)}`}{" "}
-      <button type="button" class="plain" onClick={() => attempt(me.store.resend(message.id))}>
-        Send again
-      </button>
+      <Button onClick={() => me.store.resend(message.id)}>Send again</Button>
     </span>
   );
 }

@@ -10,6 +10,7 @@ import { isNotifying, stopNotifying, tryNotifying } from "./notify.ts";
 import {
   Avatar,
   BlockButton,
+  Button,
   CopyButton,
   Dialog,
   Form,
@@ -92,14 +93,10 @@ function Invite({ me, onClose, open }: InviteProps) {
         (scans ? (
           <Scanner onFound={(text) => onFound(parseInvited(text))} />
         ) : (
-          <button type="button" class="plain" onClick={() => setScans(true)}>
-            Read a code with the camera
-          </button>
+          <Button onClick={() => setScans(true)}>Read a code with the camera</Button>
         ))}
       <hr />
-      <button type="button" class="plain" onClick={() => open({ is: "group", id: null })}>
-        Make a group
-      </button>
+      <Button onClick={() => open({ is: "group", id: null })}>Make a group</Button>
     </Dialog>
   );
 }
@@ -175,16 +172,15 @@ function AboutPerson({ me, did, onClose }: PersonProps & { readonly onClose: () 
 type DeleteProps = { readonly me: Waypost; readonly id: string; readonly onClose: () => void };
 
 function DeleteButton({ me, id, onClose }: DeleteProps) {
-  const remove = () => {
-    if (!confirm("Delete the whole conversation from this device?")) return;
-    attempt(me.store.removeConversation(id));
+  const remove = async () => {
     onClose();
     show(null);
+    await me.store.removeConversation(id);
   };
   return (
-    <button type="button" class="plain danger" onClick={remove}>
+    <Button danger ask="Delete the whole conversation from this device?" onClick={remove}>
       Delete conversation
-    </button>
+    </Button>
   );
 }
 
@@ -225,9 +221,7 @@ function Fingerprint({ me, did }: PersonProps) {
       </p>
       <p class="buttons">
         {isSame && <span class="good">Compared</span>}
-        <button type="button" class="plain" onClick={() => mark(isSame ? null : fingerprint)}>
-          {isSame ? "Undo" : "We see the same"}
-        </button>
+        <Button onClick={() => mark(isSame ? null : fingerprint)}>{isSame ? "Undo" : "We see the same"}</Button>
       </p>
     </>
   );

@@ -132,19 +132,32 @@ export function Problem({ text }: { readonly text: string | null }) {
   );
 }
 
+type ButtonProps = {
+  readonly onClick: () => unknown;
+  readonly danger?: boolean;
+  readonly ask?: string;
+  readonly children: ComponentChildren;
+};
+
+/** Why its work failed is shown. One that asks works after a yes. */
+export function Button({ onClick, danger = false, ask, children }: ButtonProps) {
+  const work = async () => (ask === undefined || confirm(ask) ? onClick() : undefined);
+  return (
+    <button type="button" class={danger ? "plain danger" : "plain"} onClick={() => attempt(work())}>
+      {children}
+    </button>
+  );
+}
+
 // ----------------------------------------------------------------------------------------------------------- people
 
 type BlockingProps = { readonly me: Waypost; readonly did: string; readonly isBlocked: boolean };
 
 export function BlockButton({ me, did, isBlocked }: BlockingProps) {
   return (
-    <button
-      type="button"
-      class={`plain ${isBlocked ? "" : "danger"}`}
-      onClick={() => attempt(me.store.savePerson(did, { isBlocked: !isBlocked }))}
-    >
+    <Button danger={!isBlocked} onClick={() => me.store.savePerson(did, { isBlocked: !isBlocked })}>
       {isBlocked ? "Unblock" : "Block"}
-    </button>
+    </Button>
   );
 }
 
@@ -281,11 +294,7 @@ export function CopyButton({ text, label }: { readonly text: string; readonly la
     setCopied(true);
     setTimeout(() => setCopied(false), 2_000);
   };
-  return (
-    <button type="button" class="plain" onClick={() => attempt(copy())}>
-      {isCopied ? "Copied" : label}
-    </button>
-  );
+  return <Button onClick={() => copy()}>{isCopied ? "Copied" : label}</Button>;
 }
 
 export function QrCode({ text, label }: { readonly text: string; readonly label: string }) {

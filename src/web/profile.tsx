@@ -1,7 +1,7 @@
 /** The own profile. */
 import { useState } from "preact/hooks";
 import type { Profile, Waypost } from "../client/package.ts";
-import { Avatar, Form, Input, useStored } from "./parts.tsx";
+import { Avatar, Button, Form, Input, useStored } from "./parts.tsx";
 import { attempt } from "./session.ts";
 
 const [edge, bytesMax] = [160, 32_768];
@@ -45,11 +45,7 @@ function ProfileForm({ me, profile }: { readonly me: Waypost; readonly profile: 
             onChange={({ currentTarget }) => attempt(choose(currentTarget.files?.[0]))}
           />
         </label>
-        {profile.picture !== null && (
-          <button type="button" class="plain" onClick={() => attempt(save({ picture: null }))}>
-            Remove the picture
-          </button>
-        )}
+        {profile.picture !== null && <Button onClick={() => save({ picture: null })}>Remove the picture</Button>}
       </div>
       <Form isLine submit="Save name" onSubmit={() => save({ name: name.trim() })}>
         <Input

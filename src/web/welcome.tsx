@@ -2,9 +2,9 @@
 import { useState } from "preact/hooks";
 import { type ClientError, passkeyLock, passphraseLock } from "../client/package.ts";
 import { LinkThis } from "./devices.tsx";
-import { Form, Input } from "./parts.tsx";
+import { Button, Form, Input } from "./parts.tsx";
 import { arrivedBy } from "./place.ts";
-import { attempt, create, restore, unlock } from "./session.ts";
+import { create, restore, unlock } from "./session.ts";
 import { oneLine } from "./text.ts";
 
 export function Welcome() {
@@ -47,12 +47,8 @@ export function Welcome() {
       {other === "device" && <LinkThis />}
       {other === null && (
         <p class="buttons">
-          <button type="button" class="plain" onClick={() => setOther("device")}>
-            I use it on another device
-          </button>
-          <button type="button" class="plain" onClick={() => setOther("backup")}>
-            I have a backup
-          </button>
+          <Button onClick={() => setOther("device")}>I use it on another device</Button>
+          <Button onClick={() => setOther("backup")}>I have a backup</Button>
         </p>
       )}
     </main>
@@ -110,11 +106,7 @@ export function Unlock({ hasPasskey }: { readonly hasPasskey: boolean }) {
           autocomplete="current-password"
         />
       </Form>
-      {hasPasskey && (
-        <button type="button" class="plain" onClick={() => attempt(unlock(passkeyLock()))}>
-          Use the passkey
-        </button>
-      )}
+      {hasPasskey && <Button onClick={() => unlock(passkeyLock())}>Use the passkey</Button>}
     </main>
   );
 }
