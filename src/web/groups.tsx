@@ -119,8 +119,8 @@ export function GroupState({ me, group }: { readonly me: Waypost; readonly group
   return (
     <section class="request" aria-label="Request">
       <p>
-        <bdi>{nameFor(group.admin)}</bdi> wants you in a group of {countOf(group.members.length)}. They learn nothing of
-        you until you accept.
+        <bdi>{nameFor(group.admin)}</bdi> wants you in a group of {countOf(group.members.length)}. You can write there
+        once you accept.
       </p>
       <div class="buttons">
         <button type="button" class="main" onClick={() => attempt(group.join())}>

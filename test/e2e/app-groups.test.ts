@@ -132,7 +132,7 @@ test.skipIf(chromiumPath === null)(
     await group.send("come in");
     await openRow(person);
     await person.sees("come in");
-    await has(person, ".request", "They learn nothing of you until you accept.");
+    await has(person, ".request", "wants you in a group of 2 people.");
     const shown =
       "document.body.textContent.includes('\\u202e') || document.querySelector('.avatar img, [onerror]') !== null";
     expect(await person.page.evaluate(shown)).toBe(false);

@@ -241,4 +241,8 @@ test("a profile goes ahead of the next message, is a claim, and of another form 
   await alice.send(bob.did, "two");
   await until(() => textsAt(bob, alice.did), ["one", "two"]);
   expect([await person(), (await bob.store.profile(alice.did)).picture]).toEqual([["Alice from work", "Alison"], null]);
+  await alice.store.saveProfile({ isOpen: true });
+  await alice.send(alice.did, "to myself");
+  await until(async () => (await textsAt(alice, alice.did)).length, 2);
+  expect(await alice.store.profile()).toEqual({ name: "Alison", picture: null, isOpen: true });
 });

@@ -196,7 +196,8 @@ export class Incoming {
       const { isTyping } = note;
       return isHeard ? { changes: [{ type: "typing", from: sender, conversation, isTyping }], events: [] } : nothing;
     }
-    if (note.is === "nothing") return nothing;
+    // The own profile is not what came in a message to oneself.
+    if (note.is === "nothing" || sender === this.#host.did) return nothing;
     const { name, picture } = note;
     const profile = { did: sender, name, picture, atMs: Math.min(row.sentMs, row.arrivedMs), isOpen: null };
     if (!(await putProfile(this.#table, batch, profile))) return nothing;
