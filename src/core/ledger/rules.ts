@@ -146,7 +146,7 @@ function changeOwned(input: LedgerInput, call: OwnedChangeCall): Applied | Ledge
 
 type PolicyCall = Exclude<OwnerCall, OwnedChangeCall>;
 
-const policyScopes = {
+export const policyScopes = {
   set_delivery_policy: "recipient",
   set_tag_policy: "tag",
   set_persona_policy: "persona",

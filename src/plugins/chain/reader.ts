@@ -24,7 +24,7 @@ import {
 import { counterOf, intentOfCall, type LedgerCall } from "../../core/ledger/calls.ts";
 import { encodeDidDocument } from "../../core/ledger/document-codec.ts";
 import { faultOfRefusal, isRefusal, type LedgerError, ledgerErrors, refuse } from "../../core/ledger/refusals.ts";
-import { applyCall } from "../../core/ledger/rules.ts";
+import { applyCall, policyScopes } from "../../core/ledger/rules.ts";
 import { type Block, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
 import {
@@ -73,12 +73,6 @@ const policyMaps = {
   persona: "PersonaPolicies",
 } as const satisfies Record<PolicyScope, ItemName>;
 
-const policyScopes = {
-  set_delivery_policy: "recipient",
-  set_tag_policy: "tag",
-  set_persona_policy: "persona",
-} as const;
-
 export class ChainReader {
   private readonly memo = new Map<string, Promise<unknown>>();
   private memoHead = "";
@@ -109,7 +103,7 @@ export class ChainReader {
     if (longerThan(key, didBytesMax) || !key.isWellFormed()) return null;
     return this.cached(`${scope} ${key}`, (session) => {
       const { head } = session;
-      return policyAt(head, { scope, key, values: (keys) => session.values(keys, head.hash) });
+      return policyAt(head, scope, { key, values: (keys) => session.values(keys, head.hash) });
     });
   }
 
@@ -159,6 +153,7 @@ export class ChainReader {
    */
   async showsEffect(call: LedgerCall, { head, account }: Facts, operator: Uint8Array): Promise<boolean> {
     const { record } = account;
+    const values: Values = (keys) => this.agreed(keys, head);
     const counter = counterOf(call);
     if (counter !== null) return account.counters[counter.domain] > counter.nonce;
     switch (call.name) {
@@ -175,14 +170,10 @@ export class ChainReader {
       case "set_delivery_policy":
       case "set_tag_policy":
       case "set_persona_policy":
-        return isDeepStrictEqual(await this.agreedPolicy(head, policyScopes[call.name], call.did), call.policy);
+        return isDeepStrictEqual(await policyAt(head, policyScopes[call.name], { key: call.did, values }), call.policy);
       default:
         return false;
     }
-  }
-
-  private agreedPolicy(head: ChainHead, scope: PolicyScope, key: string) {
-    return policyAt(head, { scope, key, values: (keys) => this.agreed(keys, head) });
   }
 
   private async cached<T>(name: string, read: (session: OpenSession) => Promise<T>): Promise<T> {
@@ -226,11 +217,13 @@ function drawsOnReserve(call: LedgerCall): boolean {
   return !isRefusal(intent) && (intent.action === "deactivate_did" || intent.action === "delete_did");
 }
 
-type Values = { readonly values: (keys: readonly Uint8Array[]) => Promise<readonly (Uint8Array | null)[]> };
+/** The values of several keys at the head that is read. */
+type Values = (keys: readonly Uint8Array[]) => Promise<readonly (Uint8Array | null)[]>;
 
 async function policyAt(
   head: ChainHead,
-  { scope, key, values }: Values & { readonly scope: PolicyScope; readonly key: string },
+  scope: PolicyScope,
+  { key, values }: { readonly key: string; readonly values: Values },
 ): Promise<DeliveryPolicy | PersonaPolicy | null> {
   const map = policyMaps[scope];
   if (head.metadata.absent.has(map)) return null;
@@ -244,7 +237,7 @@ async function policyAt(
 
 async function readFacts(
   head: ChainHead,
-  { did, aliases, values: read }: Values & { readonly did: Did; readonly aliases: readonly string[] },
+  { did, aliases, values: read }: { readonly did: Did; readonly aliases: readonly string[]; readonly values: Values },
 ): Promise<Facts> {
   const keepsReserves = !head.metadata.absent.has("ReleasedAliases");
   const maps = accountMaps.filter((map) => !head.metadata.absent.has(map));
