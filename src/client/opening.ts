@@ -46,13 +46,6 @@ export type WaypostOptions = {
 
 type Urls = { readonly directoryUrl: string; readonly relayUrl: string; readonly cacheUrl: string };
 
-export async function checkedPolicy(policy: string | undefined): Promise<string | null> {
-  if (policy === undefined) return null;
-  const { parseLogPolicy } = await import("./trust/log.ts");
-  parseLogPolicy(policy);
-  return policy;
-}
-
 export function urlsOf({ url, directoryUrl = url, relayUrl = url, cacheUrl = url }: WaypostOptions): Urls {
   if (directoryUrl === undefined || relayUrl === undefined || cacheUrl === undefined)
     throw localError("invalid_url", "give url, or directoryUrl, relayUrl and cacheUrl");

@@ -13,15 +13,7 @@ import { attempt, ClientError, clockProblem, inOrder, localError } from "./http.
 import { reliable } from "./key-stores.ts";
 import { freshSeed, type Identity, isRotationDue, renderIdentity, rotationMsDefault, wipe } from "./keys.ts";
 import type { Listener, Message, WaypostEvent } from "./message.ts";
-import {
-  checkedPolicy,
-  linkOptions,
-  loadIdentity,
-  makeIdentity,
-  settleIdentity,
-  urlsOf,
-  type WaypostOptions,
-} from "./opening.ts";
+import { linkOptions, loadIdentity, makeIdentity, settleIdentity, urlsOf, type WaypostOptions } from "./opening.ts";
 import type { PushOptions, PushSubscriptionLike } from "./push.ts";
 import type { Receiver, ReceiverStorage } from "./receiver.ts";
 import {
@@ -67,7 +59,8 @@ export class Waypost {
   static async open(options: WaypostOptions): Promise<Waypost> {
     const urls = urlsOf(options);
     const client = connect({ ...urls, ...(options.timeoutMs === undefined ? {} : { timeoutMs: options.timeoutMs }) });
-    client.known.policy = await checkedPolicy(options.policy);
+    if (options.policy !== undefined) (await import("./trust/log.ts")).parseLogPolicy(options.policy);
+    client.known.policy = options.policy ?? null;
     const name = options.name ?? "default";
     const keys = reliable(options.keys);
     const opening = async () => {
