@@ -93,11 +93,11 @@ const countedBytes = 256 * 1024;
 /** The rest of what a large envelope counts. Its length is certain only when it has been read. */
 export function chargeBody(
   limiter: RateLimiter,
-  { client, network, nowMs, body }: Pick<Call, "client" | "network" | "nowMs" | "body">,
+  call: Pick<Call, "client" | "network" | "nowMs" | "body">,
   settings: { readonly rate_limit_loopback: boolean },
 ): void {
-  const more = Math.ceil(body.length / countedBytes) - 1;
-  if (more > 0 && !isUnlimited(client, settings)) limiter.charge(network, nowMs, more);
+  const more = Math.ceil(call.body.length / countedBytes) - 1;
+  if (more > 0 && !isUnlimited(call.client, settings)) limiter.charge(call.network, call.nowMs, more);
 }
 
 /** Whether no rate applies to a client: with this setting, to those of this machine. */
