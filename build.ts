@@ -10,20 +10,22 @@ import { parseArgs } from "node:util";
 import type { BunPlugin } from "bun";
 import { isMended } from "./packaging/addon.ts";
 import { renderNotices } from "./packaging/notices.ts";
-import { platformOf, platforms } from "./packaging/platforms.ts";
+import { platforms } from "./packaging/platforms.ts";
 import { packWeb } from "./packaging/web.ts";
 
 const { values } = parseArgs({ options: { target: { type: "string" }, outfile: { type: "string" } } });
 mkdirSync("dist", { recursive: true });
 mkdirSync(join(import.meta.dir, "node_modules", ".cache"), { recursive: true });
 if (values.target === "all") {
-  for (const { target, file } of platforms) await compile(target, join("dist", file));
+  for (const { target } of platforms) await compile(target, artifactOf(target));
 } else {
   const target = values.target ?? `bun-${process.platform}-${process.arch}`;
-  await compile(
-    target,
-    values.outfile ?? join("dist", values.target === undefined ? "waypost" : platformOf(target).file),
-  );
+  await compile(target, values.outfile ?? (values.target === undefined ? join("dist", "waypost") : artifactOf(target)));
+}
+
+/** `dist/waypost-linux-arm64` for `bun-linux-arm64`. */
+function artifactOf(target: string): string {
+  return join("dist", `waypost-${target.slice("bun-".length)}${target.startsWith("bun-windows") ? ".exe" : ""}`);
 }
 
 async function compile(target: string, outfile: string): Promise<void> {
@@ -65,13 +67,18 @@ async function compile(target: string, outfile: string): Promise<void> {
 
 /** The addon of a target's libc; platforms without several have it under either name. */
 function findAddon(target: string): string {
-  const { os, cpu, libc } = platformOf(target);
-  const folder = join(import.meta.dir, "node_modules", "@lmdb", `lmdb-${os}-${cpu}`);
-  const files = libc === "musl" ? ["node.napi.musl.node"] : ["node.napi.glibc.node", "node.napi.node"];
+  const folder = join(import.meta.dir, "node_modules", "@lmdb", lmdbPackage(target));
+  const files = target.includes("-musl") ? ["node.napi.musl.node"] : ["node.napi.glibc.node", "node.napi.node"];
   const found = files.map((file) => join(folder, file)).find((path) => existsSync(path));
   if (found !== undefined && !isMended(readFileSync(found)))
     fail(`${found} overflows: bun packaging/addon.ts mends it`);
   return found ?? fail(`${folder} holds no addon: bun install --frozen-lockfile --os='*' --cpu='*' brings all of them`);
+}
+
+/** `lmdb-linux-x64` for `bun-linux-x64`, `bun-linux-x64-baseline`, `bun-linux-x64-musl`. */
+function lmdbPackage(target: string): string {
+  const [, platform = "", arch = ""] = target.split("-");
+  return `lmdb-${platform === "windows" ? "win32" : platform}-${arch}`;
 }
 
 /** lmdb gets its addon; anything else that asks the loader (an optional part of msgpackr) gets an error. */

@@ -1,13 +1,14 @@
 /**
- * Everything that is released, by one command: `bun run release`. The executables of all platforms, packages of Debian,
- * an OCI image of this machine's platform, and `SHA256SUMS` over all of them, in `dist/`.
+ * Everything that is released, by one command: `bun run release`. The executables of all platforms, packages of npm
+ * and of Debian, an OCI image of this machine's platform, and `SHA256SUMS` over all of them, in `dist/`.
  * `--platforms own` makes this machine's alone, as the tests do.
  */
 import { createHash } from "node:crypto";
-import { readFileSync, writeFileSync } from "node:fs";
+import { readFileSync, renameSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { parseArgs } from "node:util";
 import { makeDeb } from "./packaging/deb.ts";
+import { makeNpmPackages } from "./packaging/npm.ts";
 import { makeOciImage } from "./packaging/oci.ts";
 import { ownPlatform, type Platform, platforms } from "./packaging/platforms.ts";
 import { run } from "./packaging/run.ts";
@@ -22,6 +23,7 @@ for (const { target, file } of released) {
   say(file);
 }
 const artifacts = released.map(({ file }) => join(dist, file));
+for (const folder of makeNpmPackages(released)) artifacts.push(pack(folder));
 for (const platform of released.filter(isDebian)) artifacts.push(say(makeDeb(platform)));
 if (own.libc === "glibc") artifacts.push(say(makeOciImage(own, sourceDateSeconds())));
 writeFileSync(join(dist, "SHA256SUMS"), artifacts.map(sumOf).join(""));
@@ -29,6 +31,16 @@ say("SHA256SUMS");
 
 function isDebian({ os, libc }: Platform): boolean {
   return os === "linux" && libc === "glibc" && Bun.which("dpkg-deb") !== null;
+}
+
+function pack(folder: string): string {
+  const [archive = ""] = run(["npm", "pack", "--silent", "--pack-destination", dist], folder)
+    .trim()
+    .split("\n")
+    .slice(-1);
+  const path = join(dist, `npm-${archive}`);
+  renameSync(join(dist, archive), path);
+  return say(path);
 }
 
 /** Of the last commit, so that the same commit makes the same image. */

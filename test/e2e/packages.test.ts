@@ -1,9 +1,9 @@
 /**
- * What is released, made by the one command for this platform and used as a stranger does: the Debian package taken
- * apart, the OCI image run in a folder of its own, and the sums over all.
+ * What is released, made by the one command for this platform and used as a stranger does: `npx waypost` from the
+ * packed packages, the Debian package taken apart, the OCI image run in a folder of its own, and the sums over all.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { mkdirSync, readdirSync, readFileSync, statSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { ownPlatform } from "../../packaging/platforms.ts";
 import { freePort, scratchFolder } from "../support/executable.ts";
@@ -37,6 +37,51 @@ test("the sums are right, and name every file that was made", async () => {
   await run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], dist);
   const summed = readFileSync(join(dist, "SHA256SUMS"), "utf8").trim().split("\n");
   expect(summed.length).toBe(made.length - 1);
+});
+
+describe("npm", () => {
+  const waypost = join(folder.path, "node_modules", ".bin", "waypost");
+
+  test("installs the executable of this platform, which starts and ends as itself", async () => {
+    writeFileSync(join(folder.path, "package.json"), JSON.stringify({ name: "stranger", private: true }));
+    const archives = [find("npm-waypost-cli-"), find("npm-waypost-0")];
+    await run(["npm", "install", "--no-audit", "--no-fund", "--offline", ...archives]);
+    const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as { version: string };
+    expect((await run(["npx", "--offline", "waypost", "--version"])).trim()).toBe(version);
+    const refused = Bun.spawn([waypost, "config", "check", "--config", "none.toml"], {
+      cwd: folder.path,
+      stderr: "pipe",
+    });
+    expect([await refused.exited, await new Response(refused.stderr).text()]).toEqual([
+      1,
+      expect.stringContaining("none.toml"),
+    ]);
+  }, 120_000);
+
+  test("runs all nodes with one command, and passes a signal on", async () => {
+    const port = String(freePort());
+    const child = Bun.spawn([waypost, "dev", "--port", port], { cwd: folder.path, stdout: "ignore", stderr: "ignore" });
+    await run([waypost, "health", `http://127.0.0.1:${port}`, "--wait", "30s"]);
+    child.kill("SIGTERM");
+    expect(await child.exited).toBe(0);
+  }, 60_000);
+
+  test("says which package is missing where npm left it out", async () => {
+    const alone = scratchFolder();
+    const copy = join(alone.path, "waypost.cjs");
+    writeFileSync(copy, readFileSync(join(root, "packaging", "npm", "launcher.cjs")));
+    const child = Bun.spawn(["node", copy], { cwd: "/", stderr: "pipe" });
+    const text = await new Response(child.stderr).text();
+    expect([await child.exited, text]).toEqual([1, expect.stringContaining("is not installed")]);
+    alone.remove();
+  });
+
+  test("names a package for every platform that is released", () => {
+    const { optionalDependencies } = JSON.parse(readFileSync(join(dist, "npm", "waypost", "package.json"), "utf8")) as {
+      optionalDependencies: Record<string, string>;
+    };
+    expect(Object.keys(optionalDependencies)).toEqual([`@waypost/cli-${ownPlatform().name}`]);
+  });
 });
 
 describe.skipIf(Bun.which("dpkg-deb") === null)("the Debian package", () => {
