@@ -27,9 +27,14 @@ export function personAt<P extends TypedPage>(page: P) {
     await page.until("!document.querySelector('dialog')", "the end of the dialog");
   };
   const fill = async (selector: string, text: string) => {
-    await page.until(`document.querySelector(${JSON.stringify(selector)})`, selector, 60_000);
-    await page.evaluate(`(() => { const field = document.querySelector(${JSON.stringify(selector)});
-      field.focus(); field.select(); })()`);
+    // A dialog is in the document before it is shown, and takes the focus then.
+    await page.until(
+      `(() => { const field = document.querySelector(${JSON.stringify(selector)});
+      if (!field?.checkVisibility()) return false;
+      field.focus(); field.select(); return document.activeElement === field })()`,
+      selector,
+      60_000,
+    );
     await page.type(text);
   };
   const say = async (text: string) => {

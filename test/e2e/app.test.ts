@@ -174,7 +174,8 @@ test.skipIf(chromiumPath === null)(
     await dora.press("Settings");
     await dora.fill("dialog input[type=password]", "a long passphrase");
     await dora.press("Save backup");
-    for (let tries = 0; !readdirSync(saved).includes("waypost-backup.json") && tries < 300; tries++)
+    // Its name is there before its content.
+    for (let tries = 0; Bun.file(join(saved, "waypost-backup.json")).size === 0 && tries < 300; tries++)
       await Bun.sleep(100);
     await dora.page.call("Page.close", {});
     const again = personAt(await browser.open(app, await browser.profile(scratch)));
