@@ -1,6 +1,6 @@
 /**
- * What a node answers over HTTP: stores, unsigned and signed, relayed envelopes, pages of ten, empty pages, acknowledgements of one and of
- * twenty, records and `/healthz` a second at 1, 16, 64 and 512
+ * What a node answers over HTTP: stores, unsigned and signed, relayed envelopes, pages of ten, empty pages,
+ * acknowledgements of one and of twenty, records and `/healthz` a second at 1, 16, 64 and 512
  * connections, beside a bare server that only parses the same bodies, in turn with it in the same run.
  * `--short` takes a fifth of the time; `--drivers`, `--paths` and `--connections` choose, as lists with
  * commas; `--against <folder>` measures another checkout of

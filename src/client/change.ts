@@ -380,9 +380,9 @@ export function nextIdentity(identity: Identity, nowMs: number): Identity {
 }
 
 /**
- * Publishes the keys of an identity, by command and after a removal of a device or a restoration: root key, methods, and the key that others
- * seal to. `next` has the new secrets behind the old ones, and a new root key as the next. Called again after an
- * interruption, it does what is left.
+ * Publishes the keys of an identity, by command and after a removal of a device or a restoration: root key, methods,
+ * and the key that others seal to. `next` has the new secrets behind the old ones, and a new root key as the next.
+ * Called again after an interruption, it does what is left.
  */
 export async function publishKeys(client: Client, next: Identity, waiting: Waiting): Promise<Identity> {
   const { did, nextRootSeed } = next;

@@ -243,7 +243,10 @@ const bytesOf = (base64: unknown): Uint8Array => decodeBase64(String(base64)) ??
 const copyPrefix = "waypost-keys:v1:";
 const saltBytes = 16;
 
-/** Seals an identity. The text and the passphrase together are the identity. Throws `no_identity` when the store has none of this name. */
+/**
+ * Seals an identity. The text and the passphrase together are the identity. Throws `no_identity` when the store has
+ * none of this name.
+ */
 export async function exportKeys(keys: KeyStore, name: string, passphrase: string): Promise<string> {
   const text = await reliable(keys).load(name);
   if (text === null) throw localError("no_identity", `there is no identity called ${name}`);

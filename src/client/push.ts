@@ -51,7 +51,10 @@ async function keyAt({ at }: Reader): Promise<string | null> {
   return (await ask(at, { method: "GET", path: "/node" }, aboutShape)).push_key ?? null;
 }
 
-/** Resolves when the Caches with the key of the first will push there, or with `null` when none does. Throws `timed_out` when no token came. */
+/**
+ * Resolves when the Caches with the key of the first will push there, or with `null` when none does. Throws `timed_out`
+ * when no token came.
+ */
 export async function subscribe(
   pushing: Pushing,
   subscription: PushSubscriptionLike,

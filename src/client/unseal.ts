@@ -27,7 +27,10 @@ export type Opened = { readonly file: FileFacts; readonly data: Uint8Array };
 /** The secrets held under the id of a key agreement: several when its key was replaced, none when unknown. */
 export type SecretsOf = (keyId: string) => readonly Uint8Array[];
 
-/** The opened payload. Throws a `local` ClientError: `unknown_profile`, `unknown_key`, `not_authentic` or `record_unreadable`. */
+/**
+ * The opened payload. Throws a `local` ClientError: `unknown_profile`, `unknown_key`, `not_authentic` or
+ * `record_unreadable`.
+ */
 export async function openPayload(payload: unknown, binding: SealBinding, secretsOf: SecretsOf): Promise<Opened> {
   const sealed = parseSealed(payload);
   const secrets = secretsOf(sealed.keyId);

@@ -55,7 +55,10 @@ export class Waypost {
     this.#name = identity.name;
   }
 
-  /** Opens the identity of the key store, or creates and registers one. Throws refusals of the Directory, such as `alias_taken`. */
+  /**
+   * Opens the identity of the key store, or creates and registers one. Throws refusals of the Directory, such as
+   * `alias_taken`.
+   */
   static async open(options: WaypostOptions): Promise<Waypost> {
     const urls = urlsOf(options);
     const client = connect({ ...urls, ...(options.timeoutMs === undefined ? {} : { timeoutMs: options.timeoutMs }) });
@@ -172,7 +175,10 @@ export class Waypost {
 
   // ---------------------------------------------------------------------------------------------- sending
 
-  /** Sends to a DID or an alias, after what was sent there before. After a temporary failure it tries again with identical bytes. */
+  /**
+   * Sends to a DID or an alias, after what was sent there before. After a temporary failure it tries again with
+   * identical bytes.
+   */
   async send(to: string, content: Content, options: MessageOptions = {}): Promise<Sent> {
     if (this.#session !== null) return (await this.#session.send([to], content, options))[0] as Sent;
     return this.#inOrder(to, async () => (await this.#prepare(to, content, options))());

@@ -89,7 +89,10 @@ export type MailboxShare = {
   readonly bytesMax: number;
   readonly rest:
     | (Rest & {
-        /** Who the others are: the active entries with this label, or of the whole mailbox (`null`), except those with `label`. */
+        /**
+         * Who the others are: the active entries with this label, or of the whole mailbox (`null`), except those with
+         * `label`.
+         */
         readonly among: string | null;
       })
     | null;
@@ -139,7 +142,10 @@ export type StoreOutcome =
 export type Cursor = string;
 
 export type PageRequest = {
-  /** Return entries that arrived after this cursor; `null` starts with the oldest. Any other text is a `Fault` (`invalid_request`). */
+  /**
+   * Return entries that arrived after this cursor; `null` starts with the oldest. Any other text is a `Fault`
+   * (`invalid_request`).
+   */
   readonly after: Cursor | null;
   readonly entriesMax: number;
   /** Limit for the sum of envelope bytes. The first entry is returned however large it is. */
@@ -176,7 +182,10 @@ export type RemovedMessage = Pick<MailboxEntry, "messageId" | "labels">;
 
 export type MailboxStats = { readonly entries: number; readonly bytes: number };
 
-/** Messages waiting for recipients. A driver treats the recipient's `MailboxKey` as an opaque text of at most 160 characters. */
+/**
+ * Messages waiting for recipients. A driver treats the recipient's `MailboxKey` as an opaque text of at most 160
+ * characters.
+ */
 export interface Mailbox {
   /**
    * Stores an entry once per (recipient, message id). Duplicates, chunk conflicts and quotas are decided

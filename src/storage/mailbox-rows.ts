@@ -1,7 +1,8 @@
 /**
  * The rows of a mailbox: everything known of an entry but its bytes, in typed arrays by slot number, with a
- * hash index from (recipient, message id) to the slot. A million rows take 117 MB here; a million objects with their strings would take 300 and the collector's time. Recipients, label sets and
- * chunk groups are numbers of interned texts (mailbox-recipients.ts).
+ * hash index from (recipient, message id) to the slot. A million rows take 117 MB here; a million objects with their
+ * strings would take 300 and the collector's time. Recipients, label sets and chunk groups are numbers of interned
+ * texts (mailbox-recipients.ts).
  */
 import type { Uuid } from "../core/codec/did.ts";
 import { type ExpirationBehavior, expirationBehaviors } from "../core/ledger/account.ts";

@@ -189,7 +189,8 @@ describe("slow clients", () => {
     const sockets = Array.from({ length: 100 }, () => slowClient(url, 7));
     await Bun.sleep(1_500);
     const grown = process.memoryUsage.rss() - before;
-    // 100 answers of 25 MiB are 2.5 GB (150 MiB were measured); a chunk each and what the kernel and the server buffer stay far below.
+    // 100 answers of 25 MiB are 2.5 GB (150 MiB were measured); a chunk each and what the kernel and the server buffer
+    // stay far below.
     expect(grown).toBeLessThan(400 * 1024 ** 2);
     const [first, ...others] = sockets;
     for (const socket of others) socket.destroy();

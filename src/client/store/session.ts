@@ -227,7 +227,10 @@ export class StoreSession {
 
   // ------------------------------------------------------------------------------------------------ sending
 
-  /** One message, with a copy for each recipient. Resolves when it is safe in the store; throws for a recipient that isn't known. */
+  /**
+   * One message, with a copy for each recipient. Resolves when it is safe in the store; throws for a recipient that
+   * isn't known.
+   */
   send(targets: readonly string[], content: Content, options: MessageOptions): Promise<Sent[]> {
     if (this.#stop.signal.aborted) throw localError("closed", "close() was called");
     // In the order of the calls.

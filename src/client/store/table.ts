@@ -1,7 +1,7 @@
 /**
  * The rows of one identity in a local store: sealed, counted and bounded, changed by one writer at a time. Values are JSON
- * or bytes under ChaCha20-Poly1305, bound to their keys; names in keys are keyed hashes, so that a copy of the store shows how much
- * there is and when, not who.
+ * or bytes under ChaCha20-Poly1305, bound to their keys; names in keys are keyed hashes, so that a copy of the store
+ * shows how much there is and when, not who.
  * Source: docs/client.md "A local store", RFC 8439.
  */
 

@@ -1,6 +1,6 @@
 /**
- * People of other Directories: whether the home that a name gives is the one that they name, and whether they have moved. Loaded
- * when somebody is named with a home, or says that they have moved.
+ * People of other Directories: whether the home that a name gives is the one that they name, and whether they have
+ * moved. Loaded when somebody is named with a home, or says that they have moved.
  * Source: docs/trust.md "Between providers".
  */
 import { type Did, isDid } from "../../core/codec/did.ts";

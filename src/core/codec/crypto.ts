@@ -69,7 +69,10 @@ export { blake2b256 } from "#blake2";
 /** For proofs and files. */
 export { sha256 } from "#sha256";
 
-/** BLAKE2b with a 16-byte digest, which only @noble/hashes offers: the hash part of `Blake2_128Concat` storage keys. About 5 µs for a DID. */
+/**
+ * BLAKE2b with a 16-byte digest, which only @noble/hashes offers: the hash part of `Blake2_128Concat` storage keys.
+ * About 5 µs for a DID.
+ */
 export function blake2b128(bytes: Uint8Array): Uint8Array {
   return blake2b(bytes, { dkLen: 16 });
 }

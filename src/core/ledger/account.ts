@@ -94,7 +94,10 @@ export type VerificationMethod = Decoded<typeof verificationMethodCodec>;
 /** The method types that name Ed25519 keys (rules section 1). */
 export const keyTypes: readonly string[] = ["Multikey", "Ed25519VerificationKey2020"];
 
-/** The Ed25519 key of a verification method, or `null` when its type names none. It may be inadmissible: see `isAdmissibleKey`. */
+/**
+ * The Ed25519 key of a verification method, or `null` when its type names none. It may be inadmissible: see
+ * `isAdmissibleKey`.
+ */
 export function parseMethodKey(method: VerificationMethod): Uint8Array | null {
   return keyTypes.includes(method.type) ? parseMultibaseKey(method.publicKeyMultibase) : null;
 }

@@ -1,8 +1,8 @@
 /**
  * The messages that a root key signs over a whole document, to register a DID or to replace its
- * document; and the payloads that key proofs contain. Version 1 has a time. Version 2 (`v2:<nonce>:<expiry ms>`) binds the document and works once.
- * Version 3 (`v3:…`) also binds the ledger and the account that submits a registration. A client that registers needs
- * this file and no other structure.
+ * document; and the payloads that key proofs contain. Version 1 has a time. Version 2 (`v2:<nonce>:<expiry ms>`) binds
+ * the document and works once. Version 3 (`v3:…`) also binds the ledger and the account that submits a registration. A
+ * client that registers needs this file and no other structure.
  * Source: docs/ledger.md 1.1, 1.2, 1.4, 1.5 and 1.8, rules section 4 ("Registration proof").
  */
 import { blake2b256 } from "#blake2";

@@ -176,8 +176,8 @@ function isOwner(record: DidRecord, operator: AccountId): boolean {
 
 // ---------------------------------------------------------------------------------- registrations and whole documents
 
-// The two calls whose proof is a message and not a payload. Their checks follow the order of the runtime; the checks of time are
-// ours (docs/ledger.md 2.3 to 2.5).
+// The two calls whose proof is a message and not a payload. Their checks follow the order of the runtime; the checks of
+// time are ours (docs/ledger.md 2.3 to 2.5).
 
 /**
  * Makes a record that the operator owns. The counters of an earlier record of the DID continue.

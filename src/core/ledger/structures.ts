@@ -1,7 +1,8 @@
 /**
- * The payloads that keys sign to authorize an action, in SCALE. Field order here is the order on the wire. What is decoded has kept
- * every bound; decoding answers `null` for anything else. Payloads are rebuilt from the request and compared as bytes, by
- * the Directory and by the ledger alike: a payload that differs from the request is not an authorization of it.
+ * The payloads that keys sign to authorize an action, in SCALE. Field order here is the order on the wire. What is
+ * decoded has kept every bound; decoding answers `null` for anything else. Payloads are rebuilt from the request and
+ * compared as bytes, by the Directory and by the ledger alike: a payload that differs from the request is not an
+ * authorization of it.
  * Source: interface "Signed DID-document updates", docs/ledger.md 1.1 to 1.6, 1.8 and 1.9, rules sections 4 and 10.
  */
 

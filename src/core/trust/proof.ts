@@ -197,7 +197,10 @@ function signerOf(keyId: string, document: DidDocument, rootKey: Uint8Array): Ui
   return method === null ? null : parseMethodKey(method);
 }
 
-/** Why a component call changes nothing: what is or isn't there. `unlisted`: no method has the id; `in use`: by `authentication`. */
+/**
+ * Why a component call changes nothing: what is or isn't there. `unlisted`: no method has the id; `in use`: by
+ * `authentication`.
+ */
 type NoChange = "exists" | "missing" | "unlisted" | "in use";
 
 /** The document after a component call. Bounds and forms are left to the ledger: the holder of the key signed them. */

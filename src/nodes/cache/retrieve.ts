@@ -95,7 +95,10 @@ async function answerPage(
   return isFault(found) ? found : renderMessages(found.entries, found.next, context);
 }
 
-/** When one page holds everything, and sets of chunks whole, one call of the store; else envelopes are read as the client reads the answer. */
+/**
+ * When one page holds everything, and sets of chunks whole, one call of the store; else envelopes are read as the
+ * client reads the answer.
+ */
 async function answerWhole(
   parts: RetrieveParts,
   recipient: MailboxKey,

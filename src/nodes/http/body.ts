@@ -121,7 +121,10 @@ function brokenOff(): typeof late {
 
 // ------------------------------------------------------------------------------------------ discarded bodies
 
-/** Bytes of a refused body that are read and thrown away: a little more than the largest body that a node accepts by default. */
+/**
+ * Bytes of a refused body that are read and thrown away: a little more than the largest body that a node accepts by
+ * default.
+ */
 const drainBytesMax = 32 * 1024 * 1024;
 const drainMs = 5_000;
 /** A client that pauses for this long waits for the answer. */

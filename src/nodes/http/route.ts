@@ -345,7 +345,10 @@ export function preflightHeaders(methods: readonly string[], headers: readonly s
 
 type Failed = { readonly requestId: string; readonly route: Pick<Route, "path" | "unavailable"> };
 
-/** An operating failure becomes a refusal, of which the log has one line for each outage (`joinOutages`), and a bug a silent 500. */
+/**
+ * An operating failure becomes a refusal, of which the log has one line for each outage (`joinOutages`), and a bug a
+ * silent 500.
+ */
 export function faultOf(log: Log, error: unknown, { requestId, route }: Failed): Fault {
   const refusal = error instanceof StoreError ? storeFault(error, route) : internalError();
   const where = { request_id: requestId, route: route.path };

@@ -1,7 +1,8 @@
 /**
  * What became of envelopes lately, for the operator who is asked why a message did not arrive: the last results of each
- * sender to each recipient, in memory, and the keyed digest under which log lines name a recipient. The key is kept in a store of the node, so that all processes on it write the same
- * digest, also after a restart, and nobody else can tell whose it is.
+ * sender to each recipient, in memory, and the keyed digest under which log lines name a recipient. The key is kept in
+ * a store of the node, so that all processes on it write the same digest, also after a restart, and nobody else can
+ * tell whose it is.
  */
 import { encodeHex } from "../../core/codec/bytes.ts";
 import type { Did, Uuid } from "../../core/codec/did.ts";

@@ -2,9 +2,9 @@
  * Outbound requests to destinations that strangers choose. The law: not one packet goes to an address
  * that the rules refuse, whatever a URL, a name server or an answer says; no destination holds more than
  * its share of the node; and an error says nothing about networks that the sender can't see.
- * Order: URL rules, a place of the client, a slot of the host, one resolution, address rules, connection, request. The connection goes to the
- * checked address and to nothing else, TLS is checked for the published name, no redirect is followed, no proxy is
- * used, and the answer is read up to a cap and against a deadline.
+ * Order: URL rules, a place of the client, a slot of the host, one resolution, address rules, connection, request. The
+ * connection goes to the checked address and to nothing else, TLS is checked for the published name, no redirect is
+ * followed, no proxy is used, and the answer is read up to a cap and against a deadline.
  * Source: rules section 5 "Outbound requests", section 10 ("Relay", "Failed deliveries").
  */
 import { connect } from "node:net";

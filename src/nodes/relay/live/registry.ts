@@ -3,7 +3,8 @@
  * to sockets, and decodes what a session sends: its proof, in headers or in the first frame, and acknowledgements. The
  * laws: an envelope counts as delivered only when a client acknowledged it; all devices of the recipient get it at once,
  * and the first acknowledgement wins; a session that joins gets what is delivered from then on after its welcome, which
- * waits for what was delivered before, so that nothing falls between the two. All that waits is bounded. Source: rules sections 5 ("Live sessions", "Devices") and 10.
+ * waits for what was delivered before, so that nothing falls between the two. All that waits is bounded. Source: rules
+ * sections 5 ("Live sessions", "Devices") and 10.
  */
 import type { ServerWebSocket } from "bun";
 import type { Config } from "../../../config/schema.ts";
