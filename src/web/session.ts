@@ -130,7 +130,7 @@ export async function start(): Promise<void> {
 
 /** Makes an identity and registers it. */
 export async function create(name: string, invitation: string | null): Promise<void> {
-  await (await opened(invitation)).store.saveProfile({ name, isOpen: true });
+  await opened(invitation, (me) => me.store.saveProfile({ name, isOpen: true }));
 }
 
 const options = () => ({
@@ -142,10 +142,11 @@ const options = () => ({
   receipts: true,
 });
 
-async function opened(invitation: string | null): Promise<Waypost> {
+/** `prepare` comes before anything is shown. */
+async function opened(invitation: string | null, prepare?: (me: Waypost) => Promise<void>): Promise<void> {
   const me = await Waypost.open({ ...options(), ...(invitation === null ? {} : { invitation }) });
+  await prepare?.(me);
   ready(me);
-  return me;
 }
 
 type Linking = Pick<Awaited<ReturnType<typeof Waypost.link>>, "code" | "cancel">;
