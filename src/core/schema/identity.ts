@@ -16,6 +16,7 @@ import {
 } from "../ledger/account.ts";
 import { normalizeDocument } from "../ledger/document.ts";
 import {
+  assetText,
   closed,
   compileShape,
   didText,
@@ -30,6 +31,7 @@ import {
   namedText,
   nullable,
   open,
+  relayText,
   u64Text,
   u128Text,
 } from "./schema.ts";
@@ -109,15 +111,9 @@ export const linksBody = closed(
 const expirationBehavior = Type.Union(expirationBehaviors.map((name) => Type.Literal(name)));
 
 const personaPolicyMembers = {
-  release_pricing: Type.Optional(
-    closed({ asset: Type.String({ maxLength: scaleBounds.assetBytes }), amount: u128Text }),
-  ),
+  release_pricing: Type.Optional(closed({ asset: assetText, amount: u128Text })),
   expiration_behavior: Type.Optional(closed({ mode: expirationBehavior, retain_until: Type.Optional(u64Text) })),
-  allowed_relays: Type.Optional(
-    Type.Array(Type.String({ minLength: 1, maxLength: scaleBounds.allowedRelayBytes }), {
-      maxItems: scaleBounds.allowedRelays,
-    }),
-  ),
+  allowed_relays: Type.Optional(Type.Array(relayText, { maxItems: scaleBounds.allowedRelays })),
 };
 
 const examplePersonaPolicy = {

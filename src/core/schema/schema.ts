@@ -12,7 +12,14 @@ import type { Did } from "../codec/did.ts";
 import { parseU64, parseU128 } from "../codec/json.ts";
 import { parseTimestamp } from "../codec/time.ts";
 import { type Fault, fault, faultCodes, type InputError, pointerNameCharsMax } from "../fault.ts";
-import { type DidDocument, policyLimits, type Service, type VerificationMethod } from "../ledger/account.ts";
+import {
+  type DidDocument,
+  longerThan,
+  policyLimits,
+  type Service,
+  scaleBounds,
+  type VerificationMethod,
+} from "../ledger/account.ts";
 import { parseProofTimestamp } from "../ledger/document-codec.ts";
 
 // ----------------------------------------------------------------------------------------------------------- examples
@@ -69,14 +76,18 @@ const inputErrorsMax = 32;
 
 // -------------------------------------------------------------------------------------------- formats
 
-/** Text formats: what makes a text acceptable, and the words for what is expected. */
-const formats: Record<string, { readonly accepts: (text: string) => boolean; readonly expected: string }> = {
+/** What makes a text acceptable, and the words for what is expected. */
+type Format = { readonly accepts: (text: string) => boolean; readonly expected: string };
+
+const formats: Record<string, Format> = {
   u64: { accepts: (text) => parseU64(text) !== null, expected: "decimal text of an unsigned 64-bit number" },
   u128: { accepts: (text) => parseU128(text) !== null, expected: "decimal text of an unsigned 128-bit number" },
   fee: {
     accepts: (text) => (parseU128(text) ?? 2n ** 128n) <= policyLimits.releaseFeeMax,
     expected: `decimal text of at most ${policyLimits.releaseFeeMax}`,
   },
+  asset: utf8Within(scaleBounds.assetBytes),
+  relay: utf8Within(scaleBounds.allowedRelayBytes),
   timestamp: {
     accepts: (text) => parseTimestamp(text) !== null,
     expected: "text of ISO-8601 with seconds and a zone, or of epoch seconds or milliseconds",
@@ -90,6 +101,13 @@ const formats: Record<string, { readonly accepts: (text: string) => boolean; rea
     expected: "standard Base64 of 64 bytes",
   },
 };
+
+function utf8Within(bytesMax: number): Format {
+  return {
+    accepts: (text) => !longerThan(text, bytesMax),
+    expected: `text of at most ${bytesMax} bytes of UTF-8`,
+  };
+}
 
 for (const [name, format] of Object.entries(formats)) FormatRegistry.Set(name, format.accepts);
 
@@ -259,6 +277,9 @@ export const u128Text = Type.String({
   examples: ["0"],
 });
 export const feeText = Type.String({ format: "fee", pattern: unsignedPattern, examples: ["0"] });
+/** Other tools know the bounds of these two in characters alone. */
+export const assetText = Type.String({ format: "asset", maxLength: scaleBounds.assetBytes });
+export const relayText = Type.String({ format: "relay", minLength: 1, maxLength: scaleBounds.allowedRelayBytes });
 export const timestampText = Type.String({
   format: "timestamp",
   description: "ISO-8601 with seconds and a zone, or epoch seconds or milliseconds as text",

@@ -2,13 +2,20 @@
  * What the operator account does on behalf of a DID: primary alias, policy links, and the policies of a
  * recipient, a tag or a persona; and what anybody may read of those policies.
  * Order of checks: shape, path equals body, form and time of the proof in headers (or the permission to go
- * without), who signed, nonce of the proof, then the rules and bounds of the ledger.
+ * without), the ledger's bounds of links, who signed, nonce of the proof, then the rules of the ledger.
  * Source: interface "Recipient delivery policy" and "Persona delivery policy", rules sections 4 and 10.
  */
 import type { Static, TSchema } from "@sinclair/typebox";
 import { type Did, parseDid } from "../../core/codec/did.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
-import type { DeliveryPolicy, DeliveryPolicyLinks, PersonaPolicy, PolicyScope } from "../../core/ledger/account.ts";
+import {
+  type DeliveryPolicy,
+  type DeliveryPolicyLinks,
+  type LedgerBounds,
+  longerThan,
+  type PersonaPolicy,
+  type PolicyScope,
+} from "../../core/ledger/account.ts";
 import type { OwnerCall } from "../../core/ledger/calls.ts";
 import { parseAlias } from "../../core/ledger/intents.ts";
 import { isTag, tagForm } from "../../core/message/envelope.ts";
@@ -56,21 +63,29 @@ export type OwnerUpdate = {
   /** Beside those of every update. */
   readonly codes?: readonly FaultCode[];
   readonly request: TSchema;
-  /** The call that a body asks for, once the path names the same DID. */
-  readonly decode: (call: Call) => OwnerCall | Fault;
+  readonly decode: (call: Call) => Asked | Fault;
+};
+
+/** The call that a body asks for, once the path names the same DID. */
+type Asked = {
+  readonly owned: OwnerCall;
+  /** Refuses at its place what only this ledger's bounds forbid. */
+  readonly checkBounds: (bounds: LedgerBounds) => Fault | null;
 };
 
 function defineUpdate<S extends TSchema & { static: { readonly did: string } }>(
   request: S,
   described: Omit<OwnerUpdate, "request" | "decode">,
   callOf: (body: Static<S>, did: Did) => OwnerCall | Fault,
+  checkBounds: (body: Static<S>, bounds: LedgerBounds) => Fault | null = () => null,
 ): OwnerUpdate {
   const check: (json: unknown) => Static<S> | Fault = compileShape(request);
   const decode = (call: Call) => {
     const body = decodeBody(call, check);
     if (isFault(body)) return body;
     const did = bindDid(call, body.did, described.subject);
-    return isFault(did) ? did : callOf(body, did);
+    const owned = isFault(did) ? did : callOf(body, did);
+    return isFault(owned) ? owned : { owned, checkBounds: (bounds: LedgerBounds) => checkBounds(body, bounds) };
   };
   return { ...described, request, decode };
 }
@@ -102,6 +117,7 @@ export const ownerUpdates: readonly OwnerUpdate[] = [
       const links = parseLinks(body);
       return isFault(links) ? links : { name: "set_delivery_policy_links", did, ...links };
     },
+    checkLinks,
   ),
   defineUpdate(
     personaPolicyBody,
@@ -155,12 +171,16 @@ function ownerRoute(parts: DirectoryParts, update: OwnerUpdate): Route {
     unstable: extrinsic === "set_alias",
     signed: signedUpdate(extrinsic, (request as { examples?: readonly unknown[] }).examples?.[0]),
     handle: async (call) => {
-      const owned = update.decode(call);
-      if (isFault(owned)) return owned;
+      const asked = update.decode(call);
+      if (isFault(asked)) return asked;
+      const { owned, checkBounds } = asked;
       const { did } = owned;
       const proof = decodeHeaderProof(call, { operation: extrinsic, did }, parts);
       if (isFault(proof)) return proof;
-      const [account, proofs] = await Promise.all([parts.ledger.account(did), parts.ledger.proofs()]);
+      const { ledger } = parts;
+      const [account, bounds, proofs] = await Promise.all([ledger.account(did), ledger.bounds(), ledger.proofs()]);
+      const beyond = checkBounds(bounds);
+      if (beyond !== null) return beyond;
       const claim = proof === null ? null : decideUpdateProof(proof, account.record, proofs.genesisHash);
       if (isFault(claim)) return claim;
       const replayed = await claimProof(parts.replay, claim, call.nowMs);
@@ -225,6 +245,20 @@ export function parseLinks(body: Static<typeof linksBody>): DeliveryPolicyLinks 
     tagPolicies: links.tag_policies ?? [],
     personaPolicies: links.persona_policies ?? [],
   };
+}
+
+/** The ledger refuses the same, but names no place in the body, and only when the nonce is used up. */
+function checkLinks(body: Static<typeof linksBody>, bounds: LedgerBounds): Fault | null {
+  const at = body.delivery_policy_links === undefined ? "" : "/delivery_policy_links";
+  const { recipient_policy: recipient, tag_policies = [], persona_policies = [] } = body.delivery_policy_links ?? body;
+  const lists = Object.entries({ tag_policies, persona_policies });
+  const full = lists.find(([, links]) => links.length > bounds.policyRefs);
+  if (full) return badInput("invalid_request", `${at}/${full[0]}`, `must have at most ${bounds.policyRefs} entries`);
+  const listed = lists.flatMap(([name, links]) => links.map((link, i) => [`${name}/${i}`, link] as const));
+  const texts = [["recipient_policy", recipient ?? ""] as const, ...listed];
+  const long = texts.find(([, link]) => longerThan(link, bounds.policyRefBytes));
+  if (!long) return null;
+  return badInput("invalid_request", `${at}/${long[0]}`, `must have at most ${bounds.policyRefBytes} bytes of UTF-8`);
 }
 
 export function normalizePersonaPolicy(policy: Static<typeof personaPolicyBody>["policy"]): PersonaPolicy {

@@ -278,6 +278,7 @@ const rules: readonly Rule[] = [
     { delivery_policy_links: { tag_policies: [..."123456789"] } },
     "invalid_request",
     400,
+    "/delivery_policy_links/tag_policies",
   ],
   [
     "set_delivery_policy_links",
@@ -285,6 +286,7 @@ const rules: readonly Rule[] = [
     { delivery_policy_links: { tag_policies: ["x", "x".repeat(129)] } },
     "invalid_request",
     400,
+    "/delivery_policy_links/tag_policies/1",
   ],
   [
     "set_delivery_policy_links",
@@ -292,6 +294,7 @@ const rules: readonly Rule[] = [
     { delivery_policy_links: { recipient_policy: "ü".repeat(65) } },
     "invalid_request",
     400,
+    "/delivery_policy_links/recipient_policy",
   ],
   [
     "set_delivery_policy_links",
@@ -299,6 +302,7 @@ const rules: readonly Rule[] = [
     { delivery_policy_links: undefined, persona_policies: [..."123456789"] },
     "invalid_request",
     400,
+    "/persona_policies",
   ],
   [
     "set_delivery_policy_links",
@@ -338,6 +342,7 @@ const rules: readonly Rule[] = [
     { policy: { allowed_relays: ["relay-1", "ä".repeat(65)] } },
     "invalid_request",
     400,
+    "/policy/allowed_relays/1",
   ],
   [
     "set_persona_policy",
@@ -345,6 +350,7 @@ const rules: readonly Rule[] = [
     { policy: { release_pricing: { asset: "ä".repeat(17), amount: "1" } } },
     "invalid_request",
     400,
+    "/policy/release_pricing/asset",
   ],
   ...(["set_delivery_policy", "set_tag_policy"] as const).flatMap((extrinsic) =>
     policyBreaches.map(
