@@ -6,7 +6,7 @@
  * Source: interface "Signed Cache proof" and "Cache" (acknowledging), rules section 6.
  */
 import { encodeBase64 } from "../core/codec/bytes.ts";
-import type { Did } from "../core/codec/did.ts";
+import { type Did, parseUuid } from "../core/codec/did.ts";
 import type { JsonObject } from "../core/codec/json.ts";
 import { dayMs, renderTimestamp } from "../core/codec/time.ts";
 import {
@@ -253,6 +253,8 @@ async function listAt(cache: CacheClient, digests: Map<string, string>): Promise
       const page = await cache.summary(cursor);
       const before = copies.size;
       for (const listed of page.messages) {
+        // Ids and digests are remembered in one set, and a hostile Cache must not name one by the other.
+        if (parseUuid(listed.message_id) === null) continue;
         const chunk = chunkOf(listed);
         const name = `${cache.reader.at.url} ${listed.message_id} ${placeOf(chunk)} ${listed.expires_at}`;
         if (copies.has(name)) continue;

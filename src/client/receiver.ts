@@ -116,7 +116,7 @@ export class Receiver {
   #isLate = false;
   readonly #stop = new AbortController();
   /** Acknowledgements under way of messages that the SDK took for itself. */
-  readonly #acking = new Set<Promise<void>>();
+  readonly #acking = new Set<Promise<unknown>>();
   #loops: Promise<unknown> = Promise.resolve();
   #failure: unknown = null;
   #refreshedMs = Number.NEGATIVE_INFINITY;
@@ -403,7 +403,10 @@ export class Receiver {
       this.#queue.put(message);
       return known;
     }
-    const acking = this.#ack(message, known).finally(() => this.#acking.delete(acking));
+    // What is no message of its own, such as a receipt, is saved like one; a store without room gets it again later.
+    const isSaved = this.#host.storage?.isKeeping === true;
+    const work = attempt(() => (isSaved ? this.#ack(message, known) : actions.ack()));
+    const acking: Promise<unknown> = work.finally(() => this.#acking.delete(acking));
     this.#acking.add(acking);
     return known;
   }

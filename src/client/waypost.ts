@@ -419,11 +419,11 @@ export class Waypost {
     return { replyTo: replyTo ?? null, group: group ?? null, wantsReceipt };
   }
 
-  /** Receipts are events, and no note is a message. One whose signature does not verify is ignored. */
+  /** No note is a message. Receipts are events, which a store emits itself. Without a verified signature it is ignored. */
   #absorb(message: Message): boolean {
     const { note, from } = message;
     if (note === null) return false;
-    if (note.is === "receipt" && from !== null && message.verified === true)
+    if (this.#session === null && note.is === "receipt" && from !== null && message.verified === true)
       this.#emit({ type: note.state === "read" ? "read" : "receipt", from, messageIds: note.ids });
     return true;
   }

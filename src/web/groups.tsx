@@ -32,9 +32,10 @@ export function useNames(me: Waypost): Names {
   return (did) => (did === me.did ? "You" : did === null ? "Somebody" : nameOf(people?.get(did) ?? null, did));
 }
 
-export const isChange = ({ mediaType }: StoredMessage): boolean => mediaType === groupType;
+export const isChange = ({ mediaType, group, verified, isOwn }: StoredMessage): boolean =>
+  mediaType === groupType && group !== null && (isOwn || verified === true);
 
-/** Shown with who sent it. */
+/** Shown with who sent it. The store has kept only what counted as a change. */
 export function changeOf({ text }: StoredMessage): string {
   const change = JSON.parse(text ?? "{}") as { left?: number; name?: string; members?: object };
   if (change.left !== undefined) return "left the group";

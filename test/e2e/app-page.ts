@@ -22,6 +22,14 @@ export function personAt<P extends TypedPage>(page: P) {
       selector,
       60_000,
     );
+  /** The switch with this text. */
+  const tick = (text: string) =>
+    page.until(
+      `(() => { const one = [...document.querySelectorAll('.check')].find((label) => label.textContent.trim() ===
+        ${JSON.stringify(text)}); one?.querySelector('input').click(); return !!one })()`,
+      `the switch ${text}`,
+      60_000,
+    );
   const close = async () => {
     await press("Close");
     await page.until("!document.querySelector('dialog')", "the end of the dialog");
@@ -53,7 +61,7 @@ export function personAt<P extends TypedPage>(page: P) {
       `the message ${text.slice(0, 80)}`,
       timeoutMs,
     );
-  return { page, press, click, close, fill, say, messages, sees };
+  return { page, press, click, tick, close, fill, say, messages, sees };
 }
 
 /** In a profile of their own. */

@@ -149,6 +149,29 @@ test("foreign, repeated and hostile changes count for nothing, and who is no mem
   expect(await clientCode(() => alice.groups.create("x".repeat(101), []))).toBe("invalid_argument");
 });
 
+test("what looks like a change and comes from nobody, or without a group, is kept nowhere", async () => {
+  // A client without a store sends what it likes.
+  const [alice, bob] = [await Waypost.open({ url: nodes.url, keys: memoryKeys(), waiting }), await open()];
+  opened.push(alice);
+  const forms = ["x", "null", '{"name":5}', '{"v":1,"left":1}'];
+  for (const form of forms)
+    for (const anonymous of [true, false])
+      await alice.send(bob.did, new TextEncoder().encode(form), { mediaType: groupType, anonymous });
+  await alice.send(bob.did, "after them");
+  await until(() => textsAt(bob, alice.did), ["after them"]);
+  expect(await textsAt(bob, "unverified")).toEqual([]);
+});
+
+test("an admin removes by alias as by DID, and nobody who is not in the group", async () => {
+  const alias = `carol-${crypto.randomUUID().slice(0, 8)}`;
+  const [[alice, bob], carol] = [(await friends(2)) as [Waypost, Waypost], await open({ alias })];
+  const group = await alice.groups.create("Hiking", [bob.did, carol.did]);
+  const change = async (remove: readonly string[]) => (await alice.groups.get(group.id))?.change({ remove });
+  await change([alias]);
+  await until(() => groupAt(alice, group.id), ["Hiking", dids(alice, bob), "joined"]);
+  for (const nobody of [alias, alice.did]) expect(await clientCode(() => change([nobody]))).toBe("not_member");
+});
+
 test("two devices of the admin know the same group, and either changes it", async () => {
   const [alice, bob] = (await friends(2)) as [Waypost, Waypost];
   const group = await alice.groups.create("Before", [bob.did]);

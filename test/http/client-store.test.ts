@@ -227,6 +227,38 @@ test("acknowledged by hand, a message is saved when the program acknowledges it,
   expect(await take(again, 1)).toEqual(["not kept"]);
 });
 
+test("acknowledged by hand, receipts and profiles are saved all the same, and a receipt is one event", async () => {
+  const [alice, bob] = await Promise.all([
+    openStored({ receipts: true }),
+    openStored({ receipts: true, acknowledge: "by-hand" }),
+  ]);
+  await alice.store.saveProfile({ name: "Alice A." });
+  await alice.store.savePerson(bob.did, { isKnown: true });
+  const receipts: WaypostEvent[] = [];
+  bob.on((event) => void (event.type === "receipt" && receipts.push(event)));
+  const reading = (async () => {
+    for await (const message of bob.messages()) {
+      await message.ack();
+      if (message.text === "the end") break;
+    }
+  })();
+  const sent = await bob.send(alice.did, "hello");
+  await until(
+    bob,
+    async () => (await bob.store.message(sent.id))?.delivery?.state,
+    (state) => state === "received",
+  );
+  await (await alice.send(bob.did, "hi")).delivered;
+  await until(
+    bob,
+    async () => (await bob.store.person(alice.did))?.claimed?.name,
+    (name) => name === "Alice A.",
+  );
+  await alice.send(bob.did, "the end");
+  await reading;
+  expect(receipts).toEqual([{ type: "receipt", from: alice.did, messageIds: [sent.id] }]);
+});
+
 describe("a full store", () => {
   test("loses the files of old messages first, and their messages stay", async () => {
     const [alice, bob] = await Promise.all([open(), openStored({ store: memoryStore({ bytesMax: 500_000 }) })]);

@@ -3,7 +3,7 @@
  * Sealing a message for a group is one function, `GroupsHost.send`: a copy for each member.
  * Source: docs/client.md "People and groups".
  */
-import type { Did } from "../../core/codec/did.ts";
+import { type Did, isDid } from "../../core/codec/did.ts";
 import { type Content, groupType, reactionType } from "../content.ts";
 import { randomUuid } from "../crypto.ts";
 import { localError } from "../http.ts";
@@ -145,7 +145,10 @@ export class Group implements GroupFacts {
     const row = await this.#row("joined");
     if (row.admin !== did) throw localError("not_admin", "only who made a group changes it");
     const version = row.version + 1;
-    const stay = membersOf(row).filter((one) => one === did || !remove.includes(one));
+    const gone = await Promise.all(remove.map((to) => (isDid(to) ? to : find(to))));
+    if (!gone.every((one) => one !== did && isIn(row, one)))
+      throw localError("not_member", "who is to be removed is not in the group");
+    const stay = membersOf(row).filter((one) => !gone.includes(one));
     const members = Object.fromEntries(stay.map((one) => [one, row.members[one] as number]));
     for (const to of add) members[await find(to)] ??= version;
     await publish(this.#host, row, { ...row, version, members, name: name ?? row.name });

@@ -151,7 +151,8 @@ export class Incoming {
     const { from, verified, note, reaction } = message;
     const sender = verified === true ? from : null;
     const person = sender === null ? null : await batch.get<Person>(keyOfPerson(this.#table, sender));
-    const isDropped = person?.isBlocked === true || (note !== null && sender === null);
+    // A note or a change of a group counts only from its proven author.
+    const isDropped = person?.isBlocked === true || (sender === null && (note !== null || isGroupChange(given)));
     const row = isDropped
       ? null
       : sender === null
@@ -173,10 +174,10 @@ export class Incoming {
   /** With the conversation of what names a group. `null` for what belongs nowhere, such as a change that counts for nothing. */
   async #inGroup(batch: Batch, row: MessageRow, { message, sender, person }: By): Promise<MessageRow | null> {
     const { group } = row;
-    if (group === null) return row;
+    if (group === null) return isGroupChange(row) ? null : row;
     const { did: own } = this.#host;
     const said = { from: sender, own, isKnown: person?.isKnown === true };
-    if (row.mediaType.startsWith(groupType)) {
+    if (isGroupChange(row)) {
       const json = await attempt(async () => message.json());
       return (await putChange(this.#table, batch, { ...said, id: group, json })) ? row : null;
     }
@@ -290,6 +291,8 @@ export class Incoming {
     await sweepUnfinished(this.#table, nowMs);
   }
 }
+
+const isGroupChange = ({ mediaType }: MessageRow): boolean => mediaType.startsWith(groupType);
 
 function rowOf(version: PendingMessage, written: Written, body: Body, nowMs: number): MessageRow {
   const { file, type, from, sentAtMs } = written;

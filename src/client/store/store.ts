@@ -189,12 +189,13 @@ export class LocalStore {
     if ((await this.profile()).isOpen) await this.#tellRead(before);
   }
 
-  async #tellRead({ id, readMs }: ConversationRow): Promise<void> {
+  /** Of what came after the mark before and was there when this one was set. */
+  async #tellRead({ id, readMs, arrivedMs: untilMs }: ConversationRow): Promise<void> {
     const page = { prefix: messagesOf(this.#table, id), limit: receiptIdsMax, isReverse: true };
     const read = new Map<Did, string[]>();
     for (const [, row] of await this.#table.scan<MessageRow>(page)) {
       const { from, isOwn, verified, wantsReceipt, arrivedMs } = row;
-      const isAsked = !isOwn && wantsReceipt && verified === true && arrivedMs > readMs;
+      const isAsked = !isOwn && wantsReceipt && verified === true && arrivedMs > readMs && arrivedMs <= untilMs;
       if (isAsked && from !== null) read.set(from, [...(read.get(from) ?? []), row.id]);
     }
     for (const [from, ids] of read) {

@@ -37,3 +37,12 @@ test("an envelope that comes under the id of one that was removed is another one
   held.text = "second";
   expect(await (await listed()).digest()).not.toBe(digest);
 });
+
+test("what a Cache lists under another name than a UUID, such as a digest, is passed over", async () => {
+  const { cache } = cacheOf("first");
+  const expires_at = new Date(Date.now() + 60_000).toISOString();
+  const forged = ["ab".repeat(32), "", "3f7c1f0e"].map((id) => ({ message_id: id, expires_at }));
+  const lying = { ...cache, summary: async () => ({ count: 4, messages: [...forged, { message_id, expires_at }] }) };
+  const { pending } = await listPending([lying]);
+  expect(pending.map(({ parts }) => parts[0]?.[0]?.messageId)).toEqual([message_id]);
+});
