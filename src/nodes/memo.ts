@@ -49,7 +49,10 @@ export function createMemo<T>(options: MemoOptions<T>): Memo<T> {
     const settle = (untilMs: number, bytes: number): void => {
       loading -= 1;
       // The answer to a question that was forgotten meanwhile is not remembered.
-      if (kept.get(key) === begun) kept.set(key, { answer, untilMs, bytes });
+      if (kept.get(key) !== begun) return;
+      // A value that ends at once serves only those who waited for it.
+      if (now() < untilMs) kept.set(key, { answer, untilMs, bytes });
+      else kept.delete(key);
     };
     answer.then(
       (value) => settle(startMs + valueMs(value, key), of(value)),

@@ -102,12 +102,11 @@ const bytesMax = 32 * 1024 ** 2;
 
 export function createHomes(parts: HomesParts): Homes {
   const { settings, now } = parts;
-  const memo = <T>(keptMs: number, bytesOf: (value: T | Absence) => number = () => 256) =>
+  const memo = <T>(keptMs: number) =>
     createMemo<T | Absence>({
       valueMs: (value) => (value === "silent" || value === "unknown" ? settings.home_failure : keptMs),
       failureMs: settings.home_failure,
       entriesMax: heldMax,
-      bytes: { max: bytesMax, of: bytesOf },
       loadsMax: heldMax,
       now,
     });
@@ -118,7 +117,7 @@ export function createHomes(parts: HomesParts): Homes {
     aliases: memo(settings.home_fresh),
     limits: memo(settings.home_fresh),
     // A head changes with each block, and its witnesses' time is what counts.
-    entries: memo(0, (value) => 256 + value.length),
+    entries: memo(0),
     rate: createRateLimiter(limitOf(settings, "home_rate", "home_burst")),
     // Unlike the own ledger's records these end, and another provider's Relay counts as one network.
     dayBytes: createRateLimiter(bytesOfDay(() => settings.network_day_bytes / 8)),

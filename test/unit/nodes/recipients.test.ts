@@ -282,6 +282,21 @@ describe("a memo", () => {
     expect([memo.size, loads]).toEqual([1, 3]);
   });
 
+  test("a value that ends at once serves those who waited for it, and is not kept", async () => {
+    let loads = 0;
+    const memo = createMemo({
+      load: async () => ++loads,
+      valueMs: () => 0,
+      failureMs: 100,
+      entriesMax: 3,
+      loadsMax: 2,
+      now: () => 0,
+    });
+    expect(await Promise.all([memo.get("k"), memo.get("k")])).toEqual([1, 1]);
+    expect(memo.size).toBe(0);
+    expect(await memo.get("k")).toBe(2);
+  });
+
   test("counts the age of a value from the question", async () => {
     let nowMs = 0;
     let loads = 0;
