@@ -210,6 +210,43 @@ describe("a destination's share of the node", () => {
     expect(gaveWay).toEqual(["0 upstream_timeout true"]);
   });
 
+  test("requests that wait for hosts that hang give way too, also to several of one network", async () => {
+    let [nowMs, inWork] = [0, 0];
+    const sender = egress({ now: () => nowMs });
+    const gate = Promise.withResolvers<void>();
+    const hangs = () => {
+      inWork++;
+      return gate.promise.then(() => new Response("late"));
+    };
+    const hosts = Array.from({ length: 8 }, () => serve(hangs));
+    const gaveWay: string[] = [];
+    let sent = 0;
+    const stuck: Promise<unknown>[] = [];
+    for (const [i, count] of [128, 64, 32, 16, 8, 4, 2, 1, 1].entries())
+      for (let n = 0; n < count; n++) {
+        const endpoint = `http://127.0.0.1:${hosts[sent++ % 8]}/`;
+        const answer = post(sender, endpoint, { client: `network ${i}`, timeoutMs: 30_000 });
+        stuck.push(answer.then(({ error, giveUp }) => error !== null && gaveWay.push(`${i} ${error} ${giveUp}`)));
+      }
+    while (inWork < 32) await Bun.sleep(1);
+    expect(sender.stats()).toMatchObject({ active: 32, waiting: 224 });
+    nowMs = 1_000;
+    const [one, other] = [serve(() => new Response("ok")), serve(() => new Response("ok"))];
+    const newcomers = Array.from({ length: 36 }, (_, n) =>
+      post(sender, `http://127.0.0.1:${one}/`, { client: `newcomer ${n}` }),
+    );
+    const known = Array.from({ length: 6 }, () => post(sender, `http://127.0.0.1:${other}/`, { client: "known" }));
+    // More for the network with the most: nothing gives way to it.
+    expect(await post(sender, `http://127.0.0.1:${other}/`, { client: "network 0" })).toMatchObject({ giveUp: true });
+    const answers = await Promise.all([...newcomers, ...known]);
+    expect(answers.map(({ httpStatus }) => httpStatus)).toEqual(new Array(42).fill(200));
+    expect(new Set(gaveWay)).toEqual(new Set(["0 upstream_timeout true"]));
+    expect(gaveWay.length).toBeWithin(42, 64);
+    gate.resolve();
+    await Promise.all(stuck);
+    expect(sender.stats()).toEqual({ active: 0, waiting: 0, destinations: 0 });
+  });
+
   test("five failures open the circuit, thirty seconds later one trial decides", async () => {
     let healthy = false;
     let asked = 0;

@@ -122,18 +122,17 @@ export function createEgress(options: EgressOptions): Egress {
 
   const sendInSlot = async (endpoint: Endpoint, request: EgressRequest, place: Place): Promise<UntimedAnswer> => {
     const deadlineMs = now() + request.timeoutMs;
-    const slot = await hosts.acquire(endpoint.origin, request.timeoutMs);
-    if (typeof slot === "string") return slot === "late" ? timedOut : busy;
-    if (closed) {
-      slot.release(true);
-      return busy;
+    const slot = await hosts.acquire(endpoint.origin, request.timeoutMs, place.abort.signal);
+    if (typeof slot === "string") {
+      if (place.gaveWay) return gaveWay;
+      return slot === "late" && !closed ? timedOut : busy;
     }
-    place.sentAtMs = now();
     let outcome = unavailable;
     try {
-      outcome = await send(state, endpoint, { ...request, timeoutMs: deadlineMs - now(), abort: place.abort });
+      if (!place.abort.signal.aborted)
+        outcome = await send(state, endpoint, { ...request, timeoutMs: deadlineMs - now(), abort: place.abort });
       if (request.body !== null) noteGone(state, endpoint, outcome);
-      return place.gaveWay ? { ...timedOut, giveUp: true } : outcome;
+      return place.gaveWay ? gaveWay : outcome;
     } finally {
       // A refused address, or a request that gave way, shows nothing about the host.
       slot.release(place.gaveWay || outcome.error === null || outcome.error === "destination_refused");
@@ -172,11 +171,17 @@ export function createEgress(options: EgressOptions): Egress {
   };
 }
 
-type Place = { readonly client: string; readonly abort: AbortController; sentAtMs: number; gaveWay: boolean };
+type Place = {
+  readonly client: string;
+  readonly abort: AbortController;
+  readonly takenAtMs: number;
+  gaveWay: boolean;
+};
 
 /**
- * Places of requests. A client network gets half of what the others leave. When there is none, the oldest slow request of
- * the network with the most gives way: so choosing slow hosts delays nobody else, however many networks do.
+ * Places of requests, those included that wait for a slot of their host: with a host that hangs, they wait as long. A
+ * client network gets half of what the others leave. Where that is too little, the oldest slow requests of the network
+ * with the most give way while it has more than this one: hosts that hang cost those who chose them their places.
  */
 function createPlaces(now: () => number) {
   const share = createFairShare(requestsMax, { shrinks: true });
@@ -184,21 +189,22 @@ function createPlaces(now: () => number) {
   const give = (place: Place): void => {
     if (held.delete(place)) share.give(place.client, 1);
   };
-  const makeRoom = (): void => {
-    const all = Map.groupBy(held, ({ client }) => client);
-    const countOf = ({ client }: Place) => all.get(client)?.length ?? 0;
-    const slow = [...held].filter(({ sentAtMs }) => now() - sentAtMs >= slowMs);
-    const [first] = slow.sort((a, b) => countOf(b) - countOf(a));
-    if (first === undefined) return;
+  /** Whether a request gave way to one of this client. */
+  const makeRoom = (client: string): boolean => {
+    const all = Map.groupBy(held, (place) => place.client);
+    const countOf = (network: string) => all.get(network)?.length ?? 0;
+    const slow = [...held].filter(({ takenAtMs }) => now() - takenAtMs >= slowMs);
+    const [first] = slow.sort((a, b) => countOf(b.client) - countOf(a.client));
+    if (first === undefined || countOf(first.client) <= countOf(client)) return false;
     first.gaveWay = true;
-    first.abort.abort();
     give(first);
+    first.abort.abort();
+    return true;
   };
   return {
     take(client: string): Place | null {
-      if (share.total >= requestsMax) makeRoom();
-      if (!share.take(client, 1)) return null;
-      const place = { client, abort: new AbortController(), sentAtMs: Number.POSITIVE_INFINITY, gaveWay: false };
+      while (!share.take(client, 1)) if (!makeRoom(client)) return null;
+      const place = { client, abort: new AbortController(), takenAtMs: now(), gaveWay: false };
       held.add(place);
       return place;
     },
@@ -235,6 +241,7 @@ function noAnswer(error: AttemptError, more: Partial<UntimedAnswer> = {}): Untim
 
 const refused = noAnswer("destination_refused", { giveUp: true });
 const timedOut = noAnswer("upstream_timeout");
+const gaveWay = noAnswer("upstream_timeout", { giveUp: true });
 /** `busy`: of this node, so trying again at once is pointless. */
 const busy = noAnswer("destination_unavailable", { giveUp: true });
 const unavailable = noAnswer("destination_unavailable");

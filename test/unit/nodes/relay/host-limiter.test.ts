@@ -76,6 +76,19 @@ test("who waits too long gets that answer, and leaves no trace", async () => {
   expect(limiter.stats()).toEqual({ active: 0, waiting: 0, destinations: 0 });
 });
 
+test("who waits leaves at once when told to, and the next one is admitted", async () => {
+  const limiter = createHostLimiter({ ...limits, concurrent: 1 }, () => 0);
+  const first = await limiter.acquire("a", 1_000);
+  const leaving = new AbortController();
+  const second = limiter.acquire("a", 60_000, leaving.signal);
+  const third = limiter.acquire("a", 60_000, new AbortController().signal);
+  leaving.abort();
+  expect(await second).toBe("late");
+  expect(limiter.stats()).toMatchObject({ active: 1, waiting: 1 });
+  if (isSlot(first)) first.release(true);
+  expect(isSlot(await third)).toBe(true);
+});
+
 test("destinations that fail are remembered up to a bound, the oldest forgotten first", async () => {
   const limiter = createHostLimiter(limits, () => 0);
   for (let i = 0; i < 100; i++) {
