@@ -32,8 +32,9 @@ async function until(holds: () => boolean | Promise<boolean>, msMax = 60_000): P
 }
 
 /** Passes everything on until it is cut: then connections stay open and nothing gets through. */
-function openLine(port: number) {
+function openLine(port: number, onSent: (text: string) => void = () => {}) {
   type End = { peer: Socket<End> | null; readonly early: Uint8Array[] };
+  const clients = new Set<Socket<End>>();
   let isCut = false;
   const pass = (from: Socket<End>, message: Uint8Array) => {
     if (isCut) return;
@@ -46,13 +47,20 @@ function openLine(port: number) {
     port: 0,
     socket: {
       async open(client) {
+        clients.add(client);
         client.data = { peer: null, early: [] };
         const data: End = { peer: client, early: [] };
         client.data.peer = await Bun.connect<End>({ hostname: "127.0.0.1", port, data, socket: { data: pass, close } });
         for (const message of client.data.early) client.data.peer.write(message);
       },
-      data: pass,
-      close,
+      data(client, message) {
+        pass(client, message);
+        onSent(message.toString());
+      },
+      close(client) {
+        clients.delete(client);
+        close(client);
+      },
     },
   });
   return {
@@ -60,6 +68,7 @@ function openLine(port: number) {
     cut: (cut: boolean) => {
       isCut = cut;
     },
+    drop: () => clients.forEach((client) => void client.terminate()),
     close: () => listener.stop(true),
   };
 }
@@ -142,6 +151,50 @@ if (absence !== null) {
       }
       await until(async () => answerTo(await here.request("s", bytes("?"), 1_000)) === "yes");
     }, 120_000);
+
+    test("is killed before it has read everything counts nothing of that when it is back", async () => {
+      const [here, there] = await ends();
+      for (const subject of ["s", "flood"]) await there.subscribe(subject, () => bytes("yes")).ready;
+      const answers = async () => answerTo(await here.request("s", bytes("?"), 1_000)) === "yes";
+      await until(answers);
+      const message = new Uint8Array(512 * 1024);
+      server.freeze();
+      here.publish("flood", message);
+      await server.stop();
+      await until(() => !here.stats().connected && !there.stats().connected);
+      await server.start();
+      await until(answers);
+      const { dropped } = here.stats();
+      for (let n = 0; n < 150; n++) {
+        here.publish("flood", message);
+        if (n % 10 === 0) expect(await answers()).toBe(true);
+      }
+      expect(await answers()).toBe(true);
+      expect(here.stats().dropped).toBe(dropped);
+    }, 120_000);
+
+    test("has just been reached again makes a subscription ready only when others know it", async () => {
+      const subject_prefix = `fault${prefixes++}`;
+      let greeted = () => {};
+      const line = openLine(server.port, (text) => text.includes('"greets":true') && greeted());
+      const apart = await openNatsBus(optionsFor(line.url, { subject_prefix }), environment);
+      const other = await openNatsBus(optionsFor(server.url, { subject_prefix }), environment);
+      opened.push(apart, other);
+      await until(() => other.stats().connected && apart.stats().connected);
+      await apart.subscribe("known", () => bytes("yes")).ready;
+      await until(() => other.mayReach("known"));
+      const ready = new Promise<void>((resolve) => {
+        greeted = () => {
+          greeted = () => {};
+          resolve(apart.subscribe("new", () => bytes("yes")).ready);
+        };
+      });
+      line.drop();
+      await ready;
+      expect(other.mayReach("new")).toBe(true);
+      await apart.close();
+      line.close();
+    }, 60_000);
 
     test("is cut off from one process answers nobody to that one alone, and announces what it missed", async () => {
       const line = openLine(server.port);

@@ -247,6 +247,8 @@ class NatsBus implements Bus {
     if (this.closed || connection.isClosed()) return;
     this.connected.now = true;
     this.unreadBytes = 0;
+    // A flush of a connection that ended never settles.
+    this.flushing = false;
     this.reasons.clear();
     this.log("info", "the bus is connected");
     this.local.reportMissed();
@@ -296,6 +298,7 @@ class NatsBus implements Bus {
     this.flushing = true;
     const sent = this.unreadBytes;
     const read = (): void => {
+      if (connection !== this.connection) return;
       this.flushing = false;
       this.unreadBytes = Math.max(0, this.unreadBytes - sent);
       if (this.unreadBytes > 0 && this.connected.now) this.countUnread(connection, 0);
@@ -348,7 +351,7 @@ class NatsBus implements Bus {
   /** `false` when the process does not answer. Without a connection, the next greeting tells it. */
   private async tell(peer: string, message: PeerMessage, msMax: number): Promise<boolean> {
     const { connection } = this;
-    if (connection === null || !this.connected.now) return true;
+    if (connection === null) return true;
     try {
       const bytes = utf8(JSON.stringify(message));
       await this.ending.orEvent(connection.request(this.inboxOf(peer, "peer"), bytes, { timeout: msMax }));

@@ -5,10 +5,10 @@
  * - A subscription is ready when every process that is known has been told.
  * - Every process says now and then how many subjects it has, with a checksum. Who knows others asks for all of them, so
  *   that whatever was lost is known again some seconds later.
- * - A process that does not answer is forgotten until it says so again.
+ * - A process that does not answer is forgotten until it says so again. It then learns that it missed messages.
  * Subjects are numbers of 53 bits (`numberOf`). Of two with one number, the other process finds no handler.
  */
-import { withDeadline } from "../../core/std/bounded.ts";
+import { BoundedMap, withDeadline } from "../../core/std/bounded.ts";
 import { busReadyMsMax } from "../../storage/bus.ts";
 
 /** What processes tell each other. `from` is the sender. */
@@ -38,6 +38,7 @@ type PeerLink = {
 const pageSubjects = 2_048;
 export const helloMs = 10_000;
 const forgottenAfterMs = 3.5 * helloMs;
+const forgottenMax = 1_000;
 
 function numberOf(subject: string): number {
   return Number(Bun.hash.xxHash64(subject) >> 11n);
@@ -85,6 +86,8 @@ type Batch = { readonly changed: Set<number>; readonly told: Promise<void>; read
 export class Peers {
   private readonly own = new SubjectSet();
   private readonly peers = new Map<string, Peer>();
+  /** Processes that may return: until then, nothing is sent to them. */
+  private readonly forgotten = new BoundedMap<string, true>(forgottenMax);
   /** Changes of this turn of the event loop. */
   private batch: Batch | null = null;
   private lastTold: Promise<void> = Promise.resolve();
@@ -113,7 +116,7 @@ export class Peers {
   }
 
   forget(peer: string): void {
-    this.peers.delete(peer);
+    if (this.peers.delete(peer)) this.forgotten.set(peer, true);
   }
 
   /** For a new connection. What was heard before it is no reason to forget anybody. */
@@ -158,7 +161,8 @@ export class Peers {
   }
 
   private want(of: string, { has }: Peer): void {
-    this.link.send(of, { type: "want", from: this.id, knewSome: has.size > 0 });
+    const knewSome = this.forgotten.delete(of) || has.size > 0;
+    this.link.send(of, { type: "want", from: this.id, knewSome });
   }
 
   private sendAll(to: string): void {

@@ -79,8 +79,8 @@ test("what was lost is known again after the next hello, and the one whose subje
   expect([b.following("kept"), b.following("new"), missed]).toEqual([[], ["a"], ["a"]]);
 });
 
-test("a process that does not answer is forgotten until it says hello", async () => {
-  const { open, cut, end } = network();
+test("a process that does not answer is forgotten until it says hello, and then has missed messages", async () => {
+  const { open, cut, end, missed } = network();
   const [a, b] = [open("a"), open("b")];
   await b.follow("s");
   cut.add("b");
@@ -88,7 +88,8 @@ test("a process that does not answer is forgotten until it says hello", async ()
   expect(a.following("s")).toEqual([]);
   cut.delete("b");
   b.sayHello();
-  expect([a.following("s"), b.following("t")]).toEqual([["b"], ["a"]]);
+  b.sayHello();
+  expect([a.following("s"), b.following("t"), missed]).toEqual([["b"], ["a"], ["b"]]);
   end("b");
   await a.follow("u");
   expect(a.following("s")).toEqual([]);
