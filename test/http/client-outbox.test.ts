@@ -193,6 +193,20 @@ test("a refusal for good fails the message and holds no other up; a removed mess
   await relay.stop();
 }, 30_000);
 
+test("a profile that was refused comes with the next message, and waits longest for somebody who is away", async () => {
+  const answers: Answer[] = [403];
+  const relay = relayAt(() => answers.shift() ?? "pass");
+  const [bob, alice] = await Promise.all([open(), openBehind(relay.url)]);
+  await alice.store.saveProfile({ name: "Alice" });
+  const ttls: string[][] = [];
+  for (const text of ["one", "two", "three"]) {
+    await (await alice.send(bob.did, text, { ttl: "1h" })).delivered;
+    ttls.push(relay.bodies.splice(0).map((body) => JSON.parse(body).ttl));
+  }
+  expect(ttls).toEqual([["30d", "1h"], ["30d", "1h"], ["1h"]]);
+  await relay.stop();
+}, 30_000);
+
 test("the keys of people are used for an hour without a Directory", async () => {
   const port = { down: false };
   const directory = Bun.serve({

@@ -1,6 +1,6 @@
 /**
  * What own devices tell one another: items, numbered by the device where something happened, and applied by the others in
- * that order, each once. Messages stand in the log by their place; their content is read when an item is sent.
+ * that order, each once. Messages and profiles stand in the log by their place, and are read when an item is sent.
  * Source: docs/client.md "Devices".
  */
 import { decodeBase64, encodeBase64 } from "../../core/codec/bytes.ts";
@@ -9,7 +9,7 @@ import { isRecord } from "../answers.ts";
 import { saveContent, wholeBody } from "../store/files.ts";
 import { mergeGroups } from "../store/group-rules.ts";
 import { keyOfGroup } from "../store/groups.ts";
-import { putProfile } from "../store/profiles.ts";
+import { applyProfile } from "../store/profiles.ts";
 import {
   addMessage,
   type ConversationRow,
@@ -41,6 +41,7 @@ export type SentItem =
       readonly target: string;
     }
   | { readonly kind: "delivery"; readonly id: string; readonly to: readonly Copy[] }
+  | { readonly kind: "profile"; readonly profile: ProfileRow }
   | { readonly kind: "nothing" };
 
 /** Larger content stays on the device that has it. */
@@ -49,6 +50,10 @@ const contentBytesMax = 8_388_608;
 /** Reads what an item names; `nothing` when it was removed meanwhile. */
 export async function loadItem(table: Table, item: SyncItem): Promise<SentItem> {
   if (!("key" in item)) return item;
+  if (item.kind === "profile") {
+    const profile = await table.get<ProfileRow>(item.key);
+    return profile === null ? { kind: "nothing" } : { kind: "profile", profile };
+  }
   const row = await table.get<MessageRow>(item.key);
   if (row === null) return { kind: "nothing" };
   if (item.kind === "delivery") return { kind: "delivery", id: row.id, to: row.to };
@@ -125,7 +130,7 @@ async function applySmall(
     return { type: "changed", conversation: did, id: null, what: "person" };
   }
   if (item.kind === "profile") {
-    await putProfile(table, batch, item.profile);
+    await applyProfile(table, batch, item.profile);
     return { type: "changed", conversation: item.profile.did, id: null, what: "person" };
   }
   if (item.kind === "group") {
@@ -173,26 +178,32 @@ async function applyRead(
 
 const historyOrder = ["p", "b", "g", "m", "r", "c"];
 
+type History = {
+  readonly items: readonly { readonly place: string; readonly item: SyncItem }[];
+  readonly next: string | null;
+};
+
 /** Everything that a new device gets, from a place on: a page of it, and the place after it. */
-export async function readHistory(
-  table: Table,
-  from: string,
-): Promise<{ readonly items: readonly SyncItem[]; readonly next: string | null }> {
+export async function readHistory(table: Table, from: string): Promise<History> {
   const [part = ""] = from;
   for (const prefix of historyOrder.slice(Math.max(0, historyOrder.indexOf(part)))) {
-    const page = await table.scan<MessageRow & Person & ConversationRow & ProfileRow & GroupRow>({
+    const page = await table.scan<MessageRow & Person & ConversationRow & GroupRow>({
       prefix: `${prefix}/`,
       ...(prefix === part ? { from } : {}),
       limit: 50,
     });
     if (page.length === 0) continue;
-    const items = page.flatMap(([key, row]): SyncItem[] => {
-      if (prefix === "p") return [{ kind: "person", person: row }];
-      if (prefix === "b") return [{ kind: "profile", profile: row }];
-      if (prefix === "g") return [{ kind: "group", group: row }];
-      if (prefix === "m") return [{ kind: "message", key }];
-      if (prefix === "r") return [{ kind: "reaction", key, target: row.target ?? "" }];
-      return row.unread > 0 ? [] : [{ kind: "read", conversation: row.id, atMs: row.at }];
+    const itemOf = (key: string, row: (typeof page)[number][1]): SyncItem | null => {
+      if (prefix === "p") return { kind: "person", person: row };
+      if (prefix === "b") return { kind: "profile", key };
+      if (prefix === "g") return { kind: "group", group: row };
+      if (prefix === "m") return { kind: "message", key };
+      if (prefix === "r") return { kind: "reaction", key, target: row.target ?? "" };
+      return row.unread > 0 ? null : { kind: "read", conversation: row.id, atMs: row.at };
+    };
+    const items = page.flatMap(([place, row]) => {
+      const item = itemOf(place, row);
+      return item === null ? [] : [{ place, item }];
     });
     return { items, next: `${page.at(-1)?.[0]}!` };
   }

@@ -53,7 +53,7 @@ type SyncHost = {
   readonly table: Table;
   readonly nowMs: () => number;
   readonly tell: (change: StoreChange) => void;
-  readonly link: DeviceLink;
+  readonly link: Pick<DeviceLink, "send" | "messages">;
   /** Keys and devices, which are not rows of the store alone. */
   readonly take: (item: Extract<SyncItem, { kind: "keys" | "devices" }>, from: Did) => Promise<void>;
 };
@@ -161,8 +161,10 @@ export class Sync {
     if (peer === null || peer.isLeaving) return false;
     if (peer.history !== null) {
       const { items, next } = await readHistory(this.#table, peer.history);
-      if (items.length > 0) await this.#send(did, { v: 1, history: await this.#load(items) });
-      await this.#change(did, { history: next });
+      const history = await this.#load(items.map(({ item }) => item));
+      if (history.length > 0) await this.#send(did, { v: 1, history });
+      // What did not fit is first in the next part.
+      await this.#change(did, { history: items[history.length]?.place ?? next });
       return true;
     }
     const rows = await this.#table.scan<{ item: SyncItem }>({

@@ -8,7 +8,7 @@ import { decodeHex, encodeHex } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { minuteMs, parseDuration, parseTimestamp } from "../../core/codec/time.ts";
 import { backoffMs, Wakeup } from "../connections.ts";
-import type { Source } from "../content.ts";
+import { profileType, type Source } from "../content.ts";
 import { randomUuid } from "../crypto.ts";
 import { attempt, ClientError, type Endpoint, isTemporary, localError } from "../http.ts";
 import type { FileFacts } from "../seal.ts";
@@ -23,7 +23,17 @@ import {
   sendPlan,
 } from "../send.ts";
 import { type Body, bodySource, deleteBody } from "./files.ts";
-import { type Copy, keyOfFile, keyOfId, laterState, log, type MessageRow, orderOf, type StoreChange } from "./rows.ts";
+import {
+  type Copy,
+  keyOfFile,
+  keyOfId,
+  laterState,
+  log,
+  type MessageRow,
+  orderOf,
+  putPerson,
+  type StoreChange,
+} from "./rows.ts";
 import { type Batch, digits, endOf, type Table } from "./table.ts";
 
 type OutOptions = Pick<MessageOptions, "ttl" | "tag" | "hint" | "chunkBytes" | "trust" | "anonymous">;
@@ -258,6 +268,9 @@ export class Outbox {
       const row = out.key === null ? null : await batch.get<MessageRow>(out.key);
       if (out.key === null || row === null) {
         deleteBody(batch, out.body);
+        // The next message brings the own profile once more.
+        const isUntold = state !== "sent" && out.file.mediaType === profileType;
+        if (isUntold) await putPerson(this.#table, batch, out.did, { toldMs: 1 });
         return null;
       }
       const aside = state === "sent" ? null : `u${place.slice(1)}`;

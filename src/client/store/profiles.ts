@@ -8,7 +8,7 @@ import type { Did } from "../../core/codec/did.ts";
 import { bytesSource, profileType } from "../content.ts";
 import { randomUuid } from "../crypto.ts";
 import { checkProfile, pictureType } from "../notes.ts";
-import { enqueue, outFile } from "./outbox.ts";
+import { enqueue, type OutRow, outFile } from "./outbox.ts";
 import { keyOfPerson, log, type Person, type ProfileRow, putPerson } from "./rows.ts";
 import type { Batch, Table } from "./table.ts";
 
@@ -21,15 +21,37 @@ export type Profile = {
 
 export const keyOfProfile = (table: Table, did: string): string => `b/${table.name(did)}`;
 
-/** `false` for one that is older than what is known. */
+/** Of so many who aren't known a profile is kept: further ones are ignored. */
+const strangersMax = 500;
+/** The longest: it is sent once, also to somebody who is away while shorter messages expire. */
+const profileTtl = "30d";
+
+/** For own devices too. `false` for one that is older than what is known, or one stranger's too many. */
 export async function putProfile(table: Table, batch: Batch, profile: ProfileRow): Promise<boolean> {
+  const isPut = await applyProfile(table, batch, profile);
+  if (isPut) log(batch, { kind: "profile", key: keyOfProfile(table, profile.did) });
+  return isPut;
+}
+
+/** What another device has told. */
+export async function applyProfile(table: Table, batch: Batch, profile: ProfileRow): Promise<boolean> {
   const { did, name, atMs, isOpen } = profile;
   const key = keyOfProfile(table, did);
   if (((await batch.get<ProfileRow>(key))?.atMs ?? 0) >= atMs) return false;
+  if (isOpen === null) {
+    if (!(await hasRoom(table, await batch.get<Person>(keyOfPerson(table, did))))) return false;
+    await putPerson(table, batch, did, { claimed: { name, atMs } });
+  }
   batch.put(key, profile);
-  if (isOpen === null) await putPerson(table, batch, did, { claimed: { name, atMs } });
-  log(batch, { kind: "profile", profile });
   return true;
+}
+
+async function hasRoom(table: Table, person: Person | null): Promise<boolean> {
+  if (person?.isKnown === true || person?.claimed !== undefined) return true;
+  let strangers = 0;
+  for await (const [, { isKnown, isBlocked, claimed }] of table.all<Person>("p/"))
+    if (!isKnown && !isBlocked && claimed !== undefined) strangers++;
+  return strangers < strangersMax;
 }
 
 export function profileOf(row: ProfileRow | null): Profile {
@@ -50,15 +72,22 @@ export async function profileWith(
   return { name, picture: bytes === null ? "" : encodeBase64(bytes), isOpen };
 }
 
-/** Ahead of a message to somebody who doesn't have it. */
-export async function enqueueProfile(table: Table, batch: Batch, own: Did, { did, toldMs = 0 }: Person, nowMs: number) {
+type Ahead = { readonly own: Did; readonly nowMs: number; readonly options: OutRow["options"] };
+
+/** Ahead of a message to somebody who doesn't have it, and with that message's options. */
+export async function enqueueProfile(
+  table: Table,
+  batch: Batch,
+  { did, toldMs = 0 }: Person,
+  { own, nowMs, options }: Ahead,
+): Promise<void> {
   const row = await batch.get<ProfileRow>(keyOfProfile(table, own));
   const isEmpty = row?.name === "" && row.picture === "" && toldMs === 0;
   if (row === null || row.atMs <= toldMs || isEmpty) return;
   const content = utf8(JSON.stringify({ v: 1, name: row.name, picture: row.picture }));
   const { file } = bytesSource("", profileType, content);
   const body = { is: "inline", base64: encodeBase64(content) } as const;
-  const out = { did, id: randomUuid(), key: null, body, options: {}, plan: null, hasLeft: false };
-  await enqueue(table, batch, { ...out, file: outFile(file) }, nowMs);
-  batch.put(keyOfPerson(table, did), { ...(await batch.get<Person>(keyOfPerson(table, did))), toldMs: row.atMs });
+  const out = { did, id: randomUuid(), key: null, body, plan: null, hasLeft: false };
+  await enqueue(table, batch, { ...out, file: outFile(file), options: { ...options, ttl: profileTtl } }, nowMs);
+  await putPerson(table, batch, did, { toldMs: row.atMs });
 }

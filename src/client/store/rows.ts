@@ -25,7 +25,7 @@ export type Person = {
   readonly isBlocked: boolean;
   /** What they call themselves, as they say. */
   readonly claimed?: { readonly name: string; readonly atMs: number };
-  /** Time of the own profile that they got. */
+  /** Time of the own profile that they got or that waits for them in the outbox; an earlier one when that failed. */
   readonly toldMs?: number;
 };
 
@@ -123,7 +123,7 @@ export type SyncItem =
   | { readonly kind: "delivery"; readonly key: string }
   | { readonly kind: "read"; readonly conversation: string; readonly atMs: number }
   | { readonly kind: "person"; readonly person: Person }
-  | { readonly kind: "profile"; readonly profile: ProfileRow }
+  | { readonly kind: "profile"; readonly key: string }
   | { readonly kind: "group"; readonly group: GroupRow }
   | { readonly kind: "removed"; readonly conversation: string; readonly id: string }
   | { readonly kind: "keys"; readonly text: string }

@@ -271,19 +271,18 @@ export class StoreSession {
     const row = ownRow(draft, { conversation, from: this.#host.did, sentMs: atMs, arrivedMs: atMs, body });
     if (row.mediaType === groupType) await this.#changeGroup(batch, row, content);
     const key = isShown(row) ? keyOfMessage(this.#table, row) : null;
-    const chosen = Object.entries({ ttl, tag, hint, chunkBytes, trust, anonymous }).filter(
-      ([, one]) => one !== undefined,
-    );
+    const given = Object.entries({ ttl, tag, hint, chunkBytes, trust, anonymous });
+    const chosen: OutRow["options"] = Object.fromEntries(given.filter(([, one]) => one !== undefined));
     const copies: Copy[] = [];
     for (const { did, alias } of recipients) {
-      if (!isNote(row.mediaType)) await this.#meet(batch, row, { did, alias, nowMs, isSigned: anonymous !== true });
+      if (!isNote(row.mediaType)) await this.#meet(batch, row, { did, alias, nowMs, options: chosen });
       const out: OutRow = {
         did,
         id,
         key,
         file: outFile(source.file),
         body,
-        options: Object.fromEntries(chosen),
+        options: chosen,
         plan: null,
         hasLeft: false,
       };
@@ -306,11 +305,12 @@ export class StoreSession {
   async #meet(
     batch: Batch,
     { group }: MessageRow,
-    { did, alias, nowMs, isSigned }: Omit<Recipient, "name"> & { readonly nowMs: number; readonly isSigned: boolean },
+    { did, alias, ...sending }: Omit<Recipient, "name"> & Pick<OutRow, "options"> & { readonly nowMs: number },
   ): Promise<void> {
     const facts = { ...(group === null ? { isKnown: true } : {}), ...(alias === null ? {} : { alias }) };
     const person = await putPerson(this.#table, batch, did, facts);
-    if (isSigned) await enqueueProfile(this.#table, batch, this.#host.did, person, nowMs);
+    if (sending.options.anonymous !== true)
+      await enqueueProfile(this.#table, batch, person, { own: this.#host.did, ...sending });
   }
 
   /** By the same rules as the changes of others. Throws `group_changed`. */

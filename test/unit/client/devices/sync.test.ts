@@ -1,0 +1,110 @@
+/** What a device tells another: all of a history that does not fit one message, and profiles, which its log only names. */
+import { expect, test } from "bun:test";
+import { applyItem, parseSync, type SentItem } from "../../../../src/client/devices/items.ts";
+import { type DeviceLink, type PeerRow, peerKey, Sync } from "../../../../src/client/devices/sync.ts";
+import { memoryStore } from "../../../../src/client/store/driver.ts";
+import { keyOfProfile, putProfile } from "../../../../src/client/store/profiles.ts";
+import {
+  addMessage,
+  keyOfPerson,
+  type MessageRow,
+  type ProfileRow,
+  putPerson,
+} from "../../../../src/client/store/rows.ts";
+import { Table } from "../../../../src/client/store/table.ts";
+import { encodeBase64 } from "../../../../src/core/codec/bytes.ts";
+import { identityOf } from "../../../support/identity.ts";
+
+const [device, other] = [identityOf("device").did, identityOf("other").did];
+const picture = encodeBase64(new Uint8Array(32_768).fill(5));
+const openTable = () => Table.open(memoryStore(), new Uint8Array(32).fill(7));
+const profileOf = (did: typeof other, atMs = 1): ProfileRow => ({ did, name: "Other", picture, atMs, isOpen: null });
+
+async function withDevice(history: string | null): Promise<Table> {
+  const table = await openTable();
+  const peer: PeerRow = { did: device, name: "", addedMs: 0, seen: 0, sent: 0, history, isLeaving: false };
+  await table.change(async (batch) => {
+    batch.meta = { hasDevices: true };
+    batch.put(peerKey(table, device), peer);
+  });
+  return table;
+}
+
+/** The items of each message to the device, until it has all. */
+async function toldOf(table: Table): Promise<SentItem[][]> {
+  const told: SentItem[][] = [];
+  const send: DeviceLink["send"] = async (to, message) => {
+    const { items, history } = parseSync(message) as { readonly items?: SentItem[]; readonly history?: SentItem[] };
+    told.push(items ?? history ?? []);
+    const recipient = { did: device, trust: "proven", name: null } as const;
+    return { id: to, chunks: 1, groupId: null, messageIds: [], last: null, recipient };
+  };
+  const stop = new AbortController();
+  const link = { send, messages: async function* () {} };
+  const { logged } = await table.meta();
+  const host = { table, nowMs: Date.now, tell: () => undefined, link, take: async () => undefined };
+  const sync = new Sync(host, logged, stop.signal);
+  await sync.refresh();
+  for (let isAll = false; !isAll; await Bun.sleep(5)) {
+    const peer = await table.get<PeerRow>(peerKey(table, device));
+    isAll = peer?.history === null && peer.sent >= logged;
+  }
+  stop.abort();
+  return told;
+}
+
+const messageOf = (id: string, sentMs: number, sizeBytes: number): MessageRow => ({
+  ...{ id, conversation: other, isOwn: false, from: other, verified: true, trust: "proven", distrusted: null },
+  ...{ sentMs, arrivedMs: sentMs, name: "", mediaType: "image/png", sizeBytes, replyTo: null, group: null },
+  ...{ wantsReceipt: false, messageIds: [id], reaction: null, target: null, digest: id, to: [] },
+  body: { is: "inline", base64: encodeBase64(new Uint8Array(sizeBytes).fill(sentMs)) },
+});
+
+test("a new device gets the whole history, also when a page of it is more than one message holds", async () => {
+  const table = await withDevice("");
+  const ids = Array.from({ length: 5 }, () => crypto.randomUUID());
+  await table.change(async (batch) => {
+    await putPerson(table, batch, other, { name: "Other" });
+    for (const [i, id] of ids.entries()) await addMessage(table, batch, messageOf(id, i + 1, 400_000));
+  });
+  const told = await toldOf(table);
+  const messages = told.map((items) => items.flatMap((item) => (item.kind === "message" ? [item.row.id] : [])));
+  expect(messages.flat()).toEqual(ids);
+  expect(messages.filter((part) => part.length > 0).length).toBe(ids.length);
+});
+
+test("a profile is named in the log, read when it is sent, and not told again by who applies it", async () => {
+  const table = await withDevice(null);
+  await table.change((batch) => putProfile(table, batch, profileOf(other)));
+  const rows = await table.values("y/");
+  expect([rows.length, JSON.stringify(rows).length < 200]).toEqual([1, true]);
+  const [[item]] = (await toldOf(table)) as [[SentItem]];
+  expect(item).toEqual({ kind: "profile", profile: profileOf(other) });
+
+  const second = await withDevice(null);
+  await applyItem({ table: second, nowMs: Date.now }, item, async () => undefined);
+  expect(await second.get<ProfileRow>(keyOfProfile(second, other))).toEqual(profileOf(other));
+  expect(await second.values("y/")).toEqual([]);
+});
+
+test("of strangers at most 500 profiles are kept, beside those of people who are known", async () => {
+  const table = await openTable();
+  const put = (profile: ProfileRow) => table.change((batch) => putProfile(table, batch, profile));
+  await table.change(async (batch) => {
+    for (let i = 0; i < 500; i++)
+      await putPerson(table, batch, identityOf(`stranger ${i}`).did, { claimed: { name: "", atMs: 1 } });
+  });
+  expect(await put(profileOf(other))).toBe(false);
+  expect([await table.get(keyOfProfile(table, other)), await table.get(keyOfPerson(table, other))]).toEqual([
+    null,
+    null,
+  ]);
+  // One that is kept changes; one that is blocked or known makes room.
+  const held = identityOf("stranger 0").did;
+  expect(await put(profileOf(held, 2))).toBe(true);
+  await table.change((batch) => putPerson(table, batch, held, { isKnown: true }));
+  expect(await put(profileOf(other))).toBe(true);
+  expect(await put(profileOf(device))).toBe(false);
+  await table.change((batch) => putPerson(table, batch, device, { isKnown: true }));
+  expect(await put(profileOf(device))).toBe(true);
+});
