@@ -16,9 +16,11 @@ const environment = { now: Date.now, log: () => {}, fatal: () => process.exit(9)
 const options = optionsOf(lmdbPlugin, { path, reserve_bytes: 1024 * 1024 });
 // Folds all the time, so that kills come at every stage of one.
 const journal = { operationsMax: 150, recordsMax: 20 };
+// A block that is freed and still needed is missed before the kill.
+const settings = { journal, blocksToFreeMin: 8 };
 // A sync that does not return is noticed within the life of the writer.
 const isHanging = process.env.WAYPOST_SHIM_FAIL?.startsWith("hang") === true;
-const store = await openLmdb(options, environment, { journal, ...(isHanging ? { commitMsMax: 8_000 } : {}) });
+const store = await openLmdb(options, environment, { ...settings, ...(isHanging ? { commitMsMax: 8_000 } : {}) });
 const { mailbox, replay, receipts } = store.capabilities;
 const random = seeded(Number(seedText));
 let next = Number(firstText);
@@ -43,6 +45,18 @@ async function storeOne(mailbox: Mailbox): Promise<void> {
   await answered(mailbox.store(crashEntry(n), quota()));
   say(`did store ${n}`);
   held.push(n);
+}
+
+/** Both are in one commit, with what others store after them. */
+async function storeAndAck(mailbox: Mailbox): Promise<void> {
+  const n = next++;
+  say(`try store ${n}`);
+  say(`try ack ${n}`);
+  const stored = answered(mailbox.store(crashEntry(n), quota()));
+  const acked = answered(mailbox.remove(did(n % recipientsMax), [id(n)], crashTimes.nowMs));
+  await Promise.all([stored, acked]);
+  say(`did store ${n}`);
+  say(`did ack ${n}`);
 }
 
 async function ackSome(mailbox: Mailbox): Promise<void> {
@@ -86,7 +100,8 @@ async function keepReceipt(): Promise<void> {
 async function work(): Promise<never> {
   for (;;) {
     const roll = random();
-    if (roll < 0.6) await storeOne(mailbox!);
+    if (roll < 0.5) await storeOne(mailbox!);
+    else if (roll < 0.6) await storeAndAck(mailbox!);
     else if (roll < 0.75) await ackSome(mailbox!);
     else if (roll < 0.8) await ackProven(mailbox!);
     else if (roll < 0.88) await claimOne();

@@ -71,6 +71,8 @@ export class Bodies {
 
   private need(block: number): void {
     this.needed.set(block, (this.needed.get(block) ?? 0) + 1);
+    // The unfinished block may have lost all its bodies within the commit, before this one.
+    this.unneeded.delete(block);
   }
 
   /** Where the unfinished block begins. */

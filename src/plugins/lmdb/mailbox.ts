@@ -44,7 +44,7 @@ import { Journal, type JournalLimits } from "./journal.ts";
 import { bodyBytes } from "./records.ts";
 
 /** Freeing blocks touches scattered pages, so it waits until many are not needed, or for a second. */
-const blocksToFreeMin = 512;
+const blocksToFree = 512;
 const freeingMs = 1_000;
 
 /** Claims in a commit that is joined, which `write`s the claim; `null` while an earlier one lasts. */
@@ -58,6 +58,8 @@ type MailboxSettings = {
   readonly rowsMax: number;
   readonly claimWithin: ClaimWithin;
   readonly journal?: JournalLimits;
+  /** Instead of 512, in tests. */
+  readonly blocksToFreeMin?: number;
 };
 
 export class DiskMailbox extends IndexedMailbox implements Mailbox {
@@ -157,7 +159,7 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
 
   private finish(batch: Batch): void {
     this.bodies.finish(batch);
-    if (this.bodies.toFree >= blocksToFreeMin) this.bodies.free(batch);
+    if (this.bodies.toFree >= (this.settings.blocksToFreeMin ?? blocksToFree)) this.bodies.free(batch);
     this.journal.finish(batch);
     this.armFreeing();
   }

@@ -26,10 +26,11 @@ import type { LmdbOptions } from "./lmdb.ts";
 import { type ClaimWithin, DiskMailbox } from "./mailbox.ts";
 import { orderedKey, orderedNumber, RecordReader, RecordWriter, sealed, unsealed } from "./records.ts";
 
-/** Tests give their own disk, shorter journals, and commits as long as a busy machine needs. */
+/** Tests give their own disk, shorter journals, blocks that go at once, and commits as long as a busy machine needs. */
 type LmdbTestSettings = {
   readonly disk?: Disk;
   readonly journal?: JournalLimits;
+  readonly blocksToFreeMin?: number;
   readonly claimsMax?: number;
   readonly commitMsMax?: number;
 };
