@@ -191,8 +191,9 @@ export interface Mailbox {
    * Stores an entry once per (recipient, message id). Duplicates, chunk conflicts and quotas are decided
    * inside the write, so that of concurrent stores of one id exactly one is `stored`. Checks run in this
    * order: duplicate, chunk conflict, quota of the recipient, its shares, quota of the store, its share. An expired
-   * entry counts towards no quota and conflicts with nothing, and its id may be stored again. An entry with
-   * `expiresAtMs <= storedAtMs` is a bug of the caller: it throws a `RangeError`.
+   * entry counts towards no quota and conflicts with nothing, and its id may be stored again; while many have just
+   * expired, a driver may throw `unavailable` where it would refuse. An entry with `expiresAtMs <= storedAtMs` is a bug
+   * of the caller: it throws a `RangeError`.
    * Quotas of a recipient and its shares are exact. The quota of the store and its share are exact in a store
    * that one process owns; in a shared store the quota may lag by the writes in flight, and the share by minutes.
    */

@@ -9,7 +9,15 @@
 import TinyQueue from "tinyqueue";
 import type { MailboxKey, Uuid } from "../core/codec/did.ts";
 import { type Fault, isFault } from "../core/fault.ts";
-import type { Cursor, MailboxEntry, MailboxQuota, MailboxStats, PageRequest, StoreOutcome } from "./contract.ts";
+import {
+  type Cursor,
+  type MailboxEntry,
+  type MailboxQuota,
+  type MailboxStats,
+  type PageRequest,
+  StoreError,
+  type StoreOutcome,
+} from "./contract.ts";
 import { RecipientIndex, TextTable } from "./mailbox-recipients.ts";
 import {
   acked,
@@ -36,6 +44,9 @@ import {
   parseCursor,
   type QuotaSums,
 } from "./mailbox-rules.ts";
+
+/** How many due rows the stores of a commit take out: a backlog, as after a long stop, stalls nobody for long. */
+const dueRowsPerCommit = 1_024;
 
 type Admission = Exclude<StoreOutcome, { kind: "stored" }> | { readonly kind: "stored"; readonly slot: number };
 type SlotPage = { readonly slots: number[]; readonly next: Cursor | null };
@@ -68,6 +79,8 @@ export class MailboxIndex {
   private ends = this.endsOf([]);
   /** Grows with each row, also after the row itself is gone. */
   lastArrival = 0;
+  /** How many due rows the stores of this commit may still take out. */
+  private dueLeft = 0;
 
   constructor(private readonly driver: IndexDriver) {
     this.texts = new TextTable(driver.onText);
@@ -80,10 +93,9 @@ export class MailboxIndex {
 
   /** Cost: a look at every row while some are due, because only a commit may expire them. */
   stats(nowMs: number): MailboxStats {
-    const { rows, ends } = this;
+    const { rows } = this;
     let { entries, bytes } = this.recipients;
-    const next = ends.peek();
-    if (next === undefined || rows.endMs(next) > nowMs) return { entries, bytes };
+    if (!this.isDue(nowMs)) return { entries, bytes };
     for (let slot = 0; slot < rows.slots; slot++) {
       if (rows.status[slot] !== held || rows.expiresAtMs[slot]! > nowMs) continue;
       entries--;
@@ -92,19 +104,36 @@ export class MailboxIndex {
     return { entries, bytes };
   }
 
+  /** Whether the time of a row has come that is not taken out. */
+  private isDue(nowMs: number): boolean {
+    const next = this.ends.peek();
+    return next !== undefined && this.rows.endMs(next) <= nowMs;
+  }
+
+  /** The driver begins a commit. */
+  begin(): void {
+    this.dueLeft = dueRowsPerCommit;
+  }
+
+  /** Throws `unavailable` when it can't tell, because rows that are still due may be all that stands in the way. */
   admit(entry: MailboxEntry, quota: MailboxQuota): Admission {
-    this.expire(entry.storedAtMs);
+    const { storedAtMs } = entry;
+    this.dueLeft -= this.expire(storedAtMs, this.dueLeft);
     const words = idWords(entry.messageId);
     const recipient = this.recipients.find(entry.recipient);
     const before = recipient === undefined ? none : this.rows.find(recipient, words);
     const refusal = this.refusal(entry, quota, recipient, before);
-    if (refusal !== null) return refusal;
+    if (refusal !== null) {
+      const isCertain = refusal.kind === "duplicate" && refusal.expiresAtMs > storedAtMs;
+      if (isCertain || !this.isDue(storedAtMs)) return refusal;
+      throw new StoreError("unavailable", "expired messages are being removed: try again later");
+    }
     this.driver.checkRoom(entry);
     // The number of the recipient may be another one after its last row went.
     const known = before === none ? recipient : undefined;
     // Its slot is free when its time comes: it still lies in the heap.
     if (before !== none) this.drop(before);
-    this.lastArrival = nextArrival(this.lastArrival, entry.storedAtMs);
+    this.lastArrival = nextArrival(this.lastArrival, storedAtMs);
     return { kind: "stored", slot: this.enter(entry, words, known) };
   }
 
@@ -184,7 +213,7 @@ export class MailboxIndex {
   }
 
   /** Takes out rows whose time has come, at most `limit`, the first ends first; returns how many. */
-  expire(nowMs: number, limit = Number.POSITIVE_INFINITY): number {
+  expire(nowMs: number, limit: number): number {
     const { rows, ends } = this;
     let taken = 0;
     for (let slot = ends.peek(); slot !== undefined && taken < limit; slot = ends.peek()) {

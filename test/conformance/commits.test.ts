@@ -129,3 +129,60 @@ describe("operations that are gathered answer as the naive twin does, in the ord
     await store.close();
   });
 });
+
+describe("after a long stop, a commit takes out some of what is due", () => {
+  const due = 3_000;
+  const perCommit = 1_024;
+  const late = { storedAtMs: 10_000, expiresAtMs: 20_000 };
+  const filled = async (open: Open): Promise<Store> => {
+    const store = await open(newPath());
+    const mailbox = store.capabilities.mailbox!;
+    const stores = Array.from({ length: due }, (_, n) => mailbox.store(entry(n, { expiresAtMs: 3_000 + n }), quota()));
+    await Promise.all(stores);
+    return store;
+  };
+  const storeSoon = async (mailbox: Mailbox, messageId: Uuid, entriesMax: number) => {
+    const outcomes: unknown[] = [];
+    for (let tries = 0; tries < 3; tries++) {
+      const given = entry(9_000, { ...late, messageId });
+      const stored = mailbox.store(given, quota({ recipientEntriesMax: entriesMax }));
+      outcomes.push((await failureOf(() => stored)) ?? (await stored));
+    }
+    return outcomes;
+  };
+  const soon = [{ code: "unavailable" }, { code: "unavailable" }, { kind: "stored" }];
+
+  test("lmdb: however many stores it gathers", async () => {
+    const store = await filled(openDisk);
+    const mailbox = store.capabilities.mailbox!;
+    const outcomes = await Promise.all([1, 2, 3].map((n) => mailbox.store(entry(due + n, late), quota())));
+    expect(outcomes).toEqual([1, 2, 3].map(() => ({ kind: "stored" })));
+    expect(await mailbox.expire(10_000, due)).toBe(due - perCommit);
+    await store.close();
+  });
+
+  const drivers = [
+    { name: "lmdb", open: openDisk },
+    { name: "memory", open: openMemory },
+  ];
+  for (const { name, open } of drivers) {
+    test(`${name}: and says nothing wrong of quotas and ids meanwhile`, async () => {
+      for (const [messageId, entriesMax] of [[id(9_000), 10] as const, [id(due - 1), due] as const]) {
+        const store = await filled(open);
+        expect(await storeSoon(store.capabilities.mailbox!, messageId, entriesMax)).toMatchObject(soon);
+        await store.close();
+      }
+    });
+
+    test(`${name}: and knows what it holds`, async () => {
+      const store = await filled(open);
+      const mailbox = store.capabilities.mailbox!;
+      expect(await mailbox.store(entry(9_001, late), quota())).toEqual({ kind: "stored" });
+      const again = await mailbox.store(entry(9_001, { ...late, storedAtMs: 10_001 }), quota());
+      expect(again).toEqual({ kind: "duplicate", expiresAtMs: 20_000, isSame: true });
+      expect(ids(await listAll(mailbox, alice, pageOf({ nowMs: 10_001 })))).toEqual([id(9_001)]);
+      expect(await mailbox.stats(10_001)).toEqual({ entries: 1, bytes: 100 });
+      await store.close();
+    });
+  }
+});

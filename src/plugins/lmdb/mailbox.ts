@@ -10,8 +10,8 @@
  * **Read.** The index finds the slots, a slot its block and offset; a body counts only if its checksum and id match.
  * **Removed.** An acknowledgement is an operation of the journal; the row stays until its expiry, so that the id stays
  * known. Blocks that no row needs any more are removed.
- * **Expired.** Reads leave out rows whose time has come. A store first takes them out, and so does `expire`: each is cut
- * down to what it retains, or dropped, by an operation of the journal.
+ * **Expired.** Reads leave out rows whose time has come. A store first takes them out, a bounded number in a commit, and
+ * so does `expire`: each is cut down to what it retains, or dropped, by an operation of the journal.
  * **Found again.** A start reads all index pages, then the journal over them, then the keys of the blocks. A commit that
  * makes the journal longer than its limit writes the pages that its oldest records changed, and removes these records.
  *
@@ -152,6 +152,7 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
   private begin(batch: Batch): void {
     if (this.deciding === batch) return;
     this.deciding = batch;
+    this.index.begin();
     this.bodies.begin();
     this.journal.begin();
     batch.whenDecided(() => this.finish(batch));

@@ -44,6 +44,7 @@ export class MemoryMailbox extends IndexedMailbox implements Mailbox {
   async store(entry: MailboxEntry, quota: MailboxQuota): Promise<StoreOutcome> {
     this.options.checkOpen();
     checkEntry(entry);
+    this.index.begin();
     const outcome = this.index.admit(entry, quota);
     if (outcome.kind !== "stored") return outcome;
     this.keep(outcome.slot, { envelope: entry.envelope.slice(), preview: previewOf(entry).slice() });
