@@ -158,7 +158,7 @@ export async function importRecords(
 ): Promise<ImportReport> {
   const report: ImportReport = { messages: 0, claims: 0, receipts: 0, ledger: 0, over: 0 };
   await store.import(async (target) => {
-    const filling = new Filling(target);
+    const filling = new Filling(target, nowMs);
     for await (const record of records) {
       if (isOver(record, nowMs)) report.over++;
       else {
@@ -183,7 +183,10 @@ function isOver(record: StoreRecord, nowMs: number): boolean {
 class Filling {
   private batch: StoreRecord[] = [];
 
-  constructor(private readonly target: ImportTarget) {}
+  constructor(
+    private readonly target: ImportTarget,
+    private readonly importedAtMs: number,
+  ) {}
 
   async add(record: StoreRecord): Promise<void> {
     // A chunk that is acknowledged gives its place in the group to one that came later.
@@ -199,6 +202,9 @@ class Filling {
     const pairs = batch.flatMap((record) => (record.kind === "ledger" ? [[record.key, record.value] as const] : []));
     if (pairs.length > 0) await this.target.putLedger(pairs);
     await Promise.all(batch.map((record) => this.write(record)));
+    // What has ended and is kept must not stand in the way of later ones, and a store clears only so much away.
+    const hasEnded = batch.some((record) => record.kind === "message" && record.entry.expiresAtMs <= this.importedAtMs);
+    if (hasEnded) await this.target.mailbox.expire(this.importedAtMs, batchLength);
   }
 
   private async write(record: StoreRecord): Promise<void> {
@@ -209,7 +215,9 @@ class Filling {
     if (record.kind === "claim") taken(await replay.claim(record.tag, record.untilMs, nowMs), `claim ${record.tag}`);
     if (record.kind !== "message") return;
     const { recipient, messageId } = record.entry;
-    const { kind } = await mailbox.store(record.entry, noLimit);
+    // A store expires what has ended by its time, and after a clock that ran ahead that lies in the future.
+    const storedAtMs = Math.min(record.entry.storedAtMs, this.importedAtMs);
+    const { kind } = await mailbox.store({ ...record.entry, storedAtMs }, noLimit);
     const removed = record.state === "acked" ? await mailbox.remove(recipient, [messageId], nowMs) : null;
     taken(kind === "stored" && removed?.length !== 0, `message ${messageId} (${kind})`);
   }

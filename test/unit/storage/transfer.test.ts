@@ -2,7 +2,7 @@
 import { expect, test } from "bun:test";
 import type { StoreRecord } from "../../../src/storage/contract.ts";
 import { importRecords } from "../../../src/storage/transfer.ts";
-import { alice, entry, failureOf, id } from "../../conformance/samples.ts";
+import { alice, bob, chunkOf, entry, failureOf, id, ids, listAll, pageOf } from "../../conformance/samples.ts";
 import { failOn, openMemory } from "../../support/directory.ts";
 
 const nowMs = 10_000;
@@ -50,5 +50,51 @@ test("a record that comes twice is refused", async () => {
     const twice = importRecords({ import: (fill) => fill(target) }, each([record, record]), nowMs);
     expect(await failureOf(() => twice)).toMatchObject({ code: "corrupt" });
   }
+  await store.close();
+});
+
+test("what was stored while the clock ran ahead ends nothing that has not ended", async () => {
+  const store = await openMemory(1_000)({ now: () => nowMs, log: () => {}, fatal: failOn });
+  const { mailbox, replay, receipts } = store.capabilities;
+  const target = { mailbox: mailbox!, replay: replay!, receipts: receipts!, putLedger: async () => {} };
+  const soon = { expiresAtMs: 20_000, keptUntilMs: 20_000 };
+  const ahead = { storedAtMs: 30_000, expiresAtMs: 40_000, keptUntilMs: 40_000 };
+  const report = await importRecords(
+    { import: (fill) => fill(target) },
+    each([
+      message(1, "active", soon),
+      message(2, "acked", soon),
+      { kind: "message", state: "active", entry: entry(3, ahead) },
+      message(4, "active", soon),
+    ]),
+    nowMs,
+  );
+  expect(report).toMatchObject({ messages: 4, over: 0 });
+  expect(ids(await listAll(mailbox!, alice, pageOf({ nowMs })))).toEqual([1, 3, 4].map(id));
+  expect((await mailbox!.message(alice, id(2), nowMs)).state).toBe("acked");
+  await store.close();
+});
+
+test("many that have ended and are kept do not stand in the way of one that is there", async () => {
+  const store = await openMemory(10_000)({ now: () => nowMs, log: () => {}, fatal: failOn });
+  const { mailbox, replay, receipts } = store.capabilities;
+  const target = { mailbox: mailbox!, replay: replay!, receipts: receipts!, putLedger: async () => {} };
+  const kept = Array.from({ length: 1_500 }, (_, n) => message(n, "kept", { expiresAtMs: 2_000, keptUntilMs: 20_000 }));
+  const place = {
+    recipient: bob,
+    chunk: chunkOf(1, 0, 2),
+    keptUntilMs: 30_000,
+    onExpiry: "TombstoneReference",
+  } as const;
+  const before = entry(2_000, { ...place, expiresAtMs: 2_900 });
+  const after = entry(2_001, { ...place, storedAtMs: 3_000, expiresAtMs: 20_000 });
+  const records = [
+    ...kept,
+    { kind: "message", state: "kept", entry: before },
+    { kind: "message", state: "active", entry: after },
+  ] as const;
+  const report = await importRecords({ import: (fill) => fill(target) }, each(records), nowMs);
+  expect(report).toMatchObject({ messages: 1_502, over: 0 });
+  expect((await mailbox!.message(bob, id(2_001), nowMs)).state).toBe("active");
   await store.close();
 });
