@@ -327,7 +327,12 @@ export function clientCommand<F extends object, A extends (string | undefined)[]
     const flags = given.at(-2) as F & SessionFlags;
     const session = openSession(flags);
     try {
-      await work(session, flags, ...(given.slice(0, -2) as A)).finally(session.watch);
+      await work(session, flags, ...(given.slice(0, -2) as A)).catch(async (error: unknown) => {
+        // What failed first is told.
+        await session.watch().catch(() => {});
+        throw error;
+      });
+      await session.watch();
     } finally {
       session.report.end();
     }
