@@ -21,11 +21,10 @@ export type Plan = {
   } | null;
   /** Heads of upgrades, each with a proof; their sockets are read up to the welcome, or on and never answered. */
   readonly sessions: { readonly heads: readonly string[]; readonly from: readonly string[]; readonly reads: boolean };
-  /** Answers each request with 500 after two seconds. */
-  readonly inboxPort: number | null;
+  /** Answers each request with 500 after the delay. */
+  readonly inbox: { readonly port: number; readonly delayMs: number } | null;
 };
 
-const inboxDelayMs = 2_000;
 let stopped = false;
 
 const plan = JSON.parse(readFileSync(process.argv[2] as string, "utf8")) as Plan;
@@ -66,12 +65,12 @@ async function post({ path, bodies, from, connections, perSecond }: NonNullable<
 }
 
 const inbox =
-  plan.inboxPort === null
+  plan.inbox === null
     ? null
     : createServer((request, response) => {
         request.resume();
-        setTimeout(() => response.writeHead(500).end(), inboxDelayMs);
-      }).listen(plan.inboxPort);
+        setTimeout(() => response.writeHead(500).end(), plan.inbox?.delayMs);
+      }).listen(plan.inbox.port);
 let ended = 0;
 const sockets = await Promise.all(plan.sessions.heads.map((head, place) => openSession(head, place, () => ended++)));
 console.log("ready");
