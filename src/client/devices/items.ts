@@ -42,6 +42,7 @@ export type SentItem =
     }
   | { readonly kind: "delivery"; readonly id: string; readonly to: readonly Copy[] }
   | { readonly kind: "profile"; readonly profile: ProfileRow }
+  | { readonly kind: "group"; readonly group: GroupRow }
   | { readonly kind: "nothing" };
 
 /** Larger content stays on the device that has it. */
@@ -53,6 +54,10 @@ export async function loadItem(table: Table, item: SyncItem): Promise<SentItem> 
   if (item.kind === "profile") {
     const profile = await table.get<ProfileRow>(item.key);
     return profile === null ? { kind: "nothing" } : { kind: "profile", profile };
+  }
+  if (item.kind === "group") {
+    const group = await table.get<GroupRow>(item.key);
+    return group === null ? { kind: "nothing" } : { kind: "group", group };
   }
   const row = await table.get<MessageRow>(item.key);
   if (row === null) return { kind: "nothing" };
@@ -196,7 +201,7 @@ export async function readHistory(table: Table, from: string): Promise<History> 
     const itemOf = (key: string, row: (typeof page)[number][1]): SyncItem | null => {
       if (prefix === "p") return { kind: "person", person: row };
       if (prefix === "b") return { kind: "profile", key };
-      if (prefix === "g") return { kind: "group", group: row };
+      if (prefix === "g") return { kind: "group", key };
       if (prefix === "m") return { kind: "message", key };
       if (prefix === "r") return { kind: "reaction", key, target: row.target ?? "" };
       return row.unread > 0 ? null : { kind: "read", conversation: row.id, atMs: row.at };

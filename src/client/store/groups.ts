@@ -50,8 +50,9 @@ async function hasRoom(table: Table, standing: Standing, own: Did): Promise<bool
 }
 
 function putGroup(table: Table, batch: Batch, group: GroupRow): void {
-  batch.put(keyOfGroup(table, group.id), group);
-  log(batch, { kind: "group", group });
+  const key = keyOfGroup(table, group.id);
+  batch.put(key, group);
+  log(batch, { kind: "group", key });
 }
 
 type Said = { readonly group: string; readonly from: Did; readonly own: Did; readonly isKnown: boolean };

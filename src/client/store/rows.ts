@@ -123,8 +123,7 @@ export type SyncItem =
   | { readonly kind: "delivery"; readonly key: string }
   | { readonly kind: "read"; readonly conversation: string; readonly atMs: number }
   | { readonly kind: "person"; readonly person: Person }
-  | { readonly kind: "profile"; readonly key: string }
-  | { readonly kind: "group"; readonly group: GroupRow }
+  | { readonly kind: "profile" | "group"; readonly key: string }
   | { readonly kind: "removed"; readonly conversation: string; readonly id: string }
   | { readonly kind: "keys"; readonly text: string }
   | { readonly kind: "devices"; readonly added: readonly DeviceFacts[]; readonly removed: readonly Did[] };
