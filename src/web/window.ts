@@ -62,26 +62,22 @@ export function useMessages(me: Waypost, id: string, at: string | null): Window 
   }, [me, id]);
   if (held === null) return { shown: null, hasOlder: false, hasNewer: false, older: none, newer: none, latest: none };
   const { all, from, to, isWhole } = held;
+  // Of what is held when the change is made: a page may have come since this was drawn.
+  const change = (how: (now: Held) => Held) => setHeld((now) => (now === null ? now : how(now)));
   const older = () => {
-    if (from > 0) {
-      const first = Math.max(0, from - page);
-      return setHeld({ ...held, from: first, to: Math.min(to, first + windowMax) });
-    }
+    if (from > 0) return change(olderIn);
     const [before] = all;
     if (isWhole || isReading.current || before === undefined) return;
     isReading.current = true;
     void me.store
       .messages(id, { before, limit: page })
-      .then((more) => setHeld((now) => (now === null ? now : withOlder(now, more))))
+      .then((more) => change((now) => withOlder(now, more)))
       .finally(() => {
         isReading.current = false;
       });
   };
-  const newer = () => {
-    const last = Math.min(all.length, to + page);
-    setHeld({ ...held, from: Math.max(from, last - windowMax), to: last });
-  };
-  const latest = () => setHeld({ ...held, from: Math.max(0, all.length - page), to: all.length });
+  const newer = () => change(newerIn);
+  const latest = () => change(latestIn);
   return {
     shown: all.slice(from, to),
     hasOlder: from > 0 || !isWhole,
@@ -96,9 +92,23 @@ function none(): void {
   // Nothing is there yet.
 }
 
+function olderIn(now: Held): Held {
+  const from = Math.max(0, now.from - page);
+  return { ...now, from, to: Math.min(now.to, from + windowMax) };
+}
+
+function newerIn(now: Held): Held {
+  const to = Math.min(now.all.length, now.to + page);
+  return { ...now, from: Math.max(now.from, to - windowMax), to };
+}
+
+const latestIn = (now: Held): Held => ({ ...now, from: Math.max(0, now.all.length - page), to: now.all.length });
+
+/** Shown when the window is still where they belong, and not when one has gone to the newest meanwhile. */
 function withOlder(now: Held, more: readonly StoredMessage[]): Held {
-  const all = [...more, ...now.all];
-  return { all, from: 0, to: Math.min(now.to + more.length, windowMax), isWhole: more.length < page };
+  const [all, isWhole] = [[...more, ...now.all], more.length < page];
+  if (now.from > 0) return { all, from: now.from + more.length, to: now.to + more.length, isWhole };
+  return { all, from: 0, to: Math.min(now.to + more.length, windowMax), isWhole };
 }
 
 /** What a change of the store does to the window. */
