@@ -16,8 +16,9 @@ const { values } = parseArgs({
   options: {
     rounds: { type: "string", default: "1" },
     seconds: { type: "string", default: "5" },
-    /** Begins with the step of this number. */
+    /** Begins with the step of this number, and ends before that one. */
     from: { type: "string", default: "0" },
+    to: { type: "string", default: "13" },
     library: { type: "string", default: shiftLibrary },
   },
 });
@@ -109,7 +110,7 @@ const model = new Model({
 });
 await model.open();
 for (let round = 0; round < Number(values.rounds); round++) {
-  for (const { name, change, outlives = false } of steps.slice(Number(values.from))) {
+  for (const { name, change, outlives = false } of steps.slice(Number(values.from), Number(values.to))) {
     step = name;
     const before = { ...model.counts };
     model.start();
