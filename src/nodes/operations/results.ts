@@ -53,16 +53,21 @@ export async function openResults({ receipts, now }: ResultsParts): Promise<Resu
     digests.set(did, made);
     return made;
   };
-  const pairs = new BoundedMap<string, readonly EnvelopeResult[]>(pairsMax);
+  // Many results share a millisecond, and clocks go back: the count orders them.
+  let added = 0;
+  const pairs = new BoundedMap<string, readonly { readonly count: number; readonly result: EnvelopeResult }[]>(
+    pairsMax,
+  );
   return {
     digest,
     add: (result) => {
       const pair = `${result.to} ${result.from ?? ""}`;
-      pairs.set(pair, [result, ...(pairs.get(pair) ?? []).slice(0, resultsOfPair - 1)]);
+      pairs.set(pair, [{ count: added++, result }, ...(pairs.get(pair) ?? []).slice(0, resultsOfPair - 1)]);
     },
     of: (to, from) => {
       const found = from === null ? [...pairs].flatMap(([, results]) => results) : (pairs.get(`${to} ${from}`) ?? []);
-      return found.filter((result) => result.to === to).sort((a, b) => b.atMs - a.atMs);
+      const ofRecipient = found.filter(({ result }) => result.to === to);
+      return ofRecipient.sort((a, b) => b.count - a.count).map(({ result }) => result);
     },
   };
 }
