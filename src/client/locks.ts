@@ -5,12 +5,11 @@
  * Source: docs/client.md "Locked keys", D395; WebAuthn Level 3 section 10.1.4 (PRF).
  */
 import { scryptAsync } from "@noble/hashes/scrypt.js";
-import { concatBytes, decodeBase64, decodeUtf8, encodeBase64, utf8 } from "../core/codec/bytes.ts";
+import { decodeBase64, decodeUtf8, encodeBase64, utf8 } from "../core/codec/bytes.ts";
 import { type LockText, locksShape, parseKept, parseRecord, renderKept } from "./answers.ts";
-import { hkdf, openBytes, sealBytes, sealNonceBytes } from "./crypto.ts";
+import { hkdf, openBytes, sealBytes } from "./crypto.ts";
 import { localError } from "./http.ts";
-import { type KeyStore, reliable } from "./key-stores.ts";
-import { parseIdentity } from "./keys.ts";
+import type { KeyStore } from "./key-stores.ts";
 
 /** What a lock needs again to unlock; nothing of it is secret. */
 type Kept = { readonly salt: Uint8Array; readonly credential: Uint8Array | null };
@@ -237,39 +236,3 @@ function openText(key: Uint8Array, text: string, name: string): string | null {
 }
 
 const bytesOf = (base64: unknown): Uint8Array => decodeBase64(String(base64)) ?? new Uint8Array(0);
-
-// ------------------------------------------------------------------------------------------------------ sealed copies
-
-const copyPrefix = "waypost-keys:v1:";
-const saltBytes = 16;
-
-/**
- * Seals an identity. The text and the passphrase together are the identity. Throws `no_identity` when the store has
- * none of this name.
- */
-export async function exportKeys(keys: KeyStore, name: string, passphrase: string): Promise<string> {
-  const text = await reliable(keys).load(name);
-  if (text === null) throw localError("no_identity", `there is no identity called ${name}`);
-  const salt = random(saltBytes);
-  const sealed = seal(await passphraseKey(passphrase, salt), utf8(text), copyPrefix);
-  return copyPrefix + encodeBase64(concatBytes(salt, sealed));
-}
-
-/** Throws `wrong_passphrase`, `keys_unreadable`, or `name_taken` when the store already has this name: `delete` it first. */
-export async function importKeys(
-  keys: KeyStore,
-  name: string,
-  { sealed, passphrase }: { readonly sealed: string; readonly passphrase: string },
-): Promise<void> {
-  const bytes = sealed.startsWith(copyPrefix) ? decodeBase64(sealed.slice(copyPrefix.length)) : null;
-  if (bytes === null || bytes.length <= saltBytes + sealNonceBytes)
-    throw localError("keys_unreadable", "not an exported identity of this version");
-  const key = await passphraseKey(passphrase, bytes.subarray(0, saltBytes));
-  const plain = open(key, bytes.subarray(saltBytes), copyPrefix);
-  if (plain === null) throw localError("wrong_passphrase", "the passphrase is wrong");
-  const text = decodeUtf8(plain) ?? "";
-  if (parseIdentity(text, name) === null)
-    throw localError("keys_unreadable", "the sealed text does not contain an identity");
-  if (!(await reliable(keys).add(name, text)))
-    throw localError("name_taken", `an identity called ${name} already exists`);
-}

@@ -11,8 +11,6 @@ export { ClientError, type ClientErrorKind } from "./http.ts";
 export { indexedDbKeys, type KeyStore, memoryKeys } from "./key-stores.ts";
 export type { Identity } from "./keys.ts";
 export {
-  exportKeys,
-  importKeys,
   type Lock,
   type LockedKeys,
   lockedKeys,

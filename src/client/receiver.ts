@@ -21,8 +21,8 @@ import {
   versionsOf,
 } from "./caches.ts";
 import type { Client } from "./client.ts";
-import { backoffMs, type PollResult, pause, pollMs, stayConnected, Wakeup } from "./connections.ts";
-import { attempt, ClientError, isTemporary } from "./http.ts";
+import { type PollResult, pause, pollMs, stayConnected, Wakeup } from "./connections.ts";
+import { attempt, ClientError } from "./http.ts";
 import { agreementSecrets, type Identity } from "./keys.ts";
 import { Message, type MessageActions, type WaypostEvent } from "./message.ts";
 import { acknowledge, isUnreadable, type Recipient, readMessage, recipientOf, removeUnread } from "./retrieve.ts";
@@ -431,17 +431,6 @@ export class Receiver {
 }
 
 // ------------------------------------------------------------------------------------------------------------- waiting
-
-/** Does the work until it is done, refused for good, or failed once more after `end`. Returns why it was given up. */
-export async function persist(work: () => Promise<unknown>, end: AbortSignal): Promise<ClientError | null> {
-  for (let failures = 0; ; failures++) {
-    const isLast = end.aborted;
-    const result = await attempt(work);
-    if (!(result instanceof ClientError)) return null;
-    if (isLast || !isTemporary(result)) return result;
-    await pause(backoffMs(failures), end);
-  }
-}
 
 /** Holds at most `max` items for one consumer; a producer of more waits until one is consumed. */
 export class Queue<T> {

@@ -40,12 +40,11 @@ export class Waypost {
   #identity: Identity;
   #sender: Promise<NonNullable<SendPlan["sender"]>> | null = null;
   #receiver: Promise<Receiver> | null = null;
-  #receiving = new AbortController();
-  readonly #receipting = inOrder<Did>();
   #receiptsDue = 0;
   #rotating: Promise<void> | null = null;
   /** Registered in this run: nobody can have changed the record before. */
   #isFresh = false;
+  #isClosed = false;
   #session: StoreSession | null = null;
 
   private constructor(client: Client, options: WaypostOptions, identity: Identity) {
@@ -181,7 +180,7 @@ export class Waypost {
    */
   async send(to: string, content: Content, options: MessageOptions = {}): Promise<Sent> {
     if (this.#session !== null) return (await this.#session.send([to], content, options))[0] as Sent;
-    return this.#inOrder(to, async () => (await this.#prepare(to, content, options))());
+    return this.#inOrder(to, () => this.#transmit(to, content, options));
   }
 
   /** Reacts to a message with a short text, such as an emoji; empty text withdraws the reaction. */
@@ -208,7 +207,6 @@ export class Waypost {
   async *messages(): AsyncGenerator<Message, void, undefined> {
     if (this.#session !== null && this.#options.acknowledge !== "by-hand") return yield* this.#session.messages();
     if (this.#receiver !== null) throw localError("busy", "messages() is being read already");
-    this.#receiving = new AbortController();
     this.#receiver = this.#makeReceiver(this.#session?.incoming.seen);
     const receiver = await this.#receiver;
     const wrong = clockProblem(this.#client.directory.endpoint);
@@ -220,7 +218,6 @@ export class Waypost {
     } finally {
       this.#receiver = null;
       await receiver.stop();
-      this.#receiving.abort();
     }
   }
 
@@ -276,6 +273,7 @@ export class Waypost {
 
   /** Ends `messages()`. The next run gets every message that was not acknowledged. */
   async close(): Promise<void> {
+    this.#isClosed = true;
     await (await this.#receiver)?.stop();
     await this.#session?.close();
   }
@@ -365,15 +363,15 @@ export class Waypost {
     this.#identity = identity;
   }
 
-  /** Fixes everything about a message. Each call of the result sends the same bytes. */
-  async #prepare(to: string, content: Content, options: MessageOptions): Promise<() => Promise<Sent>> {
+  async #transmit(to: string, content: Content, options: MessageOptions): Promise<Sent> {
     const source = await sourceOf(content, options, this.#relationsOf(options));
-    const { retries = retryingDefault.retries, onRetry, onProgress } = options;
+    // What is still to be sent when it is closed has one attempt.
+    const { retries = this.#isClosed ? 0 : retryingDefault.retries, onRetry, onProgress } = options;
     const retrying = { ...retryingDefault, retries, ...(onRetry === undefined ? {} : { onRetry }) };
     const plan = await retryTemporary(() => this.#plan(to, source, options), retrying);
     const { relay } = this.#client;
     const onDelivered = ({ sentBytes, totalBytes }: SendProgress) => onProgress?.({ sentBytes, totalBytes });
-    return () => sendPlan(plan, source, { relay, retrying, from: 0, onDelivered });
+    return sendPlan(plan, source, { relay, retrying, from: 0, onDelivered });
   }
 
   /**
@@ -431,27 +429,11 @@ export class Waypost {
   /** Only to a verified sender: nobody else may make this identity send. */
   async #sendReceipt({ id, from, verified, wantsReceipt }: Message): Promise<void> {
     if (this.#options.receipts !== true || !wantsReceipt || verified !== true || from === null) return;
-    const content = { v: 1, delivered: [id] };
+    if (this.#receiptsDue >= receiptsDueMax || (await this.#session?.isBlocked(from)) === true) return;
     const options = { mediaType: receiptType, receipt: false };
-    if (this.#session === null) return this.#deliverReceipt(from, content, { ...options, retries: 0 });
-    if (await this.#session.isBlocked(from)) return;
-    await this.#orFailed("receipt", () => this.send(from, content, options));
-  }
-
-  /** Without a local store: to each sender one after the other, the same bytes until the Relay has them or receiving ends. */
-  async #deliverReceipt(to: Did, content: Content, options: MessageOptions): Promise<void> {
-    if (this.#receiptsDue >= receiptsDueMax) return;
     this.#receiptsDue++;
-    const { signal } = this.#receiving;
-    const { persist } = await import("./receiver.ts");
-    let send: (() => Promise<Sent>) | null = null;
-    const once = async () => {
-      send ??= await this.#inOrder(to, () => this.#prepare(to, content, options));
-      await this.#inOrder(to, send);
-    };
-    const failure = await this.#receipting(to, () => persist(once, signal));
+    await this.#orFailed("receipt", () => this.send(from, { v: 1, delivered: [id] }, options));
     this.#receiptsDue--;
-    if (failure !== null) this.#emit({ type: "failed", what: "receipt", error: failure });
   }
 
   /** Work in the background: its failure is an event. */
@@ -468,5 +450,5 @@ export class Waypost {
   }
 }
 
-/** Receipts that wait without a local store; of those beyond, senders learn nothing. */
+/** Receipts on their way at a time; of those beyond, senders learn nothing. */
 const receiptsDueMax = 10_000;

@@ -25,7 +25,6 @@ import { ProfileSettings } from "./profile.tsx";
 import { canScan, Scanner } from "./scanner.tsx";
 import {
   attempt,
-  backup,
   type Invited,
   invitationLink,
   isCompared,
@@ -236,7 +235,7 @@ function Settings({ me, onClose }: { readonly me: Waypost; readonly onClose: () 
   return (
     <Dialog title="Settings" onClose={onClose}>
       <ProfileSettings me={me} />
-      <Backup />
+      <Backup me={me} />
       {!isTrial && <LockSettings me={me} />}
       <Devices me={me} />
       {!isTrial && <Notifications me={me} />}
@@ -271,18 +270,18 @@ function Settings({ me, onClose }: { readonly me: Waypost; readonly onClose: () 
   );
 }
 
-function Backup() {
+function Backup({ me }: { readonly me: Waypost }) {
   const [passphrase, setPassphrase] = useState("");
   const save = async () => {
-    saveAs(new Blob([await backup(passphrase)], { type: "application/octet-stream" }), "waypost-backup.json");
+    saveAs(await new Response(await me.backup({ passphrase })).blob(), "waypost.backup");
     setPassphrase("");
   };
   return (
     <>
       <h3>Backup</h3>
       <p>
-        Your keys are on this device only. With a backup and its passphrase you are the same person elsewhere. Messages
-        are not in it.
+        Your keys and messages are on this device only. With a backup and its passphrase you are the same person
+        elsewhere, with people and messages as they are now.
       </p>
       <Form isLine submit="Save backup" busy="Sealing…" onSubmit={save}>
         <Input {...newPassphrase} label="Passphrase for the backup" value={passphrase} onText={setPassphrase} />

@@ -5,8 +5,6 @@
  */
 import {
   type ClientError,
-  exportKeys,
-  importKeys,
   indexedDbKeys,
   indexedDbStore,
   type KeyStore,
@@ -102,7 +100,7 @@ const plainTexts: Readonly<Record<string, string>> = {
   code_expired: "The code is older than ten minutes. Make a new one.",
   passkey_refused: "The passkey was not used. The passphrase opens too.",
   no_prf: "This passkey can't open a lock. The passphrase goes on.",
-  keys_unreadable: "This file is no backup of Waypost.",
+  backup_damaged: "This file is no backup of Waypost, or it is damaged.",
   identity_changed: "This person's keys have changed in a way that nothing explains. Ask them before you write.",
 };
 
@@ -178,10 +176,10 @@ function ready(me: Waypost): void {
 
 // ---------------------------------------------------------------------------------------------------------- backup
 
-export const backup = (passphrase: string): Promise<string> => exportKeys(keys, identityName, passphrase);
-
-export async function restore(sealed: string, passphrase: string): Promise<void> {
-  await importKeys(keys, identityName, { sealed, passphrase });
+/** What a backup brings: keys, people and history. */
+export async function restore(file: Blob, passphrase: string): Promise<void> {
+  const { restore: bringBack } = await import("../client/backup.ts");
+  await bringBack(file.stream(), { passphrase, keys, store, name: identityName });
   await start();
 }
 

@@ -68,7 +68,7 @@ function Restore() {
   const [sealed, setSealed] = useState<File | null>(null);
   const [passphrase, setPassphrase] = useState("");
   const bring = async () => {
-    if (sealed !== null) await restore((await sealed.slice(0, 1_000_000).text()).trim(), passphrase);
+    if (sealed !== null) await restore(sealed, passphrase);
   };
   return (
     <Form submit="Restore" onSubmit={bring}>

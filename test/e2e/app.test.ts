@@ -175,7 +175,7 @@ test.skipIf(chromiumPath === null)(
     await dora.fill("dialog input[type=password]", "a long passphrase");
     await dora.press("Save backup");
     // Its name is there before its content.
-    for (let tries = 0; Bun.file(join(saved, "waypost-backup.json")).size === 0 && tries < 300; tries++)
+    for (let tries = 0; Bun.file(join(saved, "waypost.backup")).size === 0 && tries < 300; tries++)
       await Bun.sleep(100);
     await dora.page.call("Page.close", {});
     const again = personAt(await browser.open(app, await browser.profile(scratch)));
@@ -183,7 +183,7 @@ test.skipIf(chromiumPath === null)(
     await again.page.until("document.querySelector('input[type=file]')", "the field for the file");
     const { root } = (await again.page.call("DOM.getDocument", {})) as { root: { nodeId: number } };
     const field = await again.page.call("DOM.querySelector", { nodeId: root.nodeId, selector: "input[type=file]" });
-    await again.page.call("DOM.setFileInputFiles", { ...field, files: [join(saved, "waypost-backup.json")] });
+    await again.page.call("DOM.setFileInputFiles", { ...field, files: [join(saved, "waypost.backup")] });
     await again.fill("input[type=password]", "another passphrase");
     await again.press("Restore");
     await again.page.until(

@@ -2,11 +2,12 @@
  * The journey of the packed SDK, in plain JavaScript for every runtime: two identities, text both ways,
  * a file in chunks, a stranger's garbage, a restart of the receiver. Prints one line of JSON.
  */
-import { ClientError, exportKeys, importKeys, memoryKeys, Waypost } from "@waypost/client";
+import { ClientError, memoryKeys, restore, Waypost } from "@waypost/client";
 
 const url = globalThis.Deno?.env.get("WAYPOST_URL") ?? globalThis.process?.env.WAYPOST_URL;
-const keys = memoryKeys();
-const [alice, bob] = await Promise.all([Waypost.open({ url, keys: memoryKeys() }), Waypost.open({ url, keys })]);
+
+const open = () => Waypost.open({ url, keys: memoryKeys() });
+const [alice, bob] = await Promise.all([open(), open()]);
 const events = [];
 bob.on((event) => events.push(event.type === "disconnected" ? `${event.what} ${event.error?.code}` : event.type));
 
@@ -40,9 +41,9 @@ await hello.reply("hello yourself");
 const [reply] = await answer;
 
 // A key store that lasts: the same identity, and nothing comes twice.
-const sealed = await exportKeys(keys, "default", "passphrase");
+const passphrase = "a long passphrase";
 const elsewhere = memoryKeys();
-await importKeys(elsewhere, "default", { sealed, passphrase: "passphrase" });
+await restore(await bob.backup({ passphrase }), { passphrase, keys: elsewhere });
 const again = await Waypost.open({ url, keys: elsewhere });
 let live = false;
 const listening = new Promise((resolve) => {

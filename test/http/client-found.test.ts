@@ -55,6 +55,7 @@ test("a backup brings back identity, people and history, and is worth nothing wi
   const saved = await bytesOf(await alice.backup({ passphrase: "correct horse" }));
   await alice.close();
   expect(Buffer.from(saved).includes("hello") || Buffer.from(saved).includes(alice.did)).toBe(false);
+  expect(await codeOf(bytesOf(await alice.backup({ passphrase: "" })))).toBe("invalid_argument");
 
   const [keys, store] = [memoryKeys(), memoryStore()];
   expect(await codeOf(restore(streamOf(saved), { passphrase: "wrong", keys, store }))).toBe("wrong_passphrase");

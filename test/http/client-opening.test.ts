@@ -9,7 +9,6 @@ import { join } from "node:path";
 import { fileKeys } from "../../src/cli/files/files.ts";
 import { type KeyStore, memoryKeys } from "../../src/client/key-stores.ts";
 import { createIdentity, parseIdentity, renderIdentity } from "../../src/client/keys.ts";
-import { exportKeys, importKeys } from "../../src/client/locks.ts";
 import type { WaypostOptions } from "../../src/client/opening.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { clientCode } from "../support/client-code.ts";
@@ -65,14 +64,6 @@ test("a name is added once, replaced and deleted", async () => {
     expect(await keys.load("a")).toBeNull();
     await keys.delete("a");
   }
-});
-
-test("an empty passphrase seals nothing, and an import replaces nothing", async () => {
-  const keys = memoryKeys();
-  await keys.add("a", renderIdentity(createIdentity("a")));
-  expect(await clientCode(() => exportKeys(keys, "a", ""))).toBe("invalid_argument");
-  const sealed = await exportKeys(keys, "a", "words");
-  expect(await clientCode(() => importKeys(keys, "a", { sealed, passphrase: "words" }))).toBe("name_taken");
 });
 
 test("a store that is full, or fails otherwise, is a ClientError", async () => {

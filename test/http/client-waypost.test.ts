@@ -3,9 +3,7 @@
  * acknowledged unasked, garbage that stops nothing, receipts, groups, and a node that restarts.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import type { ClientError } from "../../src/client/http.ts";
 import { memoryKeys } from "../../src/client/key-stores.ts";
-import { exportKeys, importKeys } from "../../src/client/locks.ts";
 import type { Message, WaypostEvent } from "../../src/client/message.ts";
 import type { WaypostOptions } from "../../src/client/opening.ts";
 import { Waypost } from "../../src/client/waypost.ts";
@@ -79,18 +77,6 @@ describe("an identity", () => {
     const first = await open({ keys });
     const again = await open({ keys });
     expect(again.did).toBe(first.did);
-  });
-
-  test("moves to another device sealed with a passphrase, and only with that", async () => {
-    const mine = memoryKeys();
-    const me = await open({ keys: mine });
-    const sealed = await exportKeys(mine, "default", "correct horse");
-    expect(sealed).not.toContain(me.identity.rootSeed.toHex());
-    const keys = memoryKeys();
-    const wrong = importKeys(keys, "default", { sealed, passphrase: "wrong" });
-    expect(await wrong.catch((error: ClientError) => error.code)).toBe("wrong_passphrase");
-    await importKeys(keys, "default", { sealed, passphrase: "correct horse" });
-    expect((await open({ keys })).did).toBe(me.did);
   });
 });
 
@@ -265,8 +251,7 @@ describe("a key that is replaced", () => {
     const phoneKeys = memoryKeys();
     const phone = await open({ keys: phoneKeys });
     const laptopKeys = memoryKeys();
-    const sealed = await exportKeys(phoneKeys, "default", "pass");
-    await importKeys(laptopKeys, "default", { sealed, passphrase: "pass" });
+    await laptopKeys.add("default", (await phoneKeys.load("default")) ?? "");
     const alice = await open();
     await alice.send(phone.did, "sealed to the old key");
     const weekLater = Date.now() + 7 * 86_400_000;

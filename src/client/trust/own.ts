@@ -212,7 +212,7 @@ export async function markSeen(client: Client, did: Identity["did"]): Promise<vo
 // replaced with it. A device that finds an unknown key in the document derives forward until it has that key's secret.
 // Two devices that rotate at the same time publish the same key.
 
-/** Ten years of weeks: a device that was offline longer must import the identity again. */
+/** Ten years of weeks: a device that was offline longer must be linked again. */
 const epochsAheadMax = 520;
 
 const opens = async (secret: Uint8Array, publicKey: Uint8Array): Promise<boolean> =>
