@@ -429,7 +429,7 @@ export class Waypost {
   /** Only to a verified sender: nobody else may make this identity send. */
   async #sendReceipt({ id, from, verified, wantsReceipt }: Message): Promise<void> {
     if (this.#options.receipts !== true || !wantsReceipt || verified !== true || from === null) return;
-    if (this.#receiptsDue >= receiptsDueMax || (await this.#session?.isBlocked(from)) === true) return;
+    if (this.#receiptsDue >= receiptsDueMax || (await this.#session?.listensTo(from)) === false) return;
     const options = { mediaType: receiptType, receipt: false };
     this.#receiptsDue++;
     await this.#orFailed("receipt", () => this.send(from, { v: 1, delivered: [id] }, options));

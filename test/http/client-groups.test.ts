@@ -191,9 +191,14 @@ test("two devices of the admin know the same group, and either changes it", asyn
   for (const me of [alice, second]) await until(() => groupAt(me, group.id), ["After", dids(alice), "joined"]);
 });
 
-test("who asks learns that a message was read, when the reader says so and knows them", async () => {
-  const [alice, bob] = [await open({ receipts: true }), await open({ receipts: true })];
-  const heard = events(alice);
+test("who asks learns that a message was read, when the reader says so and knows them; strangers and who is blocked learn nothing", async () => {
+  const [alice, bob, eve, mallory] = (await Promise.all([1, 2, 3, 4].map(() => open({ receipts: true })))) as [
+    Waypost,
+    Waypost,
+    Waypost,
+    Waypost,
+  ];
+  const [heard, unheard] = [events(alice), [events(eve), events(mallory)]];
   const stateOf = async (id: string) => (await alice.store.message(id))?.delivery?.state;
   const read = async (text: string, options = {}) => {
     const { id } = await alice.send(bob.did, text, options);
@@ -202,8 +207,10 @@ test("who asks learns that a message was read, when the reader says so and knows
     return id;
   };
   await bob.store.saveProfile({ isOpen: true });
-  const toStranger = await read("to a stranger");
-  await until(() => stateOf(toStranger), "received");
+  await bob.store.savePerson(mallory.did, { isKnown: true, isBlocked: true });
+  for (const unwanted of [eve, mallory]) await (await unwanted.send(bob.did, "are you there?")).delivered;
+  await until(() => textsAt(bob, eve.did), ["are you there?"]);
+  await bob.store.markRead(eve.did);
   await bob.store.savePerson(alice.did, { isKnown: true });
   const unasked = await read("asks for nothing", { receipt: false });
   const asked = await read("asks");
@@ -211,8 +218,9 @@ test("who asks learns that a message was read, when the reader says so and knows
   await bob.store.saveProfile({ isOpen: false });
   const closed = await read("to somebody who tells nothing");
   await until(() => stateOf(closed), "received");
-  expect([await stateOf(unasked), await stateOf(toStranger)]).toEqual(["sent", "received"]);
+  expect([await stateOf(unasked), ...unheard.flatMap((of) => [...of("receipt"), ...of("read")])]).toEqual(["sent"]);
   expect(heard("read")).toEqual([{ type: "read", from: bob.did, messageIds: [asked] }]);
+  expect(heard("receipt")).toEqual([asked, closed].map((id) => ({ type: "receipt", from: bob.did, messageIds: [id] })));
 });
 
 test("typing is heard at once, by those who are known, and kept nowhere", async () => {

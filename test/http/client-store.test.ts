@@ -162,6 +162,7 @@ test("files lie in pieces, are sent from there, and come out as they went in", a
 
 test("receipts and reactions change the message that they name, and are no messages themselves", async () => {
   const [alice, bob] = await Promise.all([openStored({ receipts: true }), openStored({ receipts: true })]);
+  await bob.store.savePerson(alice.did, { isKnown: true });
   const sent = await alice.send(bob.did, "hello");
   const state = async () => (await alice.store.message(sent.id))?.delivery?.state;
   expect(await until(alice, state, (now) => now === "received")).toBe("received");

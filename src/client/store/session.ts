@@ -43,7 +43,6 @@ import {
   keyOfPerson,
   log,
   type MessageRow,
-  type Person,
   putPerson,
   reactionsOf,
   type StoreChange,
@@ -117,8 +116,10 @@ export class StoreSession {
     const outbox = { table, nowMs, relay: client.relay, plan, sender, forgetSender, tell };
     this.#outbox = new Outbox(outbox, this.#stop.signal);
     const resend = (key: string) => this.#outbox.resend(key);
-    const sendReceipt = async (to: Did, read: readonly string[]) =>
-      void (await attempt(() => this.send([to], { v: 1, read }, { mediaType: receiptType, receipt: false })));
+    const sendReceipt = async (to: Did, read: readonly string[]) => {
+      if (await this.listensTo(to))
+        await attempt(() => this.send([to], { v: 1, read }, { mediaType: receiptType, receipt: false }));
+    };
     this.store = new LocalStore({ table, did, nowMs, tell, resend, leads, sendReceipt });
     this.groups = new Groups({
       ...{ table, did, tell },
@@ -151,8 +152,10 @@ export class StoreSession {
     });
   }
 
-  async isBlocked(did: Did): Promise<boolean> {
-    return (await this.#table.get<Person>(keyOfPerson(this.#table, did)))?.isBlocked === true;
+  /** Nobody else learns that this user is here: no receipt, no typing. */
+  async listensTo(did: Did): Promise<boolean> {
+    const person = await this.store.person(did);
+    return person?.isKnown === true && !person.isBlocked;
   }
 
   // ------------------------------------------------------------------------------------------------ leading
@@ -336,8 +339,7 @@ export class StoreSession {
     const retrying = { ...retryingDefault, retries: 0 };
     const once = { relay: client.relay, retrying, from: 0, onDelivered: () => undefined };
     const send = async (did: Did) => {
-      const person = await this.store.person(did);
-      if (person?.isKnown !== true || person.isBlocked) return;
+      if (!(await this.listensTo(did))) return;
       const plan = await planSend(client, did, source.file, { ...options, sender: await this.#host.sender() });
       await sendPlan(plan, source, once);
     };

@@ -44,7 +44,7 @@ type StoreHost = {
   readonly table: Table;
   readonly did: Did;
   readonly nowMs: () => number;
-  /** Says that these messages were read. */
+  /** Says that these messages were read, to somebody who is known. */
   readonly sendReceipt: (to: Did, ids: readonly string[]) => Promise<void>;
   readonly tell: (change: StoreChange) => void;
   /** Sends copies of an own message once more, under new ids. */
@@ -198,10 +198,7 @@ export class LocalStore {
       const isAsked = !isOwn && wantsReceipt && verified === true && arrivedMs > readMs && arrivedMs <= untilMs;
       if (isAsked && from !== null) read.set(from, [...(read.get(from) ?? []), row.id]);
     }
-    for (const [from, ids] of read) {
-      const person = await this.person(from);
-      if (person?.isKnown === true && !person.isBlocked) await this.#host.sendReceipt(from, ids);
-    }
+    for (const [from, ids] of read) await this.#host.sendReceipt(from, ids);
   }
 
   // ------------------------------------------------------------------------------------------------ content
