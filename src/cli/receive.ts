@@ -157,17 +157,17 @@ async function withInbox(
 }
 
 function renderRound({ failed, unreachable, ...round }: Round): Record<string, unknown> {
-  const received = round.received.map(({ path, name, mediaType, sizeBytes, sha256, messageIds, from }) => ({
-    path,
-    name,
-    media_type: mediaType,
-    size_bytes: sizeBytes,
-    sha256,
-    message_ids: messageIds,
-    from: from?.did ?? null,
-    from_verified: from?.verified ?? null,
-    from_trust: from?.trust ?? null,
-    from_distrusted: from?.distrusted ?? null,
+  const received = round.received.map((one) => ({
+    path: one.path,
+    name: one.name,
+    media_type: one.mediaType,
+    size_bytes: one.sizeBytes,
+    sha256: one.sha256,
+    message_ids: one.messageIds,
+    from: one.from,
+    from_verified: one.verified,
+    from_trust: one.trust,
+    from_distrusted: one.distrusted,
   }));
   const incomplete = round.incomplete.map(({ groupId, held, total }) => ({ message_group_id: groupId, held, total }));
   const unreadable = round.unreadable.map((one) => ({ ...one, remove: removal(one) }));
@@ -187,12 +187,11 @@ function describeRound({ received, incomplete, unreadable, failed, unreachable }
 const describe = ({ what, message, code }: Problem): string => `${what}: ${message} (${code})`;
 const removal = ({ what }: Problem): string => `waypost purge --id ${what}`;
 
-function describeSender({ from }: Received): string {
+function describeSender({ from, verified, trust, distrusted }: Received): string {
   if (from === null) return "from an unnamed sender";
-  const { did, verified, trust, distrusted } = from;
-  if (verified === true) return `from ${did}${describeTrust(trust)}`;
-  if (distrusted !== null) return `claims to be from ${did}: NOT BELIEVED (${distrusted})`;
-  return `claims to be from ${did}: ${verified === null ? "not checked" : "ITS SIGNATURE DOES NOT VERIFY"}`;
+  if (verified === true) return `from ${from}${describeTrust(trust)}`;
+  if (distrusted !== null) return `claims to be from ${from}: NOT BELIEVED (${distrusted})`;
+  return `claims to be from ${from}: ${verified === null ? "not checked" : "ITS SIGNATURE DOES NOT VERIFY"}`;
 }
 
 // --------------------------------------------------------------------------------------------------------------- query

@@ -9,11 +9,29 @@ import { isRecord } from "./answers.ts";
 import { type Content, isNote, reactionType } from "./content.ts";
 import { type ClientError, localError } from "./http.ts";
 import { type Note, parseNote } from "./notes.ts";
-import type { MediaType, Written } from "./retrieve.ts";
+import type { MessageFacts } from "./retrieve.ts";
 import type { MessageOptions, Sent } from "./send.ts";
 import type { StoreChange } from "./store/rows.ts";
 import type { Stranger } from "./trust/own.ts";
-import type { TrustLevel } from "./trust/trust.ts";
+
+/**
+ * A received message: decrypted, assembled and verified. Only `ack` acknowledges it; until then every run gets it again.
+ */
+export type Message = MessageFacts & {
+  readonly sentAt: Date;
+  /** Set when the message is a reaction to another. */
+  readonly reaction: Reaction | null;
+  /** The text of a text or JSON message; `null` for other content. */
+  readonly text: string | null;
+  /** Throws `not_json` for other content. */
+  readonly json: () => unknown;
+  readonly bytes: () => Uint8Array;
+  readonly file: File;
+  /** Sends to the sender of this message. Throws `no_sender` when it is unsigned. */
+  readonly reply: (content: Content, options?: MessageOptions) => Promise<Sent>;
+  /** Removes the message from every Cache, permanently. Save it first. */
+  readonly ack: () => Promise<void>;
+};
 
 /** What a message needs from the identity that received it. */
 export type MessageActions = {
@@ -21,117 +39,59 @@ export type MessageActions = {
   readonly send: (to: Did, content: Content, options: MessageOptions) => Promise<Sent>;
 };
 
-type MessageParts = {
-  /** The id of the message, or of the group of its chunks. */
-  readonly id: string;
-  readonly messageIds: readonly string[];
-  readonly written: Written;
-  /** `null` when the local store had no room for it any more. */
-  readonly data: Uint8Array | null;
-};
-
-/**
- * A received message: decrypted, assembled and verified. Only `ack` acknowledges it; until then every run gets it again.
- */
-export class Message {
-  readonly id: string;
-  /** Ids of its envelopes. */
-  readonly messageIds: readonly string[];
-  /** The claimed sender; `null` for an unsigned message. Trust it only when `verified` is `true`. */
-  readonly from: Did | null;
-  /** Whether the signature verifies. `null`: unsigned, or the sender's document could not be read. */
-  readonly verified: boolean | null;
-  /** What shows that the key is the sender's; `null` for a message that is not verified. */
-  readonly trust: TrustLevel | null;
-  /** Why the Directory is not believed about the sender, such as `identity_changed`; the message is not verified then. */
-  readonly distrusted: string | null;
-  /** By the sender's clock. */
-  readonly sentAt: Date;
-  readonly name: string;
-  readonly mediaType: string;
-  readonly sizeBytes: number;
-  /** The message that this one answers. */
-  readonly replyTo: string | null;
-  /** The conversation of several that it belongs to. */
-  readonly group: string | null;
-  /** Set when the message is a reaction to another. */
-  readonly reaction: Reaction | null;
-  /** Set when this is no message, and no program sees it. @internal */
-  readonly note: Note | null;
-
-  readonly #content: Uint8Array | null;
-  readonly #actions: MessageActions;
-  readonly #type: MediaType;
-
-  constructor({ id, messageIds, written, data }: MessageParts, actions: MessageActions) {
-    this.#content = data;
-    this.#actions = actions;
-    this.#type = written.type;
-    this.id = id;
-    this.messageIds = messageIds;
-    this.from = written.from === null ? null : (written.from.did as Did);
-    this.verified = written.from?.verified ?? null;
-    this.trust = written.from?.trust ?? null;
-    this.distrusted = written.from?.distrusted ?? null;
-    this.sentAt = new Date(written.sentAtMs ?? 0);
-    this.name = written.file.name;
-    this.mediaType = written.file.mediaType;
-    this.sizeBytes = written.file.sizeBytes;
-    this.replyTo = this.#type.replyTo;
-    this.group = this.#type.group;
-    this.reaction = this.#type.essence === reactionType ? parseReaction(this.#parsed()) : null;
-    this.note = isNote(this.#type.essence) ? parseNote(this.#type.essence, this.#parsed()) : null;
-  }
-
-  /** The text of a text or JSON message; `null` for other content. */
-  get text(): string | null {
-    const isText = this.#type.essence.startsWith("text/") || this.#type.essence === "application/json";
-    return isText ? decodeUtf8(this.#data) : null;
-  }
-
-  /** Throws `not_json` for other content. */
-  json(): unknown {
-    const value = this.#parsed();
-    if (value === undefined) throw localError("not_json", "the content of the message is not JSON");
-    return value;
-  }
-
-  bytes(): Uint8Array {
-    return this.#data;
-  }
-
-  get #data(): Uint8Array {
-    if (this.#content !== null) return this.#content;
+/** `content` is `null` when the local store had no room for it any more. */
+export function messageOf(facts: MessageFacts, content: Uint8Array | null, { ack, send }: MessageActions): Message {
+  const { id, from, name, mediaType: type, group } = facts;
+  const bytes = (): Uint8Array => {
+    if (content !== null) return content;
     throw localError("content_removed", "the store was full: the content of this message was removed from it");
-  }
+  };
+  return {
+    ...facts,
+    sentAt: new Date(facts.sentMs),
+    reaction: content === null ? null : reactionIn(facts, content),
+    get text() {
+      return /^(text\/|application\/json$)/.test(essenceOf(facts)) ? decodeUtf8(bytes()) : null;
+    },
+    json: () => {
+      const value = jsonIn(bytes());
+      if (value === undefined) throw localError("not_json", "the content of the message is not JSON");
+      return value;
+    },
+    bytes,
+    get file() {
+      return new File([bytes().slice()], name === "" ? "message" : name, { type });
+    },
+    reply: async (answer, options = {}) => {
+      if (from === null) throw localError("no_sender", "this message is not signed");
+      return send(from, answer, { replyTo: id, group, ...options });
+    },
+    ack,
+  };
+}
 
-  get file(): File {
-    return new File([this.#data.slice()], this.name === "" ? "message" : this.name, { type: this.mediaType });
-  }
+// ------------------------------------------------------------------------------------------------------------- content
 
-  get wantsReceipt(): boolean {
-    return this.#type.wantsReceipt;
-  }
+type Typed = Pick<MessageFacts, "mediaType">;
 
-  /** Sends to the sender of this message. Throws `no_sender` when it is unsigned. */
-  reply(content: Content, options: MessageOptions = {}): Promise<Sent> {
-    if (this.from === null) throw localError("no_sender", "this message is not signed");
-    return this.#actions.send(this.from, content, { replyTo: this.id, group: this.group, ...options });
-  }
+/** Of a media type: lower case, without parameters. */
+export const essenceOf = ({ mediaType }: Typed): string => (mediaType.split(";")[0] ?? "").trim().toLowerCase();
 
-  /** Removes the message from every Cache, permanently. Save it first. */
-  ack(): Promise<void> {
-    return this.#actions.ack();
-  }
-
-  #parsed(): unknown {
-    try {
-      return JSON.parse(decodeUtf8(this.#data) ?? "");
-    } catch {
-      return undefined;
-    }
+/** `undefined` for content that is not JSON. */
+export function jsonIn(content: Uint8Array): unknown {
+  try {
+    return JSON.parse(decodeUtf8(content) ?? "");
+  } catch {
+    return undefined;
   }
 }
+
+/** `null` for a message; what changes others is none of its own. */
+export const noteIn = (typed: Typed, content: Uint8Array): Note | null =>
+  isNote(essenceOf(typed)) ? parseNote(essenceOf(typed), jsonIn(content)) : null;
+
+export const reactionIn = (typed: Typed, content: Uint8Array): Reaction | null =>
+  essenceOf(typed) === reactionType ? parseReaction(jsonIn(content)) : null;
 
 export type Reaction = { readonly to: string; readonly reaction: string };
 

@@ -24,8 +24,16 @@ import type { Client } from "./client.ts";
 import { type PollResult, pause, pollMs, stayConnected, Wakeup } from "./connections.ts";
 import { attempt, ClientError } from "./http.ts";
 import { agreementSecrets, type Identity } from "./keys.ts";
-import { Message, type MessageActions, type WaypostEvent } from "./message.ts";
-import { acknowledge, isUnreadable, type Recipient, readMessage, recipientOf, removeUnread } from "./retrieve.ts";
+import type { Message, WaypostEvent } from "./message.ts";
+import {
+  acknowledge,
+  isUnreadable,
+  type MessageFacts,
+  type Recipient,
+  readMessage,
+  recipientOf,
+  removeUnread,
+} from "./retrieve.ts";
 
 /** What the receiver needs of the identity it receives for. */
 type ReceiverHost = {
@@ -34,10 +42,9 @@ type ReceiverHost = {
   /** Names the live session; a second session of the same device replaces the first. `null`: Caches only. */
   readonly device: string | null;
   readonly emit: (event: WaypostEvent) => void;
-  readonly send: MessageActions["send"];
-  /** A message that the host keeps itself, such as a receipt: acknowledged and not handed over. */
-  readonly absorb: (message: Message, opened: OpenedMessage) => boolean;
-  readonly onAcked: (message: Message) => void;
+  /** For the program; `null` for what the host keeps itself, such as a receipt: it is acknowledged and not handed over. */
+  readonly messageOf: (opened: OpenedMessage, ack: Message["ack"]) => Message | null;
+  readonly onAcked: (facts: MessageFacts) => void;
   /** Saves a message that the program acknowledges, before its copies are removed. */
   readonly onAck?: (version: PendingMessage, opened: OpenedMessage) => Promise<void>;
   /** Replaces the published key when it is due; with `force` it also looks for replacements by other devices. */
@@ -244,7 +251,7 @@ export class Receiver {
     const versions = await versionsOf(pending);
     for (const version of versions) {
       const read = await attempt(() => this.#open(version));
-      if (!(read instanceof ClientError)) opened[read.from?.verified === true ? "unshift" : "push"]({ version, read });
+      if (!(read instanceof ClientError)) opened[read.verified === true ? "unshift" : "push"]({ version, read });
       else if (isUnreadable(read))
         await this.#reportUnreadable(version, { error: read, isAlone: versions.length === 1 });
       else {
@@ -391,42 +398,34 @@ export class Receiver {
 
   /** Another session or Cache may have brought the same message meanwhile. */
   #handOver(version: PendingMessage, opened: OpenedMessage): Known {
-    const { data, ...written } = opened;
-    const same = [...written.digests].map((digest) => this.#known.get(digest)).find((known) => known !== undefined);
+    const { digests } = opened;
+    const same = [...digests].map((digest) => this.#known.get(digest)).find((known) => known !== undefined);
     if (same !== undefined) return same;
-    const known = this.#remember(version, { state: "queued", digests: written.digests });
-    const messageIds = messageIdsOf(version);
-    const id = nameOf(version);
-    const actions = { ack: () => this.#ackSaved(message, known, { version, opened }), send: this.#host.send };
-    const message: Message = new Message({ id, messageIds, written, data }, actions);
-    if (!this.#host.absorb(message, opened)) {
+    const known = this.#remember(version, { state: "queued", digests });
+    const ack = async () => {
+      if (known.state !== "acked") await this.#host.onAck?.(version, opened);
+      await this.#ack(opened, known);
+    };
+    const message = this.#host.messageOf(opened, ack);
+    if (message !== null) {
       this.#queue.put(message);
       return known;
     }
     // What is no message of its own, such as a receipt, is saved like one; a store without room gets it again later.
     const isSaved = this.#host.storage?.isKeeping === true;
-    const work = attempt(() => (isSaved ? this.#ack(message, known) : actions.ack()));
+    const work = attempt(() => (isSaved ? this.#ack(opened, known) : ack()));
     const acking: Promise<unknown> = work.finally(() => this.#acking.delete(acking));
     this.#acking.add(acking);
     return known;
   }
 
-  async #ackSaved(
-    message: Message,
-    known: Known,
-    { version, opened }: { readonly version: PendingMessage; readonly opened: OpenedMessage },
-  ): Promise<void> {
-    if (known.state !== "acked") await this.#host.onAck?.(version, opened);
-    await this.#ack(message, known);
-  }
-
-  async #ack(message: Message, known: Known): Promise<void> {
+  async #ack(facts: MessageFacts, known: Known): Promise<void> {
     if (known.state === "acked") return;
     known.state = "acked";
     known.acked.abort();
     this.#isLate = performance.now() - known.sinceMs > liveAckMs;
     await this.#acknowledge(known.copies, known.digests);
-    this.#host.onAcked(message);
+    this.#host.onAcked(facts);
   }
 }
 

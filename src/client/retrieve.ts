@@ -16,6 +16,8 @@ import {
   chunkOf,
   type EnvelopeCopy,
   type EnvelopeJson,
+  messageIdsOf,
+  nameOf,
   type PendingMessage,
   placeOf,
   type Unreachable,
@@ -41,7 +43,7 @@ export type Recipient = {
  * what the Directory says of the sender is not believed, such as `identity_changed`; nothing is verified then.
  */
 export type Sender = {
-  readonly did: string;
+  readonly did: Did;
   readonly verified: boolean | null;
   /** What shows the keys of a verified sender. */
   readonly trust: TrustLevel | null;
@@ -57,16 +59,35 @@ export function recipientOf(client: Client, identity: Identity): Recipient {
   };
 }
 
-export type Written = {
-  /** Its media type is the sender's own. */
-  readonly file: FileFacts;
-  readonly type: MediaType;
-  readonly from: Sender | null;
-  /** By the sender's clock; `null` when it can't be read. */
-  readonly sentAtMs: number | null;
-  /** Of the envelopes that were opened. */
-  readonly digests: ReadonlySet<string>;
+/** What is known of a message beside its content: when it is received, in a local store, and in a program. */
+export type MessageFacts = {
+  /** The id of the message, or of the group of its chunks. */
+  readonly id: string;
+  /** The claimed sender; `null` for an unsigned message. Trust it only when `verified` is `true`. */
+  readonly from: Did | null;
+  /** Whether the signature verifies. `null`: unsigned, or the sender's document could not be read. */
+  readonly verified: boolean | null;
+  /** What shows that the key is the sender's; `null` for a message that is not verified. */
+  readonly trust: TrustLevel | null;
+  /** Why the Directory is not believed about the sender, such as `identity_changed`; the message is not verified then. */
+  readonly distrusted: string | null;
+  readonly name: string;
+  /** As its sender named it, without the parameters of these conventions. */
+  readonly mediaType: string;
+  readonly sizeBytes: number;
+  /** The message that this one answers. */
+  readonly replyTo: string | null;
+  /** The conversation of several that it belongs to. */
+  readonly group: string | null;
+  readonly wantsReceipt: boolean;
+  /** Ids of its envelopes. */
+  readonly messageIds: readonly string[];
+  /** By the sender's clock. */
+  readonly sentMs: number;
 };
+
+/** And of the envelopes that were opened. */
+export type ReadMessage = MessageFacts & { readonly sha256: Uint8Array; readonly digests: ReadonlySet<string> };
 
 /**
  * A complete message in memory, for programs that don't store messages in files. Nothing is written or acknowledged:
@@ -75,10 +96,10 @@ export type Written = {
 export async function readMessage(
   message: PendingMessage,
   recipient: Recipient,
-): Promise<Written & { readonly data: Uint8Array }> {
+): Promise<ReadMessage & { readonly data: Uint8Array }> {
   const parts: Uint8Array[] = [];
-  const written = await readChunks(message, recipient, { write: async (data) => void parts.push(data) });
-  return { ...written, data: concatBytes(...parts) };
+  const read = await readChunks(message, recipient, { write: async (data) => void parts.push(data) });
+  return { ...read, data: concatBytes(...parts) };
 }
 
 type Sink = {
@@ -91,7 +112,7 @@ export async function readChunks(
   message: PendingMessage,
   recipient: Recipient,
   { write, onChunk }: Sink,
-): Promise<Written> {
+): Promise<ReadMessage> {
   const hash = sha256.create();
   const digests = new Set<string>();
   let whole: Omit<OpenedEnvelope, "data"> | null = null;
@@ -107,7 +128,24 @@ export async function readChunks(
   }
   if (whole === null || length !== whole.file.sizeBytes || !equalBytes(hash.digest(), whole.file.sha256))
     throw localError("not_authentic", "the file is not the one that was sent: size or SHA-256 differ");
-  return { ...whole, digests };
+  return { ...factsOf(message, whole), sha256: whole.file.sha256, digests };
+}
+
+function factsOf(message: PendingMessage, { file, type, from, sentAtMs }: Omit<OpenedEnvelope, "data">): MessageFacts {
+  const { replyTo, group, wantsReceipt } = type;
+  return {
+    id: nameOf(message),
+    from: from?.did ?? null,
+    verified: from?.verified ?? null,
+    trust: from?.trust ?? null,
+    distrusted: from?.distrusted ?? null,
+    name: file.name,
+    mediaType: file.mediaType,
+    sizeBytes: file.sizeBytes,
+    ...{ replyTo, group, wantsReceipt },
+    messageIds: messageIdsOf(message),
+    sentMs: Math.max(0, sentAtMs ?? Date.now()),
+  };
 }
 
 /** A file is verified only if each of its chunks is. */
@@ -150,7 +188,12 @@ function openCopy(envelope: EnvelopeJson, copy: EnvelopeCopy, recipient: Recipie
   return openEnvelope(envelope, recipient);
 }
 
-type OpenedEnvelope = Opened & Omit<Written, "digests">;
+type OpenedEnvelope = Opened & {
+  readonly type: MediaType;
+  readonly from: Sender | null;
+  /** By the sender's clock; `null` when it can't be read. */
+  readonly sentAtMs: number | null;
+};
 
 /**
  * One envelope to this recipient, decrypted: a whole message, or one chunk of a file (`message_group_id`).
@@ -178,7 +221,7 @@ export async function openEnvelope(envelope: EnvelopeJson, recipient: Recipient)
   };
 }
 
-export type MediaType = Relations & {
+type MediaType = Relations & {
   /** Lower case, without parameters. */
   readonly essence: string;
   /** As its sender named it, without the parameters of these conventions. */

@@ -13,9 +13,11 @@ import { attempt, ClientError, clockProblem, inOrder, localError } from "./http.
 import { reliable } from "./key-stores.ts";
 import { freshSeed, type Identity, isRotationDue, renderIdentity, rotationMsDefault, wipe } from "./keys.ts";
 import type { Listener, Message, WaypostEvent } from "./message.ts";
+import type { Note } from "./notes.ts";
 import { linkOptions, loadIdentity, makeIdentity, settleIdentity, urlsOf, type WaypostOptions } from "./opening.ts";
 import type { PushOptions, PushSubscriptionLike } from "./push.ts";
 import type { Receiver, ReceiverStorage } from "./receiver.ts";
+import type { MessageFacts } from "./retrieve.ts";
 import {
   type MessageOptions,
   retryingDefault,
@@ -223,7 +225,7 @@ export class Waypost {
 
   async #makeReceiver(storage?: ReceiverStorage): Promise<Receiver> {
     // A page that only sends does not load it.
-    const { Receiver } = await import("./receiver.ts");
+    const [{ Receiver }, { messageOf, noteIn }] = await Promise.all([import("./receiver.ts"), import("./message.ts")]);
     const session = this.#session;
     return new Receiver({
       ...(storage === undefined ? {} : { storage }),
@@ -232,9 +234,14 @@ export class Waypost {
       identity: () => this.#identity,
       device: this.#options.device ?? session?.device ?? randomUuid().slice(0, 8),
       emit: (event) => this.#emit(event),
-      send: (to, content, options) => this.send(to, content, options),
-      absorb: (message) => storage?.isKeeping === true || this.#absorb(message),
-      onAcked: (message) => void this.#sendReceipt(message),
+      messageOf: ({ data, ...facts }, ack) => {
+        if (storage?.isKeeping === true) return null;
+        const note = noteIn(facts, data);
+        if (note !== null) this.#hear(note, facts);
+        const send: Waypost["send"] = (to, content, options) => this.send(to, content, options);
+        return note === null ? messageOf(facts, data, { ack, send }) : null;
+      },
+      onAcked: (facts) => void this.#sendReceipt(facts),
       refreshKeys: async (force) => {
         await (force ? this.rotate() : this.#rotateIfDue());
         await this.watch();
@@ -417,17 +424,14 @@ export class Waypost {
     return { replyTo: replyTo ?? null, group: group ?? null, wantsReceipt };
   }
 
-  /** No note is a message. Receipts are events, which a store emits itself. Without a verified signature it is ignored. */
-  #absorb(message: Message): boolean {
-    const { note, from } = message;
-    if (note === null) return false;
-    if (this.#session === null && note.is === "receipt" && from !== null && message.verified === true)
+  /** Receipts are events, which a store emits itself. Without a verified signature a note is ignored. */
+  #hear(note: Note, { from, verified }: MessageFacts): void {
+    if (this.#session === null && note.is === "receipt" && from !== null && verified === true)
       this.#emit({ type: note.state === "read" ? "read" : "receipt", from, messageIds: note.ids });
-    return true;
   }
 
   /** Only to a verified sender: nobody else may make this identity send. */
-  async #sendReceipt({ id, from, verified, wantsReceipt }: Message): Promise<void> {
+  async #sendReceipt({ id, from, verified, wantsReceipt }: MessageFacts): Promise<void> {
     if (this.#options.receipts !== true || !wantsReceipt || verified !== true || from === null) return;
     if (this.#receiptsDue >= receiptsDueMax || (await this.#session?.listensTo(from)) === false) return;
     const options = { mediaType: receiptType, receipt: false };

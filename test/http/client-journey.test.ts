@@ -154,7 +154,7 @@ describe("files", () => {
       const [received] = await receive(bob, folder);
       expect(readdirSync(folder)).toEqual([`${name}.bin`]);
       expect(Buffer.compare(readFileSync(join(folder, `${name}.bin`)), content)).toBe(0);
-      expect(received?.from).toEqual({ did: alice.did, verified: true, trust: "unproven", distrusted: null });
+      expect(received).toMatchObject({ from: alice.did, verified: true, trust: "unproven", distrusted: null });
       expect((await listPending(await cachesOf(client, bob, ""))).pending).toEqual([]);
     });
   }

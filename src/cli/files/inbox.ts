@@ -7,13 +7,13 @@
 import { mkdir, open, readdir } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { removeIfThere } from "../../app/files.ts";
-import { cachesOf, expiryOf, messageIdsOf, type PendingMessage } from "../../client/caches.ts";
+import { cachesOf, expiryOf, type PendingMessage } from "../../client/caches.ts";
 import type { Client } from "../../client/client.ts";
-import { attempt, ClientError, localError } from "../../client/http.ts";
+import { attempt, ClientError } from "../../client/http.ts";
 import type { Identity } from "../../client/keys.ts";
 import type { WaypostEvent } from "../../client/message.ts";
 import { Receiver, type ReceiverStorage } from "../../client/receiver.ts";
-import { type Recipient, readChunks, type Sender, type Written } from "../../client/retrieve.ts";
+import { type MessageFacts, type ReadMessage, type Recipient, readChunks } from "../../client/retrieve.ts";
 import { watchOwn } from "../../client/trust/own.ts";
 import { encodeHex } from "../../core/codec/bytes.ts";
 import { safeFileName } from "./files.ts";
@@ -80,7 +80,6 @@ export async function openInbox(client: Client, identity: Identity, options: Inb
         ...storingHost({ ...place, cacheDevice: options.deviceId }, report, onEvent),
         onAcked: () => undefined,
         refreshKeys: () => watch(onEvent),
-        send: () => Promise.reject(localError("unusable", "an inbox sends nothing")),
       });
     return {
       receive: async () => {
@@ -122,9 +121,9 @@ function storingHost(
   const storage: ReceiverStorage = {
     ...{ has: place.journal.has, cacheDevice, isKeeping: true },
     read: async (message, recipient) => {
-      const { received, written } = await storeMessage(message, recipient, place);
+      const { received, read } = await storeMessage(message, recipient, place);
       if (received !== null) report("received", received);
-      return { ...written, data: new Uint8Array(0) };
+      return { ...read, data: new Uint8Array(0) };
     },
     onLeft: (left) => {
       if (left.type === "incomplete") {
@@ -135,7 +134,7 @@ function storingHost(
   };
   return {
     storage,
-    absorb: () => true,
+    messageOf: () => null,
     emit: (event: WaypostEvent) => {
       if (event.type === "unreadable")
         report("unreadable", { what: event.messageIds[0] ?? "?", code: event.code, message: event.reason });
@@ -150,15 +149,8 @@ const problem = (what: string, error: ClientError): Problem => ({ what, code: er
 
 // ---------------------------------------------------------------------------------------- message to file
 
-export type Received = {
-  readonly path: string;
-  readonly name: string;
-  readonly mediaType: string;
-  readonly sizeBytes: number;
-  readonly sha256: string;
-  readonly messageIds: readonly string[];
-  readonly from: Sender | null;
-};
+/** A message whose content is a file now. */
+export type Received = MessageFacts & { readonly path: string; readonly sha256: string };
 
 type ReceiveOptions = {
   readonly folder: string;
@@ -173,26 +165,23 @@ export async function storeMessage(
   message: PendingMessage,
   recipient: Recipient,
   options: ReceiveOptions,
-): Promise<{ readonly received: Received | null; readonly written: Written }> {
+): Promise<{ readonly received: Received | null; readonly read: ReadMessage }> {
   await mkdir(options.folder, { recursive: true });
   const temporary = join(options.folder, `${options.temporaryPrefix}${crypto.randomUUID()}.part`);
-  const written = await writeTemporary(temporary, message, recipient, options.onChunk);
-  const { file, from, digests } = written;
-  const messageIds = messageIdsOf(message);
+  const read = await writeTemporary(temporary, message, recipient, options.onChunk);
+  const { digests, sha256, ...facts } = read;
   // From here on the file belongs to the journal: if it can't be named now, the next run does it.
   const path = await options.journal.place({
-    messageIds,
+    messageIds: facts.messageIds,
     digests: [...digests],
     untilMs: expiryOf(message, Date.now()),
     temporary,
     folder: options.folder,
-    name: safeFileName(file.name),
+    name: safeFileName(facts.name),
   });
-  if (path === null) return { received: null, written };
-  const [name = "", mediaType = ""] = [file.name, file.mediaType].map((text) => text.slice(0, shownCharactersMax));
-  const { sizeBytes, sha256 } = file;
-  const received = { path, name, mediaType, sizeBytes, sha256: encodeHex(sha256), messageIds, from };
-  return { received, written };
+  if (path === null) return { received: null, read };
+  const [name = "", mediaType = ""] = [facts.name, facts.mediaType].map((text) => text.slice(0, shownCharactersMax));
+  return { received: { ...facts, name, mediaType, path, sha256: encodeHex(sha256) }, read };
 }
 
 /** Longest name and media type that are shown; a sender may write millions of characters. */
@@ -203,14 +192,14 @@ async function writeTemporary(
   message: PendingMessage,
   recipient: Recipient,
   onChunk: ReceiveOptions["onChunk"],
-): Promise<Written> {
+): Promise<ReadMessage> {
   const handle = await open(path, "wx", 0o600);
   try {
     const write = (data: Uint8Array) => handle.appendFile(data);
-    const written = await readChunks(message, recipient, { write, ...(onChunk === undefined ? {} : { onChunk }) });
+    const read = await readChunks(message, recipient, { write, ...(onChunk === undefined ? {} : { onChunk }) });
     await handle.sync();
     await handle.close();
-    return written;
+    return read;
   } catch (error) {
     await handle.close().catch(() => undefined);
     await removeIfThere(path);

@@ -5,14 +5,24 @@
  */
 import type { Did } from "../../core/codec/did.ts";
 import { dayMs, hourMs } from "../../core/codec/time.ts";
-import { expiryOf, messageIdsOf, nameOf, type PendingMessage } from "../caches.ts";
+import { expiryOf, type PendingMessage } from "../caches.ts";
 import { Wakeup } from "../connections.ts";
 import { groupType, typingType } from "../content.ts";
 import { attempt, ClientError } from "../http.ts";
-import { Message, type MessageActions, type WaypostEvent } from "../message.ts";
+import {
+  essenceOf,
+  jsonIn,
+  type Message,
+  type MessageActions,
+  messageOf,
+  noteIn,
+  type Reaction,
+  reactionIn,
+  type WaypostEvent,
+} from "../message.ts";
 import type { Note } from "../notes.ts";
 import type { OpenedMessage, ReceiverStorage } from "../receiver.ts";
-import { type Recipient, readChunks, readMessage, type Written } from "../retrieve.ts";
+import { type ReadMessage, type Recipient, readChunks, readMessage } from "../retrieve.ts";
 import { type Body, deleteBody, saveContent, sweepUnfinished, type Write, wholeBody } from "./files.ts";
 import { conversationOf, putChange } from "./groups.ts";
 import { putProfile } from "./profiles.ts";
@@ -54,8 +64,8 @@ const handOverMs = 30 * dayMs;
 /** How long the sender of a live message waits until it is saved and own devices are synced. */
 const toldMs = 4_000;
 
-/** A message and who surely sent it. */
-type By = { readonly message: Message; readonly sender: Did; readonly person: Person | null };
+/** Who surely sent a message. */
+type By = { readonly sender: Did; readonly person: Person | null };
 
 type LogRow = { readonly key: string; readonly atMs: number };
 export type Typing = Extract<WaypostEvent, { type: "typing" }>;
@@ -95,28 +105,26 @@ export class Incoming {
     return { has, cacheDevice: "", isKeeping: false, onLeft: () => undefined, read: readMessage };
   }
 
-  async saveOpened(version: PendingMessage, { data, ...written }: OpenedMessage): Promise<void> {
+  async saveOpened(version: PendingMessage, { data, ...read }: OpenedMessage): Promise<void> {
     await this.#save(version, async (write) => {
       await write(data);
-      return written;
+      return read;
     });
   }
 
   async #read(version: PendingMessage, recipient: Recipient) {
-    const written = await this.#save(version, (write) => readChunks(version, recipient, { write }));
-    return { ...written, data: new Uint8Array(0) };
+    const read = await this.#save(version, (write) => readChunks(version, recipient, { write }));
+    return { ...read, data: new Uint8Array(0) };
   }
 
   /** Saves a message; one that was saved before changes nothing. A full store is an event once, until something is saved. */
-  async #save(version: PendingMessage, fill: (write: Write) => Promise<Written>): Promise<Written> {
+  async #save(version: PendingMessage, fill: (write: Write) => Promise<ReadMessage>): Promise<ReadMessage> {
     const { nowMs, tell, emit } = this.#host;
-    const rows = async (batch: Batch, body: Body, written: Written): Promise<Saved | null> => {
+    const rows = async (batch: Batch, body: Body, read: ReadMessage): Promise<Saved | null> => {
       // Nothing of typing is stored.
-      if (written.type.essence !== typingType && !(await this.#see(batch, version, written))) return null;
-      const row = rowOf(version, written, body, nowMs());
+      if (essenceOf(read) !== typingType && !(await this.#see(batch, version, read))) return null;
       const data = body.is === "inline" ? await wholeBody(this.#table, body) : new Uint8Array(0);
-      const { id, messageIds } = row;
-      return this.#add(batch, row, new Message({ id, messageIds, written, data }, this.#actions()));
+      return this.#add(batch, rowOf(read, body, nowMs()), data);
     };
     const result = await attempt(() => saveContent(this.#table, nowMs, { fill, rows }));
     if (result instanceof ClientError) {
@@ -135,20 +143,21 @@ export class Incoming {
   }
 
   /** `false` when all of its envelopes were saved before. */
-  async #see(batch: Batch, version: PendingMessage, { digests }: Written): Promise<boolean> {
+  async #see(batch: Batch, version: PendingMessage, { digests, messageIds }: ReadMessage): Promise<boolean> {
     const nowMs = this.#host.nowMs();
     let isNew = false;
     for (const digest of digests) isNew ||= (await batch.get(seenKey(this.#table, digest))) === null;
     if (!isNew) return false;
-    const keys = [...digests, ...messageIdsOf(version)].map((text) => seenKey(this.#table, text));
+    const keys = [...digests, ...messageIds].map((text) => seenKey(this.#table, text));
     for (const key of keys) batch.put(key, 1);
     const [first = ""] = keys;
     batch.put(`e/${digits(expiryOf(version, nowMs) + hourMs)}/${first.slice(2)}`, keys);
     return true;
   }
 
-  async #add(batch: Batch, given: MessageRow, message: Message): Promise<Saved> {
-    const { from, verified, note, reaction } = message;
+  async #add(batch: Batch, given: MessageRow, data: Uint8Array): Promise<Saved> {
+    const { from, verified } = given;
+    const [note, reaction] = [noteIn(given, data), reactionIn(given, data)];
     const sender = verified === true ? from : null;
     const person = sender === null ? null : await batch.get<Person>(keyOfPerson(this.#table, sender));
     // A note or a change of a group counts only from its proven author.
@@ -157,12 +166,12 @@ export class Incoming {
       ? null
       : sender === null
         ? given
-        : await this.#inGroup(batch, given, { message, sender, person });
+        : await this.#inGroup(batch, given, { data, sender, person });
     if (row === null || note !== null) deleteBody(batch, given.body);
     if (row === null) return nothing;
     if (note !== null) return sender === null ? nothing : this.#note(batch, note, { row, sender, person });
     if (sender !== null) await putPerson(this.#table, batch, sender, {});
-    const key = await this.#place(batch, row, message);
+    const key = await this.#place(batch, row, reaction);
     const [last] = await this.#table.scan({ prefix: "l/", limit: 1, isReverse: true });
     const number = last === undefined ? 0 : Number(last[0].slice(2)) + 1;
     batch.put(`l/${digits(number)}`, { key, atMs: row.arrivedMs } satisfies LogRow);
@@ -172,24 +181,22 @@ export class Incoming {
   }
 
   /** With the conversation of what names a group. `null` for what belongs nowhere, such as a change that counts for nothing. */
-  async #inGroup(batch: Batch, row: MessageRow, { message, sender, person }: By): Promise<MessageRow | null> {
+  async #inGroup(
+    batch: Batch,
+    row: MessageRow,
+    { data, sender, person }: By & { readonly data: Uint8Array },
+  ): Promise<MessageRow | null> {
     const { group } = row;
     if (group === null) return isGroupChange(row) ? null : row;
     const { did: own } = this.#host;
     const said = { from: sender, own, isKnown: person?.isKnown === true };
-    if (isGroupChange(row)) {
-      const json = await attempt(async () => message.json());
-      return (await putChange(this.#table, batch, { ...said, id: group, json })) ? row : null;
-    }
+    if (isGroupChange(row))
+      return (await putChange(this.#table, batch, { ...said, id: group, json: jsonIn(data) })) ? row : null;
     const conversation = await conversationOf(this.#table, batch, { ...said, group });
     return conversation === null ? null : { ...row, conversation, group: conversation === group ? group : null };
   }
 
-  async #note(
-    batch: Batch,
-    note: Note,
-    { row, sender, person }: Omit<By, "message"> & { readonly row: MessageRow },
-  ): Promise<Saved> {
+  async #note(batch: Batch, note: Note, { row, sender, person }: By & { readonly row: MessageRow }): Promise<Saved> {
     if (note.is === "receipt") return this.#receipt(batch, sender, note);
     if (note.is === "typing") {
       const { conversation } = row;
@@ -206,7 +213,7 @@ export class Incoming {
   }
 
   /** A reaction lies beside its message, in the place of the one before by the same person. */
-  async #place(batch: Batch, row: MessageRow, { reaction }: Message): Promise<string> {
+  async #place(batch: Batch, row: MessageRow, reaction: Reaction | null): Promise<string> {
     if (reaction === null || row.conversation === unverified) {
       const added = await addMessage(this.#table, batch, row);
       log(batch, { kind: "message", key: added });
@@ -248,30 +255,13 @@ export class Incoming {
       const [place, { key }] = next;
       const row = await this.#table.get<MessageRow>(key);
       try {
-        if (row !== null) yield await this.#messageOf(row);
+        if (row === null) continue;
+        const data = row.body.is === "removed" ? null : await wholeBody(this.#table, row.body);
+        yield messageOf(row, data, { ack: async () => undefined, send: this.#host.send });
       } finally {
         await this.#table.change(async (batch) => batch.delete(place));
       }
     }
-  }
-
-  async #messageOf(row: MessageRow): Promise<Message> {
-    const { from: did, verified, trust, distrusted, replyTo, group, wantsReceipt, name, mediaType, sizeBytes } = row;
-    const { id, messageIds, sentMs: sentAtMs, body } = row;
-    const essence = mediaType.split(";")[0]?.trim().toLowerCase() ?? "";
-    const written: Written = {
-      file: { name, mediaType, sizeBytes, sha256: new Uint8Array(0) },
-      type: { essence, plain: mediaType, replyTo, group, wantsReceipt, author: null, home: null },
-      from: did === null ? null : { did, verified, trust, distrusted },
-      sentAtMs,
-      digests: new Set(),
-    };
-    const data = body.is === "removed" ? null : await wholeBody(this.#table, body);
-    return new Message({ id, messageIds, written, data }, this.#actions());
-  }
-
-  #actions(): MessageActions {
-    return { ack: async () => undefined, send: this.#host.send };
   }
 
   /** Forgets what has expired. */
@@ -294,29 +284,18 @@ export class Incoming {
 
 const isGroupChange = ({ mediaType }: MessageRow): boolean => mediaType.startsWith(groupType);
 
-function rowOf(version: PendingMessage, written: Written, body: Body, nowMs: number): MessageRow {
-  const { file, type, from, sentAtMs } = written;
-  const isProven = from?.verified === true;
+function rowOf({ sha256: _, digests, ...facts }: ReadMessage, body: Body, nowMs: number): MessageRow {
+  const { from, verified, group, name, mediaType } = facts;
   return {
-    id: nameOf(version),
-    conversation: isProven ? (type.group ?? from.did) : unverified,
+    ...facts,
+    name: name.slice(0, charactersMax),
+    mediaType: mediaType.slice(0, charactersMax),
+    conversation: from !== null && verified === true ? (group ?? from) : unverified,
     isOwn: false,
-    from: (from?.did ?? null) as MessageRow["from"],
-    verified: from?.verified ?? null,
-    trust: from?.trust ?? null,
-    distrusted: from?.distrusted ?? null,
-    sentMs: Math.max(0, sentAtMs ?? nowMs),
     arrivedMs: nowMs,
-    name: file.name.slice(0, charactersMax),
-    mediaType: file.mediaType.slice(0, charactersMax),
-    sizeBytes: file.sizeBytes,
-    replyTo: type.replyTo,
-    group: type.group,
-    wantsReceipt: type.wantsReceipt,
-    messageIds: messageIdsOf(version),
     reaction: null,
     target: null,
-    digest: [...written.digests][0] ?? "",
+    digest: [...digests][0] ?? "",
     body,
     to: [],
   };

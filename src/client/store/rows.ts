@@ -8,7 +8,7 @@ import { decodeBase64, decodeUtf8 } from "../../core/codec/bytes.ts";
 import { type Did, parseUuid } from "../../core/codec/did.ts";
 import { groupType } from "../content.ts";
 import type { ProfileFacts } from "../notes.ts";
-import type { TrustLevel } from "../trust/trust.ts";
+import type { MessageFacts } from "../retrieve.ts";
 import { type Body, deleteBody } from "./files.ts";
 import { type Batch, digits, type Table } from "./table.ts";
 
@@ -50,26 +50,10 @@ export type Copy = {
   readonly out: string | null;
 };
 
-type MessageFacts = {
-  readonly id: string;
-  readonly conversation: string;
-  readonly isOwn: boolean;
-  readonly from: Did | null;
-  readonly verified: boolean | null;
-  readonly trust: TrustLevel | null;
-  readonly distrusted: string | null;
-  readonly name: string;
-  readonly mediaType: string;
-  readonly sizeBytes: number;
-  readonly replyTo: string | null;
-  readonly group: string | null;
-};
+type Placed = MessageFacts & { readonly conversation: string; readonly isOwn: boolean };
 
-export type MessageRow = MessageFacts & {
-  readonly sentMs: number;
+export type MessageRow = Placed & {
   readonly arrivedMs: number;
-  readonly wantsReceipt: boolean;
-  readonly messageIds: readonly string[];
   readonly reaction: string | null;
   /** The message that a reaction is for. */
   readonly target: string | null;
@@ -144,7 +128,7 @@ export type ConversationRow = {
 };
 
 /** A message as it is stored. */
-export type StoredMessage = MessageFacts & {
+export type StoredMessage = Placed & {
   /** Its place in the store. */
   readonly key: string;
   readonly sentAt: Date;
@@ -229,13 +213,13 @@ export function viewOf(
   row: MessageRow,
   { readMs, reactions }: Pick<ConversationRow, "readMs"> & Pick<StoredMessage, "reactions">,
 ): StoredMessage {
-  const { sentMs, arrivedMs, body, to, ...same } = row;
+  const { arrivedMs, body, to, ...same } = row;
   const isText = /^(text\/|application\/json\b)/i.test(row.mediaType) || row.mediaType.startsWith(groupType);
   const least = deliveryStates.find((state) => to.some((copy) => copy.state === state)) ?? "sent";
   return {
     ...same,
     key,
-    sentAt: new Date(sentMs),
+    sentAt: new Date(row.sentMs),
     arrivedAt: new Date(arrivedMs),
     text: body.is === "inline" && isText ? decodeUtf8(decodeBase64(body.base64) ?? new Uint8Array(0)) : null,
     content: body.is === "removed" || body.is === "elsewhere" ? body.is : "whole",
