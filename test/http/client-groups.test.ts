@@ -133,7 +133,14 @@ test("foreign, repeated and hostile changes count for nothing, and who is no mem
   const said = JSON.parse(change?.text ?? "{}");
   const typed = { mediaType: groupType, group: group.id };
   const forged = { ...said, version: 7, name: "Eve's", members: { [eve.did]: 7, [bob.did]: 1 } };
-  for (const json of [forged, { ...said, name: "again" }, { v: 1, left: 1 }, { v: 1, version: 9 }, []])
+  for (const json of [
+    forged,
+    { ...forged, admin: eve.did },
+    { ...said, name: "again" },
+    { v: 1, left: 1 },
+    { v: 1, version: 9 },
+    [],
+  ])
     await eve.send(bob.did, json as never, typed);
   await eve.send(bob.did, "from outside", { group: group.id });
   await until(() => textsAt(bob, eve.did), ["from outside"]);
@@ -170,6 +177,46 @@ test("an admin removes by alias as by DID, and nobody who is not in the group", 
   await change([alias]);
   await until(() => groupAt(alice, group.id), ["Hiking", dids(alice, bob), "joined"]);
   for (const nobody of [alias, alice.did]) expect(await clientCode(() => change([nobody]))).toBe("not_member");
+});
+
+test("an admin names another, also by leaving, and the group goes on under them", async () => {
+  const [alice, bob, carol] = (await friends(3)) as [Waypost, Waypost, Waypost];
+  const group = await alice.groups.create("Hiking", [bob.did]);
+  await until(() => groupAt(bob, group.id), ["Hiking", dids(alice, bob), "joined"]);
+  expect(await clientCode(() => group.change({ admin: carol.did }))).toBe("not_member");
+  await group.change({ admin: bob.did });
+  const adminAt = async (me: Waypost) => (await me.groups.get(group.id))?.admin;
+  for (const me of [alice, bob]) await until(() => adminAt(me), bob.did);
+  expect(await clientCode(() => group.change({ name: "Mine" }))).toBe("not_admin");
+  await (await bob.groups.get(group.id))?.change({ name: "Climbing", add: [carol.did] });
+  for (const me of [alice, bob, carol])
+    await until(() => groupAt(me, group.id), ["Climbing", dids(alice, bob, carol), "joined"]);
+  await (await bob.groups.get(group.id))?.leave();
+  for (const me of [alice, carol]) {
+    await until(() => groupAt(me, group.id), ["Climbing", dids(alice, carol), "joined"]);
+    expect(await adminAt(me)).toBe(alice.did);
+  }
+});
+
+test("a member whose admin is lost is the admin of those who accept it, and of no others", async () => {
+  const [alice, bob, carol, dave] = (await friends(4)) as [Waypost, Waypost, Waypost, Waypost];
+  const group = await alice.groups.create("Hiking", [bob.did, carol.did, dave.did]);
+  for (const me of [bob, carol, dave])
+    await until(() => groupAt(me, group.id), ["Hiking", dids(alice, bob, carol, dave), "joined"]);
+  await (await bob.groups.get(group.id))?.change({ admin: bob.did, remove: [alice.did] });
+  expect(await groupAt(bob, group.id)).toEqual(["Hiking", dids(bob, carol, dave), "joined"]);
+  for (const me of [carol, dave]) await until(() => groupAt(me, group.id), ["Hiking", dids(bob, carol, dave), "asked"]);
+  await (await carol.groups.get(group.id))?.join();
+  await (await dave.groups.get(group.id))?.leave();
+  expect(await groupAt(carol, group.id)).toEqual(["Hiking", dids(bob, carol, dave), "joined"]);
+  // Who declines stays with the admin before, who is still there.
+  expect(await groupAt(dave, group.id)).toEqual(["Hiking", dids(alice, bob, carol, dave), "joined"]);
+  await (await bob.groups.get(group.id))?.change({ name: "Bob's" });
+  await until(() => groupAt(carol, group.id), ["Bob's", dids(bob, carol, dave), "joined"]);
+  await until(() => groupAt(dave, group.id), ["Bob's", dids(bob, carol, dave), "asked"]);
+  for (const name of ["Still", "Alice's"]) await (await alice.groups.get(group.id))?.change({ name });
+  // The admin whom Dave knows is heard: he is asked about nobody else.
+  await until(() => groupAt(dave, group.id), ["Alice's", dids(alice, bob, carol, dave), "joined"]);
 });
 
 test("two devices of the admin know the same group, and either changes it", async () => {

@@ -10,12 +10,12 @@ import { type Did, isDid } from "../../src/core/codec/did.ts";
 
 type Step = { readonly what: string; readonly from: string; readonly change: unknown; readonly counts: boolean };
 type Counting = { readonly name?: string; readonly version?: number; readonly members?: readonly string[] };
-type Vector = Record<"admin" | "nonce" | "id", string> & { readonly steps: readonly (Step & Counting)[] };
+type Vector = Record<"maker" | "nonce" | "id", string> & { readonly steps: readonly (Step & Counting)[] };
 
 const vector: Vector = JSON.parse(readFileSync(new URL("groups/changes.json", import.meta.url), "utf8"));
 
-test("the id of a group is that of its creator and a nonce", () => {
-  expect(groupIdOf(vector.admin, vector.nonce)).toBe(vector.id);
+test("the id of a group is that of its maker and a nonce", () => {
+  expect(groupIdOf(vector.maker, vector.nonce)).toBe(vector.id);
 });
 
 test("each change counts or not as the vector says, and leaves the members and the name that it says", () => {

@@ -1,6 +1,6 @@
 /**
- * What the changes of a group mean: a change is the whole state and a version. Only the creator, whom the id of the group
- * names, makes changes, and everybody may leave.
+ * What the changes of a group mean: a change is the whole state and a version. Its admin makes changes, its maker first and
+ * then whom each admin names; everybody may leave. A member who names themselves is the admin for those who accept that.
  * Source: docs/protocol.md ("Groups"), test/vectors/groups.
  */
 import { sha256 } from "#sha256";
@@ -13,9 +13,9 @@ import type { GroupRow, GroupState } from "./rows.ts";
 
 export const membersMax = 64;
 
-/** Nobody else can make a group with this id, or a change of it. */
-export const groupIdOf = (admin: string, nonce: string): string =>
-  uuidOf(sha256(utf8(`waypost:group:${admin}:${nonce}`)).subarray(0, 16));
+/** Nobody who does not know the nonce can make a change of it. */
+export const groupIdOf = (maker: string, nonce: string): string =>
+  uuidOf(sha256(utf8(`waypost:group:${maker}:${nonce}`)).subarray(0, 16));
 
 export const membersOf = ({ members, left }: Pick<GroupState, "members" | "left">): Did[] =>
   (Object.keys(members) as Did[]).filter((did) => isIn({ members, left }, did));
@@ -28,18 +28,32 @@ export type GroupChange = { readonly id: string; readonly from: Did; readonly js
 /** The state after a change; `null` for one that counts for nothing: malformed, foreign, repeated or overtaken. */
 export function decideChange(before: GroupState | null, { id, from, json }: GroupChange): GroupState | null {
   if (!isRecord(json) || json["v"] !== 1) return null;
-  const { left, version, nonce, name, members } = json;
-  if (left !== undefined) {
-    if (before === null || !isVersion(left) || !isIn(before, from)) return null;
-    return { ...before, left: { ...before.left, [from]: left } };
+  const { left: gone, version, maker, nonce, name, admin, members } = json;
+  if (gone !== undefined) {
+    if (before === null || !isVersion(gone) || !isIn(before, from)) return null;
+    return { ...before, left: { ...before.left, [from]: gone } };
   }
   if (!isVersion(version) || version <= (before?.version ?? 0) || !isName(name)) return null;
-  if (typeof nonce !== "string" || nonce.length > 64 || groupIdOf(from, nonce) !== id) return null;
+  if (typeof maker !== "string" || typeof nonce !== "string" || nonce.length > 64) return null;
+  if (groupIdOf(maker, nonce) !== id || from !== (before?.admin ?? admin)) return null;
   if (!isRecord(members) || !isFollowing(before, members, version)) return null;
   // Who is out of the list needs no mark.
-  const stillLeft = Object.entries(before?.left ?? {}).filter(([did]) => did in members);
-  const state = { id, admin: from, nonce, version, name, members: members as GroupState["members"] };
-  return { ...state, left: Object.fromEntries(stillLeft) };
+  const left = Object.fromEntries(Object.entries(before?.left ?? {}).filter(([did]) => did in members));
+  const state = { members: members as GroupState["members"], left };
+  return typeof admin !== "string" || !isIn(state, admin)
+    ? null
+    : { id, maker: maker as Did, nonce, version, name, admin: admin as Did, ...state };
+}
+
+/**
+ * What a change would make of the group if this identity accepted its sender as the admin: who was named while it was away,
+ * or a member after the admin is lost. `null` when nobody is asked for it.
+ */
+export function decideClaim(before: GroupRow, change: GroupChange, own: Did): GroupState | null {
+  const claim = decideChange(null, change);
+  if (claim === null || change.from === before.admin || !isIn(claim, own)) return null;
+  const isMember = isIn(before, change.from) && claim.version > before.version;
+  return isMember || standingOf(before, own) !== "joined" ? claim : null;
 }
 
 const isVersion = (value: unknown): value is number => Number.isSafeInteger(value) && Number(value) > 0;
@@ -57,11 +71,12 @@ function isFollowing(before: GroupState | null, members: Record<string, unknown>
 export type Standing = "joined" | "asked" | "out";
 
 export const standingOf = (row: GroupRow | null, own: Did): Standing => {
+  if (row?.claim != null) return "asked";
   if (row === null || !isIn(row, own)) return "out";
   return row.joined >= (row.members[own] ?? 0) ? "joined" : "asked";
 };
 
-/** Of two devices: the later state, and all that either knows of who left and what was accepted. */
+/** Of two devices: the later state, all that either knows of who left and what was accepted, and what was said last of a claim. */
 export function mergeGroups(before: GroupRow | null, given: GroupRow): GroupRow {
   if (before === null) return given;
   const later = given.version > before.version ? given : before;
@@ -70,5 +85,5 @@ export function mergeGroups(before: GroupRow | null, given: GroupRow): GroupRow 
     const version = Math.max(before.left[did] ?? 0, given.left[did] ?? 0);
     if (version > 0) left[did] = version;
   }
-  return { ...later, left, joined: Math.max(before.joined, given.joined) };
+  return { ...later, left, joined: Math.max(before.joined, given.joined), claim: given.claim };
 }

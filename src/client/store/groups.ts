@@ -10,6 +10,7 @@ import { localError } from "../http.ts";
 import type { MessageOptions, Sent } from "../send.ts";
 import {
   decideChange,
+  decideClaim,
   type GroupChange,
   groupIdOf,
   isIn,
@@ -33,15 +34,28 @@ type Putting = GroupChange & { readonly own: Did; readonly isKnown: boolean };
 /** Applies a change. `false` when it changes nothing here. Who isn't known asks first. */
 export async function putChange(table: Table, batch: Batch, { own, isKnown, ...change }: Putting): Promise<boolean> {
   const before = await batch.get<GroupRow>(keyOfGroup(table, change.id));
-  const state = decideChange(before, change);
-  if (state === null) return false;
-  const isOwn = change.from === own && before === null;
-  const row = { ...state, joined: before?.joined ?? (isKnown || isOwn ? state.version : 0) };
+  const row = rowAfter(before, { own, isKnown, ...change });
+  if (row === null) return false;
   if (standingOf(before, own) === "out" && standingOf(row, own) === "out") return false;
   if (before === null && !(await hasRoom(table, standingOf(row, own), own))) return false;
   putGroup(table, batch, row);
   return true;
 }
+
+function rowAfter(before: GroupRow | null, { own, isKnown, ...change }: Putting): GroupRow | null {
+  const isOwn = change.from === own;
+  const state = decideChange(before, change);
+  if (state !== null) {
+    const joined = isOwn ? state.version : (before?.joined ?? (isKnown ? state.version : 0));
+    // While the known admin is heard nobody is asked about another.
+    return { ...state, joined, claim: state.version === before?.version ? before.claim : null };
+  }
+  const claim = before === null ? null : decideClaim(before, change, own);
+  if (before === null || claim === null) return null;
+  return isOwn ? accepted(claim) : { ...before, claim };
+}
+
+const accepted = (state: GroupState): GroupRow => ({ ...state, joined: state.version, claim: null });
 
 async function hasRoom(table: Table, standing: Standing, own: Did): Promise<boolean> {
   const rows = await table.scan<GroupRow>({ prefix: "g/", limit: groupsMax });
@@ -78,13 +92,15 @@ export type GroupFacts = {
   readonly name: string;
   readonly admin: Did;
   readonly members: readonly Did[];
-  /** `asked`: somebody who isn't known put this identity into it. `out`: it left, or was taken out. */
+  /**
+   * `asked`: somebody who isn't known put this identity into it, or somebody else than the admin says that they are it. `out`: it left, or was taken out.
+   */
   readonly standing: Standing;
 };
 
 export const factsOf = (row: GroupRow, own: Did): GroupFacts => {
-  const { id, name, admin } = row;
-  return { id, name, admin, members: membersOf(row), standing: standingOf(row, own) };
+  const { id, name, admin, ...state } = row.claim ?? row;
+  return { id, name, admin, members: membersOf(state), standing: standingOf(row, own) };
 };
 
 type Page = { readonly before?: StoredMessage; readonly limit?: number };
@@ -103,6 +119,7 @@ type Changes = {
   readonly name?: string;
   readonly add?: readonly string[];
   readonly remove?: readonly string[];
+  readonly admin?: string;
 };
 
 export class Group implements GroupFacts {
@@ -140,11 +157,15 @@ export class Group implements GroupFacts {
     return this.#host.messages(this.id, page);
   }
 
-  /** For its admin. Throws `not_admin`. */
-  async change({ name, add = [], remove = [] }: Changes): Promise<void> {
+  /**
+   * For its admin, who may name another one. A member who names themselves, because the admin is lost, is the admin of
+   * those who accept it. Throws `not_admin`.
+   */
+  async change({ name, add = [], remove = [], admin: next }: Changes): Promise<void> {
     const { did, find } = this.#host;
     const row = await this.#row("joined");
-    if (row.admin !== did) throw localError("not_admin", "only who made a group changes it");
+    const admin = next === undefined ? row.admin : await find(next);
+    if (row.admin !== did && admin !== did) throw localError("not_admin", "only the admin of a group changes it");
     const version = row.version + 1;
     const gone = await Promise.all(remove.map((to) => (isDid(to) ? to : find(to))));
     if (!gone.every((one) => one !== did && isIn(row, one)))
@@ -152,21 +173,29 @@ export class Group implements GroupFacts {
     const stay = membersOf(row).filter((one) => !gone.includes(one));
     const members = Object.fromEntries(stay.map((one) => [one, row.members[one] as number]));
     for (const to of add) members[await find(to)] ??= version;
-    await publish(this.#host, row, { ...row, version, members, name: name ?? row.name });
+    if (members[admin] === undefined) throw localError("not_member", "who is to be the admin is not in the group");
+    await publish(this.#host, row, { ...row, version, members, name: name ?? row.name, admin });
   }
 
-  /** Accepts to be in a group into which somebody unknown put this identity. */
+  /** Accepts to be in a group into which somebody unknown put this identity, or another admin of it. */
   async join(): Promise<void> {
-    await this.#mark(({ version }) => ({ joined: version }));
+    await this.#mark((row) => accepted(row.claim ?? row));
   }
 
-  /** Leaves, and tells the others; who had only been asked tells nobody. The history stays. */
+  /**
+   * Leaves, and says so to the others, of whom the first is the admin after this one. Who had only been asked says nothing
+   * to anybody, and stays with the admin before. The history stays.
+   */
   async leave(): Promise<void> {
     const { did, send } = this.#host;
     const row = await this.#row("joined", "asked");
     if (standingOf(row, did) === "asked")
-      await this.#mark(({ left, version }) => ({ left: { ...left, [did]: version } }));
-    else await send(othersIn(row, this.#host), { v: 1, left: row.version }, changing(row.id));
+      return this.#mark(({ claim, left, version }) =>
+        claim === null ? { left: { ...left, [did]: version } } : { claim: null },
+      );
+    const [first] = othersIn(row, this.#host);
+    if (row.admin === did && first !== undefined) await this.change({ admin: first });
+    await send(othersIn(row, this.#host), { v: 1, left: row.version }, changing(row.id));
   }
 
   async #mark(change: (row: GroupRow) => Partial<GroupRow>): Promise<void> {
@@ -191,9 +220,9 @@ const othersIn = (state: GroupState, { did }: Pick<GroupsHost, "did">): Did[] =>
 
 /** To those who are in it and those who were. */
 async function publish(host: GroupsHost, before: GroupState | null, state: GroupState): Promise<void> {
-  const { id, nonce, version, name, members } = state;
-  const change = { v: 1, version, nonce, name, members };
-  if (decideChange(before, { id, from: host.did, json: change }) === null)
+  const { id, maker, nonce, version, name, admin, members } = state;
+  const change = { v: 1, version, maker, nonce, name, admin, members };
+  if (decideChange(before?.admin === host.did ? before : null, { id, from: host.did, json: change }) === null)
     throw localError("invalid_argument", `a group has at most ${membersMax} members, and a name of 100 characters`);
   const told = new Set([...othersIn(state, host), ...(before === null ? [] : othersIn(before, host))]);
   await host.send([...told], change, changing(id));
@@ -218,14 +247,14 @@ export class Groups {
     return row === null ? null : new Group(row, this.#host);
   }
 
-  /** Makes a group of this identity, which alone changes it, and of DIDs or aliases. */
+  /** Makes a group of this identity, its admin, and of DIDs or aliases. */
   async create(name: string, others: readonly string[]): Promise<Group> {
     const { did: admin, find } = this.#host;
     const dids = [admin, ...(await Promise.all(others.map(find)))];
     const nonce = randomUuid();
     const id = groupIdOf(admin, nonce);
     const members = Object.fromEntries(dids.map((did) => [did, 1]));
-    await publish(this.#host, null, { id, admin, nonce, version: 1, name, members, left: {} });
+    await publish(this.#host, null, { id, admin, maker: admin, nonce, version: 1, name, members, left: {} });
     return (await this.get(id)) as Group;
   }
 }

@@ -69,7 +69,8 @@ type Versions = Readonly<Record<string, number>>;
 export type GroupState = {
   readonly id: string;
   readonly admin: Did;
-  /** With the admin's DID it makes the id. */
+  readonly maker: Did;
+  /** With the maker's DID it makes the id. */
   readonly nonce: string;
   readonly version: number;
   readonly name: string;
@@ -79,8 +80,12 @@ export type GroupState = {
   readonly left: Versions;
 };
 
-/** And since which version this identity accepts to be in it; 0 when it does not. */
-export type GroupRow = GroupState & { readonly joined: number };
+export type GroupRow = GroupState & {
+  /** Since which version this identity accepts to be in it; 0 when it does not. */
+  readonly joined: number;
+  /** What another than the known admin says, until this user has decided. */
+  readonly claim: GroupState | null;
+};
 
 /** What somebody calls themselves (`profiles.ts`). */
 export type ProfileRow = ProfileFacts & {
