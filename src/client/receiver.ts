@@ -24,7 +24,8 @@ import type { Client } from "./client.ts";
 import { type PollResult, pause, pollMs, stayConnected, Wakeup } from "./connections.ts";
 import { attempt, ClientError } from "./http.ts";
 import { agreementSecrets, type Identity } from "./keys.ts";
-import type { Message, WaypostEvent } from "./message.ts";
+import { type Message, type MessageActions, messageOf, noteIn, type WaypostEvent } from "./message.ts";
+import type { Note } from "./notes.ts";
 import {
   acknowledge,
   isUnreadable,
@@ -42,8 +43,9 @@ type ReceiverHost = {
   /** Names the live session; a second session of the same device replaces the first. `null`: Caches only. */
   readonly device: string | null;
   readonly emit: (event: WaypostEvent) => void;
-  /** For the program; `null` for what the host keeps itself, such as a receipt: it is acknowledged and not handed over. */
-  readonly messageOf: (opened: OpenedMessage, ack: Message["ack"]) => Message | null;
+  readonly send: MessageActions["send"];
+  /** Whether the host keeps a message itself, such as a receipt: it is acknowledged and not handed over. */
+  readonly keeps: (opened: OpenedMessage, note: Note | null) => boolean;
   readonly onAcked: (facts: MessageFacts) => void;
   /** Saves a message that the program acknowledges, before its copies are removed. */
   readonly onAck?: (version: PendingMessage, opened: OpenedMessage) => Promise<void>;
@@ -406,9 +408,9 @@ export class Receiver {
       if (known.state !== "acked") await this.#host.onAck?.(version, opened);
       await this.#ack(opened, known);
     };
-    const message = this.#host.messageOf(opened, ack);
-    if (message !== null) {
-      this.#queue.put(message);
+    const { data, ...facts } = opened;
+    if (!this.#host.keeps(opened, noteIn(facts, data))) {
+      this.#queue.put(messageOf(facts, data, { ack, send: this.#host.send }));
       return known;
     }
     // What is no message of its own, such as a receipt, is saved like one; a store without room gets it again later.

@@ -225,7 +225,7 @@ export class Waypost {
 
   async #makeReceiver(storage?: ReceiverStorage): Promise<Receiver> {
     // A page that only sends does not load it.
-    const [{ Receiver }, { messageOf, noteIn }] = await Promise.all([import("./receiver.ts"), import("./message.ts")]);
+    const { Receiver } = await import("./receiver.ts");
     const session = this.#session;
     return new Receiver({
       ...(storage === undefined ? {} : { storage }),
@@ -234,12 +234,11 @@ export class Waypost {
       identity: () => this.#identity,
       device: this.#options.device ?? session?.device ?? randomUuid().slice(0, 8),
       emit: (event) => this.#emit(event),
-      messageOf: ({ data, ...facts }, ack) => {
-        if (storage?.isKeeping === true) return null;
-        const note = noteIn(facts, data);
-        if (note !== null) this.#hear(note, facts);
-        const send: Waypost["send"] = (to, content, options) => this.send(to, content, options);
-        return note === null ? messageOf(facts, data, { ack, send }) : null;
+      send: (to, content, options) => this.send(to, content, options),
+      keeps: (facts, note) => {
+        // A store emits receipts itself.
+        if (note !== null && session === null) this.#hear(note, facts);
+        return note !== null || storage?.isKeeping === true;
       },
       onAcked: (facts) => void this.#sendReceipt(facts),
       refreshKeys: async (force) => {
@@ -424,9 +423,9 @@ export class Waypost {
     return { replyTo: replyTo ?? null, group: group ?? null, wantsReceipt };
   }
 
-  /** Receipts are events, which a store emits itself. Without a verified signature a note is ignored. */
+  /** Without a verified signature a note is ignored. */
   #hear(note: Note, { from, verified }: MessageFacts): void {
-    if (this.#session === null && note.is === "receipt" && from !== null && verified === true)
+    if (note.is === "receipt" && from !== null && verified === true)
       this.#emit({ type: note.state === "read" ? "read" : "receipt", from, messageIds: note.ids });
   }
 

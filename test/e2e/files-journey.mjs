@@ -49,7 +49,7 @@ console.log(
     sameDid: again.did === bob.did,
     mode: ((await stat(join(keys, keyFile))).mode & 0o777).toString(8),
     chunks: sent.chunks,
-    received: first.received.map(({ name, from }) => [name, from.did === alice.did, from.verified]),
+    received: first.received.map(({ name, from, verified }) => [name, from === alice.did, verified]),
     progress,
     same: stored.length === bytes.length && stored.every((byte, i) => byte === bytes[i]),
     again: second.received.length,

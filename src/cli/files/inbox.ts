@@ -9,7 +9,7 @@ import { join, resolve } from "node:path";
 import { removeIfThere } from "../../app/files.ts";
 import { cachesOf, expiryOf, type PendingMessage } from "../../client/caches.ts";
 import type { Client } from "../../client/client.ts";
-import { attempt, ClientError } from "../../client/http.ts";
+import { attempt, ClientError, localError } from "../../client/http.ts";
 import type { Identity } from "../../client/keys.ts";
 import type { WaypostEvent } from "../../client/message.ts";
 import { Receiver, type ReceiverStorage } from "../../client/receiver.ts";
@@ -134,7 +134,8 @@ function storingHost(
   };
   return {
     storage,
-    messageOf: () => null,
+    keeps: () => true,
+    send: () => Promise.reject(localError("unusable", "an inbox sends nothing")),
     emit: (event: WaypostEvent) => {
       if (event.type === "unreadable")
         report("unreadable", { what: event.messageIds[0] ?? "?", code: event.code, message: event.reason });
