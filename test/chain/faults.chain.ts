@@ -417,31 +417,34 @@ describe("the best head", () => {
 });
 
 describe("a runtime upgrade", () => {
-  test("makes the driver read the metadata and sign pending calls again", () =>
-    behindProxy(async (proxy, ledger) => {
-      type Version = Record<string, unknown>;
-      const version = await node.ask<Version>("state_getRuntimeVersion");
-      await until("a first answer", async () => (await codeOf(ledger.head())) === "answered");
-      const read = proxy.seen.get("state_getMetadata") ?? 0;
-      proxy.answer = ({ method }) =>
-        method === "state_getRuntimeVersion" ? { result: { ...version, specVersion: 1_000 } } : null;
-      await makeBlock(node);
-      await until("the metadata", async () => (proxy.seen.get("state_getMetadata") ?? 0) > read);
-      const identity = stranger();
-      await until(
-        "the new head",
-        async () => (await ledger.head()).finalized.hash === (await node.ask<string>("chain_getFinalizedHead")),
-      );
-      // The node itself still has the old runtime, so it does not take what is signed for the new one.
-      const submission = await taken(ledger, identity);
-      await makeBlock(node);
-      await Bun.sleep(300);
-      expect((await ledger.submission(submission.txHash))?.state).toBe("pending");
-      proxy.answer = () => null;
-      const [end] = await settle(ledger, [submission]);
-      expect(end?.state).toBe("finalized");
-      await eachOnce(ledger, [identity]);
-    }));
+  test("makes the driver read the metadata and sign what the new runtime refused when its life is over", () =>
+    behindProxy(
+      async (proxy, ledger) => {
+        type Version = Record<string, unknown>;
+        const version = await node.ask<Version>("state_getRuntimeVersion");
+        await until("a first answer", async () => (await codeOf(ledger.head())) === "answered");
+        const read = proxy.seen.get("state_getMetadata") ?? 0;
+        proxy.answer = ({ method }) =>
+          method === "state_getRuntimeVersion" ? { result: { ...version, specVersion: 1_000 } } : null;
+        await makeBlock(node);
+        await until("the metadata", async () => (proxy.seen.get("state_getMetadata") ?? 0) > read);
+        const identity = stranger();
+        await until(
+          "the new head",
+          async () => (await ledger.head()).finalized.hash === (await node.ask<string>("chain_getFinalizedHead")),
+        );
+        // The node itself still has the old runtime, so it does not take what is signed for the new one.
+        const submission = await taken(ledger, identity);
+        await makeBlock(node);
+        await Bun.sleep(300);
+        expect((await ledger.submission(submission.txHash))?.state).toBe("pending");
+        proxy.answer = () => null;
+        const [end] = await settle(ledger, [submission]);
+        expect(end?.state).toBe("finalized");
+        await eachOnce(ledger, [identity]);
+      },
+      { lifetime_blocks: 8 },
+    ));
 
   test("to a runtime that is not ours makes the chain unavailable, with the reason", async () => {
     // The other runtime is this one under another name of a pallet.

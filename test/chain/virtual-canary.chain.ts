@@ -5,11 +5,11 @@
  */
 import { describe, expect, test } from "bun:test";
 import { Endpoints } from "../../src/plugins/chain/endpoints.ts";
-import { type Entry, type PoolAction, type Signed, SubmissionPool } from "../../src/plugins/chain/pool.ts";
+import { type Entry, type PoolAction, SubmissionPool } from "../../src/plugins/chain/pool.ts";
 import { Session, StateGone } from "../../src/plugins/chain/session.ts";
 import { Submissions } from "../../src/plugins/chain/submissions.ts";
 import { StoreError } from "../../src/storage/contract.ts";
-import { methodOf, replace, replaceAnchor, signUnseen } from "./virtual-replace.ts";
+import { methodOf, replace, replaceAnchor } from "./virtual-replace.ts";
 import { runSchedule, type ScheduleOptions } from "./virtual-schedule.ts";
 import { isClean } from "./virtual-verdict.ts";
 
@@ -69,32 +69,26 @@ const canaries: readonly Canary[] = [
   },
   {
     name: "M4: what no node took is dropped when its era is over",
-    put: () => replace(SubmissionPool.prototype, { onAbsent: dropAtOnce, onRefused: () => [] }),
+    put: () => replace(SubmissionPool.prototype, { onAbsent: dropAtOnce }),
     schedule: { faults: ["stall"] },
   },
   {
-    name: "M5: a banned extrinsic is sent again for ever, and holes stay",
-    put: () => replace(SubmissionPool.prototype, { onRefused: () => [], fillGaps: () => [], onAbsent: dropAtOnce }),
+    name: "M5: what a node bans is dropped when its era is over",
+    put: () => replace(SubmissionPool.prototype, { onAbsent: dropAtOnce }),
     schedule: { faults: ["ban"], endpoints: 1 },
   },
   {
-    name: "M6: what was signed for another runtime is forgotten",
-    put: () => {
-      const signAgain = methodOf<(entry: Entry, signed: Signed) => PoolAction[]>(SubmissionPool.prototype, "signed");
-      const forget = replace(SubmissionPool.prototype, {
-        signed(this: SubmissionPool, entry: Entry, signed: Signed) {
-          methodOf<(entry: Entry, kept: readonly Signed[]) => void>(this, "keepSigned").call(this, entry, []);
-          return signAgain.call(this, entry, signed);
+    name: "M6: what can still enter is forgotten when another one is signed",
+    put: () =>
+      replace(SubmissionPool.prototype, {
+        reconsider(this: SubmissionPool, entry: Entry, head: { readonly nonce: number }) {
+          const nonce = entry.nonce === null ? null : this.freeNonce(head.nonce);
+          if (nonce !== null) methodOf<(entry: Entry, nonce: number) => void>(this, "moveTo").call(this, entry, nonce);
+          methodOf<(entry: Entry, state: Entry["state"]) => void>(this, "move").call(this, entry, "signing");
+          return [{ do: "sign", entry, nonce }];
         },
-      });
-      // The state would show what the forgotten one did.
-      const undo = signUnseen();
-      return () => {
-        undo();
-        forget();
-      };
-    },
-    schedule: { faults: ["lie", "upgrade"], lies: ["version"], endpoints: 1 },
+      }),
+    schedule: { faults: ["down"], endpoints: 1 },
   },
   {
     name: "a node whose pool fails for good is not left",

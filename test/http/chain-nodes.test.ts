@@ -346,11 +346,9 @@ describe("submissions", () => {
       nonce: null,
       birth: 0n,
       death: 64n,
-      specVersion: 1,
-      out: true,
       ...given,
     };
-    await outbox.keep({ sequence: 0n, call, submission, signed: [signed] });
+    await outbox.keep({ sequence: 0n, call, submission, signed });
     const events = { onSession: () => submissions.resume(), onHead: (head: ChainHead) => submissions.onHead(head) };
     const { endpoints } = endpointsTo([node.endpoint], events, { block_time_ms: 10, request_timeout_ms: 30_000 });
     const logged: string[] = [];

@@ -5,7 +5,7 @@
  *   genesis        the chain that this outbox belongs to
  *   operator       the account whose key signed last
  *   anchor         the last finalized block that was shown, with its time (JSON)
- *   q/<sequence>   a pending call and the extrinsics signed for it (JSON)
+ *   q/<sequence>   a pending call and the extrinsic signed for it (JSON)
  *   s/<tx hash>    submission, as the embedded ledger keeps it     t/<number>  ends in order
  *   ends           the numbers of the ends (JSON)
  *   k/<did>        key proof, and `proofs`: the last block that they are of (`proofs.ts`)
@@ -22,8 +22,7 @@ export type Pending = {
   readonly sequence: bigint;
   readonly call: LedgerCall;
   readonly submission: Submission;
-  /** Those that may still enter, oldest first; at least one. */
-  readonly signed: readonly Signed[];
+  readonly signed: Signed;
 };
 
 type OutboxFacts = { readonly genesis: string; readonly operator: string; readonly anchor: Anchor };
@@ -32,7 +31,7 @@ type Ends = { readonly settledFirst: bigint; readonly settledNext: bigint };
 type PlainPending = {
   readonly txHash: string;
   readonly call: string;
-  readonly signed: readonly (Omit<Signed, "out" | "extrinsic"> & { readonly extrinsic: string })[];
+  readonly signed: Omit<Signed, "extrinsic"> & { readonly extrinsic: string };
 };
 
 const bytesOf = (hex: string): Uint8Array => Uint8Array.fromHex(hex.slice(2));
@@ -86,7 +85,7 @@ export class Outbox {
     });
   }
 
-  /** Replaces the list of extrinsics of a call. */
+  /** Replaces the extrinsic of a call. */
   replace(entry: Pending): Promise<void> {
     return this.reserveTable.commit((view) => view.put(records.poolKey(entry.sequence), encodePending(entry)));
   }
@@ -108,13 +107,11 @@ export class Outbox {
     });
   }
 
-  /** After a restart, every extrinsic may be with a node. */
   private decode(sequence: bigint, bytes: Uint8Array): Pending {
     const { txHash, call: hex, signed } = records.decodeJson<PlainPending>(bytes, "pending call");
     const [call, submission] = [decodeLedgerCall(bytesOf(hex)), this.submission(txHash)];
     if (call === null || submission === null) throw new StoreError("corrupt", "the outbox has an unreadable call");
-    const given = signed.map((one) => ({ ...one, extrinsic: bytesOf(one.extrinsic), out: true }));
-    return { sequence, call, submission, signed: given };
+    return { sequence, call, submission, signed: { ...signed, extrinsic: bytesOf(signed.extrinsic) } };
   }
 }
 
@@ -122,7 +119,7 @@ function encodePending({ call, submission, signed }: Pending): Uint8Array {
   const plain: PlainPending = {
     txHash: submission.txHash,
     call: encodeHex0x(encodeLedgerCall(call)),
-    signed: signed.map(({ out: _, extrinsic, ...one }) => ({ ...one, extrinsic: encodeHex0x(extrinsic) })),
+    signed: { ...signed, extrinsic: encodeHex0x(signed.extrinsic) },
   };
   return records.encodeJson(plain);
 }

@@ -163,7 +163,7 @@ export class Submissions {
       block: null,
       submittedAtMs: environment.now(),
     };
-    const pending: Pending = { sequence: this.nextSequence++, call, submission, signed: [signed] };
+    const pending: Pending = { sequence: this.nextSequence++, call, submission, signed };
     const kept = this.keep(pending, "storing", outbox.keep(pending));
     try {
       await kept.durable;
@@ -211,8 +211,6 @@ export class Submissions {
       nonce,
       birth,
       death: birth + BigInt(periodBlocks),
-      specVersion: metadata.frame.specVersion,
-      out: false,
     };
   }
 
@@ -253,7 +251,7 @@ export class Submissions {
   }
 
   private async send(sent: Send<Kept>): Promise<void> {
-    const { signed } = sent;
+    const { signed } = sent.entry;
     const { verdict, refusal } = (await this.sessionOrNull()?.submit(signed.extrinsic)) ?? silence;
     const isUsual = verdict === "known" || verdict === "nonce-used" || verdict === "banned";
     if (signed.nonce !== null && refusal !== null && !isUsual) this.logRefusal(refusal);
@@ -271,7 +269,7 @@ export class Submissions {
 
   private async signAnew(entry: Kept, nonce: number | null): Promise<void> {
     const signed = this.sign(entry.call, nonce);
-    await this.options.outbox.replace({ ...entry, signed: [...entry.signed, signed] });
+    await this.options.outbox.replace({ ...entry, signed });
     this.perform(this.pool.signed(entry, signed));
   }
 
@@ -280,7 +278,7 @@ export class Submissions {
     const facts = await this.factsOf(entry);
     if (facts === null) return void this.pool.unchanged(entry);
     // A counter also shows the call of somebody else, so it proves nothing unless a block was missed.
-    const isMissed = entry.signed.some(({ out, birth }) => out && birth < this.scan.missed);
+    const isMissed = entry.signed.birth < this.scan.missed;
     if ((isMissed || why === "nonce-used") && (await this.isShown(entry.call, facts))) {
       return this.finish([[entry, { state: "finalized", reason: null, block: null }]]);
     }
@@ -296,7 +294,7 @@ export class Submissions {
    */
   private async factsOf({ call, signed }: Kept): Promise<Facts | null> {
     const { head } = this.scan;
-    if (head === null || signed.some(({ birth }) => birth > head.number)) return null;
+    if (head === null || signed.birth > head.number) return null;
     return this.options.reader.factsAt(head, call.did, aliasesNamed(call));
   }
 
@@ -347,10 +345,8 @@ export class Submissions {
     const oldest = (this.pool.oldestBirth() ?? head.number) + 1n;
     await this.scan.upTo(session, head, { oldest, onBlock: (contents) => this.finishFound(session, contents, head) });
     if (this.closing) return;
-    const { number, nonce, metadata, timeMs } = head;
-    const recent = timeMs > host.nowMs() - clockSkewMs;
-    const { specVersion } = metadata.frame;
-    this.perform(this.pool.scanned({ number, nonce, specVersion, recent }));
+    const { number, nonce, timeMs } = head;
+    this.perform(this.pool.scanned({ number, nonce, recent: timeMs > host.nowMs() - clockSkewMs }));
     if (head === newest) this.followed = head.hash;
     this.checkProgress(session, head);
   }

@@ -18,17 +18,13 @@ describe("the outbox", () => {
       block: null,
       submittedAtMs: n,
     },
-    signed: [
-      {
-        extrinsic: Uint8Array.of(n),
-        fingerprint: `fingerprint ${n}`,
-        nonce: n % 2 === 0 ? n : null,
-        birth: 7n,
-        death: 71n,
-        specVersion: 1,
-        out: true,
-      },
-    ],
+    signed: {
+      extrinsic: Uint8Array.of(n),
+      fingerprint: `fingerprint ${n}`,
+      nonce: n % 2 === 0 ? n : null,
+      birth: 7n,
+      death: 71n,
+    },
   });
   const ended = (n: number) => ({
     ...pending(n),
@@ -42,12 +38,13 @@ describe("the outbox", () => {
   test("gives back what it was given, in order, until it has ended", async () => {
     const { table, outbox } = open();
     for (const n of [0, 1, 2]) await outbox.keep(pending(n));
-    await outbox.replace({ ...pending(2), signed: [] });
+    const again = { ...pending(2), signed: pending(3).signed };
+    await outbox.replace(again);
     await outbox.finish([ended(1)], { nowMs: 0, anchor: null });
-    const again = open(table).outbox;
-    expect(again.pending()).toEqual([pending(0), { ...pending(2), signed: [] }]);
-    expect(again.submission(pending(1).submission.txHash)).toEqual(ended(1).submission);
-    expect(again.submission(pending(9).submission.txHash)).toBeNull();
+    const reopened = open(table).outbox;
+    expect(reopened.pending()).toEqual([pending(0), again]);
+    expect(reopened.submission(pending(1).submission.txHash)).toEqual(ended(1).submission);
+    expect(reopened.submission(pending(9).submission.txHash)).toBeNull();
   });
 
   test("keeps ends for their time and up to their number, also over a restart", async () => {

@@ -23,11 +23,11 @@ function play(limits: Partial<PoolLimits> = {}) {
   const sends = new Map<string, Send>();
   let serial = 0;
   let nowMs = 0;
-  const signedAt = (birth: number, nonce: number | null, specVersion = 1): Signed => {
+  const signedAt = (birth: number, nonce: number | null): Signed => {
     const n = serial++;
     const era = { birth: BigInt(birth), death: BigInt(birth + life) };
     const fingerprint = nonce === null ? "call" : `hash ${n}`;
-    return { extrinsic: Uint8Array.of(n), fingerprint, nonce, ...era, specVersion, out: false };
+    return { extrinsic: Uint8Array.of(n), fingerprint, nonce, ...era };
   };
   const show = (actions: readonly PoolAction[]): string[] =>
     actions.map((action) => {
@@ -41,7 +41,7 @@ function play(limits: Partial<PoolLimits> = {}) {
     pool,
     /** A call that was signed at a block. */
     add(id: string, birth: number, nonce: number | null = pool.freeNonce(0)): string[] {
-      const entry = newEntry({ id, sequence: 0n, signed: [signedAt(birth, nonce)], state: "storing" });
+      const entry = newEntry({ id, sequence: 0n, signed: signedAt(birth, nonce), state: "storing" });
       pool.add(entry);
       entries.set(id, entry);
       return show(pool.stored(entry));
@@ -50,15 +50,13 @@ function play(limits: Partial<PoolLimits> = {}) {
     answer(id: string, verdict: Verdict): string[] {
       return show(pool.answered(sends.get(id) as Send, verdict, nowMs));
     },
-    sign(id: string, birth: number, specVersion = 1): string[] {
+    sign(id: string, birth: number): string[] {
       const entry = entries.get(id) as Entry;
-      return show(pool.signed(entry, signedAt(birth, entry.nonce, specVersion)));
+      return show(pool.signed(entry, signedAt(birth, entry.nonce)));
     },
     absent: (id: string) => show(pool.absent(entries.get(id) as Entry)),
-    head(number: number, nonce: number, given: { spec?: number; recent?: boolean } = {}): string[] {
-      const { spec = 1, recent = true } = given;
-      const head = { number: BigInt(number), nonce, specVersion: spec, recent };
-      return show(pool.scanned(head));
+    head(number: number, nonce: number, { recent = true } = {}): string[] {
+      return show(pool.scanned({ number: BigInt(number), nonce, recent }));
     },
     connected: () => show(pool.connected()),
     tick(ms: number): string[] {
@@ -104,31 +102,25 @@ describe("sending", () => {
 });
 
 describe("a call is signed again", () => {
-  test("for its own nonce when a node bans its bytes, or calls it invalid twice", () => {
-    const pool = play();
-    pool.add("a", 1);
-    pool.add("b", 1);
-    pool.head(2, 0);
-    expect(pool.answer("a", "banned")).toEqual(["sign a 0"]);
-    expect(pool.sign("a", 2)).toEqual(["send a"]);
-    expect(pool.answer("b", "invalid")).toEqual([]);
-    pool.tick(1_000);
-    expect(pool.answer("b", "invalid")).toEqual(["sign b 1"]);
-    expect(pool.entry("a").signed).toHaveLength(2);
-  });
-
-  test("for its own nonce when the runtime is another one, and what was signed before still counts", () => {
+  test("for its own nonce when its era is over and a node banned it, and not before", () => {
     const pool = play();
     pool.add("a", 1);
     pool.answer("a", "taken");
-    const [first] = pool.entry("a").signed;
-    expect(pool.head(2, 0, { spec: 999 })).toEqual(["sign a 0"]);
-    expect(pool.sign("a", 2, 999)).toEqual(["send a"]);
-    expect(pool.pool.holder(first?.fingerprint ?? "")).toBe(pool.entry("a"));
-    // Back again: the first one is sent, and nothing is signed.
-    pool.answer("a", "invalid");
-    expect(pool.head(3, 0)).toEqual([]);
-    expect(pool.tick(1_000)).toEqual(["send a"]);
+    const { fingerprint } = pool.entry("a").signed;
+    pool.head(2, 0);
+    pool.tick(1_000);
+    for (const verdict of ["invalid", "banned", "banned"] as const) {
+      expect(pool.answer("a", verdict)).toEqual([]);
+      expect(pool.tick(1_000)).toEqual(["send a"]);
+    }
+    pool.answer("a", "banned");
+    expect(pool.head(life - 1, 0)).toEqual([]);
+    expect(pool.pool.holder(fingerprint)).toBe(pool.entry("a"));
+    expect(pool.head(life, 0)).toEqual(["inspect a over"]);
+    expect(pool.absent("a")).toEqual(["sign a 0"]);
+    expect(pool.sign("a", life)).toEqual(["send a"]);
+    expect(pool.pool.holder(fingerprint)).toBeUndefined();
+    expect(pool.pool.holder(pool.entry("a").signed.fingerprint)).toBe(pool.entry("a"));
   });
 
   test("for another nonce only when a finalized block has used its own", () => {
@@ -172,7 +164,7 @@ describe("a call is signed again", () => {
     expect(pool.absent("a")).toEqual(["sign a 0"]);
   });
 
-  test("only while none of its extrinsics can enter", () => {
+  test("only when its extrinsic can't enter", () => {
     const pool = play();
     pool.add("p", 0, null);
     expect(pool.head(1, 0)).toEqual([]);
@@ -182,20 +174,7 @@ describe("a call is signed again", () => {
 });
 
 describe("a hole", () => {
-  test("is filled by the oldest call that no node can have", () => {
-    const pool = play();
-    for (const id of ["a", "b", "c"]) pool.add(id, 1);
-    pool.answer("a", "taken");
-    pool.answer("b", "taken");
-    pool.answer("c", "full");
-    pool.end("a");
-    // Nonce 0 was not used: a has ended without its extrinsic.
-    expect(pool.head(2, 0)).toEqual(["sign c 0"]);
-    expect(pool.sign("c", 2)).toEqual(["send c"]);
-    expect(["b", "c"].map((id) => pool.entry(id).nonce)).toEqual([1, 0]);
-  });
-
-  test("is left alone while a node may have every later call, and filled when their life is over", () => {
+  test("is left alone while later calls can enter, and filled when their life is over", () => {
     const pool = play();
     for (const id of ["a", "b"]) pool.add(id, 1);
     for (const id of ["a", "b"]) pool.answer(id, "taken");
@@ -203,16 +182,6 @@ describe("a hole", () => {
     expect(pool.head(2, 0)).toEqual([]);
     expect(pool.head(life, 0)).toEqual(["inspect b over"]);
     expect(pool.absent("b")).toEqual(["sign b 0"]);
-  });
-
-  test("is not kept open by signing a refused call again for the nonce above it", () => {
-    const pool = play();
-    for (const id of ["a", "b"]) pool.add(id, 1);
-    for (const id of ["a", "b"]) pool.answer(id, "taken");
-    pool.end("a");
-    pool.head(2, 0);
-    pool.tick(1_000);
-    expect(pool.answer("b", "banned")).toEqual([]);
   });
 
   test("goes to the next new call", () => {
