@@ -198,7 +198,7 @@ ${shown}
 Directory, Relay and Cache run on ${url}, for development only.
 Data is kept in ${folder}. Ctrl-C stops it.
 
-  Interface    ${url}/docs
+  Interface    ${url}/openapi.json
   Readiness    ${url}/readyz${host === hostname ? `\n  Status       ${url}/status` : ""}
 
 Try it in another terminal, in this folder:

@@ -292,17 +292,12 @@ describe("examples", () => {
   });
 });
 
-describe("the page and the description", () => {
-  test("they come out of the executable without anything from elsewhere", async () => {
-    const folder = join(cwd, "docs");
-    const { url } = placeExample("all-in-one.toml", folder);
-    const node = await startNode(["serve"], { cwd: folder, url });
-    const page = await (await fetch(`${url}/docs`)).text();
-    expect(page).toContain("/registration-status/{did}");
-    expect(/<(script|img|link|iframe)|src=|@import|url\(/.test(page)).toBe(false);
-    expect([...page.matchAll(/href="([^"#]+)"/g)].map((m) => m[1]).every((to) => to?.startsWith("/"))).toBe(true);
-    await node.kill("SIGTERM");
-  });
+test("the description comes out of the executable", async () => {
+  const folder = join(cwd, "docs");
+  const { url } = placeExample("all-in-one.toml", folder);
+  const node = await startNode(["serve"], { cwd: folder, url });
+  expect(await (await fetch(`${url}/openapi.json`)).text()).toContain("/registration-status/{did}");
+  await node.kill("SIGTERM");
 });
 
 test("doctor opens stores that no node uses", async () => {

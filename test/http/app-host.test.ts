@@ -107,7 +107,7 @@ describe("the app's host", () => {
       ["GET", "/limits", 404],
       ["GET", "/healthz", 404],
       ["GET", "/metrics", 404],
-      ["GET", "/docs", 404],
+      ["GET", "/openapi.json", 404],
       ["GET", "/node", 404],
       ["POST", "/relay", 404],
       ["GET", "/cache/messages/did:svc:1111111111111111111111", 404],

@@ -6,10 +6,12 @@
  * Source: interface "Resources and their fields" and "Endpoints", rules sections 4 and 10.
  */
 import { type Static, type TProperties, type TSchema, Type } from "@sinclair/typebox";
+import { encodeHex0x } from "../codec/bytes.ts";
 import { actions, type Intent, type ItemName, type RoutedAction } from "../ledger/actions.ts";
 import { rootKeyId } from "../ledger/document.ts";
 import { documentMessage, encodeDidDocument, registrationMessage } from "../ledger/document-codec.ts";
 import { itemForms, type RoutedItem, renderItems } from "../ledger/intents.ts";
+import { encodeAuthorization } from "../ledger/structures.ts";
 import {
   documentInShape,
   documentShape,
@@ -41,7 +43,7 @@ import {
   txHashText,
   u64Text,
 } from "./schema.ts";
-import { actionText, type Signed, signedBytes, signedIntent } from "./signing.ts";
+import { actionText, exampleSignature } from "./signing.ts";
 
 const docBlobText = Type.String({ description: "the SCALE document as 0x hex, Base64 or URL-safe Base64" });
 const publicKeyText = Type.String({
@@ -73,24 +75,12 @@ const registrationMembers = {
   alias: Type.Optional(aliasText),
 };
 
-/** What the examples of the bodies sign. */
-export const signedRegistration = signedBytes(
-  "registrationProof",
-  () => registrationMessage(exampleRegistration) as Uint8Array,
-);
-export const signedDocument = signedBytes(
-  "documentProof",
-  () => documentMessage({ did: exampleDid, timestamp: exampleTime, docBlob: exampleBlob }) as Uint8Array,
-);
-export const signedAction = (action: RoutedAction): Signed =>
-  signedIntent(exampleIntent(action), BigInt(exampleValidUntil));
-
 export const registerBody = closed(
   { ...registrationMembers, timestamp: proofTimestampText, signature: signatureText },
   {
     did: exampleDid,
     timestamp: exampleTime,
-    signature: signedRegistration.example().signature_b64,
+    signature: exampleSignature(registrationMessage(exampleRegistration) as Uint8Array),
     did_document: exampleDocumentJson,
   },
 );
@@ -252,8 +242,9 @@ export function updateBody(action: RoutedAction) {
 }
 
 function exampleAuthorization(action: RoutedAction) {
-  const { hex, signature_b64 } = signedAction(action).example();
-  return { canonical_payload: hex, signature: signature_b64 };
+  const terms = { nonce: 0n, validUntilMs: BigInt(exampleValidUntil), signerKeyId: rootKeyId };
+  const payload = encodeAuthorization(exampleIntent(action), terms);
+  return { canonical_payload: encodeHex0x(payload), signature: exampleSignature(payload) };
 }
 
 /** The body of the preparation of a signed update. */
@@ -273,7 +264,9 @@ export const replaceDocumentBody = closed(
     document: exampleDocumentJson,
     timestamp: exampleTime,
     pubkey: exampleKey,
-    signature: signedDocument.example().signature_b64,
+    signature: exampleSignature(
+      documentMessage({ did: exampleDid, timestamp: exampleTime, docBlob: exampleBlob }) as Uint8Array,
+    ),
   },
 );
 

@@ -5,8 +5,6 @@
  * Source: interface "DDN envelope" to "Cached message entry", rules sections 2, 5 and 6.
  */
 import { type Static, Type } from "@sinclair/typebox";
-import { encodeHex, utf8 } from "../codec/bytes.ts";
-import { sha256 } from "../codec/crypto.ts";
 import {
   closed,
   didText,
@@ -19,16 +17,8 @@ import {
   timestampText,
   uuidText,
 } from "./schema.ts";
-import {
-  exampleMessageId,
-  examplePayload,
-  exampleRetrieval,
-  signedAck,
-  signedEnvelope,
-  signedRead,
-} from "./signing.ts";
+import { exampleMessageId, examplePayload, exampleRetrieval } from "./signing.ts";
 
-const groupId = "0190b3b4-0000-7000-8000-0000000000f0";
 const durationText = Type.String({
   description: "ISO-8601 duration in hours, minutes and seconds",
   examples: ["PT24H"],
@@ -271,11 +261,6 @@ export const ackBodyShape = closed(
   },
 );
 
-/** What the examples sign. */
-export const signedAcknowledgement = signedAck(exampleMessageId);
-export const signedSending = signedEnvelope(exampleEnvelope);
-export const exampleGroupId = groupId;
-
 const base64urlText = (description: string) => Type.String({ description, pattern: "^[A-Za-z0-9_-]{1,128}={0,2}$" });
 const examplePush = {
   endpoint: "https://push.example/wake/3f2b",
@@ -297,7 +282,6 @@ export const pushBodyShape = closed(
   },
   examplePush,
 );
-export const signedPush = signedRead("push", `phone,${encodeHex(sha256(utf8(JSON.stringify(examplePush))))}`);
 
 /** Answer to a subscription and to its end. */
 export const pushShape = open({

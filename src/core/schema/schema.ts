@@ -369,13 +369,11 @@ export const problemEntryShape = open(
     code: Type.String(),
     status: Type.Integer(),
     title: Type.String(),
-    remedy: Type.String({ description: "what a client does about it" }),
   },
   {
     code: "not_found",
     status: 404,
     title: "No such resource",
-    remedy: "Compare with /openapi.json; a trailing slash counts.",
   },
 );
 export type ProblemEntry = Static<typeof problemEntryShape>;

@@ -20,18 +20,13 @@ import {
   ackShape,
   chunksShape,
   envelopeShape,
-  exampleGroupId,
   messageStateShape,
   messagesShape,
   pushBodyShape,
   pushShape,
-  signedAcknowledgement,
-  signedPush,
-  signedSending,
   storeReceiptShape,
   summaryShape,
 } from "../../core/schema/messages.ts";
-import { exampleMessageId, signedRead } from "../../core/schema/signing.ts";
 import type { Mailbox, Receipts, Replay } from "../../storage/contract.ts";
 import { type Admission, factsOf, senderHomeHeader } from "../admission.ts";
 import type { Log } from "../http/log.ts";
@@ -248,7 +243,6 @@ type ReadPlan = Omit<RoutePlan, "method" | "answer" | "handle"> & {
 const reads: readonly ReadPlan[] = [
   {
     path: "/cache/messages/:did",
-    signed: signedRead("pull", "*"),
     id: "cacheMessages",
     summary: "Retrieve stored envelopes, oldest first",
     answer: ["The stored envelopes that are neither acknowledged nor expired", messagesShape],
@@ -257,7 +251,6 @@ const reads: readonly ReadPlan[] = [
   },
   {
     path: "/cache/chunks/:did/:messageGroupId",
-    signed: signedRead("chunks", exampleGroupId),
     id: "cacheChunks",
     summary: "Retrieve the chunks of one group by sequence number",
     answer: ["The chunks held, and whether the group is complete", chunksShape],
@@ -266,7 +259,6 @@ const reads: readonly ReadPlan[] = [
   },
   {
     path: "/cache/summary/:did",
-    signed: signedRead("summary", "*"),
     id: "cacheSummary",
     summary: "List the ids of stored envelopes, oldest first",
     answer: ["Ids without envelopes", summaryShape],
@@ -275,7 +267,6 @@ const reads: readonly ReadPlan[] = [
   },
   {
     path: "/cache/summary/:did/:deviceId",
-    signed: signedRead("summary", "*"),
     id: "cacheDeviceSummary",
     summary: "The same; the device in the path selects nothing",
     answer: ["Ids without envelopes", summaryShape],
@@ -284,7 +275,6 @@ const reads: readonly ReadPlan[] = [
   },
   {
     path: "/cache/message/:did/:messageId",
-    signed: signedRead("pull_message", exampleMessageId),
     id: "cacheMessage",
     summary: "Retrieve one envelope, or its state when it is gone",
     answer: ["The state of the message", messageStateShape],
@@ -292,7 +282,6 @@ const reads: readonly ReadPlan[] = [
   },
   {
     path: "/cache/stream/:did",
-    signed: signedRead("stream", "*"),
     id: "cacheStream",
     summary: "Follow the ids of new envelopes as server-sent events",
     answer: ["One event `message` per stored envelope; its id, as ?cursor= or Last-Event-ID, continues the stream"],
@@ -328,7 +317,6 @@ function pushRoutes(node: CacheNode, push: Push): Route[] {
       id: "cachePush",
       summary: "Subscribe a device to pushes, or confirm it with the token of the first push",
       request: pushBodyShape,
-      signed: signedPush,
       answer: [200, "Pushes go there", pushShape],
       also: [202, "The first push brings the token", pushShape],
       codes: [...codes, "invalid_json", "too_large", "unsupported_media_type"],
@@ -339,7 +327,6 @@ function pushRoutes(node: CacheNode, push: Push): Route[] {
       method: "DELETE",
       id: "cachePushEnd",
       summary: "End the pushes to a device",
-      signed: signedRead("push", "phone,e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
       answer: [200, "No more pushes go there", pushShape],
       codes,
       handle: (call) => proven(call, (owner) => push.unsubscribe(owner)),
@@ -368,7 +355,6 @@ function storeRoute(node: CacheNode): Route {
     id: "cacheStore",
     summary: "Store an envelope for its recipient",
     request: envelopeShape,
-    signed: signedSending,
     headers: ["Svc-Sender-Home", "Urgency"],
     answer: [202, "The envelope is on disk, stored by this or an earlier request", storeReceiptShape],
     codes: storeCodes,
@@ -386,7 +372,6 @@ function ackRoute(node: CacheNode): Route {
     id: "cacheAck",
     summary: "Acknowledge stored envelopes, which removes them",
     request: ackBodyShape,
-    signed: signedAcknowledgement,
     answer: [200, "The ids that were removed, sorted", ackShape],
     codes: ["invalid_json", "too_large", "unsupported_media_type", "rate_limited", ...proofCodes],
     rateLimit: (request) => checkClientRate(node.ackRate, request, node.settings),

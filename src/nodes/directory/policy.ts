@@ -37,7 +37,6 @@ import {
   personaPolicyBody,
 } from "../../core/schema/identity.ts";
 import { compileShape } from "../../core/schema/schema.ts";
-import { signedUpdate } from "../../core/schema/signing.ts";
 import type { Replay } from "../../storage/contract.ts";
 import type { Call, Route } from "../http/route.ts";
 import {
@@ -169,7 +168,6 @@ function ownerRoute(parts: DirectoryParts, update: OwnerUpdate): Route {
     answer: [202, "The ledger has accepted the update; it is not settled yet.", extrinsicAnswer],
     codes: [...mutationCodes, ...updateProofCodes, ...(codes ?? [])],
     unstable: extrinsic === "set_alias",
-    signed: signedUpdate(extrinsic, (request as { examples?: readonly unknown[] }).examples?.[0]),
     handle: async (call) => {
       const asked = update.decode(call);
       if (isFault(asked)) return asked;

@@ -32,7 +32,6 @@ import {
   registerBody,
   registeredAnswer,
   registrationStatusAnswer,
-  signedRegistration,
 } from "../../core/schema/directory.ts";
 import { compileShape } from "../../core/schema/schema.ts";
 import { isSelfCertifying } from "../../core/trust/names.ts";
@@ -94,7 +93,6 @@ function registerRoute(parts: DirectoryParts): Route {
     headers: [invitationHeader],
     answer: [202, "The ledger has accepted the registration; it is pending.", registeredAnswer],
     codes: registrationCodes,
-    signed: signedRegistration,
     handle: async (call) => {
       const uninvited = checkOpen(parts.settings.registration, call.headers.get(invitationHeader));
       if (uninvited !== null) return uninvited;

@@ -27,8 +27,6 @@ import {
   type authorizationShape,
   replaceDocumentAnswer,
   replaceDocumentBody,
-  signedAction,
-  signedDocument,
   updateAnswer,
   updateBody,
 } from "../../core/schema/directory.ts";
@@ -85,7 +83,6 @@ function updateRoute(parts: DirectoryParts, action: RoutedAction): Route {
       ...(actionRows[action].counter === "document" ? (["document_needed"] as const) : []),
     ],
     unstable: isAliasAction(action),
-    signed: signedAction(action),
     handle: async (call) => {
       const update = decodeUpdate(call, action, decodeBody(call, parseShape));
       if (isFault(update)) return update;
@@ -232,7 +229,6 @@ export function documentRoute(parts: DirectoryParts): Route {
       "nonce_mismatch",
       "invalid_signature",
     ],
-    signed: signedDocument,
     handle: async (call) => {
       const replacement = decodeReplacement(call, decodeBody(call, parseShape));
       if (isFault(replacement)) return replacement;

@@ -1,8 +1,6 @@
 /**
- * The description of the interface as OpenAPI 3.1, and the page `/docs` that shows it. Both are made from the routes and
- * schemas that serve the interface: what a route accepts, what it answers, and every code it can refuse with. The page is
- * one HTML text with its own style, without scripts and without external assets.
- * Source: OpenAPI 3.1.
+ * The description of the interface as OpenAPI 3.1, made from the routes and schemas that serve it: what a route accepts,
+ * what it answers, and every code it can refuse with.
  */
 import type { TSchema } from "@sinclair/typebox";
 import { didForm } from "../../core/codec/did.ts";
@@ -10,11 +8,10 @@ import { describeFault, type Fault, type FaultCode, fault } from "../../core/fau
 import { tagForm } from "../../core/message/envelope.ts";
 import { deliveryResultShape } from "../../core/schema/messages.ts";
 import { exampleDid, exampleTxHash, problemShape } from "../../core/schema/schema.ts";
-import { type SchemeName, type Signed, schemes } from "../../core/schema/signing.ts";
 import { type Route, renderDeliveryFault, renderProblem } from "./route.ts";
 
 export type InterfaceDescription = ReturnType<typeof describeInterface>;
-export type DescribedOperation = ReturnType<typeof describeRoute>;
+type DescribedOperation = ReturnType<typeof describeRoute>;
 
 type DescribedText = {
   readonly type: "string";
@@ -61,29 +58,8 @@ export function describeInterface(options: {
     servers: (options.servers.length === 0 ? ["/"] : options.servers).map((url) => ({ url })),
     tags: tags.map((name) => ({ name })),
     paths,
-    components: {
-      schemas: { Problem: problemShape, DeliveryResult: deliveryResultShape },
-      securitySchemes: describeSchemes(),
-    },
+    components: { schemas: { Problem: problemShape, DeliveryResult: deliveryResultShape } },
   };
-}
-
-/** Proofs in headers are an API key to OpenAPI; signatures in bodies are a scheme of HTTP that it does not know. */
-function describeSchemes() {
-  const described = Object.entries(schemes).map(([name, description]) => {
-    const scheme = description.includes("headers X-")
-      ? { type: "apiKey", in: "header", name: "X-Signature", description }
-      : { type: "http", scheme: `svc-${name}`, description };
-    return [name, scheme] as const;
-  });
-  return Object.fromEntries(described) as Record<SchemeName, (typeof described)[number][1]>;
-}
-
-/** One of `security` is needed; an empty one means that none is. The text is that of an example that verifies. */
-function describeSigned(signed: Signed | undefined) {
-  if (signed === undefined) return {};
-  const needed: Record<string, never[]> = { [signed.scheme]: [] };
-  return { security: signed.optional ? [{}, needed] : [needed], "x-signed-text": signed.example() };
 }
 
 function describeRoute(route: Route) {
@@ -92,7 +68,6 @@ function describeRoute(route: Route) {
     operationId: operation.id,
     summary: operation.summary,
     tags: [operation.tag],
-    ...describeSigned(operation.signed),
     parameters: describeParameters(route),
     ...(operation.request === undefined
       ? {}
@@ -191,75 +166,3 @@ function exampleFault([code]: readonly FaultCode[]): Fault {
 }
 
 const exampleId = "7a0c0b4e-6d3c-4a52-9d1c-0f6f5f6f6b10";
-
-// ------------------------------------------------------------------------------------------------------------- the page
-
-/** The description for people: of each operation a request with its signed text, and what it answers. */
-export function renderDocumentation({ info, tags, paths, components }: InterfaceDescription): string {
-  const operations = Object.entries(paths).flatMap(([path, methods]) =>
-    Object.entries(methods).map(([method, operation]) => ({ path, method: method.toUpperCase(), operation })),
-  );
-  const sections = tags.map(({ name }) => {
-    const own = operations.filter(({ operation }) => operation.tags.includes(name));
-    return `<h2>${text(name)}</h2>${own.map(renderOperation).join("")}`;
-  });
-  const signing = Object.entries(components.securitySchemes).map(
-    ([name, { description }]) => `<section id="${name}"><h3>${name}</h3><pre>${text(description)}</pre></section>`,
-  );
-  const title = `${info.title} ${info.version}`;
-  return `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>${text(title)}</title><style>${style}</style></head><body><h1>${text(title)}</h1><p>${ticks(info.description)}
-With all schemas, for tools: <a href="/openapi.json">/openapi.json</a>. All codes: <a href="/problems">/problems</a>.
-Limits of this node: <a href="/limits">/limits</a>. What clients sign: <a href="#signing">Signing</a>.</p>
-<p>All examples are of one identity, whose key is public (a seed of 32 bytes <code>07</code>), at noon on 16 July 2026;
-every signature verifies.</p>${sections.join("")}<h2 id="signing">Signing</h2>${signing.join("")}</body></html>`;
-}
-
-type Listed = { readonly path: string; readonly method: string; readonly operation: DescribedOperation };
-
-function renderOperation(listed: Listed): string {
-  const { path, method, operation } = listed;
-  const answers = Object.entries(operation.responses).map(
-    ([status, { description }]) => `<tr><td>${status}</td><td>${ticks(description)}</td></tr>`,
-  );
-  return `<section id="${text(operation.operationId)}"><h3><b>${method}</b> <code>${text(path)}</code></h3>
-<p>${text(operation.summary)}</p><pre>${text(exampleRequest(listed))}</pre>${renderSigned(operation["x-signed-text"])}
-<table>${answers.join("")}</table></section>`;
-}
-
-/** The example of an operation as it goes over the wire. */
-function exampleRequest({ method, path, operation }: Listed): string {
-  const example = Object.values(operation.requestBody?.content ?? {})[0]?.example;
-  const filled = operation.parameters
-    .filter((one) => one.in === "path")
-    .reduce((filling, { name, schema }) => filling.replace(`{${name}}`, schema.examples?.[0] ?? `{${name}}`), path);
-  const signed = Object.entries(operation["x-signed-text"]?.headers ?? {});
-  const body = example === undefined ? [] : ["Content-Type: application/json", "", JSON.stringify(example, null, 2)];
-  return [`${method} ${filled} HTTP/1.1`, ...signed.map(([name, value]) => `${name}: ${value}`), ...body].join("\n");
-}
-
-function renderSigned(signed: DescribedOperation["x-signed-text"]): string {
-  if (signed === undefined) return "";
-  return `<details><summary>signed text (${text(signed.scheme)})</summary><pre>${text(signed.text ?? signed.hex)}</pre>
-<p>key <code>${text(signed.public_key_multibase)}</code>, signature <code>${text(signed.signature_b64)}</code></p></details>`;
-}
-
-function text(value: string): string {
-  return value.replace(/[&<>"]/g, (c) => escapes[c] as string);
-}
-
-const escapes: Readonly<Record<string, string>> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
-
-/** Text whose words in backticks become code. */
-function ticks(value: string): string {
-  return text(value).replace(/`([^`]*)`/g, "<code>$1</code>");
-}
-
-const style = `
-body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1b1b1f;background:#fff}
-h2{margin-top:3rem;border-bottom:2px solid #ccc}section{border-top:1px solid #ddd;margin-top:2rem}
-code,pre{font:14px/1.4 ui-monospace,monospace}pre{background:#f4f4f6;padding:.7rem;overflow:auto;white-space:pre-wrap}
-table{border-collapse:collapse}td{border:1px solid #ddd;padding:.2rem .6rem;vertical-align:top}
-h3 b{color:#3455a4}summary{cursor:pointer;color:#3455a4}
-@media(prefers-color-scheme:dark){body{color:#e4e4e8;background:#17171a}pre{background:#232328}td,section{border-color:#444}
-a,h3 b,summary{color:#9db4ff}}`;

@@ -9,7 +9,6 @@
 import type { TSchema } from "@sinclair/typebox";
 import { errorStack, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
 import type { Envelope } from "../../core/message/envelope.ts";
-import type { Signed } from "../../core/schema/signing.ts";
 import { StoreError } from "../../storage/contract.ts";
 import type { Log } from "./log.ts";
 
@@ -70,8 +69,6 @@ export type Operation = {
   readonly requiredHeaders?: readonly string[];
   readonly headers?: readonly string[] | undefined;
   readonly query?: readonly string[] | undefined;
-  /** The signature that the request needs. */
-  readonly signed?: Signed | undefined;
   readonly responses: Readonly<Record<number, { readonly description: string; readonly schema?: TSchema }>>;
   readonly codes: readonly FaultCode[];
 };
@@ -103,7 +100,7 @@ type AnswerPlan = readonly [status: number, description: string, schema?: TSchem
 
 /** A route with one answer, or two, besides its refusals. */
 export type RoutePlan = Pick<Route, "method" | "path" | "handle" | "rateLimit" | "takesAnyType"> &
-  Pick<Operation, "id" | "summary" | "request" | "requiredHeaders" | "headers" | "query" | "signed"> & {
+  Pick<Operation, "id" | "summary" | "request" | "requiredHeaders" | "headers" | "query"> & {
     readonly answer: AnswerPlan;
     readonly also?: AnswerPlan;
     readonly codes?: readonly FaultCode[];

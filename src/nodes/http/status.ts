@@ -1,10 +1,11 @@
 /**
  * The routes that every node has: what it is, health, readiness, limits, metrics, the catalogue of refusals, the
- * description of the interface and its page. Readiness alone reads a store.
+ * description of the interface. Readiness alone reads a store.
  * Source: rules sections 3 and 9.
  */
 import type { TSchema } from "@sinclair/typebox";
-import { describeFault, fault, faultCodes, remedies } from "../../core/fault.ts";
+import { utf8 } from "../../core/codec/bytes.ts";
+import { describeFault, fault, faultCodes } from "../../core/fault.ts";
 import { nodeLimitsShape } from "../../core/schema/directory.ts";
 import {
   type About,
@@ -17,7 +18,7 @@ import {
 } from "../../core/schema/schema.ts";
 import { late, withDeadline } from "../../core/std/bounded.ts";
 import { StoreError } from "../../storage/contract.ts";
-import { describeInterface, renderDocumentation } from "./openapi.ts";
+import { describeInterface } from "./openapi.ts";
 import { defineRoute, type Route, type RoutePlan } from "./route.ts";
 
 type StatusOptions = {
@@ -41,7 +42,7 @@ type StatusOptions = {
 export function statusRoutes(options: StatusOptions): Route[] {
   const routes = [health(options), readiness(options), limits(options), ...problemRoutes()];
   if (options.withMetrics) routes.push(metrics(options));
-  return [...routes, ...documentation(options, routes)];
+  return [...routes, description(options, routes)];
 }
 
 type Description = Pick<RoutePlan, "id" | "summary" | "codes"> & {
@@ -130,7 +131,7 @@ function metrics(options: StatusOptions): Route {
 }
 
 function problemRoutes(): Route[] {
-  const entries: ProblemEntry[] = faultCodes.map((code) => ({ ...describeFault(code), remedy: remedies[code] }));
+  const entries: ProblemEntry[] = faultCodes.map(describeFault);
   const list: Description = {
     id: "problems",
     summary: "Every error code",
@@ -139,7 +140,7 @@ function problemRoutes(): Route[] {
   const one: Description = {
     id: "problem",
     summary: "One code of the catalogue",
-    answer: ["Status and title of the code, and what to do about it.", problemEntryShape],
+    answer: ["Status and title of the code.", problemEntryShape],
     codes: ["not_found"],
   };
   return [
@@ -151,33 +152,20 @@ function problemRoutes(): Route[] {
   ];
 }
 
-/** The description and its page. They are made once: making them costs milliseconds, and anybody may ask. */
-function documentation(options: StatusOptions, own: readonly Route[]): Route[] {
+/** The description. It is made once: making it costs milliseconds, and anybody may ask. */
+function description(options: StatusOptions, own: readonly Route[]): Route {
   const { version, notes, servers = [] } = options;
-  const routes: Route[] = [];
-  const described = once(() => {
-    return describeInterface({ version, notes, servers, routes: [...options.routes, ...own, ...routes] });
-  });
-  const json = once(() => new TextEncoder().encode(JSON.stringify(described())));
-  const html = once(() => renderDocumentation(described()));
-  const policy = "default-src 'none'; style-src 'unsafe-inline'";
-  routes.push(
-    nodeRoute(
-      "/openapi.json",
-      { id: "openapi", summary: "This interface as OpenAPI 3.1", answer: ["The OpenAPI document."] },
-      () => ({ status: 200, jsonSpliced: [json()] }),
-    ),
-    pageRoute("/docs", { id: "documentation", summary: "This interface as a page" }, { html, policy }),
+  let json: Uint8Array | null = null;
+  const route = nodeRoute(
+    "/openapi.json",
+    { id: "openapi", summary: "This interface as OpenAPI 3.1", answer: ["The OpenAPI document."] },
+    () => {
+      const routes = [...options.routes, ...own, route];
+      json ??= utf8(JSON.stringify(describeInterface({ version, notes, servers, routes })));
+      return { status: 200, jsonSpliced: [json] };
+    },
   );
-  return routes;
-}
-
-function once<T>(make: () => T): () => T {
-  let made: { readonly value: T } | null = null;
-  return () => {
-    made ??= { value: make() };
-    return made.value;
-  };
+  return route;
 }
 
 /** A page that loads nothing but what its policy names, and that no other page may frame. */

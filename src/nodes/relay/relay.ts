@@ -18,7 +18,7 @@ import {
 } from "../../core/message/envelope.ts";
 import { type Channel, type DeliveryPlan, hopsMax, planDelivery } from "../../core/message/plan.ts";
 import { checkRelay } from "../../core/message/policy.ts";
-import { deliveryResultShape, envelopeShape, signedSending } from "../../core/schema/messages.ts";
+import { deliveryResultShape, envelopeShape } from "../../core/schema/messages.ts";
 import type { Receipts } from "../../storage/contract.ts";
 import { type AdmissionRules, decideAdmission, type FactsSource, factsOf, senderHomeHeader } from "../admission.ts";
 import type { Log } from "../http/log.ts";
@@ -261,7 +261,6 @@ function relayRoutes(node: RelayNode): Route[] {
         path,
         id,
         request: envelopeShape,
-        signed: signedSending,
         headers: ["Svc-Hops", "Svc-Via", "Svc-Sender-Home", "Urgency"],
         answer: [200, "Delivered to a live session or an inbox.", deliveryResultShape],
         also: [202, "Forwarded to another Relay, or stored by a Cache.", deliveryResultShape],
