@@ -6,19 +6,10 @@
  * Source: rules section 8, RFC 8032, RFC 8410, RFC 5869, "Secure Curves in the Web Cryptography API".
  */
 import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
+import { ed25519, x25519 } from "@noble/curves/webcrypto.js";
 import { hkdf as hkdfOf } from "@noble/hashes/hkdf.js";
 import { sha256 } from "@noble/hashes/sha2.js";
-import {
-  concatBytes,
-  decodeBase64,
-  decodeHex,
-  encodeHex,
-  equalBytes,
-  publicKeyBytes,
-  signatureBytes,
-} from "../core/codec/bytes.ts";
-
-type Bytes = Uint8Array<ArrayBuffer>;
+import { concatBytes, decodeHex, encodeHex, equalBytes, publicKeyBytes, signatureBytes } from "../core/codec/bytes.ts";
 
 export type Curves = typeof webCurves;
 
@@ -129,46 +120,17 @@ function isBelow(a: Uint8Array, b: Uint8Array): boolean {
 /** u = 9, to which a public key is the agreement of its secret. */
 const basePoint = Uint8Array.of(9, ...new Uint8Array(31));
 
-/** DER of a private key in PKCS #8, up to its 32 bytes; the last byte of the curve's name differs. */
-const pkcs8 = (curve: 0x70 | 0x6e, secret: Uint8Array): Bytes =>
-  copyOf(concatBytes(Uint8Array.of(48, 46, 2, 1, 0, 48, 5, 6, 3, 43, 101, curve, 4, 34, 4, 32), secret));
-
-const copyOf = (bytes: Uint8Array): Bytes => new Uint8Array(bytes);
-
-/** An import costs more than a signature. Forgotten along with the seed. */
-const signingKeys = new WeakMap<Uint8Array, Promise<CryptoKey>>();
-
-function signingKey(seed: Uint8Array): Promise<CryptoKey> {
-  const known = signingKeys.get(seed);
-  if (known !== undefined) return known;
-  const key = crypto.subtle.importKey("pkcs8", pkcs8(0x70, seed), "Ed25519", true, ["sign"]);
-  signingKeys.set(seed, key);
-  return key;
-}
+const raw = { formatSec: "raw", formatPub: "raw" } as const;
 
 const webCurves = {
-  publicKey: async (seed: Uint8Array): Promise<Uint8Array> => {
-    const { x = "" } = await crypto.subtle.exportKey("jwk", await signingKey(seed));
-    return decodeBase64(`${x.replaceAll("-", "+").replaceAll("_", "/")}=`) ?? new Uint8Array(0);
-  },
-  sign: async (message: Uint8Array, seed: Uint8Array): Promise<Uint8Array> =>
-    new Uint8Array(await crypto.subtle.sign("Ed25519", await signingKey(seed), copyOf(message))),
-  /** For a signature and a key of the right lengths. In edge cases, WebCrypto may answer wrongly. */
-  verify: async (signature: Uint8Array, message: Uint8Array, publicKey: Uint8Array): Promise<boolean> => {
-    try {
-      const key = await crypto.subtle.importKey("raw", copyOf(publicKey), "Ed25519", false, ["verify"]);
-      return await crypto.subtle.verify("Ed25519", key, copyOf(signature), copyOf(message));
-    } catch {
-      // The bytes are not a point of the curve.
-      return false;
-    }
-  },
+  publicKey: async (seed: Uint8Array) => (await ed25519.getPublicKey(seed, raw)) as Uint8Array,
+  sign: (message: Uint8Array, seed: Uint8Array): Promise<Uint8Array> => ed25519.sign(message, seed, raw),
+  /** For a signature and a key of the right lengths; `false` for bytes that are not a point of the curve. */
+  verify: (signature: Uint8Array, message: Uint8Array, publicKey: Uint8Array): Promise<boolean> =>
+    ed25519.verify(signature, message, publicKey, raw).catch(() => false),
   /** Throws for a public key of small order. */
-  agree: async (secret: Uint8Array, publicKey: Uint8Array): Promise<Uint8Array> => {
-    const own = await crypto.subtle.importKey("pkcs8", pkcs8(0x6e, secret), "X25519", false, ["deriveBits"]);
-    const theirs = await crypto.subtle.importKey("raw", copyOf(publicKey), "X25519", false, []);
-    return new Uint8Array(await crypto.subtle.deriveBits({ name: "X25519", public: theirs }, own, 256));
-  },
+  agree: (secret: Uint8Array, publicKey: Uint8Array): Promise<Uint8Array> =>
+    x25519.getSharedSecret(secret, publicKey, raw),
 };
 
 // ------------------------------------------------------------------------------------------------------- derived keys

@@ -5,7 +5,7 @@
  * Source: docs/client.md "Locked keys", D395; WebAuthn Level 3 section 10.1.4 (PRF).
  */
 import { scryptAsync } from "@noble/hashes/scrypt.js";
-import { decodeBase64, decodeUtf8, encodeBase64, utf8 } from "../core/codec/bytes.ts";
+import { decodeBase64, decodeUtf8, encodeBase32, encodeBase64, utf8 } from "../core/codec/bytes.ts";
 import { type LockText, locksShape, parseKept, parseRecord, renderKept } from "./answers.ts";
 import { hkdf, openBytes, sealBytes } from "./crypto.ts";
 import { localError } from "./http.ts";
@@ -26,11 +26,9 @@ const random = (length: number): Uint8Array<ArrayBuffer> => crypto.getRandomValu
 
 // ------------------------------------------------------------------------------------------------------------- locks
 
-const codeLetters = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-
 /** A passphrase that nobody guesses, to print: 130 random bits in groups of letters that can't be mistaken. */
 export function recoveryCode(): string {
-  const letters = [...random(26)].map((byte) => codeLetters[byte & 31]).join("");
+  const letters = encodeBase32(random(17)).slice(0, 26);
   return (letters.match(/.{1,5}/g) ?? []).join("-");
 }
 

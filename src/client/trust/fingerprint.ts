@@ -4,11 +4,9 @@
  * Source: docs/trust.md "Fingerprints".
  */
 import { sha256 } from "#sha256";
-import { concatBytes, utf8 } from "../../core/codec/bytes.ts";
+import { concatBytes, encodeBase32, utf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 
-/** Crockford's base32: without I, L, O and U. */
-const digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 const digitsEach = 20;
 const groupDigits = 5;
 
@@ -22,8 +20,5 @@ export function fingerprintOf(a: FingerprintSubject, b: FingerprintSubject): str
 }
 
 function digitsOf({ did, rootKey }: FingerprintSubject): string {
-  const digest = sha256(concatBytes(utf8(`svc:fingerprint:v1|${did}|`), rootKey));
-  const bits = Array.from(digest, (byte) => byte.toString(2).padStart(8, "0")).join("");
-  const digit = (_: unknown, i: number) => digits[Number.parseInt(bits.slice(5 * i, 5 * i + 5), 2)];
-  return Array.from({ length: digitsEach }, digit).join("");
+  return encodeBase32(sha256(concatBytes(utf8(`svc:fingerprint:v1|${did}|`), rootKey))).slice(0, digitsEach);
 }

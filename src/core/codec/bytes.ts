@@ -4,7 +4,7 @@
  * they exist.
  * Source: rules section 1.
  */
-import { base58, base64, base64url, hex } from "@scure/base";
+import { base32crockford, base58, base64, base64url, hex } from "@scure/base";
 
 const encoder = new TextEncoder();
 const strictDecoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
@@ -83,6 +83,11 @@ export function decodePayloadText(text: string): Uint8Array | null {
 }
 
 /** The cost of base58btc is quadratic in the length: callers bound it. */
+/** Crockford's, without I, L, O and U: for texts that people compare or type. */
+export function encodeBase32(bytes: Uint8Array): string {
+  return base32crockford.encode(bytes);
+}
+
 export function encodeBase58(bytes: Uint8Array): string {
   return base58.encode(bytes);
 }
