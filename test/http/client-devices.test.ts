@@ -187,6 +187,30 @@ test("a third device gets what the second has, and all three hear of each other"
   for (const device of [phone, laptop, tablet]) await shows(device, alice.did, ["for all", "from the third"]);
 }, 60_000);
 
+test("content above 8 MiB comes when it is opened, of received and of sent messages", async () => {
+  const [alice, phone] = await Promise.all([openPlain(), open(place())]);
+  const where = place();
+  const away = await linked(phone, where);
+  await away.close();
+  const large = new Uint8Array(9 * 1_048_576 + 5).map((_, i) => (i * 2_654_435_761) >>> 24);
+  await alice.send(phone.did, large, { name: "received.bin" });
+  await phone.send(alice.did, large, { name: "sent.bin" });
+  const named = (me: Waypost, name: string) => async () =>
+    (await me.store.messages(alice.did)).find((message) => message.name === name);
+  await until(named(phone, "received.bin"), (found) => found !== undefined);
+  await untilWaiting(phone, 0);
+  const laptop = await open(where);
+  for (const name of ["received.bin", "sent.bin"]) {
+    const message = await until(named(laptop, name), (found) => found !== undefined);
+    if (message === undefined) throw new Error("nothing came");
+    expect(message.content).toBe("elsewhere");
+    expect(await laptop.store.file(message).catch((error: ClientError) => error.code)).toBe("content_elsewhere");
+    await until(named(laptop, name), (found) => found?.content === "whole");
+    expect(Bun.hash(await (await laptop.store.file(message)).arrayBuffer())).toBe(Bun.hash(large));
+  }
+  expect((await phone.store.messages(alice.did)).map(({ content }) => content)).toEqual(["whole", "whole"]);
+}, 60_000);
+
 test("a removed device can't read, sign or change anything, and the others go on by themselves", async () => {
   const [alice, phone] = await Promise.all([open(place()), open(place())]);
   const [laptop, thief] = [await linked(phone), await linked(phone)];

@@ -214,6 +214,11 @@ export class Devices {
     await this.#running?.synced();
   }
 
+  /** Asks for the content of a message that only another device has. @internal */
+  async want(key: string): Promise<void> {
+    await (await this.#open()).sync.want(key);
+  }
+
   /** @internal */
   async sweep(): Promise<void> {
     await this.#running?.sweep();

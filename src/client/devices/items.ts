@@ -4,9 +4,10 @@
  * Source: docs/client.md "Devices".
  */
 import { decodeBase64, encodeBase64 } from "../../core/codec/bytes.ts";
-import { isDid } from "../../core/codec/did.ts";
-import { isRecord } from "../answers.ts";
-import { saveContent, wholeBody } from "../store/files.ts";
+import { type Did, isDid } from "../../core/codec/did.ts";
+import { isInteger, isRecord } from "../answers.ts";
+import { randomUuid } from "../crypto.ts";
+import { type Body, saveContent, wholeBody } from "../store/files.ts";
 import { mergeGroups } from "../store/group-rules.ts";
 import { keyOfGroup } from "../store/groups.ts";
 import { applyProfile } from "../store/profiles.ts";
@@ -30,6 +31,7 @@ import {
   seenKey,
 } from "../store/rows.ts";
 import { type Batch, digits, endOf, type Table } from "../store/table.ts";
+import type { Part, Want } from "./content.ts";
 
 /** As it is sent: a message with its row, and its content when that is not in the row. */
 export type SentItem =
@@ -45,7 +47,7 @@ export type SentItem =
   | { readonly kind: "group"; readonly group: GroupRow }
   | { readonly kind: "nothing" };
 
-/** Larger content stays on the device that has it. */
+/** Larger content stays on the device that has it (`content.ts`). */
 const contentBytesMax = 8_388_608;
 
 /** Reads what an item names; `nothing` when it was removed meanwhile. */
@@ -67,7 +69,9 @@ export async function loadItem(table: Table, item: SyncItem): Promise<SentItem> 
   const target = item.kind === "reaction" ? item.target : "";
   const isSent = body.is === "inline" || (body.is === "pieces" && body.sizeBytes <= contentBytesMax);
   const content = isSent ? encodeBase64(await wholeBody(table, body)) : null;
-  return { kind, row: { ...row, body: { is: body.is === "removed" ? "removed" : "elsewhere" } }, content, target };
+  const at = body.is === "elsewhere" ? body.at : ((await table.meta()).deviceDid as Did);
+  const none: Body = body.is === "removed" ? body : { is: "elsewhere", id: "", sizeBytes: 0, at };
+  return { kind, row: { ...row, body: none }, content, target };
 }
 
 type Applying = { readonly table: Table; readonly nowMs: () => number };
@@ -91,8 +95,9 @@ export async function applyItem(
     fill: async (write) => (content === null ? undefined : write(content)),
     rows: async (batch, written) => {
       await mark(batch);
-      const body = content === null ? item.row.body : written;
-      return applyRow(table, batch, { ...item, row: { ...item.row, body } });
+      const given = item.row.body;
+      const none: Body = given.is === "elsewhere" ? { ...given, id: randomUuid(), sizeBytes: 0 } : { is: "removed" };
+      return applyRow(table, batch, { ...item, row: { ...item.row, body: content === null ? none : written } });
     },
   });
   return saved;
@@ -215,11 +220,16 @@ export async function readHistory(table: Table, from: string): Promise<History> 
   return { items: [], next: null };
 }
 
-/** What a device sends: a part of its log, a part of the history, or how far it has the other's log. */
+/**
+ * What a device sends: a part of its log, a part of the history, how far it has the other's log, what it wants of large
+ * content, and a part of that.
+ */
 export type SyncMessage =
   | { readonly v: 1; readonly from: number; readonly first: number; readonly items: readonly SentItem[] }
   | { readonly v: 1; readonly history: readonly SentItem[] }
-  | { readonly v: 1; readonly have: number };
+  | { readonly v: 1; readonly have: number }
+  | { readonly v: 1; readonly want: Want }
+  | { readonly v: 1; readonly part: Part };
 
 const kinds = [
   "message",
@@ -238,8 +248,10 @@ const kinds = [
 /** `null` for anything else. */
 export function parseSync(json: unknown): SyncMessage | null {
   if (!isRecord(json) || json["v"] !== 1) return null;
-  const { from, first, items, history, have } = json;
+  const { from, first, items, history, have, want, part } = json;
   if (typeof have === "number") return { v: 1, have };
+  if (isWant(want)) return { v: 1, want };
+  if (isWant(part)) return { v: 1, part: { ...part, content: typeof part.content === "string" ? part.content : null } };
   const list = history ?? items;
   const isItem = (one: unknown) => isRecord(one) && kinds.includes(String(one["kind"])) && isWhole(one);
   if (!Array.isArray(list) || !list.every(isItem)) return null;
@@ -248,6 +260,9 @@ export function parseSync(json: unknown): SyncMessage | null {
     ? { v: 1, from, first, items: list as SentItem[] }
     : null;
 }
+
+const isWant = (one: unknown): one is Want & { readonly content?: unknown } =>
+  isRecord(one) && typeof one["id"] === "string" && typeof one["digest"] === "string" && isInteger(one["from"]);
 
 function isWhole(item: Record<string, unknown>): boolean {
   const {

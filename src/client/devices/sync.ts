@@ -13,8 +13,9 @@ import { attempt, ClientError } from "../http.ts";
 import type { Identity } from "../keys.ts";
 import type { Message } from "../message.ts";
 import type { MessageOptions, Sent } from "../send.ts";
-import type { DeviceFacts, StoreChange, SyncItem } from "../store/rows.ts";
+import type { DeviceFacts, MessageRow, StoreChange, SyncItem } from "../store/rows.ts";
 import { type Batch, logKey, type Table } from "../store/table.ts";
+import { giveUp, holderOf, loadPart, takePart } from "./content.ts";
 import { applyItem, loadItem, parseSync, readHistory, type SentItem, type SyncMessage } from "./items.ts";
 
 /** The device's own DID, opened without a store. */
@@ -61,6 +62,7 @@ type SyncHost = {
 /** Beside `syncType`, which wakes nobody: it has a message that somebody wrote, for which a phone may ring. */
 const newsType = "application/vnd.waypost.news+json";
 const itemsMax = 100;
+const contentRetries = 3;
 /** Of one message, unless a single item has more. */
 const batchBytes = 524_288;
 const keptMs = 30 * dayMs;
@@ -201,11 +203,12 @@ export class Sync {
     return loaded;
   }
 
-  async #send(did: Did, message: SyncMessage): Promise<void> {
+  /** `retries` where nothing else repeats it. */
+  async #send(did: Did, message: SyncMessage, retries = 0): Promise<void> {
     const items = "items" in message ? message.items : [];
     const hasNews = items.some((item) => item.kind === "message" && !item.row.isOwn);
     const mediaType = hasNews ? newsType : syncType;
-    await this.#host.link.send(did, message, { mediaType, receipt: false, retries: 0 });
+    await this.#host.link.send(did, message, { mediaType, receipt: false, retries });
   }
 
   #change(did: Did, change: Partial<PeerRow>, inBatch?: Batch): Promise<void> {
@@ -244,6 +247,12 @@ export class Sync {
       this.#peers.get(did)?.news.wake();
       return;
     }
+    if ("want" in message)
+      return this.#send(did, { v: 1, part: await loadPart(this.#table, message.want) }, contentRetries);
+    if ("part" in message) {
+      const taken = await takePart(this.#table, message.part);
+      return taken === null ? undefined : this.want(taken.key, taken.isFit ? { holder: did } : { lacking: did });
+    }
     // A part that doesn't follow is asked for, unless the other device has forgotten it.
     if (message.from > peer.seen + 1 && message.from !== message.first) return this.#ask(peer);
     for (const [i, item] of message.items.entries())
@@ -255,6 +264,21 @@ export class Sync {
     if (item.kind === "keys" || item.kind === "devices") await this.#host.take(item, did);
     const change = await applyItem(this.#host, item, mark);
     if (change !== null) this.#host.tell(change);
+  }
+
+  /** Asks for the rest of content that another device has: `holder`, or the next one after that which lacks it. */
+  async want(key: string, { holder, lacking }: { readonly holder?: Did; readonly lacking?: Did } = {}) {
+    const row = await this.#table.get<MessageRow>(key);
+    if (row === null) return;
+    const { id, conversation, digest, body } = row;
+    if (body.is === "elsewhere") {
+      const devices = (await peersOf(this.#table)).filter(({ isLeaving }) => !isLeaving).map(({ did }) => did);
+      const asked = holder ?? holderOf(body.at, devices, lacking);
+      if (asked !== null)
+        return this.#send(asked, { v: 1, want: { id, digest, from: body.sizeBytes } }, contentRetries);
+      await giveUp(this.#table, key);
+    }
+    this.#host.tell({ type: "changed", conversation, id, what: "state" });
   }
 
   /** What a Cache didn't keep so long is asked for. */

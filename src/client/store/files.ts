@@ -3,6 +3,7 @@
  * written before the message that names them, and marked until then, so that a crash leaves none for ever.
  */
 import { concatBytes, decodeBase64, encodeBase64 } from "../../core/codec/bytes.ts";
+import type { Did } from "../../core/codec/did.ts";
 import { hourMs } from "../../core/codec/time.ts";
 import type { Source } from "../content.ts";
 import { randomUuid } from "../crypto.ts";
@@ -10,14 +11,18 @@ import { attempt, ClientError, localError } from "../http.ts";
 import type { FileFacts } from "../seal.ts";
 import { type Batch, digits, type Table, withRoom } from "./table.ts";
 
-/** Where content is. `removed`: there was no room for it any more; `elsewhere`: on the device that received it. */
+/**
+ * Where content is. `elsewhere`: on another device, the part that came from there so far in pieces; `removed`: there was no
+ * room for it any more, or no device has it.
+ */
 export type Body =
   | { readonly is: "inline"; readonly base64: string }
   | { readonly is: "pieces"; readonly id: string; readonly sizeBytes: number }
-  | { readonly is: "removed" | "elsewhere" };
+  | { readonly is: "elsewhere"; readonly id: string; readonly sizeBytes: number; readonly at: Did }
+  | { readonly is: "removed" };
 
 const inlineBytesMax = 65_536;
-const pieceBytes = 1_048_576;
+export const pieceBytes = 1_048_576;
 /** Room for the rows of a message beside its content. */
 const rowBytes = 8_192;
 /** A file that is written for longer was left by a crash. */
@@ -82,6 +87,12 @@ export async function saveContent<W, T>(
   return result;
 }
 
+/** Content that begins and ends with a piece, or with the content. */
+export function putPieces(batch: Batch, id: string, from: number, data: Uint8Array): void {
+  for (let at = 0; at < data.length; at += pieceBytes)
+    batch.putBytes(pieceKey(id, (from + at) / pieceBytes), data.subarray(at, at + pieceBytes));
+}
+
 /** Writes what will be sent. */
 export async function copySource({ file, read }: Source, write: Write): Promise<void> {
   for (let from = 0; from < file.sizeBytes; from += pieceBytes)
@@ -101,7 +112,7 @@ export async function* readBody(table: Table, body: Body): AsyncGenerator<Uint8A
   else if (body.is === "pieces")
     for (let number = 0; number < piecesOf(body.sizeBytes); number++) yield await readPiece(table, body.id, number);
   else if (body.is === "removed") throw removed();
-  else throw localError("content_elsewhere", "only the device that received this content has it");
+  else throw localError("content_elsewhere", "another device has this content: it comes when that is connected");
 }
 
 async function readPiece(table: Table, id: string, number: number): Promise<Uint8Array> {
@@ -110,30 +121,24 @@ async function readPiece(table: Table, id: string, number: number): Promise<Uint
   return piece;
 }
 
-const removed = () => localError("content_removed", "the store was full: this content was removed from it");
+const removed = () => localError("content_removed", "this content was removed, since a store was full");
 
 /** Content that was saved, as a source to send. */
 export function bodySource(table: Table, body: Body, file: FileFacts): Source {
-  const read = async (from: number, to: number) => {
-    if (body.is !== "pieces") {
-      for await (const bytes of readBody(table, body)) return bytes.subarray(from, to);
-      return new Uint8Array(0);
-    }
-    const parts: Uint8Array[] = [];
-    for (let at = from; at < to; ) {
-      const start = Math.floor(at / pieceBytes) * pieceBytes;
-      const piece = await readPiece(table, body.id, start / pieceBytes);
-      const end = Math.min(to, start + pieceBytes);
-      parts.push(piece.subarray(at - start, end - start));
-      at = end;
-    }
-    return concatBytes(...parts);
-  };
-  return { file, read };
+  return { file, read: (from, to) => readRange(table, body, from, to) };
+}
+
+export async function readRange(table: Table, body: Body, from: number, to: number): Promise<Uint8Array> {
+  if (body.is !== "pieces") return (await wholeBody(table, body)).subarray(from, to);
+  const first = Math.floor(from / pieceBytes);
+  const count = Math.max(0, Math.ceil(to / pieceBytes) - first);
+  const pieces = await Promise.all(Array.from({ length: count }, (_, i) => readPiece(table, body.id, first + i)));
+  const start = first * pieceBytes;
+  return concatBytes(...pieces).subarray(from - start, to - start);
 }
 
 export function deleteBody(batch: Batch, body: Body): void {
-  if (body.is !== "pieces") return;
+  if (!("id" in body)) return;
   for (let number = 0; number < piecesOf(body.sizeBytes); number++) batch.delete(pieceKey(body.id, number));
 }
 

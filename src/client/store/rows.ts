@@ -140,7 +140,10 @@ export type StoredMessage = Placed & {
   readonly arrivedAt: Date;
   /** Of text and JSON up to 64 KiB; `null` for other content: read `pieces`. */
   readonly text: string | null;
-  /** `removed`: the store was full. `elsewhere`: more than 8 MiB, on the device that received it. */
+  /**
+   * `elsewhere`: more than 8 MiB, on another device; reading `pieces` asks for it, and it is a change of the message when
+   * it is `whole`. `removed`: a store was full, and no device has it.
+   */
   readonly content: "whole" | "removed" | "elsewhere";
   /** The last one of each person, without those that were withdrawn. */
   readonly reactions: readonly { readonly from: Did; readonly reaction: string }[];
@@ -261,5 +264,5 @@ export async function removeMessage(table: Table, batch: Batch, key: string): Pr
 
 export function forgetBody(batch: Batch, row: MessageRow): void {
   deleteBody(batch, row.body);
-  if (row.body.is === "pieces") batch.delete(keyOfFile({ at: orderOf(row), id: row.body.id }));
+  if ("id" in row.body) batch.delete(keyOfFile({ at: orderOf(row), id: row.body.id }));
 }

@@ -70,7 +70,12 @@ type SessionHost = {
 };
 
 type Recipient = { readonly did: Did; readonly alias: string | null; readonly name: NameTrust | null };
-type News = StoreChange | Typing | OutNews | { readonly type: "store_full" };
+type News =
+  | StoreChange
+  | Typing
+  | OutNews
+  | { readonly type: "store_full" }
+  | { readonly type: "want"; readonly key: string };
 type Waiter = { readonly resolve: (sent: Sent) => void; readonly reject: (error: ClientError) => void };
 
 /** How long the keys of people are used without a Directory. */
@@ -120,7 +125,8 @@ export class StoreSession {
       if (await this.listensTo(to))
         await attempt(() => this.send([to], { v: 1, read }, { mediaType: receiptType, receipt: false }));
     };
-    this.store = new LocalStore({ table, did, nowMs, tell, resend, leads, sendReceipt });
+    const want = (key: string) => tell({ type: "want", key });
+    this.store = new LocalStore({ table, did, nowMs, tell, resend, leads, sendReceipt, want });
     this.groups = new Groups({
       ...{ table, did, tell },
       messages: (id, page) => this.store.messages(id, page),
@@ -386,6 +392,10 @@ export class StoreSession {
   }
 
   #hear(news: News): void {
+    if (news.type === "want") {
+      if (this.#outbox.isLeading) void attempt(() => this.devices.want(news.key));
+      return;
+    }
     if (news.type !== "out") {
       this.#host.emit(news);
       return;

@@ -50,6 +50,8 @@ type StoreHost = {
   /** Sends copies of an own message once more, under new ids. */
   readonly resend: (key: string) => Promise<void>;
   readonly leads: () => boolean;
+  /** Has the tab that leads ask for content that another device has. */
+  readonly want: (key: string) => void;
 };
 
 const pageMessages = 50;
@@ -203,9 +205,13 @@ export class LocalStore {
 
   // ------------------------------------------------------------------------------------------------ content
 
-  /** The content in order, in pieces of at most 1 MiB, of which one is in memory. Throws `content_removed`. */
+  /**
+   * The content in order, in pieces of at most 1 MiB, of which one is in memory. Throws `content_removed`, or
+   * `content_elsewhere` after another device was asked for it.
+   */
   async *pieces(message: StoredMessage): AsyncGenerator<Uint8Array> {
     const row = await this.#table.get<MessageRow>(message.key);
+    if (row?.body.is === "elsewhere") this.#host.want(message.key);
     yield* readBody(this.#table, row?.body ?? { is: "removed" });
   }
 

@@ -104,7 +104,7 @@ test("one envelope that comes twice at once is one message", async () => {
   const recipient = { did: to, secretsOf: () => [readerSecret], senderOf: async () => sender };
   await Promise.all([incoming.storage.read(version(), recipient), incoming.storage.read(version(), recipient)]);
   await incoming.storage.read(version(), recipient);
-  const host = { table, did: to, nowMs: Date.now, tell: nothing, leads: () => true };
+  const host = { table, did: to, nowMs: Date.now, tell: nothing, leads: () => true, want: nothing };
   const store = new LocalStore({ ...host, resend: async () => undefined, sendReceipt: async () => undefined });
   expect((await store.messages(from)).map(({ id, name }) => [id, name])).toEqual([[plan.id, "photo.jpg"]]);
   expect(await store.unread()).toBe(1);

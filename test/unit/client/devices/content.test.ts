@@ -1,0 +1,149 @@
+/** Content that is too large for the log of devices: asked for when it is opened, part by part, of whoever has it. */
+import { afterEach, expect, test } from "bun:test";
+import { applyItem, loadItem, type SyncMessage } from "../../../../src/client/devices/items.ts";
+import { type DeviceLink, peerKey, Sync } from "../../../../src/client/devices/sync.ts";
+import { type Message, messageOf } from "../../../../src/client/message.ts";
+import { memoryStore } from "../../../../src/client/store/driver.ts";
+import { type Body, saveContent, wholeBody } from "../../../../src/client/store/files.ts";
+import { addMessage, type MessageRow, removeMessage } from "../../../../src/client/store/rows.ts";
+import { Table } from "../../../../src/client/store/table.ts";
+import { utf8 } from "../../../../src/core/codec/bytes.ts";
+import type { Did } from "../../../../src/core/codec/did.ts";
+import { identityOf } from "../../../support/identity.ts";
+
+const person = identityOf("person").did;
+const large = new Uint8Array(9 * 1_048_576 + 5).map((_, i) => (i * 2_654_435_761) >>> 24);
+let stop = new AbortController();
+afterEach(() => {
+  stop.abort();
+  stop = new AbortController();
+});
+
+const rowOf = (body: Body): MessageRow => ({
+  ...{ id: crypto.randomUUID(), conversation: person, isOwn: false, from: person, verified: true, trust: "proven" },
+  ...{ distrusted: null, sentMs: 1, arrivedMs: 1, name: "a.bin", mediaType: "application/x-a", replyTo: null },
+  ...{ sizeBytes: large.length, group: null, wantsReceipt: false, messageIds: [], reaction: null, target: null },
+  ...{ digest: crypto.randomUUID(), body, to: [] },
+});
+
+/** Own devices that reach one another at once; `lost` takes a message away on its way. */
+async function devicesOf(names: readonly string[], lost: (message: SyncMessage) => boolean = () => false) {
+  const { signal } = stop;
+  const dids = names.map((name) => identityOf(name).did);
+  const asked: [to: string, from: number][] = [];
+  const inboxes = new Map<string, (message: Message) => void>();
+  const nowMs = Date.now;
+  const make = async (did: Did) => {
+    const table = await Table.open(memoryStore(), crypto.getRandomValues(new Uint8Array(32)));
+    await table.change(async (batch) => {
+      batch.meta = { hasDevices: true, deviceDid: did };
+      const facts = { name: "", addedMs: 0, seen: 0, sent: 0, history: null, isLeaving: false };
+      for (const peer of dids) if (peer !== did) batch.put(peerKey(table, peer), { ...facts, did: peer });
+    });
+    const changed = { next: Promise.withResolvers<void>() };
+    const send: DeviceLink["send"] = async (to, content, { mediaType = "" }) => {
+      const message = content as SyncMessage;
+      if ("want" in message) asked.push([names[dids.indexOf(to as Did)] ?? "", message.want.from]);
+      const { to: _, body: __, ...facts } = { ...rowOf({ is: "removed" }), from: did, mediaType };
+      const nothing = async () => Promise.reject(new Error("nothing is answered"));
+      const actions = { ack: async () => undefined, send: nothing };
+      if (!lost(message)) inboxes.get(to)?.(messageOf(facts, utf8(JSON.stringify(content)), actions));
+      const recipient = { did: to as Did, trust: "proven", name: null } as const;
+      return { id: "", chunks: 1, groupId: null, messageIds: [], last: null, recipient };
+    };
+    const messages = async function* () {
+      const waiting: Message[] = [];
+      let came = Promise.withResolvers<void>();
+      inboxes.set(did, (message) => {
+        waiting.push(message);
+        came.resolve();
+      });
+      for (; !signal.aborted; came = Promise.withResolvers()) {
+        await came.promise;
+        yield* waiting.splice(0);
+      }
+    };
+    const tell = () => {
+      changed.next.resolve();
+      changed.next = Promise.withResolvers();
+    };
+    const sync = new Sync(
+      { table, nowMs, tell, link: { send, messages }, take: async () => undefined },
+      0,
+      stop.signal,
+    );
+    void sync.run();
+    return { table, sync, changed, nowMs };
+  };
+  return { devices: await Promise.all(dids.map(make)), asked };
+}
+
+/** The message of a device, with its content, and what others know of it. */
+async function give(from: Table, others: readonly Table[]): Promise<[key: string, keys: string[]]> {
+  const { saved } = await saveContent(from, Date.now, {
+    fill: (write) => write(large),
+    rows: (batch, body) => addMessage(from, batch, rowOf(body)),
+  });
+  const item = await loadItem(from, { kind: "message", key: saved ?? "" });
+  const keys = others.map(async (table) => {
+    await applyItem({ table, nowMs: Date.now }, JSON.parse(JSON.stringify(item)), async () => undefined);
+    const [[key = ""] = []] = await table.scan({ prefix: "m/" });
+    return key;
+  });
+  return [saved ?? "", await Promise.all(keys)];
+}
+
+async function contentAt(table: Table, key: string): Promise<string | number | bigint> {
+  const { body } = (await table.get<MessageRow>(key)) as MessageRow;
+  return body.is === "pieces" ? Bun.hash(await wholeBody(table, body)) : body.is;
+}
+
+test("it comes in parts, goes on after one was lost where it was, and is a file of the store then", async () => {
+  const dropped = { isIt: false, ...Promise.withResolvers<void>() };
+  const dropOne = (message: SyncMessage) => {
+    const isIt = "part" in message && message.part.from > 0 && !dropped.isIt;
+    dropped.isIt ||= isIt;
+    if (isIt) dropped.resolve();
+    return isIt;
+  };
+  const { devices, asked } = await devicesOf(["phone", "laptop"], dropOne);
+  const [phone, laptop] = devices as [(typeof devices)[0], (typeof devices)[0]];
+  const [, [key = ""]] = await give(phone.table, [laptop.table]);
+  expect(await contentAt(laptop.table, key)).toBe("elsewhere");
+  await laptop.sync.want(key);
+  await dropped.promise;
+  const whole = laptop.changed.next.promise;
+  await laptop.sync.want(key);
+  await whole;
+  expect(await contentAt(laptop.table, key)).toBe(Bun.hash(large));
+  const second = 4 * 1_048_576;
+  expect(asked).toEqual([0, second, second, 2 * second].map((from) => ["phone", from]));
+  expect(await laptop.table.values<string>("a/")).toEqual([key]);
+  await laptop.table.change((batch) => removeMessage(laptop.table, batch, key));
+  expect([await laptop.table.values("a/"), (await laptop.table.meta()).bytes < 10_000]).toEqual([[], true]);
+});
+
+test("who lacks it says so, then the others are asked, and it is gone when all lack it", async () => {
+  const { devices, asked } = await devicesOf(["phone", "laptop", "tablet"]);
+  const [phone, laptop, tablet] = devices as [(typeof devices)[0], (typeof devices)[0], (typeof devices)[0]];
+  const [held, [atLaptop = "", atTablet = ""]] = await give(phone.table, [laptop.table, tablet.table]);
+  const fetched = async (at: typeof laptop, key: string) => {
+    const { promise } = at.changed.next;
+    await at.sync.want(key);
+    await promise;
+    return contentAt(at.table, key);
+  };
+  expect(await fetched(laptop, atLaptop)).toBe(Bun.hash(large));
+  const remove = async (table: Table, key: string) =>
+    table.change(async (batch) => {
+      batch.put(key, { ...(await batch.get<MessageRow>(key)), body: { is: "removed" } });
+    });
+  await remove(phone.table, held);
+  expect(await fetched(tablet, atTablet)).toBe(Bun.hash(large));
+  expect(new Set(asked.map(([to]) => to))).toEqual(new Set(["phone", "laptop"]));
+  const other = await give(tablet.table, [laptop.table, phone.table]);
+  await remove(tablet.table, other[0]);
+  const rows = await phone.table.scan<MessageRow>({ prefix: "m/" });
+  const [key = ""] = rows.find(([, { body }]) => body.is === "elsewhere") ?? [];
+  expect(await fetched(phone, key)).toBe("removed");
+});
