@@ -42,23 +42,6 @@ describe("a well-behaved destination", () => {
     });
   });
 
-  test("whose URL was gone five times in a row is believed for 30 s, other URLs of its host are asked", async () => {
-    let nowMs = 1_000_000;
-    let [status, requests] = [404, 0];
-    const port = serve(() => {
-      requests++;
-      return new Response("", { status });
-    });
-    const sender = egress({ resolve: async () => at("127.0.0.1"), now: () => nowMs });
-    const ask = async (path: string) => (await post(sender, `http://inbox.waypost.test:${port}/${path}`)).httpStatus;
-    for (let n = 0; n < 8; n++) expect(await ask("a")).toBe(404);
-    expect(requests).toBe(5);
-    expect([await ask("b"), requests]).toEqual([404, 6]);
-    nowMs += 30_000;
-    status = 200;
-    expect([await ask("a"), await ask("a"), requests]).toEqual([200, 200, 8]);
-  });
-
   test("over TLS, the certificate is checked for the published name", async () => {
     const port = serve(() => new Response("ok"), true);
     const resolve = async () => at("127.0.0.1");

@@ -49,7 +49,7 @@ type EgressRequest = {
   readonly endpoint: string;
   /** Path behind the endpoint's own. */
   readonly suffix: string;
-  /** `null` for a GET, whose answer 404 says nothing about the destination. */
+  /** `null` for a GET. */
   readonly body: Uint8Array | null;
   readonly headers?: Readonly<Record<string, string>>;
   readonly wantsBody: boolean;
@@ -95,9 +95,6 @@ const lookupsMax = 64;
 /** A destination that answered this recently needs no test connection before a request. */
 const recentMs = 30_000;
 const ownAddressesMs = 10_000;
-/** Answers in a row that say that a URL is gone, after which they stand for so long without a request. */
-const goneInRow = 5;
-const goneMs = 30_000;
 
 type UntimedAnswer = Omit<EgressAnswer, "durationMs">;
 
@@ -116,7 +113,6 @@ export function createEgress(options: EgressOptions): Egress {
     now,
     addresses: createAddressMemo(options, now),
     recent: new BoundedMap(namesMax),
-    gone: new BoundedMap(namesMax),
     ownAddresses: ownAddressReader(now),
   };
 
@@ -131,7 +127,6 @@ export function createEgress(options: EgressOptions): Egress {
     try {
       if (!place.abort.signal.aborted)
         outcome = await send(state, endpoint, { ...request, timeoutMs: deadlineMs - now(), abort: place.abort });
-      if (request.body !== null) noteGone(state, endpoint, outcome);
       return place.gaveWay ? gaveWay : outcome;
     } finally {
       // A refused address, or a request that gave way, shows nothing about the host.
@@ -142,8 +137,6 @@ export function createEgress(options: EgressOptions): Egress {
   const sendGuarded = async (request: EgressRequest): Promise<UntimedAnswer> => {
     const endpoint = parseEndpoint(request.endpoint, request.suffix, state.rules);
     if (endpoint === null) return refused;
-    const gone = state.gone.get(endpoint.origin + endpoint.target);
-    if (gone !== undefined && gone.count >= goneInRow && now() < gone.untilMs) return gone.answer;
     const place = closed ? null : requests.take(request.client ?? "");
     if (place === null) return busy;
     try {
@@ -253,11 +246,6 @@ type EgressState = {
   readonly addresses: Memo<readonly ResolvedAddress[]>;
   /** Addresses that took a connection lately, by origin. */
   readonly recent: BoundedMap<string, { readonly address: string; readonly untilMs: number }>;
-  /** Answers 404 and 410 by URL: another URL of the host may be there. */
-  readonly gone: BoundedMap<
-    string,
-    { readonly answer: UntimedAnswer; readonly count: number; readonly untilMs: number }
-  >;
   readonly ownAddresses: () => readonly Network[];
 };
 
@@ -278,14 +266,6 @@ async function send(state: EgressState, endpoint: Endpoint, request: AbortableRe
     state.recent.set(endpoint.origin, { address, untilMs: state.now() + recentMs });
   else state.recent.delete(endpoint.origin);
   return answer;
-}
-
-function noteGone({ gone, now }: EgressState, { origin, target }: Endpoint, { httpStatus }: UntimedAnswer): void {
-  const url = origin + target;
-  if (httpStatus === 404 || httpStatus === 410) {
-    const answer: UntimedAnswer = { httpStatus, error: null, body: null, giveUp: true };
-    gone.set(url, { answer, count: (gone.get(url)?.count ?? 0) + 1, untilMs: now() + goneMs });
-  } else if (httpStatus !== null) gone.delete(url);
 }
 
 async function addressesOf(state: EgressState, endpoint: Endpoint): Promise<readonly string[] | null> {
