@@ -2,11 +2,13 @@
  * Moving a store: its records as JSON lines, and reading them into another store, of the same or another driver: with the
  * embedded ledger, its log, and the copies of other logs. The last line of an export says that it is whole.
  */
+import { Type } from "@sinclair/typebox";
 import { decodeBase64, encodeBase64, encodeHex } from "../core/codec/bytes.ts";
-import { type MailboxKey, parseUuid } from "../core/codec/did.ts";
+import { isFault } from "../core/fault.ts";
+import { expirationBehaviors } from "../core/ledger/account.ts";
+import { compileShape } from "../core/schema/schema.ts";
 import {
   type ImportTarget,
-  type MailboxEntry,
   type MailboxQuota,
   StoreError,
   type StoreMaintenance,
@@ -21,114 +23,58 @@ export const exportHeader = JSON.stringify({ waypost_export: 1 });
 export const exportEnd = (records: number, sum: Uint8Array): string =>
   JSON.stringify({ kind: "end", records, sha256: encodeHex(sum) });
 
-type Fields = Readonly<Record<string, unknown>>;
-
+/** Bytes are an object with their Base64, and everything else is as in memory. */
 export function encodeRecord(record: StoreRecord): string {
-  switch (record.kind) {
-    case "message":
-      return JSON.stringify({ kind: "message", state: record.state, ...encodeEntry(record.entry) });
-    case "claim":
-      return JSON.stringify({ kind: "claim", tag: record.tag, until_ms: record.untilMs });
-    case "receipt": {
-      const value = encodeBase64(record.value);
-      return JSON.stringify({ kind: "receipt", key: record.key, value, until_ms: record.untilMs });
-    }
-    case "ledger":
-      return JSON.stringify({ kind: "ledger", key: record.key, value: encodeBase64(record.value) });
-  }
+  return JSON.stringify(record, function (this: Record<string, unknown>, name, written) {
+    const value = this[name];
+    return value instanceof Uint8Array ? { base64: encodeBase64(value) } : written;
+  });
 }
 
-function encodeEntry(entry: MailboxEntry): Fields {
-  const { chunk, headerPreview } = entry;
-  return {
-    recipient: entry.recipient,
-    message_id: entry.messageId,
-    chunk: chunk === null ? null : { group_id: chunk.groupId, sequence: chunk.sequence, total: chunk.total },
-    stored_at_ms: entry.storedAtMs,
-    expires_at_ms: entry.expiresAtMs,
-    on_expiry: entry.onExpiry,
-    kept_until_ms: entry.keptUntilMs,
-    header_preview: headerPreview === null ? null : encodeBase64(headerPreview),
-    labels: entry.labels,
-    envelope: encodeBase64(entry.envelope),
-  };
+function decodeBytes(_: string, value: unknown): unknown {
+  const text = typeof value === "object" && value !== null && "base64" in value ? value.base64 : null;
+  return typeof text === "string" ? (decodeBase64(text) ?? value) : value;
 }
+
+const text = Type.String({ minLength: 1 });
+const bytes = Type.Uint8Array();
+const whole = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER });
+const uuid = Type.String({ pattern: "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$" });
+const oneOf = (names: readonly string[]) => Type.Union(names.map((name) => Type.Literal(name)));
+
+const entryShape = Type.Object({
+  recipient: text,
+  messageId: uuid,
+  chunk: Type.Union([Type.Null(), Type.Object({ groupId: uuid, sequence: whole, total: whole })]),
+  storedAtMs: whole,
+  expiresAtMs: whole,
+  onExpiry: oneOf(expirationBehaviors),
+  keptUntilMs: whole,
+  headerPreview: Type.Union([Type.Null(), bytes]),
+  labels: Type.Array(Type.String()),
+  envelope: bytes,
+});
+
+const checkRecord = {
+  message: compileShape(Type.Object({ state: oneOf(["active", "acked", "kept"]), entry: entryShape })),
+  claim: compileShape(Type.Object({ tag: text, untilMs: whole })),
+  receipt: compileShape(Type.Object({ key: text, value: bytes, untilMs: whole })),
+  ledger: compileShape(Type.Object({ key: text, value: bytes })),
+};
 
 /** The record of a line, or what is wrong with it. */
 export function parseRecord(line: string): StoreRecord | string {
   try {
-    const fields: unknown = JSON.parse(line);
-    return isFields(fields) ? parseFields(fields) : "it is not a JSON object";
+    const record = JSON.parse(line, decodeBytes) as StoreRecord | null;
+    if (record === null || !Object.hasOwn(checkRecord, record.kind)) return "its kind is unknown";
+    const checked = checkRecord[record.kind](record);
+    if (isFault(checked)) return checked.detail;
+    if (record.kind === "message") checkEntry(record.entry);
+    return record;
   } catch (error) {
     if (error instanceof SyntaxError || error instanceof RangeError) return error.message;
     throw error;
   }
-}
-
-function parseFields(fields: Fields): StoreRecord {
-  const { kind } = fields;
-  if (kind === "claim") return { kind, tag: text(fields, "tag"), untilMs: whole(fields, "until_ms") };
-  if (kind === "receipt") {
-    return { kind, key: text(fields, "key"), value: bytes(fields, "value"), untilMs: whole(fields, "until_ms") };
-  }
-  if (kind === "ledger") return { kind, key: text(fields, "key"), value: bytes(fields, "value") };
-  const { state } = fields;
-  if (kind !== "message") throw new RangeError("its kind is unknown");
-  if (state !== "active" && state !== "acked" && state !== "kept") throw new RangeError("its state is unknown");
-  const entry = parseEntry(fields);
-  checkEntry(entry);
-  return { kind, state, entry };
-}
-
-function parseEntry(fields: Fields): MailboxEntry {
-  const { labels, on_expiry: onExpiry, chunk } = fields;
-  if (!Array.isArray(labels) || !labels.every((label) => typeof label === "string")) throw new RangeError("labels");
-  if (onExpiry !== "DeleteOnExpiry" && onExpiry !== "KeepHeaderPreview" && onExpiry !== "TombstoneReference") {
-    throw new RangeError("its on_expiry is unknown");
-  }
-  return {
-    recipient: text(fields, "recipient") as MailboxKey,
-    messageId: uuid(fields, "message_id"),
-    chunk: isFields(chunk)
-      ? { groupId: uuid(chunk, "group_id"), sequence: whole(chunk, "sequence"), total: whole(chunk, "total") }
-      : null,
-    storedAtMs: whole(fields, "stored_at_ms"),
-    expiresAtMs: whole(fields, "expires_at_ms"),
-    onExpiry,
-    keptUntilMs: whole(fields, "kept_until_ms"),
-    headerPreview: fields["header_preview"] === null ? null : bytes(fields, "header_preview"),
-    labels,
-    envelope: bytes(fields, "envelope"),
-  };
-}
-
-function isFields(value: unknown): value is Fields {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-function text(fields: Fields, name: string): string {
-  const value = fields[name];
-  if (typeof value !== "string" || value === "") throw new RangeError(`${name} is not text`);
-  return value;
-}
-
-function whole(fields: Fields, name: string): number {
-  const value = fields[name];
-  if (!Number.isSafeInteger(value) || (value as number) < 0) throw new RangeError(`${name} is not a whole number`);
-  return value as number;
-}
-
-function uuid(fields: Fields, name: string) {
-  const value = parseUuid(text(fields, name));
-  if (value === null) throw new RangeError(`${name} is not a UUID`);
-  return value;
-}
-
-function bytes(fields: Fields, name: string): Uint8Array {
-  const value = fields[name];
-  const decoded = typeof value === "string" ? decodeBase64(value) : null;
-  if (decoded === null) throw new RangeError(`${name} is not Base64`);
-  return decoded;
 }
 
 // ---------------------------------------------------------------------------------------------- importing

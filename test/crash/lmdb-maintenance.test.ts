@@ -283,7 +283,7 @@ describe("an export", () => {
     '{"kind":"x"}',
     "[]",
     "no",
-    '{"kind":"claim","tag":1,"until_ms":1}',
+    '{"kind":"claim","tag":1,"untilMs":1}',
     '{"kind":"message","state":"active"}',
   ])("line %s is refused in words", (line) => {
     expect(parseRecord(line)).toBeString();
