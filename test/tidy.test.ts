@@ -127,7 +127,7 @@ describe("import walls", () => {
     { package: /^fastest-levenshtein$/, owner: /^src\/storage\/setting-problem\.ts$/ },
     {
       package: /^@sinclair\/typebox/,
-      owner: /^src\/core\/schema/,
+      owner: /^src\/(core\/schema|storage\/transfer)/,
       typeOnly: /^src\/(core|nodes)\//,
     },
     // Certificates and the key of pushes do not belong to the domain.
@@ -202,8 +202,6 @@ describe("exports", () => {
     // Pure parts that the virtual chain uses too, or that are tried at every moment of a run.
     "plugins/chain/session.ts": ["StateGone"],
     "plugins/chain/trie.ts": ["orderedRoot"],
-    // The contract of stores, for the kit that checks drivers.
-    "storage/bind.ts": ["capabilityMethods", "storeShapeProblem"],
     // Tables that tests go through row by row.
     "cli/program.ts": ["createProgram"],
   };

@@ -8,8 +8,8 @@ import { existsSync } from "node:fs";
 import { isAbsolute, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { errorText, fault } from "../core/fault.ts";
-import { capabilityNames, type StoreSettings } from "../storage/bind.ts";
-import { type InputProblem, type StoragePlugin, StoreError } from "../storage/contract.ts";
+import type { StoreSettings } from "../storage/bind.ts";
+import { type CapabilityName, type InputProblem, type StoragePlugin, StoreError } from "../storage/contract.ts";
 import { chainOptions, chainPlugin } from "./chain/chain.ts";
 import { lmdbOptions, lmdbPlugin } from "./lmdb/lmdb.ts";
 import { memoryOptions, memoryPlugin } from "./memory/memory.ts";
@@ -79,6 +79,8 @@ async function loadPlugin(path: string, base: string): Promise<StoragePlugin | s
   const wrong = shapeProblem(exported);
   return wrong === null ? { ...(exported as StoragePlugin), name: path } : `the module ${path} ${wrong}`;
 }
+
+const capabilityNames: readonly CapabilityName[] = ["mailbox", "replay", "receipts", "ledger", "logs"];
 
 function shapeProblem(exported: unknown): string | null {
   if (typeof exported !== "object" || exported === null) return "has no default export that is a storage plugin";

@@ -108,8 +108,8 @@ export function planStores({ stores, plugins, needs, pluginProblems = [] }: Stor
       problems.push({ setting: `${place}.plugin`, message });
       continue;
     }
-    const parsed = parsedOptions(plugin, settings.options);
-    if ("problems" in parsed) {
+    const parsed = plugin.parseOptions(settings.options);
+    if (!parsed.ok) {
       for (const { setting, message } of parsed.problems)
         problems.push({ setting: setting === "" ? place : `${place}.${setting}`, message });
     } else if (needs.some((need) => need.store === name)) steps.push(stepOf(name, plugin, parsed.options));
@@ -204,120 +204,11 @@ async function openNamed(
   const fatal = (reason: string) => environment.fatal(`store "${name}": ${reason}`);
   const slow = setInterval(() => log("warn", "the store is still being opened"), openingPatienceMs);
   try {
-    const store = await open({ ...environment, log, fatal });
-    const problem = storeShapeProblem(store);
-    if (problem !== null) throw new Error(`its plugin breaks the contract: ${problem}`);
-    return store;
+    return await open({ ...environment, log, fatal });
   } catch (error) {
     const code = error instanceof StoreError ? error.code : "unavailable";
     throw new StoreError(code, `store "${name}" can't be opened: ${errorText(error)}`, { cause: error });
   } finally {
     clearInterval(slow);
   }
-}
-
-// -------------------------------------------------------------------------------------------------- checks of plugins
-
-// What an external plugin returns is checked at the start, because no type checker has compared it with this program.
-// An older contract, a forgotten method or a missing `await` is reported under the plugin's name, not at the first
-// request as a 500.
-
-/** Every method of every capability; a method that the contract gains or loses is a type error here. */
-export const capabilityMethods = {
-  mailbox: {
-    store: 1,
-    list: 1,
-    summary: 1,
-    read: 1,
-    group: 1,
-    message: 1,
-    remove: 1,
-    claimAndRemove: 1,
-    expire: 1,
-    stats: 1,
-  },
-  replay: { claim: 1, expire: 1 },
-  receipts: { put: 1, putIfAbsent: 1, get: 1, remove: 1, scan: 1, expire: 1 },
-  ledger: {
-    head: 1,
-    bounds: 1,
-    account: 1,
-    keyProof: 1,
-    aliasHolder: 1,
-    aliasReserve: 1,
-    policy: 1,
-    submit: 1,
-    submission: 1,
-    operator: 1,
-    proofs: 1,
-  },
-  logs: {
-    head: 1,
-    genesisSeed: 1,
-    tile: 1,
-    inclusion: 1,
-    consistency: 1,
-    inMap: 1,
-    copy: 1,
-    adopt: 1,
-    restart: 1,
-    note: 1,
-    keepNote: 1,
-  },
-} as const satisfies {
-  readonly [Name in CapabilityName]: Record<keyof NonNullable<Capabilities[Name]>, 1>;
-};
-
-export const capabilityNames = Object.keys(capabilityMethods) as CapabilityName[];
-
-/** Why a value is not an opened store, or `null`. */
-export function storeShapeProblem(opened: unknown): string | null {
-  if (!isRecord(opened)) return "open returned no store";
-  const missing = ["probe", "close"].find((method) => typeof opened[method] !== "function");
-  if (missing !== undefined) return `the store has no ${missing}()`;
-  if (typeof opened["plugin"] !== "string") return "the store does not name its plugin";
-  const { durability, capabilities } = opened;
-  if (durability !== "volatile" && durability !== "committed" && durability !== "flushed") {
-    return `the store has the durability "${String(durability)}", which is not volatile, committed or flushed`;
-  }
-  if (!isRecord(capabilities)) return "the store has no capabilities";
-  return capabilityProblem(capabilities);
-}
-
-function capabilityProblem(capabilities: { readonly [Name in keyof Capabilities]: unknown }): string | null {
-  for (const name of capabilityNames) {
-    const capability = capabilities[name];
-    if (capability === undefined) continue;
-    if (!isRecord(capability)) return `its ${name} is not an object`;
-    const missing = Object.keys(capabilityMethods[name]).find((method) => typeof capability[method] !== "function");
-    if (missing !== undefined) return `its ${name} has no ${missing}()`;
-  }
-  return null;
-}
-
-/** When `parseOptions` throws or returns something else, that is the problem of the whole table. */
-function parsedOptions(
-  plugin: StoragePlugin,
-  input: unknown,
-): { readonly options: unknown } | { readonly problems: readonly InputProblem[] } {
-  const wrong = (message: string) => ({
-    problems: [{ setting: "", message: `parseOptions of the plugin ${message}` }],
-  });
-  try {
-    const answer: unknown = plugin.parseOptions(input);
-    if (isRecord(answer) && answer["ok"] === true) return { options: answer["options"] };
-    const problems = isRecord(answer) ? answer["problems"] : null;
-    if (Array.isArray(problems) && problems.length > 0 && problems.every(isProblem)) return { problems };
-    return wrong("returned neither options nor problems");
-  } catch (error) {
-    return wrong(`threw: ${errorText(error)}`);
-  }
-}
-
-function isProblem(value: unknown): value is InputProblem {
-  return isRecord(value) && typeof value["setting"] === "string" && typeof value["message"] === "string";
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null;
 }

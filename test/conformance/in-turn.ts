@@ -1,6 +1,6 @@
 /** Several stores over the same data, used as one. */
-import { capabilityMethods } from "../../src/storage/bind.ts";
 import type { Capabilities, Store } from "../../src/storage/contract.ts";
+import { capabilityMethods } from "./methods.ts";
 
 /** Stores over one schema as one of them: each operation goes through the next. */
 export function inTurn(stores: readonly Store[]): Store {

@@ -6,7 +6,6 @@
 import { describe, expect, test } from "bun:test";
 import { fault } from "../../src/core/fault.ts";
 import type { PluginKit, PluginModule } from "../../src/plugins/load.ts";
-import { storeShapeProblem } from "../../src/storage/bind.ts";
 import {
   type CapabilityName,
   type StoragePlugin,
@@ -17,6 +16,7 @@ import {
 import { ledgerCases } from "./ledger.ts";
 import { logCases } from "./logs.ts";
 import { mailboxCases } from "./mailbox.ts";
+import { capabilityMethods } from "./methods.ts";
 import { modelCases } from "./model.ts";
 import { receiptsCases, replayCases } from "./records.ts";
 import { storeCases } from "./store.ts";
@@ -112,7 +112,10 @@ export async function runCase(target: ConformanceTarget, one: ConformanceCase): 
   const environment = testEnvironment();
   let store = await target.open(environment);
   try {
-    expect(storeShapeProblem(store)).toBeNull();
+    expect(["volatile", "committed", "flushed"]).toContain(store.durability);
+    for (const [name, capability] of Object.entries(store.capabilities))
+      for (const method of Object.keys(capabilityMethods[name as CapabilityName]))
+        expect([name, method, typeof Reflect.get(capability, method)]).toEqual([name, method, "function"]);
     expect(Object.keys(store.capabilities)).toEqual(expect.arrayContaining([...target.provides]));
     if (one.capability !== null && !target.provides.includes(one.capability)) return;
     const reopenStore = target.reopen;

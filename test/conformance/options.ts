@@ -2,8 +2,8 @@
  * Helpers of the tests of drivers: options as the plugin's own schema parses them, and capabilities with replaced
  * methods.
  */
-import { capabilityMethods } from "../../src/storage/bind.ts";
 import type { Capabilities, StoragePlugin } from "../../src/storage/contract.ts";
+import { capabilityMethods } from "./methods.ts";
 
 export function optionsOf<Options>(plugin: StoragePlugin<Options>, input: unknown): Options {
   const parsed = plugin.parseOptions(input);

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { isFault } from "../../../src/core/fault.ts";
 import { builtInPlugins, isModulePath, loadPlugins } from "../../../src/plugins/load.ts";
 import { openStores, planStores } from "../../../src/storage/bind.ts";
-import { type Store, StoreError } from "../../../src/storage/contract.ts";
+import { StoreError } from "../../../src/storage/contract.ts";
 import { testEnvironment } from "../../conformance/kit.ts";
 import { alice, failureOf, pageOf } from "../../conformance/samples.ts";
 
@@ -114,60 +114,6 @@ describe("an external plugin", () => {
       }).problems;
       expect(reported.map(({ setting }) => setting)).toEqual(["stores.main.plugin"]);
       expect(reported[0]!.message).toContain(name);
-    });
-  }
-
-  const parsers = {
-    throws: "() => { throw new Error('at once'); }",
-    "answers nothing": "() => {}",
-    "answers a promise": "async () => ({ ok: true, options: null })",
-    "refuses without a problem": "() => ({ ok: false })",
-    "refuses with garbage": "() => ({ ok: false, problems: ['no'] })",
-  };
-  for (const [what, parser] of Object.entries(parsers)) {
-    test(`whose parseOptions ${what} is reported as a problem of its store`, async () => {
-      const text = `export default { name: "p", provides: ["replay"], parseOptions: ${parser}, open: async () => null, absence: () => null, migrate: null, maintenance: null };`;
-      const stores = { main: { plugin: module(`parse ${what}.ts`, text), options: {} } };
-      const { plugins } = await loadPlugins(stores, base);
-      const reported = planStores({ stores, plugins, needs: [need("main")] }).problems;
-      expect(reported.map(({ setting }) => setting)).toEqual(["stores.main"]);
-      expect(reported[0]!.message).toContain("parseOptions");
-    });
-  }
-
-  const whole = { plugin: "w", durability: "flushed", capabilities: {}, probe() {}, close() {} };
-  const incomplete: Readonly<Record<string, [opened: unknown, reported: string]>> = {
-    nothing: [null, "no store"],
-    "a store without close": [{ ...whole, close: undefined }, "close()"],
-    "a store without a probe": [{ ...whole, probe: undefined }, "probe()"],
-    "a store without a name": [{ ...whole, plugin: undefined }, "plugin"],
-    "a durability of its own": [{ ...whole, durability: "fsync" }, "fsync"],
-    "no capabilities": [{ ...whole, capabilities: undefined }, "capabilities"],
-    "a capability that is not an object": [{ ...whole, capabilities: { replay: null } }, "replay"],
-    "a mailbox of an older contract": [
-      { ...whole, capabilities: { mailbox: { store() {} } } },
-      "mailbox has no list()",
-    ],
-    "a capability of an older contract": [{ ...whole, capabilities: { replay: { claim() {} } } }, "expire()"],
-  };
-  for (const [what, [opened, reported]] of Object.entries(incomplete)) {
-    test(`that opens ${what} is reported before anything relies on it`, async () => {
-      const stores = { main: { plugin: "w", options: {} } };
-      const plugin = {
-        name: "w",
-        provides: ["replay"] as const,
-        parseOptions: () => ({ ok: true as const, options: null }),
-        open: async () => opened as Store,
-        absence: () => null,
-        migrate: null,
-        maintenance: null,
-      };
-      const failure = await failureOf(() =>
-        openStores({ stores, plugins: [plugin], needs: [need("main")] }, testEnvironment()),
-      );
-      expect(failure).toBeInstanceOf(StoreError);
-      expect((failure as StoreError).message).toContain('store "main"');
-      expect((failure as StoreError).message).toContain(reported);
     });
   }
 });
