@@ -223,6 +223,29 @@ if (absence !== null) {
       line.close();
     }, 80_000);
 
+    test("loses one process makes the others read again what that one could not publish", async () => {
+      const line = openLine(server.port);
+      const subject_prefix = `fault${prefixes++}`;
+      const apart = await openNatsBus(optionsFor(line.url, { subject_prefix }), environment);
+      const other = await openNatsBus(optionsFor(server.url, { subject_prefix }), environment);
+      opened.push(apart, other);
+      let missed = 0;
+      const changes: string[] = [];
+      const note = (message: Uint8Array): undefined => void changes.push(String(answerTo(message)));
+      await other.subscribe("changed", note, { missed: () => missed++ }).ready;
+      await until(() => apart.stats().connected && apart.mayReach("changed"));
+      const before = missed;
+      line.drop();
+      await until(() => !apart.stats().connected);
+      apart.publish("changed", bytes("into the void"));
+      await until(() => missed > before);
+      apart.publish("changed", bytes("afterwards"));
+      await until(() => changes.includes("afterwards"));
+      expect(changes).toEqual(["afterwards"]);
+      await apart.close();
+      line.close();
+    }, 80_000);
+
     test("accepts connections and is silent opens at once, keeps one connection, and is left for one that answers", async () => {
       const silent = new Set<Socket>();
       const socket = {

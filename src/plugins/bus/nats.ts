@@ -147,6 +147,7 @@ class NatsBus implements Bus {
   private unreadBytes = 0;
   private flushing = false;
   private closed = false;
+  private reporting: ReturnType<typeof setTimeout> | null = null;
 
   /** Those of the cluster that a server has named. */
   private named: readonly string[] = [];
@@ -159,7 +160,7 @@ class NatsBus implements Bus {
     this.peers = new Peers(this.id, {
       send: (to, message) => void this.connection?.publish(this.inboxOf(to, "peer"), utf8(JSON.stringify(message))),
       tell: (to, message, msMax) => this.tell(to, message, msMax),
-      onMissed: () => this.local.reportMissed(),
+      onMissed: () => this.reportMissedSoon(),
     });
     this.heartbeat = setInterval(() => this.connected.now && this.peers.sayHello(), helloMs);
   }
@@ -249,10 +250,19 @@ class NatsBus implements Bus {
     this.unreadBytes = 0;
     // A flush of a connection that ended never settles.
     this.flushing = false;
+    if (this.reasons.size > 0) this.peers.announceLoss();
     this.reasons.clear();
     this.log("info", "the bus is connected");
     this.local.reportMissed();
     this.connected.soon.release();
+  }
+
+  /** Once for all processes that come back together: it makes every live session read again. */
+  private reportMissedSoon(): void {
+    this.reporting ??= setTimeout(() => {
+      this.reporting = null;
+      this.local.reportMissed();
+    }, againMs);
   }
 
   private receivePeer(message: Msg): void {
@@ -370,6 +380,7 @@ class NatsBus implements Bus {
   async close(): Promise<void> {
     this.closed = true;
     clearInterval(this.heartbeat);
+    if (this.reporting !== null) clearTimeout(this.reporting);
     this.ending.release();
     this.connected.soon.release();
     await this.local.close();

@@ -13,8 +13,17 @@ import { busReadyMsMax } from "../../storage/bus.ts";
 
 /** What processes tell each other. `from` is the sender. */
 export type PeerMessage =
-  /** `greets`: it was not connected before, and wants to know what the receiver has. */
-  | { readonly type: "hello"; readonly from: string; readonly sum: string; readonly greets: boolean }
+  /**
+   * `greets`: it was not connected before, and wants to know what the receiver has. `lost`: what it published until now
+   * may not have arrived.
+   */
+  | {
+      readonly type: "hello";
+      readonly from: string;
+      readonly sum: string;
+      readonly greets: boolean;
+      readonly lost: boolean;
+    }
   | { readonly type: "want"; readonly from: string; readonly knewSome: boolean }
   | {
       readonly type: "all";
@@ -122,14 +131,19 @@ export class Peers {
   /** For a new connection. What was heard before it is no reason to forget anybody. */
   greet(): void {
     for (const peer of this.peers.values()) peer.heardAtMs = performance.now();
-    this.hello("all", true);
+    this.hello("all", { greets: true });
+  }
+
+  /** After an outage, when nothing is dropped any more. */
+  announceLoss(): void {
+    this.hello("all", { lost: true });
   }
 
   /** Every `helloMs`. */
   sayHello(): void {
     for (const [name, { heardAtMs }] of this.peers)
       if (performance.now() - heardAtMs > forgottenAfterMs) this.forget(name);
-    this.hello("all", false);
+    this.hello("all");
   }
 
   receive(message: PeerMessage): void {
@@ -139,7 +153,8 @@ export class Peers {
     peer.heardAtMs = performance.now();
     this.peers.set(message.from, peer);
     if (message.type === "hello") {
-      if (message.greets || known === undefined) this.hello(message.from, false);
+      if (message.lost) this.link.onMissed();
+      if (message.greets || known === undefined) this.hello(message.from);
       if (peer.has.sum !== message.sum) this.want(message.from, peer);
     } else if (message.type === "want") {
       if (message.knewSome) this.link.onMissed();
@@ -155,9 +170,9 @@ export class Peers {
   }
 
   /** Behind the changes that its sum counts, so that nobody asks for them. */
-  private hello(to: string | "all", greets: boolean): void {
+  private hello(to: string | "all", { greets = false, lost = false } = {}): void {
     this.tellBatch();
-    this.link.send(to, { type: "hello", from: this.id, sum: this.own.sum, greets });
+    this.link.send(to, { type: "hello", from: this.id, sum: this.own.sum, greets, lost });
   }
 
   private want(of: string, { has }: Peer): void {

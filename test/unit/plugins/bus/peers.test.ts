@@ -94,3 +94,14 @@ test("a process that does not answer is forgotten until it says hello, and then 
   await a.follow("u");
   expect(a.following("s")).toEqual([]);
 });
+
+test("who was cut off and is back makes the others read again, and only then", async () => {
+  const { open, missed } = network();
+  const [a, b] = [open("a"), open("b")];
+  await b.follow("s");
+  a.greet();
+  a.sayHello();
+  expect(missed).toEqual([]);
+  a.announceLoss();
+  expect(missed).toEqual(["b"]);
+});
