@@ -1,4 +1,8 @@
-/** The PostgreSQL driver keeps the contract, on a server of its own. Reports when this machine has no server. */
+/**
+ * The PostgreSQL driver keeps the contract, on a server of its own. Reports when this machine has no server.
+ * `WAYPOST_TEST_POSTGRES=postgres://user@host:5432/database bun test test/conformance/postgres.test.ts --timeout 60000`
+ * uses an empty database that is given, such as one with Citus.
+ */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { isFault } from "../../src/core/fault.ts";
 import { type PostgresOptions, postgresPlugin } from "../../src/plugins/postgres/postgres.ts";
@@ -11,8 +15,9 @@ import { runConformance, testEnvironment } from "./kit.ts";
 import { optionsOf } from "./options.ts";
 import { chunkOf, did, entry, id, ids, kinds, listAll, pageOf, quota } from "./samples.ts";
 
-const absence = postgresAbsence();
-let server: PostgresServer | null = null;
+const given = process.env["WAYPOST_TEST_POSTGRES"];
+const absence = given === undefined ? postgresAbsence() : null;
+let server: Pick<PostgresServer, "url" | "end"> | null = null;
 
 const settings = (schema: string) =>
   optionsOf(postgresPlugin, { urls: [server?.url], schema, partition_ms: 1_000, block_time_ms: 60, connections: 3 });
@@ -66,6 +71,10 @@ if (absence !== null) {
   test(`skipped: ${absence}`, () => {});
 } else {
   beforeAll(async () => {
+    if (given !== undefined) {
+      server = { url: given, end: async () => {} };
+      return;
+    }
     server = await startPostgres([
       "fsync=off",
       "autovacuum=off",

@@ -40,7 +40,6 @@ const answerSlackMs = 2_000;
  */
 const planning = {
   jit: "off",
-  plan_cache_mode: "force_generic_plan",
   enable_hashjoin: "off",
   enable_mergejoin: "off",
   enable_seqscan: "off",
@@ -109,6 +108,8 @@ export class Timelines {
 
 /** Names of segments of the log begin with the timeline; a standby has none to write. */
 const primaryQuery = `select pg_is_in_recovery() as standby, current_setting('transaction_read_only') as ro,
+  set_config('plan_cache_mode',
+    case when exists (select 1 from pg_extension where extname = 'citus') then 'auto' else 'force_generic_plan' end, false),
   case when pg_is_in_recovery() then null else pg_walfile_name(pg_current_wal_lsn()) end as wal`;
 const lookAgainMs = 5_000;
 

@@ -163,37 +163,28 @@ export class PostgresMailbox implements Mailbox {
   async read(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): Promise<HeldMessage[]> {
     const ids = messageIds.filter(isUuid);
     if (ids.length === 0) return [];
-    const rows = await this.pool.query(
-      `${fromBox} (
-         select ${messageColumns} from {s}.held
-         where mailbox_no = box.no and id = any (string_to_array($2, ',')::uuid[]) and expires_ms > $3
-       ) found on true`,
-      [recipient, ids.join(","), nowMs],
-    );
-    const byId = new Map(present(rows).map((row) => [row["id"] as Uuid, messageOf(row)]));
+    const rows = await this.pool.query("select * from {s}.read($1, string_to_array($2, ',')::uuid[], $3)", [
+      recipient,
+      ids.join(","),
+      nowMs,
+    ]);
+    const byId = new Map(rows.map((row) => [row["id"] as Uuid, messageOf(row)]));
     return ids.flatMap((id) => byId.get(id) ?? []);
   }
 
   async group(recipient: MailboxKey, groupId: Uuid, page: PageRequest): Promise<GroupPage | Fault> {
     const after = parseCursor(page.after);
     if (isFault(after)) return after;
-    const rows = await this.pool.query(
-      `${fromBox} (
-       with chunks as materialized (
-         select * from {s}.held where mailbox_no = box.no and group_id = $2::uuid and expires_ms > $3
-       )
-       select ${messageColumns}, place, more, (select count(*) from chunks) as held from (
-         select c.*, c.sequence + 1 as place, row_number() over line as nth, sum(c.size) over line as running,
-           lead(1) over line is not null as more
-         from chunks c where c.sequence + 1 > $4 window line as (order by c.sequence)
-       ) p where nth <= $5 and (nth = 1 or running <= $6)
-       union all
-       select null, null, group_id, null, total, null, null, null, count(*) from chunks
-       group by group_id, total) found on true order by place nulls last`,
-      [recipient, groupId, page.nowMs, after, page.entriesMax, page.bytesMax],
-    );
+    const rows = await this.pool.query("select * from {s}.chunks($1, $2::uuid, $3, $4, $5, $6)", [
+      recipient,
+      groupId,
+      after,
+      page.nowMs,
+      page.entriesMax,
+      page.bytesMax,
+    ]);
     const facts = rows.at(-1);
-    if (facts === undefined || facts["held"] === null) return { entries: [], next: null, total: null, complete: false };
+    if (facts === undefined) return { entries: [], next: null, total: null, complete: false };
     const found = pageOf(rows.slice(0, -1));
     const total = Number(facts["total"]);
     return { entries: found.rows.map(messageOf), next: found.next, total, complete: Number(facts["held"]) === total };
@@ -201,20 +192,7 @@ export class PostgresMailbox implements Mailbox {
 
   async message(recipient: MailboxKey, messageId: Uuid, nowMs: number): Promise<MessageState> {
     if (!isUuid(messageId)) return { state: "absent" };
-    const rows = await this.pool.query(
-      `${fromBox} (
-       select 'active' as state, ${messageColumns}, null::bytea as preview
-         from {s}.held where mailbox_no = box.no and id = $2::uuid and expires_ms > $3
-       union all
-       select 'acked', id, expires_ms, null, null, null, null, null from {s}.acked
-         where mailbox_no = box.no and id = $2::uuid and expires_ms > $3
-       union all
-       select 'expired', id, expires_ms, null, null, null, null, preview from {s}.kept
-         where mailbox_no = box.no and id = $2::uuid and expires_ms <= $3 and kept_ms > $3
-       limit 1) found on true`,
-      [recipient, messageId, nowMs],
-    );
-    const [row] = present(rows);
+    const [row] = await this.pool.query("select * from {s}.message($1, $2::uuid, $3)", [recipient, messageId, nowMs]);
     if (row === undefined) return { state: "absent" };
     if (row["state"] === "active") return { state: "active", message: messageOf(row) };
     if (row["state"] === "acked") return { state: "acked" };
@@ -322,15 +300,6 @@ function outcomeOf([, outcome, knownUntil, label, , same]: Answered, beyond: str
 }
 
 // ------------------------------------------------------------------------------------------------ reading
-
-/** One row at least, so that the database asks whether the place of the mailbox is here, also where no table has rows. */
-const fromBox = "select box.no, found.* from (select {s}.box_no($1) as no offset 0) box left join lateral";
-
-function present(rows: readonly Row[]): readonly Row[] {
-  return rows.filter((row) => row["id"] !== null);
-}
-
-const messageColumns = "id, expires_ms, group_id, sequence, total, envelope";
 
 type FoundPage = { readonly rows: readonly Row[]; readonly next: string | null };
 

@@ -332,11 +332,7 @@ export function openPostgresReceipts(pool: Pool): Receipts {
       return add({ key: rowKeyOf(key), how: "absent", value, until: untilMs, at: nowMs });
     },
     async get(key, nowMs) {
-      const [row] = await pool.query(
-        `select {s}.is_here({s}.place_of(decode($1, 'hex'))),
-           (select value from {s}.receipt where key = decode($1, 'hex') and until_ms > $2) as value`,
-        [rowKeyOf(key), nowMs],
-      );
+      const [row] = await pool.query("select {s}.receipt_of(decode($1, 'hex'), $2) as value", [rowKeyOf(key), nowMs]);
       const value = row?.["value"] as Uint8Array | null;
       return value === null ? null : new Uint8Array(value);
     },
@@ -348,18 +344,10 @@ export function openPostgresReceipts(pool: Pool): Receipts {
       const first = rowKeyOf(prefix);
       const end = endOfPrefix(Buffer.from(first, "hex"))?.toString("hex") ?? first;
       const rows = await pool.query(
-        `select here, found.* from (select {s}.is_here({s}.place_of(decode($1, 'hex'))) as here offset 0) place
-         left join lateral (
-           select key, value from {s}.receipt
-           where key >= decode($1, 'hex') and key < decode($2, 'hex') and key > decode($3, 'hex') and until_ms > $4
-           order by key limit $5
-         ) found on true order by key`,
+        "select * from {s}.scan(decode($1, 'hex'), decode($2, 'hex'), decode($3, 'hex'), $4, $5)",
         [first, end, after === null ? "" : rowKeyOf(after), nowMs, limit],
       );
-      return rows.flatMap(({ key, value }) => {
-        if (key === null) return [];
-        return [[textOfRow(key as Uint8Array), new Uint8Array(value as Uint8Array)] as const];
-      });
+      return rows.map(({ key, value }) => [textOfRow(key as Uint8Array), new Uint8Array(value as Uint8Array)] as const);
     },
     async expire(nowMs, limit) {
       const [row] = await pool.query("select {s}.expire_receipts($1, $2) as freed", [nowMs, limit]);

@@ -172,13 +172,13 @@ begin
     raise exception 'the place is not here' using errcode = 'WP002';
   end if;
 end $$;
--- For a read: always true.
-create function {s}.is_here(p_no integer) returns boolean language plpgsql stable as $$
+-- For a read.
+create function {s}.check_here(p_no integer) returns void language plpgsql stable as $$
 begin
-  if not exists (select 1 from {s}.place where no = p_no and state in ('here', 'leaving')) then
+  perform 1 from {s}.place where no = p_no and state in ('here', 'leaving');
+  if not found then
     raise exception 'the place is not here' using errcode = 'WP002';
   end if;
-  return true;
 end $$;
 -- The number of a mailbox, or null when there is none.
 create function {s}.box_no(p_key text) returns bigint language plpgsql stable as $$
@@ -248,6 +248,7 @@ begin
     on conflict (no) do update set state = 'arriving', move = p_move where place.state in ('gone', 'arriving');
   update {s}.meta set claims_forgotten_ms = p_forgotten where claims_forgotten_ms < p_forgotten;
 end $$;
+-- What reads a table and inserts is one statement with parts: Citus 13 sends an `insert` that selects with a broken condition.
 create function {s}.copy_in(
   p_writer uuid, p_seq bigint, p_no integer, p_move uuid, p_kind text, p_given text
 ) returns json language plpgsql as $$
@@ -255,6 +256,7 @@ declare
   done json := {s}.begin_write(p_writer, p_seq);
   span bigint := (select tally_ms from {s}.meta);
   rows json := p_given::json;
+  copied bigint;
 begin
   if done is not null then
     return done;
@@ -293,15 +295,23 @@ begin
     on conflict (upper_ms, writer) do update
       set entries = t.entries + excluded.entries, bytes = t.bytes + excluded.bytes;
   elsif p_kind = 'acked' then
-    insert into {s}.acked (mailbox_no, id, expires_ms, digest)
-    select m.no, r.id, r.expires_ms, r.digest
-    from json_to_recordset(rows) r(key text, id uuid, expires_ms bigint, digest bytea)
-    join {s}.mailbox m on m.key = r.key;
+    with given as materialized (
+      select m.no, r.* from json_to_recordset(rows) r(key text, id uuid, expires_ms bigint, digest bytea)
+      join {s}.mailbox m on m.key = r.key
+    ), new_acked as (
+      insert into {s}.acked (mailbox_no, id, expires_ms, digest) select no, id, expires_ms, digest from given
+    )
+    select count(*) into copied from given;
   elsif p_kind = 'kept' then
-    insert into {s}.kept (mailbox_no, id, expires_ms, kept_ms, preview)
-    select m.no, r.id, r.expires_ms, r.kept_ms, r.preview
-    from json_to_recordset(rows) r(key text, id uuid, expires_ms bigint, kept_ms bigint, preview bytea)
-    join {s}.mailbox m on m.key = r.key;
+    with given as materialized (
+      select m.no, r.* from json_to_recordset(rows) r(
+        key text, id uuid, expires_ms bigint, kept_ms bigint, preview bytea)
+      join {s}.mailbox m on m.key = r.key
+    ), new_kept as (
+      insert into {s}.kept (mailbox_no, id, expires_ms, kept_ms, preview)
+      select no, id, expires_ms, kept_ms, preview from given
+    )
+    select count(*) into copied from given;
   elsif p_kind = 'claim' then
     insert into {s}.claim select * from json_populate_recordset(null::{s}.claim, rows) on conflict do nothing;
   else
@@ -318,8 +328,8 @@ declare
 begin
   loop
     insert into {s}.mailbox (key)
-      select k from unnest(p_keys) k
-      where not exists (select 1 from {s}.mailbox m where m.key = k) order by k collate "C"
+      select k from unnest(p_keys) k left join {s}.mailbox m on m.key = k
+      where m.key is null order by k collate "C"
       on conflict do nothing;
     perform 1 from {s}.mailbox m where m.key = any (p_keys) order by m.key for update;
     get diagnostics locked = row_count;
@@ -328,8 +338,9 @@ begin
   end loop;
 end $$;
 -- Whether nothing is active, as far as the sums know: not where a clock that was ahead has come back.
-create function {s}.is_empty(p_box {s}.mailbox, p_at bigint) returns boolean language sql immutable as $$
-  select p_box.entries = 0 and p_box.settled_ms <= p_at
+create function {s}.is_empty(p_entries bigint, p_settled bigint, p_at bigint) returns boolean
+language sql immutable as $$
+  select p_entries = 0 and p_settled <= p_at
 $$;
 -- Takes what has expired at a time out of the sums of mailboxes, whose rows are locked.
 create function {s}.settle(p_nos bigint[], p_at bigint) returns void language plpgsql as $$
@@ -441,8 +452,8 @@ begin
     set entries = m.entries + case when f.expires > m.settled_ms then 1 else 0 end,
       bytes = m.bytes + case when f.expires > m.settled_ms then f.size else 0 end,
       last_arrival = f.arrival,
-      soonest_ms = case when {s}.is_empty(m, f.at) then f.expires else least(m.soonest_ms, f.expires) end,
-      latest_ms = case when {s}.is_empty(m, f.at) then f.expires else greatest(m.latest_ms, f.expires) end,
+      soonest_ms = case when {s}.is_empty(m.entries, m.settled_ms, f.at) then f.expires else least(m.soonest_ms, f.expires) end,
+      latest_ms = case when {s}.is_empty(m.entries, m.settled_ms, f.at) then f.expires else greatest(m.latest_ms, f.expires) end,
       until_ms = greatest(m.until_ms, f.expires, f.kept)
     from final f where m.no = f.no and f.outcome = 'stored'
   ), new_tally as (
@@ -486,7 +497,7 @@ declare
   ends bigint[];
   kept_ends bigint[];
   nearly_full bigint[];
-  earlier {s}.entry[];
+  earlier integer[];
   answers json[] := '{}';
   round_answers json;
   store_entries bigint := p_store_entries;
@@ -514,7 +525,7 @@ begin
     perform {s}.settle(nearly_full, (select max(e.at) from unnest(given) e));
   end if;
   earlier := array(
-    select e from unnest(given) e join {s}.mailbox m on m.key = e.box
+    select e.n from unnest(given) e join {s}.mailbox m on m.key = e.box
     where exists (select 1 from {s}.held h where h.mailbox_no = m.no and h.id = e.id and h.expires_ms <= e.at)
       or exists (select 1 from {s}.acked a where a.mailbox_no = m.no and a.id = e.id and a.expires_ms <= e.at)
       or exists (select 1 from {s}.kept k where k.mailbox_no = m.no and k.id = e.id and k.expires_ms <= e.at));
@@ -526,8 +537,9 @@ begin
       from json_array_elements(round_answers) a where a ->> 1 = 'stored';
   end loop;
   if cardinality(earlier) > 0 then
-    perform {s}.drop_earlier(array(select e from unnest(earlier) e join unnest(answers) a
-      on (a ->> 0)::integer = e.n and a ->> 1 = 'stored'));
+    perform {s}.drop_earlier(array(
+      select e from unnest(given) e join unnest(answers) a on (a ->> 0)::integer = e.n
+      where a ->> 1 = 'stored' and e.n = any (earlier)));
   end if;
   return {s}.end_write(p_writer, p_seq, array_to_json(answers));
 end $$;
@@ -586,6 +598,58 @@ begin
   return {s}.end_write(p_writer, p_seq, json_build_object('replayed', replayed, 'gone', done));
 end $$;
 
+-- Each read checks the place first.
+create function {s}.read(p_key text, p_ids uuid[], p_now bigint) returns table (
+  id uuid, expires_ms bigint, group_id uuid, sequence bigint, total bigint, envelope bytea
+) language plpgsql stable as $$
+declare
+  box bigint := {s}.box_no(p_key);
+begin
+  return query select h.id, h.expires_ms, h.group_id, h.sequence, h.total, h.envelope
+    from {s}.held h where h.mailbox_no = box and h.id = any (p_ids) and h.expires_ms > p_now;
+end $$;
+create function {s}.message(p_key text, p_id uuid, p_now bigint) returns table (
+  state text, id uuid, expires_ms bigint, group_id uuid, sequence bigint, total bigint, envelope bytea, preview bytea
+) language plpgsql stable as $$
+declare
+  box bigint := {s}.box_no(p_key);
+begin
+  return query
+    select 'active', h.id, h.expires_ms, h.group_id, h.sequence, h.total, h.envelope, null::bytea
+      from {s}.held h where h.mailbox_no = box and h.id = p_id and h.expires_ms > p_now
+    union all
+    select 'acked', a.id, a.expires_ms, null, null, null, null, null
+      from {s}.acked a where a.mailbox_no = box and a.id = p_id and a.expires_ms > p_now
+    union all
+    select 'expired', k.id, k.expires_ms, null, null, null, null, k.preview
+      from {s}.kept k where k.mailbox_no = box and k.id = p_id and k.expires_ms <= p_now and k.kept_ms > p_now
+    limit 1;
+end $$;
+-- The last row has no id; it says how many chunks are held, and of how many.
+create function {s}.chunks(
+  p_key text, p_group uuid, p_after bigint, p_now bigint, p_entries bigint, p_bytes bigint
+) returns table (
+  id uuid, expires_ms bigint, group_id uuid, sequence bigint, total bigint, envelope bytea, place bigint, more boolean,
+  held bigint
+) language plpgsql stable as $$
+declare
+  box bigint := {s}.box_no(p_key);
+begin
+  return query
+    select p.id, p.expires_ms, p.group_id, p.sequence, p.total, p.envelope, p.sequence + 1, p.more, null::bigint
+    from (
+      select h.*, row_number() over line as nth, sum(h.size) over line as running,
+        lead(1) over line is not null as more
+      from {s}.held h
+      where h.mailbox_no = box and h.group_id = p_group and h.expires_ms > p_now and h.sequence + 1 > p_after
+      window line as (order by h.sequence)
+    ) p
+    where p.nth <= p_entries and (p.nth = 1 or p.running <= p_bytes)
+    order by p.sequence;
+  return query
+    select null::uuid, null::bigint, p_group, null::bigint, h.total, null::bytea, null::bigint, null::boolean, count(*)
+    from {s}.held h where h.mailbox_no = box and h.group_id = p_group and h.expires_ms > p_now group by h.total;
+end $$;
 -- A row without an id says that more follow.
 create function {s}.page(
   p_key text, p_after bigint, p_now bigint, p_entries bigint, p_bytes bigint, p_envelopes boolean
@@ -598,7 +662,7 @@ declare
   n bigint := 0;
   bytes bigint := 0;
 begin
-  select m.*, {s}.is_empty(m, p_now) as is_empty into box
+  select m.*, {s}.is_empty(m.entries, m.settled_ms, p_now) as is_empty into box
     from {s}.place p left join {s}.mailbox m on m.key = p_key
     where p.no = {s}.place_of(p_key) and p.state in ('here', 'leaving');
   if not found then
@@ -632,6 +696,7 @@ end $$;
 create function {s}.claim_tags(p_writer uuid, p_seq bigint, p_given text) returns json language plpgsql as $$
 declare
   done json := {s}.begin_write(p_writer, p_seq);
+  forgotten bigint := (select claims_forgotten_ms from {s}.meta);
 begin
   if done is not null then
     return done;
@@ -642,7 +707,7 @@ begin
     insert into {s}.claim as c (tag, until_ms, at_ms, place)
     select decode(g.tag, 'hex'), g.until, g.at, g.place
     from json_to_recordset(p_given::json) as g(tag text, until bigint, at bigint, place integer)
-    where g.until > (select claims_forgotten_ms from {s}.meta) order by 1
+    where g.until > forgotten order by 1
     on conflict (tag) do update
       set until_ms = excluded.until_ms, at_ms = excluded.at_ms, place = excluded.place
       where c.until_ms <= excluded.at_ms
@@ -673,6 +738,18 @@ begin
     where until_ms <= p_now order by until_ms limit p_limit for update skip locked));
   get diagnostics freed = row_count;
   return freed;
+end $$;
+create function {s}.receipt_of(p_key bytea, p_now bigint) returns bytea language plpgsql stable as $$
+begin
+  perform {s}.check_here({s}.place_of(p_key));
+  return (select r.value from {s}.receipt r where r.key = p_key and r.until_ms > p_now);
+end $$;
+create function {s}.scan(p_first bytea, p_end bytea, p_after bytea, p_now bigint, p_limit bigint)
+returns table (key bytea, value bytea) language plpgsql stable as $$
+begin
+  perform {s}.check_here({s}.place_of(p_first));
+  return query select r.key, r.value from {s}.receipt r
+    where r.key >= p_first and r.key < p_end and r.key > p_after and r.until_ms > p_now order by r.key limit p_limit;
 end $$;
 -- Returns key and value for each key that another value excludes.
 create function {s}.write_receipts(p_writer uuid, p_seq bigint, p_given text, p_bytes bytea)
@@ -710,12 +787,33 @@ end $$;
 
 ------------------------------------------------------------------------------------------------------------ partitions
 
+-- With Citus only its coordinator makes and drops tables: the result of the call there, or null where this is no worker.
+create function {s}.at_coordinator(p_call text) returns text language plpgsql as $$
+declare
+  answer record;
+begin
+  if to_regclass('pg_dist_local_group') is null then
+    return null;
+  end if;
+  perform 1 from pg_dist_local_group where groupid = 0;
+  if found then
+    return null;
+  end if;
+  select success, result into answer from run_command_on_coordinator('select {s}.' || p_call);
+  if not answer.success then
+    raise exception 'the coordinator failed: %', answer.result;
+  end if;
+  return answer.result;
+end $$;
 -- A partition holds what ends after `upper - partition_ms` and not after `upper`.
 create function {s}.add_part(p_kind text, p_upper bigint) returns void language plpgsql as $$
 declare
   span bigint := (select partition_ms from {s}.meta);
   name text := p_kind || '_' || p_upper;
 begin
+  if {s}.at_coordinator(format('add_part(%L, %s)', p_kind, p_upper)) is not null then
+    return;
+  end if;
   perform pg_advisory_xact_lock(hashtextextended('{s}', 1));
   if exists (select 1 from {s}.part where kind = p_kind and upper_ms = p_upper) then
     return;
@@ -766,7 +864,11 @@ declare
   nos bigint[];
   freed integer := 0;
   patience text := current_setting('lock_timeout');
+  there text := {s}.at_coordinator(format('expire(%s, %s, %s)', p_now, p_grace, p_limit));
 begin
+  if there is not null then
+    return there;
+  end if;
   if not pg_try_advisory_xact_lock(hashtextextended('{s}', 2)) then
     return 0;
   end if;
