@@ -6,39 +6,34 @@ import { isRecord } from "./answers.ts";
 import { ClientError, localError } from "./http.ts";
 import { type MemoryStore, processMemory } from "./trust/trust.ts";
 
-/** Each write resolves when it is stored safely: the caller relies on it from then on. */
-export type KeyStore = {
-  readonly load: (name: string) => Promise<string | null>;
-  /** Stores a new text. `false` when there is one of this name already, however many tabs or processes add it at once. */
-  readonly add: (name: string, text: string) => Promise<boolean>;
-  readonly replace: (name: string, text: string) => Promise<void>;
-  readonly delete: (name: string) => Promise<void>;
-  /** What the identity of this name remembers of others. It stays when the identity is deleted. */
-  readonly memoryOf: (name: string) => MemoryStore;
+/**
+ * Texts by their keys: the identity under its name, and under `<name>/…` what it remembers of others. A write resolves when
+ * it is stored safely: the caller relies on it from then on.
+ */
+export type KeyStore = MemoryStore & {
+  /** Stores a new text. `false` when the key has one already, however many tabs or processes add it at once. */
+  readonly add: (key: string, text: string) => Promise<boolean>;
   /** Of a store that can: texts can't be read from then on, until it is unlocked. */
   readonly lock?: () => void;
 };
 
+/** What the identity of a name remembers of others. No identity has a slash in its name. */
+export const memoryOf = ({ load, save }: MemoryStore, name: string): MemoryStore => ({
+  load: (key) => load(`${name}/${key}`),
+  save: (key, text) => save(`${name}/${key}`, text),
+});
+
 /** Lost with the process: for tests, and for identities that are created each time. */
 export function memoryKeys(): KeyStore {
   const texts = new Map<string, string>();
-  const { load, save } = processMemory(texts);
   return {
-    load,
-    add: async (name, text) => {
-      if (texts.has(name)) return false;
-      texts.set(name, text);
+    ...processMemory(texts),
+    add: async (key, text) => {
+      if (texts.has(key)) return false;
+      texts.set(key, text);
       return true;
     },
-    replace: save,
-    delete: (name) => save(name, null),
-    memoryOf: partOf({ load, save }),
   };
-}
-
-/** No identity has a slash in its name. */
-function partOf({ load, save }: MemoryStore): KeyStore["memoryOf"] {
-  return (name) => ({ load: (key) => load(`${name}/${key}`), save: (key, text) => save(`${name}/${key}`, text) });
 }
 
 const storeName = "identities";
@@ -57,10 +52,9 @@ export function indexedDbKeys(database = "waypost"): KeyStore {
     const value: unknown = await settled((await opened).transaction(storeName).objectStore(storeName).get(name));
     return typeof value === "string" ? value : null;
   };
-  const save = (name: string, text: string | null) =>
-    write((store) => (text === null ? store.delete(name) : store.put(text, name)));
   return {
     load,
+    save: (name, text) => write((store) => (text === null ? store.delete(name) : store.put(text, name))),
     add: async (name, text) => {
       try {
         await write((store) => store.add(text, name));
@@ -70,9 +64,6 @@ export function indexedDbKeys(database = "waypost"): KeyStore {
         throw error;
       }
     },
-    replace: save,
-    delete: (name) => save(name, null),
-    memoryOf: partOf({ load, save }),
   };
 }
 
@@ -118,7 +109,7 @@ export function storeFailure(what: string, cause: unknown): ClientError {
 
 /** The same store, whose failures are all of the SDK's kind: `store_full`, or `unusable`. */
 export function reliable(keys: KeyStore): KeyStore {
-  for (const name of ["load", "add", "replace", "delete", "memoryOf"] as const)
+  for (const name of ["load", "save", "add"] as const)
     if (typeof keys?.[name] !== "function") throw localError("invalid_argument", `keys has no function ${name}`);
   const guard = async <T>(work: () => Promise<T>): Promise<T> => {
     try {
@@ -127,16 +118,10 @@ export function reliable(keys: KeyStore): KeyStore {
       throw storeFailure("the key store", cause);
     }
   };
-  const guardMemory = (memory: MemoryStore): MemoryStore => ({
-    load: (key) => guard(() => memory.load(key)),
-    save: (key, text) => guard(() => memory.save(key, text)),
-  });
   return {
-    load: (name) => guard(() => keys.load(name)),
-    add: (name, text) => guard(() => keys.add(name, text)),
-    replace: (name, text) => guard(() => keys.replace(name, text)),
-    delete: (name) => guard(() => keys.delete(name)),
-    memoryOf: (name) => guardMemory(keys.memoryOf(name)),
+    load: (key) => guard(() => keys.load(key)),
+    save: (key, text) => guard(() => keys.save(key, text)),
+    add: (key, text) => guard(() => keys.add(key, text)),
     lock: () => keys.lock?.(),
   };
 }

@@ -9,7 +9,7 @@ import { decodeBase64, decodeUtf8, encodeBase32, encodeBase64, utf8 } from "../c
 import { type LockText, locksShape, parseKept, parseRecord, renderKept } from "./answers.ts";
 import { hkdf, openBytes, sealBytes } from "./crypto.ts";
 import { localError } from "./http.ts";
-import type { KeyStore } from "./key-stores.ts";
+import { type KeyStore, memoryOf } from "./key-stores.ts";
 
 /** What a lock needs again to unlock; nothing of it is secret. */
 type Kept = { readonly salt: Uint8Array; readonly credential: Uint8Array | null };
@@ -132,11 +132,10 @@ export type LockedKeys = KeyStore & {
 };
 
 const format = "waypost-locked:v1";
-/** No identity has a slash in its name. */
 const locksName = "waypost";
 
 export function lockedKeys(inner: KeyStore): LockedKeys {
-  const place = inner.memoryOf(locksName);
+  const place = memoryOf(inner, locksName);
   let key: Uint8Array | null = null;
   const unlocked = (): Uint8Array => {
     if (key === null) throw localError("locked", "the keys are locked");
@@ -158,25 +157,17 @@ export function lockedKeys(inner: KeyStore): LockedKeys {
       sealedB64: encodeBase64(seal(with_, unlocked(), locksName)),
     };
   };
-  const load = async (name: string, text: string | null, save: (sealed: string) => Promise<void>) => {
-    if (text === null) return null;
-    const opened = openText(unlocked(), text, name);
-    // It was there before the locks.
-    if (opened === null) await save(sealText(unlocked(), text, name));
-    return opened ?? text;
-  };
   return {
-    load: async (name) => load(name, await inner.load(name), (sealed) => inner.replace(name, sealed)),
-    add: async (name, text) => inner.add(name, sealText(unlocked(), text, name)),
-    replace: async (name, text) => inner.replace(name, sealText(unlocked(), text, name)),
-    delete: (name) => inner.delete(name),
-    memoryOf: (name) => {
-      const memory = inner.memoryOf(name);
-      return {
-        load: async (at) => load(`${name}/${at}`, await memory.load(at), (sealed) => memory.save(at, sealed)),
-        save: async (at, text) => memory.save(at, text === null ? null : sealText(unlocked(), text, `${name}/${at}`)),
-      };
+    load: async (name) => {
+      const text = await inner.load(name);
+      if (text === null) return null;
+      const opened = openText(unlocked(), text, name);
+      // It was there before the locks.
+      if (opened === null) await inner.save(name, sealText(unlocked(), text, name));
+      return opened ?? text;
     },
+    save: async (name, text) => inner.save(name, text === null ? null : sealText(unlocked(), text, name)),
+    add: async (name, text) => inner.add(name, sealText(unlocked(), text, name)),
     isSetUp: async () => (await wraps()).length > 0,
     hasPasskey: async () => (await wraps()).some(({ kind }) => kind === "passkey"),
     setUp: async (lock) => {

@@ -10,7 +10,7 @@ import { randomUuid } from "./crypto.ts";
 import type { Devices } from "./devices/devices.ts";
 import { provingAt, waitingDefault } from "./directory.ts";
 import { attempt, ClientError, clockProblem, inOrder, localError } from "./http.ts";
-import { reliable } from "./key-stores.ts";
+import { memoryOf, reliable } from "./key-stores.ts";
 import { freshSeed, type Identity, isRotationDue, renderIdentity, rotationMsDefault, wipe } from "./keys.ts";
 import type { Listener, Message, WaypostEvent } from "./message.ts";
 import type { Note } from "./notes.ts";
@@ -70,7 +70,7 @@ export class Waypost {
     const opening = async () => {
       const identity = (await loadIdentity(keys, name)) ?? (await makeIdentity(client, { ...options, keys }, name));
       client.known.ledger = identity.ledger;
-      client.known.memory = keys.memoryOf(name);
+      client.known.memory = memoryOf(keys, name);
       const me = new Waypost(client, { ...options, keys }, identity);
       client.known.doubt = (error) => me.#emit({ type: "failed", what: "log", error });
       return me;
@@ -266,8 +266,7 @@ export class Waypost {
 
   /** Gives each of three people a share of the root key: any two can restore it, none alone. Renewed with the root key. */
   async appointGuardians(guardians: readonly string[]): Promise<void> {
-    const memory = this.#options.keys.memoryOf(this.#name);
-    await (await import("./guardians.ts")).appointGuardians(this, guardians, memory);
+    await (await import("./guardians.ts")).appointGuardians(this, guardians, this.#client.known.memory);
   }
 
   /** Closes, and forgets all secrets; with `lockedKeys` also the key that opens them. */
@@ -357,7 +356,7 @@ export class Waypost {
 
   /** After a rotation of the root key the shares of the old one are worth nothing. */
   async #renewGuardians(): Promise<void> {
-    const memory = this.#options.keys.memoryOf(this.#name);
+    const { memory } = this.#client.known;
     if ((await memory.load("guardians")) !== null) await (await import("./guardians.ts")).renewGuardians(this, memory);
   }
 
@@ -365,7 +364,7 @@ export class Waypost {
     // Another tab may have made the key of the store they share.
     const stored = await loadIdentity(this.#options.keys, this.#name);
     const identity = { ...given, storeKey: stored?.storeKey ?? given.storeKey };
-    await this.#options.keys.replace(this.#name, renderIdentity(identity));
+    await this.#options.keys.save(this.#name, renderIdentity(identity));
     this.#identity = identity;
   }
 

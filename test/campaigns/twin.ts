@@ -195,7 +195,7 @@ async function rotateRoot(person: Person): Promise<void> {
   await replaceDocument(me.client, me.did, { rootSeed: next, edited: (one) => one, waiting });
   const held = { id: `${me.did}#root`, secret: signer.seed };
   const identity = { ...me.identity, rootSeed: next, methods: [...me.identity.methods, held] };
-  await keys.replace("default", renderIdentity(identity));
+  await keys.save("default", renderIdentity(identity));
   await reopen(person);
   count("root rotations");
 }

@@ -261,16 +261,16 @@ test("the keys of a removal stay, also on a device that replaces its own at that
   const phone = await open(place());
   const inner = memoryKeys();
   const held = { isDue: false, reached: Promise.withResolvers<void>(), open: Promise.withResolvers<void>() };
-  const replace = async (name: string, text: string) => {
+  const save = async (name: string, text: string | null) => {
     const isHeld = held.isDue && name === "default";
     if (isHeld) {
       held.isDue = false;
       held.reached.resolve();
       await held.open.promise;
     }
-    await inner.replace(name, text);
+    await inner.save(name, text);
   };
-  const laptop = await linked(phone, { ...place(), keys: { ...inner, replace }, ...{ rotateMs: 0 } });
+  const laptop = await linked(phone, { ...place(), keys: { ...inner, save }, ...{ rotateMs: 0 } });
   const thief = await linked(phone);
   const [thiefDid = ""] = (await thief.devices.list()).filter(({ isThis }) => isThis).map(({ did }) => did);
   held.isDue = true;

@@ -155,7 +155,7 @@ test("any two of three guardians restore, one alone does not, and a false share 
 test("new shares go out when the root key is another, and those of the old one are refused with new ones", async () => {
   const sent: { to: string; content: Record<string, unknown> }[] = [];
   const [alice, ...guardians] = await Promise.all([open(), open(), open(), open()]);
-  const memory = memoryKeys().memoryOf("alice");
+  const memory = memoryKeys();
   const { renewGuardians } = await import("../../src/client/guardians.ts");
   const owner = (rootSeed: Uint8Array) => ({
     client: alice.client,

@@ -33,10 +33,8 @@ function slowly(keys: KeyStore): KeyStore {
   const pause = () => Bun.sleep(Math.random() * 4);
   return {
     load: (name) => pause().then(() => keys.load(name)),
+    save: (name, text) => pause().then(() => keys.save(name, text)),
     add: (name, text) => pause().then(() => keys.add(name, text)),
-    replace: (name, text) => pause().then(() => keys.replace(name, text)),
-    delete: (name) => pause().then(() => keys.delete(name)),
-    memoryOf: (name) => keys.memoryOf(name),
   };
 }
 
@@ -58,11 +56,11 @@ test("a name is added once, replaced and deleted", async () => {
     const [one, other] = [createIdentity("a"), createIdentity("a")].map(renderIdentity) as [string, string];
     expect(await Promise.all([keys.add("a", one), keys.add("a", other)])).toContain(true);
     expect(await keys.add("a", other)).toBe(false);
-    await keys.replace("a", other);
+    await keys.save("a", other);
     expect(await keys.load("a")).toBe(other);
-    await keys.delete("a");
+    await keys.save("a", null);
     expect(await keys.load("a")).toBeNull();
-    await keys.delete("a");
+    await keys.save("a", null);
   }
 });
 

@@ -97,7 +97,7 @@ test("both notes of a fork are kept, and a later run remembers the head", async 
   const note = fork.cosigned([made.cosigner], Date.now());
   proxy.lie = { entry: (key) => fork.entry(Uint8Array.fromHex(key), note, { genesisSeed }) };
   expect(await codeOf(alice.send(bob.did, "hello"))).toBe("log_forked");
-  const kept = JSON.parse((await keys.memoryOf("default").load("log/fork")) ?? "{}") as {
+  const kept = JSON.parse((await keys.load("default/log/fork")) ?? "{}") as {
     before: string;
     after: string;
   };

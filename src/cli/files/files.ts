@@ -188,13 +188,26 @@ export async function loadIdentity(folder: string, name: string): Promise<Identi
 
 /** A key store of files: the same ones that the commands use, so that both are the same identities. */
 export function fileKeys(folder: string = defaultKeysFolder()): KeyStore {
-  return {
+  const identities: MemoryStore = {
     load: async (name) =>
       (await isThere(identityPath(folder, name))) ? renderIdentity(await loadIdentity(folder, name)) : null,
+    save: (name, text) =>
+      text === null ? forgetIdentity(folder, name) : writeDurably(identityPath(folder, name), text),
+  };
+  const placeOf = (key: string): readonly [MemoryStore, string] => {
+    const [name = "", ...rest] = key.split("/");
+    return rest.length === 0 ? [identities, name] : [fileMemory(folder, name), rest.join("/")];
+  };
+  return {
+    load: async (key) => {
+      const [place, at] = placeOf(key);
+      return place.load(at);
+    },
+    save: async (key, text) => {
+      const [place, at] = placeOf(key);
+      await place.save(at, text);
+    },
     add: (name, text) => createDurably(identityPath(folder, name), text),
-    replace: (name, text) => writeDurably(identityPath(folder, name), text),
-    delete: (name) => forgetIdentity(folder, name),
-    memoryOf: (name) => fileMemory(folder, name),
   };
 }
 

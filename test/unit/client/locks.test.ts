@@ -12,7 +12,7 @@ const codeOf = (work: Promise<unknown>) =>
 
 /** Everything that a thief of the store below finds. */
 async function found(inner: KeyStore): Promise<string> {
-  const memory = [await inner.memoryOf("me").load("people"), await inner.memoryOf("waypost").load("locks")];
+  const memory = [await inner.load("me/people"), await inner.load("waypost/locks")];
   return [await inner.load("me"), ...memory].join("\n");
 }
 
@@ -23,15 +23,12 @@ test("texts lie sealed, and are read only while the keys are unlocked", async ()
   expect(await codeOf(keys.add("me", "secret text"))).toBe("locked");
   await keys.setUp(passphraseLock("correct horse"));
   expect([await keys.add("me", "secret text"), await keys.add("me", "another")]).toEqual([true, false]);
-  await keys.memoryOf("me").save("people", "secret people");
-  expect([await keys.load("me"), await keys.memoryOf("me").load("people")]).toEqual(["secret text", "secret people"]);
+  await keys.save("me/people", "secret people");
+  expect([await keys.load("me"), await keys.load("me/people")]).toEqual(["secret text", "secret people"]);
   expect(await found(inner)).not.toContain("secret");
   keys.lock();
-  expect([await codeOf(keys.load("me")), await codeOf(keys.memoryOf("me").load("people"))]).toEqual([
-    "locked",
-    "locked",
-  ]);
-  expect(await codeOf(keys.replace("me", "x"))).toBe("locked");
+  expect([await codeOf(keys.load("me")), await codeOf(keys.load("me/people"))]).toEqual(["locked", "locked"]);
+  expect(await codeOf(keys.save("me", "x"))).toBe("locked");
   const again = lockedKeys(inner);
   expect(await again.isSetUp()).toBe(true);
   expect(await codeOf(again.unlock(passphraseLock("wrong")))).toBe("wrong_passphrase");
@@ -62,10 +59,10 @@ test("a printed code opens however it is typed, and another passphrase takes the
 test("what was there before the locks is sealed when it is read", async () => {
   const inner = memoryKeys();
   await inner.add("me", "secret text");
-  await inner.memoryOf("me").save("people", "secret people");
+  await inner.save("me/people", "secret people");
   const keys = lockedKeys(inner);
   await keys.setUp(passphraseLock("p"));
-  expect([await keys.load("me"), await keys.memoryOf("me").load("people")]).toEqual(["secret text", "secret people"]);
+  expect([await keys.load("me"), await keys.load("me/people")]).toEqual(["secret text", "secret people"]);
   expect(await found(inner)).not.toContain("secret");
   expect(await keys.load("me")).toBe("secret text");
 });
@@ -78,7 +75,7 @@ test("a text that was changed, or moved to another name, is not believed", async
   const sealed = (await inner.load("me")) ?? "";
   await inner.add("other", sealed);
   expect(await codeOf(keys.load("other"))).toBe("keys_unreadable");
-  await inner.replace("me", sealed.replace(/.{6}"}$/, 'AAAAAA"}'));
+  await inner.save("me", sealed.replace(/.{6}"}$/, 'AAAAAA"}'));
   expect(await codeOf(keys.load("me"))).toBe("keys_unreadable");
 });
 
