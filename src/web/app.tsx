@@ -83,7 +83,7 @@ function Home({ me }: { readonly me: Waypost }) {
         {conversation === null ? (
           <main class="nothing">
             <Icon shape="shield" />
-            <p>Choose a conversation, or invite somebody.</p>
+            <p>Conversations open here.</p>
           </main>
         ) : (
           <ConversationView me={me} id={conversation} at={message} open={setPanel} key={`${conversation} ${message}`} />

@@ -14,6 +14,7 @@ type Props = {
   readonly name: string;
   readonly answered: StoredMessage | null;
   readonly onAnswered: () => void;
+  readonly onSend: () => void;
 };
 
 /** What was not sent yet, for as long as the page is open. */
@@ -22,7 +23,7 @@ const drafts = new Map<string, string>();
 const fileBytesMax = 1_000_000_000;
 
 /** The words in the field, and what sends them and files. */
-function useWriting({ me, to, answered, onAnswered }: Props) {
+function useWriting({ me, to, answered, onAnswered, onSend }: Props) {
   const [text, setText] = useState(drafts.get(to) ?? "");
   const write = (next: string) => {
     setText(next);
@@ -38,6 +39,7 @@ function useWriting({ me, to, answered, onAnswered }: Props) {
     const said = text;
     write("");
     onAnswered();
+    onSend();
     const relation = answered === null ? {} : { replyTo: answered.id };
     const sending = sendTo(me, to, said, relation).catch((error: unknown) => {
       // It was not kept: the words come back.
@@ -47,6 +49,7 @@ function useWriting({ me, to, answered, onAnswered }: Props) {
     attempt(sending);
   };
   const sendEach = async (files: readonly File[]) => {
+    onSend();
     for (const file of files) {
       if (file.size > fileBytesMax) toast(`${fileName(file.name)} is larger than 1 GB.`);
       else await trackProgress((onProgress) => sendTo(me, to, file, { onProgress }));
@@ -65,17 +68,26 @@ export function Composer(props: Props) {
     // A phone would open its keyboard.
     if (matchMedia("(hover: hover)").matches || answered !== null) field.current?.focus();
   }, [answered]);
+  useEffect(() => {
+    // Anywhere: a file that is dropped beside the field would open in place of the app.
+    const drop = (event: DragEvent) => {
+      if (event.dataTransfer?.types.includes("Files") !== true) return;
+      event.preventDefault();
+      if (event.type === "drop") sendFiles(event.dataTransfer.files);
+    };
+    addEventListener("dragover", drop);
+    addEventListener("drop", drop);
+    return () => {
+      removeEventListener("dragover", drop);
+      removeEventListener("drop", drop);
+    };
+  }, []);
   return (
     <form
       class="composer"
       onSubmit={(event) => {
         event.preventDefault();
         sendText();
-      }}
-      onDragOver={(event) => event.preventDefault()}
-      onDrop={(event) => {
-        event.preventDefault();
-        sendFiles(event.dataTransfer?.files);
       }}
     >
       {answered !== null && <Answered message={answered} onClose={onAnswered} />}

@@ -4,7 +4,7 @@ import type { Person, StoredMessage, Waypost } from "../client/package.ts";
 import { Composer } from "./composer.tsx";
 import { changeOf, GroupState, isChange, type Names, useNames } from "./groups.tsx";
 import { Bubble } from "./message.tsx";
-import { Avatar, BlockButton, Form, Icon, IconButton, Input, nameOf, useStored } from "./parts.tsx";
+import { Avatar, BlockButton, Form, Icon, IconButton, Input, nameOf, useSession, useStored } from "./parts.tsx";
 import { type Panel, show } from "./place.ts";
 import { dayOf, oneLine } from "./text.ts";
 import { useMessages } from "./window.ts";
@@ -19,7 +19,9 @@ type Props = {
 
 export function ConversationView({ me, id, at, open }: Props) {
   const person = useStored(me, () => me.store.person(id), [id]);
+  const { isConnected } = useSession();
   const [answered, setAnswered] = useState<StoredMessage | null>(null);
+  const [sendings, setSendings] = useState(0);
   const isPerson = id.startsWith("did:");
   const group = useStored(me, async () => (isPerson ? null : me.groups.get(id)), [id]);
   const names = useNames(me);
@@ -36,14 +38,24 @@ export function ConversationView({ me, id, at, open }: Props) {
           <Avatar {...{ id, name, person }} />
           <bdi class="name">{name}</bdi>
         </button>
+        <span class="state narrow" role="status">
+          {isConnected ? "" : "Connecting…"}
+        </span>
         {isPerson && <IconButton shape="shield" label="Check who this is" onClick={about} />}
+        {group !== null && <IconButton shape="more" label="About this group" onClick={about} />}
       </header>
-      <Messages me={me} id={id} at={at} names={isPerson ? null : names} onReply={setAnswered} />
+      <Messages {...{ me, id, at, names, sendings }} isGroup={!isPerson} onReply={setAnswered} />
       <Writing me={me} id={id} names={names} />
       {isStranger && !person.isBlocked && <Request me={me} person={person} />}
       {group !== null && group.standing !== "joined" && <GroupState me={me} group={group} />}
       {isWritten && (
-        <Composer me={me} to={id} name={name} answered={answered} onAnswered={() => setAnswered(null)} key={id} />
+        <Composer
+          key={id}
+          {...{ me, name, answered }}
+          to={id}
+          onAnswered={() => setAnswered(null)}
+          onSend={() => setSendings((count) => count + 1)}
+        />
       )}
       {person?.isBlocked === true && (
         <div class="request">
@@ -65,9 +77,9 @@ function Request({ me, person }: { readonly me: Waypost; readonly person: Person
     me.store.savePerson(person.did, { isKnown: true, ...(name.trim() === "" ? {} : { name: name.trim() }) });
   return (
     <section class="request" aria-label="Request">
-      <p>Somebody whom you don't know writes to you. Do you want to answer?</p>
+      <p>You don't know this person yet. Once you accept, you can answer.</p>
       <Form submit="Accept" onSubmit={accept}>
-        <Input value={name} onText={setName} maxLength={60} label="What do you call them?" isBare />
+        <Input value={name} onText={setName} maxLength={60} label="What do you call them?" />
       </Form>
       <BlockButton me={me} {...person} />
     </section>
@@ -75,8 +87,10 @@ function Request({ me, person }: { readonly me: Waypost; readonly person: Person
 }
 
 type MessagesProps = Pick<Props, "me" | "id" | "at"> & {
-  /** In a group. */
-  readonly names: Names | null;
+  readonly names: Names;
+  readonly isGroup: boolean;
+  /** Messages that were sent since this was opened: who sends one sees it. */
+  readonly sendings: number;
   readonly onReply: (message: StoredMessage) => void;
 };
 /** Pixels from an edge at which more is read. */
@@ -88,7 +102,9 @@ type Listed = ReturnType<typeof useMessages>;
 function useScrolling({ shown, hasNewer, hasOlder, older, newer, latest }: Listed, id: string, at: string | null) {
   const list = useRef<HTMLDivElement>(null);
   const isAtEnd = useRef(at === null);
+  const [isFarUp, setFarUp] = useState(false);
   const isPlaced = useRef(false);
+  const room = useRef(0);
   const held = useRef<{ readonly key: string; readonly top: number } | null>(null);
   const toEnd = () => {
     if (list.current !== null) list.current.scrollTop = list.current.scrollHeight;
@@ -124,8 +140,12 @@ function useScrolling({ shown, hasNewer, hasOlder, older, newer, latest }: Liste
   const onScroll = () => {
     const { current: box } = list;
     if (box === null) return;
-    const below = box.scrollHeight - box.scrollTop - box.clientHeight;
-    isAtEnd.current = below < 60;
+    const roomBefore = room.current;
+    room.current = box.scrollHeight - box.clientHeight;
+    const below = room.current - box.scrollTop;
+    // Of an earlier height, before a picture came: nobody has gone up.
+    if (room.current === roomBefore || below < 60) isAtEnd.current = below < 60;
+    setFarUp(below > box.clientHeight);
     if (box.scrollTop < edge && hasOlder) {
       hold(box);
       older();
@@ -139,7 +159,7 @@ function useScrolling({ shown, hasNewer, hasOlder, older, newer, latest }: Liste
     latest();
     toEnd();
   };
-  return { list, isAtEnd, onScroll, showNewest };
+  return { list, isAtEnd, isFarUp, onScroll, showNewest };
 }
 
 /** How long somebody is said to write, unless they stop or it comes. */
@@ -181,10 +201,13 @@ function Writing({ me, id, names }: Pick<Props, "me" | "id"> & { readonly names:
   );
 }
 
-function Messages({ me, id, at, names, onReply }: MessagesProps) {
+function Messages({ me, id, at, names, isGroup, sendings, onReply }: MessagesProps) {
   const listed = useMessages(me, id, at);
   const { shown, hasNewer, hasOlder } = listed;
-  const { list, isAtEnd, onScroll, showNewest } = useScrolling(listed, id, at);
+  const { list, isAtEnd, isFarUp, onScroll, showNewest } = useScrolling(listed, id, at);
+  useEffect(() => {
+    if (sendings > 0) showNewest();
+  }, [sendings]);
   useEffect(() => {
     const read = () => {
       if (document.hasFocus() && isAtEnd.current) void me.store.markRead(id).catch(() => undefined);
@@ -196,16 +219,16 @@ function Messages({ me, id, at, names, onReply }: MessagesProps) {
   return (
     <div class="messages" ref={list} onScroll={onScroll} role="log" aria-label="Messages">
       <div class="column">
-        {!hasOlder && shown !== null && <Beginning isEmpty={shown.length === 0} isGroup={names !== null} />}
+        {!hasOlder && shown !== null && <Beginning isEmpty={shown.length === 0} isGroup={isGroup} />}
         {shown?.map((message, i) => (
           <Line
             key={message.key}
-            {...{ me, message, onReply, before: shown[i - 1] ?? null, isFound: message.id === at }}
-            sender={names === null ? null : names(message.from)}
+            {...{ me, message, isGroup, onReply, before: shown[i - 1] ?? null, isFound: message.id === at }}
+            sender={names(message.from)}
           />
         ))}
       </div>
-      {hasNewer && (
+      {(hasNewer || isFarUp) && (
         <button type="button" class="newest" onClick={showNewest}>
           <Icon shape="down" /> Newest
         </button>
@@ -218,13 +241,14 @@ type LineProps = {
   readonly me: Waypost;
   readonly message: StoredMessage;
   readonly before: StoredMessage | null;
-  readonly sender: string | null;
+  readonly sender: string;
+  readonly isGroup: boolean;
   readonly isFound: boolean;
   readonly onReply: (message: StoredMessage) => void;
 };
 
 /** Drawn again only when its message changed: the list has many. */
-function Line({ me, message, before, sender, isFound, onReply }: LineProps) {
+function Line({ me, message, before, sender, isGroup, isFound, onReply }: LineProps) {
   const day = dayOf(message.arrivedAt);
   const isNewDay = before === null || dayOf(before.arrivedAt) !== day;
   const isSame = before?.from === message.from && !isChange(before);
@@ -233,10 +257,10 @@ function Line({ me, message, before, sender, isFound, onReply }: LineProps) {
     () =>
       isChange(message) ? (
         <p class="day">
-          <bdi>{sender}</bdi>: <bdi>{changeOf(message)}</bdi>
+          <bdi>{sender}</bdi> <bdi>{changeOf(message)}</bdi>
         </p>
       ) : (
-        <Bubble {...{ me, message, sender }} onReply={() => onReply(message)} />
+        <Bubble {...{ me, message, sender, isGroup }} onReply={() => onReply(message)} />
       ),
     [message, sender],
   );

@@ -4,7 +4,6 @@ import type { Waypost } from "../client/package.ts";
 import { Button, CopyButton, Form, Input, Problem, QrCode, useStored } from "./parts.tsx";
 import { canScan, Scanner } from "./scanner.tsx";
 import { linkDevice, textOf, toast } from "./session.ts";
-import { oneLine } from "./text.ts";
 
 /** The new device's side, on its first page. */
 export function LinkThis() {
@@ -27,13 +26,14 @@ export function LinkThis() {
   if (code === null) return <p role="status">Making a code…</p>;
   return (
     <>
-      <p>On your other device, open Settings, then “Add a device”, and read this code or paste its text.</p>
+      <p>On your other device, open Settings, then “Add a device”, and scan this code or paste its text.</p>
       <QrCode text={code} label="The code of this device" />
       <CopyButton text={code} label="Copy the code" />
     </>
   );
 }
 
+const dateTime = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
 const removing = "Remove this device? Your keys are replaced, and it reads nothing new.";
 
 /** The other device's side, in the settings. */
@@ -41,18 +41,19 @@ export function Devices({ me }: { readonly me: Waypost }) {
   const devices = useStored(me, () => me.devices.list(), []);
   const [code, setCode] = useState<string | null>(null);
   const accept = async (text: string) => {
-    await me.acceptLink(text, "New device");
+    await me.acceptLink(text);
     setCode(null);
-    toast("The device is linked. It gets your messages now.");
+    toast("The device is linked, and gets your messages.");
   };
   return (
     <>
       <h3>Devices</h3>
-      <ul class="plainlist">
-        {(devices?.length ?? 0) > 1 &&
-          devices?.map(({ did, name, isThis }, i) => (
-            <li key={did ?? i}>
-              <bdi>{isThis ? "This device" : oneLine(name)}</bdi>
+      <p>On each of them you are the same person, with the same conversations.</p>
+      {devices !== null && devices.length > 1 && (
+        <ul class="plainlist">
+          {devices.map(({ did, addedAt, isThis }) => (
+            <li key={did}>
+              {isThis ? "This device" : `Linked ${dateTime.format(addedAt ?? undefined)}`}
               {!isThis && (
                 <Button danger ask={removing} onClick={() => me.devices.remove(did)}>
                   Remove
@@ -60,7 +61,8 @@ export function Devices({ me }: { readonly me: Waypost }) {
               )}
             </li>
           ))}
-      </ul>
+        </ul>
+      )}
       {code === null ? (
         <p>
           <Button onClick={() => setCode("")}>Add a device</Button>
@@ -69,7 +71,13 @@ export function Devices({ me }: { readonly me: Waypost }) {
         <>
           {canScan() && <Scanner onFound={setCode} />}
           <Form isLine submit="Link" busy="Linking…" onSubmit={() => accept(code)}>
-            <Input value={code} onText={setCode} required label="Paste the code of the new device" isBare />
+            <Input
+              value={code}
+              onText={setCode}
+              required
+              label="The code that the new device shows"
+              placeholder="Paste it here"
+            />
           </Form>
         </>
       )}

@@ -35,11 +35,12 @@ export function useNames(me: Waypost): Names {
 export const isChange = ({ mediaType, group, verified, isOwn }: StoredMessage): boolean =>
   mediaType === groupType && group !== null && (isOwn || verified === true);
 
-/** Shown with who sent it. The store has kept only what counted as a change. */
+/** What who sent it did. The store has kept only what counted as a change. */
 export function changeOf({ text }: StoredMessage): string {
-  const change = JSON.parse(text ?? "{}") as { left?: number; name?: string; members?: object };
+  const change = JSON.parse(text ?? "{}") as { left?: number; version?: number; name?: string; members?: object };
   if (change.left !== undefined) return "left the group";
-  return `${oneLine(change.name ?? "") || "Group"}: ${countOf(Object.keys(change.members ?? {}).length)}`;
+  const named = `“${oneLine(change.name ?? "") || "Group"}” with ${countOf(Object.keys(change.members ?? {}).length)}`;
+  return change.version === 1 ? `made the group ${named}` : `changed the group to ${named}`;
 }
 
 const countOf = (count: number): string => (count === 1 ? "1 person" : `${count} people`);
@@ -78,7 +79,7 @@ function GroupForm({ me, group, known, onClose }: FormProps) {
     setChosen((now) => (now.has(did) ? new Set([...now].filter((one) => one !== did)) : new Set([...now, did])));
   const list = (
     <fieldset class="plainlist">
-      <legend>{isMine ? "Who is in it" : `With you, ${countOf(members.length + 1)}`}</legend>
+      <legend>{isMine ? "Who is in it with you" : `With you, ${countOf(members.length + 1)}`}</legend>
       {listed.map((did) => (
         <label class="check" key={did}>
           <input type="checkbox" disabled={!isMine} checked={chosen.has(did)} onChange={() => choose(did)} />
@@ -107,7 +108,7 @@ export function LeaveButton({ me, id, onClose }: PanelProps & { readonly id: str
     await group.leave();
   };
   return (
-    <Button danger ask="Leave this group? Nothing more of it will reach you." onClick={leave}>
+    <Button danger ask="Leave this group? You get no more messages from it." onClick={leave}>
       Leave the group
     </Button>
   );
@@ -116,12 +117,12 @@ export function LeaveButton({ me, id, onClose }: PanelProps & { readonly id: str
 /** Somebody unknown has put this person into a group; or they are no longer in it. */
 export function GroupState({ me, group }: { readonly me: Waypost; readonly group: Group }) {
   const nameFor = useNames(me);
-  if (group.standing === "out") return <p class="request">You are not in this group any more.</p>;
+  if (group.standing === "out") return <p class="request">You are no longer in this group.</p>;
   return (
     <section class="request" aria-label="Request">
       <p>
-        <bdi>{nameFor(group.admin)}</bdi> wants you in a group of {countOf(group.members.length)}. You can write there
-        once you accept.
+        <bdi>{nameFor(group.admin)}</bdi> invites you to a group of {countOf(group.members.length)}. Once you accept,
+        you can write there.
       </p>
       <div class="buttons">
         <button type="button" class="main" onClick={() => attempt(group.join())}>

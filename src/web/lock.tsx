@@ -62,8 +62,13 @@ function Passphrase({ submit, onChosen }: PassphraseProps) {
     <Form submit={submit} busy="Sealing…" onSubmit={choose}>
       {code === null ? (
         <>
-          <Input {...newPassphrase} label="Passphrase of the lock" value={first} onText={setFirst} />
-          <Input {...newPassphrase} label="The same again" placeholder="Once more" value={second} onText={setSecond} />
+          <Input
+            {...newPassphrase}
+            label="Passphrase of the lock, 10 or more characters"
+            value={first}
+            onText={setFirst}
+          />
+          <Input {...newPassphrase} label="The same again" value={second} onText={setSecond} />
           <Button onClick={() => setCode(recoveryCode())}>Rather a code to print</Button>
         </>
       ) : (

@@ -6,23 +6,27 @@ import { react } from "./groups.tsx";
 import { Button, Icon, type Shape, useStored } from "./parts.tsx";
 import { summaryOf } from "./people.tsx";
 import { useProgress } from "./progress.ts";
-import { attempt } from "./session.ts";
+import { attempt, textOf } from "./session.ts";
 import { cut, oneLine, piecesOf, sizeOf, timeOf } from "./text.ts";
 
 type Props = { readonly me: Waypost; readonly message: StoredMessage; readonly onReply: () => void };
-/** In a group. */
-type By = { readonly sender: string | null };
+type By = { readonly sender: string; readonly isGroup: boolean };
 
 const reactions = ["👍", "❤️", "😂", "😮", "😢", "🙏"];
 
-export function Bubble({ me, message, sender, onReply }: Props & By) {
+export function Bubble({ me, message, sender, isGroup, onReply }: Props & By) {
   const [isOpen, setOpen] = useState(false);
+  const more = useRef<HTMLButtonElement>(null);
+  const close = () => {
+    setOpen(false);
+    more.current?.focus({ preventScroll: true });
+  };
   const { isOwn, text, verified, distrusted, conversation } = message;
   const doubts = !isOwn && conversation !== "unverified" && (verified !== true || distrusted !== null);
   return (
-    <article class={`message ${isOwn ? "own" : "others"}`} aria-label={isOwn ? "You" : (sender ?? "They")}>
+    <article class={`message ${isOwn ? "own" : "others"}`} aria-label={sender}>
       <div class="bubble">
-        {sender !== null && !isOwn && <bdi class="sender">{sender}</bdi>}
+        {isGroup && !isOwn && <bdi class="sender">{sender}</bdi>}
         {message.replyTo !== null && <Quoted me={me} id={message.replyTo} />}
         {isFile(message) ? <FileContent me={me} message={message} /> : <TextContent text={text ?? ""} />}
         {doubts && <p class="doubt">Nothing proves that this person wrote this.</p>}
@@ -39,6 +43,7 @@ export function Bubble({ me, message, sender, onReply }: Props & By) {
         )}
       </div>
       <button
+        ref={more}
         type="button"
         class="round more"
         aria-label="More about this message"
@@ -47,7 +52,7 @@ export function Bubble({ me, message, sender, onReply }: Props & By) {
       >
         <Icon shape="more" />
       </button>
-      {isOpen && <Actions me={me} message={message} onReply={onReply} onDone={() => setOpen(false)} />}
+      {isOpen && <Actions me={me} message={message} onReply={onReply} onDone={close} />}
     </article>
   );
 }
@@ -58,8 +63,8 @@ function Actions({ me, message, onReply, onDone }: Props & { readonly onDone: ()
   const { conversation, text } = message;
   const own = message.reactions.find(({ from }) => from === me.did)?.reaction;
   const done = (work: Promise<unknown>) => {
-    attempt(work);
     onDone();
+    attempt(work);
   };
   const canAnswer = conversation !== "unverified";
   return (
@@ -81,8 +86,8 @@ function Actions({ me, message, onReply, onDone }: Props & { readonly onDone: ()
           type="button"
           class="plain"
           onClick={() => {
-            onReply();
             onDone();
+            onReply();
           }}
         >
           Answer
@@ -135,6 +140,7 @@ function FileContent({ me, message }: Pick<Props, "me" | "message">) {
   const [isShown, setShown] = useState(false);
   const name = oneLine(message.name, 48) || "File";
   if (message.content === "removed") return <p class="text gone">{name}: removed, because this device was full.</p>;
+  if (message.content === "elsewhere") return <p class="text gone">{name}: on your other device, since it is large.</p>;
   const size = sizeOf(message.sizeBytes);
   const save = () => attempt(saveFile(me.store, message));
   return (
@@ -220,11 +226,11 @@ function Delivery({ me, message }: Pick<Props, "me" | "message">) {
         <Icon shape={shape} label={`${label}${of}`} />
       </span>
     );
-  const reason = to.find((one) => one.reason !== null)?.reason;
+  const failed = to.find((one) => one.reason !== null);
   return (
     <span class="doubt">
       {state === "failed" ? "Not sent" : "May have arrived"}
-      {reason === undefined || reason === null ? "" : `: ${oneLine(reason, 120)}`}{" "}
+      {failed === undefined ? "." : `: ${oneLine(textOf({ code: failed.code, message: failed.reason }), 120)}`}{" "}
       <Button onClick={() => me.store.resend(message.id)}>Send again</Button>
     </span>
   );

@@ -67,7 +67,7 @@ function Invite({ me, onClose, open }: InviteProps) {
   const onFound = (to: Invited) => open({ is: "write", to });
   return (
     <Dialog title="Add somebody" onClose={onClose}>
-      <p>Let them read this code, or send them the link by any other way. Then they can write to you.</p>
+      <p>Let them scan this code, or send them the link in any other way. Then they can write to you.</p>
       <QrCode text={link} label="Your invitation as a QR code" />
       <div class="joinedfield">
         <input
@@ -81,7 +81,7 @@ function Invite({ me, onClose, open }: InviteProps) {
       <hr />
       <Form isLine submit="Write" onSubmit={() => onFound(parseInvited(address))}>
         <Input
-          label="Did you get a link, an address or a name?"
+          label="Or write to a link, an address or a name"
           value={address}
           onText={setAddress}
           required
@@ -92,7 +92,7 @@ function Invite({ me, onClose, open }: InviteProps) {
         (scans ? (
           <Scanner onFound={(text) => onFound(parseInvited(text))} />
         ) : (
-          <Button onClick={() => setScans(true)}>Read a code with the camera</Button>
+          <Button onClick={() => setScans(true)}>Scan a code with the camera</Button>
         ))}
       <hr />
       <Button onClick={() => open({ is: "group", id: null })}>Make a group</Button>
@@ -153,9 +153,9 @@ function AboutPerson({ me, did, onClose }: PersonProps & { readonly onClose: () 
       <h3>Is it really them?</h3>
       <p>
         {did.includes(":wp")
-          ? "The keys of this person prove themselves: the server can't exchange them. What remains is whether this is the person whom you mean."
+          ? "This person's keys prove themselves: the server can't exchange them. What it can't prove is that they belong to the person you mean."
           : "The server says which keys this person has, and nothing proves it."}{" "}
-        Read these numbers to each other, by phone or side by side. When both see the same, nobody sits between you.
+        Read these numbers to each other, by phone or side by side. If they are the same, nobody stands between you.
       </p>
       <Fingerprint me={me} did={did} />
       <hr />
@@ -205,7 +205,7 @@ function Fingerprint({ me, did }: PersonProps) {
     me.fingerprint(did).then(setFingerprint, (error: unknown) => setProblem(textOf(error)));
   }, [did]);
   if (problem !== null) return <p class="doubt">{problem}</p>;
-  if (fingerprint === null) return null;
+  if (fingerprint === null) return <p role="status">Asking the server…</p>;
   const mark = (text: string | null) => {
     setCompared(did, text);
     again((count) => count + 1);
@@ -284,7 +284,12 @@ function Backup({ me }: { readonly me: Waypost }) {
         elsewhere, with people and messages as they are now.
       </p>
       <Form isLine submit="Save backup" busy="Sealing…" onSubmit={save}>
-        <Input {...newPassphrase} label="Passphrase for the backup" value={passphrase} onText={setPassphrase} />
+        <Input
+          {...newPassphrase}
+          label="A passphrase for it, 10 or more characters"
+          value={passphrase}
+          onText={setPassphrase}
+        />
       </Form>
     </>
   );

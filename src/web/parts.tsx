@@ -46,8 +46,6 @@ export function useStored<T>(me: Waypost, read: () => Promise<T>, concerns: read
 
 type InputProps = {
   readonly label: string;
-  /** The label is for screen readers; others see the placeholder. */
-  readonly isBare?: boolean;
   readonly value: string;
   readonly onText: (text: string) => void;
   readonly type?: "password";
@@ -59,25 +57,22 @@ type InputProps = {
   readonly autoFocus?: boolean;
 };
 
-export function Input({ label, isBare = false, onText, ...rest }: InputProps) {
-  const attributes: object = { autocomplete: "off", placeholder: isBare ? label : undefined, ...rest };
+export function Input({ label, onText, ...rest }: InputProps) {
+  const attributes: object = { autocomplete: "off", ...rest };
   return (
     <label>
-      <span class={isBare ? "hidden" : ""}>{label}</span>
+      {label}
       <input {...attributes} onInput={({ currentTarget }) => onText(currentTarget.value)} />
     </label>
   );
 }
 
-const passphraseMin = 10;
 /** Of a passphrase that is made here. */
 export const newPassphrase = {
   type: "password",
   autocomplete: "new-password",
   required: true,
-  minLength: passphraseMin,
-  placeholder: `${passphraseMin} or more characters`,
-  isBare: true,
+  minLength: 10,
 } as const;
 
 type FormProps = {

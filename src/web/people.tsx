@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import type { Conversation, StoredMessage, Waypost } from "../client/package.ts";
 import { isFile } from "./files.ts";
-import { changeOf, isChange } from "./groups.tsx";
+import { changeOf, isChange, type Names, useNames } from "./groups.tsx";
 import { Avatar, Icon, IconButton, nameOf, useSession, useStored } from "./parts.tsx";
 import { type Panel, show } from "./place.ts";
 import { excerptOf, type Found, useSearch } from "./search.ts";
@@ -13,12 +13,12 @@ const isRequest = ({ person, group }: Conversation): boolean =>
 
 const titleOf = ({ person, id, group }: Conversation): string => nameOf(person, id, group);
 
-/** One line of what a message says. */
-export function summaryOf(message: StoredMessage | null): string {
+/** One line of what a message says, and in a group who says it. */
+export function summaryOf(message: StoredMessage | null, sender = message?.isOwn ? "You" : ""): string {
   if (message === null) return "";
-  if (isChange(message)) return changeOf(message);
+  if (isChange(message)) return `${sender} ${changeOf(message)}`;
   const said = isFile(message) ? `File: ${oneLine(message.name) || "without a name"}` : oneLine(message.text ?? "", 90);
-  return message.isOwn ? `You: ${said}` : said;
+  return sender === "" ? said : `${sender}: ${said}`;
 }
 
 /** Those who have written or were written to, then people with whom nothing was said yet. */
@@ -36,6 +36,7 @@ export function People({ me, selected, open }: PeopleProps) {
   const [sought, setSought] = useState("");
   const conversations = useStored(me, () => allOf(me), []);
   const messages = useSearch(me, sought);
+  const names = useNames(me);
   const shown = (conversations ?? []).filter(({ person }) => person?.isBlocked !== true);
   const found = shown.filter((one) => titleOf(one).toLowerCase().includes(sought.toLowerCase()));
   const [requests, known] = [found.filter(isRequest), found.filter((one) => !isRequest(one))];
@@ -43,7 +44,9 @@ export function People({ me, selected, open }: PeopleProps) {
     <nav class="people" aria-label="Conversations">
       <header class="bar">
         <h1>Waypost</h1>
-        {!isConnected && <span class="state">Connecting…</span>}
+        <span class="state" role="status">
+          {isConnected ? "" : "Connecting…"}
+        </span>
         <IconButton shape="settings" label="Settings" onClick={() => open({ is: "settings" })} />
         <IconButton shape="add" label="Add somebody" class="round filled" onClick={() => open({ is: "invite" })} />
       </header>
@@ -58,14 +61,14 @@ export function People({ me, selected, open }: PeopleProps) {
         />
       )}
       <div class="scroll">
-        {requests.length > 0 && <Part title="Requests" {...{ conversations: requests, selected }} />}
+        {requests.length > 0 && <Part title="Requests" {...{ conversations: requests, selected, names }} />}
         {known.length > 0 && (
-          <Part title={requests.length > 0 ? "People" : ""} {...{ conversations: known, selected }} />
+          <Part title={requests.length > 0 ? "People" : ""} {...{ conversations: known, selected, names }} />
         )}
         {messages !== null && <FoundMessages {...messages} sought={sought} />}
         {conversations !== null && shown.length === 0 && (
           <div class="empty">
-            <p>Nobody is here yet. Invite somebody with a link or a code that their phone reads.</p>
+            <p>Nobody is here yet. Invite somebody by a link, or by a code that their phone scans.</p>
             <button type="button" class="main" onClick={() => open({ is: "invite" })}>
               Invite somebody
             </button>
@@ -80,16 +83,17 @@ type PartProps = {
   readonly title: string;
   readonly conversations: readonly Conversation[];
   readonly selected: string | null;
+  readonly names: Names;
 };
 
-function Part({ title, conversations, selected }: PartProps) {
+function Part({ title, conversations, selected, names }: PartProps) {
   return (
     <section aria-label={title || "People"}>
       {title !== "" && <h2 class="label">{title}</h2>}
       <ul>
         {conversations.map((one) => (
           <li key={one.id}>
-            <Row conversation={one} isSelected={one.id === selected} />
+            <Row conversation={one} isSelected={one.id === selected} names={names} />
           </li>
         ))}
       </ul>
@@ -130,8 +134,10 @@ function Top({ name, at }: { readonly name: string; readonly at: Date | null }) 
   );
 }
 
-function Row({ conversation, isSelected }: { readonly conversation: Conversation; readonly isSelected: boolean }) {
-  const { id, person, unread, last } = conversation;
+type RowProps = Pick<PartProps, "names"> & { readonly conversation: Conversation; readonly isSelected: boolean };
+
+function Row({ conversation, isSelected, names }: RowProps) {
+  const { id, person, group, unread, last } = conversation;
   const name = titleOf(conversation);
   const count = unread > 99 ? "99+" : String(unread);
   return (
@@ -140,7 +146,7 @@ function Row({ conversation, isSelected }: { readonly conversation: Conversation
       <span class="lines">
         <Top name={name} at={last?.arrivedAt ?? null} />
         <span class="top">
-          <bdi class="last">{summaryOf(last)}</bdi>
+          <bdi class="last">{summaryOf(last, group === null ? undefined : names(last?.from ?? null))}</bdi>
           {unread > 0 && (
             <span class="count">
               {count}

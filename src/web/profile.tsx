@@ -34,31 +34,26 @@ function ProfileForm({ me, profile }: { readonly me: Waypost; readonly profile: 
   return (
     <>
       <h3>Your profile</h3>
-      <p>Those to whom you write see it from your next message on.</p>
+      <p>Those to whom you write see it with your next message.</p>
       <div class="person">
         <Avatar id={me.did} name={profile.name} picture={profile.picture} size="large" />
-        <label>
-          Picture
+        <label class="plain choose">
+          {profile.picture === null ? "Choose a picture" : "Choose another picture"}
           <input
+            class="hidden"
             type="file"
             accept="image/png,image/jpeg,image/webp,image/gif"
             onChange={({ currentTarget }) => attempt(choose(currentTarget.files?.[0]))}
           />
         </label>
-        {profile.picture !== null && <Button onClick={() => save({ picture: null })}>Remove the picture</Button>}
+        {profile.picture !== null && <Button onClick={() => save({ picture: null })}>Remove it</Button>}
       </div>
       <Form isLine submit="Save name" onSubmit={() => save({ name: name.trim() })}>
-        <Input
-          label="Your name, as others see it"
-          value={name}
-          onText={setName}
-          maxLength={60}
-          autocomplete="nickname"
-        />
+        <Input label="Your name" value={name} onText={setName} maxLength={60} autocomplete="nickname" />
       </Form>
       <label class="check">
         <input type="checkbox" checked={profile.isOpen} onChange={() => attempt(save({ isOpen: !profile.isOpen }))} />
-        People whom I know see when I have read, and when I write
+        People I know see when I have read their messages, and when I write
       </label>
     </>
   );

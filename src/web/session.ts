@@ -99,6 +99,7 @@ const plainTexts: Readonly<Record<string, string>> = {
   invalid_code: "This is no code of a new device.",
   code_expired: "The code is older than ten minutes. Make a new one.",
   passkey_refused: "The passkey was not used. The passphrase opens too.",
+  not_leading: "Waypost is open in another tab. Do this there.",
   no_prf: "This passkey can't open a lock. The passphrase goes on.",
   backup_damaged: "This file is no backup of Waypost, or it is damaged.",
   identity_changed: "This person's keys have changed in a way that nothing explains. Ask them before you write.",

@@ -27,13 +27,13 @@ export function Welcome() {
       <img src="/icon.svg" alt="" width={72} height={72} />
       <h1>Waypost</h1>
       <p>
-        {invited === null ? "Messages that only you and the other can read." : <Inviter name={from} />} No phone number,
-        no e-mail address: your keys are made here and stay here.
+        {invited === null ? "Messages that only you and those to whom you write can read." : <Inviter name={from} />} No
+        phone number, no e-mail address: your keys are made here and stay here.
       </p>
       {other === null && (
         <Form submit="Start" busy="Making your keys…" onSubmit={begin}>
           <Input
-            label="Your name, for those to whom you write"
+            label="Your name, as others see it"
             value={name}
             onText={setName}
             maxLength={60}
@@ -45,21 +45,25 @@ export function Welcome() {
       )}
       {other === "backup" && <Restore />}
       {other === "device" && <LinkThis />}
-      {other === null && (
-        <p class="buttons">
-          <Button onClick={() => setOther("device")}>I use it on another device</Button>
-          <Button onClick={() => setOther("backup")}>I have a backup</Button>
-        </p>
-      )}
+      <p class="buttons">
+        {other === null ? (
+          <>
+            <Button onClick={() => setOther("device")}>I use it on another device</Button>
+            <Button onClick={() => setOther("backup")}>I have a backup</Button>
+          </>
+        ) : (
+          <Button onClick={() => setOther(null)}>Back</Button>
+        )}
+      </p>
     </main>
   );
 }
 
 function Inviter({ name }: { readonly name: string }) {
-  if (name === "") return <>Somebody invites you to write.</>;
+  if (name === "") return <>Somebody invites you to a conversation that only you two can read.</>;
   return (
     <>
-      <bdi>{name}</bdi> invites you to write. Only you two will be able to read it.
+      <bdi>{name}</bdi> invites you to a conversation that only you two can read.
     </>
   );
 }
