@@ -1,43 +1,12 @@
 /** A group in the chat app, in headless Chromium: three people make it, write, see who writes and has read, and leave it. */
-import { afterAll, beforeAll, expect, test } from "bun:test";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { expect } from "bun:test";
 import { memoryKeys, memoryStore, Waypost } from "../../src/client/package.ts";
-import { freePort } from "../support/executable.ts";
-import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { axeFindings, linkOf, newPerson, openRow, type Person, twoPeople } from "./app-page.ts";
-import { type Browser, chromiumPath, startChromium } from "./chromium.ts";
+import { appPlace } from "./app-place.ts";
+import { appSuite, appTest } from "./app-suite.ts";
 
-const scratch = mkdtempSync(join(tmpdir(), "waypost-groups-"));
-const [nodePort, appPort] = [freePort(), freePort()];
-const [node, app] = [`http://127.0.0.1:${nodePort}`, `http://127.0.0.1:${appPort}`];
-let nodes: TestNodes;
-let browser: Browser;
-
-if (chromiumPath === null) console.log("SKIPPED: groups in Chromium, which is not on this machine");
-
-beforeAll(async () => {
-  if (chromiumPath === null) return;
-  const started = startTestNodes({
-    server: { listen: [`127.0.0.1:${nodePort}`, `127.0.0.1:${appPort}`], app: `127.0.0.1:${appPort}` },
-    relay: {
-      enabled: true,
-      public_id: "test",
-      public_endpoints: [node],
-      allow_http: true,
-      allow_private: ["127.0.0.0/8", "::1/128"],
-      rate_limit_loopback: false,
-    },
-    cache: { enabled: true, public_endpoints: [node] },
-  });
-  [nodes, browser] = await Promise.all([started, startChromium()]);
-}, 120_000);
-afterAll(async () => {
-  await browser?.close();
-  await nodes?.stop();
-  rmSync(scratch, { recursive: true, force: true });
-});
+const suite = appSuite(appPlace());
+const { node, app, scratch } = suite;
 
 const has = ({ page }: Person, selector: string, text: string) =>
   page.until(
@@ -61,11 +30,11 @@ const tick = async (person: Person, name: string) => {
 };
 const about = (person: Person) => person.page.evaluate("document.querySelector('button.who').click()");
 
-test.skipIf(chromiumPath === null)(
+appTest(
   "three people make a group, write, see who writes and who has read, and two of them go",
   async () => {
-    const { alice, bob } = await twoPeople(browser, app, ["Ada", "Ben"], scratch);
-    const carol = await newPerson(browser, await linkOf(alice), "Cleo", scratch);
+    const { alice, bob } = await twoPeople(suite.browser, app, ["Ada", "Ben"], scratch);
+    const carol = await newPerson(suite.browser, await linkOf(alice), "Cleo", scratch);
     await carol.press("Open conversation");
     await carol.say("hello, it is Cleo");
     await go(alice, "~Cleo");
@@ -86,7 +55,7 @@ test.skipIf(chromiumPath === null)(
       await go(person, "Hiking");
       await person.sees("where to?");
     }
-    await has(carol, ".day", "Ada: Hiking: 3 people");
+    await has(carol, ".day", "Ada made the group “Hiking” with 3 people");
     await has(alice, ".own footer", "read");
     await has(alice, ".own footer", "read by 2 of 2");
     // They don't know one another, and see what the other says of themselves.
@@ -106,23 +75,23 @@ test.skipIf(chromiumPath === null)(
     await tick(alice, "Cleo");
     await alice.press("Save");
     await has(bob, ".row .name", "Swimming");
-    await has(carol, ".request", "You are not in this group any more.");
+    await has(carol, ".request", "You are no longer in this group.");
     expect(await carol.page.evaluate("document.querySelector('.composer') === null")).toBe(true);
     await bob.page.evaluate("globalThis.confirm = () => true");
     await about(bob);
     found.push(...(await axeFindings(bob, "about a group")));
     await bob.press("Leave the group");
-    await has(alice, ".day", "Ben: left the group");
+    await has(alice, ".day", "Ben left the group");
     await bob.page.until("document.querySelector('.composer') === null", "that he is out");
     expect(found).toEqual([]);
   },
   240_000,
 );
 
-test.skipIf(chromiumPath === null)(
+appTest(
   "a stranger's group asks first, whatever it and its maker call themselves, and their picture is not shown",
   async () => {
-    const person = await newPerson(browser, app, "Dora", scratch);
+    const person = await newPerson(suite.browser, app, "Dora", scratch);
     const did = new URLSearchParams(new URL(await linkOf(person)).hash.slice(1)).get("to") ?? "";
     const stranger = await Waypost.open({ url: node, keys: memoryKeys(), store: memoryStore() });
     const markup = "\u202e<img src=x onerror='globalThis.ran=1'>";
@@ -132,7 +101,7 @@ test.skipIf(chromiumPath === null)(
     await group.send("come in");
     await openRow(person);
     await person.sees("come in");
-    await has(person, ".request", "wants you in a group of 2 people.");
+    await has(person, ".request", "invites you to a group of 2 people.");
     const shown =
       "document.body.textContent.includes('\\u202e') || document.querySelector('.avatar img, [onerror]') !== null";
     expect(await person.page.evaluate(shown)).toBe(false);

@@ -3,60 +3,24 @@
  * ten thousand messages. Against tools: axe-core finds nothing serious, in light and dark, wide and narrow. And over plain
  * http from another machine, where it is for trials.
  */
-import { afterAll, beforeAll, expect, test } from "bun:test";
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { afterAll, beforeAll, expect } from "bun:test";
+import { mkdtempSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { memoryKeys, memoryStore, Waypost } from "../../src/client/package.ts";
-import { freePort } from "../support/executable.ts";
-import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { axeFindings, linkOf, newPerson, openRow, type Person, personAt } from "./app-page.ts";
-import { type Browser, chromiumPath, startChromium } from "./chromium.ts";
+import { appPlace } from "./app-place.ts";
+import { appSuite, appTest } from "./app-suite.ts";
+import { chromiumPath } from "./chromium.ts";
 
-const scratch = mkdtempSync(join(tmpdir(), "waypost-hostile-"));
-const [nodePort, appPort] = [freePort(), freePort()];
-const app = `http://127.0.0.1:${appPort}`;
-const url = `http://127.0.0.1:${nodePort}`;
-let nodes: TestNodes;
-let browser: Browser;
+const suite = appSuite(appPlace({ isKept: true }), ["--host-resolver-rules=MAP phone.example 127.0.0.1"]);
+const { node, app, scratch, start } = suite;
 let stranger: Waypost;
-
-/** `name`: the host that browsers name for both. */
-const startAs = (name: string, unsigned_updates: "allow" | "deny" = "allow") =>
-  startTestNodes({
-    server: {
-      listen: [`127.0.0.1:${nodePort}`, `127.0.0.1:${appPort}`],
-      app: `${name}:${appPort}`,
-      drain_timeout: "1s",
-    },
-    directory: { enabled: true, unsigned_updates, rate_limit_loopback: false },
-    stores: { main: { plugin: "lmdb", path: join(scratch, "data"), block_time_ms: 50 } },
-    relay: {
-      enabled: true,
-      public_endpoints: [`http://${name}:${nodePort}`],
-      allow_http: true,
-      allow_private: ["127.0.0.0/8", "::1/128"],
-      rate_limit_loopback: false,
-    },
-    cache: { enabled: true, public_endpoints: [`http://${name}:${nodePort}`] },
-  });
-
-if (chromiumPath === null) console.log("SKIPPED: hostile messages in Chromium, which is not on this machine");
 
 beforeAll(async () => {
   if (chromiumPath === null) return;
-  [nodes, browser] = await Promise.all([
-    startAs("127.0.0.1"),
-    startChromium(["--host-resolver-rules=MAP phone.example 127.0.0.1"]),
-  ]);
-  stranger = await Waypost.open({ url, keys: memoryKeys(), store: memoryStore() });
-}, 120_000);
-afterAll(async () => {
-  await stranger?.close();
-  await browser?.close();
-  await nodes?.stop();
-  rmSync(scratch, { recursive: true, force: true });
+  stranger = await Waypost.open({ url: node, keys: memoryKeys(), store: memoryStore() });
 });
+afterAll(() => stranger?.close());
 
 const didOf = async (person: Person) =>
   new URLSearchParams(new URL(await linkOf(person)).hash.slice(1)).get("to") ?? "";
@@ -68,11 +32,11 @@ const png = Uint8Array.fromBase64(
   "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==",
 );
 
-test.skipIf(chromiumPath === null)(
+appTest(
   "hostile names, texts and files stay in their place, and nothing of them runs",
   async () => {
     const alice = await newPerson(
-      browser,
+      suite.browser,
       `${app}/#${new URLSearchParams({ to: stranger.did, name: `\u202e${markup}` })}`,
       "A",
       scratch,
@@ -148,20 +112,20 @@ test.skipIf(chromiumPath === null)(
     const own = new Set(
       alice.page.requests.filter((asked) => !asked.startsWith("blob:")).map((asked) => new URL(asked).origin),
     );
-    expect(own).toEqual(new Set([app, url]));
+    expect(own).toEqual(new Set([app, node]));
     expect(alice.page.console.filter((line) => /Security Policy|TrustedScript|exception/i.test(line))).toEqual([]);
     await alice.page.call("Page.close", {});
   },
   240_000,
 );
 
-test.skipIf(chromiumPath === null)(
+appTest(
   "axe-core finds nothing serious on any page, in light and dark, wide and narrow",
   async () => {
     const found: string[] = [];
     const check = async (person: Person, what: string) => void found.push(...(await axeFindings(person, what)));
-    const profile = await browser.profile(scratch);
-    const eve = personAt(await browser.open(app, profile));
+    const profile = await suite.browser.profile(scratch);
+    const eve = personAt(await suite.browser.open(app, profile));
     await eve.page.until("document.querySelector('.welcome')", "the first page");
     await check(eve, "welcome");
     await eve.fill(".welcome input", "Eve");
@@ -201,10 +165,10 @@ test.skipIf(chromiumPath === null)(
   240_000,
 );
 
-test.skipIf(chromiumPath === null)(
+appTest(
   "it is used by keys alone: a stranger's request is accepted and answered, and Escape closes what lies over it",
   async () => {
-    const person = await newPerson(browser, app, "Kay", scratch);
+    const person = await newPerson(suite.browser, app, "Kay", scratch);
     await (await stranger.send(await didOf(person), "hello Kay")).delivered;
     await person.page.until("document.querySelector('.row')", "the request", 60_000);
     const focused = "document.activeElement?.getAttribute('aria-label') ?? document.activeElement?.textContent ?? ''";
@@ -237,10 +201,10 @@ test.skipIf(chromiumPath === null)(
   120_000,
 );
 
-test.skipIf(chromiumPath === null)(
+appTest(
   "a conversation of 10,000 messages opens at once, shows a new one at once, and holds a bounded part in the document",
   async () => {
-    const person = await newPerson(browser, app, "Olga", scratch);
+    const person = await newPerson(suite.browser, app, "Olga", scratch);
     const did = await didOf(person);
     await (await stranger.send(did, "the first")).delivered;
     await openRow(person);
@@ -307,19 +271,20 @@ test.skipIf(chromiumPath === null)(
   240_000,
 );
 
-test.skipIf(chromiumPath === null)(
+appTest(
   "over plain http from another machine it says that it is for trials, and sends and receives",
   async () => {
-    await nodes.stop();
-    nodes = await startAs("phone.example", "deny");
-    const there = `http://phone.example:${appPort}`;
-    const tom = await newPerson(browser, there, "Tom", scratch);
+    await suite.nodes.stop();
+    const directory = { enabled: true, unsigned_updates: "deny", rate_limit_loopback: false } as const;
+    suite.nodes = await start({ directory }, "phone.example");
+    const there = suite.urls("phone.example").app;
+    const tom = await newPerson(suite.browser, there, "Tom", scratch);
     expect(
       await tom.page.evaluate(
         "[isSecureContext, typeof crypto.subtle, document.querySelector('.banner').textContent.startsWith('For trials')]",
       ),
     ).toEqual([false, "undefined", true]);
-    const una = await newPerson(browser, await linkOf(tom), "Una", scratch);
+    const una = await newPerson(suite.browser, await linkOf(tom), "Una", scratch);
     await una.press("Open conversation");
     await una.say("from another phone");
     await openRow(tom);

@@ -123,7 +123,7 @@ export async function linkSecond(browser: Browser, url: string, old: Person, dow
   const code = String(await second.page.evaluate("globalThis.copied"));
   await old.press("Settings");
   await old.press("Add a device");
-  await old.fill("dialog input[placeholder^='Paste the code']", code);
+  await old.fill("dialog input[placeholder='Paste it here']", code);
   await old.press("Link");
   await second.page.until("document.querySelector('.row')", "the conversation", 90_000);
   await old.close();

@@ -2,46 +2,13 @@
  * What people of the chat app do besides writing, in headless Chromium: they lock it, react, block, remove a device, are
  * notified, and search.
  */
-import { afterAll, beforeAll, expect, test } from "bun:test";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { freePort } from "../support/executable.ts";
-import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { expect } from "bun:test";
 import { linkSecond, openRow, type Person, personAt, twoPeople } from "./app-page.ts";
-import { type Browser, chromiumPath, startChromium } from "./chromium.ts";
+import { appPlace } from "./app-place.ts";
+import { appSuite, appTest } from "./app-suite.ts";
 
-const scratch = mkdtempSync(join(tmpdir(), "waypost-people-"));
-const [nodePort, appPort] = [freePort(), freePort()];
-const node = `http://127.0.0.1:${nodePort}`;
-/** Passkeys are for names, not for addresses. */
-const app = `http://localhost:${appPort}`;
-let nodes: TestNodes;
-let browser: Browser;
-
-if (chromiumPath === null) console.log("SKIPPED: what people do in Chromium, which is not on this machine");
-
-beforeAll(async () => {
-  if (chromiumPath === null) return;
-  const started = startTestNodes({
-    server: { listen: [`127.0.0.1:${nodePort}`, `127.0.0.1:${appPort}`], app: `localhost:${appPort}` },
-    relay: {
-      enabled: true,
-      public_id: "test",
-      public_endpoints: [node],
-      allow_http: true,
-      allow_private: ["127.0.0.0/8", "::1/128"],
-      rate_limit_loopback: false,
-    },
-    cache: { enabled: true, public_endpoints: [node] },
-  });
-  [nodes, browser] = await Promise.all([started, startChromium()]);
-}, 120_000);
-afterAll(async () => {
-  await browser?.close();
-  await nodes?.stop();
-  rmSync(scratch, { recursive: true, force: true });
-});
+const suite = appSuite(appPlace({ host: "localhost" }));
+const { node, app, scratch } = suite;
 
 /** No message waits in the Cache for anybody: each was acknowledged. A busy store shows no figure. */
 async function untilNothingWaits(): Promise<void> {
@@ -49,12 +16,12 @@ async function untilNothingWaits(): Promise<void> {
   while (!none.test(await (await fetch(`${node}/metrics`)).text())) await Bun.sleep(50);
 }
 
-const two = (names: readonly [string, string]) => twoPeople(browser, app, names, scratch);
+const two = (names: readonly [string, string]) => twoPeople(suite.browser, app, names, scratch);
 const isLocked = "document.querySelector('.welcome h1')?.textContent === 'Locked'";
 const problem = (text: string) => `[...document.querySelectorAll('[role=alert], .toast')].some((one) =>
   one.textContent === ${JSON.stringify(text)})`;
 
-test.skipIf(chromiumPath === null)(
+appTest(
   "a lock seals the keys at once and in all tabs, and is opened by the passphrase, or by a passkey until that is gone",
   async () => {
     const { alice, bob } = await two(["Lea", "Max"]);
@@ -64,7 +31,7 @@ test.skipIf(chromiumPath === null)(
       ...{ hasUserVerification: true, isUserVerified: true, hasPrf: true },
     };
     const { authenticatorId } = await alice.page.call("WebAuthn.addVirtualAuthenticator", { options });
-    const second = personAt(await browser.open(app, alice.profile));
+    const second = personAt(await suite.browser.open(app, alice.profile));
     await second.page.until("document.querySelector('.row')", "the second tab", 60_000);
 
     await alice.press("Settings");
@@ -119,7 +86,7 @@ test.skipIf(chromiumPath === null)(
   240_000,
 );
 
-test.skipIf(chromiumPath === null)(
+appTest(
   "reactions show on both sides, change and go; who is blocked is not heard, and is heard again afterwards",
   async () => {
     const { alice, bob } = await two(["Ida", "Jon"]);
@@ -170,11 +137,11 @@ test.skipIf(chromiumPath === null)(
   240_000,
 );
 
-test.skipIf(chromiumPath === null)(
+appTest(
   "a device that was removed hears so and nothing else, and the other goes on",
   async () => {
     const { alice, bob } = await two(["Kim", "Lou"]);
-    const second = await linkSecond(browser, app, alice, scratch);
+    const second = await linkSecond(suite.browser, app, alice, scratch);
     await openRow(second);
     await bob.say("to both devices");
     await Promise.all([alice.sees("to both devices"), second.sees("to both devices")]);
@@ -196,7 +163,7 @@ test.skipIf(chromiumPath === null)(
   240_000,
 );
 
-test.skipIf(chromiumPath === null)(
+appTest(
   "a page that is out of sight notifies with a name and no words; a push without a page does too",
   async () => {
     const { alice, bob } = await two(["Mia", "Noa"]);
@@ -238,7 +205,7 @@ test.skipIf(chromiumPath === null)(
   120_000,
 );
 
-test.skipIf(chromiumPath === null)(
+appTest(
   "words are found in the messages of this device, and a click shows where they stand",
   async () => {
     const { alice, bob } = await two(["Pia", "Rob"]);

@@ -2,67 +2,36 @@
  * The chat app in headless Chromium, by two people with a profile each: they meet by a link and talk through a restart of
  * the nodes, a loss of network, a second tab and a reload; closed and opened without any server it shows the same.
  */
-import { afterAll, beforeAll, expect, test } from "bun:test";
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { afterAll, beforeAll, expect } from "bun:test";
+import { mkdtempSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { freePort } from "../support/executable.ts";
-import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { linkOf, linkSecond, newPerson, openRow, personAt, twoPeople } from "./app-page.ts";
-import { type Browser, chromiumPath, startChromium } from "./chromium.ts";
+import { appPlace, relayAt } from "./app-place.ts";
+import { appSuite, appTest } from "./app-suite.ts";
 import { type Network, openNetwork } from "./network.ts";
 
 /** How long the network is lost: `WAYPOST_TEST_LOSS_MS=30000` for the half minute that nobody waits for each time. */
 const lossMs = Number(process.env["WAYPOST_TEST_LOSS_MS"] ?? 5_000);
 /** `WAYPOST_TEST_FILE_MB=50` for a file that takes a while. */
 const fileBytes = Number(process.env["WAYPOST_TEST_FILE_MB"] ?? 5) * 1_000_000;
-const scratch = mkdtempSync(join(tmpdir(), "waypost-app-"));
-/** The nodes listen on one port, and are reached through a network that can be lost on another; the app has its own. */
-const [nodePort, publicPort, appPort] = [freePort(), freePort(), freePort()];
-const [node, app] = [`http://127.0.0.1:${publicPort}`, `http://127.0.0.1:${appPort}`];
+/** The nodes listen on one port, and are reached through a network that can be lost on another. */
+const publicPort = freePort();
+const suite = appSuite(appPlace({ isKept: true, publicPort }));
+const { node, app, scratch, start } = suite;
 let network: Network;
-let nodes: TestNodes;
-let browser: Browser;
 
-const start = (relay = node) =>
-  startTestNodes({
-    server: {
-      listen: [`127.0.0.1:${nodePort}`, `127.0.0.1:${appPort}`],
-      app: `127.0.0.1:${appPort}`,
-      drain_timeout: "1s",
-    },
-    stores: { main: { plugin: "lmdb", path: join(scratch, "data"), block_time_ms: 50 } },
-    relay: {
-      enabled: true,
-      public_id: "test",
-      public_endpoints: [relay],
-      allow_http: true,
-      allow_private: ["127.0.0.0/8", "::1/128"],
-      rate_limit_loopback: false,
-    },
-    cache: { enabled: true, public_endpoints: [node] },
-  });
-
-if (chromiumPath === null) console.log("SKIPPED: the chat app in Chromium, which is not on this machine");
-
-beforeAll(async () => {
-  if (chromiumPath === null) return;
-  network = openNetwork(publicPort, nodePort);
-  [nodes, browser] = await Promise.all([start(), startChromium()]);
-}, 120_000);
-afterAll(async () => {
-  await browser?.close();
-  await nodes?.stop();
-  network?.close();
-  rmSync(scratch, { recursive: true, force: true });
+beforeAll(() => {
+  network = openNetwork(publicPort, suite.nodePort);
 });
+afterAll(() => network.close());
 
-const two = (names: readonly [string, string]) => twoPeople(browser, app, names, scratch);
+const two = (names: readonly [string, string]) => twoPeople(suite.browser, app, names, scratch);
 
 const isArrived = (text: string) => `[...document.querySelectorAll('.own')].some((one) =>
   one.querySelector('.text')?.textContent === ${JSON.stringify(text)} && /arrived|read/.test(one.textContent))`;
 
-test.skipIf(chromiumPath === null)(
+appTest(
   "two people meet by a link and talk through a restart, a loss of network and a second tab, each message once",
   async () => {
     const { alice, bob } = await two(["Alice", "Bob"]);
@@ -71,10 +40,10 @@ test.skipIf(chromiumPath === null)(
     await alice.say("hello Bob");
     await bob.sees("hello Bob");
 
-    await nodes.stop();
+    await suite.nodes.stop();
     await alice.say("said while the nodes are away");
     await alice.sees("said while the nodes are away");
-    nodes = await start();
+    suite.nodes = await start();
     await bob.sees("said while the nodes are away");
 
     network.lose();
@@ -90,7 +59,9 @@ test.skipIf(chromiumPath === null)(
     // A headless browser refuses to keep what is stored.
     await alice.page.until("document.querySelector('.banner')?.textContent.includes('Make a backup')", "the remark");
 
-    const second = personAt(await browser.open(`${app}/${await bob.page.evaluate("location.hash")}`, bob.profile));
+    const second = personAt(
+      await suite.browser.open(`${app}/${await bob.page.evaluate("location.hash")}`, bob.profile),
+    );
     await second.sees("said while the network is lost");
     await alice.say("for both tabs");
     await Promise.all([bob.sees("for both tabs"), second.sees("for both tabs")]);
@@ -115,7 +86,7 @@ test.skipIf(chromiumPath === null)(
   300_000,
 );
 
-test.skipIf(chromiumPath === null)(
+appTest(
   "a file goes on after a reload in the middle, and is saved as it was; closed and opened without a server all is there",
   async () => {
     const { alice, bob } = await two(["Ann", "Ben"]);
@@ -152,22 +123,22 @@ test.skipIf(chromiumPath === null)(
     const before = await alice.messages();
     const place = await alice.page.evaluate("location.hash");
     await alice.page.call("Page.close", {});
-    await nodes.stop();
-    const again = personAt(await browser.open(`${app}/${place}`, alice.profile));
+    await suite.nodes.stop();
+    const again = personAt(await suite.browser.open(`${app}/${place}`, alice.profile));
     await again.sees("hello Ann");
     expect(await again.messages()).toEqual(before);
     await again.say("written offline");
     await again.sees("written offline");
-    nodes = await start();
+    suite.nodes = await start();
     await bob.sees("written offline");
   },
   480_000,
 );
 
-test.skipIf(chromiumPath === null)(
+appTest(
   "a backup makes the same person elsewhere, and no other passphrase opens it",
   async () => {
-    const dora = await newPerson(browser, app, "Dora", scratch);
+    const dora = await newPerson(suite.browser, app, "Dora", scratch);
     const did = new URL(await linkOf(dora)).hash.match(/did[^&]*/)?.[0];
     const saved = mkdtempSync(join(scratch, "backup-"));
     const behavior = { behavior: "allow", browserContextId: dora.profile, downloadPath: saved };
@@ -179,7 +150,7 @@ test.skipIf(chromiumPath === null)(
     for (let tries = 0; Bun.file(join(saved, "waypost.backup")).size === 0 && tries < 300; tries++)
       await Bun.sleep(100);
     await dora.page.call("Page.close", {});
-    const again = personAt(await browser.open(app, await browser.profile(scratch)));
+    const again = personAt(await suite.browser.open(app, await suite.browser.profile(scratch)));
     await again.press("I have a backup");
     await again.page.until("document.querySelector('input[type=file]')", "the field for the file");
     const { root } = (await again.page.call("DOM.getDocument", {})) as { root: { nodeId: number } };
@@ -200,17 +171,17 @@ test.skipIf(chromiumPath === null)(
   120_000,
 );
 
-test.skipIf(chromiumPath === null)(
+appTest(
   "a new version is taken when the person says so, and leaves nothing of the old one",
   async () => {
-    const fay = await newPerson(browser, app, "Fay", scratch);
+    const fay = await newPerson(suite.browser, app, "Fay", scratch);
     const active = "navigator.serviceWorker.getRegistration().then((one) => one?.active?.state === 'activated')";
     await fay.page.until(active, "the worker");
     await fay.page.call("Page.reload", {});
     await fay.page.until("navigator.serviceWorker.controller !== null", "the page from the worker");
     const shown = "JSON.parse(document.querySelector('meta[name=waypost-node]').content).relayUrl";
-    await nodes.stop();
-    nodes = await start(`${node}/`);
+    await suite.nodes.stop();
+    suite.nodes = await start({ relay: relayAt(`${node}/`) });
     await fay.page.evaluate("navigator.serviceWorker.getRegistration().then((one) => one.update())");
     await fay.page.until("document.querySelector('.toast')?.textContent.includes('A new version')", "the offer");
     expect(await fay.page.evaluate(shown)).toBe(node);
@@ -221,7 +192,7 @@ test.skipIf(chromiumPath === null)(
   120_000,
 );
 
-test.skipIf(chromiumPath === null)(
+appTest(
   "a version of which one file is of another is not taken, and the page works without it",
   async () => {
     /** The app, as a server in the middle of an update gives it. */
@@ -235,7 +206,7 @@ test.skipIf(chromiumPath === null)(
         return new Response(body, { headers: { "content-type": response.headers.get("content-type") ?? "" } });
       },
     });
-    const page = await browser.open(`http://127.0.0.1:${mixed.port}/`, await browser.profile(scratch));
+    const page = await suite.browser.open(`http://127.0.0.1:${mixed.port}/`, await suite.browser.profile(scratch));
     await page.until("document.querySelector('.welcome')", "the first page");
     const registered = `navigator.serviceWorker.register("/worker.js").then((one) => new Promise((resolve) => {
       const worker = one.installing ?? one.waiting ?? one.active;
@@ -248,11 +219,11 @@ test.skipIf(chromiumPath === null)(
   60_000,
 );
 
-test.skipIf(chromiumPath === null)(
+appTest(
   "a second device is linked by its code, gets what was said, and speaks as the same person",
   async () => {
     const { alice, bob } = await two(["Gil", "Hal"]);
-    const second = await linkSecond(browser, app, alice, scratch);
+    const second = await linkSecond(suite.browser, app, alice, scratch);
     await openRow(second);
     await second.sees("hello Gil");
     await second.say("from the second device");

@@ -1,0 +1,26 @@
+/** Nodes and a Chromium around the tests of a file, which are skipped where there is none. */
+import { afterAll, beforeAll, test } from "bun:test";
+import type { TestNodes } from "../support/nodes.ts";
+import type { Place } from "./app-place.ts";
+import { type Browser, chromiumPath, startChromium } from "./chromium.ts";
+
+export const appTest = test.skipIf(chromiumPath === null);
+
+/** What is there while the tests run. One that restarts the nodes puts the new ones here. */
+export type Suite = Place & { nodes: TestNodes; readonly browser: Browser };
+
+export function appSuite(place: Place, flags: readonly string[] = []): Suite {
+  if (chromiumPath === null) console.log("SKIPPED: the chat app in Chromium, which is not on this machine");
+  const suite: Partial<Suite> & Place = { ...place };
+  beforeAll(async () => {
+    if (chromiumPath === null) return;
+    const [nodes, browser] = await Promise.all([place.start(), startChromium(flags)]);
+    Object.assign(suite, { nodes, browser });
+  }, 120_000);
+  afterAll(async () => {
+    await suite.browser?.close();
+    await suite.nodes?.stop();
+    place.remove();
+  });
+  return suite as Suite;
+}
