@@ -13,6 +13,7 @@ import { ClientError, orNull } from "../client/http.ts";
 import type { Identity } from "../client/keys.ts";
 import { firstDocument, homeAt, register } from "../client/registration.ts";
 import { fingerprintOf } from "../client/trust/fingerprint.ts";
+import { forgetOwnAlias } from "../client/trust/own.ts";
 import type { Did } from "../core/codec/did.ts";
 import {
   addIdentityFlag,
@@ -181,10 +182,11 @@ async function showFingerprint(session: Session, _: object, target = ""): Promis
 }
 
 async function forgetTarget({ keysFolder, client, report, ...session }: Session, _: object, target = "") {
-  const { name } = await session.identity();
+  const { name, did } = await session.identity();
   const isHere = (await listIdentities(keysFolder)).includes(target);
   const known = isHere ? (await loadIdentity(keysFolder, target)).did : normalizeName(target);
   await client.trust.forget(known);
+  await forgetOwnAlias(client, did, known);
   report.result({ ok: true, forgotten: target }, `${name} has forgotten ${target}`);
 }
 

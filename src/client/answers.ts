@@ -71,6 +71,8 @@ const truth = z.boolean();
 /** Smaller than the checks of the library, which a page would load. */
 const integer = z.custom<number>(isInteger, "an integer");
 const decimal = z.custom<string>((value) => typeof value === "string" && /^[0-9]{1,39}$/.test(value), "decimal text");
+const isU64 = (value: unknown) => typeof value === "string" && /^[0-9]{1,20}$/.test(value) && BigInt(value) < 1n << 64n;
+const u64 = z.custom<string>(isU64, "an unsigned 64-bit number as text");
 const one = z.custom<1>((value) => value === 1, "1");
 const record = z.custom<Record<string, unknown>>(isRecord, "an object");
 
@@ -105,10 +107,10 @@ export const registrationStatusShape = z.object({
 });
 export const noncesShape = z.object({
   did: text,
-  document_nonce: decimal,
-  alias_nonce: z.optional(decimal),
-  root_pubkey_nonce: decimal,
-  control_nonce: z.optional(decimal),
+  document_nonce: u64,
+  alias_nonce: z.optional(u64),
+  root_pubkey_nonce: u64,
+  control_nonce: z.optional(u64),
 });
 export const resolvedShape = z.object({
   did: text,

@@ -145,14 +145,17 @@ export async function change(
   options: { readonly signer: Signer; readonly waiting: Waiting | null },
 ): Promise<Changed> {
   const { directory } = client;
-  // The member of `GET /dids/{did}/nonces` to read for the action.
-  const domain = counters[actions[intent.action].counter].nonceDomain;
-  const { submission, nonce: value } = await signChange(client, intent, options.signer);
+  const { counter } = actions[intent.action];
+  const { submission, nonce } = await signChange(client, intent, options.signer);
   const accepted = await directory.submit(submission);
   const left =
     intent.action === "remove_alias" ? intent.alias : intent.action === "update_alias" ? intent.oldAlias : null;
   if (left !== null) await forgetOwnAlias(client, intent.did, left);
-  const submitted = { did: intent.did, accepted, counter: { domain, value } };
+  const submitted = {
+    did: intent.did,
+    accepted,
+    counter: counterOf(client, intent.did, { name: counter, value: nonce }),
+  };
   if (intent.action !== "delete_did" || options.waiting === null) return settled(directory, submitted, options.waiting);
   await confirmDeletion(directory, { did: intent.did, txHash: accepted.tx_hash }, options.waiting);
   return { accepted, record: null };
@@ -169,6 +172,24 @@ async function settled(
   return { accepted, record: waiting === null ? null : await confirmChange(directory, expected, waiting) };
 }
 
+/** What a Directory says of a counter that the proof shows is not believed: its owner may discard old keys then. */
+function counterOf(
+  client: Client,
+  did: Did,
+  { name, value }: { readonly name: CounterName; readonly value: bigint },
+): Submitted["counter"] {
+  const isShown = isProven(did, name);
+  const proven = async () => provenTerms(await client.trust.prove(did, null), name).nonce;
+  return { value, read: isShown ? proven : () => toldNonce(client, did, name) };
+}
+
+async function toldNonce({ directory }: Client, did: Did, counter: CounterName): Promise<bigint> {
+  return BigInt((await directory.nonces(did))[counters[counter].nonceDomain] ?? "0");
+}
+
+const isProven = (did: Did, counter: CounterName): boolean =>
+  isSelfCertifying(did) && (counter === "document" || counter === "rootPubkey");
+
 type SignedChange = { readonly submission: Submission; readonly nonce: bigint };
 
 /**
@@ -180,8 +201,7 @@ async function signChange(client: Client, intent: Intent, signer: Signer): Promi
   const { did, action } = intent;
   const { counter } = actions[action];
   const nowMs = Date.now();
-  const isProven = isSelfCertifying(did) && (counter === "document" || counter === "rootPubkey");
-  const state = isProven ? await ownState(client, did) : null;
+  const state = isProven(did, counter) ? await ownState(client, did) : null;
   const { nonce, genesisHash } = state === null ? await toldTerms(client, did, counter) : provenTerms(state, counter);
   const component = documentActions.find((one) => one === action);
   if (state !== null && component !== undefined) {
@@ -205,8 +225,8 @@ function provenTerms(state: KeyState, counter: CounterName): Pick<Required<Chang
 }
 
 async function toldTerms(client: Client, did: Did, counter: CounterName): Promise<ReturnType<typeof provenTerms>> {
-  const [nonces, { genesisHash }] = await Promise.all([client.directory.nonces(did), provingAt(client)]);
-  return { nonce: BigInt(nonces[counters[counter].nonceDomain] ?? "0"), genesisHash };
+  const [nonce, { genesisHash }] = await Promise.all([toldNonce(client, did, counter), provingAt(client)]);
+  return { nonce, genesisHash };
 }
 
 /** An alias that somebody has is refused before a call for it is signed, since no other could be for five minutes. */
@@ -243,7 +263,7 @@ export async function replaceDocument(
   const state = await ownState(client, did);
   const whole = { document: await options.edited(state.document), rootSeed: options.rootSeed, nowMs: Date.now() };
   const accepted = await client.directory.submit(await signDocument(client, state, whole));
-  const counter = { domain: counters.document.nonceDomain, value: nextNonce(state) };
+  const counter = counterOf(client, did, { name: "document", value: nextNonce(state) });
   return settled(client.directory, { did, accepted, counter }, options.waiting);
 }
 
@@ -394,6 +414,8 @@ export async function publishKeys(client: Client, next: Identity, waiting: Waiti
   }
   const signer = { keyId: rootSignerId, seed: rootSeed };
   await publishEdited(client, did, (document) => withNewKeys(document, next), { signer, waiting });
+  if (!equalBytes(await rootKeyOf(client, did), newRootPubkey))
+    throw localError("root_replaced", `the root key of ${did} was replaced by another device`);
   return { ...next, rootSeed, nextRootSeed: null };
 }
 

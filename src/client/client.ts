@@ -236,7 +236,10 @@ export async function planSend(client: Client, to: Did, file: FileFacts, choices
     name: choices.name ?? null,
     recipient,
     file,
-    chunkBytes: decideChunkBytes([...bounds, ...(await relayBounds(client))], choices.chunkBytes ?? chunkBytesDefault),
+    chunkBytes: decideChunkBytes([...bounds, ...(await relayBounds(client))], {
+      asked: choices.chunkBytes ?? chunkBytesDefault,
+      sizeBytes: file.sizeBytes,
+    }),
     timestamp: renderTimestamp(nextSendMs(client)),
     ttl,
     tag: choices.tag ?? null,
@@ -305,11 +308,17 @@ function toldKey(resolution: Resolution): RecipientKey {
   return { keyId: resolution.recipient_key_id, publicKey };
 }
 
+/** Nothing proves a policy: a smaller bound would make a node's lie of a byte a flood of envelopes. */
+const partBytesMin = 4_096;
+
 /** As much as node and recipient allow, at most 1 MiB: a larger file is sent in chunks. */
-function decideChunkBytes(bounds: readonly (number | undefined)[], asked: number): number {
+function decideChunkBytes(
+  bounds: readonly (number | undefined)[],
+  { asked, sizeBytes }: { readonly asked: number; readonly sizeBytes: number },
+): number {
   const sealedMax = Math.min(...bounds.filter((bytes) => bytes !== undefined));
-  const chunkBytes = Math.min(asked, sealedMax - sealedBytesMargin);
-  if (chunkBytes >= 1) return chunkBytes;
+  const allowed = sealedMax - sealedBytesMargin;
+  if (allowed >= Math.max(1, Math.min(sizeBytes, partBytesMin))) return Math.min(asked, allowed);
   throw localError("too_small", `the recipient accepts messages of at most ${sealedMax} bytes: too few for any file`);
 }
 

@@ -6,7 +6,6 @@
  */
 import { decodeHex, encodeHex } from "../core/codec/bytes.ts";
 import { minuteMs } from "../core/codec/time.ts";
-import type { NonceDomain } from "../core/ledger/actions.ts";
 import type { ProofBinding } from "../core/ledger/document-codec.ts";
 import { keyProofBytesMax } from "../core/trust/proof.ts";
 import {
@@ -185,8 +184,8 @@ export function settleRegistration(
 type Expected = {
   readonly did: string;
   readonly txHash: string;
-  /** The counter that the change uses up, and the value it was signed with. */
-  readonly counter: { readonly domain: NonceDomain; readonly value: bigint } | null;
+  /** The value of its counter that the change uses up, and the value now. */
+  readonly counter: { readonly value: bigint; readonly read: () => Promise<bigint> } | null;
 };
 
 /** Waits until the change is in force: the counter has moved on, and the node knows no other state of the submission. */
@@ -198,8 +197,7 @@ export function confirmChange(
   return waitUntil(async () => {
     const state = await stateOf(directory, txHash);
     if (state === "pending" || (counter === null && state === "in_block")) return state;
-    const nonce = counter === null ? null : (await directory.nonces(did))[counter.domain];
-    if (counter !== null && BigInt(nonce ?? "0") <= counter.value) return state ?? "pending";
+    if (counter !== null && (await counter.read()) <= counter.value) return state ?? "pending";
     return directory.resolve(did);
   }, waiting);
 }

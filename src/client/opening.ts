@@ -3,13 +3,14 @@
  * Source: docs/client.md "Opening".
  */
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
+import { isSelfCertifying } from "../core/trust/names.ts";
 import type { Client } from "./client.ts";
 import { identityFor, settleRegistration, type Waiting } from "./directory.ts";
 import { localError } from "./http.ts";
 import type { KeyStore } from "./key-stores.ts";
 import { type Identity, parseIdentity, renderIdentity } from "./keys.ts";
 import type { StoreDriver } from "./store/driver.ts";
-import type { TrustDemand } from "./trust/trust.ts";
+import { distrust, type TrustDemand } from "./trust/trust.ts";
 
 export type WaypostOptions = {
   /** Address of all three nodes, or of each. */
@@ -32,7 +33,7 @@ export type WaypostOptions = {
   readonly device?: string;
   /** Asks recipients for receipts, and sends receipts to senders who ask. Off by default. */
   readonly receipts?: boolean;
-  /** Sends only to recipients whose keys are `proven`, which a random DID's never are, or `logged`. */
+  /** Sends only to recipients whose keys are `proven`, which a random DID's never are, or `logged`, and makes no random DID. */
   readonly trust?: TrustDemand;
   /** Witnesses that must have seen the log, as text of c2sp.org/tlog-policy: then keys can be `logged`. */
   readonly policy?: string;
@@ -63,10 +64,15 @@ export async function loadIdentity(keys: KeyStore, name: string): Promise<Identi
 /** Saved before it is registered: keys of an existing DID must not be lost. */
 export async function makeIdentity(
   client: Client,
-  { keys, nowMs = Date.now }: WaypostOptions,
+  { keys, trust, nowMs = Date.now }: WaypostOptions,
   name: string,
 ): Promise<Identity> {
   const identity = await identityFor(client, name, nowMs());
+  if (trust !== undefined && !isSelfCertifying(identity.did))
+    throw distrust(
+      "proof_missing",
+      "the Directory names no ledger on which the keys of a new identity could be proven",
+    );
   if (await keys.add(name, renderIdentity(identity))) return identity;
   // Another tab or process was first.
   return (await loadIdentity(keys, name)) ?? identity;

@@ -20,6 +20,7 @@ import { ed25519PublicKey, signEd25519, x25519PublicKey } from "./crypto.ts";
 import { authorizationLifeMs, provingAt } from "./directory.ts";
 import { ask, attempt, ClientError, type Endpoint, endpoint, localError } from "./http.ts";
 import type { Identity } from "./keys.ts";
+import { distrust } from "./trust/trust.ts";
 
 export type Homes = {
   /** Endpoint of the Relay where this identity listens. */
@@ -124,13 +125,18 @@ export async function signRegistration(input: RegistrationInput): Promise<Record
   };
 }
 
-/** Registers an identity; `202` is not settlement: `settleRegistration` waits for that. */
+/**
+ * Registers an identity; `202` is not settlement: `settleRegistration` waits for that. One that was proven before gets no
+ * second first document, in which a Directory that calls it missing could name a home: throws `record_went_back`.
+ */
 export async function register(
   client: Client,
   identity: Identity,
   first: { readonly document: DidDocument; readonly alias: string | null; readonly invitation?: string | null },
 ): Promise<Registered> {
   const { registration: binding } = await provingAt(client);
+  if (await client.trust.hasSeen(identity.did))
+    throw distrust("record_went_back", `${identity.did} was registered, and the Directory says that it is missing`);
   const input = { ...first, rootSeed: identity.rootSeed, nowMs: Date.now(), binding };
   return client.directory.register(await signRegistration(input), first.invitation);
 }

@@ -160,9 +160,14 @@ export class Waypost {
     return fingerprintOf(await subject(this.did), await subject(await lookUp(this.#client, to)));
   }
 
-  /** Forgets what a DID or an alias was, after `identity_changed` or `record_went_back`: what is proven next is believed. */
+  /**
+   * Forgets what a DID or an alias was, after `identity_changed` or `record_went_back`: what is proven next is believed. An
+   * alias is no longer watched as an own one.
+   */
   async forget(target: string): Promise<void> {
-    await this.#client.trust.forget(normalizeName(target));
+    const name = normalizeName(target);
+    await this.#client.trust.forget(name);
+    await (await import("./trust/own.ts")).forgetOwnAlias(this.#client, this.did, name);
   }
 
   /** Looks whether somebody else has changed this identity: `stranger_change`. `messages` does so every hour. */

@@ -3,11 +3,11 @@
  * signs, and what its owner hears of the own record.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { change, replaceDocument } from "../../src/client/change.ts";
+import { change, nextIdentity, publishKeys, replaceDocument, rotateAgreement } from "../../src/client/change.ts";
 import { lookUp } from "../../src/client/client.ts";
 import { ClientError } from "../../src/client/http.ts";
 import { type KeyStore, memoryKeys } from "../../src/client/key-stores.ts";
-import { parseIdentity, renderIdentity } from "../../src/client/keys.ts";
+import { type Identity, parseIdentity, renderIdentity } from "../../src/client/keys.ts";
 import type { WaypostEvent } from "../../src/client/message.ts";
 import type { WaypostOptions } from "../../src/client/opening.ts";
 import { Waypost } from "../../src/client/waypost.ts";
@@ -49,6 +49,23 @@ async function victimOf(proxy: LyingDirectory, keys: KeyStore = memoryKeys()): P
   return open({ directoryUrl: proxy.url, keys, rotateMs: false });
 }
 
+/** Of an identity, the same new secrets each time. */
+const renewals = new Map<string, Identity>();
+function renewed({ did, identity }: Waypost): Identity {
+  const next = renewals.get(did) ?? nextIdentity(identity, Date.now());
+  renewals.set(did, next);
+  return next;
+}
+
+const rotated = (me: Waypost, patience: typeof waiting) =>
+  rotateAgreement(me.client, renewals.get(me.did) ?? me.identity, {
+    nowMs: Date.now(),
+    everyMs: 0,
+    signer: { keyId: "root", seed: me.identity.rootSeed },
+    waiting: patience,
+    save: async (identity) => void renewals.set(me.did, identity),
+  });
+
 test("a random DID is unproven, and refused where proofs are demanded", async () => {
   const alice = await open();
   const random = await open({ directoryUrl: plain().url });
@@ -57,6 +74,8 @@ test("a random DID is unproven, and refused where proofs are demanded", async ()
   expect(await codeOf(alice.send(random.did, "hello", { trust: "proven" }))).toBe("proof_missing");
   const strict = await open({ trust: "proven" });
   expect(await codeOf(strict.send(random.did, "hello"))).toBe("proof_missing");
+  // Whoever demands proofs of others is given an identity that has one.
+  expect(await codeOf(open({ directoryUrl: plain().url, trust: "proven" }))).toBe("proof_missing");
   expect(await codeOf(strict.send(alice.did, "hello"))).toBe("believed");
 });
 
@@ -74,6 +93,36 @@ test("whoever saw nothing of it can't tell a removed key's own branch: docs/trus
   const branch = encodeKeyProof(forgeDocument(before, { seed: bob.identity.rootSeed, nonce: 70n }));
   proxy.lie = { proof: (did) => (did === bob.did ? branch : null) };
   expect(await codeOf((await victimOf(proxy)).send(bob.did, "hello"))).toBe("believed");
+});
+
+test("an alias that names nobody is not remembered, so that the true answer counts", async () => {
+  const proxy = proxied();
+  const alias = `bob-${crypto.randomUUID().slice(0, 8)}`;
+  const bob = await open({ alias });
+  const alice = await victimOf(proxy);
+  const nobody = bob.did.replace(/.$/, (last) => (last === "2" ? "3" : "2"));
+  proxy.lie = { json: ({ path, json }) => (path === `/aliases/${alias}` ? { ...json, did: nobody } : null) };
+  expect(await codeOf(alice.send(alias, "hello"))).toBe("did_not_found");
+  proxy.lie = {};
+  expect((await alice.send(alias, "hello")).recipient).toEqual({ did: bob.did, trust: "proven", name: "told" });
+});
+
+test("a policy that the Directory made up cuts no message into a flood of envelopes", async () => {
+  const [proxy, bob] = [proxied(), await open()];
+  const alice = await victimOf(proxy);
+  const bound = (bytes: number) => {
+    proxy.lie = {
+      json: ({ path, json }) =>
+        path === `/delivery-resolution/${bob.did}`
+          ? { ...json, policy: { effective_constraints: { max_message_bytes: bytes } } }
+          : null,
+    };
+  };
+  bound(4_097);
+  expect(await codeOf(alice.send(bob.did, new Uint8Array(9_000), { name: "a.bin" }))).toBe("too_small");
+  expect(await codeOf(alice.send(bob.did, "x"))).toBe("believed");
+  bound(8_192);
+  expect((await alice.send(bob.did, new Uint8Array(9_000), { name: "a.bin" })).chunks).toBe(3);
 });
 
 test("an alias that names somebody else is refused until it is forgotten", async () => {
@@ -113,7 +162,7 @@ describe("the own identity", () => {
             : null,
     };
     const before = await parsedProof(nodes.url, alice.did);
-    // It waits for the Directory's word that it has settled, which this one forges too.
+    // It waits for the proof: the nonces of this Directory say that it has settled before it has.
     await replaceDocument(alice.client, alice.did, {
       rootSeed: alice.identity.rootSeed,
       edited: (document) => ({ ...document, keyAgreement: document.keyAgreement.slice(0, 1) }),
@@ -122,6 +171,51 @@ describe("the own identity", () => {
     for (let i = 0; i < 100 && (await parsedProof(nodes.url, alice.did)).base === null; i++) await Bun.sleep(20);
     const after = await parsedProof(nodes.url, alice.did);
     expect([after.base?.nonce, after.document.toHex()]).toEqual([0n, before.document.toHex()]);
+  });
+
+  test.each([
+    ["all keys", (me: Waypost, patience: typeof waiting) => publishKeys(me.client, renewed(me), patience)],
+    ["the key to seal to", (me: Waypost, patience: typeof waiting) => rotated(me, patience)],
+  ])("a replacement of %s that the Directory swallows is not in force, whatever it says", async (_, replace) => {
+    const proxy = proxied();
+    const alice = await victimOf(proxy);
+    const accepted = { status: "accepted", did: alice.did, tx_hash: `0x${"11".repeat(32)}`, message: "so it says" };
+    proxy.lie = {
+      json: ({ path, json }) =>
+        path === `/dids/${alice.did}/nonces` ? { ...json, document_nonce: "9", root_pubkey_nonce: "9" } : null,
+      shows: { [`/submissions/${accepted.tx_hash}`]: { ...accepted, state: "finalized", reason: null } },
+      swallows: {
+        [`/dids/${alice.did}/root-pubkey`]: { ...accepted, action: "UpdateRootPubkey" },
+        [`/dids/${alice.did}/document/proof`]: { ...accepted, extrinsic: "set_document_with_proof" },
+      },
+    };
+    expect(await codeOf(replace(alice, { timeoutMs: 300, intervalMs: 10 }))).toBe("timed_out");
+    expect(proxy.swallowed).toBe(1);
+    // The same call is signed again, and is in force this time.
+    proxy.lie = {};
+    expect(await codeOf(replace(alice, waiting))).toBe("believed");
+    expect((await parsedProof(nodes.url, alice.did)).base?.nonce).toBe(0n);
+  });
+
+  test("an identity that is called missing signs no second first document until it is forgotten", async () => {
+    const [proxy, keys] = [proxied(), memoryKeys()];
+    const alice = await victimOf(proxy, keys);
+    await alice.send(alice.did, "so that the own record is remembered");
+    const missing = { did: alice.did, source: "chain", registered: false, registration_status: "missing" };
+    proxy.lie = {
+      shows: {
+        [`/registration-status/${alice.did}`]: missing,
+        "/node": { directory_endpoints: ["https://liar.example"] },
+      },
+      swallows: { "/register-did": {} },
+    };
+    expect(await codeOf(victimOf(proxy, keys))).toBe("record_went_back");
+    expect(proxy.swallowed).toBe(0);
+    await alice.forget(alice.did);
+    await codeOf(victimOf(proxy, keys));
+    expect(proxy.swallowed).toBe(1);
+    proxy.lie = {};
+    expect((await victimOf(proxy, keys)).did).toBe(alice.did);
   });
 
   test("a second, different document isn't signed while the first may still be accepted", async () => {
@@ -213,6 +307,38 @@ describe("the own identity", () => {
     proxy.lie = toEve;
     await again.watch();
     expect(events.length).toBe(1);
+  });
+
+  test("an alias that the Directory made up as an own one is watched until it is forgotten", async () => {
+    const proxy = proxied();
+    const alias = `bob-${crypto.randomUUID().slice(0, 8)}`;
+    await open({ alias });
+    const alice = await victimOf(proxy);
+    const heard: string[] = [];
+    alice.on(({ type }) => heard.push(type));
+    proxy.lie = {
+      json: ({ path, json }) => (path === `/resolve/${alice.did}` ? { ...json, aliases: [alias] } : null),
+      shows: { [`/aliases/${alias}`]: { alias, did: alice.did } },
+    };
+    await alice.watch();
+    proxy.lie = {};
+    expect(heard).toEqual([]);
+    await alice.watch();
+    expect(heard).toEqual(["stranger_change"]);
+    await alice.forget(alias);
+    await alice.watch();
+    expect(heard).toEqual(["stranger_change"]);
+  });
+
+  test("a nonce that no ledger can have is an answer that breaks the interface", async () => {
+    const proxy = proxied();
+    const alice = await victimOf(proxy);
+    proxy.lie = {
+      json: ({ path, json }) => (path.endsWith("/nonces") ? { ...json, alias_nonce: String(2n ** 64n) } : null),
+    };
+    const intent: Intent = { action: "add_alias", did: alice.did, alias: `a-${crypto.randomUUID().slice(0, 8)}` };
+    const signer = { keyId: "root", seed: alice.identity.rootSeed };
+    expect(await codeOf(change(alice.client, intent, { signer, waiting }))).toBe("unreadable");
   });
 
   test("a stranger with a stolen root key is a stranger_change; another device of the identity is identity_updated", async () => {

@@ -11,12 +11,20 @@ export type Lie = {
   readonly entry?: (key: string, honest: Uint8Array) => Uint8Array | "none" | null;
   /** What it answers at some paths, whatever is true. */
   readonly shows?: Readonly<Record<string, object>>;
+  /** What it answers to changes at some paths, which never reach the ledger. */
+  readonly swallows?: Readonly<Record<string, object>>;
   /** A path where nothing is answered but a passing failure. */
   readonly refuses?: string;
 };
 
-/** `refused`: how often `refuses` applied. */
-export type LyingDirectory = { readonly url: string; lie: Lie; refused: number; readonly stop: () => Promise<void> };
+/** `refused` and `swallowed`: how often `refuses` and `swallows` applied. */
+export type LyingDirectory = {
+  readonly url: string;
+  lie: Lie;
+  refused: number;
+  swallowed: number;
+  readonly stop: () => Promise<void>;
+};
 
 export function lyingDirectory(real: string): LyingDirectory {
   const server = Bun.serve({ hostname: "127.0.0.1", port: 0, fetch: (request) => answer(request, real, proxy) });
@@ -24,6 +32,7 @@ export function lyingDirectory(real: string): LyingDirectory {
     url: `http://127.0.0.1:${server.port}`,
     lie: {},
     refused: 0,
+    swallowed: 0,
     stop: () => server.stop(true),
   };
   return proxy;
@@ -40,6 +49,9 @@ async function answer(request: Request, real: string, proxy: LyingDirectory): Pr
   }
   const shown = lie.shows?.[path];
   if (method === "GET" && shown !== undefined) return Response.json(shown);
+  const swallowed = method === "GET" ? undefined : lie.swallows?.[path];
+  if (swallowed !== undefined) proxy.swallowed++;
+  if (swallowed !== undefined) return Response.json(swallowed, { status: 202 });
   const body = method === "GET" ? {} : { body: await request.bytes() };
   const headers = { "content-type": "application/json" };
   const honest = await fetch(`${real}${pathname}${search}`, { method, headers, ...body });

@@ -50,6 +50,8 @@ export type Trust = {
   readonly tellHome: (did: Did, home: string) => void;
   /** Checks and remembers whose an alias is. Throws `identity_changed`. */
   readonly nameOf: (alias: string, did: Did) => Promise<NameTrust>;
+  /** Whether a state of the DID is remembered. */
+  readonly hasSeen: (did: Did) => Promise<boolean>;
   /** Accepts a correspondent anew: the next state that is proven is believed. */
   readonly forget: (target: string) => Promise<void>;
 };
@@ -120,7 +122,15 @@ export function createTrust(readProof: ReadProof, memoryOf: () => MemoryStore): 
       if (namedHomes.size >= provenMax) namedHomes.clear();
       namedHomes.set(did, home);
     },
-    nameOf: (alias, did) => nameOf(memoryOf(), alias, did),
+    nameOf: async (alias, did) => {
+      const isRemembered = await isNameOf(memoryOf(), alias, did);
+      if (isRemembered) return "remembered";
+      // A name of nobody would stand in the way of the true answer.
+      if (isSelfCertifying(did)) await inTurn(did, () => examine(did, null));
+      await memoryOf().save(aliasKey(alias), renderKept({ alias, did }));
+      return "told";
+    },
+    hasSeen: async (did) => (await loadRemembered(memoryOf(), did)) !== null,
     forget: async (target) => {
       proven.delete(target as Did);
       await memoryOf().save(isDid(target) ? didKey(target) : aliasKey(target), null);
@@ -152,16 +162,14 @@ async function save(memory: MemoryStore, state: KeyState): Promise<void> {
   await memory.save(didKey(state.did), renderKept({ ...now, ...(home === undefined ? {} : { home }) }));
 }
 
-async function nameOf(memory: MemoryStore, alias: string, did: Did): Promise<NameTrust> {
+/** Whether an alias is remembered as that of a DID. Throws `identity_changed` when it was another's. */
+async function isNameOf(memory: MemoryStore, alias: string, did: Did): Promise<boolean> {
   const before = await loadAlias(memory, alias);
-  if (before === did) return "remembered";
-  if (before !== null)
-    throw distrust(
-      "identity_changed",
-      `${alias} was ${before} and is ${did} now; ask the person, then forget the old one`,
-    );
-  await memory.save(aliasKey(alias), renderKept({ alias, did }));
-  return "told";
+  if (before === null || before === did) return before === did;
+  throw distrust(
+    "identity_changed",
+    `${alias} was ${before} and is ${did} now; ask the person, then forget the old one`,
+  );
 }
 
 // -------------------------------------------------------------------------------------------------------------- memory

@@ -211,7 +211,6 @@ type Counter = {
   readonly nonceError: LedgerError;
   readonly expiredError: LedgerError;
 };
-export type NonceDomain = Counter["nonceDomain"];
 
 const counterOf = <const D extends Counter["nonceDomain"], const N extends string>(nonceDomain: D, name: N) =>
   ({

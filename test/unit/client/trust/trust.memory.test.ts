@@ -1,5 +1,6 @@
 /** What is remembered of a correspondent: which later states follow from it, and which are another branch or an old one. */
 import { describe, expect, test } from "bun:test";
+import { attempt } from "../../../../src/client/http.ts";
 import { createTrust, processMemory } from "../../../../src/client/trust/trust.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";
 import { emptyDocument } from "../../../../src/core/ledger/document.ts";
@@ -66,9 +67,12 @@ test("an alias is remembered until it is forgotten, by every program over the sa
       async () => null,
       () => memory,
     );
-  expect([await trust().nameOf("bob", did), await trust().nameOf("bob", did)]).toEqual(["told", "remembered"]);
+  const random = "did:svc:2222222222222222" as Did;
+  expect([await trust().nameOf("bob", random), await trust().nameOf("bob", random)]).toEqual(["told", "remembered"]);
   const other = trust().nameOf("bob", "did:svc:1111111111111111" as Did);
   expect(await other.catch(({ code }) => code)).toBe("identity_changed");
   await trust().forget("bob");
-  expect(await trust().nameOf("bob", did)).toBe("told");
+  // Nor is one remembered that leads to a DID without a proof: it would stand in the way of the true answer.
+  expect(await attempt(() => trust().nameOf("bob", did))).toMatchObject({ code: "proof_missing" });
+  expect(await trust().nameOf("bob", random)).toBe("told");
 });
