@@ -44,6 +44,8 @@ export class Waypost {
   #receiver: Promise<Receiver> | null = null;
   #receiptsDue = 0;
   #rotating: Promise<void> | null = null;
+  /** A rotation, a removal of a device, what another device says: each begins with the keys that the last one left. */
+  readonly #changing = inOrder<"">();
   /** Registered in this run: nobody can have changed the record before. */
   #isFresh = false;
   #isClosed = false;
@@ -308,9 +310,8 @@ export class Waypost {
         keys: this.#options.keys,
         openLink: () => Waypost.open(linkOptions(this.#options)),
         identity: () => this.#identity,
+        inOrder: (work) => this.#changing("", work),
         save: async (identity) => {
-          // A rotation under way would write the keys from before over these.
-          await this.#rotating;
           await this.#save(identity);
           this.#sender = null;
         },
@@ -328,7 +329,7 @@ export class Waypost {
    * secrets. `open` and `messages` call it.
    */
   rotate(): Promise<void> {
-    this.#rotating ??= this.#rotate().finally(() => {
+    this.#rotating ??= this.#changing("", () => this.#rotate()).finally(() => {
       this.#rotating = null;
     });
     return this.#rotating;

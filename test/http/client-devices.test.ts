@@ -4,11 +4,14 @@
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { cachesOf } from "../../src/client/caches.ts";
+import { activeDocument, rootKeyOf } from "../../src/client/client.ts";
+import { ed25519PublicKey, x25519PublicKey } from "../../src/client/crypto.ts";
 import type { ClientError } from "../../src/client/http.ts";
 import { memoryKeys } from "../../src/client/key-stores.ts";
 import type { WaypostOptions } from "../../src/client/opening.ts";
 import { memoryStore, type StoreDriver } from "../../src/client/store/driver.ts";
 import { Waypost } from "../../src/client/waypost.ts";
+import { sealingKeyOf } from "../../src/core/ledger/account.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 
 let nodes: TestNodes;
@@ -289,6 +292,43 @@ test("the keys of a removal stay, also on a device that replaces its own at that
   const { parseIdentity } = await import("../../src/client/keys.ts");
   const stored = parseIdentity((await inner.load("default")) ?? "", "default");
   expect([stored?.rootSeed, stored?.nextRootSeed]).toEqual([phone.identity.rootSeed, null]);
+}, 60_000);
+
+test("a rotation and a removal on one device wait for each other, whichever begins first", async () => {
+  for (const begins of ["rotation", "removal"]) {
+    const inner = memoryKeys();
+    const held = { isDue: false, reached: Promise.withResolvers<void>(), open: Promise.withResolvers<void>() };
+    const save = async (name: string, text: string | null) => {
+      await inner.save(name, text);
+      if (!held.isDue || name !== "default") return;
+      held.isDue = false;
+      held.reached.resolve();
+      await held.open.promise;
+    };
+    const phone = await open({ ...place(), keys: { ...inner, save }, ...{ rotateMs: 0 } });
+    const thief = await linked(phone);
+    const [{ did: thiefDid = "" } = {}] = (await thief.devices.list()).filter(({ isThis }) => isThis);
+    const work = [() => phone.rotate(), () => phone.devices.remove(thiefDid)];
+    const [first, second] = begins === "rotation" ? work : work.reverse();
+    held.isDue = true;
+    const began = first?.();
+    await held.reached.promise;
+    const other = second?.();
+    held.open.resolve();
+    await Promise.all([began, other]);
+    const { parseIdentity, agreementSecrets } = await import("../../src/client/keys.ts");
+    const stored = parseIdentity((await inner.load("default")) ?? "", "default");
+    if (stored === null) throw new Error("no keys are stored");
+    expect([begins, stored.rootSeed, stored.nextRootSeed]).toEqual([begins, phone.identity.rootSeed, null]);
+    expect(await ed25519PublicKey(stored.rootSeed)).toEqual(await rootKeyOf(phone.client, phone.did));
+    const published = sealingKeyOf(await activeDocument(phone.client, phone.did));
+    const secrets = agreementSecrets(stored, published?.id ?? "");
+    const keys = await Promise.all(secrets.map(x25519PublicKey));
+    expect(keys).toContainEqual(published?.publicKey as never);
+    // The key of the rotation was in force, so what was sealed to it opens.
+    const count = begins === "rotation" ? 3 : 2;
+    expect([begins, stored.agreements.length >= count]).toEqual([begins, true]);
+  }
 }, 60_000);
 
 test("a code is for its device alone, and for ten minutes", async () => {

@@ -39,6 +39,8 @@ export type DevicesHost = {
   readonly openLink: OpenLink;
   readonly identity: () => Identity;
   readonly save: (identity: Identity) => Promise<void>;
+  /** After other changes of the keys, and before the next. */
+  readonly inOrder: <T>(work: () => Promise<T>) => Promise<T>;
   readonly client: Client;
   /** For the settlement of new keys. */
   readonly waiting: Waiting;
@@ -164,8 +166,6 @@ export class Devices {
   readonly #signal: AbortSignal;
   #sync: Promise<{ readonly sync: Sync; readonly link: DeviceLink }> | null = null;
   #running: Sync | null = null;
-  /** Devices are synced one change after the other. */
-  #last: Promise<unknown> = Promise.resolve();
 
   /** @internal */
   constructor(host: DevicesHost, signal: AbortSignal) {
@@ -303,11 +303,12 @@ export class Devices {
   /** What another device says about keys and devices. */
   async #take(item: Extract<SyncItem, { kind: "keys" | "devices" }>, from: Did): Promise<void> {
     if (item.kind === "keys") {
-      const given = parseIdentity(item.text, this.#host.identity().name);
-      const { did, storeKey } = this.#host.identity();
-      if (given?.did === did) await this.#host.save({ ...given, storeKey });
-      if (given?.nextRootSeed === null) this.#host.reconnect();
-      return;
+      return this.#host.inOrder(async () => {
+        const { name, did, storeKey } = this.#host.identity();
+        const given = parseIdentity(item.text, name);
+        if (given?.did === did) await this.#host.save({ ...given, storeKey });
+        if (given?.nextRootSeed === null) this.#host.reconnect();
+      });
     }
     const { deviceDid } = await this.#table.meta();
     const added = item.added.filter((one) => isDevice(one) && one.did !== deviceDid && one.did !== from);
@@ -323,9 +324,7 @@ export class Devices {
    * or publish. What it has it keeps. Called again, it goes on where it was interrupted.
    */
   remove(did: string): Promise<void> {
-    const removed = this.#last.then(() => this.#remove(did as Did));
-    this.#last = removed.catch(() => undefined);
-    return removed;
+    return this.#host.inOrder(() => this.#remove(did as Did));
   }
 
   async #remove(did: Did): Promise<void> {
