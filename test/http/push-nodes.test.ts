@@ -3,7 +3,9 @@
  * PostgreSQL, and the time from a send to the request at the push service.
  */
 import { afterAll, expect, test } from "bun:test";
+import { receiptType } from "../../src/client/content.ts";
 import { memoryKeys } from "../../src/client/key-stores.ts";
+import { memoryStore } from "../../src/client/store/driver.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { postgresPlugin } from "../../src/plugins/postgres/postgres.ts";
 import { optionsOf } from "../conformance/options.ts";
@@ -89,6 +91,37 @@ test("a sleeping device is woken by a message within a second, and by no receipt
   await bob.send(alice.did, "an answer");
   while (hers.woken().length === 0) await at.atLeast(at.heard.length + 1);
   expect(his.pushes().length).toBe(before);
+}, 60_000);
+
+test("typing, receipts and profiles wake nobody, and hold back no message that waits", async () => {
+  const at = await service();
+  const url = addressOf();
+  const cache = { enabled: true, public_endpoints: [url], signing_key_file: keyFile };
+  const relay = { enabled: true, public_endpoints: [url], ...network };
+  await started({ server: listen(url), directory, relay, cache, push }, { cache: { push_interval: 20 } });
+  const [alice, bob] = await Promise.all(
+    [1, 2].map(() => Waypost.open({ url, keys: memoryKeys(), store: memoryStore(), receipts: true })),
+  );
+  if (alice === undefined || bob === undefined) throw new Error("nobody is there");
+  ends.push(() => alice.close());
+  const device = at.device("bob");
+  await subscribe(bob, at, device);
+  await bob.close();
+  await alice.store.savePerson(bob.did, { isKnown: true });
+  await alice.store.saveProfile({ name: "Alice", isOpen: true });
+  const note = { receipt: false, mediaType: receiptType };
+  await (await alice.send(bob.did, { v: 1, read: [crypto.randomUUID()] }, note)).delivered;
+  await alice.typing(bob.did);
+  // What they might ring for would go out before this push comes.
+  await subscribe(alice, at, at.device("alice"));
+  expect(device.woken()).toEqual([]);
+  // Nobody is there to hear it, and what is sent meanwhile does not wait for that.
+  const typing = alice.typing(bob.did, false);
+  const sent = await Promise.all(["one", "two"].map((text) => alice.send(bob.did, text)));
+  for (const { delivered } of sent) await delivered;
+  await typing;
+  while (device.woken().length === 0) await at.atLeast(at.heard.length + 1);
+  expect((await alice.store.messages(bob.did)).map(({ delivery }) => delivery?.state)).toEqual(["sent", "sent"]);
 }, 60_000);
 
 test("a Relay hands on that an envelope is not urgent to a Cache elsewhere", async () => {
