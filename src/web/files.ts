@@ -3,7 +3,7 @@
  * all others are saved as bytes without a type: a `blob:` of HTML or SVG would run in this origin.
  */
 import { pictureType } from "../client/notes.ts";
-import type { LocalStore, StoredMessage } from "../client/package.ts";
+import type { ClientError, LocalStore, StoredMessage } from "../client/package.ts";
 import { fileName } from "./text.ts";
 
 /** Larger pictures are saved, not shown: decoded they take many times as much memory. */
@@ -24,6 +24,16 @@ export async function pictureOf(store: LocalStore, message: StoredMessage): Prom
   }
   const type = parts[0] === undefined ? null : pictureType(parts[0]);
   return type === null ? null : new Blob(parts, { type });
+}
+
+/** Asks another device for content that is there. */
+export async function askFor(store: LocalStore, message: StoredMessage): Promise<void> {
+  await store
+    .pieces(message)
+    .next()
+    .catch((error: Partial<ClientError>) => {
+      if (error.code !== "content_elsewhere") throw error;
+    });
 }
 
 /** Saves a file of the conversation to the person's device. */

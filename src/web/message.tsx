@@ -1,7 +1,7 @@
 /** One message: its text or file, what it answers, reactions, and what has become of it. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { DeliveryState, StoredMessage, Waypost } from "../client/package.ts";
-import { isFile, mayBePicture, pictureOf, saveFile } from "./files.ts";
+import { askFor, isFile, mayBePicture, pictureOf, saveFile } from "./files.ts";
 import { react } from "./groups.tsx";
 import { Button, Icon, type Shape, useStored } from "./parts.tsx";
 import { summaryOf } from "./people.tsx";
@@ -138,24 +138,31 @@ function TextContent({ text }: { readonly text: string }) {
 function FileContent({ me, message }: Pick<Props, "me" | "message">) {
   const progress = useProgress(message.id);
   const [isShown, setShown] = useState(false);
+  const [isAsked, setAsked] = useState(false);
   const name = oneLine(message.name, 48) || "File";
   if (message.content === "removed") return <p class="text gone">{name}: removed, because this device was full.</p>;
-  if (message.content === "elsewhere") return <p class="text gone">{name}: on your other device, since it is large.</p>;
   const size = sizeOf(message.sizeBytes);
-  const save = () => attempt(saveFile(me.store, message));
+  const isHere = message.content === "whole";
+  const open = () => {
+    setAsked(!isHere);
+    attempt(isHere ? saveFile(me.store, message) : askFor(me.store, message));
+  };
+  const offer = isHere ? "Save" : isAsked ? "Coming from your other device" : "Load from your other device";
   return (
     <>
       {mayBePicture(message) && <Picture me={me} message={message} name={name} onShown={() => setShown(true)} />}
       {isShown ? (
-        <Button onClick={save}>
+        <Button onClick={open}>
           Save<span class="hidden"> {name}</span>, {size}
         </Button>
       ) : (
-        <button type="button" class="file" onClick={save}>
+        <button type="button" class="file" onClick={open}>
           <Icon shape="file" />
           <span class="lines">
             <bdi class="name">{name}</bdi>
-            <span class="size">{size} · Save</span>
+            <span class="size">
+              {size} · {offer}
+            </span>
           </span>
         </button>
       )}

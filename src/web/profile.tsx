@@ -8,7 +8,9 @@ const [edge, bytesMax] = [160, 32_768];
 
 /** Square, small, and without what a camera writes beside the picture. */
 async function smallPicture(file: Blob): Promise<Blob> {
-  const image = await createImageBitmap(file);
+  const image = await createImageBitmap(file).catch(() => {
+    throw new Error("This file is no picture that the browser can show.");
+  });
   const side = Math.min(image.width, image.height);
   const canvas = Object.assign(document.createElement("canvas"), { width: edge, height: edge });
   const [x, y] = [(image.width - side) / 2, (image.height - side) / 2];

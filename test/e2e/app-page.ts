@@ -64,6 +64,30 @@ export function personAt<P extends TypedPage>(page: P) {
   return { page, press, click, tick, close, fill, say, messages, sees };
 }
 
+/** Chooses a file in the field that is there. */
+export async function choose({ page }: Person, selector: string, path: string): Promise<void> {
+  await page.until(`document.querySelector(${JSON.stringify(selector)})`, selector);
+  const { root } = (await page.call("DOM.getDocument", {})) as { root: { nodeId: number } };
+  const field = await page.call("DOM.querySelector", { nodeId: root.nodeId, selector });
+  await page.call("DOM.setFileInputFiles", { ...field, files: [path] });
+}
+
+/** The file of this name, once it is there as a whole: a browser gives it its name before its last byte. */
+export async function savedFile(folder: string, name: string, sizeBytes: number): Promise<Uint8Array> {
+  const file = () => Bun.file(join(folder, name));
+  for (let tries = 0; file().size < sizeBytes && tries < 600; tries++) await Bun.sleep(100);
+  return file().bytes();
+}
+
+/** Where downloads of this person go from now on. */
+export async function saveTo({ page, profile }: Person & { readonly profile: string }, folder: string): Promise<void> {
+  await page.call("Browser.setDownloadBehavior", {
+    behavior: "allow",
+    browserContextId: profile,
+    downloadPath: folder,
+  });
+}
+
 /** In a profile of their own. */
 export async function newPerson(browser: Browser, url: string, name: string, downloads: string) {
   const profile = await browser.profile(downloads);
@@ -115,7 +139,8 @@ export async function openRow({ page, click }: Person<TypedPage>): Promise<void>
 
 /** Shows the code of a new device, in a profile of its own, and has another one read it. */
 export async function linkSecond(browser: Browser, url: string, old: Person, downloads: string) {
-  const second = personAt(await browser.open(url, await browser.profile(downloads)));
+  const profile = await browser.profile(downloads);
+  const second = { ...personAt(await browser.open(url, profile)), profile };
   await second.press("I use it on another device");
   await second.page.until("document.querySelector('.welcome .qr')", "the code", 60_000);
   await second.page.evaluate("navigator.clipboard.writeText = async (text) => { globalThis.copied = text }");

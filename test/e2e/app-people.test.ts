@@ -3,7 +3,8 @@
  * notified, and search.
  */
 import { expect } from "bun:test";
-import { linkSecond, openRow, type Person, personAt, twoPeople } from "./app-page.ts";
+import { join } from "node:path";
+import { choose, linkSecond, openRow, type Person, personAt, twoPeople } from "./app-page.ts";
 import { appPlace } from "./app-place.ts";
 import { appSuite, appTest } from "./app-suite.ts";
 
@@ -240,4 +241,39 @@ appTest(
     );
   },
   240_000,
+);
+
+appTest(
+  "a picture that somebody chooses is cut to a small square and shown to whom they write, until it is removed",
+  async () => {
+    const { alice, bob } = await two(["Sam", "Tea"]);
+    const drawn = await alice.page.evaluate(`(() => {
+      const canvas = Object.assign(document.createElement("canvas"), { width: 900, height: 500 });
+      canvas.getContext("2d").fillRect(0, 0, 500, 500);
+      return canvas.toDataURL("image/png").split(",")[1] })()`);
+    await Bun.write(join(scratch, "wide.png"), Buffer.from(String(drawn), "base64"));
+    await Bun.write(join(scratch, "words.png"), "no picture");
+    const field = "dialog .choose input";
+    const isSmall = (place: string) => `(({ naturalWidth, naturalHeight } = {}) => naturalWidth === 160 &&
+      naturalHeight === 160)(document.querySelector('${place} .avatar img') ?? undefined)`;
+    await alice.press("Settings");
+    await choose(alice, field, join(scratch, "words.png"));
+    await alice.page.until(problem("This file is no picture that the browser can show."), "why not");
+    await choose(alice, field, join(scratch, "wide.png"));
+    await alice.page.until(isSmall("dialog"), "the picture");
+    await alice.close();
+    await alice.say("with a face");
+    await bob.sees("with a face");
+    for (const place of [".row", ".conversation header"])
+      await bob.page.until(isSmall(place), `the picture in ${place}`);
+
+    await alice.press("Settings");
+    await alice.press("Remove it");
+    await alice.page.until("!document.querySelector('dialog .avatar img')", "that it is gone");
+    await alice.close();
+    await alice.say("and without");
+    await bob.sees("and without");
+    await bob.page.until("!document.querySelector('.avatar img')", "that it is gone for him");
+  },
+  120_000,
 );

@@ -3,10 +3,10 @@
  * the nodes, a loss of network, a second tab and a reload; closed and opened without any server it shows the same.
  */
 import { afterAll, beforeAll, expect } from "bun:test";
-import { mkdtempSync, readdirSync, readFileSync } from "node:fs";
+import { mkdtempSync } from "node:fs";
 import { join } from "node:path";
 import { freePort } from "../support/executable.ts";
-import { linkOf, linkSecond, newPerson, openRow, personAt, twoPeople } from "./app-page.ts";
+import { choose, linkOf, linkSecond, newPerson, openRow, personAt, savedFile, saveTo, twoPeople } from "./app-page.ts";
 import { appPlace, relayAt } from "./app-place.ts";
 import { appSuite, appTest } from "./app-suite.ts";
 import { type Network, openNetwork } from "./network.ts";
@@ -99,20 +99,15 @@ appTest(
     for (let at = 0; at < fileBytes; at += bytes.length)
       writer.write(bytes.subarray(0, Math.min(bytes.length, fileBytes - at)));
     await writer.end();
-    const { root } = (await bob.page.call("DOM.getDocument", {})) as { root: { nodeId: number } };
-    const field = await bob.page.call("DOM.querySelector", { nodeId: root.nodeId, selector: "input[type=file]" });
-    await bob.page.call("DOM.setFileInputFiles", { ...field, files: [path] });
+    await choose(bob, ".composer input[type=file]", path);
     await bob.sees("holiday.raw");
     await bob.page.call("Page.reload", {});
     await bob.sees("holiday.raw");
     await alice.sees("holiday.raw", 240_000);
     const saved = mkdtempSync(join(scratch, "saved-"));
-    const behavior = { behavior: "allow", browserContextId: alice.profile, downloadPath: saved };
-    await alice.page.call("Browser.setDownloadBehavior", behavior);
+    await saveTo(alice, saved);
     await alice.click(".file");
-    const whole = () => readdirSync(saved).find((name) => name === "holiday.raw");
-    for (let tries = 0; whole() === undefined && tries < 600; tries++) await Bun.sleep(100);
-    const found = readFileSync(join(saved, whole() ?? ""));
+    const found = await savedFile(saved, "holiday.raw", fileBytes);
     expect(found.length).toBe(fileBytes);
     expect(new Bun.CryptoHasher("sha256").update(found).digest("hex")).toBe(digest.digest("hex"));
 
@@ -141,21 +136,15 @@ appTest(
     const dora = await newPerson(suite.browser, app, "Dora", scratch);
     const did = new URL(await linkOf(dora)).hash.match(/did[^&]*/)?.[0];
     const saved = mkdtempSync(join(scratch, "backup-"));
-    const behavior = { behavior: "allow", browserContextId: dora.profile, downloadPath: saved };
-    await dora.page.call("Browser.setDownloadBehavior", behavior);
+    await saveTo(dora, saved);
     await dora.press("Settings");
     await dora.fill("dialog input[type=password]", "a long passphrase");
     await dora.press("Save backup");
-    // Its name is there before its content.
-    for (let tries = 0; Bun.file(join(saved, "waypost.backup")).size === 0 && tries < 300; tries++)
-      await Bun.sleep(100);
+    await savedFile(saved, "waypost.backup", 1);
     await dora.page.call("Page.close", {});
     const again = personAt(await suite.browser.open(app, await suite.browser.profile(scratch)));
     await again.press("I have a backup");
-    await again.page.until("document.querySelector('input[type=file]')", "the field for the file");
-    const { root } = (await again.page.call("DOM.getDocument", {})) as { root: { nodeId: number } };
-    const field = await again.page.call("DOM.querySelector", { nodeId: root.nodeId, selector: "input[type=file]" });
-    await again.page.call("DOM.setFileInputFiles", { ...field, files: [join(saved, "waypost.backup")] });
+    await choose(again, "input[type=file]", join(saved, "waypost.backup"));
     await again.fill("input[type=password]", "another passphrase");
     await again.press("Restore");
     await again.page.until(
@@ -220,17 +209,33 @@ appTest(
 );
 
 appTest(
-  "a second device is linked by its code, gets what was said, and speaks as the same person",
+  "a second device is linked by its code, gets what was said and a large file when it asks, and speaks as the same person",
   async () => {
     const { alice, bob } = await two(["Gil", "Hal"]);
+    const bytes = crypto.getRandomValues(new Uint8Array(65_521));
+    const large = new Uint8Array(9_000_000).map((_, i) => bytes[i % bytes.length] ?? 0);
+    await Bun.write(join(scratch, "large.raw"), large);
+    await choose(bob, ".composer input[type=file]", join(scratch, "large.raw"));
+    await alice.sees("large.raw", 240_000);
     const second = await linkSecond(suite.browser, app, alice, scratch);
     await openRow(second);
     await second.sees("hello Gil");
+
+    // More than devices give each other unasked.
+    const offers = (text: string) => `document.querySelector('.file .size')?.textContent.endsWith('· ${text}')`;
+    await second.page.until(offers("Load from your other device"), "that it is elsewhere");
+    await second.click(".file");
+    await second.page.until(offers("Save"), "that it came", 240_000);
+    const saved = mkdtempSync(join(scratch, "large-"));
+    await saveTo(second, saved);
+    await second.click(".file");
+    expect(Bun.hash(await savedFile(saved, "large.raw", large.length))).toBe(Bun.hash(large));
+
     await second.say("from the second device");
     await Promise.all([bob.sees("from the second device"), alice.sees("from the second device")]);
-    expect((await alice.messages()).toSorted()).toEqual([">from the second device", "hello Gil"]);
+    expect((await alice.messages()).toSorted()).toEqual([">from the second device", "hello Gil", "large.raw"]);
     await bob.say("to both devices");
     await Promise.all([alice.sees("to both devices"), second.sees("to both devices")]);
   },
-  180_000,
+  600_000,
 );

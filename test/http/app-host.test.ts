@@ -4,6 +4,7 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { webFiles } from "#web";
+import { packWeb } from "../../packaging/web.ts";
 import { freePort } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { sendRaw } from "./raw.ts";
@@ -51,6 +52,22 @@ describe("the app's host", () => {
     expect(new Set(kinds.filter((path) => !/^\/[\w-]+-#\.js$/.test(path)))).toEqual(
       new Set(["/", "/app-#.css", "/worker.js", "/app.webmanifest", "/icon.svg", "/icon-512.png"]),
     );
+  });
+
+  test("is small: 90 KB before the first paint and 150 KB in all, as gzip, and 200 KB in the executable", async () => {
+    const files = await webFiles();
+    const packed = (all: Iterable<string>) =>
+      [...all].reduce((sum, path) => sum + Bun.gzipSync(files.get(path)?.bytes.slice() ?? new Uint8Array()).length, 0);
+    // What the page names, and what that imports before it runs.
+    const first = new Set(["/"]);
+    for (const path of first) {
+      const text = new TextDecoder().decode(files.get(path)?.bytes);
+      const names = path === "/" ? /(?:src|href)="(\/[^"]+\.(?:js|css))"/g : /(?:from|import)"\.(\/[\w-]+\.js)"/g;
+      for (const [, name] of text.matchAll(names)) first.add(name ?? "");
+    }
+    const sizes = [packed(first), packed(files.keys()), (await packWeb()).length].map((bytes) => bytes / 1024);
+    console.log(`the app: ${sizes.map((size) => size.toFixed(1)).join(", ")} KB`);
+    expect(sizes.map((size, i) => size <= ([90, 150, 200][i] ?? 0))).toEqual([true, true, true]);
   });
 
   test("sends each file with its media type, every guard, and the policy of pages; the worker alone may fetch from its own host", async () => {
