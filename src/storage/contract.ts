@@ -165,13 +165,6 @@ export type MessageSummary = Pick<MailboxEntry, "messageId" | "chunk" | "expires
   readonly cursor: Cursor;
 };
 
-export type GroupPage = Page<HeldMessage> & {
-  /** `total_chunks` of the group; `null` when no chunk of it is active. */
-  readonly total: number | null;
-  /** Whether every sequence number of the group is active now (not only on this page). */
-  readonly complete: boolean;
-};
-
 export type MessageState =
   | { readonly state: "active"; readonly message: HeldMessage }
   | { readonly state: "acked" }
@@ -207,8 +200,6 @@ export interface Mailbox {
    * at most 1,000 ids and bounds their bytes by the summary.
    */
   read(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): Promise<HeldMessage[]>;
-  /** The active chunks of one group, by sequence number. */
-  group(recipient: MailboxKey, groupId: Uuid, page: PageRequest): Promise<GroupPage | Fault>;
   message(recipient: MailboxKey, messageId: Uuid, nowMs: number): Promise<MessageState>;
   /**
    * Acknowledges the active entries among `messageIds` in one write and returns them, sorted by id.

@@ -5,7 +5,6 @@
 import type { MailboxKey, Uuid } from "../core/codec/did.ts";
 import { type Fault, isFault } from "../core/fault.ts";
 import {
-  type GroupPage,
   type HeldMessage,
   type MailboxStats,
   type MessageState,
@@ -54,15 +53,6 @@ export abstract class IndexedMailbox {
 
   read(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): Promise<HeldMessage[]> {
     return this.reading(() => this.messages(this.index.activeOf(recipient, messageIds, nowMs)));
-  }
-
-  group(recipient: MailboxKey, groupId: Uuid, page: PageRequest): Promise<GroupPage | Fault> {
-    return this.reading(() => {
-      const found = this.index.groupPage(recipient, groupId, page);
-      if (isFault(found)) return found;
-      const { total, complete, next } = found;
-      return { entries: this.messages(found.slots), next, total, complete };
-    });
   }
 
   message(recipient: MailboxKey, messageId: Uuid, nowMs: number): Promise<MessageState> {

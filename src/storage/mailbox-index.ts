@@ -50,7 +50,6 @@ const dueRowsPerCommit = 1_024;
 
 type Admission = Exclude<StoreOutcome, { kind: "stored" }> | { readonly kind: "stored"; readonly slot: number };
 type SlotPage = { readonly slots: number[]; readonly next: Cursor | null };
-type SlotGroup = SlotPage & { readonly total: number | null; readonly complete: boolean };
 type SlotState = {
   readonly state: "active" | "acked" | "expired" | "absent";
   /** Meaningless when absent. */
@@ -296,30 +295,6 @@ export class MailboxIndex {
 
   cursor(slot: number | undefined, otherwise = 0): Cursor {
     return encodeCursor(slot === undefined ? otherwise : this.rows.arrival[slot]!);
-  }
-
-  /** Active chunks of a group by sequence; its cursors count sequence numbers from 1. */
-  groupPage(mailbox: MailboxKey, groupId: Uuid, page: PageRequest): SlotGroup | Fault {
-    const after = parseCursor(page.after);
-    if (isFault(after)) return after;
-    const { sequence, envelopeBytes, total: totals } = this.rows;
-    const chunks = this.recipients.group(this.recipients.find(mailbox), groupId)?.values() ?? [];
-    const active = [...chunks].filter((slot) => this.isActive(slot, page.nowMs));
-    const [any] = active;
-    if (any === undefined) return { slots: [], next: null, total: null, complete: false };
-    active.sort((a, b) => sequence[a]! - sequence[b]!);
-    const facts = { total: totals[any]!, complete: active.length === totals[any]! };
-    const pages = new PageFill(page.entriesMax, page.bytesMax);
-    const slots: number[] = [];
-    for (const slot of active) {
-      if (sequence[slot]! + 1 <= after) continue;
-      if (!pages.accepts(envelopeBytes[slot]!)) {
-        const last = slots.at(-1);
-        return { slots, next: encodeCursor(last === undefined ? after : sequence[last]! + 1), ...facts };
-      }
-      slots.push(slot);
-    }
-    return { slots, next: null, ...facts };
   }
 
   private find(mailbox: MailboxKey, id: Uuid): number {

@@ -148,14 +148,10 @@ export class RecipientIndex {
     return this.storeUsages.get(label) ?? nothingKnown;
   }
 
-  group(recipient: number | undefined, groupId: Uuid): ChunkGroup | undefined {
-    const number = this.texts.find(groupId);
-    const found = recipient === undefined ? undefined : this.recipients[recipient];
-    return number === undefined || found === undefined ? undefined : this.detailsOf(found).groups.get(number);
-  }
-
+  /** Another chunk of the group has the sequence number, or the group has another total. */
   conflicts(recipient: number, chunk: Chunk): boolean {
-    const group = this.group(recipient, chunk.groupId);
+    const [number, found] = [this.texts.find(chunk.groupId), this.recipients[recipient]];
+    const group = number === undefined || found === undefined ? undefined : this.detailsOf(found).groups.get(number);
     if (group === undefined) return false;
     const [slot] = group.values();
     return this.rows.total[slot!]! !== chunk.total || group.has(chunk.sequence);

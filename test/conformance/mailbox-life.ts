@@ -11,6 +11,7 @@ import {
   bytesOf,
   chunkOf,
   entry,
+  groupOf,
   id,
   ids,
   kinds,
@@ -36,40 +37,29 @@ async function expectFreed(mailbox: Mailbox, unit: ExpiryUnit, nowMs: number, re
 const group = chunkOf(1, 0, 1).groupId;
 
 export const lifeCases: readonly ConformanceCase[] = [
-  mailboxCase("chunks are answered by sequence, with the total, and complete when all are held", async (mailbox) => {
+  mailboxCase("a summary names each chunk with its place, in the order of arrival", async (mailbox) => {
     for (const sequence of [3, 0, 4, 2]) {
       await mailbox.store(entry(sequence, { chunk: chunkOf(1, sequence, 5) }), quota());
     }
-    const partial = answered(await mailbox.group(alice, group, pageOf()));
+    const partial = await groupOf(mailbox, alice, group);
     expect(ids(partial.entries)).toEqual([0, 2, 3, 4].map(id));
-    expect(partial).toMatchObject({ total: 5, complete: false, next: null });
+    expect(partial).toMatchObject({ total: 5, complete: false });
     await mailbox.store(entry(1, { chunk: chunkOf(1, 1, 5) }), quota());
-    const whole = answered(await mailbox.group(alice, group, pageOf({ entriesMax: 2 })));
+    const whole = await groupOf(mailbox, alice, group);
     expect(whole).toMatchObject({ total: 5, complete: true });
-    expect(whole.entries.map((one) => one.chunk)).toEqual([chunkOf(1, 0, 5), chunkOf(1, 1, 5)]);
-    expect(whole.entries[0]!.envelope).toEqual(bytesOf(0, 100));
-    const seen = ids(whole.entries);
-    let after = whole.next;
-    while (after !== null) {
-      const page: { entries: readonly { messageId: ReturnType<typeof id> }[]; next: string | null; complete: boolean } =
-        answered(await mailbox.group(alice, group, pageOf({ after, bytesMax: 150 })));
-      expect(page.complete).toBe(true);
-      seen.push(...ids(page.entries));
-      after = page.next;
-    }
-    expect(seen).toEqual([0, 1, 2, 3, 4].map(id));
+    expect(whole.entries.map((one) => one.chunk)).toEqual([0, 1, 2, 3, 4].map((n) => chunkOf(1, n, 5)));
     const listed = await listAll(mailbox, alice, pageOf());
     expect(listed.map((one) => one.chunk?.sequence)).toEqual([3, 0, 4, 2, 1]);
   }),
   mailboxCase("an unknown group is empty, and a group belongs to its recipient", async (mailbox) => {
-    const nothing = { entries: [], next: null, total: null, complete: false };
-    expect(answered(await mailbox.group(alice, group, pageOf()))).toEqual(nothing);
+    const nothing = { entries: [], total: null, complete: false };
+    expect(await groupOf(mailbox, alice, group)).toEqual(nothing);
     await mailbox.store(entry(1, { chunk: chunkOf(1, 0, 1) }), quota());
-    expect(answered(await mailbox.group(bob, group, pageOf()))).toEqual(nothing);
+    expect(await groupOf(mailbox, bob, group)).toEqual(nothing);
     const other = entry(2, { recipient: bob, chunk: chunkOf(1, 0, 9) });
     expect(await mailbox.store(other, quota())).toEqual({ kind: "stored" });
-    expect(answered(await mailbox.group(alice, group, pageOf()))).toMatchObject({ total: 1, complete: true });
-    expect(answered(await mailbox.group(bob, group, pageOf()))).toMatchObject({ total: 9, complete: false });
+    expect(await groupOf(mailbox, alice, group)).toMatchObject({ total: 1, complete: true });
+    expect(await groupOf(mailbox, bob, group)).toMatchObject({ total: 9, complete: false });
   }),
   mailboxCase("another message for a held sequence, or another total, is a conflict", async (mailbox) => {
     await mailbox.store(entry(1, { chunk: chunkOf(1, 0, 3) }), quota());
@@ -87,31 +77,31 @@ export const lifeCases: readonly ConformanceCase[] = [
       Array.from({ length: 50 }, (_, n) => mailbox.store(entry(n, { chunk: chunkOf(1, 0, 2) }), quota())),
     );
     expect(kinds(outcomes)).toEqual({ stored: 1, chunk_conflict: 49 });
-    const found = answered(await mailbox.group(alice, group, pageOf()));
+    const found = await groupOf(mailbox, alice, group);
     expect(found.entries.length).toBe(1);
     expect(found.complete).toBe(false);
   }),
   mailboxCase("an acknowledged chunk leaves its group, and an empty group is forgotten", async (mailbox) => {
     for (const sequence of [0, 1]) await mailbox.store(entry(sequence, { chunk: chunkOf(1, sequence, 2) }), quota());
     await mailbox.remove(alice, [id(0)], 2_000);
-    const rest = answered(await mailbox.group(alice, group, pageOf()));
+    const rest = await groupOf(mailbox, alice, group);
     expect(ids(rest.entries)).toEqual([id(1)]);
     expect(rest).toMatchObject({ total: 2, complete: false });
     expect(await mailbox.store(entry(5, { chunk: chunkOf(1, 0, 2) }), quota())).toEqual({ kind: "stored" });
     await mailbox.remove(alice, [id(1), id(5)], 2_000);
-    expect(answered(await mailbox.group(alice, group, pageOf())).total).toBeNull();
+    expect((await groupOf(mailbox, alice, group)).total).toBeNull();
     expect(await mailbox.store(entry(6, { chunk: chunkOf(1, 0, 7) }), quota())).toEqual({ kind: "stored" });
   }),
   mailboxCase("expired chunks neither count for completeness nor collide", async (mailbox) => {
     await mailbox.store(entry(0, { chunk: chunkOf(1, 0, 2), expiresAtMs: 3_000 }), quota());
     await mailbox.store(entry(1, { chunk: chunkOf(1, 1, 2) }), quota());
-    expect(answered(await mailbox.group(alice, group, pageOf({ nowMs: 2_999 }))).complete).toBe(true);
-    const late = answered(await mailbox.group(alice, group, pageOf({ nowMs: 3_000 })));
+    expect((await groupOf(mailbox, alice, group, 2_999)).complete).toBe(true);
+    const late = await groupOf(mailbox, alice, group, 3_000);
     expect(late).toMatchObject({ complete: false, total: 2 });
     expect(ids(late.entries)).toEqual([id(1)]);
     const again = entry(2, { chunk: chunkOf(1, 0, 2), storedAtMs: 3_000 });
     expect(await mailbox.store(again, quota())).toEqual({ kind: "stored" });
-    expect(answered(await mailbox.group(alice, group, pageOf({ nowMs: 10_000 }))).total).toBeNull();
+    expect((await groupOf(mailbox, alice, group, 10_000)).total).toBeNull();
     const other = entry(3, { chunk: chunkOf(1, 0, 8), storedAtMs: 10_000, expiresAtMs: 20_000 });
     expect(await mailbox.store(other, quota())).toEqual({ kind: "stored" });
   }),
@@ -225,7 +215,7 @@ export const lifeCases: readonly ConformanceCase[] = [
       await mailbox.store(entry(4, { chunk: chunkOf(1, 1, 2), expiresAtMs: 50_000 }), quota());
       await expectFreed(mailbox, expiry, 10_000, 3);
       mailbox = (await reopen!()).capabilities.mailbox!;
-      expect(answered(await mailbox.group(alice, group, pageOf({ nowMs: 10_000 })))).toMatchObject({ complete: true });
+      expect(await groupOf(mailbox, alice, group, 10_000)).toMatchObject({ complete: true });
       const kept = { state: "expired", expiresAtMs: 10_000, headerPreview: bytesOf(4, 33) };
       expect(await mailbox.message(alice, id(1), 18_000)).toEqual(kept as never);
       expect((await mailbox.message(alice, id(2), 18_000)).state).toBe("expired");

@@ -253,7 +253,6 @@ export const mailboxCases: readonly ConformanceCase[] = [
     for (const after of ["", "x", "c", "!", "c-1", "cZZ", "c00", "🙂", "c9".padEnd(64, "9"), " c1", "c1 "]) {
       expect(isFault(await mailbox.list(alice, pageOf({ after })))).toBe(true);
       expect(isFault(await mailbox.summary(alice, pageOf({ after })))).toBe(true);
-      expect(isFault(await mailbox.group(alice, id(1), pageOf({ after })))).toBe(true);
       expect(isFault(await mailbox.list(did(9), pageOf({ after })))).toBe(true);
     }
   }),

@@ -7,7 +7,6 @@ export const capabilityMethods = {
     list: 1,
     summary: 1,
     read: 1,
-    group: 1,
     message: 1,
     remove: 1,
     claimAndRemove: 1,

@@ -87,8 +87,7 @@ class Play {
     else if (roll < 0.5) await this.burst(mailbox);
     else if (roll < 0.65) await this.remove(mailbox);
     else if (roll < 0.75) await this.list(mailbox);
-    else if (roll < 0.8) await this.summary(mailbox);
-    else if (roll < 0.87) await this.group(mailbox);
+    else if (roll < 0.87) await this.summary(mailbox);
     else if (roll < 0.92) await this.message(mailbox);
     else if (roll < 0.95) await this.read(mailbox);
     else await this.expire(mailbox);
@@ -167,6 +166,7 @@ class Play {
     expect(found.entries.map((one) => one.messageId)).toEqual(expected.entries.map((one) => one.messageId));
     for (const [i, one] of found.entries.entries()) {
       expect(one.envelopeBytes).toBe(expected.entries[i]!.envelope.length);
+      expect(one.chunk).toEqual(expected.entries[i]!.chunk);
       this.remember({ recipient, cursor: one.cursor, place: expected.places[i]! });
     }
   }
@@ -174,23 +174,6 @@ class Play {
   private remember(known: { recipient: MailboxKey; cursor: Cursor; place: number }): void {
     this.cursors.push(known);
     if (this.cursors.length > 20) this.cursors.shift();
-  }
-
-  private async group(mailbox: Mailbox): Promise<void> {
-    const recipient = this.recipient();
-    const { groupId } = chunkOf(this.below(2), 0, 1);
-    const page = { entriesMax: 1 + this.below(3), bytesMax: 10_000, nowMs: this.nowMs };
-    const seen = [];
-    let after: Cursor | null = null;
-    do {
-      const found: Awaited<ReturnType<Mailbox["group"]>> = await mailbox.group(recipient, groupId, { ...page, after });
-      if (isFault(found)) throw new Error(found.detail);
-      const expected = this.twin.group(recipient, groupId, this.nowMs);
-      expect([found.total, found.complete]).toEqual([expected.total, expected.complete]);
-      seen.push(...found.entries);
-      after = found.next;
-    } while (after !== null);
-    expect(seen).toEqual(this.twin.group(recipient, groupId, this.nowMs).entries);
   }
 
   private async read(mailbox: Mailbox): Promise<void> {

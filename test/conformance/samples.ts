@@ -7,6 +7,7 @@ import {
   type Mailbox,
   type MailboxEntry,
   type MailboxQuota,
+  type MessageSummary,
   type Page,
   type PageRequest,
   type RemovedMessage,
@@ -129,4 +130,20 @@ export function seeded(seed: number): () => number {
     t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
     return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
   };
+}
+
+type Group = { readonly entries: readonly MessageSummary[]; readonly total: number | null; readonly complete: boolean };
+
+/** The active chunks of a group, by sequence number. */
+export async function groupOf(
+  mailbox: Mailbox,
+  recipient: MailboxKey,
+  groupId: Uuid,
+  nowMs = pageOf().nowMs,
+): Promise<Group> {
+  const { entries: all } = answered(await mailbox.summary(recipient, pageOf({ nowMs })));
+  const entries = all.filter(({ chunk }) => chunk?.groupId === groupId);
+  const total = entries[0]?.chunk?.total ?? null;
+  const bySequence = entries.toSorted((a, b) => (a.chunk?.sequence ?? 0) - (b.chunk?.sequence ?? 0));
+  return { entries: bySequence, total, complete: entries.length === total };
 }

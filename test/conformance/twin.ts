@@ -21,11 +21,6 @@ type TwinPage = { readonly entries: HeldMessage[]; readonly places: number[]; re
 export type Twin = {
   store(entry: MailboxEntry, quota: MailboxQuota): StoreOutcome;
   list(recipient: MailboxKey, page: Omit<PageRequest, "after">, after: number): TwinPage;
-  group(
-    recipient: MailboxKey,
-    groupId: Uuid,
-    nowMs: number,
-  ): { entries: HeldMessage[]; total: number | null; complete: boolean };
   read(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): HeldMessage[];
   message(recipient: MailboxKey, messageId: Uuid, nowMs: number): MessageState;
   remove(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): RemovedMessage[];
@@ -102,12 +97,6 @@ export function openTwin(): Twin {
       }
       const next = taken.length < left.length ? taken.at(-1)!.place : null;
       return { entries: taken.map(shown), places: taken.map((line) => line.place), next };
-    },
-    group(recipient, groupId, nowMs) {
-      const chunks = activeOf(recipient, nowMs).filter((line) => line.chunk?.groupId === groupId);
-      chunks.sort((a, b) => a.chunk!.sequence - b.chunk!.sequence);
-      const total = chunks[0]?.chunk?.total ?? null;
-      return { entries: chunks.map(shown), total, complete: chunks.length === total };
     },
     read(recipient, messageIds, nowMs) {
       const mine = activeOf(recipient, nowMs);

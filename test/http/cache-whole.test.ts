@@ -70,7 +70,6 @@ function counted() {
     list: noted("list", mailbox.list.bind(mailbox)),
     summary: noted("summary", mailbox.summary.bind(mailbox)),
     read: noted("read", mailbox.read.bind(mailbox)),
-    group: noted("group", mailbox.group.bind(mailbox)),
   });
   return { calls, wrap };
 }

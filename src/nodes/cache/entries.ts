@@ -12,7 +12,8 @@
 import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import { renderTimestamp } from "../../core/codec/time.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
-import type { Chunk, Cursor, GroupPage, HeldMessage, Mailbox, MessageSummary } from "../../storage/contract.ts";
+import type { Chunk, Cursor, HeldMessage, Mailbox, MessageSummary, Page, PageRequest } from "../../storage/contract.ts";
+import { encodeCursor, PageFill, parseCursor } from "../../storage/mailbox-rules.ts";
 import { type JsonPart, type Spliced, splice } from "../http/route.ts";
 import { type AnswerContext, signEvent } from "./store.ts";
 
@@ -129,16 +130,27 @@ const scanPageEntries = 1_000;
  */
 const scanEntriesMax = 10_000;
 
-type WholeSource = {
+type Source = {
   readonly mailbox: Mailbox;
   readonly recipient: MailboxKey;
-  readonly bounds: AnswerBounds;
   /** Entries may expire while the answer goes out. */
   readonly now: () => number;
 };
 
+/** What waits in a mailbox, oldest first; what arrives meanwhile is on a later page. */
+export async function* waitingPages(mailbox: Mailbox, key: MailboxKey, now: () => number) {
+  for (let after: Cursor | null = null; ; ) {
+    const page = await mailbox.summary(key, { after, entriesMax: scanPageEntries, bytesMax: 0, nowMs: now() });
+    // The cursor is the mailbox's own.
+    if (isFault(page)) throw new Error(page.detail);
+    yield page.entries;
+    if (page.next === null) return;
+    after = page.next;
+  }
+}
+
 /** Reads summaries until the answer is full, the mailbox ends, or so many were read. */
-export async function scanWhole({ mailbox, recipient, bounds, now }: WholeSource): Promise<WholePlan | Fault> {
+export async function scanWhole({ mailbox, recipient, now }: Source, bounds: AnswerBounds): Promise<WholePlan | Fault> {
   const nowMs = now();
   const entries: PlanEntry[] = [];
   let after: Cursor | null = null;
@@ -184,19 +196,24 @@ function textPart(text: () => string): JsonPart {
 
 /** Envelopes in memory at a time for one answer; a larger one goes alone. */
 const batchBytesMax = 1024 ** 2;
+/** Ids that a store reads at once. */
+const batchEntriesMax = 1_000;
 
 /** The answer of a plan. */
 export function wholeParts(
-  { mailbox, recipient, now }: WholeSource,
+  source: Source,
   { selected, next }: WholePlan,
   context: AnswerContext,
 ): AsyncGenerator<JsonPart> {
-  const batches = batchesOf(selected).map((batch): Batch => {
+  return listParts("messages", batchesRead(source, selected), { context, end: () => renderMore(next) });
+}
+
+function batchesRead({ mailbox, recipient, now }: Source, entries: readonly PlanEntry[]): Batch[] {
+  return batchesOf(entries).map((batch) => {
     const ids = batch.map(({ messageId }) => messageId);
     const bytes = sum(batch) + batch.length * entryOverheadBytes;
     return { bytes, read: () => mailbox.read(recipient, ids, now()) };
   });
-  return listParts("messages", batches, { context, end: () => renderMore(next) });
 }
 
 function batchesOf(entries: readonly PlanEntry[]): PlanEntry[][] {
@@ -204,7 +221,7 @@ function batchesOf(entries: readonly PlanEntry[]): PlanEntry[][] {
   let bytes = Number.POSITIVE_INFINITY;
   for (const entry of entries) {
     bytes += entry.envelopeBytes;
-    if (bytes > batchBytesMax) {
+    if (bytes > batchBytesMax || batches.at(-1)?.length === batchEntriesMax) {
       batches.push([]);
       bytes = entry.envelopeBytes;
     }
@@ -219,55 +236,45 @@ function sum(entries: readonly PlanEntry[]): number {
 
 // ------------------------------------------------------------------------------------------------- group
 
-type GroupSource = {
-  readonly mailbox: Mailbox;
-  readonly recipient: MailboxKey;
-  readonly groupId: Uuid;
-  /** Entries may expire while the answer goes out. */
-  readonly now: () => number;
-  /** Largest payload of a chunk; its envelope is as large in Base64. */
-  readonly chunkBytesMax: number;
-};
+/** The chunks of a group that are held, by sequence number. */
+export async function scanGroup({ mailbox, recipient, now }: Source, groupId: Uuid): Promise<PlanEntry[]> {
+  const chunks: PlanEntry[] = [];
+  for await (const entries of waitingPages(mailbox, recipient, now))
+    chunks.push(...entries.filter(({ chunk }) => chunk?.groupId === groupId));
+  return chunks.sort((a, b) => sequenceOf(a) - sequenceOf(b));
+}
 
-/** Chunks are read together up to this size; a larger one goes alone. */
-const groupBatchBytes = 256 * 1024;
+const sequenceOf = ({ chunk }: PlanEntry): number => chunk?.sequence ?? 0;
 
-/** The chunks of a group, whose first page was read; it does not stay in memory. */
-export function groupParts(source: GroupSource, first: GroupPage, context: AnswerContext): AsyncGenerator<JsonPart> {
-  const { complete, total } = first;
+/** `complete` speaks of the group, whatever a page of it holds. */
+export function factsOfGroup(chunks: readonly PlanEntry[]): {
+  readonly complete: boolean;
+  readonly total: number | null;
+} {
+  const total = chunks[0]?.chunk?.total ?? null;
+  return { complete: chunks.length === total, total };
+}
+
+/** Cursors of a group count sequence numbers from 1. */
+export function pageOfGroup(chunks: readonly PlanEntry[], page: PageRequest): Page<PlanEntry> | Fault {
+  const after = parseCursor(page.after);
+  if (isFault(after)) return after;
+  const rest = chunks.filter((chunk) => sequenceOf(chunk) + 1 > after);
+  const fill = new PageFill(page.entriesMax, page.bytesMax);
+  const end = rest.findIndex(({ envelopeBytes }) => !fill.accepts(envelopeBytes));
+  if (end < 0) return { entries: rest, next: null };
+  const last = rest[end - 1];
+  return { entries: rest.slice(0, end), next: encodeCursor(last === undefined ? after : sequenceOf(last) + 1) };
+}
+
+export function groupParts(
+  source: Source,
+  chunks: readonly PlanEntry[],
+  context: AnswerContext,
+): AsyncGenerator<JsonPart> {
+  const { complete, total } = factsOfGroup(chunks);
   // Chunks that were acknowledged meanwhile are not in the answer, which is then not complete.
   const end = (count: number) =>
     `,"complete":${complete && count === total},"total_chunks":${total}${renderMore(null)}`;
-  return listParts("chunks", groupBatches(source, first), { context, end });
-}
-
-function* groupBatches(source: GroupSource, first: GroupPage): Generator<Batch> {
-  let page: GroupPage | null = first;
-  let after = first.next;
-  yield {
-    bytes: groupBatchBytes,
-    read: async () => {
-      const entries = page?.entries ?? [];
-      page = null;
-      return entries;
-    },
-  };
-  const bytes = groupBatchBytes + Math.ceil((source.chunkBytesMax * 4) / 3) + entryOverheadBytes;
-  while (after !== null) {
-    yield {
-      bytes,
-      read: async () => {
-        const next = await groupPage(source, after);
-        after = next.next;
-        return next.entries;
-      },
-    };
-  }
-}
-
-async function groupPage({ mailbox, recipient, groupId, now }: GroupSource, after: Cursor | null): Promise<GroupPage> {
-  const asked = { after, entriesMax: 100, bytesMax: groupBatchBytes, nowMs: now() };
-  const page = await mailbox.group(recipient, groupId, asked);
-  if (isFault(page)) throw new Error("a driver refuses the cursor that it gave out");
-  return page;
+  return listParts("chunks", batchesRead(source, chunks), { context, end });
 }

@@ -26,7 +26,6 @@ import { ackRequestShape } from "../../core/schema/messages.ts";
 import { compileShape } from "../../core/schema/schema.ts";
 import type {
   Cursor,
-  GroupPage,
   HeldMessage,
   Mailbox,
   MessageState,
@@ -40,9 +39,12 @@ import type { Answer, Call, Spliced } from "../http/route.ts";
 import type { RecipientSource } from "../recipients.ts";
 import {
   entryParts,
+  factsOfGroup,
   groupParts,
+  pageOfGroup,
   renderMore,
   renderSummaryEntry,
+  scanGroup,
   scanWhole,
   startCursor,
   wholeParts,
@@ -111,8 +113,8 @@ async function answerWhole(
   const found = await mailbox.list(recipient, page);
   if (isFault(found)) return found;
   if (found.next === null && areWhole(found.entries)) return renderMessages(found.entries, null, context);
-  const source = { mailbox, recipient, bounds, now };
-  const plan = await scanWhole(source);
+  const source = { mailbox, recipient, now };
+  const plan = await scanWhole(source, bounds);
   return isFault(plan) ? plan : { status: 200, jsonParts: wholeParts(source, plan, context) };
 }
 
@@ -129,15 +131,19 @@ export function readChunks(parts: RetrieveParts, call: Call): Reply {
   const subject = call.params["messageGroupId"] as string;
   const page = parsePage(parts, call);
   if (isFault(page)) return page;
-  const { settings, mailbox, now, limits } = parts;
-  const firstPage = { after: null, entriesMax: 1_000, bytesMax: settings.page_bytes_max, nowMs: call.nowMs };
+  const { mailbox, now } = parts;
   return provenRead(parts, call, { operation: "chunks", subject }, async ({ did, mailbox: recipient }) => {
     const context = contextOf(parts, did, call);
-    const found = await mailbox.group(recipient, groupId, page ?? firstPage);
-    if (isFault(found) || page !== null || found.next === null)
-      return isFault(found) ? found : renderChunks(found, context);
-    const source = { mailbox, recipient, groupId, now, chunkBytesMax: limits.chunk_bytes_max };
-    return { status: 200, jsonParts: groupParts(source, found, context) };
+    const source = { mailbox, recipient, now };
+    const chunks = await scanGroup(source, groupId);
+    if (page === null) return { status: 200, jsonParts: groupParts(source, chunks, context) };
+    const found = pageOfGroup(chunks, page);
+    if (isFault(found)) return found;
+    const ids = found.entries.map(({ messageId }) => messageId);
+    const entries = await mailbox.read(recipient, ids, call.nowMs);
+    const { complete, total } = factsOfGroup(chunks);
+    const head = `{"count":${entries.length},"complete":${complete},"total_chunks":${total},"chunks":[`;
+    return spliced([head, ...entryParts(entries, context), `]${renderMore(found.next)}}`]);
   });
 }
 
@@ -317,11 +323,6 @@ function parseMessageIds(texts: readonly string[], named: readonly string[]): Uu
 function renderMessages(entries: readonly HeldMessage[], next: Cursor | null, context: AnswerContext): Answer {
   const head = `{"count":${entries.length},"messages":[`;
   return spliced([head, ...entryParts(entries, context), `]${renderMore(next)}}`]);
-}
-
-function renderChunks(page: GroupPage, context: AnswerContext): Answer {
-  const head = `{"count":${page.entries.length},"complete":${page.complete},"total_chunks":${page.total},"chunks":[`;
-  return spliced([head, ...entryParts(page.entries, context), `]${renderMore(page.next)}}`]);
 }
 
 function renderState(state: MessageState, messageId: Uuid, context: AnswerContext): Answer {

@@ -10,12 +10,12 @@ import { type Fault, isFault } from "../../core/fault.ts";
 import { Waiters } from "../../core/std/bounded.ts";
 import type { Bus } from "../../storage/bus.ts";
 import type { Mailbox, Receipts } from "../../storage/contract.ts";
+import { waitingPages } from "../cache/entries.ts";
 import { keyOfKnown } from "../cache/known.ts";
 import { forgetPushes } from "../cache/push.ts";
 import type { Log } from "../http/log.ts";
 import { deletedSubject } from "../signals.ts";
 import type { Blocks } from "./blocks.ts";
-import { waitingPages } from "./explain.ts";
 import type { Invitations } from "./invitations.ts";
 
 export type Erasing = {

@@ -12,6 +12,7 @@ import type { explainBody } from "../../core/schema/schema.ts";
 import type { Mailbox, MailboxStats } from "../../storage/contract.ts";
 import { mostOf, nothingHeld } from "../../storage/mailbox-rules.ts";
 import { checkLists, gatherRecipientFacts, type OperatorRules } from "../admission.ts";
+import { waitingPages } from "../cache/entries.ts";
 import { type Acquaintance, senderLabel } from "../cache/known.ts";
 import { shareOfSender } from "../cache/shares.ts";
 import type { RecipientSource, Subject } from "../recipients.ts";
@@ -141,20 +142,6 @@ function partySteps({ relay, cache, blocks }: ExplainParts, { to, from }: Partie
   });
   const blocked = blocks.checkParties(to, from);
   return [...listed, blocked === null ? ok("block list", "names neither") : stops("block list", blocked.detail)];
-}
-
-const pageEntries = 1_000;
-
-/** What waits in a mailbox, oldest first; what arrives meanwhile is on a later page. */
-export async function* waitingPages(mailbox: Mailbox, key: MailboxKey, now: () => number) {
-  for (let after: string | null = null; ; ) {
-    const page = await mailbox.summary(key, { after, entriesMax: pageEntries, bytesMax: 0, nowMs: now() });
-    // The cursor is the mailbox's own.
-    if (isFault(page)) throw new Error(page.detail);
-    yield page.entries;
-    if (page.next === null) return;
-    after = page.next;
-  }
 }
 
 /** How full the mailbox is, and the share of it that the sender may use. */

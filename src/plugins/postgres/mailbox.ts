@@ -6,7 +6,6 @@ import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
 import {
   type Chunk,
-  type GroupPage,
   type HeldMessage,
   type Mailbox,
   type MailboxEntry,
@@ -172,24 +171,6 @@ export class PostgresMailbox implements Mailbox {
     return ids.flatMap((id) => byId.get(id) ?? []);
   }
 
-  async group(recipient: MailboxKey, groupId: Uuid, page: PageRequest): Promise<GroupPage | Fault> {
-    const after = parseCursor(page.after);
-    if (isFault(after)) return after;
-    const rows = await this.pool.query("select * from {s}.chunks($1, $2::uuid, $3, $4, $5, $6)", [
-      recipient,
-      groupId,
-      after,
-      page.nowMs,
-      page.entriesMax,
-      page.bytesMax,
-    ]);
-    const facts = rows.at(-1);
-    if (facts === undefined) return { entries: [], next: null, total: null, complete: false };
-    const found = pageOf(rows.slice(0, -1));
-    const total = Number(facts["total"]);
-    return { entries: found.rows.map(messageOf), next: found.next, total, complete: Number(facts["held"]) === total };
-  }
-
   async message(recipient: MailboxKey, messageId: Uuid, nowMs: number): Promise<MessageState> {
     if (!isUuid(messageId)) return { state: "absent" };
     const [row] = await this.pool.query("select * from {s}.message($1, $2::uuid, $3)", [recipient, messageId, nowMs]);
@@ -302,12 +283,6 @@ function outcomeOf([, outcome, knownUntil, label, , same]: Answered, beyond: str
 // ------------------------------------------------------------------------------------------------ reading
 
 type FoundPage = { readonly rows: readonly Row[]; readonly next: string | null };
-
-function pageOf(rows: readonly Row[]): FoundPage {
-  const last = rows.at(-1);
-  const next = last?.["more"] === true ? encodeCursor(Number(last["place"])) : null;
-  return { rows, next };
-}
 
 export function chunkOf(row: Row): Chunk | null {
   const groupId = row["group_id"] as Uuid | null;

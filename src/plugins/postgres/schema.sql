@@ -625,31 +625,6 @@ begin
       from {s}.kept k where k.mailbox_no = box and k.id = p_id and k.expires_ms <= p_now and k.kept_ms > p_now
     limit 1;
 end $$;
--- The last row has no id; it says how many chunks are held, and of how many.
-create function {s}.chunks(
-  p_key text, p_group uuid, p_after bigint, p_now bigint, p_entries bigint, p_bytes bigint
-) returns table (
-  id uuid, expires_ms bigint, group_id uuid, sequence bigint, total bigint, envelope bytea, place bigint, more boolean,
-  held bigint
-) language plpgsql stable as $$
-declare
-  box bigint := {s}.box_no(p_key);
-begin
-  return query
-    select p.id, p.expires_ms, p.group_id, p.sequence, p.total, p.envelope, p.sequence + 1, p.more, null::bigint
-    from (
-      select h.*, row_number() over line as nth, sum(h.size) over line as running,
-        lead(1) over line is not null as more
-      from {s}.held h
-      where h.mailbox_no = box and h.group_id = p_group and h.expires_ms > p_now and h.sequence + 1 > p_after
-      window line as (order by h.sequence)
-    ) p
-    where p.nth <= p_entries and (p.nth = 1 or p.running <= p_bytes)
-    order by p.sequence;
-  return query
-    select null::uuid, null::bigint, p_group, null::bigint, h.total, null::bytea, null::bigint, null::boolean, count(*)
-    from {s}.held h where h.mailbox_no = box and h.group_id = p_group and h.expires_ms > p_now group by h.total;
-end $$;
 -- A row without an id says that more follow.
 create function {s}.page(
   p_key text, p_after bigint, p_now bigint, p_entries bigint, p_bytes bigint, p_envelopes boolean
