@@ -1,6 +1,6 @@
 /** Canaries replace methods of the driver's classes, private ones among them. */
 import { Outbox } from "../../src/plugins/chain/outbox.ts";
-import { type Entry, type PoolAction, SubmissionPool, type Why } from "../../src/plugins/chain/pool.ts";
+import { type Entry, type PoolAction, SubmissionPool } from "../../src/plugins/chain/pool.ts";
 import type { Anchor } from "../../src/plugins/chain/session.ts";
 
 type Methods = Record<string, (...given: never[]) => unknown>;
@@ -21,11 +21,13 @@ export const methodOf = <T>(prototype: object, name: string): T => Reflect.get(p
 
 /** What no block shows is signed again, without a look at the state. */
 export const signUnseen = () => {
-  const inspect = methodOf<(entry: Entry, why: Why) => PoolAction[]>(SubmissionPool.prototype, "inspect");
+  const inspect = methodOf<(entry: Entry) => PoolAction[]>(SubmissionPool.prototype, "inspect");
   return replace(SubmissionPool.prototype, {
-    inspect(this: SubmissionPool, entry: Entry, why: Why) {
-      if (why === "nonce-used") return methodOf<(entry: Entry) => PoolAction[]>(this, "onAbsent").call(this, entry);
-      return inspect.call(this, entry, why);
+    inspect(this: SubmissionPool, entry: Entry) {
+      const { nonce } = methodOf<{ readonly nonce: number }>(this, "head");
+      if (entry.nonce !== null && nonce > entry.nonce)
+        return methodOf<(entry: Entry) => PoolAction[]>(this, "onAbsent").call(this, entry);
+      return inspect.call(this, entry);
     },
   });
 };

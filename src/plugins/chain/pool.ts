@@ -78,13 +78,11 @@ export type Send<E extends Entry = Entry> = {
   readonly attempt: number;
 };
 
-/** The operator's nonce was used, and no block shows the call; a node calls it invalid; its life is over. */
-export type Why = "nonce-used" | "invalid" | "over";
 export type PoolAction<E extends Entry = Entry> =
   | Send<E>
   | { readonly do: "sign"; readonly entry: E; readonly nonce: number | null }
-  /** Look at the head's state. */
-  | { readonly do: "inspect"; readonly entry: E; readonly why: Why }
+  /** Look at the head's state: its life is over, its nonce was used and no block shows it, or a node calls it invalid. */
+  | { readonly do: "inspect"; readonly entry: E }
   | { readonly do: "end"; readonly entry: E; readonly end: End };
 
 export type PoolLimits = {
@@ -249,7 +247,7 @@ export class SubmissionPool<E extends Entry = Entry> {
     }
     // The state may say why a proof is invalid.
     const isDoubted = verdict === "invalid" && entry.nonce === null;
-    return [...(isDoubted ? this.inspect(entry, "invalid") : []), ...this.sendQueue()];
+    return [...(isDoubted ? this.inspect(entry) : []), ...this.sendQueue()];
   }
 
   /** It was signed again, and stored. */
@@ -299,8 +297,7 @@ export class SubmissionPool<E extends Entry = Entry> {
 
   private reconsider(entry: E, head: PoolHead): PoolAction<E>[] {
     if (entry.isOut && (entry.nonce === null || entry.nonce === head.nonce)) entry.eligibleSince ??= head.number;
-    if (!isOver(entry.signed, head)) return [];
-    return this.inspect(entry, isUsed(entry.nonce, head) ? "nonce-used" : "over");
+    return isOver(entry.signed, head) ? this.inspect(entry) : [];
   }
 
   /** Its extrinsic can't enter any more. A call that had its chance ends, any other is signed again. */
@@ -328,9 +325,9 @@ export class SubmissionPool<E extends Entry = Entry> {
     this.nonces.set(nonce, entry);
   }
 
-  private inspect(entry: E, why: Why): PoolAction<E>[] {
+  private inspect(entry: E): PoolAction<E>[] {
     this.move(entry, "inspected");
-    return [{ do: "inspect", entry, why }];
+    return [{ do: "inspect", entry }];
   }
 }
 

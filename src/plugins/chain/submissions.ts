@@ -29,7 +29,6 @@ import {
   type Send,
   type Signed,
   SubmissionPool,
-  type Why,
 } from "./pool.ts";
 import {
   type BlockContents,
@@ -245,7 +244,7 @@ export class Submissions {
       if (action.do === "send") void this.send(action);
       else if (action.do === "end") ends.push([action.entry, action.end]);
       else if (action.do === "sign") void this.queued(() => this.signAnew(action.entry, action.nonce), action.entry);
-      else void this.queued(() => this.inspect(action.entry, action.why), action.entry);
+      else void this.queued(() => this.inspect(action.entry), action.entry);
     }
     if (ends.length > 0) void this.queued(() => this.finish(ends));
   }
@@ -274,12 +273,13 @@ export class Submissions {
   }
 
   /** Decides by the head's state what blocks can't show, and why a node refuses a call. */
-  private async inspect(entry: Kept, why: Why): Promise<void> {
+  private async inspect(entry: Kept): Promise<void> {
     const facts = await this.factsOf(entry);
     if (facts === null) return void this.pool.unchanged(entry);
     // A counter also shows the call of somebody else, so it proves nothing unless a block was missed.
     const isMissed = entry.signed.birth < this.scan.missed;
-    if ((isMissed || why === "nonce-used") && (await this.isShown(entry.call, facts))) {
+    const wasUsed = entry.nonce !== null && facts.head.nonce > entry.nonce;
+    if ((isMissed || wasUsed) && (await this.isShown(entry.call, facts))) {
       return this.finish([[entry, { state: "finalized", reason: null, block: null }]]);
     }
     const refused = this.dryRun(entry.call, facts);

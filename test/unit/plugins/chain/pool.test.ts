@@ -34,7 +34,7 @@ function play(limits: Partial<PoolLimits> = {}) {
       const { id } = action.entry;
       if (action.do === "sign") return `sign ${id} ${action.nonce}`;
       if (action.do === "send") sends.set(id, action);
-      if (action.do === "inspect") return `inspect ${id} ${action.why}`;
+      if (action.do === "inspect") return `inspect ${id}`;
       return action.do === "end" ? `end ${id} ${action.end.state}` : `send ${id}`;
     });
   return {
@@ -116,7 +116,7 @@ describe("a call is signed again", () => {
     pool.answer("a", "banned");
     expect(pool.head(life - 1, 0)).toEqual([]);
     expect(pool.pool.holder(fingerprint)).toBe(pool.entry("a"));
-    expect(pool.head(life, 0)).toEqual(["inspect a over"]);
+    expect(pool.head(life, 0)).toEqual(["inspect a"]);
     expect(pool.absent("a")).toEqual(["sign a 0"]);
     expect(pool.sign("a", life)).toEqual(["send a"]);
     expect(pool.pool.holder(fingerprint)).toBeUndefined();
@@ -128,7 +128,7 @@ describe("a call is signed again", () => {
     pool.add("a", 1);
     expect(pool.answer("a", "nonce-taken")).toEqual([]);
     expect(pool.head(2, 0)).toEqual([]);
-    expect(pool.head(3, 1)).toEqual(["inspect a nonce-used"]);
+    expect(pool.head(3, 1)).toEqual(["inspect a"]);
     expect(pool.absent("a")).toEqual(["sign a 1"]);
     expect(pool.sign("a", 3)).toEqual(["send a"]);
   });
@@ -138,7 +138,7 @@ describe("a call is signed again", () => {
     pool.add("a", 1);
     pool.head(1, 0);
     pool.answer("a", "full");
-    expect(pool.head(life, 0)).toEqual(["inspect a over"]);
+    expect(pool.head(life, 0)).toEqual(["inspect a"]);
     expect(pool.absent("a")).toEqual(["sign a 0"]);
   });
 
@@ -148,7 +148,7 @@ describe("a call is signed again", () => {
     pool.add("b", 1);
     for (const id of ["a", "b"]) pool.answer(id, "taken");
     pool.head(2, 0);
-    expect(pool.head(life, 0)).toEqual(["inspect a over", "inspect b over"]);
+    expect(pool.head(life, 0)).toEqual(["inspect a", "inspect b"]);
     expect(pool.absent("a")).toEqual(["end a dropped"]);
     expect(pool.absent("b")).toEqual(["sign b 1"]);
   });
@@ -160,7 +160,7 @@ describe("a call is signed again", () => {
     pool.head(2, 0);
     pool.tick(1_000);
     pool.answer("a", "full");
-    expect(pool.head(16, 0)).toEqual(["inspect a over"]);
+    expect(pool.head(16, 0)).toEqual(["inspect a"]);
     expect(pool.absent("a")).toEqual(["sign a 0"]);
   });
 
@@ -168,7 +168,7 @@ describe("a call is signed again", () => {
     const pool = play();
     pool.add("p", 0, null);
     expect(pool.head(1, 0)).toEqual([]);
-    expect(pool.answer("p", "invalid")).toEqual(["inspect p invalid"]);
+    expect(pool.answer("p", "invalid")).toEqual(["inspect p"]);
     expect(pool.absent("p")).toEqual([]);
   });
 });
@@ -180,7 +180,7 @@ describe("a hole", () => {
     for (const id of ["a", "b"]) pool.answer(id, "taken");
     pool.end("a");
     expect(pool.head(2, 0)).toEqual([]);
-    expect(pool.head(life, 0)).toEqual(["inspect b over"]);
+    expect(pool.head(life, 0)).toEqual(["inspect b"]);
     expect(pool.absent("b")).toEqual(["sign b 0"]);
   });
 
@@ -200,7 +200,7 @@ describe("an end", () => {
     pool.head(2, 0);
     expect(pool.head(life - 1, 0)).toEqual([]);
     expect(pool.head(life, 0, { recent: false })).toEqual([]);
-    expect(pool.head(life, 0)).toEqual(["inspect a over"]);
+    expect(pool.head(life, 0)).toEqual(["inspect a"]);
     expect(pool.absent("a")).toEqual(["end a dropped"]);
   });
 
@@ -208,7 +208,7 @@ describe("an end", () => {
     const pool = play();
     pool.add("a", 1);
     pool.answer("a", "taken");
-    expect(pool.head(3, 1)).toEqual(["inspect a nonce-used"]);
+    expect(pool.head(3, 1)).toEqual(["inspect a"]);
     expect(pool.head(4, 1)).toEqual([]);
     expect(pool.absent("a")).toEqual(["sign a 1"]);
   });
@@ -216,7 +216,7 @@ describe("an end", () => {
   test("of a proof that a node calls invalid is left to the state", () => {
     const pool = play();
     pool.add("p", 1, null);
-    expect(pool.answer("p", "invalid")).toEqual(["inspect p invalid"]);
+    expect(pool.answer("p", "invalid")).toEqual(["inspect p"]);
   });
 
   test("of a proof whose life is over is left to the state, because its bytes are valid again", () => {
@@ -224,7 +224,7 @@ describe("an end", () => {
     pool.add("p", 1, null);
     pool.answer("p", "taken");
     pool.head(2, 0);
-    expect(pool.head(life, 0)).toEqual(["inspect p over"]);
+    expect(pool.head(life, 0)).toEqual(["inspect p"]);
     expect(pool.absent("p")).toEqual(["sign p null"]);
     expect(pool.pool.holder("call")).toBe(pool.entry("p"));
     expect(pool.sign("p", life)).toEqual(["send p"]);
