@@ -8,10 +8,12 @@ import { z } from "zod";
 import type { StoragePlugin } from "../../storage/contract.ts";
 import { parseWith } from "../drivers.ts";
 import { loadNative, storeAbsence } from "../lmdb/lmdb.ts";
-import { isLight, lightScheme } from "./rpc.ts";
 
 const mebibyte = 1024 * 1024;
 
+/** Begins an endpoint that is a light client; the file of a specification follows. */
+export const lightScheme = "light:";
+export const isLight = (endpoint: string): boolean => endpoint.startsWith(lightScheme);
 const isNodeUrl = (text: string): boolean => /^wss?:\/\/[^\s@#]+$/.test(text) && URL.canParse(text);
 const endpoint = z
   .string()

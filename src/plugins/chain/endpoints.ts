@@ -6,7 +6,8 @@
  * one has finalized too, with the same state (`confirm`). Source: docs/chain.md "A Directory on a chain", D76.
  */
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
-import { isLight, nameOf, type SignedBlock } from "./rpc.ts";
+import { isLight } from "./chain.ts";
+import { nameOf, type SignedBlock } from "./rpc.ts";
 import {
   type Anchor,
   type ChainHead,

@@ -2,12 +2,15 @@
  * What the program assumes about a chain. First the items of storage that it reads, beside the calls of
  * `core/ledger/calls.ts`: the start-up check compares a chain's metadata with both. Then how a call becomes an extrinsic,
  * signed by the operator (version 4) or with its own proof (version 5, without a signature), and what the extrinsics of a
- * block carry. One table lists what each transaction extension adds; one that is not listed must add nothing.
+ * block carry. The chain library has what each transaction extension adds; one that it does not know must add nothing.
  * Source: docs/ledger.md 1.1 to 1.9, rules section 1, checked against the reference runtime.
  */
+import { Struct, TypeRegistry } from "@polkadot/types";
+import { allExtensions, expandExtensionTypes } from "@polkadot/types/extrinsic/signedExtensions";
+import { compactAddLength, compactFromU8a } from "@polkadot/util";
 import { concatBytes, encodeHex0x } from "../../core/codec/bytes.ts";
 import { blake2b256 } from "../../core/codec/crypto.ts";
-import { boolean, encodeWith, u32, u64 } from "../../core/codec/scale.ts";
+import { boolean, u32, u64 } from "../../core/codec/scale.ts";
 import {
   aliasReserveCodec,
   deliveryPolicyCodec,
@@ -163,34 +166,27 @@ export type OperatorKey = {
 
 /** `tip`: what the operator adds to the fee, in the smallest unit. */
 type Terms = { readonly era: Era; readonly nonce: number; readonly tip: bigint };
-type Extension = {
-  readonly explicit?: (terms: Terms) => Uint8Array;
-  readonly implicit?: (terms: Terms, frame: Frame) => Uint8Array;
-  /** How many bytes of its own `bytes` begins with. */
-  readonly length?: (bytes: Uint8Array) => number;
-};
 
-const mortality: Extension = {
-  explicit: ({ era }) => encodeEra(era),
-  implicit: ({ era }) => era.birthHash,
-  length: (bytes) => (bytes[0] === 0 ? 1 : 2),
-};
+const registry = new TypeRegistry();
 
-/** Extensions that add bytes, to the extrinsic (explicit) or to what is signed only (implicit). */
-const extensions: Readonly<Record<string, Extension>> = {
-  CheckSpecVersion: { implicit: (_, frame) => fourBytes(frame.specVersion) },
-  CheckTxVersion: { implicit: (_, frame) => fourBytes(frame.transactionVersion) },
-  CheckGenesis: { implicit: (_, frame) => frame.genesis },
-  CheckMortality: mortality,
-  CheckEra: mortality,
-  CheckNonce: { explicit: ({ nonce }) => encodeCompact(nonce), length: compactLength },
-  ChargeTransactionPayment: { explicit: ({ tip }) => encodeCompact(tip), length: compactLength },
+/** Whether the library has what an extension adds; any other must add nothing. */
+export const isKnownExtension = (name: string): boolean => Object.hasOwn(allExtensions, name);
+
+/** What the extensions add to an extrinsic (`extrinsic`), or only to what is signed (`payload`). */
+const added = ({ extensions }: Frame, part: "extrinsic" | "payload", given: object) =>
+  new Struct(registry, expandExtensionTypes([...extensions], part), given);
+
+const explicitBytes = ({ era, nonce, tip }: Terms, frame: Frame): Uint8Array => {
   // No metadata hash: mode 0, and none of the option.
-  CheckMetadataHash: { explicit: () => Uint8Array.of(0), implicit: () => Uint8Array.of(0), length: () => 1 },
+  const given = { era: { current: Number(era.birth), period: era.periodBlocks }, nonce, tip, mode: 0 };
+  return added(frame, "extrinsic", given).toU8a();
 };
 
-/** Whether the program knows what an extension adds; any other must add nothing. */
-export const isKnownExtension = (name: string): boolean => Object.hasOwn(extensions, name);
+const implicitBytes = ({ era }: Terms, frame: Frame): Uint8Array => {
+  const { specVersion, transactionVersion, genesis: genesisHash } = frame;
+  const given = { specVersion, transactionVersion, genesisHash, blockHash: era.birthHash, metadataHash: null };
+  return added(frame, "payload", given).toU8a();
+};
 
 /** Whether the operator signs the call; every other call has a proof of its own. */
 export function isOwned(call: LedgerCall): boolean {
@@ -222,24 +218,17 @@ const signedBytesMax = 256;
 function signedExtrinsic(call: Uint8Array, terms: Terms, given: { frame: Frame; key: OperatorKey }): Uint8Array {
   const { frame, key } = given;
   const explicit = explicitBytes(terms, frame);
-  const implicit = frame.extensions.map((name) => extensions[name]?.implicit?.(terms, frame) ?? nothing);
-  const payload = concatBytes(call, explicit, ...implicit);
+  const payload = concatBytes(call, explicit, implicitBytes(terms, frame));
   const signature = key.sign(payload.length > signedBytesMax ? blake2b256(payload) : payload);
   const address = concatBytes(Uint8Array.of(0), key.publicKey);
-  return prefixed(
+  return compactAddLength(
     concatBytes(Uint8Array.of(signedVersion), address, Uint8Array.of(key.scheme), signature, explicit, call),
   );
 }
 
 function generalExtrinsic(call: Uint8Array, era: Era, frame: Frame): Uint8Array {
   const head = Uint8Array.of(generalVersion, extensionVersion);
-  return prefixed(concatBytes(head, explicitBytes({ era, nonce: 0, tip: 0n }, frame), call));
-}
-
-const nothing = new Uint8Array(0);
-
-function explicitBytes(terms: Terms, frame: Frame): Uint8Array {
-  return concatBytes(...frame.extensions.map((name) => extensions[name]?.explicit?.(terms) ?? nothing));
+  return compactAddLength(concatBytes(head, explicitBytes({ era, nonce: 0, tip: 0n }, frame), call));
 }
 
 /** The hash that a node gives an extrinsic. */
@@ -253,12 +242,12 @@ const schemeBytes = Object.values(signedBytes);
 
 /** `null` for an extrinsic of the block's author. */
 export function carriedBy(extrinsic: Uint8Array, frame: Frame): Carried | null {
-  let at = compactLength(extrinsic);
+  let [at] = compactFromU8a(extrinsic);
   const isGeneral = extrinsic[at] === generalVersion && extrinsic[at + 1] === extensionVersion;
   if (!isGeneral && (extrinsic[at] !== signedVersion || extrinsic[at + 1] !== 0)) return null;
   const submitter = isGeneral ? null : extrinsic.slice(at + 2, at + 34);
   at += isGeneral ? 2 : (schemeBytes[extrinsic[at + 34] ?? 0] ?? 0);
-  for (const name of frame.extensions) at += extensions[name]?.length?.(extrinsic.subarray(at)) ?? 0;
+  at += added(frame, "extrinsic", extrinsic.subarray(at)).encodedLength;
   return { call: extrinsic.subarray(at), submitter };
 }
 
@@ -275,35 +264,3 @@ export const fingerprintsOf = ({
 
 /** The fingerprint of a call with its own proof. */
 const callFingerprint = (call: Uint8Array): string => `call ${encodeHex0x(blake2b256(call))}`;
-
-// ----------------------------------------------------------------------------------------------- bytes
-
-/** The period is a power of two from 4 to 65,536; above 4,096 births are rounded, so it stays below. */
-function encodeEra({ birth, periodBlocks }: Era): Uint8Array {
-  const phase = Number(birth % BigInt(periodBlocks));
-  const code = Math.min(15, Math.max(1, Math.log2(periodBlocks) - 1)) | (phase << 4);
-  return Uint8Array.of(code & 0xff, code >> 8);
-}
-
-const fourBytes = (value: number): Uint8Array => encodeWith(u32, value);
-
-/** A SCALE compact number of up to 128 bits. */
-export function encodeCompact(value: number | bigint): Uint8Array {
-  const n = BigInt(value);
-  if (n < 64n) return Uint8Array.of(Number(n) << 2);
-  if (n < 16_384n) return Uint8Array.of(((Number(n) << 2) & 0xff) | 1, Number(n) >> 6);
-  if (n < 2n ** 30n) return fourBytes(Number(n) * 4 + 2);
-  const hex = n.toString(16);
-  const bytes = Uint8Array.fromHex(hex.padStart(Math.max(8, hex.length + (hex.length % 2)), "0")).reverse();
-  return concatBytes(Uint8Array.of(((bytes.length - 4) << 2) | 3), bytes);
-}
-
-/** Bytes of the compact number that `bytes` begin with. */
-export function compactLength(bytes: Uint8Array): number {
-  const first = bytes[0] ?? 0;
-  return [1, 2, 4, 5 + (first >> 2)][first & 3] as number;
-}
-
-function prefixed(bytes: Uint8Array): Uint8Array {
-  return concatBytes(encodeCompact(bytes.length), bytes);
-}

@@ -16,12 +16,10 @@ import type { Chain, Client, ClientOptions } from "smoldot";
 import { errorText } from "../../core/fault.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
-import type { ChainOptions } from "./chain.ts";
+import { type ChainOptions, isLight, lightScheme } from "./chain.ts";
 import {
   type Connection,
   type Host,
-  isLight,
-  lightScheme,
   NodeRefusal,
   type OpenOptions,
   parseHash,

@@ -5,6 +5,7 @@
  */
 import { Metadata, type PortableRegistry, TypeRegistry, type Vec } from "@polkadot/types";
 import type { DispatchError, EventRecord, PalletMetadataLatest, SiLookupTypeId } from "@polkadot/types/interfaces";
+import { compactAddLength } from "@polkadot/util";
 import { xxhashAsU8a } from "@polkadot/util-crypto";
 import { concatBytes, utf8 } from "../../core/codec/bytes.ts";
 import { blake2b128 } from "../../core/codec/crypto.ts";
@@ -16,7 +17,6 @@ import {
   blockTimeMsDefault,
   boundConstants,
   type ChainShape,
-  encodeCompact,
   type Frame,
   type ItemName,
   isKnownExtension,
@@ -256,8 +256,7 @@ export const accountKey = (id: Uint8Array): Uint8Array => concatBytes(prefixOf("
 
 /** Of one entry in each of the maps: it is hashed once. */
 export function entryKeys(maps: readonly ItemName[], key: string): Uint8Array[] {
-  const bytes = utf8(key);
-  const suffix = hashed(concatBytes(encodeCompact(bytes.length), bytes));
+  const suffix = hashed(compactAddLength(utf8(key)));
   return maps.map((map) => concatBytes(prefixOf(map), suffix));
 }
 

@@ -5,6 +5,7 @@
  * block's events.
  */
 import { isDeepStrictEqual } from "node:util";
+import { compactStripLength } from "@polkadot/util";
 import { decodeUtf8, equalBytes } from "../../core/codec/bytes.ts";
 import { type Did, didBytesMax, normalizeAlias } from "../../core/codec/did.ts";
 import { decodeWith } from "../../core/codec/scale.ts";
@@ -27,15 +28,7 @@ import { faultOfRefusal, isRefusal, type LedgerError, ledgerErrors, refuse } fro
 import { applyCall, policyScopes } from "../../core/ledger/rules.ts";
 import { type Block, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
-import {
-  type Carried,
-  carriedBy,
-  compactLength,
-  type Frame,
-  fingerprintsOf,
-  type ItemName,
-  isOwned,
-} from "./layouts.ts";
+import { type Carried, carriedBy, type Frame, fingerprintsOf, type ItemName, isOwned } from "./layouts.ts";
 import { type DispatchFailure, entryKey, entryKeys, numberOf, prefixOf, type RuntimeMetadata } from "./metadata.ts";
 import type { Header, SignedBlock } from "./rpc.ts";
 import { type ChainHead, readable, type Session } from "./session.ts";
@@ -281,7 +274,7 @@ async function readFacts(
 /** The value is the DID as a byte string. On a chain with other DIDs as well, an alias of theirs is as taken as any. */
 function holderOf(bytes: Uint8Array | null): Did | null {
   if (bytes === null) return null;
-  const text = decodeUtf8(bytes.subarray(compactLength(bytes)));
+  const text = decodeUtf8(compactStripLength(bytes)[1]);
   return text === null ? corrupt("alias") : (text as Did);
 }
 

@@ -3,9 +3,9 @@
  * with BLAKE2b-256. So a node that leaves one out, or shows another, is noticed.
  * Source: the Polkadot specification, "State storage trie"; state versions 0 and 1, which a runtime chooses.
  */
+import { compactAddLength, compactToU8a } from "@polkadot/util";
 import { concatBytes, encodeHex0x } from "../../core/codec/bytes.ts";
 import { blake2b256 } from "../../core/codec/crypto.ts";
-import { encodeCompact } from "./layouts.ts";
 
 /** In version 1, a value of so many bytes is in its node by its hash. */
 const hashedValueBytesMin = 33;
@@ -38,7 +38,7 @@ export function isRootOf(root: string, extrinsics: readonly Uint8Array[]): boole
 }
 
 export function orderedRoot(list: readonly Uint8Array[], version: Version): string {
-  const items = list.map((value, index) => ({ path: nibblesOf(encodeCompact(index)), value }));
+  const items = list.map((value, index) => ({ path: nibblesOf(compactToU8a(index)), value }));
   return encodeHex0x(blake2b256(items.length === 0 ? Uint8Array.of(0) : encodeNode(items, 0, version)));
 }
 
@@ -67,13 +67,11 @@ function encodeNode(items: readonly Item[], depth: number, version: Version): Ui
 
 function encodeValue(value: Uint8Array, version: Version): { readonly isHash: boolean; readonly bytes: Uint8Array } {
   const isHash = version === 1 && value.length >= hashedValueBytesMin;
-  return { isHash, bytes: isHash ? blake2b256(value) : prefixed(value) };
+  return { isHash, bytes: isHash ? blake2b256(value) : compactAddLength(value) };
 }
 
 const encodeChild = (node: Uint8Array): Uint8Array =>
-  prefixed(node.length > inlineNodeBytesMax ? blake2b256(node) : node);
-
-const prefixed = (bytes: Uint8Array): Uint8Array => concatBytes(encodeCompact(bytes.length), bytes);
+  compactAddLength(node.length > inlineNodeBytesMax ? blake2b256(node) : node);
 
 /** Kind and length of the partial path, and its nibbles in pairs, of an odd number the first alone. */
 function header(kind: keyof typeof kinds, partial: readonly number[]): Uint8Array {
