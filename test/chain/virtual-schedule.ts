@@ -7,6 +7,7 @@
 import { type ChainOptions, chainPlugin } from "../../src/plugins/chain/chain.ts";
 import { openLedger } from "../../src/plugins/chain/driver.ts";
 import { type RuntimeMetadata, readMetadata } from "../../src/plugins/chain/metadata.ts";
+import { Rpc } from "../../src/plugins/chain/rpc.ts";
 import { MemoryTable } from "../../src/plugins/memory/table.ts";
 import type { Table } from "../../src/storage/table.ts";
 import { blockTimeMs, operatorOf, VirtualChain } from "./virtual-chain.ts";
@@ -184,21 +185,18 @@ function startDriver(world: World): void {
         time.after(chance.between(1, 8), () => isAlive && world.table.commit(change).then(resolve, reject));
       }),
   };
-  const environment = {
-    now: world.clockMs,
+  const driver = openLedger(options, {
     log: (level: string, message: string, fields?: Record<string, unknown>) => {
       if (level !== "info") world.lines++;
       if (level === "error") notes.push(`${message} ${JSON.stringify(fields)}`);
     },
     fatal: (reason: string) => notes.push(`fatal ${reason}`),
-  };
-  const driver = openLedger(options, {
-    environment,
     key: { ...world.key, address: "virtual" },
     table,
     reserveTable: table,
     host,
     runtimes: world.runtimes,
+    connect: Rpc.open,
   });
   world.driver = driver;
   world.kill = () => {

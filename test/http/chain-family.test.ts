@@ -10,7 +10,7 @@ import { recordCodec } from "../../src/core/ledger/account.ts";
 import { chainPlugin } from "../../src/plugins/chain/chain.ts";
 import { type OpenLedger, openLedger } from "../../src/plugins/chain/driver.ts";
 import { entryKey, prefixOf, readMetadata } from "../../src/plugins/chain/metadata.ts";
-import { systemHost } from "../../src/plugins/chain/rpc.ts";
+import { Rpc, systemHost } from "../../src/plugins/chain/rpc.ts";
 import { MemoryTable } from "../../src/plugins/memory/table.ts";
 import type { Store, StoreEnvironment } from "../../src/storage/contract.ts";
 import { optionsOf } from "../conformance/options.ts";
@@ -34,11 +34,14 @@ async function openFamily(environment: StoreEnvironment): Promise<Store> {
   const times = { block_time_ms: 60_000 };
   const options = { endpoints: [node.endpoint], operator_key_file: "key", outbox: "outbox", ...times };
   chain = openLedger(optionsOf(chainPlugin, options), {
-    environment: { ...environment, log: (_, message, fields = {}) => logged.push({ message, ...fields }) },
+    log: (_, message, fields = {}) => logged.push({ message, ...fields }),
+    fatal: environment.fatal,
     key: { publicKey, sign, scheme: 0, address: "operator" },
     table,
     reserveTable: table,
     host: systemHost(Date.now),
+    runtimes: new Map(),
+    connect: Rpc.open,
   });
   await chain.endpoints.tried();
   const memory = await openMemory(10)(environment);

@@ -20,7 +20,7 @@ import { Outbox } from "../../src/plugins/chain/outbox.ts";
 import type { Signed } from "../../src/plugins/chain/pool.ts";
 import { ChainReader } from "../../src/plugins/chain/reader.ts";
 import { NodeRefusal, Rpc, systemHost, withoutSecrets } from "../../src/plugins/chain/rpc.ts";
-import { type ChainHead, Session } from "../../src/plugins/chain/session.ts";
+import { type ChainHead, type Common, Session } from "../../src/plugins/chain/session.ts";
 import { Submissions } from "../../src/plugins/chain/submissions.ts";
 import { MemoryTable } from "../../src/plugins/memory/table.ts";
 import { StoreError, type Submission } from "../../src/storage/contract.ts";
@@ -67,6 +67,15 @@ const settingsOf = (endpoints: readonly string[], changes: Readonly<Record<strin
   return optionsOf(chainPlugin, { endpoints, operator_key_file: "key", outbox: "outbox", ...times, ...changes });
 };
 
+const commonOf = (...given: Parameters<typeof settingsOf>): Common => ({
+  settings: settingsOf(...given),
+  key: { publicKey: operator, scheme: 1, sign: keyOf("operator").sign },
+  host,
+  log: () => {},
+  runtimes: new Map(),
+  connect: Rpc.open,
+});
+
 function endpointsTo(
   addresses: readonly string[],
   events: Partial<EndpointsEvents> = {},
@@ -76,10 +85,8 @@ function endpointsTo(
   const logged: { readonly message: string; readonly fields: Readonly<Record<string, unknown>> }[] = [];
   const endpoints = new Endpoints(
     {
-      settings: settingsOf(addresses, changes),
-      operator,
+      ...commonOf(addresses, changes),
       host: { ...host, after, chance: () => 0.5 },
-      runtimes: new Map(),
       anchor: null,
       genesis: null,
       log: (_, message, fields = {}) => logged.push({ message, fields }),
@@ -226,14 +233,12 @@ describe("the way to the chain", () => {
       const node = fakeNode();
       const { signal } = new AbortController();
       const session = await Session.open({
+        ...commonOf([node.endpoint]),
         endpoint: node.endpoint,
-        settings: settingsOf([node.endpoint]),
-        operator,
-        host,
         signal,
         genesis: null,
-        runtimes: new Map(),
         anchor: () => null,
+        isPassive: false,
       });
       node.answer = (asked) => (asked.method === method ? { frame: JSON.stringify({ id: asked.id, result }) } : null);
       const error = await session.values([operator], blockHash(6)).catch((thrown: unknown) => thrown);
@@ -353,13 +358,11 @@ describe("submissions", () => {
     const { endpoints } = endpointsTo([node.endpoint], events, { block_time_ms: 10, request_timeout_ms: 30_000 });
     const logged: string[] = [];
     const submissions = new Submissions({
+      ...commonOf([node.endpoint]),
       endpoints,
       reader: new ChainReader(endpoints),
       outbox,
-      key: { publicKey: operator, scheme: 1, sign: keyOf("operator").sign },
-      settings: settingsOf([node.endpoint]),
-      host,
-      environment: { now: Date.now, log: (_, message) => logged.push(message) },
+      log: (_, message) => logged.push(message),
     });
     submissions.start();
     endpoints.start();

@@ -19,12 +19,11 @@ import type { ChainOptions } from "./chain.ts";
 import { Endpoints } from "./endpoints.ts";
 import { isOwned, type OperatorKey } from "./layouts.ts";
 import { type LightClients, openLightClients } from "./light.ts";
-import type { RuntimeMetadata } from "./metadata.ts";
 import { Outbox } from "./outbox.ts";
 import { KeyProofs } from "./proofs.ts";
 import { ChainReader } from "./reader.ts";
-import { type Host, systemHost } from "./rpc.ts";
-import { type ChainHead, heartbeatMs, type SessionOptions } from "./session.ts";
+import { systemHost } from "./rpc.ts";
+import { type ChainHead, type Common, heartbeatMs } from "./session.ts";
 import { Submissions } from "./submissions.ts";
 
 const mebibyte = 1024 * 1024;
@@ -42,9 +41,11 @@ export async function openChain(options: ChainOptions, environment: StoreEnviron
   let light: LightClients | null = null;
   try {
     const host = systemHost(environment.now);
-    light = openLightClients(options, { host, log: environment.log });
+    const { log, fatal } = environment;
+    light = openLightClients(options, { host, log });
     const tables = { table: openTable(files, () => "record"), reserveTable: openTable(files, () => "removal") };
-    open = openLedger(options, { environment, key, ...tables, host, connect: light.connect });
+    const { connect } = light;
+    open = openLedger(options, { key, ...tables, host, log, fatal, connect, runtimes: new Map() });
     await firstContact(open, options.request_timeout_ms);
   } catch (error) {
     await open?.close();
@@ -78,16 +79,12 @@ function checkAge({ number, timeMs }: ChainHead, nowMs: number): void {
   throw new StoreError("unavailable", `the chain's final head stands still: block ${number} is ${minutes} minutes old`);
 }
 
-type LedgerParts = {
-  readonly environment: StoreEnvironment;
+type LedgerParts = Omit<Common, "settings"> & {
   readonly key: OperatorKey & { readonly address: string };
   readonly table: Table;
   /** The same table, with commits that may use the reserved disk space: a known end must be written. */
   readonly reserveTable: Table;
-  readonly host: Host;
-  readonly connect?: SessionOptions["connect"];
-  /** Metadata by genesis and version, where several ledgers share it. */
-  readonly runtimes?: Map<string, RuntimeMetadata>;
+  readonly fatal: StoreEnvironment["fatal"];
 };
 
 export type OpenLedger = {
@@ -100,33 +97,27 @@ export type OpenLedger = {
 
 /** Without waiting for the chain. */
 export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedger {
-  const { environment, key, host, connect } = parts;
+  const { key, host, table, reserveTable, fatal } = parts;
   const retention = { retainedMs: options.retention_days * dayMs, retainedMax: BigInt(options.retention_entries) };
-  const outbox = new Outbox(parts.table, parts.reserveTable, retention);
-  const isKnown = outbox.fact("genesis") !== null;
-  takeOver(outbox, key.address, environment);
+  const outbox = new Outbox(table, reserveTable, retention);
+  const keepFact: Outbox["keepFact"] = (name, value) =>
+    outbox.keepFact(name, value).catch((error: unknown) => fatal(`the outbox can't be written: ${errorText(error)}`));
+  const genesis = outbox.fact("genesis");
+  if (isNewOperator(outbox, key.address)) void keepFact("operator", key.address);
+  const common: Common = { ...parts, settings: options };
   const report = reporter(options, parts);
   // At most once a block time: after a restart, a node behind the last finalized block must not be trusted.
   let anchorMs = Number.NEGATIVE_INFINITY;
   const keepAnchor = ({ anchor }: Endpoints) => {
     if (anchor === null || host.elapsedMs() - anchorMs < heartbeatMs(options)) return;
     anchorMs = host.elapsedMs();
-    write(environment, outbox.keepFact("anchor", anchor));
+    void keepFact("anchor", anchor);
   };
   const endpoints = new Endpoints(
-    {
-      settings: options,
-      operator: key.publicKey,
-      host,
-      ...(connect && { connect }),
-      runtimes: parts.runtimes ?? new Map(),
-      genesis: outbox.fact("genesis"),
-      anchor: outbox.fact("anchor"),
-      log: environment.log,
-    },
+    { ...common, genesis, anchor: outbox.fact("anchor") },
     {
       onSession: (session) => {
-        if (outbox.fact("genesis") === null) write(environment, outbox.keepFact("genesis", session.genesis));
+        if (outbox.fact("genesis") === null) void keepFact("genesis", session.genesis);
         submissions.resume();
         proofs.follow();
       },
@@ -139,33 +130,12 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
     },
   );
   const reader = new ChainReader(endpoints);
-  const waitMs = options.request_timeout_ms;
-  const proofs = new KeyProofs({ table: parts.table, endpoints, reader, host, log: environment.log, waitMs });
-  const submissions = new Submissions({ endpoints, reader, outbox, key, settings: options, environment, host });
+  const proofs = new KeyProofs({ ...common, table, endpoints, reader });
+  const submissions = new Submissions({ ...common, endpoints, reader, outbox });
   submissions.start();
   endpoints.start();
-  const close = async () => {
-    await endpoints.close();
-    await submissions.close();
-    await proofs.close();
-  };
-  const ledger = ledgerOf({ key, options, endpoints, reader, submissions, proofs });
-  return { endpoints, ledger, isKnown, close };
-}
-
-type LedgerOf = {
-  readonly key: OperatorKey;
-  readonly options: ChainOptions;
-  readonly endpoints: Endpoints;
-  readonly reader: ChainReader;
-  readonly submissions: Submissions;
-  readonly proofs: KeyProofs;
-};
-
-function ledgerOf({ key, options, endpoints, reader, submissions, proofs }: LedgerOf): Ledger {
-  const policy = async (scope: PolicyScope, name: string) => reader.policy(scope, name);
-  return {
-    policy: policy as Ledger["policy"],
+  const ledger: Ledger = {
+    policy: (async (scope: PolicyScope, name: string) => reader.policy(scope, name)) as Ledger["policy"],
     async head() {
       const { number, hash, timeMs, metadata } = endpoints.session().head;
       const blockTimeMs = options.block_time_ms ?? metadata.blockTimeMs;
@@ -185,28 +155,32 @@ function ledgerOf({ key, options, endpoints, reader, submissions, proofs }: Ledg
     operator: async () => key.publicKey.slice(),
     proofs: async () => endpoints.session().head.proofs,
   };
-}
-
-function write(environment: StoreEnvironment, work: Promise<void>): void {
-  work.catch((error: unknown) => environment.fatal(`the outbox can't be written: ${errorText(error)}`));
+  return {
+    endpoints,
+    ledger,
+    isKnown: genesis !== null,
+    async close() {
+      await endpoints.close();
+      await submissions.close();
+      await proofs.close();
+    },
+  };
 }
 
 /** Refuses another operator account while calls are pending: signed again by it, they would fail. */
-function takeOver(outbox: Outbox, address: string, environment: StoreEnvironment): void {
+function isNewOperator(outbox: Outbox, address: string): boolean {
   const previous = outbox.fact("operator");
-  if (previous === address) return;
+  if (previous === address) return false;
   const waiting = previous === null ? [] : outbox.pending().filter(({ call }) => isOwned(call));
-  if (waiting.length > 0) {
-    const text = `${waiting.length} calls that the account ${previous} signed have not ended`;
-    throw new StoreError("unavailable", `${text}: start with its key until they have, or with another outbox`);
-  }
-  write(environment, outbox.keepFact("operator", address));
+  if (waiting.length === 0) return true;
+  const text = `${waiting.length} calls that the account ${previous} signed have not ended`;
+  throw new StoreError("unavailable", `${text}: start with its key until they have, or with another outbox`);
 }
 
 /** One line for each runtime that lacks something, and one when the operator's balance falls below the bound. */
 function reporter(
   { funds_warning: least }: ChainOptions,
-  { environment: { log }, key }: Pick<LedgerParts, "environment" | "key">,
+  { log, key }: Pick<LedgerParts, "log" | "key">,
 ): (head: ChainHead) => void {
   let [isLow, reported] = [false, ""];
   return ({ free, metadata }) => {

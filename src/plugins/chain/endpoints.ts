@@ -5,25 +5,21 @@
  * after a restart, and every node must have it; and with two endpoints or more, a call ends only by a block that a second
  * one has finalized too, with the same state (`confirm`). Source: docs/chain.md "A Directory on a chain", D76.
  */
-import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
+import { StoreError } from "../../storage/contract.ts";
 import { isLight } from "./chain.ts";
 import { nameOf, type SignedBlock } from "./rpc.ts";
 import {
   type Anchor,
   type ChainHead,
+  type Common,
   heartbeatMs,
   readable,
   Session,
-  type SessionOptions,
   Unusable,
   unusable,
 } from "./session.ts";
 
-type EndpointsOptions = Omit<SessionOptions, "endpoint" | "genesis" | "anchor" | "signal" | "passive"> & {
-  readonly genesis: string | null;
-  readonly anchor: Anchor | null;
-  readonly log: StoreEnvironment["log"];
-};
+type EndpointsOptions = Common & { readonly genesis: string | null; readonly anchor: Anchor | null };
 
 export type EndpointsEvents = {
   /** A connection is open, the first one or a later one. Its head was reported before. */
@@ -165,7 +161,7 @@ export class Endpoints {
   private async use(endpoint: string): Promise<{ readonly hasBegun: boolean; readonly reason: Unusable }> {
     let session: Session | null = null;
     try {
-      session = await this.open(endpoint);
+      session = await this.open(endpoint, false);
       this.begin(session as OpenSession, endpoint);
       return { hasBegun: true, reason: await session.over.promise };
     } catch (error) {
@@ -178,10 +174,10 @@ export class Endpoints {
     }
   }
 
-  private open(endpoint: string, passive?: true): Promise<Session> {
+  private open(endpoint: string, isPassive: boolean): Promise<Session> {
     const anchor = () => this.anchorBlock;
-    const given = { ...this.options, endpoint, genesis: this.genesisHash, signal: this.stop.signal, anchor };
-    return Session.open(passive ? { ...given, passive } : given);
+    const { genesisHash: genesis, stop } = this;
+    return Session.open({ ...this.options, endpoint, genesis, signal: stop.signal, anchor, isPassive });
   }
 
   private begin(session: OpenSession, endpoint: string): void {

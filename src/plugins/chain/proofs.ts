@@ -23,23 +23,15 @@ import { late, withDeadline } from "../../core/std/bounded.ts";
 import { keepKeyProof } from "../../core/trust/keep.ts";
 import { isSelfCertifying } from "../../core/trust/names.ts";
 import { decodeKeyProof, encodeKeyProof, type KeyProof, replayKeyProof } from "../../core/trust/proof.ts";
-import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
+import { StoreError } from "../../storage/contract.ts";
 import { decodeJson, encodeJson, keyProofKey } from "../../storage/embedded-records.ts";
 import type { Table } from "../../storage/table.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
 import { type ChainReader, extrinsicsIn, readOutcomes } from "./reader.ts";
-import type { Host, SignedBlock } from "./rpc.ts";
-import { Unusable } from "./session.ts";
+import type { SignedBlock } from "./rpc.ts";
+import { type Common, Unusable } from "./session.ts";
 
-type KeyProofsOptions = {
-  readonly table: Table;
-  readonly endpoints: Endpoints;
-  readonly reader: ChainReader;
-  readonly host: Host;
-  readonly log: StoreEnvironment["log"];
-  /** How long an answer waits for the blocks up to the head. */
-  readonly waitMs: number;
-};
+type KeyProofsOptions = Common & { readonly table: Table; readonly endpoints: Endpoints; readonly reader: ChainReader };
 
 /** Up to which block blocks were read, and the first one since the beginning that no endpoint had. */
 type Place = { readonly number: bigint; readonly hash: string; readonly gap: bigint | null };
@@ -89,8 +81,8 @@ export class KeyProofs {
   private async reached(number: bigint): Promise<void> {
     while (this.place.number < number) {
       const isFar = this.place.number + waitBlocksMax < number;
-      const { waitMs, host } = this.options;
-      if (isFar || (await withDeadline(this.moved.promise, waitMs, host.after)) === late) {
+      const { settings, host } = this.options;
+      if (isFar || (await withDeadline(this.moved.promise, settings.request_timeout_ms, host.after)) === late) {
         const text = `the key proofs of block ${number} are still read from the chain: ${this.place.number} was the last`;
         throw new StoreError("unavailable", text);
       }

@@ -9,9 +9,9 @@
 import { encodeHex0x } from "../../core/codec/bytes.ts";
 import { errorText } from "../../core/fault.ts";
 import type { LedgerProofs } from "../../core/ledger/account.ts";
-import { type Block, StoreError } from "../../storage/contract.ts";
+import { type Block, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import type { ChainOptions } from "./chain.ts";
-import { blockTimeMsDefault } from "./layouts.ts";
+import { blockTimeMsDefault, type OperatorKey } from "./layouts.ts";
 import type { LightClients } from "./light.ts";
 import { accountKey, numberOf, prefixOf, type RuntimeMetadata, readAccountState, readMetadata } from "./metadata.ts";
 import type { Verdict } from "./pool.ts";
@@ -27,7 +27,6 @@ import {
   parseStorage,
   parseSyncing,
   parseVersion,
-  Rpc,
   type RuntimeVersion,
   type SignedBlock,
 } from "./rpc.ts";
@@ -38,22 +37,27 @@ import {
  */
 export type Anchor = Pick<Block, "number" | "hash" | "timeMs">;
 
-export type SessionOptions = {
-  readonly endpoint: string;
+/** What all parts of the driver share. */
+export type Common = {
   readonly settings: ChainOptions;
-  readonly operator: Uint8Array;
-  /** Ends the connection, also while it is being opened. */
-  readonly signal: AbortSignal;
+  readonly key: OperatorKey;
   readonly host: Host;
-  /** The genesis that this store belongs to, once it is known. */
-  readonly genesis: string | null;
+  readonly log: StoreEnvironment["log"];
   /** By genesis and version: the metadata is read once for all connections. */
   readonly runtimes: Map<string, RuntimeMetadata>;
+  /** `Rpc.open` unless some endpoints are light clients. */
+  readonly connect: LightClients["connect"];
+};
+
+type SessionOptions = Common & {
+  readonly endpoint: string;
+  /** Ends the connection, also while it is being opened. */
+  readonly signal: AbortSignal;
+  /** The genesis that this store belongs to, once it is known. */
+  readonly genesis: string | null;
   readonly anchor: () => Anchor | null;
   /** Only for comparing answers: it follows no heads. */
-  readonly passive?: true;
-  /** `Rpc.open` unless some endpoints are light clients. */
-  readonly connect?: LightClients["connect"];
+  readonly isPassive: boolean;
 };
 
 export type ChainHead = Block & {
@@ -141,7 +145,7 @@ export class Session {
     const requestMs = settings.request_timeout_ms;
     let rpc: Connection | null = null;
     try {
-      rpc = await (options.connect ?? Rpc.open)(endpoint, { waitMs: requestMs, signal, host });
+      rpc = await options.connect(endpoint, { waitMs: requestMs, signal, host });
       const genesis = parseHash(await rpc.ask("chain_getBlockHash", [0], requestMs));
       if (options.genesis !== null && genesis !== options.genesis) {
         throw new Unusable(
@@ -155,7 +159,7 @@ export class Session {
       await session.follow();
       await session.checkAnchor();
       void rpc.over.then((reason) => session.end(new Unusable("gone", reason)));
-      if (!options.passive) session.poll();
+      if (!options.isPassive) session.poll();
       return session;
     } catch (error) {
       rpc?.close();
@@ -253,9 +257,9 @@ export class Session {
   }
 
   private checkHead({ number, metadata }: ChainHead): void {
-    const { anchor, settings, host, passive } = this.options;
+    const { anchor, settings, host, isPassive } = this.options;
     const before = anchor();
-    if (passive || before === null) return;
+    if (isPassive || before === null) return;
     const blockTimeMs = settings.block_time_ms ?? metadata.blockTimeMs;
     checkNumber(number, before, { nowMs: host.nowMs(), blockTimeMs });
   }
@@ -266,10 +270,10 @@ export class Session {
       this.header(hash),
       this.ask("state_getRuntimeVersion", [hash], parseVersion),
     ]);
-    const { host, operator } = this.options;
+    const { host, key } = this.options;
     const metadata = await this.metadataOf(version, hash);
     const names = ["Now", "PlainProofs"] as const;
-    const [now, plain, account] = await this.values([...names.map(prefixOf), accountKey(operator)], hash);
+    const [now, plain, account] = await this.values([...names.map(prefixOf), accountKey(key.publicKey)], hash);
     const timeMs = Number(numberOf(now));
     if (timeMs > host.nowMs() + clockSkewMs)
       throw new Unusable("gone", `the time of its block ${number} is more than 5 minutes ahead of this clock`);
@@ -283,7 +287,7 @@ export class Session {
   /** A node that is not behind must have the block that was shown before. */
   private async checkAnchor(): Promise<void> {
     const anchor = this.options.anchor();
-    if (anchor === null || this.head === null || this.options.passive) return;
+    if (anchor === null || this.head === null || this.options.isPassive) return;
     if ((await this.hashAt(anchor.number)) === anchor.hash) return;
     throw new Unusable("forked", `it has another block ${anchor.number} than the one that was final before`);
   }

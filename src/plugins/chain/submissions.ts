@@ -13,11 +13,10 @@ import {
   encodeLedgerCall,
   type LedgerCall,
 } from "../../core/ledger/calls.ts";
-import { type Block, type StoreEnvironment, StoreError, type Submission } from "../../storage/contract.ts";
+import { type Block, StoreError, type Submission } from "../../storage/contract.ts";
 import { claimKey } from "../../storage/embedded-records.ts";
-import type { ChainOptions } from "./chain.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
-import { encodeExtrinsic, extrinsicHash, isOwned, type OperatorKey } from "./layouts.ts";
+import { encodeExtrinsic, extrinsicHash, isOwned } from "./layouts.ts";
 import { prefixOf } from "./metadata.ts";
 import type { Outbox, Pending } from "./outbox.ts";
 import {
@@ -39,17 +38,12 @@ import {
   faultOfFailure,
   readOutcomes,
 } from "./reader.ts";
-import type { Host } from "./rpc.ts";
-import { type ChainHead, clockSkewMs, heartbeatMs, silence } from "./session.ts";
+import { type ChainHead, type Common, clockSkewMs, heartbeatMs, silence } from "./session.ts";
 
-type SubmissionsOptions = {
+type SubmissionsOptions = Common & {
   readonly endpoints: Endpoints;
   readonly reader: ChainReader;
   readonly outbox: Outbox;
-  readonly key: OperatorKey;
-  readonly settings: ChainOptions;
-  readonly environment: Pick<StoreEnvironment, "now" | "log">;
-  readonly host: Host;
 };
 
 /** An entry of the pool, and what belongs to it. */
@@ -90,16 +84,16 @@ export class Submissions {
   private progress: { readonly session: OpenSession; readonly ended: number; readonly since: bigint } | null = null;
 
   constructor(private readonly options: SubmissionsOptions) {
-    const { settings, outbox, environment } = options;
+    const { settings, outbox, log } = options;
     const { lifetime_blocks: lifetimeBlocks } = settings;
     this.resendMs = settings.resend_ms ?? 4 * heartbeatMs(settings);
     this.pool = new SubmissionPool({ windowMax, resendMs: this.resendMs, lifetimeBlocks });
-    this.scan = new FinalizedScan(options.endpoints, environment.log);
+    this.scan = new FinalizedScan(options.endpoints, log);
     for (const pending of outbox.pending()) {
       this.keep(pending, "waiting", Promise.resolve());
       this.nextSequence = pending.sequence + 1n;
     }
-    if (this.pool.size > 0) environment.log("info", "pending calls found", { calls: this.pool.size });
+    if (this.pool.size > 0) log("info", "pending calls found", { calls: this.pool.size });
   }
 
   start(): void {
@@ -132,14 +126,14 @@ export class Submissions {
 
   private dryRun(call: LedgerCall, facts: Facts): Fault | null {
     return this.options.reader.dryRun(call, facts, {
-      nowMs: this.options.environment.now(),
+      nowMs: this.options.host.nowMs(),
       operator: this.options.key.publicKey,
     });
   }
 
   /** Nothing waits before the call is in the pool: no other call takes its place or its nonce. */
   private async enqueue(call: LedgerCall, label: string): Promise<Submission | Fault> {
-    const { settings, environment, outbox, endpoints } = this.options;
+    const { settings, host, outbox, endpoints } = this.options;
     if (this.closing) throw new StoreError("closed", "the store is closed");
     const excluding = this.collision(call);
     if (isFault(excluding)) return excluding;
@@ -160,7 +154,7 @@ export class Submissions {
       state: "pending",
       reason: null,
       block: null,
-      submittedAtMs: environment.now(),
+      submittedAtMs: host.nowMs(),
     };
     const pending: Pending = { sequence: this.nextSequence++, call, submission, signed };
     const kept = this.keep(pending, "storing", outbox.keep(pending));
@@ -263,7 +257,7 @@ export class Submissions {
     if (nowMs - this.refusalMs < refusalQuietMs) return;
     this.refusalMs = nowMs;
     const hint = this.sessionOrNull()?.head.free === 0n ? { hint: "the operator account has no funds" } : {};
-    this.options.environment.log("warn", "the chain node does not accept the operator's calls", { reason, ...hint });
+    this.options.log("warn", "the chain node does not accept the operator's calls", { reason, ...hint });
   }
 
   private async signAnew(entry: Kept, nonce: number | null): Promise<void> {
@@ -325,7 +319,7 @@ export class Submissions {
       } catch (error) {
         if (entry !== undefined) this.pool.unchanged(entry);
         if (error instanceof StoreError && error.code !== "corrupt") return;
-        this.options.environment.log("error", "following the chain failed", { error: errorStack(error) });
+        this.options.log("error", "following the chain failed", { error: errorStack(error) });
       }
     });
     return this.work;
@@ -401,10 +395,10 @@ export class Submissions {
   private async finish(ends: readonly (readonly [Kept, End])[]): Promise<void> {
     const known = ends.filter(([{ state }]) => state !== "ended");
     await Promise.allSettled(known.map(([{ durable }]) => durable));
-    const { outbox, environment, endpoints } = this.options;
+    const { outbox, host, endpoints } = this.options;
     await outbox.finish(
       known.map(([{ sequence, submission }, end]) => ({ sequence, submission: { ...submission, ...end } })),
-      { nowMs: environment.now(), anchor: endpoints.anchor },
+      { nowMs: host.nowMs(), anchor: endpoints.anchor },
     );
     this.ended += known.length;
     this.forget(known.map(([kept]) => kept));
