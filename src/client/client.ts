@@ -7,9 +7,9 @@ import { decodeBase64, parseAgreementKey, parsePublicKey } from "../core/codec/b
 import { type Did, isDid, normalizeAlias } from "../core/codec/did.ts";
 import { minuteMs, parseDuration, renderTimestamp } from "../core/codec/time.ts";
 import { type DidDocument, methodFor, parseMethodKey, type VerificationMethod } from "../core/ledger/account.ts";
+import { BoundedMap } from "../core/std/bounded.ts";
 import { homesOf, movedType, parsePlace } from "../core/trust/home.ts";
 import { isSelfCertifying } from "../core/trust/names.ts";
-import type { KeyState } from "../core/trust/proof.ts";
 import type { NodeLimits, Resolution, Resolved } from "./answers.ts";
 import { randomUuid, type Signer } from "./crypto.ts";
 import { type DirectoryClient, directoryClient } from "./directory.ts";
@@ -57,7 +57,7 @@ export type Client = {
     sentMs: number;
     /** How long recipients' keys are used while the Directory can't be reached: not at all without a local store. */
     keysKeptMs: number;
-    readonly recipients: Map<string, { readonly facts: RecipientFacts; readonly atMs: number }>;
+    readonly recipients: BoundedMap<string, { readonly facts: RecipientFacts; readonly atMs: number }>;
     /** What the identity that uses the client remembers of others. */
     memory: MemoryStore;
     /** Which witnesses must have seen the log, as c2sp.org/tlog-policy; `null` looks nothing up in the log. */
@@ -69,6 +69,9 @@ export type Client = {
   readonly trust: Trust;
 };
 
+/** Recipients whose keys are kept. */
+const recipientsMax = 1_000;
+
 export function connect({ directoryUrl, relayUrl, timeoutMs = timeoutMsDefault }: ClientOptions): Client {
   const directory = directoryClient(endpoint(directoryUrl, timeoutMs));
   const memory = processMemory();
@@ -77,7 +80,7 @@ export function connect({ directoryUrl, relayUrl, timeoutMs = timeoutMsDefault }
     ledger: null,
     sentMs: 0,
     keysKeptMs: 0,
-    recipients: new Map(),
+    recipients: new BoundedMap(recipientsMax),
     memory,
     policy: null,
     doubt: () => undefined,
@@ -166,19 +169,10 @@ export async function activeDocument(client: Client, did: Did): Promise<DidDocum
 
 /** The same; the proof is not remembered so far. */
 async function readDocument(client: Client, did: Did): Promise<DidDocument> {
-  if (isSelfCertifying(did)) return (await provenState(client, did)).document;
+  if (isSelfCertifying(did)) return (await client.trust.examine(did, null)).document;
   const record = await client.directory.resolve(did);
   if (record.deactivated) throw localError("did_deactivated", `${did} is deactivated`);
   return documentOf(record, did);
-}
-
-async function provenState({ trust }: Client, did: Did): Promise<KeyState> {
-  try {
-    return await trust.examine(did, null);
-  } catch (error) {
-    const isOver = error instanceof ClientError && error.code === "did_deactivated";
-    throw isOver ? localError("did_deactivated", `${did} is deactivated`) : error;
-  }
 }
 
 /** The answer has been checked; ids may be relative to the DID. */
@@ -257,8 +251,6 @@ function nextSendMs({ known, relay }: Client): number {
 /** The key to seal to, and how many bytes the recipient accepts. */
 type RecipientFacts = { readonly recipient: RecipientKey; readonly bounds: readonly (number | undefined)[] };
 
-const recipientsMax = 1_000;
-
 /** What the Directory says now; while it can't be reached, what it said within `keysKeptMs`. */
 async function recipientFacts(client: Client, to: Did, tag: string | null): Promise<RecipientFacts> {
   const { recipients, keysKeptMs } = client.known;
@@ -269,7 +261,6 @@ async function recipientFacts(client: Client, to: Did, tag: string | null): Prom
     if (kept !== undefined && kept.atMs > Date.now() - keysKeptMs && isTemporary(facts)) return kept.facts;
     throw facts;
   }
-  if (recipients.size >= recipientsMax) recipients.clear();
   if (keysKeptMs > 0) recipients.set(name, { facts, atMs: Date.now() });
   return facts;
 }

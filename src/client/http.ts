@@ -4,9 +4,9 @@
  * is safe.
  * Source: interface "Errors", rules section 3.
  */
-import { concatBytes } from "../core/codec/bytes.ts";
 import { minuteMs } from "../core/codec/time.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
+import { readCapped } from "../core/std/bounded.ts";
 import { isRecord, problemOf, type Shape } from "./answers.ts";
 
 /**
@@ -147,14 +147,9 @@ async function exchange(to: Endpoint, request: Exchange, bytesMax = answerBytesM
 }
 
 async function receive(response: Response, bytesMax: number): Promise<Received> {
-  const chunks: Uint8Array[] = [];
-  let length = 0;
-  for await (const chunk of chunksOf(response)) {
-    length += chunk.length;
-    if (length > bytesMax) throw new ClientError("unreadable", "too_large", "the answer is too large");
-    chunks.push(chunk);
-  }
-  return { status: response.status, headers: response.headers, bytes: concatBytes(...chunks) };
+  const bytes = await readCapped(response.body, { bytesMax });
+  if (bytes === "over") throw new ClientError("unreadable", "too_large", "the answer is too large");
+  return { status: response.status, headers: response.headers, bytes };
 }
 
 /** The pause that an answer asks for, in whole seconds. */

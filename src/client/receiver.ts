@@ -4,6 +4,7 @@
  * Source: docs/client.md "Receiving", interface "Cache", rules sections 5 and 6.
  */
 import { hourMs } from "../core/codec/time.ts";
+import { Waiters } from "../core/std/bounded.ts";
 import {
   type CacheClient,
   chunkOf,
@@ -437,7 +438,7 @@ export class Receiver {
 export class Queue<T> {
   readonly #items: T[] = [];
   readonly #max: number;
-  #waiting: (() => void)[] = [];
+  readonly #changed = new Waiters();
   #closed = false;
 
   constructor(max: number) {
@@ -450,32 +451,24 @@ export class Queue<T> {
 
   /** Resolves when there is space, or when the queue is closed. */
   async space(): Promise<void> {
-    while (this.isFull && !this.#closed) await this.#change();
+    while (this.isFull && !this.#closed) await this.#changed.wait(hourMs);
   }
 
   put(item: T): void {
     this.#items.push(item);
-    this.#changed();
+    this.#changed.release();
   }
 
   /** The oldest item, or `null` once the queue is closed. */
   async take(): Promise<T | null> {
-    while (this.#items.length === 0 && !this.#closed) await this.#change();
-    this.#changed();
+    while (this.#items.length === 0 && !this.#closed) await this.#changed.wait(hourMs);
+    this.#changed.release();
     return this.#items.shift() ?? null;
   }
 
   close(): void {
     this.#closed = true;
     this.#items.length = 0;
-    this.#changed();
-  }
-
-  #change(): Promise<void> {
-    return new Promise((resolve) => this.#waiting.push(resolve));
-  }
-
-  #changed(): void {
-    for (const wake of this.#waiting.splice(0)) wake();
+    this.#changed.release();
   }
 }

@@ -10,6 +10,7 @@ import { type Did, isDid, parseUuid } from "../core/codec/did.ts";
 import { minuteMs, parseTimestamp, secondMs } from "../core/codec/time.ts";
 import { type DidDocument, methodFor, parseMethodKey } from "../core/ledger/account.ts";
 import { encodeSenderText } from "../core/message/proof.ts";
+import { BoundedMap } from "../core/std/bounded.ts";
 import { parseHome } from "../core/trust/home.ts";
 import {
   ackIdsMax,
@@ -323,7 +324,9 @@ type KnownSender = { readonly document: DidDocument; readonly trust: TrustLevel 
 
 /** Documents of senders and what shows their keys, each read at most once within `freshMs`. */
 function senderReader(client: Client): (did: Did, freshMs: number) => Promise<KnownSender | null> {
-  const known = new Map<Did, { readonly readAtMs: number; readonly sender: Promise<KnownSender | null> }>();
+  const known = new BoundedMap<Did, { readonly readAtMs: number; readonly sender: Promise<KnownSender | null> }>(
+    sendersRememberedMax,
+  );
   const read = async (did: Did): Promise<KnownSender | null> => {
     const document = await orNull(activeDocument(client, did), "did_not_found");
     return document === null ? null : { document, trust: await trustIn(client, did) };
@@ -333,7 +336,6 @@ function senderReader(client: Client): (did: Did, freshMs: number) => Promise<Kn
     if (remembered !== undefined && remembered.readAtMs > Date.now() - freshMs) return remembered.sender;
     const sender = read(did);
     sender.catch(() => known.delete(did));
-    if (known.size >= sendersRememberedMax) known.clear();
     known.set(did, { readAtMs: Date.now(), sender });
     return sender;
   };

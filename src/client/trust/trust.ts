@@ -8,6 +8,7 @@
 import { sha256 } from "#sha256";
 import { encodeHex } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
+import { BoundedMap } from "../../core/std/bounded.ts";
 import { findContradiction, type Remembered, rememberedOf } from "../../core/trust/follow.ts";
 import { homesOf, parseHome } from "../../core/trust/home.ts";
 import { isSelfCertifying } from "../../core/trust/names.ts";
@@ -71,10 +72,10 @@ const provenMax = 1_000;
 
 /** `memoryOf` is asked each time, because a program may choose its identity later. */
 export function createTrust(readProof: ReadProof, memoryOf: () => MemoryStore): Trust {
-  const proven = new Map<Did, Proven>();
+  const proven = new BoundedMap<Did, Proven>(provenMax);
   /** So that an older state can't overtake a newer one. */
   const inTurn = inOrder<Did>();
-  const namedHomes = new Map<Did, string>();
+  const namedHomes = new BoundedMap<Did, string>(provenMax);
   const known = (did: Did) => proven.get(did)?.hash ?? "";
   const homeOf = async (did: Did) => {
     if (!isSelfCertifying(did)) return null;
@@ -95,7 +96,6 @@ export function createTrust(readProof: ReadProof, memoryOf: () => MemoryStore): 
     // An answer may have been overtaken by a later one on its way: what the Directory says now counts.
     if (refusal?.code === "record_went_back" && tries > 1) return examine(did, null, tries - 1);
     if (refusal !== null) throw refusal;
-    if (proven.size >= provenMax) proven.clear();
     proven.set(did, { hash, state, bytes: found, isRemembered: false });
     return state;
   };
@@ -118,10 +118,7 @@ export function createTrust(readProof: ReadProof, memoryOf: () => MemoryStore): 
     drop: (did) => void proven.delete(did),
     provenOf: (did) => proven.get(did) ?? null,
     homeOf,
-    tellHome: (did, home) => {
-      if (namedHomes.size >= provenMax) namedHomes.clear();
-      namedHomes.set(did, home);
-    },
+    tellHome: (did, home) => namedHomes.set(did, home),
     nameOf: async (alias, did) => {
       const isRemembered = await isNameOf(memoryOf(), alias, did);
       if (isRemembered) return "remembered";
