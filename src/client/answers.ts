@@ -18,7 +18,7 @@ export function problemOf(shape: Shape<unknown>, value: unknown): string | null 
   return `${issue.path.length === 0 ? "the answer" : `/${issue.path.map(String).join("/")}`} must be ${expected}`;
 }
 
-/** What programs keep between runs, as text: JSON with names in snake_case, bytes in lower hex and counters in decimal. */
+/** What programs keep between runs, as text: JSON with bytes in lower hex and counters in decimal. */
 export function renderKept(value: object): string {
   return `${JSON.stringify(keptForm(value), null, 2)}\n`;
 }
@@ -28,19 +28,13 @@ function keptForm(value: unknown): unknown {
   if (value instanceof Uint8Array) return encodeHex(value);
   if (typeof value === "bigint") return String(value);
   if (Array.isArray(value)) return value.map(keptForm);
-  const snake = (name: string) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
-  return isRecord(value)
-    ? Object.fromEntries(Object.entries(value).map(([name, one]) => [snake(name), keptForm(one)]))
-    : value;
+  if (!isRecord(value)) return value;
+  return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, keptForm(one)]));
 }
 
 /** The value of such a text, if it has the shape. */
 export function parseKept<T>(text: string, shape: Shape<T>): T | null {
-  const camel = (name: string) => name.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
-  const renamed = (_: string, one: unknown) =>
-    isRecord(one) ? Object.fromEntries(Object.entries(one).map(([name, inner]) => [camel(name), inner])) : one;
-  const json = parseRecord(text, renamed);
-  return (json && z.safeParse(shape, json).data) ?? null;
+  return z.safeParse(shape, parseRecord(text)).data ?? null;
 }
 
 export function isRecord(value: unknown): value is Record<string, unknown> {
@@ -57,9 +51,9 @@ export function parseHex32(value: unknown): Uint8Array | null {
 }
 
 /** A JSON object, or `null` for any other text. */
-export function parseRecord(text: string, revive?: Parameters<typeof JSON.parse>[1]): Record<string, unknown> | null {
+export function parseRecord(text: string): Record<string, unknown> | null {
   try {
-    const json: unknown = JSON.parse(text, revive);
+    const json: unknown = JSON.parse(text);
     return isRecord(json) ? json : null;
   } catch {
     return null;
@@ -269,7 +263,7 @@ export const claimsShape = z.object({
 export const aliasesShape = z.object({ aliases: z.array(text) });
 /** The root key of the shares that they have; `null` until all are sent. */
 export const guardiansShape = z.object({ to: z.array(text), rootKey: z.nullable(bytes32) });
-export const shareShape = z.object({ did, rootKey: bytes32, splitting: text, share: text });
+export const shareShape = z.object({ did, root_key: bytes32, splitting: text, share: text });
 export const headShape = z.object({ logKey: text, note: text });
 const lock = {
   kind: oneOf("passphrase", "passkey"),

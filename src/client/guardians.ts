@@ -117,7 +117,8 @@ function parseShare(text: string): Share {
   const kept = parseKept(text, shareShape);
   const share = decodeBase64(kept?.share ?? "");
   if (kept === null || share?.length !== 33) throw localError("share_unreadable", "this is no share of a guardian");
-  return { ...kept, share };
+  const { did, root_key: rootKey, splitting } = kept;
+  return { did, rootKey, splitting, share };
 }
 
 /** Of three shares, one may be false: the two others show it. */

@@ -89,7 +89,6 @@ export function encodeRecord(record: Readonly<Record<string, unknown>>): Uint8Ar
 }
 
 function encodeItem(value: unknown): Uint8Array {
-  if (value === null) return Uint8Array.of(0xf6);
   if (Number.isSafeInteger(value)) return Number(value) >= 0 ? head(0, Number(value)) : head(1, -1 - Number(value));
   if (typeof value === "string") return concatBytes(head(3, utf8(value).length), utf8(value));
   if (value instanceof Uint8Array) return concatBytes(head(2, value.length), value);

@@ -5,7 +5,7 @@
  */
 import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
 import { decodeBase64, decodeUtf8, equalBytes } from "../core/codec/bytes.ts";
-import { isInteger, isRecord, parseHex32 } from "./answers.ts";
+import { isInteger, isRecord } from "./answers.ts";
 import { x25519SharedSecret } from "./crypto.ts";
 import { localError } from "./http.ts";
 import {
@@ -91,10 +91,9 @@ function parseRecord(plaintext: Uint8Array, binding: SealBinding): Opened {
   checkRecord(Object.keys(record).length === recordMembers.length, "it has members that are not known");
   const { format, name, media_type: mediaType, size_bytes: sizeBytes, data } = record;
   checkRecord(format === recordFormat, `its format is not ${recordFormat}`);
-  // Waypost's first build wrote `null` for no group, and the digest as lower hex.
   for (const [member, value] of Object.entries(placeOf(binding)))
-    checkRecord((record[member] ?? "") === value, `${member} differs from the envelope's`);
-  const digest = parseHex32(record["sha256"]) ?? record["sha256"];
+    checkRecord(record[member] === value, `${member} differs from the envelope's`);
+  const { sha256: digest } = record;
   checkRecord(typeof name === "string", "name must be text");
   checkRecord(typeof mediaType === "string", "media_type must be text");
   checkRecord(digest instanceof Uint8Array && digest.length === 32, "sha256 must be a byte string of 32 bytes");
@@ -148,7 +147,6 @@ function decodeMap(bytes: Uint8Array): Record<string, unknown> {
     const [major, argument] = head();
     if (major === 0) return argument;
     if (major === 1) return -1 - argument;
-    if (major === 7 && argument === 22) return null;
     if ((major !== 2 && major !== 3) || at + argument > bytes.length) throw new RangeError("not a value of a record");
     const content = bytes.slice(at, at + argument);
     at += argument;

@@ -59,7 +59,7 @@ describe("answers", () => {
 test("what programs keep is read as it was written, also when its bytes are a Buffer", () => {
   const memory = { did: "did:svc:1111111111111111", root: 1, rootKey: new Uint8Array(32).fill(1), nonce: 2n ** 64n };
   const text = answers.renderKept({ ...memory, hash: Buffer.alloc(32, 2) });
-  expect(JSON.parse(text)).toMatchObject({ root_key: "01".repeat(32), nonce: "18446744073709551616" });
+  expect(JSON.parse(text)).toMatchObject({ rootKey: "01".repeat(32), nonce: "18446744073709551616" });
   const kept = answers.parseKept(text, answers.rememberedShape);
   expect(kept as unknown).toEqual({ ...memory, hash: new Uint8Array(32).fill(2) });
   expect(answers.parseKept(text.replace("0101", "01"), answers.rememberedShape)).toBeNull();

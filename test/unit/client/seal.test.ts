@@ -176,10 +176,6 @@ describe("a record that a stranger sealed", () => {
   test("opens when it is valid", async () => {
     expect((await openPayload(await sealBytes(encode(record)), binding, secretsOf)).data).toEqual(data);
   });
-  test("opens in the form of the first release: hex text and no group", async () => {
-    const first = { ...record, sha256: record.sha256.toHex(), message_group_id: null };
-    expect(await openPayload(await sealBytes(encode(first)), binding, secretsOf)).toEqual({ file: input.file, data });
-  });
   test("names the invalid member", async () => {
     const sealed = await sealBytes(encode({ ...record, sha256: new Uint8Array(31) }));
     expect(openPayload(sealed, binding, secretsOf)).rejects.toThrow("sha256 must be a byte string of 32 bytes");

@@ -44,7 +44,7 @@ describe("identities", () => {
   test("that are missing, broken or oddly named are distinguished", async () => {
     const folder = freshFolder();
     await writeDurably(join(folder, "bad.json"), "{");
-    await writeDurably(join(folder, "half.json"), JSON.stringify({ version: 1, did: "did:svc:x", root_seed: "00" }));
+    await writeDurably(join(folder, "half.json"), JSON.stringify({ version: 1, did: "did:svc:x", rootSeed: "00" }));
     expect(await clientCode(() => loadIdentity(folder, "nobody"))).toBe("no_identity");
     expect(await clientCode(() => loadIdentity(folder, "bad"))).toBe("keys_unreadable");
     expect(await clientCode(() => loadIdentity(folder, "half"))).toBe("keys_unreadable");
@@ -55,7 +55,7 @@ describe("identities", () => {
     const folder = freshFolder();
     await saveNewIdentity(folder, createIdentity("a"));
     const held = JSON.parse(readFileSync(join(folder, "a.json"), "utf8"));
-    for (const changed of [{ version: 2 }, { agreement_chain: null }]) {
+    for (const changed of [{ version: 2 }, { agreementChain: null }]) {
       await writeDurably(join(folder, "a.json"), JSON.stringify({ ...held, ...changed }));
       expect(await clientCode(() => loadIdentity(folder, "a"))).toBe("keys_unreadable");
     }
