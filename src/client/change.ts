@@ -31,9 +31,9 @@ import { ed25519PublicKey, randomUuid, type Signer, signEd25519, x25519PublicKey
 import {
   authorizationLifeMs,
   confirmChange,
-  confirmDeletion,
   provingAt,
   type Submission,
+  settleRegistration,
   type Waiting,
   waitingDefault,
 } from "./directory.ts";
@@ -157,7 +157,7 @@ export async function change(
     counter: counterOf(client, intent.did, { name: counter, value: nonce }),
   };
   if (intent.action !== "delete_did" || options.waiting === null) return settled(directory, submitted, options.waiting);
-  await confirmDeletion(directory, { did: intent.did, txHash: accepted.tx_hash }, options.waiting);
+  await settleRegistration(client, { did: intent.did, tx_id: accepted.tx_hash }, options.waiting, "missing");
   return { accepted, record: null };
 }
 

@@ -167,17 +167,18 @@ async function waitUntil<T extends object>(read: () => Promise<T | string>, wait
   }
 }
 
-/** Waits for `confirmed`. A registration that the ledger refused ends the wait with its reason. */
+/** Waits for `confirmed`, or after a deletion for `missing`. What the ledger refused ends the wait with its reason. */
 export function settleRegistration(
   { directory }: { readonly directory: DirectoryClient },
-  registered: { readonly did: string; readonly tx_id: string },
+  { did, tx_id: txHash }: { readonly did: string; readonly tx_id: string },
   waiting: Waiting = waitingDefault,
+  wanted: RegistrationStatus["registration_status"] = "confirmed",
 ): Promise<RegistrationStatus> {
   return waitUntil(async () => {
-    const status = await directory.registrationStatus(registered.did);
-    if (status.registration_status === "confirmed") return status;
-    if (status.registration_status === "missing") await stateOf(directory, registered.tx_id);
-    return status.registration_status;
+    const status = await directory.registrationStatus(did);
+    const { registration_status: seen } = status;
+    if (seen === wanted) return status;
+    return seen === "pending" ? seen : ((await stateOf(directory, txHash)) ?? seen);
   }, waiting);
 }
 
@@ -199,19 +200,6 @@ export function confirmChange(
     if (state === "pending" || (counter === null && state === "in_block")) return state;
     if (counter !== null && (await counter.read()) <= counter.value) return state ?? "pending";
     return directory.resolve(did);
-  }, waiting);
-}
-
-/** Waits until the DID is gone. */
-export async function confirmDeletion(
-  directory: DirectoryClient,
-  deleted: { readonly did: string; readonly txHash: string },
-  waiting: Waiting,
-): Promise<void> {
-  await waitUntil(async () => {
-    const state = await stateOf(directory, deleted.txHash);
-    const status = await directory.registrationStatus(deleted.did);
-    return status.registration_status === "missing" ? status : (state ?? status.registration_status);
   }, waiting);
 }
 
