@@ -46,7 +46,7 @@ export function isInteger(value: unknown): value is number {
 }
 
 /** 32 bytes from their lower hex; `null` for anything else. */
-export function parseHex32(value: unknown): Uint8Array | null {
+function parseHex32(value: unknown): Uint8Array | null {
   return typeof value === "string" && /^[0-9a-f]{64}$/.test(value) ? decodeHex(value) : null;
 }
 
