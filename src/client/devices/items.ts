@@ -24,7 +24,7 @@ import {
   type Person,
   type ProfileRow,
   putPerson,
-  reactionsOf,
+  putReaction,
   removeMessage,
   type StoreChange,
   type SyncItem,
@@ -33,19 +33,18 @@ import {
 import { type Batch, digits, endOf, type Table } from "../store/table.ts";
 import type { Part, Want } from "./content.ts";
 
-/** As it is sent: a message with its row, and its content when that is not in the row. */
+/** As it is sent: with its row, and a message also with its content. */
 export type SentItem =
   | Exclude<SyncItem, { readonly key: string }>
-  | {
-      readonly kind: "message" | "reaction";
-      readonly row: MessageRow;
-      readonly content: string | null;
-      readonly target: string;
-    }
+  | { readonly kind: "message" | "reaction"; readonly row: MessageRow; readonly content: string | null }
+  | { readonly kind: "person"; readonly row: Person }
+  | { readonly kind: "profile"; readonly row: ProfileRow }
+  | { readonly kind: "group"; readonly row: GroupRow }
   | { readonly kind: "delivery"; readonly id: string; readonly to: readonly Copy[] }
-  | { readonly kind: "profile"; readonly profile: ProfileRow }
-  | { readonly kind: "group"; readonly group: GroupRow }
   | { readonly kind: "nothing" };
+
+/** By the first letter of its key, in the order in which a new device gets them. */
+const kindOf = { p: "person", b: "profile", g: "group", m: "message", r: "reaction" } as const;
 
 /** Larger content stays on the device that has it (`content.ts`). */
 const contentBytesMax = 8_388_608;
@@ -53,25 +52,17 @@ const contentBytesMax = 8_388_608;
 /** Reads what an item names; `nothing` when it was removed meanwhile. */
 export async function loadItem(table: Table, item: SyncItem): Promise<SentItem> {
   if (!("key" in item)) return item;
-  if (item.kind === "profile") {
-    const profile = await table.get<ProfileRow>(item.key);
-    return profile === null ? { kind: "nothing" } : { kind: "profile", profile };
-  }
-  if (item.kind === "group") {
-    const group = await table.get<GroupRow>(item.key);
-    return group === null ? { kind: "nothing" } : { kind: "group", group };
-  }
-  const row = await table.get<MessageRow>(item.key);
+  const row = await table.get<MessageRow & ProfileRow & GroupRow>(item.key);
   if (row === null) return { kind: "nothing" };
   if (item.kind === "delivery") return { kind: "delivery", id: row.id, to: row.to };
-  const { kind } = item;
+  const kind = kindOf[item.key.slice(0, 1) as keyof typeof kindOf];
+  if (kind !== "message" && kind !== "reaction") return { kind, row } as SentItem;
   const { body } = row;
-  const target = item.kind === "reaction" ? item.target : "";
   const isSent = body.is === "inline" || (body.is === "pieces" && body.sizeBytes <= contentBytesMax);
   const content = isSent ? encodeBase64(await wholeBody(table, body)) : null;
   const at = body.is === "elsewhere" ? body.at : ((await table.meta()).deviceDid as Did);
   const none: Body = body.is === "removed" ? body : { is: "elsewhere", id: "", sizeBytes: 0, at };
-  return { kind, row: { ...row, body: none }, content, target };
+  return { kind, row: { ...row, body: none }, content };
 }
 
 type Applying = { readonly table: Table; readonly nowMs: () => number };
@@ -85,7 +76,7 @@ export async function applyItem(
   item: SentItem,
   mark: (batch: Batch) => Promise<void>,
 ): Promise<StoreChange | null> {
-  if (!("row" in item))
+  if (!("content" in item))
     return table.change(async (batch) => {
       await mark(batch);
       return applySmall(table, batch, item);
@@ -106,17 +97,14 @@ export async function applyItem(
 async function applyRow(
   table: Table,
   batch: Batch,
-  { kind, row: given, target }: Extract<SentItem, { readonly row: MessageRow }>,
+  { kind, row: given }: Extract<SentItem, { readonly content: string | null }>,
 ): Promise<StoreChange | null> {
   // What waits there waits in that device's outbox.
   const row: MessageRow = { ...given, to: given.to.map((copy): Copy => ({ ...copy, out: null })) };
   const { conversation, id } = row;
   if (kind === "reaction") {
-    const key = `${reactionsOf(table, conversation, target)}${table.name(row.from ?? "")}`;
-    const before = await batch.get<MessageRow>(key);
-    if (before !== null && before.sentMs >= row.sentMs) return null;
-    batch.put(key, row);
-    return { type: "changed", conversation, id: target, what: "state" };
+    await putReaction(table, batch, row);
+    return { type: "changed", conversation, id: row.target, what: "state" };
   }
   const known = row.isOwn ? keyOfId(table, id) : seenKey(table, row.digest);
   if ((await batch.get(known)) !== null) return null;
@@ -132,21 +120,21 @@ async function applyRow(
 async function applySmall(
   table: Table,
   batch: Batch,
-  item: Exclude<SentItem, { readonly row: MessageRow }>,
+  item: Exclude<SentItem, { readonly content: string | null }>,
 ): Promise<StoreChange | null> {
   if (item.kind === "person") {
-    const { did, ...facts } = item.person;
+    const { did, ...facts } = item.row;
     await putPerson(table, batch, did, facts);
     return { type: "changed", conversation: did, id: null, what: "person" };
   }
   if (item.kind === "profile") {
-    await applyProfile(table, batch, item.profile);
-    return { type: "changed", conversation: item.profile.did, id: null, what: "person" };
+    await applyProfile(table, batch, item.row);
+    return { type: "changed", conversation: item.row.did, id: null, what: "person" };
   }
   if (item.kind === "group") {
-    const key = keyOfGroup(table, item.group.id);
-    batch.put(key, mergeGroups(await batch.get<GroupRow>(key), item.group));
-    return { type: "changed", conversation: item.group.id, id: null, what: "group" };
+    const key = keyOfGroup(table, item.row.id);
+    batch.put(key, mergeGroups(await batch.get<GroupRow>(key), item.row));
+    return { type: "changed", conversation: item.row.id, id: null, what: "group" };
   }
   if (item.kind === "read") return applyRead(table, batch, item);
   if (item.kind !== "delivery" && item.kind !== "removed") return null;
@@ -186,7 +174,7 @@ async function applyRead(
   return { type: "changed", conversation, id: null, what: "read" };
 }
 
-const historyOrder = ["p", "b", "g", "m", "r", "c"];
+const historyOrder = [...Object.keys(kindOf), "c"];
 
 type History = {
   readonly items: readonly { readonly place: string; readonly item: SyncItem }[];
@@ -197,23 +185,15 @@ type History = {
 export async function readHistory(table: Table, from: string): Promise<History> {
   const [part = ""] = from;
   for (const prefix of historyOrder.slice(Math.max(0, historyOrder.indexOf(part)))) {
-    const page = await table.scan<MessageRow & Person & ConversationRow & GroupRow>({
+    const page = await table.scan<ConversationRow>({
       prefix: `${prefix}/`,
       ...(prefix === part ? { from } : {}),
       limit: 50,
     });
     if (page.length === 0) continue;
-    const itemOf = (key: string, row: (typeof page)[number][1]): SyncItem | null => {
-      if (prefix === "p") return { kind: "person", person: row };
-      if (prefix === "b") return { kind: "profile", key };
-      if (prefix === "g") return { kind: "group", key };
-      if (prefix === "m") return { kind: "message", key };
-      if (prefix === "r") return { kind: "reaction", key, target: row.target ?? "" };
-      return row.unread > 0 ? null : { kind: "read", conversation: row.id, atMs: row.at };
-    };
-    const items = page.flatMap(([place, row]) => {
-      const item = itemOf(place, row);
-      return item === null ? [] : [{ place, item }];
+    const items = page.flatMap(([place, { id, unread, at }]): History["items"] => {
+      if (prefix !== "c") return [{ place, item: { kind: "row", key: place } }];
+      return unread > 0 ? [] : [{ place, item: { kind: "read", conversation: id, atMs: at } }];
     });
     return { items, next: `${page.at(-1)?.[0]}!` };
   }
@@ -231,19 +211,19 @@ export type SyncMessage =
   | { readonly v: 1; readonly want: Want }
   | { readonly v: 1; readonly part: Part };
 
-const kinds = [
-  "message",
-  "reaction",
-  "delivery",
-  "read",
-  "person",
-  "profile",
-  "group",
-  "removed",
-  "keys",
-  "devices",
-  "nothing",
-];
+const hasDid = ({ row }: Record<string, unknown>) => isRecord(row) && isDid(String(row["did"]));
+const isMessage = ({ row }: Record<string, unknown>) =>
+  isRecord(row) && isRecord(row["body"]) && Array.isArray(row["to"]) && typeof row["conversation"] === "string";
+const isAny = () => true;
+const shapes: Readonly<Record<SentItem["kind"], (item: Record<string, unknown>) => boolean>> = {
+  ...{ message: isMessage, reaction: isMessage, person: hasDid, profile: hasDid },
+  ...{ read: isAny, removed: isAny, keys: isAny, nothing: isAny },
+  delivery: ({ to }) => Array.isArray(to),
+  group: ({ row }) => isRecord(row) && isRecord(row["members"]) && isRecord(row["left"]),
+  devices: ({ added }) => Array.isArray(added),
+};
+const isItem = (one: unknown): one is SentItem =>
+  isRecord(one) && Object.hasOwn(shapes, String(one["kind"])) && shapes[one["kind"] as SentItem["kind"]](one);
 
 /** `null` for anything else. */
 export function parseSync(json: unknown): SyncMessage | null {
@@ -253,33 +233,10 @@ export function parseSync(json: unknown): SyncMessage | null {
   if (isWant(want)) return { v: 1, want };
   if (isWant(part)) return { v: 1, part: { ...part, content: typeof part.content === "string" ? part.content : null } };
   const list = history ?? items;
-  const isItem = (one: unknown) => isRecord(one) && kinds.includes(String(one["kind"])) && isWhole(one);
   if (!Array.isArray(list) || !list.every(isItem)) return null;
-  if (history !== undefined) return { v: 1, history: list as SentItem[] };
-  return typeof from === "number" && typeof first === "number"
-    ? { v: 1, from, first, items: list as SentItem[] }
-    : null;
+  if (history !== undefined) return { v: 1, history: list };
+  return typeof from === "number" && typeof first === "number" ? { v: 1, from, first, items: list } : null;
 }
 
 const isWant = (one: unknown): one is Want & { readonly content?: unknown } =>
   isRecord(one) && typeof one["id"] === "string" && typeof one["digest"] === "string" && isInteger(one["from"]);
-
-function isWhole(item: Record<string, unknown>): boolean {
-  const {
-    kind,
-    row,
-    person,
-    profile,
-    group,
-    added,
-    to,
-    body = isRecord(row) ? row["body"] : null,
-  } = item as Record<string, unknown>;
-  if (kind === "message" || kind === "reaction")
-    return isRecord(row) && isRecord(body) && Array.isArray(row["to"]) && typeof row["conversation"] === "string";
-  if (kind === "person") return isRecord(person) && isDid(String(person["did"]));
-  if (kind === "profile") return isRecord(profile) && isDid(String(profile["did"]));
-  if (kind === "group") return isRecord(group) && isRecord(group["members"]) && isRecord(group["left"]);
-  if (kind === "devices") return Array.isArray(added);
-  return kind !== "delivery" || Array.isArray(to);
-}

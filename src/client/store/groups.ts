@@ -66,7 +66,7 @@ async function hasRoom(table: Table, standing: Standing, own: Did): Promise<bool
 function putGroup(table: Table, batch: Batch, group: GroupRow): void {
   const key = keyOfGroup(table, group.id);
   batch.put(key, group);
-  log(batch, { kind: "group", key });
+  log(batch, { kind: "row", key });
 }
 
 type Said = { readonly group: string; readonly from: Did; readonly own: Did; readonly isKnown: boolean };

@@ -36,7 +36,7 @@ import {
   type MessageRow,
   type Person,
   putPerson,
-  reactionsOf,
+  putReaction,
   type StoreChange,
   seenKey,
   unverified,
@@ -212,18 +212,12 @@ export class Incoming {
     return { changes: [{ type: "changed", conversation: sender, id: null, what: "person" }], events: [] };
   }
 
-  /** A reaction lies beside its message, in the place of the one before by the same person. */
   async #place(batch: Batch, row: MessageRow, reaction: Reaction | null): Promise<string> {
-    if (reaction === null || row.conversation === unverified) {
-      const added = await addMessage(this.#table, batch, row);
-      log(batch, { kind: "message", key: added });
-      return added;
-    }
-    const key = `${reactionsOf(this.#table, row.conversation, reaction.to)}${this.#table.name(row.from ?? "")}`;
-    const before = await batch.get<MessageRow>(key);
-    if (before === null || before.sentMs <= row.sentMs)
-      batch.put(key, { ...row, reaction: reaction.reaction, target: reaction.to });
-    log(batch, { kind: "reaction", key, target: reaction.to });
+    const key =
+      reaction === null || row.conversation === unverified
+        ? await addMessage(this.#table, batch, row)
+        : await putReaction(this.#table, batch, { ...row, reaction: reaction.reaction, target: reaction.to });
+    log(batch, { kind: "row", key });
     return key;
   }
 

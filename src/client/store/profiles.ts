@@ -29,7 +29,7 @@ const profileTtl = "30d";
 /** For own devices too. `false` for one that is older than what is known, or one stranger's too many. */
 export async function putProfile(table: Table, batch: Batch, profile: ProfileRow): Promise<boolean> {
   const isPut = await applyProfile(table, batch, profile);
-  if (isPut) log(batch, { kind: "profile", key: keyOfProfile(table, profile.did) });
+  if (isPut) log(batch, { kind: "row", key: keyOfProfile(table, profile.did) });
   return isPut;
 }
 

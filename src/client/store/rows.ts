@@ -105,14 +105,10 @@ export type StoreChange = {
 
 export type DeviceFacts = { readonly did: Did; readonly name: string };
 
-/** What other devices get, as it stands in their log (`../devices/`). */
+/** What other devices get, as it stands in their log (`../devices/`): of most things the key of the row. */
 export type SyncItem =
-  | { readonly kind: "message"; readonly key: string }
-  | { readonly kind: "reaction"; readonly key: string; readonly target: string }
-  | { readonly kind: "delivery"; readonly key: string }
+  | { readonly kind: "row" | "delivery"; readonly key: string }
   | { readonly kind: "read"; readonly conversation: string; readonly atMs: number }
-  | { readonly kind: "person"; readonly person: Person }
-  | { readonly kind: "profile" | "group"; readonly key: string }
   | { readonly kind: "removed"; readonly conversation: string; readonly id: string }
   | { readonly kind: "keys"; readonly text: string }
   | { readonly kind: "devices"; readonly added: readonly DeviceFacts[]; readonly removed: readonly Did[] };
@@ -174,6 +170,14 @@ export const orderOf = ({ sentMs, arrivedMs }: MessageRow): number => Math.min(s
 
 export function reactionsOf(table: Table, conversation: string, target: string): string {
   return `r/${table.name(conversation)}/${table.name(target.toLowerCase())}/`;
+}
+
+/** A reaction lies beside its message, in the place of an earlier one by the same person. */
+export async function putReaction(table: Table, batch: Batch, row: MessageRow): Promise<string> {
+  const key = `${reactionsOf(table, row.conversation, row.target ?? "")}${table.name(row.from ?? "")}`;
+  const before = await batch.get<MessageRow>(key);
+  if (before === null || before.sentMs <= row.sentMs) batch.put(key, row);
+  return key;
 }
 
 export const noConversation = (id: string): ConversationRow => ({

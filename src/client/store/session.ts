@@ -44,7 +44,7 @@ import {
   log,
   type MessageRow,
   putPerson,
-  reactionsOf,
+  putReaction,
   type StoreChange,
 } from "./rows.ts";
 import { LocalStore, removeOldFiles } from "./store.ts";
@@ -299,15 +299,15 @@ export class StoreSession {
       copies.push({ did, id, state: "waiting", code: null, reason: null, out: place });
     }
     const places = copies.map(({ out }) => out ?? "");
-    if (key !== null)
-      log(batch, { kind: "message", key: await addMessage(this.#table, batch, { ...row, to: copies }) });
-    if (key !== null) return { places, change: { type: "changed", conversation, id, what: "message" } };
+    if (key !== null) {
+      log(batch, { kind: "row", key: await addMessage(this.#table, batch, { ...row, to: copies }) });
+      return { places, change: { type: "changed", conversation, id, what: "message" } };
+    }
     const reaction = row.mediaType === reactionType ? parseReaction(content) : null;
     if (reaction === null) return { places, change: null };
-    const place = `${reactionsOf(this.#table, conversation, reaction.to)}${this.#table.name(this.#host.did)}`;
-    batch.put(place, { ...row, reaction: reaction.reaction, target: reaction.to });
-    log(batch, { kind: "reaction", key: place, target: reaction.to });
-    return { places, change: { type: "changed", conversation, id: reaction.to, what: "state" } };
+    const { to: target, reaction: text } = reaction;
+    log(batch, { kind: "row", key: await putReaction(this.#table, batch, { ...row, reaction: text, target }) });
+    return { places, change: { type: "changed", conversation, id: target, what: "state" } };
   }
 
   /** Who is written to is known, but not each member of a group, and gets the own profile first. */

@@ -92,7 +92,7 @@ export class LocalStore {
         ...(isBlocked === undefined ? {} : { isBlocked }),
         ...(isKnown || change.isKnown === false ? { isKnown } : {}),
       });
-      log(batch, { kind: "person", person: saved });
+      log(batch, { kind: "row", key: keyOfPerson(this.#table, did) });
       return saved;
     });
     this.#host.tell({ type: "changed", conversation: did, id: null, what: "person" });

@@ -84,7 +84,7 @@ async function give(from: Table, others: readonly Table[]): Promise<[key: string
     fill: (write) => write(large),
     rows: (batch, body) => addMessage(from, batch, rowOf(body)),
   });
-  const item = await loadItem(from, { kind: "message", key: saved ?? "" });
+  const item = await loadItem(from, { kind: "row", key: saved ?? "" });
   const keys = others.map(async (table) => {
     await applyItem({ table, nowMs: Date.now }, JSON.parse(JSON.stringify(item)), async () => undefined);
     const [[key = ""] = []] = await table.scan({ prefix: "m/" });

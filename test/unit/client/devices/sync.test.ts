@@ -79,7 +79,7 @@ test("a profile is named in the log, read when it is sent, and not told again by
   const rows = await table.values("y/");
   expect([rows.length, JSON.stringify(rows).length < 200]).toEqual([1, true]);
   const [[item]] = (await toldOf(table)) as [[SentItem]];
-  expect(item).toEqual({ kind: "profile", profile: profileOf(other) });
+  expect(item).toEqual({ kind: "profile", row: profileOf(other) });
 
   const second = await withDevice(null);
   await applyItem({ table: second, nowMs: Date.now }, item, async () => undefined);
