@@ -11,7 +11,7 @@ import { failed, failedInResult } from "../app/failure.ts";
 import { readText } from "../app/files.ts";
 import { keyProblems, keyWarnings } from "../app/keys.ts";
 import { checkBus, checkStores } from "../app/stores.ts";
-import { configWarnings, isReported } from "../config/checks.ts";
+import { configWarnings } from "../config/checks.ts";
 import { type ConfigProblem, parseConfig } from "../config/config.ts";
 import { renderEffective, renderJsonSchema, renderReference } from "../config/reference.ts";
 import type { Config } from "../config/schema.ts";
@@ -78,16 +78,11 @@ type Examined = { readonly config: Config | null; readonly problems: readonly Co
 async function examineConfig(file: string, { toServe = false }: ReadOptions): Promise<Examined> {
   const surroundings = { env: process.env, readFile: (path: string) => readFileSync(path, "utf8") };
   const result = parseConfig(await readTextOf(file), surroundings);
-  const reported = result.ok ? [] : result.problems;
-  const config = result.ok ? result.config : result.rest;
-  const further =
-    config === null
-      ? []
-      : [...(await checkStores(config)), ...checkBus(config), ...(toServe ? await fileProblems(config) : [])];
-  const located = further
-    .filter(({ setting }) => !isReported(setting, reported))
-    .map((problem) => ({ ...problem, place: result.placeOf(problem.setting) }));
-  return { config, problems: [...reported, ...located] };
+  if (!result.ok) return { config: null, problems: result.problems };
+  const { config, placeOf } = result;
+  const ofStores = [...(await checkStores(config)), ...checkBus(config)];
+  const problems = [...ofStores, ...(toServe ? await fileProblems(config) : [])];
+  return { config, problems: problems.map((problem) => ({ ...problem, place: placeOf(problem.setting) })) };
 }
 
 /** Of the certificate and the key files. */

@@ -3,8 +3,7 @@
  * starting. What is probably a mistake is a warning: `config check` prints it, and the node logs it at its start.
  * Source: rules sections 4 ("unsigned_updates"), 5, 6, 7 and 9.
  */
-import { normalize } from "node:path";
-import { isDid } from "../core/codec/did.ts";
+import { isAbsolute, normalize } from "node:path";
 import { hourMs, minuteMs, secondMs } from "../core/codec/time.ts";
 import {
   isLoopbackListener,
@@ -17,27 +16,26 @@ import {
 import { sameEndpoint, withoutTrailingSlashes } from "../core/message/proof.ts";
 import type { InputProblem } from "../storage/contract.ts";
 import { listSettings } from "./reference.ts";
-import { type Config, configSchema, renderDurationSetting, renderSizeSetting } from "./schema.ts";
+import { type Config, configSchema, isPublicEndpoint, renderDurationSetting, renderSizeSetting } from "./schema.ts";
 
-/** What is wrong, under the first of the settings that it depends on. */
-type Remark = readonly [settings: string | readonly [string, ...string[]], message: string];
+type Remark = readonly [setting: string, message: string];
 
-const settingsOf = ([settings]: Remark): readonly string[] => [settings].flat();
-const problemOf = (remark: Remark): InputProblem => ({ setting: settingsOf(remark)[0] ?? "", message: remark[1] });
+const problemOf = ([setting, message]: Remark): InputProblem => ({ setting, message });
 
-/** `reported`: settings already found invalid. They hold defaults here, so relations with them are not checked. */
-export function relationProblems(config: Config, reported: readonly InputProblem[]): InputProblem[] {
-  const broken = [serverRelations, pathRelations, limitRelations, nodeRelations].flatMap((check) => [...check(config)]);
-  return broken.filter((remark) => !settingsOf(remark).some((setting) => isReported(setting, reported))).map(problemOf);
+/** Of settings that are valid one by one. */
+export function relationProblems(config: Config): InputProblem[] {
+  const checks = [serverRelations, pathRelations, limitRelations, nodeRelations, appRelations, pushRelations];
+  return checks.flatMap((check) => [...check(config)]).map(problemOf);
 }
 
 export function configWarnings(config: Config): InputProblem[] {
   const checks = [
-    ...[networkWarnings, listWarnings, exampleWarnings, endpointWarnings, nodeWarnings],
+    ...[networkWarnings, exampleWarnings, endpointWarnings, nodeWarnings],
     ...[storeWarnings, listenerWarnings, limitWarnings],
   ];
   const found = checks.flatMap((check) => [...check(config)]).map(problemOf);
-  return [...found, ...[...sizeWarnings(config)].map(problemOf).filter(({ setting }) => !isReported(setting, found))];
+  const isNew = ({ setting }: InputProblem) => !found.some((one) => one.setting === setting);
+  return [...found, ...[...sizeWarnings(config)].map(problemOf).filter(isNew)];
 }
 
 /** Far from its default, a number is rather a slip of a unit than a wish. */
@@ -58,32 +56,19 @@ function* sizeWarnings(config: Config): Generator<Remark> {
   }
 }
 
-/** Whether a setting was already reported: itself, a part of it, or the table around it. */
-export function isReported(setting: string, reported: readonly InputProblem[]): boolean {
-  return reported.some(
-    (one) => one.setting === setting || one.setting.startsWith(`${setting}.`) || setting.startsWith(`${one.setting}.`),
-  );
-}
-
 // ------------------------------------------------------------------------------------------------ relations
 
 function* serverRelations({ server, directory }: Config): Generator<Remark> {
   const { listen, admin_listen, tls_cert_file: cert, tls_key_file: key } = server;
   if (directory.enabled && directory.unsigned_updates === "allow" && !listen.every(isLoopbackListener))
     yield [
-      ["directory.unsigned_updates", "server.listen"],
+      "directory.unsigned_updates",
       '"allow" lets anyone rewrite anyone\'s policy: every listener must be loopback or a Unix socket',
     ];
   if ((cert === null) !== (key === null))
-    yield [
-      ["server.tls_cert_file", "server.tls_key_file"],
-      "is set without its counterpart: set both tls_cert_file and tls_key_file",
-    ];
+    yield ["server.tls_cert_file", "is set without its counterpart: set both tls_cert_file and tls_key_file"];
   for (const address of admin_listen.filter((one) => listen.some((other) => isSameAddress(one, other))))
-    yield [
-      ["server.admin_listen", "server.listen"],
-      `${address} is also in listen: an admin listener needs a separate address`,
-    ];
+    yield ["server.admin_listen", `${address} is also in listen: an admin listener needs a separate address`];
   for (const [name, list] of [["listen", listen] as const, ["admin_listen", admin_listen] as const]) {
     const again = list.find((one, i) => list.slice(0, i).some((other) => isSameAddress(one, other)));
     if (again !== undefined) yield [`server.${name}`, `${again} is listed twice, or is a part of another address`];
@@ -119,16 +104,20 @@ function pathsOf({ server, directory, cache, witness, stores }: Config): (readon
   ];
 }
 
+const systemFolder = /^\/(|bin|boot|dev|etc|home|lib|opt|proc|root|run|sbin|srv|sys|tmp|usr|var|var\/lib)\/?$/;
+
 function* pathRelations(config: Config): Generator<Remark> {
   const folders = new Map<string, string>();
   for (const [setting, path] of pathsOf(config)) {
     if (typeof path !== "string") continue;
+    if (systemFolder.test(normalize(path)))
+      yield [setting, `${path} belongs to the system: name a folder of its own, such as /var/lib/waypost/store`];
     if (/^~|\$[A-Za-z{]/.test(path)) yield [setting, `${path} is not expanded as in a shell: write the path in full`];
     if (!/\.(path|outbox)$/.test(setting)) continue;
     const folder = normalize(`${path}/`);
     for (const [other, one] of folders)
       if (folder.startsWith(one) || one.startsWith(folder))
-        yield [[setting, other], `is also ${other}, or in it: each store needs a folder of its own`];
+        yield [setting, `is also ${other}, or in it: each store needs a folder of its own`];
     folders.set(setting, folder);
   }
 }
@@ -137,22 +126,18 @@ function* limitRelations({ limits, server, cache }: Config): Generator<Remark> {
   const [chunk, unchunked, body] = ["chunk_bytes_max", "unchunked_bytes_max", "body_bytes_max"] as const;
   const shown = [chunk, unchunked, body].map((name) => `${name} (${renderSizeSetting(limits[name])})`).join(" <= ");
   for (const [smaller, larger] of [[chunk, unchunked] as const, [unchunked, body] as const])
-    if (limits[smaller] > limits[larger]) yield [[`limits.${smaller}`, `limits.${larger}`], `must hold: ${shown}`];
+    if (limits[smaller] > limits[larger]) yield [`limits.${smaller}`, `must hold: ${shown}`];
   if (limits.header_bytes_max > limits[body])
-    yield [
-      ["limits.header_bytes_max", "limits.body_bytes_max"],
-      `is above ${body} (${renderSizeSetting(limits[body])})`,
-    ];
+    yield ["limits.header_bytes_max", `is above ${body} (${renderSizeSetting(limits[body])})`];
   if (2 * limits[body] > server.body_bytes_in_flight)
     yield [
-      ["server.body_bytes_in_flight", "limits.body_bytes_max"],
+      "server.body_bytes_in_flight",
       `is less than twice limits.body_bytes_max: one client gets half, so a body of that size could never be read; set at least "${renderSizeSetting(2 * limits[body])}"`,
     ];
   const ofCache = [["bytes", renderSizeSetting] as const, ["entries", String] as const];
   for (const [unit, render] of ofCache) {
     const [one, all] = [cache[`recipient_${unit}_max`], cache[`store_${unit}_max`]];
-    const settings = [`cache.recipient_${unit}_max`, `cache.store_${unit}_max`] as const;
-    if (one > all) yield [settings, `is above store_${unit}_max (${render(all)})`];
+    if (one > all) yield [`cache.recipient_${unit}_max`, `is above store_${unit}_max (${render(all)})`];
   }
 }
 
@@ -160,30 +145,29 @@ function* nodeRelations(config: Config): Generator<Remark> {
   const { directory, relay, cache, witness } = config;
   if (!directory.enabled && !relay.enabled && !cache.enabled && witness.key_file === null)
     yield [
-      ["(file)", "directory.enabled", "relay.enabled", "cache.enabled", "witness.key_file"],
+      "(file)",
       "no node is enabled: set enabled = true under [directory], [relay] or [cache], or key_file under [witness]",
     ];
   for (const [name, { recipients }] of consumers(config))
     if (!directory.enabled && recipients === "local")
       yield [
-        [`${name}.recipients`, "directory.enabled"],
+        `${name}.recipients`,
         'is "local", but no Directory runs in this process: name a Directory\'s URL or a ledger',
       ];
+  if (directory.enabled && directory.self_certifying_only && directory.registration_proofs?.includes("v3") === false)
+    yield ["directory.registration_proofs", "lacks v3, the only proof of self-certifying DIDs: nobody can register"];
   if (cache.enabled && cache.public_endpoints.length === 0)
     yield ["cache.public_endpoints", "a Cache needs at least one: the URL that recipients publish and sign"];
-  yield* appRelations(config);
-  yield* pushRelations(config);
 }
 
 function* pushRelations({ push, cache }: Config): Generator<Remark> {
   if (!push.enabled) return;
-  if (!cache.enabled)
-    yield [["push.enabled", "cache.enabled"], "needs a Cache in this process: it pushes what it stores"];
+  if (!cache.enabled) yield ["push.enabled", "needs a Cache in this process: it pushes what it stores"];
   if (push.contact === null)
-    yield [["push.contact", "push.enabled"], 'is missing: push services ask for one, such as "mailto:you@example.org"'];
+    yield ["push.contact", 'is missing: push services ask for one, such as "mailto:you@example.org"'];
   if (cache.signing_key_file === null)
     yield [
-      ["cache.signing_key_file", "push.enabled"],
+      "cache.signing_key_file",
       "is missing: the key of pushes is made beside it; create one: waypost key new <file>",
     ];
 }
@@ -193,17 +177,11 @@ function* appRelations({ server, directory, relay, cache }: Config): Generator<R
   if (server.app === null) return;
   const endpoints = [...relay.public_endpoints, ...cache.public_endpoints];
   if (!relay.enabled || !cache.enabled || relay.public_endpoints.length === 0)
-    yield [
-      ["server.app", "relay.public_endpoints"],
-      "needs a Relay with a public endpoint and a Cache in this process",
-    ];
+    yield ["server.app", "needs a Relay with a public endpoint and a Cache in this process"];
   if (!directory.enabled && relay.recipients.startsWith("ledger:"))
-    yield [["server.app", "relay.recipients"], "needs a Directory: enable it, or name its URL in relay.recipients"];
+    yield ["server.app", "needs a Directory: enable it, or name its URL in relay.recipients"];
   if (endpoints.some((endpoint) => new URL(endpoint).host === server.app))
-    yield [
-      ["server.app", "relay.public_endpoints", "cache.public_endpoints"],
-      "is a public endpoint: name another host",
-    ];
+    yield ["server.app", "is a public endpoint: name another host"];
 }
 
 /** The enabled ones of the nodes that take envelopes. */
@@ -223,18 +201,6 @@ function* exampleWarnings(config: Config): Generator<Remark> {
   }
 }
 
-function* listWarnings(config: Config): Generator<Remark> {
-  for (const name of ["relay", "cache"] as const)
-    for (const subject of ["recipients", "senders"] as const)
-      for (const list of [`allow_${subject}`, `deny_${subject}`] as const)
-        for (const [i, entry] of config[name][list].entries()) {
-          const setting = `${name}.${list}.${i}`;
-          if (!isDid(entry)) yield [setting, `${entry} is not a DID: the entry matches no DID`];
-          if (list.startsWith("allow") && config[name][`deny_${subject}`].includes(entry))
-            yield [setting, `${entry} is denied too, and that counts`];
-        }
-}
-
 function* networkWarnings({ server, relay }: Config): Generator<Remark> {
   const isLocal = server.listen.every(isLoopbackListener);
   for (const [i, network] of server.trusted_proxies.entries()) {
@@ -245,11 +211,15 @@ function* networkWarnings({ server, relay }: Config): Generator<Remark> {
       yield [setting, `${network} is another machine, but only this one reaches the listeners`];
   }
   const metadata = parseAddress("169.254.169.254");
+  const loopback = parseAddress("127.0.0.1");
   for (const [i, text] of relay.allow_private.entries()) {
     const setting = `relay.allow_private.${i}`;
     const network = parseNetwork(text);
-    if (network === null || metadata === null) continue;
-    if (isPublicAddress(network.address)) yield [setting, `${text} is public: the Relay reaches it without permission`];
+    if (network === null || metadata === null || loopback === null) continue;
+    if (networkHolds(network, loopback))
+      yield [setting, `${text} is this machine: senders reach everything that listens on it, the admin listener too`];
+    else if (isPublicAddress(network.address))
+      yield [setting, `${text} is public: the Relay reaches it without permission`];
     else if (networkHolds(network, metadata))
       yield [setting, `${text} holds 169.254.169.254, where clouds give credentials to every client`];
   }
@@ -308,22 +278,38 @@ function* endpointDoubts(endpoint: string, server: Config["server"]): Generator<
 
 /** Settings of a node that does not run, a Relay that forwards alone, and half of a log. */
 function* nodeWarnings(config: Config): Generator<Remark> {
-  const { directory, relay, cache, witness } = config;
-  for (const name of ["directory", "relay", "cache"] as const)
+  const { bus, directory, relay, cache, witness } = config;
+  for (const name of ["directory", "relay", "cache", "push"] as const)
     if (!config[name].enabled && JSON.stringify(config[name]) !== JSON.stringify(defaults[name]))
       yield [`${name}.enabled`, `is false: the settings of [${name}] have no effect`];
   if (directory.log_witnesses.length > 0 && directory.log_key_file === null)
     yield ["directory.log_witnesses", "there is no log to cosign: set log_key_file"];
   if (witness.key_file !== null && witness.logs.length === 0)
     yield ["witness.logs", "is empty: this witness cosigns nothing"];
-  if (cache.enabled && cache.network_share === 100)
-    yield ["cache.network_share", "100 lets one client network use up all that a mailbox has for strangers"];
+  if (bus.plugin === "local" && Object.keys(bus).length > 1)
+    yield ["bus.plugin", 'is "local": the other settings of [bus] have no effect'];
+  if (cache.enabled && cache.network_share >= cache.stranger_share)
+    yield [
+      "cache.network_share",
+      "lets one client network use up stranger_share, all that a mailbox has for strangers",
+    ];
+  const others = consumers(config).filter(([, { recipients }]) => directory.enabled && isPublicEndpoint(recipients));
+  if (relay.enabled && cache.enabled && relay.recipients !== cache.recipients)
+    yield [
+      "relay.recipients",
+      `is "${relay.recipients}", and cache.recipients "${cache.recipients}": each refuses people whom the other serves`,
+    ];
+  else if (others[0] !== undefined)
+    yield [
+      `${others[0][0]}.recipients`,
+      'is elsewhere, but a Directory runs in this process: "local" serves its people',
+    ];
   if (relay.enabled && relay.public_endpoints.length === 0)
     yield ["relay.public_endpoints", "is empty: recipients can't receive live here"];
 }
 
 function* storeWarnings(config: Config): Generator<Remark> {
-  const { cache, directory, stores } = config;
+  const { cache, directory, stores, witness } = config;
   const ids = stores[cache.store]?.["message_ids_max"];
   if (cache.enabled && typeof ids === "number" && ids < cache.store_entries_max)
     yield [
@@ -332,14 +318,20 @@ function* storeWarnings(config: Config): Generator<Remark> {
     ];
   const used = new Set([
     ...(directory.enabled ? [directory.store, directory.ledger] : []),
+    ...(witness.key_file === null ? [] : [witness.store]),
     ...consumers(config).flatMap(([, node]) => [node.store, node.recipients.replace(/^ledger:/, "")]),
   ]);
   if (directory.enabled && directory.log_key_file !== null && stores[directory.ledger]?.plugin === "memory")
     yield ["directory.log_key_file", "signs a log that is lost when the process ends: then it signs no shorter one"];
-  for (const [store, { path }] of Object.entries(stores)) {
+  for (const store of Object.keys(stores))
     if (!used.has(store)) yield [`stores.${store}`, "is used by no node: name it in store or ledger of one"];
-    if (typeof path === "string" && /^\/(tmp|run|dev\/shm)\//.test(path))
-      yield [`stores.${store}.path`, `${path} is lost when the machine restarts`];
+  for (const [setting, path] of pathsOf(config)) {
+    if (typeof path !== "string") continue;
+    const isOfStore = setting.startsWith("stores.");
+    if (!isAbsolute(path))
+      yield [setting, `${path} starts at the folder in which the node is started: write the path in full`];
+    if (/^\/(tmp|var\/tmp)\//.test(path) || (isOfStore && /^\/(run|dev\/shm)\//.test(path)))
+      yield [setting, `${path} is lost when the machine restarts: name a place below /var/lib/waypost`];
   }
   const isMemory = (store: string): boolean => stores[store]?.plugin === "memory";
   if (cache.enabled && isMemory(cache.store))

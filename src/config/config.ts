@@ -1,12 +1,11 @@
 /**
  * Reads a configuration: the file, what the environment overrides, the schema, and the relations between
- * settings. Every independent problem is reported in one run, each with its setting and its place. Also what a running
+ * settings. All problems of one kind are reported together, each with its setting and its place. Also what a running
  * process takes over from a changed configuration.
  */
-import type { z } from "zod";
 import type { InputProblem } from "../storage/contract.ts";
 import { describeFinding, firstFindings, meant, nearestName, problemsOfIssue } from "../storage/setting-problem.ts";
-import { isReported, relationProblems } from "./checks.ts";
+import { relationProblems } from "./checks.ts";
 import { listSettings } from "./reference.ts";
 import { type Config, configSchema, type SectionName, sectionNames } from "./schema.ts";
 import {
@@ -30,8 +29,6 @@ type ConfigResult = Placed &
     | {
         readonly ok: false;
         readonly problems: readonly ConfigProblem[];
-        /** The configuration without the invalid settings, so that a caller can look for further problems. */
-        readonly rest: Config | null;
       }
   );
 
@@ -46,7 +43,7 @@ const nowhere = (): null => null;
 /** Reads the text of a TOML file, with the overrides of `env`. */
 export function parseConfig(text: string, { env = {}, readFile = refuseFiles }: ConfigSurroundings = {}): ConfigResult {
   const parsed = parseSource(text);
-  if (!parsed.ok) return { ok: false, problems: [parsed.problem], rest: null, placeOf: nowhere };
+  if (!parsed.ok) return { ok: false, problems: [parsed.problem], placeOf: nowhere };
   const { placeOf } = parsed.source;
   const input = structuredClone(parsed.source.input);
   const variables = overrideFromEnvironment(input, env);
@@ -55,12 +52,12 @@ export function parseConfig(text: string, { env = {}, readFile = refuseFiles }: 
   if (checked.ok && further.length === 0) return { ...checked, placeOf };
   // A problem has its place in the file, unless a variable of the environment set it.
   const locate = ({ setting, message }: InputProblem): ConfigProblem => {
-    const variable = [...variables].find(([overridden]) => isReported(overridden, [{ setting, message }]))?.[1];
+    const variable = [...variables].find(([overridden]) => `${setting}.`.startsWith(`${overridden}.`))?.[1];
     if (variable === undefined) return { setting, message, place: placeOf(setting) };
     return { setting, message: `${message} (set by ${variable})`, place: null };
   };
   const problems = [...further, ...(checked.ok ? [] : checked.problems)].map(locate);
-  return { ok: false, problems, rest: checked.ok ? checked.config : checked.rest, placeOf };
+  return { ok: false, problems, placeOf };
 }
 
 function refuseFiles(): never {
@@ -81,18 +78,16 @@ function* misspeltVariables(env: Environment): Generator<InputProblem> {
 
 const wording = { error: describeFinding };
 
-/** Checks a value of the shape of the file, including the relations between settings. */
+/** Checks a value of the shape of the file: every setting by itself, and then, if all are valid, their relations. */
 export function checkConfig(input: unknown): ConfigResult {
   const parsed = configSchema.safeParse(input, wording);
-  const issues = parsed.success ? [] : parsed.error.issues;
-  const problems = firstFindings(issues)
-    .flatMap(problemsOfIssue)
-    .map((one) => withNearestName(one, input));
-  const valid = parsed.success ? parsed : configSchema.safeParse(withoutInvalid(input, issues), wording);
-  const rest = valid.success ? valid.data : null;
-  const all = rest === null ? problems : [...problems, ...relationProblems(rest, problems)];
-  if (rest !== null && all.length === 0) return { ok: true, config: rest, placeOf: nowhere };
-  return { ok: false, problems: all.map((problem) => ({ ...problem, place: null })), rest, placeOf: nowhere };
+  const problems = parsed.success
+    ? relationProblems(parsed.data)
+    : firstFindings(parsed.error.issues)
+        .flatMap(problemsOfIssue)
+        .map((one) => withNearestName(one, input));
+  if (parsed.success && problems.length === 0) return { ok: true, config: parsed.data, placeOf: nowhere };
+  return { ok: false, problems: problems.map((problem) => ({ ...problem, place: null })), placeOf: nowhere };
 }
 
 /** Names the setting or the section that was probably meant. */
@@ -116,26 +111,6 @@ function withNearestName({ setting, message }: InputProblem, input: unknown): In
   const owner = settings.find((one) => one.name === section);
   if (owner === undefined) return say("unknown setting outside of a section");
   return say(`is outside of every section; write it under [${owner.section}]`);
-}
-
-/** Stands in for the plugin of a store without one, so that references to the store still resolve. */
-const unknownPlugin = "(unknown)";
-
-/** Drops invalid settings as a whole, so that the remaining ones are checked in the same run. */
-function withoutInvalid(input: unknown, issues: readonly z.core.$ZodIssue[]): unknown {
-  const copy: unknown = structuredClone(input);
-  if (!isTable(copy)) return {};
-  const paths = issues.flatMap((issue) =>
-    issue.code === "unrecognized_keys" ? issue.keys.map((key) => [...issue.path, key]) : [issue.path],
-  );
-  for (const [section, name, ...inner] of paths.map((path) => path.map(String))) {
-    if (section === undefined) continue;
-    const table = copy[section];
-    if (name === undefined || !isTable(table)) delete copy[section];
-    else if (section !== "stores" || (inner.length === 0 && isTable(table[name]))) delete table[name];
-    else table[name] = { ...(isTable(table[name]) ? table[name] : {}), plugin: unknownPlugin };
-  }
-  return copy;
 }
 
 // ----------------------------------------------------------------------------------------------- changes while running

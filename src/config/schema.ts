@@ -4,6 +4,7 @@
  * from this schema.
  */
 import { z } from "zod";
+import { isDid } from "../core/codec/did.ts";
 import { dayMs, hourMs, minuteMs, secondMs, weekMs } from "../core/codec/time.ts";
 import { isProxyNetwork, parseListenAddress, parseNetwork } from "../core/message/address.ts";
 import { homeOfUrl, parseHome } from "../core/trust/home.ts";
@@ -75,8 +76,17 @@ const store = name.prefault("main");
 const text = z.string().min(1).max(2_048);
 const filePath = z.string().min(1).max(4_096).nullable().prefault(null);
 const listOf = (entry: typeof text, { min = 0, max = 1_000, standard = [] as string[] } = {}) =>
-  z.array(entry).min(min).max(max).prefault(standard);
+  z.array(entry).min(min).max(max).superRefine(refuseRepeats).prefault(standard);
 
+/** Two spellings of one URL are one entry. */
+function refuseRepeats(entries: readonly string[], context: z.RefinementCtx): void {
+  const forms = entries.map((entry) => (/^https?:/.test(entry) && URL.canParse(entry) ? new URL(entry).href : entry));
+  const again = forms.findIndex((form, i) => forms.indexOf(form) < i);
+  if (again >= 0)
+    context.addIssue({ code: "custom", path: [again], message: "is listed twice: remove one of the two" });
+}
+
+const did = text.refine(isDid, 'must be a DID, such as "did:svc:wp…"').meta({ pattern: "^did:svc:.+$" });
 const listenAddress = text
   .refine(
     (address) => parseListenAddress(address) !== null,
@@ -173,9 +183,11 @@ const serverSchema = z.strictObject({
     .describe(
       "Host that answers with the chat app and nothing else, as browsers name it. It must lead to `listen`, like the public endpoints.",
     ),
-  cors_origins: listOf(origin, { max: 256, standard: ["*"] }).describe(
-    'Origins whose pages may call this node from a browser; `"*"` means all. With `directory.unsigned_updates = "allow"`, only pages served by this machine may.',
-  ),
+  cors_origins: listOf(origin, { max: 256, standard: ["*"] })
+    .refine((origins) => origins.length < 2 || !origins.includes("*"), '"*" is every origin: remove it, or the others')
+    .describe(
+      'Origins whose pages may call this node from a browser; `"*"` means all. With `directory.unsigned_updates = "allow"`, only pages served by this machine may.',
+    ),
   requests_max: count(1_024, { max: 65_536 }).describe(
     "Requests handled at once; further ones get a delayed 503. One client network gets at most half.",
   ),
@@ -250,9 +262,14 @@ const directorySchema = z.strictObject({
     .describe(
       "URL without a path by which other Directories reach this one, such as `https://directory.example.org`. Documents name it, and people are `alias@directory.example.org`. Without it, this Directory knows its own ledger only.",
     ),
-  homes: listOf(homeEntry, { max: 1_000, standard: ["*"] }).describe(
-    "Hosts of Directories that may be asked about their DIDs; `*` is all, and `!directory.example` is refused.",
-  ),
+  homes: listOf(homeEntry, { max: 1_000, standard: ["*"] })
+    .refine(
+      (hosts) => hosts.length === 0 || !hosts.every((host) => host.startsWith("!")),
+      'refuses all hosts: add "*" to ask the others',
+    )
+    .describe(
+      "Hosts of Directories that may be asked about their DIDs; `*` is all, and `!directory.example` is refused.",
+    ),
   unsigned_updates: z
     .enum(["deny", "allow"])
     .prefault("deny")
@@ -268,10 +285,10 @@ const directorySchema = z.strictObject({
 /** Whom a node serves, beside the recipient's policy. */
 const admissionSettings = {
   require_sender_signature: flag(false).describe("Whether envelopes without a sender signature are refused."),
-  allow_recipients: listOf(text).describe("If not empty, only these recipients are served."),
-  deny_recipients: listOf(text).describe("Recipients whose envelopes are refused."),
-  allow_senders: listOf(text).describe("If not empty, only these senders are served. They must sign."),
-  deny_senders: listOf(text).describe("Senders whose envelopes are refused."),
+  allow_recipients: listOf(did).describe(
+    "If not empty, only these recipients are served (`waypost block` refuses some).",
+  ),
+  allow_senders: listOf(did).describe("If not empty, only these senders are served. They must sign."),
 };
 
 const relaySchema = z.strictObject({
@@ -282,6 +299,7 @@ const relaySchema = z.strictObject({
     .string()
     .min(1)
     .max(128)
+    .regex(/^\S*$/, "must be a name without spaces")
     .nullable()
     .prefault(null)
     .describe("Name of this Relay in `allowed_relays` of policies."),

@@ -149,10 +149,7 @@ async function gatherPolicyFacts(
 // ----------------------------------------------------------------------------------------------- decide
 
 /** The operator's own rules, which apply besides the recipient's policy. */
-export type OperatorRules = Pick<
-  Config["relay"],
-  "require_sender_signature" | "allow_recipients" | "deny_recipients" | "allow_senders" | "deny_senders"
->;
+export type OperatorRules = Pick<Config["relay"], "require_sender_signature" | "allow_recipients" | "allow_senders">;
 
 /** What differs between the Relay and the Cache. */
 export type AdmissionRules = {
@@ -209,7 +206,7 @@ export function decideAdmission(
 
 /**
  * 403 `sender_signature_invalid` when a signature is supplied and does not verify, or is required and
- * missing; 403 `policy_denied` when a list refuses the recipient or the proven sender.
+ * missing; 403 `policy_denied` when a list leaves out the recipient or the proven sender.
  * Cost: each list has at most 1,000 entries and most nodes have none, so they are searched as they are.
  */
 function checkParties(
@@ -229,12 +226,10 @@ function checkParties(
 
 type Parties = { readonly to: Did; readonly from: Did | null };
 
-/** 403 `policy_denied` when a list refuses the recipient or the sender. */
+/** 403 `policy_denied` when a list leaves the recipient or the sender out. */
 export function checkLists({ to, from }: Parties, operator: OperatorRules): Fault | null {
-  if (operator.deny_recipients.includes(to) || isLeftOut(operator.allow_recipients, to))
-    return fault("policy_denied", "this node does not serve the recipient");
-  if ((from !== null && operator.deny_senders.includes(from)) || isLeftOut(operator.allow_senders, from))
-    return fault("policy_denied", "this node does not serve the sender");
+  if (isLeftOut(operator.allow_recipients, to)) return fault("policy_denied", "this node does not serve the recipient");
+  if (isLeftOut(operator.allow_senders, from)) return fault("policy_denied", "this node does not serve the sender");
   return null;
 }
 

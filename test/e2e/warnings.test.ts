@@ -30,8 +30,14 @@ test.each([
   [
     "lmdb",
     'plugin = "lmdb"\npath = "data"',
-    `${endpoint}\ndeny_senders = ["alice"]\nstore_bytes_max = "900TiB"`,
-    ["server.trusted_proxies.0", "cache.deny_senders.0", "cache.public_endpoints.0", "cache.store_bytes_max"],
+    `${endpoint}\nstranger_share = 10\nstore_bytes_max = "900TiB"`,
+    [
+      "server.trusted_proxies.0",
+      "cache.public_endpoints.0",
+      "cache.network_share",
+      "stores.main.path",
+      "cache.store_bytes_max",
+    ],
   ],
   [
     "memory",

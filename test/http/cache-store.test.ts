@@ -273,7 +273,7 @@ describe("admission", () => {
   });
 
   test("keeps to the operator's lists", async () => {
-    const node = await cacheFor({ deny_recipients: [bob.did] });
+    const node = await cacheFor({ allow_recipients: [alice.did] });
     expect(await outcomeOf(node.store(envelopeTo(bob, 1)))).toBe("403 policy_denied");
   });
 

@@ -100,15 +100,9 @@ describe("the Cache of the process answers alike as the only destination and aft
       codes: ["not_deliverable policy_denied"],
     },
     {
-      name: "a Cache that refuses the recipient",
-      sent: [one],
-      given: { cache: { deny_recipients: [bob.did] } },
-      codes: ["not_deliverable policy_denied"],
-    },
-    {
-      name: "a Cache that refuses the sender",
+      name: "a Cache that serves other senders only",
       sent: [signed],
-      given: { cache: { deny_senders: [alice.did] } },
+      given: { cache: { allow_senders: [carol.did] } },
       codes: ["not_deliverable policy_denied"],
     },
     {

@@ -35,7 +35,7 @@ export const lmdbOptions = z.strictObject({
     .describe("Most message ids that are held, remembered or kept at a time; about 130 bytes of memory each"),
   free_space_floor_bytes: z
     .int()
-    .min(0)
+    .min(mebibyte)
     .default(128 * mebibyte)
     .describe("Below this much free space on the file system, stores are refused with 507"),
   reserve_bytes: z

@@ -1,5 +1,5 @@
 /**
- * Wrong configuration files and what an operator reads about each: every problem in one run, with line and column, the
+ * Wrong configuration files and what an operator reads about each, with line and column, the
  * name of the setting, what is wrong, and what to write instead.
  */
 import { afterAll, describe, expect, test } from "bun:test";
@@ -110,11 +110,7 @@ const cases: readonly Case[] = [
   [
     "section plural",
     base.replace("[stores.main]", "[store.main]"),
-    [
-      "4:1: store: unknown section; did you mean [stores]?",
-      '8:1: directory.ledger: there is no store named "main": add [stores.main]',
-      '8:1: directory.store: there is no store named "main": add [stores.main]',
-    ],
+    ["4:1: store: unknown section; did you mean [stores]?"],
   ],
   [
     "setting in wrong section",
@@ -389,19 +385,12 @@ const cases: readonly Case[] = [
   [
     "secret both",
     base.replace('"lmdb"\npath = "data"', '"postgres"\nurl = "postgres://x/y"\nurl_file = "u"'),
-    [
-      "7:1: stores.main.url_file: cannot be combined with url; keep one of the two",
-      "4:1: stores.main.urls: is missing",
-      "6:1: stores.main.url: unknown setting; did you mean urls?",
-    ],
+    ["7:1: stores.main.url_file: cannot be combined with url; keep one of the two"],
   ],
   [
     "secret missing",
     base.replace('"lmdb"\npath = "data"', '"postgres"\nurl_file = "nowhere"'),
-    [
-      "6:1: stores.main.url_file: nowhere can't be read: ENOENT: no such file or directory, open 'nowhere'",
-      "4:1: stores.main.urls: is missing",
-    ],
+    ["6:1: stores.main.url_file: nowhere can't be read: ENOENT: no such file or directory, open 'nowhere'"],
   ],
   [
     "private net",
@@ -436,21 +425,12 @@ const cases: readonly Case[] = [
   [
     "store name",
     base.replace("[stores.main]", '[stores."Main Store"]'),
-    [
-      "4:1: stores.Main Store: must be a name of a-z, 0-9, _ and -",
-      '8:1: directory.ledger: there is no store named "main": add [stores.main]',
-      '8:1: directory.store: there is no store named "main": add [stores.main]',
-    ],
+    ["4:1: stores.Main Store: must be a name of a-z, 0-9, _ and -"],
   ],
   [
     "store directly",
     base.replace("[stores.main]", "[stores]"),
-    [
-      "5:1: stores.plugin: must be a table of settings",
-      "6:1: stores.path: must be a table of settings",
-      '8:1: directory.ledger: there is no store named "main": add [stores.main]',
-      '8:1: directory.store: there is no store named "main": add [stores.main]',
-    ],
+    ["5:1: stores.plugin: must be a table of settings", "6:1: stores.path: must be a table of settings"],
   ],
 ];
 

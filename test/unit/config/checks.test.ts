@@ -1,6 +1,6 @@
-/** Relations between settings: each that is broken is one problem, unless one of its settings is wrong by itself. */
+/** Relations between settings: each that is broken is one problem. */
 import { describe, expect, test } from "bun:test";
-import { configWarnings, isReported, relationProblems } from "../../../src/config/checks.ts";
+import { configWarnings, relationProblems } from "../../../src/config/checks.ts";
 import type { ConfigInput } from "../../../src/config/schema.ts";
 import { settings } from "../../support/settings.ts";
 
@@ -10,7 +10,7 @@ const cache: ConfigInput["cache"] = {
   recipients: "https://directory.net",
   public_endpoints: ["https://cache.net"],
 };
-const broken = (input: ConfigInput): string[] => relationProblems(settings(input), []).map(({ setting }) => setting);
+const broken = (input: ConfigInput): string[] => relationProblems(settings(input)).map(({ setting }) => setting);
 
 describe("a broken relation is reported under its first setting", () => {
   const rows: readonly (readonly [name: string, setting: string, input: ConfigInput])[] = [
@@ -74,13 +74,4 @@ test("a node that looks recipients up at itself, without a Directory, is warned 
   const own = { ...cache, recipients: "https://cache.net/" };
   expect(configWarnings(settings({ cache: own })).map(({ setting }) => setting)).toContain("cache.recipients");
   expect(configWarnings(settings({ cache })).map(({ setting }) => setting)).not.toContain("cache.recipients");
-});
-
-test("a setting counts as reported by itself, a part of it, or the table around it, and not by a namesake", () => {
-  const reported = [{ setting: "limits.chunk_bytes_max", message: "" }];
-  expect(isReported("limits.chunk_bytes_max", reported)).toBe(true);
-  expect(isReported("limits", reported)).toBe(true);
-  expect(isReported("limits.chunk_bytes_max.0", reported)).toBe(true);
-  expect(isReported("limits.chunk_bytes", reported)).toBe(false);
-  expect(isReported("limits.chunk_bytes_max_more", reported)).toBe(false);
 });

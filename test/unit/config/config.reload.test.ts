@@ -20,7 +20,9 @@ describe("a reload", () => {
   });
 
   test("applies lists and levels, and names what needs a restart", () => {
-    const next = configOf('[server]\nlog_level = "debug"\nlisten = ["127.0.0.1:1"]\n[cache]\nallow_senders = ["x"]\n');
+    const next = configOf(
+      '[server]\nlog_level = "debug"\nlisten = ["127.0.0.1:1"]\n[cache]\nallow_senders = ["did:svc:1111111111111111111111"]\n',
+    );
     const plan = decideReload(configOf(""), next);
     expect(plan).toEqual({ changed: ["server.log_level", "cache.allow_senders"], needsRestart: ["server.listen"] });
   });
@@ -32,8 +34,14 @@ describe("a reload", () => {
   test("writes into the sections that the nodes read, and leaves the rest", () => {
     const current = configOf("");
     const { server, cache } = current;
-    const next = configOf('[server]\nlog_level = "error"\nlisten = ["127.0.0.1:1"]\n[cache]\ndeny_senders = ["y"]\n');
+    const next = configOf(
+      '[server]\nlog_level = "error"\nlisten = ["127.0.0.1:1"]\n[cache]\nallow_senders = ["did:svc:1111111111111111111111"]\n',
+    );
     applyReload(current, next, decideReload(current, next));
-    expect([server.log_level, server.listen, cache.deny_senders]).toEqual(["error", ["127.0.0.1:7400"], ["y"]]);
+    expect([server.log_level, server.listen, cache.allow_senders]).toEqual([
+      "error",
+      ["127.0.0.1:7400"],
+      ["did:svc:1111111111111111111111"],
+    ]);
   });
 });
