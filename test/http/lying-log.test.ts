@@ -15,7 +15,7 @@ import { sha256 } from "../../src/core/codec/crypto.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import { decodeLogEntry, encodeOldHead, keyOfDid, type LogEntry, valueOfProof } from "../../src/core/trust/log.ts";
 import { type Checkpoint, parseCheckpoint, renderNote } from "../../src/core/trust/note.ts";
-import { noteOf, policyOf, untilLogged, waiting } from "../support/lie-stage.ts";
+import { noteOf, policyOf, proofBytes, untilLogged, waiting } from "../support/lie-stage.ts";
 import { type LogPair, startLogPair } from "../support/log-nodes.ts";
 import { keyFiles, TestLog, testKey, vkeyOf } from "../support/logs.ts";
 import { type LyingDirectory, lyingDirectory } from "../support/lying-directory.ts";
@@ -83,6 +83,18 @@ describe("a fresh head that witnesses have signed", () => {
     const all = await open({ policy: `${both}# both\ngroup g all a b\nquorum g` });
     expect(await codeOf(all.send(bob.did, "hello", logged))).toBe("log_unwitnessed");
   });
+});
+
+test("a log that leaves out the seed, by which the ledger names its log, counts only when the policy lists it", async () => {
+  const [proxy, bob] = [proxied(), await open()];
+  const shown = new TestLog(testKey("another.example/log", "log"));
+  shown.append([{ key: keyOfDid(bob.did), value: valueOfProof(await proofBytes(made.nodes.url, bob.did)) }]);
+  const note = shown.cosigned([made.cosigner], Date.now());
+  proxy.lie = { entry: (key) => shown.entry(Uint8Array.fromHex(key), note) };
+  const { me: alice } = await victimOf(proxy);
+  expect(await codeOf(alice.send(bob.did, "hello", logged))).toBe("log_invalid");
+  const { me: carol } = await victimOf(proxy, { policy: policyOf(made.cosigner, [shown.key]) });
+  expect((await carol.send(bob.did, "hello", logged)).recipient.trust).toBe("logged");
 });
 
 test("both notes of a fork are kept, and a later run remembers the head", async () => {

@@ -43,7 +43,7 @@ export { checkHome, checkMoved } from "./places.ts";
 // -------------------------------------------------------------------------------------------------------------- policy
 
 type LogPolicy = {
-  /** Empty: whichever log the ledger names, or the one that was seen first. */
+  /** Empty: the log that the ledger names. */
   readonly logs: readonly NoteKey[];
   readonly witnesses: ReadonlyMap<string, NoteKey>;
   readonly isQuorum: (names: ReadonlySet<string>) => boolean;
@@ -235,9 +235,11 @@ function checkKey(policy: LogPolicy, { entry: { genesisSeed }, logKey, before, l
   const first = firstKey(logKey);
   const isNamed =
     ledger !== null && genesisSeed !== null && first !== null && equalBytes(genesisOfLog(first, genesisSeed), ledger);
-  const isListed = policy.logs.length === 0 || policy.logs.some((one) => sameLog(one, logKey));
+  const isListed = policy.logs.some((one) => sameLog(one, logKey));
   const isContradicted = genesisSeed !== null && ledger !== null && !isNamed;
-  if (!isListed || isContradicted || (before !== null && !sameLog(before.logKey, logKey)))
+  // Left out, the seed would let a Directory show another of its logs that the same witnesses sign.
+  const isKnown = policy.logs.length === 0 ? isNamed || before !== null : isListed;
+  if (!isKnown || isContradicted || (before !== null && !sameLog(before.logKey, logKey)))
     throw distrust("log_invalid", `${logKey.name} is not the log of this ledger`);
 }
 
