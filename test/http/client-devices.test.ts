@@ -2,7 +2,7 @@
  * Devices of one identity over running nodes: a new one is linked by its code and gets keys and history; both then show the
  * same, whichever received or sent it, also after one was away for long; and a removed one can do nothing any more.
  */
-import { afterAll, beforeAll, expect, test } from "bun:test";
+import { expect, test } from "bun:test";
 import { cachesOf } from "../../src/client/caches.ts";
 import { activeDocument, rootKeyOf } from "../../src/client/client.ts";
 import { ed25519PublicKey, x25519PublicKey } from "../../src/client/crypto.ts";
@@ -12,40 +12,23 @@ import type { WaypostOptions } from "../../src/client/opening.ts";
 import { memoryStore, type StoreDriver } from "../../src/client/store/driver.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { sealingKeyOf } from "../../src/core/ledger/account.ts";
-import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { peopleAtNodes, untilWaiting, waiting } from "../support/people.ts";
 
-let nodes: TestNodes;
-const opened: Waypost[] = [];
-beforeAll(async () => {
-  nodes = await startTestNodes();
-});
-afterAll(async () => {
-  await Promise.all(opened.map((me) => me.close()));
-  await nodes.stop();
-});
-
-const waiting = { timeoutMs: 60_000, intervalMs: 20 };
+const people = peopleAtNodes();
 type Place = {
   readonly url: string;
   readonly keys: WaypostOptions["keys"];
   readonly store: StoreDriver;
   readonly waiting: typeof waiting;
 };
-const place = (): Place => ({ url: nodes.url, keys: memoryKeys(), store: memoryStore(), waiting });
-async function open(options: WaypostOptions): Promise<Waypost> {
-  const me = await Waypost.open(options);
-  opened.push(me);
-  return me;
-}
-const openPlain = () => open({ url: nodes.url, keys: memoryKeys(), waiting });
+const place = (): Place => ({ url: people.at.url, keys: memoryKeys(), store: memoryStore(), waiting });
+const { open } = people;
 
 /** A second device of an identity, linked. */
 async function linked(first: Waypost, where = place()): Promise<Waypost> {
   const linking = await Waypost.link(where);
   await first.acceptLink(linking.code, "second");
-  const me = await linking.opened;
-  opened.push(me);
-  return me;
+  return people.keep(linking.opened);
 }
 
 /** What a device shows, as soon as it is what is wanted. */
@@ -65,18 +48,8 @@ const shows = async (me: Waypost, conversation: string, texts: readonly (string 
     ),
   ).toEqual([...texts]);
 
-async function waitingCount(me: Waypost): Promise<number> {
-  const [cache] = await cachesOf(me.client, me.identity, "");
-  return (await cache?.summary())?.count ?? -1;
-}
-
-/** What a store has saved is acknowledged a moment later; the test's own limit ends the wait. */
-async function untilWaiting(me: Waypost, count: number): Promise<void> {
-  while ((await waitingCount(me)) !== count) await Bun.sleep(20);
-}
-
 test("a new device gets keys and history, and both show the same from then on", async () => {
-  const [alice, phone] = await Promise.all([openPlain(), open(place())]);
+  const [alice, phone] = await Promise.all([open(), open(place())]);
   for (const text of ["one", "two"]) await alice.send(phone.did, text);
   const file = crypto.getRandomValues(new Uint8Array(60_000)).slice();
   const large = new Uint8Array(200_000).map((_, i) => file[i % 60_000] as number);
@@ -136,7 +109,7 @@ test("a new device gets keys and history, and both show the same from then on", 
 }, 60_000);
 
 test("a device that was away shows all, in order and once, also when its Cache has kept nothing", async () => {
-  const [alice, phone] = await Promise.all([openPlain(), open(place())]);
+  const [alice, phone] = await Promise.all([open(), open(place())]);
   const where = place();
   const laptop = await linked(phone, where);
   await alice.send(phone.did, "before");
@@ -154,7 +127,7 @@ test("a device that was away shows all, in order and once, also when its Cache h
   for (const text of ["later", "last"]) await alice.send(phone.did, text);
   await shows(phone, alice.did, ["before", ...texts, "mine", "later", "last"]);
   // Everything has expired at the Cache of the device's own DID.
-  const device = await open({ url: nodes.url, keys: where.keys, waiting, name: "default.device" });
+  const device = await open({ url: people.at.url, keys: where.keys, waiting, name: "default.device" });
   const [cache] = await cachesOf(device.client, device.identity, "");
   const { messages = [] } =
     (await until(
@@ -172,7 +145,7 @@ test("a device that was away shows all, in order and once, also when its Cache h
 }, 120_000);
 
 test("a third device gets what the second has, and all three hear of each other", async () => {
-  const [alice, phone] = await Promise.all([openPlain(), open(place())]);
+  const [alice, phone] = await Promise.all([open(), open(place())]);
   const laptop = await linked(phone);
   await alice.send(phone.did, "for all");
   await shows(laptop, alice.did, ["for all"]);
@@ -191,7 +164,7 @@ test("a third device gets what the second has, and all three hear of each other"
 }, 60_000);
 
 test("content above 8 MiB comes when it is opened, of received and of sent messages", async () => {
-  const [alice, phone] = await Promise.all([openPlain(), open(place())]);
+  const [alice, phone] = await Promise.all([open(), open(place())]);
   const where = place();
   const away = await linked(phone, where);
   await away.close();
@@ -241,7 +214,7 @@ test("a removed device can't read, sign or change anything, and the others go on
   const keys = memoryKeys();
   const { renderIdentity } = await import("../../src/client/keys.ts");
   await keys.add("default", renderIdentity(held));
-  const stolen = await open({ url: nodes.url, keys, waiting, rotateMs: false });
+  const stolen = await open({ url: people.at.url, keys, waiting, rotateMs: false });
   expect(await cachesOf(stolen.client, held, "").catch((error: ClientError) => error.code)).toBe("no_cache");
   expect(await stolen.send(alice.did, "as him").catch((error: ClientError) => error.code)).toBe("unknown_key");
   const { change } = await import("../../src/client/change.ts");
@@ -346,6 +319,6 @@ test("a code is for its device alone, and for ten minutes", async () => {
   expect(await codeOf(one.code)).toBe("code_expired");
   await Promise.all([one.cancel(), other.cancel()]);
   expect(await one.opened.catch((error: ClientError) => error.code)).toBe("code_expired");
-  const plain = await openPlain();
+  const plain = await open();
   expect(() => plain.devices).toThrow();
 }, 30_000);

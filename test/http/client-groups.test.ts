@@ -2,7 +2,7 @@
  * Groups, read receipts, typing and profiles over running nodes: several people, two devices of one, strangers, and changes
  * that count for nothing.
  */
-import { afterAll, beforeAll, expect, test } from "bun:test";
+import { expect, test } from "bun:test";
 import { groupType, profileType, receiptType, typingType } from "../../src/client/content.ts";
 import { memoryKeys } from "../../src/client/key-stores.ts";
 import type { WaypostEvent } from "../../src/client/message.ts";
@@ -10,24 +10,10 @@ import type { WaypostOptions } from "../../src/client/opening.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { clientCode } from "../support/client-code.ts";
-import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { peopleAtNodes, waiting } from "../support/people.ts";
 
-let nodes: TestNodes;
-const opened: Waypost[] = [];
-beforeAll(async () => {
-  nodes = await startTestNodes();
-});
-afterAll(async () => {
-  await Promise.all(opened.map((me) => me.close()));
-  await nodes.stop();
-});
-
-const waiting = { timeoutMs: 60_000, intervalMs: 20 };
-async function open(options: Partial<WaypostOptions> = {}): Promise<Waypost> {
-  const me = await Waypost.open({ url: nodes.url, keys: memoryKeys(), store: memoryStore(), waiting, ...options });
-  opened.push(me);
-  return me;
-}
+const people = peopleAtNodes();
+const { openStored: open } = people;
 
 /** People who know one another. */
 async function friends<N extends number>(count: N, options: Partial<WaypostOptions> = {}): Promise<Waypost[]> {
@@ -125,7 +111,7 @@ test("a stranger's group asks first, learns nothing, and a blocked one's is nowh
 
 test("foreign, repeated and hostile changes count for nothing, and who is no member writes as themselves", async () => {
   const [alice, bob] = (await friends(2)) as [Waypost, Waypost];
-  const eve = await Waypost.open({ url: nodes.url, keys: memoryKeys(), waiting });
+  const eve = await people.open();
   await bob.store.savePerson(eve.did, { isKnown: true });
   const group = await alice.groups.create("Two", [bob.did]);
   await until(() => groupAt(bob, group.id), ["Two", dids(alice, bob), "joined"]);
@@ -158,8 +144,7 @@ test("foreign, repeated and hostile changes count for nothing, and who is no mem
 
 test("what looks like a change and comes from nobody, or without a group, is kept nowhere", async () => {
   // A client without a store sends what it likes.
-  const [alice, bob] = [await Waypost.open({ url: nodes.url, keys: memoryKeys(), waiting }), await open()];
-  opened.push(alice);
+  const [alice, bob] = [await people.open(), await open()];
   const forms = ["x", "null", '{"name":5}', '{"v":1,"left":1}'];
   for (const form of forms)
     for (const anonymous of [true, false])
@@ -222,10 +207,9 @@ test("a member whose admin is lost is the admin of those who accept it, and of n
 test("two devices of the admin know the same group, and either changes it", async () => {
   const [alice, bob] = (await friends(2)) as [Waypost, Waypost];
   const group = await alice.groups.create("Before", [bob.did]);
-  const linking = await Waypost.link({ url: nodes.url, keys: memoryKeys(), store: memoryStore(), waiting });
+  const linking = await Waypost.link({ url: people.at.url, keys: memoryKeys(), store: memoryStore(), waiting });
   await alice.acceptLink(linking.code, "second");
-  const second = await linking.opened;
-  opened.push(second);
+  const second = await people.keep(linking.opened);
   await alice.store.saveProfile({ name: "Alice", isOpen: true });
   await until(() => groupAt(second, group.id), ["Before", dids(alice, bob), "joined"]);
   await until(async () => (await second.store.profile()).name, "Alice");

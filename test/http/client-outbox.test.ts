@@ -2,30 +2,16 @@
  * The outbox of the SDK's local store: messages that are sent without a network arrive later, in order, each once and with
  * the same bytes; what becomes of one whose time is over; and what a refusal leaves.
  */
-import { afterAll, beforeAll, expect, test } from "bun:test";
+import { expect, test } from "bun:test";
 import type { ClientError } from "../../src/client/http.ts";
 import { memoryKeys } from "../../src/client/key-stores.ts";
 import type { WaypostOptions } from "../../src/client/opening.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
-import { Waypost } from "../../src/client/waypost.ts";
-import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+import type { Waypost } from "../../src/client/waypost.ts";
+import { peopleAtNodes } from "../support/people.ts";
 
-let nodes: TestNodes;
-const opened: Waypost[] = [];
-beforeAll(async () => {
-  nodes = await startTestNodes();
-});
-afterAll(async () => {
-  await Promise.all(opened.map((me) => me.close()));
-  await nodes.stop();
-});
-
-const waiting = { timeoutMs: 60_000, intervalMs: 20 };
-async function open(options: Partial<WaypostOptions> = {}): Promise<Waypost> {
-  const me = await Waypost.open({ url: nodes.url, keys: memoryKeys(), waiting, ...options });
-  opened.push(me);
-  return me;
-}
+const people = peopleAtNodes();
+const { open } = people;
 
 async function take(me: Waypost, count: number): Promise<(string | null)[]> {
   const taken: (string | null)[] = [];
@@ -61,7 +47,7 @@ function relayAt(decide: () => Answer) {
       if (answer === "refuse") return Response.json({ code: "busy" }, { status: 503 });
       if (answer === "lose") return new Response("", { status: 502 });
       const { method, headers } = request;
-      const real = await fetch(`${nodes.url}${pathname}${search}`, { method, headers, body });
+      const real = await fetch(`${people.at.url}${pathname}${search}`, { method, headers, body });
       return typeof answer === "number" ? new Response("", { status: answer }) : new Response(await real.bytes(), real);
     },
   });
@@ -216,11 +202,11 @@ test("the keys of people are used for an hour without a Directory", async () => 
       if (port.down) return new Response("", { status: 503 });
       const { pathname, search } = new URL(request.url);
       const body = request.method === "GET" ? null : await request.bytes();
-      return fetch(`${nodes.url}${pathname}${search}`, { method: request.method, headers: request.headers, body });
+      return fetch(`${people.at.url}${pathname}${search}`, { method: request.method, headers: request.headers, body });
     },
   });
   const directoryUrl = `http://127.0.0.1:${directory.port}`;
-  const [bob, alice] = await Promise.all([open(), open({ url: nodes.url, directoryUrl, store: memoryStore() })]);
+  const [bob, alice] = await Promise.all([open(), open({ url: people.at.url, directoryUrl, store: memoryStore() })]);
   await (await alice.send(bob.did, "with")).delivered;
   port.down = true;
   await (await alice.send(bob.did, "without")).delivered;

@@ -2,33 +2,16 @@
  * The local store of the SDK over running nodes: what arrives is saved before it is acknowledged and kept once; people,
  * conversations and unread counts; files in pieces; what happens when the store is full.
  */
-import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { cachesOf } from "../../src/client/caches.ts";
+import { describe, expect, test } from "bun:test";
 import { memoryKeys } from "../../src/client/key-stores.ts";
 import type { WaypostEvent } from "../../src/client/message.ts";
-import type { WaypostOptions } from "../../src/client/opening.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import type { StoredMessage } from "../../src/client/store/rows.ts";
-import { Waypost } from "../../src/client/waypost.ts";
-import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+import type { Waypost } from "../../src/client/waypost.ts";
+import { peopleAtNodes, untilWaiting, waitingCount } from "../support/people.ts";
 
-let nodes: TestNodes;
-const opened: Waypost[] = [];
-beforeAll(async () => {
-  nodes = await startTestNodes();
-});
-afterAll(async () => {
-  await Promise.all(opened.map((me) => me.close()));
-  await nodes.stop();
-});
-
-const waiting = { timeoutMs: 60_000, intervalMs: 20 };
-async function open(options: Partial<WaypostOptions> = {}): Promise<Waypost> {
-  const me = await Waypost.open({ url: nodes.url, keys: memoryKeys(), waiting, ...options });
-  opened.push(me);
-  return me;
-}
-const openStored = (options: Partial<WaypostOptions> = {}) => open({ store: memoryStore(), ...options });
+const people = peopleAtNodes();
+const { open, openStored } = people;
 
 /** Resolves with the first value that is wanted, after each change of the store. */
 async function until<T>(me: Waypost, read: () => Promise<T>, isWanted: (value: T) => boolean): Promise<T> {
@@ -50,16 +33,6 @@ const stored = (me: Waypost, conversation: string, count: number): Promise<Store
     () => me.store.messages(conversation),
     (all) => all.length >= count,
   );
-
-async function waitingCount(me: Waypost): Promise<number> {
-  const [cache] = await cachesOf(me.client, me.identity, "");
-  return (await cache?.summary())?.count ?? -1;
-}
-
-/** What a store has saved is acknowledged a moment later; the test's own limit ends the wait. */
-async function untilWaiting(me: Waypost, count: number): Promise<void> {
-  while ((await waitingCount(me)) !== count) await Bun.sleep(20);
-}
 
 async function take(me: Waypost, count: number): Promise<string[]> {
   const taken: string[] = [];

@@ -10,7 +10,7 @@ import type { ClientError } from "../../../../src/client/http.ts";
 import { buildEnvelope } from "../../../../src/client/send.ts";
 import { memoryStore, type StoreDriver } from "../../../../src/client/store/driver.ts";
 import { Incoming } from "../../../../src/client/store/incoming.ts";
-import { addMessage, type MessageRow } from "../../../../src/client/store/rows.ts";
+import { addMessage, keyOfMessage, type MessageRow } from "../../../../src/client/store/rows.ts";
 import { LocalStore } from "../../../../src/client/store/store.ts";
 import { Table } from "../../../../src/client/store/table.ts";
 import { utf8 } from "../../../../src/core/codec/bytes.ts";
@@ -110,15 +110,36 @@ test("one envelope that comes twice at once is one message", async () => {
   expect(await store.unread()).toBe(1);
 });
 
+const sentRow: MessageRow = {
+  ...{ id: plan.id, conversation: to, isOwn: true, from, verified: true, trust: "proven", distrusted: null },
+  ...{ sentMs: 1, arrivedMs: 1, name: "", mediaType: "text/plain", sizeBytes: 0, replyTo: null, group: null },
+  ...{ wantsReceipt: false, messageIds: [], reaction: null, target: null, digest: "", to: [] },
+  body: { is: "inline", base64: "" },
+};
+
+test("a read receipt names what was there when it was read, and nothing that arrived behind it", async () => {
+  const table = await Table.open(memoryStore(), storeKey);
+  const receipts: unknown[] = [];
+  const sendReceipt = async (...receipt: unknown[]) => void receipts.push(receipt);
+  const host = { table, did: to, nowMs: Date.now, tell: () => undefined, leads: () => true, want: () => undefined };
+  const store = new LocalStore({ ...host, resend: async () => undefined, sendReceipt });
+  await store.saveProfile({ isOpen: true });
+  await store.savePerson(from, { isKnown: true });
+  const asked = { ...sentRow, conversation: from, isOwn: false, wantsReceipt: true };
+  const late = { ...asked, id: "2f1c1f1e-8a54-4a0c-9d0e-0d5f6b1f2a3b", arrivedMs: 9 };
+  await table.change(async (batch) => {
+    await addMessage(table, batch, asked);
+    // As it is found when it was added after the mark and before the receipt.
+    batch.put(keyOfMessage(table, late), late);
+  });
+  await store.markRead(from);
+  expect(receipts).toEqual([[from, [plan.id]]]);
+});
+
 test("what another device says of a delivery takes no receipt back", async () => {
   const table = await Table.open(memoryStore(), storeKey);
   const copy = { did: to, id: plan.id, state: "received", code: null, reason: null, out: null } as const;
-  const row: MessageRow = {
-    ...{ id: plan.id, conversation: to, isOwn: true, from, verified: true, trust: "proven", distrusted: null },
-    ...{ sentMs: 1, arrivedMs: 1, name: "", mediaType: "text/plain", sizeBytes: 0, replyTo: null, group: null },
-    ...{ wantsReceipt: false, messageIds: [], reaction: null, target: null, digest: "", to: [copy] },
-    body: { is: "inline", base64: "" },
-  };
+  const row: MessageRow = { ...sentRow, to: [copy] };
   const key = await table.change((batch) => addMessage(table, batch, row));
   const said = { kind: "delivery", id: plan.id, to: [{ ...copy, state: "sent" }] } as const;
   await applyItem({ table, nowMs: Date.now }, said, async () => undefined);

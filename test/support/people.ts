@@ -1,0 +1,49 @@
+/** People who use the SDK over nodes of their own: started before the tests of a file, closed after them. */
+import { afterAll, beforeAll } from "bun:test";
+import { cachesOf } from "../../src/client/caches.ts";
+import { memoryKeys } from "../../src/client/key-stores.ts";
+import type { WaypostOptions } from "../../src/client/opening.ts";
+import { memoryStore } from "../../src/client/store/driver.ts";
+import { Waypost } from "../../src/client/waypost.ts";
+import { startTestNodes } from "./nodes.ts";
+
+export const waiting = { timeoutMs: 60_000, intervalMs: 20 };
+
+export function peopleAtNodes() {
+  const opened: Waypost[] = [];
+  const at = { url: "" };
+  let stop: () => Promise<unknown> = async () => undefined;
+  beforeAll(async () => {
+    const nodes = await startTestNodes();
+    at.url = nodes.url;
+    stop = nodes.stop;
+  });
+  afterAll(async () => {
+    await Promise.all(opened.map((me) => me.close()));
+    await stop();
+  });
+  /** Closed at the end. */
+  const keep = async (opening: Promise<Waypost>): Promise<Waypost> => {
+    const me = await opening;
+    opened.push(me);
+    return me;
+  };
+  const open = (options: Partial<WaypostOptions> = {}) =>
+    keep(Waypost.open({ url: at.url, keys: memoryKeys(), waiting, ...options }));
+  return {
+    at,
+    keep,
+    open,
+    openStored: (options: Partial<WaypostOptions> = {}) => open({ store: memoryStore(), ...options }),
+  };
+}
+
+/** What is left in the person's Cache. What a store has saved is acknowledged a moment later; the test's limit ends the wait. */
+export async function untilWaiting(me: Waypost, count: number): Promise<void> {
+  while ((await waitingCount(me)) !== count) await Bun.sleep(20);
+}
+
+export async function waitingCount(me: Waypost): Promise<number> {
+  const [cache] = await cachesOf(me.client, me.identity, "");
+  return (await cache?.summary())?.count ?? -1;
+}
