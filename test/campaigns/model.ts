@@ -269,12 +269,12 @@ export class Model {
   private async settleRegistrations(): Promise<void> {
     const endsAtMs = performance.now() + settleMs;
     for (const did of this.registered) {
-      for (;;) {
+      for (let asked = 0; ; asked++) {
         const { status } = await this.client.ask({ path: `/resolve/${did}` });
         if (status === 200) break;
+        if (asked % 20 === 19 && (await this.isOver(`/registration-status/${did}`))) break;
         if (performance.now() > endsAtMs) {
           if (this.workers.length > 0) return;
-          if (await this.isOver(`/registration-status/${did}`)) break;
           this.options.find(`${did} was registered and is not there: ${status}`);
           break;
         }
