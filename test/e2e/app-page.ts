@@ -141,9 +141,14 @@ export async function openRow({ page, click }: Person<TypedPage>): Promise<void>
 export async function linkSecond(browser: Browser, url: string, old: Person, downloads: string) {
   const profile = await browser.profile(downloads);
   const second = { ...personAt(await browser.open(url, profile)), profile };
+  await linkTo(second, old);
+  return second;
+}
+
+export async function linkTo(second: Person<TypedPage>, old: Person<TypedPage>): Promise<void> {
   await second.press("I use it on another device");
   await second.page.until("document.querySelector('.welcome .qr')", "the code", 60_000);
-  await second.page.evaluate("navigator.clipboard.writeText = async (text) => { globalThis.copied = text }");
+  await second.page.evaluate("(navigator.clipboard.writeText = async (text) => { globalThis.copied = text }, true)");
   await second.press("Copy the code");
   const code = String(await second.page.evaluate("globalThis.copied"));
   await old.press("Settings");
@@ -152,8 +157,11 @@ export async function linkSecond(browser: Browser, url: string, old: Person, dow
   await old.press("Link");
   await second.page.until("document.querySelector('.row')", "the conversation", 90_000);
   await old.close();
-  return second;
 }
+
+/** Whether a message of one's own has a receipt. */
+export const isArrived = (text: string) => `[...document.querySelectorAll('.own')].some((one) =>
+  one.querySelector('.text')?.textContent === ${JSON.stringify(text)} && /arrived|read/.test(one.textContent))`;
 
 type Violation = { readonly id: string; readonly impact: string; readonly nodes: readonly { readonly html: string }[] };
 

@@ -6,7 +6,18 @@ import { afterAll, beforeAll, expect } from "bun:test";
 import { mkdtempSync } from "node:fs";
 import { join } from "node:path";
 import { freePort } from "../support/executable.ts";
-import { choose, linkOf, linkSecond, newPerson, openRow, personAt, savedFile, saveTo, twoPeople } from "./app-page.ts";
+import {
+  choose,
+  isArrived,
+  linkOf,
+  linkSecond,
+  newPerson,
+  openRow,
+  personAt,
+  savedFile,
+  saveTo,
+  twoPeople,
+} from "./app-page.ts";
 import { appPlace, relayAt } from "./app-place.ts";
 import { appSuite, appTest } from "./app-suite.ts";
 import { type Network, openNetwork } from "./network.ts";
@@ -27,9 +38,6 @@ beforeAll(() => {
 afterAll(() => network.close());
 
 const two = (names: readonly [string, string]) => twoPeople(suite.browser, app, names, scratch);
-
-const isArrived = (text: string) => `[...document.querySelectorAll('.own')].some((one) =>
-  one.querySelector('.text')?.textContent === ${JSON.stringify(text)} && /arrived|read/.test(one.textContent))`;
 
 appTest(
   "two people meet by a link and talk through a restart, a loss of network and a second tab, each message once",

@@ -1,24 +1,25 @@
 /**
- * The chat app in Firefox ESR, driven by WebDriver BiDi, by command: `bun test/e2e/firefox.ts`. Two people write to each
- * other, reload, and ask no other host.
+ * The chat app in Firefox ESR, driven by WebDriver BiDi, by command: `bun test/e2e/firefox.ts`. Two people talk through a
+ * restart, a loss of network, a reload and a second tab; a file goes on after a reload and is saved as it was; a second
+ * device is linked; closed and opened without a server all is there; and no other host is asked.
  */
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdtempSync } from "node:fs";
 import { join } from "node:path";
 import { freePort } from "../support/executable.ts";
-import { startTestNodes } from "../support/nodes.ts";
-import { linkOf, openRow, personAt, type TypedPage, welcome } from "./app-page.ts";
+import { isArrived, linkOf, linkTo, openRow, personAt, savedFile, type TypedPage, welcome } from "./app-page.ts";
+import { appPlace } from "./app-place.ts";
+import { openNetwork } from "./network.ts";
 
 const path = Bun.which("firefox-esr") ?? Bun.which("firefox");
 if (path === null) throw new Error("there is no Firefox on this machine");
-const scratch = mkdtempSync(join(tmpdir(), "waypost-firefox-"));
-const [nodePort, appPort] = [freePort(), freePort()];
-const [node, app] = [`http://127.0.0.1:${nodePort}`, `http://127.0.0.1:${appPort}`];
-const nodes = await startTestNodes({
-  server: { listen: [`127.0.0.1:${nodePort}`, `127.0.0.1:${appPort}`], app: `127.0.0.1:${appPort}` },
-  relay: { enabled: true, public_endpoints: [node], allow_http: true, allow_private: ["127.0.0.0/8"] },
-  cache: { enabled: true, public_endpoints: [node] },
-});
+/** `WAYPOST_TEST_LOSS_MS`, `WAYPOST_TEST_FILE_MB`: as in `app.test.ts`. */
+const lossMs = Number(process.env["WAYPOST_TEST_LOSS_MS"] ?? 5_000);
+const fileBytes = Number(process.env["WAYPOST_TEST_FILE_MB"] ?? 5) * 1_000_000;
+const publicPort = freePort();
+const place = appPlace({ isKept: true, publicPort });
+const { app, node, scratch } = place;
+const network = openNetwork(publicPort, place.nodePort);
+let nodes = await place.start();
 
 type Reply = {
   readonly id?: number;
@@ -31,7 +32,8 @@ type Reply = {
 
 /** A session of Firefox, and what its pages have asked. */
 async function startFirefox(firefox: string) {
-  const flags = ["--headless", "--no-remote", "--remote-debugging-port=0", "--profile", scratch, "about:blank"];
+  const profile = mkdtempSync(join(scratch, "profile-"));
+  const flags = ["--headless", "--no-remote", "--remote-debugging-port=0", "--profile", profile, "about:blank"];
   const child = Bun.spawn([firefox, ...flags], {
     stdout: "ignore",
     stderr: "pipe",
@@ -91,10 +93,16 @@ type Firefox = Awaited<ReturnType<typeof startFirefox>>;
 
 const keys = { Enter: "\ue007", Escape: "\ue00c", Tab: "\ue004" } as const;
 
-/** A tab in a profile of its own. */
-async function openPage({ call }: Firefox, url: string): Promise<TypedPage> {
-  const { userContext } = await call("browser.createUserContext", {});
-  const { context } = await call("browsingContext.create", { type: "tab", userContext });
+type FirefoxPage = TypedPage & {
+  readonly profile: string;
+  readonly choose: (selector: string, path: string) => Promise<void>;
+  readonly close: () => Promise<void>;
+};
+
+/** A tab, in a profile of its own unless one is named. */
+async function openPage({ call }: Firefox, url: string, given?: string): Promise<FirefoxPage> {
+  const profile = given ?? String((await call("browser.createUserContext", {}))["userContext"]);
+  const { context } = await call("browsingContext.create", { type: "tab", userContext: profile });
   await call("browsingContext.navigate", { context, url, wait: "complete" });
   const evaluate = async (expression: string): Promise<unknown> => {
     const asked = `Promise.resolve((${expression.replace(/;\s*$/, "")})).then((value) => JSON.stringify(value))`;
@@ -116,8 +124,18 @@ async function openPage({ call }: Firefox, url: string): Promise<TypedPage> {
     await call("browsingContext.activate", { context });
     await call("input.performActions", { context, actions: [{ type: "key", id: "keyboard", actions }] });
   };
-  return { evaluate, until, type, press: (key) => type(keys[key]) };
+  const choose = async (selector: string, file: string): Promise<void> => {
+    const expression = `document.querySelector(${JSON.stringify(selector)})`;
+    await until(expression, selector);
+    const { result } = await call("script.evaluate", { expression, target: { context }, awaitPromise: false });
+    const { sharedId } = result as { sharedId: string };
+    await call("input.setFiles", { context, element: { sharedId }, files: [file] });
+  };
+  const close = async () => void (await call("browsingContext.close", { context }));
+  return { evaluate, until, type, press: (key) => type(keys[key]), profile, choose, close };
 }
+
+const done = (what: string) => console.log(`${(performance.now() / 1000).toFixed(1)} s  ${what}`);
 
 const firefox = await startFirefox(path);
 try {
@@ -132,19 +150,79 @@ try {
   await alice.press("Accept");
   await alice.say("hello Bob");
   await bob.sees("hello Bob");
+  await bob.page.until(isArrived("hello Alice"), "the receipt", 60_000);
+  done("two people meet by a link and write to each other");
+
+  await nodes.stop();
+  await alice.say("said while the nodes are away");
+  nodes = await place.start();
+  await bob.sees("said while the nodes are away");
+  network.lose();
+  await alice.say("said while the network is lost");
+  await bob.say("said from the other side");
+  await Bun.sleep(lossMs);
+  network.restore();
+  await Promise.all([bob.sees("said while the network is lost"), alice.sees("said from the other side")]);
+  done("a restart of the nodes and a loss of network lose nothing");
+
   for (const person of [alice, bob]) await person.page.evaluate("location.reload()");
   await Promise.all([alice.sees("hello Bob"), bob.sees("hello Alice")]);
-  await bob.say("after the reload");
-  await alice.sees("after the reload");
+  const tab = personAt(await openPage(firefox, `${app}/${await bob.page.evaluate("location.hash")}`, bob.page.profile));
+  await tab.sees("hello Bob");
+  await tab.say("from the second tab");
+  await Promise.all([alice.sees("from the second tab"), bob.sees("from the second tab")]);
+  await alice.say("for both tabs");
+  await Promise.all([bob.sees("for both tabs"), tab.sees("for both tabs")]);
+  await tab.page.close();
+  done("a reload and a second tab");
+
+  const bytes = crypto.getRandomValues(new Uint8Array(65_521));
+  const file = new Uint8Array(fileBytes).map((_, i) => bytes[i % bytes.length] ?? 0);
+  await Bun.write(join(scratch, "holiday.raw"), file);
+  await bob.page.choose(".composer input[type=file]", join(scratch, "holiday.raw"));
+  await bob.sees("holiday.raw");
+  await bob.page.evaluate("location.reload()");
+  await alice.sees("holiday.raw", 240_000);
+  const saved = mkdtempSync(join(scratch, "saved-"));
+  await firefox.call("browser.setDownloadBehavior", {
+    downloadBehavior: { type: "allowed", destinationFolder: saved },
+    userContexts: [alice.page.profile],
+  });
+  await alice.click(".file");
+  if (Bun.hash(await savedFile(saved, "holiday.raw", fileBytes)) !== Bun.hash(file)) throw new Error("another file");
+  done(`a file of ${fileBytes / 1e6} MB goes on after a reload and is saved as it was`);
+
+  const second = personAt(await openPage(firefox, app));
+  await linkTo(second, alice);
+  await openRow(second);
+  await second.sees("hello Bob");
+  await second.say("from the second device");
+  await Promise.all([bob.sees("from the second device"), alice.sees("from the second device")]);
+  done("a second device is linked, has the conversation and speaks as the same person");
+
+  const isActive = "navigator.serviceWorker.getRegistration().then((one) => one?.active?.state === 'activated')";
+  await alice.page.until(isActive, "the worker");
+  const before = await alice.messages();
+  const hash = await alice.page.evaluate("location.hash");
+  await alice.page.close();
+  await nodes.stop();
+  const again = personAt(await openPage(firefox, `${app}/${hash}`, alice.page.profile));
+  await again.sees("hello Alice");
+  if (JSON.stringify(await again.messages()) !== JSON.stringify(before)) throw new Error("other messages");
+  await again.say("written offline");
+  await again.sees("written offline");
+  nodes = await place.start();
+  await bob.sees("written offline");
+  done("closed and opened without a server all is there");
+
   const hosts = new Set(firefox.requests.filter((url) => /^(http|ws)/.test(url)).map((url) => new URL(url).host));
   const others = [...hosts].filter((host) => host !== new URL(app).host && host !== new URL(node).host);
   if (others.length > 0) throw new Error(`asked other hosts: ${others}`);
-  console.log(
-    `Firefox: two people wrote to each other and reloaded; ${firefox.requests.length} requests, no other host`,
-  );
+  done(`${firefox.requests.length} requests, none to another host`);
 } finally {
   await firefox.close();
   await nodes.stop();
-  rmSync(scratch, { recursive: true, force: true, maxRetries: 5 });
+  network.close();
+  place.remove();
 }
 process.exit();

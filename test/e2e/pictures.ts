@@ -2,31 +2,26 @@
  * Makes the picture of the README, `docs/app.png`: two people of the app in Chromium, a wide light window and a narrow dark
  * one. `bun test/e2e/pictures.ts`.
  */
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { memoryKeys, memoryStore, Waypost } from "../../src/client/package.ts";
-import { freePort } from "../support/executable.ts";
-import { startTestNodes } from "../support/nodes.ts";
-import { linkOf, newPerson, type Person } from "./app-page.ts";
+import { choose, linkOf, newPerson, type Person } from "./app-page.ts";
+import { appPlace } from "./app-place.ts";
 import { type Page, startChromium } from "./chromium.ts";
 
-const scratch = mkdtempSync(join(tmpdir(), "waypost-pictures-"));
-const [nodePort, appPort] = [freePort(), freePort()];
-const [url, app] = [`http://127.0.0.1:${nodePort}`, `http://127.0.0.1:${appPort}`];
-const nodes = await startTestNodes({
-  server: { listen: [`127.0.0.1:${nodePort}`, `127.0.0.1:${appPort}`], app: `127.0.0.1:${appPort}` },
-  relay: { enabled: true, public_endpoints: [url], allow_http: true, allow_private: ["127.0.0.0/8"] },
-  cache: { enabled: true, public_endpoints: [url] },
-});
-const browser = await startChromium(["--force-color-profile=srgb", "--hide-scrollbars"]);
+const place = appPlace();
+const { node: url, app, scratch } = place;
+const nodes = await place.start();
+const browser = await startChromium([
+  "--force-color-profile=srgb",
+  "--hide-scrollbars",
+  // A mouse, which a headless browser says it lacks.
+  "--blink-settings=primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4",
+]);
 
 const window = async ({ page }: Person, width: number, height: number, scheme: "light" | "dark") => {
   await page.call("Emulation.setDeviceMetricsOverride", { width, height, deviceScaleFactor: 1.5, mobile: false });
-  const features = [
-    { name: "prefers-color-scheme", value: scheme },
-    { name: "hover", value: "hover" },
-  ];
+  const features = [{ name: "prefers-color-scheme", value: scheme }];
   await page.call("Emulation.setEmulatedMedia", { features });
 };
 const picture = async (page: Page) => String((await page.call("Page.captureScreenshot", { format: "png" }))["data"]);
@@ -56,15 +51,9 @@ async function befriend(alice: Person, name: string): Promise<void> {
   await alice.page.until("document.querySelector('.composer')", "the field to write");
 }
 
-async function attach({ page }: Person, path: string): Promise<void> {
-  const { root } = (await page.call("DOM.getDocument", {})) as { root: { nodeId: number } };
-  const field = await page.call("DOM.querySelector", { nodeId: root.nodeId, selector: "input[type=file]" });
-  await page.call("DOM.setFileInputFiles", { ...field, files: [path] });
-}
-
 try {
   const alice = await newPerson(browser, app, "Alice", scratch);
-  await window(alice, 860, 620, "light");
+  await window(alice, 860, 690, "light");
   const link = await linkOf(alice);
   const did = new URLSearchParams(new URL(link).hash.slice(1)).get("to") ?? "";
   const others = [
@@ -79,10 +68,10 @@ try {
     await other.close();
   }
   const bob = await newPerson(browser, link, "Bob", scratch);
-  await window(bob, 330, 620, "dark");
+  await window(bob, 330, 690, "dark");
   await bob.press("Open conversation");
   await bob.page.until("document.querySelector('.composer')", "the field to write");
-  await attach(bob, await landscape(bob.page));
+  await choose(bob, ".composer input[type=file]", await landscape(bob.page));
   await befriend(alice, "Bob");
   await bob.say("This evening, from the ridge");
   await alice.sees("This evening, from the ridge");
@@ -103,23 +92,24 @@ try {
   }
   await bob.page.evaluate("document.querySelector('.messages').scrollTop = 1e6");
   await alice.page.until("document.querySelectorAll('.own .icon').length > 1", "receipts");
+  // Until nothing moves: scrolling, and toasts that go.
   await Bun.sleep(1_500);
   const [wide, narrow] = [await picture(alice.page), await picture(bob.page)];
   const both = await browser.open("about:blank");
   await both.call("Emulation.setDeviceMetricsOverride", {
     width: 1280,
-    height: 700,
+    height: 770,
     deviceScaleFactor: 1,
     mobile: false,
   });
   const style = "border-radius:14px;box-shadow:0 10px 34px #0003,0 0 0 1px #0001";
-  await both.evaluate(`document.body.style.cssText = "margin:0;height:700px;display:flex;gap:30px;align-items:center;justify-content:center;background:#e9e6df";
+  await both.evaluate(`document.body.style.cssText = "margin:0;height:770px;display:flex;gap:30px;align-items:center;justify-content:center;background:#e9e6df";
     document.body.innerHTML = '<img style="${style};width:860px" src="data:image/png;base64,${wide}"><img style="${style};width:330px" src="data:image/png;base64,${narrow}">';
     Promise.all([...document.images].map((one) => one.decode())).then(() => true)`);
   writeFileSync(join(import.meta.dir, "..", "..", "docs", "app.png"), Buffer.from(await picture(both), "base64"));
 } finally {
   await browser.close();
   await nodes.stop();
-  rmSync(scratch, { recursive: true, force: true });
+  place.remove();
 }
 process.exit();
