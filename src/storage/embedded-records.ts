@@ -95,7 +95,7 @@ function corrupt(what: string): StoreError {
 
 export type EmbeddedLimits = {
   readonly pendingCallsMax: number;
-  /** A commit with this many calls keeps the event loop for about 4 ms and writes less than 1 MiB. */
+  /** A commit with this many calls keeps the event loop for about 10 ms and writes less than 3 MiB. */
   readonly blockCallsMax: number;
   /** Counted by time: blocks that follow each other at once, to empty a full pool, use up no life. */
   readonly lifetimeBlocks: number;
@@ -105,7 +105,7 @@ export type EmbeddedLimits = {
 
 export const embeddedLimits: EmbeddedLimits = {
   pendingCallsMax: 10_000,
-  blockCallsMax: 40,
+  blockCallsMax: 100,
   lifetimeBlocks: 64,
   retainedMs: 7 * dayMs,
   retainedMax: 200_000n,

@@ -11,7 +11,8 @@
  * never acknowledged, and each minute the sizes and dead rows of the database and the memory of the nodes are printed.
  * `--skew 4`: the clock of the last node is 4 s ahead (needs Debian's `faketime`); beyond 5 s it would not start.
  * `--databases 3`: the mailboxes are in three servers, of which one is killed at a time, now and then for ten seconds,
- * while places move between them.
+ * while places move between them. `--away 120`: one of them is also away for so many seconds in a row, while everything
+ * else goes on; the time that senders to the others' places wait is printed, then and otherwise.
  * Needs Debian's postgresql and nats-server. Nodes run from the sources, or from the executable that `--executable`
  * names.
  */
@@ -42,6 +43,7 @@ const { values: flags } = parseArgs({
     "per-second": { type: "string", default: "300" },
     skew: { type: "string", default: "0" },
     databases: { type: "string", default: "1" },
+    away: { type: "string", default: "0" },
     executable: { type: "string" },
   },
 });
@@ -160,6 +162,9 @@ type Sent = {
 };
 const sent = new Map<string, Sent>();
 const counts = { unclear: 0, live: 0, unread: 0 };
+/** Milliseconds of sends that the first node asked answered, while a database was away and otherwise. */
+const answeredMs = { away: [] as number[], otherwise: [] as number[] };
+let away: (typeof databases)[number] | null = null;
 /** Of each recipient: answered, and not seen by a pull yet. */
 const unseen = new Map<string, Set<string>>();
 
@@ -216,13 +221,14 @@ async function sendOne(): Promise<void> {
   });
   const path = Math.random() < 0.5 ? "/relay" : "/cache/store";
   const begunMs = performance.now();
-  while (!state.answered) {
+  for (let tries = 1; !state.answered; tries++) {
     const headers = { "content-type": "application/json" };
     const request = { method: "POST", headers, body, signal: AbortSignal.timeout(20_000) };
     const answer = await fetch(`${pick(urls)}${path}`, request).catch(() => null);
     const text = (await answer?.text().catch(() => null)) ?? null;
     if (answer !== null && text !== null && answer.ok) {
       state.answered = true;
+      if (tries === 1) answeredMs[away === null ? "otherwise" : "away"].push(performance.now() - begunMs);
       unseen.get(to)?.add(messageId);
     } else if (answer !== null && answer.status < 500 && answer.status !== 429) {
       findings.push(`refused with ${answer.status}: ${text}`);
@@ -230,7 +236,7 @@ async function sendOne(): Promise<void> {
     } else {
       counts.unclear++;
       // A message that has got old while nobody answered would be refused.
-      if (stopped || (steadyMinutes !== null && performance.now() - begunMs > 60_000)) return;
+      if (stopped || performance.now() - begunMs > 60_000) return;
       await Bun.sleep(between(20, 200));
     }
   }
@@ -331,7 +337,14 @@ async function measureNow(minute: number): Promise<void> {
 const work = [
   ...(steadyMinutes === null
     ? Array.from({ length: Number(flags.senders) }, async () => {
-        while (!stopped) await sendOne();
+        // One to a place that is closed does not hold up the others.
+        const open = new Set<Promise<void>>();
+        while (!stopped) {
+          const one = sendOne().finally(() => open.delete(one));
+          open.add(one);
+          await Promise.race([one, Bun.sleep(2_000)]);
+        }
+        await Promise.all(open);
       })
     : [sendAtPace(Number(flags["per-second"]))]),
   ...people.map(pullForEver),
@@ -351,8 +364,26 @@ async function movePlaces(): Promise<void> {
   }
 }
 
+/** Ends one database beside the first, and starts it again when the time is over. */
+async function leaveForLong(awaySeconds: number): Promise<void> {
+  if (awaySeconds === 0 || databases.length === 1) return;
+  const one = pick(databases.slice(1));
+  await one.stop("immediate");
+  away = one;
+  await Bun.sleep(awaySeconds * secondMs);
+  away = null;
+  await one.start();
+}
+
+function timesOf(list: number[]): string {
+  list.sort((a, b) => a - b);
+  const at = (part: number) => list[Math.floor(list.length * part)]?.toFixed(0);
+  return `${list.length}, half within ${at(0.5)} ms, 99 of 100 within ${at(0.99)} ms`;
+}
+
 const killed = { node: 0, bus: 0, database: 0, moved: 0 };
 const moving = movePlaces();
+let leaving: Promise<void> = Promise.resolve();
 try {
   for (let kill = 1; kill <= kills && findings.length === 0; kill++) {
     await Bun.sleep(between(100, 1_500));
@@ -369,18 +400,20 @@ try {
       await bus.start();
       killed.bus++;
     } else {
-      const one = pick(databases);
+      const one = pick(databases.filter((database) => database !== away));
       await one.stop("immediate");
       await Bun.sleep(one !== database && Math.random() < 0.2 ? 10_000 : between(0, 1_000));
       await one.start();
       killed.database++;
     }
+    if (kill === Math.ceil(kills / 4)) leaving = leaveForLong(Number(flags.away));
     if (kill % 20 === 0) console.log(`${kill} kills, ${sent.size} sent, ${findings.length} findings`);
   }
   for (let minute = 1; minute <= (steadyMinutes ?? 0) && findings.length === 0; minute++) {
     await Bun.sleep(60_000);
     await measureNow(minute);
   }
+  await leaving;
   await Promise.all(urls.map(ready));
   stopped = true;
   await Promise.all([...work, moving]);
@@ -391,6 +424,9 @@ try {
     `${killed.node} nodes, ${killed.bus} times the bus and ${killed.database} times a database killed, ${killed.moved} places moved, ${ended} nodes ended without a database; ` +
       `${answered} answered, ${acknowledged} acknowledged, ${counts.live} live, ${counts.unread} expired before anybody could pull them, ${counts.unclear} tries without an answer; ` +
       `lost, doubled, phantom or refused: ${findings.length}`,
+  );
+  console.log(
+    `sends answered at once: ${timesOf(answeredMs.otherwise)}; while a database was away: ${timesOf(answeredMs.away)}`,
   );
   for (const finding of findings.slice(0, 20)) console.log(`  ${finding}`);
 } finally {
