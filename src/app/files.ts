@@ -21,6 +21,10 @@ async function writeBeside(path: string, content: string | Uint8Array): Promise<
   try {
     await handle.writeFile(content);
     await handle.sync();
+  } catch (error) {
+    // A full disk would get one for each try.
+    await unlink(temporary);
+    throw error;
   } finally {
     await handle.close();
   }

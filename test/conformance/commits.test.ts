@@ -34,7 +34,7 @@ type Freeing = { readonly blocksToFreeMin?: number };
 type Open = (path: string, freeing?: Freeing) => Promise<Store>;
 
 const openDisk: Open = (path, freeing = {}) =>
-  openLmdb(optionsOf(lmdbPlugin, { path, reserve_bytes: 1024 * 1024 }), testEnvironment(), {
+  openLmdb(optionsOf(lmdbPlugin, { path, reserve_bytes: 8 * 1024 * 1024 }), testEnvironment(), {
     journal: { operationsMax: 50, recordsMax: 5 },
     ...freeing,
   });

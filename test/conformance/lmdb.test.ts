@@ -16,7 +16,7 @@ const newPath = scratchPaths("lmdb", folderInMemory());
 const paths = new WeakMap<Store, string>();
 
 async function openAt(path: string, environment: StoreEnvironment): Promise<Store> {
-  const options = optionsOf(lmdbPlugin, { path, block_time_ms: 50, reserve_bytes: 1024 * 1024 });
+  const options = optionsOf(lmdbPlugin, { path, block_time_ms: 50, reserve_bytes: 8 * 1024 * 1024 });
   // Folds after a few operations, so that every case meets pages and journals of all ages.
   const store = await openLmdb(options, environment, {
     journal: { operationsMax: 7, recordsMax: 5 },
@@ -52,7 +52,10 @@ const drivers = [
   {
     name: "lmdb",
     open: (path: string) =>
-      openLmdb(optionsOf(lmdbPlugin, { path, message_ids_max: 100, reserve_bytes: 1024 * 1024 }), testEnvironment()),
+      openLmdb(
+        optionsOf(lmdbPlugin, { path, message_ids_max: 100, reserve_bytes: 8 * 1024 * 1024 }),
+        testEnvironment(),
+      ),
     again: true,
   },
   {

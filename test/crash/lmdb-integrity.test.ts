@@ -29,7 +29,10 @@ import { answersOf } from "./store-answers.ts";
 const folder = scratchPaths("integrity");
 const file = (path: string) => join(path, "data.mdb");
 const open = (path: string) =>
-  openLmdb(optionsOf(lmdbPlugin, { path, block_time_ms: 3_600_000, reserve_bytes: 1024 * 1024 }), testEnvironment());
+  openLmdb(
+    optionsOf(lmdbPlugin, { path, block_time_ms: 3_600_000, reserve_bytes: 8 * 1024 * 1024 }),
+    testEnvironment(),
+  );
 
 /** Enough of everything for trees of two levels and values on pages of their own. */
 async function filled(path: string): Promise<void> {

@@ -35,7 +35,7 @@ const folder = scratchPaths("maintenance");
 const later = { expiresAtMs: 4e12, keptUntilMs: 8e12 };
 const startMs = 1_800_000_000_000;
 const open = (path: string, blockTimeMs = 3_600_000) =>
-  openLmdb(optionsOf(lmdbPlugin, { path, block_time_ms: blockTimeMs, reserve_bytes: 1024 * 1024 }), {
+  openLmdb(optionsOf(lmdbPlugin, { path, block_time_ms: blockTimeMs, reserve_bytes: 8 * 1024 * 1024 }), {
     ...testEnvironment(),
     now: () => startMs,
   });
@@ -254,7 +254,7 @@ describe("an export", () => {
     await filled(path);
     const written = await lines(path);
     expect(written.length).toBeGreaterThan(8);
-    const target = lmdbPlugin.maintenance!(optionsOf(lmdbPlugin, { path: other, reserve_bytes: 1024 * 1024 }));
+    const target = lmdbPlugin.maintenance!(optionsOf(lmdbPlugin, { path: other, reserve_bytes: 8 * 1024 * 1024 }));
     const report = await importRecords(target, recordsOf(written), 20_000);
     expect(report).toMatchObject({ messages: 4, claims: 1, receipts: 1, over: 0 });
     const again = await open(other);

@@ -71,7 +71,7 @@ export async function writerEnded({ path, seed, mode, lifeMs, environment }: Run
 }
 
 export async function openStore(path: string): Promise<Store> {
-  return lmdbPlugin.open(optionsOf(lmdbPlugin, { path, reserve_bytes: 1024 * 1024 }), testEnvironment());
+  return lmdbPlugin.open(optionsOf(lmdbPlugin, { path, reserve_bytes: 8 * 1024 * 1024 }), testEnvironment());
 }
 
 /** Everything that is wrong with the store after what was said. */

@@ -13,7 +13,7 @@ import { crashEntry, crashReceipt, crashTimes, recipientsMax } from "./store-fac
 
 const [path, firstText, seedText, mode] = process.argv.slice(2) as [string, string, string, string];
 const environment = { now: Date.now, log: () => {}, fatal: () => process.exit(9) };
-const options = optionsOf(lmdbPlugin, { path, reserve_bytes: 1024 * 1024 });
+const options = optionsOf(lmdbPlugin, { path, reserve_bytes: 8 * 1024 * 1024 });
 // Folds all the time, so that kills come at every stage of one.
 const journal = { operationsMax: 150, recordsMax: 20 };
 // A block that is freed and still needed is missed before the kill.

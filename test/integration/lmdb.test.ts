@@ -2,43 +2,19 @@
 import { describe, expect, test } from "bun:test";
 import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import type { LedgerCall } from "../../src/core/ledger/calls.ts";
-import type { Disk } from "../../src/plugins/lmdb/environment.ts";
 import { openEnvironment } from "../../src/plugins/lmdb/environment.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
 import { openLmdb, openTable } from "../../src/plugins/lmdb/store.ts";
 import { MemoryTable } from "../../src/plugins/memory/table.ts";
-import { type Mailbox, type Store, StoreError, type StoreErrorCode } from "../../src/storage/contract.ts";
-import type { EmbeddedLedger } from "../../src/storage/embedded.ts";
+import { type Store, StoreError, type StoreErrorCode } from "../../src/storage/contract.ts";
 import { testEnvironment } from "../conformance/kit.ts";
 import { optionsOf } from "../conformance/options.ts";
-import {
-  alice,
-  bytesOf,
-  did,
-  entry,
-  failureOf,
-  id,
-  ids,
-  listAll,
-  pageOf,
-  quota,
-  seeded,
-} from "../conformance/samples.ts";
-import {
-  addAlias,
-  alice as aliceIdentity,
-  bob as bobIdentity,
-  register,
-  registration,
-  settled,
-  startMs,
-} from "../support/embedded-stage.ts";
+import { alice, bytesOf, entry, failureOf, id, ids, listAll, pageOf, quota, seeded } from "../conformance/samples.ts";
 import { scratchPaths } from "../support/scratch.ts";
 
 const mebibyte = 1024 * 1024;
 const folder = scratchPaths("lmdb");
-const options = (path: string) => optionsOf(lmdbPlugin, { path, reserve_bytes: mebibyte });
+const options = (path: string) => optionsOf(lmdbPlugin, { path, reserve_bytes: 8 * mebibyte });
 
 function codeOf(error: unknown): StoreErrorCode | null {
   return error instanceof StoreError ? error.code : null;
@@ -188,170 +164,6 @@ describe("options", () => {
     expect(lmdbPlugin.parseOptions({ path: "x", block_time_ms: 500 })).toMatchObject({ ok: true });
   });
 });
-
-/** A disk of so many bytes; what lies on it is the real file. */
-function smallDisk(file: string, bytes: number): Disk & { bytes: number; asideMax: number } {
-  return {
-    bytes,
-    asideMax: 0,
-    freeBytes() {
-      return this.bytes - Math.max(this.fileBytes(), this.asideMax);
-    },
-    fileBytes: () => statSync(file).size,
-    allocatedBytes() {
-      return this.asideMax;
-    },
-    setAside(upTo) {
-      if (upTo > this.bytes) return false;
-      this.asideMax = Math.max(this.asideMax, upTo);
-      return true;
-    },
-    close() {},
-  };
-}
-
-/** Stores until it is refused, and answers what was stored and how the refusal was coded. */
-async function fillUp(mailbox: Mailbox, from: number, size: number, max = 20_000) {
-  const stored: number[] = [];
-  for (let n = from; n < from + max; n += 16) {
-    const some = Array.from({ length: 16 }, (_, i) => n + i);
-    const outcomes = await Promise.allSettled(
-      some.map((k) => mailbox.store(entry(k, { recipient: did(k % 4), envelope: bytesOf(k, size) }), quota())),
-    );
-    for (const [i, one] of outcomes.entries()) if (one.status === "fulfilled") stored.push(some[i]!);
-    const refused = outcomes.find((one) => one.status === "rejected");
-    if (refused !== undefined) return { stored, code: codeOf(refused.reason) };
-  }
-  return { stored, code: null };
-}
-
-async function allHeld(mailbox: Mailbox): Promise<number> {
-  let held = 0;
-  for (let r = 0; r < 4; r++) held += (await listAll(mailbox, did(r), pageOf({ bytesMax: mebibyte }))).length;
-  return held;
-}
-
-async function ackAll(mailbox: Mailbox, numbers: readonly number[]): Promise<void> {
-  for (let r = 0; r < 4; r++) {
-    const mine = numbers.filter((n) => n % 4 === r).map(id);
-    for (let at = 0; at < mine.length; at += 200) await mailbox.remove(did(r), mine.slice(at, at + 200), 2_000);
-  }
-}
-
-describe("a disk without room", () => {
-  test("refuses stores with full, while reads, claims and acknowledgements go on, and recovers", async () => {
-    const path = folder();
-    mkdirSync(path, { mode: 0o700 });
-    const disk = smallDisk(join(path, "data.mdb"), 16 * mebibyte);
-    const settings = optionsOf(lmdbPlugin, { path, reserve_bytes: 4 * mebibyte, free_space_floor_bytes: mebibyte });
-    const logged: string[] = [];
-    const log = (level: string, message: string) => void logged.push(`${level}: ${message}`);
-    const store = await openLmdb(settings, { ...testEnvironment(), log }, { disk });
-    const { mailbox, replay, receipts } = store.capabilities;
-    await store.probe();
-    const { stored, code } = await fillUp(mailbox!, 0, 6_000);
-    expect([code, await store.probe().catch(codeOf)]).toEqual(["full", "full"]);
-    // A warning comes first. Sixteen were refused, and the operator hears of it once.
-    expect(logged.map((line) => line.slice(0, 24))).toEqual(["warn: the disk is nearly", "error: the disk is full:"]);
-    expect(stored.length).toBeGreaterThan(500);
-    expect(await allHeld(mailbox!)).toBe(stored.length);
-    expect(await replay!.claim("tag", 5_000, 1_000)).toBe(true);
-    await receipts!.put("key", bytesOf(1, 50), 5_000);
-    await ackAll(mailbox!, stored.slice(0, stored.length - 10));
-    expect(await allHeld(mailbox!)).toBe(10);
-    // What was freed lies inside the file; the disk itself is as full as before.
-    await storesAgain(mailbox!, 100_000);
-    // Room on the disk is used at once.
-    const refusedAgain = await fillUp(mailbox!, 200_000, 6_000);
-    expect(refusedAgain.code).toBe("full");
-    disk.bytes *= 4;
-    await storesAgain(mailbox!, 300_000);
-    await store.probe();
-    await store.close();
-    expect(statSync(join(path, "data.mdb")).size).toBeLessThan(disk.bytes);
-  }, 60_000);
-
-  test("keeps room for mailboxes: at half of it registrations end, at three quarters changes", async () => {
-    const path = folder();
-    mkdirSync(path, { mode: 0o700 });
-    const disk = smallDisk(join(path, "data.mdb"), 17 * mebibyte);
-    const given = { path, reserve_bytes: mebibyte, free_space_floor_bytes: mebibyte, block_time_ms: 10 };
-    const logged: string[] = [];
-    const log = (level: string, message: string) => void logged.push(`${level}: ${message}`);
-    const environment = { ...testEnvironment(), log, now: () => startMs };
-    const store = await openLmdb(optionsOf(lmdbPlugin, given), environment, { disk });
-    const ledger = store.capabilities.ledger as EmbeddedLedger;
-    const grow = async (from: number, to: number) => {
-      for (let i = from; i < to; i++) await store.capabilities.logs!.keepNote(`${i}`, "", "n".repeat(mebibyte));
-    };
-    const submit = (call: LedgerCall) => ledger.submit(call, call.name).catch(codeOf);
-    await grow(0, 1); // notes stand in the ledger's table
-    await register(ledger, aliceIdentity);
-    await grow(1, 8);
-    expect(await submit(registration(bobIdentity))).toBe("full");
-    await settled(ledger, await submit(addAlias(aliceIdentity, "alice")));
-    await grow(8, 12);
-    expect(await submit(addAlias(aliceIdentity, "alice-two", 1n))).toBe("full");
-    expect(logged).toEqual(["error: the ledger has its part of the disk: it takes no more"]);
-    expect((await fillUp(store.capabilities.mailbox!, 0, 6_000)).stored.length).toBeGreaterThan(100);
-    await store.close();
-  }, 60_000);
-
-  test.if(process.platform === "linux" && process.getuid?.() === 0)(
-    "never fills a real file system: stores are refused, acknowledgements work, and it recovers",
-    async () => {
-      const path = folder();
-      mkdirSync(path);
-      const mounted = Bun.spawnSync(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", path]).exitCode === 0;
-      // Containers may not mount; the test above runs there with its own disk.
-      if (!mounted) return;
-      try {
-        const settings = optionsOf(lmdbPlugin, {
-          path: join(path, "store"),
-          reserve_bytes: 8 * mebibyte,
-          free_space_floor_bytes: 2 * mebibyte,
-        });
-        const environment = testEnvironment();
-        let store = await openLmdb(settings, environment);
-        let mailbox = store.capabilities.mailbox!;
-        const { stored, code } = await fillUp(mailbox, 0, 3_000);
-        expect(code).toBe("full");
-        // Somebody else takes the rest.
-        expect(() => writeFileSync(join(path, "ballast"), new Uint8Array(64 * mebibyte))).toThrow();
-        expect((await fillUp(mailbox, 100_000, 3_000)).stored).toEqual([]);
-        expect(await allHeld(mailbox)).toBe(stored.length);
-        // A restart on the full disk finds the room that was set aside.
-        await store.close();
-        store = await openLmdb(settings, environment);
-        mailbox = store.capabilities.mailbox!;
-        expect((await fillUp(mailbox, 100_000, 3_000)).stored).toEqual([]);
-        await ackAll(mailbox, stored);
-        expect(await allHeld(mailbox)).toBe(0);
-        rmSync(join(path, "ballast"));
-        await storesAgain(mailbox, 200_000);
-        expect(environment.fatals).toEqual([]);
-        await store.close();
-      } finally {
-        Bun.spawnSync(["umount", "-l", path]);
-      }
-    },
-    60_000,
-  );
-});
-
-/**
- * Stores until more than fifty were taken, for at most some seconds. Room comes back in steps, by what is freed
- * in the background, so a first attempt may find room for one and the next for all.
- */
-async function storesAgain(mailbox: Mailbox, from: number): Promise<void> {
-  let taken = 0;
-  for (let attempt = 0; attempt < 120; attempt++) {
-    taken += (await fillUp(mailbox, from + attempt * 1_000, 6_000, 160)).stored.length;
-    if (taken > 50) return;
-    await Bun.sleep(50);
-  }
-  throw new Error(`stores are not taken again: ${taken} in all`);
-}
 
 describe("blocks", () => {
   test("that no message needs are given back, and the file stops growing", async () => {

@@ -66,7 +66,14 @@ function addRoute(parts: WitnessParts): Route {
     takesAnyType: true,
     answer: [200, "The line of the cosignature."],
     also: [409, "The size that is known."],
-    codes: ["invalid_request", "invalid_signature", "not_found", "log_inconsistent", "service_unavailable"],
+    codes: [
+      "invalid_request",
+      "invalid_signature",
+      "not_found",
+      "log_inconsistent",
+      "service_unavailable",
+      "storage_full",
+    ],
     handle: async ({ body, nowMs }) => {
       const added = parseRequest(body);
       if (added === null) return fault("invalid_request", "the body must be that of add-checkpoint, with a checkpoint");

@@ -40,7 +40,7 @@ export const lmdbOptions = z.strictObject({
     .describe("Below this much free space on the file system, stores are refused with 507"),
   reserve_bytes: z
     .int()
-    .min(mebibyte)
+    .min(8 * mebibyte)
     .default(32 * mebibyte)
     .describe("Disk space set aside, so that retrieval and acknowledgement still work when stores are refused"),
 });

@@ -112,6 +112,11 @@ describe("placing files", () => {
     expect(new Set(paths).size).toBe(10);
     expect(readdirSync(folder).length).toBe(10);
   });
+  test("a file that can't be written leaves nothing behind", async () => {
+    const folder = freshFolder();
+    const failed = writeDurably(join(folder, "k"), 1 as never).catch(() => "failed");
+    expect([await failed, readdirSync(folder)]).toEqual(["failed", []]);
+  });
   test("creating answers false when the file exists, and leaves it alone", async () => {
     const file = join(freshFolder(), "k");
     expect(await createDurably(file, "a")).toBe(true);
