@@ -92,15 +92,12 @@ const documentShape = z.object({
 
 export const registeredShape = z.object({ registration_status: text, tx_id: text, did: text, did_document: record });
 export const registrationStatusShape = z.object({
-  did: text,
-  registered: truth,
   registration_status: oneOf("confirmed", "pending", "missing"),
   did_document: z.optional(record),
   version: z.optional(integer),
   tx_id: z.optional(text),
 });
 export const noncesShape = z.object({
-  did: text,
   document_nonce: u64,
   alias_nonce: z.optional(u64),
   root_pubkey_nonce: u64,
@@ -114,31 +111,18 @@ export const resolvedShape = z.object({
   version: integer,
   deactivated: truth,
   updated_at: text,
-  delivery_policy_links: z.nullable(
-    z.object({ recipient_policy: z.nullable(text), tag_policies: z.array(text), persona_policies: z.array(text) }),
-  ),
+  delivery_policy_links: z.nullable(z.object({ recipient_policy: z.nullable(text) })),
 });
-export const aliasShape = z.object({ alias: text, did: text });
+export const aliasShape = z.object({ did: text });
 export const submissionShape = z.object({
-  tx_hash: text,
-  did: text,
   state: oneOf("pending", "in_block", "finalized", "failed", "dropped"),
   reason: z.nullable(z.object({ code: text, message: text })),
 });
-export const acceptedShape = z.object({
-  did: text,
-  tx_hash: text,
-  message: text,
-  action: z.optional(text),
-  alias: z.optional(text),
-  extrinsic: z.optional(text),
-});
+export const acceptedShape = z.object({ tx_hash: text });
 export const recipientPolicyShape = z.object({
-  did: text,
   policy: z.object({ max_message_bytes: integer, cache_eligible: truth, effective_ttl: integer }),
 });
 export const resolutionShape = z.object({
-  target: text,
   encryption_profile: text,
   recipient_key_id: text,
   recipient_public_key_multibase: text,
@@ -171,7 +155,7 @@ export const aboutShape = z.object({
   directory_endpoints: z.optional(z.array(text)),
   push_key: z.optional(z.nullable(text)),
 });
-export const pushShape = z.object({ id: text, state: text });
+export const pushShape = z.object({ state: text });
 
 /** Success is a 2xx that says so. */
 export const deliveredShape = z.object({
@@ -201,7 +185,7 @@ export const messageStateShape = z.object({
   state: text,
   message: z.nullable(entry),
 });
-export const ackShape = z.object({ acked: integer, message_ids: z.array(text) });
+export const ackShape = z.object({ acked: integer });
 
 // What programs keep between runs.
 const did = z.custom<Did>((value) => typeof value === "string" && isDid(value), "a DID");

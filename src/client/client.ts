@@ -62,6 +62,12 @@ export type Client = {
     memory: MemoryStore;
     /** Which witnesses must have seen the log, as c2sp.org/tlog-policy; `null` looks nothing up in the log. */
     policy: string | null;
+    readonly log: {
+      /** Since when the log says something else about a name than the Directory, or, under "", is not shown. */
+      readonly differing: Map<string, number>;
+      /** What was reported last of each home: each reason once while it lasts. */
+      readonly doubted: Map<string, string>;
+    };
     /** Hears what is wrong with the log where nothing depends on it. */
     doubt: (error: ClientError) => void;
   };
@@ -83,6 +89,7 @@ export function connect({ directoryUrl, relayUrl, timeoutMs = timeoutMsDefault }
     recipients: new BoundedMap(recipientsMax),
     memory,
     policy: null,
+    log: { differing: new Map(), doubted: new Map() },
     doubt: () => undefined,
   };
   const readProof = (did: Did, hash: string, home: string | null) =>
@@ -169,11 +176,18 @@ export async function activeDocument(client: Client, did: Did): Promise<DidDocum
 
 /** The same; the proof is not remembered so far. */
 async function readDocument(client: Client, did: Did): Promise<DidDocument> {
-  if (isSelfCertifying(did)) return (await client.trust.examine(did, null)).document;
+  if (isSelfCertifying(did)) {
+    const state = await attempt(() => client.trust.examine(did, null));
+    if (!(state instanceof ClientError)) return state.document;
+    throw state.code === "did_deactivated" ? deactivated(did) : state;
+  }
   const record = await client.directory.resolve(did);
-  if (record.deactivated) throw localError("did_deactivated", `${did} is deactivated`);
+  if (record.deactivated) throw deactivated(did);
   return documentOf(record, did);
 }
+
+/** Known for certain, so it ends what would wait for a network. */
+const deactivated = (did: Did) => localError("did_deactivated", `${did} is deactivated`);
 
 /** The answer has been checked; ids may be relative to the DID. */
 function documentOf(record: Resolved, did: Did): DidDocument {

@@ -54,21 +54,14 @@ export function passphraseLock(passphrase: string): Lock {
   };
 }
 
-export type PasskeyOptions = {
-  /** Shown by the authenticator; "Waypost" by default. */
-  readonly name?: string;
-  /** The site's domain; the page's by default. */
-  readonly rpId?: string;
-};
-
-/** Throws `no_prf` where the authenticator can't derive keys: the passphrase goes on working. */
-export function passkeyLock({ name = "Waypost", rpId }: PasskeyOptions = {}): Lock {
+/** `name` is shown by the authenticator. Throws `no_prf` where that can't derive keys: the passphrase goes on working. */
+export function passkeyLock({ name = "Waypost" }: { readonly name?: string } = {}): Lock {
   return {
     kind: "passkey",
     keyFor: async (kept) => {
-      const credential = kept?.credential ?? (await createPasskey(name, rpId));
+      const credential = kept?.credential ?? (await createPasskey(name));
       const salt = kept?.salt ?? random(32);
-      const secret = await evaluate(credential, salt, rpId);
+      const secret = await evaluate(credential, salt);
       return { key: hkdf(secret, null, utf8("waypost:lock:passkey"), 32), kept: { salt, credential } };
     },
   };
@@ -76,9 +69,9 @@ export function passkeyLock({ name = "Waypost", rpId }: PasskeyOptions = {}): Lo
 
 type PrfResults = { readonly prf?: { readonly results?: { readonly first?: ArrayBuffer | Uint8Array } } };
 
-async function createPasskey(name: string, id: string | undefined): Promise<Uint8Array> {
+async function createPasskey(name: string): Promise<Uint8Array> {
   const made = await ask("create", {
-    rp: { name, ...(id === undefined ? {} : { id }) },
+    rp: { name },
     user: { id: random(16), name, displayName: name },
     challenge: random(32),
     pubKeyCredParams: [-8, -7, -257].map((alg) => ({ type: "public-key", alg })),
@@ -89,12 +82,11 @@ async function createPasskey(name: string, id: string | undefined): Promise<Uint
 }
 
 /** Read with `get`: authenticators often return nothing when they make the passkey. */
-async function evaluate(credential: Uint8Array, salt: Uint8Array, rpId: string | undefined): Promise<Uint8Array> {
+async function evaluate(credential: Uint8Array, salt: Uint8Array): Promise<Uint8Array> {
   const asserted = await ask("get", {
     challenge: random(32),
     allowCredentials: [{ type: "public-key", id: credential }],
     userVerification: "required",
-    ...(rpId === undefined ? {} : { rpId }),
     extensions: { prf: { eval: { first: salt } } },
   });
   const first = (asserted.getClientExtensionResults() as PrfResults).prf?.results?.first;

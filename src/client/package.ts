@@ -14,7 +14,6 @@ export {
   type Lock,
   type LockedKeys,
   lockedKeys,
-  type PasskeyOptions,
   passkeyLock,
   passphraseLock,
   recoveryCode,

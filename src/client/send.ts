@@ -198,8 +198,6 @@ export type SendProgress = { readonly sentBytes: number; readonly totalBytes: nu
 export type TransferOptions = {
   /** Awaited after each chunk. */
   readonly onProgress?: (progress: SendProgress) => unknown;
-  /** Called before each pause after a temporary failure. */
-  readonly onRetry?: (attempt: number, reason: string, delayMs: number) => void;
   /** Retries for each envelope after a temporary failure; 3 by default. */
   readonly retries?: number;
 };
@@ -234,6 +232,7 @@ type Retrying = {
   readonly retries: number;
   /** Pauses before them; the last one applies to all further attempts. */
   readonly delaysMs: readonly number[];
+  /** Called before each pause. */
   readonly onRetry?: (attempt: number, reason: string, delayMs: number) => void;
 };
 

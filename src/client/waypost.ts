@@ -377,8 +377,8 @@ export class Waypost {
   async #transmit(to: string, content: Content, options: MessageOptions): Promise<Sent> {
     const source = await sourceOf(content, options, this.#relationsOf(options));
     // What is still to be sent when it is closed has one attempt.
-    const { retries = this.#isClosed ? 0 : retryingDefault.retries, onRetry, onProgress } = options;
-    const retrying = { ...retryingDefault, retries, ...(onRetry === undefined ? {} : { onRetry }) };
+    const { retries = this.#isClosed ? 0 : retryingDefault.retries, onProgress } = options;
+    const retrying = { ...retryingDefault, retries };
     const plan = await retryTemporary(() => this.#plan(to, source, options), retrying);
     const { relay } = this.#client;
     const onDelivered = ({ sentBytes, totalBytes }: SendProgress) => onProgress?.({ sentBytes, totalBytes });

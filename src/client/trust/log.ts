@@ -1,12 +1,14 @@
 /**
  * What the log of a Directory says about a DID or an alias, as the witnesses of a policy have seen it: the key must be in
- * the map that a fresh head covers, and each head must continue the one before. Loaded only where there is a policy.
- * Source: docs/trust.md "Log", c2sp.org/tlog-policy.
+ * the map that a fresh head covers, and each head must continue the one before. Also people of other Directories: whether
+ * they are at the home that a name gives, and whether they have moved. Loaded only where one of them is needed.
+ * Source: docs/trust.md "Log" and "Between providers", c2sp.org/tlog-policy.
  */
 import { decodeHex, encodeHex, equalBytes } from "../../core/codec/bytes.ts";
-import type { Did } from "../../core/codec/did.ts";
+import { type Did, isDid } from "../../core/codec/did.ts";
 import { minuteMs, secondMs } from "../../core/codec/time.ts";
-import { homesOf } from "../../core/trust/home.ts";
+import type { DidDocument } from "../../core/ledger/account.ts";
+import { homeOfUrl, homesOf, movedType } from "../../core/trust/home.ts";
 import {
   decodeLogEntry,
   decodeOldHead,
@@ -19,6 +21,7 @@ import {
   valueOfProof,
 } from "../../core/trust/log.ts";
 import { readMapProof } from "../../core/trust/map.ts";
+import { isSelfCertifying } from "../../core/trust/names.ts";
 import {
   type Checkpoint,
   type Note,
@@ -36,9 +39,6 @@ import type { Client } from "../client.ts";
 import { verifyEd25519 } from "../crypto.ts";
 import { askBytes, attempt, ClientError, inOrder, localError, orNull } from "../http.ts";
 import { distrust, type MemoryStore, recall } from "./trust.ts";
-
-/** In the same part of the bundle: a further part would cost every page more than it saves. */
-export { checkHome, checkMoved } from "./places.ts";
 
 // -------------------------------------------------------------------------------------------------------------- policy
 
@@ -89,29 +89,13 @@ const behindMs = secondMs;
 const patienceMs = minuteMs;
 const entryBytesMax = 64 * 1024;
 
-/** What is known of the logs that a client asks. */
-type Asked = {
-  /** Since when the log says something else about a name than the Directory, or, under "", is not shown. */
-  readonly differing: Map<string, number>;
-  /** What was reported last of each home: each reason once while it lasts. */
-  readonly doubted: Map<string, string>;
-};
-
-const askedBy = new WeakMap<Client, Asked>();
-
-function askedOf(client: Client): Asked {
-  const asked = askedBy.get(client) ?? { differing: new Map(), doubted: new Map() };
-  askedBy.set(client, asked);
-  return asked;
-}
-
 /**
  * Whether the log agrees. Where `isDemanded`, or when the log has forked, throws why it does not; otherwise what is wrong
  * with the log goes to `known.doubt`.
  */
 export async function isLogged(client: Client, subject: Subject, isDemanded: boolean): Promise<boolean> {
   const { home = "" } = placeOf(client, subject.did) ?? {};
-  const { doubted } = askedOf(client);
+  const { doubted } = client.known.log;
   try {
     const isAgreed = await agrees(client, subject, isDemanded ? triesMax : 1);
     doubted.delete(home);
@@ -135,7 +119,7 @@ function placeOf({ trust, known }: Client, did: Did): Place | null {
 type Place = { readonly home: string; readonly ledger: string };
 
 async function agrees(client: Client, subject: Subject, tries: number): Promise<boolean> {
-  const { differing: since } = askedOf(client);
+  const { differing: since } = client.known.log;
   let name: string;
   let missing: ClientError | null;
   for (let left = tries; ; ) {
@@ -309,4 +293,43 @@ async function saveHead(memory: MemoryStore, key: string, { note, logKey }: Head
 async function keepFork(memory: MemoryStore, before: Head, now: Head): Promise<ClientError> {
   await memory.save(forkKey, JSON.stringify({ before: before.note, after: now.note }));
   return distrust("log_forked", "the log shows a head that does not continue the one before; both are kept");
+}
+
+// -------------------------------------------------------------------------------------------------------------- places
+
+/** A host that a name gives must be the one that the proof names: a Directory can't pass off a person of another. */
+export async function checkHome(client: Client, did: Did, home: string): Promise<void> {
+  if (!isSelfCertifying(did))
+    throw distrust("proof_missing", `${did} at ${home} is a random DID: nothing can prove it`);
+  const { document } = await client.trust.examine(did, null);
+  if (!homesOf(document).includes(home))
+    throw distrust("home_differs", `${did} says that it is not at home at ${home}`);
+}
+
+/**
+ * Throws `identity_moved` when the person has left this DID for another one, on another ledger, and that one agrees. The new
+ * DID is `expected`.
+ */
+export async function checkMoved(client: Client, did: Did): Promise<void> {
+  const proven = client.trust.provenOf(did);
+  for (const next of proven === null ? [] : movedOf(proven.state.document, "to")) {
+    client.trust.tellHome(next.did, next.home);
+    const state = await attempt(() => client.trust.examine(next.did, null));
+    if (state instanceof ClientError || !movedOf(state.document, "from").some((one) => one.did === did)) continue;
+    const extra = { expected: next.did };
+    throw new ClientError("local", "identity_moved", `${did} is ${next.did}@${next.home} now: both say so`, extra);
+  }
+}
+
+/** Services by which an identity that has left its ledger and its new DID name each other. */
+const movedTypes = { to: movedType, from: "SvcMovedFromService" } as const;
+
+/** The DIDs that a document says it has moved to, or from, with their homes: `https://directory.example/resolve/<DID>`. */
+function movedOf(document: DidDocument, way: keyof typeof movedTypes): { did: Did; home: string }[] {
+  const urls = document.service.filter(({ type }) => type === movedTypes[way]).flatMap((one) => one.serviceEndpoint);
+  return urls.flatMap((url) => {
+    const [, origin = "", did = ""] = /^(https?:\/\/[^/]+)\/resolve\/([^/]+)$/.exec(url) ?? [];
+    const home = homeOfUrl(origin);
+    return home !== null && isDid(did) ? [{ did, home }] : [];
+  });
 }
