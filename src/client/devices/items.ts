@@ -5,6 +5,7 @@
  */
 import { decodeBase64, encodeBase64 } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
+import { dayMs } from "../../core/codec/time.ts";
 import { isInteger, isRecord } from "../answers.ts";
 import { randomUuid } from "../crypto.ts";
 import { type Body, saveContent, wholeBody } from "../store/files.ts";
@@ -65,6 +66,9 @@ export async function loadItem(table: Table, item: SyncItem): Promise<SentItem> 
   return { kind, row: { ...row, body: none }, content };
 }
 
+/** No Cache keeps a message for longer. */
+const seenMs = 30 * dayMs;
+
 type Applying = { readonly table: Table; readonly nowMs: () => number };
 
 /**
@@ -88,14 +92,17 @@ export async function applyItem(
       await mark(batch);
       const given = item.row.body;
       const none: Body = given.is === "elsewhere" ? { ...given, id: randomUuid(), sizeBytes: 0 } : { is: "removed" };
-      return applyRow(table, batch, { ...item, row: { ...item.row, body: content === null ? none : written } });
+      return applyRow({ table, nowMs }, batch, {
+        ...item,
+        row: { ...item.row, body: content === null ? none : written },
+      });
     },
   });
   return saved;
 }
 
 async function applyRow(
-  table: Table,
+  { table, nowMs }: Applying,
   batch: Batch,
   { kind, row: given }: Extract<SentItem, { readonly content: string | null }>,
 ): Promise<StoreChange | null> {
@@ -106,9 +113,11 @@ async function applyRow(
     await putReaction(table, batch, row);
     return { type: "changed", conversation, id: row.target, what: "state" };
   }
-  const known = row.isOwn ? keyOfId(table, id) : seenKey(table, row.digest);
-  if ((await batch.get(known)) !== null) return null;
-  if (!row.isOwn) batch.put(known, 1);
+  const key = await batch.get<string>(keyOfId(table, id));
+  const isHeld = key !== null && (await batch.get<MessageRow>(key))?.digest === row.digest;
+  if (isHeld || (await batch.get(seenKey(table, row.digest))) !== null) return null;
+  // The identity's Caches may offer it here too.
+  if (!row.isOwn) batch.put(seenKey(table, row.digest), nowMs() + seenMs);
   await addMessage(table, batch, row);
   if (row.group === null) for (const { did } of row.to) await putPerson(table, batch, did, { isKnown: true });
   if (!row.isOwn && row.verified === true && row.from !== null) await putPerson(table, batch, row.from, {});

@@ -42,9 +42,9 @@ export function memoryStore({ bytesMax = 256 * mebibyte }: StoreOptions = {}): S
     read: async (key) => rows.get(key) ?? null,
     scan: async ({ from, to, limit, isReverse = false }) => {
       sorted ??= [...rows.keys()].sort();
-      const [first, end] = [lowerBound(sorted, from), lowerBound(sorted, to)];
-      const keys = isReverse ? sorted.slice(Math.max(first, end - limit), end).reverse() : sorted.slice(first, end);
-      return keys.slice(0, limit).map((key): Row => [key, rows.get(key) as Uint8Array]);
+      const keys = sorted.filter((key) => key >= from && key < to);
+      const wanted = isReverse ? keys.reverse() : keys;
+      return wanted.slice(0, limit).map((key): Row => [key, rows.get(key) as Uint8Array]);
     },
     apply: async (batch) => {
       for (const [key, bytes] of batch) {
@@ -56,17 +56,6 @@ export function memoryStore({ bytesMax = 256 * mebibyte }: StoreOptions = {}): S
     bytesMax,
     sharedAs: null,
   };
-}
-
-/** The place of the first key that is not below. */
-function lowerBound(keys: readonly string[], key: string): number {
-  let [low, high] = [0, keys.length];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if ((keys[middle] as string) < key) low = middle + 1;
-    else high = middle;
-  }
-  return low;
 }
 
 const tableName = "rows";

@@ -148,10 +148,8 @@ export class Incoming {
     let isNew = false;
     for (const digest of digests) isNew ||= (await batch.get(seenKey(this.#table, digest))) === null;
     if (!isNew) return false;
-    const keys = [...digests, ...messageIds].map((text) => seenKey(this.#table, text));
-    for (const key of keys) batch.put(key, 1);
-    const [first = ""] = keys;
-    batch.put(`e/${digits(expiryOf(version, nowMs) + hourMs)}/${first.slice(2)}`, keys);
+    const untilMs = expiryOf(version, nowMs) + hourMs;
+    for (const text of [...digests, ...messageIds]) batch.put(seenKey(this.#table, text), untilMs);
     return true;
   }
 
@@ -261,17 +259,12 @@ export class Incoming {
   /** Forgets what has expired. */
   async sweep(): Promise<void> {
     const nowMs = this.#host.nowMs();
-    for (;;) {
-      const over = await this.#table.scan<string[]>({ prefix: "e/", to: `e/${digits(nowMs)}`, limit: 100 });
-      if (over.length === 0) break;
-      await this.#table.change(async (batch) => {
-        for (const key of over.flatMap(([place, keys]) => [place, ...keys])) batch.delete(key);
-      });
-    }
-    for await (const [place, { atMs }] of this.#table.all<LogRow>("l/")) {
-      if (atMs > nowMs - handOverMs) break;
-      await this.#table.change(async (batch) => batch.delete(place));
-    }
+    const over: string[] = [];
+    for await (const [key, untilMs] of this.#table.all<number>("s/")) if (untilMs < nowMs) over.push(key);
+    for await (const [key, { atMs }] of this.#table.all<LogRow>("l/")) if (atMs < nowMs - handOverMs) over.push(key);
+    await this.#table.change(async (batch) => {
+      for (const key of over) batch.delete(key);
+    });
     await sweepUnfinished(this.#table, nowMs);
   }
 }

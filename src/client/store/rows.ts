@@ -1,7 +1,7 @@
 /**
  * The rows of a local store and what a program sees of them. Prefixes: `p/` people, `b/` profiles, `g/` groups, `c/`
  * conversations, `m/` messages by conversation and time, `r/` reactions, `i/` messages by id, `a/` files by age, `l/`
- * what `messages` has not handed over, `s/` and `e/` envelopes seen and when they expire, `o/` the outbox, `f/` and
+ * what `messages` has not handed over, `s/` envelopes seen, until when they may come again, `o/` the outbox, `f/` and
  * `t/` pieces of files (`files.ts`).
  */
 import { decodeBase64, decodeUtf8 } from "../../core/codec/bytes.ts";

@@ -7,15 +7,13 @@
 
 import { sha256 } from "#sha256";
 import { concatBytes, decodeUtf8, encodeHex, utf8 } from "../../core/codec/bytes.ts";
-import { hkdf, openBytes, sealBytes, sealNonceBytes } from "../crypto.ts";
+import { hkdf, openBytes, sealBytes } from "../crypto.ts";
 import { attempt, ClientError, localError } from "../http.ts";
 import { storeFailure } from "../key-stores.ts";
 import type { Range, StoreDriver } from "./driver.ts";
 
 /** Of what the rows mean. A later version upgrades them when it opens the store. */
 const layout = 1;
-/** What sealing adds: nonce and tag. */
-const sealBytesMore = sealNonceBytes + 16;
 
 type Meta = {
   readonly layout: number;
@@ -94,8 +92,13 @@ export class Table {
   }
 
   async bytes(key: string): Promise<Uint8Array | null> {
-    const sealed = await this.#guard(() => this.driver.read(this.place + key));
-    return sealed === null ? null : this.#open(key, sealed);
+    const sealed = await this.sealed(key);
+    return sealed === null ? null : this.open(key, sealed);
+  }
+
+  /** As the driver has it. */
+  sealed(key: string): Promise<Uint8Array | null> {
+    return this.#guard(() => this.driver.read(this.place + key));
   }
 
   /** Values of keys that begin with `prefix`; `from` and `to` are whole keys. */
@@ -104,7 +107,7 @@ export class Table {
     const rows = await this.#guard(() => this.driver.scan(range));
     return rows.map(([key, sealed]) => {
       const name = key.slice(this.place.length);
-      return [name, parse<T>(this.#open(name, sealed))];
+      return [name, parse<T>(this.open(name, sealed))];
     });
   }
 
@@ -153,16 +156,8 @@ export class Table {
     for (const item of items) batch.put(logKey(++logged), { item, atMs: Date.now() });
     if (batch.rows.size === 0 && Object.keys(batch.meta).length === 0) return result;
     const sealed = [...batch.rows].map(([key, value]) => [key, value && this.#seal(key, value)] as const);
-    let { bytes } = meta;
-    await Promise.all(
-      sealed.map(async ([key, value]) => {
-        const read = await batch.before.get(key);
-        // What was read is not read again for its size.
-        const before = read === undefined ? await this.#guard(() => this.driver.read(this.place + key)) : read;
-        const cipherBytes = read === undefined ? 0 : sealBytesMore;
-        bytes += sizeOf(key, value) - sizeOf(key, before) - (before === null ? 0 : cipherBytes);
-      }),
-    );
+    const more = sealed.map(async ([key, value]) => sizeOf(key, value) - sizeOf(key, await batch.before(key)));
+    const bytes = (await Promise.all(more)).reduce((sum, one) => sum + one, meta.bytes);
     const counted: Meta = { ...meta, ...batch.meta, bytes, logged };
     const rows = [...sealed, ["meta", this.#seal("meta", render(counted))] as const];
     await this.#guard(() => this.driver.apply(rows.map(([key, value]) => [this.place + key, value])));
@@ -180,7 +175,7 @@ export class Table {
     return sealBytes(this.#sealKey, bytes, utf8(this.place + key));
   }
 
-  #open(key: string, sealed: Uint8Array): Uint8Array {
+  open(key: string, sealed: Uint8Array): Uint8Array {
     const opened = openBytes(this.#sealKey, sealed, utf8(this.place + key));
     if (opened === null) throw localError("store_unreadable", "a row of the store is damaged");
     return opened;
@@ -199,8 +194,7 @@ export class Table {
 /** What one change reads and writes. */
 export class Batch {
   readonly rows = new Map<string, Uint8Array | null>();
-  /** What was read so far: nobody else writes during a change. */
-  readonly before = new Map<string, Promise<Uint8Array | null>>();
+  readonly #read = new Map<string, Promise<Uint8Array | null>>();
   /** For own devices. */
   readonly items: unknown[] = [];
   meta: Partial<Meta> = {};
@@ -210,13 +204,19 @@ export class Batch {
     this.#table = table;
   }
 
+  /** Sealed, and read once: nobody else writes during a change. */
+  before(key: string): Promise<Uint8Array | null> {
+    const before = this.#read.get(key) ?? this.#table.sealed(key);
+    this.#read.set(key, before);
+    return before;
+  }
+
   /** With what this change has written. */
   async get<T>(key: string): Promise<T | null> {
-    const before = this.before.get(key) ?? this.#table.bytes(key);
-    this.before.set(key, before);
-    const read = await before;
-    const bytes = this.rows.has(key) ? (this.rows.get(key) ?? null) : read;
-    return bytes === null ? null : parse<T>(bytes);
+    const written = this.rows.get(key);
+    if (written !== undefined) return written && parse<T>(written);
+    const sealed = await this.before(key);
+    return sealed && parse<T>(this.#table.open(key, sealed));
   }
 
   put(key: string, value: unknown): void {
