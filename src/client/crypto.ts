@@ -142,7 +142,7 @@ export function hkdf(key: Uint8Array, salt: Uint8Array | null, info: Uint8Array,
 
 // ------------------------------------------------------------------------------------------------------------ sealing
 
-export const sealNonceBytes = 12;
+const sealNonceBytes = 12;
 
 /** ChaCha20-Poly1305 (RFC 8439) under a random nonce, which comes first. */
 export function sealBytes(key: Uint8Array, plain: Uint8Array, bound: Uint8Array): Uint8Array {

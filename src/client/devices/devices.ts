@@ -164,8 +164,9 @@ export class Devices {
   readonly #host: DevicesHost;
   readonly #table: Table;
   readonly #signal: AbortSignal;
-  #sync: Promise<{ readonly sync: Sync; readonly link: DeviceLink }> | null = null;
-  #running: Sync | null = null;
+  /** With the other devices, as soon as the DID of this one is open. @internal */
+  sync: Sync | null = null;
+  #opening: Promise<{ readonly sync: Sync; readonly link: DeviceLink }> | null = null;
 
   /** @internal */
   constructor(host: DevicesHost, signal: AbortSignal) {
@@ -193,7 +194,7 @@ export class Devices {
   }
 
   async #openLater(): Promise<void> {
-    for (let failures = 0; !this.#signal.aborted && this.#running === null; failures++) {
+    for (let failures = 0; !this.#signal.aborted && this.sync === null; failures++) {
       await pause(backoffMs(failures), this.#signal);
       await attempt(() => this.#open());
     }
@@ -205,37 +206,17 @@ export class Devices {
   }
 
   /** @internal */
-  get isSyncing(): boolean {
-    return this.#running?.isSyncing === true;
-  }
-
-  /** @internal */
-  async synced(): Promise<void> {
-    await this.#running?.synced();
-  }
-
-  /** Asks for the content of a message that only another device has. @internal */
-  async want(key: string): Promise<void> {
-    await (await this.#open()).sync.want(key);
-  }
-
-  /** @internal */
-  async sweep(): Promise<void> {
-    await this.#running?.sweep();
-  }
-
-  /** @internal */
   async close(): Promise<void> {
-    const opened = await this.#sync?.catch(() => null);
+    const opened = await this.#opening?.catch(() => null);
     await opened?.link.close();
   }
 
   #open(): Promise<{ readonly sync: Sync; readonly link: DeviceLink }> {
-    this.#sync ??= this.#begin().catch((error: unknown) => {
-      this.#sync = null;
+    this.#opening ??= this.#begin().catch((error: unknown) => {
+      this.#opening = null;
       throw error;
     });
-    return this.#sync;
+    return this.#opening;
   }
 
   async #begin() {
@@ -247,7 +228,7 @@ export class Devices {
     const { table, nowMs, tell } = this.#host;
     const take = (item: Extract<SyncItem, { kind: "keys" | "devices" }>, from: Did) => this.#take(item, from);
     const sync = new Sync({ table, nowMs, tell, link, take }, logged, this.#signal);
-    this.#running = sync;
+    this.sync = sync;
     sync.run().catch((error: unknown) => this.#failed(error));
     return { sync, link };
   }
@@ -297,7 +278,7 @@ export class Devices {
     await this.#table.change(async (batch) => {
       for (const did of dids) batch.delete(peerKey(this.#table, did));
     });
-    await this.#running?.refresh();
+    await this.sync?.refresh();
   }
 
   /** What another device says about keys and devices. */
@@ -314,7 +295,7 @@ export class Devices {
     const added = item.added.filter((one) => isDevice(one) && one.did !== deviceDid && one.did !== from);
     if (added.length > 0) await addPeers(this.#table, added, { nowMs: this.#host.nowMs, history: null });
     if (item.removed.length > 0) await this.#drop(item.removed);
-    await this.#running?.refresh();
+    await this.sync?.refresh();
   }
 
   // ------------------------------------------------------------------------------------------------ removing

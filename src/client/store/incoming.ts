@@ -8,6 +8,7 @@ import { dayMs, hourMs } from "../../core/codec/time.ts";
 import { expiryOf, type PendingMessage } from "../caches.ts";
 import { Wakeup } from "../connections.ts";
 import { groupType, typingType } from "../content.ts";
+import type { Sync } from "../devices/sync.ts";
 import { attempt, ClientError } from "../http.ts";
 import {
   essenceOf,
@@ -37,7 +38,6 @@ import {
   type Person,
   putPerson,
   putReaction,
-  type StoreChange,
   seenKey,
   unverified,
 } from "./rows.ts";
@@ -47,13 +47,10 @@ type IncomingHost = {
   readonly table: Table;
   readonly did: Did;
   readonly nowMs: () => number;
-  readonly tell: (news: StoreChange | Typing | { readonly type: "store_full" }) => void;
-  readonly emit: (event: WaypostEvent) => void;
+  readonly tell: (news: StoreNews) => void;
   readonly send: MessageActions["send"];
-  /** Resolves when own devices have what was saved, or can't be synced now. */
-  readonly synced: () => Promise<void>;
-  /** Whether own devices are still to be synced of something. */
-  readonly isSyncing: () => boolean;
+  /** With own devices, when there are any. */
+  readonly sync: () => Pick<Sync, "synced" | "isSyncing"> | null;
 };
 
 /** Longest name and media type that are kept; a sender may write millions of characters. */
@@ -68,12 +65,8 @@ const toldMs = 4_000;
 type By = { readonly sender: Did; readonly person: Person | null };
 
 type LogRow = { readonly key: string; readonly atMs: number };
-export type Typing = Extract<WaypostEvent, { type: "typing" }>;
-type Saved = {
-  readonly changes: readonly (StoreChange | Typing)[];
-  readonly events: readonly WaypostEvent[];
-};
-const nothing: Saved = { changes: [], events: [] };
+/** For the program, in every tab. */
+export type StoreNews = Extract<WaypostEvent, { type: "changed" | "typing" | "receipt" | "read" | "store_full" }>;
 
 export class Incoming {
   readonly #host: IncomingHost;
@@ -92,7 +85,7 @@ export class Incoming {
     return {
       ...this.seen,
       // A message of which own devices are not synced yet is read again, and acknowledged after that.
-      has: async (digest) => !this.#host.isSyncing() && (await has(digest)),
+      has: async (digest) => this.#host.sync()?.isSyncing !== true && (await has(digest)),
       isKeeping: true,
       waitMs: toldMs,
       read: (version, recipient) => this.#read(version, recipient),
@@ -119,8 +112,8 @@ export class Incoming {
 
   /** Saves a message; one that was saved before changes nothing. A full store is an event once, until something is saved. */
   async #save(version: PendingMessage, fill: (write: Write) => Promise<ReadMessage>): Promise<ReadMessage> {
-    const { nowMs, tell, emit } = this.#host;
-    const rows = async (batch: Batch, body: Body, read: ReadMessage): Promise<Saved | null> => {
+    const { nowMs, tell, sync } = this.#host;
+    const rows = async (batch: Batch, body: Body, read: ReadMessage): Promise<readonly StoreNews[] | null> => {
       // Nothing of typing is stored.
       if (essenceOf(read) !== typingType && !(await this.#see(batch, version, read))) return null;
       const data = body.is === "inline" ? await wholeBody(this.#table, body) : new Uint8Array(0);
@@ -135,10 +128,9 @@ export class Incoming {
     }
     this.#isFull = false;
     const { filled, saved } = result;
-    for (const change of saved?.changes ?? []) tell(change);
-    for (const event of saved?.events ?? []) emit(event);
+    for (const news of saved ?? []) tell(news);
     if (saved !== null) this.#news.wake();
-    await this.#host.synced();
+    await sync()?.synced();
     return filled;
   }
 
@@ -153,7 +145,7 @@ export class Incoming {
     return true;
   }
 
-  async #add(batch: Batch, given: MessageRow, data: Uint8Array): Promise<Saved> {
+  async #add(batch: Batch, given: MessageRow, data: Uint8Array): Promise<readonly StoreNews[]> {
     const { from, verified } = given;
     const [note, reaction] = [noteIn(given, data), reactionIn(given, data)];
     const sender = verified === true ? from : null;
@@ -166,16 +158,16 @@ export class Incoming {
         ? given
         : await this.#inGroup(batch, given, { data, sender, person });
     if (row === null || note !== null) deleteBody(batch, given.body);
-    if (row === null) return nothing;
-    if (note !== null) return sender === null ? nothing : this.#note(batch, note, { row, sender, person });
+    if (row === null) return [];
+    if (note !== null) return sender === null ? [] : this.#note(batch, note, { row, sender, person });
     if (sender !== null) await putPerson(this.#table, batch, sender, {});
     const key = await this.#place(batch, row, reaction);
     const [last] = await this.#table.scan({ prefix: "l/", limit: 1, isReverse: true });
     const number = last === undefined ? 0 : Number(last[0].slice(2)) + 1;
     batch.put(`l/${digits(number)}`, { key, atMs: row.arrivedMs } satisfies LogRow);
     const { conversation } = row;
-    const change = { type: "changed", conversation, id: reaction?.to ?? row.id } as const;
-    return { changes: [{ ...change, what: reaction === null ? "message" : "state" }], events: [] };
+    const what = reaction === null ? "message" : "state";
+    return [{ type: "changed", conversation, id: reaction?.to ?? row.id, what }];
   }
 
   /** With the conversation of what names a group. `null` for what belongs nowhere, such as a change that counts for nothing. */
@@ -194,20 +186,24 @@ export class Incoming {
     return conversation === null ? null : { ...row, conversation, group: conversation === group ? group : null };
   }
 
-  async #note(batch: Batch, note: Note, { row, sender, person }: By & { readonly row: MessageRow }): Promise<Saved> {
+  async #note(
+    batch: Batch,
+    note: Note,
+    { row, sender, person }: By & { readonly row: MessageRow },
+  ): Promise<readonly StoreNews[]> {
     if (note.is === "receipt") return this.#receipt(batch, sender, note);
     if (note.is === "typing") {
       const { conversation } = row;
       const isHeard = person?.isKnown === true || conversation !== sender;
       const { isTyping } = note;
-      return isHeard ? { changes: [{ type: "typing", from: sender, conversation, isTyping }], events: [] } : nothing;
+      return isHeard ? [{ type: "typing", from: sender, conversation, isTyping }] : [];
     }
     // The own profile is not what came in a message to oneself.
-    if (note.is === "nothing" || sender === this.#host.did) return nothing;
+    if (note.is === "nothing" || sender === this.#host.did) return [];
     const { name, picture } = note;
     const profile = { did: sender, name, picture, atMs: Math.min(row.sentMs, row.arrivedMs), isOpen: null };
-    if (!(await putProfile(this.#table, batch, profile))) return nothing;
-    return { changes: [{ type: "changed", conversation: sender, id: null, what: "person" }], events: [] };
+    if (!(await putProfile(this.#table, batch, profile))) return [];
+    return [{ type: "changed", conversation: sender, id: null, what: "person" }];
   }
 
   async #place(batch: Batch, row: MessageRow, reaction: Reaction | null): Promise<string> {
@@ -219,8 +215,12 @@ export class Incoming {
     return key;
   }
 
-  async #receipt(batch: Batch, from: Did, { state, ids }: Extract<Note, { is: "receipt" }>): Promise<Saved> {
-    const changes: StoreChange[] = [];
+  async #receipt(
+    batch: Batch,
+    from: Did,
+    { state, ids }: Extract<Note, { is: "receipt" }>,
+  ): Promise<readonly StoreNews[]> {
+    const news: StoreNews[] = [];
     for (const id of ids) {
       const key = await batch.get<string>(keyOfId(this.#table, id));
       const row = key === null ? null : await batch.get<MessageRow>(key);
@@ -228,9 +228,9 @@ export class Incoming {
       if (key === null || row === null || !row.to.some(isOf)) continue;
       batch.put(key, { ...row, to: row.to.map((copy): Copy => (isOf(copy) ? { ...copy, state } : copy)) });
       log(batch, { kind: "delivery", key });
-      changes.push({ type: "changed", conversation: row.conversation, id: row.id, what: "state" });
+      news.push({ type: "changed", conversation: row.conversation, id: row.id, what: "state" });
     }
-    return { changes, events: [{ type: state === "read" ? "read" : "receipt", from, messageIds: ids }] };
+    return [...news, { type: state === "read" ? "read" : "receipt", from, messageIds: ids }];
   }
 
   // ------------------------------------------------------------------------------------------- handing over

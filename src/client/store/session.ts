@@ -29,7 +29,7 @@ import { loadAlias, type NameTrust, type TrustDemand, trustOf } from "../trust/t
 import type { Row, StoreDriver } from "./driver.ts";
 import { type Body, copySource, saveContent } from "./files.ts";
 import { Groups, putChange } from "./groups.ts";
-import { Incoming, type Typing } from "./incoming.ts";
+import { Incoming, type StoreNews } from "./incoming.ts";
 import { enqueue, Outbox, type OutNews, type OutRow, outFile } from "./outbox.ts";
 import { enqueueProfile, keyOfProfile } from "./profiles.ts";
 import {
@@ -70,12 +70,7 @@ type SessionHost = {
 };
 
 type Recipient = { readonly did: Did; readonly alias: string | null; readonly name: NameTrust | null };
-type News =
-  | StoreChange
-  | Typing
-  | OutNews
-  | { readonly type: "store_full" }
-  | { readonly type: "want"; readonly key: string };
+type News = StoreNews | OutNews | { readonly type: "want"; readonly key: string };
 type Waiter = { readonly resolve: (sent: Sent) => void; readonly reject: (error: ClientError) => void };
 
 /** How long the keys of people are used without a Directory. */
@@ -114,9 +109,8 @@ export class StoreSession {
     const reconnect = () => void this.#receiver?.stop();
     const leads = () => this.#outbox.isLeading;
     this.devices = new Devices({ ...host.devices, table, nowMs, tell, leads, reconnect, failed }, this.#stop.signal);
-    const synced = () => this.devices.synced();
-    const isSyncing = () => this.devices.isSyncing;
-    this.incoming = new Incoming({ table, did, nowMs, tell, emit, send, synced, isSyncing });
+    const sync = () => this.devices.sync;
+    this.incoming = new Incoming({ table, did, nowMs, tell, send, sync });
     const plan = (row: OutRow, source: Source) => this.#plan(row, source);
     const outbox = { table, nowMs, relay: client.relay, plan, sender, forgetSender, tell };
     this.#outbox = new Outbox(outbox, this.#stop.signal);
@@ -207,7 +201,7 @@ export class StoreSession {
     for (const { signal } = this.#stop; !signal.aborted; await pause(hourMs, signal))
       await attempt(async () => {
         await this.incoming.sweep();
-        await this.devices.sweep();
+        await this.devices.sync?.sweep();
       });
   }
 
@@ -393,7 +387,7 @@ export class StoreSession {
 
   #hear(news: News): void {
     if (news.type === "want") {
-      if (this.#outbox.isLeading) void attempt(() => this.devices.want(news.key));
+      void attempt(async () => this.devices.sync?.want(news.key));
       return;
     }
     if (news.type !== "out") {

@@ -89,8 +89,8 @@ test("one envelope that comes twice at once is one message", async () => {
   const table = await Table.open(memoryStore(), storeKey);
   const nothing = () => undefined;
   const incoming = new Incoming({
-    ...{ table, did: to, nowMs: Date.now, tell: nothing, emit: nothing, isSyncing: () => true },
-    synced: async () => undefined,
+    ...{ table, did: to, nowMs: Date.now, tell: nothing },
+    sync: () => ({ isSyncing: true, synced: async () => undefined }),
     send: () => Promise.reject(new Error("nothing is sent")),
   });
   const whole = { ...plan, chunkBytes: 10_000 };
