@@ -133,7 +133,9 @@ function canListen(address: string): Promise<string> {
   const place = parseListenAddress(address);
   if (place === null) return Promise.resolve("free");
   if ("unix" in place) {
-    accessSync(dirname(place.unix), constants.W_OK);
+    const folder = dirname(place.unix);
+    if (!existsSync(folder)) throw failed(`there is no folder ${folder}: install -d -m 700 -o waypost ${folder}`);
+    accessSync(folder, constants.W_OK);
     return Promise.resolve("free");
   }
   return new Promise((resolve, reject) => {

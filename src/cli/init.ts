@@ -183,7 +183,7 @@ function parseListen(text: string): string {
 
 function parseYes(text: string): boolean {
   if (/^y(es)?$/i.test(text)) return true;
-  if (/^no?$/i.test(text)) return false;
+  if (/^n(o|one)?$/i.test(text)) return false;
   throw failed("answer yes or no");
 }
 
@@ -275,7 +275,7 @@ export function nextSteps({ url, data, nodes, proxy, tls }: InitAnswers, folder:
   const steps: readonly (readonly [isNeeded: boolean, step: string])[] = [
     [!found.isInstalled, "cp waypost /usr/local/bin/waypost      # the executable"],
     [!found.hasUser, `useradd --system --home-dir ${data} --shell /usr/sbin/nologin waypost`],
-    [!isStateFolder(data), `install -d -m 700 -o waypost ${data}`],
+    [true, `install -d -m 700 -o waypost ${data}`],
     [nodes.includes("cache"), `chown waypost: ${folder}/signing.key`],
     [tls !== null, `chgrp waypost ${tls?.certificate} ${tls?.key} && chmod 640 ${tls?.key}`],
     [true, `waypost doctor --config ${folder}/waypost.toml`],
@@ -297,7 +297,7 @@ export function nextSteps({ url, data, nodes, proxy, tls }: InitAnswers, folder:
 
 const stateRoot = "/var/lib/";
 
-/** Whether systemd creates the folder for the service's user. */
+/** Whether the unit can name it as the service's own. */
 function isStateFolder(path: string): boolean {
   return path.startsWith(stateRoot);
 }
