@@ -56,7 +56,7 @@ export async function openKeys(config: Config, log: Log): Promise<Keys> {
     eventKey: await openEventKey(files.event),
     pushKey: files.push === null ? null : await openPushKey(files.push, log),
     logKey: files.log === null ? null : await openLogKey(files.log),
-    witnessKey: files.witness === null ? null : await readNoteSigner(files.witness, "witness", settings.witness),
+    witnessKey: files.witness === null ? null : await readNoteSigner(files.witness, "witness"),
   };
 }
 
@@ -85,22 +85,20 @@ export function keyWarnings(config: Config): InputProblem[] {
   });
 }
 
-/** `setting` names the file in failures, `make` the words that make one. */
-async function readKeyFile(file: string, setting: string, make = ""): Promise<string> {
-  const context = setting === "" ? "" : `${setting}: `;
+/** `make`: what is written before the name to make one. */
+async function readKeyFile(file: string, make = ""): Promise<string> {
   const text = await readText(file).catch((error: unknown) => {
-    throw failed(`${context}${file} can't be read: ${errorText(error)}`);
+    throw failed(`${file} can't be read: ${errorText(error)}`);
   });
-  if (text === null)
-    throw failed(`${context}${file}: there is no such file; create one: waypost key new ${make}${file}`);
+  if (text === null) throw failed(`${file}: there is no such file; create one: waypost key new ${make}${file}`);
   return text.trim();
 }
 
 /** The 32 bytes of a key file. */
-export async function readSeed(file: string, setting = ""): Promise<Uint8Array> {
-  const seed = decodeHex(await readKeyFile(file, setting));
+export async function readSeed(file: string): Promise<Uint8Array> {
+  const seed = decodeHex(await readKeyFile(file));
   if (seed?.length === 32) return seed;
-  throw failed(`${setting === "" ? "" : `${setting}: `}${file} must contain 32 bytes in hex`);
+  throw failed(`${file} must contain 32 bytes in hex`);
 }
 
 // ------------------------------------------------------------------------------------------------------ event proofs
@@ -135,7 +133,7 @@ async function openEventKey(file: string | null): Promise<EventKey> {
 }
 
 async function readEventKey(file: string) {
-  const [seed, previous] = await Promise.all([readSeed(file, settings.event), readPreviousKeys(file)]);
+  const [seed, previous] = await Promise.all([readSeed(file), readPreviousKeys(file)]);
   return { sign: createSigner(seed)!, publicKey: renderPublicKey(ed25519.getPublicKey(seed)), previous };
 }
 
@@ -168,7 +166,7 @@ export async function openPushKey(file: string, log: Log): Promise<PushKey> {
   try {
     pair.setPrivateKey(secret);
   } catch {
-    throw failed(`${settings.push}: ${file} must contain a key of P-256, 32 bytes in hex`);
+    throw failed(`${file} must contain a key of P-256, 32 bytes in hex`);
   }
   const point = new Uint8Array(pair.getPublicKey());
   const [x, y, d] = [base64url(point.subarray(1, 33)), base64url(point.subarray(33)), base64url(secret)];
@@ -188,28 +186,27 @@ async function pushSecret(file: string, log: Log): Promise<Uint8Array> {
     pair.generateKeys();
     const made = createDurably(file, `${pair.getPrivateKey("hex").padStart(64, "0")}\n`);
     const isMade = await made.catch((error: unknown) => {
-      throw failed(`${settings.push}: ${file} can't be made: ${errorText(error)}`);
+      throw failed(`${file} can't be made: ${errorText(error)}`);
     });
     if (isMade) log("warn", "the key for pushes was made; keep it: subscriptions are bound to it", { file });
   }
-  return readSeed(file, settings.push);
+  return readSeed(file);
 }
 
 // ------------------------------------------------------------------------------------------------ logs and witnesses
 
-export async function readNoteSigner(file: string, type: NoteKey["type"], setting = ""): Promise<NoteSigner> {
-  const parsed = parseSignerKey(await readKeyFile(file, setting, `--${type} <name> `));
+export async function readNoteSigner(file: string, type: NoteKey["type"]): Promise<NoteSigner> {
+  const parsed = parseSignerKey(await readKeyFile(file, `--${type} <name> `));
   const key = parsed === null ? null : noteKey(parsed.name, parsed.type, ed25519.getPublicKey(parsed.bytes));
   const sign = parsed === null ? null : createSigner(parsed.bytes);
   if (key !== null && sign !== null && key.id === parsed?.id && key.type === type) return { key, sign };
-  const context = setting === "" ? "" : `${setting}: `;
-  throw failed(`${context}${file} must hold a key that waypost key new --${type} <name> has made`);
+  throw failed(`${file} must hold a key that waypost key new --${type} <name> has made`);
 }
 
 async function openLogKey(file: string): Promise<LogKey> {
   const signedFile = `${file}.head`;
   return {
-    ...(await readNoteSigner(file, "log", settings.log)),
+    ...(await readNoteSigner(file, "log")),
     readSigned: async () => (await readText(signedFile)) ?? "",
     writeSigned: (note) => writeDurably(signedFile, note),
   };

@@ -1,5 +1,5 @@
 /**
- * `waypost did rotate|rotate-agreement|add-key|remove-key|add-service|remove-service|alias|deactivate|delete`: changes of
+ * `waypost did rotate|add-key|remove-key|add-service|remove-service|alias|deactivate|delete`: changes of
  * an identity, signed with a key of this machine. New secrets are on disk before a change that needs them is submitted.
  * Commands that receive messages rotate the agreement key when that is due.
  * Source: interface "Signed DID-document updates", rules section 4, docs/client.md "Forward secrecy".
@@ -26,15 +26,7 @@ import { parsePublicKey, renderPublicKey } from "../core/codec/bytes.ts";
 import { type DidUrl, normalizeAlias, parseDidUrl } from "../core/codec/did.ts";
 import type { Intent } from "../core/ledger/actions.ts";
 import { homeServiceType } from "../core/trust/home.ts";
-import {
-  addIdentityFlag,
-  addWaitFlags,
-  clientCommand,
-  collectUrls,
-  parseCount,
-  parseWait,
-  type Session,
-} from "./command.ts";
+import { addIdentityFlag, addWaitFlags, clientCommand, collectUrls, parseCount, type Session } from "./command.ts";
 import { fileKeys, forgetIdentity, saveIdentity } from "./files/files.ts";
 
 type ChangeFlags = { readonly signer?: string };
@@ -60,7 +52,6 @@ export function changeCommand<F extends object = object, A extends string[] = []
 
 export function registerChangeCommands(did: Command): void {
   registerKeyCommands(did);
-  registerAgreementCommand(did);
   registerServiceCommands(did);
   registerAliasCommands(did);
   registerEndCommands(did);
@@ -299,33 +290,6 @@ export function confirmed(question: string, flags: { readonly yes?: boolean }): 
 }
 
 // ------------------------------------------------------------------------------------------ agreement key
-
-function registerAgreementCommand(did: Command): void {
-  changeCommand(
-    did
-      .command("rotate-agreement")
-      .description(
-        "replace the key that others seal to; the old secret is destroyed once everything sealed to it has expired",
-      )
-      .option("--if-older <duration>", "replace it only when it is older than this: 7d (default: always)", parseWait),
-    rotateAgreementKey,
-  );
-}
-
-async function rotateAgreementKey(changing: Changing<{ readonly ifOlder?: number }>): Promise<void> {
-  const { session, identity, flags } = changing;
-  mustWait(changing, "the command must see the rotation in force");
-  const { rotated, ...after } = await rotateIfOlder(changing, flags.ifOlder ?? 0);
-  if (!after.holdsPublished) throw failed(missingText);
-  const ends = after.identity.agreements.flatMap(({ destroyAtMs }) => destroyAtMs ?? []).sort((a, b) => a - b);
-  const until = ends.map((ms) => new Date(ms).toISOString());
-  session.report.result(
-    { ok: true, did: identity.did, rotated, old_secrets_kept_until: until },
-    rotated
-      ? `${identity.name} has a new agreement key; the old secret is destroyed at ${until.at(-1) ?? "once"}`
-      : `${identity.name} keeps its agreement key: it is not old enough`,
-  );
-}
 
 const missingText =
   "another device has published an agreement key that can't be derived here: import the identity again";

@@ -6,6 +6,7 @@ import { existsSync } from "node:fs";
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { renderUnicodeCompact } from "uqr";
 import { failed } from "../app/failure.ts";
+import type { Config } from "../config/schema.ts";
 import { dayMs, secondMs } from "../core/codec/time.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
 import { countOf, createReport, parseBetween, parseUrl, parseWait, printable, renderBytes } from "./command.ts";
@@ -56,7 +57,8 @@ type CreateFlags = NodeFlags & {
 };
 
 async function create({ uses, expires, note = null, link, ...flags }: CreateFlags): Promise<void> {
-  const app = link ?? (await appOf(flags));
+  const config = await configOf(flags);
+  const app = link ?? config?.relay.public_endpoints[0] ?? config?.cache.public_endpoints[0] ?? null;
   const body = { uses, life_seconds: Math.floor(expires / secondMs), note };
   const made = await askNode(flags, "/operations/invitations", body);
   const code = String(made["code"]);
@@ -66,14 +68,16 @@ async function create({ uses, expires, note = null, link, ...flags }: CreateFlag
     `code ${code}`,
     `registers ${countOf(uses, "DID")} until ${made["expires_at"]}; the code is not shown again`,
   ];
-  createReport(flags.json === true).result({ ok: true, ...made, link: url }, lines.join("\n"));
+  const report = createReport(flags.json === true);
+  if (config !== null && config.directory.registration !== "invite")
+    report.note(`no invitation is needed now: directory.registration is "${config.directory.registration}"`);
+  report.result({ ok: true, ...made, link: url }, lines.join("\n"));
 }
 
-/** Where people open the app: the node itself. */
-async function appOf({ config, socket }: NodeFlags): Promise<string | null> {
+/** `null` for a node that is named by its socket. */
+async function configOf({ config, socket }: NodeFlags): Promise<Config | null> {
   if (socket !== undefined || (config === undefined && !existsSync(defaultConfigFile))) return null;
-  const { relay, cache } = await readConfig(config ?? defaultConfigFile);
-  return relay.public_endpoints[0] ?? cache.public_endpoints[0] ?? null;
+  return readConfig(config ?? defaultConfigFile);
 }
 
 type Listed = Readonly<Record<"id" | "expires_at", string>> & {

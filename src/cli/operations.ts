@@ -10,7 +10,7 @@ import { type Command, Option } from "commander";
 import { failed, timedOut } from "../app/failure.ts";
 import { isDid } from "../core/codec/did.ts";
 import { parseNetwork } from "../core/message/address.ts";
-import { askJson, createReport, parseBetween, parseUrl, parseWait, printable } from "./command.ts";
+import { askJson, createReport, parseUrl, parseWait, printable } from "./command.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
 import { confirmed } from "./did-change.ts";
 
@@ -58,12 +58,9 @@ export async function askNode(flags: NodeFlags, path: string, body?: unknown): P
 }
 
 export function registerOperationsCommands(program: Command): void {
-  addNodeFlags(
-    program
-      .command("reload")
-      .description("apply a changed configuration file to the running node")
-      .option("--pid <n>", "send SIGHUP to this process instead; its log has the answer", parseBetween(2, 2 ** 31 - 1)),
-  ).action(reload);
+  addNodeFlags(program.command("reload").description("apply a changed configuration file to the running node")).action(
+    reload,
+  );
   addNodeFlags(
     program
       .command("log <subject> [file]")
@@ -84,19 +81,16 @@ export function registerOperationsCommands(program: Command): void {
     .action((url: string, { wait }: { wait: number }) => askHealth(url, wait));
 }
 
-async function reload({ pid, ...flags }: NodeFlags & { readonly pid?: number }): Promise<void> {
+async function reload(flags: NodeFlags): Promise<void> {
   // A file with a problem is reported here, with its place, and never reaches the node.
   if (flags.socket === undefined) await readConfig(flags.config ?? defaultConfigFile, { toServe: true });
-  const report = createReport(flags.json === true);
-  if (pid !== undefined) {
-    process.kill(pid, "SIGHUP");
-    report.result({ ok: true, pid }, `sent SIGHUP to ${pid}; its log says what changed`);
-    return;
-  }
   const answer = await askNode(flags, "/operations/reload", {});
   if (answer["ok"] !== true) throw failed(printable(`nothing was changed: ${String(answer["reason"])}`));
   const names = (member: string): string => [answer[member]].flat().join(", ") || "nothing";
-  report.result(answer, `changed: ${names("changed")}\nneeds a restart: ${names("needs_restart")}`);
+  createReport(flags.json === true).result(
+    answer,
+    `changed: ${names("changed")}\nneeds a restart: ${names("needs_restart")}`,
+  );
 }
 
 /** The node alone knows the digest under which its log names a recipient. */

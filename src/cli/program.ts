@@ -30,7 +30,6 @@ const examples = [
   "did delete --as alice",
   "did fingerprint bob --as alice",
   "did forget bob.example --as alice",
-  "did rotate-agreement --if-older 7d --as alice",
   "did policy show alice",
   `did policy set recipient '{"effective_ttl":14400,"max_message_bytes":1048576,"cache_eligible":true}' --as alice`,
   "send --to bob --file report.pdf --as alice",
