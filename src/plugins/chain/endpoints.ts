@@ -64,10 +64,8 @@ export class Endpoints {
   private readonly firstRound = Promise.withResolvers<void>();
   private running: Promise<void> = Promise.resolve();
   private cancelWatch: () => void = () => {};
-  /** Endpoints whose present trouble is in the log, and when it was seen last. */
+  /** Endpoints, and what two of them disagree about, whose present trouble is in the log; and when it was seen last. */
   private readonly said = new Map<string, number>();
-  /** What endpoints disagree about, and which: one line in the log for all that follows from it. */
-  private readonly disagreeing = new Set<string>();
 
   constructor(
     private readonly options: EndpointsOptions,
@@ -145,7 +143,7 @@ export class Endpoints {
     }
   }
 
-  /** One line for each endpoint that an outage is about: reasons change while it lasts. */
+  /** One line for all that an outage is about: reasons change while it lasts. */
   private logOnce(about: readonly string[], message: string, fields: Readonly<Record<string, unknown>>): void {
     const isNew = about.some((endpoint) => !this.said.has(endpoint));
     for (const endpoint of about) this.said.set(endpoint, this.options.host.elapsedMs());
@@ -360,16 +358,14 @@ export class Endpoints {
   private agreed(about: About, other: string): void {
     this.aloneSinceMs = null;
     this.agreedLast = other;
-    for (const endpoint of [this.currentEndpoint, other]) this.disagreeing.delete(`${about} ${endpoint}`);
+    this.said.delete(about);
   }
 
   private contradicted(about: About, others: readonly string[]): void {
     this.trouble();
-    const all = [this.currentEndpoint, ...others];
-    const isNew = !all.some((endpoint) => this.disagreeing.has(`${about} ${endpoint}`));
-    for (const endpoint of all) this.disagreeing.add(`${about} ${endpoint}`);
-    const fields = { reason: about, endpoints: all.map(nameOf).join(", ") };
-    if (isNew) this.options.log("warn", "two endpoints of the chain disagree; no call ends meanwhile", fields);
+    const endpoints = [this.currentEndpoint, ...others].map(nameOf).join(", ");
+    const text = "two endpoints of the chain disagree; no call ends meanwhile";
+    this.logOnce([about], text, { reason: about, endpoints });
   }
 
   /** The time without a second endpoint goes on while no call is pending, and over connections. */
