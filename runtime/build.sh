@@ -32,7 +32,7 @@ linker="$(command -v wasm-ld || command -v rust-lld || true)"
 command -v cargo >/dev/null || missing+=("cargo (1.84 or later)")
 command -v cc >/dev/null || missing+=("a C compiler, cc (Debian: gcc), for the tool that compresses the runtime")
 [ -n "$linker" ] || missing+=("wasm-ld, the WebAssembly linker (Debian: lld)")
-case "$mode" in --node | --weights) false ;; esac || command -v protoc >/dev/null || missing+=("protoc (Debian: protobuf-compiler)")
+[ "$mode" != --node ] || command -v protoc >/dev/null || missing+=("protoc (Debian: protobuf-compiler)")
 if [ -z "$RUSTC" ]; then
 	missing+=("rustc $rustc_needed or later (Debian: rustc-web)")
 else
