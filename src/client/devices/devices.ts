@@ -7,14 +7,14 @@ import { type Did, isDid } from "../../core/codec/did.ts";
 import { minuteMs } from "../../core/codec/time.ts";
 import { isRecord } from "../answers.ts";
 import { nextIdentity, publishKeys } from "../change.ts";
-import { type Client, planSend, senderOf } from "../client.ts";
+import { activeDocument, type Client, planSend, senderOf } from "../client.ts";
 import { backoffMs, pause } from "../connections.ts";
 import { bytesSource } from "../content.ts";
 import type { Waiting } from "../directory.ts";
 import { attempt, ClientError, jsonBody, localError } from "../http.ts";
 import type { KeyStore } from "../key-stores.ts";
 import { freshSeed, type Identity, parseIdentity, renderIdentity } from "../keys.ts";
-import { retryingDefault, sendPlan } from "../send.ts";
+import { recipientKey, retryingDefault, sendPlan } from "../send.ts";
 import type { StoreDriver } from "../store/driver.ts";
 import type { StoreChange } from "../store/rows.ts";
 import { type DeviceFacts, log, type SyncItem } from "../store/rows.ts";
@@ -96,10 +96,8 @@ export async function beginLink(openLink: OpenLink, { keys, name, driver, nowMs 
   const link = await openLink();
   const secret = encodeHex(crypto.getRandomValues(new Uint8Array(16)));
   const untilMs = nowMs() + codeMs;
-  const plan = await planSend(link.client, link.did, bytesSource("", "text/plain", new Uint8Array(0)).file, {
-    sender: null,
-  });
-  const code = renderCode({ did: link.did, key: plan.recipient.publicKey, secret, untilMs });
+  const { publicKey: key } = recipientKey(await activeDocument(link.client, link.did));
+  const code = renderCode({ did: link.did, key, secret, untilMs });
   const timer = setTimeout(() => void link.close(), codeMs);
   const accept = async (): Promise<void> => {
     for await (const message of link.messages()) {

@@ -72,7 +72,7 @@ type OutboxHost = {
   readonly tell: (news: StoreChange | OutNews) => void;
 };
 
-type Lane = { isNews: boolean; readonly retry: Wakeup };
+type Lane = { isNews: boolean; readonly retry: Wakeup; ended: Promise<void> };
 
 const sendsAtOnce = 8;
 /** A node that asks for a longer pause than this gets the usual one. */
@@ -81,14 +81,19 @@ const retryAfterMsMax = minuteMs;
 const laneOf = (table: Table, did: string) => `o/${table.name(did)}/`;
 
 /** Puts a copy at the end of its recipient's lane, and returns its place. Lanes are in the order of the changes. */
-export async function enqueue(table: Table, batch: Batch, row: OutRow, nowMs: number): Promise<string> {
+export async function enqueue(
+  table: Table,
+  batch: Batch,
+  row: Omit<OutRow, "plan" | "hasLeft">,
+  nowMs: number,
+): Promise<string> {
   const prefix = laneOf(table, row.did);
   const [last] = await table.scan({ prefix, limit: 1, isReverse: true });
   const number = last === undefined ? nowMs : Math.max(nowMs, Number(last[0].slice(prefix.length)) + 1);
   let place = prefix + digits(number);
   // Behind what the same change has put there.
   for (let next = number + 1; batch.rows.has(place); next++) place = prefix + digits(next);
-  batch.put(place, row);
+  batch.put(place, { ...row, plan: null, hasLeft: false } satisfies OutRow);
   return place;
 }
 
@@ -101,7 +106,6 @@ export class Outbox {
   readonly #signal: AbortSignal;
   #free = sendsAtOnce;
   #waiting: (() => void)[] = [];
-  #running: Promise<unknown>[] = [];
   isLeading = false;
 
   constructor(host: OutboxHost, signal: AbortSignal) {
@@ -125,14 +129,14 @@ export class Outbox {
   wake(place: string): void {
     if (!this.isLeading || this.#signal.aborted) return;
     const prefix = place.slice(0, place.lastIndexOf("/") + 1);
-    const lane = this.#lanes.get(prefix) ?? { isNews: false, retry: new Wakeup() };
-    lane.isNews = true;
-    if (this.#lanes.has(prefix)) return;
+    const running = this.#lanes.get(prefix);
+    if (running !== undefined) {
+      running.isNews = true;
+      return;
+    }
+    const lane: Lane = { isNews: false, retry: new Wakeup(), ended: Promise.resolve() };
     this.#lanes.set(prefix, lane);
-    const running = this.#run(prefix, lane).finally(() => {
-      this.#running = this.#running.filter((one) => one !== running);
-    });
-    this.#running.push(running);
+    lane.ended = this.#run(prefix, lane);
   }
 
   /** The network may be back: nothing waits for the end of its pause. */
@@ -141,7 +145,7 @@ export class Outbox {
   }
 
   async ended(): Promise<void> {
-    await Promise.allSettled(this.#running);
+    await Promise.allSettled([...this.#lanes.values()].map(({ ended }) => ended));
   }
 
   async #run(prefix: string, lane: Lane): Promise<void> {

@@ -87,7 +87,7 @@ export async function enqueueProfile(
   const content = utf8(JSON.stringify({ v: 1, name: row.name, picture: row.picture }));
   const { file } = bytesSource("", profileType, content);
   const body = { is: "inline", base64: encodeBase64(content) } as const;
-  const out = { did, id: randomUuid(), key: null, body, plan: null, hasLeft: false };
-  await enqueue(table, batch, { ...out, file: outFile(file), options: { ...options, ttl: profileTtl } }, nowMs);
+  const out = { did, id: randomUuid(), key: null, file: outFile(file), body };
+  await enqueue(table, batch, { ...out, options: { ...options, ttl: profileTtl } }, nowMs);
   await putPerson(table, batch, did, { toldMs: row.atMs });
 }

@@ -279,16 +279,7 @@ export class StoreSession {
     const copies: Copy[] = [];
     for (const { did, alias } of recipients) {
       if (!isNote(row.mediaType)) await this.#meet(batch, row, { did, alias, nowMs, options: chosen });
-      const out: OutRow = {
-        did,
-        id,
-        key,
-        file: outFile(source.file),
-        body,
-        options: chosen,
-        plan: null,
-        hasLeft: false,
-      };
+      const out = { did, id, key, file: outFile(source.file), body, options: chosen };
       const place = await enqueue(this.#table, batch, out, nowMs);
       copies.push({ did, id, state: "waiting", code: null, reason: null, out: place });
     }
