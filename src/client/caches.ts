@@ -147,27 +147,23 @@ export async function proofHeaders(
 
 /** Every Cache that the identity's document names and that one of its keys may read. */
 export async function cachesOf(client: Client, identity: Identity, deviceId: string): Promise<CacheClient[]> {
-  const readers = await readersOf(client, identity, { type: "SvcCacheService", deviceId });
-  if (readers.length > 0) return readers.map(cacheClient);
-  throw localError("no_cache", "the document names no Cache that authorizes a key of this device");
+  return (await readersOf(client, identity, { node: "Cache", deviceId })).map(cacheClient);
 }
 
 /** Every Relay that the identity's document names and where one of its keys may listen. */
-export async function liveEndpoints(client: Client, identity: Identity, deviceId: string): Promise<Reader[]> {
-  const readers = await readersOf(client, identity, { type: "SvcRelayService", deviceId });
-  if (readers.length > 0) return readers;
-  throw localError("no_relay", "the document names no Relay that authorizes a key of this device");
+export function liveEndpoints(client: Client, identity: Identity, deviceId: string): Promise<Reader[]> {
+  return readersOf(client, identity, { node: "Relay", deviceId });
 }
 
-/** By priority. Each Cache may hold a copy, or part of a group. */
+/** By priority. Each Cache may hold a copy, or part of a group. Throws `no_cache` or `no_relay`. */
 async function readersOf(
   client: Client,
   identity: Identity,
-  { type, deviceId }: { readonly type: string; readonly deviceId: string },
+  { node, deviceId }: { readonly node: "Cache" | "Relay"; readonly deviceId: string },
 ): Promise<Reader[]> {
   const readers: Reader[] = [];
   const document = await activeDocument(client, identity.did);
-  const services = document.service.filter((service) => service.type === type);
+  const services = document.service.filter(({ type }) => type === `Svc${node}Service`);
   services.sort((a, b) => (a.priority ?? Number.MAX_VALUE) - (b.priority ?? Number.MAX_VALUE));
   for (const { id: serviceId, authorization, serviceEndpoint } of services) {
     const signer = await signerIn(identity, document, authorization ?? []);
@@ -175,7 +171,8 @@ async function readersOf(
     for (const url of new Set(serviceEndpoint.map(withoutTrailingSlashes)))
       readers.push({ did: identity.did, serviceId, at: endpoint(url, client.timeoutMs), signer, deviceId });
   }
-  return readers;
+  if (readers.length > 0) return readers;
+  throw localError(`no_${node.toLowerCase()}`, `the document names no ${node} that authorizes a key of this device`);
 }
 
 // ------------------------------------------------------------------------------------------------------- what waits

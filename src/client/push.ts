@@ -22,16 +22,14 @@ export type PushSubscriptionLike = {
 export type PushOptions = {
   /** Of the notification; "New message" by default. */
   readonly title?: string;
-  readonly body?: string;
   /** What a click opens; the page's origin by default. */
   readonly navigate?: string;
   /** Instead of a notification: what every push brings, at most 1 KiB. */
   readonly data?: string;
-  /** As the first push brought it, where no service worker passes it on. */
-  readonly token?: string;
-  /** How long to wait for the first push; a minute by default. */
-  readonly timeoutMs?: number;
 };
+
+/** How long to wait for the first push. */
+const firstMs = minuteMs;
 
 /** Where `pushed` tells pages which token came. */
 const pushChannel = "waypost.push";
@@ -64,18 +62,13 @@ export async function subscribe(
   if (options === null) return unsubscribe(pushing, endpoint);
   const key = await pushKeyOf(pushing);
   const body = { endpoint, keys, data: options.data ?? notificationOf(options) };
-  const tokens = tokensOf(options.token);
+  const tokens = listenForTokens();
   try {
     for (const { reader } of await cachesOf(pushing.client, pushing.identity, "")) {
       if ((await keyAt(reader)) !== key) continue;
       const id = idOf(endpoint);
-      const arrived = tokens.next(id, options.timeoutMs ?? minuteMs);
-      const { state } = await request(
-        reader,
-        "PUT",
-        id,
-        options.token === undefined ? body : { ...body, token: options.token },
-      );
+      const arrived = tokens.next(id);
+      const { state } = await request(reader, "PUT", id, body);
       if (state === "unconfirmed") await request(reader, "PUT", id, { ...body, token: await arrived });
     }
   } finally {
@@ -104,12 +97,9 @@ function memberOf(subscription: PushSubscriptionLike): Required<Pick<PushSubscri
 }
 
 /** A Declarative Web Push, which some browsers show without a service worker. */
-function notificationOf({ title = "New message", body, navigate }: PushOptions): string {
+function notificationOf({ title = "New message", navigate }: PushOptions): string {
   const page = navigate ?? (typeof location === "undefined" ? "" : `${location.origin}/`);
-  return JSON.stringify({
-    web_push: 8030,
-    notification: { title, ...(body === undefined ? {} : { body }), navigate: page },
-  });
+  return JSON.stringify({ web_push: 8030, notification: { title, navigate: page } });
 }
 
 async function request(reader: Reader, method: "PUT" | "DELETE", id: string, content: object | null) {
@@ -121,16 +111,14 @@ async function request(reader: Reader, method: "PUT" | "DELETE", id: string, con
 }
 
 /** Tokens that the service worker passes on. It listens from the beginning: the first push may be quick. */
-function tokensOf(given: string | undefined) {
-  const channel =
-    given === undefined && typeof BroadcastChannel !== "undefined" ? new BroadcastChannel(pushChannel) : null;
+function listenForTokens() {
+  const channel = new BroadcastChannel(pushChannel);
   let timer: ReturnType<typeof setTimeout> | undefined;
-  const next = (id: string, timeoutMs: number): Promise<string> => {
+  const next = (id: string): Promise<string> => {
     clearTimeout(timer);
     const arrived = new Promise<string>((resolve, reject) => {
       const late = () => reject(new ClientError("timed_out", "timed_out", "the first push did not come"));
-      timer = setTimeout(late, timeoutMs);
-      if (channel === null) return;
+      timer = setTimeout(late, firstMs);
       channel.onmessage = ({ data }: { data: { id?: unknown; token?: unknown } }) => {
         if (data?.id === id && typeof data.token === "string") resolve(data.token);
       };
@@ -143,7 +131,7 @@ function tokensOf(given: string | undefined) {
     next,
     close: () => {
       clearTimeout(timer);
-      channel?.close();
+      channel.close();
     },
   };
 }

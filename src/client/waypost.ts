@@ -104,17 +104,17 @@ export class Waypost {
 
   /** Messages, people and conversations on this device. Throws `no_store` when `open` got none. */
   get store(): LocalStore {
-    return this.#stored("this identity was opened without a store").store;
+    return this.#stored().store;
   }
 
   /** The devices of this identity, which share messages and keys. Needs a store. */
   get devices(): Devices {
-    return this.#stored("devices share what is in a store, and this identity was opened without one").devices;
+    return this.#stored().devices;
   }
 
-  #stored(why: string): StoreSession {
+  #stored(): StoreSession {
     if (this.#session !== null) return this.#session;
-    throw localError("no_store", why);
+    throw localError("no_store", "this identity was opened without a store");
   }
 
   /** Gives a new device, which shows the code, the keys and the history of this identity. */
@@ -199,12 +199,12 @@ export class Waypost {
 
   /** Says for a moment that this user writes to a person or a group, who must be known. Call it at each key. */
   async typing(conversation: string, isTyping = true): Promise<void> {
-    await this.#stored("typing needs a store").typing(conversation, isTyping);
+    await this.#stored().typing(conversation, isTyping);
   }
 
   /** The members of a group, and how they change. Needs a store. */
   get groups(): Groups {
-    return this.#stored("groups need a store").groups;
+    return this.#stored().groups;
   }
 
   // -------------------------------------------------------------------------------------------- receiving
