@@ -30,32 +30,7 @@ export type NameTrust = "told" | "remembered" | "logged";
 /** A DID of the form is never sealed to or verified without its proof. */
 export const trustOf = (did: string): TrustLevel => (isSelfCertifying(did) ? "proven" : "unproven");
 
-export type Trust = {
-  /** SHA-256 in hex of the proof that is already verified; empty for none. */
-  readonly known: (did: Did) => string;
-  /**
-   * The proven state of a self-certifying DID, from the bytes of a proof; empty bytes stand for the known one, and `null`
-   * asks the Directory. Throws `proof_missing`, `proof_invalid`, `identity_changed` or `record_went_back`. It is remembered.
-   */
-  readonly prove: (did: Did, bytes: Uint8Array | null) => Promise<KeyState>;
-  /** The same, for a caller with further demands on the state, after which it calls `remember` or `drop`. */
-  readonly examine: Trust["prove"];
-  readonly remember: (did: Did) => Promise<void>;
-  /** Forgets a proof, and nothing that was remembered before it. */
-  readonly drop: (did: Did) => void;
-  /** The verified proof and its state, while they are in memory. */
-  readonly provenOf: (did: Did) => Pick<Proven, "state" | "bytes"> | null;
-  /** Where to ask for a DID: its proven home, the one that was named, or the one remembered. `null`: the own Directory. */
-  readonly homeOf: (did: Did) => Promise<string | null>;
-  /** Names the home of a DID, as far as nothing is proven. */
-  readonly tellHome: (did: Did, home: string) => void;
-  /** Checks and remembers whose an alias is. Throws `identity_changed`. */
-  readonly nameOf: (alias: string, did: Did) => Promise<NameTrust>;
-  /** Whether a state of the DID is remembered. */
-  readonly hasSeen: (did: Did) => Promise<boolean>;
-  /** Accepts a correspondent anew: the next state that is proven is believed. */
-  readonly forget: (target: string) => Promise<void>;
-};
+export type Trust = ReturnType<typeof createTrust>;
 
 /** Asks the Directory for a proof unless it is the known one: then there are no bytes. `null`: there is no proof. */
 type ReadProof = (did: Did, known: string, home: string | null) => Promise<Uint8Array | null>;
@@ -71,7 +46,7 @@ type Proven = {
 const provenMax = 1_000;
 
 /** `memoryOf` is asked each time, because a program may choose its identity later. */
-export function createTrust(readProof: ReadProof, memoryOf: () => MemoryStore): Trust {
+export function createTrust(readProof: ReadProof, memoryOf: () => MemoryStore) {
   const proven = new BoundedMap<Did, Proven>(provenMax);
   /** So that an older state can't overtake a newer one. */
   const inTurn = inOrder<Did>();
@@ -106,20 +81,31 @@ export function createTrust(readProof: ReadProof, memoryOf: () => MemoryStore): 
     held.isRemembered = true;
   };
   return {
+    /** SHA-256 in hex of the proof that is already verified; empty for none. */
     known,
-    examine: (did, bytes) => inTurn(did, () => examine(did, bytes)),
-    prove: (did, bytes) =>
+    /**
+     * The proven state of a self-certifying DID, from the bytes of a proof; empty bytes stand for the known one, and `null`
+     * asks the Directory. Throws `proof_missing`, `proof_invalid`, `identity_changed` or `record_went_back`. It is remembered.
+     */
+    prove: (did: Did, bytes: Uint8Array | null) =>
       inTurn(did, async () => {
         const state = await examine(did, bytes);
         await remember(did);
         return state;
       }),
-    remember: (did) => inTurn(did, () => remember(did)),
-    drop: (did) => void proven.delete(did),
-    provenOf: (did) => proven.get(did) ?? null,
+    /** The same, for a caller with further demands on the state, after which it calls `remember` or `drop`. */
+    examine: (did: Did, bytes: Uint8Array | null) => inTurn(did, () => examine(did, bytes)),
+    remember: (did: Did) => inTurn(did, () => remember(did)),
+    /** Forgets a proof, and nothing that was remembered before it. */
+    drop: (did: Did) => void proven.delete(did),
+    /** The verified proof and its state, while they are in memory. */
+    provenOf: (did: Did): Pick<Proven, "state" | "bytes"> | null => proven.get(did) ?? null,
+    /** Where to ask for a DID: its proven home, the one that was named, or the one remembered. `null`: the own Directory. */
     homeOf,
-    tellHome: (did, home) => namedHomes.set(did, home),
-    nameOf: async (alias, did) => {
+    /** Names the home of a DID, as far as nothing is proven. */
+    tellHome: (did: Did, home: string) => namedHomes.set(did, home),
+    /** Checks and remembers whose an alias is. Throws `identity_changed`. */
+    nameOf: async (alias: string, did: Did): Promise<NameTrust> => {
       const isRemembered = await isNameOf(memoryOf(), alias, did);
       if (isRemembered) return "remembered";
       // A name of nobody would stand in the way of the true answer.
@@ -127,8 +113,10 @@ export function createTrust(readProof: ReadProof, memoryOf: () => MemoryStore): 
       await memoryOf().save(aliasKey(alias), renderKept({ alias, did }));
       return "told";
     },
-    hasSeen: async (did) => (await loadRemembered(memoryOf(), did)) !== null,
-    forget: async (target) => {
+    /** Whether a state of the DID is remembered. */
+    hasSeen: async (did: Did) => (await loadRemembered(memoryOf(), did)) !== null,
+    /** Accepts a correspondent anew: the next state that is proven is believed. */
+    forget: async (target: string) => {
       proven.delete(target as Did);
       await memoryOf().save(isDid(target) ? didKey(target) : aliasKey(target), null);
     },
