@@ -148,7 +148,7 @@ describe("with --json", () => {
     expect(oneLine(doubtful.stdout)).toMatchObject({
       ok: true,
       problems: [],
-      warnings: [{ setting: "limits.clock_skew" }],
+      warnings: [{ setting: "stores.main.path" }, { setting: "limits.clock_skew" }],
     });
   });
 
