@@ -155,7 +155,7 @@ if (absence !== null) {
     test("is killed before it has read everything counts nothing of that when it is back", async () => {
       const [here, there] = await ends();
       for (const subject of ["s", "flood"]) await there.subscribe(subject, () => bytes("yes")).ready;
-      const answers = async () => answerTo(await here.request("s", bytes("?"), 1_000)) === "yes";
+      const answers = async () => answerTo(await here.request("s", bytes("?"), 10_000)) === "yes";
       await until(answers);
       const message = new Uint8Array(512 * 1024);
       server.freeze();
@@ -211,7 +211,7 @@ if (absence !== null) {
       line.cut(true);
       const alsoMissed = missed;
       expect(await apart.request("s", bytes("?"), 300)).toBe("nobody");
-      expect(answerTo(await near.request("s", bytes("?"), 1_000))).toBe("yes");
+      expect(answerTo(await near.request("s", bytes("?"), 10_000))).toBe("yes");
       near.publish("changed", bytes("while it was cut off"));
       await until(() => !apart.stats().connected, 40_000);
       line.cut(false);

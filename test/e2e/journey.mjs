@@ -47,7 +47,7 @@ await restore(await bob.backup({ passphrase }), { passphrase, keys: elsewhere })
 const again = await Waypost.open({ url, keys: elsewhere });
 let live = false;
 const listening = new Promise((resolve) => {
-  again.on((event) => event.type === "connected" && resolve());
+  again.on((event) => event.type === "connected" && event.what === "live" && resolve());
   if (typeof WebSocket === "undefined") resolve();
 });
 const once = take(again, 1);

@@ -105,7 +105,7 @@ async function idsIn(at: Site): Promise<string[]> {
   const file = join(cwd, `${at.name}-${crypto.randomUUID()}.jsonl`);
   await storage(["export", "--to", file, "--store", "main"], at);
   const lines = readFileSync(file, "utf8").trim().split("\n");
-  return lines.flatMap((line) => /"message_id":"([0-9a-f-]{36})"/.exec(line)?.[1] ?? []).sort();
+  return lines.flatMap((line) => /"messageId":"([0-9a-f-]{36})"/.exec(line)?.[1] ?? []).sort();
 }
 
 describe("beside a running node", () => {
