@@ -284,12 +284,7 @@ function Backup({ me }: { readonly me: Waypost }) {
         elsewhere, with people and messages as they are now.
       </p>
       <Form isLine submit="Save backup" busy="Sealing…" onSubmit={save}>
-        <Input
-          {...newPassphrase}
-          label="A passphrase for it, 10 or more characters"
-          value={passphrase}
-          onText={setPassphrase}
-        />
+        <Input {...newPassphrase} label="Passphrase, 10 or more characters" value={passphrase} onText={setPassphrase} />
       </Form>
     </>
   );

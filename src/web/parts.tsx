@@ -198,7 +198,9 @@ function usePicture({ person = null, picture = null }: AvatarProps): string | nu
   return url;
 }
 
-/** The colors are ten, and a person keeps the same everywhere. */
+/** Colors that white and black letters stand out from; a person keeps the same everywhere. */
+const hues = [160, 20, 210, 275, 345, 85, 190, 45, 240, 310];
+
 export function Avatar(props: AvatarProps) {
   const { id, name, size } = props;
   const url = usePicture(props);
@@ -206,7 +208,7 @@ export function Avatar(props: AvatarProps) {
   for (const char of id) hash = (hash * 31 + char.charCodeAt(0)) >>> 0;
   const letter = name === shortDid(id) ? "?" : (/[\p{L}\p{N}]/u.exec(name)?.[0]?.toUpperCase() ?? "?");
   return (
-    <span class={`avatar tint${hash % 10} ${size ?? ""}`} aria-hidden="true">
+    <span class={`avatar ${size ?? ""}`} style={{ "--tint": hues[hash % hues.length] }} aria-hidden="true">
       {url === null ? letter : <img src={url} alt="" onError={({ currentTarget }) => currentTarget.remove()} />}
     </span>
   );

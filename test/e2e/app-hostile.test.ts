@@ -253,11 +253,8 @@ appTest(
 
     const top =
       "[...document.querySelectorAll('[data-key]')].find((one) => one.getBoundingClientRect().bottom > document.querySelector('.messages').getBoundingClientRect().top)";
-    for (let n = 0; n < 12; n++) {
-      await person.page.evaluate("document.querySelector('.messages').scrollTop = 300");
-      await Bun.sleep(50);
-    }
-    await person.page.until(`!/message 99\\d\\d /.test(${top}.textContent)`, "older messages");
+    const up = "(document.querySelector('.messages').scrollTop = 300)";
+    await person.page.until(`${up} && Number(/message (\\d+) /.exec(${top}.textContent)[1]) < 9500`, "older messages");
     expect(await person.page.evaluate(inDocument)).toBeLessThanOrEqual(180);
     await person.press("Newest");
     await person.page.until(
