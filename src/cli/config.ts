@@ -15,7 +15,7 @@ import { configWarnings } from "../config/checks.ts";
 import { type ConfigProblem, parseConfig } from "../config/config.ts";
 import { renderEffective, renderJsonSchema, renderReference } from "../config/reference.ts";
 import type { Config } from "../config/schema.ts";
-import { checkOutboundEnvironment } from "../nodes/relay/egress.ts";
+import { removeProxyVariables } from "../nodes/relay/egress.ts";
 import { natsOptions } from "../plugins/bus/nats.ts";
 import { optionSchemas } from "../plugins/load.ts";
 import type { InputProblem } from "../storage/contract.ts";
@@ -143,9 +143,13 @@ export function nearestFolder(folder: string): string {
   return existsSync(folder) || dirname(folder) === folder ? folder : nearestFolder(dirname(folder));
 }
 
-/** Outbound requests go straight to checked addresses; proxy variables are removed from `env`. */
-export function environmentProblems({ relay, push }: Config, env: Record<string, string | undefined>): string[] {
-  return checkOutboundEnvironment(env, {
-    allowProxyVariables: !(relay.enabled || push.enabled) || relay.ignore_proxy_variables,
-  });
+/** Certificates are checked, whatever the environment says, and no proxy is used. */
+export function checkEnvironment(env: Record<string, string | undefined>): InputProblem[] {
+  const setting = "(environment)";
+  if (env["NODE_TLS_REJECT_UNAUTHORIZED"] === "0")
+    throw failed("NODE_TLS_REJECT_UNAUTHORIZED=0 switches certificate checks off; unset it");
+  return removeProxyVariables(env).map((name) => ({
+    setting,
+    message: `${name} is not used: a node connects directly`,
+  }));
 }

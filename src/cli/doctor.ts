@@ -20,7 +20,7 @@ import type { OpenStep } from "../storage/bind.ts";
 import { StoreError } from "../storage/contract.ts";
 import { version } from "../version.ts";
 import { askJson, checkEndpoint, createReport, type JsonReply, probeTimeoutMs, renderBytes } from "./command.ts";
-import { defaultConfigFile, environmentProblems, nearestFolder, readConfig, warningsOf } from "./config.ts";
+import { checkEnvironment, defaultConfigFile, nearestFolder, readConfig, warningsOf } from "./config.ts";
 
 /** A warning may be intended, or can't be checked while no node runs. */
 type Finding = {
@@ -56,7 +56,7 @@ async function examine(config: Config, file: string): Promise<Finding[]> {
       return { name: `setting ${setting}`, ok: true, warning: true, detail };
     }),
     check("open files", () => openFiles(config)),
-    check("environment", () => environment(config)),
+    check("environment", environment),
     ...foldersOf(config).map(([store, folder]) => check(`disk of store ${store}`, () => disk(folder))),
     ...(running === null
       ? [
@@ -86,10 +86,9 @@ async function check(name: string, work: () => string | Promise<string>): Promis
 
 // ------------------------------------------------------------------------------------------------- the machine
 
-function environment(config: Config): string {
-  const problems = environmentProblems(config, { ...process.env });
-  if (problems.length > 0) throw failed(problems.join("; "));
-  return "nothing weakens outbound requests";
+function environment(): string {
+  const unused = checkEnvironment({ ...process.env }).map(({ message }) => message);
+  return unused.join("; ") || "nothing weakens outbound requests";
 }
 
 /** Each connection is an open file; below this many the node refuses clients early. */

@@ -70,7 +70,6 @@ const examples = [
   "storage backup --to /backup/waypost-monday --config /etc/waypost/waypost.toml",
   "storage restore --from /backup/waypost-monday --config /etc/waypost/waypost.toml",
   "storage verify --config /etc/waypost/waypost.toml",
-  "storage compact --config /etc/waypost/waypost.toml",
   "storage export --to waypost.jsonl --config /etc/waypost/waypost.toml",
   "storage import --from waypost.jsonl --config /etc/waypost/waypost.toml",
   "storage move-places --to east --places 0-511 --config /etc/waypost/waypost.toml",

@@ -16,10 +16,9 @@ import { checkConfig } from "../config/config.ts";
 import type { Config, ConfigInput } from "../config/schema.ts";
 import { isPublicAddress, parseAddress } from "../core/message/address.ts";
 import { createLog, type LogSink } from "../nodes/http/log.ts";
-import { checkOutboundEnvironment } from "../nodes/relay/egress.ts";
 import { version } from "../version.ts";
 import { parseBetween } from "./command.ts";
-import { defaultConfigFile, environmentProblems, readConfig, warningsOf } from "./config.ts";
+import { checkEnvironment, defaultConfigFile, readConfig, warningsOf } from "./config.ts";
 import { devFolder, devSocketName } from "./operations.ts";
 
 export function registerServeCommands(program: Command): void {
@@ -42,10 +41,8 @@ export function registerServeCommands(program: Command): void {
 async function serve(file: string): Promise<void> {
   const read = (): Promise<Config> => readConfig(file, { toServe: true });
   const config = await read();
-  const problems = environmentProblems(config, process.env);
-  if (problems.length > 0) throw failed(problems.join("\n"));
   const sink = logTo(process.stdout, config);
-  for (const { setting, message } of warningsOf(config, file))
+  for (const { setting, message } of [...checkEnvironment(process.env), ...warningsOf(config, file)])
     sink.log("warn", "a setting needs attention", { setting, reason: message });
   // A signal before the nodes run takes effect when they do; the log says what changed.
   const running = Promise.withResolvers<RunningNodes>();
@@ -115,7 +112,7 @@ const usualUrl = `http://${hostname}:${usualPort}`;
 type DevPlace = { readonly host: string; readonly port: number; readonly folder: string };
 
 async function serveForDevelopers(place: DevPlace): Promise<void> {
-  checkOutboundEnvironment(process.env, { allowProxyVariables: true });
+  checkEnvironment(process.env);
   const config = devConfig(place);
   const sink = logTo(process.stderr, config);
   await runUntilSignal(config, { sink }, () => console.log(welcome(place)));
@@ -164,7 +161,6 @@ function devConfig({ host, port, folder }: DevPlace): Config {
       allow_http: true,
       allow_private: ["127.0.0.0/8", "::1/128", ...(isLan ? [`${host}/32`] : [])],
       rate_limit_loopback: false,
-      ignore_proxy_variables: true,
     },
     cache: { enabled: true, public_endpoints: [url] },
   };

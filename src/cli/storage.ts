@@ -1,7 +1,7 @@
 /**
  * `waypost storage`: what operators do with the stores of a configuration. `migrate` prepares stores before the first
- * start and after an upgrade. `move-places`, `backup`, `verify`, `export` and `top` run beside the nodes; `restore`,
- * `compact` and `import` do not. `top` shows who uses a store: entries and bytes of each recipient, and of each label of
+ * start and after an upgrade. `move-places`, `backup`, `verify`, `export` and `top` run beside the nodes; `restore` and
+ * `import` do not. `top` shows who uses a store: entries and bytes of each recipient, and of each label of
  * the entries (senders and client networks, as digests; the running node names networks that sent something lately).
  */
 
@@ -47,7 +47,6 @@ export function registerStorageCommand(program: Command): void {
     .requiredOption("--from <folder>", "folder that `backup` wrote")
     .action(restore);
   command("verify", "check every record of the stores, beside running nodes").action(verify);
-  command("compact", "return free space inside the files to the disk").action(compact);
   command("export", "write everything a store holds as JSON lines, beside running nodes")
     .option("--to <file>", "file to write; standard output without it")
     .action(exportStore);
@@ -174,10 +173,6 @@ async function restore(options: From): Promise<void> {
   const missing = stores.find(({ name }) => !fs.existsSync(join(folder, name)));
   if (missing !== undefined) throw failed(`${folder} has no backup of the store "${missing.name}"`);
   await reportEach(options, stores, ({ name, work }) => work.restore(join(folder, name)));
-}
-
-async function compact(options: Options): Promise<void> {
-  await reportEach(options, await maintained(options), ({ work }) => work.compact());
 }
 
 async function verify(options: Options): Promise<void> {

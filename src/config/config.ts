@@ -127,7 +127,6 @@ const fixed: { readonly [Name in SectionName]: readonly (keyof Config[Name] & st
   directory: ["enabled", "store", "ledger", "unsigned_updates", "log_key_file", "log_witnesses", "public_endpoint"],
   relay: [
     ...(["enabled", "store", "recipients", "public_id", "public_endpoints", "allow_http", "allow_private"] as const),
-    ...(["ignore_proxy_variables"] as const),
   ],
   cache: ["enabled", "store", "recipients", "public_endpoints", "signing_key_file"],
   push: ["enabled"],

@@ -308,9 +308,6 @@ const relaySchema = z.strictObject({
   ),
   allow_http: flag(false).describe("Whether `http:` destinations are allowed."),
   allow_private: listOf(privateNetwork).describe("Private networks that the Relay may connect to."),
-  ignore_proxy_variables: flag(false).describe(
-    "Whether the Relay starts although the environment sets proxy variables. The Relay never uses them; it connects to destinations directly.",
-  ),
   attempts: count(3, { max: 10 }).describe("Attempts for each destination."),
   delivery_budget: duration("10s", { min: 100, max: deliveryMsMax - liveAckMsMin }).describe(
     "Longest time for all attempts of one envelope.",

@@ -462,8 +462,6 @@ export type FileMaintenance = {
   /** Creates the store from a backup, after renaming an existing one. Run an interrupted restore again. */
   readonly restore: (from: string) => Promise<string>;
   readonly verify: () => Promise<VerifyReport>;
-  /** Gives free space inside the files back to the disk. */
-  readonly compact: () => Promise<string>;
 };
 
 export interface StoragePlugin<Options = unknown> {

@@ -1,5 +1,5 @@
 /**
- * Backup beside a writer, restore, compacting, and moving a store by its export: nothing that was answered
+ * Backup beside a writer, restore, and moving a store by its export: nothing that was answered
  * before is lost, and an interrupted copy is never taken for a store.
  */
 import { describe, expect, test } from "bun:test";
@@ -9,19 +9,14 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
+  rmSync,
   statSync,
   symlinkSync,
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
-import {
-  backupStore,
-  compactStore,
-  exportRecords,
-  restoreStore,
-  verifyStore,
-} from "../../src/plugins/lmdb/maintenance.ts";
+import { backupStore, exportRecords, restoreStore, verifyStore } from "../../src/plugins/lmdb/maintenance.ts";
 import { openLmdb } from "../../src/plugins/lmdb/store.ts";
 import { type Store, StoreError, type StoreRecord } from "../../src/storage/contract.ts";
 import { encodeRecord, importRecords, parseRecord } from "../../src/storage/transfer.ts";
@@ -70,11 +65,13 @@ describe("a backup beside a writer", () => {
         await mailbox.remove(did(1), [id(n - 15)], 2_000);
       }
     })();
-    expect(await backupStore(path, to)).toContain("the copy was verified");
+    // Again until the writer has had a second turn beside one, however slow the disk is.
+    for (let copies = 0; copies === 0 || n <= 1_020; copies++) {
+      rmSync(to, { recursive: true, force: true });
+      expect(await backupStore(path, to)).toContain("the copy was verified");
+    }
     isDone = true;
     await writer;
-    // It went on writing meanwhile: more than one turn, however slow the disk is.
-    expect(n).toBeGreaterThan(1_020);
     await store.close();
     await restoreStore(back, to);
     const restored = await open(back);
@@ -177,8 +174,8 @@ describe("a restore", () => {
   });
 });
 
-describe("compacting", () => {
-  test("gives free pages back and keeps every message", async () => {
+describe("a backup and its restore", () => {
+  test("give free pages back and keep every message", async () => {
     const path = folder();
     const store = await open(path);
     const all = Array.from({ length: 600 }, (_, n) => n);
@@ -195,7 +192,8 @@ describe("compacting", () => {
     const before = await held(store);
     await store.close();
     const size = statSync(join(path, "data.mdb")).size;
-    expect(await compactStore(path)).toContain("compacted from");
+    await backupStore(path, `${path}-copy`);
+    await restoreStore(path, `${path}-copy`);
     expect(statSync(join(path, "data.mdb")).size).toBeLessThan(size / 2);
     const again = await open(path);
     expect(await held(again)).toEqual(before);
@@ -300,10 +298,8 @@ test.skipIf(process.getuid?.() !== 0)("what root makes belongs to the owner of t
   await backupStore(path, join(roots, "backup"));
   writeFileSync(join(roots, "secret"), "");
   symlinkSync(join(roots, "secret"), join(path, "link"));
-  for (const work of [() => compactStore(path), () => restoreStore(path, join(roots, "backup"))]) {
-    await work();
-    expect(ownersOf(["", "data.mdb", "owner.lock"])).toEqual([65_534, 65_534, 65_534]);
-    expect(statSync(join(path, "data.mdb")).mode & 0o777).toBe(0o600);
-  }
+  await restoreStore(path, join(roots, "backup"));
+  expect(ownersOf(["", "data.mdb", "owner.lock"])).toEqual([65_534, 65_534, 65_534]);
+  expect(statSync(join(path, "data.mdb")).mode & 0o777).toBe(0o600);
   expect(statSync(join(roots, "secret")).uid).toBe(0);
 });

@@ -1,6 +1,6 @@
 /**
  * The commands for stores on the executable, beside a running node: a backup and a restore elsewhere, both killed and
- * repeated; verify, top, export, import and compact. Everything that was answered before a backup began is in the
+ * repeated; verify, top, export and import. Everything that was answered before a backup began is in the
  * result.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
@@ -174,17 +174,8 @@ describe("beside a running node", () => {
   }, 60_000);
 
   test("a command that needs the store for itself reports that a node uses it", async () => {
-    for (const words of [["compact"], ["restore", "--from", backup]]) {
-      const { code, stderr } = await run(["storage", ...words, "--config", home.config], { cwd });
-      expect([code, stderr.trim().split("\n").length]).toEqual([1, 1]);
-    }
+    const words = ["storage", "restore", "--from", backup, "--config", home.config];
+    const { code, stderr } = await run(words, { cwd });
+    expect([code, stderr.trim().split("\n").length]).toEqual([1, 1]);
   }, 60_000);
 });
-
-test("compact makes the file of a stopped node no larger, with everything in it", async () => {
-  const before = readFileSync(join(cwd, "away", "data.mdb")).length;
-  await storage(["compact"], away);
-  expect(readFileSync(join(cwd, "away", "data.mdb")).length).toBeLessThanOrEqual(before);
-  expect(await idsIn(away)).toEqual([...stored].sort());
-  expect(readdirSync(join(cwd, "away")).filter((name) => name.includes("partial"))).toEqual([]);
-}, 60_000);

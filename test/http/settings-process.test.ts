@@ -4,7 +4,7 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { join } from "node:path";
-import { environmentProblems } from "../../src/cli/config.ts";
+import { checkEnvironment } from "../../src/cli/config.ts";
 import type { ConfigInput } from "../../src/config/schema.ts";
 import { utf8 } from "../../src/core/codec/bytes.ts";
 import { cacheEndpoint, envelopeTo } from "../support/cache-node.ts";
@@ -13,7 +13,6 @@ import { freePort, scratchFolder } from "../support/executable.ts";
 import { identityOf } from "../support/identity.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { startOwnTime } from "../support/own-time.ts";
-import { settings } from "../support/settings.ts";
 
 const [main, admin] = [`127.0.0.1:${freePort()}`, `127.0.0.1:${freePort()}`];
 const storeNames = ["led", "dir", "rel", "cac"];
@@ -104,12 +103,9 @@ describe("a process", () => {
   });
 });
 
-test("a Relay starts beside proxy variables only when the setting says so", () => {
-  const problemsWith = (ignore: boolean) =>
-    environmentProblems(settings({ relay: { enabled: true, ignore_proxy_variables: ignore } }), {
-      HTTP_PROXY: "http://p",
-    });
-  expect([problemsWith(false).length, problemsWith(true).length]).toEqual([1, 0]);
+test("a process starts without certificate checks never, and beside proxy variables with a warning", () => {
+  expect(checkEnvironment({ HTTP_PROXY: "http://p" })).toMatchObject([{ setting: "(environment)" }]);
+  expect(() => checkEnvironment({ NODE_TLS_REJECT_UNAUTHORIZED: "0" })).toThrow("NODE_TLS_REJECT_UNAUTHORIZED");
 });
 
 test("a process uses the bus that is named: one over a server is not connected while the server is away", async () => {

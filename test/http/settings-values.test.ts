@@ -363,7 +363,7 @@ const shownElsewhere: Readonly<Record<string, string>> = {
       ...["server.log_level", "bus.plugin"],
       ...["directory.enabled", "directory.store", "directory.ledger"],
       ...["relay.enabled", "relay.store", "relay.recipients", "relay.public_id", "relay.public_endpoints"],
-      ...["cache.enabled", "cache.store", "cache.recipients", "cache.public_endpoints", "relay.ignore_proxy_variables"],
+      ...["cache.enabled", "cache.store", "cache.recipients", "cache.public_endpoints"],
     ].map((setting) => [setting, "settings-process.test.ts"]),
   ),
   "server.app": "app-host.test.ts",

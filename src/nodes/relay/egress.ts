@@ -323,26 +323,11 @@ function ownAddressReader(now: () => number): () => readonly Network[] {
 
 const proxyVariables = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
 
-/**
- * Start-up check: what in the environment would weaken outbound requests. TLS checks must not be switched
- * off. Proxy variables are never used; an operator who sets them expects otherwise, so they are a problem
- * unless `allowProxyVariables` allows it. They are removed from `env` either way.
- */
-export function checkOutboundEnvironment(
-  env: Record<string, string | undefined>,
-  options: { readonly allowProxyVariables: boolean },
-): string[] {
-  const problems: string[] = [];
-  if (env["NODE_TLS_REJECT_UNAUTHORIZED"] === "0") {
-    problems.push("NODE_TLS_REJECT_UNAUTHORIZED=0 switches certificate checks off; unset it");
-  }
-  for (const name of proxyVariables) {
-    const value = env[name];
-    if (value === undefined || value === "") continue;
-    delete env[name];
-    if (!options.allowProxyVariables) problems.push(`${name} is set, but a Relay connects directly; unset it`);
-  }
-  return problems;
+/** Outbound requests go straight to checked addresses: takes proxy variables out of `env`, and returns their names. */
+export function removeProxyVariables(env: Record<string, string | undefined>): string[] {
+  const set = proxyVariables.filter((name) => (env[name] ?? "") !== "");
+  for (const name of set) delete env[name];
+  return set;
 }
 
 // ------------------------------------------------------------------------------------------------ one request

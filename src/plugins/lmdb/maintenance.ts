@@ -1,5 +1,5 @@
 /**
- * Work of an operator on a store: backup beside a running node, restore, verify, compact, and export.
+ * Work of an operator on a store: backup beside a running node, restore, verify, and export.
  * A copy gets its name only when it is whole, synced and verified, so that an
  * interrupted one never counts as a store. A backup and an export pin a transaction as a reader of LMDB; while it is
  * open, the store can't reuse space that becomes free: it grows instead.
@@ -192,26 +192,6 @@ const alone: StoreEnvironment = {
     throw new StoreError("unavailable", reason);
   },
 };
-
-/** Writes the store again without its free pages. Needs room for the copy, and the store alone. */
-export async function compactStore(path: string): Promise<string> {
-  const folder = resolve(path);
-  if (storeAbsence(folder) !== null) throw new StoreError("unavailable", `${folder} has no store`);
-  const lock = lockFolder(folder);
-  try {
-    if ((readFileState(join(folder, dataFile))?.missingBytes ?? 0) > 0) throw cutShort(folder);
-    const data = join(folder, dataFile);
-    const before = statSync(data).size;
-    const root = openRoot(folder);
-    await copyRoot(root, folder).finally(() => root.close());
-    const { bytes } = await finishCopy(folder);
-    rmSync(join(folder, "lock.mdb"), { force: true });
-    giveToOwner(folder);
-    return `compacted from ${before} to ${bytes} bytes`;
-  } finally {
-    lock.close();
-  }
-}
 
 const attemptsMax = 100;
 
