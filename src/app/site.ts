@@ -83,7 +83,7 @@ function fileRoute(path: string, { contentType, bytes }: File, headers: Record<s
       ...described,
       handle: (call) => {
         const takesGzip = /\bgzip\b/.test(call.headers.get("accept-encoding") ?? "");
-        const encoding = takesGzip ? { "content-encoding": "gzip" } : {};
+        const encoding: Record<string, string> = takesGzip ? { "content-encoding": "gzip" } : {};
         return {
           status: 200,
           headers: { "cache-control": cacheControl, vary: "Accept-Encoding", ...encoding },

@@ -69,7 +69,8 @@ export function directoryClient(to: Endpoint) {
     limits: () => ask(to, get("/limits"), limitsShape),
     /** `invitation`: a code or its link. */
     register: (body: unknown, invitation: string | null = null) => {
-      const headers = invitation === null ? {} : { "Svc-Invitation": invitation.split("#invite=").at(-1) ?? "" };
+      const headers: Record<string, string> =
+        invitation === null ? {} : { "Svc-Invitation": invitation.split("#invite=").at(-1) ?? "" };
       return ask(to, { method: "POST", path: "/register-did", headers, body: jsonBody(body) }, registeredShape);
     },
     /** Any signed change, on the route that the submission names. */

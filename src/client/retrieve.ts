@@ -36,7 +36,11 @@ export type Recipient = {
   readonly did: Did;
   readonly secretsOf: SecretsOf;
   /** The claimed sender of an envelope, and whether its signature verifies; `null` when it names no sender. */
-  readonly senderOf: (envelope: EnvelopeJson, type: Pick<MediaType, "essence" | "home">) => Promise<Sender | null>;
+  readonly senderOf: (
+    envelope: EnvelopeJson,
+    type: Pick<MediaType, "essence" | "home">,
+    sentAtMs: number | null,
+  ) => Promise<Sender | null>;
 };
 
 /**
@@ -210,7 +214,8 @@ export async function openEnvelope(envelope: EnvelopeJson, recipient: Recipient)
   const binding: SealBinding = { messageId, to: recipient.did, chunk: chunkOf(envelope) };
   const { file, data } = await openPayload(envelope["payload"], binding, recipient.secretsOf);
   const type = parseMediaType(file.mediaType);
-  const from = await recipient.senderOf(envelope, type);
+  const sentAtMs = typeof timestamp === "string" ? parseTimestamp(timestamp) : null;
+  const from = await recipient.senderOf(envelope, type, sentAtMs);
   // Signed by somebody who did not write it.
   const isForeign = type.author !== null && from !== null && type.author !== from.did;
   return {
@@ -218,7 +223,7 @@ export async function openEnvelope(envelope: EnvelopeJson, recipient: Recipient)
     type,
     data,
     from: isForeign ? { ...from, verified: false, trust: null } : from,
-    sentAtMs: typeof timestamp === "string" ? parseTimestamp(timestamp) : null,
+    sentAtMs,
   };
 }
 
@@ -269,6 +274,11 @@ export function isUnreadable(error: ClientError): boolean {
 
 const sendersRememberedMax = 1_000;
 const documentKeptMs = minuteMs;
+/**
+ * A message that is younger waits in the Cache while its sender can't be looked up, because what is saved unverified stays
+ * so. An older one may be of somebody whose home is gone.
+ */
+const patienceMs = 5 * minuteMs;
 
 /**
  * Answers the sender of an envelope, `null` when it names none. The Cache may belong to anyone, so the signature is
@@ -276,7 +286,7 @@ const documentKeptMs = minuteMs;
  */
 function senderVerifier(client: Client): Recipient["senderOf"] {
   const readSender = senderReader(client);
-  return async (envelope, { essence, home }) => {
+  return async (envelope, { essence, home }, sentAtMs) => {
     if (envelope["from"] === undefined) return null;
     const from = envelope["from"];
     if (typeof from !== "string" || !isDid(from)) throw localError("not_authentic", "the envelope is malformed");
@@ -293,7 +303,8 @@ function senderVerifier(client: Client): Recipient["senderOf"] {
     });
     if (!(sender instanceof ClientError)) return sender;
     // A note counts only when it is verified, and is never shown: it waits until its sender can be looked up.
-    if (isNote(essence) && isTemporary(sender)) throw sender;
+    const isYoung = (sentAtMs ?? 0) > Date.now() - patienceMs;
+    if (isTemporary(sender) && (isYoung || isNote(essence))) throw sender;
     const distrusted = sender.kind === "distrusted" ? sender.code : null;
     return { did: from, verified: distrusted === null ? null : false, trust: null, distrusted };
   };

@@ -264,7 +264,7 @@ async function post(
   { to, file }: Pick<SendPlan, "to" | "file">,
   body: Uint8Array<ArrayBuffer>,
 ): Promise<DeliveryReport> {
-  const headers = isQuiet(file.mediaType) ? { Urgency: "low" } : {};
+  const headers: Record<string, string> = isQuiet(file.mediaType) ? { Urgency: "low" } : {};
   const request: Exchange = { method: "POST", path: path`/relay/${to}`, headers, body };
   const report = await attempt(() => ask(relay, request, deliveredShape));
   if (!(report instanceof ClientError)) {

@@ -301,7 +301,7 @@ test("a message that somebody else signs again is not verified, and one that nam
   });
   for (const stolen of [honest, unsigned]) {
     const signed = await sign(stolen, mallory);
-    expect(await recipient.senderOf(signed, { essence: "text/plain", home: null })).toEqual({
+    expect(await recipient.senderOf(signed, { essence: "text/plain", home: null }, null)).toEqual({
       did: mallory.did,
       verified: true,
       trust: "proven",

@@ -147,6 +147,20 @@ test("a later run remembers what an earlier one has seen", async () => {
   expect(await codeOf((await victimOf(proxy, keys)).send(bob.did, "hello"))).toBe("record_went_back");
 });
 
+test("a message whose sender can't be looked up for a moment waits, and is handed over verified", async () => {
+  const [proxy, alice] = [proxied(), await open()];
+  const bob = await victimOf(proxy);
+  proxy.lie = { refuses: `/dids/${alice.did}/proof` };
+  await alice.send(bob.did, "hello");
+  const received = bob.messages();
+  const first = received.next();
+  while (proxy.refused === 0) await Bun.sleep(20);
+  proxy.lie = {};
+  const { value: message } = await first;
+  expect(message).toMatchObject({ text: "hello", from: alice.did, verified: true });
+  await bob.close();
+}, 60_000);
+
 describe("the own identity", () => {
   test("a document slipped under its owner's pen is not signed, and neither is a nonce that the Directory tells", async () => {
     const [proxy, eve] = [proxied(), await open()];
