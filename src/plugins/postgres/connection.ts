@@ -48,9 +48,6 @@ const planning = {
 /** Connection exceptions, server shutting down, too many connections. */
 const goneCodes = /^(08|57P0|53300)/;
 const readOnlyCode = "25006";
-/** An administrator ended the connection, or the server begins to shut down: then the next attempt has another code. */
-const endedCode = "57P01";
-const endedMax = 5;
 
 /** The SQLSTATE that the server answered, or nothing. */
 function stateOf(error: unknown): string {
@@ -174,7 +171,7 @@ export class Connection {
   private async connected(): Promise<SQL> {
     if (this.client !== null) return this.client;
     let last: unknown;
-    for (let tried = 0, ended = 0; tried < this.settings.urls.length; ) {
+    for (const _ of this.settings.urls) {
       const client = clientOf(this.settings.urls[this.server]!, this.settings);
       try {
         this.timeline = await this.timelines.timelineOf(client);
@@ -183,9 +180,6 @@ export class Connection {
       } catch (error) {
         last = error;
         client.close({ timeout: 0 }).catch(() => {});
-        // A server that ended this one connection serves: the next may last.
-        if (stateOf(error) === endedCode && ended++ < endedMax) continue;
-        tried++;
         this.server = (this.server + 1) % this.settings.urls.length;
       }
     }

@@ -5,7 +5,6 @@
 /// <reference path="./sql.d.ts" />
 import { dayMs } from "../../core/codec/time.ts";
 import { StoreError } from "../../storage/contract.ts";
-import type { StatementError } from "./connection.ts";
 import type { Pool } from "./pool.ts";
 import type { PostgresOptions } from "./postgres.ts";
 import definitions from "./schema.sql" with { type: "text" };
@@ -104,10 +103,8 @@ export async function dropUnfinished(pool: Pool): Promise<void> {
 /** One statement each: the next begins a line. */
 function statementsOf(script: string): string[] {
   const text = script.replace(/^--.*\n/gm, "");
-  return text.split(/;\n(?=\n*(?:create|alter|insert) )/).map((one) => one.trim().replace(/;$/, ""));
+  return text.split(/;\n(?=\n*(?:create|do) )/).map((one) => one.trim().replace(/;$/, ""));
 }
-
-const notSupported = "0A000";
 
 /** Makes the schema in one transaction; returns what was done. `places` are the first that it has. */
 export async function migrateSchema(
@@ -133,10 +130,5 @@ export async function migrateSchema(
       places.join(","),
     ]);
   }, "none");
-  // Envelopes are encrypted: they are not compressed. Where a table can't say so, they cost some processor time.
-  await pool.query("alter table {s}.held alter column envelope set storage external").catch((error: unknown) => {
-    if (!(error instanceof StoreError && (error.cause as StatementError | undefined)?.code === notSupported))
-      throw error;
-  });
   return `schema "${schema}" was created with version ${schemaVersion}`;
 }
