@@ -72,7 +72,7 @@ const examples = [
   "storage verify --config /etc/waypost/waypost.toml",
   "storage export --to waypost.jsonl --config /etc/waypost/waypost.toml",
   "storage import --from waypost.jsonl --config /etc/waypost/waypost.toml",
-  "storage move-places --to east --places 0-511 --config /etc/waypost/waypost.toml",
+  "storage move-places --to east --places 1-511 --config /etc/waypost/waypost.toml",
   "storage top --config /etc/waypost/waypost.toml",
   "chain spec network.json --out network.raw.json",
   "licenses",

@@ -353,7 +353,7 @@ const work = [
 async function movePlaces(): Promise<void> {
   const names = ["home", ...shards.map(({ name }) => name)];
   while (!stopped && names.length > 1) {
-    const first = Math.floor(between(0, 1_000));
+    const first = Math.floor(between(1, 1_000));
     const given = ["--to", pick(names), "--places", `${first}-${first + 20}`, "--config", configFile];
     const mover = Bun.spawn([...command, "storage", "move-places", ...given], { env: environment, stderr: "ignore" });
     const killing = setTimeout(() => mover.kill("SIGKILL"), Math.random() < 0.5 ? between(300, 3_000) : 60_000);

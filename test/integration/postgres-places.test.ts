@@ -1,7 +1,10 @@
 /** One store over several databases: what is away closes its own places only, and places move while nodes work. */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import type { MailboxKey, Uuid } from "../../src/core/codec/did.ts";
+import type { Did, MailboxKey, Uuid } from "../../src/core/codec/did.ts";
 import { checkProbes } from "../../src/nodes/http/status.ts";
+import { openBlocks } from "../../src/nodes/operations/blocks.ts";
+import { openResults } from "../../src/nodes/operations/results.ts";
+import { openLocalBus } from "../../src/plugins/bus/local.ts";
 import { type PostgresOptions, postgresOptions, postgresPlugin } from "../../src/plugins/postgres/postgres.ts";
 import { migratePostgres, openPostgres } from "../../src/plugins/postgres/store.ts";
 import { type Mailbox, type Store, StoreError } from "../../src/storage/contract.ts";
@@ -111,6 +114,13 @@ suite("a store over several databases", () => {
     try {
       const late = await opened(both);
       expect(await codeOf(() => late.probe())).toBe("partial");
+      // What operators decide is in the first database, so a node starts.
+      const parts = { receipts: late.capabilities.receipts!, now: Date.now, log: () => {} };
+      const blocks = await openBlocks({ ...parts, bus: openLocalBus(parts) });
+      blocks.close();
+      expect((await openResults(parts)).digest("did:svc:a" as Did)).toBe(
+        (await openResults({ ...parts, receipts: store.capabilities.receipts! })).digest("did:svc:a" as Did),
+      );
       // The node is ready and says which part is not.
       const [check] = await checkProbes({ "store main": () => late.probe() });
       expect(check).toMatchObject({ ok: true, text: expect.stringContaining("east") });
@@ -132,6 +142,8 @@ suite("a store over several databases", () => {
       for (const box of boxes) await node.capabilities.mailbox!.store(entry(3, { recipient: box }), quota());
     }
     expect((await mailbox.list(boxes[0]!, pageOf())) as object).toHaveProperty("entries");
+    const refused = failureOf(() => migratePostgres(both, { places: [1, 0], to: "east" }));
+    expect(await refused).toMatchObject({ message: expect.stringContaining("place 0") });
   }, 90_000);
 
   test("places move to another database and back under load, and what was answered is there once", async () => {

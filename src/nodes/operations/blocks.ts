@@ -63,7 +63,7 @@ type BlocksParts = {
 
 const prefix = "/block/";
 /** Holds another text after each change, so that a look at an unchanged list is one read. */
-const revisionKey = "block-list-revision";
+const revisionKey = "/block-list-revision";
 const changedSubject = "operator-blocks.changed";
 const readEveryMs = 10 * secondMs;
 const pageEntries = 1_000;

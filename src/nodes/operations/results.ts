@@ -39,7 +39,8 @@ const digestChars = 16;
 /** A receipt must have an end; what the operator decides has none, so it gets 100 years. */
 export const keptMs = 36_500 * dayMs;
 
-const keyName = "operator-digest-key";
+/** With a slash, as everything that belongs to no mailbox: several databases keep that in the first of them. */
+const keyName = "/operator-digest-key";
 
 type ResultsParts = { readonly receipts: Receipts; readonly now: () => number };
 

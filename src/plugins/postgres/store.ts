@@ -84,6 +84,8 @@ export async function migratePostgres(options: PostgresOptions, move?: PlaceMove
     const shards = shardsOf(options, pools);
     const to = shards.find(({ name }) => name === move.to);
     if (to === undefined) throw new StoreError("unavailable", `there is no shard "${move.to}"`);
+    if (to !== shards[0] && move.places.includes(0))
+      throw new StoreError("unavailable", "place 0 has what nodes need to start: it stays in the first database");
     const moved = await movePlaces(move.places, shards, to);
     return `${move.places.length} places are in "${move.to}"; ${moved} moved`;
   } finally {
