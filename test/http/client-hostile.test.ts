@@ -184,7 +184,7 @@ test("what a Relay brings live under the id of a message in the Cache acknowledg
   const [alice, bob] = await Promise.all([open(), open()]);
   const { honest, forged } = await envelopesOf(alice, bob);
   const connected = Promise.withResolvers<void>();
-  bob.on((event) => event.type === "connected" && connected.resolve());
+  bob.on((event) => event.type === "connected" && event.what === "live" && connected.resolve());
   const taking = take(bob, 2, async (message) => {
     expect((await counts(bob))["own"]).toBe(message.verified === true ? 1 : 0);
     await message.ack();

@@ -88,7 +88,7 @@ async function whileFollowing(
   const names: string[] = [];
   const onRound = (round: Round) => void names.push(...round.received.map(({ path }) => basename(path)));
   const ended = inbox.follow(
-    { device, onRound, onEvent: ({ type }) => type === "connected" && ready.resolve() },
+    { device, onRound, onEvent: (event) => event.type === "connected" && event.what === "live" && ready.resolve() },
     stop.signal,
   );
   await Promise.race([ready.promise, ended]);

@@ -75,7 +75,7 @@ test("a reader that comes back while the sender goes on gets what waited first",
 test("what follows a message in chunks comes behind it, although it comes live", async () => {
   const [alice, bob] = await Promise.all([open(), open()]);
   const connected = Promise.withResolvers<void>();
-  bob.on((event) => event.type === "connected" && connected.resolve());
+  bob.on((event) => event.type === "connected" && event.what === "live" && connected.resolve());
   const got = take(bob, 10);
   await connected.promise;
   for (let i = 0; i < 5; i++) {
@@ -136,7 +136,7 @@ test("a message in chunks is found in a Cache whose stream announces nothing", a
     const options = { url: own.url, cacheUrl, waiting };
     const [alice, bob] = await Promise.all([1, 2].map(() => Waypost.open({ ...options, keys: memoryKeys() })));
     const connected = Promise.withResolvers<void>();
-    bob?.on((event) => event.type === "connected" && connected.resolve());
+    bob?.on((event) => event.type === "connected" && event.what === "live" && connected.resolve());
     const got = take(bob as Waypost, 1);
     await connected.promise;
     await alice?.send(bob?.did ?? "", new Uint8Array(3_000), { chunkBytes: 1_000 });
@@ -187,7 +187,7 @@ test("a live session lasts while chunks arrive, and ends with the loop", async (
   const connected = Promise.withResolvers<void>();
   bob.on((event) => {
     events.push(event);
-    if (event.type === "connected") connected.resolve();
+    if (event.type === "connected" && event.what === "live") connected.resolve();
   });
   const got = take(bob, 1);
   await connected.promise;

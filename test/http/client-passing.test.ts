@@ -22,7 +22,7 @@ async function listen(me: Waypost, onMessage: (message: Message) => unknown) {
   const connected = Promise.withResolvers<void>();
   me.on((event) => {
     events.push(event);
-    if (event.type === "connected") connected.resolve();
+    if (event.type === "connected" && event.what === "live") connected.resolve();
   });
   const reading = (async () => {
     for await (const message of me.messages()) await onMessage(message);

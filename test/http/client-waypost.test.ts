@@ -110,7 +110,9 @@ describe("messages", () => {
         break;
       }
     })();
-    const connected = new Promise<void>((resolve) => bob.on((event) => event.type === "connected" && resolve()));
+    const connected = new Promise<void>((resolve) =>
+      bob.on((event) => event.type === "connected" && event.what === "live" && resolve()),
+    );
     await connected;
     const sent = await alice.send(bob.did, "ping");
     expect(sent.last?.delivery_mode).toBe("direct");
@@ -160,7 +162,9 @@ describe("messages", () => {
 
   test("a live message that the program leaves goes to the Cache, and is acknowledged there when it is", async () => {
     const [alice, bob] = await Promise.all([open(), open()]);
-    const connected = new Promise<void>((resolve) => bob.on((event) => event.type === "connected" && resolve()));
+    const connected = new Promise<void>((resolve) =>
+      bob.on((event) => event.type === "connected" && event.what === "live" && resolve()),
+    );
     const reading = bob.messages();
     const first = reading.next();
     await connected;
