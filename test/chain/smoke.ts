@@ -11,6 +11,7 @@ import { ApiPromise, Keyring, WsProvider } from "@polkadot/api";
 import { blake2AsHex } from "@polkadot/util-crypto";
 import { checkInterface } from "./interface.ts";
 import { startChain } from "./start.ts";
+import { inTime } from "./wait.ts";
 
 const did = "did:svc:1111111111111111111111";
 const otherDid = "did:svc:2222222222222222222222";
@@ -70,7 +71,7 @@ function general(call: Call): string {
 
 /** Submits a proof and waits for the block. Past the library's own types, which frame these bytes twice. */
 async function submit(call: Call): Promise<void> {
-  await new Promise<void>((done, fail) => {
+  const end = new Promise<void>((done, fail) => {
     const reported = (error: Error | null, status: unknown) => {
       if (error !== null) fail(error);
       else if (typeof status === "object" && status !== null && "finalized" in status) done();
@@ -81,6 +82,7 @@ async function submit(call: Call): Promise<void> {
       .subscribe("author_extrinsicUpdate", "author_submitAndWatchExtrinsic", parameters, reported)
       .catch((error: unknown) => fail(error instanceof Error ? error : new Error(String(error))));
   });
+  await inTime("a block with the proof", end);
 }
 
 /** The pool's reason for turning a proof away. */
@@ -221,7 +223,7 @@ type Signed = Awaited<ReturnType<ReturnType<NonNullable<NonNullable<typeof api.t
 
 /** Sends a signed extrinsic, waits for finality, and throws when it failed in its block. */
 async function submitSigned(extrinsic: Signed): Promise<void> {
-  await new Promise<void>((done, fail) => {
+  const end = new Promise<void>((done, fail) => {
     extrinsic
       .send((result) => {
         if (result.isFinalized && result.dispatchError) fail(new Error(result.dispatchError.toString()));
@@ -230,6 +232,7 @@ async function submitSigned(extrinsic: Signed): Promise<void> {
       })
       .catch(fail);
   });
+  await inTime("a final block with the extrinsic", end);
 }
 
 async function compareMetadata(): Promise<void> {

@@ -9,11 +9,9 @@ import { WsProvider } from "@polkadot/api";
 import { chainPlugin } from "../../src/plugins/chain/chain.ts";
 import { openChain } from "../../src/plugins/chain/driver.ts";
 import type { Store, StoreEnvironment } from "../../src/storage/contract.ts";
+import { hangMs, inTime } from "./wait.ts";
 
 const base = join(tmpdir(), `waypost-chain-${crypto.randomUUID()}`);
-/** One condition that takes this long hangs. A machine with a load of 30 needs a fifth of it for the longest one. */
-const hangMs = 180_000;
-
 let count = 0;
 const running = new Set<ReturnType<typeof Bun.spawn>>();
 
@@ -62,14 +60,14 @@ export async function startNode(options: NodeOptions = {}): Promise<Node> {
     stderr: "ignore",
   });
   running.add(child);
-  const endpoint = await listening(child);
+  const endpoint = await inTime("the node to listen", listening(child));
   let provider: WsProvider | null = null;
   return {
     endpoint,
     port: Number(new URL(endpoint).port),
     async ask(method, params = []) {
       provider ??= new WsProvider(endpoint, 100, {}, hangMs);
-      await provider.isReady;
+      await inTime("a connection to the node", provider.isReady);
       return provider.send(method, params);
     },
     async kill() {
