@@ -72,8 +72,8 @@ const keptItems = 200_000;
 const askMs = 5 * secondMs;
 /** How long what waits in the own Cache may take after a start, before the others are asked. */
 const settleMs = 5 * secondMs;
-/** As long as a message waits for the others before it is acknowledged. */
-const toldMs = 4 * secondMs;
+/** How long a message waits for the others before it is acknowledged. */
+export const toldMs = 4 * secondMs;
 
 export const peerKey = (table: Table, did: string): string => `d/${table.name(did)}`;
 export const peersOf = (table: Table): Promise<PeerRow[]> => table.values<PeerRow>("d/");

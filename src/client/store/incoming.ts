@@ -8,7 +8,7 @@ import { dayMs, hourMs } from "../../core/codec/time.ts";
 import { expiryOf, type PendingMessage } from "../caches.ts";
 import { Wakeup } from "../connections.ts";
 import { groupType, typingType } from "../content.ts";
-import type { Sync } from "../devices/sync.ts";
+import { type Sync, toldMs } from "../devices/sync.ts";
 import { attempt, ClientError } from "../http.ts";
 import {
   essenceOf,
@@ -57,9 +57,6 @@ type IncomingHost = {
 const charactersMax = 1_024;
 /** What was not handed over within this time isn't any more; no message waits longer in a Cache. */
 const handOverMs = 30 * dayMs;
-
-/** How long the sender of a live message waits until it is saved and own devices are synced. */
-const toldMs = 4_000;
 
 /** Who surely sent a message. */
 type By = { readonly sender: Did; readonly person: Person | null };
