@@ -84,7 +84,7 @@ function GroupForm({ me, group, known, onClose }: FormProps) {
         <label class="check" key={did}>
           <input type="checkbox" disabled={!isMine} checked={chosen.has(did)} onChange={() => choose(did)} />
           <bdi>{nameFor(did)}</bdi>
-          {did === group?.admin && <span class="good">made it</span>}
+          {did === group?.admin && <span class="good">admin</span>}
         </label>
       ))}
       {listed.length === 0 && <p>Nobody whom you know. Add somebody first.</p>}
