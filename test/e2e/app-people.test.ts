@@ -244,7 +244,7 @@ appTest(
 );
 
 appTest(
-  "a picture that somebody chooses is cut to a small square and shown to whom they write, until it is removed",
+  "a picture that somebody chooses is cut to a small square and shown to whom they write, until it is removed; a list that grows stays at its end",
   async () => {
     const { alice, bob } = await two(["Sam", "Tea"]);
     const drawn = await alice.page.evaluate(`(() => {
@@ -274,6 +274,17 @@ appTest(
     await alice.say("and without");
     await bob.sees("and without");
     await bob.page.until("!document.querySelector('.avatar img')", "that it is gone for him");
+
+    // A picture of a message makes the list longer, at times before the scrolling to its end is reported.
+    const isAtEnd = "(({ scrollHeight, scrollTop, clientHeight }) => scrollHeight - scrollTop - clientHeight < 60)";
+    const list = "document.querySelector('.messages')";
+    await alice.page.evaluate(`(() => {
+      const added = document.createElement("div");
+      added.style.flex = "none";
+      added.style.height = "2000px";
+      ${list}.firstElementChild.prepend(added);
+      ${list}.dispatchEvent(new Event("scroll")) })()`);
+    await alice.page.until(`${list}.scrollTop > 1000 && ${isAtEnd}(${list})`, "its end");
   },
   120_000,
 );

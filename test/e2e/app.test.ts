@@ -51,8 +51,11 @@ appTest(
     await suite.nodes.stop();
     await alice.say("said while the nodes are away");
     await alice.sees("said while the nodes are away");
+    const isConnecting = "document.querySelector('.people .state').textContent === 'Connecting…'";
+    await alice.page.until(isConnecting, "that it says so", 60_000);
     suite.nodes = await start();
     await bob.sees("said while the nodes are away");
+    await alice.page.until(`!(${isConnecting})`, "that it is connected", 120_000);
 
     network.lose();
     await alice.say("said while the network is lost");
