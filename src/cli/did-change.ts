@@ -249,7 +249,7 @@ function registerAliasCommands(did: Command): void {
 
 // ------------------------------------------------------------------------------------------------ the end
 
-type EndFlags = { readonly yes?: boolean; readonly keepKeys?: boolean };
+type EndFlags = { readonly yes?: boolean };
 
 function registerEndCommands(did: Command): void {
   changeCommand(
@@ -267,15 +267,14 @@ function registerEndCommands(did: Command): void {
     did
       .command("delete")
       .description("remove a DID and its aliases from the ledger, and its keys from this machine")
-      .option("--yes", "do not ask for confirmation")
-      .option("--keep-keys", "leave the key file"),
+      .option("--yes", "do not ask for confirmation"),
     async (changing: Changing<EndFlags>) => {
       const { session, identity, flags } = changing;
       const { did, name } = identity;
       confirmed(`Delete ${name} (${did})?`, flags);
       const { accepted } = await apply(changing, { action: "delete_did", did });
       const settled = session.waits;
-      if (settled && flags.keepKeys !== true) await forgetIdentity(session.keysFolder, name);
+      if (settled) await forgetIdentity(session.keysFolder, name);
       const text = settled ? "is deleted" : "will be deleted; its keys stay here";
       session.report.result({ ok: true, settled, ...accepted }, `${name} ${text}`);
     },

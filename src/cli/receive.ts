@@ -5,7 +5,7 @@
  * `waypost query` lists waiting messages without fetching them, `waypost purge` removes them unread.
  * Source: rules sections 5 ("Live sessions") and 6.
  */
-import { type Command, Option } from "commander";
+import type { Command } from "commander";
 import { failed, failedInResult, timedOut } from "../app/failure.ts";
 import {
   cachesOf,
@@ -34,16 +34,15 @@ import { confirmed, rotateIfDue } from "./did-change.ts";
 import { stateFolder } from "./files/files.ts";
 import { type Inbox, openInbox, type Problem, type Received, type Round } from "./files/inbox.ts";
 
-type DeviceFlags = { readonly device: string };
-type FolderFlags = DeviceFlags & { readonly out: string };
+type FolderFlags = { readonly out: string };
+/** Caches are read for all devices: a name is only that of a live session. */
+const allDevices = "";
 
 export function registerReceiveCommands(program: Command): void {
-  const device = () => new Option("--device <id>", "the device to read as").default("", "none");
   const receiveCommand = program
     .command("receive")
     .description("fetch, decrypt and store waiting messages, then acknowledge them")
     .requiredOption("--out <folder>", "folder for the files")
-    .addOption(device())
     .option(
       "--wait-for <duration>",
       "wait for messages, for at most this long: 30s, 5m (default: do not wait)",
@@ -58,13 +57,12 @@ export function registerReceiveCommands(program: Command): void {
     .option("--device <id>", "the name of this device", "cli");
   clientCommand(addIdentityFlag(listenCommand), listen);
   const queryCommand = program.command("query").description("list waiting messages without removing them");
-  clientCommand(addIdentityFlag(queryCommand.addOption(device())), query);
+  clientCommand(addIdentityFlag(queryCommand), query);
   const purgeCommand = program
     .command("purge")
     .description("remove waiting messages without reading them; they can't be recovered")
     .option("--id <id...>", "message ids or group ids")
     .option("--all", "all waiting messages")
-    .addOption(device())
     .option("--yes", "do not ask for confirmation");
   clientCommand(addIdentityFlag(purgeCommand), purge);
 }
@@ -76,8 +74,8 @@ type ReceiveFlags = FolderFlags & { readonly follow?: boolean; readonly waitFor?
 /** Pause between two reads while waiting. */
 const pollMs = 1_000;
 
-function receive(session: Session, { out, device, follow, waitFor = 0 }: ReceiveFlags): Promise<void> {
-  return withInbox(session, { out, device }, (inbox) =>
+function receive(session: Session, { out, follow, waitFor = 0 }: ReceiveFlags): Promise<void> {
+  return withInbox(session, out, (inbox) =>
     follow === true
       ? followInbox(session, inbox, { device: null, relays: 0 })
       : receiveWaiting(session, inbox, waitFor),
@@ -98,10 +96,11 @@ async function receiveWaiting({ report }: Session, inbox: Inbox, waitMs: number)
   if (round.failed.length > 0) throw failedInResult(`not received: ${countOf(round.failed.length, "message")}`);
 }
 
-async function listen(session: Session, { out, device }: FolderFlags): Promise<void> {
+type ListenFlags = FolderFlags & { readonly device: string };
+
+async function listen(session: Session, { out, device }: ListenFlags): Promise<void> {
   const relays = (await liveEndpoints(session.client, await session.identity(), device)).length;
-  // Caches are read for all devices: the name is only that of the live session.
-  await withInbox(session, { out, device: "" }, (inbox) => followInbox(session, inbox, { device, relays }));
+  await withInbox(session, out, (inbox) => followInbox(session, inbox, { device, relays }));
 }
 
 type Following = { readonly device: string | null; readonly relays: number };
@@ -139,16 +138,12 @@ async function followInbox({ report }: Session, inbox: Inbox, { device, relays }
 }
 
 /** Opens the inbox of the identity for this process alone, and closes it after the work. */
-async function withInbox(
-  session: Session,
-  { out: folder, device: deviceId }: FolderFlags,
-  work: (inbox: Inbox) => Promise<void>,
-): Promise<void> {
+async function withInbox(session: Session, folder: string, work: (inbox: Inbox) => Promise<void>): Promise<void> {
   const { client, keysFolder, report } = session;
   const identity = await rotateIfDue(session, await session.identity());
   const onChunk = (done: number, total: number) => report.progress(`receiving ${renderBar(done, total)}`);
   const state = stateFolder(keysFolder, identity.name);
-  const inbox = await openInbox(client, identity, { folder, state, deviceId, onChunk });
+  const inbox = await openInbox(client, identity, { folder, state, deviceId: allDevices, onChunk });
   try {
     await work(inbox);
   } finally {
@@ -197,15 +192,16 @@ function describeSender({ from, verified, trust, distrusted }: Received): string
 // --------------------------------------------------------------------------------------------------------------- query
 
 /** What waits; Caches that don't answer are named beside it. */
-async function waitingOf(session: Session, { device }: DeviceFlags) {
-  const { pending, unreachable } = await listPending(await cachesOf(session.client, await session.identity(), device));
+async function waitingOf(session: Session) {
+  const caches = await cachesOf(session.client, await session.identity(), allDevices);
+  const { pending, unreachable } = await listPending(caches);
   const problems = unreachable.map(({ endpoint: what, error: { code, message } }) => ({ what, code, message }));
   for (const { what, message } of problems) session.report.note(printable(`${what}: ${message}`));
   return { pending, unreachable: problems };
 }
 
-async function query(session: Session, flags: DeviceFlags): Promise<void> {
-  const { pending, unreachable } = await waitingOf(session, flags);
+async function query(session: Session): Promise<void> {
+  const { pending, unreachable } = await waitingOf(session);
   const waiting = pending.map((message) => {
     const copies = message.parts.flat();
     return {
@@ -228,7 +224,7 @@ async function query(session: Session, flags: DeviceFlags): Promise<void> {
 
 // -------------------------------------------------------------------------------------------------- purge
 
-type PurgeFlags = DeviceFlags & {
+type PurgeFlags = {
   readonly as?: string;
   readonly id?: string[];
   readonly all?: boolean;
@@ -238,7 +234,7 @@ type PurgeFlags = DeviceFlags & {
 /** Acknowledges messages without storing them, so it asks first. */
 async function purge(session: Session, flags: PurgeFlags): Promise<void> {
   if ((flags.all === true) === (flags.id !== undefined)) throw failed("choose the messages: --id <id...> or --all");
-  const { pending } = await waitingOf(session, flags);
+  const { pending } = await waitingOf(session);
   const chosen = flags.all === true ? pending : pending.filter((message) => names(message, flags.id ?? []));
   const messageIds = chosen.flatMap(messageIdsOf);
   const count = countOf(messageIds.length, "message");
