@@ -238,7 +238,7 @@ if (absence !== null) {
       line.drop();
       await until(() => !apart.stats().connected);
       apart.publish("changed", bytes("into the void"));
-      await until(() => missed > before);
+      await until(() => missed > before && apart.stats().connected && apart.mayReach("changed"));
       apart.publish("changed", bytes("afterwards"));
       await until(() => changes.includes("afterwards"));
       expect(changes).toEqual(["afterwards"]);
