@@ -332,6 +332,9 @@ describe("expiry", () => {
         message_id: uuidOf(1),
         expires_at: "2026-07-16T13:00:00.000Z",
       });
+    // As long again as it lived.
+    node.clock.nowMs = testNowMs + 2 * hourMs - 1;
+    expect((await state(node, uuidOf(1)))["state"]).toBe(expected.state);
     node.clock.nowMs = testNowMs + 2 * hourMs;
     if (later !== null) expect((await state(node, uuidOf(1)))["state"]).toBe(later);
   });

@@ -54,6 +54,12 @@ describe("the receipt", () => {
     });
   });
 
+  test("counts the life from the timestamp of the envelope, not from its arrival", async () => {
+    const node = await cacheFor();
+    const response = await node.store(envelopeTo(bob, 1, { timestamp: "2026-07-16T11:30:00Z", ttl: "1h" }));
+    expect(await response.json()).toMatchObject({ expires_at: "2026-07-16T12:30:00.000Z", applied_ttl: "PT1H" });
+  });
+
   test.each([
     ["1h", undefined, "PT1H", "PT48H"],
     ["30d", undefined, "PT48H", "PT48H"],

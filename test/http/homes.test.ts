@@ -251,6 +251,16 @@ describe("a home that can't be believed", () => {
     liar.lie = () => null;
   });
 
+  test("that gives an alias to a person of another home is not believed", async () => {
+    const { north, south } = providers();
+    const eve = await open(north);
+    expect(await codeAt(south.home, proofPath(eve.did, north.home))).toBe("found");
+    const alias = nameOf("taken");
+    liar.lie = (path) => (path === `/aliases/${alias}` ? Response.json({ alias, did: eve.did }) : null);
+    expect(await codeAt(south.home, `/aliases/${alias}?home=${liar.home}`)).toBe("service_unavailable");
+    liar.lie = () => null;
+  });
+
   test("that shows another DID's proof, or that of another ledger or home, proves nothing", async () => {
     const { north, south } = providers();
     const [stranger, other] = [await open(liar.behind), await open(north)];

@@ -136,6 +136,8 @@ describe("a witness", () => {
     return { of, served, witness, add };
   }
 
+  const signedNote = (of: TestLog) => of.note().signatures[0] as Note["signatures"][number];
+
   test("cosigns what continues the head before, and a repeat with a new time", async () => {
     const { of, add, witness } = await started();
     const signed = async (old: number) => {
@@ -150,11 +152,16 @@ describe("a witness", () => {
     expect(await signed(of.size)).toBe(Math.floor(nowMs / 1_000) * 1_000);
     const before = of.size;
     of.append(changes.slice(600));
-    await signed(before);
+    // Signatures of others are not kept: it did not check them.
+    const other = { ...signedNote(of), name: "gamma.example/witness" };
+    expect((await add(of.added(before, { ...of.note(), signatures: [...of.note().signatures, other] }))).status).toBe(
+      200,
+    );
     const latest = noteOf(
       await (await fetch(`${witness.url}/witness/${encodeHex(sha256(utf8(log.key.name)))}/checkpoint`)).text(),
     );
     expect([holds(latest, log), holds(latest, cosigner), checkpointOf(latest).size]).toEqual([true, true, of.size]);
+    expect(latest.signatures.map(({ name }) => name)).toEqual([log.key.name, cosigner.key.name]);
     expect((await fetch(`${witness.url}/witness/${"00".repeat(32)}/checkpoint`)).status).toBe(404);
   });
 

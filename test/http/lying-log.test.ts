@@ -13,7 +13,14 @@ import { Waypost } from "../../src/client/waypost.ts";
 import { equalBytes } from "../../src/core/codec/bytes.ts";
 import { sha256 } from "../../src/core/codec/crypto.ts";
 import type { Did } from "../../src/core/codec/did.ts";
-import { decodeLogEntry, encodeOldHead, keyOfDid, type LogEntry, valueOfProof } from "../../src/core/trust/log.ts";
+import {
+  decodeLogEntry,
+  encodeLogEntry,
+  encodeOldHead,
+  keyOfDid,
+  type LogEntry,
+  valueOfProof,
+} from "../../src/core/trust/log.ts";
 import { type Checkpoint, parseCheckpoint, renderNote } from "../../src/core/trust/note.ts";
 import { noteOf, policyOf, proofBytes, untilLogged, waiting } from "../support/lie-stage.ts";
 import { type LogPair, startLogPair } from "../support/log-nodes.ts";
@@ -93,8 +100,23 @@ test("a log that leaves out the seed, by which the ledger names its log, counts 
   proxy.lie = { entry: (key) => shown.entry(Uint8Array.fromHex(key), note) };
   const { me: alice } = await victimOf(proxy);
   expect(await codeOf(alice.send(bob.did, "hello", logged))).toBe("log_invalid");
-  const { me: carol } = await victimOf(proxy, { policy: policyOf(made.cosigner, [shown.key]) });
+  const keys = memoryKeys();
+  const { me: carol } = await victimOf(proxy, { keys, policy: policyOf(made.cosigner, [shown.key]) });
   expect((await carol.send(bob.did, "hello", logged)).recipient.trust).toBe("logged");
+  // A policy that lists another log than the ledger names is for that log alone.
+  const { me: dave } = await victimOf(proxied(), { policy: policyOf(made.cosigner, [shown.key]) });
+  expect(await codeOf(dave.send(bob.did, "hello", logged))).toBe("log_invalid");
+
+  // A later head stays remembered when an earlier one of the same log is shown after it.
+  const earlier = decodeLogEntry(shown.entry(keyOfDid(bob.did), note)) as LogEntry;
+  const { size } = shown;
+  shown.append([{ key: sha256(Uint8Array.of(1)), value: sha256(Uint8Array.of(2)) }]);
+  const later = shown.cosigned([made.cosigner], Date.now());
+  proxy.lie = { entry: (key) => shown.entry(Uint8Array.fromHex(key), later, { from: size }) };
+  expect((await carol.send(bob.did, "hello", logged)).recipient.trust).toBe("logged");
+  proxy.lie = { entry: () => encodeLogEntry({ ...earlier, consistency: shown.consistency(size) }) };
+  expect((await carol.send(bob.did, "hello", logged)).recipient.trust).toBe("logged");
+  expect(await keys.load("default/log/head")).toContain(JSON.stringify(renderNote(later)).slice(1, -1));
 });
 
 test("both notes of a fork are kept, and a later run remembers the head", async () => {

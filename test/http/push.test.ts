@@ -410,6 +410,21 @@ describe("a push service that answers", () => {
     expect(await node.cacheMetrics.render()).toContain('waypost_push_requests_total{answer="taken"} 2');
   });
 
+  test("with a pause does so for that subscription, and not for the next of the device", async () => {
+    const { node, service } = await stage();
+    const [before, after] = [service.device("a"), service.device("b")];
+    await subscribe({ node, service }, before);
+    service.answer(() => new Response(null, { status: 429, headers: { "retry-after": "21600" } }));
+    await store(node, known);
+    await service.atLeast(2);
+    await looks(node);
+    service.answer(() => new Response(null, { status: 201 }));
+    await subscribe({ node, service }, after);
+    node.clock.nowMs += 60_000;
+    await service.atLeast(4);
+    expect(after.woken()).toEqual(["New message"]);
+  });
+
   test("401 or 403 is reported once", async () => {
     const { node, service } = await stage();
     const device = service.device("a");

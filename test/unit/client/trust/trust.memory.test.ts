@@ -1,6 +1,7 @@
 /** What is remembered of a correspondent: which later states follow from it, and which are another branch or an old one. */
 import { describe, expect, test } from "bun:test";
 import { attempt } from "../../../../src/client/http.ts";
+import { claimNonce } from "../../../../src/client/trust/own.ts";
 import { createTrust, processMemory } from "../../../../src/client/trust/trust.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";
 import { emptyDocument } from "../../../../src/core/ledger/document.ts";
@@ -75,4 +76,14 @@ test("an alias is remembered until it is forgotten, by every program over the sa
   // Nor is one remembered that leads to a DID without a proof: it would stand in the way of the true answer.
   expect(await attempt(() => trust().nameOf("bob", did))).toMatchObject({ code: "proof_missing" });
   expect(await trust().nameOf("bob", random)).toBe("told");
+});
+
+test("a nonce is signed for once while the signature is valid, and again for the same change", async () => {
+  const memory = processMemory();
+  const claim = (content: number, nowMs: number) =>
+    attempt(() => claimNonce(memory, did, { counter: "document", nonce: 0n, content: Uint8Array.of(content), nowMs }));
+  const fiveMinutes = 300_000;
+  expect([await claim(1, 0), await claim(1, 1)]).toEqual([undefined, undefined]);
+  expect(await claim(2, fiveMinutes)).toMatchObject({ code: "change_pending" });
+  expect(await claim(2, fiveMinutes + 1)).toBeUndefined();
 });
