@@ -282,6 +282,11 @@ function* nodeWarnings(config: Config): Generator<Remark> {
   for (const name of ["directory", "relay", "cache", "push"] as const)
     if (!config[name].enabled && JSON.stringify(config[name]) !== JSON.stringify(defaults[name]))
       yield [`${name}.enabled`, `is false: the settings of [${name}] have no effect`];
+  if (directory.enabled && directory.registration_proofs?.includes("v3") === false)
+    yield [
+      "directory.registration_proofs",
+      "lacks v3, which the app, the SDK and the commands use: they can't register",
+    ];
   if (directory.log_witnesses.length > 0 && directory.log_key_file === null)
     yield ["directory.log_witnesses", "there is no log to cosign: set log_key_file"];
   if (witness.key_file !== null && witness.logs.length === 0)

@@ -398,6 +398,11 @@ describe("warnings", () => {
     ["a node that does not run", `${quiet}[relay]\npublic_endpoints = ["http://localhost:7400"]`, ["relay.enabled"]],
     ["a Relay without an endpoint", `${quiet}[relay]\nenabled = true`, ["relay.public_endpoints"]],
     ["one network with the share of all strangers", withCache("stranger_share = 10"), ["cache.network_share"]],
+    [
+      "a Directory that refuses this program's registrations",
+      quiet.replace("[directory]", '[directory]\nregistration_proofs = ["v1"]'),
+      ["directory.registration_proofs"],
+    ],
     ["a Directory that is not asked", withCache('recipients = "https://d.net"'), ["cache.recipients"]],
     [
       "two sources of recipients",
