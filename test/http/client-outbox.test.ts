@@ -95,6 +95,34 @@ test("ten messages sent at once without a network arrive in their order, each on
   await relay.stop();
 }, 60_000);
 
+test("a store that fails while a message goes out holds it up, and sends it again with the same bytes", async () => {
+  const state = { isAway: false, reads: 0, writes: 0 };
+  const inner = memoryStore();
+  const failOr = <T>(what: "reads" | "writes", work: () => Promise<T>): Promise<T> => {
+    if (!state.isAway) return work();
+    state[what]++;
+    state.isAway = state.reads === 0 || state.writes === 0;
+    return Promise.reject(new Error("the disk is away"));
+  };
+  const store = {
+    ...inner,
+    scan: (range: Parameters<typeof inner.scan>[0]) => failOr("reads", () => inner.scan(range)),
+    apply: (batch: Parameters<typeof inner.apply>[0]) => failOr("writes", () => inner.apply(batch)),
+  };
+  // When the Relay has the message for the first time, the store can neither keep that nor be read.
+  const relay = relayAt(() => {
+    state.isAway = relay.bodies.length === 0;
+    return "pass";
+  });
+  const [bob, alice] = await Promise.all([open(), openBehind(relay.url, { store })]);
+  using _ = retrying(alice);
+  const sent = await alice.send(bob.did, "once");
+  await sent.delivered;
+  expect([state.reads > 0, state.writes > 0, new Set(relay.bodies).size]).toEqual([true, true, 1]);
+  expect(await take(bob, 1)).toEqual(["once"]);
+  await relay.stop();
+}, 60_000);
+
 test("when its time is over, a message that surely never left is prepared anew", async () => {
   const state = { answer: "refuse" as Answer, aheadMs: 0 };
   const relay = relayAt(() => state.answer);

@@ -151,14 +151,17 @@ export class Outbox {
   async #run(prefix: string, lane: Lane): Promise<void> {
     for (let failures = 0; !this.#signal.aborted; ) {
       lane.isNews = false;
-      const [first] = await this.#table.scan<OutRow>({ prefix, limit: 1 });
-      if (first === undefined) {
+      const first = await attempt(async () => (await this.#table.scan<OutRow>({ prefix, limit: 1 }))[0] ?? null);
+      if (first === null) {
         if (lane.isNews) continue;
         this.#lanes.delete(prefix);
         return;
       }
       const woken = lane.retry.next(backoffMs(failures), this.#signal);
-      const retryAfterMs = await this.#inSlot(() => this.#send(...first));
+      // A store that fails has changed nothing: the same is tried again.
+      const tried =
+        first instanceof ClientError ? first : await attempt(() => this.#inSlot(() => this.#send(...first)));
+      const retryAfterMs = tried instanceof ClientError ? 0 : tried;
       if (retryAfterMs === null) failures = 0;
       else if (retryAfterMs > 0) await lane.retry.next(retryAfterMs, this.#signal);
       else await woken;
