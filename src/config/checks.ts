@@ -285,7 +285,7 @@ function* nodeWarnings(config: Config): Generator<Remark> {
   if (directory.enabled && directory.registration_proofs?.includes("v3") === false)
     yield [
       "directory.registration_proofs",
-      "lacks v3, which the app, the SDK and the commands use: they can't register",
+      "lacks v3: new DIDs are unproven, and without v2 the app and the commands register none",
     ];
   if (directory.log_witnesses.length > 0 && directory.log_key_file === null)
     yield ["directory.log_witnesses", "there is no log to cosign: set log_key_file"];

@@ -399,7 +399,7 @@ describe("warnings", () => {
     ["a Relay without an endpoint", `${quiet}[relay]\nenabled = true`, ["relay.public_endpoints"]],
     ["one network with the share of all strangers", withCache("stranger_share = 10"), ["cache.network_share"]],
     [
-      "a Directory that refuses this program's registrations",
+      "a Directory without the proof of self-certifying DIDs",
       quiet.replace("[directory]", '[directory]\nregistration_proofs = ["v1"]'),
       ["directory.registration_proofs"],
     ],
