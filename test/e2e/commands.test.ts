@@ -71,6 +71,7 @@ const cases: readonly (readonly string[])[] = [
   ["storage", "top", "--config", "nowhere.toml"],
   ["doctor", "--config", "nowhere.toml"],
   ["purge", "--as", "bob"],
+  ["purge", "--as", "bob", "--all", "--id", "00000000-0000-4000-8000-000000000001", "--yes"],
 ];
 
 describe("a failure is one line and exit code 1", () => {
