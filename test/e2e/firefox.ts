@@ -150,7 +150,7 @@ try {
   await alice.press("Accept");
   await alice.say("hello Bob");
   await bob.sees("hello Bob");
-  await bob.page.until(isArrived("hello Alice"), "the receipt", 60_000);
+  await alice.page.until(isArrived("hello Bob"), "the receipt", 60_000);
   done("two people meet by a link and write to each other");
 
   await nodes.stop();
