@@ -75,9 +75,11 @@ test("what an operator forgot is reported by name: a signing key that others may
   expect((await run(["key", "new", "signing-key"], { cwd: folder })).code).toBe(0);
   const path = join(folder, "waypost.toml");
   writeFileSync(path, readFileSync(path, "utf8").replace("[cache]", '[cache]\nsigning_key_file = "signing-key"'));
-  expect((await run(["doctor"], { cwd: folder })).stdout).not.toContain("setting cache.signing_key_file");
+  expect((await run(["doctor"], { cwd: folder })).stdout).not.toContain("chmod 600 signing-key");
   chmodSync(join(folder, "signing-key"), 0o644);
-  expect((await run(["doctor"], { cwd: folder })).stdout).toContain("warn  setting cache.signing_key_file");
+  expect((await run(["doctor"], { cwd: folder })).stdout).toMatch(
+    /^warn {2}setting cache\.signing_key_file: .*chmod 600 signing-key/m,
+  );
   const node = await startNode(["serve"], { cwd: folder, url });
   await node.kill("SIGTERM");
   expect(await node.output()).toContain("chmod 600 signing-key");
@@ -98,25 +100,22 @@ test("a misspelt command fails with 1", async () => {
 });
 
 describe("configuration", () => {
-  test("every problem is reported and the exit code is 1", async () => {
-    const text =
-      '[server]\nlistn = 1\n[stores.main]\nplugin = "lmdb"\npth = "data"\n[stores.two]\nplugin = "lmbd"\n[stores.three]\n' +
-      '[directory]\nenabled = true\nstore = "four"\nledger = "three"\n[relay]\nenabled = true\nstore = 5\n[cache]\nenabled = 1\n';
-    writeFileSync(join(cwd, "bad.toml"), text);
-    const { code, stderr } = await run(["config", "check", "--config", "bad.toml"], { cwd });
-    const reported = [...stderr.matchAll(/^ {2}bad\.toml(?::\d+:\d+)?: (\S+): /gm)].map((m) => m[1] as string);
-    expect([code, reported.sort()]).toEqual([
+  test("every problem is reported, first of settings and then between them, and the exit code is 1", async () => {
+    const problems = async (text: string) => {
+      writeFileSync(join(cwd, "bad.toml"), text);
+      const { code, stderr } = await run(["config", "check", "--config", "bad.toml"], { cwd });
+      return [code, [...stderr.matchAll(/^ {2}bad\.toml(?::\d+:\d+)?: (\S+): /gm)].map((m) => m[1] as string).sort()];
+    };
+    const stores = '[stores.main]\nplugin = "lmdb"\npth = "data"\n[stores.two]\nplugin = "lmbd"\n';
+    const directory = '[directory]\nenabled = true\nstore = "four"\nledger = "main"\n';
+    expect(
+      await problems(
+        `[server]\nlistn = 1\n${stores}[stores.three]\n${directory}[relay]\nenabled = true\nstore = 5\n[cache]\nenabled = 1\n`,
+      ),
+    ).toEqual([1, ["cache.enabled", "relay.store", "server.listn", "stores.three.plugin"]]);
+    expect(await problems(stores + directory)).toEqual([
       1,
-      [
-        "cache.enabled",
-        "directory.store",
-        "relay.store",
-        "server.listn",
-        "stores.main.path",
-        "stores.main.pth",
-        "stores.three.plugin",
-        "stores.two.plugin",
-      ],
+      ["directory.store", "stores.main.path", "stores.main.pth", "stores.two.plugin"],
     ]);
   });
 
@@ -168,11 +167,15 @@ test("the unit's reload fails with a bad file and signals nobody; without a chan
   const path = join(folder, "waypost.toml");
   const text = readFileSync(path, "utf8");
   const unit = readFileSync(join(examples, "waypost.service"), "utf8");
-  const words = /^ExecReload=\S+\/waypost (.*)$/m.exec(unit)?.[1]?.split(" ") ?? [];
+  const [check, signal] = [...unit.matchAll(/^ExecReload=\S+\/(\S+) (.*)$/gm)].map(([, name, rest]) => [name, rest]);
+  expect([check?.[0], signal]).toEqual(["waypost", ["kill", "-HUP $MAINPID"]]);
   const node = await startNode(["serve"], { cwd: folder, url });
+  // As systemd does: in order, and none after one that failed.
   const reload = async () => {
-    const own = words.map((word) => (word === "$MAINPID" ? String(node.pid) : word.replace(/^\/etc.*/, path)));
-    return (await run(own, { cwd: folder })).code;
+    const words = check?.[1]?.split(" ").map((word) => word.replace(/^\/etc.*/, path)) ?? [];
+    const { code } = await run(words, { cwd: folder });
+    if (code === 0) node.hangUp();
+    return code;
   };
   writeFileSync(path, `${text}\ncolour = 1\n`);
   expect(await reload()).toBe(1);
