@@ -114,15 +114,22 @@ export function LeaveButton({ me, id, onClose }: PanelProps & { readonly id: str
   );
 }
 
-/** Somebody unknown has put this person into a group; or they are no longer in it. */
+/** Somebody unknown has put this person into a group, or claims to be its admin; or they are no longer in it. */
 export function GroupState({ me, group }: { readonly me: Waypost; readonly group: Group }) {
   const nameFor = useNames(me);
   if (group.standing === "out") return <p class="request">You are no longer in this group.</p>;
   return (
     <section class="request" aria-label="Request">
       <p>
-        <bdi>{nameFor(group.admin)}</bdi> invites you to a group of {countOf(group.members.length)}. Once you accept,
-        you can write there.
+        <bdi>{nameFor(group.admin)}</bdi>
+        {group.formerAdmin === null ? (
+          ` invites you to a group of ${countOf(group.members.length)}. Once you accept, you can write there.`
+        ) : (
+          <>
+            {" wants to decide who is in this group, in place of "}
+            <bdi>{nameFor(group.formerAdmin)}</bdi>. Ask them before you accept.
+          </>
+        )}
       </p>
       <div class="buttons">
         <button type="button" class="main" onClick={() => attempt(group.join())}>

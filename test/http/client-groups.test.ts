@@ -83,6 +83,7 @@ test("three people make a group, write, change it and leave it, and all see the 
     ...{ id: group.id, name: "Climbing", admin: alice.did },
     members: [alice.did, bob.did],
     standing: "joined",
+    formerAdmin: null,
   });
 });
 
@@ -191,6 +192,8 @@ test("a member whose admin is lost is the admin of those who accept it, and of n
   await (await bob.groups.get(group.id))?.change({ admin: bob.did, remove: [alice.did] });
   expect(await groupAt(bob, group.id)).toEqual(["Hiking", dids(bob, carol, dave), "joined"]);
   for (const me of [carol, dave]) await until(() => groupAt(me, group.id), ["Hiking", dids(bob, carol, dave), "asked"]);
+  const { admin, formerAdmin } = (await carol.groups.get(group.id)) ?? {};
+  expect([admin, formerAdmin]).toEqual([bob.did, alice.did]);
   await (await carol.groups.get(group.id))?.join();
   await (await dave.groups.get(group.id))?.leave();
   expect(await groupAt(carol, group.id)).toEqual(["Hiking", dids(bob, carol, dave), "joined"]);

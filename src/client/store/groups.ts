@@ -92,15 +92,16 @@ export type GroupFacts = {
   readonly name: string;
   readonly admin: Did;
   readonly members: readonly Did[];
-  /**
-   * `asked`: somebody who isn't known put this identity into it, or somebody else than the admin says that they are it. `out`: it left, or was taken out.
-   */
+  /** `asked`: somebody who isn't known put this identity into it, or claims to be its admin. `out`: it left, or was taken out. */
   readonly standing: Standing;
+  /** Whose place `admin` takes, if this user accepts that claim; `null` without one. */
+  readonly formerAdmin: Did | null;
 };
 
 export const factsOf = (row: GroupRow, own: Did): GroupFacts => {
   const { id, name, admin, ...state } = row.claim ?? row;
-  return { id, name, admin, members: membersOf(state), standing: standingOf(row, own) };
+  const formerAdmin = row.claim === null ? null : row.admin;
+  return { id, name, admin, members: membersOf(state), standing: standingOf(row, own), formerAdmin };
 };
 
 type Page = { readonly before?: StoredMessage; readonly limit?: number };
@@ -128,6 +129,7 @@ export class Group implements GroupFacts {
   readonly admin: Did;
   readonly members: readonly Did[];
   readonly standing: Standing;
+  readonly formerAdmin: Did | null;
   readonly #host: GroupsHost;
 
   /** @internal */
@@ -138,6 +140,7 @@ export class Group implements GroupFacts {
     this.admin = facts.admin;
     this.members = facts.members;
     this.standing = facts.standing;
+    this.formerAdmin = facts.formerAdmin;
     this.#host = host;
   }
 
