@@ -200,6 +200,8 @@ export interface Mailbox {
    * at most 1,000 ids and bounds their bytes by the summary.
    */
   read(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): Promise<HeldMessage[]>;
+  /** The active chunks of one group, by sequence number. Costs as much as the group has chunks, whatever else is held. */
+  chunks(recipient: MailboxKey, groupId: Uuid, nowMs: number): Promise<MessageSummary[]>;
   message(recipient: MailboxKey, messageId: Uuid, nowMs: number): Promise<MessageState>;
   /**
    * Acknowledges the active entries among `messageIds` in one write and returns them, sorted by id.

@@ -35,20 +35,13 @@ export abstract class IndexedMailbox {
 
   summary(recipient: MailboxKey, page: PageRequest): Promise<Page<MessageSummary> | Fault> {
     return this.reading(() => {
-      const { index } = this;
-      const { expiresAtMs, envelopeBytes } = index.rows;
-      const found = index.page(recipient, page, null);
-      if (isFault(found)) return found;
-      const entries = found.slots.map((slot) => ({
-        messageId: index.id(slot),
-        chunk: index.recipients.chunk(slot),
-        expiresAtMs: expiresAtMs[slot]!,
-        envelopeBytes: envelopeBytes[slot]!,
-        labels: index.recipients.labels(slot),
-        cursor: index.cursor(slot),
-      }));
-      return { entries, next: found.next };
+      const found = this.index.page(recipient, page, null);
+      return isFault(found) ? found : { entries: this.summaries(found.slots), next: found.next };
     });
+  }
+
+  chunks(recipient: MailboxKey, groupId: Uuid, nowMs: number): Promise<MessageSummary[]> {
+    return this.reading(() => this.summaries(this.index.chunksOf(recipient, groupId, nowMs)));
   }
 
   read(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): Promise<HeldMessage[]> {
@@ -80,6 +73,19 @@ export abstract class IndexedMailbox {
     const { index } = this;
     const removed = slots.map((slot) => ({ messageId: index.id(slot), labels: index.recipients.labels(slot) }));
     return removed.sort((a, b) => (a.messageId < b.messageId ? -1 : 1));
+  }
+
+  private summaries(slots: readonly number[]): MessageSummary[] {
+    const { index } = this;
+    const { expiresAtMs, envelopeBytes } = index.rows;
+    return slots.map((slot) => ({
+      messageId: index.id(slot),
+      chunk: index.recipients.chunk(slot),
+      expiresAtMs: expiresAtMs[slot]!,
+      envelopeBytes: envelopeBytes[slot]!,
+      labels: index.recipients.labels(slot),
+      cursor: index.cursor(slot),
+    }));
   }
 
   /** A damaged message is left out. */

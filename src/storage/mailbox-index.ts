@@ -276,6 +276,15 @@ export class MailboxIndex {
     return slots.filter((slot) => slot !== none && this.isActive(slot, nowMs));
   }
 
+  /** The slots of the active chunks of a group, by sequence number. */
+  chunksOf(mailbox: MailboxKey, groupId: Uuid, nowMs: number): number[] {
+    const recipient = this.recipients.find(mailbox);
+    const held = recipient === undefined ? undefined : this.recipients.group(recipient, groupId)?.values();
+    const { sequence } = this.rows;
+    const active = [...(held ?? [])].filter((slot) => this.isActive(slot, nowMs));
+    return active.sort((a, b) => sequence[a]! - sequence[b]!);
+  }
+
   /** Active entries in order of arrival. `bytesMax` of `null` does not count bytes. */
   page(mailbox: MailboxKey, page: PageRequest, bytesMax: number | null): SlotPage | Fault {
     const after = parseCursor(page.after);

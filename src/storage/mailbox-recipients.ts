@@ -148,10 +148,14 @@ export class RecipientIndex {
     return this.storeUsages.get(label) ?? nothingKnown;
   }
 
+  group(recipient: number, groupId: Uuid): ChunkGroup | undefined {
+    const [number, found] = [this.texts.find(groupId), this.recipients[recipient]];
+    return number === undefined || found === undefined ? undefined : this.detailsOf(found).groups.get(number);
+  }
+
   /** Another chunk of the group has the sequence number, or the group has another total. */
   conflicts(recipient: number, chunk: Chunk): boolean {
-    const [number, found] = [this.texts.find(chunk.groupId), this.recipients[recipient]];
-    const group = number === undefined || found === undefined ? undefined : this.detailsOf(found).groups.get(number);
+    const group = this.group(recipient, chunk.groupId);
     if (group === undefined) return false;
     const [slot] = group.values();
     return this.rows.total[slot!]! !== chunk.total || group.has(chunk.sequence);

@@ -7,6 +7,7 @@ export const capabilityMethods = {
     list: 1,
     summary: 1,
     read: 1,
+    chunks: 1,
     message: 1,
     remove: 1,
     claimAndRemove: 1,

@@ -7,7 +7,7 @@ import type { MailboxKey, Uuid } from "../../src/core/codec/did.ts";
 import { isFault } from "../../src/core/fault.ts";
 import type { Cursor, Mailbox, MailboxEntry, MailboxQuota } from "../../src/storage/contract.ts";
 import type { ConformanceCase } from "./kit.ts";
-import { bytesOf, chunkOf, did, id, seeded } from "./samples.ts";
+import { bytesOf, chunkOf, did, id, ids, seeded } from "./samples.ts";
 import { openTwin, type Twin } from "./twin.ts";
 
 /** Seeds 5 and 44 once found a group that was read back with chunks of two lives, and a refusal that left a trace. */
@@ -169,6 +169,11 @@ class Play {
       expect(one.chunk).toEqual(expected.entries[i]!.chunk);
       this.remember({ recipient, cursor: one.cursor, place: expected.places[i]! });
     }
+    const { groupId } = chunkOf(this.below(2), 0, 1);
+    const all = this.twin.list(recipient, { nowMs: this.nowMs, entriesMax: 1_000, bytesMax: 1 << 30 }, 0).entries;
+    const chunks = all.filter(({ chunk }) => chunk?.groupId === groupId);
+    chunks.sort((a, b) => a.chunk!.sequence - b.chunk!.sequence);
+    expect(ids(await mailbox.chunks(recipient, groupId, this.nowMs))).toEqual(ids(chunks));
   }
 
   private remember(known: { recipient: MailboxKey; cursor: Cursor; place: number }): void {

@@ -141,9 +141,7 @@ export async function groupOf(
   groupId: Uuid,
   nowMs = pageOf().nowMs,
 ): Promise<Group> {
-  const { entries: all } = answered(await mailbox.summary(recipient, pageOf({ nowMs })));
-  const entries = all.filter(({ chunk }) => chunk?.groupId === groupId);
+  const entries = await mailbox.chunks(recipient, groupId, nowMs);
   const total = entries[0]?.chunk?.total ?? null;
-  const bySequence = entries.toSorted((a, b) => (a.chunk?.sequence ?? 0) - (b.chunk?.sequence ?? 0));
-  return { entries: bySequence, total, complete: entries.length === total };
+  return { entries, total, complete: entries.length === total };
 }

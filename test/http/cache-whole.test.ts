@@ -70,6 +70,7 @@ function counted() {
     list: noted("list", mailbox.list.bind(mailbox)),
     summary: noted("summary", mailbox.summary.bind(mailbox)),
     read: noted("read", mailbox.read.bind(mailbox)),
+    chunks: noted("chunks", mailbox.chunks.bind(mailbox)),
   });
   return { calls, wrap };
 }
@@ -160,6 +161,16 @@ describe("GET /cache/chunks/{did}/{group} without a cursor", () => {
     const node = await cacheFor();
     await storeAll(node, setOf(7, 5, 700_000).slice(1));
     expect(await chunksOf(node, 7)).toMatchObject({ count: 4, complete: false, total_chunks: 5 });
+  });
+
+  test("asks the store for the group alone, however much else is held", async () => {
+    const { calls, wrap } = counted();
+    const node = await cacheFor({ wrap });
+    await storeAll(node, [envelopeTo(bob, 1), ...setOf(7, 3), ...setOf(8, 2)]);
+    expect((await chunksOf(node, 7)).count).toBe(3);
+    expect((await chunksOf(node, 7, "?limit=2")).count).toBe(2);
+    expect((await chunksOf(node, 9)).count).toBe(0);
+    expect(calls).toEqual(["chunks", "read", "chunks", "read", "chunks"]);
   });
 });
 

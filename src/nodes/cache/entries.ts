@@ -236,14 +236,6 @@ function sum(entries: readonly PlanEntry[]): number {
 
 // ------------------------------------------------------------------------------------------------- group
 
-/** The chunks of a group that are held, by sequence number. */
-export async function scanGroup({ mailbox, recipient, now }: Source, groupId: Uuid): Promise<PlanEntry[]> {
-  const chunks: PlanEntry[] = [];
-  for await (const entries of waitingPages(mailbox, recipient, now))
-    chunks.push(...entries.filter(({ chunk }) => chunk?.groupId === groupId));
-  return chunks.sort((a, b) => sequenceOf(a) - sequenceOf(b));
-}
-
 const sequenceOf = ({ chunk }: PlanEntry): number => chunk?.sequence ?? 0;
 
 /** `complete` speaks of the group, whatever a page of it holds. */

@@ -44,7 +44,6 @@ import {
   pageOfGroup,
   renderMore,
   renderSummaryEntry,
-  scanGroup,
   scanWhole,
   startCursor,
   wholeParts,
@@ -135,7 +134,7 @@ export function readChunks(parts: RetrieveParts, call: Call): Reply {
   return provenRead(parts, call, { operation: "chunks", subject }, async ({ did, mailbox: recipient }) => {
     const context = contextOf(parts, did, call);
     const source = { mailbox, recipient, now };
-    const chunks = await scanGroup(source, groupId);
+    const chunks = await mailbox.chunks(recipient, groupId, call.nowMs);
     if (page === null) return { status: 200, jsonParts: groupParts(source, chunks, context) };
     const found = pageOfGroup(chunks, page);
     if (isFault(found)) return found;

@@ -128,16 +128,7 @@ export class PostgresMailbox implements Mailbox {
 
   async summary(recipient: MailboxKey, page: PageRequest): Promise<Page<MessageSummary> | Fault> {
     const found = await this.page(recipient, { ...page, bytesMax: Number.MAX_SAFE_INTEGER }, "sizes");
-    if (isFault(found)) return found;
-    const entries = found.rows.map((row) => ({
-      messageId: row["id"] as Uuid,
-      chunk: chunkOf(row),
-      expiresAtMs: Number(row["expires_ms"]),
-      envelopeBytes: Number(row["size"]),
-      labels: (row["labels"] as string[] | null) ?? [],
-      cursor: encodeCursor(Number(row["place"])),
-    }));
-    return { entries, next: found.next };
+    return isFault(found) ? found : { entries: found.rows.map(summaryOf), next: found.next };
   }
 
   private async page(
@@ -169,6 +160,12 @@ export class PostgresMailbox implements Mailbox {
     ]);
     const byId = new Map(rows.map((row) => [row["id"] as Uuid, messageOf(row)]));
     return ids.flatMap((id) => byId.get(id) ?? []);
+  }
+
+  async chunks(recipient: MailboxKey, groupId: Uuid, nowMs: number): Promise<MessageSummary[]> {
+    if (!isUuid(groupId)) return [];
+    const rows = await this.pool.query("select * from {s}.chunks($1, $2::uuid, $3)", [recipient, groupId, nowMs]);
+    return rows.map(summaryOf);
   }
 
   async message(recipient: MailboxKey, messageId: Uuid, nowMs: number): Promise<MessageState> {
@@ -283,6 +280,17 @@ function outcomeOf([, outcome, knownUntil, label, , same]: Answered, beyond: str
 // ------------------------------------------------------------------------------------------------ reading
 
 type FoundPage = { readonly rows: readonly Row[]; readonly next: string | null };
+
+function summaryOf(row: Row): MessageSummary {
+  return {
+    messageId: row["id"] as Uuid,
+    chunk: chunkOf(row),
+    expiresAtMs: Number(row["expires_ms"]),
+    envelopeBytes: Number(row["size"]),
+    labels: (row["labels"] as string[] | null) ?? [],
+    cursor: encodeCursor(Number(row["place"])),
+  };
+}
 
 export function chunkOf(row: Row): Chunk | null {
   const groupId = row["group_id"] as Uuid | null;

@@ -630,6 +630,15 @@ begin
       from {s}.kept k where k.mailbox_no = box and k.id = p_id and k.expires_ms <= p_now and k.kept_ms > p_now
     limit 1;
 end $$;
+create function {s}.chunks(p_key text, p_group uuid, p_now bigint) returns table (
+  id uuid, expires_ms bigint, group_id uuid, sequence bigint, total bigint, size integer, place bigint, labels text[]
+) language plpgsql stable as $$
+declare
+  box bigint := {s}.box_no(p_key);
+begin
+  return query select h.id, h.expires_ms, h.group_id, h.sequence, h.total, h.size, h.arrival, h.labels
+    from {s}.held h where h.mailbox_no = box and h.group_id = p_group and h.expires_ms > p_now order by h.sequence;
+end $$;
 -- A row without an id says that more follow.
 create function {s}.page(
   p_key text, p_after bigint, p_now bigint, p_entries bigint, p_bytes bigint, p_envelopes boolean
@@ -676,13 +685,15 @@ end $$;
 create function {s}.claim_tags(p_writer uuid, p_seq bigint, p_given text) returns json language plpgsql as $$
 declare
   done json := {s}.begin_write(p_writer, p_seq);
-  forgotten bigint := (select claims_forgotten_ms from {s}.meta);
+  forgotten bigint;
 begin
   if done is not null then
     return done;
   end if;
   perform {s}.check_places(array(
     select distinct g.place from json_to_recordset(p_given::json) as g(place integer)));
+  -- Only now: a move that the check waited for may have brought claims.
+  forgotten := (select claims_forgotten_ms from {s}.meta);
   with won as (
     insert into {s}.claim as c (tag, until_ms, at_ms, place)
     select decode(g.tag, 'hex'), g.until, g.at, g.place
