@@ -1,7 +1,7 @@
 /**
  * `waypost backup-identity` and `restore-identity`: the keys of an identity of this machine, and its local store where it
  * has one, in one sealed file.
- * Source: docs/client.md "Backup".
+ * Source: docs/client.md "Lost and found".
  */
 import { existsSync } from "node:fs";
 import { open, readFile, rm } from "node:fs/promises";

@@ -2,7 +2,7 @@
  * One sealed file with everything of an identity: its keys, and the rows of its local store (people, history, what is to be
  * sent). It is made and read piece by piece: each piece is sealed by ChaCha20-Poly1305 under a key of the passphrase, with
  * its number and whether it is the last, so that none is missing, moved or added.
- * Source: docs/client.md "Backup", D396; the STREAM construction (Hoang, Reyhanitabar, Rogaway, Vizár 2015).
+ * Source: docs/client.md "Lost and found", D396; the STREAM construction (Hoang, Reyhanitabar, Rogaway, Vizár 2015).
  */
 import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
 import { concatBytes, decodeBase64, decodeUtf8, encodeBase64, utf8 } from "../core/codec/bytes.ts";

@@ -18,7 +18,7 @@ import {
   type Unreachable,
 } from "./caches.ts";
 import { type Client, readLimits } from "./client.ts";
-import { attempt, ClientError, localError, orNull, path } from "./http.ts";
+import { attempt, ClientError, localError, orNull, path, pause } from "./http.ts";
 import type { Identity } from "./keys.ts";
 import type { WaypostEvent } from "./message.ts";
 
@@ -270,20 +270,6 @@ export class Wakeup {
     this.#abortWait = () => woken.abort();
     return pause(timeoutMs, AbortSignal.any([woken.signal, signal]));
   }
-}
-
-/** Resolves after `ms`, or at once when `signal` is aborted. */
-export function pause(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    if (signal.aborted) return resolve();
-    const end = () => {
-      clearTimeout(timer);
-      signal.removeEventListener("abort", end);
-      resolve();
-    };
-    const timer = setTimeout(end, ms);
-    signal.addEventListener("abort", end);
-  });
 }
 
 const backoffMsMin = 500;

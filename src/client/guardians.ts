@@ -2,7 +2,7 @@
  * Guardians: the seed of the root key, split so that any two of three people can restore it and none of them alone knows
  * anything. Each gets a share as a sealed message and gives it back on another way, when asked in person. The DID stays and
  * the ledger learns nothing. Two guardians together could take the identity.
- * Source: docs/client.md "Guardians", D397; Shamir 1979.
+ * Source: docs/client.md "Lost and found", D397; Shamir 1979.
  */
 import { combine, split } from "shamir-secret-sharing";
 import { decodeBase64, encodeBase64, encodeHex, equalBytes } from "../core/codec/bytes.ts";

@@ -299,3 +299,17 @@ export function inOrder<K>(): <T>(key: K, work: () => Promise<T>) => Promise<T> 
     return mine;
   };
 }
+
+/** Resolves after `ms`, or at once when `signal` is aborted. */
+export function pause(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal.aborted) return resolve();
+    const end = () => {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", end);
+      resolve();
+    };
+    const timer = setTimeout(end, ms);
+    signal.addEventListener("abort", end);
+  });
+}

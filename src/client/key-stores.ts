@@ -11,8 +11,8 @@ import { type MemoryStore, processMemory } from "./trust/trust.ts";
  * it is stored safely: the caller relies on it from then on.
  */
 export type KeyStore = MemoryStore & {
-  /** Stores a new text. `false` when the key has one already, however many tabs or processes add it at once. */
-  readonly add: (key: string, text: string) => Promise<boolean>;
+  /** Stores a new identity. `false` when the name has one already, however many tabs or processes add it at once. */
+  readonly add: (name: string, text: string) => Promise<boolean>;
   /** Of a store that can: texts can't be read from then on, until it is unlocked. */
   readonly lock?: () => void;
 };

@@ -2,7 +2,7 @@
  * Keys that are locked while nobody uses them: a key store around another one, whose texts are sealed with a random key.
  * That key is wrapped by each lock: always by a passphrase or a printed code, because passkeys are lost and not everywhere
  * able to do this, and also by a passkey. The identity's text holds the key of its local store, so that is locked too.
- * Source: docs/client.md "Locked keys", D395; WebAuthn Level 3 section 10.1.4 (PRF).
+ * Source: docs/client.md "Lost and found", D395; WebAuthn Level 3 section 10.1.4 (PRF).
  */
 import { scryptAsync } from "@noble/hashes/scrypt.js";
 import { decodeBase64, decodeUtf8, encodeBase32, encodeBase64, utf8 } from "../core/codec/bytes.ts";

@@ -22,8 +22,8 @@ import {
   versionsOf,
 } from "./caches.ts";
 import type { Client } from "./client.ts";
-import { type PollResult, pause, pollMs, stayConnected, Wakeup } from "./connections.ts";
-import { attempt, ClientError } from "./http.ts";
+import { type PollResult, pollMs, stayConnected, Wakeup } from "./connections.ts";
+import { attempt, ClientError, pause } from "./http.ts";
 import { agreementSecrets, type Identity } from "./keys.ts";
 import { type Message, type MessageActions, messageOf, noteIn, type WaypostEvent } from "./message.ts";
 import type { Note } from "./notes.ts";

@@ -7,7 +7,7 @@
 import { sha256 } from "#sha256";
 import { concatBytes, decodeBase64, equalBytes } from "../core/codec/bytes.ts";
 import { type Did, isDid, parseUuid } from "../core/codec/did.ts";
-import { minuteMs, parseTimestamp, secondMs } from "../core/codec/time.ts";
+import { minuteMs, parseDuration, parseTimestamp, secondMs } from "../core/codec/time.ts";
 import { type DidDocument, methodFor, parseMethodKey } from "../core/ledger/account.ts";
 import { encodeSenderText } from "../core/message/proof.ts";
 import { BoundedMap } from "../core/std/bounded.ts";
@@ -276,7 +276,7 @@ const sendersRememberedMax = 1_000;
 const documentKeptMs = minuteMs;
 /**
  * A message that is younger waits in the Cache while its sender can't be looked up, because what is saved unverified stays
- * so. An older one may be of somebody whose home is gone.
+ * so. An older one may be of somebody whose home is gone, and one that lives no longer than this would be lost.
  */
 const patienceMs = 5 * minuteMs;
 
@@ -303,7 +303,8 @@ function senderVerifier(client: Client): Recipient["senderOf"] {
     });
     if (!(sender instanceof ClientError)) return sender;
     // A note counts only when it is verified, and is never shown: it waits until its sender can be looked up.
-    const isYoung = (sentAtMs ?? 0) > Date.now() - patienceMs;
+    const livesMs = parseDuration(String(envelope["ttl"])) ?? Number.POSITIVE_INFINITY;
+    const isYoung = (sentAtMs ?? 0) > Date.now() - patienceMs && livesMs > patienceMs;
     if (isTemporary(sender) && (isYoung || isNote(essence))) throw sender;
     const distrusted = sender.kind === "distrusted" ? sender.code : null;
     return { did: from, verified: distrusted === null ? null : false, trust: null, distrusted };

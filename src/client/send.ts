@@ -24,6 +24,7 @@ import {
   jsonBody,
   localError,
   path,
+  pause,
 } from "./http.ts";
 import { type FileFacts, type RecipientKey, sealPayload } from "./seal.ts";
 import { type NameTrust, type TrustDemand, type TrustLevel, trustOf } from "./trust/trust.ts";
@@ -232,6 +233,8 @@ type Retrying = {
   readonly retries: number;
   /** Pauses before them; the last one applies to all further attempts. */
   readonly delaysMs: readonly number[];
+  /** When it is aborted, nothing is tried again. */
+  readonly signal?: AbortSignal;
   /** Called before each pause. */
   readonly onRetry?: (attempt: number, reason: string, delayMs: number) => void;
 };
@@ -240,20 +243,24 @@ export const retryingDefault: Retrying = { retries: 3, delaysMs: [1_000, 2_000, 
 /** A node that asks for a longer pause than this gets the usual one. */
 const retryAfterMsMax = 60_000;
 
+const neverAborted = new AbortController().signal;
+
 /** Repeats the work after a temporary failure, with the attempts and pauses of `retrying`. */
 export async function retryTemporary<T>(work: () => Promise<T>, retrying: Retrying): Promise<T> {
   for (let attempt = 0; ; attempt++) {
     try {
       return await work();
     } catch (error) {
-      if (!(error instanceof ClientError) || attempt >= retrying.retries || !isTemporary(error)) throw error;
+      const { retries, signal = neverAborted } = retrying;
+      if (!(error instanceof ClientError) || attempt >= retries || !isTemporary(error) || signal.aborted) throw error;
       // The Relay has tried for as long as its destinations may take.
       if (error.status === 504) throw error;
       const { retryAfterMs = 0 } = error.extra;
       const usualMs = retrying.delaysMs[attempt] ?? retrying.delaysMs.at(-1) ?? 0;
       const delayMs = Math.max(usualMs, retryAfterMs <= retryAfterMsMax ? retryAfterMs : 0);
       retrying.onRetry?.(attempt + 1, error.code, delayMs);
-      await new Promise((resolve) => setTimeout(resolve, delayMs));
+      await pause(delayMs, signal);
+      if (signal.aborted) throw error;
     }
   }
 }

@@ -48,7 +48,7 @@ export class Waypost {
   readonly #changing = inOrder<"">();
   /** Registered in this run: nobody can have changed the record before. */
   #isFresh = false;
-  #isClosed = false;
+  readonly #closed = new AbortController();
   #session: StoreSession | null = null;
 
   private constructor(client: Client, options: WaypostOptions, identity: Identity) {
@@ -285,7 +285,7 @@ export class Waypost {
 
   /** Ends `messages()`. The next run gets every message that was not acknowledged. */
   async close(): Promise<void> {
-    this.#isClosed = true;
+    this.#closed.abort();
     await (await this.#receiver)?.stop();
     await this.#session?.close();
   }
@@ -376,9 +376,9 @@ export class Waypost {
 
   async #transmit(to: string, content: Content, options: MessageOptions): Promise<Sent> {
     const source = await sourceOf(content, options, this.#relationsOf(options));
+    const { retries = retryingDefault.retries, onProgress } = options;
     // What is still to be sent when it is closed has one attempt.
-    const { retries = this.#isClosed ? 0 : retryingDefault.retries, onProgress } = options;
-    const retrying = { ...retryingDefault, retries };
+    const retrying = { ...retryingDefault, retries, signal: this.#closed.signal };
     const plan = await retryTemporary(() => this.#plan(to, source, options), retrying);
     const { relay } = this.#client;
     const onDelivered = ({ sentBytes, totalBytes }: SendProgress) => onProgress?.({ sentBytes, totalBytes });
@@ -447,7 +447,8 @@ export class Waypost {
   /** Work in the background: its failure is an event. */
   async #orFailed(what: "receipt" | "rotation" | "watch", work: () => Promise<unknown>): Promise<void> {
     const result = await attempt(work);
-    if (result instanceof ClientError) this.#emit({ type: "failed", what, error: result });
+    if (result instanceof ClientError && !this.#closed.signal.aborted)
+      this.#emit({ type: "failed", what, error: result });
   }
 
   #emit(event: WaypostEvent): void {

@@ -161,6 +161,17 @@ test("a message whose sender can't be looked up for a moment waits, and is hande
   await bob.close();
 }, 60_000);
 
+test("one that lives no longer than such a wait does not wait: it comes unverified at once", async () => {
+  const [proxy, alice] = [proxied(), await open()];
+  const bob = await victimOf(proxy);
+  proxy.lie = { refuses: `/dids/${alice.did}/proof` };
+  await alice.send(bob.did, "soon over", { ttl: "4m" });
+  const { value: message } = await bob.messages().next();
+  expect(message).toMatchObject({ text: "soon over", from: alice.did, verified: null });
+  expect(proxy.refused).toBeGreaterThan(0);
+  await bob.close();
+}, 60_000);
+
 describe("the own identity", () => {
   test("a document slipped under its owner's pen is not signed, and neither is a nonce that the Directory tells", async () => {
     const [proxy, eve] = [proxied(), await open()];

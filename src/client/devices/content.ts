@@ -24,7 +24,7 @@ export async function loadPart(table: Table, want: Want): Promise<Part> {
   return { ...want, content: encodeBase64(await readRange(table, row.body, want.from, to)) };
 }
 
-/** Returns the message, and whether it has more content now; `null` for a part that is not missing. */
+/** Returns the message, and whether it has more content now; `null` for a part that is not missing, or of no message. */
 export async function takePart(
   table: Table,
   { id, digest, from, content }: Part,

@@ -69,6 +69,11 @@ export async function loadItem(table: Table, item: SyncItem): Promise<SentItem> 
 /** No Cache keeps a message for longer. */
 const seenMs = 30 * dayMs;
 
+type MessageItem = Extract<SentItem, { readonly content: string | null }>;
+
+/** By its kind: what else an item contains is another program's. */
+const isMessageItem = (item: SentItem): item is MessageItem => item.kind === "message" || item.kind === "reaction";
+
 type Applying = { readonly table: Table; readonly nowMs: () => number };
 
 /**
@@ -80,7 +85,7 @@ export async function applyItem(
   item: SentItem,
   mark: (batch: Batch) => Promise<void>,
 ): Promise<StoreChange | null> {
-  if (!("content" in item))
+  if (!isMessageItem(item))
     return table.change(async (batch) => {
       await mark(batch);
       return applySmall(table, batch, item);
@@ -104,7 +109,7 @@ export async function applyItem(
 async function applyRow(
   { table, nowMs }: Applying,
   batch: Batch,
-  { kind, row: given }: Extract<SentItem, { readonly content: string | null }>,
+  { kind, row: given }: MessageItem,
 ): Promise<StoreChange | null> {
   // What waits there waits in that device's outbox.
   const row: MessageRow = { ...given, to: given.to.map((copy): Copy => ({ ...copy, out: null })) };
@@ -129,7 +134,7 @@ async function applyRow(
 async function applySmall(
   table: Table,
   batch: Batch,
-  item: Exclude<SentItem, { readonly content: string | null }>,
+  item: Exclude<SentItem, MessageItem>,
 ): Promise<StoreChange | null> {
   if (item.kind === "person") {
     const { did, ...facts } = item.row;
@@ -221,15 +226,23 @@ export type SyncMessage =
   | { readonly v: 1; readonly part: Part };
 
 const hasDid = ({ row }: Record<string, unknown>) => isRecord(row) && isDid(String(row["did"]));
-const isMessage = ({ row }: Record<string, unknown>) =>
-  isRecord(row) && isRecord(row["body"]) && Array.isArray(row["to"]) && typeof row["conversation"] === "string";
-const isAny = () => true;
+const areTexts = (...all: readonly unknown[]) => all.every((one) => typeof one === "string");
+const areCopies = (to: unknown) =>
+  Array.isArray(to) && to.every((one) => isRecord(one) && areTexts(one["id"], one["did"]));
+const isMessage = ({ row, content }: Record<string, unknown>) =>
+  isRecord(row) &&
+  isRecord(row["body"]) &&
+  areCopies(row["to"]) &&
+  areTexts(row["conversation"], row["id"], row["digest"], content ?? "");
 const shapes: Readonly<Record<SentItem["kind"], (item: Record<string, unknown>) => boolean>> = {
   ...{ message: isMessage, reaction: isMessage, person: hasDid, profile: hasDid },
-  ...{ read: isAny, removed: isAny, keys: isAny, nothing: isAny },
-  delivery: ({ to }) => Array.isArray(to),
-  group: ({ row }) => isRecord(row) && isRecord(row["members"]) && isRecord(row["left"]),
-  devices: ({ added }) => Array.isArray(added),
+  read: ({ conversation, atMs }) => areTexts(conversation) && isInteger(atMs),
+  removed: ({ id }) => areTexts(id),
+  keys: ({ text }) => areTexts(text),
+  nothing: () => true,
+  delivery: ({ id, to }) => areTexts(id) && areCopies(to),
+  group: ({ row }) => isRecord(row) && areTexts(row["id"]) && isRecord(row["members"]) && isRecord(row["left"]),
+  devices: ({ added, removed }) => Array.isArray(added) && Array.isArray(removed) && areTexts(...removed),
 };
 const isItem = (one: unknown): one is SentItem =>
   isRecord(one) && Object.hasOwn(shapes, String(one["kind"])) && shapes[one["kind"] as SentItem["kind"]](one);

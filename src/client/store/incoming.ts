@@ -254,14 +254,10 @@ export class Incoming {
   }
 
   /** Forgets what has expired. */
-  async sweep(): Promise<void> {
+  async sweep(signal: AbortSignal): Promise<void> {
     const nowMs = this.#host.nowMs();
-    const over: string[] = [];
-    for await (const [key, untilMs] of this.#table.all<number>("s/")) if (untilMs < nowMs) over.push(key);
-    for await (const [key, { atMs }] of this.#table.all<LogRow>("l/")) if (atMs < nowMs - handOverMs) over.push(key);
-    await this.#table.change(async (batch) => {
-      for (const key of over) batch.delete(key);
-    });
+    await this.#table.sweep<number>("s/", (untilMs) => untilMs < nowMs, signal);
+    await this.#table.sweep<LogRow>("l/", ({ atMs }) => atMs < nowMs - handOverMs, signal);
     await sweepUnfinished(this.#table, nowMs);
   }
 }

@@ -172,10 +172,14 @@ export function reactionsOf(table: Table, conversation: string, target: string):
   return `r/${table.name(conversation)}/${table.name(target.toLowerCase())}/`;
 }
 
-/** A reaction lies beside its message, in the place of an earlier one by the same person. */
-export async function putReaction(table: Table, batch: Batch, row: MessageRow): Promise<string> {
-  const key = `${reactionsOf(table, row.conversation, row.target ?? "")}${table.name(row.from ?? "")}`;
+/**
+ * A reaction lies beside its message, in the place of an earlier one by the same person. One that is made here and now
+ * (`isMade`) is later than that, whatever the clock says.
+ */
+export async function putReaction(table: Table, batch: Batch, given: MessageRow, isMade = false): Promise<string> {
+  const key = `${reactionsOf(table, given.conversation, given.target ?? "")}${table.name(given.from ?? "")}`;
   const before = await batch.get<MessageRow>(key);
+  const row = isMade && before !== null ? { ...given, sentMs: Math.max(given.sentMs, before.sentMs + 1) } : given;
   if (before === null || before.sentMs <= row.sentMs) batch.put(key, row);
   return key;
 }

@@ -6,7 +6,6 @@
 import { type Did, isDid, normalizeAlias } from "../../core/codec/did.ts";
 import { hourMs } from "../../core/codec/time.ts";
 import { type Client, find, planSend } from "../client.ts";
-import { pause } from "../connections.ts";
 import {
   type Content,
   groupType,
@@ -20,7 +19,7 @@ import {
 } from "../content.ts";
 import { randomUuid } from "../crypto.ts";
 import { Devices, type DevicesHost } from "../devices/devices.ts";
-import { attempt, ClientError, isTemporary, localError } from "../http.ts";
+import { attempt, ClientError, isTemporary, localError, pause } from "../http.ts";
 import { type Message, parseReaction, type WaypostEvent } from "../message.ts";
 import type { Receiver, ReceiverStorage } from "../receiver.ts";
 import { parseMediaType } from "../retrieve.ts";
@@ -200,7 +199,7 @@ export class StoreSession {
   async #sweep(): Promise<void> {
     for (const { signal } = this.#stop; !signal.aborted; await pause(hourMs, signal))
       await attempt(async () => {
-        await this.incoming.sweep();
+        await this.incoming.sweep(signal);
         await this.devices.sync?.sweep();
       });
   }
@@ -291,7 +290,7 @@ export class StoreSession {
     const reaction = row.mediaType === reactionType ? parseReaction(content) : null;
     if (reaction === null) return { places, change: null };
     const { to: target, reaction: text } = reaction;
-    log(batch, { kind: "row", key: await putReaction(this.#table, batch, { ...row, reaction: text, target }) });
+    log(batch, { kind: "row", key: await putReaction(this.#table, batch, { ...row, reaction: text, target }, true) });
     return { places, change: { type: "changed", conversation, id: target, what: "state" } };
   }
 

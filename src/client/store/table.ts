@@ -8,7 +8,7 @@
 import { sha256 } from "#sha256";
 import { concatBytes, decodeUtf8, encodeHex, utf8 } from "../../core/codec/bytes.ts";
 import { hkdf, openBytes, sealBytes } from "../crypto.ts";
-import { attempt, ClientError, localError } from "../http.ts";
+import { attempt, ClientError, localError, pause } from "../http.ts";
 import { storeFailure } from "../key-stores.ts";
 import type { Range, StoreDriver } from "./driver.ts";
 
@@ -126,6 +126,20 @@ export class Table {
     const values: T[] = [];
     for await (const [, value] of this.all<T>(prefix)) values.push(value);
     return values;
+  }
+
+  /** Removes what is over below a prefix: page by page, so that nothing else waits for long. */
+  async sweep<T>(prefix: string, isOver: (value: T) => boolean, signal: AbortSignal): Promise<void> {
+    for (let from = prefix; !signal.aborted; await pause(0, signal)) {
+      const page = await this.scan<T>({ prefix, from });
+      const over = page.filter(([, value]) => isOver(value));
+      await this.change(async (batch) => {
+        for (const [key] of over) batch.delete(key);
+      });
+      const last = page.at(-1);
+      if (last === undefined) return;
+      from = `${last[0]}!`;
+    }
   }
 
   /** One change after the other, in all tabs; what the work writes is applied together, or not at all. */

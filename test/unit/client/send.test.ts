@@ -3,12 +3,13 @@ import { describe, expect, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { withAuthor } from "../../../src/client/content.ts";
 import { ClientError } from "../../../src/client/http.ts";
-import { buildEnvelope, chunkCount } from "../../../src/client/send.ts";
+import { buildEnvelope, chunkCount, retryTemporary } from "../../../src/client/send.ts";
 import { openPayload } from "../../../src/client/unseal.ts";
 import { renderPublicKey } from "../../../src/core/codec/bytes.ts";
 import { isFault } from "../../../src/core/fault.ts";
 import type { DidDocument } from "../../../src/core/ledger/account.ts";
 import { decodeEnvelope, verifySender } from "../../../src/core/message/envelope.ts";
+import { clientCode } from "../../support/client-code.ts";
 import { content, from, plan, readerSecret, senderSeed, to } from "../../support/send-plan.ts";
 import { limitsDefault } from "../../support/settings.ts";
 
@@ -79,3 +80,16 @@ describe("chunks", () => {
     expect(() => chunkCount({ file: { ...plan.file, sizeBytes: 65_536 }, chunkBytes: 1 })).toThrow(ClientError);
   });
 });
+
+test("an abort ends the pause before the next attempt, with the failure of the last one", async () => {
+  const stop = new AbortController();
+  let attempts = 0;
+  const work = async () => {
+    attempts++;
+    throw new ClientError("unreachable", "unreachable", "nobody is there");
+  };
+  const retrying = { retries: 3, delaysMs: [3_600_000], signal: stop.signal, onRetry: () => stop.abort() };
+  expect(await clientCode(() => retryTemporary(work, retrying))).toBe("unreachable");
+  expect(await clientCode(() => retryTemporary(work, retrying))).toBe("unreachable");
+  expect(attempts).toBe(2);
+}, 10_000);

@@ -108,3 +108,25 @@ test("of strangers at most 500 profiles are kept, beside those of people who are
   await table.change((batch) => putPerson(table, batch, device, { isKnown: true }));
   expect(await put(profileOf(device))).toBe(true);
 });
+
+test("an item counts by its kind: more in it changes nothing, and one of another form is none", async () => {
+  const table = await openTable();
+  const person = { did: other, name: "Other", alias: null, isKnown: true, isBlocked: false };
+  const message = { kind: "message", row: messageOf("1", 1, 1), content: null };
+  const parsed = (item: unknown) => parseSync(JSON.parse(JSON.stringify({ v: 1, history: [item] })));
+  const more = parsed({ kind: "person", row: person, content: "bm8=" });
+  if (more === null || !("history" in more)) throw new Error("it is no item");
+  for (const item of more.history) await applyItem({ table, nowMs: Date.now }, item, async () => undefined);
+  expect(await table.get(keyOfPerson(table, other))).toEqual(person as never);
+  const malformed = [
+    { kind: "read", conversation: 1, atMs: 1 },
+    { kind: "removed", conversation: other, id: null },
+    { kind: "delivery", id: 1, to: [] },
+    { kind: "delivery", id: "1", to: [null] },
+    { kind: "devices", added: [], removed: null },
+    { ...message, content: 1 },
+    { ...message, row: { ...message.row, id: 1 } },
+    { ...message, row: { ...message.row, to: [1] } },
+  ];
+  expect([parsed(message) === null, malformed.map(parsed)]).toEqual([false, malformed.map(() => null)]);
+});

@@ -10,7 +10,7 @@ import type { ClientError } from "../../../../src/client/http.ts";
 import { buildEnvelope } from "../../../../src/client/send.ts";
 import { memoryStore, type StoreDriver } from "../../../../src/client/store/driver.ts";
 import { Incoming } from "../../../../src/client/store/incoming.ts";
-import { addMessage, keyOfMessage, type MessageRow } from "../../../../src/client/store/rows.ts";
+import { addMessage, keyOfMessage, type MessageRow, putReaction } from "../../../../src/client/store/rows.ts";
 import { LocalStore } from "../../../../src/client/store/store.ts";
 import { Table } from "../../../../src/client/store/table.ts";
 import { utf8 } from "../../../../src/core/codec/bytes.ts";
@@ -146,4 +146,42 @@ test("what another device says of a delivery takes no receipt back", async () =>
   expect((await table.get<MessageRow>(key))?.to).toEqual([copy]);
   await applyItem({ table, nowMs: Date.now }, { ...said, to: [{ ...copy, state: "failed" }] }, async () => undefined);
   expect((await table.get<MessageRow>(key))?.to[0]?.state).toBe("failed");
+});
+
+test("a reaction made here replaces the one before, also when the clock went back in between", async () => {
+  const table = await Table.open(memoryStore(), storeKey);
+  const put = (reaction: string, sentMs: number, isMade: boolean) =>
+    table.change((batch) => putReaction(table, batch, { ...sentRow, reaction, sentMs, target: plan.id }, isMade));
+  await put("first", 1_000, true);
+  const key = await put("second", 10, true);
+  expect(await table.get<MessageRow>(key)).toMatchObject({ reaction: "second", sentMs: 1_001 });
+  await put("an earlier one of another device", 1_000, false);
+  expect(await table.get<MessageRow>(key)).toMatchObject({ reaction: "second" });
+});
+
+test("what has expired is forgotten page by page, and other work goes on in between", async () => {
+  const table = await Table.open(memoryStore(), storeKey);
+  await table.change(async (batch) => {
+    for (let i = 0; i < 3_500; i++) batch.put(`s/${String(i).padStart(5, "0")}`, i % 2 === 0 ? 1 : 3);
+  });
+  const send = () => Promise.reject(new Error("nothing is sent"));
+  const incoming = new Incoming({ table, did: to, nowMs: () => 2, tell: () => undefined, sync: () => null, send });
+  const largest = { rows: 0, turns: 0, isOver: false };
+  const apply = table.driver.apply;
+  Object.assign(table.driver, {
+    apply: (batch: Parameters<StoreDriver["apply"]>[0]) => {
+      largest.rows = Math.max(largest.rows, batch.length);
+      return apply(batch);
+    },
+  });
+  const count = () => {
+    largest.turns++;
+    if (!largest.isOver) setTimeout(count, 0);
+  };
+  setTimeout(count, 0);
+  await incoming.sweep(new AbortController().signal);
+  largest.isOver = true;
+  expect((await table.values<number>("s/")).every((untilMs) => untilMs === 3)).toBe(true);
+  expect((await table.values<number>("s/")).length).toBe(1_750);
+  expect([largest.turns >= 3, largest.rows < 1_000]).toEqual([true, true]);
 });
