@@ -105,7 +105,7 @@ const eventsKey = "0x26aa394eea5630e07c48ae0c9558cef780d41e5e16056765bc846185107
 
 /** One `System.ExtrinsicSuccess` for each extrinsic of a block. */
 function eventsOf(count: number): string {
-  const record = (index: number) => `00${index.toString(16).padStart(2, "0")}0000000000000000000000`;
+  const record = (index: number) => `00${index.toString(16).padStart(2, "0")}00000000000000000000`;
   return `0x${(count << 2).toString(16).padStart(2, "0")}${Array.from({ length: count }, (_, n) => record(n)).join("")}`;
 }
 

@@ -2,13 +2,14 @@
  * The chain driver's encodings against the chain's own library: metadata of the reference runtime, storage keys,
  * extrinsics, headers.
  */
-import { describe, expect, test } from "bun:test";
+import { describe, expect, spyOn, test } from "bun:test";
 import { type GenericExtrinsic, type GenericExtrinsicPayload, Metadata, TypeRegistry } from "@polkadot/types";
-import { compactToU8a } from "@polkadot/util";
-import { encodeHex0x, utf8 } from "../../src/core/codec/bytes.ts";
+import { compactAddLength, compactToU8a } from "@polkadot/util";
+import fc from "fast-check";
+import { concatBytes, encodeHex0x, utf8 } from "../../src/core/codec/bytes.ts";
 import { embeddedBounds, emptyAccount } from "../../src/core/ledger/account.ts";
 import type { Intent } from "../../src/core/ledger/actions.ts";
-import { encodeLedgerCall, type LedgerCall } from "../../src/core/ledger/calls.ts";
+import { decodeLedgerCall, encodeLedgerCall, type LedgerCall } from "../../src/core/ledger/calls.ts";
 import {
   carriedBy,
   encodeExtrinsic,
@@ -20,7 +21,7 @@ import {
   type PalletShape,
 } from "../../src/plugins/chain/layouts.ts";
 import { entryKey, type RuntimeMetadata, readMetadata } from "../../src/plugins/chain/metadata.ts";
-import { beyondAllowance } from "../../src/plugins/chain/reader.ts";
+import { beyondAllowance, extrinsicsIn } from "../../src/plugins/chain/reader.ts";
 import { parseHeader } from "../../src/plugins/chain/rpc.ts";
 import { storageMapKey } from "../oracles/scale.ts";
 import { alice, registration, removal } from "../support/chain-calls.ts";
@@ -35,6 +36,14 @@ const genesis = new Uint8Array(32).fill(0x45);
 const { publicKey, sign } = keyOf("operator");
 const key = { publicKey, sign, scheme: 0 as const };
 const era = { birth: 1_234n, birthHash: new Uint8Array(32).fill(9), periodBlocks: 64 };
+
+const headerJson = {
+  parentHash: `0x${"ab".repeat(32)}`,
+  number: "0x12345",
+  stateRoot: `0x${"00".repeat(32)}`,
+  extrinsicsRoot: `0x${"cd".repeat(32)}`,
+  digest: { logs: ["0x066175726120b1c2d30000000000", "0x056175726108aabb"] },
+};
 
 function runtime(): RuntimeMetadata {
   const read = readMetadata(metadataHex, { version, genesis });
@@ -172,22 +181,108 @@ describe("extrinsics", () => {
     expect(shownBy(other)).toContain(fingerprint);
     expect(shownBy(encoded(1, 1_234n).extrinsic)).toHaveLength(1);
   });
+
+  const own = [null, 7].map((nonce) => encodeExtrinsic(removal, { era, nonce, tip: 0n }, { frame, key }).extrinsic);
+  const ownBody = own.map((extrinsic) => extrinsic.subarray(2));
+
+  test("of every kind of key that the runtime knows are read, and of no other", () => {
+    const call = encodeLedgerCall(removal);
+    // From `MultiSignature` of sp-runtime 45: Ed25519, Sr25519, Ecdsa, Eth.
+    const lengths = [64, 64, 65, 65];
+    for (const [scheme, length] of [...lengths, 64, 65].entries()) {
+      const head = concatBytes(
+        Uint8Array.of(0x84, 0),
+        publicKey,
+        Uint8Array.of(scheme),
+        new Uint8Array(length).fill(1),
+      );
+      const extrinsic = compactAddLength(concatBytes(head, Uint8Array.of(0, 28, 0, 0), call));
+      const wanted = scheme < lengths.length ? { call, submitter: publicKey } : null;
+      expect(carriedBy(extrinsic, frame)).toEqual(wanted);
+    }
+  });
+
+  test("of strangers, whatever their bytes, hide none of ours in their block", async () => {
+    const bytes = fc.uint8Array({ maxLength: 300 });
+    const body = fc.constantFrom(...ownBody);
+    const kinds = [0x04, 0x05, 0x44, 0x45, 0x84, 0x85, 0xc4, 0xc5];
+    const headed = fc
+      .tuple(fc.constantFrom(...kinds), fc.constantFrom(0, 0, 0, 1, 4), fc.uint8Array({ minLength: 32, maxLength: 32 }))
+      .chain(([kind, address, account]) =>
+        fc
+          .tuple(fc.nat({ max: 5 }), bytes)
+          .map(([scheme, rest]) => Uint8Array.of(kind, address, ...account, scheme, ...rest)),
+      );
+    const cut = fc.tuple(body, fc.nat({ max: 200 })).map(([whole, end]) => whole.subarray(0, end));
+    const changed = fc
+      .tuple(body, fc.nat({ max: 120 }), fc.uint8Array({ minLength: 1, maxLength: 20 }))
+      .map(([whole, at, other]) => concatBytes(whole.subarray(0, at), other, whole.subarray(at + other.length)));
+    const stranger = fc.oneof(
+      bytes,
+      fc.oneof(bytes, headed, cut, changed).map((one) => compactAddLength(one)),
+    );
+    const metadata = runtime();
+    const session = { metadataAt: async () => metadata };
+    const header = parseHeader(headerJson);
+    const block = fc.tuple(...[1, 2, 3].map(() => fc.array(stranger, { maxLength: 4 })));
+    await fc.assert(
+      fc.asyncProperty(block, async ([before = [], between = [], after = []]) => {
+        const [proof, signed] = own as [Uint8Array, Uint8Array];
+        const extrinsics = [...before, proof, ...between, signed, ...after];
+        const found = await extrinsicsIn(session, { header, extrinsics }, metadata);
+        for (const { call } of found) decodeLedgerCall(call, frame.callIndices);
+        const places = [before.length, before.length + 1 + between.length];
+        const call = encodeLedgerCall(removal);
+        expect(found.filter(({ index }) => places.includes(index))).toEqual([
+          { call, submitter: null, index: places[0] as number, extrinsic: proof, frame },
+          { call, submitter: publicKey, index: places[1] as number, extrinsic: signed, frame },
+        ]);
+      }),
+      { numRuns: 1_500 },
+    );
+  });
+
+  test("of strangers alone don't ask for the runtime of their block unless they may carry a call", async () => {
+    const metadata = runtime();
+    let asked = 0;
+    const session = {
+      metadataAt: async () => {
+        asked++;
+        return metadata;
+      },
+    };
+    const read = (...bodies: readonly (readonly number[])[]) => {
+      const extrinsics = bodies.map((one) => compactAddLength(Uint8Array.from(one)));
+      return extrinsicsIn(session, { header: parseHeader(headerJson), extrinsics }, metadata);
+    };
+    expect(await read([0x04, 2, 0], [0x05, 2, 0], [0x45, 1], [0x84, 4], [])).toEqual([]);
+    expect(asked).toBe(0);
+    // Whether the rest can be read is for the runtime of its block.
+    const odd = [0, ...new Uint8Array(80).fill(0xff)];
+    expect(await read([0x84, 0, ...publicKey, 3, ...new Uint8Array(65), ...odd])).toEqual([]);
+    expect(asked).toBe(1);
+  });
 });
 
 describe("headers", () => {
-  test("of headers have the hash that the chain library gives them", () => {
+  test("have the hash that the chain library gives them", () => {
     const registry = new TypeRegistry();
-    const zeros = `0x${"00".repeat(32)}`;
-    const json = {
-      parentHash: `0x${"ab".repeat(32)}`,
-      number: "0x12345",
-      stateRoot: zeros,
-      extrinsicsRoot: `0x${"cd".repeat(32)}`,
-      digest: { logs: ["0x066175726120b1c2d30000000000", "0x056175726108aabb"] },
-    };
-    const header = parseHeader(json);
+    const header = parseHeader(headerJson);
     expect(header.number).toBe(0x12345n);
-    expect<string>(header.hash).toBe(registry.createType("Header", json).hash.toHex());
-    expect(() => parseHeader({ ...json, number: "0x100000000" })).toThrow("u32");
+    expect<string>(header.hash).toBe(registry.createType("Header", headerJson).hash.toHex());
+    expect(() => parseHeader({ ...headerJson, number: "0x100000000" })).toThrow("u32");
+  });
+
+  test("of a node that makes them up put nothing past the log", () => {
+    const print = spyOn(console, "error").mockImplementation(() => {});
+    try {
+      for (const log of ["0x", "0x06", "0xff", "0x0661757261ff"]) {
+        const { hash } = parseHeader({ ...headerJson, digest: { logs: [log] } });
+        expect(hash).not.toBe(parseHeader(headerJson).hash);
+      }
+      expect(print).not.toHaveBeenCalled();
+    } finally {
+      print.mockRestore();
+    }
   });
 });

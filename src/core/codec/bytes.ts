@@ -82,12 +82,12 @@ export function decodePayloadText(text: string): Uint8Array | null {
   return decodeBase64(padded) ?? decodeWith(base64url, padded);
 }
 
-/** The cost of base58btc is quadratic in the length: callers bound it. */
 /** Crockford's, without I, L, O and U: for texts that people compare or type. */
 export function encodeBase32(bytes: Uint8Array): string {
   return base32crockford.encode(bytes);
 }
 
+/** Its cost is quadratic in the length: callers bound it. */
 export function encodeBase58(bytes: Uint8Array): string {
   return base58.encode(bytes);
 }

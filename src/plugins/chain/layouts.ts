@@ -7,7 +7,7 @@
  */
 import { Struct, TypeRegistry } from "@polkadot/types";
 import { allExtensions, expandExtensionTypes } from "@polkadot/types/extrinsic/signedExtensions";
-import { compactAddLength, compactFromU8a } from "@polkadot/util";
+import { compactAddLength } from "@polkadot/util";
 import { concatBytes, encodeHex0x } from "../../core/codec/bytes.ts";
 import { blake2b256 } from "../../core/codec/crypto.ts";
 import { boolean, u32, u64 } from "../../core/codec/scale.ts";
@@ -236,19 +236,36 @@ export const extrinsicHash = (extrinsic: Uint8Array): string => encodeHex0x(blak
 
 /** A call in a block, and the account that signed it; `null` for a call with its own proof. */
 export type Carried = { readonly call: Uint8Array; readonly submitter: Uint8Array | null };
-/** Bytes before the extensions: version, kind of address, account, kind of key, signature. */
-const signedBytes = { ed25519: 99, sr25519: 99, ecdsa: 100 };
-const schemeBytes = Object.values(signedBytes);
+/** Bytes of the length before an extrinsic, by the two lowest bits; the fourth form is for more than a gigabyte. */
+const lengthBytes = [1, 2, 4];
+/** By the kinds of `sp_runtime::MultiSignature`: Ed25519, sr25519, ECDSA, and ECDSA with an address of Ethereum. */
+const signatureBytes = [64, 64, 65, 65];
+/** Version, kind of address, account, kind of key. */
+const signedHeadBytes = 35;
 
-/** `null` for an extrinsic of the block's author. */
+type Head = { readonly submitter: Uint8Array | null; readonly end: number };
+
+/** What an extrinsic has before its extensions, in every runtime; `null` when it is of the block's author, or of no known form. */
+export function headOf(extrinsic: Uint8Array): Head | null {
+  const at = lengthBytes[(extrinsic[0] ?? 0) & 3] ?? extrinsic.length;
+  const [version, next] = extrinsic.subarray(at);
+  if (version === generalVersion && next === extensionVersion) return { submitter: null, end: at + 2 };
+  const kind = extrinsic[at + signedHeadBytes - 1];
+  const bytes = kind === undefined ? undefined : signatureBytes[kind];
+  if (version !== signedVersion || next !== 0 || bytes === undefined) return null;
+  return { submitter: extrinsic.slice(at + 2, at + 34), end: at + signedHeadBytes + bytes };
+}
+
+/** `null` also when its extensions can't be read: an extrinsic of a stranger must not hide the others of its block. */
 export function carriedBy(extrinsic: Uint8Array, frame: Frame): Carried | null {
-  let [at] = compactFromU8a(extrinsic);
-  const isGeneral = extrinsic[at] === generalVersion && extrinsic[at + 1] === extensionVersion;
-  if (!isGeneral && (extrinsic[at] !== signedVersion || extrinsic[at + 1] !== 0)) return null;
-  const submitter = isGeneral ? null : extrinsic.slice(at + 2, at + 34);
-  at += isGeneral ? 2 : (schemeBytes[extrinsic[at + 34] ?? 0] ?? 0);
-  at += added(frame, "extrinsic", extrinsic.subarray(at)).encodedLength;
-  return { call: extrinsic.subarray(at), submitter };
+  const head = headOf(extrinsic);
+  if (head === null) return null;
+  const rest = extrinsic.subarray(head.end);
+  try {
+    return { call: rest.subarray(added(frame, "extrinsic", rest).encodedLength), submitter: head.submitter };
+  } catch {
+    return null;
+  }
 }
 
 /**

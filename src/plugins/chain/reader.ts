@@ -28,7 +28,7 @@ import { faultOfRefusal, isRefusal, type LedgerError, ledgerErrors, refuse } fro
 import { applyCall, policyScopes } from "../../core/ledger/rules.ts";
 import { type Block, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
-import { type Carried, carriedBy, type Frame, fingerprintsOf, type ItemName, isOwned } from "./layouts.ts";
+import { type Carried, carriedBy, type Frame, fingerprintsOf, headOf, type ItemName, isOwned } from "./layouts.ts";
 import { type DispatchFailure, entryKey, entryKeys, numberOf, prefixOf, type RuntimeMetadata } from "./metadata.ts";
 import type { Header, SignedBlock } from "./rpc.ts";
 import { type ChainHead, readable, type Session } from "./session.ts";
@@ -294,15 +294,15 @@ function corrupt(what: string): never {
 type BlockExtrinsic = Carried & { readonly index: number; readonly extrinsic: Uint8Array; readonly frame: Frame };
 
 /**
- * The extrinsics of a block that its author did not make. The state of the block before names the runtime of this one; when
- * the node has discarded it, they are read as those of the runtime `newest`.
+ * The extrinsics of a block that its author did not make, and that can be read. The state of the block before names the
+ * runtime of this one; when the node has discarded it, they are read as those of the runtime `newest`.
  */
 export async function extrinsicsIn(
-  session: Session,
+  session: Pick<Session, "metadataAt">,
   { header, extrinsics }: SignedBlock,
   newest: RuntimeMetadata,
 ): Promise<BlockExtrinsic[]> {
-  if (extrinsics.every((extrinsic) => carriedBy(extrinsic, newest.frame) === null)) return [];
+  if (extrinsics.every((extrinsic) => headOf(extrinsic) === null)) return [];
   const { frame } = (await readable(session.metadataAt(header.parentHash))) ?? newest;
   return extrinsics.flatMap((extrinsic, index) => {
     const carried = carriedBy(extrinsic, frame);

@@ -100,8 +100,11 @@ export async function readable<T>(work: Promise<T>): Promise<T | null> {
 type NodeAnswer = { readonly verdict: Verdict; readonly refusal: string | null };
 export const silence: NodeAnswer = { verdict: "silence", refusal: null };
 
-/** The usual meanings of a node's refusals of an extrinsic. */
+/** The usual meanings of a node's refusals of an extrinsic, by the codes of Substrate's `author` methods. */
 const verdicts: Readonly<Record<number, Verdict>> = {
+  // It can't decode the extrinsic, or its runtime can't: so it is after a change of the encoding.
+  1001: "invalid",
+  1002: "invalid",
   1010: "invalid",
   // The node could not find out.
   1011: "invalid",
