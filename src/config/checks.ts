@@ -211,12 +211,12 @@ function* networkWarnings({ server, relay }: Config): Generator<Remark> {
       yield [setting, `${network} is another machine, but only this one reaches the listeners`];
   }
   const metadata = parseAddress("169.254.169.254");
-  const loopback = parseAddress("127.0.0.1");
+  const own = [parseAddress("127.0.0.1"), parseAddress("::1")];
   for (const [i, text] of relay.allow_private.entries()) {
     const setting = `relay.allow_private.${i}`;
     const network = parseNetwork(text);
-    if (network === null || metadata === null || loopback === null) continue;
-    if (networkHolds(network, loopback))
+    if (network === null || metadata === null) continue;
+    if (own.some((address) => address !== null && networkHolds(network, address)))
       yield [setting, `${text} is this machine: senders reach everything that listens on it, the admin listener too`];
     else if (isPublicAddress(network.address))
       yield [setting, `${text} is public: the Relay reaches it without permission`];
@@ -226,6 +226,12 @@ function* networkWarnings({ server, relay }: Config): Generator<Remark> {
 }
 
 const isOwnName = (hostname: string): boolean => /^(localhost|127\.[\d.]+|\[::1\])$/.test(hostname);
+
+/** Whether nobody outside the local network reaches a host. */
+function isLocalName(hostname: string): boolean {
+  const address = parseAddress(hostname.replace(/^\[|\]$/g, ""));
+  return address === null ? !/\.[^.]/.test(hostname) : !isPublicAddress(address);
+}
 
 function* endpointWarnings(config: Config): Generator<Remark> {
   const home = config.directory.enabled ? config.directory.public_endpoint : null;
@@ -266,9 +272,8 @@ function* endpointDoubts(endpoint: string, server: Config["server"]): Generator<
   if (isOwn && isOpen) yield `${endpoint} is reached from this machine alone, but the node listens for others`;
   if (protocol === "http:" && isOpen && !isOwn)
     yield `${endpoint} is not encrypted: others on the way see who writes to whom, and pages of https can't use it`;
-  const address = parseAddress(hostname.replace(/^\[|\]$/g, ""));
   if (isListened) yield `${endpoint} is an address to listen on: clients can't reach it`;
-  else if (!isOwn && (address === null ? !/\.[^.]/.test(hostname) : !isPublicAddress(address)))
+  else if (!isOwn && isLocalName(hostname))
     yield `${endpoint} is an address of a local network: nobody outside reaches it`;
   const ports = listen.map(parseListenAddress).map((place) => (place === null || "unix" in place ? 0 : place.port));
   if (cert !== null && isOpen && proxies.length === 0 && !ports.some((one) => one === 0 || one === Number(port || 443)))
@@ -278,7 +283,7 @@ function* endpointDoubts(endpoint: string, server: Config["server"]): Generator<
 
 /** Settings of a node that does not run, a Relay that forwards alone, and half of a log. */
 function* nodeWarnings(config: Config): Generator<Remark> {
-  const { bus, directory, relay, cache, witness } = config;
+  const { bus, directory, relay, cache, server, stores, witness } = config;
   for (const name of ["directory", "relay", "cache", "push"] as const)
     if (!config[name].enabled && JSON.stringify(config[name]) !== JSON.stringify(defaults[name]))
       yield [`${name}.enabled`, `is false: the settings of [${name}] have no effect`];
@@ -299,7 +304,7 @@ function* nodeWarnings(config: Config): Generator<Remark> {
       "lets one client network use up stranger_share, all that a mailbox has for strangers",
     ];
   const others = consumers(config).filter(([, { recipients }]) => directory.enabled && isPublicEndpoint(recipients));
-  if (relay.enabled && cache.enabled && relay.recipients !== cache.recipients)
+  if (relay.enabled && cache.enabled && !sameEndpoint(relay.recipients, cache.recipients))
     yield [
       "relay.recipients",
       `is "${relay.recipients}", and cache.recipients "${cache.recipients}": each refuses people whom the other serves`,
@@ -311,6 +316,17 @@ function* nodeWarnings(config: Config): Generator<Remark> {
     ];
   if (relay.enabled && relay.public_endpoints.length === 0)
     yield ["relay.public_endpoints", "is empty: recipients can't receive live here"];
+  if (relay.enabled && relay.allow_http && relay.public_endpoints.some((url) => !isLocalName(new URL(url).hostname)))
+    yield ["relay.allow_http", "lets a public Relay forward unencrypted: others on the way see who writes to whom"];
+  const isAlone = [directory, relay, cache].every(({ enabled, store }) => enabled && stores[store]?.plugin === "lmdb");
+  if (bus.plugin === "nats" && isAlone)
+    yield [
+      "bus.plugin",
+      'is "nats", which joins processes, but this one runs every node, and its lmdb store is its own: write "local"',
+    ];
+  const app = server.app?.replace(/:\d+$/, "") ?? "";
+  if (parseAddress(app) !== null && !isOwnName(app))
+    yield ["server.app", `${app} is an address: browsers run the app on https alone, whose certificates name hosts`];
 }
 
 function* storeWarnings(config: Config): Generator<Remark> {
@@ -336,8 +352,17 @@ function* storeWarnings(config: Config): Generator<Remark> {
     if (!isAbsolute(path))
       yield [setting, `${path} starts at the folder in which the node is started: write the path in full`];
     if (/^\/(tmp|var\/tmp)\//.test(path) || (isOfStore && /^\/(run|dev\/shm)\//.test(path)))
-      yield [setting, `${path} is lost when the machine restarts: name a place below /var/lib/waypost`];
+      yield [
+        setting,
+        `${path} is among temporary files, which the system deletes: name a place below /var/lib/waypost`,
+      ];
   }
+  for (const [store, { block_time_ms: blockMs }] of Object.entries(stores))
+    if (typeof blockMs === "number" && blockMs > minuteMs)
+      yield [
+        `stores.${store}.block_time_ms`,
+        `${renderDurationSetting(blockMs)}: each registration and change of keys takes as long`,
+      ];
   const isMemory = (store: string): boolean => stores[store]?.plugin === "memory";
   if (cache.enabled && isMemory(cache.store))
     yield ["cache.store", "keeps envelopes in memory: every envelope is lost when the process ends"];

@@ -108,7 +108,7 @@ export function planStores({ stores, plugins, needs, pluginProblems = [] }: Stor
       problems.push({ setting: `${place}.plugin`, message });
       continue;
     }
-    const parsed = plugin.parseOptions(settings.options);
+    const parsed = parseOptions(plugin, settings.options);
     if (!parsed.ok) {
       for (const { setting, message } of parsed.problems)
         problems.push({ setting: setting === "" ? place : `${place}.${setting}`, message });
@@ -117,11 +117,28 @@ export function planStores({ stores, plugins, needs, pluginProblems = [] }: Stor
   return { steps, problems: onlyOnce(problems) };
 }
 
+/** A plugin from elsewhere may throw instead of answering. */
+function parseOptions(plugin: StoragePlugin, options: unknown): ReturnType<StoragePlugin["parseOptions"]> {
+  try {
+    return plugin.parseOptions(options);
+  } catch (error) {
+    const message = `"${plugin.name}" fails over the options: ${errorText(error)}`;
+    return { ok: false, problems: [{ setting: "plugin", message }] };
+  }
+}
+
+/** Or answer something else than a store. */
+async function openWhole(plugin: StoragePlugin, options: unknown, environment: StoreEnvironment): Promise<Store> {
+  const store: Store | undefined = await plugin.open(options, environment);
+  if (store?.capabilities) return store;
+  throw new Error(`plugin "${plugin.name}" gives it no capabilities`);
+}
+
 function stepOf(name: string, plugin: StoragePlugin, options: unknown): OpenStep {
   const { migrate, maintenance } = plugin;
   return {
     name,
-    open: (environment) => openNamed(name, (named) => plugin.open(options, named), environment),
+    open: (environment) => openNamed(name, (named) => openWhole(plugin, options, named), environment),
     absence: () => plugin.absence(options),
     migrate: migrate === null ? null : (move) => migrate(options, move),
     maintenance: maintenance === null ? null : maintenance(options),

@@ -70,6 +70,62 @@ test("a number far from its default is a warning, once, and one near it is none"
   expect(warned(near)).toEqual([]);
 });
 
+const warningsOf = (input: ConfigInput) => configWarnings(settings(input));
+const aboutOf = (input: ConfigInput) => warningsOf(input).map(({ setting }) => setting);
+
+test("a slash at the end is no other source of recipients", () => {
+  const both = (recipients: string) => aboutOf({ relay, cache: { ...cache, recipients } });
+  expect(both("https://directory.net/")).not.toContain("relay.recipients");
+  expect(both("https://directory.net/v2")).toContain("relay.recipients");
+});
+
+test("a path below /var/tmp is among temporary files too", () => {
+  const [warning] = warningsOf({ cache: { ...cache, signing_key_file: "/var/tmp/k" } }).filter(
+    ({ setting }) => setting === "cache.signing_key_file",
+  );
+  expect(warning?.message).toContain("/var/tmp/k is among temporary files");
+});
+
+describe("what is allowed and hardly meant is a warning", () => {
+  const open = { ...relay, public_endpoints: ["https://relay.net"] };
+  const nodes: ConfigInput = { directory: { enabled: true }, relay: open, cache };
+  const withStore = (plugin: string): ConfigInput => ({
+    ...nodes,
+    bus: { plugin: "nats", servers: ["nats://h"] },
+    stores: { main: { plugin, path: "/var/lib/waypost/main" } },
+  });
+  test.each<readonly [what: string, setting: string, wrong: ConfigInput, right: ConfigInput]>([
+    [
+      "http destinations of a public Relay",
+      "relay.allow_http",
+      { relay: { ...open, allow_http: true } },
+      { relay: { ...open, public_endpoints: ["http://10.0.0.1", "http://localhost"], allow_http: true } },
+    ],
+    [
+      "blocks of an hour",
+      "stores.main.block_time_ms",
+      { ...nodes, stores: { main: { plugin: "lmdb", block_time_ms: 3_600_000 } } },
+      { ...nodes, stores: { main: { plugin: "lmdb", block_time_ms: 60_000 } } },
+    ],
+    ["a bus beside a store of this process alone", "bus.plugin", withStore("lmdb"), withStore("postgres")],
+    [
+      "an app at an address",
+      "server.app",
+      { ...nodes, server: { app: "10.0.0.1:7400" } },
+      { ...nodes, server: { app: "127.0.0.1:7401" } },
+    ],
+    [
+      "the loopback network of IPv6 as a destination",
+      "relay.allow_private.0",
+      { relay: { ...relay, allow_private: ["::1/128"] } },
+      { relay: { ...relay, allow_private: ["fd00::/8"] } },
+    ],
+  ])("%s", (_, setting, wrong, right) => {
+    expect(aboutOf(wrong)).toContain(setting);
+    expect(aboutOf(right)).not.toContain(setting);
+  });
+});
+
 test("a node that looks recipients up at itself, without a Directory, is warned of", () => {
   const own = { ...cache, recipients: "https://cache.net/" };
   expect(configWarnings(settings({ cache: own })).map(({ setting }) => setting)).toContain("cache.recipients");

@@ -66,6 +66,27 @@ describe("binding", () => {
     );
   });
 
+  test("a plugin that throws over its options is a problem of the store", () => {
+    const parseOptions = () => {
+      throw new TypeError("no colour");
+    };
+    const plugins = [{ ...sampleDriver("external", { durability: "flushed" }), parseOptions }];
+    const stores = { main: { plugin: "external", options: {} } };
+    expect(planStores({ stores, plugins, needs: [need({ capability: "replay" })] }).problems).toEqual([
+      { setting: "stores.main.plugin", message: '"external" fails over the options: no colour' },
+    ]);
+  });
+
+  test("a plugin that opens a store without capabilities is named with the store", async () => {
+    const sample = sampleDriver("external", { durability: "flushed" });
+    const open = async () => ({ ...(await sample.open(null, testEnvironment())), capabilities: undefined as never });
+    const stores = { main: { plugin: "external", options: {} } };
+    const needs = [need({ capability: "replay" })];
+    const opening = openStores({ stores, plugins: [{ ...sample, open }], needs }, testEnvironment());
+    const error = await opening.catch((thrown: StoreError) => thrown);
+    expect(String(error)).toContain('store "main" can\'t be opened: plugin "external" gives it no capabilities');
+  });
+
   test("a name that every object has, such as toString, is not a store", () => {
     const needs = [need({ store: "toString" })];
     expect(settings(planStores({ stores: {}, plugins: builtInPlugins, needs }).problems)).toEqual(["cache.mailbox"]);
