@@ -47,7 +47,7 @@ export function ConversationView({ me, id, at, open }: Props) {
       <Messages {...{ me, id, at, names, sendings }} isGroup={!isPerson} onReply={setAnswered} />
       <Writing me={me} id={id} names={names} />
       {isStranger && !person.isBlocked && <Request me={me} person={person} />}
-      {group !== null && group.standing !== "joined" && <GroupState me={me} group={group} />}
+      {group !== null && (group.standing !== "joined" || group.claim !== null) && <GroupState me={me} group={group} />}
       {isWritten && (
         <Composer
           key={id}

@@ -36,10 +36,11 @@ export const isChange = ({ mediaType, group, verified, isOwn }: StoredMessage): 
   mediaType === groupType && group !== null && (isOwn || verified === true);
 
 /** What who sent it did. The store has kept only what counted as a change. */
-export function changeOf({ text }: StoredMessage): string {
+export function changeOf({ text, isClaim }: StoredMessage): string {
   const change = JSON.parse(text ?? "{}") as { left?: number; version?: number; name?: string; members?: object };
   if (change.left !== undefined) return "left the group";
   const named = `“${oneLine(change.name ?? "") || "Group"}” with ${countOf(Object.keys(change.members ?? {}).length)}`;
+  if (isClaim) return `asks to be the admin of ${named}`;
   return change.version === 1 ? `made the group ${named}` : `changed the group to ${named}`;
 }
 
@@ -114,20 +115,22 @@ export function LeaveButton({ me, id, onClose }: PanelProps & { readonly id: str
   );
 }
 
-/** Somebody unknown has put this person into a group, or claims to be its admin; or they are no longer in it. */
+/** Somebody unknown has put this person into a group, or a member claims to be its admin; or they are no longer in it. */
 export function GroupState({ me, group }: { readonly me: Waypost; readonly group: Group }) {
   const nameFor = useNames(me);
   if (group.standing === "out") return <p class="request">You are no longer in this group.</p>;
+  const { claim } = group;
   return (
     <section class="request" aria-label="Request">
       <p>
-        <bdi>{nameFor(group.admin)}</bdi>
-        {group.formerAdmin === null ? (
+        <bdi>{nameFor((claim ?? group).admin)}</bdi>
+        {claim === null ? (
           ` invites you to a group of ${countOf(group.members.length)}. Once you accept, you can write there.`
         ) : (
           <>
             {" wants to decide who is in this group, in place of "}
-            <bdi>{nameFor(group.formerAdmin)}</bdi>. Ask them before you accept.
+            <bdi>{nameFor(group.admin)}</bdi>. It would have {countOf(claim.members.length)}. Ask them before you
+            accept.
           </>
         )}
       </p>
@@ -135,7 +138,7 @@ export function GroupState({ me, group }: { readonly me: Waypost; readonly group
         <button type="button" class="main" onClick={() => attempt(group.join())}>
           Accept
         </button>
-        <Button danger onClick={() => group.leave()}>
+        <Button danger onClick={() => (claim === null ? group.leave() : group.decline())}>
           Decline
         </Button>
       </div>

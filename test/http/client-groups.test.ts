@@ -83,7 +83,7 @@ test("three people make a group, write, change it and leave it, and all see the 
     ...{ id: group.id, name: "Climbing", admin: alice.did },
     members: [alice.did, bob.did],
     standing: "joined",
-    formerAdmin: null,
+    claim: null,
   });
 });
 
@@ -191,20 +191,47 @@ test("a member whose admin is lost is the admin of those who accept it, and of n
     await until(() => groupAt(me, group.id), ["Hiking", dids(alice, bob, carol, dave), "joined"]);
   await (await bob.groups.get(group.id))?.change({ admin: bob.did, remove: [alice.did] });
   expect(await groupAt(bob, group.id)).toEqual(["Hiking", dids(bob, carol, dave), "joined"]);
-  for (const me of [carol, dave]) await until(() => groupAt(me, group.id), ["Hiking", dids(bob, carol, dave), "asked"]);
-  const { admin, formerAdmin } = (await carol.groups.get(group.id)) ?? {};
-  expect([admin, formerAdmin]).toEqual([bob.did, alice.did]);
-  await (await carol.groups.get(group.id))?.join();
-  await (await dave.groups.get(group.id))?.leave();
+  const claimAt = async (me: Waypost) => {
+    const { admin, standing, claim } = (await me.groups.get(group.id)) ?? {};
+    return [admin, standing, claim && [claim.admin, claim.name, [...claim.members].sort()]];
+  };
+  const asked = (name: string) => [alice.did, "joined", [bob.did, name, dids(bob, carol, dave)]];
+  for (const me of [carol, dave]) await until(() => claimAt(me), asked("Hiking"));
+  const [change] = (await carol.store.messages(group.id)).filter(({ isClaim }) => isClaim);
+  expect(change?.from).toBe(bob.did);
+  // It keeps nobody from writing, and asks the admin nothing.
+  await (await dave.groups.get(group.id))?.send("who is Bob to decide?");
+  await until(async () => (await textsAt(alice, group.id)).at(-1), "who is Bob to decide?");
+  expect(await groupAt(alice, group.id)).toEqual(["Hiking", dids(alice, bob, carol, dave), "joined"]);
+  const shown = await carol.groups.get(group.id);
+  await shown?.join();
+  for (const decide of [() => shown?.join(), () => shown?.decline()])
+    expect(await clientCode(async () => decide())).toBe("group_changed");
+  await (await dave.groups.get(group.id))?.decline();
   expect(await groupAt(carol, group.id)).toEqual(["Hiking", dids(bob, carol, dave), "joined"]);
   // Who declines stays with the admin before, who is still there.
   expect(await groupAt(dave, group.id)).toEqual(["Hiking", dids(alice, bob, carol, dave), "joined"]);
   await (await bob.groups.get(group.id))?.change({ name: "Bob's" });
   await until(() => groupAt(carol, group.id), ["Bob's", dids(bob, carol, dave), "joined"]);
-  await until(() => groupAt(dave, group.id), ["Bob's", dids(bob, carol, dave), "asked"]);
+  await until(() => claimAt(dave), asked("Bob's"));
   for (const name of ["Still", "Alice's"]) await (await alice.groups.get(group.id))?.change({ name });
   // The admin whom Dave knows is heard: he is asked about nobody else.
+  await until(() => claimAt(dave), [alice.did, "joined", null]);
   await until(() => groupAt(dave, group.id), ["Alice's", dids(alice, bob, carol, dave), "joined"]);
+});
+
+test("who leaves while a claim waits has left, and the admin whom it is about goes on", async () => {
+  const [alice, bob, carol, dave] = (await friends(4)) as [Waypost, Waypost, Waypost, Waypost];
+  const group = await alice.groups.create("Hiking", [bob.did, carol.did, dave.did]);
+  for (const me of [bob, carol])
+    await until(() => groupAt(me, group.id), ["Hiking", dids(alice, bob, carol, dave), "joined"]);
+  await (await bob.groups.get(group.id))?.change({ admin: bob.did, remove: [alice.did] });
+  await until(async () => (await carol.groups.get(group.id))?.claim?.admin, bob.did);
+  await (await carol.groups.get(group.id))?.leave();
+  expect(await groupAt(carol, group.id)).toEqual(["Hiking", dids(alice, bob, dave), "out"]);
+  await until(() => groupAt(alice, group.id), ["Hiking", dids(alice, bob, dave), "joined"]);
+  await (await alice.groups.get(group.id))?.change({ remove: [bob.did] });
+  expect(await groupAt(alice, group.id)).toEqual(["Hiking", dids(alice, dave), "joined"]);
 });
 
 test("two devices of the admin know the same group, and either changes it", async () => {

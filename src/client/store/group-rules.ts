@@ -34,26 +34,50 @@ export function decideChange(before: GroupState | null, { id, from, json }: Grou
     return { ...before, left: { ...before.left, [from]: gone } };
   }
   if (!isVersion(version) || version <= (before?.version ?? 0) || !isName(name)) return null;
-  if (typeof maker !== "string" || typeof nonce !== "string" || nonce.length > 64) return null;
+  if (typeof maker !== "string" || !isDid(maker) || typeof nonce !== "string" || nonce.length > 64) return null;
   if (groupIdOf(maker, nonce) !== id || from !== (before?.admin ?? admin)) return null;
   if (!isRecord(members) || !isFollowing(before, members, version)) return null;
-  // Who is out of the list needs no mark.
-  const left = Object.fromEntries(Object.entries(before?.left ?? {}).filter(([did]) => did in members));
-  const state = { members: members as GroupState["members"], left };
+  const state = { members: members as GroupState["members"], left: leftOf(members, before?.left ?? {}) };
   return typeof admin !== "string" || !isIn(state, admin)
     ? null
-    : { id, maker: maker as Did, nonce, version, name, admin: admin as Did, ...state };
+    : { id, maker, nonce, version, name, admin: admin as Did, ...state };
+}
+
+/** Who is out of the list needs no mark. */
+const leftOf = (members: object, left: GroupState["left"]): GroupState["left"] =>
+  Object.fromEntries(Object.entries(left).filter(([did]) => did in members));
+
+/** The change that makes this state. */
+export const changeTo = ({ version, maker, nonce, name, admin, members }: GroupState) => ({
+  ...{ v: 1, version, maker, nonce },
+  ...{ name, admin, members },
+});
+
+/** What a change would make of the group if this identity accepted its sender as the admin. `null` when nobody is asked. */
+export function decideClaim(before: GroupRow, change: GroupChange, own: Did): GroupState | null {
+  const claim = decideChange(null, change);
+  const waits = before.claim;
+  const isRepeated = claim !== null && waits?.admin === claim.admin && claim.version <= waits.version;
+  return isRepeated ? null : waitingClaim({ ...before, claim }, own);
 }
 
 /**
- * What a change would make of the group if this identity accepted its sender as the admin: who was named while it was away,
- * or a member after the admin is lost. `null` when nobody is asked for it.
+ * The claim that waits for this user: a member was named while this identity was away, or the admin is lost. Who has accepted
+ * nothing of the group hears everybody, so that who puts them into it first keeps nobody from the true one.
  */
-export function decideClaim(before: GroupRow, change: GroupChange, own: Did): GroupState | null {
-  const claim = decideChange(null, change);
-  if (claim === null || change.from === before.admin || !isIn(claim, own)) return null;
-  const isMember = isIn(before, change.from) && claim.version > before.version;
-  return isMember || standingOf(before, own) !== "joined" ? claim : null;
+export function waitingClaim({ claim: given, ...row }: GroupRow, own: Did): GroupState | null {
+  if (given === null || row.admin === own || standingOf(row, own) === "out") return null;
+  const claim = { ...given, left: leftOf(given.members, row.left) };
+  const { admin, version } = claim;
+  if (admin === row.admin || version <= (row.declined[admin] ?? 0) || !isIn(claim, own) || !isIn(claim, admin))
+    return null;
+  return row.joined === 0 || (isIn(row, admin) && version > row.version) ? claim : null;
+}
+
+/** After the admin was heard, who names nobody or whom the claim is of: their change had overtaken this one, and follows. */
+export function withHeard({ claim, ...row }: GroupRow): GroupRow {
+  const change = claim === null ? null : { id: row.id, from: claim.admin, json: changeTo(claim) };
+  return { ...row, ...(change === null ? null : decideChange(row, change)), claim: null };
 }
 
 const isVersion = (value: unknown): value is number => Number.isSafeInteger(value) && Number(value) > 0;
@@ -70,20 +94,30 @@ function isFollowing(before: GroupState | null, members: Record<string, unknown>
 
 export type Standing = "joined" | "asked" | "out";
 
-export const standingOf = (row: GroupRow | null, own: Did): Standing => {
-  if (row?.claim != null) return "asked";
+export const standingOf = (row: Omit<GroupRow, "claim"> | null, own: Did): Standing => {
   if (row === null || !isIn(row, own)) return "out";
   return row.joined >= (row.members[own] ?? 0) ? "joined" : "asked";
 };
 
-/** Of two devices: the later state, all that either knows of who left and what was accepted, and what was said last of a claim. */
+/** Of two devices: the later state, all that either knows of who left and what was accepted or declined, and what waits. */
 export function mergeGroups(before: GroupRow | null, given: GroupRow): GroupRow {
   if (before === null) return given;
   const later = given.version > before.version ? given : before;
-  const left: Record<string, number> = {};
-  for (const did of Object.keys(later.members)) {
-    const version = Math.max(before.left[did] ?? 0, given.left[did] ?? 0);
-    if (version > 0) left[did] = version;
+  const left = leftOf(later.members, latest(before.left, given.left));
+  const declined = latest(before.declined, given.declined);
+  const row = { ...later, left, declined, joined: Math.max(before.joined, given.joined) };
+  const isOpen = (claim: GroupState) => claim.version > (declined[claim.admin] ?? 0);
+  let waits: GroupState | null = null;
+  for (const { claim, version } of [before, given]) {
+    if (claim === null || !isOpen(claim)) continue;
+    if (claim.admin === later.admin && claim.version > later.version) return withHeard({ ...row, claim });
+    if (version === later.version) waits = claim;
   }
-  return { ...later, left, joined: Math.max(before.joined, given.joined), claim: given.claim };
+  return { ...row, claim: waits };
+}
+
+function latest(before: GroupState["left"], given: GroupState["left"]): GroupState["left"] {
+  const all = { ...before };
+  for (const [did, version] of Object.entries(given)) all[did] = Math.max(version, all[did] ?? 0);
+  return all;
 }

@@ -9,6 +9,7 @@ import { randomUuid } from "../crypto.ts";
 import { localError } from "../http.ts";
 import type { MessageOptions, Sent } from "../send.ts";
 import {
+  changeTo,
   decideChange,
   decideClaim,
   type GroupChange,
@@ -18,6 +19,8 @@ import {
   membersOf,
   type Standing,
   standingOf,
+  waitingClaim,
+  withHeard,
 } from "./group-rules.ts";
 import { type GroupRow, type GroupState, log, type StoreChange, type StoredMessage } from "./rows.ts";
 import type { Batch, Table } from "./table.ts";
@@ -31,15 +34,19 @@ export const keyOfGroup = (table: Table, id: string): string => `g/${table.name(
 
 type Putting = GroupChange & { readonly own: Did; readonly isKnown: boolean };
 
-/** Applies a change. `false` when it changes nothing here. Who isn't known asks first. */
-export async function putChange(table: Table, batch: Batch, { own, isKnown, ...change }: Putting): Promise<boolean> {
+/** Applies a change. `null` when it changes nothing here. Who isn't known asks first, and so does a `claim`. */
+export async function putChange(
+  table: Table,
+  batch: Batch,
+  { own, isKnown, ...change }: Putting,
+): Promise<"change" | "claim" | null> {
   const before = await batch.get<GroupRow>(keyOfGroup(table, change.id));
   const row = rowAfter(before, { own, isKnown, ...change });
-  if (row === null) return false;
-  if (standingOf(before, own) === "out" && standingOf(row, own) === "out") return false;
-  if (before === null && !(await hasRoom(table, standingOf(row, own), own))) return false;
+  if (row === null) return null;
+  if (standingOf(before, own) === "out" && standingOf(row, own) === "out") return null;
+  if (before === null && !(await hasRoom(table, standingOf(row, own), own))) return null;
   putGroup(table, batch, row);
-  return true;
+  return row.claim !== null && row.claim !== before?.claim ? "claim" : "change";
 }
 
 function rowAfter(before: GroupRow | null, { own, isKnown, ...change }: Putting): GroupRow | null {
@@ -47,15 +54,19 @@ function rowAfter(before: GroupRow | null, { own, isKnown, ...change }: Putting)
   const state = decideChange(before, change);
   if (state !== null) {
     const joined = isOwn ? state.version : (before?.joined ?? (isKnown ? state.version : 0));
+    const row = { ...state, joined, claim: before?.claim ?? null, declined: before?.declined ?? {} };
     // While the known admin is heard nobody is asked about another.
-    return { ...state, joined, claim: state.version === before?.version ? before.claim : null };
+    return state.version === before?.version ? row : withHeard(row);
   }
   const claim = before === null ? null : decideClaim(before, change, own);
   if (before === null || claim === null) return null;
-  return isOwn ? accepted(claim) : { ...before, claim };
+  return isOwn ? accepted(claim, before) : { ...before, claim };
 }
 
-const accepted = (state: GroupState): GroupRow => ({ ...state, joined: state.version, claim: null });
+const accepted = (state: GroupState, { declined }: GroupRow): GroupRow => ({
+  ...{ ...state, joined: state.version },
+  ...{ claim: null, declined },
+});
 
 async function hasRoom(table: Table, standing: Standing, own: Did): Promise<boolean> {
   const rows = await table.scan<GroupRow>({ prefix: "g/", limit: groupsMax });
@@ -92,16 +103,16 @@ export type GroupFacts = {
   readonly name: string;
   readonly admin: Did;
   readonly members: readonly Did[];
-  /** `asked`: somebody who isn't known put this identity into it, or claims to be its admin. `out`: it left, or was taken out. */
+  /** `asked`: somebody who isn't known put this identity into it. `out`: it left, or was taken out. */
   readonly standing: Standing;
-  /** Whose place `admin` takes, if this user accepts that claim; `null` without one. */
-  readonly formerAdmin: Did | null;
+  /** What a member makes of it who names themselves the admin, if this user accepts that. */
+  readonly claim: (Pick<GroupState, "admin" | "name"> & { readonly members: readonly Did[] }) | null;
 };
 
 export const factsOf = (row: GroupRow, own: Did): GroupFacts => {
-  const { id, name, admin, ...state } = row.claim ?? row;
-  const formerAdmin = row.claim === null ? null : row.admin;
-  return { id, name, admin, members: membersOf(state), standing: standingOf(row, own), formerAdmin };
+  const claim = waitingClaim(row, own);
+  const shown = ({ name, admin, ...state }: GroupState) => ({ name, admin, members: membersOf(state) });
+  return { id: row.id, ...shown(row), standing: standingOf(row, own), claim: claim === null ? null : shown(claim) };
 };
 
 type Page = { readonly before?: StoredMessage; readonly limit?: number };
@@ -109,6 +120,7 @@ type Page = { readonly before?: StoredMessage; readonly limit?: number };
 type GroupsHost = {
   readonly table: Table;
   readonly did: Did;
+  readonly nowMs: () => number;
   readonly messages: (id: string, page?: Page) => Promise<StoredMessage[]>;
   readonly tell: (change: StoreChange) => void;
   readonly find: (to: string) => Promise<Did>;
@@ -129,8 +141,9 @@ export class Group implements GroupFacts {
   readonly admin: Did;
   readonly members: readonly Did[];
   readonly standing: Standing;
-  readonly formerAdmin: Did | null;
+  readonly claim: GroupFacts["claim"];
   readonly #host: GroupsHost;
+  readonly #shown: GroupRow;
 
   /** @internal */
   constructor(row: GroupRow, host: GroupsHost) {
@@ -140,13 +153,14 @@ export class Group implements GroupFacts {
     this.admin = facts.admin;
     this.members = facts.members;
     this.standing = facts.standing;
-    this.formerAdmin = facts.formerAdmin;
+    this.claim = facts.claim;
     this.#host = host;
+    this.#shown = row;
   }
 
   /** Sends to all who are in it now. Throws `not_member`. */
   async send(content: Content, options: MessageOptions = {}): Promise<Sent[]> {
-    const others = othersIn(await this.#row("joined"), this.#host);
+    const others = othersIn(await this.#row(["joined"]), this.#host);
     return this.#host.send(others, content, { ...options, group: this.id });
   }
 
@@ -165,11 +179,12 @@ export class Group implements GroupFacts {
    * those who accept it. Throws `not_admin`.
    */
   async change({ name, add = [], remove = [], admin: next }: Changes): Promise<void> {
-    const { did, find } = this.#host;
-    const row = await this.#row("joined");
+    const { did, find, nowMs } = this.#host;
+    const row = await this.#row(["joined"]);
     const admin = next === undefined ? row.admin : await find(next);
     if (row.admin !== did && admin !== did) throw localError("not_admin", "only the admin of a group changes it");
-    const version = row.version + 1;
+    // By the clock, since an admin who was restored doesn't know the versions that others have.
+    const version = Math.max(row.version + 1, Math.floor(nowMs() / 1_000));
     const gone = await Promise.all(remove.map((to) => (isDid(to) ? to : find(to))));
     if (!gone.every((one) => one !== did && isIn(row, one)))
       throw localError("not_member", "who is to be removed is not in the group");
@@ -180,41 +195,61 @@ export class Group implements GroupFacts {
     await publish(this.#host, row, { ...row, version, members, name: name ?? row.name, admin });
   }
 
-  /** Accepts to be in a group into which somebody unknown put this identity, or another admin of it. */
-  async join(): Promise<void> {
-    await this.#mark((row) => accepted(row.claim ?? row));
+  /** Accepts the claim that is shown here, else to be in a group into which somebody unknown put this identity. */
+  join(): Promise<void> {
+    return this.#decide((row, claim) => accepted(claim ?? row, row));
+  }
+
+  /** Stays with the admin before the claim that is shown here. */
+  decline(): Promise<void> {
+    return this.#decide((row, claim) => {
+      if (claim === null) throw localError("group_changed", "nobody claims to be the admin of the group");
+      return { ...row, claim: null, declined: { ...row.declined, [claim.admin]: claim.version } };
+    });
   }
 
   /**
    * Leaves, and says so to the others, of whom the first is the admin after this one. Who had only been asked says nothing
-   * to anybody, and stays with the admin before. The history stays.
+   * to anybody. The history stays.
    */
   async leave(): Promise<void> {
     const { did, send } = this.#host;
-    const row = await this.#row("joined", "asked");
+    const row = await this.#row(["joined", "asked"]);
     if (standingOf(row, did) === "asked")
-      return this.#mark(({ claim, left, version }) =>
-        claim === null ? { left: { ...left, [did]: version } } : { claim: null },
-      );
+      return this.#mark((now) => ({ ...now, claim: null, left: { ...now.left, [did]: now.version } }));
     const [first] = othersIn(row, this.#host);
     if (row.admin === did && first !== undefined) await this.change({ admin: first });
     await send(othersIn(row, this.#host), { v: 1, left: row.version }, changing(row.id));
   }
 
-  async #mark(change: (row: GroupRow) => Partial<GroupRow>): Promise<void> {
+  /** Throws `group_changed` when another claim than the one that is shown here waits, or none. */
+  #decide(change: (row: GroupRow, claim: GroupState | null) => GroupRow): Promise<void> {
+    const { did } = this.#host;
+    const shown = waitingClaim(this.#shown, did);
+    return this.#mark((row) => {
+      const claim = waitingClaim(row, did);
+      if (claim?.admin !== shown?.admin || claim?.version !== shown?.version)
+        throw localError("group_changed", "another claim to be the admin of the group was shown");
+      if (claim === null && standingOf(row, did) !== "asked") throw notIn();
+      return change(row, claim);
+    });
+  }
+
+  async #mark(change: (row: GroupRow) => GroupRow): Promise<void> {
     const { table, tell } = this.#host;
-    const row = await this.#row("asked");
-    await table.change(async (batch) => putGroup(table, batch, { ...row, ...change(row) }));
+    await table.change(async (batch) => putGroup(table, batch, change(await this.#row(["joined", "asked"], batch))));
     tell({ type: "changed", conversation: this.id, id: null, what: "group" });
   }
 
-  async #row(...standings: readonly Standing[]): Promise<GroupRow> {
+  async #row(standings: readonly Standing[], from: Pick<Batch, "get"> = this.#host.table): Promise<GroupRow> {
     const { table, did } = this.#host;
-    const row = await table.get<GroupRow>(keyOfGroup(table, this.id));
+    const row = await from.get<GroupRow>(keyOfGroup(table, this.id));
     if (row !== null && standings.includes(standingOf(row, did))) return row;
-    throw localError("not_member", "this identity is not in the group");
+    throw notIn();
   }
 }
+
+const notIn = () => localError("not_member", "this identity is not in the group");
 
 const changing = (group: string): MessageOptions => ({ group, mediaType: groupType, receipt: false });
 
@@ -223,8 +258,8 @@ const othersIn = (state: GroupState, { did }: Pick<GroupsHost, "did">): Did[] =>
 
 /** To those who are in it and those who were. */
 async function publish(host: GroupsHost, before: GroupState | null, state: GroupState): Promise<void> {
-  const { id, maker, nonce, version, name, admin, members } = state;
-  const change = { v: 1, version, maker, nonce, name, admin, members };
+  const { id } = state;
+  const change = changeTo(state);
   if (decideChange(before?.admin === host.did ? before : null, { id, from: host.did, json: change }) === null)
     throw localError("invalid_argument", `a group has at most ${membersMax} members, and a name of 100 characters`);
   const told = new Set([...othersIn(state, host), ...(before === null ? [] : othersIn(before, host))]);

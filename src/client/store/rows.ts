@@ -50,7 +50,12 @@ export type Copy = {
   readonly out: string | null;
 };
 
-type Placed = MessageFacts & { readonly conversation: string; readonly isOwn: boolean };
+type Placed = MessageFacts & {
+  readonly conversation: string;
+  readonly isOwn: boolean;
+  /** A change of a group that asked this user whether its sender is the admin. */
+  readonly isClaim?: true;
+};
 
 export type MessageRow = Placed & {
   readonly arrivedMs: number;
@@ -83,8 +88,10 @@ export type GroupState = {
 export type GroupRow = GroupState & {
   /** Since which version this identity accepts to be in it; 0 when it does not. */
   readonly joined: number;
-  /** What another than the known admin says, until this user has decided. */
+  /** What a member says who names themselves the admin, until this user has decided. */
   readonly claim: GroupState | null;
+  /** The latest version of each whose claim this user declined. */
+  readonly declined: Versions;
 };
 
 /** What somebody calls themselves (`profiles.ts`). */

@@ -121,7 +121,7 @@ export class StoreSession {
     const want = (key: string) => tell({ type: "want", key });
     this.store = new LocalStore({ table, did, nowMs, tell, resend, leads, sendReceipt, want });
     this.groups = new Groups({
-      ...{ table, did, tell },
+      ...{ table, did, tell, nowMs },
       messages: (id, page) => this.store.messages(id, page),
       find: async (to) => (await this.#find(to, {})).did,
       send: (members, content, options) => this.send(members, content, options),
@@ -310,7 +310,7 @@ export class StoreSession {
   async #changeGroup(batch: Batch, { conversation }: MessageRow, json: Content): Promise<void> {
     const { did } = this.#host;
     const change = { id: conversation, from: did, own: did, isKnown: false, json };
-    if (!(await putChange(this.#table, batch, change)))
+    if ((await putChange(this.#table, batch, change)) === null)
       throw localError("group_changed", "another device of this identity has changed the group");
   }
 
