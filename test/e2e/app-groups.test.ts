@@ -97,11 +97,12 @@ appTest(
     const markup = "\u202e<img src=x onerror='globalThis.ran=1'>";
     const picture = new Blob([new Uint8Array([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a])]);
     await stranger.store.saveProfile({ name: markup, picture });
-    const group = await stranger.groups.create(markup, [did]);
+    const other = await Waypost.open({ url: node, keys: memoryKeys(), store: memoryStore() });
+    const group = await stranger.groups.create(markup, [did, other.did]);
     await group.send("come in");
     await openRow(person);
     await person.sees("come in");
-    await has(person, ".request", "invites you to a group of 2 people.");
+    await has(person, ".request", "invites you to a group of 3 people.");
     const shown =
       "document.body.textContent.includes('\\u202e') || document.querySelector('.avatar img, [onerror]') !== null";
     expect(await person.page.evaluate(shown)).toBe(false);
@@ -109,9 +110,22 @@ appTest(
     expect(await axeFindings(person, "request of a group")).toEqual([]);
     await person.press("Accept");
     await person.say("here I am");
-    for (let all: (string | null)[] = []; !all.includes("here I am"); await Bun.sleep(50))
-      all = (await group.messages()).map(({ text }) => text);
+    let all: (string | null)[] = [];
+    for (; !all.includes("here I am"); await Bun.sleep(50)) all = (await group.messages()).map(({ text }) => text);
+    // Who claims to be the admin keeps nobody from writing.
+    let others = await other.groups.get(group.id);
+    for (; others === null; others = await other.groups.get(group.id)) await Bun.sleep(50);
+    await others.join();
+    await others.change({ name: "Mine", admin: other.did, remove: [stranger.did] });
+    await has(person, ".request", "wants to decide who is in this group");
+    await has(person, ".day", "asks to be the admin of “Mine” with 2 people");
+    expect(await axeFindings(person, "claim of a group")).toEqual([]);
+    await person.say("who are you?");
+    await person.press("Decline");
+    await person.page.until("document.querySelector('.request') === null", "the end of the question");
+    for (; !all.includes("who are you?"); await Bun.sleep(50)) all = (await group.messages()).map(({ text }) => text);
     await stranger.close();
+    await other.close();
   },
   120_000,
 );
