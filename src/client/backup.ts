@@ -7,11 +7,11 @@
 import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
 import { concatBytes, decodeBase64, decodeUtf8, encodeBase64, utf8 } from "../core/codec/bytes.ts";
 import { localError } from "./http.ts";
-import { type KeyStore, reliable } from "./key-stores.ts";
+import { deviceName, type KeyStore, reliable } from "./key-stores.ts";
 import { parseIdentity } from "./keys.ts";
 import { passphraseKey } from "./locks.ts";
 import type { Row, StoreDriver } from "./store/driver.ts";
-import type { Table } from "./store/table.ts";
+import { Table } from "./store/table.ts";
 
 const magic = utf8("waypost-backup:v1\n");
 const saltBytes = 16;
@@ -139,8 +139,9 @@ export type Restoring = Sealing & {
 };
 
 /**
- * Reads a backup; nothing of it counts before the whole was read and found unchanged: the identity is added last. Throws
- * `wrong_passphrase`, `backup_damaged`, or `name_taken`.
+ * Reads a backup; nothing of it counts before the whole was read and found unchanged: the identity is added last. It is a
+ * device of its own: those with which the lost one was linked don't know it. Throws `wrong_passphrase`, `backup_damaged`,
+ * or `name_taken`.
  */
 export async function restore(file: ReadableStream<Uint8Array>, options: Restoring): Promise<{ readonly did: string }> {
   const { name = "default", store } = options;
@@ -159,8 +160,19 @@ export async function restore(file: ReadableStream<Uint8Array>, options: Restori
     if (plain === null) break;
     if (store !== undefined) await store.apply(parseRows(plain));
   }
+  if (store !== undefined && identity.storeKey !== null)
+    await forgetDevices(await Table.open(store, identity.storeKey));
+  await keys.save(deviceName(name), null);
   if (!(await keys.add(name, text))) throw localError("name_taken", `an identity called ${name} already exists`);
   return { did: identity.did };
+}
+
+async function forgetDevices(table: Table): Promise<void> {
+  const rows = await table.scan({ prefix: "d/" });
+  await table.change(async (batch) => {
+    for (const [key] of rows) batch.delete(key);
+    batch.meta = { deviceDid: "" };
+  });
 }
 
 type Input = { readonly take: (length: number) => Promise<Uint8Array> };

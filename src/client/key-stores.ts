@@ -23,6 +23,9 @@ export const memoryOf = ({ load, save }: MemoryStore, name: string): MemoryStore
   save: (key, text) => save(`${name}/${key}`, text),
 });
 
+/** Under which the DID of this device lies beside an identity. */
+export const deviceName = (name: string): string => `${name}.device`;
+
 /** Lost with the process: for tests, and for identities that are created each time. */
 export function memoryKeys(): KeyStore {
   const texts = new Map<string, string>();

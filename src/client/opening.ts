@@ -7,7 +7,7 @@ import { isSelfCertifying } from "../core/trust/names.ts";
 import type { Client } from "./client.ts";
 import { identityFor, settleRegistration, type Waiting } from "./directory.ts";
 import { localError } from "./http.ts";
-import type { KeyStore } from "./key-stores.ts";
+import { deviceName, type KeyStore } from "./key-stores.ts";
 import { type Identity, parseIdentity, renderIdentity } from "./keys.ts";
 import type { StoreDriver } from "./store/driver.ts";
 import { distrust, type TrustDemand } from "./trust/trust.ts";
@@ -81,7 +81,7 @@ export async function makeIdentity(
 /** Of the DID of a device: in the same key store, without alias or store. */
 export function linkOptions(options: WaypostOptions): WaypostOptions {
   const { store: _, alias: __, acknowledge: ___, receipts: ____, name = "default", ...same } = options;
-  return { ...same, name: `${name}.device` };
+  return { ...same, name: deviceName(name) };
 }
 
 type Settling = Pick<WaypostOptions, "alias" | "invitation" | "waiting"> & { readonly urls: Urls };

@@ -139,6 +139,11 @@ function FileContent({ me, message }: Pick<Props, "me" | "message">) {
   const progress = useProgress(message.id);
   const [isShown, setShown] = useState(false);
   const [isAsked, setAsked] = useState(false);
+  // It came, or could not: it can be asked for again.
+  useEffect(
+    () => me.on((event) => event.type === "changed" && event.id === message.id && setAsked(false)),
+    [message.id],
+  );
   const name = oneLine(message.name, 48) || "File";
   if (message.content === "removed") return <p class="text gone">{name}: removed, because this device was full.</p>;
   const size = sizeOf(message.sizeBytes);

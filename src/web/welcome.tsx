@@ -76,6 +76,10 @@ function Restore() {
   };
   return (
     <Form submit="Restore" onSubmit={bring}>
+      <p>
+        Only when your other devices are lost: with one left, use it to link this one. A device that is left gets
+        nothing more.
+      </p>
       <label>
         Backup file
         <input type="file" required onChange={({ currentTarget }) => setSealed(currentTarget.files?.[0] ?? null)} />

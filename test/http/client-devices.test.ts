@@ -3,6 +3,7 @@
  * same, whichever received or sent it, also after one was away for long; and a removed one can do nothing any more.
  */
 import { expect, test } from "bun:test";
+import { restore } from "../../src/client/backup.ts";
 import { cachesOf } from "../../src/client/caches.ts";
 import { activeDocument, rootKeyOf } from "../../src/client/client.ts";
 import { ed25519PublicKey, x25519PublicKey } from "../../src/client/crypto.ts";
@@ -185,6 +186,47 @@ test("content above 8 MiB comes when it is opened, of received and of sent messa
     expect(Bun.hash(await (await laptop.store.file(message)).arrayBuffer())).toBe(Bun.hash(large));
   }
   expect((await phone.store.messages(alice.did)).map(({ content }) => content)).toEqual(["whole", "whole"]);
+}, 60_000);
+
+test("what an older copy of a device's store logs reaches the others, under numbers above those that they have", async () => {
+  const [alice, where] = [await open(), place()];
+  const phone = await open(where);
+  const laptop = await linked(phone);
+  const older = memoryStore();
+  await older.apply(await where.store.scan({ from: "", to: "~", limit: 1_000 }));
+  const names = Array.from({ length: 20 }, (_, i) => `Alice ${i}`);
+  for (const name of names) await phone.store.savePerson(alice.did, { name });
+  const nameAt = (me: Waypost) => async () => (await me.store.person(alice.did))?.name;
+  expect(await until(nameAt(laptop), (name) => name === names.at(-1))).toBe(names.at(-1) as string);
+  await phone.close();
+
+  const again = await open({ ...where, store: older });
+  await (await again.send(alice.did, "after")).delivered;
+  await shows(laptop, alice.did, ["after"]);
+  await again.store.savePerson(alice.did, { name: "Alicia" });
+  expect(await until(nameAt(laptop), (name) => name === "Alicia")).toBe("Alicia");
+}, 90_000);
+
+test("a restored device is alone, under a DID of its own, and links others anew", async () => {
+  const [alice, where] = [await open(), place()];
+  const phone = await open(where);
+  const laptop = await linked(phone);
+  const [{ did: before = "" } = {}] = await phone.devices.list();
+  const saved = await new Response(await phone.backup({ passphrase: "p" })).bytes();
+  await Promise.all([phone.close(), laptop.close()]);
+  // The DID of the lost device may still be there.
+  await where.keys.save("default", null);
+  const store = memoryStore();
+  await restore(new Blob([saved]).stream(), { passphrase: "p", keys: where.keys, store });
+  const found = await open({ ...where, store });
+  const list = await until(
+    () => found.devices.list(),
+    ([own]) => own?.isThis === true,
+  );
+  expect(list.map(({ did, isThis }) => [did === before, isThis])).toEqual([[false, true]]);
+  const tablet = await linked(found);
+  await alice.send(found.did, "found again");
+  for (const device of [found, tablet]) await shows(device, alice.did, ["found again"]);
 }, 60_000);
 
 test("a removed device can't read, sign or change anything, and the others go on by themselves", async () => {

@@ -251,7 +251,7 @@ const isItem = (one: unknown): one is SentItem =>
 export function parseSync(json: unknown): SyncMessage | null {
   if (!isRecord(json) || json["v"] !== 1) return null;
   const { from, first, items, history, have, want, part } = json;
-  if (typeof have === "number") return { v: 1, have };
+  if (isInteger(have)) return { v: 1, have };
   if (isWant(want)) return { v: 1, want };
   if (isWant(part)) return { v: 1, part: { ...part, content: typeof part.content === "string" ? part.content : null } };
   const list = history ?? items;

@@ -13,7 +13,7 @@ import { attempt, ClientError, pause } from "../http.ts";
 import type { Identity } from "../keys.ts";
 import type { Message } from "../message.ts";
 import type { MessageOptions, Sent } from "../send.ts";
-import type { DeviceFacts, MessageRow, StoreChange, SyncItem } from "../store/rows.ts";
+import { type DeviceFacts, keyOfId, log, type MessageRow, type StoreChange, type SyncItem } from "../store/rows.ts";
 import { type Batch, logKey, type Table } from "../store/table.ts";
 import { giveUp, holderOf, loadPart, takePart } from "./content.ts";
 import { applyItem, loadItem, parseSync, readHistory, type SentItem, type SyncMessage } from "./items.ts";
@@ -48,6 +48,8 @@ type Peer = {
   /** It could not be synced the last time: nobody waits for it. */
   isFailing: boolean;
   askedMs: number;
+  /** The first item that was sent to it. */
+  first: number | null;
 };
 
 type SyncHost = {
@@ -138,7 +140,8 @@ export class Sync {
   }
 
   async #tellLoop(did: Did): Promise<void> {
-    const peer: Peer = { news: new Wakeup(), tried: 0, isFailing: false, askedMs: Number.NEGATIVE_INFINITY };
+    const askedMs = Number.NEGATIVE_INFINITY;
+    const peer: Peer = { news: new Wakeup(), tried: 0, isFailing: false, askedMs, first: null };
     this.#peers.set(did, peer);
     for (let failures = 0; !this.#signal.aborted && this.#peers.get(did) === peer; ) {
       const logged = this.#logged;
@@ -176,13 +179,16 @@ export class Sync {
     });
     const [first] = rows;
     if (first === undefined) return false;
-    const items = await this.#load(rows.map(([, { item }]) => item));
-    const [oldest] = await this.#table.scan({ prefix: "y/", limit: 1 });
     const from = numberOf(first[0]);
+    // Numbers that were never used end a part (`#logAbove`), and nothing is missing before the next.
+    const following = rows.filter(([key], i) => numberOf(key) === from + i);
+    const items = await this.#load(following.map(([, { item }]) => item));
+    const [oldest = first] = from > peer.sent + 1 ? [] : await this.#table.scan({ prefix: "y/", limit: 1 });
     // Keys are logged with the mark of the device that they are not for: it is read again behind them.
     const now = await this.#table.get<PeerRow>(peerKey(this.#table, did));
     if (now === null || now.isLeaving) return false;
-    await this.#send(did, { v: 1, from, first: numberOf(oldest?.[0] ?? first[0]), items });
+    state.first ??= from;
+    await this.#send(did, { v: 1, from, first: numberOf(oldest[0]), items });
     const sent = from + items.length - 1;
     await this.#change(did, { sent });
     state.tried = Math.max(sent, state.tried);
@@ -242,21 +248,47 @@ export class Sync {
       return;
     }
     if ("have" in message) {
+      // In another tab more may have been logged than was heard of here.
+      if (message.have > (await this.#table.meta()).logged) return this.#logAbove(peer, message.have);
       if (message.have >= peer.sent) return;
       await this.#change(did, { sent: Math.max(0, message.have) });
       this.#peers.get(did)?.news.wake();
       return;
     }
-    if ("want" in message)
-      return this.#send(did, { v: 1, part: await loadPart(this.#table, message.want) }, contentRetries);
+    // Large content is asked for again by its reader, who hears of what failed there.
+    if ("want" in message) {
+      const { want } = message;
+      const part = async () => this.#send(did, { v: 1, part: await loadPart(this.#table, want) }, contentRetries);
+      await attempt(part);
+      return;
+    }
     if ("part" in message) {
-      const taken = await takePart(this.#table, message.part);
+      const taken = await attempt(() => takePart(this.#table, message.part));
+      if (taken instanceof ClientError)
+        return this.#tellState(await this.#table.get<string>(keyOfId(this.#table, message.part.id)));
       return taken === null ? undefined : this.want(taken.key, taken.isFit ? { holder: did } : { lacking: did });
     }
     // A part that doesn't follow is asked for, unless the other device has forgotten it.
     if (message.from > peer.seen + 1 && message.from !== message.first) return this.#ask(peer);
+    // All known: a repetition, or of an older copy of that device, which learns so how far it was.
+    if (message.from + message.items.length <= peer.seen) return this.#send(did, { v: 1, have: peer.seen });
     for (const [i, item] of message.items.entries())
       if (message.from + i > peer.seen) await this.#apply(did, item, message.from + i);
+  }
+
+  /**
+   * Another device has more of this one's items than this one has logged: the store is an older copy, put back. What was
+   * logged since then gets numbers that were never used, and so does all that follows.
+   */
+  async #logAbove({ did, sent }: PeerRow, have: number): Promise<void> {
+    const from = Math.min(sent + 1, this.#peers.get(did)?.first ?? sent + 1);
+    await this.#table.change(async (batch) => {
+      const since = { prefix: "y/", from: logKey(from), limit: keptItems };
+      for (const [, { item }] of await this.#table.scan<{ item: SyncItem }>(since)) log(batch, item);
+      batch.meta = { logged: have };
+      await this.#change(did, { sent: have }, batch);
+    });
+    this.#logged = Math.max(this.#logged, have);
   }
 
   async #apply(did: Did, item: SentItem, seen: number | null): Promise<void> {
@@ -269,16 +301,22 @@ export class Sync {
   /** Asks for the rest of content that another device has: `holder`, or the next one after that which lacks it. */
   async want(key: string, { holder, lacking }: { readonly holder?: Did; readonly lacking?: Did } = {}) {
     const row = await this.#table.get<MessageRow>(key);
-    if (row === null) return;
-    const { id, conversation, digest, body } = row;
-    if (body.is === "elsewhere") {
+    const body = row?.body;
+    if (row !== null && body?.is === "elsewhere") {
       const devices = (await peersOf(this.#table)).filter(({ isLeaving }) => !isLeaving).map(({ did }) => did);
       const asked = holder ?? holderOf(body.at, devices, lacking);
-      if (asked !== null)
-        return this.#send(asked, { v: 1, want: { id, digest, from: body.sizeBytes } }, contentRetries);
-      await giveUp(this.#table, key);
+      const want = { id: row.id, digest: row.digest, from: body.sizeBytes };
+      if (asked === null) await giveUp(this.#table, key);
+      else if (!((await attempt(() => this.#send(asked, { v: 1, want }, contentRetries))) instanceof ClientError))
+        return;
     }
-    this.#host.tell({ type: "changed", conversation, id, what: "state" });
+    await this.#tellState(key);
+  }
+
+  /** It came, it is nowhere, or it may be asked for again. */
+  async #tellState(key: string | null): Promise<void> {
+    const row = key === null ? null : await this.#table.get<MessageRow>(key);
+    if (row !== null) this.#host.tell({ type: "changed", conversation: row.conversation, id: row.id, what: "state" });
   }
 
   /** What a Cache didn't keep so long is asked for. */

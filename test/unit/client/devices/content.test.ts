@@ -2,6 +2,7 @@
 import { afterEach, expect, test } from "bun:test";
 import { applyItem, type SyncMessage } from "../../../../src/client/devices/items.ts";
 import { type DeviceLink, peerKey, Sync } from "../../../../src/client/devices/sync.ts";
+import { ClientError } from "../../../../src/client/http.ts";
 import { type Message, messageOf } from "../../../../src/client/message.ts";
 import { memoryStore } from "../../../../src/client/store/driver.ts";
 import { type Body, saveContent, wholeBody } from "../../../../src/client/store/files.ts";
@@ -129,6 +130,32 @@ test("it comes in parts, goes on after one was lost where it was, and is a file 
   await laptop.table.change((batch) => removeMessage(laptop.table, batch, key));
   expect([await laptop.table.values("a/"), (await laptop.table.meta()).bytes < 10_000]).toEqual([[], true]);
 }, 30_000);
+
+test("a part without room, or that can't be asked for, is a change of the message, which may be asked for again", async () => {
+  const away = { isIt: false };
+  const { devices } = await devicesOf(["phone", "laptop"], () => {
+    if (away.isIt) throw new ClientError("unreachable", "unreachable", "it is away");
+    return false;
+  });
+  const [phone, laptop] = devices as [(typeof devices)[0], (typeof devices)[0]];
+  const content = contentOf(100_000);
+  const [, [key = ""]] = await give(phone.table, [laptop.table], content);
+  const driver = laptop.table.driver as { bytesMax: number };
+  const [room] = [driver.bytesMax];
+  const attempted = async () => {
+    const { promise } = laptop.changed.next;
+    await laptop.sync.want(key);
+    await promise;
+    return contentAt(laptop.table, key);
+  };
+  driver.bytesMax = 0;
+  expect(await attempted()).toBe("elsewhere");
+  driver.bytesMax = room;
+  away.isIt = true;
+  expect(await attempted()).toBe("elsewhere");
+  away.isIt = false;
+  expect(await attempted()).toBe(Bun.hash(content));
+}, 10_000);
 
 test("who lacks it says so, then the others are asked, and it is gone when all lack it", async () => {
   const { devices, asked } = await devicesOf(["phone", "laptop", "tablet"]);
