@@ -58,20 +58,26 @@ export function decideClaim(before: GroupRow, change: GroupChange, own: Did): Gr
   const claim = decideChange(null, change);
   const waits = before.claim;
   const isRepeated = claim !== null && waits?.admin === claim.admin && claim.version <= waits.version;
-  return isRepeated ? null : waitingClaim({ ...before, claim }, own);
+  return isRepeated ? null : openClaim({ ...before, claim }, own);
+}
+
+/** The claim that this user accepts or declines: one that leaves them in the group. */
+export function waitingClaim(row: GroupRow, own: Did): GroupState | null {
+  const claim = openClaim(row, own);
+  return claim !== null && isIn(claim, own) ? claim : null;
 }
 
 /**
- * The claim that waits for this user: a member was named while this identity was away, or the admin is lost. Who has accepted
- * nothing of the group hears everybody, so that who puts them into it first keeps nobody from the true one.
+ * A claim that may hold: a member was named while this identity was away, or the admin is lost. Who has accepted nothing of
+ * the group hears everybody, so that who puts them into it first keeps nobody from the true one.
  */
-export function waitingClaim({ claim: given, ...row }: GroupRow, own: Did): GroupState | null {
+function openClaim({ claim: given, ...row }: GroupRow, own: Did): GroupState | null {
   if (given === null || row.admin === own || standingOf(row, own) === "out") return null;
   const claim = { ...given, left: leftOf(given.members, row.left) };
   const { admin, version } = claim;
-  if (admin === row.admin || version <= (row.declined[admin] ?? 0) || !isIn(claim, own) || !isIn(claim, admin))
-    return null;
-  return row.joined === 0 || (isIn(row, admin) && version > row.version) ? claim : null;
+  if (admin === row.admin || version <= (row.declined[admin] ?? 0) || !isIn(claim, admin)) return null;
+  const isHeard = row.joined === 0 ? isIn(claim, own) : isIn(row, admin) && version > row.version;
+  return isHeard ? claim : null;
 }
 
 /** After the admin was heard, who names nobody or whom the claim is of: their change had overtaken this one, and follows. */

@@ -122,6 +122,12 @@ test("a change of the next admin that overtook the handover follows it, on one d
     expect(row).toMatchObject({ version: 4, admin: other, members: late.members, claim: null });
     expect(standingOf(row, own)).toBe("joined");
   }
+  // So does one that takes this identity out; alone it asks nothing.
+  const outer = await groupOf(rowOf({}));
+  await outer.told(other, { ...late, members: { [other]: 2 } });
+  expect(await outer.facts()).toMatchObject({ standing: "joined", claim: null });
+  await outer.told(admin, { admin: other, version: 3 });
+  expect(await outer.facts()).toMatchObject({ standing: "out", members: [other] });
   // Another claim waits no longer once the admin is heard.
   const third = await groupOf(rowOf({}));
   await third.told(other, { ...late, version: 9 });
