@@ -33,7 +33,7 @@ async function openBehind(relayUrl: string, options: Partial<WaypostOptions> = {
 type Answer = "pass" | "refuse" | "lose" | number;
 
 /** In front of the nodes: passes posts to the Relay on, refuses them, or loses them before or after they were delivered. */
-function relayAt(decide: () => Answer) {
+function relayAt(decide: () => Answer, answering: Promise<unknown> = Promise.resolve()) {
   const bodies: string[] = [];
   const server = Bun.serve({
     hostname: "127.0.0.1",
@@ -44,6 +44,7 @@ function relayAt(decide: () => Answer) {
       const isMessage = pathname.startsWith("/relay/");
       const answer = isMessage ? decide() : "pass";
       if (isMessage) bodies.push(body ?? "");
+      if (isMessage) await answering;
       if (answer === "refuse") return Response.json({ code: "busy" }, { status: 503 });
       if (answer === "lose") return new Response("", { status: 502 });
       const { method, headers } = request;
@@ -250,3 +251,25 @@ test("the keys of people are used for an hour without a Directory", async () => 
   await sent.delivered;
   await directory.stop(true);
 }, 30_000);
+
+test("after close no receipt is tried again, and nothing is said of it", async () => {
+  const [sent, answer] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const relay = relayAt(() => {
+    sent.resolve();
+    return "refuse";
+  }, answer.promise);
+  const [alice, keys] = [await open(), memoryKeys()];
+  await open({ keys });
+  const bob = await open({ relayUrl: relay.url, keys, rotateMs: false, receipts: true });
+  const failures: string[] = [];
+  bob.on((event) => event.type === "failed" && failures.push(event.what));
+  await alice.send(bob.did, "hello", { receipt: true });
+  expect(await take(bob, 1)).toEqual(["hello"]);
+  await sent.promise;
+  await bob.close();
+  answer.resolve();
+  // Longer than the pause before another attempt.
+  await Bun.sleep(1_500);
+  expect([relay.bodies.length, failures]).toEqual([1, []]);
+  await relay.stop();
+});
