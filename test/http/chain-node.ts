@@ -101,7 +101,7 @@ export function openFakeNode(): FakeNode {
 }
 
 /** twox128 of `System` and of `Events`. */
-const eventsKey = "0x26aa394eea5630e07c48ae0c9558cef780d41e5e16056765bc8461851072c9d7";
+export const eventsKey = "0x26aa394eea5630e07c48ae0c9558cef780d41e5e16056765bc8461851072c9d7";
 
 /** One `System.ExtrinsicSuccess` for each extrinsic of a block. */
 function eventsOf(count: number): string {

@@ -13,22 +13,20 @@ import { encodeHex0x } from "../../src/core/codec/bytes.ts";
 import { encodeWith } from "../../src/core/codec/scale.ts";
 import { isFault } from "../../src/core/fault.ts";
 import { recordCodec } from "../../src/core/ledger/account.ts";
-import { encodeLedgerCall, type LedgerCall } from "../../src/core/ledger/calls.ts";
+import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import { chainPlugin } from "../../src/plugins/chain/chain.ts";
 import { Endpoints, type EndpointsEvents } from "../../src/plugins/chain/endpoints.ts";
 import { extrinsicHash } from "../../src/plugins/chain/layouts.ts";
 import { Outbox } from "../../src/plugins/chain/outbox.ts";
 import type { Signed } from "../../src/plugins/chain/pool.ts";
-import { KeyProofs } from "../../src/plugins/chain/proofs.ts";
 import { ChainReader } from "../../src/plugins/chain/reader.ts";
 import { NodeRefusal, Rpc, systemHost, withoutSecrets } from "../../src/plugins/chain/rpc.ts";
 import { type ChainHead, type Common, Session, Unusable } from "../../src/plugins/chain/session.ts";
 import { Submissions } from "../../src/plugins/chain/submissions.ts";
 import { MemoryTable } from "../../src/plugins/memory/table.ts";
 import { StoreError, type Submission } from "../../src/storage/contract.ts";
-import { keyProofKey } from "../../src/storage/embedded-records.ts";
 import { optionsOf } from "../conformance/options.ts";
-import { certifiedOf, identityOf, keyOf, registrationOf, setDocumentOf } from "../support/identity.ts";
+import { identityOf, keyOf, registrationOf, setDocumentOf } from "../support/identity.ts";
 import { startTestNodes } from "../support/nodes.ts";
 import { World } from "../support/world.ts";
 import { blockHash, endpointSecrets, type FakeNode, openFakeNode } from "./chain-node.ts";
@@ -328,35 +326,6 @@ describe("readiness", () => {
     node.head++;
     while ((await isReady()) === 200) await Bun.sleep(20);
     expect(await isReady()).toBe(503);
-  });
-});
-
-describe("key proofs", () => {
-  test("have a registration by an account of every kind of key, beside an extrinsic that can't be read", async () => {
-    const node = fakeNode();
-    const genesisHash = Uint8Array.fromHex(blockHash(0).slice(2));
-    const signedBy = (scheme: number, signatureBytes: number, rest: Uint8Array) => {
-      const head = Uint8Array.of(0x84, 0, ...operator, scheme, ...new Uint8Array(signatureBytes));
-      return encodeHex0x(compactAddLength(Uint8Array.of(...head, ...rest)));
-    };
-    const binding = { genesisHash, submitter: operator };
-    const people = [64, 64, 65, 65].map((signatureBytes, scheme) => {
-      const person = certifiedOf(`kind ${scheme}`, genesisHash);
-      const call = registrationOf(person, { timestamp: "v3:0:1800000000000", binding });
-      const rest = Uint8Array.of(0, 0, 0, 0, ...encodeLedgerCall(call));
-      return { did: person.did, extrinsic: signedBy(scheme, signatureBytes, rest) };
-    });
-    const odd = signedBy(3, 65, new Uint8Array(80).fill(0xff));
-    node.blocks.set(node.head, [odd, ...people.map(({ extrinsic }) => extrinsic)]);
-    const { endpoints } = endpointsTo([node.endpoint]);
-    endpoints.start();
-    await endpoints.tried();
-    const table = new MemoryTable(1 << 20);
-    const reader = new ChainReader(endpoints);
-    const proofs = new KeyProofs({ ...commonOf([node.endpoint]), table, endpoints, reader });
-    proofs.follow();
-    await proofs.close();
-    expect(people.filter(({ did }) => table.get(keyProofKey(did)) === null)).toEqual([]);
   });
 });
 

@@ -211,7 +211,10 @@ async function callsIn(session: OpenSession, block: SignedBlock): Promise<BlockC
     .map(({ call, submitter }) => ({ call, submitter, isShown: outcomes !== null }));
 }
 
-/** Law 2. A registration follows no proof, or only one of a registration that failed. */
+/**
+ * Law 2. A registration follows no proof, or only one of a registration that failed. No call counts that would make the
+ * proof unreadable: in a block without events, one that the chain refused may be beyond its bounds.
+ */
 function proofAfter(
   before: KeyProof | null,
   call: LedgerCall,
@@ -219,6 +222,7 @@ function proofAfter(
 ): KeyProof | null {
   const after = keepKeyProof(before, call, binding);
   if (after === null || after === before) return after;
+  if (decodeKeyProof(encodeKeyProof(after)) === null) return before;
   if (call.name === "register_with_document_proof_signed") {
     const isFirst = before === null || (isShown && isUnchanged(before));
     const state = isFirst ? replayKeyProof(after) : null;
