@@ -22,8 +22,8 @@ import {
   versionsOf,
 } from "./caches.ts";
 import type { Client } from "./client.ts";
-import { type PollResult, pollMs, stayConnected, Wakeup } from "./connections.ts";
-import { attempt, ClientError, pause } from "./http.ts";
+import { backoffMs, type PollResult, pollMs, stayConnected, Wakeup } from "./connections.ts";
+import { attempt, ClientError, isTemporary, pause } from "./http.ts";
 import { agreementSecrets, type Identity } from "./keys.ts";
 import { type Message, type MessageActions, messageOf, noteIn, type WaypostEvent } from "./message.ts";
 import type { Note } from "./notes.ts";
@@ -433,6 +433,16 @@ export class Receiver {
 }
 
 // ------------------------------------------------------------------------------------------------------------- waiting
+
+/** Does the work until it is done. Throws why it failed when that is for good, or when `end` is aborted. */
+export async function persist(work: () => Promise<unknown>, end: AbortSignal): Promise<void> {
+  for (let failures = 0; ; failures++) {
+    const result = await attempt(work);
+    if (!(result instanceof ClientError)) return;
+    if (isTemporary(result)) await pause(backoffMs(failures), end);
+    if (end.aborted || !isTemporary(result)) throw result;
+  }
+}
 
 /** Holds at most `max` items for one consumer; a producer of more waits until one is consumed. */
 export class Queue<T> {

@@ -38,10 +38,12 @@ export class Waypost {
   readonly #name: string;
   readonly #listeners = new Set<Listener>();
   readonly #sending = inOrder<Did>();
+  readonly #receipting = inOrder<Did>();
   readonly #finding = inOrder<"">();
   #identity: Identity;
   #sender: Promise<NonNullable<SendPlan["sender"]>> | null = null;
   #receiver: Promise<Receiver> | null = null;
+  #receiving = new AbortController();
   #receiptsDue = 0;
   #rotating: Promise<void> | null = null;
   /** A rotation, a removal of a device, what another device says: each begins with the keys that the last one left. */
@@ -189,7 +191,7 @@ export class Waypost {
    */
   async send(to: string, content: Content, options: MessageOptions = {}): Promise<Sent> {
     if (this.#session !== null) return (await this.#session.send([to], content, options))[0] as Sent;
-    return this.#inOrder(to, () => this.#transmit(to, content, options));
+    return this.#inOrder(to, async () => (await this.#prepare(to, content, options))());
   }
 
   /** Reacts to a message with a short text, such as an emoji; empty text withdraws the reaction. */
@@ -216,6 +218,7 @@ export class Waypost {
   async *messages(): AsyncGenerator<Message, void, undefined> {
     if (this.#session !== null && this.#options.acknowledge !== "by-hand") return yield* this.#session.messages();
     if (this.#receiver !== null) throw localError("busy", "messages() is being read already");
+    this.#receiving = new AbortController();
     this.#receiver = this.#makeReceiver(this.#session?.incoming.seen);
     const receiver = await this.#receiver;
     const wrong = clockProblem(this.#client.directory.endpoint);
@@ -226,6 +229,7 @@ export class Waypost {
       for (let message = await receiver.next(); message !== null; message = await receiver.next()) yield message;
     } finally {
       this.#receiver = null;
+      this.#receiving.abort();
       await receiver.stop();
     }
   }
@@ -286,6 +290,7 @@ export class Waypost {
   /** Ends `messages()`. The next run gets every message that was not acknowledged. */
   async close(): Promise<void> {
     this.#closed.abort();
+    this.#receiving.abort();
     await (await this.#receiver)?.stop();
     await this.#session?.close();
   }
@@ -374,7 +379,8 @@ export class Waypost {
     this.#identity = identity;
   }
 
-  async #transmit(to: string, content: Content, options: MessageOptions): Promise<Sent> {
+  /** Fixes everything about a message. Each call of the result sends the same bytes. */
+  async #prepare(to: string, content: Content, options: MessageOptions): Promise<() => Promise<Sent>> {
     const source = await sourceOf(content, options, this.#relationsOf(options));
     const { retries = retryingDefault.retries, onProgress } = options;
     // What is still to be sent when it is closed has one attempt.
@@ -382,7 +388,7 @@ export class Waypost {
     const plan = await retryTemporary(() => this.#plan(to, source, options), retrying);
     const { relay } = this.#client;
     const onDelivered = ({ sentBytes, totalBytes }: SendProgress) => onProgress?.({ sentBytes, totalBytes });
-    return sendPlan(plan, source, { relay, retrying, from: 0, onDelivered });
+    return () => sendPlan(plan, source, { relay, retrying, from: 0, onDelivered });
   }
 
   /**
@@ -438,10 +444,26 @@ export class Waypost {
   async #sendReceipt({ id, from, verified, wantsReceipt }: MessageFacts): Promise<void> {
     if (this.#options.receipts !== true || !wantsReceipt || verified !== true || from === null) return;
     if (this.#receiptsDue >= receiptsDueMax || (await this.#session?.listensTo(from)) === false) return;
-    const options = { mediaType: receiptType, receipt: false };
+    const [content, options] = [
+      { v: 1, delivered: [id] },
+      { mediaType: receiptType, receipt: false },
+    ];
     this.#receiptsDue++;
-    await this.#orFailed("receipt", () => this.send(from, { v: 1, delivered: [id] }, options));
+    await this.#orFailed("receipt", () =>
+      this.#session === null ? this.#deliver(from, content, options) : this.send(from, content, options),
+    );
     this.#receiptsDue--;
+  }
+
+  /** Without an outbox: the same bytes until the Relay has them or receiving ends. Messages don't wait for that. */
+  async #deliver(to: Did, content: Content, options: MessageOptions): Promise<void> {
+    const { persist } = await import("./receiver.ts");
+    let send: (() => Promise<Sent>) | null = null;
+    const once = async () => {
+      send ??= await this.#inOrder(to, () => this.#prepare(to, content, { ...options, retries: 0 }));
+      await this.#inOrder(to, send);
+    };
+    await this.#receipting(to, () => persist(once, this.#receiving.signal));
   }
 
   /** Work in the background: its failure is an event. */
