@@ -120,25 +120,6 @@ if (absence !== null) {
     reopen: (_, environment) => open(sharded(), environment),
   });
 
-  // With Citus, plans are made as the planner chooses.
-  test.skipIf(given !== undefined)("a connection that broke while idle plans as before", async () => {
-    const [pool, other] = await Promise.all([1, 2].map(() => openPool({ ...settings("plans"), connections: 1 })));
-    const plans = async () =>
-      (await pool!.query("select current_setting('plan_cache_mode') as mode, pg_backend_pid() as pid"))[0]!;
-    const before = await plans();
-    const alive = async () =>
-      (
-        await other!.query("select pg_terminate_backend(pid) from pg_stat_activity where pid = $1", [
-          Number(before["pid"]),
-        ])
-      ).length;
-    while ((await alive()) > 0) await Bun.sleep(1);
-    const after = await plans();
-    expect(after["pid"]).not.toBe(before["pid"]);
-    expect([before["mode"], after["mode"]]).toEqual(["force_generic_plan", "force_generic_plan"]);
-    await Promise.all([pool!.close(), other!.close()]);
-  });
-
   test("a claim that waited for a move heeds the claims that the move forgot", async () => {
     const store = await open(await emptied(settings("moving")), testEnvironment());
     const [moving, looking] = await Promise.all([1, 2].map(() => openPool({ ...settings("moving"), connections: 1 })));

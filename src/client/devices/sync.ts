@@ -278,7 +278,8 @@ export class Sync {
 
   /**
    * Another device has more of this one's items than this one has logged: the store is an older copy, put back. What was
-   * logged since then gets numbers that were never used, and so does all that follows.
+   * logged since then gets numbers that were never used, and so does all that follows. It isn't noticed when the copy has
+   * logged as much again before the other device answers, or when a third device has more than the second.
    */
   async #logAbove({ did, sent }: PeerRow, have: number): Promise<void> {
     const from = Math.min(sent + 1, this.#peers.get(did)?.first ?? sent + 1);

@@ -48,10 +48,9 @@ const leftOf = (members: object, left: GroupState["left"]): GroupState["left"] =
   Object.fromEntries(Object.entries(left).filter(([did]) => did in members));
 
 /** The change that makes this state. */
-export const changeTo = ({ version, maker, nonce, name, admin, members }: GroupState) => ({
-  ...{ v: 1, version, maker, nonce },
-  ...{ name, admin, members },
-});
+export function changeTo({ version, maker, nonce, name, admin, members }: GroupState) {
+  return { v: 1, version, maker, nonce, name, admin, members };
+}
 
 /** What a change would make of the group if this identity accepted its sender as the admin. `null` when nobody is asked. */
 export function decideClaim(before: GroupRow, change: GroupChange, own: Did): GroupState | null {
@@ -82,8 +81,9 @@ function openClaim({ claim: given, ...row }: GroupRow, own: Did): GroupState | n
 
 /** After the admin was heard, who names nobody or whom the claim is of: their change had overtaken this one, and follows. */
 export function withHeard({ claim, ...row }: GroupRow): GroupRow {
-  const change = claim === null ? null : { id: row.id, from: claim.admin, json: changeTo(claim) };
-  return { ...row, ...(change === null ? null : decideChange(row, change)), claim: null };
+  if (claim === null) return { ...row, claim };
+  const state = decideChange(row, { id: row.id, from: claim.admin, json: changeTo(claim) });
+  return { ...row, ...state, claim: null };
 }
 
 const isVersion = (value: unknown): value is number => Number.isSafeInteger(value) && Number(value) > 0;
@@ -117,10 +117,14 @@ export function mergeGroups(before: GroupRow | null, given: GroupRow): GroupRow 
   for (const { claim, version } of [before, given]) {
     if (claim === null || !isOpen(claim)) continue;
     if (claim.admin === later.admin && claim.version > later.version) return withHeard({ ...row, claim });
-    if (version === later.version) waits = claim;
+    if (version === later.version && (waits === null || isBehind(waits, claim))) waits = claim;
   }
   return { ...row, claim: waits };
 }
+
+/** In one order on all devices. */
+const isBehind = (one: GroupState, other: GroupState): boolean =>
+  one.version < other.version || (one.version === other.version && one.admin < other.admin);
 
 function latest(before: GroupState["left"], given: GroupState["left"]): GroupState["left"] {
   const all = { ...before };

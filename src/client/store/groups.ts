@@ -63,10 +63,9 @@ function rowAfter(before: GroupRow | null, { own, isKnown, ...change }: Putting)
   return isOwn ? accepted(claim, before) : { ...before, claim };
 }
 
-const accepted = (state: GroupState, { declined }: GroupRow): GroupRow => ({
-  ...{ ...state, joined: state.version },
-  ...{ claim: null, declined },
-});
+function accepted(state: GroupState, { declined }: GroupRow): GroupRow {
+  return { ...state, joined: state.version, claim: null, declined };
+}
 
 async function hasRoom(table: Table, standing: Standing, own: Did): Promise<boolean> {
   const rows = await table.scan<GroupRow>({ prefix: "g/", limit: groupsMax });

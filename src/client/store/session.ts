@@ -121,7 +121,10 @@ export class StoreSession {
     const want = (key: string) => tell({ type: "want", key });
     this.store = new LocalStore({ table, did, nowMs, tell, resend, leads, sendReceipt, want });
     this.groups = new Groups({
-      ...{ table, did, tell, nowMs },
+      table,
+      did,
+      tell,
+      nowMs,
       messages: (id, page) => this.store.messages(id, page),
       find: async (to) => (await this.#find(to, {})).did,
       send: (members, content, options) => this.send(members, content, options),
