@@ -328,7 +328,7 @@ export function clientCommand<F extends object, A extends (string | undefined)[]
     const session = openSession(flags);
     try {
       await work(session, flags, ...(given.slice(0, -2) as A)).catch(async (error: unknown) => {
-        // What failed first is told.
+        // What failed first is reported.
         await session.watch().catch(() => {});
         throw error;
       });

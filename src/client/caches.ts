@@ -420,7 +420,7 @@ export async function splitReceived(
 }
 
 /**
- * The different messages under one id, told apart by the digest of their first envelope: usually one. Each has the copies
+ * The different messages under one id, distinguished by the digest of their first envelope: usually one. Each has the copies
  * that may belong to it.
  */
 export async function versionsOf(message: PendingMessage): Promise<PendingMessage[]> {

@@ -371,7 +371,7 @@ export async function senderOf(client: Client, identity: Identity): Promise<NonN
   throw localError("unknown_key", `no key on this device may sign as ${identity.did}`);
 }
 
-/** The root key in force: the proven one, or what the Directory tells of a random DID. Throws `no_root_key`. */
+/** The root key in force: the proven one, or what the Directory says of a random DID. Throws `no_root_key`. */
 export async function rootKeyOf(client: Client, did: Did): Promise<Uint8Array> {
   if (isSelfCertifying(did)) return (await client.trust.prove(did, null)).rootKeys.at(-1) as Uint8Array;
   const key = parsePublicKey((await client.directory.resolve(did)).root_pubkey ?? "");

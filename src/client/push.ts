@@ -31,7 +31,7 @@ export type PushOptions = {
 /** How long to wait for the first push. */
 const firstMs = minuteMs;
 
-/** Where `pushed` tells pages which token came. */
+/** Where `pushed` leaves the token that came, for pages. */
 const pushChannel = "waypost.push";
 
 type Pushing = { readonly client: Client; readonly identity: Identity };

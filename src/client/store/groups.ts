@@ -261,8 +261,8 @@ async function publish(host: GroupsHost, before: GroupState | null, state: Group
   const change = changeTo(state);
   if (decideChange(before?.admin === host.did ? before : null, { id, from: host.did, json: change }) === null)
     throw localError("invalid_argument", `a group has at most ${membersMax} members, and a name of 100 characters`);
-  const told = new Set([...othersIn(state, host), ...(before === null ? [] : othersIn(before, host))]);
-  await host.send([...told], change, changing(id));
+  const recipients = new Set([...othersIn(state, host), ...(before === null ? [] : othersIn(before, host))]);
+  await host.send([...recipients], change, changing(id));
 }
 
 /** The groups of an identity. Needs a store. */

@@ -33,7 +33,7 @@ export async function putProfile(table: Table, batch: Batch, profile: ProfileRow
   return isPut;
 }
 
-/** What another device has told. */
+/** What another device has sent. */
 export async function applyProfile(table: Table, batch: Batch, profile: ProfileRow): Promise<boolean> {
   const { did, name, atMs, isOpen } = profile;
   const key = keyOfProfile(table, did);

@@ -34,8 +34,8 @@ export type DeliveryState = "waiting" | "uncertain" | "failed" | "sent" | "recei
 const deliveryStates: readonly DeliveryState[] = ["waiting", "uncertain", "failed", "sent", "received", "read"];
 
 /** Receipts, the Relay and other devices tell of a copy in any order: what was seen of it stays. */
-export const laterState = (held: DeliveryState, told: DeliveryState): DeliveryState =>
-  seen.indexOf(held) > seen.indexOf(told) && seen.includes(told) ? held : told;
+export const laterState = (held: DeliveryState, given: DeliveryState): DeliveryState =>
+  seen.indexOf(held) > seen.indexOf(given) && seen.includes(given) ? held : given;
 const seen: readonly DeliveryState[] = ["sent", "received", "read"];
 
 /** One recipient of an own message. */
@@ -62,7 +62,7 @@ export type MessageRow = Placed & {
   readonly reaction: string | null;
   /** The message that a reaction is for. */
   readonly target: string | null;
-  /** Of its first envelope, in lower hex: tells different messages under one id apart. Empty for an own message. */
+  /** Of its first envelope, in lower hex: distinguishes different messages under one id. Empty for an own message. */
   readonly digest: string;
   readonly body: Body;
   readonly to: readonly Copy[];

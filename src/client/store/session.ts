@@ -74,7 +74,7 @@ type Waiter = { readonly resolve: (sent: Sent) => void; readonly reject: (error:
 
 /** How long the keys of people are used without a Directory. */
 const keysKeptMs = hourMs;
-/** How many are told that somebody writes, how long that holds, and when it is said again. */
+/** To how many typing is sent, how long it holds, and when it is sent again. */
 const [typingMax, typingMs, typingAgainMs] = [16, 30_000, 10_000];
 
 export class StoreSession {

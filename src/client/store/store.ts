@@ -176,7 +176,7 @@ export class LocalStore {
     return sum;
   }
 
-  /** All that has arrived until now. Known people who ask for receipts are told, when the own profile is open. */
+  /** All that has arrived until now. Known people who ask for receipts get one, when the own profile is open. */
   async markRead(conversation: string): Promise<void> {
     const before = await this.#table.change(async (batch) => {
       const place = keyOfConversation(this.#table, conversation);

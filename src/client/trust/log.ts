@@ -79,7 +79,7 @@ export function parseLogPolicy(text: string): LogPolicy {
 
 // ------------------------------------------------------------------------------------------------------------- reading
 
-/** A DID as its proof shows it, or an alias and the DID that the Directory told. */
+/** A DID as its proof shows it, or an alias and the DID that the Directory names for it. */
 type Subject = { readonly did: Did; readonly alias: string | null };
 
 const triesMax = 4;
@@ -173,7 +173,7 @@ async function readEntry(client: Client, key: Uint8Array, place: Place | null): 
     "not_found",
     "service_unavailable",
   );
-  if (bytes === null) throw distrust("log_missing", "the Directory shows no log of what it tells");
+  if (bytes === null) throw distrust("log_missing", "the Directory shows no log of what it answers");
   const entry = decodeLogEntry(bytes);
   const note = entry === null ? null : parseNote(entry.note);
   const checkpoint = note === null ? null : parseCheckpoint(note.text);

@@ -24,7 +24,7 @@ import { ClientError, inOrder } from "../http.ts";
 export type TrustLevel = "unproven" | "proven" | "logged";
 /** The least that a caller accepts. */
 export type TrustDemand = Exclude<TrustLevel, "unproven">;
-/** Whether an alias was told by the Directory just now, stands for the same DID as before, or is in the log. */
+/** Whose an alias is: by the Directory's answer alone (`told`), as it was before, or as the log has it. */
 export type NameTrust = "told" | "remembered" | "logged";
 
 /** A DID of the form is never sealed to or verified without its proof. */

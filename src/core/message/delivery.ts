@@ -1,6 +1,6 @@
 /**
- * A delivery as a pure generator: it gets a plan, yields attempts and waits, is told what became of each, and returns the
- * DeliveryResult. It reads no clock and draws no random numbers: both come with what it is told. It always ends: its limits
+ * A delivery as a pure generator: it gets a plan, yields attempts and waits, gets what became of each, and returns the
+ * DeliveryResult. It reads no clock and draws no random numbers: both come in from outside. It always ends: its limits
  * bound the attempts at each destination, and the time of all.
  * Source: interface "DeliveryResult", rules section 5 and section 10 ("Relay", "Failed deliveries").
  */

@@ -55,7 +55,7 @@ export type Homes = {
   readonly entry: (key: string, from: number, asked: AskedFor) => Promise<Uint8Array | Absence>;
   /**
    * The largest payload that the recipient's policies allow, as the home says; `null` when they set none, or it says nothing
-   * now. No proof has it, so it only tells senders what the recipient's own nodes will apply.
+   * now. No proof has it, so it only shows senders what the recipient's own nodes will apply.
    */
   readonly bytesMax: (of: Foreign, tag: string | null, network: string) => Promise<number | "denied" | null>;
   /** Whether a text names this Directory itself. */

@@ -71,7 +71,7 @@ const messageBytesMaxAtFirst = 64 * 1024;
 const connectMsMax = 5_000;
 const againMs = 500;
 const pingMs = 5_000;
-/** How long a new connection waits until other processes have told their subjects. */
+/** How long a new connection waits until other processes have announced their subjects. */
 const greetMs = 50;
 /** What goes before a message: its subject and the time for its answer. */
 const headBytesMax = 1_024;
@@ -318,17 +318,17 @@ class NatsBus implements Bus {
 
   subscribe(subject: string, receiver: BusReceiver, options: SubscribeOptions = {}): Subscription {
     const local = this.local.subscribe(subject, receiver, options);
-    const told = this.closed ? Promise.resolve() : this.peers.follow(subject);
+    const announced = this.closed ? Promise.resolve() : this.peers.follow(subject);
     const unsubscribe = () => {
       local.unsubscribe();
       if (!this.local.mayReach(subject)) this.peers.unfollow(subject);
     };
-    return { ready: this.ready(told), unsubscribe };
+    return { ready: this.ready(announced), unsubscribe };
   }
 
-  private async ready(told: Promise<void>): Promise<void> {
+  private async ready(announced: Promise<void>): Promise<void> {
     if (!this.connected.now && !this.closed) await this.connected.soon.wait(busReadyMsMax);
-    await this.ending.orEvent(told);
+    await this.ending.orEvent(announced);
   }
 
   async request(subject: string, message: Uint8Array, timeoutMs: number): Promise<Uint8Array | "nobody"> {
@@ -358,7 +358,7 @@ class NatsBus implements Bus {
     }
   }
 
-  /** `false` when the process does not answer. Without a connection, the next greeting tells it. */
+  /** `false` when the process does not answer. Without a connection, the next greeting shows it. */
   private async tell(peer: string, message: PeerMessage, msMax: number): Promise<boolean> {
     const { connection } = this;
     if (connection === null) return true;

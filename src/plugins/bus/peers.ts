@@ -2,7 +2,7 @@
  * Which subjects the other processes on a bus have subscribed to. A live session has two subjects; if the server of the
  * bus knew each, one would cost 6 KB here and 1 KB there, and each message for a recipient without a session a round
  * trip. So a process has one subscription at the server, and processes tell each other their subjects:
- * - A subscription is ready when every process that is known has been told.
+ * - A subscription is ready when every process that is known has heard of it.
  * - Every process says now and then how many subjects it has, with a checksum. Who knows others asks for all of them, so
  *   that whatever was lost is known again some seconds later.
  * - A process that does not answer is forgotten until it says so again. It then learns that it missed messages.
@@ -90,7 +90,7 @@ class SubjectSet {
 }
 
 type Peer = { readonly has: SubjectSet; heardAtMs: number };
-type Batch = { readonly changed: Set<number>; readonly told: Promise<void>; readonly done: () => void };
+type Batch = { readonly changed: Set<number>; readonly announced: Promise<void>; readonly done: () => void };
 
 export class Peers {
   private readonly own = new SubjectSet();
@@ -99,7 +99,7 @@ export class Peers {
   private readonly forgotten = new BoundedMap<string, true>(forgottenMax);
   /** Changes of this turn of the event loop. */
   private batch: Batch | null = null;
-  private lastTold: Promise<void> = Promise.resolve();
+  private lastAnnounced: Promise<void> = Promise.resolve();
 
   constructor(
     private readonly id: string,
@@ -113,10 +113,10 @@ export class Peers {
     return [...this.peers].filter(([, { has }]) => has.has(no)).map(([peer]) => peer);
   }
 
-  /** Resolves when every known process has been told, or a second later. */
+  /** Resolves when every known process has heard of it, or a second later. */
   follow(subject: string): Promise<void> {
     const no = numberOf(subject);
-    return this.own.add(no) ? this.change(no) : (this.batch?.told ?? this.lastTold);
+    return this.own.add(no) ? this.change(no) : (this.batch?.announced ?? this.lastAnnounced);
   }
 
   unfollow(subject: string): void {
@@ -189,14 +189,14 @@ export class Peers {
   private change(no: number): Promise<void> {
     this.batch ??= this.newBatch();
     this.batch.changed.add(no);
-    return this.batch.told;
+    return this.batch.announced;
   }
 
   private newBatch(): Batch {
     const { promise, resolve } = Promise.withResolvers<void>();
-    this.lastTold = promise;
+    this.lastAnnounced = promise;
     setImmediate(() => this.tellBatch());
-    return { changed: new Set(), told: promise, done: resolve };
+    return { changed: new Set(), announced: promise, done: resolve };
   }
 
   private tellBatch(): void {
