@@ -198,6 +198,25 @@ suite("the PostgreSQL store when things break", () => {
     }
   }, 60_000);
 
+  test("a transaction whose connection broke runs no further statement, and begins again", async () => {
+    const options = optionsFor();
+    const pool = await openPool(options);
+    await migrateSchema(pool, options);
+    let attempts = 0;
+    await pool.transaction(async (query) => {
+      attempts++;
+      const [own] = await query("select pg_backend_pid() as pid");
+      if (attempts === 1) {
+        const alive = `select count(*) from pg_stat_activity where pid = ${own!["pid"]}`;
+        await server.sql(`select pg_terminate_backend(${own!["pid"]})`);
+        await untilWorks(async () => expect(await server.sql(alive)).toBe("0\n"));
+      }
+      await query("insert into {s}.ledger values ($1, '')", [`attempt ${attempts}`]);
+    });
+    await pool.close();
+    expect(await server.sql(`select key from ${options.schema}.ledger`)).toBe("attempt 2\n");
+  }, 60_000);
+
   test("a node that freezes in a commit of the ledger holds the others for two seconds", async () => {
     const options = optionsFor({ statement_timeout_ms: 60_000 });
     const pool = await openPool(options);
@@ -382,6 +401,37 @@ suite("the PostgreSQL store when things break", () => {
       for (let n = 3; n < 20; n++) expect((await mailboxOf(during).store(entry(n), quota())).kind).toBe("stored");
       expect(await primary.sql(`select count(*) from ${options.schema}.held`)).toBe("1\n");
       expect(await standby.sql(`select count(*) from ${options.schema}.held`)).toBe("19\n");
+    } finally {
+      await Promise.all(open.splice(0).map((store) => store.close()));
+      await Promise.all([primary.end(), standby.end()]);
+    }
+  }, 120_000);
+});
+
+suite("a node that did nothing while a standby was promoted", () => {
+  test("uses the new primary from its first statement on, though the old one is back", async () => {
+    const settings = ["fsync=off", "max_connections=40", "shared_buffers=64MB", "max_wal_senders=4"];
+    const primary = await startPostgres(settings);
+    const options = optionsFor({ urls: [primary.url], block_time_ms: 3_600_000 });
+    const pool = await openPool(options);
+    await migrateSchema(pool, options).finally(() => pool.close());
+    const standby = await primary.standby();
+    try {
+      const idle = mailboxOf(await openPostgres({ ...options, urls: [primary.url, standby.url] }, environment));
+      const writes = await Promise.all([1, 2, 3].map((n) => idle.store(entry(n), quota())));
+      expect(writes.map(({ kind }) => kind)).toEqual(["stored", "stored", "stored"]);
+      await untilWorks(async () =>
+        expect(await standby.sql(`select count(*) from ${options.schema}.held`)).toBe("3\n"),
+      );
+      await primary.stop("immediate");
+      await standby.promote();
+      const other = mailboxOf(await openPostgres({ ...options, urls: [standby.url] }, environment));
+      await other.store(entry(4, { recipient: entry(1).recipient }), quota());
+      await primary.start();
+      const here = (await listAll(idle, entry(1).recipient, pageOf())).map(({ messageId }) => messageId);
+      expect(here).toContain(entry(4).messageId);
+      await idle.store(entry(5), quota());
+      expect(await primary.sql(`select count(*) from ${options.schema}.held`)).toBe("3\n");
     } finally {
       await Promise.all(open.splice(0).map((store) => store.close()));
       await Promise.all([primary.end(), standby.end()]);

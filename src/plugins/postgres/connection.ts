@@ -37,7 +37,7 @@ const answerSlackMs = 2_000;
 /**
  * Statements touch few rows and find them by index, which the planner can't know: it would read whole partitions to join
  * them. Planning takes longer than execution, so each plan is made once: by a look at each new connection, since Citus must
- * plan anew. Where Bun's client replaces one that broke while idle, statements cost 10 % more until the next look.
+ * plan anew.
  */
 const planning = {
   jit: "off",
@@ -58,13 +58,13 @@ function stateOf(error: unknown): string {
 
 /**
  * Which of the servers is the database. A promotion begins a timeline, so of two servers that take writes, an old primary
- * that came back among them, the one with the higher timeline is. All servers are asked at the start, and again every few
- * seconds while there is work: a connection to the lower timeline ends before its next work, reads included.
+ * that came back among them, the one with the higher timeline is. All servers are asked before each new connection, and
+ * every few seconds while there is work: a connection to the lower timeline ends before its next work, reads included.
  */
 export class Timelines {
   private highest = 0;
   private lookedAtMs = Number.NEGATIVE_INFINITY;
-  private first: Promise<void> | null = null;
+  private found: Promise<string> = Promise.resolve("");
 
   constructor(private readonly settings: PoolSettings) {}
 
@@ -72,21 +72,38 @@ export class Timelines {
     return timeline < this.highest;
   }
 
-  /** Waits for the first look only. */
-  look(): Promise<void> {
+  /** The URL of the server to use, as all of them said so long ago at most. */
+  primary(ageMsMax: number): Promise<string> {
     const { urls } = this.settings;
-    if (urls.length > 1 && performance.now() - this.lookedAtMs > lookAgainMs) {
+    if (urls.length === 1) return Promise.resolve(urls[0]!);
+    if (performance.now() - this.lookedAtMs > ageMsMax) {
       this.lookedAtMs = performance.now();
-      const looked = Promise.all(urls.map((url) => this.ask(url))).then(() => {});
-      this.first ??= looked;
+      this.found = this.find();
+      this.found.catch(() => {});
     }
-    return this.first ?? Promise.resolve();
+    return this.found;
   }
 
-  private async ask(url: string): Promise<void> {
-    const client = clientOf(url, this.settings);
-    await this.timelineOf(client).catch(() => {});
-    await client.close({ timeout: 0 }).catch(() => {});
+  /** A server that stays silent is waited for only where no other takes writes. */
+  private async find(): Promise<string> {
+    const found: { readonly url: string; readonly timeline: number }[] = [];
+    let failure: unknown;
+    const asking = Promise.all(
+      this.settings.urls.map(async (url) => {
+        const client = clientOf(url, this.settings);
+        try {
+          found.push({ url, timeline: await this.timelineOf(client) });
+        } catch (error) {
+          failure = error;
+        }
+        await client.close({ timeout: 0 }).catch(() => {});
+      }),
+    );
+    await withDeadline(asking, lookMsMax);
+    if (found.length === 0) await asking;
+    const [first] = found.sort((a, b) => b.timeline - a.timeline);
+    if (first === undefined) throw failure;
+    return first.url;
   }
 
   /** Throws where the server takes no writes or is an old one. */
@@ -110,11 +127,13 @@ const primaryQuery = `select pg_is_in_recovery() as standby, current_setting('tr
     case when exists (select 1 from pg_extension where extname = 'citus') then 'auto' else 'force_generic_plan' end, false),
   case when pg_is_in_recovery() then null else pg_walfile_name(pg_current_wal_lsn()) end as wal`;
 const lookAgainMs = 5_000;
+const lookMsMax = 2_000;
+/** Connections that open together look once: faster than a standby is promoted and the old primary back. */
+const lookTogetherMs = 250;
 
 export class Connection {
   private client: SQL | null = null;
   private timeline = 0;
-  private server = 0;
 
   constructor(
     private readonly settings: PoolSettings,
@@ -123,13 +142,27 @@ export class Connection {
 
   /** Rows of a statement. Throws `OutcomeUnknown` or `StatementError`, or `unavailable` when it was never sent. */
   async query(text: string, parameters: readonly Parameter[] = []): Promise<Row[]> {
-    const client = await this.connected();
-    return this.inTime(() => client.unsafe(text, [...parameters]));
+    this.client ??= await this.connected();
+    return this.queryAgain(text, parameters);
+  }
+
+  /** The next statement of a transaction: where the connection broke since, the transaction has ended. */
+  async queryAgain(text: string, parameters: readonly Parameter[] = []): Promise<Row[]> {
+    const { client } = this;
+    if (client === null) throw new OutcomeUnknown("the connection broke within a transaction");
+    const waitMs = this.settings.statement_timeout_ms + answerSlackMs;
+    try {
+      const rows = await withDeadline<unknown>(client.unsafe(text, [...parameters]), waitMs);
+      if (rows === late) throw new OutcomeUnknown("no answer in time");
+      return rows as Row[];
+    } catch (error) {
+      throw this.failureOf(error);
+    }
   }
 
   /** Before work begins, never within a transaction: leaves an old primary. */
-  async checkTimeline(): Promise<void> {
-    await this.timelines.look();
+  checkTimeline(): void {
+    void this.timelines.primary(lookAgainMs);
     if (this.client !== null && this.timelines.isOld(this.timeline)) this.drop();
   }
 
@@ -137,17 +170,6 @@ export class Connection {
     const client = this.client;
     this.client = null;
     await client?.close({ timeout: 1 }).catch(() => {});
-  }
-
-  private async inTime(run: () => PromiseLike<unknown>): Promise<Row[]> {
-    const waitMs = this.settings.statement_timeout_ms + answerSlackMs;
-    try {
-      const rows = await withDeadline(run(), waitMs);
-      if (rows === late) throw new OutcomeUnknown("no answer in time");
-      return rows as Row[];
-    } catch (error) {
-      throw this.failureOf(error);
-    }
   }
 
   private failureOf(error: unknown): Error {
@@ -161,40 +183,37 @@ export class Connection {
     return new StatementError(state, errorText(error));
   }
 
-  /** The next statement connects again, to the next server. */
+  /** The next statement connects again. */
   private drop(): void {
     const client = this.client;
     this.client = null;
-    this.server = (this.server + 1) % this.settings.urls.length;
     client?.close({ timeout: 0 }).catch(() => {});
   }
 
   private async connected(): Promise<SQL> {
-    if (this.client !== null) return this.client;
-    let last: unknown;
-    for (const _ of this.settings.urls) {
-      const client = clientOf(this.settings.urls[this.server]!, this.settings);
-      try {
-        this.timeline = await this.timelines.timelineOf(client);
-        this.client = client;
-        return client;
-      } catch (error) {
-        last = error;
-        client.close({ timeout: 0 }).catch(() => {});
-        this.server = (this.server + 1) % this.settings.urls.length;
-      }
+    let client: SQL | null = null;
+    try {
+      const url = await this.timelines.primary(lookTogetherMs);
+      // Bun's client would replace a connection that breaks, without a look at the server.
+      client = clientOf(url, this.settings, () => client === this.client && this.drop());
+      this.timeline = await this.timelines.timelineOf(client);
+      return client;
+    } catch (error) {
+      client?.close({ timeout: 0 }).catch(() => {});
+      throw new StoreError("unavailable", `the database is unreachable: ${errorText(error)}`, { cause: error });
     }
-    throw new StoreError("unavailable", `the database is unreachable: ${errorText(last)}`, { cause: last });
   }
 }
 
-function clientOf(url: string, { password, ca, statement_timeout_ms }: PoolSettings): SQL {
+function clientOf(url: string, settings: PoolSettings, onclose = () => {}): SQL {
+  const { password, ca, statement_timeout_ms } = settings;
   const timeout = String(statement_timeout_ms);
   return new SQL({
     url,
     max: 1,
     idleTimeout: 0,
     connectionTimeout: connectMsMax / 1_000,
+    onclose,
     ...(password === null ? {} : { password }),
     ...(ca === null ? {} : { tls: { ca, rejectUnauthorized: true } }),
     connection: {

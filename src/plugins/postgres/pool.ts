@@ -106,10 +106,10 @@ export class Pool {
   }
 
   private async attempt<T>(slot: Slot, work: (query: Query) => Promise<T>): Promise<T> {
-    const query: Query = (text, given = []) => slot.connection.query(this.named(text), given);
+    const query: Query = (text, given = []) => slot.connection.queryAgain(this.named(text), given);
     slot.seq++;
     try {
-      await query("begin");
+      await slot.connection.query("begin");
       const value = await work(query);
       await query("commit").catch(async (error: unknown) => {
         if (!(error instanceof OutcomeUnknown) || !(await this.isCommitted(slot))) throw error;
@@ -145,7 +145,7 @@ export class Pool {
     const slot = await this.slot();
     this.busy++;
     try {
-      await slot.connection.checkTimeline();
+      slot.connection.checkTimeline();
       const endMs = performance.now() + msMax;
       for (let tried = 1; ; tried++) {
         try {
