@@ -298,13 +298,16 @@ async function readResolution(client: Client, resolution: Resolution, to: Did): 
   };
 }
 
-/** Not the key that the answer names, but that of the proven document. */
-async function provenKey({ trust }: Client, { key_proof: text = "" }: Resolution, to: Did): Promise<RecipientKey> {
-  const bytes = decodeBase64(text);
-  if (bytes === null) throw distrust("proof_invalid", `the Directory returned no proof of ${to}`);
-  // An answer without a proof may come from a node that has none to give.
-  const isKnown = bytes.length === 0 && trust.known(to) !== "";
-  return recipientKey((await trust.examine(to, bytes.length > 0 || isKnown ? bytes : null)).document);
+/**
+ * Not the key that the answer names, but that of the proven document. A node without a ledger shows no proof: then the
+ * Directory is asked, since only an empty one says that the proof is still the known one.
+ */
+async function provenKey({ trust }: Client, { key_proof: text }: Resolution, to: Did): Promise<RecipientKey> {
+  const bytes = text === undefined ? null : decodeBase64(text);
+  if (text !== undefined && bytes === null)
+    throw distrust("proof_invalid", `the Directory's proof of ${to} is not Base64`);
+  const isForgotten = bytes?.length === 0 && trust.known(to) === "";
+  return recipientKey((await trust.examine(to, isForgotten ? null : bytes)).document);
 }
 
 function toldKey(resolution: Resolution): RecipientKey {

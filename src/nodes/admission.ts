@@ -292,10 +292,10 @@ async function resolve(call: Call, parts: ResolutionParts): Promise<Answer | Fau
   if (isFault(allowed)) return allowed;
   const kept = known === null || ledger === null || foreign !== null ? null : await readKeyProof(ledger, did);
   const proof = known === null ? null : (foreign?.bytes ?? kept);
-  const unknown = proof === null || isKnownProof(proof, known ?? "") ? {} : { key_proof: encodeBase64(proof) };
+  const shown = proof === null ? {} : { key_proof: isKnownProof(proof, known ?? "") ? "" : encodeBase64(proof) };
   return {
     status: 200,
-    json: { ...renderResolution(did, { ...resolution, messageBytesMax: allowed }, limits), ...unknown },
+    json: { ...renderResolution(did, { ...resolution, messageBytesMax: allowed }, limits), ...shown },
   };
 }
 

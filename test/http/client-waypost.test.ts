@@ -3,6 +3,8 @@
  * acknowledged unasked, garbage that stops nothing, receipts, groups, and a node that restarts.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { planSend } from "../../src/client/client.ts";
+import { x25519PublicKey } from "../../src/client/crypto.ts";
 import { memoryKeys } from "../../src/client/key-stores.ts";
 import type { Message, WaypostEvent } from "../../src/client/message.ts";
 import type { WaypostOptions } from "../../src/client/opening.ts";
@@ -272,4 +274,24 @@ describe("a key that is replaced", () => {
     expect(done.identity.agreements.length).toBe(1);
     expect(await phoneKeys.load("default")).not.toContain(phone.identity.agreements[0]?.secret.toHex() as string);
   }, 120_000);
+
+  test("is found by a sender whose answers come from a node that has no ledger to prove it by", async () => {
+    const proxy = lyingDirectory(nodes.url);
+    const isResolution = (path: string) => path.startsWith("/delivery-resolution/");
+    proxy.lie = { json: ({ path, json }) => (isResolution(path) ? { ...json, key_proof: undefined } : null) };
+    const [alice, bob] = await Promise.all([open({ directoryUrl: proxy.url }), open({ rotateMs: 0 })]);
+    const facts = { name: "message", mediaType: "text/plain", sizeBytes: 1, sha256: new Uint8Array(32) };
+    const sealsTo = async () =>
+      (await planSend(alice.client, bob.did, facts, { sender: null })).recipient.publicKey.toHex();
+    const publicKeys = async () =>
+      (await Promise.all(bob.identity.agreements.map(({ secret }) => x25519PublicKey(secret)))).map((key) =>
+        key.toHex(),
+      );
+    const before = await sealsTo();
+    await bob.rotate();
+    const inForce = (await publicKeys()).at(-1);
+    expect(inForce).not.toBe(before);
+    expect(await sealsTo()).toBe(String(inForce));
+    await proxy.stop();
+  });
 });

@@ -370,7 +370,7 @@ export const resolutionAnswer = open({
     examples: [exampleAgreement.publicKeyMultibase],
   }),
   key_proof: Type.Optional(
-    Type.String({ description: "Base64 of the key proof, when `proof` asks for it and doesn't name this one" }),
+    Type.String({ description: "Base64 of the key proof, if `proof` asks for it; empty if `proof` names this one" }),
   ),
   policy: Type.Object({
     effective_constraints: Type.Object({
