@@ -16,7 +16,7 @@ import { authorizationMessage, encodeDidDocument } from "../../src/core/ledger/d
 import { encodeExtrinsic } from "../../src/plugins/chain/layouts.ts";
 import { type RuntimeMetadata, readMetadata } from "../../src/plugins/chain/metadata.ts";
 import type { RuntimeVersion } from "../../src/plugins/chain/rpc.ts";
-import { authorizedCall, certifiedOf, type Identity, identityOf, registrationOf } from "../support/identity.ts";
+import { authorizedCall, certifiedOf, type Identity, identityOf, keyOf, registrationOf } from "../support/identity.ts";
 import { canaryRuntime, endStand, type Node, type NodeOptions, startNode } from "./stand.ts";
 
 afterAll(endStand);
@@ -220,6 +220,26 @@ describe.each(builds)("%s", (_, options) => {
     const stolen = trial.registration(victim, trial.alice);
     const [theft, own] = [await trial.by(trial.bob, stolen, { tip: 1_000 }), await trial.by(trial.alice, stolen)];
     expect(await trial.block(theft, own)).toEqual(["InvalidSignature", "Registered DocumentSet"]);
+  });
+
+  /** So key proofs need no events: what a block shows of a call with a proof tells whether it was applied. */
+  test("a call with a proof is refused in the extrinsic of an account, and in a general one is only in a block when applied", async () => {
+    const victim = person();
+    await registered(victim, trial.alice);
+    const { did, root } = victim;
+    const intent = { did, action: "UpdateRootPubkey", newRootPubkey: keyOf(`${victim.label} next`).publicKey } as const;
+    const rotationAt = (nonce: bigint) => {
+      const terms = { nonce, validUntilMs: BigInt(trial.nowMs + 600_000), signerKeyId: "root" };
+      return authorizedCall(intent, terms, root, trial.genesis);
+    };
+    const call = rotationAt(0n) as ReturnType<typeof authorizedCall> & {
+      signedPayload: Uint8Array;
+      signature: Uint8Array;
+    };
+    const given = [did, hex(intent.newRootPubkey), hex(call.signedPayload), hex(call.signature), "root"];
+    const wrapped = await trial.by(trial.bob, trial.tx("didRegistry", "updateRootPubkey", ...given));
+    const extrinsics = [wrapped, await trial.general(rotationAt(1n)), await trial.general(call)];
+    expect(await trial.block(...extrinsics)).toEqual(["BadOrigin", "not in the block", "RootPubkeyUpdated"]);
   });
 
   test("a self-certifying name is registered by no other key, and only root ends it", async () => {

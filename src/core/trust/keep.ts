@@ -4,6 +4,7 @@
  * Source: docs/trust.md "Key proofs".
  */
 import { blake2b256 } from "#blake2";
+import { equalBytes } from "../codec/bytes.ts";
 import { actionRows } from "../ledger/actions.ts";
 import {
   actionOfCall,
@@ -45,10 +46,14 @@ function proofOfRegistration(call: RegistrationCall, { genesisHash, submitter }:
   };
 }
 
-function withDocument(before: KeyProof, { docBlob, signature, timestamp }: DocumentCall): KeyProof {
+function withDocument(before: KeyProof, { docBlob, pubkey, signature, timestamp }: DocumentCall): KeyProof {
+  // The last one, unless a block of a chain is read late.
+  const rootKeys = [before.rootKey, ...before.rotations.map(({ newRootPubkey }) => newRootPubkey)];
+  const root = rootKeys.findLastIndex((key) => equalBytes(key, pubkey));
+  if (root < 0) return before;
   const stamp = parseProofTimestamp(timestamp);
   const nonce = stamp !== null && stamp.version !== "v1" ? stamp.nonce : 0n;
-  const base = { root: before.rotations.length, nonce, expiryMs: expiryOf(timestamp), signature };
+  const base = { root, nonce, expiryMs: expiryOf(timestamp), signature };
   return { ...before, base, document: docBlob, calls: [] };
 }
 

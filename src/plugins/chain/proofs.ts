@@ -5,9 +5,14 @@
  * Laws:
  * 1. Proofs and the number of the block up to which blocks were read are one commit. After a crash or an absence, reading
  *    goes on there.
- * 2. A call counts only where it is the next one by the proof. So blocks may be read twice, and no proof goes back.
- * 3. A proof is served only while it leads to the record of the head: behind a gap it is absent, never wrong.
- * 4. Blocks that a node has discarded are asked of the other endpoints, such as an archive node. Where none has them,
+ * 2. No call needs an event, which nodes discard long before the body of a block. The runtime runs a call with a proof
+ *    before a block may have it (`admit` in runtime/pallets/did-registry/src/proofs.rs), so in a general extrinsic it was
+ *    applied; in the extrinsic of an account it was refused. Of a registration, the account's own call, a block does not
+ *    show which: each one that its key signed is an alternative, until the record decides.
+ * 3. A call counts only where it is the next one by the proof, and its signature holds. So blocks may be read twice, and no
+ *    proof goes back.
+ * 4. A proof is served only while it leads to the record of the head: behind a gap it is absent, never wrong.
+ * 5. Blocks that a node has discarded are asked of the other endpoints, such as an archive node. Where none has them,
  *    reading goes on behind them, and they are asked for again at each start and each hour.
  *
  * Source: docs/trust.md "Key proofs".
@@ -15,19 +20,26 @@
 import { equalBytes } from "../../core/codec/bytes.ts";
 import { verifyEd25519 } from "../../core/codec/crypto.ts";
 import type { Did } from "../../core/codec/did.ts";
+import { byteVector, decodeWith, encodeWith, vector } from "../../core/codec/scale.ts";
 import { errorStack } from "../../core/fault.ts";
 import type { Account } from "../../core/ledger/account.ts";
 import { counterOf, decodeLedgerCall, type LedgerCall } from "../../core/ledger/calls.ts";
-import { encodeDidDocument, type ProofBinding } from "../../core/ledger/document-codec.ts";
+import { encodeDidDocument } from "../../core/ledger/document-codec.ts";
 import { late, withDeadline } from "../../core/std/bounded.ts";
 import { keepKeyProof } from "../../core/trust/keep.ts";
 import { isSelfCertifying } from "../../core/trust/names.ts";
-import { decodeKeyProof, encodeKeyProof, type KeyProof, replayKeyProof } from "../../core/trust/proof.ts";
+import {
+  decodeKeyProof,
+  encodeKeyProof,
+  type KeyProof,
+  keyProofBytesMax,
+  replayKeyProof,
+} from "../../core/trust/proof.ts";
 import { StoreError } from "../../storage/contract.ts";
 import { decodeJson, encodeJson, keyProofKey } from "../../storage/embedded-records.ts";
 import type { Table } from "../../storage/table.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
-import { type ChainReader, extrinsicsIn, readOutcomes } from "./reader.ts";
+import { type ChainReader, extrinsicsIn } from "./reader.ts";
 import type { SignedBlock } from "./rpc.ts";
 import { type Common, Unusable } from "./session.ts";
 
@@ -43,6 +55,9 @@ const batchMax = 8;
 /** Further behind than this, an answer does not wait. */
 const waitBlocksMax = 16n;
 const readsMax = 8;
+/** Registrations of one DID, each signed by its key, among which the record decides; of more, the newest. */
+const alternativesMax = 8;
+const keptCodec = vector(byteVector(keyProofBytesMax), alternativesMax);
 /** How often a gap is tried again. */
 const retryMs = 3_600_000;
 
@@ -64,18 +79,13 @@ export class KeyProofs {
     for (let reads = 0; reads < readsMax; reads++) {
       const { head, account } = await this.options.reader.facts(did, []);
       if (!isSelfCertifying(did) || !head.proofs.selfCertifying) return null;
-      const proof = this.read(did);
-      if (proof !== null && leadsTo(proof, account)) return encodeKeyProof(proof);
+      const proof = readKept(this.options.table, did).find((one) => leadsTo(one, account));
+      if (proof !== undefined) return encodeKeyProof(proof);
       // A later block may have changed the proof, and the record.
       if (this.place.number === head.number) return null;
       await this.reached(head.number);
     }
     throw new StoreError("unavailable", "the chain moves faster than it can be read");
-  }
-
-  private read(did: Did): KeyProof | null {
-    const bytes = this.options.table.get(keyProofKey(did));
-    return bytes === null ? null : (decodeKeyProof(bytes) ?? unreadable());
   }
 
   private async reached(number: bigint): Promise<void> {
@@ -154,29 +164,28 @@ export class KeyProofs {
   }
 
   private async apply(session: OpenSession, blocks: readonly SignedBlock[]): Promise<void> {
-    const changed = new Map<Did, KeyProof | null>();
+    const changed = new Map<Did, readonly KeyProof[]>();
     let { hash } = this.place;
     for (const block of blocks) {
       if (hash !== "" && block.header.parentHash !== hash) {
         this.place = beginning;
         throw new StoreError("unavailable", "the node's blocks do not follow each other");
       }
-      for (const { call, isShown, submitter } of await callsIn(session, block)) {
-        const before = changed.has(call.did) ? (changed.get(call.did) ?? null) : this.read(call.did);
-        const binding = { genesisHash: session.head.proofs.genesisHash, submitter };
-        const after = proofAfter(before, call, { binding, isShown });
-        if (after !== before) changed.set(call.did, after);
+      for (const one of await callsIn(session, block)) {
+        const { did } = one.call;
+        const before = changed.get(did) ?? readKept(this.options.table, did);
+        changed.set(did, proofsAfter(before, one, session.head.proofs.genesisHash));
       }
       hash = block.header.hash;
     }
     await this.commit(changed, { ...this.place, number: (blocks.at(-1) as SignedBlock).header.number, hash });
   }
 
-  private async commit(changed: ReadonlyMap<Did, KeyProof | null>, place: Place): Promise<void> {
+  private async commit(changed: ReadonlyMap<Did, readonly KeyProof[]>, place: Place): Promise<void> {
     await this.options.table.commit((view) => {
-      for (const [did, proof] of changed) {
-        if (proof === null) view.remove(keyProofKey(did));
-        else view.put(keyProofKey(did), encodeKeyProof(proof));
+      for (const [did, proofs] of changed) {
+        if (proofs.length === 0) view.remove(keyProofKey(did));
+        else view.put(keyProofKey(did), encodeWith(keptCodec, proofs.map(encodeKeyProof)));
       }
       view.put(placeKey, encodeJson(place));
     });
@@ -191,52 +200,66 @@ export class KeyProofs {
   }
 }
 
-function unreadable(): never {
-  throw new StoreError("corrupt", "the outbox has an unreadable key proof");
+/** The alternatives that are kept for a DID. */
+function readKept(table: Table, did: Did): KeyProof[] {
+  const bytes = table.get(keyProofKey(did));
+  if (bytes === null) return [];
+  const kept = decodeWith(keptCodec, bytes)?.map(decodeKeyProof);
+  if (!kept?.every((proof) => proof !== null))
+    throw new StoreError("corrupt", "the outbox has an unreadable key proof");
+  return kept;
 }
 
-/** `isShown`: the block's events say that it was applied. Without them, as in an old block, it may have failed. */
-type BlockCall = { readonly call: LedgerCall; readonly submitter: Uint8Array | null; readonly isShown: boolean };
+/** A call about a self-certifying DID, and the account that signed its extrinsic. */
+type BlockCall = { readonly call: LedgerCall; readonly submitter: Uint8Array | null };
 
-/** The calls about self-certifying DIDs that did not fail. */
 async function callsIn(session: OpenSession, block: SignedBlock): Promise<BlockCall[]> {
   const carried = await extrinsicsIn(session, block, session.head.metadata);
-  const found = carried.flatMap(({ call: bytes, submitter, index, frame }) => {
+  return carried.flatMap(({ call: bytes, submitter, frame }) => {
     const call = decodeLedgerCall(bytes, frame.callIndices);
-    return call === null || !isSelfCertifying(call.did) ? [] : [{ call, submitter, index }];
+    return call === null || !isSelfCertifying(call.did) ? [] : [{ call, submitter }];
   });
-  const outcomes = found.length === 0 ? null : await readOutcomes(session, block.header);
-  return found
-    .filter(({ index }) => outcomes === null || outcomes.byIndex.get(index) === null)
-    .map(({ call, submitter }) => ({ call, submitter, isShown: outcomes !== null }));
 }
 
-/**
- * Law 2. A registration follows no proof, or only one of a registration that failed. No call counts that would make the
- * proof unreadable: in a block without events, one that the chain refused may be beyond its bounds.
- */
-function proofAfter(
-  before: KeyProof | null,
-  call: LedgerCall,
-  { binding, isShown }: { readonly binding: ProofBinding; readonly isShown: boolean },
-): KeyProof | null {
-  const after = keepKeyProof(before, call, binding);
-  if (after === null || after === before) return after;
-  if (decodeKeyProof(encodeKeyProof(after)) === null) return before;
+/** Laws 2 and 3. */
+function proofsAfter(
+  before: readonly KeyProof[],
+  { call, submitter }: BlockCall,
+  genesisHash: Uint8Array,
+): readonly KeyProof[] {
+  const binding = { genesisHash, submitter };
   if (call.name === "register_with_document_proof_signed") {
-    const isFirst = before === null || (isShown && isUnchanged(before));
-    const state = isFirst ? replayKeyProof(after) : null;
-    const holds = state?.signatures.every((one) => verifyEd25519(one.signature, one.message, one.publicKey));
-    return state?.did === call.did && holds ? after : before;
+    const first = keepKeyProof(null, call, binding);
+    return submitter !== null && first !== null && holds(first, call.did) ? distinct([...before, first]) : before;
   }
-  const counter = counterOf(call);
-  const next = before === null ? null : nextNonces(before);
-  if (counter === null || next === null) return before;
-  return counter.nonce === (counter.domain === "rootPubkey" ? next.rootPubkey : next.document) ? after : before;
+  if (submitter !== null) return before;
+  const after = before.flatMap((proof) => {
+    if (!isNext(call, proof)) return [proof];
+    const changed = keepKeyProof(proof, call, binding);
+    if (changed === null || changed === proof) return changed ?? [];
+    return holds(changed, call.did) ? [changed] : [proof];
+  });
+  return distinct(after);
 }
 
-const isUnchanged = ({ base, rotations, calls }: KeyProof): boolean =>
-  base === null && rotations.length + calls.length === 0;
+const distinct = (proofs: readonly KeyProof[]): KeyProof[] =>
+  [...new Map(proofs.map((proof) => [encodeKeyProof(proof).toHex(), proof])).values()].slice(-alternativesMax);
+
+/** Whether it is within the bounds of a proof, and every signature in it holds. */
+function holds(proof: KeyProof, did: Did): boolean {
+  const state = decodeKeyProof(encodeKeyProof(proof)) === null ? null : replayKeyProof(proof);
+  if (state === null || state.did !== did) return false;
+  return state.signatures.every((one) => verifyEd25519(one.signature, one.message, one.publicKey));
+}
+
+/** A whole document follows every earlier one, also behind a gap. Counters of aliases and of control are in no proof. */
+function isNext(call: LedgerCall, proof: KeyProof): boolean {
+  const counter = counterOf(call);
+  const next = nextNonces(proof);
+  if (call.name === "set_document_with_proof") return counter !== null && counter.nonce >= next.document;
+  if (counter?.domain === "rootPubkey") return counter.nonce === next.rootPubkey;
+  return counter?.domain !== "document" || counter.nonce === next.document;
+}
 
 const nextNonces = ({
   base,
@@ -247,7 +270,7 @@ const nextNonces = ({
   document: (base === null ? 0n : base.nonce + 1n) + BigInt(calls.length),
 });
 
-/** Law 3. */
+/** Law 4. */
 function leadsTo(proof: KeyProof, { record, counters }: Account): boolean {
   const state = replayKeyProof(proof);
   if (state === null || record === null || record.document === null || record.rootPubkey === null) return false;
