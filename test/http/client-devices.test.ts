@@ -9,45 +9,15 @@ import { activeDocument, rootKeyOf } from "../../src/client/client.ts";
 import { ed25519PublicKey, x25519PublicKey } from "../../src/client/crypto.ts";
 import type { ClientError } from "../../src/client/http.ts";
 import { memoryKeys } from "../../src/client/key-stores.ts";
-import type { WaypostOptions } from "../../src/client/opening.ts";
-import { memoryStore, type StoreDriver } from "../../src/client/store/driver.ts";
+import { memoryStore } from "../../src/client/store/driver.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { sealingKeyOf } from "../../src/core/ledger/account.ts";
 import { peopleAtNodes, untilWaiting, waiting } from "../support/people.ts";
+import { devicesAt, shows, textsOf, until } from "./own-devices.ts";
 
 const people = peopleAtNodes();
-type Place = {
-  readonly url: string;
-  readonly keys: WaypostOptions["keys"];
-  readonly store: StoreDriver;
-  readonly waiting: typeof waiting;
-};
-const place = (): Place => ({ url: people.at.url, keys: memoryKeys(), store: memoryStore(), waiting });
 const { open } = people;
-
-/** A second device of an identity, linked. */
-async function linked(first: Waypost, where = place()): Promise<Waypost> {
-  const linking = await Waypost.link(where);
-  await first.acceptLink(linking.code, "second");
-  return people.keep(linking.opened);
-}
-
-/** What a device shows, as soon as it is what is wanted. */
-async function until<T>(read: () => Promise<T>, isWanted: (value: T) => boolean): Promise<T> {
-  for (const endMs = performance.now() + 60_000; ; await Bun.sleep(20)) {
-    const value = await read();
-    if (isWanted(value) || performance.now() > endMs) return value;
-  }
-}
-const textsOf = async (me: Waypost, conversation: string) =>
-  (await me.store.messages(conversation, { limit: 2_000 })).map(({ text }) => text);
-const shows = async (me: Waypost, conversation: string, texts: readonly (string | null)[]) =>
-  expect(
-    await until(
-      () => textsOf(me, conversation),
-      (all) => Bun.deepEquals(all, [...texts]),
-    ),
-  ).toEqual([...texts]);
+const { place, linked } = devicesAt(people);
 
 test("a new device gets keys and history, and both show the same from then on", async () => {
   const [alice, phone] = await Promise.all([open(), open(place())]);
@@ -188,7 +158,7 @@ test("content above 8 MiB comes when it is opened, of received and of sent messa
   expect((await phone.store.messages(alice.did)).map(({ content }) => content)).toEqual(["whole", "whole"]);
 }, 60_000);
 
-test("what an older copy of a device's store logs reaches the others, under numbers above those that they have", async () => {
+test("what an older copy of a device's store logs reaches the others, also when it is less than what was lost", async () => {
   const [alice, where] = [await open(), place()];
   const phone = await open(where);
   const laptop = await linked(phone);

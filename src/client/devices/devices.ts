@@ -19,7 +19,8 @@ import type { StoreDriver } from "../store/driver.ts";
 import type { StoreChange } from "../store/rows.ts";
 import { type DeviceFacts, log, type SyncItem } from "../store/rows.ts";
 import { Table } from "../store/table.ts";
-import { type DeviceLink, type PeerRow, peerKey, peersOf, Sync } from "./sync.ts";
+import { isPlace, type LogPlace } from "./items.ts";
+import { type DeviceLink, type PeerRow, peerKey, peersOf, placeOf, Sync } from "./sync.ts";
 
 export type Device = DeviceFacts & {
   readonly isThis: boolean;
@@ -131,7 +132,7 @@ export async function beginLink(openLink: OpenLink, { keys, name, driver, nowMs 
   return { code, accepted, cancel: () => link.close() };
 }
 
-type NewDevice = DeviceFacts & { readonly logged?: number };
+type NewDevice = DeviceFacts & { readonly last?: LogPlace | null };
 
 /** Devices become known. To one without history everything is sent from now on. */
 async function addPeers(
@@ -141,9 +142,11 @@ async function addPeers(
 ): Promise<void> {
   await table.change(async (batch) => {
     const { logged: sent } = await table.meta();
-    for (const { did, name, logged: seen = 0 } of devices.slice(0, devicesMax)) {
+    for (const { did, name, last = null } of devices.slice(0, devicesMax)) {
       const key = peerKey(table, did);
-      const row: PeerRow = { did, name, addedMs: nowMs(), seen, sent, history, isLeaving: false };
+      const seen = last === null ? [] : [last];
+      const begun = { addedMs: nowMs(), seen, sent, history, isLacking: false, isLeaving: false };
+      const row: PeerRow = { did, name, ...begun };
       if ((await batch.get(key)) === null) batch.put(key, row);
     }
     // The others learn of it from this item; it, from the keys.
@@ -154,7 +157,10 @@ async function addPeers(
 }
 
 const isDevice = (one: unknown): one is NewDevice =>
-  isRecord(one) && isDid(String(one["did"])) && typeof one["name"] === "string";
+  isRecord(one) &&
+  isDid(String(one["did"])) &&
+  typeof one["name"] === "string" &&
+  ((one["last"] ?? null) === null || isPlace(one["last"]));
 
 // -------------------------------------------------------------------------------------------------------- devices
 
@@ -249,8 +255,9 @@ export class Devices {
       throw localError("too_many_devices", `an identity has at most ${devicesMax} devices`);
     // Known before it has the keys: from its first word on it is answered.
     await addPeers(this.#table, [{ did: code.did, name }], { nowMs: this.#host.nowMs, history: "" });
-    const { sent: logged } = (await this.#table.get<PeerRow>(peerKey(this.#table, code.did))) ?? { sent: 0 };
-    const own = { did: link.did, name: this.#host.deviceName, logged };
+    const added = await this.#table.get<PeerRow>(peerKey(this.#table, code.did));
+    const last = await placeOf(this.#table, added?.sent ?? 0);
+    const own = { did: link.did, name: this.#host.deviceName, last };
     const devices = [own, ...peers.map((peer) => ({ did: peer.did, name: peer.name }))];
     const identity = withoutStoreKey(this.#host.identity());
     const sent = await attempt(() => this.#give(link, code, { v: 1, secret: code.secret, identity, devices }));

@@ -214,14 +214,26 @@ export async function readHistory(table: Table, from: string): Promise<History> 
   return { items: [], next: null };
 }
 
+/** Where an item stands in the log of its device: copies of a store have other items under one number. */
+export type LogPlace = { readonly mark: string; readonly number: number };
+
+type LogPart = {
+  readonly v: 1;
+  readonly mark: string;
+  /** The number of the first item, and what stands before it; `null` when that is forgotten. */
+  readonly from: number;
+  readonly after: LogPlace | null;
+  readonly items: readonly SentItem[];
+};
+
 /**
  * What a device sends: a part of its log, a part of the history, how far it has the other's log, what it wants of large
  * content, and a part of that.
  */
 export type SyncMessage =
-  | { readonly v: 1; readonly from: number; readonly first: number; readonly items: readonly SentItem[] }
+  | LogPart
   | { readonly v: 1; readonly history: readonly SentItem[] }
-  | { readonly v: 1; readonly have: number }
+  | { readonly v: 1; readonly have: readonly LogPlace[] }
   | { readonly v: 1; readonly want: Want }
   | { readonly v: 1; readonly part: Part };
 
@@ -250,15 +262,19 @@ const isItem = (one: unknown): one is SentItem =>
 /** `null` for anything else. */
 export function parseSync(json: unknown): SyncMessage | null {
   if (!isRecord(json) || json["v"] !== 1) return null;
-  const { from, first, items, history, have, want, part } = json;
-  if (isInteger(have)) return { v: 1, have };
+  const { mark, from, after, items, history, have, want, part } = json;
+  if (Array.isArray(have) && have.every(isPlace)) return { v: 1, have };
   if (isWant(want)) return { v: 1, want };
   if (isWant(part)) return { v: 1, part: { ...part, content: typeof part.content === "string" ? part.content : null } };
   const list = history ?? items;
   if (!Array.isArray(list) || !list.every(isItem)) return null;
   if (history !== undefined) return { v: 1, history: list };
-  return typeof from === "number" && typeof first === "number" ? { v: 1, from, first, items: list } : null;
+  const isPart = typeof mark === "string" && isInteger(from) && (after === null || isPlace(after));
+  return isPart ? { v: 1, mark, from, after, items: list } : null;
 }
+
+export const isPlace = (one: unknown): one is LogPlace =>
+  isRecord(one) && typeof one["mark"] === "string" && isInteger(one["number"]);
 
 const isWant = (one: unknown): one is Want & { readonly content?: unknown } =>
   isRecord(one) && typeof one["id"] === "string" && typeof one["digest"] === "string" && isInteger(one["from"]);

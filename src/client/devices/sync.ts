@@ -13,10 +13,18 @@ import { attempt, ClientError, pause } from "../http.ts";
 import type { Identity } from "../keys.ts";
 import type { Message } from "../message.ts";
 import type { MessageOptions, Sent } from "../send.ts";
-import { type DeviceFacts, keyOfId, log, type MessageRow, type StoreChange, type SyncItem } from "../store/rows.ts";
+import { type DeviceFacts, keyOfId, type MessageRow, type StoreChange, type SyncItem } from "../store/rows.ts";
 import { type Batch, logKey, type Table } from "../store/table.ts";
 import { giveUp, holderOf, loadPart, takePart } from "./content.ts";
-import { applyItem, loadItem, parseSync, readHistory, type SentItem, type SyncMessage } from "./items.ts";
+import {
+  applyItem,
+  type LogPlace,
+  loadItem,
+  parseSync,
+  readHistory,
+  type SentItem,
+  type SyncMessage,
+} from "./items.ts";
 
 /** The device's own DID, opened without a store. */
 export type DeviceLink = {
@@ -31,11 +39,14 @@ export type DeviceLink = {
 /** Another device of this identity. */
 export type PeerRow = DeviceFacts & {
   readonly addedMs: number;
-  /** The last of its items that was applied here, and the last of ours that its Cache took. */
-  readonly seen: number;
+  /** The last of its items that was applied here, of each mark; the latest is the last one. */
+  readonly seen: readonly LogPlace[];
+  /** The last of the items here that its Cache took. */
   readonly sent: number;
   /** Where its history goes on; `null` when it has all. */
   readonly history: string | null;
+  /** Two copies of its store were heard of since it got the history. */
+  readonly isLacking: boolean;
   /** It is being removed: nothing is sent to it or heard from it. */
   readonly isLeaving: boolean;
 };
@@ -48,9 +59,9 @@ type Peer = {
   /** It could not be synced the last time: nobody waits for it. */
   isFailing: boolean;
   askedMs: number;
-  /** The first item that was sent to it. */
-  first: number | null;
 };
+
+type LogRow = { readonly item: SyncItem; readonly mark: string; readonly atMs: number };
 
 type SyncHost = {
   readonly table: Table;
@@ -68,6 +79,8 @@ const contentRetries = 3;
 /** Of one message, unless a single item has more. */
 const batchBytes = 524_288;
 const keptMs = 30 * dayMs;
+/** Runs of a device whose places are remembered: each part names the place before it, so few are needed. */
+const marksMax = 32;
 /** About 64 MiB: an item names a row and does not repeat it. */
 const keptItems = 200_000;
 /** Of several copies that are missing the first is asked for, and then none for this long. */
@@ -140,8 +153,7 @@ export class Sync {
   }
 
   async #tellLoop(did: Did): Promise<void> {
-    const askedMs = Number.NEGATIVE_INFINITY;
-    const peer: Peer = { news: new Wakeup(), tried: 0, isFailing: false, askedMs, first: null };
+    const peer: Peer = { news: new Wakeup(), tried: 0, isFailing: false, askedMs: Number.NEGATIVE_INFINITY };
     this.#peers.set(did, peer);
     for (let failures = 0; !this.#signal.aborted && this.#peers.get(did) === peer; ) {
       const logged = this.#logged;
@@ -169,28 +181,24 @@ export class Sync {
       const history = await this.#load(items.map(({ item }) => item));
       if (history.length > 0) await this.#send(did, { v: 1, history });
       // What did not fit is first in the next part.
-      await this.#change(did, { history: items[history.length]?.place ?? next });
+      await this.#advance(peer, { history: items[history.length]?.place ?? next });
       return true;
     }
-    const rows = await this.#table.scan<{ item: SyncItem }>({
-      prefix: "y/",
-      from: logKey(peer.sent + 1),
-      limit: itemsMax,
-    });
+    const rows = await this.#table.scan<LogRow>({ prefix: "y/", from: logKey(peer.sent + 1), limit: itemsMax });
     const [first] = rows;
     if (first === undefined) return false;
     const from = numberOf(first[0]);
-    // Numbers that were never used end a part (`#logAbove`), and nothing is missing before the next.
-    const following = rows.filter(([key], i) => numberOf(key) === from + i);
-    const items = await this.#load(following.map(([, { item }]) => item));
-    const [oldest = first] = from > peer.sent + 1 ? [] : await this.#table.scan({ prefix: "y/", limit: 1 });
+    const { mark } = first[1];
+    // Another mark, or what a clock has removed, ends a part.
+    const end = rows.findIndex(([key, row], i) => row.mark !== mark || numberOf(key) !== from + i);
+    const items = await this.#load(rows.slice(0, end < 0 ? rows.length : end).map(([, { item }]) => item));
+    const after = await placeOf(this.#table, from - 1);
     // Keys are logged with the mark of the device that they are not for: it is read again behind them.
     const now = await this.#table.get<PeerRow>(peerKey(this.#table, did));
     if (now === null || now.isLeaving) return false;
-    state.first ??= from;
-    await this.#send(did, { v: 1, from, first: numberOf(oldest[0]), items });
+    await this.#send(did, { v: 1, mark, from, after, items });
     const sent = from + items.length - 1;
-    await this.#change(did, { sent });
+    await this.#advance(peer, { sent });
     state.tried = Math.max(sent, state.tried);
     this.#progress();
     return true;
@@ -225,6 +233,14 @@ export class Sync {
     return inBatch === undefined ? this.#table.change(work) : work(inBatch);
   }
 
+  /** Unless it was set back meanwhile. */
+  async #advance({ did, sent, history }: PeerRow, change: Partial<PeerRow>): Promise<void> {
+    await this.#table.change(async (batch) => {
+      const row = await batch.get<PeerRow>(peerKey(this.#table, did));
+      if (row?.sent === sent && row.history === history) batch.put(peerKey(this.#table, did), { ...row, ...change });
+    });
+  }
+
   // ------------------------------------------------------------------------------------------------- hearing
 
   async #receive(): Promise<void> {
@@ -248,10 +264,12 @@ export class Sync {
       return;
     }
     if ("have" in message) {
-      // In another tab more may have been logged than was heard of here.
-      if (message.have > (await this.#table.meta()).logged) return this.#logAbove(peer, message.have);
-      if (message.have >= peer.sent) return;
-      await this.#change(did, { sent: Math.max(0, message.have) });
+      const places = message.have.map(async ({ mark, number }) =>
+        (await placeOf(this.#table, number))?.mark === mark ? number : 0,
+      );
+      const sent = Math.max(0, ...(await Promise.all(places)));
+      if (sent >= peer.sent) return;
+      await this.#change(did, { sent });
       this.#peers.get(did)?.news.wake();
       return;
     }
@@ -268,31 +286,32 @@ export class Sync {
         return this.#tellState(await this.#table.get<string>(keyOfId(this.#table, message.part.id)));
       return taken === null ? undefined : this.want(taken.key, taken.isFit ? { holder: did } : { lacking: did });
     }
-    // A part that doesn't follow is asked for, unless the other device has forgotten it.
-    if (message.from > peer.seen + 1 && message.from !== message.first) return this.#ask(peer);
-    // All known: a repetition, or of an older copy of that device, which learns so how far it was.
-    if (message.from + message.items.length <= peer.seen) return this.#send(did, { v: 1, have: peer.seen });
-    for (const [i, item] of message.items.entries())
-      if (message.from + i > peer.seen) await this.#apply(did, item, message.from + i);
+    await this.#hearPart(peer, message);
   }
 
-  /**
-   * Another device has more of this one's items than this one has logged: the store is an older copy, put back. What was
-   * logged since then gets numbers that were never used, and so does all that follows. It isn't noticed when the copy has
-   * logged as much again before the other device answers, or when a third device has more than the second.
-   */
-  async #logAbove({ did, sent }: PeerRow, have: number): Promise<void> {
-    const from = Math.min(sent + 1, this.#peers.get(did)?.first ?? sent + 1);
-    await this.#table.change(async (batch) => {
-      const since = { prefix: "y/", from: logKey(from), limit: keptItems };
-      for (const [, { item }] of await this.#table.scan<{ item: SyncItem }>(since)) log(batch, item);
-      batch.meta = { logged: have };
-      await this.#change(did, { sent: have }, batch);
-    });
-    this.#logged = Math.max(this.#logged, have);
+  async #hearPart(peer: PeerRow, { mark, from, after, items }: Extract<SyncMessage, { items: unknown }>) {
+    const { did, seen } = peer;
+    const seenOf = (one: string) => seen.find((place) => place.mark === one)?.number ?? 0;
+    // What is missing before it is asked for, unless the other device has forgotten it.
+    if (after !== null && after.number > seenOf(after.mark)) return this.#ask(peer);
+    const known = seenOf(mark);
+    if (from + items.length - 1 <= known) return;
+    // It goes on from another place than the last one here: two copies of its store do, and lack what the other did.
+    const last = seen.at(-1);
+    const before = known < from ? after : { mark, number: known };
+    const isApart = last !== undefined && before !== null && !isSame(last, before);
+    const isLacking = isApart || peer.isLacking;
+    // Once for each run: two that run at once would get it again and again.
+    if (isLacking && known === 0) {
+      await this.#change(did, { history: "", isLacking: false });
+      this.#peers.get(did)?.news.wake();
+    } else if (isApart) await this.#change(did, { isLacking });
+    const others = seen.filter((place) => place.mark !== mark).slice(1 - marksMax);
+    for (const [i, item] of items.entries())
+      if (from + i > known) await this.#apply(did, item, [...others, { mark, number: from + i }]);
   }
 
-  async #apply(did: Did, item: SentItem, seen: number | null): Promise<void> {
+  async #apply(did: Did, item: SentItem, seen: PeerRow["seen"] | null): Promise<void> {
     const mark = async (batch: Batch) => (seen === null ? undefined : this.#change(did, { seen }, batch));
     if (item.kind === "keys" || item.kind === "devices") await this.#host.take(item, did);
     const change = await applyItem(this.#host, item, mark);
@@ -347,5 +366,13 @@ export class Sync {
     }
   }
 }
+
+/** Of an item in the own log; `null` for one that is forgotten. */
+export async function placeOf(table: Table, number: number): Promise<LogPlace | null> {
+  const row = await table.get<LogRow>(logKey(number));
+  return row === null ? null : { mark: row.mark, number };
+}
+
+const isSame = (one: LogPlace, other: LogPlace) => one.mark === other.mark && one.number === other.number;
 
 const numberOf = (key: string): number => Number(key.slice("y/".length));

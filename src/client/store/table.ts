@@ -41,6 +41,8 @@ type TableScan = Partial<Range> & { readonly prefix: string };
 
 export class Table {
   readonly driver: StoreDriver;
+  /** Of what is logged by this run: a copy of the store that runs too, or later, numbers its items alike. */
+  readonly mark = encodeHex(crypto.getRandomValues(new Uint8Array(8)));
   /** Begins every key: another identity, and one made anew under the same name, has other rows. */
   readonly place: string;
   /** Removes what is worth least; returns whether there is more room. */
@@ -167,7 +169,7 @@ export class Table {
     const [result, meta] = await Promise.all([work(batch), this.meta()]);
     const items = (batch.meta.hasDevices ?? meta.hasDevices) ? batch.items : [];
     let { logged } = { ...meta, ...batch.meta };
-    for (const item of items) batch.put(logKey(++logged), { item, atMs: Date.now() });
+    for (const item of items) batch.put(logKey(++logged), { item, mark: this.mark, atMs: Date.now() });
     if (batch.rows.size === 0 && Object.keys(batch.meta).length === 0) return result;
     const sealed = [...batch.rows].map(([key, value]) => [key, value && this.#seal(key, value)] as const);
     const more = sealed.map(async ([key, value]) => sizeOf(key, value) - sizeOf(key, await batch.before(key)));

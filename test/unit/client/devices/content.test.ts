@@ -39,7 +39,7 @@ async function devicesOf(names: readonly string[], lost: (message: SyncMessage) 
     const table = await Table.open(memoryStore(), crypto.getRandomValues(new Uint8Array(32)));
     await table.change(async (batch) => {
       batch.meta = { hasDevices: true, deviceDid: did };
-      const facts = { name: "", addedMs: 0, seen: 0, sent: 0, history: null, isLeaving: false };
+      const facts = { name: "", addedMs: 0, seen: [], sent: 0, history: null, isLacking: false, isLeaving: false };
       for (const peer of dids) if (peer !== did) batch.put(peerKey(table, peer), { ...facts, did: peer });
     });
     const changed = { next: Promise.withResolvers<void>() };

@@ -22,7 +22,16 @@ const profileOf = (did: typeof other, atMs = 1): ProfileRow => ({ did, name: "Ot
 
 async function withDevice(history: string | null): Promise<Table> {
   const table = await openTable();
-  const peer: PeerRow = { did: device, name: "", addedMs: 0, seen: 0, sent: 0, history, isLeaving: false };
+  const peer: PeerRow = {
+    did: device,
+    name: "",
+    addedMs: 0,
+    seen: [],
+    sent: 0,
+    history,
+    isLacking: false,
+    isLeaving: false,
+  };
   await table.change(async (batch) => {
     batch.meta = { hasDevices: true };
     batch.put(peerKey(table, device), peer);

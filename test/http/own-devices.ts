@@ -1,0 +1,44 @@
+/** Several devices of one identity over the nodes of a test, and what they show. */
+import { expect } from "bun:test";
+import { memoryKeys } from "../../src/client/key-stores.ts";
+import type { WaypostOptions } from "../../src/client/opening.ts";
+import { memoryStore, type StoreDriver } from "../../src/client/store/driver.ts";
+import { Waypost } from "../../src/client/waypost.ts";
+import { type peopleAtNodes, waiting } from "../support/people.ts";
+
+type Place = {
+  readonly url: string;
+  readonly keys: WaypostOptions["keys"];
+  readonly store: StoreDriver;
+  readonly waiting: typeof waiting;
+};
+
+export function devicesAt({ at, keep }: ReturnType<typeof peopleAtNodes>) {
+  const place = (store = memoryStore()): Place => ({ url: at.url, keys: memoryKeys(), store, waiting });
+  /** A second device of an identity, linked. */
+  const linked = async (first: Waypost, where = place()): Promise<Waypost> => {
+    const linking = await Waypost.link(where);
+    await first.acceptLink(linking.code, "second");
+    return keep(linking.opened);
+  };
+  return { place, linked };
+}
+
+/** What a device shows, as soon as it is what is wanted. */
+export async function until<T>(read: () => Promise<T>, isWanted: (value: T) => boolean): Promise<T> {
+  for (const endMs = performance.now() + 60_000; ; await Bun.sleep(20)) {
+    const value = await read();
+    if (isWanted(value) || performance.now() > endMs) return value;
+  }
+}
+
+export const textsOf = async (me: Waypost, conversation: string) =>
+  (await me.store.messages(conversation, { limit: 2_000 })).map(({ text }) => text);
+
+export const shows = async (me: Waypost, conversation: string, texts: readonly (string | null)[]) =>
+  expect(
+    await until(
+      () => textsOf(me, conversation),
+      (all) => Bun.deepEquals(all, [...texts]),
+    ),
+  ).toEqual([...texts]);
