@@ -12,15 +12,18 @@ import { type Command, CommanderError, InvalidArgumentError, Option } from "comm
 import { CommandFailure, failed, isSystemRefusal } from "../app/failure.ts";
 import { type Client, connect, type Found, find } from "../client/client.ts";
 import { type Waiting, waitingDefault } from "../client/directory.ts";
-import { ClientError, timeoutMsDefault } from "../client/http.ts";
+import { ClientError } from "../client/http.ts";
+import { memoryOf } from "../client/key-stores.ts";
 import { type Identity, nameForm } from "../client/keys.ts";
+import type { WaypostOptions } from "../client/opening.ts";
 import { parseLogPolicy } from "../client/trust/log.ts";
 import { strangerIn } from "../client/trust/own.ts";
 import type { TrustDemand, TrustLevel } from "../client/trust/trust.ts";
+import { Waypost } from "../client/waypost.ts";
 import { parseDuration } from "../core/codec/time.ts";
 import { errorStack, errorText } from "../core/fault.ts";
-import { sameEndpoint, withoutTrailingSlashes } from "../core/message/proof.ts";
-import { defaultKeysFolder, fileMemory, listIdentities, loadIdentity } from "./files/files.ts";
+import { withoutTrailingSlashes } from "../core/message/proof.ts";
+import { defaultKeysFolder, fileKeys, listIdentities, loadIdentity } from "./files/files.ts";
 
 /** Where `waypost dev` and the examples listen. */
 const urlDefault = "http://127.0.0.1:7400";
@@ -255,7 +258,6 @@ type SessionFlags = {
   readonly policy?: string;
   readonly json?: boolean;
   readonly as?: string;
-  readonly wait?: boolean;
   readonly timeout?: number;
 };
 
@@ -279,14 +281,12 @@ function addSessionFlags(command: Command): void {
   command.addHelpOption(shared("-h, --help", "display help for command"));
 }
 
-export function addWaitFlags(command: Command): Command {
-  return command
-    .option("--no-wait", "do not wait for settlement")
-    .addOption(
-      new Option("--timeout <duration>", "how long to wait: 30s, 5m")
-        .argParser(parseWait)
-        .default(waitingDefault.timeoutMs, `${waitingDefault.timeoutMs / 1_000}s`),
-    );
+export function addWaitFlag(command: Command): Command {
+  return command.addOption(
+    new Option("--timeout <duration>", "how long to wait for settlement: 30s, 5m")
+      .argParser(parseWait)
+      .default(waitingDefault.timeoutMs, `${waitingDefault.timeoutMs / 1_000}s`),
+  );
 }
 
 export function addIdentityFlag(command: Command): Command {
@@ -299,21 +299,23 @@ export type Session = {
   readonly cacheUrl: string;
   readonly keysFolder: string;
   readonly report: Report;
-  /** With `--no-wait`, nothing waits for settlement. */
-  readonly waits: boolean;
   /** The identity that `name`, `--as` or the environment names, else the only one; the client acts for it from then on. */
   readonly identity: (name?: string) => Promise<Identity>;
+  /** How the SDK opens an identity of this machine. */
+  readonly options: (name: string) => WaypostOptions;
+  /** The same identity as one that receives and replaces its keys when they are due. */
+  readonly open: () => Promise<Waypost>;
   /** The client remembers for the identity that `identity` would return, if there is one. */
   readonly recall: () => Promise<void>;
   /** The DID behind what a person types: a DID, the name of an identity on this machine, or an alias; and how it was found. */
   readonly find: (target: string, demanded?: TrustDemand | null) => Promise<Found>;
   /**
    * Reports a key of the own record that this machine does not hold, as far as the command has read the record: no request
-   * is made for it. `receive --follow` and `listen` watch the aliases too.
+   * is made for it. `receive` watches the aliases too.
    */
   readonly watch: () => Promise<void>;
-  /** How to wait, while the progress line shows `what`; `null` with `--no-wait`. */
-  readonly waiting: (what: string) => Waiting | null;
+  /** How to wait, while the progress line shows `what`. */
+  readonly waiting: (what: string) => Waiting;
 };
 
 /** Adds the flags of a session to a command of a client, and runs `work` in one; `endingOf` renders failures. */
@@ -366,33 +368,44 @@ function openSession(flags: SessionFlags): Session {
   const urlOf = (node: "directory" | "relay" | "cache"): string =>
     withoutTrailingSlashes(flags[node] ?? (flags.url || env[`WAYPOST_${node.toUpperCase()}_URL`]) ?? url);
   const keysFolder = resolve(flags.keys ?? env["WAYPOST_KEYS"] ?? defaultKeysFolder());
-  const client = connect({ directoryUrl: urlOf("directory"), relayUrl: urlOf("relay"), timeoutMs: timeoutMsDefault });
+  const urls = { directoryUrl: urlOf("directory"), relayUrl: urlOf("relay"), cacheUrl: urlOf("cache") };
+  const client = connect(urls);
   const report = createReport(flags.json === true);
-  const policy = flags.policy ?? env["WAYPOST_POLICY"];
-  client.known.policy = policy === undefined ? null : readPolicy(policy);
+  const policyFile = flags.policy ?? env["WAYPOST_POLICY"];
+  const policy = policyFile === undefined ? null : readPolicy(policyFile);
+  client.known.policy = policy;
   client.known.doubt = (error) => report.note(`the log: ${error.message} (${error.code})`);
   let acting: string | null = null;
   const load = async (name: string): Promise<Identity> => {
     acting = name;
     const identity = await loadIdentity(keysFolder, name);
     client.known.ledger = identity.ledger;
-    client.known.memory = fileMemory(keysFolder, name);
+    client.known.memory = memoryOf(fileKeys(keysFolder), name);
     return identity;
   };
+  const identityOf = async (name = flags.as ?? env["WAYPOST_AS"]): Promise<Identity> => {
+    if (name !== undefined) return load(name);
+    const [only, ...others] = await listIdentities(keysFolder);
+    if (only === undefined) throw failed(`no identity in ${keysFolder}; create one: waypost did create --name alice`);
+    if (others.length === 0) return load(only);
+    throw failed(`there are several identities; choose one with --as: ${[only, ...others].join(", ")}`);
+  };
+  const options = (name: string): WaypostOptions => ({
+    ...urls,
+    ...(policy === null ? {} : { policy }),
+    keys: fileKeys(keysFolder),
+    name,
+    retries: 0,
+  });
   return {
     client,
-    relayUrl: urlOf("relay"),
-    cacheUrl: urlOf("cache"),
+    relayUrl: urls.relayUrl,
+    cacheUrl: urls.cacheUrl,
     keysFolder,
     report,
-    waits: flags.wait !== false,
-    identity: async (name = flags.as ?? env["WAYPOST_AS"]) => {
-      if (name !== undefined) return load(name);
-      const [only, ...others] = await listIdentities(keysFolder);
-      if (only === undefined) throw failed(`no identity in ${keysFolder}; create one: waypost did create --name alice`);
-      if (others.length === 0) return load(only);
-      throw failed(`there are several identities; choose one with --as: ${[only, ...others].join(", ")}`);
-    },
+    identity: identityOf,
+    options,
+    open: async () => Waypost.open(options((await identityOf()).name)),
     recall: async () => {
       const name = flags.as ?? env["WAYPOST_AS"];
       const [only, ...others] = name === undefined ? await listIdentities(keysFolder) : [name];
@@ -413,7 +426,6 @@ function openSession(flags: SessionFlags): Session {
       if (what !== null) report.warn(strangerWarning(what));
     },
     waiting: (what) => {
-      if (flags.wait === false) return null;
       const onProgress = (elapsedMs: number, state: string) =>
         report.progress(`${what}: ${state}, ${(elapsedMs / 1_000).toFixed(1)} s`);
       return { ...waitingDefault, timeoutMs: flags.timeout ?? waitingDefault.timeoutMs, onProgress };
@@ -464,27 +476,4 @@ export async function askJson(url: string, path: string, options: AskOptions = {
   } catch (error) {
     return error instanceof SyntaxError ? "answers, but not as a node" : reasonOf(error);
   }
-}
-
-type EndpointCheck =
-  | { readonly state: "ok" }
-  /** Nothing answers there now. */
-  | { readonly state: "unreachable"; readonly reason: string }
-  /** Something answers that is not a node with this role and address. */
-  | { readonly state: "wrong"; readonly reason: string }
-  /** The node does not offer `GET /node`. */
-  | { readonly state: "unknown" };
-
-/** Whether a node with `role` answers at `endpoint` and calls itself so. */
-export async function checkEndpoint(endpoint: string, role: "relay" | "cache"): Promise<EndpointCheck> {
-  const reply = await askJson(endpoint, "/node");
-  if (typeof reply === "string") return { state: "unreachable", reason: reply };
-  if (reply.status === 404) return { state: "unknown" };
-  const { roles } = reply.json;
-  if (!Array.isArray(roles) || !roles.includes(role)) return { state: "wrong", reason: `no ${role} answers there` };
-  const own = reply.json[`${role}_endpoints`];
-  const named = Array.isArray(own) ? own.map(String) : [];
-  if (named.some((one) => sameEndpoint(one, endpoint))) return { state: "ok" };
-  const names = named.length === 0 ? "has no public endpoint" : `calls itself ${named.join(", ")}`;
-  return { state: "wrong", reason: `the ${role} there ${names}` };
 }

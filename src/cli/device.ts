@@ -11,7 +11,7 @@ import { Waypost } from "../client/waypost.ts";
 import { minuteMs } from "../core/codec/time.ts";
 import { addIdentityFlag, clientCommand, parseName, printable, type Session } from "./command.ts";
 import { confirmed } from "./did-change.ts";
-import { fileKeys, stateFolder } from "./files/files.ts";
+import { stateFolder } from "./files/files.ts";
 import { fileStore } from "./files/store.ts";
 
 type NameFlags = { readonly name?: string };
@@ -32,10 +32,8 @@ export function registerDeviceCommand(program: Command): void {
   clientCommand(addIdentityFlag(remove), removeDevice);
 }
 
-function optionsFor({ client, relayUrl, cacheUrl, keysFolder }: Session, name: string) {
-  const store = fileStore(join(stateFolder(keysFolder, name), "store.sqlite"));
-  const directoryUrl = client.directory.endpoint.url;
-  return { directoryUrl, relayUrl, cacheUrl, keys: fileKeys(keysFolder), name, store };
+function optionsFor({ options, keysFolder }: Session, name: string) {
+  return { ...options(name), store: fileStore(join(stateFolder(keysFolder, name), "store.sqlite")) };
 }
 
 /** Opens the identity with its store, which no other program may have open, and closes it after the work. */

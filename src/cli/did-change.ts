@@ -1,41 +1,27 @@
 /**
  * `waypost did rotate|add-key|remove-key|add-service|remove-service|alias|deactivate|delete`: changes of
  * an identity, signed with a key of this machine. New secrets are on disk before a change that needs them is submitted.
- * Commands that receive messages rotate the agreement key when that is due.
  * Source: interface "Signed DID-document updates", rules section 4, docs/client.md "Forward secrecy".
  */
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { type Command, InvalidArgumentError } from "commander";
 import { failed } from "../app/failure.ts";
-import {
-  type Changed,
-  change,
-  changeAsOwner,
-  nextIdentity,
-  type OwnerUpdate,
-  publishKeys,
-  type Rotated,
-  rotateAgreement,
-} from "../client/change.ts";
+import { type Changed, change, changeAsOwner, nextIdentity, type OwnerUpdate, publishKeys } from "../client/change.ts";
 import { activeDocument } from "../client/client.ts";
 import type { Signer } from "../client/crypto.ts";
-import { waitingDefault } from "../client/directory.ts";
-import { ClientError } from "../client/http.ts";
-import { type Identity, isRotationDue, rootSignerId, rotationMsDefault, signingSeed } from "../client/keys.ts";
+import { type Identity, rootSignerId } from "../client/keys.ts";
 import { parsePublicKey, renderPublicKey } from "../core/codec/bytes.ts";
 import { type DidUrl, normalizeAlias, parseDidUrl } from "../core/codec/did.ts";
 import type { Intent } from "../core/ledger/actions.ts";
 import { homeServiceType } from "../core/trust/home.ts";
-import { addIdentityFlag, addWaitFlags, clientCommand, collectUrls, parseCount, type Session } from "./command.ts";
-import { fileKeys, forgetIdentity, saveIdentity } from "./files/files.ts";
-
-type ChangeFlags = { readonly signer?: string };
+import { addIdentityFlag, addWaitFlag, clientCommand, collectUrls, parseCount, type Session } from "./command.ts";
+import { fileKeys, saveIdentity } from "./files/files.ts";
 
 /** A change under way: the session, the identity that is changed, and the flags. */
 type Changing<F extends object = object> = {
   readonly session: Session;
   readonly identity: Identity;
-  readonly flags: F & ChangeFlags;
+  readonly flags: F;
 };
 
 /** Registers a command whose work is one change of the chosen identity. */
@@ -43,9 +29,8 @@ export function changeCommand<F extends object = object, A extends string[] = []
   command: Command,
   work: (changing: Changing<F>, ...values: A) => Promise<void>,
 ): void {
-  const text = "the key that signs: root, or the id of a method whose key is on this machine";
-  addWaitFlags(addIdentityFlag(command)).option("--signer <id>", text, rootSignerId);
-  clientCommand<F & ChangeFlags, A>(command, async (session, flags, ...values) =>
+  addWaitFlag(addIdentityFlag(command));
+  clientCommand<F, A>(command, async (session, flags, ...values) =>
     work({ session, identity: await session.identity(), flags }, ...values),
   );
 }
@@ -57,11 +42,7 @@ export function registerChangeCommands(did: Command): void {
   registerEndCommands(did);
 }
 
-/** The key that `--signer` names. */
-function signerOf(identity: Identity, { signer = rootSignerId }: ChangeFlags): Signer {
-  const keyId = signer === rootSignerId ? signer : ownId(identity, signer);
-  return { keyId, seed: signingSeed(identity, keyId) };
-}
+const signerOf = ({ rootSeed }: Identity): Signer => ({ keyId: rootSignerId, seed: rootSeed });
 
 function ownId(identity: Identity, text: string): DidUrl {
   const id = parseDidUrl(text, identity.did);
@@ -70,36 +51,24 @@ function ownId(identity: Identity, text: string): DidUrl {
   return id;
 }
 
-async function apply({ session, identity, flags }: Changing, intent: Intent): Promise<Changed> {
+async function apply({ session, identity }: Changing, intent: Intent): Promise<Changed> {
   session.report.progress(`submitting ${intent.action}`);
   const waiting = session.waiting(`waiting for ${intent.action}`);
-  return change(session.client, intent, { signer: signerOf(identity, flags), waiting });
+  return change(session.client, intent, { signer: signerOf(identity), waiting });
 }
 
 async function applyAndReport(changing: Changing, intent: Intent, text: string): Promise<void> {
   reportChange(changing.session, await apply(changing, intent), text);
 }
 
-export async function applyAsOwner({ session, identity, flags }: Changing, update: OwnerUpdate, text: string) {
+export async function applyAsOwner({ session, identity }: Changing, update: OwnerUpdate, text: string) {
   const waiting = session.waiting(`waiting for ${update.extrinsic}`);
-  reportChange(
-    session,
-    await changeAsOwner(session.client, update, { signer: signerOf(identity, flags), waiting }),
-    text,
-  );
+  reportChange(session, await changeAsOwner(session.client, update, { signer: signerOf(identity), waiting }), text);
 }
 
 function reportChange({ report }: Session, { accepted, record }: Changed, text: string): void {
-  const state = record === null ? "not yet settled" : `version ${record.version}`;
-  report.result(
-    { ok: true, settled: record !== null, ...accepted, version: record?.version ?? null },
-    `${text} (${accepted.tx_hash.slice(0, 14)}…, ${state})`,
-  );
-}
-
-/** For changes in several steps. */
-function mustWait({ session }: Changing, reason: string): void {
-  if (!session.waits) throw failed(`--no-wait is not possible: ${reason}`);
+  const version = record?.version ?? null;
+  report.result({ ok: true, ...accepted, version }, `${text} (${accepted.tx_hash.slice(0, 14)}…, version ${version})`);
 }
 
 // ------------------------------------------------------------------------------------------------- keys
@@ -131,10 +100,10 @@ async function rotate(session: Session): Promise<void> {
     throw failed(`other devices of ${name} would be locked out: replace its keys by waypost device remove`);
   const next = nextIdentity(identity, Date.now());
   await saveIdentity(keysFolder, next);
-  const rotated = await publishKeys(client, next, session.waiting("waiting for the new keys") ?? waitingDefault);
+  const rotated = await publishKeys(client, next, session.waiting("waiting for the new keys"));
   await saveIdentity(keysFolder, rotated);
   const { version, root_pubkey } = await client.directory.resolve(did);
-  report.result({ ok: true, settled: true, did, root_pubkey, version }, `${name} has new keys, version ${version}`);
+  report.result({ ok: true, did, root_pubkey, version }, `${name} has new keys, version ${version}`);
 }
 
 async function addKey(changing: Changing<AddKeyFlags>, text: string): Promise<void> {
@@ -144,7 +113,6 @@ async function addKey(changing: Changing<AddKeyFlags>, text: string): Promise<vo
   const secret = flags.public === undefined ? ed25519.utils.randomSecretKey() : null;
   const publicKey = secret === null ? parsePublicKey(flags.public ?? "") : ed25519.getPublicKey(secret);
   if (publicKey === null) throw failed(`not a public Ed25519 key: ${flags.public}`);
-  if (flags.auth === true) mustWait(changing, "--auth needs the settled key");
   const { verificationMethod, keyAgreement } = await activeDocument(session.client, did);
   // New secrets under the id would hide those in force.
   if ([...verificationMethod, ...keyAgreement].some((component) => component.id === id))
@@ -162,10 +130,7 @@ async function removeKey(changing: Changing, text: string): Promise<void> {
   const id = ownId(identity, text);
   const { did } = identity;
   const { authentication } = await activeDocument(session.client, did);
-  if (authentication.includes(id)) {
-    mustWait(changing, `${id} must be removed from authentication first`);
-    await apply(changing, { action: "RemoveAuthentication", did, id });
-  }
+  if (authentication.includes(id)) await apply(changing, { action: "RemoveAuthentication", did, id });
   await applyAndReport(changing, { action: "RemoveVerificationMethod", did, id }, `${id} removed`);
 }
 
@@ -273,10 +238,8 @@ function registerEndCommands(did: Command): void {
       const { did, name } = identity;
       confirmed(`Delete ${name} (${did})?`, flags);
       const { accepted } = await apply(changing, { action: "delete_did", did });
-      const settled = session.waits;
-      if (settled) await forgetIdentity(session.keysFolder, name);
-      const text = settled ? "is deleted" : "will be deleted; its keys stay here";
-      session.report.result({ ok: true, settled, ...accepted }, `${name} ${text}`);
+      await fileKeys(session.keysFolder).save(name, null);
+      session.report.result({ ok: true, ...accepted }, `${name} is deleted`);
     },
   );
 }
@@ -286,34 +249,4 @@ export function confirmed(question: string, flags: { readonly yes?: boolean }): 
   if (flags.yes === true) return;
   if (process.stdin.isTTY !== true) throw failed(`${question} Confirm with --yes.`);
   if (prompt(`${question} Type yes:`) !== "yes") throw failed("cancelled: nothing was changed");
-}
-
-// ------------------------------------------------------------------------------------------ agreement key
-
-const missingText =
-  "another device has published an agreement key that can't be derived here: import the identity again";
-
-/** Runs before messages are received. A failure is only reported: the old key still works. */
-export async function rotateIfDue(session: Session, identity: Identity): Promise<Identity> {
-  if (!isRotationDue(identity, Date.now(), rotationMsDefault)) return identity;
-  try {
-    const rotated = await rotateIfOlder({ session, identity, flags: {} }, rotationMsDefault);
-    if (!rotated.holdsPublished) session.report.note(missingText);
-    else if (rotated.rotated) session.report.note(`${identity.name} has a new agreement key`);
-    return rotated.identity;
-  } catch (error) {
-    if (!(error instanceof ClientError)) throw error;
-    session.report.note(`the agreement key could not be replaced: ${error.message} (${error.code})`);
-    return identity;
-  }
-}
-
-function rotateIfOlder({ session, identity, flags }: Changing, everyMs: number): Promise<Rotated> {
-  return rotateAgreement(session.client, identity, {
-    nowMs: Date.now(),
-    everyMs,
-    signer: signerOf(identity, flags),
-    waiting: session.waiting("waiting for UpdateKeyAgreement") ?? waitingDefault,
-    save: (next) => saveIdentity(session.keysFolder, next),
-  });
 }

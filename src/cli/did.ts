@@ -8,24 +8,16 @@ import { failed } from "../app/failure.ts";
 import { parseRecord } from "../client/answers.ts";
 import type { OwnerUpdate } from "../client/change.ts";
 import { activeDocument, type Client, normalizeName, rootKeyOf, trustIn } from "../client/client.ts";
-import { identityFor, settleRegistration } from "../client/directory.ts";
 import { ClientError, orNull } from "../client/http.ts";
-import type { Identity } from "../client/keys.ts";
-import { firstDocument, homeAt, register } from "../client/registration.ts";
+import type { WaypostOptions } from "../client/opening.ts";
+import { checkHomes } from "../client/registration.ts";
 import { fingerprintOf } from "../client/trust/fingerprint.ts";
 import { forgetOwnAlias } from "../client/trust/own.ts";
+import { Waypost } from "../client/waypost.ts";
 import type { Did } from "../core/codec/did.ts";
-import {
-  addIdentityFlag,
-  addWaitFlags,
-  checkEndpoint,
-  clientCommand,
-  parseName,
-  printable,
-  type Session,
-} from "./command.ts";
+import { addIdentityFlag, addWaitFlag, clientCommand, parseName, printable, type Session } from "./command.ts";
 import { applyAsOwner, changeCommand, registerChangeCommands } from "./did-change.ts";
-import { listIdentities, loadIdentity, saveIdentity, saveNewIdentity } from "./files/files.ts";
+import { listIdentities, loadIdentity } from "./files/files.ts";
 
 export function registerDidCommand(program: Command): void {
   const did = program.command("did").description("create, show and change identities");
@@ -38,7 +30,7 @@ export function registerDidCommand(program: Command): void {
 
 // ------------------------------------------------------------------------------------------------- create
 
-type CreateFlags = { readonly name: string; readonly alias?: string | null; readonly invitation?: string | null };
+type CreateFlags = { readonly name: string } & Pick<WaypostOptions, "alias" | "invitation">;
 
 function registerCreate(did: Command): void {
   const command = did
@@ -47,45 +39,25 @@ function registerCreate(did: Command): void {
     .requiredOption("--name <name>", "name of the identity on this machine", parseName)
     .option("--alias <alias>", "a public alias to register with it")
     .option("--invitation <link>", "link or code, where the Directory registers who is invited");
-  clientCommand(addWaitFlags(command), createDid);
+  clientCommand(addWaitFlag(command), createDid);
 }
 
-async function createDid(session: Session, { name, alias = null, invitation = null }: CreateFlags): Promise<void> {
-  const { client, relayUrl, cacheUrl, keysFolder, report } = session;
-  // An identity whose document names an address where no such node answers could never receive.
-  for (const [role, url] of [["relay", relayUrl] as const, ["cache", cacheUrl] as const]) {
-    const check = await checkEndpoint(url, role);
-    if (check.state === "wrong")
-      throw failed(`${url}: ${check.reason}; give the address that the ${role} publishes: --${role} <url>`);
+/** Keys are saved before they are registered: after a failure the same command goes on with them. */
+async function createDid(session: Session, { name, alias, invitation }: CreateFlags): Promise<void> {
+  const { client, keysFolder, report } = session;
+  if ((await listIdentities(keysFolder)).includes(name)) {
+    const { did } = await session.identity(name);
+    const { registration_status: status } = await client.directory.registrationStatus(did);
+    if (status === "confirmed") throw failed(`${name} already exists: ${did}`);
   }
-  const identity = await claimIdentity(session, name);
-  const { did } = identity;
-  const document = await firstDocument(identity, { relayUrl, cacheUrl, home: await homeAt(client) });
-  report.progress(`registering ${did}`);
-  const registered = await register(client, identity, { document, alias, invitation });
-  await saveIdentity(keysFolder, { ...identity, ledger: client.known.ledger });
+  // An identity whose document names an address where no such node answers could never receive: no keys for it.
+  await checkHomes(client, session);
+  report.progress(`registering ${name}`);
   const waiting = session.waiting("waiting for the ledger");
-  const settled = waiting === null ? null : await settleRegistration(client, registered, waiting);
-  const { registration_status, did_document } = settled ?? registered;
-  const { version = null } = settled ?? {};
-  const result = { ok: true, name, did, registration_status, version, tx_id: registered.tx_id, did_document };
-  report.result(result, `${name} is ${did} (${registration_status})`);
-}
-
-/**
- * Saves the keys before anything is registered. If the name belongs to an identity that the Directory does not know, an
- * earlier registration failed, and its keys are used again.
- */
-async function claimIdentity({ keysFolder, client, ...session }: Session, name: string): Promise<Identity> {
-  if (!(await listIdentities(keysFolder)).includes(name)) {
-    const identity = await identityFor(client, name);
-    await saveNewIdentity(keysFolder, identity);
-    return identity;
-  }
-  const identity = await session.identity(name);
-  const status = await client.directory.registrationStatus(identity.did);
-  if (status.registration_status === "confirmed") throw failed(`${name} already exists: ${identity.did}`);
-  return identity;
+  const chosen = { ...(alias === undefined ? {} : { alias }), ...(invitation === undefined ? {} : { invitation }) };
+  const me = await Waypost.open({ ...session.options(name), ...chosen, waiting });
+  await me.close();
+  report.result({ ok: true, name, did: me.did }, `${name} is ${me.did} (confirmed)`);
 }
 
 // ------------------------------------------------------------------------------------------------- show

@@ -15,11 +15,12 @@ import type { Config } from "../config/schema.ts";
 import { minuteMs } from "../core/codec/time.ts";
 import { errorText } from "../core/fault.ts";
 import { parseListenAddress } from "../core/message/address.ts";
+import { sameEndpoint } from "../core/message/proof.ts";
 import { late, withDeadline } from "../core/std/bounded.ts";
 import type { OpenStep } from "../storage/bind.ts";
 import { StoreError } from "../storage/contract.ts";
 import { version } from "../version.ts";
-import { askJson, checkEndpoint, createReport, type JsonReply, probeTimeoutMs, renderBytes } from "./command.ts";
+import { askJson, createReport, type JsonReply, probeTimeoutMs, renderBytes } from "./command.ts";
 import { checkEnvironment, defaultConfigFile, nearestFolder, readConfig, warningsOf } from "./config.ts";
 
 /** A warning may be intended, or can't be checked while no node runs. */
@@ -245,7 +246,14 @@ async function publicEndpoint(endpoint: string, role: "relay" | "cache"): Promis
   const found = await withDeadline(isNamed, probeTimeoutMs);
   if (found === late) throw failed(`DNS does not answer for ${hostname}`);
   if (!found) throw failed(`${hostname} has no address: publish it in DNS`);
-  const answer = await checkEndpoint(endpoint, role);
-  if (answer.state === "ok") return "answers under this address";
-  throw failed(answer.state === "unknown" ? "answers, but not as this version" : answer.reason);
+  const reply = await askJson(endpoint, "/node");
+  if (typeof reply === "string") throw failed(reply);
+  if (reply.status === 404) throw failed("answers, but not as this version");
+  const { roles, [`${role}_endpoints`]: own } = reply.json;
+  if (!Array.isArray(roles) || !roles.includes(role)) throw failed(`no ${role} answers there`);
+  const named = Array.isArray(own) ? own.map(String) : [];
+  if (named.some((one) => sameEndpoint(one, endpoint))) return "answers under this address";
+  throw failed(
+    `the ${role} there ${named.length === 0 ? "has no public endpoint" : `calls itself ${named.join(", ")}`}`,
+  );
 }

@@ -34,7 +34,6 @@ const examples = [
   `did policy set recipient '{"effective_ttl":14400,"max_message_bytes":1048576,"cache_eligible":true}' --as alice`,
   "send --to bob --file report.pdf --as alice",
   "receive --out inbox --wait-for 5m --as bob",
-  "listen --out inbox --as bob",
   "query --as bob",
   "purge --all --as bob",
   "explain bob --config /etc/waypost/waypost.toml",

@@ -1,20 +1,12 @@
 /**
  * `waypost receive` fetches the messages that wait in the Caches of an identity, writes each file to disk, and only then
- * acknowledges it; with `--follow` it fetches again whenever a stream of a Cache announces a message. `waypost listen`
- * receives files live from the Relay until interrupted, and those sent before from the Caches; it reconnects by itself.
+ * acknowledges it; with `--follow` it receives until interrupted, live from the Relays too, and reconnects by itself.
  * `waypost query` lists waiting messages without fetching them, `waypost purge` removes them unread.
  * Source: rules sections 5 ("Live sessions") and 6.
  */
 import type { Command } from "commander";
 import { failed, failedInResult, timedOut } from "../app/failure.ts";
-import {
-  cachesOf,
-  isComplete,
-  listPending,
-  liveEndpoints,
-  messageIdsOf,
-  type PendingMessage,
-} from "../client/caches.ts";
+import { cachesOf, isComplete, listPending, messageIdsOf, type PendingMessage } from "../client/caches.ts";
 import type { ClientError } from "../client/http.ts";
 import type { WaypostEvent } from "../client/message.ts";
 import { removeUnread } from "../client/retrieve.ts";
@@ -30,13 +22,9 @@ import {
   type Session,
   strangerWarning,
 } from "./command.ts";
-import { confirmed, rotateIfDue } from "./did-change.ts";
+import { confirmed } from "./did-change.ts";
 import { stateFolder } from "./files/files.ts";
 import { type Inbox, openInbox, type Problem, type Received, type Round } from "./files/inbox.ts";
-
-type FolderFlags = { readonly out: string };
-/** Caches are read for all devices: a name is only that of a live session. */
-const allDevices = "";
 
 export function registerReceiveCommands(program: Command): void {
   const receiveCommand = program
@@ -48,14 +36,8 @@ export function registerReceiveCommands(program: Command): void {
       "wait for messages, for at most this long: 30s, 5m (default: do not wait)",
       parseWait,
     )
-    .option("--follow", "keep receiving until interrupted");
+    .option("--follow", "keep receiving until interrupted, live too");
   clientCommand(addIdentityFlag(receiveCommand), receive);
-  const listenCommand = program
-    .command("listen")
-    .description("receive live, until interrupted")
-    .requiredOption("--out <folder>", "folder for the files")
-    .option("--device <id>", "the name of this device", "cli");
-  clientCommand(addIdentityFlag(listenCommand), listen);
   const queryCommand = program.command("query").description("list waiting messages without removing them");
   clientCommand(addIdentityFlag(queryCommand), query);
   const purgeCommand = program
@@ -67,20 +49,41 @@ export function registerReceiveCommands(program: Command): void {
   clientCommand(addIdentityFlag(purgeCommand), purge);
 }
 
-// ------------------------------------------------------------------------------------------------- receive and listen
+// ------------------------------------------------------------------------------------------------------------ receive
 
-type ReceiveFlags = FolderFlags & { readonly follow?: boolean; readonly waitFor?: number };
+type ReceiveFlags = { readonly out: string; readonly follow?: boolean; readonly waitFor?: number };
 
 /** Pause between two reads while waiting. */
 const pollMs = 1_000;
 
-function receive(session: Session, { out, follow, waitFor = 0 }: ReceiveFlags): Promise<void> {
-  return withInbox(session, out, (inbox) =>
-    follow === true
-      ? followInbox(session, inbox, { device: null, relays: 0 })
-      : receiveWaiting(session, inbox, waitFor),
-  );
+/** The inbox is this process's alone until the work is done. */
+async function receive(session: Session, { out: folder, follow, waitFor = 0 }: ReceiveFlags): Promise<void> {
+  const { keysFolder, report } = session;
+  const me = await session.open();
+  try {
+    me.on((event) => reportEvent(report, event));
+    const onChunk = (done: number, total: number) => report.progress(`receiving ${renderBar(done, total)}`);
+    const inbox = await openInbox(me, { folder, state: stateFolder(keysFolder, me.identity.name), onChunk });
+    const work = follow === true ? followInbox(session, inbox) : receiveWaiting(session, inbox, waitFor);
+    await work.finally(inbox.close);
+    if (follow !== true) await me.watch();
+  } finally {
+    await me.close();
+  }
 }
+
+function reportEvent(report: Session["report"], event: WaypostEvent): void {
+  if (event.type === "stranger_change") report.warn(strangerWarning(event.what));
+  else if (event.type === "rotated") report.note("the key that others seal to was replaced");
+  else if (event.type === "connected" && event.what === "live") report.note(`listening at ${event.url}`);
+  else if (event.type === "failed") noteError(report, event.error);
+  // What a Cache lacks is in the results.
+  else if (event.type === "disconnected" && event.what !== "cache" && event.error !== null)
+    noteError(report, event.error);
+}
+
+const noteError = (report: Session["report"], { message, code }: ClientError): void =>
+  report.note(`${message} (${code})`);
 
 async function receiveWaiting({ report }: Session, inbox: Inbox, waitMs: number): Promise<void> {
   const begunMs = performance.now();
@@ -96,33 +99,9 @@ async function receiveWaiting({ report }: Session, inbox: Inbox, waitMs: number)
   if (round.failed.length > 0) throw failedInResult(`not received: ${countOf(round.failed.length, "message")}`);
 }
 
-type ListenFlags = FolderFlags & { readonly device: string };
-
-async function listen(session: Session, { out, device }: ListenFlags): Promise<void> {
-  const relays = (await liveEndpoints(session.client, await session.identity(), device)).length;
-  await withInbox(session, out, (inbox) => followInbox(session, inbox, { device, relays }));
-}
-
-type Following = { readonly device: string | null; readonly relays: number };
-
-/** Ends when every Relay refused before one of them accepted a live session. */
-async function followInbox({ report }: Session, inbox: Inbox, { device, relays }: Following): Promise<void> {
+async function followInbox({ report }: Session, inbox: Inbox): Promise<void> {
   const stop = new AbortController();
   for (const name of ["SIGINT", "SIGTERM"]) process.once(name, () => stop.abort());
-  const refused = new Map<string, ClientError>();
-  let isAdmitted = false;
-  const isHopeless = () => !isAdmitted && relays > 0 && refused.size === relays;
-  const onEvent = (event: WaypostEvent) => {
-    if (event.type === "stranger_change") report.warn(strangerWarning(event.what));
-    else if (event.type === "connected" && event.what === "live") {
-      isAdmitted = true;
-      report.note(`listening at ${event.url}`);
-    } else if (event.type === "disconnected" && event.error !== null) {
-      report.note(`${event.error.message} (${event.error.code})`);
-      if (event.what === "live" && event.error.kind === "refused") refused.set(event.url, event.error);
-      if (isHopeless()) stop.abort();
-    }
-  };
   // Each problem is reported once.
   const reported = new Set<string>();
   const onRound = (round: Round) => {
@@ -132,23 +111,7 @@ async function followInbox({ report }: Session, inbox: Inbox, { device, relays }
     for (const { what, code } of problems) if (reported.size < 10_000) reported.add(`${what} ${code}`);
     report.result(renderRound(round), describeRound(round).join("\n"));
   };
-  await inbox.follow({ device, onRound, onEvent }, stop.signal);
-  const [failure] = refused.values();
-  if (isHopeless()) throw failure;
-}
-
-/** Opens the inbox of the identity for this process alone, and closes it after the work. */
-async function withInbox(session: Session, folder: string, work: (inbox: Inbox) => Promise<void>): Promise<void> {
-  const { client, keysFolder, report } = session;
-  const identity = await rotateIfDue(session, await session.identity());
-  const onChunk = (done: number, total: number) => report.progress(`receiving ${renderBar(done, total)}`);
-  const state = stateFolder(keysFolder, identity.name);
-  const inbox = await openInbox(client, identity, { folder, state, deviceId: allDevices, onChunk });
-  try {
-    await work(inbox);
-  } finally {
-    await inbox.close();
-  }
+  await inbox.follow(onRound, stop.signal);
 }
 
 function renderRound({ failed, unreachable, ...round }: Round): Record<string, unknown> {
@@ -193,7 +156,7 @@ function describeSender({ from, verified, trust, distrusted }: Received): string
 
 /** What waits; Caches that don't answer are named beside it. */
 async function waitingOf(session: Session) {
-  const caches = await cachesOf(session.client, await session.identity(), allDevices);
+  const caches = await cachesOf(session.client, await session.identity());
   const { pending, unreachable } = await listPending(caches);
   const problems = unreachable.map(({ endpoint: what, error: { code, message } }) => ({ what, code, message }));
   for (const { what, message } of problems) session.report.note(printable(`${what}: ${message}`));

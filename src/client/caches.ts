@@ -45,25 +45,23 @@ export type Reader = {
   readonly serviceId: string;
   readonly at: Endpoint;
   readonly signer: Signer;
-  /** Empty when the recipient names no device. */
-  readonly deviceId: string;
 };
 
 export type CacheClient = ReturnType<typeof cacheClient>;
 
 export function cacheClient(reader: Reader) {
-  const { did, at, deviceId } = reader;
+  const { did, at } = reader;
   const read = <T>(operation: RetrievalOperation, subject: string, where: string, shape: Shape<T>) =>
     atItsTime(async () =>
       ask(at, { method: "GET", path: where, headers: await proofHeaders(reader, operation, subject) }, shape),
     );
-  const summaryPath = deviceId === "" ? path`/cache/summary/${did}` : path`/cache/summary/${did}/${deviceId}`;
   return {
     reader,
     /** A page of at most `limit` entries and about 1 MiB. */
     messages: (cursor: string | undefined, limit: number) =>
       read("pull", "*", `${path`/cache/messages/${did}`}${queryOf({ limit: String(limit), cursor })}`, messagesShape),
-    summary: (cursor?: string) => read("summary", "*", `${summaryPath}${queryOf({ cursor })}`, summaryShape),
+    summary: (cursor?: string) =>
+      read("summary", "*", `${path`/cache/summary/${did}`}${queryOf({ cursor })}`, summaryShape),
     message: (messageId: string) =>
       read("pull_message", messageId, path`/cache/message/${did}/${messageId}`, messageStateShape),
     /**
@@ -80,7 +78,7 @@ export function cacheClient(reader: Reader) {
       atItsTime(async () => {
         const subject = ackSubject(messageIds);
         const { endpoint: cache_endpoint, ...proof } = await prove(reader, "ack", subject);
-        const body = { did, device_id: deviceId, cache_endpoint, ...proof, message_ids: subject.split(",") };
+        const body = { did, cache_endpoint, ...proof, message_ids: subject.split(",") };
         return ask(at, { method: "POST", path: "/cache/ack", body: jsonBody(body) }, ackShape);
       }),
   };
@@ -96,17 +94,13 @@ async function atItsTime<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** Signs one request, as members of a JSON body: time and nonce are new each time. */
-export async function prove(
-  { did, deviceId, serviceId, at, signer }: Reader,
-  operation: RetrievalOperation,
-  subject: string,
-) {
+/** Signs one request, as members of a JSON body: time and nonce are new each time. Only a live session has a device. */
+export async function prove({ did, serviceId, at, signer }: Reader, operation: RetrievalOperation, subject: string) {
   const timestamp = renderTimestamp(Date.now() + at.clock.aheadMs);
   const claims = {
     operation,
     did,
-    deviceId: operation === "pull" ? "" : deviceId,
+    deviceId: operation === "connect" ? subject : "",
     serviceId,
     endpoint: at.url,
     keyId: signer.keyId,
@@ -139,28 +133,23 @@ export async function proofHeaders(
     [retrievalHeaders.timestamp]: proof.timestamp,
     [retrievalHeaders.nonce]: proof.nonce,
     [retrievalHeaders.signature]: proof.signature_b64,
-    ...(reader.deviceId === "" ? {} : { "X-Device-Id": reader.deviceId }),
   };
 }
 
 // ------------------------------------------------------------------------------------------------------- endpoints
 
 /** Every Cache that the identity's document names and that one of its keys may read. */
-export async function cachesOf(client: Client, identity: Identity, deviceId: string): Promise<CacheClient[]> {
-  return (await readersOf(client, identity, { node: "Cache", deviceId })).map(cacheClient);
+export async function cachesOf(client: Client, identity: Identity): Promise<CacheClient[]> {
+  return (await readersOf(client, identity, "Cache")).map(cacheClient);
 }
 
 /** Every Relay that the identity's document names and where one of its keys may listen. */
-export function liveEndpoints(client: Client, identity: Identity, deviceId: string): Promise<Reader[]> {
-  return readersOf(client, identity, { node: "Relay", deviceId });
+export function liveEndpoints(client: Client, identity: Identity): Promise<Reader[]> {
+  return readersOf(client, identity, "Relay");
 }
 
 /** By priority. Each Cache may hold a copy, or part of a group. Throws `no_cache` or `no_relay`. */
-async function readersOf(
-  client: Client,
-  identity: Identity,
-  { node, deviceId }: { readonly node: "Cache" | "Relay"; readonly deviceId: string },
-): Promise<Reader[]> {
+async function readersOf(client: Client, identity: Identity, node: "Cache" | "Relay"): Promise<Reader[]> {
   const readers: Reader[] = [];
   const document = await activeDocument(client, identity.did);
   const services = document.service.filter(({ type }) => type === `Svc${node}Service`);
@@ -169,7 +158,7 @@ async function readersOf(
     const signer = await signerIn(identity, document, authorization ?? []);
     if (signer === null) continue;
     for (const url of new Set(serviceEndpoint.map(withoutTrailingSlashes)))
-      readers.push({ did: identity.did, serviceId, at: endpoint(url, client.timeoutMs), signer, deviceId });
+      readers.push({ did: identity.did, serviceId, at: endpoint(url, client.timeoutMs), signer });
   }
   if (readers.length > 0) return readers;
   throw localError(`no_${node.toLowerCase()}`, `the document names no ${node} that authorizes a key of this device`);

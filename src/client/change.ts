@@ -326,7 +326,7 @@ type RotationOptions = {
   readonly save: (identity: Identity) => Promise<void>;
 };
 
-export type Rotated = {
+type Rotated = {
   readonly identity: Identity;
   readonly rotated: boolean;
   /** `false`: another device published a key whose secret this one can't derive. */

@@ -28,10 +28,8 @@ export type PollResult = { readonly isComplete: boolean; readonly unreachable: r
 type ConnectionHost = {
   readonly client: Client;
   readonly identity: () => Identity;
-  /** The device to read the Caches as; empty for all. */
-  readonly cacheDevice: string;
-  /** Names the live session; a second session of the same device replaces the first. `null`: Caches only. */
-  readonly liveDevice: string | null;
+  /** Names the live session; a second session of the same device replaces the first. */
+  readonly device: string;
   readonly emit: (event: WaypostEvent) => void;
   /** Woken, the Caches are polled next. */
   readonly news: Wakeup;
@@ -83,13 +81,13 @@ function createReport(emit: ConnectionHost["emit"]): Report {
 type Endpoints = { readonly caches: readonly CacheClient[]; readonly relays: readonly Reader[] };
 
 /** Where to receive, from the document; asked until the Directory answers. */
-async function readEndpoints({ client, identity, signal, report, ...host }: Connections): Promise<Endpoints> {
+async function readEndpoints({ client, identity, signal, report }: Connections): Promise<Endpoints> {
   const { url } = client.directory.endpoint;
   for (let failures = 0; !signal.aborted; failures++) {
     const found = await attempt(async () => {
-      const caches = await cachesOf(client, identity(), host.cacheDevice);
-      const device = typeof WebSocket === "undefined" ? null : host.liveDevice;
-      const relays = device === null ? [] : await orNull(liveEndpoints(client, identity(), device), "no_relay");
+      const caches = await cachesOf(client, identity());
+      const canListen = typeof WebSocket !== "undefined";
+      const relays = canListen ? await orNull(liveEndpoints(client, identity()), "no_relay") : null;
       return { caches, relays: relays ?? [] };
     });
     if (!(found instanceof ClientError)) {
@@ -116,7 +114,7 @@ async function follow({ signal, news, report }: Connections, cache: CacheClient)
   }
 }
 
-async function listen({ signal, news, report, receiveLive }: Connections, relay: Reader): Promise<void> {
+async function listen({ signal, news, report, device, receiveLive }: Connections, relay: Reader): Promise<void> {
   const { url } = relay.at;
   for (let failures = 0; !signal.aborted; failures++) {
     const onReady = () => {
@@ -124,7 +122,8 @@ async function listen({ signal, news, report, receiveLive }: Connections, relay:
       report("live", url);
       news.wake();
     };
-    const error = (await attempt(() => listenLive(relay, { onReady, onEnvelope: receiveLive }, signal))) ?? null;
+    const events = { onReady, onEnvelope: receiveLive };
+    const error = (await attempt(() => listenLive(relay, device, events, signal))) ?? null;
     // A proof that is refused for its time is made again with the node's, which its limits tell.
     if (error?.code === "proof_invalid" && (await learnsClock(relay))) continue;
     if (!signal.aborted || error === null) report("live", url, error);
@@ -182,10 +181,14 @@ type Ending = { readonly code: number; readonly reason: string };
  * Listens until the session ends or `signal` is aborted. Throws `refused` when the Relay refuses the proof, and
  * `unreachable` when the Relay can't be reached.
  */
-export async function listenLive(reader: Reader, events: LiveEvents, signal: AbortSignal): Promise<void> {
-  if (reader.deviceId === "") throw localError("no_device", "a live session needs the name of a device");
+export async function listenLive(
+  reader: Reader,
+  device: string,
+  events: LiveEvents,
+  signal: AbortSignal,
+): Promise<void> {
   if (typeof WebSocket === "undefined") throw localError("no_websocket", "this runtime has no WebSocket");
-  const at = path`/ws/${reader.did}/${reader.deviceId}`;
+  const at = path`/ws/${reader.did}/${device}`;
   const socket = new WebSocket(`${reader.at.url.replace(/^http/, "ws")}${at}?pass=1`);
   let isReady = false;
   let heardMs = performance.now();
@@ -197,7 +200,7 @@ export async function listenLive(reader: Reader, events: LiveEvents, signal: Abo
       setTimeout(() => resolve({ code: 1006, reason: "" }), closingMs);
     };
     socket.addEventListener("close", resolve);
-    socket.addEventListener("open", () => void authFrame(reader).then((frame) => socket.send(frame), reject));
+    socket.addEventListener("open", () => void authFrame(reader, device).then((frame) => socket.send(frame), reject));
     socket.addEventListener("pong", () => {
       heardMs = performance.now();
     });
@@ -232,8 +235,8 @@ export async function listenLive(reader: Reader, events: LiveEvents, signal: Abo
   }
 }
 
-async function authFrame(reader: Reader): Promise<string> {
-  return JSON.stringify({ type: "auth", ...(await prove(reader, "connect", reader.deviceId)) });
+async function authFrame(reader: Reader, device: string): Promise<string> {
+  return JSON.stringify({ type: "auth", ...(await prove(reader, "connect", device)) });
 }
 
 /** A frame that is not an envelope to this recipient is not acknowledged; the Relay handles it. */

@@ -119,14 +119,6 @@ function freshAddress(): string {
   return address.length >= 16 ? address : freshAddress();
 }
 
-/** The seed behind `signer_key_id`, or a `local` error `unknown_key`. */
-export function signingSeed(identity: Identity, signerKeyId: string): Uint8Array {
-  if (signerKeyId === rootSignerId) return identity.rootSeed;
-  const held = identity.methods.findLast((method) => method.id === signerKeyId);
-  if (held === undefined) throw localError("unknown_key", `the secret of ${signerKeyId} is not on this device`);
-  return held.secret;
-}
-
 /** The seed of a public key of the document, or `null` when this device lacks it. */
 export async function heldSeed(identity: Identity, publicKey: Uint8Array): Promise<Uint8Array | null> {
   for (const seed of [identity.rootSeed, ...identity.methods.map(({ secret }) => secret)])

@@ -38,7 +38,7 @@ type Pushing = { readonly client: Client; readonly identity: Identity };
 
 /** The key with which the first Cache that pushes is known to push services. Throws `no_push`. */
 export async function pushKeyOf({ client, identity }: Pushing): Promise<string> {
-  for (const { reader } of await cachesOf(client, identity, "")) {
+  for (const { reader } of await cachesOf(client, identity)) {
     const key = await keyAt(reader);
     if (key !== null) return key;
   }
@@ -64,7 +64,7 @@ export async function subscribe(
   const body = { endpoint, keys, data: options.data ?? notificationOf(options) };
   const tokens = listenForTokens();
   try {
-    for (const { reader } of await cachesOf(pushing.client, pushing.identity, "")) {
+    for (const { reader } of await cachesOf(pushing.client, pushing.identity)) {
       if ((await keyAt(reader)) !== key) continue;
       const id = idOf(endpoint);
       const arrived = tokens.next(id);
@@ -78,7 +78,7 @@ export async function subscribe(
 
 /** Ends the pushes at every Cache. */
 async function unsubscribe({ client, identity }: Pushing, endpoint: string): Promise<void> {
-  for (const { reader } of await cachesOf(client, identity, "")) {
+  for (const { reader } of await cachesOf(client, identity)) {
     const ended = await attempt(() => request(reader, "DELETE", idOf(endpoint), null));
     // A Cache that pushes nothing has no such route.
     if (ended instanceof ClientError && ended.code !== "not_found") throw ended;

@@ -41,8 +41,8 @@ import {
 type ReceiverHost = {
   readonly client: Client;
   readonly identity: () => Identity;
-  /** Names the live session; a second session of the same device replaces the first. `null`: Caches only. */
-  readonly device: string | null;
+  /** Names the live session; a second session of the same device replaces the first. */
+  readonly device: string;
   readonly emit: (event: WaypostEvent) => void;
   readonly send: MessageActions["send"];
   /** Whether the host keeps a message itself, such as a receipt: it is acknowledged and not handed over. */
@@ -58,8 +58,6 @@ type ReceiverHost = {
 
 /** `read` stores a message safely before it returns; what it returns is absorbed. */
 export type ReceiverStorage = ReceivedBefore & {
-  /** The device to read the Caches as; empty for all. */
-  readonly cacheDevice: string;
   /** Every message that was read is in it: nothing is handed over. */
   readonly isKeeping: boolean;
   /** How long a live message may take to be read; `liveAckMs` when it isn't given. */
@@ -172,8 +170,7 @@ export class Receiver {
       {
         client,
         identity,
-        cacheDevice: this.#host.storage?.cacheDevice ?? "",
-        liveDevice: device,
+        device,
         emit: (event) => {
           if (event.type === "connected" && event.what === "live") this.#sessions++;
           emit(event);

@@ -79,7 +79,8 @@ export class Waypost {
       client.known.doubt = (error) => me.#emit({ type: "failed", what: "log", error });
       return me;
     };
-    const me = await retryTemporary(opening, retryingDefault);
+    const retrying = { ...retryingDefault, retries: options.retries ?? retryingDefault.retries };
+    const me = await retryTemporary(opening, retrying);
     if (options.store !== undefined) me.#session = await me.#openStore(options.store);
     const begin = async () => {
       me.#isFresh = await settleIdentity(me.#client, me.#identity, { ...options, urls });
@@ -90,7 +91,7 @@ export class Waypost {
     try {
       // What was settled once opens without a network, and looks when there is one.
       if ((await me.#session?.isSettled()) === true) void me.#orFailed("watch", begin);
-      else await retryTemporary(begin, retryingDefault);
+      else await retryTemporary(begin, retrying);
       await me.#session?.settled();
       me.#session?.start();
       return me;
@@ -219,7 +220,7 @@ export class Waypost {
     if (this.#session !== null && this.#options.acknowledge !== "by-hand") return yield* this.#session.messages();
     if (this.#receiver !== null) throw localError("busy", "messages() is being read already");
     this.#receiving = new AbortController();
-    this.#receiver = this.#makeReceiver(this.#session?.incoming.seen);
+    this.#receiver = this.receiver(this.#session?.incoming.seen);
     const receiver = await this.#receiver;
     const wrong = clockProblem(this.#client.directory.endpoint);
     if (wrong !== null) this.#emit({ type: "failed", what: "clock", error: wrong });
@@ -234,7 +235,8 @@ export class Waypost {
     }
   }
 
-  async #makeReceiver(storage?: ReceiverStorage): Promise<Receiver> {
+  /** For programs that keep messages in a storage of their own, as `openInbox` does; everybody else reads `messages`. */
+  async receiver(storage?: ReceiverStorage): Promise<Receiver> {
     // A page that only sends does not load it.
     const { Receiver } = await import("./receiver.ts");
     const session = this.#session;
@@ -310,7 +312,7 @@ export class Waypost {
       },
       relationsOf: (options) => this.#relationsOf(options),
       send: (to, content, options) => this.send(to, content, options),
-      receiver: (storage) => this.#makeReceiver(storage),
+      receiver: (storage) => this.receiver(storage),
       devices: {
         keys: this.#options.keys,
         openLink: () => Waypost.open(linkOptions(this.#options)),

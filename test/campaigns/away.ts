@@ -92,7 +92,7 @@ console.log(`${texts.length} messages in ${values.hours} hours`);
 // More than the longest life of an envelope.
 await pass(49 * hourMs);
 const device = await Waypost.open({ url: stage.url, keys: away.keys, waiting, name: "default.device" });
-const [cache] = await cachesOf(device.client, device.identity, "");
+const [cache] = await cachesOf(device.client, device.identity);
 const left = (await cache?.summary())?.count;
 findings.expect(left === 0, `${left} envelopes are left at the Cache of the device`);
 await device.close();

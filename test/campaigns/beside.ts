@@ -77,7 +77,7 @@ async function upgradeOf(person: StagePerson, deviceId: string, url: string): Pr
     Connection: "Upgrade",
     "Sec-WebSocket-Version": "13",
     "Sec-WebSocket-Key": btoa("0123456789abcdef"),
-    ...(await proofHeaders({ ...person.live, deviceId }, "connect", deviceId)),
+    ...(await proofHeaders(person.live, "connect", deviceId)),
   };
   const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}`);
   return [`GET /ws/${person.did}/${deviceId} HTTP/1.1`, ...lines, "", ""].join("\r\n");
@@ -85,7 +85,7 @@ async function upgradeOf(person: StagePerson, deviceId: string, url: string): Pr
 
 /** A session that acknowledges whatever it gets; returns a function that ends it. */
 async function goLive(person: StagePerson, url: string): Promise<() => void> {
-  const headers = await proofHeaders({ ...person.live, deviceId: "phone" }, "connect", "phone");
+  const headers = await proofHeaders(person.live, "connect", "phone");
   const Socket = WebSocket as typeof WebSocket & (new (url: string, options: Bun.WebSocketOptions) => Bun.WebSocket);
   const socket = new Socket(`${url.replace("http", "ws")}/ws/${person.did}/phone`, { headers });
   const { promise, resolve } = Promise.withResolvers<void>();

@@ -178,9 +178,9 @@ for (let n = 0; n < Number(flags.recipients); n++) {
   await settleRegistration(client, await register(client, identity, { document, alias: null }), waitingDefault);
   people.push(identity);
   unseen.set(identity.did, new Set());
-  readers.set(identity, await cachesOf(client, identity, "phone"));
+  readers.set(identity, await cachesOf(client, identity));
   // Every other recipient also listens, at a node that changes with each connection.
-  if (steadyMinutes === null && n % 2 === 0) void listen(await liveEndpoints(client, identity, "phone"));
+  if (steadyMinutes === null && n % 2 === 0) void listen(await liveEndpoints(client, identity));
 }
 
 async function listen(reachable: readonly Reader[]): Promise<void> {
@@ -197,7 +197,7 @@ async function listen(reachable: readonly Reader[]): Promise<void> {
         return true;
       },
     };
-    await listenLive(pick(reachable), events, stop.signal).catch(() => {});
+    await listenLive(pick(reachable), "phone", events, stop.signal).catch(() => {});
     clearTimeout(lasting);
     await Bun.sleep(100);
   }

@@ -188,7 +188,7 @@ export class Model {
   private async listen(member: Member): Promise<void> {
     while (this.running) {
       member.live = new AbortController();
-      const reader = { ...member.person.live, deviceId: "phone" };
+      const reader = member.person.live;
       const onEnvelope = async ({ messageId }: { readonly messageId: string }): Promise<boolean> => {
         const known = member.known.get(messageId);
         if (known === undefined) this.options.find(`${messageId} came live and was never sent`);
@@ -197,7 +197,7 @@ export class Model {
         return true;
       };
       const events = { onReady: () => undefined, onEnvelope };
-      await listenLive(reader, events, member.live.signal).catch(() => undefined);
+      await listenLive(reader, "phone", events, member.live.signal).catch(() => undefined);
       await Bun.sleep(50 + Math.random() * 100);
     }
   }

@@ -91,7 +91,7 @@ const refusals = new Map<string, number>();
 /** As the SDK's loop: again after each end, behind a pause that grows. */
 async function keepSession(session: Session): Promise<void> {
   for (let failures = 0; !ending.signal.aborted; ) {
-    const reader: Reader = { ...session.person.live, at: endpoint(serving, 30_000), deviceId: "phone" };
+    const reader: Reader = { ...session.person.live, at: endpoint(serving, 30_000) };
     const events = {
       onReady: () => {
         failures = 0;
@@ -103,7 +103,7 @@ async function keepSession(session: Session): Promise<void> {
       },
     };
     session.tries++;
-    const error = await listenLive(reader, events, ending.signal).then(
+    const error = await listenLive(reader, "phone", events, ending.signal).then(
       () => null,
       (thrown: unknown) => thrown,
     );

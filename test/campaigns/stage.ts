@@ -221,7 +221,6 @@ export async function personAt(url: string, inbox?: string): Promise<StagePerson
     serviceId: `${did}#${service}`,
     at: endpoint(url, answerWithinMs),
     signer,
-    deviceId: "",
   });
   return {
     identity,

@@ -115,7 +115,7 @@ test(
     for (const endMs = performance.now() + 60_000; performance.now() < endMs && !(await isDone()); )
       await Bun.sleep(50);
     expect(await stored(again)).toEqual([...texts, "end"]);
-    const [cache] = await cachesOf(again.client, again.identity, "");
+    const [cache] = await cachesOf(again.client, again.identity);
     for (const endMs = performance.now() + 60_000; performance.now() < endMs; await Bun.sleep(50))
       if ((await cache?.summary())?.count === 0) break;
     expect((await cache?.summary())?.count).toBe(0);

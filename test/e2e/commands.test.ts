@@ -200,7 +200,7 @@ test("an address where something else answers is reported as such", async () => 
 
 test("an unreadable key file hides no other", async () => {
   const keys = join(cwd, "some-keys");
-  expect((await waypost("did", "create", "--name", "dora", "--no-wait", "--keys", keys)).code).toBe(0);
+  expect((await waypost("did", "create", "--name", "dora", "--keys", keys)).code).toBe(0);
   writeFileSync(join(keys, "broken.json"), "{", { mode: 0o600 });
   const { code, stdout } = await waypost("did", "list", "--keys", keys, "--json");
   expect([code, JSON.parse(stdout).identities]).toEqual([

@@ -56,7 +56,7 @@ test("files in the folder where it starts have no effect", async () => {
   writeFileSync(join(folder, ".env"), "WAYPOST_KEYS=elsewhere\n");
   expect((await run(["--version"], { cwd: folder })).code).toBe(0);
   expect(existsSync(mark)).toBe(false);
-  await run(["did", "create", "--name", "a", "--no-wait"], { cwd: folder, env: { WAYPOST_URL: "http://127.0.0.1:1" } });
+  await run(["did", "create", "--name", "a"], { cwd: folder, env: { WAYPOST_URL: "http://127.0.0.1:1" } });
   expect(existsSync(join(folder, "elsewhere"))).toBe(false);
 });
 

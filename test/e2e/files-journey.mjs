@@ -7,7 +7,7 @@ import { mkdtemp, readdir, readFile, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { ClientError, Waypost } from "@waypost/client";
-import { fileKeys, fileSource, loadIdentity, openInbox } from "@waypost/client/node";
+import { fileKeys, fileSource, openInbox } from "@waypost/client/node";
 import { planSend, senderOf, sendPlan } from "@waypost/client/parts";
 
 const url = globalThis.Deno?.env.get("WAYPOST_URL") ?? globalThis.process?.env.WAYPOST_URL;
@@ -34,11 +34,10 @@ const progress = [];
 const options = {
   folder: join(folder, "received"),
   state: join(folder, "state"),
-  deviceId: "",
   onChunk: (done, total) => progress.push(`${done}/${total}`),
 };
-const inbox = await openInbox(bob.client, await loadIdentity(keys, "bob"), options);
-const busy = await openInbox(bob.client, bob.identity, options).catch((error) => error);
+const inbox = await openInbox(bob, options);
+const busy = await openInbox(again, options).catch((error) => error);
 const first = await inbox.receive();
 const second = await inbox.receive();
 await inbox.close();

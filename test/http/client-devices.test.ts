@@ -99,7 +99,7 @@ test("a device that was away shows all, in order and once, also when its Cache h
   await shows(phone, alice.did, ["before", ...texts, "mine", "later", "last"]);
   // Everything has expired at the Cache of the device's own DID.
   const device = await open({ url: people.at.url, keys: where.keys, waiting, name: "default.device" });
-  const [cache] = await cachesOf(device.client, device.identity, "");
+  const [cache] = await cachesOf(device.client, device.identity);
   const { messages = [] } =
     (await until(
       async () => cache?.summary(),
@@ -227,7 +227,7 @@ test("a removed device can't read, sign or change anything, and the others go on
   const { renderIdentity } = await import("../../src/client/keys.ts");
   await keys.add("default", renderIdentity(held));
   const stolen = await open({ url: people.at.url, keys, waiting, rotateMs: false });
-  expect(await cachesOf(stolen.client, held, "").catch((error: ClientError) => error.code)).toBe("no_cache");
+  expect(await cachesOf(stolen.client, held).catch((error: ClientError) => error.code)).toBe("no_cache");
   expect(await stolen.send(alice.did, "as him").catch((error: ClientError) => error.code)).toBe("unknown_key");
   const { change } = await import("../../src/client/change.ts");
   const signer = { keyId: "root", seed: held.rootSeed };

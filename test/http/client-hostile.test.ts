@@ -86,7 +86,7 @@ async function store(at: TestNodes, envelope: EnvelopeJson): Promise<void> {
 }
 
 async function counts(me: Waypost): Promise<Record<string, number>> {
-  const caches = await cachesOf(me.client, me.identity, "");
+  const caches = await cachesOf(me.client, me.identity);
   const summaries = await Promise.all(caches.map((cache) => cache.summary()));
   return Object.fromEntries(
     caches.map((cache, i) => [cache.reader.at.url === other.url ? "other" : "own", summaries[i]?.count ?? -1]),
@@ -205,7 +205,7 @@ test("an inbox on disk stores both, and a later run acknowledges only what it st
   const [alice, bob] = await Promise.all([open(), openWithTwoCaches()]);
   const { honest, forged } = await envelopesOf(alice, bob);
   const folder = join(scratch, "in");
-  const inbox = await openInbox(bob.client, bob.identity, { folder, state: join(scratch, "state"), deviceId: "" });
+  const inbox = await openInbox(bob, { folder, state: join(scratch, "state") });
   try {
     await store(nodes, honest);
     expect((await inbox.receive()).received.length).toBe(1);
@@ -271,10 +271,10 @@ test("no envelope that a Cache makes up ends an inbox, at once or at its next st
   const signer = { keyId: "root", seed: bob.identity.rootSeed };
   await change(bob.client, { action: "AddService", did: bob.did, service }, { signer, waiting });
   await store(nodes, honest);
-  const options = { folder: join(scratch, "made-up"), state: join(scratch, "made-up-state"), deviceId: "" };
+  const options = { folder: join(scratch, "made-up"), state: join(scratch, "made-up-state") };
   try {
     for (const count of [1, 0]) {
-      const inbox = await openInbox(bob.client, bob.identity, options);
+      const inbox = await openInbox(bob, options);
       const round = await inbox.receive().finally(inbox.close);
       expect(round.received.length).toBe(count);
       expect(round.unreadable.length + round.failed.length).toBeGreaterThan(0);
@@ -376,7 +376,7 @@ test("a Cache that lists a hundred thousand ids hides nothing of the others", as
   const [alice, bob] = await Promise.all([open(), open()]);
   const { honest: envelope } = await envelopesOf(alice, bob);
   await store(nodes, envelope);
-  const [honest] = (await cachesOf(bob.client, bob.identity, "")) as [CacheClient];
+  const [honest] = (await cachesOf(bob.client, bob.identity)) as [CacheClient];
   const page = Array.from({ length: 100_000 }, () => crypto.randomUUID());
   const listing = page.map((message_id) => ({ message_id, expires_at: "2030-01-01T00:00:00Z" }));
   const at = { ...honest.reader.at, url: "http://127.0.0.1:1" };
@@ -393,7 +393,7 @@ test("a Cache that lists a hundred thousand ids hides nothing of the others", as
 
 test("a Cache that lists without end, or does not give what it lists, delays the others for a moment only", async () => {
   const bob = await open();
-  const [honest] = (await cachesOf(bob.client, bob.identity, "")) as [CacheClient];
+  const [honest] = (await cachesOf(bob.client, bob.identity)) as [CacheClient];
   const reader = { ...honest.reader, at: { ...honest.reader.at, url: "http://127.0.0.1:1", timeoutMs: 100 } };
   let asked = 0;
   const liar: CacheClient = {

@@ -116,7 +116,7 @@ function writeFile(name: string, content: string | Uint8Array): string {
 async function receive(identity: Identity, folder: string, options: { ack: boolean } = { ack: true }) {
   const journal = await openJournal(join(scratch, "state", identity.name), Date.now());
   try {
-    const { pending } = await listPending(await cachesOf(client, identity, ""));
+    const { pending } = await listPending(await cachesOf(client, identity));
     const recipient = recipientOf(client, identity);
     const received = [];
     for (const message of pending.filter(isComplete)) {
@@ -155,7 +155,7 @@ describe("files", () => {
       expect(readdirSync(folder)).toEqual([`${name}.bin`]);
       expect(Buffer.compare(readFileSync(join(folder, `${name}.bin`)), content)).toBe(0);
       expect(received).toMatchObject({ from: alice.did, verified: true, trust: "unproven", distrusted: null });
-      expect((await listPending(await cachesOf(client, bob, ""))).pending).toEqual([]);
+      expect((await listPending(await cachesOf(client, bob))).pending).toEqual([]);
     });
   }
 
@@ -166,7 +166,7 @@ describe("files", () => {
     expect((await receive(bob, folder, { ack: false })).length).toBe(1);
     expect(await receive(bob, folder)).toEqual([]);
     expect(readdirSync(folder)).toEqual(["once.txt"]);
-    expect((await listPending(await cachesOf(client, bob, ""))).pending).toEqual([]);
+    expect((await listPending(await cachesOf(client, bob))).pending).toEqual([]);
   });
 
   test("a set that lacks a chunk waits, and is received when the chunk arrives", async () => {
@@ -176,7 +176,7 @@ describe("files", () => {
     await sendPlan(plan, source, { ...options, from: 1 });
     const folder = freshFolder();
     expect(await receive(bob, folder)).toEqual([]);
-    const { pending } = await listPending(await cachesOf(client, bob, ""));
+    const { pending } = await listPending(await cachesOf(client, bob));
     expect(pending.map((message: PendingMessage) => [message.parts.length, message.total])).toEqual([[2, 3]]);
     await sendPlan(plan, source, { ...options, from: 0 });
     expect((await receive(bob, folder)).length).toBe(1);
@@ -197,7 +197,7 @@ describe("files", () => {
     const folder = freshFolder();
     expect(await refusal(receive(bob, folder))).toBe("not_authentic");
     expect(readdirSync(folder)).toEqual([]);
-    const { pending } = await listPending(await cachesOf(client, bob, ""));
+    const { pending } = await listPending(await cachesOf(client, bob));
     expect(pending.length).toBe(1);
     await removeUnread(pending.flatMap(({ parts }) => parts.flat()));
   });
@@ -240,7 +240,7 @@ describe("several Caches", () => {
     };
     await change(client, { action: "AddService", did: carol.did, service }, { signer: root(carol), waiting });
     await send(writeFile("two.txt", "two"), carol);
-    const caches = await cachesOf(client, carol, "");
+    const caches = await cachesOf(client, carol);
     expect(caches.map(({ reader }) => reader.at.url)).toEqual(["http://127.0.0.1:1", nodes.url]);
     const { pending, unreachable } = await listPending(caches);
     expect(pending.length).toBe(1);
@@ -265,18 +265,18 @@ describe("several Caches", () => {
       const headers = { "Content-Type": "application/json" };
       expect((await fetch(`${url}/cache/store`, { method: "POST", body, headers })).status).toBe(202);
     }
-    const { pending } = await listPending(await cachesOf(client, carol, ""));
+    const { pending } = await listPending(await cachesOf(client, carol));
     expect(pending.map(({ parts }) => parts.map((copies) => copies.length))).toEqual([[2]]);
     const folder = freshFolder();
     await receive(carol, folder);
     expect(readdirSync(folder)).toEqual(["twice.txt"]);
-    for (const cache of await cachesOf(client, carol, "")) expect((await cache.summary()).count).toBe(0);
+    for (const cache of await cachesOf(client, carol)) expect((await cache.summary()).count).toBe(0);
   });
 
   test("one that names another place in another file gets its own copy acknowledged, and no other", async () => {
     const dave = await enrol("dave.named");
     await send(writeFile("true.txt", "true"), dave);
-    const [honest] = (await cachesOf(client, dave, "")) as [CacheClient];
+    const [honest] = (await cachesOf(client, dave)) as [CacheClient];
     const place = { message_group_id: crypto.randomUUID(), sequence_number: 1, total_chunks: 1 };
     const summary: CacheClient["summary"] = async (cursor) => {
       const page = await honest.summary(cursor);
@@ -302,7 +302,7 @@ describe("several Caches", () => {
   test("one that answers the same page for ever is left after the second", async () => {
     const dave = await enrol("dave.round");
     await send(writeFile("round.txt", "round"), dave);
-    const [honest] = (await cachesOf(client, dave, "")) as [CacheClient];
+    const [honest] = (await cachesOf(client, dave)) as [CacheClient];
     let pages = 0;
     const summary: CacheClient["summary"] = async () => {
       if (++pages > 5) throw new Error("it is still listening");
@@ -316,7 +316,7 @@ describe("several Caches", () => {
   test("one that answers with unreadable messages does not keep the others from being asked", async () => {
     const dave = await enrol("dave.kept");
     await send(writeFile("kept.txt", "kept"), dave);
-    const [honest] = (await cachesOf(client, dave, "")) as [CacheClient];
+    const [honest] = (await cachesOf(client, dave)) as [CacheClient];
     const message: CacheClient["message"] = async (id) => {
       const answer = await honest.message(id);
       const spoiled = { ...answer.message?.envelope, payload: { ciphertext_b64: "AAAA" } };

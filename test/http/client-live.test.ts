@@ -1,6 +1,6 @@
 /**
  * Live reception over running nodes: messages of a live session are files before they are acknowledged, and streams of a
- * Cache announce messages. With the SDK that `listen` and `receive --follow` use.
+ * Cache announce messages. With the inbox that `receive --follow` uses.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -9,34 +9,33 @@ import { basename, join } from "node:path";
 import { openInbox, type Round } from "../../src/cli/files/inbox.ts";
 import { fileSource } from "../../src/cli/files/outbox.ts";
 import { cachesOf, type LiveEnvelope, liveEndpoints } from "../../src/client/caches.ts";
-import { activeDocument, connect } from "../../src/client/client.ts";
+import { activeDocument, type Client } from "../../src/client/client.ts";
 import { listenLive } from "../../src/client/connections.ts";
-import { settleRegistration, waitingDefault } from "../../src/client/directory.ts";
 import { ClientError } from "../../src/client/http.ts";
-import { createIdentity, type Identity } from "../../src/client/keys.ts";
-import { firstDocument, register } from "../../src/client/registration.ts";
+import { memoryKeys } from "../../src/client/key-stores.ts";
+import type { Identity } from "../../src/client/keys.ts";
 import { recipientKey, retryingDefault, type SendPlan, sendPlan } from "../../src/client/send.ts";
+import { Waypost } from "../../src/client/waypost.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 
 const scratch = mkdtempSync(join(tmpdir(), "waypost-live-"));
 let nodes: TestNodes;
-let client: ReturnType<typeof connect>;
+let client: Client;
+let me: Waypost;
 let bob: Identity;
 
 beforeAll(async () => {
   nodes = await startTestNodes();
-  client = connect({ directoryUrl: nodes.url, relayUrl: nodes.url });
-  bob = createIdentity("bob");
-  const document = await firstDocument(bob, { relayUrl: nodes.url, cacheUrl: nodes.url });
-  const waiting = { ...waitingDefault, timeoutMs: 60_000, intervalMs: 20 };
-  await settleRegistration(client, await register(client, bob, { document, alias: null }), waiting);
+  me = await Waypost.open({ url: nodes.url, keys: memoryKeys(), waiting: { timeoutMs: 60_000, intervalMs: 20 } });
+  ({ client, identity: bob } = me);
 });
 afterAll(async () => {
+  await me.close();
   await nodes.stop();
   rmSync(scratch, { recursive: true, force: true });
 });
 
-async function send(name: string, length: number, chunkBytes = 1_000): Promise<string> {
+async function send(name: string, length: number, parts: Partial<SendPlan> = {}): Promise<string> {
   const path = join(scratch, name);
   writeFileSync(path, new Uint8Array(length).fill(7));
   const source = await fileSource(path, "application/octet-stream");
@@ -48,12 +47,13 @@ async function send(name: string, length: number, chunkBytes = 1_000): Promise<s
     trust: "unproven",
     recipient: recipientKey(await activeDocument(client, bob.did)),
     file: source.file,
-    chunkBytes,
+    chunkBytes: 1_000,
     timestamp: new Date().toISOString(),
     ttl: "1h",
     tag: null,
     hint: null,
     sender: null,
+    ...parts,
   };
   const options = { relay: client.relay, retrying: retryingDefault, from: 0, onDelivered: () => undefined };
   return (await sendPlan(plan, source, options)).last?.delivery_mode ?? "";
@@ -61,11 +61,11 @@ async function send(name: string, length: number, chunkBytes = 1_000): Promise<s
 
 /** Listens with `onEnvelope` while `work` runs; answers when the session has ended. */
 async function whileListening(onEnvelope: (chunk: LiveEnvelope) => Promise<boolean>, work: () => Promise<void>) {
-  const [post] = await liveEndpoints(client, bob, "laptop");
+  const [post] = await liveEndpoints(client, bob);
   if (post === undefined) throw new Error("no Relay to listen at");
   const stop = new AbortController();
   const ready = Promise.withResolvers<void>();
-  const ended = listenLive(post, { onReady: ready.resolve, onEnvelope }, stop.signal);
+  const ended = listenLive(post, "laptop", { onReady: ready.resolve, onEnvelope }, stop.signal);
   await Promise.race([ready.promise, ended]);
   await work();
   stop.abort();
@@ -73,24 +73,14 @@ async function whileListening(onEnvelope: (chunk: LiveEnvelope) => Promise<boole
 }
 
 /** An inbox that follows while `work` runs, which waits until so many files are stored; returns their names. */
-async function whileFollowing(
-  device: string | null,
-  work: (stored: (count: number) => Promise<void>) => Promise<void>,
-) {
-  const inbox = await openInbox(client, bob, {
-    folder: join(scratch, "in"),
-    state: join(scratch, "in-state"),
-    deviceId: "",
-  });
+async function whileFollowing(work: (stored: (count: number) => Promise<void>) => Promise<void>) {
+  const inbox = await openInbox(me, { folder: join(scratch, "in"), state: join(scratch, "in-state") });
   const stop = new AbortController();
   const ready = Promise.withResolvers<void>();
-  if (device === null) ready.resolve();
+  me.on((event) => event.type === "connected" && event.what === "live" && ready.resolve());
   const names: string[] = [];
   const onRound = (round: Round) => void names.push(...round.received.map(({ path }) => basename(path)));
-  const ended = inbox.follow(
-    { device, onRound, onEvent: (event) => event.type === "connected" && event.what === "live" && ready.resolve() },
-    stop.signal,
-  );
+  const ended = inbox.follow(onRound, stop.signal);
   await Promise.race([ready.promise, ended]);
   await work(async (count) => {
     while (names.length < count) await Promise.race([Bun.sleep(5), ended]);
@@ -98,13 +88,13 @@ async function whileFollowing(
   stop.abort();
   await ended;
   await inbox.close();
-  const [cache] = await cachesOf(client, bob, "");
+  const [cache] = await cachesOf(client, bob);
   expect((await cache?.summary())?.count).toBe(0);
   return names;
 }
 
 test("an inbox that follows stores what comes live, and takes chunks from the Cache", async () => {
-  const names = await whileFollowing("laptop", async (stored) => {
+  const names = await whileFollowing(async (stored) => {
     expect(await send("whole.bin", 500)).toBe("direct");
     await stored(1);
     expect(await send("chunked.bin", 2_500)).toBe("cache");
@@ -113,12 +103,12 @@ test("an inbox that follows stores what comes live, and takes chunks from the Ca
   expect(names).toEqual(["whole.bin", "chunked.bin"]);
 }, 60_000);
 
-test("an inbox that follows the Caches alone stores what a stream announces, and acknowledges it", async () => {
-  const names = await whileFollowing(null, async (stored) => {
-    expect(await send("first.bin", 10)).toBe("cache");
+test("an inbox that follows stores what a stream of a Cache announces, and acknowledges it", async () => {
+  const names = await whileFollowing(async (stored) => {
+    expect(await send("first.bin", 10, { hint: "cache" })).toBe("cache");
     await stored(1);
     // No look is due for a minute: only the stream tells of this one.
-    expect(await send("announced.bin", 10)).toBe("cache");
+    expect(await send("announced.bin", 10, { hint: "cache" })).toBe("cache");
     await stored(2);
   });
   expect(names).toEqual(["first.bin", "announced.bin"]);
@@ -134,23 +124,25 @@ test("what is not kept is not acknowledged, and waits in the Cache", async () =>
     async () => expect(await send("refused.bin", 10)).toBe("cache"),
   );
   expect(offered).toBe(1);
-  const [cache] = await cachesOf(client, bob, "");
+  const [cache] = await cachesOf(client, bob);
   const waiting = await cache?.summary();
   expect(waiting?.count).toBe(1);
   await cache?.ack(waiting?.messages.map(({ message_id }) => message_id) ?? []);
 }, 120_000);
 
 test("a proof by a key that the document does not authorize ends the session with its code", async () => {
-  const [post] = await liveEndpoints(client, bob, "laptop");
+  const [post] = await liveEndpoints(client, bob);
   if (post === undefined) throw new Error("no Relay to listen at");
   const forged = { ...post, signer: { ...post.signer, seed: new Uint8Array(32).fill(9) } };
   const events = { onReady: () => undefined, onEnvelope: async () => true };
-  const error = await listenLive(forged, events, new AbortController().signal).catch((cause: unknown) => cause);
+  const error = await listenLive(forged, "laptop", events, new AbortController().signal).catch(
+    (cause: unknown) => cause,
+  );
   expect(error instanceof ClientError && [error.kind, error.code]).toEqual(["refused", "proof_invalid"]);
 });
 
 test("a stream of a Cache announces a stored envelope", async () => {
-  const [cache] = await cachesOf(client, bob, "");
+  const [cache] = await cachesOf(client, bob);
   if (cache === undefined) throw new Error("no Cache");
   const stop = new AbortController();
   const news = Promise.withResolvers<void>();

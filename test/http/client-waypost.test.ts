@@ -35,7 +35,7 @@ async function take(me: Waypost, count: number, { ack = true } = {}): Promise<Me
 
 async function waitingCount(me: Waypost): Promise<number> {
   const { cachesOf } = await import("../../src/client/caches.ts");
-  const [cache] = await cachesOf(me.client, me.identity, "");
+  const [cache] = await cachesOf(me.client, me.identity);
   return (await cache?.summary())?.count ?? -1;
 }
 

@@ -23,8 +23,8 @@ let live: Reader;
 beforeAll(async () => {
   [shown, silent] = await Promise.all([startTestNodes({}, { server: { show_signed_text: true } }), startTestNodes()]);
   me = await Waypost.open({ url: shown.url, keys: memoryKeys() });
-  const [cache] = await cachesOf(me.client, me.identity, "");
-  const [relay] = await liveEndpoints(me.client, me.identity, "phone");
+  const [cache] = await cachesOf(me.client, me.identity);
+  const [relay] = await liveEndpoints(me.client, me.identity);
   if (cache === undefined || relay === undefined) throw new Error("no endpoints");
   [reader, live] = [cache.reader, relay];
 });
@@ -38,7 +38,7 @@ function forge(of: Reader, operation: RetrievalOperation, subject: string, endpo
   const claims = {
     operation,
     did: of.did,
-    deviceId: of.deviceId,
+    deviceId: operation === "connect" ? subject : "",
     serviceId: of.serviceId,
     endpoint,
     keyId: of.signer.keyId,
@@ -163,7 +163,7 @@ test("a proof for another endpoint is refused with the right one", async () => {
 
 test("a node that is not in development shows nothing", async () => {
   const other = await Waypost.open({ url: silent.url, keys: memoryKeys() });
-  const [cache] = await cachesOf(other.client, other.identity, "");
+  const [cache] = await cachesOf(other.client, other.identity);
   if (cache === undefined) throw new Error("no Cache");
   const { headers } = forge(cache.reader, "pull", "*");
   const answer = await fetch(`${silent.url}/cache/messages/${other.did}`, { headers });

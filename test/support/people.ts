@@ -44,6 +44,6 @@ export async function untilWaiting(me: Waypost, count: number): Promise<void> {
 }
 
 export async function waitingCount(me: Waypost): Promise<number> {
-  const [cache] = await cachesOf(me.client, me.identity, "");
+  const [cache] = await cachesOf(me.client, me.identity);
   return (await cache?.summary())?.count ?? -1;
 }

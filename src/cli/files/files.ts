@@ -21,7 +21,6 @@ import {
 import { localError } from "../../client/http.ts";
 import type { KeyStore } from "../../client/key-stores.ts";
 import { type Identity, nameForm, parseIdentity, renderIdentity } from "../../client/keys.ts";
-import type { MemoryStore } from "../../client/trust/trust.ts";
 import { encodeHex, utf8 } from "../../core/codec/bytes.ts";
 import { sha256 } from "../../core/codec/crypto.ts";
 
@@ -148,78 +147,54 @@ export function defaultKeysFolder(): string {
   return join(homedir(), ".waypost", "keys");
 }
 
-function identityPath(folder: string, name: string): string {
-  if (!nameForm.test(name)) throw localError("invalid_name", `no identity can be called ${JSON.stringify(name)}`);
-  return join(folder, `${name}.json`);
+function checkedName(name: string): string {
+  if (nameForm.test(name)) return name;
+  throw localError("invalid_name", `no identity can be called ${JSON.stringify(name)}`);
 }
+
+const identityPath = (folder: string, name: string): string => join(folder, `${checkedName(name)}.json`);
 
 /** Folder of an identity's state between runs, such as received ids; it holds no secrets of keys. */
 export function stateFolder(folder: string, name: string): string {
   return join(folder, ".state", name);
 }
 
-/** Writes a new identity. A name in use is a `local` error `name_taken`: nothing is overwritten. */
-export async function saveNewIdentity(folder: string, identity: Identity): Promise<void> {
-  if (await createDurably(identityPath(folder, identity.name), renderIdentity(identity))) return;
-  throw localError("name_taken", `an identity called ${identity.name} already exists in ${folder}`);
-}
-
-export async function saveIdentity(folder: string, identity: Identity): Promise<void> {
-  await sweepLeftovers(folder, Date.now());
-  await writeDurably(identityPath(folder, identity.name), renderIdentity(identity));
-}
-
-export async function forgetIdentity(folder: string, name: string): Promise<void> {
-  await removeIfThere(identityPath(folder, name));
-  await sweepLeftovers(folder, Date.now());
+export function saveIdentity(folder: string, identity: Identity): Promise<void> {
+  return fileKeys(folder).save(identity.name, renderIdentity(identity));
 }
 
 export async function loadIdentity(folder: string, name: string): Promise<Identity> {
-  const file = identityPath(folder, name);
-  const text = await readText(file);
+  const text = await fileKeys(folder).load(name);
   if (text === null) throw localError("no_identity", `there is no identity called ${name} in ${folder}`);
-  if (process.platform !== "win32" && ((await stat(file)).mode & 0o077) !== 0) {
-    throw localError("keys_exposed", `${file} can be read by others; run: chmod 600 ${file}`);
-  }
   const identity = parseIdentity(text, name);
-  if (identity === null) throw localError("keys_unreadable", `${file} is not a key file of this program`);
-  return identity;
+  if (identity !== null) return identity;
+  throw localError("keys_unreadable", `${identityPath(folder, name)} is not a key file of this program`);
 }
 
-/** A key store of files: the same ones that the commands use, so that both are the same identities. */
+/**
+ * A key store of files: the same ones that the commands use, so that both are the same identities. What an identity
+ * remembers is one file for each key, named by a hash, because file systems fold case and bound lengths.
+ */
 export function fileKeys(folder: string = defaultKeysFolder()): KeyStore {
-  const identities: MemoryStore = {
-    load: async (name) =>
-      (await isThere(identityPath(folder, name))) ? renderIdentity(await loadIdentity(folder, name)) : null,
-    save: (name, text) =>
-      text === null ? forgetIdentity(folder, name) : writeDurably(identityPath(folder, name), text),
-  };
-  const placeOf = (key: string): readonly [MemoryStore, string] => {
+  const isIdentity = (key: string) => !key.includes("/");
+  const pathOf = (key: string): string => {
+    if (isIdentity(key)) return identityPath(folder, key);
     const [name = "", ...rest] = key.split("/");
-    return rest.length === 0 ? [identities, name] : [fileMemory(folder, name), rest.join("/")];
+    return join(stateFolder(folder, checkedName(name)), "known", `${encodeHex(sha256(utf8(rest.join("/"))))}.json`);
   };
   return {
     load: async (key) => {
-      const [place, at] = placeOf(key);
-      return place.load(at);
+      const file = pathOf(key);
+      const text = await readText(file);
+      const isExposed = process.platform !== "win32" && ((await ifThere(stat(file)))?.mode ?? 0) & 0o077;
+      if (text === null || !isIdentity(key) || !isExposed) return text;
+      throw localError("keys_exposed", `${file} can be read by others; run: chmod 600 ${file}`);
     },
     save: async (key, text) => {
-      const [place, at] = placeOf(key);
-      await place.save(at, text);
+      await (text === null ? removeIfThere(pathOf(key)) : writeDurably(pathOf(key), text));
+      if (isIdentity(key)) await sweepLeftovers(folder, Date.now());
     },
     add: (name, text) => createDurably(identityPath(folder, name), text),
-  };
-}
-
-/** One file for each correspondent and alias. Its name is a hash, because file systems fold case and bound lengths. */
-export function fileMemory(folder: string, name: string): MemoryStore {
-  const pathOf = (key: string) => {
-    const hash = encodeHex(sha256(utf8(key)));
-    return join(stateFolder(folder, name), "known", `${hash}.json`);
-  };
-  return {
-    load: (key) => readText(pathOf(key)),
-    save: (key, text) => (text === null ? removeIfThere(pathOf(key)) : writeDurably(pathOf(key), text)),
   };
 }
 

@@ -8,13 +8,10 @@ import { mkdir, open, readdir } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { removeIfThere } from "../../app/files.ts";
 import { cachesOf, expiryOf, type PendingMessage } from "../../client/caches.ts";
-import type { Client } from "../../client/client.ts";
-import { attempt, ClientError, localError } from "../../client/http.ts";
-import type { Identity } from "../../client/keys.ts";
-import type { WaypostEvent } from "../../client/message.ts";
-import { Receiver, type ReceiverStorage } from "../../client/receiver.ts";
+import type { ClientError } from "../../client/http.ts";
+import type { Receiver, ReceiverStorage } from "../../client/receiver.ts";
 import { type MessageFacts, type ReadMessage, type Recipient, readChunks } from "../../client/retrieve.ts";
-import { watchOwn } from "../../client/trust/own.ts";
+import type { Waypost } from "../../client/waypost.ts";
 import { encodeHex } from "../../core/codec/bytes.ts";
 import { safeFileName } from "./files.ts";
 import { type Journal, openJournal } from "./journal.ts";
@@ -24,8 +21,6 @@ export type InboxOptions = {
   readonly folder: string;
   /** Folder of the state between runs, of this identity alone (`stateFolder`). */
   readonly state: string;
-  /** The device to read the Caches as; empty for all. */
-  readonly deviceId: string;
   /** Called after each chunk of a message. */
   readonly onChunk?: (done: number, total: number) => void;
 };
@@ -48,56 +43,51 @@ export type Round = {
 export type Inbox = {
   /** Stores and acknowledges every message that is complete now. Throws when no Cache answers. */
   readonly receive: () => Promise<Round>;
-  /** Receives until `signal` is aborted, and reconnects by itself. */
-  readonly follow: (options: FollowOptions, signal: AbortSignal) => Promise<void>;
+  /** Receives until `signal` is aborted, live too, and reconnects by itself. */
+  readonly follow: (onRound: (round: Round) => void, signal: AbortSignal) => Promise<void>;
   readonly close: () => Promise<void>;
 };
 
-export type FollowOptions = {
-  /** Names a live session at every Relay; `null` receives from the Caches alone. */
-  readonly device: string | null;
-  readonly onRound: (round: Round) => void;
-  readonly onEvent: (event: WaypostEvent) => void;
-};
-
 /** Throws `busy` while another process has it open. */
-export async function openInbox(client: Client, identity: Identity, options: InboxOptions): Promise<Inbox> {
+export async function openInbox(me: Waypost, options: InboxOptions): Promise<Inbox> {
   const journal = await openJournal(options.state, Date.now());
   try {
-    const temporaryPrefix = `.waypost-${identity.did.slice("did:svc:".length)}-`;
+    const temporaryPrefix = `.waypost-${me.did.slice("did:svc:".length)}-`;
     const place: ReceiveOptions = { ...options, folder: resolve(options.folder), journal, temporaryPrefix };
     await sweepTemporaries(place.folder, temporaryPrefix);
-    const caches = await cachesOf(client, identity, options.deviceId);
-    const watch = async (onEvent: FollowOptions["onEvent"]) => {
-      const news = await attempt(() => watchOwn(client, identity, null));
-      if (!(news instanceof ClientError)) for (const event of news) onEvent(event);
-    };
-    const receiverFor = (report: Report, { device, onEvent }: Pick<FollowOptions, "device" | "onEvent">) =>
-      new Receiver({
-        client,
-        identity: () => identity,
-        device,
-        ...storingHost({ ...place, cacheDevice: options.deviceId }, report, onEvent),
-        onAcked: () => undefined,
-        refreshKeys: () => watch(onEvent),
+    const caches = await cachesOf(me.client, me.identity);
+    /** While `work` receives, what could not be opened or read is reported too. */
+    const receiving = async (report: Report, work: (receiver: Receiver) => Promise<void>) => {
+      const stop = me.on((event) => {
+        if (event.type === "unreadable")
+          report("unreadable", { what: event.messageIds[0] ?? "?", code: event.code, message: event.reason });
+        else if (event.type === "disconnected" && event.what === "cache" && event.error !== null)
+          report("unreachable", problem(event.url, event.error));
       });
+      await work(await me.receiver(storageOf(place, report))).finally(stop);
+    };
     return {
       receive: async () => {
         const round = emptyRound();
         const report: Report = (kind, item) => void (round[kind] as unknown[]).push(item);
-        const { unreachable } = await receiverFor(report, { device: null, onEvent: () => undefined }).poll(caches);
-        for (const { endpoint, error } of unreachable) report("unreachable", problem(endpoint, error));
+        await receiving(report, async (receiver) => {
+          const { unreachable } = await receiver.poll(caches);
+          for (const { endpoint, error } of unreachable) report("unreachable", problem(endpoint, error));
+        });
         return round;
       },
-      follow: async ({ onRound, ...following }, signal) => {
-        const receiver = receiverFor((kind, item) => onRound({ ...emptyRound(), [kind]: [item] }), following);
-        const stop = () => void receiver.stop();
-        signal.addEventListener("abort", stop);
-        receiver.start();
-        void watch(following.onEvent);
-        if (signal.aborted) stop();
-        await receiver.next().finally(() => receiver.stop());
-      },
+      follow: (onRound, signal) =>
+        receiving(
+          (kind, item) => onRound({ ...emptyRound(), [kind]: [item] }),
+          async (receiver) => {
+            const stop = () => void receiver.stop();
+            signal.addEventListener("abort", stop);
+            receiver.start();
+            void me.watch();
+            if (signal.aborted) stop();
+            await receiver.next().finally(() => receiver.stop());
+          },
+        ),
       close: journal.close,
     };
   } catch (error) {
@@ -112,14 +102,11 @@ function emptyRound(): Round {
   return { received: [], incomplete: [], unreadable: [], failed: [], unreachable: [] };
 }
 
-/** What of the receiver stores and reports. */
-function storingHost(
-  { cacheDevice, ...place }: ReceiveOptions & Pick<ReceiverStorage, "cacheDevice">,
-  report: Report,
-  onEvent: FollowOptions["onEvent"],
-) {
-  const storage: ReceiverStorage = {
-    ...{ has: place.journal.has, cacheDevice, isKeeping: true },
+/** What it reads is a file when it returns. */
+function storageOf(place: ReceiveOptions, report: Report): ReceiverStorage {
+  return {
+    has: place.journal.has,
+    isKeeping: true,
     read: async (message, recipient) => {
       const { received, read } = await storeMessage(message, recipient, place);
       if (received !== null) report("received", received);
@@ -130,18 +117,6 @@ function storingHost(
         const { groupId, parts, total } = left.message;
         report("incomplete", { groupId, held: parts.length, total });
       } else report(left.type === "failed" ? "failed" : "unreachable", problem(left.what, left.error));
-    },
-  };
-  return {
-    storage,
-    keeps: () => true,
-    send: () => Promise.reject(localError("unusable", "an inbox sends nothing")),
-    emit: (event: WaypostEvent) => {
-      if (event.type === "unreadable")
-        report("unreadable", { what: event.messageIds[0] ?? "?", code: event.code, message: event.reason });
-      else if (event.type === "disconnected" && event.what === "cache" && event.error !== null)
-        report("unreachable", problem(event.url, event.error));
-      else onEvent(event);
     },
   };
 }

@@ -9,7 +9,6 @@ export {
   stateFolder,
 } from "./files.ts";
 export {
-  type FollowOptions,
   type Inbox,
   type InboxOptions,
   openInbox,

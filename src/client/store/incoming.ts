@@ -92,7 +92,7 @@ export class Incoming {
   /** For a receiver whose messages are saved when the program acknowledges them. */
   get seen(): ReceiverStorage {
     const has = async (text: string) => (await this.#table.bytes(seenKey(this.#table, text))) !== null;
-    return { has, cacheDevice: "", isKeeping: false, onLeft: () => undefined, read: readMessage };
+    return { has, isKeeping: false, onLeft: () => undefined, read: readMessage };
   }
 
   async saveOpened(version: PendingMessage, { data, ...read }: OpenedMessage): Promise<void> {

@@ -3,13 +3,7 @@ import { describe, expect, test } from "bun:test";
 import { readdirSync, readFileSync, symlinkSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { createDurably, writeDurably } from "../../../../src/app/files.ts";
-import {
-  forgetIdentity,
-  placeFile,
-  safeFileName,
-  saveNewIdentity,
-  sweepLeftovers,
-} from "../../../../src/cli/files/files.ts";
+import { fileKeys, placeFile, safeFileName, saveIdentity, sweepLeftovers } from "../../../../src/cli/files/files.ts";
 import { createIdentity } from "../../../../src/client/keys.ts";
 import { scratchPaths } from "../../../support/scratch.ts";
 
@@ -143,12 +137,12 @@ describe("what a killed process left while it was writing", () => {
 
   test("goes with the identity that it was a copy of", async () => {
     const folder = freshFolder();
-    await saveNewIdentity(folder, createIdentity("alice"));
+    await saveIdentity(folder, createIdentity("alice"));
     const copy = join(folder, leftover("alice.json"));
     writeFileSync(copy, readFileSync(join(folder, "alice.json")));
     const longAgo = new Date(Date.now() - 120_000);
     utimesSync(copy, longAgo, longAgo);
-    await forgetIdentity(folder, "alice");
+    await fileKeys(folder).save("alice", null);
     expect(readdirSync(folder)).toEqual([]);
   });
 });
