@@ -31,7 +31,6 @@ import {
   pathValue,
   readBinding,
   renderProofs,
-  stateRoute,
   withinDayBytes,
 } from "./parts.ts";
 import { ownerRoutes, ownerUpdates, policyReadRoutes } from "./policy.ts";
@@ -109,7 +108,7 @@ async function directoryLimits({
 const unknownDid = () => fault("did_not_found", "the DID is not registered");
 
 function noncesRoute(parts: DirectoryParts): Route {
-  return stateRoute(parts, {
+  return directoryRoute({
     method: "GET",
     path: "/dids/:did/nonces",
     id: "nonces",
@@ -133,7 +132,7 @@ function renderCounters(values: Counters): Record<string, string> {
 }
 
 function resolveRoute(parts: DirectoryParts): Route {
-  return stateRoute(parts, {
+  return directoryRoute({
     method: "GET",
     path: "/resolve/:did",
     id: "resolve",
@@ -188,7 +187,7 @@ function renderRecord({ links, ...record }: DidRecord): Record<string, unknown> 
 }
 
 function aliasRoute(parts: DirectoryParts): Route {
-  return stateRoute(parts, {
+  return directoryRoute({
     method: "GET",
     path: "/aliases/:alias",
     id: "alias",

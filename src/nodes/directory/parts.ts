@@ -97,27 +97,6 @@ const common = {
 } as const;
 
 /**
- * A read of the ledger's state. `Svc-Block` on its 200 is the number of a finalized block that the answer
- * includes: asked for before the state is, so the state is of that block or a later one.
- */
-export function stateRoute({ ledger }: DirectoryParts, plan: RoutePlan): Route {
-  const [status, description, ...schema] = plan.answer;
-  const handle = async (call: Call): Promise<Answer | Fault> => {
-    const head = ledger.head();
-    // A faulty request gets its own fault, even while the ledger can't be read.
-    head.catch(ignore);
-    const answer = await plan.handle(call);
-    if (isFault(answer)) return answer;
-    const { number } = (await head).finalized;
-    return { ...answer, headers: { "svc-block": number.toString() } };
-  };
-  const described = `${description} Svc-Block is the number of a finalized block that it includes.`;
-  return directoryRoute({ ...plan, answer: [status, described, ...schema], handle });
-}
-
-function ignore(): void {}
-
-/**
  * Puts the share of bytes in front of a route that writes: 429 `rate_limited`. Records stay for ever, so the scarce thing is
  * room.
  * Source: rules section 4 ("Growth of the ledger").

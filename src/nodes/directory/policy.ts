@@ -47,7 +47,6 @@ import {
   mutationCodes,
   pathValue,
   renderAccepted,
-  stateRoute,
   submit,
 } from "./parts.ts";
 
@@ -301,7 +300,7 @@ export function policyReadRoutes(parts: DirectoryParts): Route[] {
 
 function policyRoute(parts: DirectoryParts, scope: PolicyScope): Route {
   const { subject, parseKey, schema } = policyReads[scope];
-  return stateRoute(parts, {
+  return directoryRoute({
     method: "GET",
     path: `/delivery-policies/${scope}s/:${subject}`,
     id: `${scope}Policy`,

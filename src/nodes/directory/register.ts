@@ -50,7 +50,6 @@ import {
   pathCodes,
   pathValue,
   readBinding,
-  stateRoute,
   submit,
 } from "./parts.ts";
 
@@ -359,7 +358,7 @@ async function stillPending(
 // ------------------------------------------------------------------------------------------------ status
 
 function statusRoute(parts: DirectoryParts): Route {
-  return stateRoute(parts, {
+  return directoryRoute({
     method: "GET",
     path: "/registration-status/:did",
     id: "registrationStatus",

@@ -34,7 +34,7 @@ import {
 } from "../../support/directory.ts";
 import { type Identity, identityOf } from "../../support/identity.ts";
 import { membersOf, pathOf } from "./samples.ts";
-import { aliasOf, methodWith, openStage, richDocument, serviceOf, termsAt } from "./stage.ts";
+import { methodWith, openStage, richDocument, serviceOf, termsAt } from "./stage.ts";
 
 const opened: { close: () => Promise<void> }[] = [];
 afterEach(async () => {
@@ -168,29 +168,6 @@ describe("concurrency", () => {
     expect(replies.filter(({ status }) => status === 202).length).toBe(1);
     expect(replies.filter(({ body: { code } }) => code === "proof_replayed").length).toBe(15);
   });
-});
-
-test("every read of the state names a finalized block that it includes", async () => {
-  const stage = await openStage();
-  opened.push(stage);
-  const { did } = stage.standing;
-  const paths = [
-    `/dids/${did}/nonces`,
-    `/resolve/${did}`,
-    `/aliases/${aliasOf(stage.standing)}`,
-    `/registration-status/${did}`,
-    `/registration-status/${stage.unknown.did}`,
-  ];
-  const blockOf = async (path: string) => Number((await stage.ask("GET", path)).headers.get("svc-block"));
-  const body = updateBodyOf(
-    stage.standing,
-    "AddService",
-    { service: serviceOf(stage.standing, "late") },
-    termsAt(stage),
-  );
-  const { block } = await stage.settle(await stage.ask("POST", `/dids/${did}/document/services`, body));
-  for (const path of paths) expect(await blockOf(path)).toBeGreaterThanOrEqual(Number(block?.number));
-  expect((await stage.ask("GET", `/resolve/${stage.unknown.did}`)).headers.has("svc-block")).toBe(false);
 });
 
 test("200 updates in a row keep counters and version exact", async () => {
