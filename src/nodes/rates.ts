@@ -8,7 +8,7 @@ import { dayMs, secondMs } from "../core/codec/time.ts";
 import { type Fault, fault } from "../core/fault.ts";
 import { clientNetwork, isLoopbackAddress } from "../core/message/address.ts";
 import { BoundedMap } from "../core/std/bounded.ts";
-import type { FairShare } from "./http/capacity.ts";
+import { createFairShare } from "./http/capacity.ts";
 import type { Call } from "./http/route.ts";
 
 export type RateLimit = {
@@ -105,22 +105,15 @@ export function isUnlimited(client: string, settings: { readonly rate_limit_loop
   return !settings.rate_limit_loopback && isLoopbackAddress(client);
 }
 
-/** Places of client networks: one gets at most half of all. */
-type NetworkPlaces = {
-  readonly take: (client: string, max: number) => boolean;
-  readonly give: (client: string) => void;
-};
-
-/** A client of this machine may have many others behind it: it counts in the total alone. */
-export function networkPlaces(share: FairShare): NetworkPlaces {
+/**
+ * Places of client networks: one gets at most half of all. A client of this machine may have many others behind it, so it
+ * counts in the total alone.
+ */
+export function networkPlaces(max: () => number) {
+  const share = createFairShare(max);
   return {
-    take(client, max) {
-      if (isLoopbackAddress(client)) return true;
-      // A reload may have changed it.
-      share.resize(max);
-      return share.take(clientNetwork(client), 1);
-    },
-    give(client) {
+    take: (client: string): boolean => isLoopbackAddress(client) || share.take(clientNetwork(client), 1),
+    give: (client: string): void => {
       if (!isLoopbackAddress(client)) share.give(clientNetwork(client), 1);
     },
   };

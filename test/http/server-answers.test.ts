@@ -13,9 +13,17 @@ const mebibyte = 1024 * 1024;
 const jsonBytes = new Uint8Array(16 * mebibyte).fill(0x20);
 jsonBytes[0] = 0x31;
 
+function* fourParts() {
+  for (let at = 0; at < 16 * mebibyte; at += 4 * mebibyte) yield jsonBytes.subarray(at, at + 4 * mebibyte);
+}
+
 function serve(limits: Partial<typeof testLimits>) {
   const routes = [
     testRoute({ path: "/long", handle: () => ({ status: 200, jsonSpliced: [jsonBytes] }) }),
+    testRoute({
+      path: "/parts",
+      handle: () => ({ status: 200, jsonParts: { bytes: 4 * mebibyte, parts: fourParts() } }),
+    }),
     testRoute({ path: "/short", handle: () => ({ status: 200, jsonSpliced: [jsonBytes.subarray(0, 64 * 1024)] }) }),
   ];
   const { app } = testApp(routes, { trustedProxies: ["127.0.0.1"], limits: { ...testLimits, ...limits } });
@@ -25,13 +33,13 @@ function serve(limits: Partial<typeof testLimits>) {
 }
 
 /** Asks and reads nothing. */
-function askWithoutReading(url: string, client = "192.0.2.1"): Socket {
+function askWithoutReading(url: string, client = "192.0.2.1", path = "/long"): Socket {
   const { hostname, port } = new URL(url);
   const socket = connect(Number(port), hostname);
   cleanups.push(() => socket.destroy());
   socket.on("error", () => undefined);
   socket.pause();
-  socket.write(`GET /long HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: ${client}\r\n\r\n`);
+  socket.write(`GET ${path} HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: ${client}\r\n\r\n`);
   return socket;
 }
 
@@ -59,6 +67,17 @@ test("beyond what may wait for clients a long answer is 503, a short one is not,
   unread[0]?.destroy();
   while (app.waitingAnswerBytes() > 16 * mebibyte) await Bun.sleep(2);
   expect((await (await fetch(`${url}/long`)).bytes()).length).toBe(jsonBytes.length);
+});
+
+test("an answer in parts takes room for its largest part, until it is read or its client has gone", async () => {
+  const { app, url } = serve({ bodyBytesMax: 9 * mebibyte, bodyDeadlineMs: 20_000 });
+  const unread = [askWithoutReading(url, "192.0.2.1", "/parts"), askWithoutReading(url, "192.0.2.2", "/parts")];
+  while (app.waitingAnswerBytes() < 8 * mebibyte) await Bun.sleep(2);
+  expect((await fetch(`${url}/parts`)).status).toBe(503);
+  for (const socket of unread) socket.destroy();
+  while (app.waitingAnswerBytes() > 0) await Bun.sleep(2);
+  expect(Buffer.from(await (await fetch(`${url}/parts`)).bytes()).equals(jsonBytes)).toBe(true);
+  expect(app.waitingAnswerBytes()).toBe(0);
 });
 
 test("one client that takes nothing leaves half of the room to others", async () => {

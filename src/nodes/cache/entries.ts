@@ -14,7 +14,7 @@ import { renderTimestamp } from "../../core/codec/time.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
 import type { Chunk, Cursor, HeldMessage, Mailbox, MessageSummary, Page, PageRequest } from "../../storage/contract.ts";
 import { encodeCursor, PageFill, parseCursor } from "../../storage/mailbox-rules.ts";
-import { type JsonPart, type Spliced, splice } from "../http/route.ts";
+import { type JsonParts, type Spliced, splice } from "../http/route.ts";
 import { type AnswerContext, signEvent } from "./store.ts";
 
 // -------------------------------------------------------------------------------------------- entries as JSON
@@ -167,31 +167,35 @@ export async function scanWhole({ mailbox, recipient, now }: Source, bounds: Ans
 
 // ------------------------------------------------------------------------------------------------- parts
 
-/** Entries that are read when the client has read those before; `bytes` is what they take of memory. */
-type Batch = { readonly bytes: number; readonly read: () => Promise<readonly HeldMessage[]> };
-
 /** A list whose entries are counted at its end: those that were acknowledged or have expired meanwhile are not in it. */
 async function* listParts(
-  name: "messages" | "chunks",
-  batches: Iterable<Batch>,
-  { context, end }: { readonly context: AnswerContext; readonly end: (count: number) => string },
-): AsyncGenerator<JsonPart> {
+  { mailbox, recipient, now }: Source,
+  batches: Iterable<readonly PlanEntry[]>,
+  { name, context, end }: ListForm,
+): AsyncGenerator<Uint8Array<ArrayBuffer>> {
   let count = 0;
-  yield textPart(() => `{"${name}":[`);
-  for (const { bytes, read } of batches) {
-    const render = async (): Promise<Uint8Array> => {
-      const entries = await read();
-      const comma = count > 0 && entries.length > 0 ? "," : "";
-      count += entries.length;
-      return splice([comma, ...entryParts(entries, context)]);
-    };
-    yield { bytes, read: render };
+  yield splice([`{"${name}":[`]);
+  for (const batch of batches) {
+    const ids = batch.map(({ messageId }) => messageId);
+    const entries = await mailbox.read(recipient, ids, now());
+    if (entries.length > 0) yield splice([count > 0 ? "," : "", ...entryParts(entries, context)]);
+    count += entries.length;
   }
-  yield textPart(() => `],"count":${count}${end(count)}}`);
+  yield splice([`],"count":${count}${end(count)}}`]);
 }
 
-function textPart(text: () => string): JsonPart {
-  return { bytes: 1_024, read: () => splice([text()]) };
+type ListForm = {
+  readonly name: "messages" | "chunks";
+  readonly context: AnswerContext;
+  /** The members after the count. */
+  readonly end: (count: number) => string;
+};
+
+function listOf(source: Source, entries: readonly PlanEntry[], form: ListForm): JsonParts {
+  const batches = batchesOf(entries);
+  const bytesOf = (batch: readonly PlanEntry[]) => sum(batch) + batch.length * entryOverheadBytes;
+  const bytes = batches.reduce((most, batch) => Math.max(most, bytesOf(batch)), entryOverheadBytes);
+  return { bytes, parts: listParts(source, batches, form) };
 }
 
 /** Envelopes in memory at a time for one answer; a larger one goes alone. */
@@ -200,20 +204,8 @@ const batchBytesMax = 1024 ** 2;
 const batchEntriesMax = 1_000;
 
 /** The answer of a plan. */
-export function wholeParts(
-  source: Source,
-  { selected, next }: WholePlan,
-  context: AnswerContext,
-): AsyncGenerator<JsonPart> {
-  return listParts("messages", batchesRead(source, selected), { context, end: () => renderMore(next) });
-}
-
-function batchesRead({ mailbox, recipient, now }: Source, entries: readonly PlanEntry[]): Batch[] {
-  return batchesOf(entries).map((batch) => {
-    const ids = batch.map(({ messageId }) => messageId);
-    const bytes = sum(batch) + batch.length * entryOverheadBytes;
-    return { bytes, read: () => mailbox.read(recipient, ids, now()) };
-  });
+export function wholeParts(source: Source, { selected, next }: WholePlan, context: AnswerContext): JsonParts {
+  return listOf(source, selected, { name: "messages", context, end: () => renderMore(next) });
 }
 
 function batchesOf(entries: readonly PlanEntry[]): PlanEntry[][] {
@@ -259,14 +251,10 @@ export function pageOfGroup(chunks: readonly PlanEntry[], page: PageRequest): Pa
   return { entries: rest.slice(0, end), next: encodeCursor(last === undefined ? after : sequenceOf(last) + 1) };
 }
 
-export function groupParts(
-  source: Source,
-  chunks: readonly PlanEntry[],
-  context: AnswerContext,
-): AsyncGenerator<JsonPart> {
+export function groupParts(source: Source, chunks: readonly PlanEntry[], context: AnswerContext): JsonParts {
   const { complete, total } = factsOfGroup(chunks);
   // Chunks that were acknowledged meanwhile are not in the answer, which is then not complete.
   const end = (count: number) =>
     `,"complete":${complete && count === total},"total_chunks":${total}${renderMore(null)}`;
-  return listParts("chunks", batchesRead(source, chunks), { context, end });
+  return listOf(source, chunks, { name: "chunks", context, end });
 }

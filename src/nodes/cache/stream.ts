@@ -68,8 +68,9 @@ export function createStreams(parts: StreamParts): Streams {
   const open = new Map<MailboxKey, Set<Stream>>();
   /** One subscription of the bus for all streams of a recipient. */
   const followed = new Map<MailboxKey, Promise<() => void>>();
-  const places = createFairShare(settings.streams_max, { clientMax: settings.recipient_streams_max });
-  const networks = networkPlaces(createFairShare(settings.streams_max));
+  const streamsMax = () => settings.streams_max;
+  const places = createFairShare(streamsMax, { clientMax: () => settings.recipient_streams_max });
+  const networks = networkPlaces(streamsMax);
   let closed = false;
 
   const add = (stream: Stream) => {
@@ -106,9 +107,7 @@ export function createStreams(parts: StreamParts): Streams {
   };
 
   const takePlace = (recipient: MailboxKey, client: string): boolean => {
-    if (!networks.take(client, settings.streams_max)) return false;
-    // A reload may have changed it.
-    places.resize(settings.streams_max);
+    if (!networks.take(client)) return false;
     const isTaken = places.take(recipient, 1);
     if (!isTaken) networks.give(client);
     return isTaken;

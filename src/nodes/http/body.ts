@@ -8,7 +8,7 @@
 import { type Fault, fault } from "../../core/fault.ts";
 import { joinBytes, late, withDeadline } from "../../core/std/bounded.ts";
 import type { FairShare } from "./capacity.ts";
-import type { JsonPart, Route } from "./route.ts";
+import type { JsonParts, Route } from "./route.ts";
 
 type BodyRules = {
   /** `null`: the route takes no body. */
@@ -167,9 +167,9 @@ function stalled(): Fault {
 export type ResponseStreams = {
   /** One answer always goes out, however long it is. */
   readonly budget: FairShare;
-  /** How long a client may take to read one answer. */
+  /** How long a client may take to read one chunk. */
   readonly deadlineMs: number;
-  /** Awaited before a large part is read, which occupies the event loop: 4 ms for a mebibyte. */
+  /** Awaited before a part is read, which may occupy the event loop: 4 ms for a mebibyte. */
   readonly nextIteration: () => Promise<void>;
 };
 
@@ -177,106 +177,56 @@ export type ResponseStreams = {
 export const shortAnswerBytesMax = 64 * 1024;
 const chunkBytes = 256 * 1024;
 
-/** The content as a stream; `null` when clients keep too much waiting already. */
-export function streamContent(
-  streams: ResponseStreams,
-  content: Uint8Array,
-  client: string,
-): ReadableStream<Uint8Array> | null {
-  return streams.budget.take(client, content.length) ? streamParts(streams, [].values(), client, content) : null;
-}
-
-/** How often an answer that waits for room asks again. */
-const roomPollMs = 50;
-
-type PartState = { readonly client: string; left: Uint8Array; held: number; ended: boolean };
-
 /**
- * What is held already, then the parts, as the client reads them: one is in memory at a time, and is counted until it is
- * read. A part waits for room in the budget; the answer is cut off when no room comes, or a part is not read, within the
- * deadline.
+ * The parts as the client reads them: one is in memory at a time, and room for the largest is taken until the end; `null`
+ * when clients keep too much waiting already. The answer is cut off when a chunk is not read within the deadline.
  */
 export function streamParts(
-  streams: ResponseStreams,
-  parts: Iterator<JsonPart> | AsyncIterator<JsonPart>,
+  { budget, deadlineMs, nextIteration }: ResponseStreams,
+  { bytes, parts }: JsonParts,
   client: string,
-  first: Uint8Array = new Uint8Array(0),
-): ReadableStream<Uint8Array> {
-  const state: PartState = { client, left: first, held: first.length, ended: false };
+): ReadableStream<Uint8Array> | null {
+  if (!budget.take(client, bytes)) return null;
+  let left = new Uint8Array(0);
+  let ended = false;
   let timer: ReturnType<typeof setTimeout> | undefined;
   const end = (): void => {
-    state.ended = true;
     clearTimeout(timer);
-    release(streams, state, 0);
+    if (!ended) budget.give(client, bytes);
+    ended = true;
   };
   const watch = (controller: ReadableStreamDefaultController): void => {
     timer = setTimeout(() => {
       end();
       controller.error(new Error("the client did not read its answer in time"));
-    }, streams.deadlineMs);
+    }, deadlineMs);
   };
-  return new ReadableStream<Uint8Array>(
-    {
-      start: watch,
-      async pull(controller) {
-        clearTimeout(timer);
-        try {
-          if (state.left.length === 0) await nextPart(streams, parts, state);
-        } catch (error) {
-          end();
-          throw error;
-        }
-        if (state.ended) return;
-        if (state.left.length === 0) {
-          end();
-          controller.close();
-          return;
-        }
-        controller.enqueue(state.left.subarray(0, chunkBytes));
-        state.left = state.left.subarray(chunkBytes);
-        watch(controller);
-      },
-      cancel: end,
-    },
-    { highWaterMark: 0 },
-  );
-}
-
-/** Releases what is held beyond `bytes`. */
-function release({ budget }: ResponseStreams, state: PartState, bytes: number): void {
-  if (state.held <= bytes) return;
-  budget.give(state.client, state.held - bytes);
-  state.held = bytes;
-}
-
-/** Reads until there is something to send, or the parts are at their end. */
-async function nextPart(
-  streams: ResponseStreams,
-  parts: Iterator<JsonPart> | AsyncIterator<JsonPart>,
-  state: PartState,
-): Promise<void> {
-  while (state.left.length === 0 && !state.ended) {
-    release(streams, state, 0);
-    const step = await parts.next();
-    if (step.done === true) return;
-    await takeRoom(streams, state.client, step.value.bytes);
-    state.held = step.value.bytes;
-    if (step.value.bytes > shortAnswerBytesMax) await streams.nextIteration();
-    state.left = state.ended ? state.left : await step.value.read();
-    const missing = state.left.length - state.held;
-    if (missing > 0) {
-      await takeRoom(streams, state.client, missing);
-      state.held += missing;
+  /** Whether there is something to send. */
+  const read = async (): Promise<boolean> => {
+    while (left.length === 0) {
+      await nextIteration();
+      const step = await parts.next();
+      // The client may have gone during the wait.
+      if (step.done === true || ended) return false;
+      left = step.value;
     }
-    // The client may have gone during the wait: `end` has released what was held before it.
-    release(streams, state, state.ended ? 0 : state.left.length);
-  }
-}
-
-async function takeRoom({ budget, deadlineMs }: ResponseStreams, client: string, bytes: number): Promise<void> {
-  const endsAtMs = performance.now() + deadlineMs;
-  while (!budget.take(client, bytes)) {
-    if (performance.now() >= endsAtMs) throw new Error("there was no room for the answer in time");
-    await Bun.sleep(roomPollMs);
-  }
+    return true;
+  };
+  const pull = async (controller: ReadableStreamDefaultController<Uint8Array>): Promise<void> => {
+    clearTimeout(timer);
+    try {
+      if (await read()) {
+        controller.enqueue(left.subarray(0, chunkBytes));
+        left = left.subarray(chunkBytes);
+        watch(controller);
+      } else if (!ended) {
+        end();
+        controller.close();
+      }
+    } catch (error) {
+      end();
+      throw error;
+    }
+  };
+  return new ReadableStream<Uint8Array>({ start: watch, pull, cancel: end }, { highWaterMark: 0 });
 }

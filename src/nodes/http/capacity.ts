@@ -52,14 +52,12 @@ export type FairShare = {
   readonly give: (client: string, amount: number) => void;
   /** Whether there is room for the least amount. */
   readonly hasRoom: (client: string) => boolean;
-  /** Sets another whole, and its half for each client. */
-  readonly resize: (max: number) => void;
   readonly total: number;
 };
 
 type ShareOptions = {
   /** Half of the whole by default. */
-  readonly clientMax?: number;
+  readonly clientMax?: () => number;
   /** One amount larger than the whole is admitted when nothing else is held. */
   readonly allowOversizeWhenIdle?: boolean;
   /** A client may have half of what the others leave, so that a few can't use up the whole together. */
@@ -69,16 +67,16 @@ type ShareOptions = {
 /** What one client may have of a whole by default. */
 const halfOf = (max: number): number => Math.max(1, max / 2);
 
-export function createFairShare(wholeMax: number, options: ShareOptions = {}): FairShare {
-  const { allowOversizeWhenIdle = false, shrinks = false } = options;
-  let [max, clientMax] = [wholeMax, options.clientMax ?? halfOf(wholeMax)];
+/** The bounds are asked each time: a reload changes them, and what is held above them drains by itself. */
+export function createFairShare(max: () => number, options: ShareOptions = {}): FairShare {
+  const { allowOversizeWhenIdle = false, shrinks = false, clientMax } = options;
   const held = new Map<string, number>();
   let total = 0;
-  const partOf = (own: number): number => (shrinks ? halfOf(max - (total - own)) : clientMax);
+  const partOf = (own: number): number => clientMax?.() ?? halfOf(shrinks ? max() - (total - own) : max());
   return {
     take(client, amount) {
       const before = held.get(client) ?? 0;
-      const fits = before + amount <= partOf(before) && total + amount <= max;
+      const fits = before + amount <= partOf(before) && total + amount <= max();
       if (!fits && !(allowOversizeWhenIdle && total === 0)) return false;
       held.set(client, before + amount);
       total += amount;
@@ -92,10 +90,7 @@ export function createFairShare(wholeMax: number, options: ShareOptions = {}): F
     },
     hasRoom(client) {
       const own = held.get(client) ?? 0;
-      return total < max && own < partOf(own);
-    },
-    resize(next) {
-      [max, clientMax] = [next, options.clientMax ?? halfOf(next)];
+      return total < max() && own < partOf(own);
     },
     get total() {
       return total;
@@ -113,6 +108,7 @@ export type Room = {
 };
 
 export type Capacity = {
+  /** Replaced when a reload changes them. */
   limits: CapacityLimits;
   readonly normal: Room;
   readonly reserved: Room;
@@ -124,31 +120,23 @@ export type Capacity = {
 };
 
 export function createCapacity(limits: CapacityLimits): Capacity {
-  const room = (requestsMax: number, bodyBytesMax: number): Room => ({
+  const room = (requestsMax: () => number, bodyBytesMax: () => number): Room => ({
     work: createFairShare(requestsMax),
-    reading: createFairShare(limits.readingMax),
+    reading: createFairShare(() => capacity.limits.readingMax),
     bodyBytes: createFairShare(bodyBytesMax),
   });
-  return {
+  const requestsMax = () => capacity.limits.requestsMax;
+  const reservedMax = () => capacity.limits.reservedRequestsMax;
+  const bodyBytesMax = () => capacity.limits.bodyBytesMax;
+  const capacity: Capacity = {
     limits,
-    normal: room(limits.requestsMax, limits.bodyBytesMax),
-    reserved: room(limits.reservedRequestsMax, limits.bodyBytesMax / 4),
-    waiting: createFairShare(limits.requestsMax, { shrinks: true }),
+    normal: room(requestsMax, bodyBytesMax),
+    reserved: room(reservedMax, () => bodyBytesMax() / 4),
+    waiting: createFairShare(requestsMax, { shrinks: true }),
     delayedRefusals: 0,
     warnedMs: Number.NEGATIVE_INFINITY,
   };
-}
-
-/** Sets other limits; what is held above them drains by itself. */
-export function changeCapacity(capacity: Capacity, limits: CapacityLimits): void {
-  capacity.limits = limits;
-  const { normal, reserved, waiting } = capacity;
-  normal.work.resize(limits.requestsMax);
-  waiting.resize(limits.requestsMax);
-  reserved.work.resize(limits.reservedRequestsMax);
-  for (const { reading } of [normal, reserved]) reading.resize(limits.readingMax);
-  normal.bodyBytes.resize(limits.bodyBytesMax);
-  reserved.bodyBytes.resize(limits.bodyBytesMax / 4);
+  return capacity;
 }
 
 /** Delays a refusal; `false` at once when too many are delayed already. */

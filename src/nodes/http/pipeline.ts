@@ -21,7 +21,6 @@ import {
   type ResponseStreams,
   readBody,
   shortAnswerBytesMax,
-  streamContent,
   streamParts,
 } from "./body.ts";
 import {
@@ -29,7 +28,6 @@ import {
   type CapacityLimit,
   type CapacityLimits,
   capacityLimits,
-  changeCapacity,
   createCapacity,
   createFairShare,
   createIterations,
@@ -50,10 +48,12 @@ import {
   createCors,
   faultOf,
   internalError,
+  type JsonParts,
   pathOf,
   type Route,
   type RoutedRequest,
   renderResponse,
+  type Spliced,
   splice,
   splicedLength,
 } from "./route.ts";
@@ -105,13 +105,13 @@ type Client = { readonly address: string; readonly network: string; readonly mas
 const clientsMax = 10_000;
 
 export function createHttp(options: AppOptions): Http {
-  const limits = { ...capacityLimits(options.settings), ...options.limits };
+  const capacity = createCapacity(limitsOf(options));
   return {
     ...options,
-    capacity: createCapacity(limits),
+    capacity,
     streams: {
-      budget: createFairShare(limits.bodyBytesMax, { allowOversizeWhenIdle: true }),
-      deadlineMs: limits.bodyDeadlineMs,
+      budget: createFairShare(() => capacity.limits.bodyBytesMax, { allowOversizeWhenIdle: true }),
+      deadlineMs: capacity.limits.bodyDeadlineMs,
       nextIteration: createIterations(),
     },
     ...derivedFrom(options),
@@ -121,6 +121,8 @@ export function createHttp(options: AppOptions): Http {
     draining: false,
   };
 }
+
+const limitsOf = ({ settings, limits }: AppOptions): CapacityLimits => ({ ...capacityLimits(settings), ...limits });
 
 function derivedFrom({ settings, corsOrigins }: AppOptions) {
   const { trusted_proxies, log_level } = settings;
@@ -135,10 +137,7 @@ function derivedFrom({ settings, corsOrigins }: AppOptions) {
 /** Takes over settings that a reload changed. */
 export function readSettings(http: Http): void {
   Object.assign(http, derivedFrom(http));
-  const limits = { ...capacityLimits(http.settings), ...http.limits };
-  changeCapacity(http.capacity, limits);
-  // Answers above the bound that are on their way go out nevertheless.
-  http.streams.budget.resize(limits.bodyBytesMax);
+  http.capacity.limits = limitsOf(http);
   http.clients.clear();
 }
 
@@ -367,7 +366,6 @@ function finish(http: Http, plan: Plan, exchange: Exchange, { result, connection
     cors: http.cors(exchange.headers.get("origin")),
     headers: plan.route.headers,
     showSignedText: http.settings.show_signed_text,
-    headOnly: exchange.method === "HEAD",
   });
   record(http, plan, exchange, { result, durationMs: performance.now() - startedMs });
   return exchange.method === "HEAD" ? withoutStream(response, result) : response;
@@ -379,21 +377,22 @@ function giveBody({ room }: Plan, { network, received }: Exchange): void {
 
 /** A long answer goes out as the client reads it; when clients keep too much waiting, 503. */
 async function boundLength(http: Http, exchange: Exchange, answer: Answer): Promise<Result> {
-  if (answer.jsonParts !== undefined) {
-    const { jsonParts, ...rest } = answer;
-    const isRead = exchange.method !== "HEAD";
-    const content = isRead ? streamParts(http.streams, jsonParts, exchange.network) : "";
-    return { ...rest, body: { contentType: "application/json", content } };
-  }
-  if (answer.jsonSpliced === undefined || exchange.method === "HEAD") return answer;
-  if (splicedLength(answer.jsonSpliced) <= shortAnswerBytesMax) return answer;
-  const { jsonSpliced, ...rest } = answer;
-  const content = streamContent(http.streams, splice(jsonSpliced), exchange.network);
+  const { jsonParts, jsonSpliced, ...rest } = answer;
+  const parts = jsonParts ?? longParts(jsonSpliced ?? []);
+  if (parts === null) return answer;
+  const content = streamParts(http.streams, parts, exchange.network);
   if (content === null) return refuseLate(http, exchange, exchange.close, "bytes");
   return { ...rest, body: { contentType: "application/json", content } };
 }
 
-/** Streams have no length, and nobody would read them: a HEAD request ends them at once. */
+/** `null` for what is short. */
+function longParts(spliced: Spliced): JsonParts | null {
+  if (splicedLength(spliced) <= shortAnswerBytesMax) return null;
+  const content = splice(spliced);
+  return { bytes: content.length, parts: [content].values() };
+}
+
+/** The server leaves the body of a HEAD request out. Nobody would read a stream, so it ends at once. */
 function withoutStream(response: Response, result: Result): Response {
   if (isFault(result) || !(result.body?.content instanceof ReadableStream)) return response;
   response.body?.cancel().catch(() => undefined);

@@ -43,8 +43,7 @@ export type Answer = {
   /** Exactly one of the four: a JSON value, spliced JSON or JSON in parts, or another body with its type. */
   readonly json?: unknown;
   readonly jsonSpliced?: Spliced;
-  /** For JSON that is too long to hold: the next part is read when the client has read the one before. */
-  readonly jsonParts?: Iterator<JsonPart> | AsyncIterator<JsonPart>;
+  readonly jsonParts?: JsonParts;
   readonly body?: { readonly contentType: string; readonly content: string | Uint8Array | ReadableStream };
   /**
    * For answers that stream: the connection may be silent this long before it is cut, at most 255.
@@ -56,8 +55,12 @@ export type Answer = {
 /** Texts and bytes that are one text when they follow each other. */
 export type Spliced = readonly (string | Uint8Array)[];
 
-/** A part of a long answer. `bytes` is about what `read` answers: room for it is reserved before it is read. */
-export type JsonPart = { readonly bytes: number; readonly read: () => Promise<Uint8Array> | Uint8Array };
+/** JSON that is too long to hold. The next part is read when the client has read the one before. */
+export type JsonParts = {
+  /** About what the largest part has. */
+  readonly bytes: number;
+  readonly parts: Iterator<Uint8Array<ArrayBuffer>> | AsyncIterator<Uint8Array<ArrayBuffer>>;
+};
 
 /** The facts about a route from which `/openapi.json` is made. */
 export type Operation = {
@@ -178,8 +181,6 @@ type RenderOptions = {
   readonly headers?: Readonly<Record<string, string>> | undefined;
   /** Whether refusals of signatures show what was verified: for development. */
   readonly showSignedText?: boolean;
-  /** A HEAD request: the answer has no body. */
-  readonly headOnly?: boolean;
 };
 
 export function renderResponse(outcome: Answer | Fault, options: RenderOptions): Response {
@@ -187,8 +188,7 @@ export function renderResponse(outcome: Answer | Fault, options: RenderOptions):
   const base = baseOf(options.cors);
   base.set("content-type", answer.body?.contentType ?? "application/json");
   base.set("x-request-id", options.requestId);
-  const content = answerContent(answer, options.headOnly === true);
-  const response = new Response(content, { status: answer.status, headers: base });
+  const response = new Response(answerContent(answer), { status: answer.status, headers: base });
   for (const more of [options.headers, answer.headers])
     for (const name in more) response.headers.set(name, more[name] as string);
   if (options.close) response.headers.set("connection", "close");
@@ -204,13 +204,12 @@ function baseOf(cors: ReturnType<Cors>): Headers {
   return base;
 }
 
-function answerContent({ body, jsonSpliced, json }: Answer, isHead: boolean): BodyInit {
+function answerContent({ body, jsonSpliced, json }: Answer): BodyInit {
   const content = body === undefined ? (jsonSpliced ?? JSON.stringify(json ?? null)) : body.content;
   // A short text, which most answers are, needs none of the rest.
   if (typeof content === "string" && content.length < bunOneWriteBytesMax) return content;
   if (content instanceof ReadableStream) return content;
-  const parts = typeof content === "string" || content instanceof Uint8Array ? [content] : content;
-  return isHead ? splice(parts) : inOneWrite(parts);
+  return inOneWrite(typeof content === "string" || content instanceof Uint8Array ? [content] : content);
 }
 
 /** Bytes of the parts as far as their texts are ASCII; counting others would join a text before it is written. */
@@ -308,7 +307,7 @@ export type CorsOrigins = readonly string[] | "loopback";
 /** The headers of an answer to a page of `origin` (`null`: no page asks). */
 export type Cors = (origin: string | null) => Readonly<Record<string, string>>;
 
-const exposed = { "access-control-expose-headers": "Date, Retry-After, X-Request-Id, Svc-Block" } as const;
+const exposed = { "access-control-expose-headers": "Date, Retry-After, X-Request-Id" } as const;
 /** Two hours: the longest that browsers remember a preflight. */
 const preflightSeconds = 7_200;
 

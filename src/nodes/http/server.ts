@@ -10,6 +10,7 @@ import { connect } from "node:net";
 import type { Server, WebSocketHandler } from "bun";
 import { type Fault, fault } from "../../core/fault.ts";
 import { parseListenAddress } from "../../core/message/address.ts";
+import { withDeadline } from "../../core/std/bounded.ts";
 import type { App } from "./app.ts";
 import { pathOf } from "./route.ts";
 
@@ -210,21 +211,13 @@ export async function removeStaleSocket(address: string): Promise<void> {
   if (refused) rmSync(path, { force: true });
 }
 
-const drainPollMs = 20;
-
+/** A server has stopped when its requests in flight are answered. */
 async function drain<Session>(
   apps: readonly App[],
   servers: readonly Server<Session>[],
   timeoutMs: number,
 ): Promise<void> {
   for (const app of apps) app.startDraining();
-  const stopped = Promise.all(servers.map((server) => server.stop(false)));
-  const endsAt = performance.now() + timeoutMs;
-  const busy = (): boolean => {
-    const active = apps.map((app) => app.inFlight()).reduce((sum, one) => sum + one.requests + one.reading, 0);
-    return active + servers.reduce((sum, { pendingRequests }) => sum + pendingRequests, 0) > 0;
-  };
-  while (busy() && performance.now() < endsAt) await Bun.sleep(drainPollMs);
+  await withDeadline(Promise.all(servers.map((server) => server.stop(false))), timeoutMs);
   await Promise.all(servers.map((server) => server.stop(true)));
-  await Promise.race([stopped, Bun.sleep(drainPollMs)]);
 }

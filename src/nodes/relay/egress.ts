@@ -177,7 +177,7 @@ type Place = {
  * with the most give way while it has more than this one: hosts that hang cost those who chose them their places.
  */
 function createPlaces(now: () => number) {
-  const share = createFairShare(requestsMax, { shrinks: true });
+  const share = createFairShare(() => requestsMax, { shrinks: true });
   const held = new Set<Place>();
   const give = (place: Place): void => {
     if (held.delete(place)) share.give(place.client, 1);

@@ -10,7 +10,6 @@ import { errorStack, type Fault, fault, isFault } from "../../../core/fault.ts";
 import { clientNetwork } from "../../../core/message/address.ts";
 import { decideRetrievalProof, proofReplayed, type RetrievalProof } from "../../../core/message/proof.ts";
 import { StoreError } from "../../../storage/contract.ts";
-import { createFairShare } from "../../http/capacity.ts";
 import type { Upgrade, UpgradeContext } from "../../http/server.ts";
 import { checkClientRate, networkPlaces } from "../../rates.ts";
 import {
@@ -128,13 +127,13 @@ function makeWay(
 
 function createUpgrade(registry: SessionRegistry): Upgrade<SessionSocket> {
   const { settings } = registry;
-  const networks = networkPlaces(createFairShare(settings.sessions_max));
+  const networks = networkPlaces(() => settings.sessions_max);
   return {
     matches: (pathname) => registry.settings.public_endpoints.length > 0 && isSessionPath(pathname),
     open: async (request, server, context) => {
       const data = await admit(registry, request, context);
       if (isFault(data)) return context.refuse(data);
-      if (!networks.take(data.client, settings.sessions_max)) {
+      if (!networks.take(data.client)) {
         const refusal = "too many live sessions of this network";
         return context.refuse(fault("rate_limited", refusal, { retryAfterSeconds: 30 }));
       }

@@ -2,7 +2,6 @@
 import { describe, expect, test } from "bun:test";
 import {
   type CapacityLimits,
-  changeCapacity,
   createCapacity,
   createFairShare,
   createIterations,
@@ -23,7 +22,7 @@ test("lower limits refuse new requests until enough active ones have ended", () 
   const capacity = createCapacity(limits);
   const { work } = capacity.normal;
   expect([work.take("a", 1), work.take("b", 1), work.take("c", 1)]).toEqual([true, true, true]);
-  changeCapacity(capacity, { ...limits, requestsMax: 2 });
+  capacity.limits = { ...limits, requestsMax: 2 };
   expect([work.hasRoom("d"), work.take("d", 1), work.total]).toEqual([false, false, 3]);
   work.give("a", 1);
   work.give("b", 1);
@@ -33,7 +32,7 @@ test("lower limits refuse new requests until enough active ones have ended", () 
 test("higher limits give every room more at once, and each client half of it", () => {
   const capacity = createCapacity(limits);
   expect(capacity.normal.bodyBytes.take("a", 700)).toBe(false);
-  changeCapacity(capacity, { ...limits, bodyBytesMax: 2_000 });
+  capacity.limits = { ...limits, bodyBytesMax: 2_000 };
   expect(capacity.normal.bodyBytes.take("a", 700)).toBe(true);
   expect(capacity.normal.bodyBytes.take("a", 700)).toBe(false);
   expect(capacity.limits.bodyBytesMax).toBe(2_000);
@@ -42,7 +41,7 @@ test("higher limits give every room more at once, and each client half of it", (
 test("other limits hold in every room as they would from the start", () => {
   const other = { ...limits, requestsMax: 12, reservedRequestsMax: 6, readingMax: 10, bodyBytesMax: 60 };
   const changed = createCapacity(limits);
-  changeCapacity(changed, other);
+  changed.limits = other;
   const fresh = createCapacity(other);
   /** What many clients get, one after the other, until each is refused. */
   const given = ({ take }: ReturnType<typeof createFairShare>) =>
@@ -92,26 +91,26 @@ describe("a refusal over capacity is logged once a minute, with what refused and
 
 describe("a fair share", () => {
   test("is half for one client, and at least one where there is only one", () => {
-    const share = createFairShare(4);
+    const share = createFairShare(() => 4);
     expect([share.take("a", 2), share.take("a", 1), share.take("b", 2), share.take("c", 1)]).toEqual([
       true,
       false,
       true,
       false,
     ]);
-    const lone = createFairShare(1);
+    const lone = createFairShare(() => 1);
     expect([lone.take("a", 1), lone.take("b", 1)]).toEqual([true, false]);
   });
 
   test("given back is there for others, and what was refused took nothing", () => {
-    const share = createFairShare(2);
+    const share = createFairShare(() => 2);
     expect([share.take("a", 2), share.take("a", 1), share.take("b", 1)]).toEqual([false, true, true]);
     share.give("a", 1);
     expect([share.total, share.take("b", 1), share.take("c", 1), share.total]).toEqual([1, false, true, 2]);
   });
 
   test("takes one amount larger than the whole where nothing else is held, if it may", () => {
-    const share = createFairShare(10, { allowOversizeWhenIdle: true });
+    const share = createFairShare(() => 10, { allowOversizeWhenIdle: true });
     expect([share.take("a", 50), share.take("b", 1)]).toEqual([true, false]);
     share.give("a", 50);
     expect([share.total, share.take("b", 5)]).toEqual([0, true]);
@@ -138,7 +137,7 @@ test("of many one goes in each iteration, in the order in which they came", asyn
 });
 
 test("a shrinking share gives each client half of what the others leave", () => {
-  const share = createFairShare(64, { shrinks: true });
+  const share = createFairShare(() => 64, { shrinks: true });
   const most = (client: string) => {
     let taken = 0;
     while (share.take(client, 1)) taken++;
