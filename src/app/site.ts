@@ -7,7 +7,7 @@
 import { webFiles } from "#web";
 import type { Config } from "../config/schema.ts";
 import { encodeBase64 } from "../core/codec/bytes.ts";
-import { defineRoute, type Route } from "../nodes/http/route.ts";
+import type { Route } from "../nodes/http/route.ts";
 import { version } from "../version.ts";
 
 /** Where a new identity of the app registers, sends and receives. */
@@ -75,25 +75,25 @@ function fileRoute(path: string, { contentType, bytes }: File, headers: Record<s
   const gzip = Bun.gzipSync(new Uint8Array(bytes), { level: 9 });
   // A name with a hash never gets other content.
   const cacheControl = /-[a-z0-9]{8}\./.test(path) ? "public, max-age=31536000, immutable" : "no-cache";
-  const described = { id: `app ${path}`, summary: "A file of the app", answer: [200, "The file."] } as const;
-  const route = defineRoute(
-    {
-      method: "GET",
-      path,
-      ...described,
-      handle: (call) => {
-        const takesGzip = /\bgzip\b/.test(call.headers.get("accept-encoding") ?? "");
-        const encoding: Record<string, string> = takesGzip ? { "content-encoding": "gzip" } : {};
-        return {
-          status: 200,
-          headers: { "cache-control": cacheControl, vary: "Accept-Encoding", ...encoding },
-          body: { contentType, content: takesGzip ? gzip : bytes },
-        };
-      },
+  return {
+    method: "GET",
+    path,
+    id: `app ${path}`,
+    summary: "A file of the app",
+    tag: "Node",
+    capacity: "normal",
+    answer: [200, "The file."],
+    answerHeaders: headers,
+    handle: (call) => {
+      const takesGzip = /\bgzip\b/.test(call.headers.get("accept-encoding") ?? "");
+      const encoding: Record<string, string> = takesGzip ? { "content-encoding": "gzip" } : {};
+      return {
+        status: 200,
+        headers: { "cache-control": cacheControl, vary: "Accept-Encoding", ...encoding },
+        body: { contentType, content: takesGzip ? gzip : bytes },
+      };
     },
-    { tag: "Node", capacity: "normal", bodyBytesMax: 0 },
-  );
-  return { ...route, headers };
+  };
 }
 
 function digest(bytes: Uint8Array): string {

@@ -36,7 +36,7 @@ import { isSelfCertifying } from "../core/trust/names.ts";
 import type { LedgerReader } from "../storage/contract.ts";
 import { type AskedFor, type Foreign, foreignDid, type HomesOf } from "./directory/homes.ts";
 import { isKnownProof, parseKnown, readKeyProof } from "./directory/proof.ts";
-import { type Answer, type Call, defineRoute, type Route, type RoutePlan } from "./http/route.ts";
+import type { Answer, Call, Route } from "./http/route.ts";
 import type { Blocks } from "./operations/blocks.ts";
 import {
   type RecipientSource,
@@ -251,10 +251,13 @@ type ResolutionParts = Pick<HomesOf, "homes"> & {
 
 export function resolutionRoute(parts: ResolutionParts): Route {
   const { unavailable } = parts;
-  const plan: RoutePlan = {
+  return {
     method: "GET",
     path: "/delivery-resolution/:target",
     id: "deliveryResolution",
+    tag: "Directory",
+    capacity: "normal",
+    unavailable,
     summary: "The key to seal to and the sizes that one recipient accepts",
     query: ["tag", "proof", "home"],
     answer: [200, "Key and constraints at the finalized head.", resolutionAnswer],
@@ -269,7 +272,6 @@ export function resolutionRoute(parts: ResolutionParts): Route {
     ],
     handle: (call) => resolve(call, parts),
   };
-  return defineRoute(plan, { tag: "Directory", capacity: "normal", unavailable, bodyBytesMax: 0 });
 }
 
 async function resolve(call: Call, parts: ResolutionParts): Promise<Answer | Fault> {

@@ -3,6 +3,7 @@
  * or bound to a free port of the loopback interface.
  */
 
+import type { TSchema } from "@sinclair/typebox";
 import { configSchema } from "../../src/config/schema.ts";
 import { type App, createApp } from "../../src/nodes/http/app.ts";
 import type { CapacityLimits } from "../../src/nodes/http/capacity.ts";
@@ -80,14 +81,16 @@ function unescaped(segment: string): Uint8Array {
   );
 }
 
-/** A route with everything that a test does not care about filled in. */
+/** A route with everything that a test does not care about filled in. It takes a body when it has a bound for one. */
 export function testRoute(parts: Partial<Route> & Pick<Route, "path" | "handle">): Route {
   return {
     method: "GET",
-    operation: { id: parts.path, summary: "a route of a test", tag: "Node", responses: {}, codes: [] },
-    bodyBytesMax: null,
+    id: parts.path,
+    summary: "a route of a test",
+    tag: "Node",
+    answer: [200, "What the test wants."],
     capacity: "normal",
-    faults: "problem",
+    ...(parts.bodyBytesMax === undefined ? {} : { request: {} as TSchema }),
     ...parts,
   };
 }

@@ -31,7 +31,7 @@ import type { Mailbox, Receipts, Replay } from "../../storage/contract.ts";
 import { type Admission, factsOf, senderHomeHeader } from "../admission.ts";
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
-import { type Answer, type Call, defineRoute, type Route, type RoutePlan } from "../http/route.ts";
+import type { Answer, Call, Route } from "../http/route.ts";
 import type { Blocks } from "../operations/blocks.ts";
 import { chargeBody, checkClientRate, createRateLimiter, limitOf, type RateLimiter } from "../rates.ts";
 import type { RecipientSource } from "../recipients.ts";
@@ -235,7 +235,7 @@ const ackIdBytesMax = 128;
 /** An endpoint, keys and what the device wants to get, with generous escapes. */
 const pushBytesMax = 16 * 1024;
 
-type ReadPlan = Omit<RoutePlan, "method" | "answer" | "handle"> & {
+type ReadPlan = Pick<Route, "path" | "id" | "summary" | "query" | "headers" | "codes"> & {
   readonly answer: readonly [description: string, schema?: TSchema];
   readonly handle: (parts: RetrieveParts, call: Call) => Promise<Answer | Fault> | Fault;
 };
@@ -304,13 +304,15 @@ function pushRoutes(node: CacheNode, push: Push): Route[] {
     return provenRead(node, call, { operation: "push", subject }, ({ mailbox }) => handle({ mailbox, id }));
   };
   const shared = {
+    ...common,
     ...proofHeaders,
+    bodyBytesMax: pushBytesMax,
     path: "/cache/push/:did/:id",
     rateLimit: (request: Parameters<NonNullable<Route["rateLimit"]>>[0]) =>
       checkClientRate(node.clientRate, request, node.settings),
   };
   const codes = [...proofCodes, "rate_limited"] as const;
-  const plans: readonly RoutePlan[] = [
+  return [
     {
       ...shared,
       method: "PUT",
@@ -332,24 +334,24 @@ function pushRoutes(node: CacheNode, push: Push): Route[] {
       handle: (call) => proven(call, (owner) => push.unsubscribe(owner)),
     },
   ];
-  return plans.map((plan) => defineRoute(plan, { ...common, bodyBytesMax: pushBytesMax }));
 }
 
 function readRoute(node: CacheNode, { answer, headers = [], codes = [], handle, ...plan }: ReadPlan): Route {
-  const described = { requiredHeaders: proofHeaderNames, headers: [...proofHeaders.headers, ...headers] };
-  const route: RoutePlan = {
+  return {
+    ...common,
     ...plan,
-    ...described,
     method: "GET",
+    requiredHeaders: proofHeaderNames,
+    headers: [...proofHeaders.headers, ...headers],
     answer: [200, ...answer],
     codes: [...proofCodes, ...codes],
     handle: (call) => handle(node, call),
   };
-  return defineRoute(route, { ...common, bodyBytesMax: 0 });
 }
 
 function storeRoute(node: CacheNode): Route {
-  const plan: RoutePlan = {
+  return {
+    ...common,
     method: "POST",
     path: "/cache/store",
     id: "cacheStore",
@@ -360,13 +362,14 @@ function storeRoute(node: CacheNode): Route {
     codes: storeCodes,
     rateLimit: (request) =>
       node.blocks?.checkClient(request.client) ?? checkClientRate(node.clientRate, request, node.settings),
+    bodyBytesMax: () => node.limits.body_bytes_max,
     handle: (call) => store(node, call),
   };
-  return defineRoute(plan, { ...common, bodyBytesMax: () => node.limits.body_bytes_max });
 }
 
 function ackRoute(node: CacheNode): Route {
-  const plan: RoutePlan = {
+  return {
+    ...common,
     method: "POST",
     path: "/cache/ack",
     id: "cacheAck",
@@ -375,11 +378,8 @@ function ackRoute(node: CacheNode): Route {
     answer: [200, "The ids that were removed, sorted", ackShape],
     codes: ["invalid_json", "too_large", "unsupported_media_type", "rate_limited", ...proofCodes],
     rateLimit: (request) => checkClientRate(node.ackRate, request, node.settings),
-    handle: (call) => acknowledge(node, call),
-  };
-  return defineRoute(plan, {
-    ...common,
     capacity: "reserved",
     bodyBytesMax: ackProofBytesMax + ackIdBytesMax * ackIdsMax,
-  });
+    handle: (call) => acknowledge(node, call),
+  };
 }

@@ -22,7 +22,7 @@ import { storingNetwork } from "../../core/message/address.ts";
 import type { DirectoryLimits } from "../../core/schema/directory.ts";
 import { isSelfCertifying } from "../../core/trust/names.ts";
 import type { Ledger, Receipts, Replay, Submission } from "../../storage/contract.ts";
-import { type Answer, type Call, defineRoute, type Route, type RoutePlan } from "../http/route.ts";
+import type { Answer, Call, Route } from "../http/route.ts";
 import type { Blocks } from "../operations/blocks.ts";
 import type { Invitations } from "../operations/invitations.ts";
 import { bytesOfDay, createRateLimiter, isUnlimited } from "../rates.ts";
@@ -64,7 +64,7 @@ export async function submit(
 
 // ------------------------------------------------------------------------------------------------ routes
 
-type DirectoryPlan = RoutePlan & {
+type DirectoryPlan = Omit<Route, keyof typeof common> & {
   /** Alias authorization is not final, and every answer to an alias operation states this. */
   readonly unstable?: boolean;
 };
@@ -85,8 +85,7 @@ export const mutationCodes = [
 export function directoryRoute({ unstable = false, codes = [], ...plan }: DirectoryPlan): Route {
   // A client of a blocked network writes nothing.
   const own = [...new Set([...codes, ...(plan.method === "GET" ? [] : (["policy_denied"] as const))])];
-  const route = defineRoute({ ...plan, codes: own }, common);
-  return unstable ? { ...route, headers: { "svc-stability": "unstable" } } : route;
+  return { ...common, ...plan, codes: own, ...(unstable ? { answerHeaders: { "svc-stability": "unstable" } } : {}) };
 }
 
 const common = {

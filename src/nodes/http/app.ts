@@ -125,7 +125,7 @@ function createElsewhere(http: Http): (request: Request) => Promise<Response> {
 }
 
 function headersReadBy(routes: readonly Route[]): string[] {
-  const read = routes.flatMap(({ operation }) => [...(operation.requiredHeaders ?? []), ...(operation.headers ?? [])]);
+  const read = routes.flatMap(({ requiredHeaders = [], headers = [] }) => [...requiredHeaders, ...headers]);
   return [...new Set(["Content-Type", "X-Request-Id", ...read])];
 }
 

@@ -55,12 +55,9 @@ export function isBodiless(request: Request, head: BodyHead): boolean {
  * What the head alone refuses: `invalid_request` (a body where none belongs), `unsupported_media_type`, `too_large`.
  * The body stays unread.
  */
-export function checkBodyHead(
-  head: BodyHead,
-  { bodyBytesMax: bytesMax, takesAnyType = false }: Pick<Route, "bodyBytesMax" | "takesAnyType">,
-): Fault | null {
+export function checkBodyHead(head: BodyHead, bytesMax: number | null, route: Route): Fault | null {
   if (bytesMax === null) return fault("invalid_request", "this route accepts no body");
-  const refused = takesAnyType ? null : checkMediaType(head);
+  const refused = route.takesAnyType ? null : checkMediaType(head);
   if (refused !== null) return refused;
   return head.length === null || head.length <= bytesMax ? null : tooLarge(bytesMax);
 }

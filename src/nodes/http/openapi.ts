@@ -8,7 +8,7 @@ import { describeFault, type Fault, type FaultCode, fault } from "../../core/fau
 import { tagForm } from "../../core/message/envelope.ts";
 import { deliveryResultShape } from "../../core/schema/messages.ts";
 import { exampleDid, exampleTxHash, problemShape } from "../../core/schema/schema.ts";
-import { type Route, renderDeliveryFault, renderProblem } from "./route.ts";
+import { bodyBytesMaxOf, type Route, renderDeliveryFault, renderProblem } from "./route.ts";
 
 export type InterfaceDescription = ReturnType<typeof describeInterface>;
 type DescribedOperation = ReturnType<typeof describeRoute>;
@@ -47,7 +47,7 @@ export function describeInterface(options: {
     const path = route.path.replace(/:([A-Za-z]+)/g, "{$1}");
     paths[path] = { ...paths[path], [route.method.toLowerCase()]: describeRoute(route) };
   }
-  const tags = [...new Set(options.routes.map((route) => route.operation.tag))];
+  const tags = [...new Set(options.routes.map(({ tag }) => tag))];
   return {
     openapi: "3.1.0" as const,
     info: {
@@ -63,15 +63,13 @@ export function describeInterface(options: {
 }
 
 function describeRoute(route: Route) {
-  const { operation } = route;
+  const { id, summary, tag, request } = route;
   return {
-    operationId: operation.id,
-    summary: operation.summary,
-    tags: [operation.tag],
+    operationId: id,
+    summary,
+    tags: [tag],
     parameters: describeParameters(route),
-    ...(operation.request === undefined
-      ? {}
-      : { requestBody: { required: true, content: jsonContent(operation.request) } }),
+    ...(request === undefined ? {} : { requestBody: { required: true, content: jsonContent(request) } }),
     responses: { ...describeAnswers(route), ...describeRefusals(route) } as Record<string, DescribedResponse>,
   };
 }
@@ -95,7 +93,7 @@ function nameEach(names: readonly string[], text: Omit<DescribedText, "type">): 
   return Object.fromEntries(names.map((name) => [name, { type: "string", ...text }]));
 }
 
-function describeParameters({ path, operation }: Route) {
+function describeParameters({ path, query = [], requiredHeaders = [], headers = [] }: Route) {
   const inPath = [...path.matchAll(/:([A-Za-z]+)/g)].map((m) => m[1] as string);
   const describe = (place: "path" | "query" | "header", required: boolean) => (name: string) => {
     const schema: DescribedText = (place === "path" ? pathValues[name] : undefined) ?? { type: "string" };
@@ -103,9 +101,9 @@ function describeParameters({ path, operation }: Route) {
   };
   return [
     ...inPath.map(describe("path", true)),
-    ...(operation.query ?? []).map(describe("query", false)),
-    ...(operation.requiredHeaders ?? []).map(describe("header", true)),
-    ...(operation.headers ?? []).map(describe("header", false)),
+    ...query.map(describe("query", false)),
+    ...requiredHeaders.map(describe("header", true)),
+    ...headers.map(describe("header", false)),
   ];
 }
 
@@ -120,18 +118,17 @@ function exampleOf(schema: TSchema): unknown {
   return Array.isArray(examples) && examples.length > 0 ? examples[0] : example;
 }
 
-function describeAnswers(route: Route): Record<string, DescribedResponse> {
+function describeAnswers({ answer, also }: Route): Record<string, DescribedResponse> {
   const answers: Record<string, DescribedResponse> = {};
-  for (const [status, { description, schema }] of Object.entries(route.operation.responses)) {
+  for (const [status, description, schema] of also === undefined ? [answer] : [answer, also])
     answers[status] = { description, ...(schema === undefined ? {} : { content: jsonContent(schema) }) };
-  }
   return answers;
 }
 
 /** All codes a route can refuse with, those of the server among them. */
 function codesOf(route: Route): FaultCode[] {
-  const own = [...route.operation.codes, ...serverCodes];
-  return [...new Set(route.bodyBytesMax === null ? own : [...own, ...bodyCodes])];
+  const own = [...(route.codes ?? []), ...serverCodes];
+  return [...new Set(bodyBytesMaxOf(route) === null ? own : [...own, ...bodyCodes])];
 }
 
 function describeRefusals(route: Route): Record<string, DescribedResponse> {

@@ -41,6 +41,7 @@ import { type Log, maskAddress, traceparentOf } from "./log.ts";
 import type { HttpMetrics } from "./metrics.ts";
 import {
   type Answer,
+  bodyBytesMaxOf,
   type Call,
   type Cors,
   type CorsOrigins,
@@ -288,13 +289,14 @@ export async function serve(http: Http, plan: Plan, request: RoutedRequest, conn
 async function receive(http: Http, plan: Plan, exchange: Exchange, head: BodyHead | null): Promise<Fault | null> {
   const { room, route } = plan;
   const { network } = exchange;
-  const refused = checkHead(http, plan, exchange) ?? (head === null ? null : checkBodyHead(head, route));
+  const bytesMax = bodyBytesMaxOf(route);
+  const refused = checkHead(http, plan, exchange) ?? (head === null ? null : checkBodyHead(head, bytesMax, route));
   if (refused !== null) return refuseUnread(http, plan, exchange, refused);
   if (!plan.places.some((places) => places.hasRoom(network))) return refuseUnread(http, plan, exchange, null);
   if (head !== null) {
     if (!room.reading.take(network, 1)) return refuseLate(http, exchange, true, "reading");
     const deadlineMs = http.capacity.limits.bodyDeadlineMs;
-    const rules = { bytesMax: route.bodyBytesMax, deadlineMs, budget: room.bodyBytes, client: network };
+    const rules = { bytesMax, deadlineMs, budget: room.bodyBytes, client: network };
     const body = await readBody(exchange.request, head, rules);
     await iterationEnd();
     room.reading.give(network, 1);
@@ -322,14 +324,13 @@ function checkHead(http: Http, plan: Plan, exchange: Exchange): Fault | null {
 /** A refusal of a request whose body, if it has one, is thrown away unread; `null` is for no room. */
 async function refuseUnread(http: Http, { room, route }: Plan, exchange: Exchange, refusal: Fault | null) {
   const { network, request } = exchange;
-  if (route.bodyBytesMax !== null && room.reading.take(network, 1)) {
+  const takesBody = bodyBytesMaxOf(route) !== null;
+  if (takesBody && room.reading.take(network, 1)) {
     // The body of a client above its rate that announces no length is not read.
     await drainBody(request, bodyHeadOf(exchange.headers), { announcedOnly: refusal?.code === "rate_limited" });
     room.reading.give(network, 1);
   }
-  return refusal === null
-    ? refuseLate(http, exchange, route.bodyBytesMax !== null, "requests")
-    : closing(exchange, refusal);
+  return refusal === null ? refuseLate(http, exchange, takesBody, "requests") : closing(exchange, refusal);
 }
 
 /** A refusal after which the connection ends, because the body may be unread. */
@@ -364,7 +365,7 @@ function finish(http: Http, plan: Plan, exchange: Exchange, { result, connection
     faults: plan.route.faults,
     close: exchange.close || http.draining,
     cors: http.cors(exchange.headers.get("origin")),
-    headers: plan.route.headers,
+    headers: plan.route.answerHeaders,
     showSignedText: http.settings.show_signed_text,
   });
   record(http, plan, exchange, { result, durationMs: performance.now() - startedMs });

@@ -62,83 +62,47 @@ export type JsonParts = {
   readonly parts: Iterator<Uint8Array<ArrayBuffer>> | AsyncIterator<Uint8Array<ArrayBuffer>>;
 };
 
-/** The facts about a route from which `/openapi.json` is made. */
-export type Operation = {
-  readonly id: string;
-  readonly summary: string;
-  readonly tag: "Directory" | "Relay" | "Cache" | "Node";
-  readonly request?: TSchema | undefined;
-  /** Headers that every request needs, and others that the route reads. */
-  readonly requiredHeaders?: readonly string[];
-  readonly headers?: readonly string[] | undefined;
-  readonly query?: readonly string[] | undefined;
-  readonly responses: Readonly<Record<number, { readonly description: string; readonly schema?: TSchema }>>;
-  readonly codes: readonly FaultCode[];
-};
+/** A status of a route, and what it means. Without a schema the answer is not JSON that clients read. */
+type RouteAnswer = readonly [status: number, description: string, schema?: TSchema];
 
 export type Route = {
   readonly method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
   /** `/dids/:did/nonces`. Path values arrive percent-decoded. */
   readonly path: string;
-  readonly operation: Operation;
-  /** `null`: the route takes no body. */
-  readonly bodyBytesMax: number | null;
-  /** Bodies of any media type: another protocol than ours. */
+  readonly id: string;
+  readonly summary: string;
+  readonly tag: "Directory" | "Relay" | "Cache" | "Node";
+  /** Of the JSON that it takes. */
+  readonly request?: TSchema;
+  /** Headers that every request needs, and others that the route reads. */
+  readonly requiredHeaders?: readonly string[];
+  readonly headers?: readonly string[];
+  readonly query?: readonly string[];
+  readonly answer: RouteAnswer;
+  readonly also?: RouteAnswer;
+  /** Of its refusals, beside those of the server. */
+  readonly codes?: readonly FaultCode[];
+  /** Where it takes a body; a function where a reload changes it. */
+  readonly bodyBytesMax?: number | (() => number);
+  /** Takes bodies of any media type: another protocol than ours. */
   readonly takesAnyType?: boolean;
   /** `reserved`: acknowledgements and health, which are served even when the node is over capacity. */
   readonly capacity: "normal" | "reserved";
-  /** How a `Fault` (also of the server itself) is rendered. */
-  readonly faults: "problem" | "delivery";
+  /** How a `Fault` (also of the server itself) is rendered: as a problem unless it is said. */
+  readonly faults?: "problem" | "delivery";
   /** What an `unavailable` store means here; routes that read the ledger answer `chain_unavailable`. */
   readonly unavailable?: "chain_unavailable" | "service_unavailable";
   /** Headers of every answer of the route, refusals too. */
-  readonly headers?: Readonly<Record<string, string>>;
+  readonly answerHeaders?: Readonly<Record<string, string>>;
   /** Called before the body is read: nothing is read from a client above its rate. */
   readonly rateLimit?: (request: Pick<Call, "client" | "network" | "nowMs">) => Fault | null;
   readonly handle: (call: Call) => Promise<Answer | Fault> | Answer | Fault;
 };
 
-/** Without a schema the answer is not JSON that clients read. */
-type AnswerPlan = readonly [status: number, description: string, schema?: TSchema];
-
-/** A route with one answer, or two, besides its refusals. */
-export type RoutePlan = Pick<Route, "method" | "path" | "handle" | "rateLimit" | "takesAnyType"> &
-  Pick<Operation, "id" | "summary" | "request" | "requiredHeaders" | "headers" | "query"> & {
-    readonly answer: AnswerPlan;
-    readonly also?: AnswerPlan;
-    readonly codes?: readonly FaultCode[];
-  };
-/** What the routes of a group share. */
-type Common = Pick<Route, "capacity" | "unavailable"> & {
-  readonly tag: Operation["tag"];
-  readonly faults?: Route["faults"];
-  /** Of the routes that take one; a function where a reload changes it. */
-  readonly bodyBytesMax: number | (() => number);
-};
-
-export function defineRoute(plan: RoutePlan, { tag, bodyBytesMax, ...common }: Common): Route {
-  const { method, path, handle, rateLimit, takesAnyType = false, answer, also, codes = [], ...described } = plan;
-  const answers = also === undefined ? [answer] : [answer, also];
-  const responses = Object.fromEntries(
-    answers.map(([status, description, schema]) => [
-      status,
-      schema === undefined ? { description } : { description, schema },
-    ]),
-  );
-  const takesBody = takesAnyType || plan.request !== undefined;
-  return {
-    faults: "problem",
-    ...common,
-    method,
-    path,
-    handle,
-    takesAnyType,
-    ...(rateLimit === undefined ? {} : { rateLimit }),
-    operation: { ...described, tag, codes, responses },
-    get bodyBytesMax() {
-      return takesBody ? (typeof bodyBytesMax === "function" ? bodyBytesMax() : bodyBytesMax) : null;
-    },
-  };
+/** `null`: the route takes no body. */
+export function bodyBytesMaxOf({ request, takesAnyType = false, bodyBytesMax = 0 }: Route): number | null {
+  if (request === undefined && !takesAnyType) return null;
+  return typeof bodyBytesMax === "function" ? bodyBytesMax() : bodyBytesMax;
 }
 
 /** The raw path. A URL without a host (HTTP/1.0) has been refused before. Cost: no parsing. */
@@ -173,7 +137,7 @@ export function checkPathValues(params: NonNullable<RoutedRequest["params"]>): F
 
 type RenderOptions = {
   readonly requestId: string;
-  readonly faults: "problem" | "delivery";
+  readonly faults: Route["faults"];
   /** Ends the connection: the body of the request was not read. */
   readonly close: boolean;
   readonly cors: Readonly<Record<string, string>>;

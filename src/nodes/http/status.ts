@@ -19,7 +19,7 @@ import {
 import { late, withDeadline } from "../../core/std/bounded.ts";
 import { StoreError } from "../../storage/contract.ts";
 import { describeInterface } from "./openapi.ts";
-import { defineRoute, type Route, type RoutePlan } from "./route.ts";
+import type { Route } from "./route.ts";
 
 type StatusOptions = {
   readonly version: string;
@@ -45,14 +45,13 @@ export function statusRoutes(options: StatusOptions): Route[] {
   return [...routes, description(options, routes)];
 }
 
-type Description = Pick<RoutePlan, "id" | "summary" | "codes"> & {
+type Description = Pick<Route, "id" | "summary" | "codes"> & {
   readonly answer: readonly [description: string, schema?: TSchema];
 };
 
 /** A read of the node itself, which is served even when the node is over capacity. */
 export function nodeRoute(path: string, { answer, ...described }: Description, handle: Route["handle"]): Route {
-  const plan: RoutePlan = { method: "GET", path, ...described, answer: [200, ...answer], handle };
-  return defineRoute(plan, { tag: "Node", capacity: "reserved", bodyBytesMax: 0 });
+  return { ...described, method: "GET", path, tag: "Node", capacity: "reserved", answer: [200, ...answer], handle };
 }
 
 function health({ version }: StatusOptions): Route {
@@ -171,7 +170,7 @@ function description(options: StatusOptions, own: readonly Route[]): Route {
 /** A page that loads nothing but what its policy names, and that no other page may frame. */
 export function pageRoute(
   path: string,
-  described: Pick<RoutePlan, "id" | "summary">,
+  described: Pick<Route, "id" | "summary">,
   page: { readonly html: () => string; readonly policy: string },
 ): Route {
   const headers = {

@@ -18,7 +18,7 @@ import {
   revokeBody,
 } from "../../core/schema/schema.ts";
 import type { Log } from "../http/log.ts";
-import { type Answer, type Call, defineRoute, type Route, type RoutePlan } from "../http/route.ts";
+import type { Call, Route } from "../http/route.ts";
 import { type BlockChange, type Blocks, parseBlockSubject } from "./blocks.ts";
 import { type Erasing, eraseDid, eraseMail } from "./erase.ts";
 import { type ExplainParts, explain as explainEnvelope } from "./explain.ts";
@@ -56,7 +56,7 @@ export function operationRoutes(parts: OperationsParts): Route[] {
 
 const bodyBytesMax = 4 << 20;
 
-type Operation<Shape extends TSchema> = Pick<RoutePlan, "path" | "id" | "summary"> & {
+type Operation<Shape extends TSchema> = Pick<Route, "path" | "id" | "summary"> & {
   readonly answer: string;
   readonly request: Shape;
   /** The JSON of the answer. */
@@ -72,22 +72,22 @@ function operation<Shape extends TSchema>({ answer, handle, ...plan }: Operation
   });
 }
 
-type OperatorPlan = Omit<RoutePlan, "answer" | "codes" | "handle"> & { readonly answer: string };
+type OperatorPlan = Pick<Route, "method" | "path" | "id" | "summary" | "request"> & { readonly answer: string };
 
 function operatorRoute({ answer, ...plan }: OperatorPlan, read: (call: Call) => Promise<object | Fault>): Route {
-  const handle = async (call: Call): Promise<Answer | Fault> => {
-    const json = await read(call);
-    return isFault(json) ? json : { status: 200, json };
+  return {
+    ...plan,
+    tag: "Node",
+    capacity: "reserved",
+    unavailable: "service_unavailable",
+    bodyBytesMax,
+    answer: [200, answer],
+    codes: ["invalid_request", "policy_denied", "not_found", "service_unavailable", "storage_full"],
+    handle: async (call) => {
+      const json = await read(call);
+      return isFault(json) ? json : { status: 200, json };
+    },
   };
-  const codes: RoutePlan["codes"] = [
-    "invalid_request",
-    "policy_denied",
-    "not_found",
-    "service_unavailable",
-    "storage_full",
-  ];
-  const common = { tag: "Node", capacity: "reserved", unavailable: "service_unavailable", bodyBytesMax } as const;
-  return defineRoute({ ...plan, answer: [200, answer], codes, handle }, common);
 }
 
 function reloadRoute({ reload }: OperationsParts): Route {

@@ -23,7 +23,7 @@ import type { Receipts } from "../../storage/contract.ts";
 import { type AdmissionRules, decideAdmission, type FactsSource, factsOf, senderHomeHeader } from "../admission.ts";
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
-import { type Answer, type Call, defineRoute, type Route, type RoutePlan } from "../http/route.ts";
+import type { Answer, Call, Route } from "../http/route.ts";
 import type { Blocks } from "../operations/blocks.ts";
 import { chargeBody, checkClientRate, checkRate, createRateLimiter, limitOf, type RateLimiter } from "../rates.ts";
 import type { RecipientSource } from "../recipients.ts";
@@ -254,29 +254,24 @@ const codes: readonly FaultCode[] = [
 ];
 
 function relayRoutes(node: RelayNode): Route[] {
-  const route = (path: string, id: string, more: Pick<RoutePlan, "summary" | "codes">): Route =>
-    defineRoute(
-      {
-        method: "POST",
-        path,
-        id,
-        request: envelopeShape,
-        headers: ["Svc-Hops", "Svc-Via", "Svc-Sender-Home", "Urgency"],
-        answer: [200, "Delivered to a live session or an inbox.", deliveryResultShape],
-        also: [202, "Forwarded to another Relay, or stored by a Cache.", deliveryResultShape],
-        ...more,
-        rateLimit: (request) =>
-          node.blocks?.checkClient(request.client) ?? checkClientRate(node.clientRate, request, node.settings),
-        handle: (call) => relay(node, call),
-      },
-      {
-        tag: "Relay",
-        capacity: "normal",
-        faults: "delivery",
-        unavailable: "service_unavailable",
-        bodyBytesMax: () => node.limits.body_bytes_max,
-      },
-    );
+  const route = (path: string, id: string, more: Pick<Route, "summary" | "codes">): Route => ({
+    ...more,
+    method: "POST",
+    path,
+    id,
+    tag: "Relay",
+    request: envelopeShape,
+    headers: ["Svc-Hops", "Svc-Via", "Svc-Sender-Home", "Urgency"],
+    answer: [200, "Delivered to a live session or an inbox.", deliveryResultShape],
+    also: [202, "Forwarded to another Relay, or stored by a Cache.", deliveryResultShape],
+    capacity: "normal",
+    faults: "delivery",
+    unavailable: "service_unavailable",
+    bodyBytesMax: () => node.limits.body_bytes_max,
+    rateLimit: (request) =>
+      node.blocks?.checkClient(request.client) ?? checkClientRate(node.clientRate, request, node.settings),
+    handle: (call) => relay(node, call),
+  });
   return [
     route("/relay", "relay", { summary: "Deliver an envelope to the recipient that it names", codes }),
     route("/relay/:did", "relayTo", {

@@ -10,7 +10,7 @@ import { readCapped } from "../../core/std/bounded.ts";
 import { type Note, type NoteKey, signedBy } from "../../core/trust/note.ts";
 import { decodeBundle, parseTilePath, tilePath, tileWidth, widthOfTile } from "../../core/trust/tree.ts";
 import type { Logs } from "../../storage/contract.ts";
-import { type Call, defineRoute, type Operation, type Route, type RoutePlan } from "../http/route.ts";
+import type { Call, Route } from "../http/route.ts";
 
 /** A witness as a log knows it, or a log as a witness knows it. */
 export type NamedAddress = { readonly key: NoteKey; readonly url: string };
@@ -55,7 +55,7 @@ export async function* readBundles(prefix: string, from: number, to: number): As
 // -------------------------------------------------------------------------------------------------------- tiles
 
 type Serving = {
-  readonly tag: Operation["tag"];
+  readonly tag: Route["tag"];
   readonly logs: Logs;
   /** The log of a request; `null` for an unknown one. */
   readonly logOf: (call: Call) => string | null;
@@ -68,11 +68,13 @@ const places = ["a", "a/:b", "a/:b/:c", "a/:b/:c/:d"];
 const always = { "cache-control": "public, max-age=31536000, immutable" };
 
 export function tileRoutes(prefix: string, { tag, logs, logOf }: Serving): Route[] {
-  const routeAt = (place: string, i: number): RoutePlan => ({
+  return places.map((place, i) => ({
     method: "GET",
     path: `${prefix}/tile/:level/:${place}`,
     id: `${prefix.split("/")[1]}Tile${i + 1}`,
     summary: "Hashes of the log's tree, or entries (c2sp.org/tlog-tiles)",
+    tag,
+    capacity: "normal",
     answer: [200, "The tile."],
     codes: ["not_found"],
     handle: async (call) => {
@@ -83,6 +85,5 @@ export function tileRoutes(prefix: string, { tag, logs, logOf }: Serving): Route
       if (content === null) return fault("not_found", "the log has no such tile");
       return { status: 200, headers: always, body: { contentType: "application/octet-stream", content } };
     },
-  });
-  return places.map((place, i) => defineRoute(routeAt(place, i), { tag, capacity: "normal", bodyBytesMax: 0 }));
+  }));
 }

@@ -31,7 +31,7 @@ import {
 } from "../../core/trust/tree.ts";
 import type { Logs } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
-import { type Answer, type Call, defineRoute, type Route, type RoutePlan } from "../http/route.ts";
+import type { Answer, Call, Route } from "../http/route.ts";
 import { ask, isSigned, type NamedAddress, readBundles, tileRoutes } from "./exchange.ts";
 
 export type WitnessParts = {
@@ -58,12 +58,15 @@ const requestBytesMax = noteBytesMax + 64 * treeProofMax;
 
 function addRoute(parts: WitnessParts): Route {
   const busy = new Set<string>();
-  const plan: RoutePlan = {
+  return {
     method: "POST",
     path: "/witness/add-checkpoint",
     id: "addCheckpoint",
     summary: "Cosigns the head of a log that continues the one before (c2sp.org/tlog-witness)",
+    tag: "Node",
+    capacity: "normal",
     takesAnyType: true,
+    bodyBytesMax: requestBytesMax,
     answer: [200, "The line of the cosignature."],
     also: [409, "The size that is known."],
     codes: [
@@ -94,7 +97,6 @@ function addRoute(parts: WitnessParts): Route {
       }
     },
   };
-  return defineRoute(plan, { tag: "Node", capacity: "normal", bodyBytesMax: requestBytesMax });
 }
 
 type Added = {
@@ -217,11 +219,13 @@ async function consistencyFrom({ url }: NamedAddress, from: number, to: number):
 // -------------------------------------------------------------------------------------------------------------- latest
 
 function latestRoute({ logs }: WitnessParts, logOf: (call: Call) => string | null): Route {
-  const plan: RoutePlan = {
+  return {
     method: "GET",
     path: "/witness/:origin/checkpoint",
     id: "witnessedCheckpoint",
     summary: "The last head that this witness has cosigned of a log",
+    tag: "Node",
+    capacity: "normal",
     answer: [200, "A checkpoint with the signatures of the log and of this witness."],
     codes: ["not_found"],
     handle: async (call) => {
@@ -231,5 +235,4 @@ function latestRoute({ logs }: WitnessParts, logOf: (call: Call) => string | nul
       return { status: 200, body: { contentType: "text/plain; charset=utf-8", content } };
     },
   };
-  return defineRoute(plan, { tag: "Node", capacity: "normal", bodyBytesMax: 0 });
 }

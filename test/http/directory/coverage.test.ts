@@ -16,7 +16,7 @@ beforeAll(async () => {
 });
 afterAll(() => stage.close());
 
-const bodyRoutes = (): Route[] => stage.routes.filter((route) => route.bodyBytesMax !== null);
+const bodyRoutes = (): Route[] => stage.routes.filter((route) => route.request !== undefined);
 
 // `test/documents.ts` compares the routes with those of docs/interface.md.
 test("no route is there twice", () => {
@@ -38,10 +38,10 @@ test("every route has a scenario that is answered", () => {
 test("every code that a route documents has a scenario, and every scenario a route", () => {
   const played = new Set(scenarios.map(({ route, code }) => `${route} ${code}`));
   const own = stage.routes.flatMap((route) => {
-    const documented = new Set<string>(route.operation.codes);
+    const documented = new Set<string>(route.codes);
     // Tried on every route below.
     documented.delete("policy_denied");
-    if (route.bodyBytesMax !== null) documented.add("invalid_request");
+    if (route.request !== undefined) documented.add("invalid_request");
     const codes = [...documented];
     return codes.map((code) => `${nameOf(route)} ${code}`);
   });
@@ -55,7 +55,7 @@ test("a client of a blocked network reads everything and writes nothing", async 
   await stage.blocks.change({ add: [{ subject: "192.0.2.0/24", kind: "network", reason: null }], remove: [] });
   try {
     for (const route of stage.routes) {
-      const body = route.bodyBytesMax === null ? undefined : "{}";
+      const body = route.request === undefined ? undefined : "{}";
       const reply = await stage.ask(route.method, route.path, body);
       const isWrite = route.method !== "GET";
       expect([nameOf(route), reply.body["code"] === "policy_denied"]).toEqual([nameOf(route), isWrite]);

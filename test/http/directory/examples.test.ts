@@ -60,14 +60,14 @@ async function open(registered: boolean): Promise<TestDirectory> {
 const exampleOf = (schema: TSchema | undefined): Json => (schema?.["examples"] as Json[] | undefined)?.[0] ?? {};
 
 async function send(stage: TestDirectory, route: Route): Promise<Reply> {
-  const body = route.operation.request === undefined ? undefined : exampleOf(route.operation.request);
+  const body = route.request === undefined ? undefined : exampleOf(route.request);
   const reply = await stage.ask(route.method, pathOf(route.path, body), body);
   expect({ status: reply.status, code: reply.body["code"] }).toEqual({ status: successOf(route), code: undefined });
   expectDocumented(reply, route);
   return reply;
 }
 
-const successOf = (route: Route): number => Number(Object.keys(route.operation.responses)[0]);
+const successOf = (route: Route): number => route.answer[0];
 
 /** Path values as the example's body has them. */
 function pathOf(template: string, body: Json = {}): string {
@@ -85,7 +85,7 @@ function pathOf(template: string, body: Json = {}): string {
 const sample = await testDirectory();
 const { routes } = sample;
 await sample.close();
-const takesBody = (route: Route): boolean => route.operation.request !== undefined;
+const takesBody = (route: Route): boolean => route.request !== undefined;
 
 describe("the example of", () => {
   test.each(routes.filter(takesBody).map((route) => [nameOf(route), route] as const))("%s works", async (_, route) => {
@@ -103,7 +103,7 @@ test("the reads answer as documented once the examples of the policies have been
   for (const reply of replies) await stage.settle(reply);
   for (const route of routes.filter((one) => !takesBody(one))) {
     // A random DID has no key proof.
-    if (!route.path.startsWith("/submissions") && route.operation.id !== "keyProof") await send(stage, route);
+    if (!route.path.startsWith("/submissions") && route.id !== "keyProof") await send(stage, route);
   }
 });
 
@@ -113,7 +113,7 @@ const authorizationMembers = new Set(
 );
 
 test.each(updates.map(({ action }) => action))("the signature in the example of %s is that of its key", (action) => {
-  const example = exampleOf(routes.find((one) => one.operation.id === action)?.operation.request);
+  const example = exampleOf(routes.find((one) => one.id === action)?.request);
   const items = Object.fromEntries(Object.entries(example).filter(([member]) => !authorizationMembers.has(member)));
   const made = updateBodyOf(identity, action, items, { nonce: "0", validUntilMs: Number(exampleValidUntil) });
   expect(example).toMatchObject(made);

@@ -306,7 +306,8 @@ const isAliasOperation = ({ method, path }: Route): boolean => method !== "GET" 
 export function expectDocumented(reply: Reply, route: Route | undefined): void {
   if (route === undefined) return;
   expect(reply.headers.get("svc-stability")).toBe(isAliasOperation(route) ? "unstable" : null);
-  const schema = reply.status < 400 ? route.operation.responses[reply.status]?.schema : problemShape;
+  const schema =
+    reply.status < 400 ? [route.answer, route.also].find((one) => one?.[0] === reply.status)?.[2] : problemShape;
   // An answer without a schema is not JSON.
   if (schema === undefined) {
     expect(reply.headers.get("content-type")).not.toContain("json");

@@ -16,7 +16,7 @@ describe("pages of other origins", () => {
 
   test("a preflight names the methods of the path and the headers that its routes read", async () => {
     const read = testRoute({ path: "/things", handle: () => ({ status: 200 }) });
-    const { ask } = testApp([take, { ...read, operation: { ...read.operation, requiredHeaders: ["X-Nonce"] } }]);
+    const { ask } = testApp([take, { ...read, requiredHeaders: ["X-Nonce"] }]);
     const response = await ask("/things", { method: "OPTIONS", headers: asked });
     expect([response.status, await response.text()]).toEqual([204, ""]);
     expect(Object.fromEntries(response.headers)).toMatchObject({
