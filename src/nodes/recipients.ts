@@ -7,7 +7,7 @@
 import type { Static, TSchema } from "@sinclair/typebox";
 import { decodeUtf8 } from "../core/codec/bytes.ts";
 import { type Did, isDid } from "../core/codec/did.ts";
-import { isJsonObject, type JsonObject, parseJson } from "../core/codec/json.ts";
+import { type JsonObject, jsonObjectOf } from "../core/codec/json.ts";
 import { minuteMs } from "../core/codec/time.ts";
 import { type Fault, isFault } from "../core/fault.ts";
 import type { DeliveryPolicy, DeliveryPolicyLinks, DidDocument, PersonaPolicy } from "../core/ledger/account.ts";
@@ -204,8 +204,8 @@ async function ask(url: string, options: DirectoryOptions): Promise<DirectoryRep
   } catch (cause) {
     throw new StoreError("unavailable", "the Directory can't be reached", { cause });
   }
-  const body = bytes === "over" ? null : parseJson(bytes);
-  if (body === null || isFault(body) || !isJsonObject(body)) throw unusable();
+  const body = bytes === "over" ? null : jsonObjectOf(bytes);
+  if (body === null) throw unusable();
   return { status, body };
 }
 

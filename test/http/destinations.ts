@@ -10,7 +10,6 @@ import {
   type EgressAnswer,
   type EgressOptions,
   type EgressSettings,
-  type ResolvedAddress,
 } from "../../src/nodes/relay/egress.ts";
 import { relayDefault } from "../support/settings.ts";
 import { inboxCertificate, inboxKey } from "./certificates.ts";
@@ -94,13 +93,13 @@ export function egress(more: Partial<EgressOptions> = {}): Egress {
   return created;
 }
 
-export const at = (...addresses: string[]): readonly ResolvedAddress[] =>
-  addresses.map((address) => ({ address, ttlSeconds: 0 }));
+export const at = (...addresses: string[]): readonly string[] => addresses;
 
 type More = { readonly wantsBody?: boolean; readonly timeoutMs?: number; readonly client?: string };
 
-export const post = (sender: Egress, endpoint: string, more: More = {}) =>
-  sender.send({
+export const post = async (sender: Egress, endpoint: string, more: More = {}) => {
+  const startMs = performance.now();
+  const answer = await sender.send({
     ...(more.client === undefined ? {} : { client: more.client }),
     endpoint,
     suffix: "",
@@ -108,5 +107,7 @@ export const post = (sender: Egress, endpoint: string, more: More = {}) =>
     wantsBody: more.wantsBody ?? false,
     timeoutMs: more.timeoutMs ?? 3_000,
   });
+  return { ...answer, durationMs: performance.now() - startMs };
+};
 
 export const verdict = ({ httpStatus, error }: EgressAnswer) => [httpStatus, error];

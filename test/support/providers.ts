@@ -39,7 +39,7 @@ export async function startProvider(
 }
 
 /** Names other than this machine's lead to a private network, as after DNS rebinding. */
-const resolve = async (host: string) => [{ address: host === "localhost" ? "127.0.0.1" : "10.1.2.3", ttlSeconds: 60 }];
+const resolve = async (host: string) => [host === "localhost" ? "127.0.0.1" : "10.1.2.3"];
 
 /** Receives in the background until it is closed. */
 export function openInbox(me: Waypost): Inbox {

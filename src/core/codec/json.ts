@@ -6,7 +6,7 @@
  * text is scanned as well, where strings are jumped over with `indexOf`.
  * Source: rules sections 1 and 10, `docs/rules.md` ("JSON bounds").
  */
-import { badInput, type Fault, fault } from "../fault.ts";
+import { badInput, type Fault, fault, isFault } from "../fault.ts";
 import { decodeUtf8 } from "./bytes.ts";
 
 export type JsonValue = null | boolean | number | string | JsonValue[] | JsonObject;
@@ -45,6 +45,12 @@ export function parseJsonObject(bytes: Uint8Array): JsonObject | Fault {
   const reading = readJson(bytes);
   if (!("text" in reading)) return reading;
   return isJsonObject(reading.value) ? reading.value : badInput("invalid_request", "", "must be a JSON object");
+}
+
+/** The same where it doesn't matter what is wrong: `null`. */
+export function jsonObjectOf(bytes: Uint8Array): JsonObject | null {
+  const members = parseJsonObject(bytes);
+  return isFault(members) ? null : members;
 }
 
 export function isJsonObject(value: JsonValue | undefined): value is JsonObject {

@@ -156,7 +156,7 @@ async function admit(
 }
 
 /** The recipient's document must list this Cache. */
-function checkService({ document }: Subject, endpoints: readonly string[]): Fault | null {
+export function checkService({ document }: Subject, endpoints: readonly string[]): Fault | null {
   if (document === null) return fault("recipient_not_found", "the recipient does not exist");
   const published = document.service.some(
     (service) =>

@@ -13,6 +13,7 @@ import { utf8 } from "../../core/codec/bytes.ts";
 import type { MailboxKey } from "../../core/codec/did.ts";
 import { secondMs } from "../../core/codec/time.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
+import { Waiters } from "../../core/std/bounded.ts";
 import type { Cursor, Mailbox, MessageSummary, Page } from "../../storage/contract.ts";
 import { createFairShare } from "../http/capacity.ts";
 import type { Answer } from "../http/route.ts";
@@ -59,15 +60,15 @@ type Stream = {
   /** Something was stored since the last read began. */
   stale: boolean;
   ended: boolean;
-  /** Ends the wait for news. */
-  wake: (() => void) | null;
+  /** It became stale, or ended. */
+  readonly news: Waiters;
+  /** Ends its subscription of the bus. */
+  unfollow: () => void;
 };
 
 export function createStreams(parts: StreamParts): Streams {
   const { settings, now, signal } = parts;
   const open = new Map<MailboxKey, Set<Stream>>();
-  /** One subscription of the bus for all streams of a recipient. */
-  const followed = new Map<MailboxKey, Promise<() => void>>();
   const streamsMax = () => settings.streams_max;
   const places = createFairShare(streamsMax, { clientMax: () => settings.recipient_streams_max });
   const networks = networkPlaces(streamsMax);
@@ -84,26 +85,15 @@ export function createStreams(parts: StreamParts): Streams {
       places.give(stream.recipient, 1);
       networks.give(stream.client);
     }
-    if (own?.size === 0) {
-      open.delete(stream.recipient);
-      const unfollow = followed.get(stream.recipient);
-      followed.delete(stream.recipient);
-      void unfollow?.then((stop) => stop());
-    }
+    if (own?.size === 0) open.delete(stream.recipient);
+    stream.unfollow();
     stream.ended = true;
-    stream.wake?.();
+    stream.news.release();
   };
 
-  const wakeAll = (recipient: MailboxKey): void => {
-    for (const stream of open.get(recipient) ?? []) {
-      stream.stale = true;
-      stream.wake?.();
-    }
-  };
-  const follow = async (recipient: MailboxKey): Promise<void> => {
-    const following = followed.get(recipient) ?? signal.follow(recipient, () => wakeAll(recipient));
-    followed.set(recipient, following);
-    await following;
+  const wake = (stream: Stream): void => {
+    stream.stale = true;
+    stream.news.release();
   };
 
   const takePlace = (recipient: MailboxKey, client: string): boolean => {
@@ -119,11 +109,11 @@ export function createStreams(parts: StreamParts): Streams {
       if (!takePlace(recipient, client))
         return fault("rate_limited", "too many streams are open", { retryAfterSeconds: 30 });
       const endsAtMs = now() + settings.stream_life;
-      const place = { cursor: after, stale: false, ended: false, wake: null };
-      const stream: Stream = { recipient, client, isPermitted, endsAtMs, ...place };
+      const fresh = { cursor: after, stale: false, ended: false, news: new Waiters(), unfollow: () => undefined };
+      const stream: Stream = { recipient, client, isPermitted, endsAtMs, ...fresh };
       // Added before the first read: what is stored from here on makes the stream read again.
       add(stream);
-      await follow(recipient);
+      stream.unfollow = await signal.follow(recipient, () => wake(stream));
       const first = await readPage(parts, stream).catch((error: unknown) => {
         end(stream);
         throw error;
@@ -139,7 +129,7 @@ export function createStreams(parts: StreamParts): Streams {
         settings,
       );
     },
-    wake: wakeAll,
+    wake: (recipient) => open.get(recipient)?.forEach(wake),
     isOpen: (recipient) => open.has(recipient),
     close() {
       closed = true;
@@ -184,8 +174,10 @@ async function* eventsOf(parts: StreamParts, { stream, first, end }: OpenedStrea
       if (last !== undefined) {
         stream.cursor = last.cursor;
         yield utf8(page.entries.map(renderEvent).join(""));
-      } else if (!stream.stale && !(await news(stream, settings.stream_heartbeat)) && !stream.ended)
-        yield utf8(": \n\n");
+      } else if (!stream.stale) {
+        await stream.news.wait(settings.stream_heartbeat);
+        if (!stream.stale && !stream.ended) yield utf8(": \n\n");
+      }
       if (!(await stream.isPermitted())) return;
       page = await readPage(parts, stream);
     }
@@ -209,18 +201,4 @@ function readable(events: AsyncGenerator<Uint8Array>, cancel: () => void): Reada
 
 function renderEvent(entry: MessageSummary): string {
   return `id: ${entry.cursor}\nevent: message\ndata: ${JSON.stringify(renderSummaryEntry(entry))}\n\n`;
-}
-
-/** Waits until something was stored or the stream ended; `false` when nothing came within the time. */
-function news(stream: Stream, waitMs: number): Promise<boolean> {
-  return new Promise((resolve) => {
-    const settle = (came: boolean) => {
-      clearTimeout(timer);
-      stream.wake = null;
-      resolve(came);
-    };
-    const timer = setTimeout(() => settle(false), waitMs);
-    stream.wake = () => settle(!stream.ended);
-    if (stream.ended) settle(false);
-  });
 }

@@ -9,7 +9,7 @@ import type { Config } from "../../config/schema.ts";
 import { decodeUtf8, encodeHex, utf8 } from "../../core/codec/bytes.ts";
 import { sha256, verifyEd25519InPool } from "../../core/codec/crypto.ts";
 import { type Did, isDid, normalizeAlias } from "../../core/codec/did.ts";
-import { isJsonObject, parseJson } from "../../core/codec/json.ts";
+import { jsonObjectOf, parseJson } from "../../core/codec/json.ts";
 import { dayMs, secondMs } from "../../core/codec/time.ts";
 import { type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
 import type { DidDocument } from "../../core/ledger/account.ts";
@@ -266,8 +266,7 @@ async function findAlias(state: State, alias: string, { home: named, network }: 
   const found = await state.aliases.get(key, async () => {
     const reply = await ask(state, `/aliases/${encodeURIComponent(alias)}`, { home, network });
     if (reply === "silent" || reply === "unknown") return reply;
-    const json = parseJson(reply.bytes);
-    const did = isFault(json) || !isJsonObject(json) ? null : json["did"];
+    const did = jsonObjectOf(reply.bytes)?.["did"];
     if (typeof did !== "string" || !isDid(did)) return "silent";
     const holder = await find(state, did, { home, network });
     if (typeof holder === "string") return holder;
@@ -335,8 +334,7 @@ async function ask(
   });
   if (body === null) return "silent";
   if (httpStatus === 200) return { bytes: body, refusal: null };
-  const json = parseJson(body);
-  const code = isFault(json) || !isJsonObject(json) ? null : json["code"];
+  const code = jsonObjectOf(body)?.["code"];
   // Not of a proxy before it.
   const isAbsent = code === "did_not_found" || code === "alias_not_found" || code === "not_found";
   if (httpStatus === 404 && isAbsent) return "unknown";

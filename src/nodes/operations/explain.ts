@@ -15,6 +15,7 @@ import { checkLists, gatherRecipientFacts, type OperatorRules } from "../admissi
 import { waitingPages } from "../cache/entries.ts";
 import { type Acquaintance, senderLabel } from "../cache/known.ts";
 import { shareOfSender } from "../cache/shares.ts";
+import { checkService } from "../cache/store.ts";
 import type { RecipientSource, Subject } from "../recipients.ts";
 import type { Blocks } from "./blocks.ts";
 import type { Results } from "./results.ts";
@@ -147,16 +148,14 @@ function partySteps({ relay, cache, blocks }: ExplainParts, { to, from }: Partie
 /** How full the mailbox is, and the share of it that the sender may use. */
 async function mailboxSteps(
   { cache }: ExplainParts,
-  { did, life, document }: Subject,
+  recipient: Subject,
   from: Did | null,
   now: () => number,
 ): Promise<Step[]> {
   if (cache === null) return [];
+  const { did, life } = recipient;
   const { mailbox, settings } = cache;
-  const listed = (document?.service ?? [])
-    .filter(({ type }) => type === "SvcCacheService")
-    .flatMap(({ serviceEndpoint }) => serviceEndpoint)
-    .some((endpoint) => settings.public_endpoints.some((own) => sameEndpoint(own, endpoint)));
+  const listed = checkService(recipient, settings.public_endpoints) === null;
   const key = mailboxOf(did, life);
   const held = await heldIn(mailbox, key, now);
   const all = held(null);

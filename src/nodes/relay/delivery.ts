@@ -3,7 +3,7 @@
  * decided here. Source: rules section 5.
  */
 import { type Did, parseUuid, type Uuid } from "../../core/codec/did.ts";
-import { isJsonObject, type JsonObject, type JsonValue, parseJson } from "../../core/codec/json.ts";
+import { isJsonObject, type JsonObject, type JsonValue, jsonObjectOf } from "../../core/codec/json.ts";
 import { parseDuration, parseTimestamp } from "../../core/codec/time.ts";
 import { describeFault, type Fault, type FaultCode, fault, faultCodes, isFault } from "../../core/fault.ts";
 import {
@@ -238,11 +238,6 @@ function readAnswer(
   return downstream === null ? null : { downstream };
 }
 
-function parseMembers(bytes: Uint8Array): JsonObject | null {
-  const value = parseJson(bytes);
-  return isFault(value) || !isJsonObject(value) ? null : value;
-}
-
 type MessageIds = { readonly messageId: Uuid; readonly recipient: Did };
 
 /**
@@ -250,7 +245,7 @@ type MessageIds = { readonly messageId: Uuid; readonly recipient: Did };
  * envelope is accepted; of the other members those are kept that have their form.
  */
 function parseStoreReceipt(bytes: Uint8Array, asked: MessageIds): StoreReceipt | null {
-  const answer = parseMembers(bytes);
+  const answer = jsonObjectOf(bytes);
   if (answer === null || answer["accepted"] !== true) return null;
   const messageId = answer["message_id"];
   if (typeof messageId !== "string" || parseUuid(messageId) !== asked.messageId) return null;
@@ -294,7 +289,7 @@ const isSignature: Check = (value) => typeof value === "string" && /^[A-Za-z0-9+
 
 /** The code of a refusal, when it is one of ours, with our own words for it; `null` otherwise. */
 function parseRefusal(bytes: Uint8Array): { readonly code: FaultCode; readonly message: string } | null {
-  const answer = parseMembers(bytes);
+  const answer = jsonObjectOf(bytes);
   const code = answer?.["code"] ?? answer?.["error"];
   const known = faultCodes.find((candidate) => candidate === code);
   return known === undefined ? null : { code: known, message: describeFault(known).title };
@@ -304,7 +299,7 @@ const successModes: Readonly<Record<string, string>> = { delivered: "direct", fo
 
 /** What another Relay achieved, or `null` without `success: true`. */
 function parseForwardResult(bytes: Uint8Array): { readonly deliveryMode: string; readonly code: string } | null {
-  const answer = parseMembers(bytes);
+  const answer = jsonObjectOf(bytes);
   if (answer?.["success"] !== true) return null;
   const code = typeof answer["code"] === "string" ? answer["code"] : "";
   const deliveryMode = successModes[code];

@@ -25,9 +25,8 @@ import { createFairShare } from "../http/capacity.ts";
 import { createMemo, type Memo } from "../memo.ts";
 import { createHostLimiter, type HostLimits, hostLimits } from "./host-limiter.ts";
 
-export type ResolvedAddress = { readonly address: string; readonly ttlSeconds: number };
 /** All addresses of a name; throws or answers none when there are none. */
-export type Resolver = (host: string) => Promise<readonly ResolvedAddress[]>;
+export type Resolver = (host: string) => Promise<readonly string[]>;
 
 export type EgressSettings = Pick<
   Config["relay"],
@@ -68,7 +67,6 @@ export type EgressAnswer = {
   readonly retryAfter?: string | undefined;
   /** Trying again at once is pointless. */
   readonly giveUp: boolean;
-  readonly durationMs: number;
 };
 
 export type Egress = {
@@ -87,16 +85,13 @@ const requestsMax = 256;
 const slowMs = 1_000;
 const resolveMs = 2_000;
 const addressesMax = 16;
-const addressMsMax = 60_000;
-/** The system's resolver often answers no life time. Old addresses are safe: each use checks them again. */
-const addressMsMin = 5_000;
+/** Of the addresses of a name. Old ones are safe: each use checks them again. */
+const addressMs = 10_000;
 const namesMax = 4_096;
 const lookupsMax = 64;
 /** A destination that answered this recently needs no test connection before a request. */
 const recentMs = 30_000;
 const ownAddressesMs = 10_000;
-
-type UntimedAnswer = Omit<EgressAnswer, "durationMs">;
 
 export function createEgress(options: EgressOptions): Egress {
   const { settings } = options;
@@ -116,7 +111,7 @@ export function createEgress(options: EgressOptions): Egress {
     ownAddresses: ownAddressReader(now),
   };
 
-  const sendInSlot = async (endpoint: Endpoint, request: EgressRequest, place: Place): Promise<UntimedAnswer> => {
+  const sendInSlot = async (endpoint: Endpoint, request: EgressRequest, place: Place): Promise<EgressAnswer> => {
     const deadlineMs = now() + request.timeoutMs;
     const slot = await hosts.acquire(endpoint.origin, request.timeoutMs, place.abort.signal);
     if (typeof slot === "string") {
@@ -134,23 +129,17 @@ export function createEgress(options: EgressOptions): Egress {
     }
   };
 
-  const sendGuarded = async (request: EgressRequest): Promise<UntimedAnswer> => {
-    const endpoint = parseEndpoint(request.endpoint, request.suffix, state.rules);
-    if (endpoint === null) return refused;
-    const place = closed ? null : requests.take(request.client ?? "");
-    if (place === null) return busy;
-    try {
-      return await sendInSlot(endpoint, request, place);
-    } finally {
-      requests.give(place);
-    }
-  };
-
   return {
     async send(request) {
-      const startMs = performance.now();
-      const outcome = await sendGuarded(request);
-      return { ...outcome, durationMs: performance.now() - startMs };
+      const endpoint = parseEndpoint(request.endpoint, request.suffix, state.rules);
+      if (endpoint === null) return refused;
+      const place = closed ? null : requests.take(request.client ?? "");
+      if (place === null) return busy;
+      try {
+        return await sendInSlot(endpoint, request, place);
+      } finally {
+        requests.give(place);
+      }
     },
     failuresOf: (text) => {
       const endpoint = parseEndpoint(text, "", state.rules);
@@ -216,11 +205,10 @@ function endpointRules(settings: EgressSettings): EndpointRules {
   };
 }
 
-function createAddressMemo(options: EgressOptions, now: () => number): Memo<readonly ResolvedAddress[]> {
+function createAddressMemo(options: EgressOptions, now: () => number): Memo<readonly string[]> {
   return createMemo({
     load: (host) => resolveInTime(options.resolve ?? systemResolver, host),
-    valueMs: (found) =>
-      Math.max(addressMsMin, Math.min(addressMsMax, ...found.map((entry) => entry.ttlSeconds * 1_000))),
+    valueMs: () => addressMs,
     failureMs: resolveMs,
     entriesMax: namesMax,
     loadsMax: lookupsMax,
@@ -228,7 +216,7 @@ function createAddressMemo(options: EgressOptions, now: () => number): Memo<read
   });
 }
 
-function noAnswer(error: AttemptError, more: Partial<UntimedAnswer> = {}): UntimedAnswer {
+function noAnswer(error: AttemptError, more: Partial<EgressAnswer> = {}): EgressAnswer {
   return { httpStatus: null, error, body: null, giveUp: false, ...more };
 }
 
@@ -243,7 +231,7 @@ type EgressState = {
   readonly options: EgressOptions;
   readonly rules: EndpointRules;
   readonly now: () => number;
-  readonly addresses: Memo<readonly ResolvedAddress[]>;
+  readonly addresses: Memo<readonly string[]>;
   /** Addresses that took a connection lately, by origin. */
   readonly recent: BoundedMap<string, { readonly address: string; readonly untilMs: number }>;
   readonly ownAddresses: () => readonly Network[];
@@ -252,7 +240,7 @@ type EgressState = {
 type AbortableRequest = EgressRequest & { readonly abort: AbortController };
 
 /** Resolves, checks, connects, asks. The connection always goes to an address that was checked. */
-async function send(state: EgressState, endpoint: Endpoint, request: AbortableRequest): Promise<UntimedAnswer> {
+async function send(state: EgressState, endpoint: Endpoint, request: AbortableRequest): Promise<EgressAnswer> {
   const deadlineMs = state.now() + request.timeoutMs;
   const found = await addressesOf(state, endpoint);
   if (found === null) return unavailable;
@@ -260,7 +248,11 @@ async function send(state: EgressState, endpoint: Endpoint, request: AbortableRe
   if (found.length > addressesMax || !decideAddresses(endpoint, found, own)) return refused;
   const address = await reachable(state, endpoint, { addresses: found, deadlineMs });
   const leftMs = deadlineMs - state.now();
-  if (address === null) return leftMs <= 0 ? timedOut : unavailable;
+  if (address === null) {
+    // It may have moved.
+    state.addresses.forget(endpoint.host);
+    return leftMs <= 0 ? timedOut : unavailable;
+  }
   const answer = await sendPinned(endpoint, address, { ...request, timeoutMs: leftMs }, state.options.ca ?? []);
   if (answer.error === null || answer.error === "invalid_answer")
     state.recent.set(endpoint.origin, { address, untilMs: state.now() + recentMs });
@@ -272,7 +264,7 @@ async function addressesOf(state: EgressState, endpoint: Endpoint): Promise<read
   if (parseAddress(endpoint.host) !== null) return [endpoint.host];
   try {
     const found = await state.addresses.get(endpoint.host);
-    return found.length === 0 ? null : found.map((entry) => entry.address);
+    return found.length === 0 ? null : found;
   } catch {
     return null;
   }
@@ -297,15 +289,14 @@ async function reachable(
   return null;
 }
 
-async function resolveInTime(resolve: Resolver, host: string): Promise<readonly ResolvedAddress[]> {
+async function resolveInTime(resolve: Resolver, host: string): Promise<readonly string[]> {
   const found = await withDeadline(resolve(host), resolveMs);
   if (found === late) throw new Error("the name was not resolved in time");
   return found;
 }
 
-async function systemResolver(host: string): Promise<readonly ResolvedAddress[]> {
-  const found = await Bun.dns.lookup(host);
-  return found.map((entry) => ({ address: entry.address, ttlSeconds: entry.ttl }));
+async function systemResolver(host: string): Promise<readonly string[]> {
+  return (await Bun.dns.lookup(host)).map(({ address }) => address);
 }
 
 /** The addresses of this machine's own interfaces, read again now and then. */
@@ -351,7 +342,7 @@ async function sendPinned(
   address: string,
   { abort, body, headers, timeoutMs, wantsBody }: AbortableRequest,
   ca: readonly string[],
-): Promise<UntimedAnswer> {
+): Promise<EgressAnswer> {
   let isLate = false;
   const timer = setTimeout(() => {
     isLate = true;
@@ -387,7 +378,7 @@ async function sendPinned(
   }
 }
 
-async function readAnswer(response: Response, wantsBody: boolean): Promise<UntimedAnswer> {
+async function readAnswer(response: Response, wantsBody: boolean): Promise<EgressAnswer> {
   const { status: httpStatus } = response;
   const retryAfter = response.headers.get("retry-after") ?? undefined;
   const answer = { httpStatus, error: null, giveUp: false, retryAfter };

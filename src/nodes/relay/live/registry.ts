@@ -10,7 +10,7 @@ import type { ServerWebSocket } from "bun";
 import type { Config } from "../../../config/schema.ts";
 import { decodeUtf8, equalBytes, utf8 } from "../../../core/codec/bytes.ts";
 import { type Did, parseDid, parseUuid, type Uuid } from "../../../core/codec/did.ts";
-import { type JsonObject, parseJsonObject } from "../../../core/codec/json.ts";
+import { type JsonObject, jsonObjectOf } from "../../../core/codec/json.ts";
 import { type Fault, fault, isFault } from "../../../core/fault.ts";
 import type { DidDocument } from "../../../core/ledger/account.ts";
 import type { DeliveryResult } from "../../../core/message/delivery.ts";
@@ -450,8 +450,7 @@ export function parseReply(frame: string | Uint8Array, { passes }: Pick<SessionS
 }
 
 function parseFrame(frame: string | Uint8Array): JsonObject | null {
-  const members = parseJsonObject(typeof frame === "string" ? utf8(frame) : frame);
-  return isFault(members) ? null : members;
+  return jsonObjectOf(typeof frame === "string" ? utf8(frame) : frame);
 }
 
 /** In development a client that was refused reads more than a close code can hold. */

@@ -10,8 +10,7 @@
  */
 import { concatBytes, decodeUtf8, utf8 } from "../../../core/codec/bytes.ts";
 import { type Did, isDid, parseUuid } from "../../../core/codec/did.ts";
-import { isJsonObject, type JsonObject, parseJson } from "../../../core/codec/json.ts";
-import { isFault } from "../../../core/fault.ts";
+import { jsonObjectOf } from "../../../core/codec/json.ts";
 import type { Bus, Subscription } from "../../../storage/bus.ts";
 import type { LiveDelivery, LiveOutcome, RemoteSessions, SessionTarget } from "./registry.ts";
 
@@ -108,7 +107,7 @@ type Join = SessionTarget & { readonly from: string; readonly joinCount: number 
 type Answering = { readonly id: string; readonly did: Did; readonly local: LocalSessions; readonly bus: Bus };
 
 async function answer(message: Uint8Array, { id, did, local, bus }: Answering): Promise<Uint8Array | undefined> {
-  const { from, name, timeoutMs } = parseMembers(message) ?? {};
+  const { from, name, timeoutMs } = jsonObjectOf(message) ?? {};
   if (typeof from !== "string" || from === id || typeof name !== "string" || typeof timeoutMs !== "number") return;
   const fetched = await bus.request(subjects.fetch(from), utf8(name), fetchMs);
   const envelope = fetched === "nobody" ? null : decodeEnvelope(fetched, did);
@@ -134,15 +133,10 @@ function decodeEnvelope(message: Uint8Array, to: Did): LiveDelivery["envelope"] 
 }
 
 function parseJoin(message: Uint8Array, own: string): Join | null {
-  const members = parseMembers(message);
+  const members = jsonObjectOf(message);
   if (members === null || members["from"] === own) return null;
   const { from, did, deviceId, joinCount } = members;
   if (typeof did !== "string" || !isDid(did) || typeof deviceId !== "string") return null;
   if (typeof from !== "string" || typeof joinCount !== "number") return null;
   return { from, did, deviceId, joinCount };
-}
-
-function parseMembers(message: Uint8Array): JsonObject | null {
-  const value = decodeUtf8(message) === null ? null : parseJson(message);
-  return value === null || isFault(value) || !isJsonObject(value) ? null : value;
 }
