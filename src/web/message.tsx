@@ -138,21 +138,12 @@ function TextContent({ text }: { readonly text: string }) {
 function FileContent({ me, message }: Pick<Props, "me" | "message">) {
   const progress = useProgress(message.id);
   const [isShown, setShown] = useState(false);
-  const [isAsked, setAsked] = useState(false);
-  // It came, or could not: it can be asked for again.
-  useEffect(
-    () => me.on((event) => event.type === "changed" && event.id === message.id && setAsked(false)),
-    [message.id],
-  );
   const name = oneLine(message.name, 48) || "File";
   if (message.content === "removed") return <p class="text gone">{name}: removed, because this device was full.</p>;
   const size = sizeOf(message.sizeBytes);
   const isHere = message.content === "whole";
-  const open = () => {
-    setAsked(!isHere);
-    attempt(isHere ? saveFile(me.store, message) : askFor(me.store, message));
-  };
-  const offer = isHere ? "Save" : isAsked ? "Coming from your other device" : "Load from your other device";
+  const open = () => attempt(isHere ? saveFile(me.store, message) : askFor(me.store, message));
+  const offer = `${message.content === "coming" ? "Coming" : "Load"} from your other device`;
   return (
     <>
       {mayBePicture(message) && <Picture me={me} message={message} name={name} onShown={() => setShown(true)} />}
@@ -166,7 +157,7 @@ function FileContent({ me, message }: Pick<Props, "me" | "message">) {
           <span class="lines">
             <bdi class="name">{name}</bdi>
             <span class="size">
-              {size} · {offer}
+              {size} · {isHere ? "Save" : offer}
             </span>
           </span>
         </button>

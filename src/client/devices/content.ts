@@ -5,8 +5,8 @@
  */
 import { decodeBase64, encodeBase64 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
-import { type Body, pieceBytes, putPieces, readRange } from "../store/files.ts";
-import { forgetBody, keyOfFile, keyOfId, type MessageRow, orderOf } from "../store/rows.ts";
+import { deleteBody, pieceBytes, putPieces, readRange } from "../store/files.ts";
+import { askedKey, forgetBody, keyOfFile, keyOfId, type MessageRow, markAsked, orderOf } from "../store/rows.ts";
 import { type Table, withRoom } from "../store/table.ts";
 
 /** Of which message, and how much of its content is there already. */
@@ -16,12 +16,21 @@ export type Part = Want & { readonly content: string | null };
 
 const partBytes = 4 * pieceBytes;
 
+async function find(
+  from: Pick<Table, "get">,
+  keyOf: string,
+  digest: string,
+): Promise<{ readonly key: string; readonly row: MessageRow } | null> {
+  const key = await from.get<string>(keyOf);
+  const row = key === null ? null : await from.get<MessageRow>(key);
+  return key === null || row?.digest !== digest ? null : { key, row };
+}
+
 export async function loadPart(table: Table, want: Want): Promise<Part> {
-  const key = await table.get<string>(keyOfId(table, want.id));
-  const row = key === null ? null : await table.get<MessageRow>(key);
-  if (row?.digest !== want.digest || row.body.is !== "pieces") return { ...want, content: null };
-  const to = Math.min(want.from + partBytes, row.body.sizeBytes);
-  return { ...want, content: encodeBase64(await readRange(table, row.body, want.from, to)) };
+  const body = (await find(table, keyOfId(table, want.id), want.digest))?.row.body;
+  if (body?.is !== "pieces") return { ...want, content: null };
+  const to = Math.min(want.from + partBytes, body.sizeBytes);
+  return { ...want, content: encodeBase64(await readRange(table, body, want.from, to)) };
 }
 
 /** Returns the message, and whether it has more content now; `null` for a part that is not missing, or of no message. */
@@ -30,23 +39,28 @@ export async function takePart(
   { id, digest, from, content }: Part,
 ): Promise<{ readonly key: string; readonly isFit: boolean } | null> {
   const bytes = decodeBase64(content ?? "") ?? new Uint8Array(0);
+  const place = keyOfId(table, id);
   const take = () =>
     table.change(async (batch) => {
-      const key = await batch.get<string>(keyOfId(table, id));
-      const row = key === null ? null : await batch.get<MessageRow>(key);
-      if (key === null || row?.digest !== digest || row.body.is !== "elsewhere") return null;
-      if (row.body.sizeBytes !== from) return null;
+      const { key, row } = (await find(batch, place, digest)) ?? {};
+      const body = row?.body;
+      if (key === undefined || row === undefined || body?.is !== "elsewhere" || body.sizeBytes !== from) return null;
       const sizeBytes = from + bytes.length;
       const isWhole = sizeBytes === row.sizeBytes;
       const isFit = bytes.length > 0 && (isWhole || (sizeBytes < row.sizeBytes && sizeBytes % pieceBytes === 0));
       if (!isFit) return { key, isFit };
-      putPieces(batch, row.body.id, from, bytes);
-      const body: Body = isWhole ? { is: "pieces", id: row.body.id, sizeBytes } : { ...row.body, sizeBytes };
-      batch.put(key, { ...row, body });
-      if (isWhole) batch.put(keyOfFile({ at: orderOf(row), id: body.id }), key);
+      putPieces(batch, body.id, from, bytes);
+      batch.put(key, { ...row, body: isWhole ? { is: "pieces", id: body.id, sizeBytes } : { ...body, sizeBytes } });
+      if (isWhole) {
+        batch.put(keyOfFile({ at: orderOf(row), id: body.id }), key);
+        batch.delete(askedKey(body));
+      }
       return { key, isFit };
     });
-  return withRoom(table, bytes.length, take);
+  if (bytes.length === 0) return take();
+  // For the beginning of what has no room as a whole nothing else is removed.
+  const missing = ((await find(table, place, digest))?.row.sizeBytes ?? 0) - from;
+  return withRoom(table, Math.max(bytes.length, missing), take);
 }
 
 /** The device to ask: the one that had it first, then each of the others. `null` when all lack it. */
@@ -64,4 +78,16 @@ export async function giveUp(table: Table, key: string): Promise<void> {
     forgetBody(batch, row);
     batch.put(key, { ...row, body: { is: "removed" } });
   });
+}
+
+/** It did not come, and may be asked for again. Without room nothing of it is kept. */
+export async function stopAsking(table: Table, key: string, isFull: boolean): Promise<void> {
+  if (isFull)
+    await table.change(async (batch) => {
+      const row = await batch.get<MessageRow>(key);
+      if (row?.body.is !== "elsewhere") return;
+      deleteBody(batch, row.body);
+      batch.put(key, { ...row, body: { ...row.body, sizeBytes: 0 } });
+    });
+  await markAsked(table, key, false);
 }

@@ -36,7 +36,7 @@ export type DevicesHost = {
   readonly table: Table;
   readonly keys: KeyStore;
   readonly nowMs: () => number;
-  readonly tell: (change: StoreChange) => void;
+  readonly tell: (change: StoreChange | { readonly type: "store_full" }) => void;
   readonly openLink: OpenLink;
   readonly identity: () => Identity;
   readonly save: (identity: Identity) => Promise<void>;
@@ -55,6 +55,8 @@ export type DevicesHost = {
 
 const linkType = "application/vnd.waypost.link+json";
 const codeMs = 10 * minuteMs;
+/** Of 4 MiB, over a slow connection. */
+const answerMs = 2 * minuteMs;
 const devicesMax = 8;
 const [leadLooks, leadLookMs] = [40, 50];
 
@@ -231,7 +233,7 @@ export class Devices {
     const { logged } = await this.#table.meta();
     const { table, nowMs, tell } = this.#host;
     const take = (item: Extract<SyncItem, { kind: "keys" | "devices" }>, from: Did) => this.#take(item, from);
-    const sync = new Sync({ table, nowMs, tell, link, take }, logged, this.#signal);
+    const sync = new Sync({ table, nowMs, tell, answerMs, link, take }, logged, this.#signal);
     this.sync = sync;
     sync.run().catch((error: unknown) => this.#failed(error));
     return { sync, link };

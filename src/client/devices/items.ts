@@ -62,7 +62,7 @@ export async function loadItem(table: Table, item: SyncItem): Promise<SentItem> 
   const isSent = body.is === "inline" || (body.is === "pieces" && body.sizeBytes <= contentBytesMax);
   const content = isSent ? encodeBase64(await wholeBody(table, body)) : null;
   const at = body.is === "elsewhere" ? body.at : ((await table.meta()).deviceDid as Did);
-  const none: Body = body.is === "removed" ? body : { is: "elsewhere", id: "", sizeBytes: 0, at };
+  const none: Body = body.is === "removed" ? body : { is: "elsewhere", id: "", sizeBytes: 0, at, isAsked: false };
   return { kind, row: { ...row, body: none }, content };
 }
 
@@ -96,7 +96,8 @@ export async function applyItem(
     rows: async (batch, written) => {
       await mark(batch);
       const given = item.row.body;
-      const none: Body = given.is === "elsewhere" ? { ...given, id: randomUuid(), sizeBytes: 0 } : { is: "removed" };
+      const none: Body =
+        given.is === "elsewhere" ? { ...given, id: randomUuid(), sizeBytes: 0, isAsked: false } : { is: "removed" };
       return applyRow({ table, nowMs }, batch, {
         ...item,
         row: { ...item.row, body: content === null ? none : written },

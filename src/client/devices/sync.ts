@@ -13,9 +13,17 @@ import { attempt, ClientError, pause } from "../http.ts";
 import type { Identity } from "../keys.ts";
 import type { Message } from "../message.ts";
 import type { MessageOptions, Sent } from "../send.ts";
-import { type DeviceFacts, keyOfId, type MessageRow, type StoreChange, type SyncItem } from "../store/rows.ts";
+import {
+  type DeviceFacts,
+  keyOfId,
+  type MessageRow,
+  markAsked,
+  type StoreChange,
+  type SyncItem,
+  stateChange,
+} from "../store/rows.ts";
 import { type Batch, logKey, type Table } from "../store/table.ts";
-import { giveUp, holderOf, loadPart, takePart } from "./content.ts";
+import { giveUp, holderOf, loadPart, stopAsking, takePart } from "./content.ts";
 import {
   applyItem,
   type LogPlace,
@@ -66,7 +74,9 @@ type LogRow = { readonly item: SyncItem; readonly mark: string; readonly atMs: n
 type SyncHost = {
   readonly table: Table;
   readonly nowMs: () => number;
-  readonly tell: (change: StoreChange) => void;
+  readonly tell: (change: StoreChange | { readonly type: "store_full" }) => void;
+  /** How long a part of large content may take. */
+  readonly answerMs: number;
   readonly link: Pick<DeviceLink, "send" | "messages">;
   /** Keys and devices, which are not rows of the store alone. */
   readonly take: (item: Extract<SyncItem, { kind: "keys" | "devices" }>, from: Did) => Promise<void>;
@@ -98,6 +108,8 @@ export class Sync {
   readonly #table: Table;
   readonly #signal: AbortSignal;
   readonly #peers = new Map<Did, Peer>();
+  /** What other devices were asked for, each time anew. */
+  readonly #asked = new Map<string, object>();
   #logged: number;
   #waiting: (() => void)[] = [];
 
@@ -116,6 +128,7 @@ export class Sync {
   async run(): Promise<void> {
     const receiving = this.#receive();
     await this.refresh();
+    for (const key of await this.#table.values<string>("w/")) void attempt(() => this.want(key));
     await Promise.all([receiving, this.#askAll()]);
   }
 
@@ -273,7 +286,7 @@ export class Sync {
       this.#peers.get(did)?.news.wake();
       return;
     }
-    // Large content is asked for again by its reader, who hears of what failed there.
+    // Its reader asks again when nothing comes.
     if ("want" in message) {
       const { want } = message;
       const part = async () => this.#send(did, { v: 1, part: await loadPart(this.#table, want) }, contentRetries);
@@ -282,8 +295,8 @@ export class Sync {
     }
     if ("part" in message) {
       const taken = await attempt(() => takePart(this.#table, message.part));
-      if (taken instanceof ClientError)
-        return this.#tellState(await this.#table.get<string>(keyOfId(this.#table, message.part.id)));
+      const key = await this.#table.get<string>(keyOfId(this.#table, message.part.id));
+      if (taken instanceof ClientError) return key === null ? undefined : this.#stopAsking(key, taken);
       return taken === null ? undefined : this.want(taken.key, taken.isFit ? { holder: did } : { lacking: did });
     }
     await this.#hearPart(peer, message);
@@ -319,24 +332,42 @@ export class Sync {
   }
 
   /** Asks for the rest of content that another device has: `holder`, or the next one after that which lacks it. */
-  async want(key: string, { holder, lacking }: { readonly holder?: Did; readonly lacking?: Did } = {}) {
+  async want(key: string, { holder, lacking }: { readonly holder?: Did; readonly lacking?: Did } = {}): Promise<void> {
     const row = await this.#table.get<MessageRow>(key);
-    const body = row?.body;
-    if (row !== null && body?.is === "elsewhere") {
-      const devices = (await peersOf(this.#table)).filter(({ isLeaving }) => !isLeaving).map(({ did }) => did);
-      const asked = holder ?? holderOf(body.at, devices, lacking);
-      const want = { id: row.id, digest: row.digest, from: body.sizeBytes };
-      if (asked === null) await giveUp(this.#table, key);
-      else if (!((await attempt(() => this.#send(asked, { v: 1, want }, contentRetries))) instanceof ClientError))
-        return;
+    if (row?.body.is !== "elsewhere") return this.#ended(key);
+    const devices = (await peersOf(this.#table)).filter(({ isLeaving }) => !isLeaving).map(({ did }) => did);
+    const asked = holder ?? holderOf(row.body.at, devices, lacking);
+    if (asked === null) {
+      await giveUp(this.#table, key);
+      return this.#ended(key);
     }
-    await this.#tellState(key);
+    if (await markAsked(this.#table, key, true)) this.#host.tell(stateChange(row));
+    void this.#awaitPart(key);
+    const want = { id: row.id, digest: row.digest, from: row.body.sizeBytes };
+    const sent = await attempt(() => this.#send(asked, { v: 1, want }, contentRetries));
+    if (sent instanceof ClientError) await this.#stopAsking(key, sent);
+  }
+
+  /** The other device may be away, or its answer was lost. What comes later is taken all the same. */
+  async #awaitPart(key: string): Promise<void> {
+    const turn = {};
+    this.#asked.set(key, turn);
+    await pause(this.#host.answerMs, this.#signal);
+    if (this.#asked.get(key) === turn && !this.#signal.aborted) await this.#stopAsking(key, null);
+  }
+
+  async #stopAsking(key: string, why: ClientError | null): Promise<void> {
+    const isFull = why?.code === "store_full";
+    await attempt(() => stopAsking(this.#table, key, isFull));
+    if (isFull) this.#host.tell({ type: "store_full" });
+    await this.#ended(key);
   }
 
   /** It came, it is nowhere, or it may be asked for again. */
-  async #tellState(key: string | null): Promise<void> {
-    const row = key === null ? null : await this.#table.get<MessageRow>(key);
-    if (row !== null) this.#host.tell({ type: "changed", conversation: row.conversation, id: row.id, what: "state" });
+  async #ended(key: string): Promise<void> {
+    this.#asked.delete(key);
+    const row = await this.#table.get<MessageRow>(key);
+    if (row !== null) this.#host.tell(stateChange(row));
   }
 
   /** What a Cache didn't keep so long is asked for. */

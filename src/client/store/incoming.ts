@@ -39,6 +39,7 @@ import {
   putPerson,
   putReaction,
   seenKey,
+  stateChange,
   unverified,
 } from "./rows.ts";
 import { type Batch, digits, type Table } from "./table.ts";
@@ -227,7 +228,7 @@ export class Incoming {
       if (key === null || row === null || !row.to.some(isOf)) continue;
       batch.put(key, { ...row, to: row.to.map((copy): Copy => (isOf(copy) ? { ...copy, state } : copy)) });
       log(batch, { kind: "delivery", key });
-      news.push({ type: "changed", conversation: row.conversation, id: row.id, what: "state" });
+      news.push(stateChange(row));
     }
     return [...news, { type: state === "read" ? "read" : "receipt", from, messageIds: ids }];
   }

@@ -33,6 +33,7 @@ import {
   orderOf,
   putPerson,
   type StoreChange,
+  stateChange,
 } from "./rows.ts";
 import { type Batch, digits, endOf, type Table } from "./table.ts";
 
@@ -292,7 +293,7 @@ export class Outbox {
       const { body } = row;
       if (body.is === "pieces" && to.every((copy) => copy.out === null))
         batch.put(keyOfFile({ at: orderOf(row), id: body.id }), out.key);
-      return { type: "changed", conversation: row.conversation, id: row.id, what: "state" };
+      return stateChange(row);
     });
     this.progress.delete(place);
     if (change !== null) this.#host.tell(change);
@@ -327,7 +328,7 @@ export class Outbox {
       return queued;
     });
     const row = await this.#table.get<MessageRow>(key);
-    if (row !== null) this.#host.tell({ type: "changed", conversation: row.conversation, id: row.id, what: "state" });
+    if (row !== null) this.#host.tell(stateChange(row));
     for (const place of places) {
       this.wake(place);
       this.#host.tell({ type: "out", place });

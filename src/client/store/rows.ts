@@ -1,8 +1,8 @@
 /**
  * The rows of a local store and what a program sees of them. Prefixes: `p/` people, `b/` profiles, `g/` groups, `c/`
- * conversations, `m/` messages by conversation and time, `r/` reactions, `i/` messages by id, `a/` files by age, `l/`
- * what `messages` has not handed over, `s/` envelopes seen, until when they may come again, `o/` the outbox, `f/` and
- * `t/` pieces of files (`files.ts`).
+ * conversations, `m/` messages by conversation and time, `r/` reactions, `i/` messages by id, `a/` files by age, `w/`
+ * content that other devices were asked for, `l/` what `messages` has not handed over, `s/` envelopes seen, until when
+ * they may come again, `o/` the outbox, `f/` and `t/` pieces of files (`files.ts`).
  */
 import { decodeBase64, decodeUtf8 } from "../../core/codec/bytes.ts";
 import { type Did, parseUuid } from "../../core/codec/did.ts";
@@ -110,6 +110,10 @@ export type StoreChange = {
   readonly what: "message" | "state" | "read" | "person" | "group" | "removed";
 };
 
+export const stateChange = ({ conversation, id }: MessageRow): StoreChange => {
+  return { type: "changed", conversation, id, what: "state" };
+};
+
 export type DeviceFacts = { readonly did: Did; readonly name: string };
 
 /** What other devices get, as it stands in their log (`../devices/`): of most things the key of the row. */
@@ -144,10 +148,10 @@ export type StoredMessage = Placed & {
   /** Of text and JSON up to 64 KiB; `null` for other content: read `pieces`. */
   readonly text: string | null;
   /**
-   * `elsewhere`: more than 8 MiB, on another device; reading `pieces` asks for it, and it is a change of the message when
-   * it is `whole`. `removed`: a store was full, and no device has it.
+   * `elsewhere`: more than 8 MiB, on another device; reading `pieces` asks for it. It is `coming` then, until it is `whole`,
+   * or `elsewhere` again when it did not come. `removed`: a store was full, and no device has it.
    */
-  readonly content: "whole" | "removed" | "elsewhere";
+  readonly content: "whole" | "removed" | "elsewhere" | "coming";
   /** The last one of each person, without those that were withdrawn. */
   readonly reactions: readonly { readonly from: Did; readonly reaction: string }[];
   readonly isRead: boolean;
@@ -163,6 +167,8 @@ export const keyOfConversation = (table: Table, id: string) => `c/${table.name(i
 export const keyOfId = (table: Table, id: string) => `i/${table.name(id.toLowerCase())}`;
 export const messagesOf = (table: Table, conversation: string) => `m/${table.name(conversation)}/`;
 export const keyOfFile = ({ at, id }: { readonly at: number; readonly id: string }) => `a/${digits(at)}/${id}`;
+
+export const askedKey = (body: Extract<Body, { readonly id: string }>) => `w/${body.id}`;
 
 export const seenKey = (table: Table, text: string) => `s/${table.name(text.toLowerCase())}`;
 
@@ -245,13 +251,18 @@ export function viewOf(
     sentAt: new Date(row.sentMs),
     arrivedAt: new Date(arrivedMs),
     text: body.is === "inline" && isText ? decodeUtf8(decodeBase64(body.base64) ?? new Uint8Array(0)) : null,
-    content: body.is === "removed" || body.is === "elsewhere" ? body.is : "whole",
+    content: contentOf(body),
     reactions,
     isRead: row.isOwn || arrivedMs <= readMs,
     delivery: row.isOwn
       ? { state: least, to: to.map(({ did, state, code, reason }) => ({ did, state, code, reason })) }
       : null,
   };
+}
+
+function contentOf(body: Body): StoredMessage["content"] {
+  if (body.is === "elsewhere") return body.isAsked ? "coming" : "elsewhere";
+  return body.is === "removed" ? "removed" : "whole";
 }
 
 /** With its content, its reactions, and what waits of it in the outbox. */
@@ -279,5 +290,19 @@ export async function removeMessage(table: Table, batch: Batch, key: string): Pr
 
 export function forgetBody(batch: Batch, row: MessageRow): void {
   deleteBody(batch, row.body);
-  if ("id" in row.body) batch.delete(keyOfFile({ at: orderOf(row), id: row.body.id }));
+  if (!("id" in row.body)) return;
+  batch.delete(keyOfFile({ at: orderOf(row), id: row.body.id }));
+  batch.delete(askedKey(row.body));
+}
+
+/** That content of another device was asked for, which holds across runs, or no longer is. `false` when it changes nothing. */
+export function markAsked(table: Table, key: string, isAsked: boolean): Promise<boolean> {
+  return table.change(async (batch) => {
+    const row = await batch.get<MessageRow>(key);
+    if (row?.body.is !== "elsewhere" || row.body.isAsked === isAsked) return false;
+    batch.put(key, { ...row, body: { ...row.body, isAsked } });
+    if (isAsked) batch.put(askedKey(row.body), key);
+    else batch.delete(askedKey(row.body));
+    return true;
+  });
 }

@@ -18,6 +18,7 @@ import {
   keyOfPerson,
   log,
   type MessageRow,
+  markAsked,
   messagesOf,
   noConversation,
   type Person,
@@ -27,6 +28,7 @@ import {
   removeMessage,
   type StoreChange,
   type StoredMessage,
+  stateChange,
   viewOf,
 } from "./rows.ts";
 import { endOf, type Table } from "./table.ts";
@@ -211,7 +213,10 @@ export class LocalStore {
    */
   async *pieces(message: StoredMessage): AsyncGenerator<Uint8Array> {
     const row = await this.#table.get<MessageRow>(message.key);
-    if (row?.body.is === "elsewhere") this.#host.want(message.key);
+    if (row?.body.is === "elsewhere") {
+      if (await markAsked(this.#table, message.key, true)) this.#host.tell(stateChange(row));
+      this.#host.want(message.key);
+    }
     yield* readBody(this.#table, row?.body ?? { is: "removed" });
   }
 
@@ -286,7 +291,7 @@ export async function removeOldFiles(
     if (removed instanceof ClientError) return false;
     if (removed === null) continue;
     freed += removed.sizeBytes;
-    tell({ type: "changed", conversation: removed.conversation, id: removed.id, what: "state" });
+    tell(stateChange(removed));
   }
   return true;
 }

@@ -160,6 +160,7 @@ export class Table {
 
   /** Throws `store_full` when there is no room for so many bytes more. */
   async ensureRoom(bytes: number): Promise<void> {
+    if (bytes > this.driver.bytesMax) throw storeFull(null);
     const over = (await this.meta()).bytes + bytes - this.driver.bytesMax;
     if (over > 0 && !(await this.makeRoom(over))) throw storeFull(null);
   }

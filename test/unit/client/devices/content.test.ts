@@ -29,7 +29,11 @@ const rowOf = (body: Body, sizeBytes = 0): MessageRow => ({
 });
 
 /** Own devices that reach one another at once; `lost` takes a message away on its way. */
-async function devicesOf(names: readonly string[], lost: (message: SyncMessage) => boolean = () => false) {
+async function devicesOf(
+  names: readonly string[],
+  lost: (message: SyncMessage) => boolean = () => false,
+  answerMs = 60_000,
+) {
   const { signal } = stop;
   const dids = names.map((name) => identityOf(name).did);
   const asked: [to: string, from: number][] = [];
@@ -65,17 +69,19 @@ async function devicesOf(names: readonly string[], lost: (message: SyncMessage) 
         yield* waiting.splice(0);
       }
     };
-    const tell = () => {
+    const told: string[] = [];
+    const tell = ({ type }: { readonly type: string }) => {
+      told.push(type);
       changed.next.resolve();
       changed.next = Promise.withResolvers();
     };
-    const sync = new Sync(
-      { table, nowMs, tell, link: { send, messages }, take: async () => undefined },
-      0,
-      stop.signal,
-    );
-    void sync.run();
-    return { table, sync, changed, nowMs };
+    const run = (stopped = signal) => {
+      const host = { table, nowMs, tell, answerMs, link: { send, messages }, take: async () => undefined };
+      const sync = new Sync(host, 0, stopped);
+      void sync.run();
+      return sync;
+    };
+    return { table, sync: run(), run, changed, told };
   };
   return { devices: await Promise.all(dids.map(make)), asked };
 }
@@ -101,73 +107,129 @@ async function give(
   return [saved ?? "", await Promise.all(keys)];
 }
 
+type Device = Awaited<ReturnType<typeof devicesOf>>["devices"][0];
+
 async function contentAt(table: Table, key: string): Promise<string | number | bigint> {
   const { body } = (await table.get<MessageRow>(key)) as MessageRow;
+  if (body.is === "elsewhere") return body.isAsked ? "coming" : "elsewhere";
   return body.is === "pieces" ? Bun.hash(await wholeBody(table, body)) : body.is;
 }
 
-test("it comes in parts, goes on after one was lost where it was, and is a file of the store then", async () => {
-  const dropped = { isIt: false, ...Promise.withResolvers<void>() };
-  const dropOne = (message: SyncMessage) => {
-    const isIt = "part" in message && message.part.from > 0 && !dropped.isIt;
-    dropped.isIt ||= isIt;
-    if (isIt) dropped.resolve();
+/** What a device has of the content, as soon as that is as wanted. */
+async function until(at: Device, key: string, isWanted = (is: string | number | bigint) => is !== "coming") {
+  for (;;) {
+    const { promise } = at.changed.next;
+    const is = await contentAt(at.table, key);
+    if (isWanted(is)) return is;
+    await promise;
+  }
+}
+
+async function fetched(at: Device, key: string) {
+  await at.sync.want(key);
+  return until(at, key);
+}
+
+/** Takes away the first part that goes on with content, and says when. */
+function dropOne() {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  let isDone = false;
+  const lost = (message: SyncMessage) => {
+    const isIt = "part" in message && message.part.from > 0 && !isDone;
+    isDone ||= isIt;
+    if (isIt) resolve();
     return isIt;
   };
-  const { devices, asked } = await devicesOf(["phone", "laptop"], dropOne);
-  const [phone, laptop] = devices as [(typeof devices)[0], (typeof devices)[0]];
+  return { lost, dropped: promise };
+}
+
+test("it comes in parts, goes on after one was lost where it was, and is a file of the store then", async () => {
+  const { lost, dropped } = dropOne();
+  const { devices, asked } = await devicesOf(["phone", "laptop"], lost);
+  const [phone, laptop] = devices as [Device, Device];
   const content = contentOf(part + 5);
   const [, [key = ""]] = await give(phone.table, [laptop.table], content);
   expect(await contentAt(laptop.table, key)).toBe("elsewhere");
   await laptop.sync.want(key);
-  await dropped.promise;
-  const whole = laptop.changed.next.promise;
-  await laptop.sync.want(key);
-  await whole;
-  expect(await contentAt(laptop.table, key)).toBe(Bun.hash(content));
+  await dropped;
+  expect(await fetched(laptop, key)).toBe(Bun.hash(content));
   expect(asked).toEqual([0, part, part].map((from) => ["phone", from]));
-  expect(await laptop.table.values<string>("a/")).toEqual([key]);
+  expect([await laptop.table.values<string>("a/"), await laptop.table.values("w/")]).toEqual([[key], []]);
   await laptop.table.change((batch) => removeMessage(laptop.table, batch, key));
   expect([await laptop.table.values("a/"), (await laptop.table.meta()).bytes < 10_000]).toEqual([[], true]);
 }, 30_000);
 
-test("a part without room, or that can't be asked for, is a change of the message, which may be asked for again", async () => {
-  const away = { isIt: false };
+test("an answer that is lost is a change of the message, which may be asked for again", async () => {
+  const { lost, dropped } = dropOne();
+  const { devices } = await devicesOf(["phone", "laptop"], lost, 20);
+  const [phone, laptop] = devices as [Device, Device];
+  const content = contentOf(part + 5);
+  const [, [key = ""]] = await give(phone.table, [laptop.table], content);
+  await laptop.sync.want(key);
+  await dropped;
+  expect(await until(laptop, key, (is) => is === "elsewhere")).toBe("elsewhere");
+  expect(await laptop.table.values("w/")).toEqual([]);
+  await laptop.sync.want(key);
+  expect(await until(laptop, key, (is) => is === Bun.hash(content))).toBe(Bun.hash(content));
+}, 30_000);
+
+test("what a run has asked for goes on in the next where it was", async () => {
+  const { lost, dropped } = dropOne();
+  const { devices, asked } = await devicesOf(["phone", "laptop"], lost);
+  const [phone, laptop] = devices as [Device, Device];
+  const content = contentOf(part + 5);
+  const [, [key = ""]] = await give(phone.table, [laptop.table], content);
+  await laptop.sync.want(key);
+  await dropped;
+  expect(await contentAt(laptop.table, key)).toBe("coming");
+  laptop.run();
+  expect(await until(laptop, key)).toBe(Bun.hash(content));
+  expect(asked).toEqual([0, part, part].map((from) => ["phone", from]));
+}, 30_000);
+
+test("without room it is a change of the message, nothing of it is kept, and it may be asked for again", async () => {
+  const full = { isIt: false };
+  const { devices } = await devicesOf(["phone", "laptop"], (message) => {
+    if (full.isIt && "part" in message && message.part.from > 0) driver.bytesMax = part + 20_000;
+    return false;
+  });
+  const [phone, laptop] = devices as [Device, Device];
+  const content = contentOf(part + 100_000);
+  const [, [key = ""]] = await give(phone.table, [laptop.table], content);
+  const driver = laptop.table.driver as { bytesMax: number };
+  const [room] = [driver.bytesMax];
+  // From the beginning, and from the second part on.
+  driver.bytesMax = part + 20_000;
+  expect(await fetched(laptop, key)).toBe("elsewhere");
+  driver.bytesMax = room;
+  full.isIt = true;
+  expect(await fetched(laptop, key)).toBe("elsewhere");
+  expect(laptop.told.filter((type) => type === "store_full").length).toBe(2);
+  expect((await laptop.table.meta()).bytes < 10_000).toBe(true);
+  driver.bytesMax = room;
+  full.isIt = false;
+  expect(await fetched(laptop, key)).toBe(Bun.hash(content));
+}, 30_000);
+
+test("what can't be asked for now is a change of the message, which may be asked for again", async () => {
+  const away = { isIt: true };
   const { devices } = await devicesOf(["phone", "laptop"], () => {
     if (away.isIt) throw new ClientError("unreachable", "unreachable", "it is away");
     return false;
   });
-  const [phone, laptop] = devices as [(typeof devices)[0], (typeof devices)[0]];
+  const [phone, laptop] = devices as [Device, Device];
   const content = contentOf(100_000);
   const [, [key = ""]] = await give(phone.table, [laptop.table], content);
-  const driver = laptop.table.driver as { bytesMax: number };
-  const [room] = [driver.bytesMax];
-  const attempted = async () => {
-    const { promise } = laptop.changed.next;
-    await laptop.sync.want(key);
-    await promise;
-    return contentAt(laptop.table, key);
-  };
-  driver.bytesMax = 0;
-  expect(await attempted()).toBe("elsewhere");
-  driver.bytesMax = room;
-  away.isIt = true;
-  expect(await attempted()).toBe("elsewhere");
+  expect(await fetched(laptop, key)).toBe("elsewhere");
   away.isIt = false;
-  expect(await attempted()).toBe(Bun.hash(content));
+  expect(await fetched(laptop, key)).toBe(Bun.hash(content));
 }, 10_000);
 
 test("who lacks it says so, then the others are asked, and it is gone when all lack it", async () => {
   const { devices, asked } = await devicesOf(["phone", "laptop", "tablet"]);
-  const [phone, laptop, tablet] = devices as [(typeof devices)[0], (typeof devices)[0], (typeof devices)[0]];
+  const [phone, laptop, tablet] = devices as [Device, Device, Device];
   const content = contentOf(100_000);
   const [held, [atLaptop = "", atTablet = ""]] = await give(phone.table, [laptop.table, tablet.table], content);
-  const fetched = async (at: typeof laptop, key: string) => {
-    const { promise } = at.changed.next;
-    await at.sync.want(key);
-    await promise;
-    return contentAt(at.table, key);
-  };
   expect(await fetched(laptop, atLaptop)).toBe(Bun.hash(content));
   const remove = async (table: Table, key: string) =>
     table.change(async (batch) => {

@@ -51,7 +51,7 @@ async function toldOf(table: Table): Promise<SentItem[][]> {
   const stop = new AbortController();
   const link = { send, messages: async function* () {} };
   const { logged } = await table.meta();
-  const host = { table, nowMs: Date.now, tell: () => undefined, link, take: async () => undefined };
+  const host = { table, nowMs: Date.now, answerMs: 60_000, tell: () => undefined, link, take: async () => undefined };
   const sync = new Sync(host, logged, stop.signal);
   await sync.refresh();
   for (let isAll = false; !isAll; await Bun.sleep(5)) {
