@@ -1,7 +1,7 @@
 /** Groups: making one, who is in it, the request of a stranger's, and what its changes say. */
 import { useState } from "preact/hooks";
 import { groupType } from "../client/content.ts";
-import type { Group, MessageOptions, StoredMessage, Waypost } from "../client/package.ts";
+import type { Group, MessageOptions, Person, StoredMessage, Waypost } from "../client/package.ts";
 import { Button, Form, Input, nameOf, useStored } from "./parts.tsx";
 import { show } from "./place.ts";
 import { attempt } from "./session.ts";
@@ -11,12 +11,12 @@ type Content = Parameters<Waypost["send"]>[1];
 
 /** To a person, or to all of a group. */
 export async function sendTo(me: Waypost, conversation: string, content: Content, options: MessageOptions = {}) {
-  const group = conversation.startsWith("did:") ? null : await me.groups.get(conversation);
+  const group = await me.groups.get(conversation);
   return group === null ? me.send(conversation, content, options) : (await group.send(content, options))[0];
 }
 
 export async function react(me: Waypost, { conversation, id }: StoredMessage, reaction: string): Promise<void> {
-  const group = conversation.startsWith("did:") ? null : await me.groups.get(conversation);
+  const group = await me.groups.get(conversation);
   await (group === null ? me.react(conversation, id, reaction) : group.react(id, reaction));
 }
 
@@ -48,22 +48,24 @@ const countOf = (count: number): string => (count === 1 ? "1 person" : `${count}
 
 type PanelProps = { readonly me: Waypost; readonly id: string | null; readonly onClose: () => void };
 
-/** A new group, or one as it is: its maker changes it, the others see it. */
+/** A new group, or one as it is: its admin changes it, the others see it. */
 export function GroupView({ me, id, onClose }: PanelProps) {
   const group = useStored(me, async () => (id === null ? null : me.groups.get(id)), [id]);
   const people = useStored(me, () => me.store.people(), []);
   if (people === null || (id !== null && group === null)) return null;
-  const known = people.filter(({ isKnown, isBlocked }) => isKnown && !isBlocked).map(({ did }) => did as string);
-  return <GroupForm key={group?.members.join()} {...{ me, group, known, onClose }} />;
+  return <GroupForm key={group?.members.join()} {...{ me, group, people, onClose }} />;
 }
 
 type FormProps = Pick<PanelProps, "me" | "onClose"> & {
   readonly group: Group | null;
-  readonly known: readonly string[];
+  readonly people: readonly Person[];
 };
 
-function GroupForm({ me, group, known, onClose }: FormProps) {
-  const nameFor = useNames(me);
+const handingOver = "Let this person decide who is in the group, in place of you? You stay in it.";
+
+function GroupForm({ me, group, people, onClose }: FormProps) {
+  const nameFor = (did: string) => nameOf(people.find((one) => one.did === did) ?? null, did);
+  const known = people.filter(({ isKnown, isBlocked }) => isKnown && !isBlocked).map(({ did }) => did as string);
   const [name, setName] = useState(group?.name ?? "");
   const members = (group?.members ?? []).filter((did) => did !== me.did) as string[];
   const [chosen, setChosen] = useState(new Set(members));
@@ -81,13 +83,22 @@ function GroupForm({ me, group, known, onClose }: FormProps) {
   const list = (
     <fieldset class="plainlist">
       <legend>{isMine ? "Who is in it with you" : `With you, ${countOf(members.length + 1)}`}</legend>
-      {listed.map((did) => (
-        <label class="check" key={did}>
-          <input type="checkbox" disabled={!isMine} checked={chosen.has(did)} onChange={() => choose(did)} />
-          <bdi>{nameFor(did)}</bdi>
-          {did === group?.admin && <span class="good">admin</span>}
-        </label>
-      ))}
+      <ul>
+        {listed.map((did) => (
+          <li key={did}>
+            <label class="check">
+              <input type="checkbox" disabled={!isMine} checked={chosen.has(did)} onChange={() => choose(did)} />
+              <bdi>{nameFor(did)}</bdi>
+              {did === group?.admin && <span class="good">admin</span>}
+            </label>
+            {isMine && group !== null && members.includes(did) && (
+              <Button ask={handingOver} onClick={() => group.change({ admin: did })}>
+                Make admin
+              </Button>
+            )}
+          </li>
+        ))}
+      </ul>
       {listed.length === 0 && <p>Nobody whom you know. Add somebody first.</p>}
     </fieldset>
   );
