@@ -7,7 +7,7 @@
 
 import { once } from "node:events";
 import * as fs from "node:fs";
-import { join, resolve } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { createInterface } from "node:readline";
 import { finished } from "node:stream/promises";
 import { type Command, InvalidArgumentError } from "commander";
@@ -71,9 +71,11 @@ async function reportEach<T extends { readonly name: string }>(
   { json = false }: Options,
   ones: readonly T[],
   work: (one: T) => Promise<string>,
+  after: () => Promise<void> = async () => undefined,
 ): Promise<void> {
   const done: { readonly name: string; readonly result: string }[] = [];
   for (const one of ones) done.push({ name: one.name, result: await work(one).catch(toFailure) });
+  await after();
   createReport(json).result(done, done.map(({ name, result }) => `${name}: ${result}`).join("\n"));
 }
 
@@ -128,47 +130,25 @@ function theOne<T>([one, ...more]: readonly T[]): T {
   return one;
 }
 
-/** A file in a backup until all of its stores are whole. */
-const unfinishedFile = "UNFINISHED";
-
 async function backup(options: Options & { readonly to: string }): Promise<void> {
   const folder = resolve(options.to);
   const stores = await maintained(options);
-  const isResumed = await resumesBackup(folder, stores);
-  await reportEach(options, stores, async ({ name, work }) => {
-    const target = join(folder, name);
-    if (isResumed && fs.existsSync(target))
-      return `has been complete since ${fs.statSync(target).mtime.toISOString()}; it was kept`;
-    // A store has its name in a backup only when it is whole, verified and synced.
-    const partial = `${target}.partial`;
-    fs.rmSync(partial, { recursive: true, force: true });
-    const result = await work.backup(partial);
-    fs.renameSync(partial, target);
-    await syncFolder(folder);
-    return result.replace(partial, target);
+  if (fs.existsSync(folder)) throw failed(`${folder} exists already: name a new folder with --to`);
+  // It has its name only when every store in it is whole, verified and synced.
+  const partial = `${folder}.partial`;
+  fs.rmSync(partial, { recursive: true, force: true });
+  fs.mkdirSync(partial, { recursive: true, mode: 0o700 });
+  const copy = async ({ name, work }: Maintained<FileMaintenance>) =>
+    (await work.backup(join(partial, name))).replace(partial, folder);
+  await reportEach(options, stores, copy, async () => {
+    await syncFolder(partial);
+    fs.renameSync(partial, folder);
+    await syncFolder(dirname(folder));
   });
-  fs.rmSync(join(folder, unfinishedFile));
-  await syncFolder(folder);
-}
-
-/** The same command continues an interrupted backup: whole stores stay, the others begin again. */
-async function resumesBackup(folder: string, stores: readonly Maintained<FileMaintenance>[]): Promise<boolean> {
-  const note = join(folder, unfinishedFile);
-  if (fs.existsSync(note)) return true;
-  const present = stores.find(({ name }) => fs.existsSync(join(folder, name)));
-  if (present !== undefined)
-    throw failed(`${join(folder, present.name)} exists already: name an empty folder with --to`);
-  fs.mkdirSync(folder, { recursive: true, mode: 0o700 });
-  const text = `begun ${new Date().toISOString()}; run the same backup again to finish it\n`;
-  fs.writeFileSync(note, text, { flush: true });
-  await syncFolder(folder);
-  return false;
 }
 
 async function restore(options: From): Promise<void> {
   const folder = resolve(options.from);
-  if (fs.existsSync(join(folder, unfinishedFile)))
-    throw failed(`the backup in ${folder} is not finished: run the same \`waypost storage backup\` again`);
   const stores = await maintained(options);
   const missing = stores.find(({ name }) => !fs.existsSync(join(folder, name)));
   if (missing !== undefined) throw failed(`${folder} has no backup of the store "${missing.name}"`);

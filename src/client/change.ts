@@ -275,13 +275,13 @@ async function publishEdited(
   client: Client,
   did: Did,
   edited: Edit,
-  options: { readonly signer: Signer; readonly waiting: Waiting },
+  { rootSeed, waiting }: { readonly rootSeed: Uint8Array; readonly waiting: Waiting },
 ): Promise<void> {
-  const { signer, waiting } = options;
-  if (isSelfCertifying(did) && signer.keyId === rootSignerId) {
-    await replaceDocument(client, did, { rootSeed: signer.seed, edited, waiting });
+  if (isSelfCertifying(did)) {
+    await replaceDocument(client, did, { rootSeed, edited, waiting });
     return;
   }
+  const options = { signer: { keyId: rootSignerId, seed: rootSeed }, waiting };
   const before = await activeDocument(client, did);
   const after = await edited(before);
   for (const verificationMethod of after.verificationMethod)
@@ -318,9 +318,6 @@ type RotationOptions = {
   readonly nowMs: number;
   /** How old the published key may become; 0 rotates now. */
   readonly everyMs: number;
-  /** How long the old secret is kept; read from the Caches when it is not given. */
-  readonly keptMs?: number;
-  readonly signer: Signer;
   readonly waiting?: Waiting;
   /** Awaited before the new key is submitted, and after it is in force: saves the identity. */
   readonly save: (identity: Identity) => Promise<void>;
@@ -337,7 +334,7 @@ type Rotated = {
 export async function rotateAgreement(client: Client, identity: Identity, options: RotationOptions): Promise<Rotated> {
   const { nowMs } = options;
   const document = await activeDocument(client, identity.did);
-  const keptMs = options.keptMs ?? (await longestLifeMs(document, client.timeoutMs));
+  const keptMs = await longestLifeMs(document, client.timeoutMs);
   const before = await reconcileAgreements(identity, document, { nowMs, keptMs });
   if (before.identity !== identity) await options.save(before.identity);
   const published = sealingKeyOf(document);
@@ -351,8 +348,8 @@ export async function rotateAgreement(client: Client, identity: Identity, option
     ...one,
     keyAgreement: one.keyAgreement.map((held) => (held.id === keyAgreement.id ? keyAgreement : held)),
   });
-  const { signer, waiting = waitingDefault } = options;
-  await publishEdited(client, identity.did, edited, { signer, waiting });
+  const { rootSeed } = identity;
+  await publishEdited(client, identity.did, edited, { rootSeed, waiting: options.waiting ?? waitingDefault });
   const after = await reconcileAgreements(next.identity, await activeDocument(client, identity.did), { nowMs, keptMs });
   await options.save(after.identity);
   await markSeen(client, identity.did);
@@ -412,8 +409,7 @@ export async function publishKeys(client: Client, next: Identity, waiting: Waiti
     const signer = { keyId: rootSignerId, seed: next.rootSeed };
     await change(client, { action: "UpdateRootPubkey", did, newRootPubkey }, { signer, waiting });
   }
-  const signer = { keyId: rootSignerId, seed: rootSeed };
-  await publishEdited(client, did, (document) => withNewKeys(document, next), { signer, waiting });
+  await publishEdited(client, did, (document) => withNewKeys(document, next), { rootSeed, waiting });
   if (!equalBytes(await rootKeyOf(client, did), newRootPubkey))
     throw localError("root_replaced", `the root key of ${did} was replaced by another device`);
   return { ...next, rootSeed, nextRootSeed: null };

@@ -357,7 +357,6 @@ export class Waypost {
       const rotated = await rotateAgreement(this.#client, this.#identity, {
         nowMs: nowMs(),
         everyMs: rotateMs,
-        signer: { keyId: "root", seed: this.#identity.rootSeed },
         ...(waiting === undefined ? {} : { waiting }),
         save: (identity) => this.#save(identity),
       });

@@ -61,7 +61,6 @@ const rotated = (me: Waypost, patience: typeof waiting) =>
   rotateAgreement(me.client, renewals.get(me.did) ?? me.identity, {
     nowMs: Date.now(),
     everyMs: 0,
-    signer: { keyId: "root", seed: me.identity.rootSeed },
     waiting: patience,
     save: async (identity) => void renewals.set(me.did, identity),
   });

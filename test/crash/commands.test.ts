@@ -1,0 +1,91 @@
+/**
+ * `waypost receive` and `waypost send` killed at any moment: run again, each message is one whole file of its recipient.
+ * A killed `receive` has its journal, a killed `send` of a file in chunks its outbox.
+ */
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+
+const kills = Number(process.env["WAYPOST_TEST_KILLS"] ?? 6);
+const base = mkdtempSync(join(tmpdir(), "waypost-commands-"));
+let nodes: TestNodes;
+beforeAll(async () => {
+  nodes = await startTestNodes();
+  for (const name of ["alice", "bob"]) expect(await waypost(["did", "create", "--name", name])).toBe(0);
+});
+afterAll(async () => {
+  await nodes.stop();
+  rmSync(base, { recursive: true, force: true });
+});
+
+function start(words: readonly string[]) {
+  const main = join(import.meta.dir, "..", "..", "src", "main.ts");
+  const env = { ...process.env, WAYPOST_URL: nodes.url, WAYPOST_KEYS: join(base, "keys") };
+  return Bun.spawn([process.execPath, main, ...words], { cwd: base, env, stdout: "pipe", stderr: "ignore" });
+}
+
+/** The exit code; 137 when it was killed after so many milliseconds. */
+async function waypost(words: readonly string[], killedAfterMs?: number): Promise<number> {
+  const child = start(words);
+  const timer = killedAfterMs === undefined ? undefined : setTimeout(() => child.kill("SIGKILL"), killedAfterMs);
+  const code = await child.exited;
+  clearTimeout(timer);
+  return code;
+}
+
+async function timeOf(work: () => Promise<unknown>): Promise<number> {
+  const begunMs = performance.now();
+  await work();
+  return performance.now() - begunMs;
+}
+
+const textsIn = (folder: string): string[] =>
+  readdirSync(join(base, folder))
+    .filter((name) => name.endsWith(".txt"))
+    .map((name) => readFileSync(join(base, folder, name), "utf8"))
+    .sort();
+
+const send = (file: string) => ["send", "--as", "alice", "--to", "bob", "--file", file, "--chunk-bytes", "1000"];
+
+test(
+  `what waits is one file each over ${kills} kills of receive`,
+  async () => {
+    const receive = ["receive", "--as", "bob", "--out", "inbox"];
+    const texts = Array.from({ length: 2 * kills }, (_, i) => `${i} `.repeat(i % 3 === 0 ? 1_000 : 1));
+    for (const [i, text] of texts.entries()) writeFileSync(join(base, `${i}.txt`), text);
+    const files = texts.map((_, i) => `${i}.txt`);
+    expect(await Promise.all(files.slice(0, 4).map((file) => waypost(send(file))))).toEqual([0, 0, 0, 0]);
+    const wholeMs = await timeOf(() => waypost(receive));
+    let killed = 0;
+    for (let sent = 4; sent < files.length || killed < kills; sent += 2) {
+      await Promise.all(files.slice(sent, sent + 2).map((file) => waypost(send(file))));
+      if ((await waypost(receive, wholeMs * (0.3 + 0.7 * Math.random()))) !== 0) killed++;
+      if (sent > 20 * kills) break;
+    }
+    expect(await waypost(receive)).toBe(0);
+    expect(textsIn("inbox")).toEqual(texts.sort());
+    expect(readdirSync(join(base, "inbox")).filter((name) => name.startsWith("."))).toEqual([]);
+  },
+  kills * 30_000,
+);
+
+test(
+  `a file in chunks arrives once over ${kills} kills of send`,
+  async () => {
+    const texts = Array.from({ length: kills }, (_, i) => `${i} of many `.repeat(3_000));
+    writeFileSync(join(base, "timed.txt"), "timed ".repeat(5_000));
+    const wholeMs = await timeOf(() => waypost(send("timed.txt")));
+    for (const [i, text] of texts.entries()) {
+      writeFileSync(join(base, `long-${i}.txt`), text);
+      while ((await waypost(send(`long-${i}.txt`), wholeMs * (0.4 + 0.8 * Math.random()))) !== 0);
+    }
+    expect(await waypost(["receive", "--as", "bob", "--out", "long"])).toBe(0);
+    expect(textsIn("long").filter((text) => !text.startsWith("timed"))).toEqual(texts.sort());
+    // Each run continued the set of the one before: no part of another set waits.
+    const { waiting } = JSON.parse(await new Response(start(["query", "--as", "bob", "--json"]).stdout).text());
+    expect(waiting).toEqual([]);
+  },
+  kills * 60_000,
+);
