@@ -32,8 +32,6 @@ RUN groupadd --gid 7400 waypost \
   && useradd --uid 7400 --gid 7400 --no-create-home --home-dir /data --shell /usr/sbin/nologin waypost \
   && mkdir /data && chown 7400:7400 /data
 USER 7400:7400
-# As in waypost.service: garbage is collected as on a machine of 256 MiB.
-ENV BUN_JSC_forceRAMSize=268435456
 WORKDIR /data
 VOLUME /data
 EXPOSE 7400

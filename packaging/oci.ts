@@ -131,8 +131,7 @@ function imageConfig({ platform, created, diffId, version }: ImageFacts): unknow
     config: {
       User: `${userId}:${userId}`,
       ExposedPorts: { "7400/tcp": {} },
-      // As in waypost.service.
-      Env: ["PATH=/usr/local/bin", "BUN_JSC_forceRAMSize=268435456"],
+      Env: ["PATH=/usr/local/bin"],
       Entrypoint: ["/usr/local/bin/waypost"],
       Cmd: ["serve", "--config", "/etc/waypost/waypost.toml"],
       Volumes: { "/data": {} },

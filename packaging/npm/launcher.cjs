@@ -23,9 +23,7 @@ function findProgram() {
   }
 }
 
-// The runtime collects garbage as on a machine of 256 MiB.
-const env = { BUN_JSC_forceRAMSize: "268435456", ...process.env };
-const child = spawn(findProgram(), process.argv.slice(2), { stdio: "inherit", env });
+const child = spawn(findProgram(), process.argv.slice(2), { stdio: "inherit" });
 const signals = ["SIGINT", "SIGTERM", "SIGHUP"];
 for (const signal of signals) process.on(signal, () => child.kill(signal));
 child.on("error", (error) => {
