@@ -21,7 +21,7 @@ import { Outbox } from "../../src/plugins/chain/outbox.ts";
 import type { Signed } from "../../src/plugins/chain/pool.ts";
 import { ChainReader } from "../../src/plugins/chain/reader.ts";
 import { NodeRefusal, Rpc, systemHost, withoutSecrets } from "../../src/plugins/chain/rpc.ts";
-import { type ChainHead, type Common, Session, Unusable } from "../../src/plugins/chain/session.ts";
+import { type Common, Session, Unusable } from "../../src/plugins/chain/session.ts";
 import { Submissions } from "../../src/plugins/chain/submissions.ts";
 import { MemoryTable } from "../../src/plugins/memory/table.ts";
 import { StoreError, type Submission } from "../../src/storage/contract.ts";
@@ -29,7 +29,7 @@ import { optionsOf } from "../conformance/options.ts";
 import { identityOf, keyOf, registrationOf, setDocumentOf } from "../support/identity.ts";
 import { startTestNodes } from "../support/nodes.ts";
 import { World } from "../support/world.ts";
-import { blockHash, endpointSecrets, type FakeNode, openFakeNode } from "./chain-node.ts";
+import { blockHash, endpointSecrets, eventsKey, type FakeNode, openFakeNode } from "./chain-node.ts";
 
 const opened: { readonly close: () => unknown }[] = [];
 afterEach(async () => {
@@ -239,7 +239,6 @@ describe("the way to the chain", () => {
         signal,
         genesis: null,
         anchor: () => null,
-        isPassive: false,
       });
       node.answer = (asked) => (asked.method === method ? { frame: JSON.stringify({ id: asked.id, result }) } : null);
       const error = await session.values([operator], blockHash(6)).catch((thrown: unknown) => thrown);
@@ -355,7 +354,7 @@ describe("submissions", () => {
       ...given,
     };
     await outbox.keep({ sequence: 0n, call, submission, signed });
-    const events = { onSession: () => submissions.resume(), onHead: (head: ChainHead) => submissions.onHead(head) };
+    const events = { onSession: () => submissions.resume(), onHead: () => submissions.follow() };
     const { endpoints } = endpointsTo([node.endpoint], events, { block_time_ms: 10, request_timeout_ms: 30_000 });
     const logged: string[] = [];
     const submissions = new Submissions({
@@ -384,6 +383,24 @@ describe("submissions", () => {
     expect(stateOf()).toBe("pending");
   });
 
+  test("leave a node whose events can't be read, and end when they can", async () => {
+    const node = fakeNode();
+    const extrinsic = compactAddLength(Uint8Array.of(0x84, ...new Uint8Array(33 + 65 + 4)));
+    node.blocks.set(3, [encodeHex0x(extrinsic)]);
+    node.answer = ({ id, params }) => {
+      if (!String(params[0]).startsWith(eventsKey)) return null;
+      const changes = (params[0] as string[]).map((key) => [key, "0x04ffff"]);
+      return { frame: JSON.stringify({ id, result: [{ block: params[1], changes }] }) };
+    };
+    const given = { extrinsic, fingerprint: extrinsicHash(extrinsic), nonce: 0 };
+    const { stateOf, logged } = await submissionsTo(node, given);
+    await until("other connections", () => node.opened > 2);
+    expect(logged.filter((message) => message !== "pending calls found")).toEqual([]);
+    expect(stateOf()).toBe("pending");
+    node.answer = () => null;
+    await until("the end", () => stateOf() === "finalized");
+  });
+
   test.each([1001, 1002, 1010, 1011])("with the refusal %d of a node are with no node", async (code) => {
     const node = fakeNode();
     const error = { code, message: "Extrinsic has invalid format" };
@@ -395,7 +412,6 @@ describe("submissions", () => {
       signal: new AbortController().signal,
       genesis: null,
       anchor: () => null,
-      isPassive: true,
     });
     opened.push({ close: () => session.end(new Unusable("gone", "the test is over")) });
     expect(await session.submit(new Uint8Array(3))).toEqual({ verdict: "invalid", refusal: error.message });

@@ -10,7 +10,7 @@ import { encodeHex0x } from "../../core/codec/bytes.ts";
 import { dayMs } from "../../core/codec/time.ts";
 import { errorText } from "../../core/fault.ts";
 import type { PolicyScope } from "../../core/ledger/account.ts";
-import { withDeadline } from "../../core/std/bounded.ts";
+import { BoundedMap, withDeadline } from "../../core/std/bounded.ts";
 import { type Ledger, type Store, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import type { Table } from "../../storage/table.ts";
 import { openEnvironment } from "../lmdb/environment.ts";
@@ -27,6 +27,8 @@ import { type ChainHead, type Common, heartbeatMs } from "./session.ts";
 import { Submissions } from "./submissions.ts";
 
 const mebibyte = 1024 * 1024;
+/** Whose metadata is kept; blocks of more than two at a time are rare. */
+const runtimesMax = 8;
 /** The age of the final head at which the store is not ready: far above what finality needs, about three blocks. */
 const headAgeMsMax = 300_000;
 
@@ -45,7 +47,7 @@ export async function openChain(options: ChainOptions, environment: StoreEnviron
     light = openLightClients(options, { host, log });
     const tables = { table: openTable(files, () => "record"), reserveTable: openTable(files, () => "removal") };
     const { connect } = light;
-    open = openLedger(options, { key, ...tables, host, log, fatal, connect, runtimes: new Map() });
+    open = openLedger(options, { key, ...tables, host, log, fatal, connect, runtimes: new BoundedMap(runtimesMax) });
     await firstContact(open, options.request_timeout_ms);
   } catch (error) {
     await open?.close();
@@ -124,7 +126,7 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
       onHead: (head) => {
         report(head);
         keepAnchor(endpoints);
-        submissions.onHead(head);
+        submissions.follow();
         proofs.follow();
       },
     },

@@ -159,7 +159,7 @@ export class Endpoints {
   private async use(endpoint: string): Promise<{ readonly hasBegun: boolean; readonly reason: Unusable }> {
     let session: Session | null = null;
     try {
-      session = await this.open(endpoint, false);
+      session = await this.open(endpoint, () => this.anchorBlock);
       this.begin(session as OpenSession, endpoint);
       return { hasBegun: true, reason: await session.over.promise };
     } catch (error) {
@@ -172,10 +172,9 @@ export class Endpoints {
     }
   }
 
-  private open(endpoint: string, isPassive: boolean): Promise<Session> {
-    const anchor = () => this.anchorBlock;
+  private open(endpoint: string, anchor: () => Anchor | null): Promise<Session> {
     const { genesisHash: genesis, stop } = this;
-    return Session.open({ ...this.options, endpoint, genesis, signal: stop.signal, anchor, isPassive });
+    return Session.open({ ...this.options, endpoint, genesis, signal: stop.signal, anchor });
   }
 
   private begin(session: OpenSession, endpoint: string): void {
@@ -229,7 +228,7 @@ export class Endpoints {
   }
 
   private async isOvertaken(number: bigint): Promise<boolean> {
-    return (await this.elsewhere(async (other) => (await finalHead(other)).number > number || null)) !== null;
+    return (await this.elsewhere(async ({ head }) => head.number > number || null)) !== null;
   }
 
   /** The first answer of another endpoint. */
@@ -265,25 +264,24 @@ export class Endpoints {
     return others.sort((a, b) => Number(b === this.agreedLast) - Number(a === this.agreedLast));
   }
 
+  /** It need not have the anchor: it may be a little behind. */
   private async other(endpoint: string): Promise<OpenSession | null> {
     const { host, settings } = this.options;
     const known = this.asked.get(endpoint);
     if (known !== undefined) return known;
     if (host.elapsedMs() < (this.absentUntilMs.get(endpoint) ?? 0)) return null;
-    const opening: Promise<OpenSession | null> = this.open(endpoint, true).then(
+    const forget = () => void this.asked.delete(endpoint);
+    const opening = this.open(endpoint, () => null).then(
       (session) => {
         void session.over.promise.then(forget);
         return session as OpenSession;
       },
       () => {
         this.absentUntilMs.set(endpoint, host.elapsedMs() + settings.reconnect_max_ms);
-        return forget();
+        forget();
+        return null;
       },
     );
-    const forget = () => {
-      if (this.asked.get(endpoint) === opening) this.asked.delete(endpoint);
-      return null;
-    };
     this.asked.set(endpoint, opening);
     return opening;
   }
@@ -296,7 +294,7 @@ export class Endpoints {
    */
   confirm(session: OpenSession, head: ChainHead): Promise<ChainHead | null> {
     return this.agreement("block or state", head, async (other, endpoint) => {
-      const newest = await finalHead(other);
+      const newest = other.head;
       if (this.isBehind(endpoint, newest, head)) return "silent";
       const common = newest.number < head.number ? await session.headAt(await session.hashAt(newest.number)) : head;
       // The state that was read of `common` is compared, not what a second request would answer now.
@@ -396,8 +394,6 @@ export class Endpoints {
     await this.running;
   }
 }
-
-const finalHead = async (session: Session): Promise<ChainHead> => session.headAt(await session.finalizedHash());
 
 function silentOf(error: unknown): "silent" {
   if (error instanceof StoreError || error instanceof Unusable) return "silent";

@@ -39,8 +39,11 @@ export type RuntimeMetadata = {
   readonly lacks: readonly string[];
   /** Optional items that the chain lacks. */
   readonly absent: ReadonlySet<ItemName>;
-  /** By the index of an extrinsic in its block: its error, or `null` for success; absent without an event about it. */
-  outcomes(events: Uint8Array): Map<number, DispatchFailure | null>;
+  /**
+   * By the index of an extrinsic in its block: its error, or `null` for success; absent without an event about it. `null` in
+   * all when the events can't be read.
+   */
+  outcomes(events: Uint8Array): Map<number, DispatchFailure | null> | null;
 };
 
 /** How many calls with a proof a DID may make at once, and after how many blocks one more (docs/ledger.md 1.7). */
@@ -78,8 +81,7 @@ export function readMetadata(
     proofLimit: proofLimitOf(own),
     lacks: lackOf(chain, absent, callIndices),
     absent,
-    outcomes: (events) =>
-      outcomesOf(registry.createTypeUnsafe<Vec<EventRecord>>("Vec<FrameSystemEventRecord>", [events])),
+    outcomes: (events) => outcomesOf(registry, events),
   };
 }
 
@@ -190,8 +192,14 @@ function blockTimeOf(chain: ChainShape): number {
   return slot || 2 * constant("Timestamp", "MinimumPeriod") || blockTimeMsDefault;
 }
 
-function outcomesOf(records: readonly EventRecord[]): Map<number, DispatchFailure | null> {
+function outcomesOf(registry: TypeRegistry, events: Uint8Array): Map<number, DispatchFailure | null> | null {
   const outcomes = new Map<number, DispatchFailure | null>();
+  let records: readonly EventRecord[];
+  try {
+    records = registry.createTypeUnsafe<Vec<EventRecord>>("Vec<FrameSystemEventRecord>", [events]);
+  } catch {
+    return null;
+  }
   for (const { phase, event } of records) {
     if (!phase.isApplyExtrinsic || event.section !== "system") continue;
     const index = phase.asApplyExtrinsic.toNumber();

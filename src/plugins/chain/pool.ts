@@ -4,7 +4,7 @@
  *
  *   storing --stored--> waiting --send--> sending --answered--> waiting    (due again after a time,
  *                        |  ^  ^                                           or over another connection)
- *           reconsider   |  |  +-signed- signing
+ *           reconsider   |  |  +-signed- signing <- banned, with its own proof
  *                        v  |               ^
  *                     inspected ------------+ absent: the state shows no such call and would take it
  *                        |
@@ -22,7 +22,8 @@
  *    every finalized block since its birth was scanned. A node's answer ends nothing. Nothing signs the era of a call
  *    with its own proof, so its bytes are valid again a life later: only the state ends it.
  * 3. An entry has one extrinsic, and gets another one only when the former can't enter any more: so at most one of them
- *    ever enters. What a node bans, or a new runtime refuses, waits for the end of its era.
+ *    ever enters. What a node bans, or a new runtime refuses, waits for the end of its era; but of a call with its own proof,
+ *    which has one effect in however many extrinsics, a ban is met by another era.
  * 4. What is signed again takes the lowest free nonce: so a gap is closed when the calls above it have outlived it.
  * 5. The first `windowMax` calls, by nonce, are with the node, and those with their own proof beside them.
  *
@@ -31,7 +32,10 @@
 import { type Fault, fault } from "../../core/fault.ts";
 import type { Submission } from "../../storage/contract.ts";
 
-/** An extrinsic that was signed for a call. Blocks after `birth` up to, not including, `death` may hold it. */
+/**
+ * An extrinsic that was signed for a call. Blocks after `birth` up to, not including, `death` may hold it, or a former one
+ * with the same fingerprint.
+ */
 export type Signed = {
   readonly extrinsic: Uint8Array;
   /** How a block shows it: its hash, or the fingerprint of its call. */
@@ -245,9 +249,15 @@ export class SubmissionPool<E extends Entry = Entry> {
       entry.isOut = false;
       entry.eligibleSince = null;
     }
+    return [...(entry.nonce === null ? this.onProofRefused(entry, verdict) : []), ...this.sendQueue()];
+  }
+
+  private onProofRefused(entry: E, verdict: Verdict): PoolAction<E>[] {
     // The state may say why a proof is invalid.
-    const isDoubted = verdict === "invalid" && entry.nonce === null;
-    return [...(isDoubted ? this.inspect(entry) : []), ...this.sendQueue()];
+    if (verdict === "invalid") return this.inspect(entry);
+    // A ban is of bytes, and those of another era have the same fingerprint.
+    const isOlder = this.head !== null && entry.signed.death < this.head.number + BigInt(this.limits.lifetimeBlocks);
+    return verdict === "banned" && isOlder ? this.signAgain(entry) : [];
   }
 
   /** It was signed again, and stored. */
@@ -314,6 +324,10 @@ export class SubmissionPool<E extends Entry = Entry> {
     // Even if its own nonce is unused: above a gap it would wait another life.
     const free = this.freeNonce(head.nonce);
     if (entry.nonce !== null && (wasUsed || free < entry.nonce)) this.moveTo(entry, free);
+    return this.signAgain(entry);
+  }
+
+  private signAgain(entry: E): PoolAction<E>[] {
     this.move(entry, "signing");
     return [{ do: "sign", entry, nonce: entry.nonce }];
   }

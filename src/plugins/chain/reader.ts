@@ -26,12 +26,13 @@ import { counterOf, intentOfCall, type LedgerCall } from "../../core/ledger/call
 import { encodeDidDocument } from "../../core/ledger/document-codec.ts";
 import { faultOfRefusal, isRefusal, type LedgerError, ledgerErrors, refuse } from "../../core/ledger/refusals.ts";
 import { applyCall, policyScopes } from "../../core/ledger/rules.ts";
+import { BoundedMap } from "../../core/std/bounded.ts";
 import { type Block, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
-import { type Carried, carriedBy, type Frame, fingerprintsOf, headOf, type ItemName, isOwned } from "./layouts.ts";
+import { type Carried, carriedBy, type Frame, headOf, type ItemName, isOwned } from "./layouts.ts";
 import { type DispatchFailure, entryKey, entryKeys, numberOf, prefixOf, type RuntimeMetadata } from "./metadata.ts";
 import type { Header, SignedBlock } from "./rpc.ts";
-import { type ChainHead, readable, type Session } from "./session.ts";
+import { type ChainHead, readable, type Session, Unusable } from "./session.ts";
 
 /** The state that decides about a call, all of one block. */
 export type Facts = {
@@ -67,8 +68,7 @@ const policyMaps = {
 } as const satisfies Record<PolicyScope, ItemName>;
 
 export class ChainReader {
-  private readonly memo = new Map<string, Promise<unknown>>();
-  private memoHead = "";
+  private readonly memo = new BoundedMap<string, Promise<unknown>>(memoMax);
 
   constructor(private readonly endpoints: Endpoints) {}
 
@@ -171,16 +171,13 @@ export class ChainReader {
 
   private async cached<T>(name: string, read: (session: OpenSession) => Promise<T>): Promise<T> {
     const session = this.endpoints.session();
-    if (this.memoHead !== session.head.hash || this.memo.size >= memoMax) this.memo.clear();
-    this.memoHead = session.head.hash;
-    const known = this.memo.get(name);
+    const key = `${session.head.hash} ${name}`;
+    const known = this.memo.get(key);
     if (known !== undefined) return known as Promise<T>;
     const answer = read(session);
-    this.memo.set(name, answer);
+    this.memo.set(key, answer);
     // A failure is not cached.
-    answer.catch(() => {
-      if (this.memo.get(name) === answer) this.memo.delete(name);
-    });
+    answer.catch(() => this.memo.delete(key));
     return answer;
   }
 }
@@ -310,16 +307,6 @@ export async function extrinsicsIn(
   });
 }
 
-/** A block, and the index of an extrinsic by each of its fingerprints: of several with one call, the first has the effect. */
-export type BlockContents = Header & { readonly fingerprints: ReadonlyMap<string, number> };
-
-async function contentsOf(session: Session, block: SignedBlock, newest: RuntimeMetadata): Promise<BlockContents> {
-  const found = (await extrinsicsIn(session, block, newest)).flatMap((one) =>
-    fingerprintsOf(one).map((fingerprint) => [fingerprint, one.index] as const),
-  );
-  return { ...block.header, fingerprints: new Map(found.reverse()) };
-}
-
 type Outcomes = {
   readonly block: Block;
   /** The events as the node sent them. */
@@ -339,8 +326,11 @@ export async function readOutcomes(session: Session, header: Header): Promise<Ou
   const values = await readable(session.values([prefixOf("Events"), prefixOf("Now")], hash));
   if (values === null) return null;
   const [events, now] = values;
-  if (!events || !now) throw new StoreError("unavailable", "the node shows a block without events");
-  const byIndex = metadata.outcomes(events);
+  const byIndex = events && metadata.outcomes(events);
+  if (!events || !now || !byIndex) {
+    session.end(new Unusable("gone", `it shows no events of its block ${number} that can be read`));
+    throw new StoreError("unavailable", "the node shows a block without events");
+  }
   return { block: { number, hash, timeMs: Number(numberOf(now)) }, events, byIndex };
 }
 
@@ -401,7 +391,7 @@ export class FinalizedScan {
   async upTo(
     session: Session,
     head: ChainHead,
-    given: { readonly oldest: bigint; readonly onBlock: (contents: BlockContents) => Promise<void> },
+    given: { readonly oldest: bigint; readonly onBlock: (block: SignedBlock) => Promise<void> },
   ): Promise<void> {
     const { oldest, onBlock } = given;
     // A head that is not after the scanned blocks is on another branch, or comes again.
@@ -415,7 +405,7 @@ export class FinalizedScan {
       else {
         if (block.header.number !== number || (parent !== "" && block.header.parentHash !== parent))
           throw new StoreError("unavailable", "the node's blocks do not follow each other");
-        await onBlock(await contentsOf(session, block, head.metadata));
+        await onBlock(block);
       }
       parent = block === null ? "" : hash;
       this.last = { number, hash: parent };

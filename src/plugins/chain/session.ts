@@ -44,7 +44,10 @@ export type Common = {
   readonly host: Host;
   readonly log: StoreEnvironment["log"];
   /** By genesis and version: the metadata is read once for all connections. */
-  readonly runtimes: Map<string, RuntimeMetadata>;
+  readonly runtimes: {
+    readonly get: (name: string) => RuntimeMetadata | undefined;
+    readonly set: (name: string, metadata: RuntimeMetadata) => unknown;
+  };
   /** `Rpc.open` unless some endpoints are light clients. */
   readonly connect: LightClients["connect"];
 };
@@ -55,9 +58,8 @@ type SessionOptions = Common & {
   readonly signal: AbortSignal;
   /** The genesis that this store belongs to, once it is known. */
   readonly genesis: string | null;
+  /** What every head must follow. */
   readonly anchor: () => Anchor | null;
-  /** Only for comparing answers: it follows no heads. */
-  readonly isPassive: boolean;
 };
 
 export type ChainHead = Block & {
@@ -122,8 +124,6 @@ const isStale = ({ code, message }: NodeRefusal): boolean => code === 1010 && /o
 const submitPatience = 6;
 /** `runtime/README.md`, "The canary". */
 const canaryName = "waypost-canary";
-/** Most runtimes whose metadata is kept; blocks of more than two at a time are rare. */
-const runtimesMax = 8;
 /** Between two blocks. */
 export const heartbeatMs = ({ block_time_ms }: ChainOptions): number => block_time_ms ?? blockTimeMsDefault;
 /** Largest difference between a node's clock and ours. */
@@ -162,7 +162,7 @@ export class Session {
       await session.follow();
       await session.checkAnchor();
       void rpc.over.then((reason) => session.end(new Unusable("gone", reason)));
-      if (!options.isPassive) session.poll();
+      session.poll();
       return session;
     } catch (error) {
       rpc?.close();
@@ -246,7 +246,7 @@ export class Session {
   }
 
   private async follow(): Promise<void> {
-    const hash = await this.finalizedHash();
+    const hash = await this.ask("chain_getFinalizedHead", [], parseHash);
     if (this.ended || hash === this.head?.hash) return;
     const head = await this.headAt(hash);
     if (this.ended) return;
@@ -255,14 +255,10 @@ export class Session {
     this.onHead(head);
   }
 
-  finalizedHash(): Promise<string> {
-    return this.ask("chain_getFinalizedHead", [], parseHash);
-  }
-
   private checkHead({ number, metadata }: ChainHead): void {
-    const { anchor, settings, host, isPassive } = this.options;
+    const { anchor, settings, host } = this.options;
     const before = anchor();
-    if (isPassive || before === null) return;
+    if (before === null) return;
     const blockTimeMs = settings.block_time_ms ?? metadata.blockTimeMs;
     checkNumber(number, before, { nowMs: host.nowMs(), blockTimeMs });
   }
@@ -290,7 +286,7 @@ export class Session {
   /** A node that is not behind must have the block that was shown before. */
   private async checkAnchor(): Promise<void> {
     const anchor = this.options.anchor();
-    if (anchor === null || this.head === null || this.options.isPassive) return;
+    if (anchor === null || this.head === null) return;
     if ((await this.hashAt(anchor.number)) === anchor.hash) return;
     throw new Unusable("forked", `it has another block ${anchor.number} than the one that was final before`);
   }
@@ -313,8 +309,6 @@ export class Session {
     if (Array.isArray(metadata)) {
       throw new Unusable("differs", `its runtime ${specVersion} is not one for this program: ${metadata.join("; ")}`);
     }
-    const [oldest] = runtimes.keys();
-    if (oldest !== undefined && runtimes.size >= runtimesMax) runtimes.delete(oldest);
     runtimes.set(name, metadata);
     return metadata;
   }

@@ -13,10 +13,10 @@ import {
   encodeLedgerCall,
   type LedgerCall,
 } from "../../core/ledger/calls.ts";
-import { type Block, StoreError, type Submission } from "../../storage/contract.ts";
+import { StoreError, type Submission } from "../../storage/contract.ts";
 import { claimKey } from "../../storage/embedded-records.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
-import { encodeExtrinsic, extrinsicHash, isOwned } from "./layouts.ts";
+import { encodeExtrinsic, extrinsicHash, fingerprintsOf, isOwned } from "./layouts.ts";
 import { prefixOf } from "./metadata.ts";
 import type { Outbox, Pending } from "./outbox.ts";
 import {
@@ -30,14 +30,15 @@ import {
   SubmissionPool,
 } from "./pool.ts";
 import {
-  type BlockContents,
   beyondAllowance,
   type ChainReader,
+  extrinsicsIn,
   type Facts,
   FinalizedScan,
   faultOfFailure,
   readOutcomes,
 } from "./reader.ts";
+import type { SignedBlock } from "./rpc.ts";
 import { type ChainHead, type Common, clockSkewMs, heartbeatMs, silence } from "./session.ts";
 
 type SubmissionsOptions = Common & {
@@ -71,9 +72,9 @@ export class Submissions {
   private readonly claims = new Map<string, Kept>();
   private nextSequence = 0n;
   private readonly scan: FinalizedScan;
-  /** The head to follow next, and the hash of the last one that was followed to the end. */
-  private wanted: ChainHead | null = null;
+  /** The hash of the last head that was followed to the end, and whether the newest one is to be followed. */
   private followed = "";
+  private isDue = false;
   private work: Promise<void> = Promise.resolve();
   private cancelTick: () => void = () => {};
   private closing = false;
@@ -212,13 +213,13 @@ export class Submissions {
   /** A new connection knows nothing of what was sent over the last one. */
   resume(): void {
     this.perform(this.pool.connected());
+    this.follow();
   }
 
   private onTick(): void {
-    const session = this.sessionOrNull();
-    if (session === null) return;
+    if (this.sessionOrNull() === null) return;
     // A head that could not be followed for lack of an answer is followed again, even if no newer one comes.
-    if (session.head.hash !== this.followed) this.onHead(session.head);
+    this.follow();
     this.perform(this.pool.flush(this.options.host.elapsedMs()));
   }
 
@@ -261,7 +262,9 @@ export class Submissions {
   }
 
   private async signAnew(entry: Kept, nonce: number | null): Promise<void> {
-    const signed = this.sign(entry.call, nonce);
+    const anew = this.sign(entry.call, nonce);
+    // A block that was not scanned yet may hold the former one.
+    const signed = nonce === null ? { ...anew, birth: entry.signed.birth } : anew;
     await this.options.outbox.replace({ ...entry, signed });
     this.perform(this.pool.signed(entry, signed));
   }
@@ -299,14 +302,13 @@ export class Submissions {
   // ----------------------------------------------------------------------------------------------- following
 
   /** When heads come faster than they can be followed, only the newest is followed. */
-  onHead(head: ChainHead): void {
-    const isAwaited = this.wanted !== null;
-    this.wanted = head;
-    if (isAwaited) return;
+  follow(): void {
+    if (this.isDue) return;
+    this.isDue = true;
     void this.queued(async () => {
-      const newest = this.wanted ?? head;
-      this.wanted = null;
-      if (newest.hash !== this.followed) await this.follow(newest);
+      this.isDue = false;
+      const session = this.sessionOrNull();
+      if (session !== null && session.head.hash !== this.followed) await this.followTo(session, session.head);
     });
   }
 
@@ -325,7 +327,7 @@ export class Submissions {
     return this.work;
   }
 
-  private async follow(newest: ChainHead): Promise<void> {
+  private async followTo(session: OpenSession, newest: ChainHead): Promise<void> {
     const { endpoints, host } = this.options;
     if (this.pool.size === 0) {
       this.scan.skipTo(newest);
@@ -333,11 +335,10 @@ export class Submissions {
       this.progress = null;
       return;
     }
-    const session = endpoints.session();
     const head = await endpoints.confirm(session, newest);
     if (head === null || (await this.scan.isPast(session, head))) return;
     const oldest = (this.pool.oldestBirth() ?? head.number) + 1n;
-    await this.scan.upTo(session, head, { oldest, onBlock: (contents) => this.finishFound(session, contents, head) });
+    await this.scan.upTo(session, head, { oldest, onBlock: (block) => this.finishFound(session, block, head) });
     if (this.closing) return;
     const { number, nonce, timeMs } = head;
     this.perform(this.pool.scanned({ number, nonce, recent: timeMs > host.nowMs() - clockSkewMs }));
@@ -355,28 +356,31 @@ export class Submissions {
     else if (number - before.since >= idleBlocksMax) this.options.endpoints.leave("it includes none of the calls");
   }
 
-  private async finishFound(session: OpenSession, contents: BlockContents, head: ChainHead): Promise<void> {
-    const found = [...contents.fingerprints].flatMap(([fingerprint, index]) => {
-      const kept = this.pool.holder(fingerprint);
-      return kept === undefined ? [] : [{ kept, index }];
-    });
-    if (found.length === 0) return;
+  private async finishFound(session: OpenSession, block: SignedBlock, head: ChainHead): Promise<void> {
+    const found = new Map<Kept, number>();
+    for (const extrinsic of await extrinsicsIn(session, block, head.metadata)) {
+      const kept = fingerprintsOf(extrinsic).flatMap((fingerprint) => this.pool.holder(fingerprint) ?? [])[0];
+      // Of several with one call, the first has the effect.
+      if (kept !== undefined && !found.has(kept)) found.set(kept, extrinsic.index);
+    }
+    if (found.size === 0) return;
     const { endpoints } = this.options;
-    const { hash } = contents;
-    const own = await readOutcomes(session, contents);
-    const outcomes = own ?? (await endpoints.elsewhere((other) => readOutcomes(other, contents)));
+    const { header } = block;
+    const own = await readOutcomes(session, header);
+    const outcomes = own ?? (await endpoints.elsewhere((other) => readOutcomes(other, header)));
     const keys = [prefixOf("Events")];
-    const isSame = own !== null && (await endpoints.corroborate("events", { keys, values: [own.events], hash }));
+    const isSame =
+      own !== null && (await endpoints.corroborate("events", { keys, values: [own.events], hash: header.hash }));
     if (isSame === null) throw new StoreError("unavailable", "no second endpoint can be asked for a block's events");
-    const block: Block = outcomes?.block ?? { number: contents.number, hash: contents.hash, timeMs: head.timeMs };
+    const at = outcomes?.block ?? { number: header.number, hash: header.hash, timeMs: head.timeMs };
     const ends: [Kept, End][] = [];
-    for (const { kept, index } of found) {
+    for (const [kept, index] of found) {
       const failure = outcomes?.byIndex.get(index);
       const reported = failure === undefined ? notShown : failure && faultOfFailure(failure, kept.call);
       // Events of one endpoint alone count unless the state shows the opposite.
       const reason =
         isSame === true && failure !== undefined ? reported : await this.reasonByState(kept.call, head, reported);
-      ends.push([kept, { state: reason === null ? "finalized" : "failed", reason, block }]);
+      ends.push([kept, { state: reason === null ? "finalized" : "failed", reason, block: at }]);
     }
     await this.finish(ends);
   }

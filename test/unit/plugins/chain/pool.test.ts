@@ -123,6 +123,18 @@ describe("a call is signed again", () => {
     expect(pool.pool.holder(pool.entry("a").signed.fingerprint)).toBe(pool.entry("a"));
   });
 
+  test("with a proof of its own as soon as a node bans its bytes and another era gives it others", () => {
+    const pool = play();
+    pool.head(2, 0);
+    pool.add("a", 2, null);
+    expect(pool.answer("a", "banned")).toEqual([]);
+    pool.head(3, 0);
+    pool.tick(1_000);
+    expect(pool.answer("a", "banned")).toEqual(["sign a null"]);
+    expect(pool.sign("a", 3)).toEqual(["send a"]);
+    expect(pool.answer("a", "taken")).toEqual([]);
+  });
+
   test("for another nonce only when a finalized block has used its own", () => {
     const pool = play();
     pool.add("a", 1);
