@@ -38,7 +38,7 @@ import {
   waitingDefault,
 } from "./directory.ts";
 import { ClientError, endpoint, jsonBody, localError, orNull, path } from "./http.ts";
-import { advanceChain, freshSeed, type Identity, rootSignerId } from "./keys.ts";
+import { advanceChain, freshSeed, heldSeed, type Identity, rootSignerId } from "./keys.ts";
 import {
   claimNonce,
   findOpening,
@@ -348,12 +348,17 @@ export async function rotateAgreement(client: Client, identity: Identity, option
     ...one,
     keyAgreement: one.keyAgreement.map((held) => (held.id === keyAgreement.id ? keyAgreement : held)),
   });
-  const { rootSeed } = identity;
+  const rootSeed = await rootSeedInForce(client, identity);
   await publishEdited(client, identity.did, edited, { rootSeed, waiting: options.waiting ?? waitingDefault });
   const after = await reconcileAgreements(next.identity, await activeDocument(client, identity.did), { nowMs, keptMs });
   await options.save(after.identity);
   await markSeen(client, identity.did);
   return { ...after, rotated: true };
+}
+
+/** Of the root key that the ledger has: its replacement may have been interrupted. */
+async function rootSeedInForce(client: Client, identity: Identity): Promise<Uint8Array> {
+  return (await heldSeed(identity, await rootKeyOf(client, identity.did))) ?? identity.rootSeed;
 }
 
 /**

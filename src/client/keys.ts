@@ -119,10 +119,11 @@ function freshAddress(): string {
   return address.length >= 16 ? address : freshAddress();
 }
 
-/** The seed of a public key of the document, or `null` when this device lacks it. */
+/** The seed of a root key, or of a public key of the document; `null` when this device lacks it. */
 export async function heldSeed(identity: Identity, publicKey: Uint8Array): Promise<Uint8Array | null> {
-  for (const seed of [identity.rootSeed, ...identity.methods.map(({ secret }) => secret)])
-    if (equalBytes(await ed25519PublicKey(seed), publicKey)) return seed;
+  const { rootSeed, nextRootSeed, methods } = identity;
+  for (const seed of [rootSeed, nextRootSeed, ...methods.map(({ secret }) => secret)])
+    if (seed !== null && equalBytes(await ed25519PublicKey(seed), publicKey)) return seed;
   return null;
 }
 

@@ -22,6 +22,7 @@ const campaigns: Readonly<Record<string, readonly string[]>> = {
   sessions: ["--sessions", "100", "--seconds", "60"],
   providers: ["--messages", "40", "--kills", "2"],
   twin: ["--look-ups", "300", "--restores", "1"],
+  liar: ["--rounds", "4"],
   away: ["--messages", "50"],
   clock: ["--rounds", "1", "--seconds", "1", "--from", "7"],
 };

@@ -5,6 +5,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { change, nextIdentity, publishKeys, replaceDocument, rotateAgreement } from "../../src/client/change.ts";
 import { lookUp } from "../../src/client/client.ts";
+import { ed25519PublicKey } from "../../src/client/crypto.ts";
 import { ClientError } from "../../src/client/http.ts";
 import { type KeyStore, memoryKeys } from "../../src/client/key-stores.ts";
 import { type Identity, parseIdentity, renderIdentity } from "../../src/client/keys.ts";
@@ -92,6 +93,17 @@ test("whoever saw nothing of it can't tell a removed key's own branch: docs/trus
   const branch = encodeKeyProof(forgeDocument(before, { seed: bob.identity.rootSeed, nonce: 70n }));
   proxy.lie = { proof: (did) => (did === bob.did ? branch : null) };
   expect(await codeOf((await victimOf(proxy)).send(bob.did, "hello"))).toBe("believed");
+});
+
+test("after an interrupted replacement, the sealing key is replaced with the root key that the ledger has", async () => {
+  const me = await open({ rotateMs: false });
+  const next = renewed(me);
+  const signer = { keyId: "root", seed: me.identity.rootSeed };
+  const newRootPubkey = await ed25519PublicKey(next.nextRootSeed as Uint8Array);
+  await change(me.client, { action: "UpdateRootPubkey", did: me.did, newRootPubkey }, { signer, waiting });
+  expect(await rotated(me, waiting)).toMatchObject({ rotated: true });
+  // Nothing that was signed in vain stands in its way.
+  expect(await publishKeys(me.client, renewed(me), waiting)).toMatchObject({ nextRootSeed: null });
 });
 
 test("an alias that names nobody is not remembered, so that the true answer counts", async () => {
