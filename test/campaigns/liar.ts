@@ -87,7 +87,7 @@ const refusals = [
   [404, "component_not_found"],
   [422, "did_deactivated"],
   [503, "chain_unavailable"],
-  [409, "nonce_conflict"],
+  [409, "nonce_mismatch"],
 ] as const;
 
 type Lie = (honest: Answer, asked: Asked) => Answer | null;
@@ -332,7 +332,7 @@ async function renewed(person: Person): Promise<void> {
   for (let tries = 1; ; tries++) {
     const failure = await attempt(() => renew(person));
     if (!(failure instanceof ClientError)) return;
-    if (tries === 20 || !["change_pending", "nonce_conflict"].includes(failure.code)) throw failure;
+    if (tries === 20 || !["change_pending", "nonce_mismatch"].includes(failure.code)) throw failure;
     count(`renewals after ${failure.code}`);
     if (failure.code === "change_pending") aheadMs += lifeMs;
     else await Bun.sleep(50);
