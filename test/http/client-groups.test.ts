@@ -184,6 +184,37 @@ test("an admin names another, also by leaving, and the group goes on under them"
   }
 });
 
+test("a group is handed to somebody who is away: the others follow at once, and the one before may take their place", async () => {
+  const [alice, carol] = (await friends(2)) as [Waypost, Waypost];
+  const place = { keys: memoryKeys(), store: memoryStore() };
+  const bob = await open(place);
+  for (const me of [alice, carol]) {
+    await me.store.savePerson(bob.did, { isKnown: true });
+    await bob.store.savePerson(me.did, { isKnown: true });
+  }
+  const group = await alice.groups.create("Hiking", [bob.did, carol.did]);
+  await until(() => groupAt(bob, group.id), ["Hiking", dids(alice, bob, carol), "joined"]);
+  await bob.close();
+  await group.change({ admin: bob.did });
+  const adminAt = async (me: Waypost) => (await me.groups.get(group.id))?.admin;
+  for (const me of [alice, carol]) await until(() => adminAt(me), bob.did);
+  await (await carol.groups.get(group.id))?.send("is he there?");
+  await until(async () => (await textsAt(alice, group.id)).at(-1), "is he there?");
+  expect(await clientCode(async () => (await alice.groups.get(group.id))?.change({ name: "Mine" }))).toBe("not_admin");
+  await (await alice.groups.get(group.id))?.change({ admin: alice.did });
+  await until(async () => (await carol.groups.get(group.id))?.claim?.admin, alice.did);
+  await (await carol.groups.get(group.id))?.join();
+  for (const me of [alice, carol]) expect(await adminAt(me)).toBe(alice.did);
+  // He was named before, and who is the admin is asked about nobody else.
+  const back = await open(place);
+  await until(() => adminAt(back), bob.did);
+  await until(async () => (await textsAt(back, group.id)).includes("is he there?"), true);
+  // Twice: in one second his first change has the version of hers.
+  for (const name of ["Bob's", "Bob's again"]) await (await back.groups.get(group.id))?.change({ name });
+  await until(async () => (await carol.groups.get(group.id))?.claim?.admin, bob.did);
+  expect(await adminAt(carol)).toBe(alice.did);
+});
+
 test("a member whose admin is lost is the admin of those who accept it, and of no others", async () => {
   const [alice, bob, carol, dave] = (await friends(4)) as [Waypost, Waypost, Waypost, Waypost];
   const group = await alice.groups.create("Hiking", [bob.did, carol.did, dave.did]);

@@ -48,7 +48,7 @@ export function fileStore(
         for (const [key, bytes] of batch) bytes === null ? remove.run(key) : put.run(key, bytes);
         at.exec("COMMIT");
       } catch (error) {
-        at.exec("ROLLBACK");
+        rollBack(at);
         throw error;
       }
     },
@@ -59,6 +59,15 @@ export function fileStore(
     bytesMax,
     sharedAs: null,
   };
+}
+
+/** SQLite has done it itself where the disk is full. */
+function rollBack(at: DatabaseSync): void {
+  try {
+    at.exec("ROLLBACK");
+  } catch {
+    // The reason is thrown by the caller.
+  }
 }
 
 const sqliteBusy = 5;

@@ -3,6 +3,7 @@ import { afterAll, describe, expect, test } from "bun:test";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
 import { fileStore } from "../../../../src/cli/files/store.ts";
 import { type LiveEnvelope, localCopy } from "../../../../src/client/caches.ts";
 import { applyItem } from "../../../../src/client/devices/items.ts";
@@ -64,6 +65,25 @@ test("a batch that the file refuses in its middle changes nothing", async () => 
   ]);
   expect(await wrong.then(() => "applied").catch(() => "refused")).toBe("refused");
   expect(await driver.read("first")).toBeNull();
+  await driver.close();
+});
+
+test("a disk without room is a full store, also where the file has ended the batch itself", async () => {
+  const path = join(folder, "full.sqlite");
+  const driver = fileStore(path);
+  const table = await Table.open(driver, storeKey);
+  const put = (key: string) =>
+    table.change(async (batch) => batch.put(key, 1)).catch((error: ClientError) => error.code as unknown);
+  await put("before");
+  await driver.close();
+  const file = new DatabaseSync(path);
+  file.exec("CREATE TRIGGER full BEFORE INSERT ON rows BEGIN SELECT RAISE(ROLLBACK, 'database or disk is full'); END");
+  file.close();
+  expect([await put("after"), await table.get("after"), await table.get<number>("before")]).toEqual([
+    "store_full",
+    null,
+    1,
+  ]);
   await driver.close();
 });
 
