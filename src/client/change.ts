@@ -75,9 +75,7 @@ export async function signIntent(intent: Intent, signer: Signer, terms: ChangeTe
     canonical_payload: encodeHex0x(payload),
     signature: encodeBase64(await signEd25519(message, signer.seed)),
   };
-  const request = requestOf(intent);
-  if (request === null) throw localError("no_route", `no route submits ${intent.action}`);
-  return { ...request, body: jsonBody(body) };
+  return { ...requestOf(intent), body: jsonBody(body) };
 }
 
 // ---------------------------------------------------------------------------- updates with header proofs

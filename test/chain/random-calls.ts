@@ -228,8 +228,6 @@ function randomIntent(chance: Chance, { person, aliases }: Turn): Intent {
   const agreement = { ...methodOf(did, `x${n}`, key(n)), type: chance.sometimes(25) ? "" : "X" };
   const service = serviceOf(chance, did, `s${n}`);
   const id = (mark: string) => `${did}#${mark}${chance.number(6)}`;
-  const device = () => (chance.sometimes(20) ? "d".repeat(64) : `device-${chance.number(12)}`);
-  const links = { recipientPolicy: chance.one(null, did), tagPolicies: chance.one([], ["t"]), personaPolicies: [] };
   const common: (() => Intent)[] = [
     () => ({ did, action: "AddVerificationMethod", verificationMethod: method }),
     () => ({ did, action: "UpdateVerificationMethod", verificationMethod: method }),
@@ -246,13 +244,6 @@ function randomIntent(chance: Chance, { person, aliases }: Turn): Intent {
     () => ({ did, action: "add_alias", alias: chance.one(...aliases) }),
     () => ({ did, action: "update_alias", oldAlias: chance.one(...aliases), newAlias: chance.one(...aliases) }),
     () => ({ did, action: "remove_alias", alias: chance.one(...aliases) }),
-    () => ({ did, action: "add_device", deviceId: device() }),
-    () => ({ did, action: "add_device", deviceId: device() }),
-    () => ({ did, action: "tombstone_device", deviceId: device() }),
-    () => ({ did, action: "update_device", oldDeviceId: device(), newDeviceId: device() }),
-    () => ({ did, action: "remove_device", deviceId: device() }),
-    () => ({ did, action: "set_delivery_policy_links", links }),
-    () => ({ did, action: "clear_delivery_policy_links" }),
   ];
   const rare: (() => Intent)[] = [
     () => ({

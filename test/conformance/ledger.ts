@@ -290,7 +290,7 @@ const cases: readonly LedgerCase[] = [
         { action: "update_alias", did, oldAlias: one, newAlias: two },
         { action: "UpdateRootPubkey", did, newRootPubkey: identity.root.publicKey },
         { action: "RemoveAuthentication", did, id: `${did}#k1` },
-        { action: "clear_delivery_policy_links", did },
+        { action: "deactivate_did", did },
       ];
       for (const intent of series) await finalized(ledger, await submitIntent(ledger, identity, intent));
       const { counters, record } = await ledger.account(did);

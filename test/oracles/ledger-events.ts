@@ -35,13 +35,7 @@ const eventNames: Readonly<Record<ActionName, string>> = {
   add_alias: "AliasAdded",
   update_alias: "AliasUpdated",
   remove_alias: "AliasRemoved",
-  add_device: "DeviceAdded",
-  tombstone_device: "DeviceTombstoned",
-  update_device: "DeviceUpdated",
-  remove_device: "DeviceRemoved",
   deactivate_did: "DidDeactivated",
-  set_delivery_policy_links: "DeliveryPolicyLinksSet",
-  clear_delivery_policy_links: "DeliveryPolicyLinksCleared",
   delete_did: "DidDeleted",
 };
 

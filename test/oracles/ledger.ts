@@ -15,7 +15,7 @@ export type Operation =
     }
   | { op: "addAlias" | "removeAlias"; name: string; key: string }
   | { op: "updateAlias"; name: string; key: string; to: string }
-  | { op: "rotate" | "deactivate" | "delete" | "setLinks" | "clearLinks"; name: string; key: string };
+  | { op: "rotate" | "deactivate" | "delete"; name: string; key: string };
 
 export type Move =
   | {
@@ -50,7 +50,6 @@ export type TwinRecord = {
   version: number;
   updated: number;
   deactivated: boolean;
-  links: boolean;
 };
 
 export type TwinAccount = {
@@ -85,7 +84,7 @@ export class Twin {
   domainOf(what: Operation): Domain {
     if (what.op.endsWith("Alias")) return "alias";
     if (what.op === "rotate") return "rootPubkey";
-    return ["deactivate", "delete", "setLinks", "clearLinks"].includes(what.op) ? "control" : "document";
+    return ["deactivate", "delete"].includes(what.op) ? "control" : "document";
   }
 
   play(move: Move): string[] | string {
@@ -153,7 +152,6 @@ export class Twin {
       version: 1,
       updated: this.now,
       deactivated: false,
-      links: false,
     };
     const events = ["Registered", "DocumentSet"];
     if (move.alias !== null) events.push(free ? "AliasSet" : "AliasConflict");
@@ -215,12 +213,6 @@ export class Twin {
         this.policies = this.policies.filter((who) => who !== at.who);
         at.account.record = null;
         return ["DidDeleted"];
-      case "setLinks":
-        record.links = true;
-        return ["DeliveryPolicyLinksSet"];
-      case "clearLinks":
-        record.links = false;
-        return ["DeliveryPolicyLinksCleared"];
       case "addAlias":
       case "updateAlias":
       case "removeAlias":

@@ -15,8 +15,9 @@ import type {
   Service,
   VerificationMethod,
 } from "../../src/core/ledger/account.ts";
+import type { ControlAction } from "../../src/core/ledger/actions.ts";
 import type { LedgerCall, SignedPayload } from "../../src/core/ledger/calls.ts";
-import type { ControlAction, payloadCodecs } from "../../src/core/ledger/structures.ts";
+import type { payloadCodecs } from "../../src/core/ledger/structures.ts";
 
 type Payloads = { readonly [C in keyof typeof payloadCodecs]: Decoded<(typeof payloadCodecs)[C]> };
 
@@ -294,24 +295,7 @@ export const oracle = {
 } as const;
 
 function controlAction(action: ControlAction): unknown {
-  switch (action.kind) {
-    case "add_device":
-      return { AddDevice: hex(action.deviceId) };
-    case "tombstone_device":
-      return { TombstoneDevice: hex(action.deviceId) };
-    case "update_device":
-      return { UpdateDevice: { oldDeviceId: hex(action.oldDeviceId), newDeviceId: hex(action.newDeviceId) } };
-    case "remove_device":
-      return { RemoveDevice: hex(action.deviceId) };
-    case "deactivate_did":
-      return { DeactivateDid: null };
-    case "set_delivery_policy_links":
-      return { SetDeliveryPolicyLinks: links(action.links) };
-    case "clear_delivery_policy_links":
-      return { ClearDeliveryPolicyLinks: null };
-    case "delete_did":
-      return { DeleteDid: null };
-  }
+  return action === "delete_did" ? { DeleteDid: null } : { DeactivateDid: null };
 }
 
 function callLayout(call: LedgerCall): [type: string, pallet: number, index: number, value: object] {

@@ -112,7 +112,7 @@ describe("the metadata of the reference runtime", () => {
       authorizedCall(intent, { nonce: 0n, validUntilMs: 1n, signerKeyId: "root" }, keyOf("root"));
     expect(waitOf(controlOf({ did: alice.did, action: "delete_did" }), 2_600n)).toBe(0);
     expect(waitOf(controlOf({ did: alice.did, action: "delete_did" }), 3_000n)).toBe(600);
-    expect(waitOf(controlOf({ did: alice.did, action: "add_device", deviceId: "phone" }), 2_600n)).toBe(600);
+    expect(waitOf(controlOf({ did: alice.did, action: "deactivate_did" }), 2_600n)).toBe(0);
   });
 
   test("is refused under other names, and every difference is reported", () => {

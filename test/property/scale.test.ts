@@ -17,11 +17,10 @@ import {
   type Service,
   type VerificationMethod,
 } from "../../src/core/ledger/account.ts";
-import { type AliasAction, actionsOf } from "../../src/core/ledger/actions.ts";
+import { type ActionName, type AliasAction, actionsOf, type ControlAction } from "../../src/core/ledger/actions.ts";
 import { decodeLedgerCall, encodeLedgerCall, type LedgerCall } from "../../src/core/ledger/calls.ts";
 import type { DocumentAction } from "../../src/core/ledger/document-codec.ts";
 import * as documents from "../../src/core/ledger/document-codec.ts";
-import type { ControlAction } from "../../src/core/ledger/structures.ts";
 import * as scale from "../../src/core/ledger/structures.ts";
 import { coded, type OracleForm, oracle, oracleEncode, oracleReencode } from "../oracles/scale.ts";
 
@@ -83,10 +82,12 @@ const persona: fc.Arbitrary<PersonaPolicy> = fc.record({
   expirationBehavior: maybe(fc.record({ mode: expiration, retainUntilMs: maybe(u64) })),
   allowedRelays: list(text(bounds.allowedRelayBytes), bounds.allowedRelays),
 });
+const actionOf = <A extends ActionName>(counter: accounts.CounterName): fc.Arbitrary<A> =>
+  fc.constantFrom(...actionsOf<A>(counter).filter((action) => action !== undefined));
 const sealed = { did: text(bounds.didBytes), nonce: u64, validUntilMs: u64, signerKeyId: id };
 const documentPayload = fc.record({
   did: sealed.did,
-  action: fc.constantFrom(...actionsOf<DocumentAction>("document")),
+  action: actionOf<DocumentAction>("document"),
   verificationMethod: maybe(method),
   keyAgreement: maybe(method),
   service: maybe(service),
@@ -97,12 +98,6 @@ const documentPayload = fc.record({
 });
 const alias = text(bounds.aliasBytes);
 const device = text(bounds.deviceIdBytes);
-const controlAction: fc.Arbitrary<ControlAction> = fc.oneof(
-  fc.record({ kind: fc.constantFrom("add_device", "tombstone_device", "remove_device"), deviceId: device }),
-  fc.record({ kind: fc.constant("update_device" as const), oldDeviceId: device, newDeviceId: device }),
-  fc.record({ kind: fc.constantFrom("deactivate_did", "clear_delivery_policy_links", "delete_did") }),
-  fc.record({ kind: fc.constant("set_delivery_policy_links" as const), links }),
-);
 const record: fc.Arbitrary<DidRecord> = fc.record({
   owner: maybe(bytes(32)),
   aliases: list(alias, bounds.aliases),
@@ -147,7 +142,14 @@ const call: fc.Arbitrary<LedgerCall> = fc.oneof(
   fc.record({ name: named("update_alias"), did, oldAlias: alias, newAlias: alias, ...proof }),
   fc.record({ name: named("update_root_pubkey"), did, newRootPubkey: bytes(32), ...proof }),
   fc
-    .record({ did, action: controlAction, nonce: u64, validUntilMs: u64, signature: bytes(64), signerKeyId: id })
+    .record({
+      did,
+      action: actionOf<ControlAction>("control"),
+      nonce: u64,
+      validUntilMs: u64,
+      signature: bytes(64),
+      signerKeyId: id,
+    })
     .map(({ signature, ...payload }) => ({
       name: "apply_control_with_proof" as const,
       did: payload.did,
@@ -214,7 +216,7 @@ const cases = [
     runs: 1_000,
     values: fc.record({
       did: sealed.did,
-      action: fc.constantFrom(...actionsOf<AliasAction>("alias")),
+      action: actionOf<AliasAction>("alias"),
       alias: maybe(alias),
       oldAlias: maybe(alias),
       newAlias: maybe(alias),
@@ -228,7 +230,13 @@ const cases = [
   row({
     name: "control payloads",
     runs: 1_000,
-    values: fc.record({ did: sealed.did, action: controlAction, nonce: u64, validUntilMs: u64, signerKeyId: id }),
+    values: fc.record({
+      did: sealed.did,
+      action: actionOf<ControlAction>("control"),
+      nonce: u64,
+      validUntilMs: u64,
+      signerKeyId: id,
+    }),
     ...coded(scale.payloadCodecs.control),
     oracleForm: oracle.controlPayload,
   }),

@@ -8,7 +8,7 @@ import { jest } from "bun:test";
 import { encodeBase64, encodeHex0x, renderPublicKey, utf8 } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import { isFault } from "../../src/core/fault.ts";
-import { actions, type RoutedAction, routedActions } from "../../src/core/ledger/actions.ts";
+import { type ActionName, actionNames, actions } from "../../src/core/ledger/actions.ts";
 import {
   authorizationMessage,
   documentMessage,
@@ -290,10 +290,10 @@ export function replaceBodyOf(identity: Identity, given: { timestamp: string } &
 }
 
 /** The routes of the signed actions, as the scenarios go over them. */
-export const updates = routedActions.map(({ action, route }) => ({
+export const updates = actionNames.map((action) => ({
   action,
-  ...route,
-  subject: subjectParameter(route.path) ?? undefined,
+  ...actions[action].route,
+  subject: subjectParameter(actions[action].route.path) ?? undefined,
 }));
 export type Update = (typeof updates)[number];
 
@@ -307,7 +307,7 @@ export type Terms = {
 };
 
 /** The body of a signed update. Alias bodies carry `timestamp` among the members. */
-export function updateBodyOf(identity: Identity, action: RoutedAction, members: Json, terms: Terms): Json {
+export function updateBodyOf(identity: Identity, action: ActionName, members: Json, terms: Terms): Json {
   const { did } = identity;
   const signerKeyId = terms.signerKeyId ?? "root";
   const intent = parseIntent(action, members, did);

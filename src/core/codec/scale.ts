@@ -305,10 +305,10 @@ export function optionalList<T>(inner: Codec<readonly T[]>): Codec<readonly T[]>
   };
 }
 
-/** One byte: the index in `names`. */
-export function enumeration<T extends string>(names: readonly T[]): Codec<T> {
+/** One byte: the index in `names`; an index without a name is refused. */
+export function enumeration<T extends string>(names: readonly (T | undefined)[]): Codec<T> {
   return {
-    shape: names.map((name, index) => `${index}:${name}`).join("|"),
+    shape: names.flatMap((name, index) => (name === undefined ? [] : [`${index}:${name}`])).join("|"),
     write: (writer, value) => {
       const index = names.indexOf(value);
       if (index < 0) throw new RangeError("no such name in the enumeration");
@@ -317,7 +317,7 @@ export function enumeration<T extends string>(names: readonly T[]): Codec<T> {
     read: (reader) => {
       const name = names[reader.byte()];
       if (name === undefined) reader.refuse();
-      return name ?? (names[0] as T);
+      return name as T;
     },
   };
 }
@@ -343,29 +343,6 @@ export function structure<T extends object>(fields: { readonly [K in keyof T]-?:
         value[names[i] as keyof T] = (codecs[i] as Codec<T[keyof T]>).read(reader);
       }
       return value;
-    },
-  };
-}
-
-/** An enumeration whose variants have fields: the index of the kind, then the fields of that kind. */
-export function variants<T extends { readonly kind: string }>(
-  bodies: {
-    readonly [K in T["kind"]]: Codec<Omit<Extract<T, { readonly kind: K }>, "kind">>;
-  },
-): Codec<T> {
-  const kinds = enumeration(Object.keys(bodies) as T["kind"][]);
-  const bodyOf = (kind: T["kind"]) => bodies[kind] as Codec<object>;
-  return {
-    shape: Object.entries<Codec<unknown>>(bodies)
-      .map(([kind, { shape }], index) => `${index}:${kind}${shape === "()" ? "" : shape}`)
-      .join("|"),
-    write: (writer, value) => {
-      kinds.write(writer, value.kind);
-      bodyOf(value.kind).write(writer, value);
-    },
-    read: (reader) => {
-      const kind: T["kind"] = kinds.read(reader);
-      return { kind, ...bodyOf(kind).read(reader) } as T;
     },
   };
 }

@@ -17,7 +17,6 @@ import {
   type CounterName,
   type DeliveryPolicy,
   type DeliveryPolicyLinks,
-  type Device,
   type DidRecord,
   isReservedFrom,
   type LedgerBoundName,
@@ -27,13 +26,12 @@ import {
   type PersonaPolicy,
   type PolicyScope,
   type Service,
-  scaleBounds,
 } from "./account.ts";
 import { type ActionName, actions, type Intent, type IntentOf, type Items, itemsOf } from "./actions.ts";
 import type { LedgerCall } from "./calls.ts";
 import { checkKeyAgreement, checkService, checkVerificationMethod, emptyDocument } from "./document.ts";
 import type { DocumentAction } from "./document-codec.ts";
-import { isRefusal, type LedgerError, type LedgerRefusal, refuse } from "./refusals.ts";
+import { type LedgerError, type LedgerRefusal, refuse } from "./refusals.ts";
 
 /** What the rules of a call read. */
 export type LedgerInput = {
@@ -130,14 +128,7 @@ const rules: { readonly [A in Exclude<ActionName, DocumentAction>]: Rule<A> } = 
   add_alias: addAlias,
   update_alias: updateAlias,
   remove_alias: (_input, { alias }, record) => removeAlias(alias, record),
-  add_device: addDevice,
-  tombstone_device: (_input, { deviceId }, record) =>
-    changeDevice(deviceId, record, (held) => [{ ...held, tombstoned: true }]),
-  update_device: (_input, intent, record) => updateDevice(intent, record),
-  remove_device: (_input, { deviceId }, record) => changeDevice(deviceId, record, () => []),
   deactivate_did: () => ({ record: { deactivated: true } }),
-  set_delivery_policy_links: (input, { links }) => setLinks(links, input.bounds),
-  clear_delivery_policy_links: () => ({ record: { links: null } }),
   delete_did: (_input, { did }, record) => deleteDid(did, record),
 };
 
@@ -277,7 +268,7 @@ export function checkFree(input: LedgerInput, alias: string, did: Did): LedgerRe
     : null;
 }
 
-// ---------------------------------------------------------------------------- devices, links, end of a DID
+// ------------------------------------------------------------------------------------- links, end of a DID
 
 /** Frees the DID, its aliases and its policies. Its counters are not part of the record and stay. */
 function deleteDid(did: Did, record: DidRecord): Change {
@@ -299,29 +290,4 @@ export function setLinks(links: DeliveryPolicyLinks, bounds: LedgerBounds): Rule
   return {
     record: { links: { recipientPolicy, tagPolicies, personaPolicies } },
   };
-}
-
-/** Adding an existing device clears its tombstone. */
-function addDevice(input: LedgerInput, { deviceId }: IntentOf<"add_device">, record: DidRecord): RuleResult {
-  if (holdsDevice(record, deviceId)) return changeDevice(deviceId, record, (held) => [{ ...held, tombstoned: false }]);
-  if (record.devices.length >= scaleBounds.devices) return refuse("TooManyDevices");
-  const device = { deviceId, addedAtMs: BigInt(input.nowMs), tombstoned: false };
-  return { record: { devices: [...record.devices, device] } };
-}
-
-/** Renames a device; the rest of its entry stays. */
-function updateDevice({ oldDeviceId, newDeviceId }: IntentOf<"update_device">, record: DidRecord): RuleResult {
-  const renamed = changeDevice(oldDeviceId, record, (held) => [{ ...held, deviceId: newDeviceId }]);
-  return !isRefusal(renamed) && holdsDevice(record, newDeviceId) ? refuse("DeviceAlreadyExists") : renamed;
-}
-
-/** The entry of a device, and what takes its place. */
-function changeDevice(deviceId: string, record: DidRecord, change: (held: Device) => Device[]): RuleResult {
-  if (!holdsDevice(record, deviceId)) return refuse("DeviceNotFound");
-  const devices = record.devices.flatMap((held) => (held.deviceId === deviceId ? change(held) : [held]));
-  return { record: { devices } };
-}
-
-function holdsDevice(record: DidRecord, deviceId: string): boolean {
-  return record.devices.some((held) => held.deviceId === deviceId);
 }

@@ -7,7 +7,7 @@
  */
 
 import type { Did } from "../codec/did.ts";
-import type { CounterName, DeliveryPolicyLinks, KeyAgreement, Service, VerificationMethod } from "./account.ts";
+import type { CounterName, KeyAgreement, Service, VerificationMethod } from "./account.ts";
 import type { LedgerError } from "./refusals.ts";
 
 // ------------------------------------------------------------------------------------------------- items
@@ -24,10 +24,6 @@ export type Items = {
   readonly oldAlias: string;
   readonly newAlias: string;
   readonly newRootPubkey: Uint8Array;
-  readonly deviceId: string;
-  readonly oldDeviceId: string;
-  readonly newDeviceId: string;
-  readonly links: DeliveryPolicyLinks;
 };
 export type ItemName = keyof Items;
 
@@ -43,55 +39,33 @@ type ActionRow = {
   readonly callIndex: number;
   /** The items that the payload holds, in the order of the call's arguments. Every other item of the structure is none. */
   readonly items: readonly ItemName[];
-  /**
-   * For an action that changes one list of the record and nothing else: which list, and how. Clients see by it when the
-   * action is settled.
-   */
-  readonly change?: {
-    readonly list: "verificationMethod" | "authentication" | "keyAgreement" | "service" | "aliases";
-    readonly effect: "put" | "remove";
-  };
-  /** `null` when no route accepts the action. */
   readonly route: {
     readonly method: "POST" | "PUT" | "PATCH" | "DELETE";
     /** A parameter behind the DID names the subject of the first item. */
     readonly path: string;
-  } | null;
+  };
 };
 
-const control = { counter: "control", call: "apply_control_with_proof", callIndex: 29 } as const;
+/** The ledger's other control actions change devices and links: no route offers them. */
+const control = { counter: "control", call: "apply_control_with_proof", callIndex: 29, items: [] } as const;
 
 /** The calls for one list of a document, in the order of the discriminants, which is that of the pallet's calls as well. */
-function callsFor(
-  list: "verificationMethod" | "authentication" | "keyAgreement" | "service",
-  path: string,
-  id: string,
-) {
+function callsFor(path: string, id: string) {
   return <const Call extends string, const Item extends ItemName>(
     discriminant: number,
     call: Call,
     item: Item,
     method: "POST" | "PUT" | "DELETE",
   ) => {
-    const effect = method === "DELETE" ? "remove" : "put";
     const route = { method, path: `/dids/:did/document/${path}${method === "POST" ? "" : `/:${id}`}` };
-    const change = { list, effect } as const;
-    return {
-      counter: "document",
-      discriminant,
-      call,
-      callIndex: 14 + discriminant,
-      items: [item],
-      change,
-      route,
-    } as const;
+    return { counter: "document", discriminant, call, callIndex: 14 + discriminant, items: [item], route } as const;
   };
 }
 
-const ofMethod = callsFor("verificationMethod", "verification-methods", "methodId");
-const ofAuthentication = callsFor("authentication", "authentication", "methodId");
-const ofAgreement = callsFor("keyAgreement", "key-agreements", "keyAgreementId");
-const ofService = callsFor("service", "services", "serviceId");
+const ofMethod = callsFor("verification-methods", "methodId");
+const ofAuthentication = callsFor("authentication", "methodId");
+const ofAgreement = callsFor("key-agreements", "keyAgreementId");
+const ofService = callsFor("services", "serviceId");
 
 /** By the name in the JSON member `action`. */
 export const actions = {
@@ -120,7 +94,6 @@ export const actions = {
     call: "add_alias",
     callIndex: 11,
     items: ["alias"],
-    change: { list: "aliases", effect: "put" },
     route: { method: "POST", path: "/dids/:did/aliases" },
   },
   update_alias: {
@@ -129,7 +102,6 @@ export const actions = {
     call: "update_alias",
     callIndex: 12,
     items: ["oldAlias", "newAlias"],
-    change: { list: "aliases", effect: "put" },
     route: { method: "PATCH", path: "/dids/:did/aliases/:alias" },
   },
   remove_alias: {
@@ -138,70 +110,32 @@ export const actions = {
     call: "remove_alias",
     callIndex: 13,
     items: ["alias"],
-    change: { list: "aliases", effect: "remove" },
     route: { method: "DELETE", path: "/dids/:did/aliases/:alias" },
   },
-  add_device: { ...control, discriminant: 0, items: ["deviceId"], route: null },
-  tombstone_device: { ...control, discriminant: 1, items: ["deviceId"], route: null },
-  update_device: {
-    ...control,
-    discriminant: 2,
-    items: ["oldDeviceId", "newDeviceId"],
-    route: null,
-  },
-  remove_device: { ...control, discriminant: 3, items: ["deviceId"], route: null },
-  deactivate_did: {
-    ...control,
-    discriminant: 4,
-    items: [],
-    route: { method: "POST", path: "/dids/:did/deactivate" },
-  },
-  set_delivery_policy_links: {
-    ...control,
-    discriminant: 5,
-    items: ["links"],
-    route: null,
-  },
-  clear_delivery_policy_links: {
-    ...control,
-    discriminant: 6,
-    items: [],
-    route: null,
-  },
-  delete_did: {
-    ...control,
-    discriminant: 7,
-    items: [],
-    route: { method: "DELETE", path: "/dids/:did" },
-  },
+  deactivate_did: { ...control, discriminant: 4, route: { method: "POST", path: "/dids/:did/deactivate" } },
+  delete_did: { ...control, discriminant: 7, route: { method: "DELETE", path: "/dids/:did" } },
 } as const satisfies Readonly<Record<string, ActionRow>>;
 
 type Actions = typeof actions;
 export type ActionName = keyof Actions;
 type NameBy<Row> = { [A in ActionName]: Actions[A] extends Row ? A : never }[ActionName];
 export type AliasAction = NameBy<{ readonly counter: "alias" }>;
-export type ControlName = NameBy<{ readonly counter: "control" }>;
-/** The actions that a route accepts. */
-export type RoutedAction = Exclude<ActionName, NameBy<{ readonly route: null }>>;
+export type ControlAction = NameBy<{ readonly counter: "control" }>;
 
 /** The table as rows of one type. */
 export const actionRows: Readonly<Record<ActionName, ActionRow>> = actions;
-const names = Object.keys(actions) as ActionName[];
+export const actionNames = Object.keys(actions) as readonly ActionName[];
 
-export type Route = NonNullable<ActionRow["route"]>;
-export const routedActions: readonly {
-  readonly action: RoutedAction;
-  readonly row: ActionRow;
-  readonly route: Route;
-}[] = names.flatMap((action) => {
-  const row = actionRows[action];
-  return row.route === null ? [] : [{ action: action as RoutedAction, row, route: row.route }];
-});
+export type Route = ActionRow["route"];
 
-/** The actions of one structure, in the order of their discriminants. */
-export function actionsOf<A extends ActionName>(counter: CounterName): readonly A[] {
-  const found = names.filter((name) => actionRows[name].counter === counter);
-  return found.sort((a, b) => (actionRows[a].discriminant ?? 0) - (actionRows[b].discriminant ?? 0)) as A[];
+/** The actions of one structure, each at its discriminant. */
+export function actionsOf<A extends ActionName>(counter: CounterName): readonly (A | undefined)[] {
+  const found: A[] = [];
+  for (const name of actionNames) {
+    const { counter: own, discriminant } = actionRows[name];
+    if (own === counter && discriminant !== null) found[discriminant] = name as A;
+  }
+  return found;
 }
 
 type Counter = {

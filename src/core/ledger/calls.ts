@@ -32,9 +32,10 @@ import {
 } from "./account.ts";
 import {
   type ActionName,
+  actionNames,
   actionRows,
   actions,
-  type ControlName,
+  type ControlAction,
   type Intent,
   type IntentOf,
   type ItemName,
@@ -54,7 +55,7 @@ export type SignedPayload = {
 };
 
 /** The actions whose items are arguments of their call. */
-type ArgumentAction = Exclude<ActionName, ControlName>;
+type ArgumentAction = Exclude<ActionName, ControlAction>;
 type ArgumentCall = {
   [A in ArgumentAction]: { readonly name: (typeof actions)[A]["call"] } & Omit<IntentOf<A>, "action"> & SignedPayload;
 }[ArgumentAction];
@@ -96,9 +97,7 @@ export type OwnerCall =
 export type LedgerCall = RegistrationCall | DocumentCall | ProofCall | OwnerCall;
 export type LedgerCallName = LedgerCall["name"];
 
-const actionsByCall = new Map<string, ActionName>(
-  (Object.keys(actions) as ActionName[]).map((action) => [actionRows[action].call, action]),
-);
+const actionsByCall = new Map<string, ActionName>(actionNames.map((action) => [actionRows[action].call, action]));
 
 /** The action that a call is for. */
 export function actionOfCall(call: Exclude<ProofCall, ControlCall>): ArgumentAction {
@@ -108,9 +107,8 @@ export function actionOfCall(call: Exclude<ProofCall, ControlCall>): ArgumentAct
 /** The runtime call for an authorization. */
 export function callOfIntent(intent: Intent, signed: SignedPayload): ProofCall {
   const { signedPayload, signature, signerKeyId } = signed;
-  const { call, counter } = actionRows[intent.action];
-  const items = counter === "control" ? {} : itemsOf(intent);
-  return { name: call, did: intent.did, ...items, signedPayload, signature, signerKeyId } as ProofCall;
+  const { call } = actionRows[intent.action];
+  return { name: call, did: intent.did, ...itemsOf(intent), signedPayload, signature, signerKeyId } as ProofCall;
 }
 
 /**
@@ -122,7 +120,7 @@ export function intentOfCall(call: ProofCall, aliasBytes: number = aliasBytesMax
   if (call.name === "apply_control_with_proof") {
     const payload = decodePayload("control", call.signedPayload);
     if (payload === null) return refuse("InvalidControlPayload");
-    return { action: payload.action, did, ...payload.items } as Intent;
+    return { action: payload.action, did } as Intent;
   }
   const action = actionOfCall(call);
   const values: Partial<Record<ItemName, unknown>> = call;

@@ -8,6 +8,7 @@ import { type Did, normalizeAlias, parseDidUrl } from "../codec/did.ts";
 import { badInput, type Fault, isFault, jsonPointer } from "../fault.ts";
 import { renderService, type VerificationMethod } from "./account.ts";
 import {
+  type ActionName,
   actionRows,
   actions,
   type Intent,
@@ -15,7 +16,6 @@ import {
   type Items,
   itemsOf,
   type Route,
-  type RoutedAction,
 } from "./actions.ts";
 import { normalizeMethod, normalizeService } from "./document.ts";
 
@@ -48,7 +48,6 @@ const aliasText = {
   subject: itself,
 } as const;
 
-/** The items that some route accepts. */
 export const itemForms = {
   verificationMethod: { member: "verification_method", ...method },
   keyAgreement: { member: "key_agreement", ...method },
@@ -69,21 +68,15 @@ export const itemForms = {
       parsePublicKey(json) ?? badInput("invalid_request", pointer, "must be a public key"),
     render: renderPublicKey,
   },
-} as const satisfies { readonly [I in ItemName]?: ItemForm<Items[I]> };
+} as const satisfies { readonly [I in ItemName]: ItemForm<Items[I]> };
 
-export type RoutedItem = keyof typeof itemForms;
 type AnyForm = Omit<ItemForm<never>, "parse">;
+const formOf = (item: string): AnyForm => itemForms[item as ItemName];
 
 // ---------------------------------------------------------------------------------------------------------- intents
 
-/** The member of a body that holds an item. */
-export function itemMember(item: ItemName): string {
-  const form: AnyForm | undefined = itemForms[item as RoutedItem];
-  return form?.member ?? item;
-}
-
 /** The intent in the members of a body, which already has the shape of the action. Refuses with `invalid_request`. */
-export function parseIntent(action: RoutedAction, body: Readonly<Record<string, unknown>>, did: Did): Intent | Fault {
+export function parseIntent(action: ActionName, body: Readonly<Record<string, unknown>>, did: Did): Intent | Fault {
   const intent: Record<string, unknown> = { action, did };
   for (const name of actions[action].items) {
     const { member, parse } = itemForms[name];
@@ -98,8 +91,8 @@ export function parseIntent(action: RoutedAction, body: Readonly<Record<string, 
 export function renderItems(intent: Intent): Record<string, unknown> {
   const members: Record<string, unknown> = {};
   for (const [name, value] of Object.entries(itemsOf(intent))) {
-    const form: AnyForm | undefined = itemForms[name as RoutedItem];
-    if (form !== undefined) members[form.member] = form.render(value as never);
+    const { member, render } = formOf(name);
+    members[member] = render(value as never);
   }
   return members;
 }
@@ -107,9 +100,9 @@ export function renderItems(intent: Intent): Record<string, unknown> {
 /** The component or alias that an intent is about, and where the body names it; `null` when it is about the DID. */
 export function subjectOf(intent: Intent): { readonly value: string; readonly pointer: string } | null {
   const [first] = Object.entries(itemsOf(intent));
-  const form: AnyForm | undefined = first === undefined ? undefined : itemForms[first[0] as RoutedItem];
-  if (first === undefined || form?.subject === undefined) return null;
-  return { value: form.subject.of(first[1] as never), pointer: `${jsonPointer(form.member)}${form.subject.at}` };
+  if (first === undefined) return null;
+  const [{ member, subject }, value] = [formOf(first[0]), first[1] as never];
+  return subject === undefined ? null : { value: subject.of(value), pointer: `${jsonPointer(member)}${subject.at}` };
 }
 
 /** The name of the path value that holds the subject, or `null`. */
@@ -122,10 +115,9 @@ export function fillPath(template: string, values: Readonly<Record<string, strin
   return template.replace(/:([A-Za-z]+)/g, (_, name: string) => encodeURIComponent(values[name] ?? ""));
 }
 
-/** Where an intent is submitted, or `null` when no route accepts it. */
-export function requestOf(intent: Intent): { readonly method: Route["method"]; readonly path: string } | null {
+/** Where an intent is submitted. */
+export function requestOf(intent: Intent): { readonly method: Route["method"]; readonly path: string } {
   const { route } = actionRows[intent.action];
-  if (route === null) return null;
   const parameter = subjectParameter(route.path);
   const subject = parameter === null ? {} : { [parameter]: subjectOf(intent)?.value ?? "" };
   return { method: route.method, path: fillPath(route.path, { did: intent.did, ...subject }) };

@@ -7,84 +7,39 @@
  */
 
 import { equalBytes } from "../codec/bytes.ts";
-import { type Codec, decodeWith, encodeWith, enumeration, option, structure, variants } from "../codec/scale.ts";
+import { type Codec, decodeWith, encodeWith, enumeration, option, structure } from "../codec/scale.ts";
 import { jsonPointer } from "../fault.ts";
-import {
-  alias,
-  type CounterName,
-  deviceId,
-  did,
-  id,
-  linksCodec,
-  serviceCodec,
-  verificationMethodCodec,
-} from "./account.ts";
+import { alias, type CounterName, did } from "./account.ts";
 import {
   type ActionName,
   type AliasAction,
-  actionRows,
   actions,
   actionsOf,
-  type ControlName,
+  type ControlAction,
   type Intent,
-  type IntentOf,
   type ItemName,
   type Items,
   itemsOf,
 } from "./actions.ts";
-import {
-  documentPayloadCodec,
-  rootPubkeyCodec,
-  rootPubkeyPayloadCodec,
-  type Terms,
-  termsCodecs,
-} from "./document-codec.ts";
-import { itemMember } from "./intents.ts";
+import { documentPayloadCodec, rootPubkeyPayloadCodec, type Terms, termsCodecs } from "./document-codec.ts";
+import { itemForms } from "./intents.ts";
 
 // -------------------------------------------------------------------------------- authorization payloads
-
-/** Each item as a payload holds it: bounded. */
-const itemCodecs: { readonly [I in ItemName]: Codec<Items[I]> } = {
-  verificationMethod: verificationMethodCodec,
-  keyAgreement: verificationMethodCodec,
-  service: serviceCodec,
-  id,
-  alias,
-  oldAlias: alias,
-  newAlias: alias,
-  newRootPubkey: rootPubkeyCodec,
-  deviceId,
-  oldDeviceId: deviceId,
-  newDeviceId: deviceId,
-  links: linksCodec,
-};
 
 const aliasPayloadCodec = structure({
   did,
   action: enumeration(actionsOf<AliasAction>("alias")),
-  alias: option(itemCodecs.alias),
-  oldAlias: option(itemCodecs.oldAlias),
-  newAlias: option(itemCodecs.newAlias),
+  alias: option(alias),
+  oldAlias: option(alias),
+  newAlias: option(alias),
   ...termsCodecs,
 });
 
-/** An action and its items in one value. */
-export type ControlAction = {
-  [A in ControlName]: { readonly kind: A } & Omit<IntentOf<A>, "action" | "did">;
-}[ControlName];
-
-const controlActionCodec = variants<ControlAction>(
-  Object.fromEntries(actionsOf<ControlName>("control").map((kind) => [kind, itemsCodec(kind)])) as Parameters<
-    typeof variants<ControlAction>
-  >[0],
-);
-
-/** The items of an action in their order. */
-function itemsCodec(action: ActionName): Codec<object> {
-  return structure(Object.fromEntries(actionRows[action].items.map((item) => [item, itemCodecs[item]])));
-}
-
-const controlPayloadCodec = structure({ did, action: controlActionCodec, ...termsCodecs });
+const controlPayloadCodec = structure({
+  did,
+  action: enumeration(actionsOf<ControlAction>("control")),
+  ...termsCodecs,
+});
 
 /** A payload in the structure of its counter. */
 export const payloadCodecs = {
@@ -99,11 +54,8 @@ export const payloadCodecs = {
 /** The exact bytes that authorize `intent` on these terms. */
 export function encodeAuthorization(intent: Intent, terms: Terms): Uint8Array {
   const { did, action } = intent;
-  const { counter } = actions[action];
-  const items = itemsOf(intent);
-  const codec = payloadCodecs[counter] as Codec<object>;
-  if (counter === "control") return encodeWith(codec, { ...terms, did, action: { kind: action, ...items } });
-  return encodeWith(codec, { ...terms, did, action, ...items });
+  const codec = payloadCodecs[actions[action].counter] as Codec<object>;
+  return encodeWith(codec, { ...terms, did, action, ...itemsOf(intent) });
 }
 
 /** The content of a payload. It may name any action of its structure with any of its items: compare it as bytes. */
@@ -118,13 +70,10 @@ export function decodePayload(counter: CounterName, bytes: Uint8Array): Payload 
   const payload = decodeWith<AnyPayload>(payloadCodecs[counter] as Codec<AnyPayload>, bytes);
   if (payload === null) return null;
   const { did, nonce, validUntilMs, signerKeyId, action = "UpdateRootPubkey", ...items } = payload;
-  const rest = { did, nonce, validUntilMs, signerKeyId };
-  if (typeof action === "string") return { ...rest, action, items };
-  const { kind, ...itemsOfKind } = action;
-  return { ...rest, action: kind, items: itemsOfKind };
+  return { did, nonce, validUntilMs, signerKeyId, action, items };
 }
 
-type AnyPayload = Terms & { readonly did: string; readonly action?: ActionName | ControlAction };
+type AnyPayload = Terms & { readonly did: string; readonly action?: ActionName };
 
 /** The JSON pointer to the first member of a request, in the order of the payload, that differs from the payload. */
 export function firstDifference(payload: Payload, intent: Intent, terms: Terms): string {
@@ -133,7 +82,7 @@ export function firstDifference(payload: Payload, intent: Intent, terms: Terms):
   const asked = itemsOf(intent);
   for (const [name, value] of Object.entries(payload.items) as [ItemName, unknown][]) {
     const at = itemDifference(value, asked[name] ?? null);
-    if (at !== null) return `${jsonPointer(itemMember(name))}${at}`;
+    if (at !== null) return `${jsonPointer(itemForms[name].member)}${at}`;
   }
   if (payload.nonce !== terms.nonce) return "/nonce";
   if (payload.validUntilMs !== terms.validUntilMs) return "/valid_until";

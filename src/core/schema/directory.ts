@@ -7,10 +7,10 @@
  */
 import { type Static, type TProperties, type TSchema, Type } from "@sinclair/typebox";
 import { encodeHex0x } from "../codec/bytes.ts";
-import { actions, type Intent, type ItemName, type RoutedAction } from "../ledger/actions.ts";
+import { type ActionName, actionRows, actions, type Intent, type ItemName } from "../ledger/actions.ts";
 import { rootKeyId } from "../ledger/document.ts";
 import { documentMessage, encodeDidDocument, registrationMessage } from "../ledger/document-codec.ts";
-import { itemForms, type RoutedItem, renderItems } from "../ledger/intents.ts";
+import { itemForms, renderItems } from "../ledger/intents.ts";
 import { encodeAuthorization } from "../ledger/structures.ts";
 import {
   documentInShape,
@@ -181,7 +181,7 @@ export function anyPrepareBody(actions: readonly string[]) {
 // ---------------------------------------------------------------------------------------- signed updates
 
 /** The shape of each item in a body. Its length and its rules are a matter of the ledger. */
-const itemShapes: { readonly [I in RoutedItem]: TSchema } = {
+const itemShapes: { readonly [I in ItemName]: TSchema } = {
   verificationMethod: verificationMethodShape,
   keyAgreement: keyAgreementShape,
   service: serviceShape,
@@ -193,13 +193,11 @@ const itemShapes: { readonly [I in RoutedItem]: TSchema } = {
 };
 
 /** The members of an action besides `did`, `action` and the authorization. */
-function itemMembers(action: RoutedAction): Record<never, TSchema> {
-  const items: readonly ItemName[] = actions[action].items;
-  const routed = items as readonly RoutedItem[];
-  return Object.fromEntries(routed.map((item) => [itemForms[item].member, itemShapes[item]]));
+function itemMembers(action: ActionName): Record<never, TSchema> {
+  return Object.fromEntries(actionRows[action].items.map((item) => [itemForms[item].member, itemShapes[item]]));
 }
 
-function exampleIntent(action: RoutedAction): Intent {
+function exampleIntent(action: ActionName): Intent {
   return { action, did: exampleDid, ...actionText(action).example } as Intent;
 }
 
@@ -218,7 +216,7 @@ const authorizationMembers = {
 export const authorizationShape = Type.Object({ did: didText, action: Type.String(), ...authorizationMembers });
 
 /** The body of a signed update. Alias bodies have a fresh `timestamp` that the signature leaves out. */
-export function updateBody(action: RoutedAction) {
+export function updateBody(action: ActionName) {
   const timestamped = actions[action].counter === "alias";
   return closed(
     {
@@ -241,14 +239,14 @@ export function updateBody(action: RoutedAction) {
   );
 }
 
-function exampleAuthorization(action: RoutedAction) {
+function exampleAuthorization(action: ActionName) {
   const terms = { nonce: 0n, validUntilMs: BigInt(exampleValidUntil), signerKeyId: rootKeyId };
   const payload = encodeAuthorization(exampleIntent(action), terms);
   return { canonical_payload: encodeHex0x(payload), signature: exampleSignature(payload) };
 }
 
 /** The body of the preparation of a signed update. */
-export function prepareUpdateBody(action: RoutedAction) {
+export function prepareUpdateBody(action: ActionName) {
   return prepareBody(action, itemMembers(action), renderItems(exampleIntent(action)));
 }
 

@@ -5,8 +5,10 @@
 import { encodeBase64, parsePublicKey } from "../codec/bytes.ts";
 import { createSigner } from "../codec/crypto.ts";
 import type { FaultCode } from "../fault.ts";
-import { actionRows, type Items, type RoutedAction } from "../ledger/actions.ts";
+import { type ActionName, actionRows, type Items } from "../ledger/actions.ts";
+import type { DocumentAction } from "../ledger/document-codec.ts";
 import { encodeRetrievalProof, type RetrievalOperation } from "../message/proof.ts";
+import { componentOf } from "../trust/proof.ts";
 import {
   exampleAgreement,
   exampleDid,
@@ -52,7 +54,7 @@ type ActionText = {
   readonly example: Partial<Items>;
 };
 
-export function actionText(action: RoutedAction): ActionText {
+export function actionText(action: ActionName): ActionText {
   return ownTexts[action] ?? componentText(action);
 }
 
@@ -63,12 +65,11 @@ const components: Readonly<Record<string, { readonly noun: string; readonly pres
   service: { noun: "a service", present: exampleService },
 };
 
-function componentText(action: RoutedAction): ActionText {
-  const { change, route } = actionRows[action];
-  const list = change?.list ?? "";
+function componentText(action: ActionName): ActionText {
+  const { list } = componentOf(action as DocumentAction);
   const { noun, present } = components[list] as (typeof components)[string];
   const found: FaultCode = "component_not_found";
-  switch (route?.method) {
+  switch (actionRows[action].route.method) {
     case "POST": {
       const example = { [list]: { ...present, id: `${exampleDid}#new` } };
       return { summary: `Add ${noun}`, codes: ["component_exists", "document_invalid"], example };
@@ -82,7 +83,7 @@ function componentText(action: RoutedAction): ActionText {
   }
 }
 
-const ownTexts: { readonly [A in RoutedAction]?: ActionText } = {
+const ownTexts: { readonly [A in ActionName]?: ActionText } = {
   AddAuthentication: {
     summary: "List a verification method in authentication",
     codes: ["component_not_found", "component_exists", "document_invalid"],

@@ -12,7 +12,7 @@ import { parseJsonObject } from "../../core/codec/json.ts";
 import { renderTimestamp } from "../../core/codec/time.ts";
 import { badInput, type Fault, fault, isFault } from "../../core/fault.ts";
 import type { Account, Counters, DidRecord, LedgerBounds } from "../../core/ledger/account.ts";
-import { actionRows, counters as counterRows, type RoutedAction, routedActions } from "../../core/ledger/actions.ts";
+import { type ActionName, actionNames, actionRows, counters as counterRows } from "../../core/ledger/actions.ts";
 import { checkDocument, rootKeyId } from "../../core/ledger/document.ts";
 import {
   authorizationMessage,
@@ -310,12 +310,12 @@ function decodePreparation(
 /** Every action that can be prepared, by the name in the member `action`. */
 function preparationTable(): ReadonlyMap<string, Preparation> {
   const table = new Map<string, Preparation>();
-  for (const { action } of routedActions) table.set(action, signedPreparation(action));
+  for (const action of actionNames) table.set(action, signedPreparation(action));
   table.set("replace_document", documentPreparation());
   return table;
 }
 
-function signedPreparation(action: RoutedAction): Preparation {
+function signedPreparation(action: ActionName): Preparation {
   const { counter } = actionRows[action];
   return definePreparation(prepareUpdateBody(action), (body, { did, signerKeyId, endMs, nowMs }) => {
     const intent = parseIntent(action, body, did);
@@ -339,7 +339,7 @@ function signedPreparation(action: RoutedAction): Preparation {
           signer_key_id: signerKeyId,
           canonical_payload: encodeHex0x(payload),
         },
-        submit: requestOf(intent) as Prepared["submit"],
+        submit: requestOf(intent),
         expiresAtMs: Number(endMs),
       };
     };

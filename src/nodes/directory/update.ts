@@ -10,7 +10,7 @@ import { type Did, didOfUrl, normalizeAlias, parseDidUrl } from "../../core/code
 import { parseU64 } from "../../core/codec/json.ts";
 import { parseTimestamp } from "../../core/codec/time.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
-import { actionRows, counters, type Intent, type RoutedAction, routedActions } from "../../core/ledger/actions.ts";
+import { type ActionName, actionNames, actionRows, counters, type Intent } from "../../core/ledger/actions.ts";
 import { callOfIntent, type DocumentCall, type ProofCall } from "../../core/ledger/calls.ts";
 import { type DocumentForm, hasOwnIds, normalizeDocument, rootKeyId } from "../../core/ledger/document.ts";
 import type { Terms } from "../../core/ledger/document-codec.ts";
@@ -61,11 +61,11 @@ const updateCodes = [
 ] as const satisfies readonly FaultCode[];
 
 export function updateRoutes(parts: DirectoryParts): Route[] {
-  return routedActions.map(({ action }) => updateRoute(parts, action));
+  return actionNames.map((action) => updateRoute(parts, action));
 }
 
-function updateRoute(parts: DirectoryParts, action: RoutedAction): Route {
-  const { method, path } = routeOf(action);
+function updateRoute(parts: DirectoryParts, action: ActionName): Route {
+  const { method, path } = actionRows[action].route;
   const { summary, codes } = actionText(action);
   const request = updateBody(action);
   const parseShape = compileShape(request) as (value: unknown) => UpdateBody | Fault;
@@ -95,10 +95,7 @@ function updateRoute(parts: DirectoryParts, action: RoutedAction): Route {
   });
 }
 
-const routeOf = (action: RoutedAction) =>
-  actionRows[action].route as NonNullable<(typeof actionRows)[RoutedAction]["route"]>;
-
-export function isAliasAction(action: RoutedAction): boolean {
+export function isAliasAction(action: ActionName): boolean {
   return actionRows[action].counter === "alias";
 }
 
@@ -122,13 +119,13 @@ type SignedUpdate = {
   readonly timestampMs: number | null;
 };
 
-function decodeUpdate(call: Call, action: RoutedAction, body: UpdateBody | Fault): SignedUpdate | Fault {
+function decodeUpdate(call: Call, action: ActionName, body: UpdateBody | Fault): SignedUpdate | Fault {
   if (isFault(body)) return body;
   const did = bindDid(call, body.did);
   if (isFault(did)) return did;
   const intent = parseIntent(action, body, did);
   if (isFault(intent)) return intent;
-  const mismatch = compareSubject(call, routeOf(action).path, intent);
+  const mismatch = compareSubject(call, actionRows[action].route.path, intent);
   if (mismatch !== null) return mismatch;
   if (body.action !== action) return badInput("action_mismatch", "/action", `must be ${JSON.stringify(action)} here`);
   const terms = parseTerms(body);

@@ -22,7 +22,7 @@ import {
   personaPolicyCodec,
   recordCodec,
 } from "../../core/ledger/account.ts";
-import { counterOf, intentOfCall, type LedgerCall } from "../../core/ledger/calls.ts";
+import { counterOf, type LedgerCall } from "../../core/ledger/calls.ts";
 import { encodeDidDocument } from "../../core/ledger/document-codec.ts";
 import { faultOfRefusal, isRefusal, type LedgerError, ledgerErrors, refuse } from "../../core/ledger/refusals.ts";
 import { applyCall, policyScopes } from "../../core/ledger/rules.ts";
@@ -201,10 +201,7 @@ export function beyondAllowance(call: LedgerCall, { head, allowanceWholeAt }: Fa
 
 /** Calls that save a DID from a thief, or end it. */
 function drawsOnReserve(call: LedgerCall): boolean {
-  if (call.name === "update_root_pubkey") return true;
-  if (call.name !== "apply_control_with_proof") return false;
-  const intent = intentOfCall(call);
-  return !isRefusal(intent) && (intent.action === "deactivate_did" || intent.action === "delete_did");
+  return call.name === "update_root_pubkey" || call.name === "apply_control_with_proof";
 }
 
 /** The values of several keys at the head that is read. */

@@ -5,7 +5,7 @@
 import { expect } from "bun:test";
 import { encodeBase64, renderPublicKey } from "../../../src/core/codec/bytes.ts";
 import { verifyEd25519 } from "../../../src/core/codec/crypto.ts";
-import type { RoutedAction } from "../../../src/core/ledger/actions.ts";
+import type { ActionName } from "../../../src/core/ledger/actions.ts";
 import { decodeKeyProof, replayKeyProof } from "../../../src/core/trust/proof.ts";
 import type { Json } from "../../support/directory.ts";
 import { freshLabel, rotated } from "./certified.ts";
@@ -178,7 +178,7 @@ export const readScenarios: readonly Scenario[] = [
     act: async (stage) => {
       const identity = await stage.fresh();
       const alias = `late-${identity.did.slice(8, 20).toLowerCase()}`;
-      const send = (action: RoutedAction, path: string, members: Json) =>
+      const send = (action: ActionName, path: string, members: Json) =>
         sendUpdate(stage, { identity, action, method: "POST", path: `/dids/${identity.did}/${path}`, members });
       const lost = await stage.beforeBlock(async () => {
         const won = await send("deactivate_did", "deactivate", {});

@@ -8,7 +8,7 @@ import { beforeAll, expect, test } from "bun:test";
 import type { TSchema } from "@sinclair/typebox";
 import { renderPublicKey } from "../../../src/core/codec/bytes.ts";
 import { type FaultCode, fault, isFault } from "../../../src/core/fault.ts";
-import type { RoutedAction } from "../../../src/core/ledger/actions.ts";
+import type { ActionName } from "../../../src/core/ledger/actions.ts";
 import { faultOfRefusal, refuse } from "../../../src/core/ledger/refusals.ts";
 import { compileShape, problemShape } from "../../../src/core/schema/schema.ts";
 import type { DirectorySettings } from "../../../src/nodes/directory/parts.ts";
@@ -201,7 +201,7 @@ export async function sendUpdate(
   stage: Stage,
   given: {
     readonly identity: Identity;
-    readonly action: RoutedAction;
+    readonly action: ActionName;
     readonly method: string;
     readonly path: string;
     readonly members: Json;

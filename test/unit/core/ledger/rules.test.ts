@@ -10,10 +10,9 @@ import {
   embeddedBounds,
   type PersonaPolicy,
 } from "../../../../src/core/ledger/account.ts";
-import { counters, type Intent } from "../../../../src/core/ledger/actions.ts";
-import { aliasesNamed, counterOf, type LedgerCall } from "../../../../src/core/ledger/calls.ts";
+import { type ControlAction, counters, type Intent } from "../../../../src/core/ledger/actions.ts";
+import { aliasesNamed, counterOf, type LedgerCall, type ProofCall } from "../../../../src/core/ledger/calls.ts";
 import { faultOfRefusal, isRefusal, ledgerErrors, refuse } from "../../../../src/core/ledger/refusals.ts";
-import type { ControlAction } from "../../../../src/core/ledger/structures.ts";
 import { applyWithEvents } from "../../../oracles/ledger-events.ts";
 import { alice, aliceWorld, bob, cache, did, signed, startMs } from "../../../support/alice.ts";
 import { certifiedOf, type Identity, identityOf, registrationOf } from "../../../support/identity.ts";
@@ -204,8 +203,7 @@ describe("aliases", () => {
 });
 
 describe("control actions", () => {
-  const act = (world: World, { kind, ...items }: ControlAction) =>
-    world.apply(signed(world, { action: kind, did, ...items } as Intent));
+  const act = (world: World, action: ControlAction) => world.apply(signed(world, { action, did }));
 
   test("deactivation refuses everything that follows", () => {
     const world = aliceWorld();
@@ -218,7 +216,7 @@ describe("control actions", () => {
       { name: "set_alias", did, alias: "x" },
       { name: "set_delivery_policy_links", did, recipientPolicy: null, tagPolicies: [], personaPolicies: [] },
     ];
-    expect(act(world, { kind: "deactivate_did" })).toEqual(["DidDeactivated"]);
+    expect(act(world, "deactivate_did")).toEqual(["DidDeactivated"]);
     expect(world.record(did)).toMatchObject({ deactivated: true, version: 2n, updatedAtMs: BigInt(world.nowMs) });
     for (const call of later) expect(world.apply(call)).toBe("DidDeactivated");
     expect(world.apply({ name: "set_delivery_policy", did, policy: recipientPolicy })).toBe("DidNotFound");
@@ -250,7 +248,7 @@ describe("control actions", () => {
       const first = registrationOf(alice, { timestamp });
       expect(world.apply(first)).toBeArray();
       world.nowMs += 1_000;
-      expect(act(world, { kind: "delete_did" })).toEqual(["DidDeleted"]);
+      expect(act(world, "delete_did")).toEqual(["DidDeleted"]);
       expect(world.apply(first)).toBe("DocumentStale");
       for (const later of [String(world.nowMs), `v2:0:${startMs + 600_001}`]) {
         const again = new World(world.nowMs);
@@ -260,17 +258,12 @@ describe("control actions", () => {
     }
   });
 
-  test("links are set and cleared by key and by owner", () => {
+  test("links are set by the owner, and no counter moves", () => {
     const world = aliceWorld();
     const links = { recipientPolicy: bob.did, tagPolicies: ["news"], personaPolicies: [] };
-    expect(act(world, { kind: "set_delivery_policy_links", links })).toEqual(["DeliveryPolicyLinksSet"]);
-    expect(world.record(did).links).toEqual(links);
-    expect(act(world, { kind: "clear_delivery_policy_links" })).toEqual(["DeliveryPolicyLinksCleared"]);
-    expect(world.record(did).links).toBeNull();
-    expect(world.account(did).counters.control).toBe(2n);
     expect(world.apply({ name: "set_delivery_policy_links", did, ...links })).toEqual(["DeliveryPolicyLinksSet"]);
-    expect(world.record(did)).toMatchObject({ links, version: 4n });
-    expect(world.account(did).counters.control).toBe(2n);
+    expect(world.record(did)).toMatchObject({ links, version: 2n });
+    expect(world.account(did).counters.control).toBe(0n);
     const set = (patch: object) => world.apply({ name: "set_delivery_policy_links", did, ...links, ...patch });
     expect(set({ tagPolicies: Array(9).fill("t") })).toBe("TooManyPolicyRefs");
     expect(set({ personaPolicies: Array(9).fill("t") })).toBe("TooManyPolicyRefs");
@@ -278,33 +271,19 @@ describe("control actions", () => {
     expect(set({ recipientPolicy: "r".repeat(129) })).toBe("PolicyRefTooLong");
   });
 
-  test("devices are added, renamed, tombstoned, restored and removed", () => {
-    const world = aliceWorld();
-    expect(act(world, { kind: "add_device", deviceId: "phone" })).toEqual(["DeviceAdded"]);
-    expect(act(world, { kind: "tombstone_device", deviceId: "phone" })).toEqual(["DeviceTombstoned"]);
-    expect(world.record(did).devices).toEqual([
-      { deviceId: "phone", addedAtMs: BigInt(world.nowMs), tombstoned: true },
-    ]);
-    expect(act(world, { kind: "add_device", deviceId: "phone" })).toEqual(["DeviceAdded"]);
-    expect(world.record(did).devices[0]?.tombstoned).toBe(false);
-    expect(act(world, { kind: "update_device", oldDeviceId: "phone", newDeviceId: "phone" })).toBe(
-      "DeviceAlreadyExists",
-    );
-    expect(act(world, { kind: "update_device", oldDeviceId: "phone", newDeviceId: "desk" })).toEqual(["DeviceUpdated"]);
-    for (const kind of ["tombstone_device", "remove_device"] as const)
-      expect(act(world, { kind, deviceId: "phone" })).toBe("DeviceNotFound");
-    expect(act(world, { kind: "update_device", oldDeviceId: "phone", newDeviceId: "x" })).toBe("DeviceNotFound");
-    for (let i = 0; i < 9; i++) act(world, { kind: "add_device", deviceId: `d${i}` });
-    expect(act(world, { kind: "add_device", deviceId: "eleventh" })).toBe("TooManyDevices");
-    expect(act(world, { kind: "remove_device", deviceId: "desk" })).toEqual(["DeviceRemoved"]);
-    expect(world.record(did).devices.length).toBe(9);
-  });
-
-  test("a payload for another DID is refused", () => {
+  test("a payload for another DID, or with another action of the chain, is refused", () => {
     const world = aliceWorld();
     const call = signed(world, { action: "deactivate_did", did: bob.did });
     expect(world.apply({ ...call, did })).toBe("InvalidControlPayload");
     expect(world.apply({ ...call, signedPayload: new Uint8Array(3) } as LedgerCall)).toBe("InvalidControlPayload");
+    const { signedPayload } = signed(world, { action: "delete_did", did }) as ProofCall;
+    const at = 1 + did.length;
+    expect(signedPayload[at]).toBe(7);
+    // Devices and links, and beyond the last one.
+    for (const discriminant of [0, 1, 2, 3, 5, 6, 8])
+      expect(world.apply({ ...call, did, signedPayload: signedPayload.with(at, discriminant) } as LedgerCall)).toBe(
+        "InvalidControlPayload",
+      );
   });
 });
 
@@ -421,15 +400,8 @@ describe("two hundred mutations", () => {
         ).toBeArray();
         expected.rootPubkey++;
       } else {
-        expect(
-          world.apply(
-            signed(world, {
-              action: "clear_delivery_policy_links",
-              did,
-            }),
-          ),
-        ).toBeArray();
-        expected.control++;
+        const links = { recipientPolicy: null, tagPolicies: [], personaPolicies: [] };
+        expect(world.apply({ name: "set_delivery_policy_links", did, ...links })).toBeArray();
       }
     }
     expect(world.account(did).counters).toEqual(expected);
