@@ -158,16 +158,13 @@ export class MailboxIndex {
   }
 
   private sumsFor(recipient: number | undefined): QuotaSums {
-    const { recipients, rows } = this;
+    const { recipients } = this;
     return {
-      mailbox: { of: (label) => recipients.usage(recipient, label) },
-      store: { of: (label) => (label === null ? recipients : recipients.inStore(label)) },
-      known: {
-        of: (label) => {
-          const { bytes, ids } =
-            label === null ? { bytes: recipients.bytes, ids: rows.rows } : recipients.inStore(label);
-          return { entries: ids, bytes };
-        },
+      mailbox: (label) => recipients.usage(recipient, label),
+      store: (label) => recipients.inStore(label),
+      known: (label) => {
+        const { bytes, ids } = recipients.inStore(label);
+        return { entries: ids, bytes };
       },
       room: this.driver.room,
     };

@@ -143,9 +143,10 @@ export class RecipientIndex {
     return { entries: found.entries, bytes: found.bytes };
   }
 
-  /** What is held under a label that is counted over the store, and all ids that are known under it. */
-  inStore(label: string): MailboxStats & { readonly ids: number } {
-    return this.storeUsages.get(label) ?? nothingKnown;
+  /** What is held, altogether (`null`) or under a label that is counted over the store, and all ids that are known there. */
+  inStore(label: string | null): MailboxStats & { readonly ids: number } {
+    if (label !== null) return this.storeUsages.get(label) ?? nothingKnown;
+    return { entries: this.entries, bytes: this.bytes, ids: this.rows.rows };
   }
 
   group(recipient: number, groupId: Uuid): ChunkGroup | undefined {

@@ -60,15 +60,15 @@ export function isStoreLabel(label: string): boolean {
 /** The sums of a label without entries. */
 export const nothingHeld: MailboxStats = Object.freeze({ entries: 0, bytes: 0 });
 
-/** Entries and bytes that are held: of all (`null`), or under one label. */
-type HeldSums = { of(label: string | null): MailboxStats };
+/** Entries and bytes: of all (`null`), or under one label. */
+type Sums = (label: string | null) => MailboxStats;
 
 export type QuotaSums = {
   /** Active entries of the mailbox, and of the store. */
-  readonly mailbox: HeldSums;
-  readonly store: HeldSums;
+  readonly mailbox: Sums;
+  readonly store: Sums;
   /** All ids that the store knows, with the bytes that they take, and what it has room for. */
-  readonly known: HeldSums;
+  readonly known: Sums;
   readonly room: MailboxStats;
 };
 
@@ -80,23 +80,21 @@ export function checkQuota(
 ): Extract<StoreOutcome, { kind: "full" }> | null {
   const { mailbox, store } = sums;
   const bytes = envelope.length;
-  if (isOver(mailbox.of(null), bytes, quota.recipientEntriesMax, quota.recipientBytesMax)) {
+  if (isOver(mailbox(null), bytes, quota.recipientEntriesMax, quota.recipientBytesMax)) {
     return { kind: "full", scope: "recipient" };
   }
   for (const share of quota.shares) {
     const { label, rest } = share;
     if (!labels.includes(label)) continue;
-    const use = { own: mailbox.of(label), all: mailbox.of(rest?.among ?? null) };
+    const use = { own: mailbox(label), all: mailbox(rest?.among ?? null) };
     if (exceedsShare(share, use, bytes)) return { kind: "full", scope: "share", label };
   }
-  if (isOver(store.of(null), bytes, quota.storeEntriesMax, quota.storeBytesMax))
-    return { kind: "full", scope: "store" };
+  if (isOver(store(null), bytes, quota.storeEntriesMax, quota.storeBytesMax)) return { kind: "full", scope: "store" };
   const { storeShare } = quota;
   if (storeShare === null || !labels.includes(storeShare.label)) return null;
   const { label } = storeShare;
   const isFull =
-    exceedsShare(storeShare, { own: store.of(label), all: store.of(null) }, bytes) ||
-    exceedsRoom(storeShare, sums, bytes);
+    exceedsShare(storeShare, { own: store(label), all: store(null) }, bytes) || exceedsRoom(storeShare, sums, bytes);
   return isFull ? { kind: "full", scope: "store_share", label } : null;
 }
 
@@ -140,7 +138,7 @@ function exceedsRoom({ label, rest }: StoreShare, { room, known }: QuotaSums, by
   };
   const [entriesMax, bytesMax] = [room.entries * sharedPart, room.bytes * sharedPart];
   const share = { label, entriesMax, bytesMax, rest: { part: rest.part, ...least } };
-  return exceedsShare(share, { own: known.of(label), all: known.of(null) }, bytes);
+  return exceedsShare(share, { own: known(label), all: known(null) }, bytes);
 }
 
 /** Decides which entries belong to a page. `bytesMax` null does not limit bytes. */

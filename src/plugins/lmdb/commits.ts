@@ -36,7 +36,6 @@ export type View = {
 /** What one commit writes, over the committed state. Reads see both. */
 export class Batch implements View {
   readonly writes: Write[] = [];
-  readonly finishers: (() => void)[] = [];
   /** What is read again within a commit, by database and key. */
   private readonly changed = new Map<string, Write>();
 
@@ -88,12 +87,10 @@ export class Batch implements View {
       throw error;
     }
   }
-
-  /** Calls `finish` once all operations of the commit are decided: it may write too. */
-  whenDecided(finish: () => void): void {
-    this.finishers.push(finish);
-  }
 }
+
+/** Begins with each commit, before its operations, and writes with it what they have decided together. */
+export type Participant = { readonly begin: () => void; readonly finish: (batch: Batch) => void };
 
 const readWithin = new Set<DatabaseName>(["meta", "table", "receipts"]);
 
@@ -130,6 +127,7 @@ export class GroupCommits {
   private running: Promise<void> | null = null;
   private isCommitting = false;
   private readers: (() => void)[] = [];
+  readonly participants: Participant[] = [];
 
   constructor(private readonly host: CommitHost) {}
 
@@ -219,11 +217,12 @@ export class GroupCommits {
     const refusals = this.refusals(operations);
     const batch = new Batch(this.host.committed);
     try {
+      for (const { begin } of this.participants) begin();
       const answers = operations.map(({ size, decide, refuse }) => {
         const refusal = refusals.get(size.kind);
         return refusal === undefined ? decide(batch) : () => refuse(refusal);
       });
-      for (const finish of batch.finishers) finish();
+      for (const { finish } of this.participants) finish(batch);
       if (batch.writes.length > 0) await this.host.write(batch.writes);
       return answers;
     } catch (error) {

@@ -19,6 +19,7 @@ import {
   GroupCommits,
   type KeyRange,
   nameOf,
+  type Participant,
   type View,
   type Write,
   type WriteKind,
@@ -161,6 +162,11 @@ export class Environment implements View {
   /** Decides an operation when the next group commit begins, and resolves when that is on disk: a sync for many. */
   join<T>(size: WriteSize, decide: (batch: Batch) => T): Promise<T> {
     return this.group.join(size, decide);
+  }
+
+  /** Has a part in every group commit from now on. */
+  takePart(participant: Participant): void {
+    this.group.participants.push(participant);
   }
 
   /** Runs a read when no group commit is under way. */

@@ -28,7 +28,6 @@ import {
   type Mailbox,
   type MailboxEntry,
   type MailboxQuota,
-  type RemovedMessage,
   type StoreEnvironment,
   StoreError,
   type StoreOutcome,
@@ -51,7 +50,7 @@ const freeingMs = 1_000;
 export type ClaimWithin = <T>(
   claim: TagClaim,
   nowMs: number,
-  join: (write: (batch: Batch) => void) => Promise<T>,
+  join: (write: () => void) => Promise<T>,
 ) => Promise<T> | null;
 
 type MailboxSettings = {
@@ -66,8 +65,8 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
   protected readonly index: MailboxIndex;
   private readonly bodies: Bodies;
   private readonly journal: Journal;
-  /** The commit that is being decided. */
-  private deciding: Batch | null = null;
+  /** Whether the commit that is being decided frees blocks, however few. */
+  private isFreeing = false;
   /** Only while there is something to free: an idle store wakes nobody. */
   private freeing: ReturnType<typeof setTimeout> | null = null;
   private isClosed = false;
@@ -89,6 +88,7 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
     this.bodies = new Bodies(environment, this.index.rows, log);
     this.index.finishLoading(this.journal.load(environment));
     this.bodies.load();
+    environment.takePart({ begin: () => this.begin(), finish: (batch) => this.finish(batch) });
   }
 
   // ---------------------------------------------------------------------------------------------- writing
@@ -96,9 +96,8 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
   store(entry: MailboxEntry, quota: MailboxQuota): Promise<StoreOutcome> {
     const preview = (entry.onExpiry === "KeepHeaderPreview" ? entry.headerPreview : null) ?? noBytes;
     const bytes = bodyBytes(preview.length, entry.envelope.length);
-    return this.environment.join({ kind: "store", bytes }, (batch) => {
+    return this.environment.join({ kind: "store", bytes }, () => {
       checkEntry(entry);
-      this.begin(batch);
       const outcome = this.index.admit(entry, quota);
       if (outcome.kind !== "stored") return outcome;
       const { slot } = outcome;
@@ -114,30 +113,22 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
   }
 
   remove(...removing: Parameters<Mailbox["remove"]>): ReturnType<Mailbox["remove"]> {
-    return this.environment.join(removal, (batch) => this.removeIn(batch, ...removing));
+    return this.environment.join(removal, () => this.removed(this.index.remove(...removing)));
   }
 
   async claimAndRemove(
     ...[claim, mailbox, messageIds, nowMs]: Parameters<Mailbox["claimAndRemove"]>
   ): ReturnType<Mailbox["claimAndRemove"]> {
     return this.settings.claimWithin(claim, nowMs, (write) =>
-      this.environment.join(removal, (batch) => {
-        write(batch);
-        return this.removeIn(batch, mailbox, messageIds, nowMs);
+      this.environment.join(removal, () => {
+        write();
+        return this.removed(this.index.remove(mailbox, messageIds, nowMs));
       }),
     );
   }
 
-  private removeIn(batch: Batch, ...[mailbox, messageIds, nowMs]: Parameters<Mailbox["remove"]>): RemovedMessage[] {
-    this.begin(batch);
-    return this.removed(this.index.remove(mailbox, messageIds, nowMs));
-  }
-
   expire(nowMs: number, limit: number): Promise<number> {
-    return this.environment.join(removal, (batch) => {
-      this.begin(batch);
-      return this.index.expire(nowMs, limit);
-    });
+    return this.environment.join(removal, () => this.index.expire(nowMs, limit));
   }
 
   /** The index changes a row, while a commit is being decided. */
@@ -148,19 +139,18 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
     this.journal.change(slot, change);
   }
 
-  /** Each operation of a commit calls this before it decides. */
-  private begin(batch: Batch): void {
-    if (this.deciding === batch) return;
-    this.deciding = batch;
+  private begin(): void {
+    this.isFreeing = false;
     this.index.begin();
     this.bodies.begin();
     this.journal.begin();
-    batch.whenDecided(() => this.finish(batch));
   }
 
   private finish(batch: Batch): void {
     this.bodies.finish(batch);
-    if (this.bodies.toFree >= (this.settings.blocksToFreeMin ?? blocksToFree)) this.bodies.free(batch);
+    const areMany = this.bodies.toFree >= (this.settings.blocksToFreeMin ?? blocksToFree);
+    // A commit without an operation of the mailbox may have no room for removals.
+    if (this.isFreeing || (areMany && this.journal.operations > 0)) this.bodies.free(batch);
     this.journal.finish(batch);
     this.armFreeing();
   }
@@ -172,9 +162,8 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
 
   /** Frees blocks when no commit does it because there are many. Refused on a full disk, until later. */
   private async freeBlocks(): Promise<void> {
-    const free = (batch: Batch) => {
-      this.begin(batch);
-      batch.whenDecided(() => this.bodies.free(batch));
+    const free = () => {
+      this.isFreeing = true;
     };
     await this.environment.join(removal, free).catch(() => {});
     this.freeing = null;

@@ -313,7 +313,7 @@ class Claims implements Replay {
   /** The latest end of a claim that was forgotten. */
   private forgottenMs: number;
   /** Claims of the commit that is being decided. */
-  private deciding: { readonly batch: Batch; readonly claims: TagClaim[] } | null = null;
+  private deciding: TagClaim[] = [];
 
   constructor(
     private readonly environment: Environment,
@@ -328,6 +328,10 @@ class Claims implements Replay {
         if (untilMs > (this.ends.get(tag) ?? 0)) this.ends.set(tag, untilMs);
       }
     }
+    const begin = () => {
+      this.deciding = [];
+    };
+    environment.takePart({ begin, finish: (batch) => this.writeRecords(batch, this.deciding) });
   }
 
   async claim(tag: string, untilMs: number, nowMs: number): Promise<boolean> {
@@ -338,7 +342,7 @@ class Claims implements Replay {
   }
 
   /** Claims in a commit that the caller joins, which `write`s the claim; `null` while an earlier one lasts. */
-  winWithin<T>(claim: TagClaim, nowMs: number, join: (write: (batch: Batch) => void) => Promise<T>): Promise<T> | null {
+  winWithin<T>(claim: TagClaim, nowMs: number, join: (write: () => void) => Promise<T>): Promise<T> | null {
     const { tag, untilMs } = claim;
     checkText("tag", tag);
     if (untilMs <= this.forgottenMs) return null;
@@ -347,22 +351,13 @@ class Claims implements Replay {
     if (before === undefined && this.ends.size >= this.max) {
       throw new StoreError("full", `the store knows ${this.max} claims`);
     }
-    const joined = join((batch) => this.write(batch, claim));
+    const joined = join(() => void this.deciding.push(claim));
     this.ends.set(tag, untilMs);
     // Refused, as on a full disk: the tag is free again.
     joined.catch(() => {
       if (this.ends.get(tag) === untilMs) this.ends.delete(tag);
     });
     return joined;
-  }
-
-  private write(batch: Batch, claim: TagClaim): void {
-    if (this.deciding?.batch !== batch) {
-      const claims: TagClaim[] = [];
-      this.deciding = { batch, claims };
-      batch.whenDecided(() => this.writeRecords(batch, claims));
-    }
-    this.deciding.claims.push(claim);
   }
 
   private writeRecords(batch: Batch, claims: readonly TagClaim[]): void {
