@@ -58,7 +58,6 @@ export async function storesOf(config: Config): Promise<OpenStep[]> {
 
 type NeedRow = readonly [isNeeded: boolean, setting: string, store: string | null, ...names: Need["capability"][]];
 
-/** What a `202` promises must survive the death of the machine, so every need asks for `flushed`. */
 function needsOf({ directory, relay, cache, witness }: Config): Need[] {
   const rows: readonly NeedRow[] = [
     [witness.key_file !== null, "witness.store", witness.store, "logs", "receipts"],
@@ -71,9 +70,7 @@ function needsOf({ directory, relay, cache, witness }: Config): Need[] {
     [cache.enabled, "cache.recipients", ledgerOfRecipients(cache.recipients), "ledger"],
   ];
   return rows.flatMap(([isNeeded, setting, store, ...names]) =>
-    isNeeded && store !== null
-      ? names.map((capability): Need => ({ setting, store, capability, durability: "flushed" }))
-      : [],
+    isNeeded && store !== null ? names.map((capability): Need => ({ setting, store, capability })) : [],
   );
 }
 

@@ -8,7 +8,6 @@ import { late, withDeadline } from "../core/std/bounded.ts";
 import {
   type Capabilities,
   type CapabilityName,
-  type Durability,
   type InputProblem,
   type PlaceMove,
   type StoragePlugin,
@@ -28,11 +27,6 @@ export type Need = {
   readonly setting: string;
   readonly store: string;
   readonly capability: CapabilityName;
-  /**
-   * The weakest durability that is enough. A store of a plugin that is volatile by nature (`memory`) is accepted all
-   * the same: naming it in the configuration is the explicit choice.
-   */
-  readonly durability: Durability;
 };
 
 export type StoreConfiguration = {
@@ -165,15 +159,17 @@ function needProblems(
   return [{ setting, message: `plugin "${plugin.name}" of store "${store}" provides no ${capability}` }];
 }
 
-const strength: Readonly<Record<Durability, number>> = { volatile: 0, committed: 1, flushed: 2 };
-
+/**
+ * What a `202` promises must survive the death of the machine, so every need asks for `flushed`. A store of a plugin that
+ * is volatile by nature (`memory`) is accepted all the same: naming it in the configuration is the explicit choice.
+ */
 function unmet(need: Need, store: Store): InputProblem[] {
   if (store.capabilities[need.capability] === undefined) {
     const message = `store "${need.store}" (plugin "${store.plugin}") opened without ${need.capability}`;
     return [{ setting: need.setting, message }];
   }
-  if (store.durability === "volatile" || strength[store.durability] >= strength[need.durability]) return [];
-  const message = `store "${need.store}" (plugin "${store.plugin}") is ${store.durability}, this needs ${need.durability}`;
+  if (store.durability !== "committed") return [];
+  const message = `store "${need.store}" (plugin "${store.plugin}") is committed, this needs flushed`;
   return [{ setting: need.setting, message }];
 }
 

@@ -249,12 +249,12 @@ describe.each(builds)("%s", (_, options) => {
     expect(await trial.block(attack)).toEqual(["NameNotDerived"]);
     expect(await registered(victim, trial.alice)).toEqual(["Registered DocumentSet"]);
     const end: Intent = { did: victim.did, action: "delete_did" };
-    const change: Intent = { did: victim.did, action: "RemoveAuthentication", id: `${victim.did}#k1` };
+    const change: Intent = { did: victim.did, action: "add_alias", alias: `own-${people}` };
     // A signer that is not root is asked for the right to end before its key is looked at.
     const byMethod = await trial.proof(victim, end, `${victim.did}#k1`);
     // Invalid, `Custom`, OnlyRootSigns.
     expect(await trial.validity(byMethod)).toBe("0x01000737");
-    expect(await trial.block(await trial.proof(victim, change))).toEqual(["AuthenticationRemoved"]);
+    expect(await trial.block(await trial.proof(victim, change))).toEqual(["AliasAdded"]);
     expect(await trial.block(await trial.proof(victim, end))).toEqual(["DidDeleted"]);
     trial.nowMs += 1_000;
     expect(await registered(victim, trial.alice)).toEqual(["NameRetired"]);

@@ -6,6 +6,8 @@
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
+import type { Did } from "../../src/core/codec/did.ts";
+import type { Service } from "../../src/core/ledger/account.ts";
 import { actions, type Intent } from "../../src/core/ledger/actions.ts";
 import { emptyDocument } from "../../src/core/ledger/document.ts";
 import { encodeDidDocument } from "../../src/core/ledger/document-codec.ts";
@@ -232,7 +234,7 @@ describe("the model and a runtime that breaks rules on command", () => {
   const [ended, unlisted, changed] = [identityOf("ended"), identityOf("unlisted"), identityOf("changed")];
   const [silent, again, kept] = [identityOf("silent"), identityOf("again"), identityOf("kept")];
   const methodKey = keyOf("unlisted method");
-  const changes = ({ did }: Identity): Intent => ({ did, action: "RemoveAuthentication", id: `${did}#k1` });
+  const changes = ({ did }: Identity): Intent => ({ did, action: "AddService", service: serviceOf(did, 0) });
   const deletes = (person: Identity): Steps => ({
     person,
     steps: [registers(person), intends({ did: person.did, action: "delete_did" })],
@@ -356,18 +358,19 @@ describe("the model and a runtime that breaks rules on command", () => {
 function fullLists({ did }: Identity, aliases: readonly string[]): Intent[] {
   const range = (length: number, intent: (n: number) => Intent) => Array.from({ length }, (_, n) => intent(n));
   const method = (mark: string, n: number) => methodOf(did, `${mark}${n}`, keyOf(`full ${n}`));
-  const service = (n: number) => {
-    return { id: `${did}#s${n}`, type: "T", serviceEndpoint: ["u"], authorization: null, priority: null };
-  };
   const keys = Array.from({ length: 8 }, (_, n) => `${did}#${n}`);
   return [
     ...aliases.map((alias): Intent => ({ did, action: "add_alias", alias })),
     ...range(6, (n) => ({ did, action: "AddVerificationMethod", verificationMethod: method("m", n) })),
     ...range(5, (n) => ({ did, action: "AddAuthentication", id: `${did}#m${n}` })),
     ...range(6, (n) => ({ did, action: "AddKeyAgreement", keyAgreement: method("x", n) })),
-    ...range(5, (n) => ({ did, action: "AddService", service: service(n) })),
-    { did, action: "UpdateService", service: { ...service(1), authorization: keys } },
+    ...range(5, (n) => ({ did, action: "AddService", service: serviceOf(did, n) })),
+    { did, action: "UpdateService", service: { ...serviceOf(did, 1), authorization: keys } },
     { did, action: "RemoveVerificationMethod", id: `${did}#m0` },
     { did, action: "delete_did" },
   ];
 }
+
+const serviceOf = (did: Did, n: number): Service => {
+  return { id: `${did}#s${n}`, type: "T", serviceEndpoint: ["u"], authorization: null, priority: null };
+};

@@ -79,7 +79,7 @@ function stamp(chance: Chance, { account, nowMs, proofs }: Turn, counter: bigint
 
 function registration(chance: Chance, turn: Turn): LedgerCall {
   const alias = chance.sometimes(2)
-    ? chance.one(...turn.aliases, "Not An Alias", " UP.case ", "x".repeat(65))
+    ? chance.one(...turn.aliases, "Not An Alias", ` ${turn.aliases[0]?.toUpperCase()} `, "x".repeat(65))
     : undefined;
   const docBlob = blobOf(chance, turn);
   const call = registrationOf(turn.person, {

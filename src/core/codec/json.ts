@@ -2,8 +2,7 @@
  * JSON from untrusted bytes. Whatever two parsers could understand differently is refused: duplicate names, lone
  * surrogates, `__proto__`, numbers that are not finite. Depth and size are bounded before a long text is parsed, so
  * that no body can make the parser or a later walk expensive.
- * Cost: a short compact text, which most bodies are, is parsed and its tree measured once (`plainLength`); any other
- * text is scanned as well, where strings are jumped over with `indexOf`.
+ * Cost: a text is scanned, where strings are jumped over with `indexOf`, then parsed, and its tree is walked once.
  * Source: rules sections 1 and 10, `docs/rules.md` ("JSON bounds").
  */
 import { badInput, type Fault, fault, isFault } from "../fault.ts";

@@ -73,7 +73,7 @@ export function decodeEnvelope(body: Uint8Array, limits: EnvelopeLimits): Envelo
   if (!isJsonObject(reading.value)) return badInput("envelope_invalid", "", "must be a JSON object");
   const members = reading.value;
   const errors: InputError[] = [];
-  const present = readGroups(members, errors);
+  refuseUnknown(members, errors);
   if (reading.unsafeInteger) errors.push({ pointer: "", message: "holds an integer beyond ±(2^53 - 1)" });
   const messageId = readText(members, "message_id", uuidForm, errors);
   const to = readText(members, chosenName(members, "to", "recipient", errors), didForm, errors);
@@ -81,10 +81,11 @@ export function decodeEnvelope(body: Uint8Array, limits: EnvelopeLimits): Envelo
   const ttlMs = readText(members, "ttl", ttlForm, errors);
   const tag = readText(members, "tag", tagTextForm, errors);
   const payloadBytes = readPayload(members, errors);
-  const header = present.header ? readHeader(members, errors) : null;
-  const chunk = present.chunk ? readChunk(members, errors) : null;
-  const hint = readHint(members, { named: present.chunk, valid: chunk !== null }, errors);
-  const sender = present.sender ? readSender(members, errors) : null;
+  const header = readHeader(members, errors);
+  const isChunk = hasAny(members, chunkNames);
+  const chunk = isChunk ? readChunk(members, errors) : null;
+  const hint = readHint(members, { named: isChunk, valid: chunk !== null }, errors);
+  const sender = hasAny(members, senderNames) ? readSender(members, errors) : null;
   if (errors.length > 0 || messageId === null || to === null || timestampMs === null || payloadBytes === null)
     return invalidEnvelope(errors);
   const sizeFault = checkSizes({ payloadBytes, header, chunked: chunk !== null }, limits);
@@ -100,7 +101,7 @@ export function decodeEnvelope(body: Uint8Array, limits: EnvelopeLimits): Envelo
     header,
     chunk,
     sender: sender === null ? null : { ...sender, signedBytes: encodeSenderText(members) },
-    bytes: present.renamed ? normalBytes(reading.text) : body,
+    bytes: hasAny(members, alternateNames) ? normalBytes(reading.text) : body,
   };
 }
 
@@ -156,43 +157,24 @@ export function renderEnvelopeLimits(limits: EnvelopeLimits): Record<string, num
 
 // --------------------------------------------------------------------------------------------- members
 
-/** Members that come together or not at all; `renamed` are the alternate names of others. */
-type MemberGroup = "alone" | "renamed" | "header" | "chunk" | "sender";
+const alternateNames = ["recipient", "created_at"] as const;
+/** Each of these groups is sent whole or not at all. */
+const headerNames = ["encrypted_header", "header_nonce", "header_key_id", "schema_version"] as const;
+const chunkNames = ["message_group_id", "sequence_number", "total_chunks"] as const;
+const senderNames = ["from", "sender_key_id", "sender_signature"] as const;
 
-const memberGroups: ReadonlyMap<string, MemberGroup> = new Map<string, MemberGroup>([
-  ["message_id", "alone"],
-  ["to", "alone"],
-  ["recipient", "renamed"],
-  ["timestamp", "alone"],
-  ["created_at", "renamed"],
-  ["payload", "alone"],
-  ["ttl", "alone"],
-  ["delivery_hint", "alone"],
-  ["tag", "alone"],
-  ["encrypted_header", "header"],
-  ["header_nonce", "header"],
-  ["header_key_id", "header"],
-  ["schema_version", "header"],
-  ["context", "header"],
-  ["message_group_id", "chunk"],
-  ["sequence_number", "chunk"],
-  ["total_chunks", "chunk"],
-  ["from", "sender"],
-  ["sender_key_id", "sender"],
-  ["sender_signature", "sender"],
+const memberNames: ReadonlySet<string> = new Set([
+  ...["message_id", "to", "timestamp", ...alternateNames, "payload", "ttl", "delivery_hint", "tag", "context"],
+  ...[...headerNames, ...chunkNames, ...senderNames],
 ]);
 
-/** Which groups have a member in the envelope. Unknown members are refused. */
-type Present = Record<MemberGroup, boolean>;
+function refuseUnknown(members: JsonObject, errors: InputError[]): void {
+  for (const name of Object.keys(members))
+    if (!memberNames.has(name)) errors.push({ pointer: pointerTo(name), message: "is not a member of an envelope" });
+}
 
-function readGroups(members: JsonObject, errors: InputError[]): Present {
-  const present = { alone: false, renamed: false, header: false, chunk: false, sender: false };
-  for (const name of Object.keys(members)) {
-    const group = memberGroups.get(name);
-    if (group === undefined) errors.push({ pointer: pointerTo(name), message: "is not a member of an envelope" });
-    else present[group] = true;
-  }
-  return present;
+function hasAny(members: JsonObject, names: readonly string[]): boolean {
+  return names.some((name) => members[name] !== undefined);
 }
 
 /** RFC 6901; to the parent where the name is too long to repeat. Cutting it could halve a character. */
@@ -287,8 +269,6 @@ function readHint(
 }
 
 // ---------------------------------------------------------------------------------------------- groups
-
-const headerNames = ["encrypted_header", "header_nonce", "header_key_id", "schema_version"] as const;
 
 /** The decoded header: from the four flat members together, or from exactly these in `context`. */
 function readHeader(members: JsonObject, errors: InputError[]): Uint8Array | null {

@@ -2,6 +2,7 @@
  * Bounds on memory, time and input: a map of bounded size, a deadline for a promise, and a capped read of a
  * stream. The timer of `withDeadline` is the only clock in the core.
  */
+import { joinBytes } from "../codec/bytes.ts";
 
 /** For values whose size strangers choose. `of` must return the same size for as long as the value is in the map. */
 type ByteBound<V> = { readonly max: number; readonly of: (value: V) => number };
@@ -161,22 +162,9 @@ async function readAll(
   let size = 0;
   for (;;) {
     const { done, value } = await reader.read();
-    if (done) return joinBytes(chunks, size);
+    if (done) return joinBytes(chunks);
     size += value.length;
     if (size > bytesMax) return "over";
     chunks.push(value);
   }
-}
-
-/** One array of all chunks, whose lengths add up to `size`. A single chunk is not copied. */
-export function joinBytes(chunks: readonly Uint8Array[], size: number): Uint8Array {
-  const [first] = chunks;
-  if (first !== undefined && chunks.length === 1) return first;
-  const joined = new Uint8Array(size);
-  let at = 0;
-  for (const chunk of chunks) {
-    joined.set(chunk, at);
-    at += chunk.length;
-  }
-  return joined;
 }

@@ -5,8 +5,9 @@
  * and cut off when that takes too long.
  * Source: rules section 9 ("Long answers"), interface "Limits".
  */
+import { joinBytes } from "../../core/codec/bytes.ts";
 import { type Fault, fault } from "../../core/fault.ts";
-import { joinBytes, late, withDeadline } from "../../core/std/bounded.ts";
+import { late, withDeadline } from "../../core/std/bounded.ts";
 import type { FairShare } from "./capacity.ts";
 import type { JsonParts, Route } from "./route.ts";
 
@@ -103,7 +104,7 @@ async function readStream(request: Request, rules: BodyRules): Promise<ReadBody 
   for (;;) {
     const step = await withDeadline(reader.read(), deadlineMs - performance.now()).catch(brokenOff);
     if (step === late) return giveUp(stalled());
-    if (step.done) return { bytes: joinBytes(chunks, held), held };
+    if (step.done) return { bytes: joinBytes(chunks), held };
     if (held + step.value.length > bytesMax) return giveUp(tooLarge(bytesMax));
     if (!rules.budget.take(rules.client, step.value.length)) return giveUp(null);
     held += step.value.length;

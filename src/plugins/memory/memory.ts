@@ -20,7 +20,7 @@ import {
 import { openLogs } from "../../storage/embedded-log.ts";
 import { checkPrefix, checkReceipt, checkText, isScanned, openLedger, parseWith } from "../drivers.ts";
 import { MemoryMailbox } from "./mailbox.ts";
-import { MemoryTable } from "./table.ts";
+import { MemoryTable, placeOf } from "./table.ts";
 
 export const memoryOptions = z.strictObject({
   message_ids_max: z
@@ -168,7 +168,7 @@ class ExpiringMap<V> {
     if (!this.pairs.has(key) && this.pairs.size >= this.pairsMax) {
       throw new StoreError("full", `the memory store is full: it has ${this.pairsMax} records`);
     }
-    if (isScanned(key) && !this.pairs.has(key)) this.scanned.splice(this.placeOf(key), 0, key);
+    if (isScanned(key) && !this.pairs.has(key)) this.scanned.splice(placeOf(this.scanned, key), 0, key);
     const pair = { key, value, untilMs };
     this.pairs.set(key, pair);
     this.ends.push(pair);
@@ -183,29 +183,18 @@ class ExpiringMap<V> {
   }
 
   remove(key: string): void {
-    if (this.pairs.delete(key) && isScanned(key)) this.scanned.splice(this.placeOf(key), 1);
+    if (this.pairs.delete(key) && isScanned(key)) this.scanned.splice(placeOf(this.scanned, key), 1);
   }
 
   scan(prefix: string, { after, limit, nowMs }: ReceiptPage): [string, V][] {
     const found: [string, V][] = [];
-    const start = after !== null && after >= prefix ? this.placeOf(`${after}\0`) : this.placeOf(prefix);
+    const start = placeOf(this.scanned, after !== null && after >= prefix ? `${after}\0` : prefix);
     for (let at = start; found.length < limit && this.scanned[at]?.startsWith(prefix) === true; at++) {
       const key = this.scanned[at] as string;
       const value = this.get(key, nowMs);
       if (value !== null) found.push([key, value]);
     }
     return found;
-  }
-
-  /** Where the first key stands that is not below this one. */
-  private placeOf(key: string): number {
-    let [low, high] = [0, this.scanned.length];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if ((this.scanned[middle] as string) < key) low = middle + 1;
-      else high = middle;
-    }
-    return low;
   }
 
   expire(nowMs: number, limit: number): number {

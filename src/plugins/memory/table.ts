@@ -21,7 +21,7 @@ export class MemoryTable implements Table {
   range(prefix: string, { after, limit }: { readonly after?: string; readonly limit: number }): [string, Uint8Array][] {
     const start = after !== undefined && after > prefix ? after : prefix;
     const found: [string, Uint8Array][] = [];
-    for (let at = this.indexOf(start); at < this.keys.length && found.length < limit; at++) {
+    for (let at = placeOf(this.keys, start); at < this.keys.length && found.length < limit; at++) {
       const key = this.keys[at]!;
       if (key === after) continue;
       if (!key.startsWith(prefix)) break;
@@ -62,23 +62,23 @@ export class MemoryTable implements Table {
   private write(key: string, value: Uint8Array | undefined): Uint8Array | undefined {
     const before = this.values.get(key);
     if (value !== undefined) {
-      if (before === undefined) this.keys.splice(this.indexOf(key), 0, key);
+      if (before === undefined) this.keys.splice(placeOf(this.keys, key), 0, key);
       this.values.set(key, value);
-    } else if (this.values.delete(key)) this.keys.splice(this.indexOf(key), 1);
+    } else if (this.values.delete(key)) this.keys.splice(placeOf(this.keys, key), 1);
     this.bytes += (value === undefined ? 0 : cost(key, value)) - (before === undefined ? 0 : cost(key, before));
     return before;
   }
+}
 
-  /** Index of the first key that is not below `key`. */
-  private indexOf(key: string): number {
-    let [low, high] = [0, this.keys.length];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.keys[middle]! < key) low = middle + 1;
-      else high = middle;
-    }
-    return low;
+/** Where the first of the sorted keys stands that is not below `key`. */
+export function placeOf(keys: readonly string[], key: string): number {
+  let [low, high] = [0, keys.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (keys[middle]! < key) low = middle + 1;
+    else high = middle;
   }
+  return low;
 }
 
 /** Bytes of a pair, with a rough share of what the map and the list of keys take. */

@@ -37,7 +37,7 @@ function module(name: string, text: string): string {
   return `./${name}`;
 }
 
-const need = (store: string) => ({ setting: "x.replay", store, capability: "replay", durability: "flushed" }) as const;
+const need = (store: string) => ({ setting: "x.replay", store, capability: "replay" }) as const;
 
 describe("an external plugin", () => {
   test("is named by path, a built-in one by a bare word", () => {

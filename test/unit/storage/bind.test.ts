@@ -16,7 +16,6 @@ const need = (changes: Partial<Need> = {}): Need => ({
   setting: "cache.mailbox",
   store: "main",
   capability: "mailbox",
-  durability: "flushed",
   ...changes,
 });
 
@@ -104,20 +103,16 @@ describe("binding", () => {
       strong: { plugin: "strong", options: {} },
       memory: { plugin: "memory", options: {} },
     };
-    const replay = (store: string, durability: Durability) =>
-      need({ setting: `${store}.replay`, store, capability: "replay", durability });
-    const needs = [replay("weak", "flushed"), replay("strong", "flushed"), replay("memory", "flushed")];
+    const replay = (store: string) => need({ setting: `${store}.replay`, store, capability: "replay" });
+    const needs = [replay("weak"), replay("strong"), replay("memory")];
     const refused = await openStores({ stores, plugins, needs }, testEnvironment());
     expect(Array.isArray(refused) && settings(refused)).toEqual(["weak.replay"]);
     expect(closed.sort()).toEqual(["strong", "weak"]);
-    const open = await openStores(
-      { stores, plugins, needs: [replay("weak", "committed"), replay("memory", "flushed")] },
-      testEnvironment(),
-    );
+    const open = await openStores({ stores, plugins, needs: [replay("strong"), replay("memory")] }, testEnvironment());
     if (Array.isArray(open)) throw new Error("refused");
-    expect([...open.stores.keys()]).toEqual(["weak", "memory"]);
+    expect([...open.stores.keys()]).toEqual(["strong", "memory"]);
     expect(await open.capability("memory.replay", "replay").claim("tag", 2, 1)).toBe(true);
-    expect(() => open.capability("strong.replay", "replay")).toThrow();
+    expect(() => open.capability("weak.replay", "replay")).toThrow();
     await open.probe();
     await open.close();
     expect(await open.probe().catch((error: StoreError) => error.code)).toBe("closed");
