@@ -79,7 +79,7 @@ export function longerThan(text: string, bytesMax: number): boolean {
 export const did = text(scaleBounds.didBytes);
 export const id = text(scaleBounds.idBytes);
 export const alias = text(scaleBounds.aliasBytes);
-export const deviceId = text(scaleBounds.deviceIdBytes);
+const deviceId = text(scaleBounds.deviceIdBytes);
 const policyRef = text(scaleBounds.policyRefBytes);
 
 /** Key agreements have the same layout. */
@@ -159,7 +159,7 @@ export function sealingKeyOf(document: DidDocument): (KeyAgreement & { readonly 
 // ------------------------------------------------------------------------------------------------ record and counters
 
 /** Which policies a recipient names. */
-export const linksCodec = structure({
+const linksCodec = structure({
   recipientPolicy: option(policyRef),
   tagPolicies: vector(policyRef, scaleBounds.policyRefs),
   personaPolicies: vector(policyRef, scaleBounds.policyRefs),
@@ -194,7 +194,6 @@ export const recordCodec = structure({
   deactivated: boolean,
 });
 export type DidRecord = Decoded<typeof recordCodec>;
-export type Device = DidRecord["devices"][number];
 
 export type CounterName = "alias" | "document" | "rootPubkey" | "control";
 export type Counters = Readonly<Record<CounterName, bigint>>;

@@ -180,8 +180,6 @@ export type DocumentAction = (typeof documentActions)[number];
 export type Terms = { readonly nonce: bigint; readonly validUntilMs: bigint; readonly signerKeyId: string };
 export const termsCodecs = { nonce: u64, validUntilMs: u64, signerKeyId: id };
 
-export const rootPubkeyCodec = exactByteVector(32);
-
 /** The nine positions of the interface, in order. */
 export const documentPayloadCodec = structure({
   did,
@@ -194,7 +192,7 @@ export const documentPayloadCodec = structure({
 });
 
 /** Rotation has its own structure, because the nine positions would not bind the new key. */
-export const rootPubkeyPayloadCodec = structure({ did, newRootPubkey: rootPubkeyCodec, ...termsCodecs });
+export const rootPubkeyPayloadCodec = structure({ did, newRootPubkey: exactByteVector(32), ...termsCodecs });
 
 const authorizationDomains = {
   document: "document",

@@ -77,12 +77,7 @@ const registrationMembers = {
 
 export const registerBody = closed(
   { ...registrationMembers, timestamp: proofTimestampText, signature: signatureText },
-  {
-    did: exampleDid,
-    timestamp: exampleTime,
-    signature: exampleSignature(registrationMessage(exampleRegistration) as Uint8Array),
-    did_document: exampleDocumentJson,
-  },
+  { signature: exampleSignature(registrationMessage(exampleRegistration) as Uint8Array) },
 );
 
 export const registeredAnswer = open({
@@ -121,10 +116,11 @@ const proofVersion = Type.Optional(
   Type.String({ description: "v3 for the version that binds the ledger and the Directory", examples: ["v3"] }),
 );
 
-export const prepareRegistrationBody = closed(
-  { ...registrationMembers, valid_until: Type.Optional(validUntil), proof_version: proofVersion },
-  { did: exampleDid, did_document: exampleDocumentJson },
-);
+export const prepareRegistrationBody = closed({
+  ...registrationMembers,
+  valid_until: Type.Optional(validUntil),
+  proof_version: proofVersion,
+});
 
 export const preparedAnswer = open(
   {
@@ -153,10 +149,7 @@ export const preparedAnswer = open(
 
 /** The body of a preparation: DID and action, who signs and until when, then the members of that action. */
 function prepareBody<M extends TProperties>(action: string, members: M, example: object) {
-  return closed(
-    { ...prepareMembers, action: namedText([action]), ...members },
-    { did: exampleDid, action, ...example },
-  );
+  return closed({ ...prepareMembers, action: namedText([action]), ...members }, example);
 }
 
 const prepareMembers = {
@@ -226,23 +219,19 @@ export function updateBody(action: ActionName) {
       ...(timestamped ? { timestamp: timestampText } : {}),
       ...authorizationMembers,
     },
-    {
-      did: exampleDid,
-      action,
-      ...renderItems(exampleIntent(action)),
-      ...(timestamped ? { timestamp: exampleTime } : {}),
-      nonce: "0",
-      valid_until: exampleValidUntil,
-      signer_key_id: rootKeyId,
-      ...exampleAuthorization(action),
-    },
+    { ...renderItems(exampleIntent(action)), ...exampleAuthorization(action) },
   );
 }
 
 function exampleAuthorization(action: ActionName) {
   const terms = { nonce: 0n, validUntilMs: BigInt(exampleValidUntil), signerKeyId: rootKeyId };
   const payload = encodeAuthorization(exampleIntent(action), terms);
-  return { canonical_payload: encodeHex0x(payload), signature: exampleSignature(payload) };
+  return {
+    valid_until: exampleValidUntil,
+    signer_key_id: rootKeyId,
+    canonical_payload: encodeHex0x(payload),
+    signature: exampleSignature(payload),
+  };
 }
 
 /** The body of the preparation of a signed update. */
@@ -258,10 +247,7 @@ const eitherDocument = { document: Type.Optional(documentInShape), doc_blob: Typ
 export const replaceDocumentBody = closed(
   { did: didText, ...eitherDocument, timestamp: proofTimestampText, pubkey: publicKeyText, signature: signatureText },
   {
-    did: exampleDid,
     document: exampleDocumentJson,
-    timestamp: exampleTime,
-    pubkey: exampleKey,
     signature: exampleSignature(
       documentMessage({ did: exampleDid, timestamp: exampleTime, docBlob: exampleBlob }) as Uint8Array,
     ),
@@ -272,7 +258,7 @@ export const prepareDocumentBody = prepareBody("replace_document", eitherDocumen
 
 // ----------------------------------------------------------------------------------------- primary alias
 
-export const primaryAliasBody = closed({ did: didText, alias: aliasText }, { did: exampleDid, alias: "team.one" });
+export const primaryAliasBody = closed({ did: didText, alias: aliasText });
 
 // ------------------------------------------------------------------------------------ accepted mutations
 

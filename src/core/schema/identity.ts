@@ -25,7 +25,6 @@ import {
   exampleDid,
   exampleDocument,
   exampleKey,
-  exampleMethod,
   exampleService,
   feeText,
   namedText,
@@ -43,7 +42,7 @@ const componentMembers = {
   publicKeyMultibase: Type.String({ examples: [exampleKey] }),
 };
 
-export const verificationMethodShape = closed(componentMembers, exampleMethod);
+export const verificationMethodShape = closed(componentMembers);
 export const keyAgreementShape = closed(componentMembers, exampleAgreement);
 export const serviceShape = closed(
   {
@@ -105,7 +104,7 @@ export const exampleLinks = { recipient_policy: exampleDid, tag_policies: ["news
 /** Either the object or its three members at the top level; the route refuses both together. */
 export const linksBody = closed(
   { did: didText, delivery_policy_links: Type.Optional(closed(linkMembers, exampleLinks)), ...linkMembers },
-  { did: exampleDid, delivery_policy_links: exampleLinks },
+  { delivery_policy_links: exampleLinks },
 );
 
 const expirationBehavior = Type.Union(expirationBehaviors.map((name) => Type.Literal(name)));
@@ -122,10 +121,7 @@ const examplePersonaPolicy = {
   allowed_relays: ["relay-1"],
 };
 
-export const personaPolicyBody = closed(
-  { did: didText, policy: closed(personaPolicyMembers) },
-  { did: exampleDid, policy: examplePersonaPolicy },
-);
+export const personaPolicyBody = closed({ did: didText, policy: closed(personaPolicyMembers, examplePersonaPolicy) });
 
 /** The ledger's own limits. */
 const deliveryPolicyMembers = {
@@ -154,10 +150,10 @@ const exampleDeliveryPolicy = {
   expiration_behavior: "DeleteOnExpiry",
 };
 
-export const deliveryPolicyBody = closed(
-  { did: didText, policy: closed(deliveryPolicyMembers) },
-  { did: exampleDid, policy: exampleDeliveryPolicy },
-);
+export const deliveryPolicyBody = closed({
+  did: didText,
+  policy: closed(deliveryPolicyMembers, exampleDeliveryPolicy),
+});
 
 export const deliveryPolicyAnswer = open(
   {

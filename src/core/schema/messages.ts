@@ -56,11 +56,8 @@ export const envelopeShape = closed(
     ),
     ttl: Type.Optional(Type.String({ description: "1d12h, 24h, or ISO-8601; 1 second to 30 days", examples: ["24h"] })),
     delivery_hint: Type.Optional(Type.String({ enum: ["standard", "chunked", "direct", "cache"] })),
-    encrypted_header: Type.Optional(headerMembers.encrypted_header),
-    header_nonce: Type.Optional(headerMembers.header_nonce),
-    header_key_id: Type.Optional(headerMembers.header_key_id),
-    schema_version: Type.Optional(headerMembers.schema_version),
-    context: Type.Optional(closed(headerMembers, undefined, "instead of the four flat members")),
+    ...Type.Partial(Type.Object(headerMembers)).properties,
+    context: Type.Optional(closed(headerMembers, {}, { description: "instead of the four flat members" })),
     message_group_id: Type.Optional(uuidText),
     sequence_number: Type.Optional(Type.Integer({ minimum: 0, maximum: 65_534 })),
     total_chunks: Type.Optional(Type.Integer({ minimum: 1, maximum: 65_535 })),
@@ -70,7 +67,7 @@ export const envelopeShape = closed(
     sender_signature: Type.Optional(signatureText),
   },
   exampleEnvelope,
-  "One encrypted envelope. A chunk has message_group_id, sequence_number and total_chunks together.",
+  { description: "One encrypted envelope. A chunk has message_group_id, sequence_number and total_chunks together." },
 );
 
 const eventProof = open({
@@ -250,7 +247,6 @@ const exampleAck = exampleRetrieval("ack", exampleMessageId);
 export const ackBodyShape = closed(
   { ...ackMembers, ...ackProofMembers },
   {
-    did: exampleDid,
     message_ids: [exampleMessageId],
     service_id: exampleAck.claims.serviceId,
     cache_endpoint: exampleAck.claims.endpoint,

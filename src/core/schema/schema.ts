@@ -5,7 +5,14 @@
  * each schema has an example, and an answer never repeats what a caller sent.
  * Source: interface "Resources and their fields", rules sections 1, 3, 9 and 10.
  */
-import { FormatRegistry, type Static, type TObject, type TProperties, type TSchema, Type } from "@sinclair/typebox";
+import {
+  FormatRegistry,
+  type ObjectOptions,
+  type Static,
+  type TProperties,
+  type TSchema,
+  Type,
+} from "@sinclair/typebox";
 import { type TypeCheck, TypeCompiler, type ValueError, ValueErrorType } from "@sinclair/typebox/compiler";
 import { decodeBase64 } from "../codec/bytes.ts";
 import type { Did } from "../codec/did.ts";
@@ -214,21 +221,18 @@ function expectedBy(schema: TSchema): string {
 
 // ------------------------------------------------------------------------------------------ primitives
 
-/** An object that refuses members it does not know. */
-export function closed<P extends TProperties>(properties: P, example?: unknown, description?: string): TObject<P> {
-  return Type.Object(properties, {
-    additionalProperties: false,
-    ...(example === undefined ? {} : { examples: [example] }),
-    ...(description === undefined ? {} : { description }),
-  });
-}
-
 /**
  * An object of an answer: later versions may add members, so that clients ignore what they don't know. Its example has
  * the examples of its required members, and what `example` says.
  */
-export function open<P extends TProperties>(properties: P, example: object = {}): TObject<P> {
-  return Type.Object(properties, { examples: [{ ...exampleOfMembers(Type.Object(properties)), ...example }] });
+export function open<P extends TProperties>(properties: P, example: object = {}, options: ObjectOptions = {}) {
+  const examples = [{ ...exampleOfMembers(Type.Object(properties)), ...example }];
+  return Type.Object(properties, { ...options, examples });
+}
+
+/** An object that refuses members it does not know. */
+export function closed<P extends TProperties>(properties: P, example: object = {}, options: ObjectOptions = {}) {
+  return open(properties, example, { ...options, additionalProperties: false });
 }
 
 function exampleOfMembers({ properties, required = [] }: TSchema): Record<string, unknown> {
@@ -432,7 +436,7 @@ const subjectMax = 160;
 
 export const reloadBody = open({}, {});
 
-const didOfOperator = Type.String({ maxLength: 128 });
+const didOfOperator = Type.String({ maxLength: 128, examples: [exampleDid] });
 
 export const blockBody = closed(
   {
@@ -454,10 +458,7 @@ export const networksBody = closed(
   { labels: ["net:0123456789abcdef"] },
 );
 
-export const explainBody = closed(
-  { recipient: didOfOperator, sender: nullable(didOfOperator) },
-  { recipient: exampleDid, sender: null },
-);
+export const explainBody = closed({ recipient: didOfOperator, sender: nullable(didOfOperator) });
 
 /** A community's; each takes about 300 bytes of memory. */
 export const invitationsMax = 10_000;
@@ -479,5 +480,5 @@ export const revokeBody = closed(
 
 export const eraseBody = closed(
   { did: didOfOperator, mail_only: Type.Boolean({ description: "Removes what waits for the DID and nothing else" }) },
-  { did: exampleDid, mail_only: false },
+  { mail_only: false },
 );
