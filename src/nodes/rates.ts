@@ -78,11 +78,13 @@ export function createRateLimiter(given: RateLimit | (() => RateLimit)): RateLim
   };
 }
 
+type LoopbackRule = { readonly rate_limit_loopback: boolean };
+
 /** The client of a request, asked before its body is read: 429 `rate_limited`. */
 export function checkClientRate(
   limiter: RateLimiter,
   { client, network, nowMs }: { readonly client: string; readonly network: string; readonly nowMs: number },
-  settings: { readonly rate_limit_loopback: boolean },
+  settings: LoopbackRule,
 ): Fault | null {
   return isUnlimited(client, settings) ? null : checkRate(limiter, network, nowMs);
 }
@@ -91,17 +93,22 @@ export function checkClientRate(
 const countedBytes = 256 * 1024;
 
 /** The rest of what a large envelope counts. Its length is certain only when it has been read. */
-export function chargeBody(
+export function chargeBody(limiter: RateLimiter, call: Call, settings: LoopbackRule): void {
+  chargeClient(limiter, call, Math.ceil(call.body.length / countedBytes) - 1, settings);
+}
+
+/** What a request costs beside what it was checked for, once that is known. */
+export function chargeClient(
   limiter: RateLimiter,
-  call: Pick<Call, "client" | "network" | "nowMs" | "body">,
-  settings: { readonly rate_limit_loopback: boolean },
+  { client, network, nowMs }: Pick<Call, "client" | "network" | "nowMs">,
+  more: number,
+  settings: LoopbackRule,
 ): void {
-  const more = Math.ceil(call.body.length / countedBytes) - 1;
-  if (more > 0 && !isUnlimited(call.client, settings)) limiter.charge(call.network, call.nowMs, more);
+  if (more > 0 && !isUnlimited(client, settings)) limiter.charge(network, nowMs, more);
 }
 
 /** Whether no rate applies to a client: with this setting, to those of this machine. */
-export function isUnlimited(client: string, settings: { readonly rate_limit_loopback: boolean }): boolean {
+export function isUnlimited(client: string, settings: LoopbackRule): boolean {
   return !settings.rate_limit_loopback && isLoopbackAddress(client);
 }
 

@@ -224,6 +224,26 @@ describe("GET /cache/chunks/{did}/{messageGroupId}", () => {
     expect("next_cursor" in rest).toBe(false);
   });
 
+  test("counts once for each hundred chunks of the group, whatever the page holds", async () => {
+    const node = await cacheFor({ client_rate: 1, client_burst: 1_000 });
+    for (let sequence = 0; sequence < 400; sequence++)
+      await node.store(chunkTo(bob, sequence + 1, { group: 9, sequence, total: 400 }));
+    // 5 each: 200 of them, and no more in this second.
+    for (let n = 0; n < 200; n++) await chunks(node, uuidOf(9), "?limit=1");
+    const ask = () =>
+      outcomeOf(
+        node.read(
+          `/cache/chunks/${encodedDid(bob)}/${uuidOf(9)}?limit=1`,
+          proofHeaders(bob, { operation: "chunks", subject: uuidOf(9), ...at(node) }),
+        ),
+      );
+    expect(await ask()).toBe("429 rate_limited");
+    expect((await messages(node, bob, "?limit=1")).count).toBe(1);
+    node.clock.nowMs += 1_000;
+    expect(await ask()).toBe("200 ok");
+    expect(await ask()).toBe("429 rate_limited");
+  });
+
   test("refuses a path that names no UUID", async () => {
     const node = await cacheFor();
     const headers = proofHeaders(bob, { operation: "chunks", subject: "group" });

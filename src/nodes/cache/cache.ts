@@ -135,6 +135,7 @@ export function createCache(parts: CacheParts): Cache {
     reports: createFullReports(parts),
     clientRate: createRateLimiter(limitOf(settings, "client_rate", "client_burst")),
     ackRate: createRateLimiter(limitOf(settings, "client_rate", "client_burst")),
+    chunkRate: createRateLimiter(limitOf(settings, "client_rate", "client_burst")),
     signer: { sign: parts.sign, endpoint },
     facts: factsOf(parts.recipients),
     push,
@@ -237,6 +238,8 @@ const pushBytesMax = 16 * 1024;
 
 type ReadPlan = Pick<Route, "path" | "id" | "summary" | "query" | "headers" | "codes"> & {
   readonly answer: readonly [description: string, schema?: TSchema];
+  /** For what costs more with what the client itself has stored. */
+  readonly rateOf?: (node: CacheNode) => RateLimiter;
   readonly handle: (parts: RetrieveParts, call: Call) => Promise<Answer | Fault> | Fault;
 };
 
@@ -255,6 +258,8 @@ const reads: readonly ReadPlan[] = [
     summary: "Retrieve the chunks of one group by sequence number",
     answer: ["The chunks held, and whether the group is complete", chunksShape],
     query: ["limit", "cursor"],
+    codes: ["rate_limited"],
+    rateOf: ({ chunkRate }) => chunkRate,
     handle: readChunks,
   },
   {
@@ -336,7 +341,8 @@ function pushRoutes(node: CacheNode, push: Push): Route[] {
   ];
 }
 
-function readRoute(node: CacheNode, { answer, headers = [], codes = [], handle, ...plan }: ReadPlan): Route {
+function readRoute(node: CacheNode, { answer, headers = [], codes = [], rateOf, handle, ...plan }: ReadPlan): Route {
+  const rate = rateOf?.(node);
   return {
     ...common,
     ...plan,
@@ -345,6 +351,7 @@ function readRoute(node: CacheNode, { answer, headers = [], codes = [], handle, 
     headers: [...proofHeaders.headers, ...headers],
     answer: [200, ...answer],
     codes: [...proofCodes, ...codes],
+    ...(rate === undefined ? {} : { rateLimit: (request) => checkClientRate(rate, request, node.settings) }),
     handle: (call) => handle(node, call),
   };
 }

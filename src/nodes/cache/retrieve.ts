@@ -36,6 +36,7 @@ import type {
   Replay,
 } from "../../storage/contract.ts";
 import type { Answer, Call, Spliced } from "../http/route.ts";
+import { chargeClient, type RateLimiter } from "../rates.ts";
 import type { RecipientSource } from "../recipients.ts";
 import {
   entryParts,
@@ -61,6 +62,7 @@ export type RetrieveParts = {
   readonly limits: EnvelopeLimits;
   readonly signer: EventSigner;
   readonly streams: Streams;
+  readonly chunkRate: RateLimiter;
   readonly now: () => number;
 };
 
@@ -123,6 +125,9 @@ function areWhole(entries: readonly HeldMessage[]): boolean {
   return entries.every(({ chunk }) => chunk === null || sets.get(chunk.groupId)?.length === chunk.total);
 }
 
+/** So many chunks of a group count as another request. */
+const countedChunks = 100;
+
 /** The whole group, or a page where `limit` or `cursor` asks for one. */
 export function readChunks(parts: RetrieveParts, call: Call): Reply {
   const groupId = parsePathUuid(call, "messageGroupId");
@@ -135,6 +140,8 @@ export function readChunks(parts: RetrieveParts, call: Call): Reply {
     const context = contextOf(parts, did, call);
     const source = { mailbox, recipient, now };
     const chunks = await mailbox.chunks(recipient, groupId, call.nowMs);
+    // A page of them costs as much: a microsecond for each chunk of the group.
+    chargeClient(parts.chunkRate, call, Math.floor(chunks.length / countedChunks), parts.settings);
     if (page === null) return { status: 200, jsonParts: groupParts(source, chunks, context) };
     const found = pageOfGroup(chunks, page);
     if (isFault(found)) return found;
