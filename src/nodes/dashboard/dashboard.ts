@@ -7,7 +7,7 @@ import { statusAnswer } from "../../core/schema/schema.ts";
 import type { Log } from "../http/log.ts";
 import type { Reading } from "../http/metrics.ts";
 import type { Route } from "../http/route.ts";
-import { nodeRoute, pageRoute } from "../http/status.ts";
+import { nodeRoute } from "../http/status.ts";
 
 type Sample = ReturnType<typeof sampleOf>;
 type Warning = { readonly atMs: number; readonly level: "warn" | "error"; readonly message: string };
@@ -146,36 +146,47 @@ type DashboardParts = {
 };
 
 export function dashboardRoutes(parts: DashboardParts): Route[] {
-  const html = renderStatusPage();
-  const data = { id: "statusData", summary: "The figures of the page" };
+  const page = { contentType: "text/html; charset=utf-8", content: renderStatusPage() };
   return [
-    pageRoute(
-      "/status",
-      { id: "statusPage", summary: "Status of this process, as a page" },
-      { html: () => html, policy: pageSecurityPolicy },
-    ),
-    nodeRoute("/status.json", { ...data, answer: ["The last hour of this process.", statusAnswer] }, async () => {
-      const { history } = parts;
-      const [checks, facts] = await Promise.all([parts.checks(), history.facts()]);
-      const json = {
-        version: parts.version,
-        roles: parts.roles,
-        started_at_ms: parts.startedAtMs,
-        ready: checks.every(({ ok }) => ok),
-        samples: history.samples(),
-        checks,
-        facts,
-        warnings: history.warnings(),
-      };
-      return { status: 200, json };
+    nodeRoute({
+      path: "/status",
+      id: "statusPage",
+      summary: "Status of this process, as a page",
+      answer: [200, "A page without external assets."],
+      handle: () => ({ status: 200, headers: pageHeaders, body: page }),
+    }),
+    nodeRoute({
+      path: "/status.json",
+      id: "statusData",
+      summary: "The figures of the page",
+      answer: [200, "The last hour of this process.", statusAnswer],
+      handle: async () => ({ status: 200, json: await readStatus(parts) }),
     }),
   ];
 }
 
+async function readStatus({ version, roles, startedAtMs, history, ...parts }: DashboardParts) {
+  const [checks, facts] = await Promise.all([parts.checks(), history.facts()]);
+  return {
+    version,
+    roles,
+    started_at_ms: startedAtMs,
+    ready: checks.every(({ ok }) => ok),
+    samples: history.samples(),
+    checks,
+    facts,
+    warnings: history.warnings(),
+  };
+}
+
 // ------------------------------------------------------------------------------------------------------- page
 
-const pageSecurityPolicy =
-  "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none'";
+/** It loads nothing, and no other page may frame it. */
+const pageHeaders = {
+  "content-security-policy":
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+  "x-content-type-options": "nosniff",
+};
 
 const style = `
 :root{--bg:#f6f7f9;--card:#fff;--ink:#16181d;--soft:#5d6470;--line:#dfe3ea;--main:#2f5bd3;--second:#c2410c;--bad:#b42318;--good:#067647}

@@ -45,9 +45,7 @@ type OperationsParts = Erasing & {
 export function operationRoutes(parts: OperationsParts): Route[] {
   const { directory, explain } = parts;
   return [
-    reloadRoute(parts),
-    eraseRoute(parts),
-    networksRoute(parts),
+    ...nodeOperations(parts),
     ...blockRoutes(parts),
     ...(directory === null ? [] : invitationRoutes(directory.invitations, parts.log)),
     ...(explain === null ? [] : [explainRoute(explain, parts.now)]),
@@ -90,19 +88,49 @@ function operatorRoute({ answer, ...plan }: OperatorPlan, read: (call: Call) => 
   };
 }
 
-function reloadRoute({ reload }: OperationsParts): Route {
-  return operation({
-    path: "/operations/reload",
-    id: "reload",
-    summary: "Reload the configuration",
-    answer: "What changed, and what needs a restart; or why nothing changed.",
-    request: reloadBody,
-    handle: async () => {
-      const outcome = await reload();
-      if (typeof outcome === "string") return { ok: false, reason: outcome };
-      return { ok: true, changed: outcome.changed, needs_restart: outcome.needsRestart };
-    },
-  });
+function nodeOperations(parts: OperationsParts): Route[] {
+  const { reload, networkOf, now, log } = parts;
+  return [
+    operation({
+      path: "/operations/reload",
+      id: "reload",
+      summary: "Reload the configuration",
+      answer: "What changed, and what needs a restart; or why nothing changed.",
+      request: reloadBody,
+      handle: async () => {
+        const outcome = await reload();
+        if (typeof outcome === "string") return { ok: false, reason: outcome };
+        return { ok: true, changed: outcome.changed, needs_restart: outcome.needsRestart };
+      },
+    }),
+    operation({
+      path: "/operations/networks",
+      id: "networks",
+      summary: "Name the client networks behind labels of stored entries",
+      answer: "By label, the networks that sent something lately.",
+      request: networksBody,
+      handle: ({ labels }) => {
+        const named = labels.map((label) => [label, networkOf(label)] as const);
+        return { networks: Object.fromEntries(named.filter(([, network]) => network !== null)) };
+      },
+    }),
+    operation({
+      path: "/operations/erase",
+      id: "erase",
+      summary: "Remove what this node holds of a DID",
+      answer: "How many entries, bytes and uses of invitations were removed.",
+      request: eraseBody,
+      handle: async ({ did: text, mail_only }) => {
+        const did = parseDid(text);
+        if (isFault(did)) return did;
+        const erased = mail_only ? await eraseMail(parts, did, now) : await eraseDid(parts, did, now);
+        if (isFault(erased)) return erased;
+        const what = mail_only ? "the waiting messages of a recipient" : "what the node holds of a DID";
+        log("warn", `the operator removed ${what}`, { ...(mail_only ? { recipient: did } : {}), ...erased });
+        return erased;
+      },
+    }),
+  ];
 }
 
 function explainRoute(parts: ExplainParts, now: OperationsParts["now"]): Route {
@@ -113,20 +141,6 @@ function explainRoute(parts: ExplainParts, now: OperationsParts["now"]): Route {
     answer: "What this node would decide, and the last results.",
     request: explainBody,
     handle: (asked) => explainEnvelope(parts, asked, now),
-  });
-}
-
-function networksRoute({ networkOf }: OperationsParts): Route {
-  return operation({
-    path: "/operations/networks",
-    id: "networks",
-    summary: "Name the client networks behind labels of stored entries",
-    answer: "By label, the networks that sent something lately.",
-    request: networksBody,
-    handle: ({ labels }) => {
-      const named = labels.map((label) => [label, networkOf(label)] as const);
-      return { networks: Object.fromEntries(named.filter(([, network]) => network !== null)) };
-    },
   });
 }
 
@@ -233,26 +247,4 @@ function renderInvitation(one: Invitation): Record<string, unknown> {
     uses_max: usesMax,
     note,
   };
-}
-
-// -------------------------------------------------------------------------------------------------- erasure
-
-function eraseRoute(parts: OperationsParts): Route {
-  const { now, log } = parts;
-  return operation({
-    path: "/operations/erase",
-    id: "erase",
-    summary: "Remove what this node holds of a DID",
-    answer: "How many entries, bytes and uses of invitations were removed.",
-    request: eraseBody,
-    handle: async ({ did: text, mail_only }) => {
-      const did = parseDid(text);
-      if (isFault(did)) return did;
-      const erased = mail_only ? await eraseMail(parts, did, now) : await eraseDid(parts, did, now);
-      if (isFault(erased)) return erased;
-      const what = mail_only ? "the waiting messages of a recipient" : "what the node holds of a DID";
-      log("warn", `the operator removed ${what}`, { ...(mail_only ? { recipient: did } : {}), ...erased });
-      return erased;
-    },
-  });
 }
