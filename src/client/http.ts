@@ -289,17 +289,6 @@ export async function orNull<T>(read: Promise<T>, ...codes: string[]): Promise<T
   throw result;
 }
 
-/** Runs the work of each key one after the other, in the order of the calls. Failed work stops none behind it. */
-export function inOrder<K>(): <T>(key: K, work: () => Promise<T>) => Promise<T> {
-  const last = new Map<K, Promise<unknown>>();
-  return (key, work) => {
-    const mine = (last.get(key) ?? Promise.resolve()).then(work);
-    const settled = mine.catch(() => undefined).finally(() => last.get(key) === settled && last.delete(key));
-    last.set(key, settled);
-    return mine;
-  };
-}
-
 /** Resolves after `ms`, or at once when `signal` is aborted. */
 export function pause(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {

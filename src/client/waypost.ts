@@ -4,12 +4,13 @@
  * Source: docs/client.md.
  */
 import type { Did } from "../core/codec/did.ts";
+import { inOrder } from "../core/std/order.ts";
 import { askDid, type Client, connect, find, lookUp, normalizeName, planSend, rootKeyOf, senderOf } from "./client.ts";
 import { type Content, type Relations, reactionType, receiptType, type Source, sourceOf } from "./content.ts";
 import { randomUuid } from "./crypto.ts";
 import type { Devices } from "./devices/devices.ts";
 import { provingAt, waitingDefault } from "./directory.ts";
-import { attempt, ClientError, clockProblem, inOrder, localError } from "./http.ts";
+import { attempt, ClientError, clockProblem, localError } from "./http.ts";
 import { memoryOf, reliable } from "./key-stores.ts";
 import { freshSeed, type Identity, isRotationDue, renderIdentity, rotationMsDefault, wipe } from "./keys.ts";
 import type { Listener, Message, WaypostEvent } from "./message.ts";

@@ -8,6 +8,7 @@ import { decodeHex, encodeHex, equalBytes } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { minuteMs, secondMs } from "../../core/codec/time.ts";
 import type { DidDocument } from "../../core/ledger/account.ts";
+import { inOrder } from "../../core/std/order.ts";
 import { homeOfUrl, homesOf, movedType } from "../../core/trust/home.ts";
 import {
   decodeLogEntry,
@@ -37,7 +38,7 @@ import { hashLeaf, verifyConsistency, verifyInclusion } from "../../core/trust/t
 import { headShape, renderKept } from "../answers.ts";
 import type { Client } from "../client.ts";
 import { verifyEd25519 } from "../crypto.ts";
-import { askBytes, attempt, ClientError, inOrder, localError, orNull } from "../http.ts";
+import { askBytes, attempt, ClientError, localError, orNull } from "../http.ts";
 import { distrust, type MemoryStore, recall } from "./trust.ts";
 
 // -------------------------------------------------------------------------------------------------------------- policy

@@ -17,6 +17,7 @@ import {
   sealingKeyOf,
 } from "../../core/ledger/account.ts";
 import { boundDocumentMessage, encodeDidDocument, renderProofTimestamp } from "../../core/ledger/document-codec.ts";
+import { inOrder } from "../../core/std/order.ts";
 import { rememberedOf } from "../../core/trust/follow.ts";
 import { isSelfCertifying } from "../../core/trust/names.ts";
 import { componentCallsMax, type KeyState } from "../../core/trust/proof.ts";
@@ -24,7 +25,7 @@ import { aliasesShape, claimsShape, renderKept } from "../answers.ts";
 import type { Client } from "../client.ts";
 import { ed25519PublicKey, signEd25519, x25519PublicKey } from "../crypto.ts";
 import { authorizationLifeMs, type Submission } from "../directory.ts";
-import { ClientError, inOrder, jsonBody, localError, orNull, path } from "../http.ts";
+import { ClientError, jsonBody, localError, orNull, path } from "../http.ts";
 import { type AgreementChain, advanceChain, type HeldAgreement, heldSeed, type Identity } from "../keys.ts";
 import { type MemoryStore, recall } from "./trust.ts";
 

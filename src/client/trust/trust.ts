@@ -9,13 +9,14 @@ import { sha256 } from "#sha256";
 import { encodeHex } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
+import { inOrder } from "../../core/std/order.ts";
 import { findContradiction, type Remembered, rememberedOf } from "../../core/trust/follow.ts";
 import { homesOf, parseHome } from "../../core/trust/home.ts";
 import { isSelfCertifying } from "../../core/trust/names.ts";
 import { decodeKeyProof, type KeyState, replayKeyProof } from "../../core/trust/proof.ts";
 import { parseKept, rememberedAliasShape, rememberedShape, renderKept, type Shape } from "../answers.ts";
 import { verifyEd25519 } from "../crypto.ts";
-import { ClientError, inOrder } from "../http.ts";
+import { ClientError } from "../http.ts";
 
 /**
  * `proven`: signed calls lead from the DID to its keys. `logged`: a fresh head of the log, which witnesses have seen, covers

@@ -13,6 +13,7 @@ import { dayMs } from "../../core/codec/time.ts";
 import { type MailboxEntry, type Receipts, StoreError } from "../../storage/contract.ts";
 import { rememberDecoded } from "../../storage/table.ts";
 import type { Log } from "../http/log.ts";
+import { decodeRecord, encodeRecord } from "../records.ts";
 
 /** What a mailbox knows of a sender. */
 export type Acquaintance = "stranger" | "known" | "familiar";
@@ -82,7 +83,7 @@ export async function remember(
   kept.sort(([, a], [, b]) => b.days - a.days);
   const record = kept.slice(0, sendersMax).map(([sender, { day, days }]) => [sender, day, days]);
   try {
-    await known.receipts.put(keyOfKnown(mailbox), utf8(JSON.stringify(record)), nowMs + knownDays * dayMs);
+    await known.receipts.put(keyOfKnown(mailbox), encodeRecord(record), nowMs + knownDays * dayMs);
   } catch (error) {
     reportLost(known, error);
   }
@@ -107,7 +108,7 @@ async function readKnown(known: KnownSenders, mailbox: MailboxKey, nowMs: number
 const noSenders: Known = new Map();
 
 function decodeKnown(bytes: Uint8Array): Known {
-  const record = JSON.parse(new TextDecoder().decode(bytes)) as [sender: string, day: number, days: number][];
+  const record = decodeRecord<[sender: string, day: number, days: number][]>(bytes);
   return new Map(record.map(([sender, day, days]) => [sender, { day, days }]));
 }
 

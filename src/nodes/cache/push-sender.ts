@@ -7,13 +7,14 @@
  * Source: D392; RFC 8030 sections 5 and 7.
  */
 
-import { decodeUtf8, utf8 } from "../../core/codec/bytes.ts";
+import { utf8 } from "../../core/codec/bytes.ts";
 import type { MailboxKey } from "../../core/codec/did.ts";
 import { dayMs, hourMs, minuteMs, secondMs } from "../../core/codec/time.ts";
 import { isFault } from "../../core/fault.ts";
 import type { Mailbox, Receipts, Replay } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
+import { decodeRecord, encodeRecord, readRecord, scanRecords } from "../records.ts";
 import type { Egress } from "../relay/egress.ts";
 import { encryptPush, type PushKey, type PushTarget, parseBase64url, pushAuthorization } from "./push-message.ts";
 
@@ -47,9 +48,6 @@ export const dueKey = (mailbox: MailboxKey, id: string, who: "known" | "stranger
   `${duePrefix}${mailbox}/${id}/${who}`;
 export const duePrefix = "/push-due/";
 
-export const encode = (value: unknown): Uint8Array => utf8(JSON.stringify(value));
-export const decode = <T>(bytes: Uint8Array): T => JSON.parse(decodeUtf8(bytes) ?? "null") as T;
-
 export function targetOf({ endpoint, ...keys }: Pick<Subscription, "endpoint" | "p256dh" | "auth">): PushTarget | null {
   const [p256dh, auth] = [parseBase64url(keys.p256dh), parseBase64url(keys.auth)];
   return p256dh?.length === 65 && auth?.length === 16 ? { endpoint, p256dh, auth } : null;
@@ -79,7 +77,6 @@ export type Sender = {
 };
 
 const attemptsMax = 64;
-const pageLimit = 500;
 const strangersPerHour = 6;
 const timeoutMs = 10 * secondMs;
 const pauseMsMax = 6 * hourMs;
@@ -109,16 +106,14 @@ export function createSender(parts: SenderParts): Sender {
   };
   const look = async (): Promise<void> => {
     let count = 0;
-    for (let after: string | null = null; !closed; ) {
-      const page = await parts.receipts.scan(duePrefix, { after, limit: pageLimit, nowMs: parts.now() });
+    for await (const page of scanRecords(parts.receipts, duePrefix, parts.now)) {
       count += page.length;
       for (const [key] of page) {
         while (running.size >= attemptsMax / 2) await Promise.race(running.values());
         void ring(placeOf(key));
       }
       await Promise.all(running.values());
-      if (page.length < pageLimit) break;
-      after = page.at(-1)?.[0] ?? null;
+      if (closed) return;
     }
     node.due.count = count;
   };
@@ -133,7 +128,7 @@ export function createSender(parts: SenderParts): Sender {
   return {
     ring: (mailbox, id) => void ring({ mailbox, id }),
     confirm: (subscription, confirmation) => {
-      const content = encode({ waypost: confirmation });
+      const content = encodeRecord({ waypost: confirmation });
       const work = async () => void (await post(node, subscription, { content, topic: "waypost-confirm" }));
       if (!closed && running.size < attemptsMax) void run(`confirm ${confirmation.token}`, work);
     },
@@ -158,11 +153,11 @@ async function push(node: SenderNode, place: Place): Promise<void> {
   const { mailbox, id } = place;
   const nowMs = now();
   const found = await receipts.scan(`${duePrefix}${mailbox}/${id}/`, { after: null, limit: 2, nowMs });
-  const due = found.map(([key, value]): Due => ({ key, value, atMs: decode<{ atMs: number }>(value).atMs }));
+  const due = found.map(([key, value]): Due => ({ key, value, atMs: decodeRecord<{ atMs: number }>(value).atMs }));
   if (due.length === 0 || isConnected(mailbox)) return;
   const value = await receipts.get(subscriptionKey(mailbox, id), nowMs);
   if (value === null || (await isEmpty(node, mailbox))) return removeDue(node, due);
-  const subscription = decode<Subscription>(value);
+  const subscription = decodeRecord<Subscription>(value);
   const state = await stateOf(node, place);
   if (subscription.token !== null || subscription.key !== key.publicKey || state.notBeforeMs > nowMs) return;
   const strangers = due.every(({ key }) => key === dueKey(mailbox, id, "stranger")) ? strangerKey(place) : null;
@@ -170,7 +165,7 @@ async function push(node: SenderNode, place: Place): Promise<void> {
   const claim = `push:${mailbox}/${id}`;
   if (!(await node.replay.claim(claim, nowMs + settings.interval, nowMs))) return;
   // The claim above lets one at a time count.
-  if (strangers !== null) await receipts.put(`${strangers}${crypto.randomUUID()}`, encode(null), nowMs + hourMs);
+  if (strangers !== null) await receipts.put(`${strangers}${crypto.randomUUID()}`, encodeRecord(null), nowMs + hourMs);
   const answer = await post(node, subscription, { content: utf8(subscription.data), topic: "waypost" });
   if (answer === "refused") return;
   if (answer.kind === "taken") {
@@ -196,8 +191,8 @@ async function countOf({ receipts, now }: SenderNode, prefix: string): Promise<n
 }
 
 async function stateOf({ receipts, now }: SenderNode, { mailbox, id }: Place): Promise<PushState> {
-  const value = await receipts.get(stateKey(mailbox, id), now());
-  return value === null ? { atMs: 0, status: 0, failures: 0, notBeforeMs: 0 } : decode(value);
+  const state = await readRecord<PushState>(receipts, stateKey(mailbox, id), now());
+  return state ?? { atMs: 0, status: 0, failures: 0, notBeforeMs: 0 };
 }
 
 // ------------------------------------------------------------------------------------------------------- one request
@@ -283,7 +278,7 @@ async function record(node: SenderNode, { mailbox, id }: Place, recorded: Record
   const pauseMs = Math.max(answer.retryAfterMs, (minuteMs / 2) * 2 ** Math.min(failures - 1, 12));
   const notBeforeMs = failures === 0 ? 0 : nowMs + Math.min(pauseMs, pauseMsMax);
   const next: PushState = { atMs: nowMs, status: answer.status, failures, notBeforeMs };
-  await receipts.put(stateKey(mailbox, id), encode(next), nowMs + subscriptionLifeMs);
+  await receipts.put(stateKey(mailbox, id), encodeRecord(next), nowMs + subscriptionLifeMs);
 }
 
 function pushMetrics(metrics: Metrics) {

@@ -16,13 +16,12 @@ import { compileShape } from "../../core/schema/schema.ts";
 import type { Receipts } from "../../storage/contract.ts";
 import type { Answer, Call } from "../http/route.ts";
 import { checkRate, createRateLimiter, type RateLimiter } from "../rates.ts";
+import { decodeRecord, encodeRecord, readRecord, scanRecords } from "../records.ts";
 import { base64url, deviceKey } from "./push-message.ts";
 import {
   createSender,
-  decode,
   dueKey,
   duePrefix,
-  encode,
   type PushState,
   type Sender,
   type SenderParts,
@@ -92,7 +91,7 @@ async function stored({ receipts, key, sender }: PushNode, arrival: Arrival): Pr
   );
   const who = isKnown ? "known" : "stranger";
   // Different each time: a push that is on its way removes only what it has seen.
-  const due = encode({ atMs: nowMs, one: crypto.randomUUID() });
+  const due = encodeRecord({ atMs: nowMs, one: crypto.randomUUID() });
   await Promise.all(confirmed.map(({ id }) => receipts.put(dueKey(mailbox, id, who), due, expiresAtMs)));
   for (const { id, subscription } of confirmed) if (subscription.key === key.publicKey) sender.ring(mailbox, id);
 }
@@ -102,7 +101,7 @@ type Subscribed = { readonly id: string; readonly subscription: Subscription };
 async function subscriptionsOf(receipts: Receipts, mailbox: MailboxKey, nowMs: number): Promise<Subscribed[]> {
   const prefix = subscriptionKey(mailbox, "");
   const found = await receipts.scan(prefix, { after: null, limit: subscriptionsMax, nowMs });
-  return found.map(([key, value]) => ({ id: key.slice(prefix.length), subscription: decode(value) }));
+  return found.map(([key, value]) => ({ id: key.slice(prefix.length), subscription: decodeRecord(value) }));
 }
 
 // ------------------------------------------------------------------------------------------------------- subscribing
@@ -134,7 +133,7 @@ async function subscribe(node: PushNode, { mailbox, id }: Owner, call: Call): Pr
   if (tooFast !== null) return tooFast;
   const subscription: Subscription = { ...wanted, key: key.publicKey, token };
   const untilMs = nowMs + (token === null ? subscriptionLifeMs : tokenLifeMs);
-  await receipts.put(subscriptionKey(mailbox, id), encode(subscription), untilMs);
+  await receipts.put(subscriptionKey(mailbox, id), encodeRecord(subscription), untilMs);
   if (!isSame) await receipts.remove(stateKey(mailbox, id));
   if (token === null) return { status: 200, json: { id, state: "confirmed" } };
   sender.confirm(subscription, { id, token });
@@ -163,14 +162,9 @@ async function decodeWanted({ egress }: PushNode, body: Uint8Array): Promise<Wan
 
 /** Removes all that is kept for pushes of a mailbox. */
 export async function forgetPushes(receipts: Receipts, mailbox: MailboxKey): Promise<void> {
-  const limit = 100;
-  for (const kind of ["push", "push-state", "push-due", "push-strangers"]) {
-    for (let left = limit; left === limit; ) {
-      const page = await receipts.scan(`/${kind}/${mailbox}/`, { after: null, limit, nowMs: 0 });
+  for (const kind of ["push", "push-state", "push-due", "push-strangers"])
+    for await (const page of scanRecords(receipts, `/${kind}/${mailbox}/`, () => 0))
       await Promise.all(page.map(([key]) => receipts.remove(key)));
-      left = page.length;
-    }
-  }
 }
 
 // --------------------------------------------------------------------------------------------------------- explaining
@@ -180,8 +174,7 @@ async function describe({ receipts, key }: PushParts, mailbox: MailboxKey, nowMs
   const all = await subscriptionsOf(receipts, mailbox, nowMs);
   return Promise.all(
     all.map(async ({ id, subscription }) => {
-      const value = await receipts.get(stateKey(mailbox, id), nowMs);
-      const state = value === null ? null : decode<PushState>(value);
+      const state = await readRecord<PushState>(receipts, stateKey(mailbox, id), nowMs);
       const due = await receipts.scan(`${duePrefix}${mailbox}/${id}/`, { after: null, limit: 2, nowMs });
       const would =
         subscription.token !== null

@@ -6,7 +6,7 @@
  * and 10.
  */
 import type { Static } from "@sinclair/typebox";
-import { concatBytes, decodeBase64, decodeUtf8, encodeHex, parsePublicKey, utf8 } from "../../core/codec/bytes.ts";
+import { concatBytes, decodeBase64, encodeHex, parsePublicKey, utf8 } from "../../core/codec/bytes.ts";
 import { blake2b256, isAdmissibleKey, verifyEd25519 } from "../../core/codec/crypto.ts";
 import { type Did, normalizeAlias, parseDid } from "../../core/codec/did.ts";
 import { badInput, type Fault, fault, isFault } from "../../core/fault.ts";
@@ -34,10 +34,12 @@ import {
   registrationStatusAnswer,
 } from "../../core/schema/directory.ts";
 import { compileShape } from "../../core/schema/schema.ts";
+import { inOrder } from "../../core/std/order.ts";
 import { isSelfCertifying } from "../../core/trust/names.ts";
 import type { Ledger, Receipts } from "../../storage/contract.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
 import { checkOpen, invitationHeader } from "../operations/invitations.ts";
+import { encodeRecord, readRecord } from "../records.ts";
 import {
   acceptedVersions,
   type Binding,
@@ -82,7 +84,7 @@ const registrationCodes = [
 
 function registerRoute(parts: DirectoryParts): Route {
   const parseShape = compileShape(registerBody);
-  const oneByOne = oneAtATime();
+  const oneByOne = inOrder<Did>();
   return directoryRoute({
     method: "POST",
     path: "/register-did",
@@ -232,18 +234,6 @@ function renderRegistered({ did, document }: Registration, txId: string): Answer
   return { status: 202, json: { ...settled, did, did_document: renderDocument(document) } };
 }
 
-/** Runs the tasks of one key one after another; a key without tasks costs nothing. */
-function oneAtATime(): <T>(key: string, task: () => Promise<T>) => Promise<T> {
-  const last = new Map<string, Promise<unknown>>();
-  return (key, task) => {
-    const before = last.get(key) ?? Promise.resolve();
-    const mine = before.then(task, task);
-    const settled = mine.catch(() => undefined).finally(() => last.get(key) === settled && last.delete(key));
-    last.set(key, settled);
-    return mine;
-  };
-}
-
 // ---------------------------------------------------------------------------------------------- decoding
 
 /** What the time of a proof is checked against. The versions are those that the ledger accepts as well. */
@@ -334,13 +324,11 @@ function fingerprintOf(call: RegistrationCall): string {
 
 async function putReceipt(parts: DirectoryParts, did: Did, receipt: Receipt): Promise<void> {
   const lifeMs = receipt.txId === null ? 0 : receiptLifeMs;
-  await parts.receipts.put(receiptKey(did), utf8(JSON.stringify(receipt)), receipt.pendingUntilMs + lifeMs);
+  await parts.receipts.put(receiptKey(did), encodeRecord(receipt), receipt.pendingUntilMs + lifeMs);
 }
 
-async function readReceipt(parts: DirectoryParts, did: Did, nowMs: number): Promise<Receipt | null> {
-  const bytes = await parts.receipts.get(receiptKey(did), nowMs);
-  return bytes === null ? null : (JSON.parse(decodeUtf8(bytes) ?? "null") as Receipt | null);
-}
+const readReceipt = ({ receipts }: DirectoryParts, did: Did, nowMs: number): Promise<Receipt | null> =>
+  readRecord<Receipt>(receipts, receiptKey(did), nowMs);
 
 /** The receipt again while its registration is under way, else `null`. */
 async function stillPending(

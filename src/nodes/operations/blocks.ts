@@ -20,6 +20,7 @@ import { blocksMax } from "../../core/schema/schema.ts";
 import type { Bus } from "../../storage/bus.ts";
 import { type Receipts, StoreError } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
+import { decodeRecord, encodeRecord, scanRecords } from "../records.ts";
 import { keptMs } from "./results.ts";
 
 /** `did` is blocked as sender and as recipient, `sender` as sender alone. */
@@ -66,7 +67,6 @@ const prefix = "/block/";
 const revisionKey = "/block-list-revision";
 const changedSubject = "operator-blocks.changed";
 const readEveryMs = 10 * secondMs;
-const pageEntries = 1_000;
 
 export async function openBlocks({ receipts, bus, now, log }: BlocksParts): Promise<Blocks> {
   const followers = new Set<() => void>();
@@ -74,7 +74,7 @@ export async function openBlocks({ receipts, bus, now, log }: BlocksParts): Prom
   const readChanged = async (): Promise<void> => {
     const found = decodeUtf8((await receipts.get(revisionKey, now())) ?? new Uint8Array(0)) ?? "";
     if (found === revision) return;
-    blocks = await readBlocks(receipts, now());
+    blocks = await readBlocks(receipts, now);
     [revision, sets] = [found, setsOf(blocks)];
     for (const changed of followers) changed();
   };
@@ -96,7 +96,7 @@ export async function openBlocks({ receipts, bus, now, log }: BlocksParts): Prom
   const timer = setInterval(readLater, readEveryMs);
   timer.unref();
   const keep = (block: Block): Promise<void> =>
-    receipts.put(prefix + block.subject, utf8(JSON.stringify(block)), now() + keptMs);
+    receipts.put(prefix + block.subject, encodeRecord(block), now() + keptMs);
   const change = async ({ add, remove }: BlockChange): Promise<{ added: number; removed: number } | Fault> => {
     await read();
     const before = new Map(blocks.map((block) => [block.subject, block]));
@@ -148,14 +148,11 @@ async function eachOf(subjects: readonly string[], write: (subject: string) => P
 }
 
 /** The entries, oldest first. */
-async function readBlocks(receipts: Receipts, nowMs: number): Promise<Block[]> {
+async function readBlocks(receipts: Receipts, now: () => number): Promise<Block[]> {
   const blocks: Block[] = [];
-  for (let after: string | null = null; ; ) {
-    const page = await receipts.scan(prefix, { after, limit: pageEntries, nowMs });
-    blocks.push(...page.map(([, value]) => JSON.parse(decodeUtf8(value) ?? "") as Block));
-    if (page.length < pageEntries) return blocks.sort((a, b) => a.sinceMs - b.sinceMs);
-    after = page.at(-1)?.[0] ?? null;
-  }
+  for await (const page of scanRecords(receipts, prefix, now))
+    blocks.push(...page.map(([, value]) => decodeRecord<Block>(value)));
+  return blocks.sort((a, b) => a.sinceMs - b.sinceMs);
 }
 
 // ------------------------------------------------------------------------------------------------ decide

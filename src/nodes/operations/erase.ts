@@ -14,6 +14,7 @@ import { waitingPages } from "../cache/entries.ts";
 import { keyOfKnown } from "../cache/known.ts";
 import { forgetPushes } from "../cache/push.ts";
 import type { Log } from "../http/log.ts";
+import { scanRecords } from "../records.ts";
 import { deletedSubject } from "../signals.ts";
 import type { Blocks } from "./blocks.ts";
 import type { Invitations } from "./invitations.ts";
@@ -82,7 +83,6 @@ const duePrefix = "/deleted/";
 const lookEveryMs = secondMs;
 /** A deletion that no ledger has confirmed by then is none. */
 const followedMs = dayMs;
-const pageLimit = 500;
 
 type Deletions = {
   /** Durable when it resolves, before the deletion is submitted; the returned function takes it back. */
@@ -99,14 +99,14 @@ type Following = Erasing & { readonly bus: Bus; readonly now: () => number; read
 export function followDeletions({ bus, cache, directory, lifeOf, now, log }: Following): Deletions {
   if (cache === null) return { expect: async () => async () => {}, close: () => {} };
   const { mailbox, receipts } = cache;
-  const closing = new Waiters();
-  let [isClosed, isRunning, isAsked] = [false, false, false];
+  const news = new Waiters();
+  let [isClosed, isAsked] = [false, true];
   /** Returns how many deletions are still under way. */
   const look = async (): Promise<number> => {
     let left = 0;
-    for (let after: string | null = null; !isClosed; ) {
-      const page = await receipts.scan(duePrefix, { after, limit: pageLimit, nowMs: now() });
+    for await (const page of scanRecords(receipts, duePrefix, now)) {
       for (const [key, value] of page) {
+        if (isClosed) return left;
         const did = key.slice(duePrefix.length).split("/")[0] as Did;
         const lives = (await lifeOf(did)) ?? 0;
         const isOver = lives > Number(decodeUtf8(value));
@@ -117,38 +117,34 @@ export function followDeletions({ bus, cache, directory, lifeOf, now, log }: Fol
         } else left++;
         if (removed !== null && removed.entries > 0) log("info", "the mail of a deleted DID was removed", removed);
       }
-      if (page.length < pageLimit) break;
-      after = page.at(-1)?.[0] ?? null;
     }
     return left;
   };
   const run = async (): Promise<void> => {
-    isAsked = true;
-    if (isRunning) return;
-    isRunning = true;
-    while (isAsked && !isClosed) {
+    while (!isClosed) {
       isAsked = false;
       const left = await look().catch((error: unknown) => {
         if (!isClosed) log("warn", "the mail of deleted DIDs can't be removed now", { error });
         return null;
       });
-      if (left === 0) continue;
-      isAsked = true;
-      await closing.wait(lookEveryMs);
+      if (!isAsked && !isClosed) await news.wait(left === 0 ? dayMs : lookEveryMs);
     }
-    isRunning = false;
+  };
+  const ask = (): void => {
+    isAsked = true;
+    news.release();
   };
   const expect = async (did: Did) => {
     const key = `${duePrefix}${did}/${crypto.randomUUID()}`;
     await receipts.put(key, utf8(String((await lifeOf(did)) ?? 0)), now() + followedMs);
-    void run();
+    ask();
     return () => receipts.remove(key);
   };
   // A process with a Directory has written its own record.
   const subscription = bus.subscribe(deletedSubject, async (message) => {
     const did = decodeUtf8(message) ?? "";
     if (directory === null && isDid(did)) await expect(did);
-    else void run();
+    else ask();
     return undefined;
   });
   void run();
@@ -157,7 +153,7 @@ export function followDeletions({ bus, cache, directory, lifeOf, now, log }: Fol
     close: () => {
       isClosed = true;
       subscription.unsubscribe();
-      closing.release();
+      news.release();
     },
   };
 }

@@ -5,13 +5,14 @@
  * answer or a crash uses nothing more, and a count is never exceeded however many processes register at once.
  * Source: D410.
  */
-import { decodeUtf8, encodeBase58, encodeHex, utf8 } from "../../core/codec/bytes.ts";
+import { encodeBase58, encodeHex, utf8 } from "../../core/codec/bytes.ts";
 import { sha256 } from "../../core/codec/crypto.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { dayMs } from "../../core/codec/time.ts";
 import { type Fault, fault } from "../../core/fault.ts";
 import { invitationsMax } from "../../core/schema/schema.ts";
 import type { Receipts } from "../../storage/contract.ts";
+import { decodeRecord, encodeRecord, readRecord } from "../records.ts";
 
 export type Invitation = {
   /** The first half of the code's SHA-256 in hex. */
@@ -51,14 +52,11 @@ const prefix = "/invitation/";
 
 export function createInvitations({ receipts, now }: { receipts: Receipts; now: () => number }): Invitations {
   const endOf = ({ expiresAtMs }: Invitation) => expiresAtMs + shownMs;
-  const keep = (one: Invitation) => receipts.put(prefix + one.id, utf8(JSON.stringify(one)), endOf(one));
-  const read = async <T>(key: string): Promise<T | null> => {
-    const bytes = await receipts.get(key, now());
-    return bytes === null ? null : (JSON.parse(decodeUtf8(bytes) ?? "null") as T | null);
-  };
+  const keep = (one: Invitation) => receipts.put(prefix + one.id, encodeRecord(one), endOf(one));
+  const read = <T>(key: string) => readRecord<T>(receipts, key, now());
   const readAll = async (): Promise<Invitation[]> => {
     const found = await receipts.scan(prefix, { after: null, limit: invitationsMax, nowMs: now() });
-    const all = found.map(([, value]) => JSON.parse(decodeUtf8(value) ?? "") as Invitation);
+    const all = found.map(([, value]) => decodeRecord<Invitation>(value));
     return all.sort((a, b) => a.createdAtMs - b.createdAtMs);
   };
   const placesOf = ({ id, usesMax }: Invitation) => Array.from({ length: usesMax }, (_, place) => useKey(id, place));
@@ -91,14 +89,14 @@ export function createInvitations({ receipts, now }: { receipts: Receipts; now: 
       if (invitation === null) return invalid("there is no such invitation");
       if (invitation.revokedAtMs !== null) return invalid("the invitation was revoked");
       if (invitation.expiresAtMs <= now()) return invalid("the invitation has expired");
-      const use = utf8(JSON.stringify({ did, atMs: now() } satisfies Use));
+      const use = encodeRecord({ did, atMs: now() } satisfies Use);
       const places = placesOf(invitation);
       // Each DID begins at a place of its own, so that it finds the use that it has, and a free one, after few looks.
       const first = Number.parseInt(encodeHex(sha256(utf8(did))).slice(0, 8), 16);
       for (const n of places.keys()) {
         const key = places[(first + n) % places.length] ?? "";
         const held = await receipts.putIfAbsent(key, use, endOf(invitation), now());
-        if (held === null || (JSON.parse(decodeUtf8(held) ?? "{}") as Partial<Use>).did === did) return null;
+        if (held === null || decodeRecord<Use>(held).did === did) return null;
       }
       return invalid("the invitation has been used up");
     },
@@ -108,7 +106,7 @@ export function createInvitations({ receipts, now }: { receipts: Receipts; now: 
         for (const key of placesOf(invitation)) {
           const use = await read<Use>(key);
           if (use?.did !== did) continue;
-          await receipts.put(key, utf8(JSON.stringify({ ...use, did: null })), endOf(invitation));
+          await receipts.put(key, encodeRecord({ ...use, did: null }), endOf(invitation));
           erased += 1;
         }
       return erased;

@@ -33,7 +33,6 @@ export type Results = {
 /** Pairs of sender and recipient that are remembered: about 10 MB when full. */
 const pairsMax = 5_000;
 const resultsOfPair = 4;
-const digestsMax = 5_000;
 const digestChars = 16;
 
 /** A receipt must have an end; what the operator decides has none, so it gets 100 years. */
@@ -46,14 +45,8 @@ type ResultsParts = { readonly receipts: Receipts; readonly now: () => number };
 
 export async function openResults({ receipts, now }: ResultsParts): Promise<Results> {
   const key = await readKey(receipts, now());
-  const digests = new BoundedMap<Did, string>(digestsMax);
-  const digest = (did: Did): string => {
-    const known = digests.get(did);
-    if (known !== undefined) return known;
-    const made = new Bun.CryptoHasher("sha256", key).update(did).digest("hex").slice(0, digestChars);
-    digests.set(did, made);
-    return made;
-  };
+  const digest = (did: Did): string =>
+    new Bun.CryptoHasher("sha256", key).update(did).digest("hex").slice(0, digestChars);
   // Many results share a millisecond, and clocks go back: the count orders them.
   let added = 0;
   const pairs = new BoundedMap<string, readonly { readonly count: number; readonly result: EnvelopeResult }[]>(

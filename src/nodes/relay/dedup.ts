@@ -5,7 +5,6 @@
  * A repeat after a failure tries again. Another envelope with the same id is a conflict.
  * Source: rules section 5 ("Repeats"), D87, D320.
  */
-import { utf8 } from "../../core/codec/bytes.ts";
 import { sha256 } from "../../core/codec/crypto.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
@@ -13,6 +12,7 @@ import type { DeliveryResult } from "../../core/message/delivery.ts";
 import type { Envelope } from "../../core/message/envelope.ts";
 import { type Receipts, StoreError } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
+import { encodeRecord, readRecord } from "../records.ts";
 import type { Delivered } from "./delivery.ts";
 import type { InFlight } from "./live/registry.ts";
 
@@ -95,15 +95,12 @@ function conflict(): Fault {
 /** After a failure there is no result, and the id belongs to the envelope with the digest. */
 type DeliveryRecord = { readonly digest: string; readonly result: DeliveryResult | null };
 
-async function recordOf({ receipts }: Dedup, key: string, nowMs: number): Promise<DeliveryRecord | null> {
-  const record = await receipts.get(key, nowMs);
-  return record === null ? null : (JSON.parse(new TextDecoder().decode(record)) as DeliveryRecord);
-}
+const recordOf = ({ receipts }: Dedup, key: string, nowMs: number) => readRecord<DeliveryRecord>(receipts, key, nowMs);
 
 /** What was delivered stays delivered, even when it can't be remembered. */
 async function remember({ receipts, log }: Dedup, key: string, record: DeliveryRecord, untilMs: number): Promise<void> {
   try {
-    await receipts.put(key, utf8(JSON.stringify(record)), untilMs);
+    await receipts.put(key, encodeRecord(record), untilMs);
   } catch (error) {
     if (!(error instanceof StoreError)) throw error;
     const loss = "a delivery result could not be stored; a repeated request would be delivered again";

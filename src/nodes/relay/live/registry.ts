@@ -125,24 +125,6 @@ export type SessionSocket = {
 
 export type SessionWebSocket = ServerWebSocket<SessionSocket>;
 
-/** Live sessions of other processes (`remote.ts`). */
-export type RemoteSessions = {
-  /** Takes part in deliveries to the DID; returns a function that ends that. */
-  listen(did: Did): () => void;
-  /** Until it is withdrawn, other processes may deliver it. */
-  offer(delivery: Omit<LiveDelivery, "document">): {
-    readonly outcome: Promise<LiveOutcome>;
-    readonly withdraw: () => void;
-  };
-  /** `false` when it is certain that no other process has a session of the DID. */
-  mayReach(did: Did): boolean;
-  /** Higher than that of every join that this process has heard of. */
-  nextJoinCount(): number;
-  /** Resolves when every other process has made way for the session that joined with this count, or after `msMax`. */
-  join(target: SessionTarget, joinCount: number, msMax: number): Promise<void>;
-  close(): void;
-};
-
 /** A message from its request to its answer. */
 export type InFlight = {
   readonly to: Did;
@@ -155,8 +137,6 @@ export type InFlight = {
 
 export type SessionRegistry = Omit<SessionParts, "bus"> & {
   readonly bounds: SessionBounds;
-  /** `null` without a bus. */
-  remote: RemoteSessions | null;
   /** Joining and live. */
   readonly proven: Map<Did, Set<SessionWebSocket>>;
   /** By recipient and message id. */
@@ -178,7 +158,6 @@ export function createRegistry(parts: SessionParts): SessionRegistry {
   return {
     ...parts,
     bounds,
-    remote: null,
     proven: new Map(),
     inFlight: new Map(),
     sockets: new Set(),

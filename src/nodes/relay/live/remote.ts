@@ -12,7 +12,7 @@ import { concatBytes, decodeUtf8, utf8 } from "../../../core/codec/bytes.ts";
 import { type Did, isDid, parseUuid } from "../../../core/codec/did.ts";
 import { jsonObjectOf } from "../../../core/codec/json.ts";
 import type { Bus, Subscription } from "../../../storage/bus.ts";
-import type { LiveDelivery, LiveOutcome, RemoteSessions, SessionTarget } from "./registry.ts";
+import type { LiveDelivery, LiveOutcome, SessionTarget } from "./registry.ts";
 
 /** What this process does for others. */
 type LocalSessions = {
@@ -32,7 +32,7 @@ const answerSlackMs = 250;
 const fetchMs = 2_000;
 const acknowledged = utf8("acknowledged");
 
-export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSessions {
+export function createRemoteSessions(bus: Bus, local: LocalSessions) {
   const id = crypto.randomUUID();
   let joinCount = 0;
   /** Deliveries that are not decided yet, and whether a session elsewhere was to get them. */
@@ -54,10 +54,12 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
     await local.makeWay(target, isOlder);
     return undefined;
   });
+  /** `false` when it is certain that no other process has a session of the DID. */
   const mayReach = (did: Did): boolean => bus.mayReach(subjects.offer(did));
   return {
     mayReach,
-    listen(did) {
+    /** Takes part in deliveries to the DID; returns a function that ends that. */
+    listen(did: Did): () => void {
       const known = listening.get(did);
       if (known !== undefined) known.count++;
       else {
@@ -71,7 +73,8 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
         entry.subscription.unsubscribe();
       };
     },
-    offer({ envelope, timeoutMs }) {
+    /** Until it is withdrawn, other processes may deliver it. */
+    offer({ envelope, timeoutMs }: Omit<LiveDelivery, "document">): Offer {
       const bytes = mayReach(envelope.to) ? encodeEnvelope(envelope) : null;
       if (bytes === null || bytes.length > bus.messageBytesMax)
         return { outcome: Promise.resolve("nobody"), withdraw: () => {} };
@@ -88,12 +91,14 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
       };
       return { outcome: ask(), withdraw: () => offered.delete(name) };
     },
-    nextJoinCount: () => ++joinCount,
-    async join(target, joinCount, msMax) {
+    /** Higher than that of every join that this process has heard of. */
+    nextJoinCount: (): number => ++joinCount,
+    /** Resolves when every other process has made way for the session that joined with this count, or after `msMax`. */
+    async join(target: SessionTarget, joinCount: number, msMax: number): Promise<void> {
       await listening.get(target.did)?.subscription.ready;
       await bus.request(subjects.join, utf8(JSON.stringify({ ...target, from: id, joinCount })), msMax);
     },
-    close() {
+    close(): void {
       joins.unsubscribe();
       fetches.unsubscribe();
       for (const { subscription } of listening.values()) subscription.unsubscribe();
@@ -101,6 +106,8 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
     },
   };
 }
+
+type Offer = { readonly outcome: Promise<LiveOutcome>; readonly withdraw: () => void };
 
 type Join = SessionTarget & { readonly from: string; readonly joinCount: number };
 

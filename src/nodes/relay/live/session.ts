@@ -61,11 +61,14 @@ export type LiveSessions = {
   close(): void;
 };
 
+/** With the sessions of other processes; `null` without a bus. */
+type Sessions = SessionRegistry & { remote: ReturnType<typeof createRemoteSessions> | null };
+
 /** A client that sends more frames than these without acknowledging anything is cut off. */
 const unexpectedFramesMax = 256;
 
 export function createSessions(parts: SessionParts): LiveSessions {
-  const registry = createRegistry(parts);
+  const registry: Sessions = { ...createRegistry(parts), remote: null };
   const here = (delivery: LiveDelivery) => deliverToSockets(registry, delivery);
   if (parts.bus !== undefined) {
     registry.remote = createRemoteSessions(parts.bus, {
@@ -102,30 +105,26 @@ export function createSessions(parts: SessionParts): LiveSessions {
 }
 
 /** Ends the sessions of DIDs and networks that the operator has blocked since they began. */
-function endShutOut(registry: SessionRegistry): void {
+function endShutOut(registry: Sessions): void {
   for (const socket of registry.sockets) {
     const refusal = checkShutOut(registry, socket.data);
     if (refusal !== null) shut(socket, closeCodeOf(refusal), refusal.code);
   }
 }
 
-function checkShutOut({ blocks }: SessionRegistry, { client, target }: Pick<SessionSocket, "client" | "target">) {
+function checkShutOut({ blocks }: Sessions, { client, target }: Pick<SessionSocket, "client" | "target">) {
   return blocks?.checkClient(client) ?? blocks?.checkDid(target.did) ?? null;
 }
 
 /** Makes way for a session of the device that joins in another process. */
-function makeWay(
-  registry: SessionRegistry,
-  target: SessionTarget,
-  isOlder: (joinCount: number) => boolean,
-): Promise<void> {
+function makeWay(registry: Sessions, target: SessionTarget, isOlder: (joinCount: number) => boolean): Promise<void> {
   for (const other of sameDevice(registry, target)) if (isOlder(other.data.joinCount)) replace(registry, other);
   return settledWithin(deliveriesEnding(registry, target.did), registry.bounds.joinMs);
 }
 
 // ---------------------------------------------------------------------------------------------- upgrades
 
-function createUpgrade(registry: SessionRegistry): Upgrade<SessionSocket> {
+function createUpgrade(registry: Sessions): Upgrade<SessionSocket> {
   const { settings } = registry;
   const networks = networkPlaces(() => settings.sessions_max);
   return {
@@ -159,11 +158,7 @@ function createUpgrade(registry: SessionRegistry): Upgrade<SessionSocket> {
 }
 
 /** The checks before the upgrade: path, pace, room, and the proof when it came in headers. */
-async function admit(
-  registry: SessionRegistry,
-  request: Request,
-  context: UpgradeContext,
-): Promise<SessionSocket | Fault> {
+async function admit(registry: Sessions, request: Request, context: UpgradeContext): Promise<SessionSocket | Fault> {
   const target = parseSessionTarget(request.url);
   if (isFault(target)) return target;
   const { client } = context;
@@ -196,12 +191,12 @@ async function admit(
   };
 }
 
-function connectTerms({ settings, limits }: SessionRegistry): ConnectTerms {
+function connectTerms({ settings, limits }: Sessions): ConnectTerms {
   return { endpoints: settings.public_endpoints, skewMs: limits.clock_skew };
 }
 
 async function proveHeaders(
-  registry: SessionRegistry,
+  registry: Sessions,
   target: SessionTarget,
   arrival: { readonly request: Request; readonly nowMs: number },
 ): Promise<SessionPermit | Fault> {
@@ -215,11 +210,7 @@ async function proveHeaders(
 }
 
 /** What the document authorizes, when it does and the nonce is new; the refusal when not. Never rejects. */
-async function permitOf(
-  registry: SessionRegistry,
-  proof: RetrievalProof,
-  nowMs: number,
-): Promise<SessionPermit | Fault> {
+async function permitOf(registry: Sessions, proof: RetrievalProof, nowMs: number): Promise<SessionPermit | Fault> {
   const { did, serviceId, endpoint, keyId } = proof.claims;
   try {
     const subject = await registry.recipients.subject(did);
@@ -238,7 +229,7 @@ async function permitOf(
 
 // ------------------------------------------------------------------------------------------ life of a socket
 
-function opened(registry: SessionRegistry, socket: SessionWebSocket): void {
+function opened(registry: Sessions, socket: SessionWebSocket): void {
   registry.sockets.add(socket);
   // The operator shut it out during the upgrade.
   const shutOut = checkShutOut(registry, socket.data);
@@ -260,7 +251,7 @@ function opened(registry: SessionRegistry, socket: SessionWebSocket): void {
 }
 
 /** The first frame. A second one before the first has been verified ends the connection. */
-async function prove(registry: SessionRegistry, socket: SessionWebSocket, frame: string | Uint8Array): Promise<void> {
+async function prove(registry: Sessions, socket: SessionWebSocket, frame: string | Uint8Array): Promise<void> {
   const session = socket.data;
   if (session.state === "joining" || session.state === "closed") return;
   if (session.state === "proving") {
@@ -287,7 +278,7 @@ function closeCodeOf(refusal: Fault): number {
 }
 
 /** Joins without being awaited; whatever goes wrong ends this session alone. */
-function join(registry: SessionRegistry, socket: SessionWebSocket): void {
+function join(registry: Sessions, socket: SessionWebSocket): void {
   joinSession(registry, socket).catch((error: unknown) => {
     registry.log("error", "a live session could not join", { error: String(error) });
     forget(registry, socket);
@@ -300,7 +291,7 @@ function join(registry: SessionRegistry, socket: SessionWebSocket): void {
  * acknowledged moves on; then the deliveries in flight find their place; then the client gets its welcome, and what was
  * delivered to the session meanwhile.
  */
-async function joinSession(registry: SessionRegistry, socket: SessionWebSocket): Promise<void> {
+async function joinSession(registry: Sessions, socket: SessionWebSocket): Promise<void> {
   const session = socket.data;
   const { did } = session.target;
   endProofWait(registry, socket);
@@ -328,12 +319,12 @@ async function joinSession(registry: SessionRegistry, socket: SessionWebSocket):
   goLive(socket);
 }
 
-function sameDevice(registry: SessionRegistry, { did, deviceId }: SessionTarget): SessionWebSocket[] {
+function sameDevice(registry: Sessions, { did, deviceId }: SessionTarget): SessionWebSocket[] {
   return [...(registry.proven.get(did) ?? [])].filter((socket) => socket.data.target.deviceId === deviceId);
 }
 
 /** Its unacknowledged envelopes move on now, not when a dead connection has noticed. */
-function replace(registry: SessionRegistry, socket: SessionWebSocket): void {
+function replace(registry: Sessions, socket: SessionWebSocket): void {
   if (isClosed(socket.data)) return;
   forget(registry, socket);
   shut(socket, closeCodes.replaced, "replaced by a newer connection");
