@@ -174,14 +174,16 @@ async function* listParts(
   { name, context, end }: ListForm,
 ): AsyncGenerator<Uint8Array<ArrayBuffer>> {
   let count = 0;
-  yield splice([`{"${name}":[`]);
+  let before = `{"${name}":[`;
   for (const batch of batches) {
     const ids = batch.map(({ messageId }) => messageId);
     const entries = await mailbox.read(recipient, ids, now());
-    if (entries.length > 0) yield splice([count > 0 ? "," : "", ...entryParts(entries, context)]);
+    if (entries.length === 0) continue;
+    yield splice([before, ...entryParts(entries, context)]);
+    before = ",";
     count += entries.length;
   }
-  yield splice([`],"count":${count}${end(count)}}`]);
+  yield splice([count === 0 ? before : "", `],"count":${count}${end(count)}}`]);
 }
 
 type ListForm = {

@@ -167,7 +167,7 @@ export type ResponseStreams = {
   readonly budget: FairShare;
   /** How long a client may take to read one chunk. */
   readonly deadlineMs: number;
-  /** Awaited before a part is read, which may occupy the event loop: 4 ms for a mebibyte. */
+  /** Awaited before a large part is read, which occupies the event loop: 4 ms for a mebibyte. */
   readonly nextIteration: () => Promise<void>;
 };
 
@@ -202,7 +202,7 @@ export function streamParts(
   /** Whether there is something to send. */
   const read = async (): Promise<boolean> => {
     while (left.length === 0) {
-      await nextIteration();
+      if (bytes > shortAnswerBytesMax) await nextIteration();
       const step = await parts.next();
       // The client may have gone during the wait.
       if (step.done === true || ended) return false;

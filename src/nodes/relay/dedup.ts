@@ -6,7 +6,6 @@
  * Source: rules section 5 ("Repeats"), D87, D320.
  */
 import { sha256 } from "../../core/codec/crypto.ts";
-import type { Did } from "../../core/codec/did.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
 import type { DeliveryResult } from "../../core/message/delivery.ts";
 import type { Envelope } from "../../core/message/envelope.ts";
@@ -41,26 +40,21 @@ export function deliverOnce(dedup: Dedup, delivery: OneDelivery): Promise<Delive
   const digest = sha256(bytes).toHex();
   const first = dedup.inFlight.get(key);
   if (first !== undefined) return first.digest === digest ? first.outcome.then(asRepeat) : Promise.resolve(conflict());
-  return begin(dedup, delivery, { key, to, digest });
-}
-
-type RelayedMessage = { readonly key: string; readonly to: Did; readonly digest: string };
-
-function begin(dedup: Dedup, delivery: OneDelivery, message: RelayedMessage): Promise<DeliveryOutcome> {
-  const delivering = { ...message, delaysJoins: false };
+  const delivering = { to, digest, delaysJoins: false };
   const begun = () => {
     delivering.delaysJoins = true;
   };
-  const outcome = deliverUnlessKnown(dedup, delivery, message, begun).finally(() => dedup.inFlight.delete(message.key));
-  dedup.inFlight.set(message.key, Object.assign(delivering, { outcome }));
+  const outcome = deliverUnlessKnown(dedup, delivery, { key, digest, begun }).finally(() => dedup.inFlight.delete(key));
+  dedup.inFlight.set(key, Object.assign(delivering, { outcome }));
   return outcome;
 }
+
+type Begun = { readonly key: string; readonly digest: string; readonly begun: () => void };
 
 async function deliverUnlessKnown(
   dedup: Dedup,
   { nowMs, untilMs, deliver }: OneDelivery,
-  { key, digest }: RelayedMessage,
-  begun: () => void,
+  { key, digest, begun }: Begun,
 ): Promise<DeliveryOutcome> {
   const known = await recordOf(dedup, key, nowMs);
   if (known !== null && known.digest !== digest) return conflict();
