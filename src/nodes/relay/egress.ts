@@ -112,20 +112,17 @@ export function createEgress(options: EgressOptions): Egress {
   };
 
   const sendInSlot = async (endpoint: Endpoint, request: EgressRequest, place: Place): Promise<EgressAnswer> => {
-    const deadlineMs = now() + request.timeoutMs;
-    const slot = await hosts.acquire(endpoint.origin, request.timeoutMs, place.abort.signal);
-    if (typeof slot === "string") {
-      if (place.gaveWay) return gaveWay;
-      return slot === "late" && !closed ? timedOut : busy;
-    }
+    const slot = await hosts.acquire(endpoint.origin, place.abort.signal);
+    if (typeof slot === "string") return place.end ?? busy;
     let outcome = unavailable;
     try {
-      if (!place.abort.signal.aborted)
-        outcome = await send(state, endpoint, { ...request, timeoutMs: deadlineMs - now(), abort: place.abort });
-      return place.gaveWay ? gaveWay : outcome;
+      outcome = place.end ?? (await send(state, endpoint, { ...request, place }));
+      // It may have given way at the last moment.
+      if (place.end === gaveWay) outcome = gaveWay;
+      return outcome;
     } finally {
       // A refused address, or a request that gave way, shows nothing about the host.
-      slot.release(place.gaveWay || outcome.error === null || outcome.error === "destination_refused");
+      slot.release(outcome === gaveWay || outcome.error === null || outcome.error === "destination_refused");
     }
   };
 
@@ -133,7 +130,7 @@ export function createEgress(options: EgressOptions): Egress {
     async send(request) {
       const endpoint = parseEndpoint(request.endpoint, request.suffix, state.rules);
       if (endpoint === null) return refused;
-      const place = closed ? null : requests.take(request.client ?? "");
+      const place = closed ? null : requests.take(request.client ?? "", request.timeoutMs);
       if (place === null) return busy;
       try {
         return await sendInSlot(endpoint, request, place);
@@ -157,7 +154,9 @@ type Place = {
   readonly client: string;
   readonly abort: AbortController;
   readonly takenAtMs: number;
-  gaveWay: boolean;
+  readonly untilMs: number;
+  /** The answer of a request that was ended: too late, to give way, or because the node closes. */
+  end: EgressAnswer | null;
 };
 
 /**
@@ -168,8 +167,12 @@ type Place = {
 function createPlaces(now: () => number) {
   const share = createFairShare(() => requestsMax, { shrinks: true });
   const held = new Set<Place>();
-  const give = (place: Place): void => {
-    if (held.delete(place)) share.give(place.client, 1);
+  /** Whatever still runs is cut: a body that has not ended, say. */
+  const give = (place: Place, end: EgressAnswer | null = null): void => {
+    if (!held.delete(place)) return;
+    place.end ??= end;
+    share.give(place.client, 1);
+    place.abort.abort();
   };
   /** Whether a request gave way to one of this client. */
   const makeRoom = (client: string): boolean => {
@@ -178,21 +181,31 @@ function createPlaces(now: () => number) {
     const slow = [...held].filter(({ takenAtMs }) => now() - takenAtMs >= slowMs);
     const [first] = slow.sort((a, b) => countOf(b.client) - countOf(a.client));
     if (first === undefined || countOf(first.client) <= countOf(client)) return false;
-    first.gaveWay = true;
-    give(first);
-    first.abort.abort();
+    give(first, gaveWay);
     return true;
   };
   return {
-    take(client: string): Place | null {
+    take(client: string, timeoutMs: number): Place | null {
       while (!share.take(client, 1)) if (!makeRoom(client)) return null;
-      const place = { client, abort: new AbortController(), takenAtMs: now(), gaveWay: false };
+      const takenAtMs = now();
+      const place: Place = {
+        client,
+        abort: new AbortController(),
+        takenAtMs,
+        untilMs: takenAtMs + timeoutMs,
+        end: null,
+      };
       held.add(place);
+      const timer = setTimeout(() => {
+        place.end ??= timedOut;
+        place.abort.abort();
+      }, timeoutMs);
+      place.abort.signal.addEventListener("abort", () => clearTimeout(timer));
       return place;
     },
     give,
     endAll: () => {
-      for (const { abort } of held) abort.abort();
+      for (const place of held) give(place, busy);
     },
   };
 }
@@ -237,23 +250,22 @@ type EgressState = {
   readonly ownAddresses: () => readonly Network[];
 };
 
-type AbortableRequest = EgressRequest & { readonly abort: AbortController };
+type PlacedRequest = EgressRequest & { readonly place: Place };
 
 /** Resolves, checks, connects, asks. The connection always goes to an address that was checked. */
-async function send(state: EgressState, endpoint: Endpoint, request: AbortableRequest): Promise<EgressAnswer> {
-  const deadlineMs = state.now() + request.timeoutMs;
+async function send(state: EgressState, endpoint: Endpoint, request: PlacedRequest): Promise<EgressAnswer> {
+  const { place } = request;
   const found = await addressesOf(state, endpoint);
   if (found === null) return unavailable;
   const own = { allowPrivate: state.rules.allowPrivate, ownAddresses: state.ownAddresses() };
   if (found.length > addressesMax || !decideAddresses(endpoint, found, own)) return refused;
-  const address = await reachable(state, endpoint, { addresses: found, deadlineMs });
-  const leftMs = deadlineMs - state.now();
+  const address = await reachable(state, endpoint, { addresses: found, deadlineMs: place.untilMs });
   if (address === null) {
     // It may have moved.
     state.addresses.forget(endpoint.host);
-    return leftMs <= 0 ? timedOut : unavailable;
+    return place.untilMs <= state.now() ? timedOut : unavailable;
   }
-  const answer = await sendPinned(endpoint, address, { ...request, timeoutMs: leftMs }, state.options.ca ?? []);
+  const answer = place.end ?? (await sendPinned(endpoint, address, request, state.options.ca ?? []));
   if (answer.error === null || answer.error === "invalid_answer")
     state.recent.set(endpoint.origin, { address, untilMs: state.now() + recentMs });
   else state.recent.delete(endpoint.origin);
@@ -340,14 +352,9 @@ function hostHeader(endpoint: Endpoint): string {
 async function sendPinned(
   endpoint: Endpoint,
   address: string,
-  { abort, body, headers, timeoutMs, wantsBody }: AbortableRequest,
+  { place, body, headers, wantsBody }: PlacedRequest,
   ca: readonly string[],
 ): Promise<EgressAnswer> {
-  let isLate = false;
-  const timer = setTimeout(() => {
-    isLate = true;
-    abort.abort();
-  }, timeoutMs);
   try {
     const response = await fetch(`${endpoint.scheme}://${bracketed(address)}:${endpoint.port}${endpoint.target}`, {
       method: body === null ? "GET" : "POST",
@@ -363,18 +370,13 @@ async function sendPinned(
       redirect: "error",
       proxy: false,
       decompress: false,
-      signal: abort.signal,
+      signal: place.abort.signal,
       ...(endpoint.scheme === "https" ? { tls: tlsOf(endpoint.host, address, ca) } : {}),
     });
     return await readAnswer(response, wantsBody);
   } catch (error) {
-    if (isLate) return timedOut;
     const redirected = (error as { code?: unknown }).code === "UnexpectedRedirect";
-    return redirected ? noAnswer("invalid_answer") : unavailable;
-  } finally {
-    clearTimeout(timer);
-    // A body that has not ended is cut.
-    abort.abort();
+    return place.end ?? (redirected ? noAnswer("invalid_answer") : unavailable);
   }
 }
 

@@ -25,11 +25,11 @@ export const hostLimits: HostLimits = {
 
 /** A slot in use. `release` says whether the destination answered at all; a second call changes nothing. */
 export type Slot = { readonly release: (answered: boolean) => void };
-/** `busy`: no slot and no room to wait. `open`: the circuit is open. `late`: no slot came in time, or before `signal`. */
+/** `busy`: no slot and no room to wait. `open`: the circuit is open. `late`: no slot came before `signal`. */
 export type NoSlot = "busy" | "open" | "late";
 
 type HostLimiter = {
-  acquire(destination: string, waitMs: number, signal?: AbortSignal): Promise<Slot | NoSlot>;
+  acquire(destination: string, signal: AbortSignal): Promise<Slot | NoSlot>;
   /** Failures in a row of a destination. */
   failuresOf(destination: string): number;
   stats(): { readonly active: number; readonly waiting: number; readonly destinations: number };
@@ -44,8 +44,6 @@ type Host = {
   openUntilMs: number;
   trial: boolean;
 };
-
-type Patience = { readonly waitMs: number; readonly signal: AbortSignal | undefined };
 
 export function createHostLimiter(limits: HostLimits, now: () => number): HostLimiter {
   const hosts = new BoundedMap<string, Host>(limits.destinationsMax);
@@ -76,11 +74,10 @@ export function createHostLimiter(limits: HostLimits, now: () => number): HostLi
     forgetIdle(destination, host);
   };
 
-  const wait = (destination: string, host: Host, { waitMs, signal }: Patience): Promise<Slot | NoSlot> =>
+  const wait = (destination: string, host: Host, signal: AbortSignal): Promise<Slot | NoSlot> =>
     new Promise((resolve) => {
       const leave = (end: () => Slot | NoSlot): void => {
-        clearTimeout(timer);
-        signal?.removeEventListener("abort", giveUp);
+        signal.removeEventListener("abort", giveUp);
         host.waiting.delete(admit);
         sums.waiting -= 1;
         resolve(end());
@@ -88,8 +85,7 @@ export function createHostLimiter(limits: HostLimits, now: () => number): HostLi
       // The circuit may have opened during the wait.
       const admit = () => leave(() => (isOpen(host) ? "open" : use(destination, host)));
       const giveUp = () => leave(() => "late");
-      const timer = setTimeout(giveUp, waitMs);
-      signal?.addEventListener("abort", giveUp);
+      signal.addEventListener("abort", giveUp);
       host.waiting.add(admit);
       sums.waiting += 1;
     });
@@ -100,14 +96,15 @@ export function createHostLimiter(limits: HostLimits, now: () => number): HostLi
   };
 
   return {
-    async acquire(destination, waitMs, signal) {
+    async acquire(destination, signal) {
+      if (signal.aborted) return "late";
       const known = hosts.get(destination);
       const host = known ?? { active: 0, waiting: new Set(), failures: 0, openUntilMs: 0, trial: false };
       // The newest again: the one that is forgotten first is the one used longest ago.
       hosts.set(destination, host);
       if (isOpen(host)) return "open";
       if (host.active < limits.concurrent) return use(destination, host);
-      return host.waiting.size < limits.queued ? wait(destination, host, { waitMs, signal }) : "busy";
+      return host.waiting.size < limits.queued ? wait(destination, host, signal) : "busy";
     },
     failuresOf: (destination) => hosts.get(destination)?.failures ?? 0,
     stats: () => ({ ...sums, destinations: hosts.size }),
