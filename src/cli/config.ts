@@ -127,15 +127,38 @@ function* secretWarnings(file: string): Generator<InputProblem> {
   yield { setting: "(file)", message };
 }
 
-function* machineWarnings({ cache, stores, server }: Config): Generator<InputProblem> {
-  const path = stores[cache.store]?.["path"];
-  if (cache.enabled && typeof path === "string") {
-    const { blocks, bsize } = statfsSync(nearestFolder(resolve(path)));
-    const message = `is larger than the file system of ${path} (${Math.floor((blocks * bsize) / 2 ** 30)} GiB)`;
-    if (cache.store_bytes_max > blocks * bsize) yield { setting: "cache.store_bytes_max", message };
+function* machineWarnings(config: Config): Generator<InputProblem> {
+  const { cache, stores, server } = config;
+  for (const [store, option, folder] of foldersOf(config)) {
+    const { blocks, bsize, type } = statfsSync(nearestFolder(folder));
+    const setting = `stores.${store}.${option}`;
+    const size = `the file system of ${folder} (${Math.floor((blocks * bsize) / 2 ** 30)} GiB)`;
+    const kept = ["free_space_floor_bytes", "reserve_bytes"].map((name) => Number(stores[store]?.[name] ?? 0));
+    if (memoryFileSystems.includes(type))
+      yield { setting, message: `${folder} is on a file system in memory: everything is lost when the machine stops` };
+    if (networkFileSystems.includes(type))
+      yield { setting, message: `${folder} is on another machine: a store needs a local disk` };
+    if (kept.reduce((sum, bytes) => sum + bytes) > blocks * bsize)
+      yield { setting: `stores.${store}`, message: `free_space_floor_bytes and reserve_bytes are larger than ${size}` };
+    if (cache.enabled && cache.store === store && option === "path" && cache.store_bytes_max > blocks * bsize)
+      yield { setting: "cache.store_bytes_max", message: `is larger than ${size}` };
   }
   const message = `is more than half of the memory of this machine (${Math.floor(totalmem() / 2 ** 20)} MiB)`;
   if (server.body_bytes_in_flight > totalmem() / 2) yield { setting: "server.body_bytes_in_flight", message };
+}
+
+/** Numbers of statfs(2) on Linux: tmpfs and ramfs; NFS, CIFS and SMB. */
+const memoryFileSystems = [0x01021994, 0x858458f6];
+const networkFileSystems = [0x6969, 0xff534d42, 0xfe534d42];
+
+/** Every store option that is called `path` or `outbox` names a folder on a disk. */
+export function foldersOf({ stores }: Config): (readonly [store: string, option: string, folder: string])[] {
+  return Object.entries(stores).flatMap(([name, options]) =>
+    ["path", "outbox"].flatMap((option) => {
+      const folder = options[option];
+      return typeof folder === "string" ? [[name, option, resolve(folder)] as const] : [];
+    }),
+  );
 }
 
 /** The folder, or the nearest existing one above it. */

@@ -6,7 +6,7 @@
 import { lookup } from "node:dns/promises";
 import { accessSync, constants, existsSync, readFileSync, statfsSync, statSync } from "node:fs";
 import { createServer } from "node:net";
-import { dirname, resolve } from "node:path";
+import { dirname } from "node:path";
 import type { Command } from "commander";
 import { failed, failedInResult } from "../app/failure.ts";
 import { rolesOf } from "../app/serving.ts";
@@ -21,7 +21,7 @@ import type { OpenStep } from "../storage/bind.ts";
 import { StoreError } from "../storage/contract.ts";
 import { version } from "../version.ts";
 import { askJson, createReport, type JsonReply, probeTimeoutMs, renderBytes } from "./command.ts";
-import { checkEnvironment, defaultConfigFile, nearestFolder, readConfig, warningsOf } from "./config.ts";
+import { checkEnvironment, defaultConfigFile, foldersOf, nearestFolder, readConfig, warningsOf } from "./config.ts";
 
 /** A warning may be intended, or can't be checked while no node runs. */
 type Finding = {
@@ -58,7 +58,7 @@ async function examine(config: Config, file: string): Promise<Finding[]> {
     }),
     check("open files", () => openFiles(config)),
     check("environment", environment),
-    ...foldersOf(config).map(([store, folder]) => check(`disk of store ${store}`, () => disk(folder))),
+    ...foldersOf(config).map(([store, , folder]) => check(`disk of store ${store}`, () => disk(folder))),
     ...(running === null
       ? [
           ...addresses(config),
@@ -102,13 +102,6 @@ function openFiles({ relay }: Config): string {
   const needed = Math.max(openFilesMin, relay.enabled ? relay.sessions_max + 1_024 : 0);
   if (most === "unlimited" || Number(most) >= needed) return `at most ${most}`;
   throw failed(`at most ${most}; set LimitNOFILE=${needed} or more`);
-}
-
-/** Every store option that is called `path` or `outbox` names a folder on a disk. */
-function foldersOf({ stores }: Config): (readonly [store: string, folder: string])[] {
-  return Object.entries(stores).flatMap(([name, { path, outbox }]) =>
-    [path, outbox].flatMap((folder) => (typeof folder === "string" ? [[name, resolve(folder)] as const] : [])),
-  );
 }
 
 const freeBytesMin = 2 ** 30;

@@ -110,10 +110,11 @@ function* pathRelations(config: Config): Generator<Remark> {
   const folders = new Map<string, string>();
   for (const [setting, path] of pathsOf(config)) {
     if (typeof path !== "string") continue;
-    if (systemFolder.test(normalize(path)))
-      yield [setting, `${path} belongs to the system: name a folder of its own, such as /var/lib/waypost/store`];
+    const isFolder = /\.(path|outbox)$/.test(setting);
+    const wanted = isFolder ? "a folder of its own, such as /var/lib/waypost/store" : "a file in a folder of your own";
+    if (systemFolder.test(normalize(path))) yield [setting, `${path} is a folder of the system: name ${wanted}`];
     if (/^~|\$[A-Za-z{]/.test(path)) yield [setting, `${path} is not expanded as in a shell: write the path in full`];
-    if (!/\.(path|outbox)$/.test(setting)) continue;
+    if (!isFolder) continue;
     const folder = normalize(`${path}/`);
     for (const [other, one] of folders)
       if (folder.startsWith(one) || one.startsWith(folder))
@@ -225,6 +226,12 @@ function* networkWarnings({ server, relay }: Config): Generator<Remark> {
   }
 }
 
+/** A port 0 and a Unix socket may lead to any port, but not surely. */
+function listensOn(listen: readonly string[], port: number, how: "surely" | "perhaps" = "perhaps"): boolean {
+  const ports = listen.map(parseListenAddress).map((place) => (place === null || "unix" in place ? 0 : place.port));
+  return ports.includes(port) || (how === "perhaps" && ports.includes(0));
+}
+
 const isOwnName = (hostname: string): boolean => /^(localhost|127\.[\d.]+|\[::1\])$/.test(hostname);
 
 /** Whether nobody outside the local network reaches a host. */
@@ -275,9 +282,12 @@ function* endpointDoubts(endpoint: string, server: Config["server"]): Generator<
   if (isListened) yield `${endpoint} is an address to listen on: clients can't reach it`;
   else if (!isOwn && isLocalName(hostname))
     yield `${endpoint} is an address of a local network: nobody outside reaches it`;
-  const ports = listen.map(parseListenAddress).map((place) => (place === null || "unix" in place ? 0 : place.port));
-  if (cert !== null && isOpen && proxies.length === 0 && !ports.some((one) => one === 0 || one === Number(port || 443)))
-    yield `${endpoint} has port ${port || 443}, on which nothing listens here`;
+  const wanted = Number(port || (protocol === "https:" ? 443 : 80));
+  const isDirect = isOwn ? protocol === "http:" && !isOpen : cert !== null && isOpen;
+  if (isDirect && proxies.length === 0 && !listensOn(listen, wanted))
+    yield `${endpoint} has port ${wanted}, on which nothing listens here`;
+  if (protocol === "https:" && cert === null && proxies.length > 0 && listensOn(listen, wanted, "surely"))
+    yield `${endpoint} has port ${wanted}, on which this node listens without TLS: name the port of the proxy`;
   if (protocol === "http:" && cert !== null) yield `${endpoint} is http, but the listeners use TLS: write https`;
 }
 
@@ -318,15 +328,17 @@ function* nodeWarnings(config: Config): Generator<Remark> {
     yield ["relay.public_endpoints", "is empty: recipients can't receive live here"];
   if (relay.enabled && relay.allow_http && relay.public_endpoints.some((url) => !isLocalName(new URL(url).hostname)))
     yield ["relay.allow_http", "lets a public Relay forward unencrypted: others on the way see who writes to whom"];
-  const isAlone = [directory, relay, cache].every(({ enabled, store }) => enabled && stores[store]?.plugin === "lmdb");
-  if (bus.plugin === "nats" && isAlone)
+  const isOwn = ({ plugin }: { readonly plugin?: string } = {}) => plugin === "lmdb" || plugin === "memory";
+  if (bus.plugin === "nats" && [directory, relay, cache].every(({ enabled, store }) => enabled && isOwn(stores[store])))
     yield [
       "bus.plugin",
-      'is "nats", which joins processes, but this one runs every node, and its lmdb store is its own: write "local"',
+      'is "nats", which joins processes, but this one runs every node, and its stores are its own: write "local"',
     ];
-  const app = server.app?.replace(/:\d+$/, "") ?? "";
+  const [, app = "", appPort = 80] = /^(.*?)(?::(\d+))?$/.exec(server.app ?? "") ?? [];
   if (parseAddress(app) !== null && !isOwnName(app))
     yield ["server.app", `${app} is an address: browsers run the app on https alone, whose certificates name hosts`];
+  if (isOwnName(app) && server.trusted_proxies.length === 0 && !listensOn(server.listen, Number(appPort)))
+    yield ["server.app", `${server.app} has port ${appPort}, on which nothing listens here`];
 }
 
 function* storeWarnings(config: Config): Generator<Remark> {
@@ -391,11 +403,16 @@ function* listenerWarnings(config: Config): Generator<Remark> {
         `server.admin_listen.${i}`,
         `${address} is open to other machines: they read the metrics and the status page`,
       ];
-  const hasHttps = nodes.some(([, node]) => node.public_endpoints.some((endpoint) => endpoint.startsWith("https:")));
-  if (hasHttps && tls_cert_file === null && trusted_proxies.length === 0)
+  if (tls_cert_file !== null && listen.every((address) => address.startsWith("unix:")))
+    yield ["server.tls_cert_file", "has no effect: the addresses of listen are Unix sockets, which use no TLS"];
+  const isAlone = listen.every(isLoopbackListener);
+  const needsProxy = (endpoint: string) =>
+    endpoint.startsWith("https:") || (isAlone && !isLocalName(new URL(endpoint).hostname));
+  const proxied = nodes.flatMap(([, node]) => node.public_endpoints).find(needsProxy);
+  if (proxied !== undefined && tls_cert_file === null && trusted_proxies.length === 0)
     yield [
       "server.trusted_proxies",
-      "is empty, but a proxy must end TLS for the https endpoints: all its clients count as one, and share one rate",
+      `is empty, but a proxy must be in front for ${proxied}: all its clients count as one, and share one rate`,
     ];
 }
 
@@ -403,7 +420,13 @@ function* listenerWarnings(config: Config): Generator<Remark> {
 const unitStopMs = 45 * secondMs;
 
 function* limitWarnings({ limits, server, cache }: Config): Generator<Remark> {
-  const unchunked = limits.unchunked_bytes_max;
+  const { unchunked_bytes_max: unchunked, header_bytes_max: header } = limits;
+  const inBase64 = Math.ceil((4 * (unchunked + header)) / 3);
+  if (inBase64 > limits.body_bytes_max)
+    yield [
+      "limits.unchunked_bytes_max",
+      `takes ${Math.ceil(inBase64 / 2 ** 20)} MiB in Base64, more than body_bytes_max (${renderSizeSetting(limits.body_bytes_max)}): such an envelope is refused`,
+    ];
   if (cache.enabled && cache.recipient_bytes_max < unchunked)
     yield [
       "cache.recipient_bytes_max",

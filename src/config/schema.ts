@@ -98,7 +98,7 @@ const proxyNetwork = text
   .refine(isProxyNetwork, 'must be an address such as "127.0.0.1", a network such as "10.0.0.0/8", or "unix"')
   .meta({ pattern: `^(unix|${networkPattern})$` });
 const privateNetwork = text
-  .refine((entry) => parseNetwork(entry) !== null, "must be a network such as 10.0.0.0/8")
+  .refine((entry) => parseNetwork(entry) !== null, "must be a network such as 10.0.0.0/8, with zeros behind its prefix")
   .refine((entry) => parseNetwork(entry)?.prefixBits !== 0, "must not be every address")
   .meta({ pattern: `^${networkPattern}$` });
 const origin = text

@@ -62,6 +62,14 @@ export const natsOptions = z
   .refine(({ tls_cert_file, tls_key_file }) => (tls_cert_file === null) === (tls_key_file === null), {
     path: ["tls_cert_file"],
     error: "needs tls_key_file as well",
+  })
+  .refine(({ user, password }) => (user === null) === (password === null), {
+    path: ["user"],
+    error: "user and password_file belong together: set both or neither",
+  })
+  .refine(({ user, token, credentials_file }) => [user, token, credentials_file].filter(Boolean).length <= 1, {
+    path: ["user"],
+    error: "one of user, token_file and credentials_file is enough: remove the others",
   });
 
 export type NatsBusOptions = z.output<typeof natsOptions>;

@@ -395,7 +395,38 @@ const cases: readonly Case[] = [
   [
     "private net",
     withLine(all, "relay", 'allow_private = ["10.0.0.0/33"]'),
-    ["12:18: relay.allow_private.0: must be a network such as 10.0.0.0/8"],
+    ["12:18: relay.allow_private.0: must be a network such as 10.0.0.0/8, with zeros behind its prefix"],
+  ],
+  [
+    "byte order mark",
+    `\ufeff${base}`,
+    ["1:1: (file): Unexpected character: a byte order mark; save the file as UTF-8 without BOM"],
+  ],
+  [
+    "not UTF-8",
+    withLine(base, "server", 'app = "caf\ufffd"'),
+    ["2:1: (file): the line is not UTF-8: save the file as UTF-8"],
+  ],
+  ["comment with slashes", `// ours\n${base}`, ["1:1: (file): Unexpected character; a comment begins with #"]],
+  [
+    "entries without a comma",
+    withLine(base, "server", 'trusted_proxies = ["::1" "unix"]'),
+    ["2:26: (file): Expected comma (,) token; put a comma between two entries"],
+  ],
+  [
+    "certificate in a folder of the system",
+    withLine(base, "server", 'tls_cert_file = "/etc"\ntls_key_file = "/k"'),
+    ["2:1: server.tls_cert_file: /etc is a folder of the system: name a file in a folder of your own"],
+  ],
+  [
+    "bus user alone",
+    `${base}\n[bus]\nplugin = "nats"\nservers = ["nats://h:4222"]\nuser = "u"\n`,
+    ["14:1: bus.user: user and password_file belong together: set both or neither"],
+  ],
+  [
+    "bus with two ways",
+    `${base}\n[bus]\nplugin = "nats"\nservers = ["nats://h:4222"]\ntoken = "t"\ncredentials_file = "c"\n`,
+    ["11:1: bus.user: one of user, token_file and credentials_file is enough: remove the others"],
   ],
   [
     "contact of pushes",

@@ -109,10 +109,50 @@ describe("what is allowed and hardly meant is a warning", () => {
     ],
     ["a bus beside a store of this process alone", "bus.plugin", withStore("lmdb"), withStore("postgres")],
     [
+      "an app at a port of this machine where nothing listens",
+      "server.app",
+      { ...nodes, server: { app: "localhost:7401" } },
+      { ...nodes, server: { app: "localhost:7400" } },
+    ],
+    [
+      "an endpoint at a port of this machine where nothing listens",
+      "cache.public_endpoints.0",
+      { cache: { ...cache, public_endpoints: ["http://localhost:7401"] } },
+      { cache: { ...cache, public_endpoints: ["http://localhost:7400"] } },
+    ],
+    [
+      "an endpoint of https at the port of the listener behind the proxy",
+      "cache.public_endpoints.0",
+      {
+        cache: { ...cache, public_endpoints: ["https://cache.net:7400"] },
+        server: { trusted_proxies: ["127.0.0.1"] },
+      },
+      { cache: { ...cache, public_endpoints: ["https://cache.net"] }, server: { trusted_proxies: ["127.0.0.1"] } },
+    ],
+    [
+      "a payload that fits in no body when it is Base64",
+      "limits.unchunked_bytes_max",
+      { cache, limits: { unchunked_bytes_max: "19MiB" } },
+      { cache, limits: { unchunked_bytes_max: "18MiB" } },
+    ],
+    [
+      "TLS where nothing uses it",
+      "server.tls_cert_file",
+      { cache, server: { listen: ["unix:/run/w.sock"], tls_cert_file: "/c", tls_key_file: "/k" } },
+      { cache, server: { tls_cert_file: "/c", tls_key_file: "/k" } },
+    ],
+    [
+      "a name of http at a node that this machine alone reaches",
+      "server.trusted_proxies",
+      { cache: { ...cache, public_endpoints: ["http://cache.net"] } },
+      { cache: { ...cache, public_endpoints: ["http://cache.net"] }, server: { listen: ["0.0.0.0:80"] } },
+    ],
+    ["a bus beside a store in memory", "bus.plugin", withStore("memory"), withStore("postgres")],
+    [
       "an app at an address",
       "server.app",
       { ...nodes, server: { app: "10.0.0.1:7400" } },
-      { ...nodes, server: { app: "127.0.0.1:7401" } },
+      { ...nodes, server: { app: "127.0.0.1:7401", listen: ["127.0.0.1:7400", "127.0.0.1:7401"] } },
     ],
     [
       "the loopback network of IPv6 as a destination",

@@ -354,7 +354,7 @@ describe("warnings", () => {
     ['[limits]\nttl_max = "5s"', "limits.ttl_max"],
     ["[server]\nrequests_max = 4", "server.requests_max"],
     ['[server]\ndrain_timeout = "0s"', "server.drain_timeout"],
-    ['[server]\nlisten = ["127.0.0.1:443"]', "server.listen.0"],
+    ['[server]\nlisten = ["127.0.0.1:443"]', "cache.public_endpoints.0", "server.listen.0"],
     ['[server]\nlisten = ["unix:/run/w.sock"]\ntrusted_proxies = ["127.0.0.1"]', "server.trusted_proxies"],
     ['[server]\nlisten = ["[::1]:7400"]\ntrusted_proxies = ["127.0.0.1"]', "server.trusted_proxies"],
     ['[push]\ncontact = "mailto:you@example.org"', "push.contact", "push.enabled"],
@@ -391,7 +391,7 @@ describe("warnings", () => {
       `${at("https://w.net")}[server]\nlisten = ["10.0.0.1:8443"]\ntls_cert_file = "/c"\ntls_key_file = "/k"`,
       ["cache.public_endpoints.0"],
     ],
-    ["another form of itself", at("http://LOCALHOST:80/"), ["cache.public_endpoints.0"]],
+    ["another form of itself", at("http://LOCALHOST:7400/"), ["cache.public_endpoints.0"]],
   ])("an endpoint of %s", (_, text, settings) => expect(warned(text)).toEqual(settings));
 
   test.each<readonly [what: string, text: string, settings: string[]]>([
