@@ -4,8 +4,7 @@ import type { StoredMessage, Waypost } from "../client/package.ts";
 import { sendTo } from "./groups.tsx";
 import { Icon, IconButton } from "./parts.tsx";
 import { summaryOf } from "./people.tsx";
-import { trackProgress } from "./progress.ts";
-import { attempt, toast } from "./session.ts";
+import { attempt, toast, trackProgress } from "./session.ts";
 import { fileName } from "./text.ts";
 
 type Props = {

@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { groupType } from "../client/content.ts";
 import type { Group, MessageOptions, Person, StoredMessage, Waypost } from "../client/package.ts";
-import { Button, Form, Input, nameOf, useStored } from "./parts.tsx";
+import { Button, Check, Form, Input, nameOf, useStored } from "./parts.tsx";
 import { show } from "./place.ts";
 import { attempt } from "./session.ts";
 import { oneLine } from "./text.ts";
@@ -86,11 +86,10 @@ function GroupForm({ me, group, people, onClose }: FormProps) {
       <ul>
         {listed.map((did) => (
           <li key={did}>
-            <label class="check">
-              <input type="checkbox" disabled={!isMine} checked={chosen.has(did)} onChange={() => choose(did)} />
+            <Check isOn={chosen.has(did)} disabled={!isMine} onChange={() => choose(did)}>
               <bdi>{nameFor(did)}</bdi>
               {did === group?.admin && <span class="good">admin</span>}
-            </label>
+            </Check>
             {isMine && group !== null && members.includes(did) && (
               <Button ask={handingOver} onClick={() => group.change({ admin: did })}>
                 Make admin

@@ -3,9 +3,8 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { DeliveryState, StoredMessage, Waypost } from "../client/package.ts";
 import { askFor, isFile, mayBePicture, pictureOf, saveFile } from "./files.ts";
 import { react } from "./groups.tsx";
-import { Button, Icon, type Shape, useStored } from "./parts.tsx";
+import { Button, Icon, type Shape, useSession, useStored } from "./parts.tsx";
 import { summaryOf } from "./people.tsx";
-import { useProgress } from "./progress.ts";
 import { attempt, textOf } from "./session.ts";
 import { cut, oneLine, piecesOf, sizeOf, timeOf } from "./text.ts";
 
@@ -136,7 +135,7 @@ function TextContent({ text }: { readonly text: string }) {
 // ------------------------------------------------------------------------------------------------------------ files
 
 function FileContent({ me, message }: Pick<Props, "me" | "message">) {
-  const progress = useProgress(message.id);
+  const sent = useSession().sending[message.id] ?? 1;
   const [isShown, setShown] = useState(false);
   const name = oneLine(message.name, 48) || "File";
   if (message.content === "removed") return <p class="text gone">{name}: removed, because this device was full.</p>;
@@ -162,7 +161,7 @@ function FileContent({ me, message }: Pick<Props, "me" | "message">) {
           </span>
         </button>
       )}
-      {progress !== null && <progress value={progress} max={1} aria-label={`Sending ${name}`} />}
+      {sent < 1 && <progress value={sent} max={1} aria-label={`Sending ${name}`} />}
     </>
   );
 }

@@ -11,6 +11,7 @@ import {
   Avatar,
   BlockButton,
   Button,
+  Check,
   CopyButton,
   Dialog,
   Form,
@@ -299,10 +300,9 @@ function Notifications({ me }: { readonly me: Waypost }) {
   return (
     <>
       <h3>Notifications</h3>
-      <label class="check">
-        <input type="checkbox" checked={isOn} onChange={() => attempt(toggle())} />
+      <Check isOn={isOn} onChange={toggle}>
         Tell me when somebody writes
-      </label>
+      </Check>
     </>
   );
 }

@@ -75,6 +75,27 @@ export const newPassphrase = {
   minLength: 10,
 } as const;
 
+/** Of one that was made before. */
+export const givenPassphrase = { type: "password", autocomplete: "current-password", required: true } as const;
+
+type CheckProps = {
+  readonly isOn: boolean;
+  readonly disabled?: boolean;
+  readonly onChange: () => unknown;
+  readonly children: ComponentChildren;
+};
+
+export function Check({ isOn, disabled = false, onChange, children }: CheckProps) {
+  return (
+    <label class="check">
+      <input type="checkbox" checked={isOn} disabled={disabled} onChange={() => attempt(work(onChange))} />
+      {children}
+    </label>
+  );
+}
+
+const work = async (begin: () => unknown): Promise<unknown> => begin();
+
 type FormProps = {
   readonly submit: string;
   /** Its button while the work goes on. */
@@ -136,9 +157,9 @@ type ButtonProps = {
 
 /** Why its work failed is shown. One that asks works after a yes. */
 export function Button({ onClick, danger = false, ask, children }: ButtonProps) {
-  const work = async () => (ask === undefined || confirm(ask) ? onClick() : undefined);
+  const click = () => (ask === undefined || confirm(ask) ? onClick() : undefined);
   return (
-    <button type="button" class={danger ? "plain danger" : "plain"} onClick={() => attempt(work())}>
+    <button type="button" class={danger ? "plain danger" : "plain"} onClick={() => attempt(work(click))}>
       {children}
     </button>
   );

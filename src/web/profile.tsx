@@ -1,7 +1,7 @@
 /** The own profile. */
 import { useState } from "preact/hooks";
 import type { Profile, Waypost } from "../client/package.ts";
-import { Avatar, Button, Form, Input, useStored } from "./parts.tsx";
+import { Avatar, Button, Check, Form, Input, useStored } from "./parts.tsx";
 import { attempt } from "./session.ts";
 
 const [edge, bytesMax] = [160, 32_768];
@@ -53,10 +53,9 @@ function ProfileForm({ me, profile }: { readonly me: Waypost; readonly profile: 
       <Form isLine submit="Save name" onSubmit={() => save({ name: name.trim() })}>
         <Input label="Your name" value={name} onText={setName} maxLength={60} autocomplete="nickname" />
       </Form>
-      <label class="check">
-        <input type="checkbox" checked={profile.isOpen} onChange={() => attempt(save({ isOpen: !profile.isOpen }))} />
+      <Check isOn={profile.isOpen} onChange={() => save({ isOpen: !profile.isOpen })}>
         People I know see when I have read their messages, and when I write
-      </label>
+      </Check>
     </>
   );
 }

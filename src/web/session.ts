@@ -11,6 +11,8 @@ import {
   type Lock,
   lockedKeys,
   passphraseLock,
+  type SendProgress,
+  type Sent,
   Waypost,
 } from "../client/package.ts";
 
@@ -34,8 +36,6 @@ type Phase =
   | { readonly is: "ready"; readonly me: Waypost }
   | { readonly is: "failed"; readonly problem: string };
 
-export type Progress = { readonly sentBytes: number; readonly totalBytes: number };
-
 export type State = {
   readonly phase: Phase;
   readonly isConnected: boolean;
@@ -44,11 +44,20 @@ export type State = {
   /** A short one, which goes by itself. */
   readonly toast: string | null;
   readonly takeNewVersion: (() => void) | null;
+  /** How far files are that this tab sends, from 0 to 1, by their message. A reload forgets it; the outbox goes on. */
+  readonly sending: Readonly<Record<string, number>>;
 };
 
 type Listener = () => void;
 const listeners = new Set<Listener>();
-let state: State = { phase: { is: "opening" }, isConnected: true, warnings: {}, toast: null, takeNewVersion: null };
+let state: State = {
+  phase: { is: "opening" },
+  isConnected: true,
+  warnings: {},
+  toast: null,
+  takeNewVersion: null,
+  sending: {},
+};
 
 export const current = (): State => state;
 
@@ -73,6 +82,16 @@ export function toast(text: string): void {
   clearTimeout(toasts);
   update({ toast: text });
   toasts = setTimeout(() => update({ toast: null }), 6_000);
+}
+
+export async function trackProgress(
+  send: (onProgress: (progress: SendProgress) => void) => Promise<Sent | undefined>,
+): Promise<void> {
+  let id = "";
+  const sent = await send(({ sentBytes, totalBytes }) =>
+    update({ sending: { ...state.sending, [id]: sentBytes / totalBytes } }),
+  );
+  id = sent?.id ?? "";
 }
 
 /** Work that a click began: its failure is shown. */

@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { type ClientError, passkeyLock, passphraseLock } from "../client/package.ts";
 import { LinkThis } from "./devices.tsx";
-import { Button, Form, Input } from "./parts.tsx";
+import { Button, Form, givenPassphrase, Input } from "./parts.tsx";
 import { arrivedBy } from "./place.ts";
 import { create, restore, unlock } from "./session.ts";
 import { oneLine } from "./text.ts";
@@ -84,14 +84,7 @@ function Restore() {
         Backup file
         <input type="file" required onChange={({ currentTarget }) => setSealed(currentTarget.files?.[0] ?? null)} />
       </label>
-      <Input
-        label="Its passphrase"
-        type="password"
-        required
-        value={passphrase}
-        onText={setPassphrase}
-        autocomplete="current-password"
-      />
+      <Input {...givenPassphrase} label="Its passphrase" value={passphrase} onText={setPassphrase} />
     </Form>
   );
 }
@@ -105,13 +98,11 @@ export function Unlock({ hasPasskey }: { readonly hasPasskey: boolean }) {
       <p>Your keys and messages are sealed on this device.</p>
       <Form submit="Unlock" busy="Unlocking…" onSubmit={() => unlock(passphraseLock(passphrase))}>
         <Input
+          {...givenPassphrase}
           label="Passphrase, or the code that you printed"
-          type="password"
-          required
           autoFocus
           value={passphrase}
           onText={setPassphrase}
-          autocomplete="current-password"
         />
       </Form>
       {hasPasskey && <Button onClick={() => unlock(passkeyLock())}>Use the passkey</Button>}

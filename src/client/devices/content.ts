@@ -6,7 +6,7 @@
 import { decodeBase64, encodeBase64 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { deleteBody, pieceBytes, putPieces, readRange } from "../store/files.ts";
-import { askedKey, forgetBody, keyOfFile, keyOfId, type MessageRow, markAsked, orderOf } from "../store/rows.ts";
+import { askedKey, forgetBody, keyOfFile, type MessageRow, markAsked, messageById, orderOf } from "../store/rows.ts";
 import { type Table, withRoom } from "../store/table.ts";
 
 /** Of which message, and how much of its content is there already. */
@@ -16,18 +16,9 @@ export type Part = Want & { readonly content: string | null };
 
 const partBytes = 4 * pieceBytes;
 
-async function find(
-  from: Pick<Table, "get">,
-  keyOf: string,
-  digest: string,
-): Promise<{ readonly key: string; readonly row: MessageRow } | null> {
-  const key = await from.get<string>(keyOf);
-  const row = key === null ? null : await from.get<MessageRow>(key);
-  return key === null || row?.digest !== digest ? null : { key, row };
-}
-
 export async function loadPart(table: Table, want: Want): Promise<Part> {
-  const body = (await find(table, keyOfId(table, want.id), want.digest))?.row.body;
+  const { row } = (await messageById(table, want.id)) ?? {};
+  const body = row?.digest === want.digest ? row.body : null;
   if (body?.is !== "pieces") return { ...want, content: null };
   const to = Math.min(want.from + partBytes, body.sizeBytes);
   return { ...want, content: encodeBase64(await readRange(table, body, want.from, to)) };
@@ -39,12 +30,13 @@ export async function takePart(
   { id, digest, from, content }: Part,
 ): Promise<{ readonly key: string; readonly isFit: boolean } | null> {
   const bytes = decodeBase64(content ?? "") ?? new Uint8Array(0);
-  const place = keyOfId(table, id);
   const take = () =>
     table.change(async (batch) => {
-      const { key, row } = (await find(batch, place, digest)) ?? {};
-      const body = row?.body;
-      if (key === undefined || row === undefined || body?.is !== "elsewhere" || body.sizeBytes !== from) return null;
+      const found = await messageById(table, id, batch);
+      if (found?.row.digest !== digest) return null;
+      const { key, row } = found;
+      const { body } = row;
+      if (body.is !== "elsewhere" || body.sizeBytes !== from) return null;
       const sizeBytes = from + bytes.length;
       const isWhole = sizeBytes === row.sizeBytes;
       const isFit = bytes.length > 0 && (isWhole || (sizeBytes < row.sizeBytes && sizeBytes % pieceBytes === 0));
@@ -59,7 +51,7 @@ export async function takePart(
     });
   if (bytes.length === 0) return take();
   // For the beginning of what has no room as a whole nothing else is removed.
-  const missing = ((await find(table, place, digest))?.row.sizeBytes ?? 0) - from;
+  const missing = ((await messageById(table, id))?.row.sizeBytes ?? 0) - from;
   return withRoom(table, Math.max(bytes.length, missing), take);
 }
 

@@ -21,6 +21,7 @@ import {
   keyOfId,
   laterState,
   type MessageRow,
+  messageById,
   messagesOf,
   type Person,
   type ProfileRow,
@@ -119,9 +120,8 @@ async function applyRow(
     await putReaction(table, batch, row);
     return { type: "changed", conversation, id: row.target, what: "state" };
   }
-  const key = await batch.get<string>(keyOfId(table, id));
-  const isHeld = key !== null && (await batch.get<MessageRow>(key))?.digest === row.digest;
-  if (isHeld || (await batch.get(seenKey(table, row.digest))) !== null) return null;
+  const held = await messageById(table, id, batch);
+  if (held?.row.digest === row.digest || (await batch.get(seenKey(table, row.digest))) !== null) return null;
   // The identity's Caches may offer it here too.
   if (!row.isOwn) batch.put(seenKey(table, row.digest), nowMs() + seenMs);
   await addMessage(table, batch, row);
@@ -153,9 +153,9 @@ async function applySmall(
   }
   if (item.kind === "read") return applyRead(table, batch, item);
   if (item.kind !== "delivery" && item.kind !== "removed") return null;
-  const key = await batch.get<string>(keyOfId(table, item.id));
-  const row = key === null ? null : await batch.get<MessageRow>(key);
-  if (key === null || row === null) return null;
+  const found = await messageById(table, item.id, batch);
+  if (found === null) return null;
+  const { key, row } = found;
   const { conversation, id } = row;
   if (item.kind === "removed") {
     await removeMessage(table, batch, key);

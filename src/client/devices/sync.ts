@@ -15,9 +15,9 @@ import type { Message } from "../message.ts";
 import type { MessageOptions, Sent } from "../send.ts";
 import {
   type DeviceFacts,
-  keyOfId,
   type MessageRow,
   markAsked,
+  messageById,
   type StoreChange,
   type SyncItem,
   stateChange,
@@ -69,6 +69,7 @@ type Peer = {
   askedMs: number;
 };
 
+type Changing = { readonly batch?: Batch; readonly since?: PeerRow };
 type LogRow = { readonly item: SyncItem; readonly mark: string; readonly atMs: number };
 
 type SyncHost = {
@@ -194,7 +195,7 @@ export class Sync {
       const history = await this.#load(items.map(({ item }) => item));
       if (history.length > 0) await this.#send(did, { v: 1, history });
       // What did not fit is first in the next part.
-      await this.#advance(peer, { history: items[history.length]?.place ?? next });
+      await this.#change(did, { history: items[history.length]?.place ?? next }, { since: peer });
       return true;
     }
     const rows = await this.#table.scan<LogRow>({ prefix: "y/", from: logKey(peer.sent + 1), limit: itemsMax });
@@ -211,7 +212,7 @@ export class Sync {
     if (now === null || now.isLeaving) return false;
     await this.#send(did, { v: 1, mark, from, after, items });
     const sent = from + items.length - 1;
-    await this.#advance(peer, { sent });
+    await this.#change(did, { sent }, { since: peer });
     state.tried = Math.max(sent, state.tried);
     this.#progress();
     return true;
@@ -238,20 +239,14 @@ export class Sync {
     await this.#host.link.send(did, message, { mediaType, receipt: false, retries });
   }
 
-  #change(did: Did, change: Partial<PeerRow>, inBatch?: Batch): Promise<void> {
-    const work = async (batch: Batch) => {
-      const row = await batch.get<PeerRow>(peerKey(this.#table, did));
-      if (row !== null) batch.put(peerKey(this.#table, did), { ...row, ...change });
+  /** With `since`: unless it was set back meanwhile. */
+  #change(did: Did, change: Partial<PeerRow>, { batch, since }: Changing = {}): Promise<void> {
+    const work = async (within: Batch) => {
+      const row = await within.get<PeerRow>(peerKey(this.#table, did));
+      const isMoved = since !== undefined && (row?.sent !== since.sent || row.history !== since.history);
+      if (row !== null && !isMoved) within.put(peerKey(this.#table, did), { ...row, ...change });
     };
-    return inBatch === undefined ? this.#table.change(work) : work(inBatch);
-  }
-
-  /** Unless it was set back meanwhile. */
-  async #advance({ did, sent, history }: PeerRow, change: Partial<PeerRow>): Promise<void> {
-    await this.#table.change(async (batch) => {
-      const row = await batch.get<PeerRow>(peerKey(this.#table, did));
-      if (row?.sent === sent && row.history === history) batch.put(peerKey(this.#table, did), { ...row, ...change });
-    });
+    return batch === undefined ? this.#table.change(work) : work(batch);
   }
 
   // ------------------------------------------------------------------------------------------------- hearing
@@ -295,8 +290,8 @@ export class Sync {
     }
     if ("part" in message) {
       const taken = await attempt(() => takePart(this.#table, message.part));
-      const key = await this.#table.get<string>(keyOfId(this.#table, message.part.id));
-      if (taken instanceof ClientError) return key === null ? undefined : this.#stopAsking(key, taken);
+      const found = await messageById(this.#table, message.part.id);
+      if (taken instanceof ClientError) return found === null ? undefined : this.#stopAsking(found.key, taken);
       return taken === null ? undefined : this.want(taken.key, taken.isFit ? { holder: did } : { lacking: did });
     }
     await this.#hearPart(peer, message);
@@ -325,7 +320,7 @@ export class Sync {
   }
 
   async #apply(did: Did, item: SentItem, seen: PeerRow["seen"] | null): Promise<void> {
-    const mark = async (batch: Batch) => (seen === null ? undefined : this.#change(did, { seen }, batch));
+    const mark = async (batch: Batch) => (seen === null ? undefined : this.#change(did, { seen }, { batch }));
     if (item.kind === "keys" || item.kind === "devices") await this.#host.take(item, did);
     const change = await applyItem(this.#host, item, mark);
     if (change !== null) this.#host.tell(change);

@@ -30,11 +30,11 @@ import { putProfile } from "./profiles.ts";
 import {
   addMessage,
   type Copy,
-  keyOfId,
   keyOfPerson,
   laterState,
   log,
   type MessageRow,
+  messageById,
   type Person,
   putPerson,
   putReaction,
@@ -222,10 +222,10 @@ export class Incoming {
   ): Promise<readonly StoreNews[]> {
     const news: StoreNews[] = [];
     for (const id of ids) {
-      const key = await batch.get<string>(keyOfId(this.#table, id));
-      const row = key === null ? null : await batch.get<MessageRow>(key);
+      const found = await messageById(this.#table, id, batch);
       const isOf = (copy: Copy) => copy.did === from && copy.id === id && laterState(copy.state, state) !== copy.state;
-      if (key === null || row === null || !row.to.some(isOf)) continue;
+      if (found === null || !found.row.to.some(isOf)) continue;
+      const { key, row } = found;
       batch.put(key, { ...row, to: row.to.map((copy): Copy => (isOf(copy) ? { ...copy, state } : copy)) });
       log(batch, { kind: "delivery", key });
       news.push(stateChange(row));

@@ -165,6 +165,17 @@ export const unverified = "unverified";
 export const keyOfPerson = (table: Table, did: string) => `p/${table.name(did)}`;
 export const keyOfConversation = (table: Table, id: string) => `c/${table.name(id)}`;
 export const keyOfId = (table: Table, id: string) => `i/${table.name(id.toLowerCase())}`;
+/** The message with this id; of several the first. */
+export async function messageById(
+  table: Table,
+  id: string,
+  from: Pick<Batch, "get"> = table,
+): Promise<{ readonly key: string; readonly row: MessageRow } | null> {
+  const key = await from.get<string>(keyOfId(table, id));
+  const row = key === null ? null : await from.get<MessageRow>(key);
+  return key === null || row === null ? null : { key, row };
+}
+
 export const messagesOf = (table: Table, conversation: string) => `m/${table.name(conversation)}/`;
 export const keyOfFile = ({ at, id }: { readonly at: number; readonly id: string }) => `a/${digits(at)}/${id}`;
 

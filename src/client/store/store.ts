@@ -14,11 +14,11 @@ import {
   forgetBody,
   type GroupRow,
   keyOfConversation,
-  keyOfId,
   keyOfPerson,
   log,
   type MessageRow,
   markAsked,
+  messageById,
   messagesOf,
   noConversation,
   type Person,
@@ -148,8 +148,10 @@ export class LocalStore {
   }
 
   async message(id: string): Promise<StoredMessage | null> {
-    const found = await this.#find(id);
-    return found === null ? null : ((await this.#views(found[1].conversation, [found]))[0] ?? null);
+    const found = await messageById(this.#table, id);
+    if (found === null) return null;
+    const [view = null] = await this.#views(found.row.conversation, [[found.key, found.row]]);
+    return view;
   }
 
   async #views(
@@ -251,19 +253,13 @@ export class LocalStore {
 
   /** Sends a `failed` or `uncertain` message anew. After `uncertain` the recipient may get it twice. */
   async resend(id: string): Promise<void> {
-    const found = await this.#find(id);
+    const found = await messageById(this.#table, id);
     if (found === null) throw localError("no_message", `no stored message has the id ${id}`);
-    await this.#host.resend(found[0]);
+    await this.#host.resend(found.key);
   }
 
   async usage(): Promise<{ readonly bytes: number; readonly bytesMax: number }> {
     return { bytes: (await this.#table.meta()).bytes, bytesMax: this.#table.driver.bytesMax };
-  }
-
-  async #find(id: string): Promise<[key: string, row: MessageRow] | null> {
-    const key = await this.#table.get<string>(keyOfId(this.#table, id));
-    const row = key === null ? null : await this.#table.get<MessageRow>(key);
-    return key === null || row === null ? null : [key, row];
   }
 }
 
