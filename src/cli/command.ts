@@ -10,16 +10,18 @@ import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { type Command, CommanderError, InvalidArgumentError, Option } from "commander";
 import { CommandFailure, failed, isSystemRefusal } from "../app/failure.ts";
-import { type Client, connect, type Found, find } from "../client/client.ts";
+import { type Client, connect, lookUp } from "../client/client.ts";
 import { type Waiting, waitingDefault } from "../client/directory.ts";
 import { ClientError } from "../client/http.ts";
 import { memoryOf } from "../client/key-stores.ts";
 import { type Identity, nameForm } from "../client/keys.ts";
+import type { WaypostEvent } from "../client/message.ts";
 import type { WaypostOptions } from "../client/opening.ts";
 import { parseLogPolicy } from "../client/trust/log.ts";
 import { strangerIn } from "../client/trust/own.ts";
-import type { TrustDemand, TrustLevel } from "../client/trust/trust.ts";
+import type { TrustLevel } from "../client/trust/trust.ts";
 import { Waypost } from "../client/waypost.ts";
+import type { Did } from "../core/codec/did.ts";
 import { parseDuration } from "../core/codec/time.ts";
 import { errorStack, errorText } from "../core/fault.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
@@ -303,17 +305,20 @@ export type Session = {
   readonly identity: (name?: string) => Promise<Identity>;
   /** How the SDK opens an identity of this machine. */
   readonly options: (name: string) => WaypostOptions;
-  /** The same identity as one that receives and replaces its keys when they are due. */
+  /** The same identity as one that sends, receives and replaces its keys when they are due; closed after the command. */
   readonly open: () => Promise<Waypost>;
   /** The client remembers for the identity that `identity` would return, if there is one. */
   readonly recall: () => Promise<void>;
-  /** The DID behind what a person types: a DID, the name of an identity on this machine, or an alias; and how it was found. */
-  readonly find: (target: string, demanded?: TrustDemand | null) => Promise<Found>;
+  /** The DID of an identity that is called so on this machine; any other text as it is. */
+  readonly named: (target: string) => Promise<string>;
+  /** The DID behind what a person types: a DID, the name of an identity on this machine, or an alias. */
+  readonly find: (target: string) => Promise<Did>;
   /**
    * Reports a key of the own record that this machine does not hold, as far as the command has read the record: no request
    * is made for it. `receive` watches the aliases too.
    */
   readonly watch: () => Promise<void>;
+  readonly close: () => Promise<void>;
   /** How to wait, while the progress line shows `what`. */
   readonly waiting: (what: string) => Waiting;
 };
@@ -336,15 +341,25 @@ export function clientCommand<F extends object, A extends (string | undefined)[]
       });
       await session.watch();
     } finally {
+      await session.close();
       session.report.end();
     }
   });
 }
 
-export const strangerWarning = (what: string) => ({
+const strangerWarning = (what: string) => ({
   type: "stranger_change",
   text: `somebody else has changed this identity: ${what.replaceAll("_", " ")}; tell your correspondents by another way`,
 });
+
+/** What an opened identity tells beside the result. What a Cache lacks is in the results of `receive`. */
+function reportEvent(report: Report, event: WaypostEvent): void {
+  if (event.type === "stranger_change") report.warn(strangerWarning(event.what));
+  else if (event.type === "rotated") report.note("the key that others seal to was replaced");
+  else if (event.type === "connected" && event.what === "live") report.note(`listening at ${event.url}`);
+  else if (event.type === "failed" || (event.type === "disconnected" && event.what !== "cache" && event.error !== null))
+    report.note(`${event.error?.message} (${event.error?.code})`);
+}
 
 /** Behind a DID, for people. */
 export function describeTrust(level: TrustLevel | null): string {
@@ -376,6 +391,9 @@ function openSession(flags: SessionFlags): Session {
   client.known.policy = policy;
   client.known.doubt = (error) => report.note(`the log: ${error.message} (${error.code})`);
   let acting: string | null = null;
+  let opened: Waypost | null = null;
+  const named = async (target: string) =>
+    (await listIdentities(keysFolder)).includes(target) ? (await loadIdentity(keysFolder, target)).did : target;
   const load = async (name: string): Promise<Identity> => {
     acting = name;
     const identity = await loadIdentity(keysFolder, name);
@@ -405,23 +423,25 @@ function openSession(flags: SessionFlags): Session {
     report,
     identity: identityOf,
     options,
-    open: async () => Waypost.open(options((await identityOf()).name)),
+    open: async () => {
+      const me = await Waypost.open(options((await identityOf()).name));
+      opened = me;
+      me.on((event) => reportEvent(report, event));
+      return me;
+    },
+    close: async () => opened?.close(),
     recall: async () => {
       const name = flags.as ?? env["WAYPOST_AS"];
       const [only, ...others] = name === undefined ? await listIdentities(keysFolder) : [name];
       if (only !== undefined && others.length === 0) await load(only);
     },
-    find: async (target, demanded = null) => {
-      const isHere = (await listIdentities(keysFolder)).includes(target);
-      return isHere
-        ? { did: (await loadIdentity(keysFolder, target)).did, name: null }
-        : find(client, target, demanded);
-    },
+    named,
+    find: async (target) => lookUp(client, await named(target)),
     watch: async () => {
       // Read again: the command may have changed the keys, or removed them.
       const isHere = acting !== null && (await listIdentities(keysFolder)).includes(acting);
       const identity = isHere && acting !== null ? await loadIdentity(keysFolder, acting) : null;
-      const proven = identity === null ? null : client.trust.provenOf(identity.did);
+      const proven = identity === null ? null : (opened?.client ?? client).trust.provenOf(identity.did);
       const what = identity === null || proven === null ? null : await strangerIn(identity, proven.state);
       if (what !== null) report.warn(strangerWarning(what));
     },

@@ -74,7 +74,7 @@ function registerReads(did: Command): void {
 async function didOf(session: Session, target: string | undefined): Promise<Did> {
   if (target === undefined) return (await session.identity()).did;
   await session.recall();
-  return (await session.find(target)).did;
+  return session.find(target);
 }
 
 /** What shows that the keys are those of the DID; or why the Directory is not believed, such as `proof_invalid`. */
@@ -147,16 +147,15 @@ function registerTrust(did: Command): void {
 }
 
 async function showFingerprint(session: Session, _: object, target = ""): Promise<void> {
-  const [{ did }, { did: to }] = [await session.identity(), await session.find(target)];
+  const [{ did }, to] = [await session.identity(), await session.find(target)];
   const subject = async (one: Did) => ({ did: one, rootKey: await rootKeyOf(session.client, one) });
   const fingerprint = fingerprintOf(await subject(did), await subject(to));
   session.report.result({ ok: true, did, with: to, fingerprint }, fingerprint);
 }
 
-async function forgetTarget({ keysFolder, client, report, ...session }: Session, _: object, target = "") {
+async function forgetTarget({ client, report, ...session }: Session, _: object, target = "") {
   const { name, did } = await session.identity();
-  const isHere = (await listIdentities(keysFolder)).includes(target);
-  const known = isHere ? (await loadIdentity(keysFolder, target)).did : normalizeName(target);
+  const known = normalizeName(await session.named(target));
   await client.trust.forget(known);
   await forgetOwnAlias(client, did, known);
   report.result({ ok: true, forgotten: target }, `${name} has forgotten ${target}`);

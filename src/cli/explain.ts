@@ -25,7 +25,7 @@ export function registerExplainCommand(program: Command): void {
     .option("--socket <path>", "Unix socket of the node's admin_listen, instead of --config")
     .option("--sender <did>", "envelopes of this sender");
   clientCommand(command, async (session, flags: NodeFlags & { readonly sender?: string }, target: string) => {
-    const did = isDid(target) ? target : (await session.find(target)).did;
+    const did = isDid(target) ? target : await session.find(target);
     const answer = await askNode(flags, "/operations/explain", { recipient: did, sender: flags.sender ?? null });
     const { reachable, digest, steps, results } = answer as NodeAnswer;
     const label = (state: Step["state"]) => (state === "stops" ? "STOPS" : state.padEnd(5));

@@ -7,8 +7,6 @@
 import type { Command } from "commander";
 import { failed, failedInResult, timedOut } from "../app/failure.ts";
 import { cachesOf, isComplete, listPending, messageIdsOf, type PendingMessage } from "../client/caches.ts";
-import type { ClientError } from "../client/http.ts";
-import type { WaypostEvent } from "../client/message.ts";
 import { removeUnread } from "../client/retrieve.ts";
 import {
   addIdentityFlag,
@@ -20,7 +18,6 @@ import {
   renderBar,
   renderBytes,
   type Session,
-  strangerWarning,
 } from "./command.ts";
 import { confirmed } from "./did-change.ts";
 import { stateFolder } from "./files/files.ts";
@@ -60,30 +57,12 @@ const pollMs = 1_000;
 async function receive(session: Session, { out: folder, follow, waitFor = 0 }: ReceiveFlags): Promise<void> {
   const { keysFolder, report } = session;
   const me = await session.open();
-  try {
-    me.on((event) => reportEvent(report, event));
-    const onChunk = (done: number, total: number) => report.progress(`receiving ${renderBar(done, total)}`);
-    const inbox = await openInbox(me, { folder, state: stateFolder(keysFolder, me.identity.name), onChunk });
-    const work = follow === true ? followInbox(session, inbox) : receiveWaiting(session, inbox, waitFor);
-    await work.finally(inbox.close);
-    if (follow !== true) await me.watch();
-  } finally {
-    await me.close();
-  }
+  const onChunk = (done: number, total: number) => report.progress(`receiving ${renderBar(done, total)}`);
+  const inbox = await openInbox(me, { folder, state: stateFolder(keysFolder, me.identity.name), onChunk });
+  const work = follow === true ? followInbox(session, inbox) : receiveWaiting(session, inbox, waitFor);
+  await work.finally(inbox.close);
+  if (follow !== true) await me.watch();
 }
-
-function reportEvent(report: Session["report"], event: WaypostEvent): void {
-  if (event.type === "stranger_change") report.warn(strangerWarning(event.what));
-  else if (event.type === "rotated") report.note("the key that others seal to was replaced");
-  else if (event.type === "connected" && event.what === "live") report.note(`listening at ${event.url}`);
-  else if (event.type === "failed") noteError(report, event.error);
-  // What a Cache lacks is in the results.
-  else if (event.type === "disconnected" && event.what !== "cache" && event.error !== null)
-    noteError(report, event.error);
-}
-
-const noteError = (report: Session["report"], { message, code }: ClientError): void =>
-  report.note(`${message} (${code})`);
 
 async function receiveWaiting({ report }: Session, inbox: Inbox, waitMs: number): Promise<void> {
   const begunMs = performance.now();

@@ -1,15 +1,10 @@
 /**
  * `waypost send`: one file, sealed to a recipient's key and given to the Relay, in chunks when it is large. The same command
- * continues an interrupted chunk set.
+ * continues an interrupted chunk set, because the SDK does.
  * Source: rules sections 2 and 5.
  */
-import { basename } from "node:path";
 import { type Command, Option } from "commander";
-import { failed } from "../app/failure.ts";
-import { removeIfThere } from "../app/files.ts";
-import { planSend, senderOf } from "../client/client.ts";
-import type { Source } from "../client/content.ts";
-import { chunkCount, retryingDefault, type SendPlan, type Sent, sendPlan } from "../client/send.ts";
+import { type MessageOptions, retryingDefault } from "../client/send.ts";
 import type { TrustDemand } from "../client/trust/trust.ts";
 import {
   addIdentityFlag,
@@ -23,7 +18,7 @@ import {
   renderBytes,
   type Session,
 } from "./command.ts";
-import { fileSource, findUnfinished, outboxFolder, saveOutgoing } from "./files/outbox.ts";
+import { fileSource } from "./files/source.ts";
 
 type SendFlags = {
   readonly to: string;
@@ -43,7 +38,7 @@ export function registerSendCommand(program: Command): void {
     .description("send a file, end-to-end encrypted")
     .requiredOption("--to <target>", "a DID, an alias, either @ its Directory, or an identity of this machine")
     .requiredOption("--file <path>", "the file")
-    .option("--anonymous", "do not sign as any identity")
+    .option("--anonymous", "do not sign")
     .addOption(
       new Option("--trust <level>", "the least that must show the recipient's keys").choices(["proven", "logged"]),
     )
@@ -61,38 +56,37 @@ export function registerSendCommand(program: Command): void {
   clientCommand(addIdentityFlag(command), sendFile);
 }
 
-async function sendFile(session: Session, flags: SendFlags): Promise<void> {
-  const { client, report } = session;
-  // What a correspondent was is remembered with the identity that writes to it.
-  const identity = flags.anonymous === true ? null : await session.identity();
-  const { did: to, name: known } = await session.find(flags.to, flags.trust);
-  report.progress(`reading ${flags.file}`);
-  const source = await fileSource(flags.file, Bun.file(flags.file).type.split(";")[0] || "application/octet-stream");
-  const { trust = null, ttl, tag = null, hint = null, chunkBytes } = flags;
-  const sender = identity === null ? null : await senderOf(client, identity);
-  const chunks = chunkBytes === undefined ? {} : { chunkBytes };
-  const plan = await planSend(client, to, source.file, { name: known, trust, ttl, tag, hint, sender, ...chunks });
-  if (plan.hint !== null && chunkCount(plan) > 1) throw failed("--hint is for files of one chunk");
-  const { file } = source;
-  const sent = await sendResumably(session, plan, source, flags.retries);
-  const { name } = sent.recipient;
+async function sendFile(session: Session, { to: target, file: path, ...flags }: SendFlags): Promise<void> {
+  const { report } = session;
+  const me = await session.open();
+  report.progress(`reading ${path}`);
+  const source = await fileSource(path, Bun.file(path).type.split(";")[0] || "application/octet-stream");
+  const { name, sizeBytes, sha256 } = source.file;
+  const { ttl, tag, hint, trust, chunkBytes, retries, anonymous } = flags;
+  const chosen = Object.entries({ ttl, tag, hint, trust, chunkBytes, retries, anonymous });
+  const options: MessageOptions = Object.fromEntries(chosen.filter(([, value]) => value !== undefined));
+  const sent = await me.send(await session.named(target), source, {
+    ...options,
+    onProgress: ({ sentBytes }) => report.progress(`${printable(name)} ${renderBar(sentBytes, sizeBytes)}`),
+  });
+  const { did: to, ...recipient } = sent.recipient;
   const { code = "delivered", delivery_mode = null } = sent.last ?? {};
-  const outcome = `${outcomes[delivery_mode ?? ""] ?? code} ${to}${describeTrust(sent.recipient.trust)}`;
-  session.report.result(
+  const outcome = `${outcomes[delivery_mode ?? ""] ?? code} ${to}${describeTrust(recipient.trust)}`;
+  report.result(
     {
       ok: true,
       to,
-      recipient: { trust: sent.recipient.trust, name },
-      file: basename(file.name),
-      size_bytes: file.sizeBytes,
-      sha256: file.sha256.toHex(),
+      recipient,
+      file: name,
+      size_bytes: sizeBytes,
+      sha256: sha256.toHex(),
       chunks: sent.chunks,
       message_group_id: sent.groupId,
       message_ids: sent.messageIds,
       code,
       delivery_mode,
     },
-    `${printable(file.name)} (${renderBytes(file.sizeBytes)}) ${outcome}`,
+    `${printable(name)} (${renderBytes(sizeBytes)}) ${outcome}`,
   );
 }
 
@@ -102,30 +96,3 @@ const outcomes: Readonly<Record<string, string>> = {
   forwarded: "was forwarded towards",
   cache: "waits in the Cache of",
 };
-
-async function sendResumably(session: Session, fresh: SendPlan, source: Source, retries: number): Promise<Sent> {
-  const { report, keysFolder, client } = session;
-  const folder = outboxFolder(keysFolder);
-  const chunked = chunkCount(fresh) > 1;
-  const unfinished = chunked ? await findUnfinished(folder, fresh, Date.now()) : null;
-  const plan = unfinished === null ? fresh : { ...unfinished.plan, sender: fresh.sender };
-  const delivered = unfinished?.delivered ?? 0;
-  if (delivered > 0) report.note(`continuing after ${delivered} of ${chunkCount(plan)} chunks`);
-  const show = (sentBytes: number) =>
-    report.progress(`${printable(plan.file.name)} ${renderBar(sentBytes, plan.file.sizeBytes)}`);
-  let state = chunked ? await saveOutgoing(folder, plan, delivered) : null;
-  show(Math.min(delivered * plan.chunkBytes, plan.file.sizeBytes));
-  const onRetry = (attempt: number, reason: string, delayMs: number) =>
-    report.progress(`attempt ${attempt} failed (${reason}), again in ${delayMs / 1_000} s`);
-  const sent = await sendPlan(plan, source, {
-    relay: client.relay,
-    retrying: { ...retryingDefault, retries, onRetry },
-    from: delivered,
-    onDelivered: async ({ sentBytes, chunk }) => {
-      show(sentBytes);
-      if (chunked) state = await saveOutgoing(folder, plan, chunk + 1);
-    },
-  });
-  if (state !== null) await removeIfThere(state);
-  return sent;
-}

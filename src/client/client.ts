@@ -25,7 +25,14 @@ import {
 } from "./http.ts";
 import { heldSeed, type Identity } from "./keys.ts";
 import type { FileFacts, RecipientKey } from "./seal.ts";
-import { chunkBytesDefault, type MessageOptions, recipientKey, type SendPlan, sealedBytesMargin } from "./send.ts";
+import {
+  chunkBytesDefault,
+  chunkCount,
+  type MessageOptions,
+  recipientKey,
+  type SendPlan,
+  sealedBytesMargin,
+} from "./send.ts";
 import {
   createTrust,
   distrust,
@@ -101,7 +108,7 @@ export function connect({ directoryUrl, relayUrl, timeoutMs = timeoutMsDefault }
 // ------------------------------------------------------------------------------------------------ looking up
 
 /** `null` for a name that is the DID itself. */
-export type Found = { readonly did: Did; readonly name: NameTrust | null };
+type Found = { readonly did: Did; readonly name: NameTrust | null };
 
 /** The DID behind a DID or an alias. Throws `identity_changed` for an alias that was another DID's. */
 export async function lookUp(client: Client, target: string): Promise<Did> {
@@ -236,7 +243,7 @@ export async function planSend(client: Client, to: Did, file: FileFacts, choices
   const services = client.trust.provenOf(to)?.state.document.service ?? [];
   if (services.some(({ type }) => type === movedType)) await (await import("./trust/log.ts")).checkMoved(client, to);
   const trust = await trustIn(client, to, choices.trust ?? null);
-  return {
+  const plan: SendPlan = {
     id: choices.id ?? randomUuid(),
     seed: crypto.getRandomValues(new Uint8Array(32)),
     to,
@@ -254,6 +261,9 @@ export async function planSend(client: Client, to: Did, file: FileFacts, choices
     hint: choices.hint ?? null,
     sender: choices.sender,
   };
+  if (plan.hint !== null && chunkCount(plan) > 1)
+    throw localError("invalid_argument", "a hint is for messages of one chunk");
+  return plan;
 }
 
 /** By the Relay's clock, and strictly increasing, so that the order of messages shows in their times. */

@@ -6,11 +6,12 @@
  */
 import { sha256 } from "#sha256";
 import { utf8 } from "../core/codec/bytes.ts";
+import { isRecord } from "./answers.ts";
 import { ClientError, localError } from "./http.ts";
 import type { FileFacts } from "./seal.ts";
 
-/** Text, bytes, a Blob or File, or a stream of bytes; any other value is sent as JSON. */
-export type Content = string | Uint8Array | ArrayBuffer | Blob | ReadableStream<Uint8Array> | JsonContent;
+/** Text, bytes, a Blob or File, a stream of bytes, or a source such as a file on disk; any other value is sent as JSON. */
+export type Content = string | Uint8Array | ArrayBuffer | Blob | ReadableStream<Uint8Array> | Source | JsonContent;
 export type JsonContent = null | boolean | number | readonly unknown[] | { readonly [name: string]: unknown };
 
 export const reactionType = "application/vnd.waypost.reaction+json";
@@ -52,11 +53,19 @@ export async function sourceOf(content: Content, names: ContentNames, relations:
   if (typeof content === "string") return bytes("text/plain;charset=utf-8", utf8(content));
   if (content instanceof Uint8Array) return bytes("application/octet-stream", content);
   if (content instanceof ArrayBuffer) return bytes("application/octet-stream", new Uint8Array(content));
+  if (isSource(content)) {
+    const { file, read } = content;
+    return { file: { ...file, mediaType: withRelations(file.mediaType, relations) }, read };
+  }
   const blob = content instanceof ReadableStream ? await collect(content) : content;
   if (!(blob instanceof Blob)) return bytes("application/json", utf8(jsonOf(blob)));
   const name = names.name ?? ("name" in blob && typeof blob.name === "string" ? blob.name : "");
   return blobSource(blob, name, typed(blob.type || "application/octet-stream"));
 }
+
+/** No JSON has functions. */
+const isSource = (content: Content): content is Source =>
+  isRecord(content) && isRecord(content["file"]) && typeof content["read"] === "function";
 
 /** Throws `invalid_argument` for what has no JSON: `undefined`, functions, bigints, circles. */
 function jsonOf(content: JsonContent): string {

@@ -133,8 +133,6 @@ export type WaypostEvent =
     }
   /** The key that others seal to was replaced. */
   | { readonly type: "rotated" }
-  /** Another device published a key whose secret can't be derived here: link this one again. */
-  | { readonly type: "key_missing" }
   /** The own record has a key that this device neither holds nor derives, or the own alias is another DID's. */
   | { readonly type: "stranger_change"; readonly what: Stranger | "alias" | "log" }
   /** The own record has changed, by keys that this device holds: another device of this identity. */

@@ -20,11 +20,12 @@ import type { PushOptions, PushSubscriptionLike } from "./push.ts";
 import type { Receiver, ReceiverStorage } from "./receiver.ts";
 import type { MessageFacts } from "./retrieve.ts";
 import {
+  type ChunkProgress,
+  chunkCount,
   type MessageOptions,
   retryingDefault,
   retryTemporary,
   type SendPlan,
-  type SendProgress,
   type Sent,
   sendPlan,
 } from "./send.ts";
@@ -362,7 +363,7 @@ export class Waypost {
         save: (identity) => this.#save(identity),
       });
       this.#identity = rotated.identity;
-      if (!rotated.holdsPublished) this.#emit({ type: "key_missing" });
+      if (!rotated.holdsPublished) this.#emit({ type: "stranger_change", what: "sealing_key" });
       else if (rotated.rotated) this.#emit({ type: "rotated" });
     });
   }
@@ -387,10 +388,16 @@ export class Waypost {
     const { retries = retryingDefault.retries, onProgress } = options;
     // What is still to be sent when it is closed has one attempt.
     const retrying = { ...retryingDefault, retries, signal: this.#closed.signal };
-    const plan = await retryTemporary(() => this.#plan(to, source, options), retrying);
-    const { relay } = this.#client;
-    const onDelivered = ({ sentBytes, totalBytes }: SendProgress) => onProgress?.({ sentBytes, totalBytes });
-    return () => sendPlan(plan, source, { relay, retrying, from: 0, onDelivered });
+    const wanted = await retryTemporary(() => this.#plan(to, source, options), retrying);
+    const { relay, known } = this.#client;
+    const inChunks = chunkCount(wanted) > 1;
+    const resumed = inChunks ? await (await import("./resume.ts")).resume(known.memory, wanted) : null;
+    const onDelivered = async ({ chunk, sentBytes, totalBytes }: ChunkProgress) => {
+      await resumed?.save(chunk + 1);
+      await onProgress?.({ sentBytes, totalBytes });
+    };
+    const { plan, delivered: from } = resumed ?? { plan: wanted, delivered: 0 };
+    return () => sendPlan(plan, source, { relay, retrying, from, onDelivered });
   }
 
   /**

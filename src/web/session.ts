@@ -181,7 +181,7 @@ function ready(me: Waypost): void {
     if (event.type === "connected") update({ isConnected: true });
     if (event.type === "disconnected") update({ isConnected: false });
     if (event.type === "unreadable") toast("A message arrived that can't be opened on this device.");
-    if (event.type === "key_missing" || event.type === "stranger_change")
+    if (event.type === "stranger_change")
       warn(
         "keys",
         "Your keys were replaced elsewhere. Did you remove this device, or restore a backup? Else somebody else writes as you: tell the others by another way.",

@@ -347,7 +347,7 @@ async function renew(person: Person): Promise<void> {
     person.me.on((event) => {
       if (event.type === "rotated") resolve();
       if (event.type === "failed") reject(event.error);
-      if (event.type === "key_missing") reject(new Error("nobody holds the key that others seal to"));
+      if (event.type === "stranger_change") reject(new Error("nobody holds the key that others seal to"));
     }),
   );
   await Promise.all([rotated, person.me.rotate()]);

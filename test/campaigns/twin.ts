@@ -136,8 +136,7 @@ const isAlarm = (error: unknown) => error instanceof ClientError && error.kind =
 
 function listen(me: Waypost, name: string): Waypost {
   me.on((event) => {
-    if (event.type === "stranger_change" || event.type === "key_missing")
-      findings.push(`${name}: ${JSON.stringify(event)}`);
+    if (event.type === "stranger_change") findings.push(`${name}: ${JSON.stringify(event)}`);
     if (event.type !== "failed") return;
     if (isAlarm(event.error)) findings.push(`${name}: ${event.what} ${event.error.code} ${event.error.message}`);
     else count(`passing failures (${event.error.code})`);

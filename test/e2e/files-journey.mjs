@@ -8,7 +8,6 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { ClientError, Waypost } from "@waypost/client";
 import { fileKeys, fileSource, openInbox } from "@waypost/client/node";
-import { planSend, senderOf, sendPlan } from "@waypost/client/parts";
 
 const url = globalThis.Deno?.env.get("WAYPOST_URL") ?? globalThis.process?.env.WAYPOST_URL;
 const folder = await mkdtemp(join(tmpdir(), "waypost-files-"));
@@ -21,14 +20,7 @@ const [keyFile] = await readdir(keys);
 const bytes = crypto.getRandomValues(new Uint8Array(50_000));
 await writeFile(join(folder, "data.bin"), bytes);
 const source = await fileSource(join(folder, "data.bin"), "application/octet-stream");
-const sender = await senderOf(alice.client, alice.identity);
-const plan = await planSend(alice.client, bob.did, source.file, { sender, chunkBytes: 20_000 });
-const sent = await sendPlan(plan, source, {
-  relay: alice.client.relay,
-  retrying: { retries: 0, delaysMs: [] },
-  from: 0,
-  onDelivered: () => undefined,
-});
+const sent = await alice.send(bob.did, source, { chunkBytes: 20_000 });
 
 const progress = [];
 const options = {

@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { storeMessage } from "../../src/cli/files/inbox.ts";
 import { openJournal } from "../../src/cli/files/journal.ts";
-import { fileSource } from "../../src/cli/files/outbox.ts";
+import { fileSource } from "../../src/cli/files/source.ts";
 import {
   type CacheClient,
   cachesOf,

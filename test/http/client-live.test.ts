@@ -7,7 +7,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { openInbox, type Round } from "../../src/cli/files/inbox.ts";
-import { fileSource } from "../../src/cli/files/outbox.ts";
+import { fileSource } from "../../src/cli/files/source.ts";
 import { cachesOf, type LiveEnvelope, liveEndpoints } from "../../src/client/caches.ts";
 import { activeDocument, type Client } from "../../src/client/client.ts";
 import { listenLive } from "../../src/client/connections.ts";

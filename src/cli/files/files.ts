@@ -38,12 +38,12 @@ const leftoverAgeMs = 60_000;
  * Removes temporary files of killed processes, which may hold secrets. One that is younger than a minute may still be
  * written by another process.
  */
-export async function sweepLeftovers(folder: string, nowMs: number): Promise<void> {
+async function sweepLeftovers(folder: string): Promise<void> {
   const names = await readdir(folder).catch(() => []);
   for (const name of names.filter((one) => leftoverForm.test(one))) {
     const path = join(folder, name);
     const facts = await stat(path).catch(() => null);
-    if (facts !== null && facts.mtimeMs < nowMs - leftoverAgeMs) await removeIfThere(path);
+    if (facts !== null && facts.mtimeMs < Date.now() - leftoverAgeMs) await removeIfThere(path);
   }
 }
 
@@ -192,7 +192,7 @@ export function fileKeys(folder: string = defaultKeysFolder()): KeyStore {
     },
     save: async (key, text) => {
       await (text === null ? removeIfThere(pathOf(key)) : writeDurably(pathOf(key), text));
-      if (isIdentity(key)) await sweepLeftovers(folder, Date.now());
+      if (isIdentity(key)) await sweepLeftovers(folder);
     },
     add: (name, text) => createDurably(identityPath(folder, name), text),
   };

@@ -16,5 +16,5 @@ export {
   type Received,
   type Round,
 } from "./inbox.ts";
-export { fileSource, findUnfinished, outboxFolder, saveOutgoing } from "./outbox.ts";
+export { fileSource } from "./source.ts";
 export { fileStore } from "./store.ts";

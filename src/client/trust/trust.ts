@@ -160,7 +160,7 @@ async function isNameOf(memory: MemoryStore, alias: string, did: Did): Promise<b
 
 // -------------------------------------------------------------------------------------------------------------- memory
 
-/** What an identity remembers of others: a small public text under each key, apart from the secrets. */
+/** What an identity remembers of others, and of what it is sending: a small text under each key, apart from its keys. */
 export type MemoryStore = {
   readonly load: (key: string) => Promise<string | null>;
   /** Resolves when the text is stored; `null` removes it. */

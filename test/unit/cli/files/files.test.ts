@@ -3,7 +3,7 @@ import { describe, expect, test } from "bun:test";
 import { readdirSync, readFileSync, symlinkSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { createDurably, writeDurably } from "../../../../src/app/files.ts";
-import { fileKeys, placeFile, safeFileName, saveIdentity, sweepLeftovers } from "../../../../src/cli/files/files.ts";
+import { fileKeys, placeFile, safeFileName, saveIdentity } from "../../../../src/cli/files/files.ts";
 import { createIdentity } from "../../../../src/client/keys.ts";
 import { scratchPaths } from "../../../support/scratch.ts";
 
@@ -128,11 +128,12 @@ describe("what a killed process left while it was writing", () => {
     for (const name of names) await writeDurably(join(folder, name), "secret");
     const longAgo = new Date(Date.now() - 120_000);
     for (const name of names.slice(1)) utimesSync(join(folder, name), longAgo, longAgo);
-    await sweepLeftovers(folder, Date.now());
+    await fileKeys(folder).save("alice", "secret");
     expect(readdirSync(folder).sort()).toEqual([names[0] as string, "alice.json", "note.tmp"].sort());
-    await sweepLeftovers(folder, Date.now() + 120_000);
+    utimesSync(join(folder, names[0] as string), longAgo, longAgo);
+    await fileKeys(folder).save("alice", "secret");
     expect(readdirSync(folder).sort()).toEqual(["alice.json", "note.tmp"]);
-    await sweepLeftovers(join(folder, "nowhere"), Date.now());
+    await fileKeys(join(folder, "nowhere")).save("alice", null);
   });
 
   test("goes with the identity that it was a copy of", async () => {

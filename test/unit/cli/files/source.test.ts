@@ -2,7 +2,7 @@
 import { describe, expect, test } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { fileSource, findUnfinished, saveOutgoing } from "../../../../src/cli/files/outbox.ts";
+import { fileSource } from "../../../../src/cli/files/source.ts";
 import { ClientError } from "../../../../src/client/http.ts";
 import { scratchPaths } from "../../../support/scratch.ts";
 import { content, plan } from "../../../support/send-plan.ts";
@@ -21,16 +21,6 @@ describe("a file to send", () => {
     writeFileSync(path, content.subarray(1));
     const error = await read(0, 10).catch((cause: unknown) => cause);
     expect(error instanceof ClientError && error.code).toBe("file_changed");
-  });
-
-  test("is known again as that of an unfinished set", async () => {
-    const [folder, outbox] = [freshPath(), freshPath()];
-    mkdirSync(folder);
-    writeFileSync(join(folder, "photo.jpg"), content);
-    const { file } = await fileSource(join(folder, "photo.jpg"), "image/jpeg");
-    await saveOutgoing(outbox, { ...plan, file }, 1);
-    const found = await findUnfinished(outbox, { ...plan, file }, Date.parse(plan.timestamp) + 1_000);
-    expect(found?.delivered).toBe(1);
   });
 
   test("must be a file", async () => {
