@@ -129,6 +129,14 @@ suite("a store over several databases", () => {
         expect([box, code]).toEqual([box, inFirstHalf(box) ? "none" : "unavailable"]);
         const other = await codeOf(() => late.capabilities.mailbox!.list(box, pageOf()));
         expect([box, other]).toEqual([box, inFirstHalf(box) ? "none" : "unavailable"]);
+        // What a Cache and a Relay note about a mailbox is where the mailbox is.
+        const { replay, receipts } = late.capabilities;
+        const claimed = await codeOf(() => replay!.claim(`proof:${box}:nonce`, 9_000, 1_000));
+        expect([box, claimed]).toEqual([box, inFirstHalf(box) ? "none" : "unavailable"]);
+        const noted = await codeOf(() => receipts!.get(`relay:${box}:id`, 1_000));
+        expect([box, noted]).toEqual([box, inFirstHalf(box) ? "none" : "unavailable"]);
+        const nextLife = await codeOf(() => store.capabilities.mailbox!.list(`${box}~1` as MailboxKey, pageOf()));
+        expect([box, nextLife]).toEqual([box, inFirstHalf(box) ? "none" : "unavailable"]);
       }
       // What the other holds is known from before.
       expect((await mailbox.stats(2_000)).entries).toBeGreaterThanOrEqual(boxes.filter(inFirstHalf).length * 2);

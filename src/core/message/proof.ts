@@ -309,13 +309,16 @@ export function proofReplayed(): Fault {
   return fault("proof_replayed", "the nonce of the proof was used before");
 }
 
-/** Nonces are single-use per operation, DID and key. The hash gives tags one length whatever was sent. */
+/**
+ * Nonces are single-use per operation, DID and key. The hash bounds a tag whatever was sent; the DID before it lets a store
+ * of several databases keep the claim beside the mailbox.
+ */
 function replayClaim(
   claims: { readonly operation: string; readonly did: Did; readonly keyId: string; readonly nonce: string },
   untilMs: number,
 ): ReplayClaim {
   const text = JSON.stringify([claims.operation, claims.did, claims.keyId, claims.nonce]);
-  return { tag: `proof:${encodeHex(sha256(utf8(text)))}`, untilMs };
+  return { tag: `proof:${claims.did}:${encodeHex(sha256(utf8(text)).subarray(0, 16))}`, untilMs };
 }
 
 // ------------------------------------------------------------------------------------------ update proofs

@@ -276,9 +276,13 @@ export function textOfTag(key: Uint8Array): string {
   return Buffer.from(key.subarray(1)).toString(key[0] === 0 ? "utf8" : "utf16le");
 }
 
-/** The first ten bits of the SHA-256, as `place_of` in schema.sql. */
-export function placeOf(key: string): number {
-  const [first = 0, second = 0] = sha256(utf8(key));
+/**
+ * The first ten bits of the SHA-256 of the DID that a text names, as `place_of` in schema.sql: so what belongs to a mailbox
+ * is where the mailbox is. Texts without one are spread.
+ */
+export function placeOf(text: string): number {
+  const [owner] = /did:svc:\w+/.exec(text) ?? [text];
+  const [first = 0, second = 0] = sha256(utf8(owner));
   return (first << 2) | (second >> 6);
 }
 

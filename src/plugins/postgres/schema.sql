@@ -8,8 +8,7 @@
 -- Decisions use only what is read after the locks.
 --
 -- A database may hold some of the 1,024 places of a store. A key belongs to the place that the first ten bits of its
--- hash name. What belongs to a place that is not here is refused
--- as WP002, and the node looks for the place again.
+-- DID's hash name. What belongs to a place that is not here is refused as WP002, and the node looks for the place again.
 
 ---------------------------------------------------------------------------------------------------------------- tables
 
@@ -125,10 +124,11 @@ create table {s}.place (
   state text not null check (state in ('here', 'leaving', 'gone', 'arriving')),
   move uuid
 );
--- Not in SQL: `convert_to` is stable, so each statement that calls it would plan the body anew.
+-- Of a mailbox: all of one DID are in one place. Not in SQL: `convert_to` is stable, so each statement that calls it would
+-- plan the body anew.
 create function {s}.place_of(p_key text) returns integer language plpgsql immutable as $$
 declare
-  hash bytea := sha256(convert_to(p_key, 'UTF8'));
+  hash bytea := sha256(convert_to(split_part(p_key, '~', 1), 'UTF8'));
 begin
   return get_byte(hash, 0) * 4 + get_byte(hash, 1) / 64;
 end $$;

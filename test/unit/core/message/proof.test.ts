@@ -85,7 +85,7 @@ async function claimOf(vector: Vector | undefined): Promise<ReplayClaim> {
 describe("retrieval proofs", () => {
   test.each(valid)("are accepted: $name", async (vector) => {
     const claim = await claimOf(vector);
-    expect(claim.tag).toMatch(/^proof:[0-9a-f]{64}$/);
+    expect(claim.tag).toMatch(/^proof:did:svc:\w+:[0-9a-f]{32}$/);
     const proof = decode(vector);
     expect(!isFault(proof) && decodeUtf8(encodeRetrievalProof(proof.claims))).toBe(vector.text as never);
   });
