@@ -1,6 +1,7 @@
 /**
- * Several nodes on one PostgreSQL and one nats-server, under load, while processes are killed at random: a node
- * or the bus by SIGKILL, the database by an immediate stop. A model outside knows what was answered.
+ * Several nodes, one nats-server, and PostgreSQL with a synchronous standby, under load, while at random a node or the bus
+ * is killed, a primary stops and starts again, a standby is killed, or a primary is lost, its standby promoted, and the old
+ * primary comes back and takes writes. A model outside knows what was answered.
  *
  * - lost: stored with an answer, never acknowledged by anybody, and not in a page that must have it;
  * - doubled: acknowledged with an answer, and held again afterwards;
@@ -10,9 +11,9 @@
  * `--minutes 30 --per-second 300` kills nothing: messages come at an even pace and live for 90 s, a tenth of them is
  * never acknowledged, and each minute the sizes and dead rows of the database and the memory of the nodes are printed.
  * `--skew 4`: the clock of the last node is 4 s ahead (needs Debian's `faketime`); beyond 5 s it would not start.
- * `--databases 3`: the mailboxes are in three servers, of which one is killed at a time, now and then for ten seconds,
- * while places move between them. `--away 120`: one of them is also away for so many seconds in a row, while everything
- * else goes on; the time that senders to the others' places wait is printed, then and otherwise.
+ * `--databases 3`: the mailboxes are in three such pairs, and places move between them. `--away 120`: one whole pair is
+ * also away for so many seconds, the first half in silence, while everything else goes on; how long senders wait whose
+ * recipients are in the others is printed, then and otherwise.
  * Needs Debian's postgresql and nats-server. Nodes run from the sources, or from the executable that `--executable`
  * names.
  */
@@ -30,7 +31,8 @@ import { firstDocument, register } from "../../src/client/registration.ts";
 import { hourMs, secondMs } from "../../src/core/codec/time.ts";
 import { freePort } from "../support/executable.ts";
 import { natsAbsence, startNats } from "../support/nats.ts";
-import { postgresAbsence, startPostgres } from "../support/postgres.ts";
+import { postgresAbsence } from "../support/postgres.ts";
+import { PostgresPair } from "../support/postgres-pair.ts";
 import { residentMib } from "./stage.ts";
 
 const { values: flags } = parseArgs({
@@ -70,17 +72,17 @@ let stopped = false;
 
 const serverSettings = ["fsync=on", "max_connections=80", "shared_buffers=256MB", "max_wal_size=2GB"];
 const databases = await Promise.all(
-  Array.from({ length: Number(flags.databases) }, () => startPostgres(serverSettings)),
+  Array.from({ length: Number(flags.databases) }, () => PostgresPair.start(serverSettings)),
 );
 const database = databases[0]!;
-const shards = databases.slice(1).map(({ url }, n) => ({ name: `shard_${n}`, url }));
+const shards = databases.slice(1).map((pair, n) => ({ name: `shard_${n}`, urls: pair.urls }));
 const bus = await startNats();
 const urls = Array.from({ length: Number(flags.nodes) }, () => `http://127.0.0.1:${freePort()}`);
 const environment = {
   PATH: process.env["PATH"] ?? "",
   HOME: folder,
   WAYPOST_STORES__MAIN__PLUGIN: "postgres",
-  WAYPOST_STORES__MAIN__URLS: JSON.stringify([database.url]),
+  WAYPOST_STORES__MAIN__URLS: JSON.stringify(database.urls),
   WAYPOST_STORES__MAIN__BLOCK_TIME_MS: "500",
   ...(steadyMinutes === null ? {} : { WAYPOST_STORES__MAIN__PARTITION_MS: "60000" }),
   WAYPOST_SERVER__LOG_LEVEL: "warn",
@@ -97,7 +99,7 @@ const environment = {
 const configFile = join(folder, "waypost.toml");
 writeFileSync(
   configFile,
-  shards.map(({ name, url }) => `[stores.main.shards.${name}]\nurls = ["${url}"]\n`).join("") +
+  shards.map(({ name, urls }) => `[stores.main.shards.${name}]\nurls = ${JSON.stringify(urls)}\n`).join("") +
     '[directory]\nenabled = true\n[relay]\nenabled = true\npublic_id = "campaign"\n[cache]\nenabled = true\n',
 );
 
@@ -162,9 +164,10 @@ type Sent = {
 };
 const sent = new Map<string, Sent>();
 const counts = { unclear: 0, live: 0, unread: 0 };
-/** Milliseconds of sends that the first node asked answered, while a database was away and otherwise. */
-const answeredMs = { away: [] as number[], otherwise: [] as number[] };
-let away: (typeof databases)[number] | null = null;
+/** How long each answered send took, with what was sent again. */
+const answers: { readonly to: string; readonly begunMs: number; readonly ms: number }[] = [];
+/** While one of the databases is away: from when to when, and whose mailboxes are there. */
+const away = { fromMs: 0, toMs: 0, keys: "" };
 /** Of each recipient: answered, and not seen by a pull yet. */
 const unseen = new Map<string, Set<string>>();
 
@@ -204,10 +207,10 @@ async function listen(reachable: readonly Reader[]): Promise<void> {
 }
 
 /** Sends the same bytes until a node answers: by the Relay or straight to a Cache. */
-async function sendOne(): Promise<void> {
+async function sendOne(recipient = pick(people)): Promise<void> {
   const messageId = crypto.randomUUID();
   const kept = Math.random() >= acknowledgedShare;
-  const to = pick(people).did;
+  const to = recipient.did;
   const nowMs = Date.now();
   const expiresAtMs = nowMs + ttlMs;
   const state: Sent = { expiresAtMs, kept, answered: false, tried: false, acknowledged: false, live: false };
@@ -228,7 +231,7 @@ async function sendOne(): Promise<void> {
     const text = (await answer?.text().catch(() => null)) ?? null;
     if (answer !== null && text !== null && answer.ok) {
       state.answered = true;
-      if (tries === 1) answeredMs[away === null ? "otherwise" : "away"].push(performance.now() - begunMs);
+      answers.push({ to, begunMs, ms: performance.now() - begunMs });
       unseen.get(to)?.add(messageId);
     } else if (answer !== null && answer.status < 500 && answer.status !== 429) {
       findings.push(`refused with ${answer.status}: ${text}`);
@@ -237,11 +240,13 @@ async function sendOne(): Promise<void> {
       counts.unclear++;
       // A message that has got old while nobody answered would be refused.
       if (stopped || performance.now() - begunMs > 60_000) return;
-      await Bun.sleep(between(20, 200));
+      await Bun.sleep(between(20, Math.min(2_000, 100 * 2 ** tries)));
     }
   }
 }
 
+const openTo = new Map<Identity, number>();
+const openToMax = 2;
 const pageMax = 100;
 
 /**
@@ -337,14 +342,16 @@ async function measureNow(minute: number): Promise<void> {
 const work = [
   ...(steadyMinutes === null
     ? Array.from({ length: Number(flags.senders) }, async () => {
-        // One to a place that is closed does not hold up the others.
-        const open = new Set<Promise<void>>();
+        // Those to a place that is closed do not hold up the others.
         while (!stopped) {
-          const one = sendOne().finally(() => open.delete(one));
-          open.add(one);
-          await Promise.race([one, Bun.sleep(2_000)]);
+          const to = pick(people);
+          const open = openTo.get(to) ?? 0;
+          if (open < openToMax) {
+            openTo.set(to, open + 1);
+            await Promise.race([sendOne(to).finally(() => openTo.set(to, openTo.get(to)! - 1)), Bun.sleep(250)]);
+          } else await Bun.sleep(5);
         }
-        await Promise.all(open);
+        while ([...openTo.values()].some((open) => open > 0)) await Bun.sleep(50);
       })
     : [sendAtPace(Number(flags["per-second"]))]),
   ...people.map(pullForEver),
@@ -359,61 +366,104 @@ async function movePlaces(): Promise<void> {
     const killing = setTimeout(() => mover.kill("SIGKILL"), Math.random() < 0.5 ? between(300, 3_000) : 60_000);
     await mover.exited;
     clearTimeout(killing);
-    if (mover.exitCode === 0) killed.moved += 21;
-    await Bun.sleep(100);
+    if (mover.exitCode === 0) faults.moved += 21;
+    await Bun.sleep(1_000);
   }
 }
 
-/** Ends one database beside the first, and starts it again when the time is over. */
-async function leaveForLong(awaySeconds: number): Promise<void> {
-  if (awaySeconds === 0 || databases.length === 1) return;
+/** One database beside the first. */
+async function leaveForLong(awayMs: number): Promise<void> {
+  if (awayMs === 0 || databases.length === 1) return;
   const one = pick(databases.slice(1));
-  await one.stop("immediate");
-  away = one;
-  await Bun.sleep(awaySeconds * secondMs);
-  away = null;
-  await one.start();
+  while (one.isBusy) await Bun.sleep(100);
+  one.isBusy = true;
+  away.keys = await one.sql(`select m.key from waypost.mailbox m
+    join waypost.place p on p.no = waypost.place_of(m.key) and p.state in ('here', 'leaving')`);
+  away.fromMs = performance.now();
+  const leaving = one.leave(awayMs / 2, awayMs / 2);
+  await Bun.sleep(awayMs);
+  away.toMs = performance.now();
+  await leaving;
+  one.isBusy = false;
 }
 
-function timesOf(list: number[]): string {
-  list.sort((a, b) => a - b);
-  const at = (part: number) => list[Math.floor(list.length * part)]?.toFixed(0);
-  return `${list.length}, half within ${at(0.5)} ms, 99 of 100 within ${at(0.99)} ms`;
+function timesOf(list: readonly { readonly ms: number }[]): string {
+  const sorted = list.map(({ ms }) => ms).sort((a, b) => a - b);
+  const at = (part: number) => sorted[Math.floor(sorted.length * part)]?.toFixed(0);
+  return `${sorted.length}, half within ${at(0.5)} ms, 99 of 100 within ${at(0.99)} ms`;
 }
 
-const killed = { node: 0, bus: 0, database: 0, moved: 0 };
+type Fault = "node" | "bus" | "primary" | "standby" | "failover";
+const faults = { node: 0, bus: 0, primary: 0, standby: 0, failover: 0, moved: 0 };
+const perRound: readonly Fault[] = [
+  "node",
+  "node",
+  "node",
+  "bus",
+  "primary",
+  "standby",
+  "standby",
+  "failover",
+  "failover",
+];
+const busy = new Set<Promise<void>>();
+
+async function killNode(): Promise<void> {
+  const url = pick(urls);
+  nodes.get(url)!.kill("SIGKILL");
+  faults.node++;
+  // Now and then the next one is killed before this one is back.
+  if (Math.random() < 0.7) await ready(url);
+}
+
+async function killBus(): Promise<void> {
+  faults.bus++;
+  await bus.stop();
+  await Bun.sleep(between(0, 1_000));
+  await bus.start();
+}
+
+/** Goes on while other faults come to the other databases. */
+async function breakDatabase(kind: "primary" | "standby" | "failover"): Promise<void> {
+  while (databases.every(({ isBusy }) => isBusy)) await Bun.sleep(50);
+  const one = pick(databases.filter(({ isBusy }) => !isBusy));
+  one.isBusy = true;
+  faults[kind]++;
+  const breaking = {
+    primary: () => one.restartPrimary(between(0, 1_000)),
+    standby: () => one.loseStandby(between(0, 5_000), between(200, 2_000)),
+    failover: async () => {
+      const calls = await one.failOver(between(200, 2_000), between(500, 8_000));
+      if (calls > 0) findings.push(`an old primary was called ${calls} times`);
+    },
+  };
+  const broken = breaking[kind]().catch((error: unknown) => void findings.push(`${kind}: ${error}`));
+  const over = broken.then(() => {
+    one.isBusy = false;
+    busy.delete(over);
+  });
+  busy.add(over);
+}
+
 const moving = movePlaces();
 let leaving: Promise<void> = Promise.resolve();
 try {
+  const next: Fault[] = [];
   for (let kill = 1; kill <= kills && findings.length === 0; kill++) {
     await Bun.sleep(between(100, 1_500));
-    const chance = Math.random();
-    if (chance < 0.7) {
-      const url = pick(urls);
-      nodes.get(url)!.kill("SIGKILL");
-      // Now and then the next one is killed before this one is back.
-      if (Math.random() < 0.7) await ready(url);
-      killed.node++;
-    } else if (chance < 0.85) {
-      await bus.stop();
-      await Bun.sleep(between(0, 1_000));
-      await bus.start();
-      killed.bus++;
-    } else {
-      const one = pick(databases.filter((database) => database !== away));
-      await one.stop("immediate");
-      await Bun.sleep(one !== database && Math.random() < 0.2 ? 10_000 : between(0, 1_000));
-      await one.start();
-      killed.database++;
-    }
-    if (kill === Math.ceil(kills / 4)) leaving = leaveForLong(Number(flags.away));
-    if (kill % 20 === 0) console.log(`${kill} kills, ${sent.size} sent, ${findings.length} findings`);
+    if (next.length === 0) next.push(...[...perRound].sort(() => Math.random() - 0.5));
+    const fault = next.pop()!;
+    if (fault === "node") await killNode();
+    else if (fault === "bus") await killBus();
+    else await breakDatabase(fault);
+    if (kill === Math.ceil(kills / 4)) leaving = leaveForLong(Number(flags.away) * secondMs);
+    if (kill % 20 === 0) console.log(`${kill} faults, ${sent.size} sent, ${findings.length} findings`);
   }
   for (let minute = 1; minute <= (steadyMinutes ?? 0) && findings.length === 0; minute++) {
     await Bun.sleep(60_000);
     await measureNow(minute);
   }
-  await leaving;
+  await Promise.all([leaving, ...busy]);
   await Promise.all(urls.map(ready));
   stopped = true;
   await Promise.all([...work, moving]);
@@ -421,13 +471,16 @@ try {
   const answered = [...sent.values()].filter((state) => state.answered).length;
   const acknowledged = [...sent.values()].filter((state) => state.acknowledged).length;
   console.log(
-    `${killed.node} nodes, ${killed.bus} times the bus and ${killed.database} times a database killed, ${killed.moved} places moved, ${ended} nodes ended without a database; ` +
+    `killed: ${faults.node} nodes, ${faults.bus} times the bus, ${faults.primary} primaries and ${faults.standby} standbys; ` +
+      `${faults.failover} failovers, after each of which the old primary came back; ${faults.moved} places moved; ` +
+      `${ended} nodes ended without a database; ` +
       `${answered} answered, ${acknowledged} acknowledged, ${counts.live} live, ${counts.unread} expired before anybody could pull them, ${counts.unclear} tries without an answer; ` +
       `lost, doubled, phantom or refused: ${findings.length}`,
   );
-  console.log(
-    `sends answered at once: ${timesOf(answeredMs.otherwise)}; while a database was away: ${timesOf(answeredMs.away)}`,
-  );
+  const others = answers.filter(({ to }) => !away.keys.includes(to));
+  const isDuring = ({ begunMs }: { readonly begunMs: number }) => begunMs > away.fromMs && begunMs < away.toMs;
+  console.log(`sends to recipients of the other databases, while one was away: ${timesOf(others.filter(isDuring))}`);
+  console.log(`otherwise: ${timesOf(others.filter((one) => !isDuring(one)))}`);
   for (const finding of findings.slice(0, 20)) console.log(`  ${finding}`);
 } finally {
   ending = true;

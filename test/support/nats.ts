@@ -2,6 +2,7 @@
 import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { freePort } from "./executable.ts";
 
 export type NatsServer = {
   readonly url: string;
@@ -27,9 +28,7 @@ export function natsAbsence(): string | null {
 export async function startNats(settings: readonly string[] = [], program = binary): Promise<NatsServer> {
   if (program === null) throw new Error("no nats-server");
   const folder = mkdtempSync(join(tmpdir(), "waypost-nats-"));
-  const probe = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data: () => {} } });
-  const { port } = probe;
-  probe.stop(true);
+  const port = freePort();
   const file = join(folder, "nats.conf");
   await Bun.write(file, [`listen: "127.0.0.1:${port}"`, ...settings].join("\n"));
   let child: Bun.Subprocess | null = null;

@@ -2,9 +2,10 @@
  * A PostgreSQL server of a test's own in a temporary folder: the machine's (Debian's package) where there
  * is one, started as a user that is not root, since the server refuses root.
  */
-import { chownSync, existsSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { chownSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { freePort } from "./executable.ts";
 
 export type PostgresServer = {
   readonly url: string;
@@ -15,8 +16,15 @@ export type PostgresServer = {
   readonly start: () => Promise<void>;
   /** Runs a statement as the administrator and answers its output. */
   readonly sql: (text: string) => Promise<string>;
-  /** A standby of this server that follows it; promoted when `promote` is called. */
-  readonly standby: () => Promise<PostgresServer & { readonly promote: () => Promise<void> }>;
+  /** A new server that follows this one until it is promoted. */
+  readonly standby: () => Promise<PostgresServer>;
+  readonly promote: () => Promise<void>;
+  /** Forgets what it has, and follows another server from now on. */
+  readonly follow: (primary: PostgresServer) => Promise<void>;
+  /** Its processes stand still: connections stay open, and nothing answers. */
+  readonly freeze: () => void;
+  /** Its machine is lost, also where it was frozen. */
+  readonly kill: () => Promise<void>;
   /** Dumps a schema, drops it, and makes it again from the dump. */
   readonly restore: (schema: string) => Promise<void>;
   readonly end: () => Promise<void>;
@@ -51,13 +59,6 @@ async function run(command: readonly string[]): Promise<string> {
   return out;
 }
 
-function freePort(): number {
-  const listener = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data: () => {} } });
-  const { port } = listener;
-  listener.stop(true);
-  return port;
-}
-
 /** `settings` are lines of the server's configuration, such as `max_connections=20`. */
 export async function startPostgres(settings: readonly string[] = []): Promise<PostgresServer> {
   const bin = binaries();
@@ -74,6 +75,26 @@ function newFolder(): string {
   return folder;
 }
 
+/** The main process first, so that it starts no other; returns all. */
+function freeze(data: string): number[] {
+  const main = Number(readFileSync(join(data, "postmaster.pid"), "utf8").split("\n")[0]);
+  process.kill(main, "SIGSTOP");
+  const others = readFileSync(`/proc/${main}/task/${main}/children`, "utf8").match(/\d+/g) ?? [];
+  for (const pid of others) process.kill(Number(pid), "SIGSTOP");
+  return [main, ...others.map(Number)];
+}
+
+function isAlive(pid: number): boolean {
+  const status = existsSync(`/proc/${pid}/stat`) ? readFileSync(`/proc/${pid}/stat`, "utf8") : ") Z";
+  return !/\) [ZX]/.test(status);
+}
+
+/** What a standby of the server at the port begins with. */
+async function copyInto(bin: string, folder: string, port: number): Promise<void> {
+  const server = ["-h", "127.0.0.1", "-p", String(port), "-U", "waypost"];
+  await run([join(bin, "pg_basebackup"), ...server, "-D", join(folder, "data"), "-R", "-X", "stream", "-c", "fast"]);
+}
+
 async function startIn(given: {
   readonly bin: string;
   readonly folder: string;
@@ -82,10 +103,13 @@ async function startIn(given: {
   const { bin, folder, settings } = given;
   const data = join(folder, "data");
   const port = freePort();
-  const all = ["listen_addresses=127.0.0.1", `port=${port}`, `unix_socket_directories=${folder}`, ...settings];
+  const all = ["listen_addresses=127.0.0.1", `port=${port}`, "unix_socket_directories=", ...settings];
   const control = (...words: string[]) => run([join(bin, "pg_ctl"), "-D", data, "-s", ...words]);
   const start = async () => {
-    await control("-w", "-l", join(folder, "log"), "-o", all.map((one) => `-c ${one}`).join(" "), "start");
+    const log = join(folder, "log");
+    await control("-w", "-l", log, "-o", all.map((one) => `-c ${one}`).join(" "), "start").catch((error: unknown) => {
+      throw new Error(`${error} ${readFileSync(log, "utf8").slice(-2_000)}`);
+    });
   };
   const stop = async (mode: "fast" | "immediate" = "fast") => {
     await control("-m", mode, "stop");
@@ -108,12 +132,22 @@ async function startIn(given: {
     },
     standby: async () => {
       const copy = newFolder();
-      await run([join(bin, "pg_basebackup"), ...server, "-D", join(copy, "data"), "-R", "-X", "stream", "-c", "fast"]);
-      const follower = await startIn({ bin, folder: copy, settings });
-      const promote = async () => {
-        await run([join(bin, "pg_ctl"), "-D", join(copy, "data"), "-s", "-w", "promote"]);
-      };
-      return { ...follower, promote };
+      await copyInto(bin, copy, port);
+      return startIn({ bin, folder: copy, settings });
+    },
+    promote: () => control("-w", "promote").then(() => {}),
+    follow: async (primary) => {
+      rmSync(data, { recursive: true, force: true });
+      await copyInto(bin, folder, primary.port);
+      await start();
+    },
+    freeze: () => void freeze(data),
+    kill: async () => {
+      const pids = freeze(data);
+      for (const pid of pids) process.kill(pid, "SIGKILL");
+      while (pids.some(isAlive)) await Bun.sleep(5);
+      // The dead keep their number until somebody asks for how they ended.
+      rmSync(join(data, "postmaster.pid"));
     },
     end: async () => {
       await stop("immediate").catch(() => {});
