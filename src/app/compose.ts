@@ -53,7 +53,8 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   const history = createHistory(metrics.read, now);
   const log = joinOutages(history.watch(options.log), now);
   const keys = await openKeys(config, log);
-  const named = keys.logKey === null ? {} : { logKey: keys.logKey.key };
+  const ownKey = keys.logKey === null ? {} : { logKey: keys.logKey.key };
+  const named = config.directory.enabled ? ownKey : { logKey: "elsewhere" as const };
   const stores = await openConfiguredStores(config, { now, log, fatal: options.onFatal, ...named });
   const bus = await openConfiguredBus(config, { log });
   const release = async (): Promise<void> => {

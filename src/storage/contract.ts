@@ -417,8 +417,8 @@ export type StoreEnvironment = {
    * database is `unavailable`, not fatal.
    */
   readonly fatal: (reason: string) => void;
-  /** Names the log of a new embedded ledger. */
-  readonly logKey?: NoteKey;
+  /** Names the log of a new embedded ledger; `elsewhere`: another process has the Directory, and names it. */
+  readonly logKey?: NoteKey | "elsewhere";
 };
 
 /** One record of a store, for moving between drivers and formats. `ledger` pairs belong to the embedded ledger. */

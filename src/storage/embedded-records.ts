@@ -348,22 +348,21 @@ export function blockHash(
   return encodeHex0x(blake2b256(concatBytes(start, ...hashes)));
 }
 
-/** Every version of proofs is accepted: a client of the interface alone signs the oldest. */
-export function prepareProofs(view: TableChange, logKey: NoteKey | null): LedgerProofs {
-  const genesisHash = view.get(genesisKey) ?? nameLedger(view, logKey);
-  return { genesisHash, bound: true, plain: true, selfCertifying: true };
+/** Every version of proofs is accepted: a client of the interface alone signs the oldest. `null` in a ledger without a name. */
+export function readProofs(view: TableView): LedgerProofs | null {
+  const genesisHash = view.get(genesisKey);
+  return genesisHash === null ? null : { genesisHash, bound: true, plain: true, selfCertifying: true };
 }
 
 /**
  * The name that version 3 of the proofs binds follows from the first block, whose hash covers time and operator, and
  * covers the name and key of the ledger's log.
  */
-function nameLedger(view: TableChange, logKey: NoteKey | null): Uint8Array {
+export function nameLedger(view: TableChange, logKey: NoteKey | null): void {
+  if (view.get(genesisKey) !== null) return;
   const seed = blake2b256(utf8(`svc:embedded-ledger:genesis|${readHead(view).last.hash}`));
-  const name = logKey === null ? seed : genesisOfLog(logKey, seed);
-  view.put(genesisKey, name);
+  view.put(genesisKey, logKey === null ? seed : genesisOfLog(logKey, seed));
   if (logKey !== null) view.put(genesisSeedKey, seed);
-  return name;
 }
 
 type HeadOptions = { readonly operator: AccountId; readonly now: () => number };
@@ -379,6 +378,7 @@ export function prepareHead(view: TableChange, { operator, now }: HeadOptions): 
   view.put(headKey, encodeHead(head));
   return head;
 }
+
 /** Forgets settled submissions that are too old or too many, in bounded steps; returns the first that is kept. */
 export function forgetSettled(
   view: TableChange,

@@ -54,6 +54,7 @@ import {
   headKey,
   keyProofKey,
   keysOfCall,
+  nameLedger,
   type Pending,
   pendingIn,
   policyKey,
@@ -61,9 +62,9 @@ import {
   poolKey,
   poolPrefix,
   prepareHead,
-  prepareProofs,
   readHead,
   readHolder,
+  readProofs,
   readReserve,
   readStanding,
   readSubmission,
@@ -84,7 +85,7 @@ export type EmbeddedOptions = {
   readonly now: () => number;
   readonly log: (level: "info" | "warn" | "error", message: string, fields?: Record<string, unknown>) => void;
   readonly operator: AccountId;
-  readonly logKey?: NoteKey;
+  readonly logKey?: NoteKey | "elsewhere";
   readonly limits?: Partial<EmbeddedLimits>;
   /** Throws `full` when the ledger must not grow by the call. */
   readonly checkRoom?: (call: LedgerCall) => void;
@@ -98,13 +99,15 @@ export type EmbeddedLedger = Ledger & {
 /** Opens what the table holds, or begins a new ledger with its first block. */
 export async function openEmbeddedLedger(options: EmbeddedOptions): Promise<EmbeddedLedger> {
   const limits = { ...embeddedLimits, ...options.limits };
-  const [isLogged, head, proofs] = await options.table.commit((view) => {
-    const isLogged = prepareLog(view);
-    return [isLogged, prepareHead(view, options), prepareProofs(view, options.logKey ?? null)] as const;
+  const { logKey = null } = options;
+  const [isLogged, head] = await options.table.commit((view) => {
+    const prepared = [prepareLog(view), prepareHead(view, options)] as const;
+    if (logKey !== "elsewhere") nameLedger(view, logKey);
+    return prepared;
   });
   if (!isLogged) await fillLog(options.table);
   if (pendingIn(head) > 0) options.log("info", "pending calls found", { calls: pendingIn(head) });
-  const ledger = new Chain(options, limits, proofs);
+  const ledger = new Chain(options, limits);
   ledger.start(head);
   return ledger;
 }
@@ -122,6 +125,7 @@ class Chain implements EmbeddedLedger {
   private failedAtMs = 0;
   private closing = false;
   private readonly underWay = new Set<Promise<unknown>>();
+  private knownProofs: LedgerProofs | null = null;
   /** Every envelope reads its recipient and the head: decoding them is most of what such a read costs. */
   private readonly accounts = rememberDecoded(accountOf, { entriesMax: 4_096, bytesMax: 8 * 1024 ** 2 });
   private readonly heads = rememberDecoded(decodeHead, { entriesMax: 1, bytesMax: 64 * 1024 });
@@ -129,7 +133,6 @@ class Chain implements EmbeddedLedger {
   constructor(
     private readonly options: EmbeddedOptions,
     private readonly limits: EmbeddedLimits,
-    private readonly acceptedProofs: LedgerProofs,
   ) {
     this.table = options.table;
     this.isShared = !("get" in options.table);
@@ -200,7 +203,13 @@ class Chain implements EmbeddedLedger {
   }
 
   operator = async (): Promise<AccountId> => this.options.operator;
-  proofs = async (): Promise<LedgerProofs> => this.acceptedProofs;
+  proofs = async (): Promise<LedgerProofs> => this.read((view) => this.proofsIn(view));
+  /** A process without a Directory may have opened the ledger before it had a name. */
+  private proofsIn(view: TableView): LedgerProofs {
+    this.knownProofs ??= readProofs(view);
+    if (this.knownProofs !== null) return this.knownProofs;
+    throw new StoreError("unavailable", "no Directory has begun this ledger yet");
+  }
 
   /** Synchronous where no other process writes the table, because every envelope waits for such reads. */
   private read<T>(work: (view: TableView) => T): T | Promise<T> {
@@ -233,7 +242,7 @@ class Chain implements EmbeddedLedger {
   }
 
   private outcomeOf(view: TableView, call: LedgerCall, nowMs: number): Applied | Fault {
-    const [{ operator }, proofs, bounds] = [this.options, this.acceptedProofs, embeddedBounds];
+    const [{ operator }, proofs, bounds] = [this.options, this.proofsIn(view), embeddedBounds];
     const outcome = applyCall({ ...readStanding(view, call), call, nowMs, operator, proofs, bounds });
     return isRefusal(outcome) ? faultOfRefusal(outcome) : outcome;
   }
@@ -363,7 +372,7 @@ class Chain implements EmbeddedLedger {
     if (!refused) {
       writeApplied(view, kept.did, outcome);
       touch(touched, kept.did, outcome);
-      const binding = { ...this.acceptedProofs, submitter: this.options.operator };
+      const binding = { ...this.proofsIn(view), submitter: this.options.operator };
       if (entry.call !== null) writeKeyProof(view, entry.call, binding);
     }
     const state = dropped ? "dropped" : refused ? "failed" : "finalized";

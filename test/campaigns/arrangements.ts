@@ -25,6 +25,12 @@ const leftOut: Readonly<Record<string, string>> = {
   "cache-wake.test.ts": "every Cache has an interval of its own",
   "directory/pace.test.ts": "every Directory has a pace of its own",
   "explained-proofs.test.ts": "the router of the tests passes no proof of a session in headers",
+  "homes.test.ts": "a node that reads a ledger without a Directory knows nobody of other homes",
+  "homes-lasting.test.ts": "a node that reads a ledger without a Directory knows nobody of other homes",
+  "push-nodes.test.ts": "each process that pushes needs a Cache",
+  "app-host.test.ts": "the app needs a Directory beside it",
+  "hosts.test.ts": "the router of the tests answers for the nodes' limits",
+  "chain-nodes.test.ts": "its ledger is a chain",
   "reload.test.ts": "every node has a configuration of its own",
 };
 

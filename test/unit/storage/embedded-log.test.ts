@@ -9,7 +9,7 @@ import { readMapProof } from "../../../src/core/trust/map.ts";
 import { type NoteKey, noteKey } from "../../../src/core/trust/note.ts";
 import { decodeBundle, hashLeaf, verifyConsistency, verifyInclusion } from "../../../src/core/trust/tree.ts";
 import { MemoryTable } from "../../../src/plugins/memory/table.ts";
-import type { Logs } from "../../../src/storage/contract.ts";
+import type { Logs, StoreError } from "../../../src/storage/contract.ts";
 import { openEmbeddedLedger } from "../../../src/storage/embedded.ts";
 import { openLogs } from "../../../src/storage/embedded-log.ts";
 import type { Table } from "../../../src/storage/table.ts";
@@ -203,5 +203,17 @@ describe("the log of the embedded ledger", () => {
     await nameOf(null, older);
     await nameOf(key, older);
     expect(await openLogs(older).genesisSeed()).toBeNull();
+  });
+
+  test("is named by a Directory that comes after a process without one", async () => {
+    const table = new MemoryTable(1 << 20);
+    const options = { table, blockTimeMs: 1_000, now: () => startMs, log: () => {}, operator: operatorAccount };
+    const key = noteKey("a.example/log", "log", sha256(new Uint8Array(0))) as NoteKey;
+    const relay = await openEmbeddedLedger({ ...options, logKey: "elsewhere" });
+    expect(await relay.proofs().catch((error: StoreError) => error.code)).toBe("unavailable");
+    const directory = await openEmbeddedLedger({ ...options, logKey: key });
+    const seed = await openLogs(table).genesisSeed();
+    expect((await relay.proofs()).genesisHash).toEqual(genesisOfLog(key, seed as Uint8Array));
+    await Promise.all([relay.close(), directory.close()]);
   });
 });
