@@ -60,7 +60,8 @@ export async function sourceOf(content: Content, names: ContentNames, relations:
   const blob = content instanceof ReadableStream ? await collect(content) : content;
   if (!(blob instanceof Blob)) return bytes("application/json", utf8(jsonOf(blob)));
   const name = names.name ?? ("name" in blob && typeof blob.name === "string" ? blob.name : "");
-  return blobSource(blob, name, typed(blob.type || "application/octet-stream"));
+  const facts = { name, mediaType: typed(blob.type || "application/octet-stream"), sizeBytes: blob.size };
+  return measured(facts, async (from, to) => new Uint8Array(await blob.slice(from, to).arrayBuffer()));
 }
 
 /** No JSON has functions. */
@@ -79,13 +80,13 @@ function jsonOf(content: JsonContent): string {
   throw new ClientError("local", "invalid_argument", "the content can't be written as JSON", { cause });
 }
 
-async function blobSource(blob: Blob, name: string, mediaType: string): Promise<Source> {
-  const read = async (from: number, to: number) => new Uint8Array(await blob.slice(from, to).arrayBuffer());
+/** Reads content once to hash it. */
+export async function measured(facts: Omit<FileFacts, "sha256">, read: Source["read"]): Promise<Source> {
   const hash = sha256.create();
-  for (let from = 0; from < blob.size; from += readBytes) {
-    hash.update(await read(from, Math.min(from + readBytes, blob.size)));
+  for (let from = 0; from < facts.sizeBytes; from += readBytes) {
+    hash.update(await read(from, Math.min(from + readBytes, facts.sizeBytes)));
   }
-  return { file: { name, mediaType, sizeBytes: blob.size, sha256: hash.digest() }, read };
+  return { file: { ...facts, sha256: new Uint8Array(hash.digest()) }, read };
 }
 
 /** A stream is read once, to its end. */

@@ -114,6 +114,28 @@ test("an inbox that follows stores what a stream of a Cache announces, and ackno
   expect(names).toEqual(["first.bin", "announced.bin"]);
 }, 60_000);
 
+test("an inbox that follows opens what is sealed to a key that another device has published meanwhile", async () => {
+  const waiting = { timeoutMs: 60_000, intervalMs: 20 };
+  const [laptopKeys, phoneKeys] = [memoryKeys(), memoryKeys()];
+  const laptop = await Waypost.open({ url: nodes.url, keys: laptopKeys, waiting });
+  await phoneKeys.add("default", (await laptopKeys.load("default")) ?? "");
+  const inbox = await openInbox(laptop, { folder: join(scratch, "new"), state: join(scratch, "new-state") });
+  const stop = new AbortController();
+  const stored = Promise.withResolvers<string>();
+  const ended = inbox.follow(({ received }) => {
+    for (const { name } of received) stored.resolve(name);
+  }, stop.signal);
+  const weekLater = Date.now() + 7 * 86_400_000;
+  const phone = await Waypost.open({ url: nodes.url, keys: phoneKeys, waiting, nowMs: () => weekLater });
+  expect(phone.identity.agreements.length).toBe(2);
+  await me.send(laptop.did, "sealed to the new key", { name: "new.txt" });
+  expect(await Promise.race([stored.promise, ended])).toBe("new.txt");
+  stop.abort();
+  await ended;
+  await inbox.close();
+  await Promise.all([laptop.close(), phone.close()]);
+}, 60_000);
+
 test("what is not kept is not acknowledged, and waits in the Cache", async () => {
   let offered = 0;
   await whileListening(
