@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { ConfigInput } from "../../src/config/schema.ts";
 import { freePort } from "../support/executable.ts";
-import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { relayAt, startTestNodes, type TestNodes } from "../support/nodes.ts";
 
 type PlaceOptions = {
   /** The host that browsers name. Passkeys are for names, not for addresses. */
@@ -46,12 +46,3 @@ export function appPlace({ host = "127.0.0.1", isKept = false, publicPort }: Pla
     remove: () => rmSync(scratch, { recursive: true, maxRetries: 5 }),
   };
 }
-
-export const relayAt = (url: string): ConfigInput["relay"] => ({
-  enabled: true,
-  public_id: "test",
-  public_endpoints: [url],
-  allow_http: true,
-  allow_private: ["127.0.0.0/8", "::1/128"],
-  rate_limit_loopback: false,
-});

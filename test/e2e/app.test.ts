@@ -6,6 +6,7 @@ import { afterAll, beforeAll, expect } from "bun:test";
 import { mkdtempSync } from "node:fs";
 import { join } from "node:path";
 import { freePort } from "../support/executable.ts";
+import { relayAt } from "../support/nodes.ts";
 import {
   choose,
   isArrived,
@@ -18,7 +19,7 @@ import {
   saveTo,
   twoPeople,
 } from "./app-page.ts";
-import { appPlace, relayAt } from "./app-place.ts";
+import { appPlace } from "./app-place.ts";
 import { appSuite, appTest } from "./app-suite.ts";
 import { type Network, openNetwork } from "./network.ts";
 

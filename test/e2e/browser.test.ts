@@ -8,7 +8,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { freePort } from "../support/executable.ts";
-import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { relayAt, startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { type Browser, chromiumPath, type Page, startChromium } from "./chromium.ts";
 import { type Network, openNetwork } from "./network.ts";
 
@@ -31,14 +31,7 @@ const start = () =>
   startTestNodes({
     server: { listen: [`127.0.0.1:${nodePort}`], drain_timeout: "1s" },
     stores: { main: { plugin: "lmdb", path: join(scratch, "data"), block_time_ms: 50 } },
-    relay: {
-      enabled: true,
-      public_id: "test",
-      public_endpoints: [url],
-      allow_http: true,
-      allow_private: ["127.0.0.0/8", "::1/128"],
-      rate_limit_loopback: false,
-    },
+    relay: relayAt(url),
     cache: { enabled: true, public_endpoints: [url] },
   });
 

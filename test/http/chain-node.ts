@@ -3,6 +3,7 @@
  * the kept metadata of the reference runtime, empty storage. It makes no blocks by itself, and a test may answer in its
  * place.
  */
+import { afterEach } from "bun:test";
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
 import { parseHeader } from "../../src/plugins/chain/rpc.ts";
 import { orderedRoot } from "../../src/plugins/chain/trie.ts";
@@ -98,6 +99,20 @@ export function openFakeNode(): FakeNode {
     close: () => void server.stop(true),
   };
   return node;
+}
+
+/** What a test opens and closes after itself, nodes among it. */
+export function closedAfterEach() {
+  const opened: { readonly close: () => unknown }[] = [];
+  afterEach(async () => {
+    for (const one of opened.splice(0).reverse()) await one.close();
+  });
+  const fakeNode = (): FakeNode => {
+    const node = openFakeNode();
+    opened.push(node);
+    return node;
+  };
+  return { opened, fakeNode };
 }
 
 /** twox128 of `System` and of `Events`. */

@@ -3,7 +3,7 @@
  * the program, or makes it reveal the part of an endpoint after its host.
  */
 
-import { afterEach, describe, expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
@@ -29,18 +29,9 @@ import { optionsOf } from "../conformance/options.ts";
 import { identityOf, keyOf, registrationOf, setDocumentOf } from "../support/identity.ts";
 import { startTestNodes } from "../support/nodes.ts";
 import { World } from "../support/world.ts";
-import { blockHash, endpointSecrets, eventsKey, type FakeNode, openFakeNode } from "./chain-node.ts";
+import { blockHash, closedAfterEach, endpointSecrets, eventsKey, type FakeNode } from "./chain-node.ts";
 
-const opened: { readonly close: () => unknown }[] = [];
-afterEach(async () => {
-  for (const one of opened.splice(0).reverse()) await one.close();
-});
-
-function fakeNode(): FakeNode {
-  const node = openFakeNode();
-  opened.push(node);
-  return node;
-}
+const { opened, fakeNode } = closedAfterEach();
 
 async function rpcTo(endpoint: string, waitMs = 1_000): Promise<Rpc> {
   const rpc = await Rpc.open(endpoint, { waitMs, signal: new AbortController().signal, host });

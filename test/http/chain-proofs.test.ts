@@ -1,5 +1,5 @@
 /** The key proofs that the chain driver reads from blocks which strangers filled. */
-import { afterEach, describe, expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import { compactAddLength } from "@polkadot/util";
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
 import { encodeWith, u64 } from "../../src/core/codec/scale.ts";
@@ -27,18 +27,9 @@ import {
   setDocumentOf,
 } from "../support/identity.ts";
 import { World } from "../support/world.ts";
-import { blockHash, eventsKey, type FakeNode, openFakeNode } from "./chain-node.ts";
+import { blockHash, closedAfterEach, eventsKey, type FakeNode } from "./chain-node.ts";
 
-const opened: { readonly close: () => unknown }[] = [];
-afterEach(async () => {
-  for (const one of opened.splice(0).reverse()) await one.close();
-});
-
-function fakeNode(): FakeNode {
-  const node = openFakeNode();
-  opened.push(node);
-  return node;
-}
+const { opened, fakeNode } = closedAfterEach();
 
 const [operator, stranger] = [new Uint8Array(32).fill(1), new Uint8Array(32).fill(2)];
 const genesisHash = Uint8Array.fromHex(blockHash(0).slice(2));

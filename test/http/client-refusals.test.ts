@@ -15,7 +15,7 @@ import type { WaypostOptions } from "../../src/client/opening.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { clientCode } from "../support/client-code.ts";
 import { freePort } from "../support/executable.ts";
-import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { relayAt, startTestNodes, type TestNodes } from "../support/nodes.ts";
 
 const scratch = mkdtempSync(join(tmpdir(), "waypost-refusals-"));
 let nodes: TestNodes;
@@ -80,14 +80,7 @@ test("a full mailbox is told as one", async () => {
   const url = `http://127.0.0.1:${freePort()}`;
   const small = await startTestNodes({
     server: { listen: [url.slice("http://".length)], drain_timeout: "2s" },
-    relay: {
-      enabled: true,
-      public_id: "test",
-      public_endpoints: [url],
-      allow_http: true,
-      allow_private: ["127.0.0.0/8", "::1/128"],
-      rate_limit_loopback: false,
-    },
+    relay: relayAt(url),
     cache: {
       enabled: true,
       public_endpoints: [url],

@@ -15,7 +15,7 @@ import type { Egress } from "../../src/nodes/relay/egress.ts";
 import { openMemory } from "../support/directory.ts";
 import { freePort } from "../support/executable.ts";
 import { keyFiles, testKey, vkeyOf } from "../support/logs.ts";
-import { startTestNodes } from "../support/nodes.ts";
+import { relayAt, startTestNodes } from "../support/nodes.ts";
 import { openInbox, startProvider, until } from "../support/providers.ts";
 import { scratchPaths } from "../support/scratch.ts";
 import { settings as settingsOf } from "../support/settings.ts";
@@ -138,14 +138,7 @@ test("a Relay in a process of its own learns of other homes from its Directory",
     server: { listen: [url.slice("http://".length).replace("localhost", "127.0.0.1")], drain_timeout: "2s" },
     directory: {},
     cache: {},
-    relay: {
-      enabled: true,
-      recipients: `http://${north.home}`,
-      public_endpoints: [url],
-      allow_http: true,
-      allow_private: ["127.0.0.0/8", "::1/128"],
-      rate_limit_loopback: false,
-    },
+    relay: { ...relayAt(url), recipients: `http://${north.home}` },
   });
   stopping(relay);
   const [alice, bob] = [await open(north.home, { relayUrl: url }), await open(south.home)];

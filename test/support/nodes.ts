@@ -24,6 +24,16 @@ type OtherConstants = {
   readonly [Section in "server" | "limits" | "directory" | "relay" | "cache"]?: Partial<Config[Section]>;
 };
 
+/** A Relay at an address of this machine. */
+export const relayAt = (url: string): ConfigInput["relay"] => ({
+  enabled: true,
+  public_id: "test",
+  public_endpoints: [url],
+  allow_http: true,
+  allow_private: ["127.0.0.0/8", "::1/128"],
+  rate_limit_loopback: false,
+});
+
 /** All three nodes with everything local allowed; `input` replaces whole sections. */
 export async function startTestNodes(
   input: ConfigInput = {},
@@ -35,14 +45,7 @@ export async function startTestNodes(
     server: { listen: [own.slice("http://".length)], drain_timeout: "2s" },
     stores: { main: { plugin: "memory", block_time_ms: 50 } },
     directory: { enabled: true, unsigned_updates: "allow", rate_limit_loopback: false },
-    relay: {
-      enabled: true,
-      public_id: "test",
-      public_endpoints: [own],
-      allow_http: true,
-      allow_private: ["127.0.0.0/8", "::1/128"],
-      rate_limit_loopback: false,
-    },
+    relay: relayAt(own),
     cache: { enabled: true, public_endpoints: [own] },
     ...input,
   };

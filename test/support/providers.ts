@@ -2,7 +2,7 @@
 import type { Message, WaypostEvent } from "../../src/client/message.ts";
 import type { Waypost } from "../../src/client/waypost.ts";
 import type { ConfigInput } from "../../src/config/schema.ts";
-import { startTestNodes, type TestNodes } from "./nodes.ts";
+import { relayAt, startTestNodes, type TestNodes } from "./nodes.ts";
 
 export type Provider = TestNodes & { readonly home: string };
 export type Inbox = {
@@ -26,13 +26,7 @@ export async function startProvider(
     ...more,
     server: { listen: [`127.0.0.1:${port}`], drain_timeout: "2s" },
     directory: { enabled: true, rate_limit_loopback: false, public_endpoint: own, ...directory },
-    relay: {
-      enabled: true,
-      public_endpoints: [own],
-      allow_http: true,
-      allow_private: ["127.0.0.0/8", "::1/128"],
-      rate_limit_loopback: false,
-    },
+    relay: relayAt(own),
     cache: { enabled: true, public_endpoints: [own] },
   };
   return { ...(await startTestNodes(config, others, { resolve })), home: `localhost:${port}` };
