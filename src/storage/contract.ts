@@ -17,11 +17,10 @@ import type { Fault } from "../core/fault.ts";
 import type {
   Account,
   AliasReserve,
-  DeliveryPolicy,
   ExpirationBehavior,
   LedgerBounds,
   LedgerProofs,
-  PersonaPolicy,
+  PolicyOf,
   PolicyScope,
 } from "../core/ledger/account.ts";
 import type { LedgerCall } from "../core/ledger/calls.ts";
@@ -320,9 +319,7 @@ export interface LedgerReader {
   aliasHolder(alias: string): Promise<Did | null>;
   /** For whom an alias that was released is reserved; `null` where the ledger keeps no reserves. */
   aliasReserve(alias: string): Promise<AliasReserve | null>;
-  policy(scope: "recipient" | "tag", key: string): Promise<DeliveryPolicy | null>;
-  policy(scope: "persona", key: string): Promise<PersonaPolicy | null>;
-  policy(scope: PolicyScope, key: string): Promise<DeliveryPolicy | PersonaPolicy | null>;
+  policy<Scope extends PolicyScope>(scope: Scope, key: string): Promise<PolicyOf<Scope> | null>;
 }
 
 export interface LedgerWriter {

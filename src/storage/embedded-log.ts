@@ -53,11 +53,14 @@ import {
   accountKey,
   accountOf,
   aliasKey,
+  decodeJson,
+  encodeJson,
   genesisSeedKey,
   type Head,
   headKey,
   keyProofKey,
   keysOfCall,
+  ordered,
   type Pending,
   readHolder,
   settledKey,
@@ -69,7 +72,6 @@ import type { SharedTable, Table, TableChange, TableView } from "./table.ts";
 const own = "l/";
 const placeOf = (log: string): string => (log === "" ? own : `w/${encodeHex(sha256(utf8(log)))}/`);
 
-const ordered = (number: number): string => number.toString(16).padStart(16, "0");
 const bundleKey = (at: string, index: number) => `${at}e/${ordered(index)}`;
 const tileKey = (at: string, level: number, index: number) => `${at}t/${level}/${ordered(index)}`;
 const pageKey = (at: string, path: string) => `${at}m/${path}`;
@@ -80,25 +82,15 @@ type StoredHead = LogHead & { readonly batch: number };
 /** States that a proof can still be made of: at least ten minutes of blocks. */
 const undoMax = 256;
 
-function corrupt(what: string): StoreError {
-  return new StoreError("corrupt", `a log has an unreadable ${what}`);
-}
-
 function readLogHead(view: TableView, at: string): StoredHead | null {
   const bytes = view.get(`${at}head`);
   if (bytes === null) return null;
-  try {
-    const { size, root, batch } = JSON.parse(decodeUtf8(bytes) ?? "") as Record<"size" | "batch", number> & {
-      root: string;
-    };
-    return { size, batch, root: decodeHex(root) ?? new Uint8Array(0) };
-  } catch {
-    throw corrupt("head");
-  }
+  const { root, ...counts } = decodeJson<Omit<StoredHead, "root"> & { readonly root: string }>(bytes, "head of a log");
+  return { ...counts, root: decodeHex(root) ?? new Uint8Array(0) };
 }
 
 function writeLogHead(view: TableChange, at: string, { size, root, batch }: StoredHead): void {
-  view.put(`${at}head`, utf8(JSON.stringify({ size, root: encodeHex(root), batch })));
+  view.put(`${at}head`, encodeJson({ size, root: encodeHex(root), batch }));
 }
 
 // ---------------------------------------------------------------------------------------------------------- tree
@@ -106,7 +98,7 @@ function writeLogHead(view: TableChange, at: string, { size, root, batch }: Stor
 function readBundle(view: TableView, at: string, index: number): Uint8Array[] {
   const bytes = view.get(bundleKey(at, index));
   const entries = bytes === null ? [] : decodeBundle(bytes);
-  if (entries === null) throw corrupt("bundle of entries");
+  if (entries === null) throw new StoreError("corrupt", "a log has an unreadable bundle of entries");
   return entries;
 }
 

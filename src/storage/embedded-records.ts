@@ -33,6 +33,7 @@ import {
   emptyAccount,
   type LedgerProofs,
   type PersonaPolicy,
+  type PolicyOf,
   type PolicyScope,
   personaPolicyCodec,
 } from "../core/ledger/account.ts";
@@ -80,7 +81,8 @@ export function claimKey(claim: Claim): string {
 
 export const settledKey = (number: bigint) => `t/${ordered(number)}`;
 
-function ordered(value: bigint): string {
+/** In the order of the numbers. */
+export function ordered(value: number | bigint): string {
   return value.toString(16).padStart(16, "0");
 }
 
@@ -189,11 +191,11 @@ function encodePolicy(scope: PolicyScope, policy: DeliveryPolicy | PersonaPolicy
     : encodeWith(deliveryPolicyCodec, policy as DeliveryPolicy);
 }
 
-export function policyOf(scope: PolicyScope, bytes: Uint8Array | null): DeliveryPolicy | PersonaPolicy | null {
+export function policyOf<Scope extends PolicyScope>(scope: Scope, bytes: Uint8Array | null): PolicyOf<Scope> | null {
   if (bytes === null) return null;
   const policy = scope === "persona" ? decodeWith(personaPolicyCodec, bytes) : decodeWith(deliveryPolicyCodec, bytes);
   if (policy === null) throw corrupt("policy");
-  return policy;
+  return policy as PolicyOf<Scope>;
 }
 
 // -------------------------------------------------------------------------------------------------- pool

@@ -12,12 +12,11 @@ import { errorStack, type Fault, fault, isFault } from "../core/fault.ts";
 import {
   type Account,
   type AccountId,
-  type DeliveryPolicy,
   embeddedBounds,
   emptyAccount,
   type LedgerProofs,
   longerThan,
-  type PersonaPolicy,
+  type PolicyOf,
   type PolicyScope,
 } from "../core/ledger/account.ts";
 import type { Applied } from "../core/ledger/action-rules.ts";
@@ -186,10 +185,7 @@ class Chain implements EmbeddedLedger {
     return normalizeAlias(alias) === alias ? this.read((view) => look(view, alias)) : null;
   }
 
-  policy(scope: "recipient" | "tag", key: string): Promise<DeliveryPolicy | null>;
-  policy(scope: "persona", key: string): Promise<PersonaPolicy | null>;
-  policy(scope: PolicyScope, key: string): Promise<DeliveryPolicy | PersonaPolicy | null>;
-  async policy(scope: PolicyScope, key: string): Promise<DeliveryPolicy | PersonaPolicy | null> {
+  async policy<Scope extends PolicyScope>(scope: Scope, key: string): Promise<PolicyOf<Scope> | null> {
     this.checkOpen();
     if (longerThan(key, didBytesMax) || !key.isWellFormed()) return null;
     return policyOf(scope, await this.read((view) => view.get(policyKey(scope, key))));

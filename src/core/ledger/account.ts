@@ -272,6 +272,8 @@ export const personaPolicyCodec = structure({
 });
 export type PersonaPolicy = Decoded<typeof personaPolicyCodec>;
 
+export type PolicyOf<Scope extends PolicyScope> = Scope extends "persona" ? PersonaPolicy : DeliveryPolicy;
+
 /** All inclusive. Fees are in the smallest currency unit, the life in blocks (30 days of 6 s). */
 export const policyLimits = {
   effectiveTtlBlocksMax: 432_000,

@@ -56,10 +56,6 @@ const faults = {
   InvalidReplication: ["invalid_request", "replication is out of range"],
   HeaderPreviewTooLarge: ["invalid_request", "encrypted_header_preview_bytes is out of range"],
   ReleaseFeeTooLarge: ["invalid_request", "a release fee is out of range"],
-  PolicyNotFound: ["policy_not_found", "no policy exists"],
-  InvalidPolicyPayload: ["payload_mismatch", "the signed payload differs from the request"],
-  InvalidPolicyNonce: ["nonce_mismatch", "the policy nonce is not the next one"],
-  PolicyAuthorizationExpired: ["authorization_expired", "valid_until has passed"],
   InvalidConstraints: ["invalid_request", "the persona policy breaks a bound"],
   LegacyPolicyDeprecated: ["chain_submission_rejected", "the chain no longer accepts this kind of policy"],
   // Our own, for rules that the family's chain lacks.

@@ -329,7 +329,8 @@ function verifyTable(name: DatabaseName, tables: Tables, transaction: Transactio
   return entries;
 }
 
-function attempted<T>(read: () => T, note: Note): T | null {
+/** What is read, or `null` after a note of why it can't be. */
+export function attempted<T>(read: () => T, note: Note): T | null {
   try {
     return read();
   } catch (error) {

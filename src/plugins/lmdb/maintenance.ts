@@ -30,6 +30,7 @@ import { RecipientIndex, TextTable } from "../../storage/mailbox-recipients.ts";
 import { acked, behaviors, held, idText, isSameId, none, RowTable } from "../../storage/mailbox-rows.ts";
 import { storedAtOf } from "../../storage/mailbox-rules.ts";
 import {
+  attempted,
   cutShort,
   type DatabaseName,
   hasFormat,
@@ -261,14 +262,14 @@ export async function* exportRecords(path: string, skipped: Skipped): AsyncGener
   try {
     const whole = (name: DatabaseName) => recordsOf(snapshot, name, skipped);
     for (const [key, value] of whole("table")) {
-      const found = tried(() => unsealed(key, value, `ledger record ${key}`), skipped);
+      const found = attempted(() => unsealed(key, value, `ledger record ${key}`), skipped);
       if (found !== null) yield { kind: "ledger", key: key.toString(), value: found };
     }
     for (const [key, value] of whole("claims")) {
-      for (const claim of tried(() => claimsIn(key, value), skipped) ?? []) yield { kind: "claim", ...claim };
+      for (const claim of attempted(() => claimsIn(key, value), skipped) ?? []) yield { kind: "claim", ...claim };
     }
     for (const [key, value] of whole("receipts")) {
-      const receipt = tried(() => receiptIn(key, value), skipped);
+      const receipt = attempted(() => receiptIn(key, value), skipped);
       if (receipt !== null) yield { kind: "receipt", key: textOf(key), ...receipt };
     }
     const index = indexOf(whole("pages"), whole("journal"), skipped);
@@ -296,24 +297,15 @@ function* recordsOf({ tables, transaction }: Snapshot, name: DatabaseName, skipp
   }
 }
 
-function tried<T>(read: () => T, skipped: Skipped): T | null {
-  try {
-    return read();
-  } catch (error) {
-    if (!(error instanceof StoreError)) throw error;
-    skipped(error.message);
-    return null;
-  }
-}
-
 type Index = IndexTables & { readonly recipients: RecipientIndex };
 
 /** What the pages and then the journal hold. */
 function indexOf(pages: Iterable<FileRecord>, journal: Iterable<FileRecord>, skipped: Skipped): Index {
   const tables = { rows: new RowTable(), texts: new TextTable(() => {}) };
-  for (const page of pages) tried(() => replayRecord(tables, page, `index page ${orderedNumber(page[0])}`), skipped);
+  for (const page of pages)
+    attempted(() => replayRecord(tables, page, `index page ${orderedNumber(page[0])}`), skipped);
   for (const record of journal) {
-    tried(() => replayRecord(tables, record, `journal record ${orderedNumber(record[0])}`), skipped);
+    attempted(() => replayRecord(tables, record, `journal record ${orderedNumber(record[0])}`), skipped);
   }
   return { ...tables, recipients: new RecipientIndex(tables.rows, tables.texts) };
 }

@@ -177,6 +177,7 @@ type Standing = { readonly untilMs: number; readonly value: Uint8Array };
 
 const endBytes = 8;
 const recordOverhead = 64;
+const removal = { kind: "removal", bytes: recordOverhead } as const;
 
 /**
  * Receipts: a database from key to sealed record, and a second one from (end, key) that says what has ended. Keys are
@@ -209,7 +210,7 @@ class DiskReceipts implements Receipts {
 
   async remove(text: string, value?: Uint8Array): Promise<void> {
     const key = keyOf(text);
-    await this.environment.join({ kind: "removal", bytes: recordOverhead }, (batch) => {
+    await this.environment.join(removal, (batch) => {
       if (value === undefined || equalBytes(standing(batch, key)?.value ?? nothing, value)) set(batch, key, null);
     });
   }
@@ -233,21 +234,30 @@ class DiskReceipts implements Receipts {
     return found;
   }
 
-  /** Looks first without a commit: mostly nothing has ended. */
-  async expire(nowMs: number, limit: number): Promise<number> {
-    const { environment } = this;
-    const range = { start: orderedKey(0), end: orderedKey(nowMs + 1), limit };
-    if (limit <= 0 || environment.keys("receipts-due", { ...range, limit: 1 }).length === 0) return 0;
-    return environment.join({ kind: "removal", bytes: recordOverhead }, (batch) => {
-      const found = environment.keys("receipts-due", range);
-      for (const place of found) {
+  expire(nowMs: number, limit: number): Promise<number> {
+    return freeEnded(this.environment, "receipts-due", { nowMs, limit }, (batch, ended) => {
+      for (const place of ended) {
         const key = Buffer.from(place.subarray(endBytes));
         if (standing(batch, key)?.untilMs === orderedNumber(place)) set(batch, key, null);
         else batch.remove("receipts-due", place);
       }
-      return found.length;
+      return ended.length;
     });
   }
+}
+
+type Expiring = { readonly nowMs: number; readonly limit: number };
+
+/** Frees what the keys name that begin with their end. Looks first without a commit: mostly nothing has ended. */
+async function freeEnded(
+  environment: Environment,
+  table: "receipts-due" | "claims",
+  { nowMs, limit }: Expiring,
+  free: (batch: Batch, ended: Buffer[]) => number,
+): Promise<number> {
+  const range = { start: orderedKey(0), end: orderedKey(nowMs + 1), limit };
+  if (limit <= 0 || environment.keys(table, { ...range, limit: 1 }).length === 0) return 0;
+  return environment.join(removal, (batch) => free(batch, environment.keys(table, range)));
 }
 
 function sizeOf(key: Buffer, value: Uint8Array): WriteSize {
@@ -297,7 +307,6 @@ function endKey(untilMs: number, key: Buffer): Buffer {
 const claimsMax = 2 ** 22;
 const claimsPerRecord = 256;
 const claimOverhead = 10;
-const removal = { kind: "removal", bytes: 0 } as const;
 
 /**
  * Replay claims: decided in memory, and written with the next commit, up to 256 claims as one record. The key of a
@@ -368,13 +377,10 @@ class Claims implements Replay {
     }
   }
 
-  /** Looks first without a commit: mostly nothing has ended. */
-  async expire(nowMs: number, limit: number): Promise<number> {
-    const range = { start: orderedKey(0), end: orderedKey(nowMs + 1), limit };
-    if (limit <= 0 || this.environment.keys("claims", { ...range, limit: 1 }).length === 0) return 0;
-    return this.environment.join(removal, (batch) => {
+  expire(nowMs: number, limit: number): Promise<number> {
+    return freeEnded(this.environment, "claims", { nowMs, limit }, (batch, ended) => {
       let freed = 0;
-      for (const key of this.environment.keys("claims", range)) {
+      for (const key of ended) {
         if (freed === limit) break;
         freed += this.forget(batch, key, { nowMs, limit: limit - freed });
       }
@@ -384,7 +390,7 @@ class Claims implements Replay {
   }
 
   /** Forgets claims of a record, at most `limit`, and the record with its last claim. */
-  private forget(batch: Batch, key: Buffer, { nowMs, limit }: { nowMs: number; limit: number }): number {
+  private forget(batch: Batch, key: Buffer, { nowMs, limit }: Expiring): number {
     let freed = 0;
     for (const { tag } of claimsIn(key, this.environment.borrow("claims", key)!)) {
       // A tag that was forgotten before, or claimed again later, is not this record's.
