@@ -11,7 +11,6 @@ import { joinOutages, type Log } from "../nodes/http/log.ts";
 import { createMetrics } from "../nodes/http/metrics.ts";
 import { removeStaleSocket } from "../nodes/http/server.ts";
 import type { OpenStores } from "../storage/bind.ts";
-import { certificateOf } from "./certificate.ts";
 import { endInTime, endingMsMax } from "./failure.ts";
 import { openKeys } from "./keys.ts";
 import { registerProcessMetrics, registerStoreMetrics } from "./metrics.ts";
@@ -47,7 +46,6 @@ export type RunningNodes = {
 
 export async function startNodes(config: Config, options: StartOptions): Promise<RunningNodes> {
   const now = options.now ?? Date.now;
-  certificateOf(config, now());
   const metrics = createMetrics();
   let serving: Serving | null = null;
   const history = createHistory(metrics.read, now);

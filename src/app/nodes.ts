@@ -157,32 +157,23 @@ type Explained = NodeParts & {
 
 const knowsDids = ({ directory, relay, cache }: Config) => directory.enabled || relay.enabled || cache.enabled;
 
-function explainParts(
-  config: Config,
-  { stores, recipients, blocks, results, relay, sessions, log, pushesOf }: Explained,
-): ExplainParts {
+function explainParts(config: Config, parts: Explained): ExplainParts {
+  const { stores, recipients, blocks, results, relay, sessions } = parts;
   const { directory, cache } = config;
   const consumer = cache.enabled ? "cache" : relay === null ? null : "relay";
   const own = directory.enabled ? stores.capability("directory.ledger", "ledger") : null;
+  const mayListen = (did: Did) => sessions?.mayListen(did) ?? false;
   return {
     blocks,
     results,
     recipients: consumer === null && own !== null ? ledgerRecipients(own) : recipients(consumer ?? "relay"),
-    relay:
-      relay === null
-        ? null
-        : {
-            rules: config.relay,
-            failuresOf: relay.failuresOf,
-            mayListen: (did) => sessions?.mayListen(did) ?? false,
-          },
-    cache: cache.enabled ? { ...explainedCache(config, { stores, log }), pushesOf } : null,
+    relay: relay === null ? null : { rules: config.relay, failuresOf: relay.failuresOf, mayListen },
+    cache: explainedCache(config, parts),
   };
 }
 
-type ExplainedCache = Omit<NonNullable<ExplainParts["cache"]>, "pushesOf">;
-
-function explainedCache(config: Config, { stores, log }: Pick<ComposeParts, "stores" | "log">): ExplainedCache {
+function explainedCache(config: Config, { stores, log, pushesOf }: Explained): ExplainParts["cache"] {
+  if (!config.cache.enabled) return null;
   const receipts = stores.capability("cache.store", "receipts");
   return {
     mailbox: stores.capability("cache.store", "mailbox"),
@@ -190,6 +181,7 @@ function explainedCache(config: Config, { stores, log }: Pick<ComposeParts, "sto
     // Read anew each time: what the Cache itself remembers is its own.
     acquaintanceOf: (mailbox, sender, nowMs) =>
       acquaintanceOf(createKnownSenders(receipts, log), mailbox, sender, nowMs),
+    pushesOf,
   };
 }
 
