@@ -56,11 +56,12 @@ async function serve(file: string): Promise<void> {
 
 /** The runtime collects garbage as on a machine with so much memory. */
 const heapVariable = "BUN_JSC_forceRAMSize";
-const heapBytes = 192 * 1024 ** 2;
+const heapBytes = 256 * 1024 ** 2;
 
 /**
  * The runtime reads its variables only when it starts, so the executable replaces itself once, in the same process.
- * A node at full speed takes less private memory for it and no more processor time; 128 MiB would take a fifth more.
+ * A node takes up to a quarter less memory for it at no cost. With 192 MiB and 400,000 message ids it takes 70 MiB less
+ * still, and a tenth to a fifth more processor time.
  */
 function startWithSmallHeap(): void {
   if (process.env[heapVariable] !== undefined || !isCompiled() || process.platform === "win32") return;

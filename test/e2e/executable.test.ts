@@ -221,7 +221,7 @@ test.skipIf(process.platform !== "linux")(
       expect(await node.kill("SIGTERM")).toBe(0);
       return /BUN_JSC_forceRAMSize=(\d+)/.exec(variables)?.[1];
     };
-    expect(await heapOf({})).toBe(String(192 * 1024 ** 2));
+    expect(await heapOf({})).toBe(String(256 * 1024 ** 2));
     expect(await heapOf({ BUN_JSC_forceRAMSize: "1073741824" })).toBe("1073741824");
   },
 );
