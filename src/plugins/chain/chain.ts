@@ -73,8 +73,6 @@ export const chainOptions = z.strictObject({
     .max(1_000_000)
     .default(10_000)
     .describe("Most calls without an outcome; further ones get 503"),
-  retention_days: z.int().min(1).max(3_650).default(7).describe("Days for which ended submissions can be read"),
-  retention_entries: z.int().min(1).max(100_000_000).default(200_000).describe("Most ended submissions that are kept"),
   free_space_floor_bytes: z
     .int()
     .min(0)

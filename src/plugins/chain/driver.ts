@@ -7,11 +7,11 @@ import { resolve } from "node:path";
 import { Keyring } from "@polkadot/api";
 import { cryptoWaitReady } from "@polkadot/util-crypto";
 import { encodeHex0x } from "../../core/codec/bytes.ts";
-import { dayMs } from "../../core/codec/time.ts";
 import { errorText } from "../../core/fault.ts";
 import type { PolicyScope } from "../../core/ledger/account.ts";
 import { BoundedMap, withDeadline } from "../../core/std/bounded.ts";
 import { type Ledger, type Store, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
+import { embeddedLimits } from "../../storage/embedded-records.ts";
 import type { Table } from "../../storage/table.ts";
 import { openEnvironment } from "../lmdb/environment.ts";
 import { openTable } from "../lmdb/store.ts";
@@ -100,8 +100,7 @@ export type OpenLedger = {
 /** Without waiting for the chain. */
 export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedger {
   const { key, host, table, reserveTable, fatal } = parts;
-  const retention = { retainedMs: options.retention_days * dayMs, retainedMax: BigInt(options.retention_entries) };
-  const outbox = new Outbox(table, reserveTable, retention);
+  const outbox = new Outbox(table, reserveTable, embeddedLimits);
   const keepFact: Outbox["keepFact"] = (name, value) =>
     outbox.keepFact(name, value).catch((error: unknown) => fatal(`the outbox can't be written: ${errorText(error)}`));
   const genesis = outbox.fact("genesis");
