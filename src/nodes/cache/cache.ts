@@ -37,7 +37,8 @@ import { chargeBody, checkClientRate, createRateLimiter, limitOf, type RateLimit
 import type { RecipientSource } from "../recipients.ts";
 import { noSignal, type StoredSignal } from "../signals.ts";
 import { createKnownSenders } from "./known.ts";
-import { createPush, type Push, type PushParts, pushSubject } from "./push.ts";
+import { createPush, type Push, pushSubject } from "./push.ts";
+import type { SenderParts } from "./push-sender.ts";
 import {
   ackIdsMax,
   acknowledge,
@@ -83,10 +84,7 @@ export type CacheParts = {
   /** The operator's block list. */
   readonly blocks?: Blocks;
   /** How pushes go out; without it none do. */
-  readonly push?: Omit<
-    PushParts,
-    "receipts" | "replay" | "mailbox" | "settings" | "isConnected" | "now" | "log" | "metrics"
-  > & {
+  readonly push?: Pick<SenderParts, "egress" | "key"> & {
     readonly settings: Config["push"];
     /** Whether a live session of the recipient is open here. */
     readonly isConnected: (did: Did) => boolean;

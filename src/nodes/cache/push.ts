@@ -32,8 +32,6 @@ import {
   targetOf,
 } from "./push-sender.ts";
 
-export type PushParts = SenderParts;
-
 type Arrival = {
   readonly mailbox: MailboxKey;
   /** Whether the mailbox knows the sender. */
@@ -66,9 +64,9 @@ export function pushSubject(call: Call): { readonly id: string; readonly subject
   return { id, subject: `${id},${encodeHex(sha256(call.body))}` };
 }
 
-type PushNode = PushParts & { readonly sender: Sender; readonly pace: RateLimiter };
+type PushNode = SenderParts & { readonly sender: Sender; readonly pace: RateLimiter };
 
-export function createPush(parts: PushParts): Push {
+export function createPush(parts: SenderParts): Push {
   const sender = createSender(parts);
   // One network can't make this node ask one host often, whatever the endpoints below it are.
   const node: PushNode = { ...parts, sender, pace: createRateLimiter({ perSecond: 0.2, burst: 20 }) };
@@ -170,7 +168,7 @@ export async function forgetPushes(receipts: Receipts, mailbox: MailboxKey): Pro
 // --------------------------------------------------------------------------------------------------------- explaining
 
 /** A sentence for each subscription: whether it would be pushed to, and what became of the last push. */
-async function describe({ receipts, key }: PushParts, mailbox: MailboxKey, nowMs: number): Promise<string[]> {
+async function describe({ receipts, key }: SenderParts, mailbox: MailboxKey, nowMs: number): Promise<string[]> {
   const all = await subscriptionsOf(receipts, mailbox, nowMs);
   return Promise.all(
     all.map(async ({ id, subscription }) => {
