@@ -315,7 +315,7 @@ export type Session = {
   readonly find: (target: string) => Promise<Did>;
   /**
    * Reports a key of the own record that this machine does not hold, as far as the command has read the record: no request
-   * is made for it. `receive` watches the aliases too.
+   * is made for it. `receive --follow` watches the aliases too.
    */
   readonly watch: () => Promise<void>;
   readonly close: () => Promise<void>;

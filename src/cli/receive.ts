@@ -61,7 +61,6 @@ async function receive(session: Session, { out: folder, follow, waitFor = 0 }: R
   const inbox = await openInbox(me, { folder, state: stateFolder(keysFolder, me.identity.name), onChunk });
   const work = follow === true ? followInbox(session, inbox) : receiveWaiting(session, inbox, waitFor);
   await work.finally(inbox.close);
-  if (follow !== true) await me.watch();
 }
 
 async function receiveWaiting({ report }: Session, inbox: Inbox, waitMs: number): Promise<void> {
