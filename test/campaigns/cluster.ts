@@ -393,6 +393,13 @@ function timesOf(list: readonly { readonly ms: number }[]): string {
   return `${sorted.length}, half within ${at(0.5)} ms, 99 of 100 within ${at(0.99)} ms`;
 }
 
+function printTimes(): void {
+  const others = answers.filter(({ to }) => !away.keys.includes(to));
+  const isDuring = ({ begunMs }: { readonly begunMs: number }) => begunMs > away.fromMs && begunMs < away.toMs;
+  console.log(`sends to recipients of the other databases, while one was away: ${timesOf(others.filter(isDuring))}`);
+  console.log(`otherwise: ${timesOf(others.filter((one) => !isDuring(one)))}`);
+}
+
 type Fault = "node" | "bus" | "primary" | "standby" | "failover";
 const faults = { node: 0, bus: 0, primary: 0, standby: 0, failover: 0, moved: 0 };
 const perRound: readonly Fault[] = [
@@ -448,7 +455,8 @@ async function breakDatabase(kind: "primary" | "standby" | "failover"): Promise<
 const moving = movePlaces();
 let leaving: Promise<void> = Promise.resolve();
 try {
-  const next: Fault[] = [];
+  // At first one of each kind.
+  const next: Fault[] = [...new Set(perRound)];
   for (let kill = 1; kill <= kills && findings.length === 0; kill++) {
     await Bun.sleep(between(100, 1_500));
     if (next.length === 0) next.push(...[...perRound].sort(() => Math.random() - 0.5));
@@ -477,10 +485,7 @@ try {
       `${answered} answered, ${acknowledged} acknowledged, ${counts.live} live, ${counts.unread} expired before anybody could pull them, ${counts.unclear} tries without an answer; ` +
       `lost, doubled, phantom or refused: ${findings.length}`,
   );
-  const others = answers.filter(({ to }) => !away.keys.includes(to));
-  const isDuring = ({ begunMs }: { readonly begunMs: number }) => begunMs > away.fromMs && begunMs < away.toMs;
-  console.log(`sends to recipients of the other databases, while one was away: ${timesOf(others.filter(isDuring))}`);
-  console.log(`otherwise: ${timesOf(others.filter((one) => !isDuring(one)))}`);
+  if (away.toMs > 0) printTimes();
   for (const finding of findings.slice(0, 20)) console.log(`  ${finding}`);
 } finally {
   ending = true;

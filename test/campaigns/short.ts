@@ -18,7 +18,7 @@ const campaigns: Readonly<Record<string, readonly string[]>> = {
   hostile: ["--scale", "0.01", "--only", "framing"],
   abuse: ["--seconds", "1", "--only", "tester"],
   beside: ["--tries", "10", "--within", "5000", "--only", "refused"],
-  cluster: ["--kills", "3"],
+  cluster: ["--kills", "5"],
   sessions: ["--sessions", "100", "--seconds", "60"],
   providers: ["--messages", "40", "--kills", "2"],
   twin: ["--look-ups", "300", "--restores", "1"],

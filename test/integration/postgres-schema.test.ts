@@ -36,6 +36,13 @@ suite("the schema", () => {
       expect(await migratePostgres(options)).toContain("version 99 already");
       await own.sql("update waypost.meta set readable_by = 99");
       expect(String(await failureOf(() => openPostgres(options, environment)))).toContain("version 99");
+      // As on a worker of Citus, whose locks exclude nobody at the coordinator.
+      await own.sql("create table pg_dist_local_group as select 0 as groupid");
+      await own.sql("update waypost.meta set readable_by = 1");
+      await (await openPostgres(options, environment)).close();
+      await own.sql("update pg_dist_local_group set groupid = 1");
+      for (const begin of [() => openPostgres(options, environment), () => migratePostgres(options)])
+        expect(String(await failureOf(begin))).toContain("coordinator");
     } finally {
       await own.end();
     }

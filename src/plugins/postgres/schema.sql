@@ -778,33 +778,12 @@ end $$;
 
 ------------------------------------------------------------------------------------------------------------ partitions
 
--- With Citus only its coordinator makes and drops tables: the result of the call there, or null where this is no worker.
-create function {s}.at_coordinator(p_call text) returns text language plpgsql as $$
-declare
-  answer record;
-begin
-  if to_regclass('pg_dist_local_group') is null then
-    return null;
-  end if;
-  perform 1 from pg_dist_local_group where groupid = 0;
-  if found then
-    return null;
-  end if;
-  select success, result into answer from run_command_on_coordinator('select {s}.' || p_call);
-  if not answer.success then
-    raise exception 'the coordinator failed: %', answer.result;
-  end if;
-  return answer.result;
-end $$;
 -- A partition holds what ends after `upper - partition_ms` and not after `upper`.
 create function {s}.add_part(p_kind text, p_upper bigint) returns void language plpgsql as $$
 declare
   span bigint := (select partition_ms from {s}.meta);
   name text := p_kind || '_' || p_upper;
 begin
-  if {s}.at_coordinator(format('add_part(%L, %s)', p_kind, p_upper)) is not null then
-    return;
-  end if;
   perform pg_advisory_xact_lock(hashtextextended('{s}', 1));
   if exists (select 1 from {s}.part where kind = p_kind and upper_ms = p_upper) then
     return;
@@ -855,11 +834,7 @@ declare
   nos bigint[];
   freed integer := 0;
   patience text := current_setting('lock_timeout');
-  there text := {s}.at_coordinator(format('expire(%s, %s, %s)', p_now, p_grace, p_limit));
 begin
-  if there is not null then
-    return there;
-  end if;
   if not pg_try_advisory_xact_lock(hashtextextended('{s}', 2)) then
     return 0;
   end if;

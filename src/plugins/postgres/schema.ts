@@ -65,8 +65,17 @@ const tallySpanMs = 60_000;
 /** A database answers, and its schema does not fit. */
 export class SchemaProblem extends StoreError {}
 
+/** Locks of the ledger and of moves are the server's own, so all nodes use one: with Citus, its coordinator. */
+async function refuseWorker(pool: Pool): Promise<void> {
+  const [found] = await pool.query("select to_regclass('pg_dist_local_group') is not null as citus");
+  if (found?.["citus"] !== true) return;
+  const isWorker = (await pool.query("select 1 from pg_dist_local_group where groupid <> 0")).length > 0;
+  if (isWorker) throw new SchemaProblem("unavailable", "a worker of Citus: `urls` must name the coordinator");
+}
+
 /** The version of the schema, or `null` when there is none; throws when this program is too old for it. */
 async function readVersion(pool: Pool): Promise<number | null> {
+  await refuseWorker(pool);
   const [found] = await pool.query("select to_regclass('{s}.meta') is not null as there");
   if (found?.["there"] !== true) return null;
   const [row] = await pool.query("select to_json(m)::text as meta from {s}.meta m");
