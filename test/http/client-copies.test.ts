@@ -19,16 +19,15 @@ const scratch = scratchFolder();
 afterAll(() => scratch.remove());
 
 /** A device whose disk can be copied, and set back. */
-async function phoneOnDisk(name: string) {
+function onDisk(name: string) {
   const disk = (copy: string) => join(scratch.path, name, copy);
   const where = place(fileStore(join(disk("present"), "store.sqlite")));
-  const phone = await open(where);
   const swap = (from: string, to: string) => {
     rmSync(disk(to), { recursive: true, force: true });
     cpSync(disk(from), disk(to), { recursive: true });
   };
   return {
-    phone,
+    where,
     opened: () => open(where),
     save: (copy: string) => swap("present", copy),
     setBack: (copy: string) => swap(copy, "present"),
@@ -48,7 +47,8 @@ async function name(me: Waypost, names: readonly string[]): Promise<void> {
 
 test("an older copy of a store that has logged more than was lost shares all of it, and gets back what it lacks", async () => {
   const alice = await open();
-  const { phone, opened, save, setBack } = await phoneOnDisk("overlap");
+  const { opened, save, setBack } = onDisk("overlap");
+  const phone = await opened();
   const laptopAt = place();
   const laptop = await linked(phone, laptopAt);
   await alice.send(phone.did, "before");
@@ -81,7 +81,8 @@ test("an older copy of a store that has logged more than was lost shares all of 
 }, 90_000);
 
 test("the newer one of two copies that comes back loses nothing either, and gets what the older one has done", async () => {
-  const { phone, opened, save, setBack } = await phoneOnDisk("return");
+  const { opened, save, setBack } = onDisk("return");
+  const phone = await opened();
   const laptopAt = place();
   const laptop = await linked(phone, laptopAt);
   await name(phone, range("common", 3));
@@ -112,4 +113,19 @@ test("the newer one of two copies that comes back loses nothing either, and gets
   const back = await opened();
   await name(back, range("back", 4));
   for (const device of [laptopAgain, back]) await knows(device, [...both, ...range("waiting", 2), ...range("back", 4)]);
+}, 90_000);
+
+test("a device that is set back to where it had told nothing gets what it had told", async () => {
+  const phone = await open(place());
+  const { where, opened, save, setBack } = onDisk("empty");
+  await (await linked(phone, where)).close();
+  save("empty");
+  const laptop = await opened();
+  await name(laptop, range("lost", 5));
+  await knows(phone, range("lost", 5));
+  await laptop.close();
+  setBack("empty");
+  const empty = await opened();
+  await name(empty, ["new"]);
+  for (const device of [phone, empty]) await knows(device, [...range("lost", 5), "new"]);
 }, 90_000);

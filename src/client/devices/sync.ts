@@ -307,7 +307,7 @@ export class Sync {
     // It goes on from another place than the last one here: two copies of its store do, and lack what the other did.
     const last = seen.at(-1);
     const before = known < from ? after : { mark, number: known };
-    const isApart = last !== undefined && before !== null && !isSame(last, before);
+    const isApart = last !== undefined && (before === null ? from === 1 : !isSame(last, before));
     const isLacking = isApart || peer.isLacking;
     // Once for each run: two that run at once would get it again and again.
     if (isLacking && known === 0) {
