@@ -192,11 +192,16 @@ export class Connection {
 
   private async connected(): Promise<SQL> {
     let client: SQL | null = null;
+    let isBroken = false;
+    // Bun's client would replace a connection that breaks, without a look at the server.
+    const onBreak = () => {
+      isBroken = true;
+      if (client === this.client) this.drop();
+    };
     try {
-      const url = await this.timelines.primary(lookTogetherMs);
-      // Bun's client would replace a connection that breaks, without a look at the server.
-      client = clientOf(url, this.settings, () => client === this.client && this.drop());
+      client = clientOf(await this.timelines.primary(lookTogetherMs), this.settings, onBreak);
       this.timeline = await this.timelines.timelineOf(client);
+      if (isBroken) throw new Error("the connection broke");
       return client;
     } catch (error) {
       client?.close({ timeout: 0 }).catch(() => {});
