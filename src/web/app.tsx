@@ -24,7 +24,7 @@ export function App() {
       {phase.is === "locked" && <Unlock {...phase} />}
       {phase.is === "opening" && (
         <p class="centered" role="status">
-          <span class="pulse" /> Opening…
+          Opening…
         </p>
       )}
       {phase.is === "failed" && (

@@ -1,4 +1,5 @@
 /** The first page: a name, one button, and the way back from a backup. Or, where there is a lock, what opens it. */
+import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { type ClientError, passkeyLock, passphraseLock } from "../client/package.ts";
 import { LinkThis } from "./devices.tsx";
@@ -23,9 +24,7 @@ export function Welcome() {
     }
   };
   return (
-    <main class="welcome">
-      <img src="/icon.svg" alt="" width={72} height={72} />
-      <h1>Waypost</h1>
+    <FirstPage title="Waypost">
       <p>
         {invited === null ? "Messages that only you and those to whom you write can read." : <Inviter name={from} />} No
         phone number, no e-mail address: your keys are made here and stay here.
@@ -55,6 +54,16 @@ export function Welcome() {
           <Button onClick={() => setOther(null)}>Back</Button>
         )}
       </p>
+    </FirstPage>
+  );
+}
+
+function FirstPage({ title, children }: { readonly title: string; readonly children: ComponentChildren }) {
+  return (
+    <main class="welcome">
+      <img src="/icon.svg" alt="" width={72} height={72} />
+      <h1>{title}</h1>
+      {children}
     </main>
   );
 }
@@ -92,9 +101,7 @@ function Restore() {
 export function Unlock({ hasPasskey }: { readonly hasPasskey: boolean }) {
   const [passphrase, setPassphrase] = useState("");
   return (
-    <main class="welcome">
-      <img src="/icon.svg" alt="" width={72} height={72} />
-      <h1>Locked</h1>
+    <FirstPage title="Locked">
       <p>Your keys and messages are sealed on this device.</p>
       <Form submit="Unlock" busy="Unlocking…" onSubmit={() => unlock(passphraseLock(passphrase))}>
         <Input
@@ -106,6 +113,6 @@ export function Unlock({ hasPasskey }: { readonly hasPasskey: boolean }) {
         />
       </Form>
       {hasPasskey && <Button onClick={() => unlock(passkeyLock())}>Use the passkey</Button>}
-    </main>
+    </FirstPage>
   );
 }
