@@ -88,6 +88,7 @@ export class Waypost {
       me.#isFresh = await settleIdentity(me.#client, me.#identity, { ...options, urls });
       await me.#pinLedger();
       await me.#rotateIfDue();
+      await (await import("./resume.ts")).dropExpired(me.#client.known.memory);
       void me.#orFailed("watch", () => me.#renewGuardians());
     };
     try {

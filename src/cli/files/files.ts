@@ -5,9 +5,9 @@
  * stranger's: they are reduced to a plain file name and never replace a file.
  * Source: interface "Signed DID-document updates" (private keys).
  */
-import { link, lstat, readdir, rename, stat, writeFile } from "node:fs/promises";
+import { link, lstat, readdir, rename, rm, stat, writeFile } from "node:fs/promises";
 import { homedir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import {
   createDurably,
   ifThere,
@@ -154,10 +154,15 @@ function checkedName(name: string): string {
 
 const identityPath = (folder: string, name: string): string => join(folder, `${checkedName(name)}.json`);
 
-/** Folder of an identity's state between runs, such as received ids; it holds no secrets of keys. */
+/**
+ * Folder of an identity's state between runs, such as received ids. It holds no keys, but seeds of messages that are being
+ * sent; it goes with the identity.
+ */
 export function stateFolder(folder: string, name: string): string {
   return join(folder, ".state", name);
 }
+
+const knownFolder = (folder: string, name: string): string => join(stateFolder(folder, checkedName(name)), "known");
 
 export function saveIdentity(folder: string, identity: Identity): Promise<void> {
   return fileKeys(folder).save(identity.name, renderIdentity(identity));
@@ -180,7 +185,7 @@ export function fileKeys(folder: string = defaultKeysFolder()): KeyStore {
   const pathOf = (key: string): string => {
     if (isIdentity(key)) return identityPath(folder, key);
     const [name = "", ...rest] = key.split("/");
-    return join(stateFolder(folder, checkedName(name)), "known", `${encodeHex(sha256(utf8(rest.join("/"))))}.json`);
+    return join(knownFolder(folder, name), `${encodeHex(sha256(utf8(rest.join("/"))))}.json`);
   };
   return {
     load: async (key) => {
@@ -191,8 +196,12 @@ export function fileKeys(folder: string = defaultKeysFolder()): KeyStore {
       throw localError("keys_exposed", `${file} can be read by others; run: chmod 600 ${file}`);
     },
     save: async (key, text) => {
+      // The state goes first: interrupted, the identity is still there to be deleted.
+      if (isIdentity(key) && text === null)
+        await rm(stateFolder(folder, checkedName(key)), { recursive: true, force: true });
       await (text === null ? removeIfThere(pathOf(key)) : writeDurably(pathOf(key), text));
-      if (isIdentity(key)) await sweepLeftovers(folder);
+      await sweepLeftovers(dirname(pathOf(key)));
+      if (isIdentity(key)) await sweepLeftovers(knownFolder(folder, key));
     },
     add: (name, text) => createDurably(identityPath(folder, name), text),
   };
