@@ -9,6 +9,7 @@ import { identityFor, settleRegistration, type Waiting } from "./directory.ts";
 import { localError } from "./http.ts";
 import { deviceName, type KeyStore } from "./key-stores.ts";
 import { type Identity, parseIdentity, renderIdentity } from "./keys.ts";
+import type { Listener } from "./message.ts";
 import type { StoreDriver } from "./store/driver.ts";
 import { distrust, type TrustDemand } from "./trust/trust.ts";
 
@@ -43,6 +44,8 @@ export type WaypostOptions = {
   /** How often `open` tries again after a temporary failure; 3 by default. */
   readonly retries?: number;
   readonly waiting?: Waiting;
+  /** Hears every event from the beginning, also those of `open`; `on` adds further listeners. */
+  readonly onEvent?: Listener;
   /** The clock of key rotation, for tests. */
   readonly nowMs?: () => number;
 };
@@ -82,7 +85,7 @@ export async function makeIdentity(
 
 /** Of the DID of a device: in the same key store, without alias or store. */
 export function linkOptions(options: WaypostOptions): WaypostOptions {
-  const { store: _, alias: __, acknowledge: ___, receipts: ____, name = "default", ...same } = options;
+  const { store: _, alias: __, acknowledge: ___, receipts: ____, onEvent: _____, name = "default", ...same } = options;
   return { ...same, name: deviceName(name) };
 }
 

@@ -60,6 +60,7 @@ export class Waypost {
     this.#options = options;
     this.#identity = identity;
     this.#name = identity.name;
+    if (options.onEvent !== undefined) this.on(options.onEvent);
   }
 
   /**
