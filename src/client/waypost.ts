@@ -5,8 +5,8 @@
  */
 import type { Did } from "../core/codec/did.ts";
 import { inOrder } from "../core/std/order.ts";
-import { askDid, type Client, connect, find, lookUp, normalizeName, planSend, rootKeyOf, senderOf } from "./client.ts";
-import { type Content, type Relations, reactionType, receiptType, type Source, sourceOf } from "./content.ts";
+import { askDid, type Client, connect, lookUp, normalizeName, rootKeyOf, senderOf } from "./client.ts";
+import { type Content, type Relations, reactionType, receiptType, sourceOf } from "./content.ts";
 import { randomUuid } from "./crypto.ts";
 import type { Devices } from "./devices/devices.ts";
 import { provingAt, waitingDefault } from "./directory.ts";
@@ -16,19 +16,11 @@ import { freshSeed, type Identity, isRotationDue, renderIdentity, rotationMsDefa
 import type { Listener, Message, WaypostEvent } from "./message.ts";
 import type { Note } from "./notes.ts";
 import { linkOptions, loadIdentity, makeIdentity, settleIdentity, urlsOf, type WaypostOptions } from "./opening.ts";
+import { prepare } from "./prepare.ts";
 import type { PushOptions, PushSubscriptionLike } from "./push.ts";
 import type { Receiver, ReceiverStorage } from "./receiver.ts";
 import type { MessageFacts } from "./retrieve.ts";
-import {
-  type ChunkProgress,
-  chunkCount,
-  type MessageOptions,
-  retryingDefault,
-  retryTemporary,
-  type SendPlan,
-  type Sent,
-  sendPlan,
-} from "./send.ts";
+import { type MessageOptions, retryingDefault, retryTemporary, type SendPlan, type Sent } from "./send.ts";
 import type { StoreDriver } from "./store/driver.ts";
 import type { Groups } from "./store/groups.ts";
 import type { StoreSession } from "./store/session.ts";
@@ -387,19 +379,10 @@ export class Waypost {
   /** Fixes everything about a message. Each call of the result sends the same bytes. */
   async #prepare(to: string, content: Content, options: MessageOptions): Promise<() => Promise<Sent>> {
     const source = await sourceOf(content, options, this.#relationsOf(options));
-    const { retries = retryingDefault.retries, onProgress } = options;
+    const trust = options.trust ?? this.#options.trust ?? null;
+    const sender = async () => (options.anonymous === true ? null : this.#asSender());
     // What is still to be sent when it is closed has one attempt.
-    const retrying = { ...retryingDefault, retries, signal: this.#closed.signal };
-    const wanted = await retryTemporary(() => this.#plan(to, source, options), retrying);
-    const { relay, known } = this.#client;
-    const inChunks = chunkCount(wanted) > 1;
-    const resumed = inChunks ? await (await import("./resume.ts")).resume(known.memory, wanted) : null;
-    const onDelivered = async ({ chunk, sentBytes, totalBytes }: ChunkProgress) => {
-      await resumed?.save(chunk + 1);
-      await onProgress?.({ sentBytes, totalBytes });
-    };
-    const { plan, delivered: from } = resumed ?? { plan: wanted, delivered: 0 };
-    return () => sendPlan(plan, source, { relay, retrying, from, onDelivered });
+    return prepare(this.#client, { ...options, to, source, trust, sender, signal: this.#closed.signal });
   }
 
   /**
@@ -415,13 +398,6 @@ export class Waypost {
       if (result.code === "sender_signature_invalid") this.#sender = null;
       throw result;
     });
-  }
-
-  async #plan(to: string, source: Source, options: MessageOptions): Promise<SendPlan> {
-    const trust = options.trust ?? this.#options.trust ?? null;
-    const { did, name } = await find(this.#client, to, trust);
-    const sender = options.anonymous === true ? null : await this.#asSender();
-    return planSend(this.#client, did, source.file, { ...options, name, trust, sender });
   }
 
   /** Once in the life of an identity: stores the only ledger for which it signs from now on. */
