@@ -15,7 +15,16 @@ import { memoryOf, reliable } from "./key-stores.ts";
 import { freshSeed, type Identity, isRotationDue, renderIdentity, rotationMsDefault, wipe } from "./keys.ts";
 import type { Listener, Message, WaypostEvent } from "./message.ts";
 import type { Note } from "./notes.ts";
-import { linkOptions, loadIdentity, makeIdentity, settleIdentity, urlsOf, type WaypostOptions } from "./opening.ts";
+import {
+  changeIdentity,
+  type EditIdentity,
+  linkOptions,
+  loadIdentity,
+  makeIdentity,
+  settleIdentity,
+  urlsOf,
+  type WaypostOptions,
+} from "./opening.ts";
 import { prepare } from "./prepare.ts";
 import type { PushOptions, PushSubscriptionLike } from "./push.ts";
 import type { Receiver, ReceiverStorage } from "./receiver.ts";
@@ -29,7 +38,6 @@ import type { LocalStore } from "./store/store.ts";
 export class Waypost {
   readonly #client: Client;
   readonly #options: WaypostOptions;
-  readonly #name: string;
   readonly #listeners = new Set<Listener>();
   readonly #sending = inOrder<Did>();
   readonly #receipting = inOrder<Did>();
@@ -42,6 +50,8 @@ export class Waypost {
   #rotating: Promise<void> | null = null;
   /** A rotation, a removal of a device, what another device says: each begins with the keys that the last one left. */
   readonly #changing = inOrder<"">();
+  /** Each write of the key store begins with what is stored, and the last one is what this instance goes on with. */
+  readonly #storing = inOrder<"">();
   /** Registered in this run: nobody can have changed the record before. */
   #isFresh = false;
   readonly #closed = new AbortController();
@@ -51,7 +61,6 @@ export class Waypost {
     this.#client = client;
     this.#options = options;
     this.#identity = identity;
-    this.#name = identity.name;
     if (options.onEvent !== undefined) this.on(options.onEvent);
   }
 
@@ -176,6 +185,8 @@ export class Waypost {
     await this.#orFailed("watch", async () => {
       const { watchOwn } = await import("./trust/own.ts");
       const { alias = null } = this.#options;
+      // Keys that another process or tab has made are no stranger's.
+      await this.#change((stored) => stored);
       for (const event of await watchOwn(this.#client, this.#identity, alias)) this.#emit(event);
     });
   }
@@ -295,7 +306,9 @@ export class Waypost {
 
   async #openStore(driver: StoreDriver): Promise<StoreSession> {
     const { StoreSession } = await import("./store/session.ts");
-    if (this.#identity.storeKey === null) await this.#save({ ...this.#identity, storeKey: freshSeed() });
+    // Another tab may have made the key of the store that they share.
+    if (this.#identity.storeKey === null)
+      await this.#change((stored) => ({ ...stored, storeKey: stored.storeKey ?? freshSeed() }));
     const { trust = null, acknowledge, nowMs = Date.now } = this.#options;
     return StoreSession.open({
       ...{ client: this.#client, did: this.did, driver, trust, nowMs },
@@ -314,9 +327,10 @@ export class Waypost {
         openLink: () => Waypost.open(linkOptions(this.#options)),
         identity: () => this.#identity,
         inOrder: (work) => this.#changing("", work),
-        save: async (identity) => {
-          await this.#save(identity);
+        change: async (edit) => {
+          const identity = await this.#change(edit);
           this.#sender = null;
+          return identity;
         },
         client: this.#client,
         waiting: this.#options.waiting ?? waitingDefault,
@@ -350,13 +364,12 @@ export class Waypost {
     await this.#orFailed("rotation", async () => {
       // Once a week, and loaded then.
       const { rotateAgreement } = await import("./change.ts");
-      const rotated = await rotateAgreement(this.#client, this.#identity, {
+      const rotated = await rotateAgreement(this.#client, this.did, {
         nowMs: nowMs(),
         everyMs: rotateMs,
         ...(waiting === undefined ? {} : { waiting }),
-        save: (identity) => this.#save(identity),
+        change: (edit) => this.#change(edit),
       });
-      this.#identity = rotated.identity;
       if (!rotated.holdsPublished) this.#emit({ type: "stranger_change", what: "sealing_key" });
       else if (rotated.rotated) this.#emit({ type: "rotated" });
     });
@@ -368,12 +381,11 @@ export class Waypost {
     if ((await memory.load("guardians")) !== null) await (await import("./guardians.ts")).renewGuardians(this, memory);
   }
 
-  async #save(given: Identity): Promise<void> {
-    // Another tab may have made the key of the store they share.
-    const stored = await loadIdentity(this.#options.keys, this.#name);
-    const identity = { ...given, storeKey: stored?.storeKey ?? given.storeKey };
-    await this.#options.keys.save(this.#name, renderIdentity(identity));
-    this.#identity = identity;
+  #change(edit: EditIdentity): Promise<Identity> {
+    return this.#storing("", async () => {
+      this.#identity = await changeIdentity(this.#options.keys, this.#identity, edit);
+      return this.#identity;
+    });
   }
 
   /** Fixes everything about a message. Each call of the result sends the same bytes. */
@@ -405,7 +417,8 @@ export class Waypost {
     const { known } = this.#client;
     if (this.#identity.ledger !== null) return;
     if (known.ledger === null) await provingAt(this.#client);
-    if (known.ledger !== null) await this.#save({ ...this.#identity, ledger: known.ledger });
+    if (known.ledger === null) return;
+    ({ ledger: known.ledger } = await this.#change((stored) => ({ ...stored, ledger: stored.ledger ?? known.ledger })));
   }
 
   #asSender(): Promise<NonNullable<SendPlan["sender"]>> {

@@ -6,7 +6,7 @@ import { decodeHex, encodeHex, equalBytes } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { minuteMs } from "../../core/codec/time.ts";
 import { isRecord } from "../answers.ts";
-import { nextIdentity, publishKeys } from "../change.ts";
+import { inForce, nextIdentity, publishKeys } from "../change.ts";
 import { activeDocument, type Client, planSend, senderOf } from "../client.ts";
 import { backoffMs } from "../connections.ts";
 import { bytesSource } from "../content.ts";
@@ -14,6 +14,7 @@ import type { Waiting } from "../directory.ts";
 import { attempt, ClientError, jsonBody, localError, pause } from "../http.ts";
 import type { KeyStore } from "../key-stores.ts";
 import { freshSeed, type Identity, parseIdentity, renderIdentity } from "../keys.ts";
+import type { EditIdentity } from "../opening.ts";
 import { recipientKey, retryingDefault, sendPlan } from "../send.ts";
 import type { StoreDriver } from "../store/driver.ts";
 import type { StoreChange } from "../store/rows.ts";
@@ -39,7 +40,8 @@ export type DevicesHost = {
   readonly tell: (change: StoreChange | { readonly type: "store_full" }) => void;
   readonly openLink: OpenLink;
   readonly identity: () => Identity;
-  readonly save: (identity: Identity) => Promise<void>;
+  /** Changes the stored identity (`changeIdentity`). */
+  readonly change: (edit: EditIdentity) => Promise<Identity>;
   /** After other changes of the keys, and before the next. */
   readonly inOrder: <T>(work: () => Promise<T>) => Promise<T>;
   readonly client: Client;
@@ -292,9 +294,9 @@ export class Devices {
   async #take(item: Extract<SyncItem, { kind: "keys" | "devices" }>, from: Did): Promise<void> {
     if (item.kind === "keys") {
       return this.#host.inOrder(async () => {
-        const { name, did, storeKey } = this.#host.identity();
+        const { name, did } = this.#host.identity();
         const given = parseIdentity(item.text, name);
-        if (given?.did === did) await this.#host.save({ ...given, storeKey });
+        if (given?.did === did) await this.#host.change((stored) => withGiven(stored, given));
         if (given?.nextRootSeed === null) this.#host.reconnect();
       });
     }
@@ -321,8 +323,7 @@ export class Devices {
     const peers = await peersOf(this.#table);
     const peer = peers.find((one) => one.did === did);
     if (peer === undefined) throw localError("no_device", `${did} is no other device of this identity`);
-    const next = nextIdentity(this.#host.identity(), this.#host.nowMs());
-    await this.#host.save(next);
+    const next = await this.#host.change((stored) => nextIdentity(stored, this.#host.nowMs()));
     // Nothing is sent to a device that is leaving, or heard from it.
     await this.#table.change(async (batch) => {
       batch.put(peerKey(this.#table, did), { ...peer, isLeaving: true });
@@ -331,13 +332,29 @@ export class Devices {
     });
     await sync.refresh();
     await sync.synced();
-    const published = await publishKeys(this.#host.client, next, this.#host.waiting);
-    await this.#host.save(published);
+    const renewed = await publishKeys(this.#host.client, next, this.#host.waiting);
+    const published = await this.#host.change((stored) => inForce(stored, renewed));
     this.#host.reconnect();
     await this.#table.change(async (batch) => log(batch, { kind: "keys", text: withoutStoreKey(published) }));
     await this.#drop([did]);
     this.#host.tell({ type: "changed", conversation: null, id: did, what: "removed" });
   }
+}
+
+/** As another device has it; what only this one has stays. */
+function withGiven(stored: Identity, given: Identity): Identity {
+  const { storeKey } = stored;
+  const methods = [...without(stored.methods, given.methods), ...given.methods];
+  // Their order says which are newer: those behind the last common one. Others before it were destroyed here.
+  const common = given.agreements.findLastIndex((one) => without([one], stored.agreements).length === 0);
+  const agreements = [...stored.agreements, ...given.agreements.slice(common + 1)];
+  return { ...given, storeKey, methods, agreements };
+}
+
+type Held = Identity["methods"][number];
+
+function without<T extends Held>(some: readonly T[], others: readonly Held[]): T[] {
+  return some.filter(({ id, secret }) => !others.some((one) => one.id === id && equalBytes(one.secret, secret)));
 }
 
 const withoutStoreKey = (identity: Identity): string => renderIdentity({ ...identity, storeKey: null });
