@@ -2,12 +2,12 @@
 import { describe, expect, test } from "bun:test";
 import { compactAddLength } from "@polkadot/util";
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
-import { encodeWith, u64 } from "../../src/core/codec/scale.ts";
+import { encodeWith, u32, u64 } from "../../src/core/codec/scale.ts";
 import { recordCodec } from "../../src/core/ledger/account.ts";
 import { encodeLedgerCall, type LedgerCall } from "../../src/core/ledger/calls.ts";
 import { emptyDocument } from "../../src/core/ledger/document.ts";
 import { encodeDidDocument } from "../../src/core/ledger/document-codec.ts";
-import { componentCallsMax, decodeKeyProof, type KeyProof } from "../../src/core/trust/proof.ts";
+import { componentCallsMax, decodeKeyProof, type KeyProof, rotationsMax } from "../../src/core/trust/proof.ts";
 import { chainPlugin } from "../../src/plugins/chain/chain.ts";
 import { Endpoints } from "../../src/plugins/chain/endpoints.ts";
 import { entryKey } from "../../src/plugins/chain/metadata.ts";
@@ -16,12 +16,14 @@ import { ChainReader } from "../../src/plugins/chain/reader.ts";
 import { Rpc, systemHost } from "../../src/plugins/chain/rpc.ts";
 import type { Common } from "../../src/plugins/chain/session.ts";
 import { MemoryTable } from "../../src/plugins/memory/table.ts";
+import { keyProofKey } from "../../src/storage/embedded-records.ts";
 import { optionsOf } from "../conformance/options.ts";
 import {
   authorizedCall,
   certifiedOf,
   documentOf,
   type Identity,
+  type KeyPair,
   keyOf,
   registrationOf,
   setDocumentOf,
@@ -45,8 +47,16 @@ function signed(call: LedgerCall, account = operator, [scheme, signatureBytes] =
 const general = (call: LedgerCall): string =>
   encodeHex0x(compactAddLength(Uint8Array.of(0x45, 0, 0, 0, 0, 0, ...encodeLedgerCall(call))));
 
-const registrationBy = (person: Identity, docBlob = encodeDidDocument(documentOf(person))) =>
-  registrationOf(person, { timestamp: "v3:0:1800000000000", docBlob, binding: { genesisHash, submitter: operator } });
+const registrationBy = (
+  person: Identity,
+  docBlob = encodeDidDocument(documentOf(person)),
+  { submitter = operator, expiryMs = validUntilMs } = {},
+) => registrationOf(person, { timestamp: `v3:0:${expiryMs}`, docBlob, binding: { genesisHash, submitter } });
+
+function rotationBy({ did }: Identity, [from, to]: readonly [KeyPair, KeyPair], nonce = 0n): LedgerCall {
+  const intent = { did, action: "UpdateRootPubkey", newRootPubkey: to.publicKey } as const;
+  return authorizedCall(intent, { nonce, validUntilMs, signerKeyId: "root" }, from, genesisHash);
+}
 
 /** What calls lead to, in this order. */
 function worldOf(...calls: readonly LedgerCall[]): World {
@@ -58,12 +68,18 @@ function worldOf(...calls: readonly LedgerCall[]): World {
 }
 
 /** The key proofs after all blocks of a node, which has the state of a world and shows no events. */
-async function proofsOf(node: FakeNode, world: World): Promise<(person: Identity) => Promise<KeyProof | null>> {
+async function proofsOf(
+  node: FakeNode,
+  world: World,
+  table = new MemoryTable(1 << 20),
+): Promise<(person: Identity) => Promise<KeyProof | null>> {
   const values = new Map<string, string>();
-  for (const [did, { record, counters }] of world.accounts) {
+  for (const [did, { record, counters, registrationExpiryMs, life }] of world.accounts) {
+    values.set(encodeHex0x(entryKey("Lives", did)), encodeHex0x(encodeWith(u32, life)));
     if (record === null) continue;
     values.set(encodeHex0x(entryKey("Dids", did)), encodeHex0x(encodeWith(recordCodec, record)));
     values.set(encodeHex0x(entryKey("DocumentNonces", did)), encodeHex0x(encodeWith(u64, counters.document)));
+    values.set(encodeHex0x(entryKey("RegistrationExpiries", did)), encodeHex0x(encodeWith(u64, registrationExpiryMs)));
   }
   const error = { code: 4003, message: "State already discarded" };
   node.answer = ({ id, method, params }) => {
@@ -88,7 +104,6 @@ async function proofsOf(node: FakeNode, world: World): Promise<(person: Identity
   opened.push(endpoints);
   endpoints.start();
   await endpoints.tried();
-  const table = new MemoryTable(1 << 20);
   const proofs = new KeyProofs({ ...common, table, endpoints, reader: new ChainReader(endpoints) });
   proofs.follow();
   await proofs.close();
@@ -161,5 +176,134 @@ describe("key proofs, without the events of a block", () => {
       const proofOf = await proofsOf(node, worldOf(call));
       expect((await proofOf(person))?.document).toEqual(documents[n] as Uint8Array);
     }
+  });
+
+  const lengths = [
+    { pubkey: new Uint8Array(31) },
+    { pubkey: new Uint8Array(33) },
+    { signature: new Uint8Array(63) },
+    { signature: new Uint8Array(0) },
+    { alias: "a".repeat(5_000) },
+    { docBlob: new Uint8Array(60_000) },
+    { docBlob: new Uint8Array(0) },
+    { timestamp: "9".repeat(5_000) },
+    { timestamp: "v3:0:99999999999999999999999" },
+  ];
+  for (const change of lengths) {
+    const [[member, value]] = Object.entries(change) as [[string, Uint8Array | string]];
+    test(`are read past a call that has ${value.length} bytes of ${member}`, async () => {
+      const node = fakeNode();
+      const [person, bad] = [named("good"), named("bad")];
+      const malformed = { ...registrationBy(bad), ...change } as LedgerCall;
+      const whole = setDocumentOf(person, { timestamp: `v3:${validUntilMs}`, docBlob: new Uint8Array(9) });
+      const documents = "alias" in change ? [] : [general({ ...whole, ...change } as LedgerCall)];
+      const registration = registrationBy(person);
+      node.blocks.set(2, [signed(registration), signed(malformed, stranger), ...documents]);
+      const world = worldOf(registration);
+      // As if the chain had taken it, so that nothing but its form keeps it out.
+      world.accounts.set(bad.did, world.account(person.did));
+      const proofOf = await proofsOf(node, world);
+      expect(await proofOf(person)).not.toBeNull();
+      expect(await proofOf(bad)).toBeNull();
+    });
+  }
+
+  test("are read past rotations and changes to keys and signatures of other lengths", async () => {
+    const node = fakeNode();
+    const person = named("good");
+    const [registration, rotation] = [registrationBy(person), rotationBy(person, [person.root, keyOf("next")])];
+    const odd = [
+      { newRootPubkey: new Uint8Array(31) },
+      { signature: new Uint8Array(63) },
+      { signedPayload: new Uint8Array(5) },
+      { signedPayload: new Uint8Array(5_000) },
+    ].map((change) => general({ ...rotation, ...change } as LedgerCall));
+    node.blocks.set(2, [signed(registration), ...odd]);
+    const proofOf = await proofsOf(node, worldOf(registration));
+    expect((await proofOf(person))?.rotations).toHaveLength(0);
+  });
+
+  for (const [thief, rotatedIn, forgedIn] of [
+    ["before the key is rotated out", 8, 5],
+    ["after the key is rotated out", 2, 5],
+  ] as const) {
+    test(`survive eight registrations by a thief of the first key ${thief}`, async () => {
+      const node = fakeNode();
+      node.head = 12;
+      const person = named("victim");
+      const [registration, rotated] = [registrationBy(person), rotationBy(person, [person.root, keyOf("next")])];
+      // The chain refuses each one (DidAlreadyExists): with the expiry of the true one, and with others.
+      const forged = Array.from({ length: 8 }, (_, n) => {
+        const docBlob = encodeDidDocument(n % 2 === 0 ? documentOf(person) : emptyDocument(person.did));
+        return [validUntilMs, validUntilMs + 1n].map((expiryMs) => {
+          const submitter = new Uint8Array(32).fill(10 + n);
+          return signed(registrationBy(person, docBlob, { submitter, expiryMs }), submitter);
+        });
+      });
+      node.blocks.set(1, [signed(registration)]);
+      node.blocks.set(rotatedIn, [general(rotated)]);
+      node.blocks.set(forgedIn, forged.flat());
+      const proofOf = await proofsOf(node, worldOf(registration, rotated));
+      expect((await proofOf(person))?.registration.submitter).toEqual(operator);
+    });
+  }
+
+  test("survive any number of registrations that the chain refused before", async () => {
+    const node = fakeNode();
+    const person = named("patient");
+    const refused = Array.from({ length: 12 }, (_, n) =>
+      signed(registrationBy(person, undefined, { expiryMs: validUntilMs - 100n + BigInt(n) })),
+    );
+    const registration = registrationBy(person);
+    node.blocks.set(2, [...refused, signed(registration), ...refused]);
+    const proofOf = await proofsOf(node, worldOf(registration));
+    expect((await proofOf(person))?.registration.expiryMs).toBe(validUntilMs);
+  });
+
+  test("are kept of no DID that the chain refused to register, or has deleted", async () => {
+    const node = fakeNode();
+    const [invented, deleted] = [named("invented"), named("deleted")];
+    const registration = registrationBy(deleted);
+    const terms = { nonce: 0n, validUntilMs, signerKeyId: "root" };
+    const deletion = authorizedCall({ did: deleted.did, action: "delete_did" }, terms, deleted.root, genesisHash);
+    node.blocks.set(2, [signed(registrationBy(invented)), signed(registration)]);
+    node.blocks.set(4, [
+      general(deletion),
+      signed(registrationBy(deleted, undefined, { submitter: stranger }), stranger),
+    ]);
+    const table = new MemoryTable(1 << 20);
+    await proofsOf(node, worldOf(registration, deletion), table);
+    for (const { did } of [invented, deleted]) expect(table.get(keyProofKey(did))).toBeNull();
+  });
+
+  test("let other work go on between the calls of one block", async () => {
+    const node = fakeNode();
+    node.head = 3;
+    const person = named("busy");
+    const registrations = Array.from({ length: 8 }, (_, n) => {
+      const submitter = n === 0 ? operator : new Uint8Array(32).fill(10 + n);
+      return { call: registrationBy(person, undefined, { submitter }), submitter };
+    });
+    const keys = [person.root, ...Array.from({ length: rotationsMax }, (_, n) => keyOf(`key ${n}`))];
+    const rotations = Array.from({ length: rotationsMax }, (_, n) =>
+      rotationBy(person, [keys[n] as KeyPair, keys[n + 1] as KeyPair], BigInt(n)),
+    );
+    node.blocks.set(
+      1,
+      registrations.map(({ call, submitter }) => signed(call, submitter)),
+    );
+    node.blocks.set(3, rotations.map(general));
+    const world = worldOf((registrations[0] as { readonly call: LedgerCall }).call, ...rotations);
+    let turns = 0;
+    let isOver = false;
+    const turn = (): void => {
+      turns++;
+      if (!isOver) setImmediate(turn);
+    };
+    turn();
+    const proofOf = await proofsOf(node, world);
+    isOver = true;
+    expect((await proofOf(person))?.rotations).toHaveLength(rotationsMax);
+    expect(turns).toBeGreaterThan(rotationsMax);
   });
 });

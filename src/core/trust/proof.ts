@@ -100,7 +100,7 @@ export function decodeKeyProof(bytes: Uint8Array): KeyProof | null {
 
 // ------------------------------------------------------------------------------------------------------------- replay
 
-type SignedMessage = {
+export type SignedMessage = {
   readonly signature: Uint8Array;
   readonly message: Uint8Array;
   readonly publicKey: Uint8Array;
@@ -125,18 +125,51 @@ export type KeyState = {
 
 /** The state behind a proof, or `null` when its calls don't follow from one another. Verifies no signature. */
 export function replayKeyProof(proof: KeyProof): KeyState | null {
-  const { genesisHash, rootKey, rotations } = proof;
-  const did = deriveDid(genesisHash, rootKey);
-  const rootKeys = [rootKey, ...rotations.map(({ newRootPubkey }) => newRootPubkey)];
-  const signatures = rotations.map((rotation, i) => rotationOf(did, genesisHash, rotation, { nonce: i, rootKeys }));
-  signatures.push({
-    signature: proof.registration.signature,
-    message: boundRegistrationMessage({ ...proof.registration, did, genesisHash, rootPubkey: rootKey }),
-    publicKey: rootKey,
-  });
+  const { genesisHash, rotations } = proof;
+  const named = namesOf(proof);
+  const replayed = replayDocuments(proof, named);
+  if (replayed === null) return null;
+  const signatures = rotations.map((_, nonce) => rotationOf(proof, named, nonce));
+  signatures.push(registrationOf(proof, named), ...replayed.signatures);
+  const { document, steps } = replayed;
+  return { ...named, genesisHash, baseRoot: proof.base?.root ?? 0, document, steps, signatures };
+}
+
+/**
+ * The signature that the last call added to a proof, by what the call changed; `null` when the call doesn't follow from
+ * those before it. A ledger that verified those need not do so again.
+ */
+export function signatureAdded(
+  proof: KeyProof,
+  changed: "registration" | "rootKey" | "document",
+): SignedMessage | null {
+  const named = namesOf(proof);
+  if (changed === "rootKey") return rotationOf(proof, named, proof.rotations.length - 1);
+  const replayed = replayDocuments(proof, named);
+  if (replayed === null) return null;
+  return changed === "registration" ? registrationOf(proof, named) : (replayed.signatures.at(-1) ?? null);
+}
+
+type Names = Pick<KeyState, "did" | "rootKeys">;
+
+const namesOf = ({ genesisHash, rootKey, rotations }: KeyProof): Names => ({
+  did: deriveDid(genesisHash, rootKey),
+  rootKeys: [rootKey, ...rotations.map(({ newRootPubkey }) => newRootPubkey)],
+});
+
+function registrationOf({ registration, genesisHash, rootKey }: KeyProof, { did }: Names): SignedMessage {
+  const message = boundRegistrationMessage({ ...registration, did, genesisHash, rootPubkey: rootKey });
+  return { signature: registration.signature, message, publicKey: rootKey };
+}
+
+/** The base and the component calls. */
+function replayDocuments(
+  proof: KeyProof,
+  { did, rootKeys }: Names,
+): Pick<KeyState, "document" | "steps" | "signatures"> | null {
   const base = baseOf(proof, did, rootKeys);
   if (base === null) return null;
-  if (base.signed !== null) signatures.push(base.signed);
+  const signatures = base.signed === null ? [] : [base.signed];
   const steps: [ProvenStep, ...ProvenStep[]] = [{ nonce: base.nonce, hash: sha256(proof.document) }];
   let { document } = base;
   for (const call of proof.calls) {
@@ -146,25 +179,20 @@ export function replayKeyProof(proof: KeyProof): KeyState | null {
     const publicKey = signerOf(payload.signerKeyId, document, base.rootKey);
     const changed = applyComponent(document, payload.action, payload);
     if (publicKey === null || changed === null) return null;
-    const message = authorizationMessage("document", genesisHash, call.payload);
+    const message = authorizationMessage("document", proof.genesisHash, call.payload);
     signatures.push({ signature: call.signature, message, publicKey });
     document = changed;
     steps.push({ nonce: nonce + 1n, hash: sha256(encodeDidDocument(document)) });
   }
-  return { did, genesisHash, rootKeys, baseRoot: proof.base?.root ?? 0, document, steps, signatures };
+  return { document, steps, signatures };
 }
 
-function rotationOf(
-  did: Did,
-  genesisHash: Uint8Array,
-  rotation: KeyProof["rotations"][number],
-  { nonce, rootKeys }: { readonly nonce: number; readonly rootKeys: readonly Uint8Array[] },
-): SignedMessage {
-  const { newRootPubkey, validUntilMs } = rotation;
+function rotationOf({ rotations, genesisHash }: KeyProof, { did, rootKeys }: Names, nonce: number): SignedMessage {
+  const { newRootPubkey, validUntilMs, signature } = rotations[nonce] as KeyProof["rotations"][number];
   const terms = { nonce: BigInt(nonce), validUntilMs, signerKeyId: "root" };
   const payload = encodeWith(rootPubkeyPayloadCodec, { did, newRootPubkey, ...terms });
   const message = authorizationMessage("rootPubkey", genesisHash, payload);
-  return { signature: rotation.signature, message, publicKey: rootKeys[nonce] as Uint8Array };
+  return { signature, message, publicKey: rootKeys[nonce] as Uint8Array };
 }
 
 type Base = {

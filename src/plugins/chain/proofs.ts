@@ -8,16 +8,18 @@
  * 2. No call needs an event, which nodes discard long before the body of a block. The runtime runs a call with a proof
  *    before a block may have it (`admit` in runtime/pallets/did-registry/src/proofs.rs), so in a general extrinsic it was
  *    applied; in the extrinsic of an account it was refused. Of a registration, the account's own call, a block does not
- *    show which: each one that its key signed is an alternative, until the record decides.
+ *    show which, but the state does for ever: a name is registered once, and its expiry stays. Of several with this expiry,
+ *    those before the first other change are alternatives, the oldest ones, until the record decides.
  * 3. A call counts only where it is the next one by the proof, and its signature holds. So blocks may be read twice, and no
- *    proof goes back.
+ *    proof goes back. Only the signature that a call adds is verified, once for all alternatives.
  * 4. A proof is served only while it leads to the record of the head: behind a gap it is absent, never wrong.
  * 5. Blocks that a node has discarded are asked of the other endpoints, such as an archive node. Where none has them,
  *    reading goes on behind them, and they are asked for again at each start and each hour.
+ * 6. No call stops the reading. A block has calls of strangers, of any length, that the runtime refused.
  *
  * Source: docs/trust.md "Key proofs".
  */
-import { equalBytes } from "../../core/codec/bytes.ts";
+import { equalBytes, publicKeyBytes, signatureBytes } from "../../core/codec/bytes.ts";
 import { verifyEd25519 } from "../../core/codec/crypto.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { byteVector, decodeWith, encodeWith, vector } from "../../core/codec/scale.ts";
@@ -27,18 +29,21 @@ import { counterOf, decodeLedgerCall, type LedgerCall } from "../../core/ledger/
 import { encodeDidDocument } from "../../core/ledger/document-codec.ts";
 import { late, withDeadline } from "../../core/std/bounded.ts";
 import { keepKeyProof } from "../../core/trust/keep.ts";
-import { isSelfCertifying } from "../../core/trust/names.ts";
+import { deriveDid, isSelfCertifying } from "../../core/trust/names.ts";
 import {
   decodeKeyProof,
   encodeKeyProof,
   type KeyProof,
   keyProofBytesMax,
   replayKeyProof,
+  type SignedMessage,
+  signatureAdded,
 } from "../../core/trust/proof.ts";
 import { StoreError } from "../../storage/contract.ts";
 import { decodeJson, encodeJson, keyProofKey } from "../../storage/embedded-records.ts";
 import type { Table } from "../../storage/table.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
+import { entryKey, numberOf } from "./metadata.ts";
 import { type ChainReader, extrinsicsIn } from "./reader.ts";
 import type { SignedBlock } from "./rpc.ts";
 import { type Common, Unusable } from "./session.ts";
@@ -49,14 +54,17 @@ type KeyProofsOptions = Common & { readonly table: Table; readonly endpoints: En
 type Place = { readonly number: bigint; readonly hash: string; readonly gap: bigint | null };
 
 const placeKey = "proofs";
+const registrationName = "register_with_document_proof_signed";
 const beginning: Place = { number: 0n, hash: "", gap: null };
 /** Blocks that are asked for at a time. */
 const batchMax = 8;
 /** Further behind than this, an answer does not wait. */
 const waitBlocksMax = 16n;
 const readsMax = 8;
-/** Registrations of one DID, each signed by its key, among which the record decides; of more, the newest. */
+/** Registrations of one DID, each signed by its key, among which the record decides; of more, the oldest. */
 const alternativesMax = 8;
+/** DIDs about whose registration one request asks. */
+const asksMax = 128;
 const keptCodec = vector(byteVector(keyProofBytesMax), alternativesMax);
 /** How often a gap is tried again. */
 const retryMs = 3_600_000;
@@ -165,20 +173,46 @@ export class KeyProofs {
 
   private async apply(session: OpenSession, blocks: readonly SignedBlock[]): Promise<void> {
     const changed = new Map<Did, readonly KeyProof[]>();
+    const { genesisHash } = session.head.proofs;
     let { hash } = this.place;
     for (const block of blocks) {
       if (hash !== "" && block.header.parentHash !== hash) {
         this.place = beginning;
         throw new StoreError("unavailable", "the node's blocks do not follow each other");
       }
-      for (const one of await callsIn(session, block)) {
+      const calls = await this.callsIn(session, block);
+      const expiries = await expiriesOf(session, calls);
+      for (const one of calls) {
         const { did } = one.call;
         const before = changed.get(did) ?? readKept(this.options.table, did);
-        changed.set(did, proofsAfter(before, one, session.head.proofs.genesisHash));
+        const after = this.guarded(() => proofsAfter(before, one, { genesisHash, expiryMs: expiries.get(did) ?? 0n }));
+        if (after !== null) changed.set(did, after);
+        // Other work goes on: a block has as many calls as strangers like.
+        await new Promise<void>((next) => void setImmediate(next));
       }
       hash = block.header.hash;
     }
     await this.commit(changed, { ...this.place, number: (blocks.at(-1) as SignedBlock).header.number, hash });
+  }
+
+  private async callsIn(session: OpenSession, block: SignedBlock): Promise<BlockCall[]> {
+    const carried = await extrinsicsIn(session, block, session.head.metadata);
+    return carried.flatMap(({ call: bytes, submitter, frame }) => {
+      const call = this.guarded(() => decodeLedgerCall(bytes, frame.callIndices));
+      if (call === null || !isSelfCertifying(call.did) || !hasLengths(call)) return [];
+      // Law 2: another call of an account was refused.
+      return (call.name === registrationName) === (submitter !== null) ? [{ call, submitter }] : [];
+    });
+  }
+
+  /** Law 6: an error here is a mistake of this program, and the call counts for nothing. */
+  private guarded<T>(work: () => T): T | null {
+    try {
+      return work();
+    } catch (error) {
+      this.options.log("error", "a call in a block can't be read", { error: errorStack(error) });
+      return null;
+    }
   }
 
   private async commit(changed: ReadonlyMap<Did, readonly KeyProof[]>, place: Place): Promise<void> {
@@ -213,43 +247,82 @@ function readKept(table: Table, did: Did): KeyProof[] {
 /** A call about a self-certifying DID, and the account that signed its extrinsic. */
 type BlockCall = { readonly call: LedgerCall; readonly submitter: Uint8Array | null };
 
-async function callsIn(session: OpenSession, block: SignedBlock): Promise<BlockCall[]> {
-  const carried = await extrinsicsIn(session, block, session.head.metadata);
-  return carried.flatMap(({ call: bytes, submitter, frame }) => {
-    const call = decodeLedgerCall(bytes, frame.callIndices);
-    return call === null || !isSelfCertifying(call.did) ? [] : [{ call, submitter }];
-  });
+/** The runtime checks these only when it runs a call. */
+function hasLengths(call: LedgerCall): boolean {
+  return (
+    (!("signature" in call) || call.signature.length === signatureBytes) &&
+    (!("pubkey" in call) || call.pubkey.length === publicKeyBytes) &&
+    (!("newRootPubkey" in call) || call.newRootPubkey.length === publicKeyBytes)
+  );
 }
+
+/** By the state of the head, when the registration expires that the chain took; 0 for none, and for a deleted DID. */
+async function expiriesOf(session: OpenSession, calls: readonly BlockCall[]): Promise<ReadonlyMap<Did, bigint>> {
+  const { hash, proofs } = session.head;
+  const isCandidate = ({ call }: BlockCall) =>
+    call.name === registrationName && deriveDid(proofs.genesisHash, call.pubkey) === call.did;
+  const dids = [...new Set(calls.filter(isCandidate).map(({ call }) => call.did))];
+  const expiries = new Map<Did, bigint>();
+  for (let at = 0; at < dids.length; at += asksMax) {
+    const asked = dids.slice(at, at + asksMax);
+    const keys = [
+      ...asked.map((did) => entryKey("RegistrationExpiries", did)),
+      ...asked.map((did) => entryKey("Lives", did)),
+    ];
+    const values = (await session.values(keys, hash)).map(numberOf);
+    for (const [n, did] of asked.entries()) {
+      const isDeleted = values[asked.length + n] !== 0n;
+      expiries.set(did, isDeleted ? 0n : (values[n] as bigint));
+    }
+  }
+  return expiries;
+}
+
+type Expected = { readonly genesisHash: Uint8Array; readonly expiryMs: bigint };
 
 /** Laws 2 and 3. */
 function proofsAfter(
   before: readonly KeyProof[],
   { call, submitter }: BlockCall,
-  genesisHash: Uint8Array,
+  { genesisHash, expiryMs }: Expected,
 ): readonly KeyProof[] {
   const binding = { genesisHash, submitter };
-  if (call.name === "register_with_document_proof_signed") {
+  const holds = verifiedOnce();
+  if (call.name === registrationName) {
+    if (expiryMs === 0n || before.length === alternativesMax || before.some(isAdvanced)) return before;
+    if (before.some(({ registration }) => equalBytes(registration.signature, call.signature))) return before;
     const first = keepKeyProof(null, call, binding);
-    return submitter !== null && first !== null && holds(first, call.did) ? distinct([...before, first]) : before;
+    const isTaken = first !== null && first.registration.expiryMs === expiryMs;
+    return isTaken && isBounded(first) && holds(signatureAdded(first, "registration")) ? [...before, first] : before;
   }
-  if (submitter !== null) return before;
-  const after = before.flatMap((proof) => {
+  return before.flatMap((proof) => {
     if (!isNext(call, proof)) return [proof];
     const changed = keepKeyProof(proof, call, binding);
     if (changed === null || changed === proof) return changed ?? [];
-    return holds(changed, call.did) ? [changed] : [proof];
+    const what = call.name === "update_root_pubkey" ? "rootKey" : "document";
+    return isBounded(changed) && holds(signatureAdded(changed, what)) ? [changed] : [proof];
   });
-  return distinct(after);
 }
 
-const distinct = (proofs: readonly KeyProof[]): KeyProof[] =>
-  [...new Map(proofs.map((proof) => [encodeKeyProof(proof).toHex(), proof])).values()].slice(-alternativesMax);
+/** Later registrations were refused: the DID had a record, or its name is retired. */
+const isAdvanced = ({ rotations, base, calls }: KeyProof): boolean =>
+  rotations.length > 0 || base !== null || calls.length > 0;
 
-/** Whether it is within the bounds of a proof, and every signature in it holds. */
-function holds(proof: KeyProof, did: Did): boolean {
-  const state = decodeKeyProof(encodeKeyProof(proof)) === null ? null : replayKeyProof(proof);
-  if (state === null || state.did !== did) return false;
-  return state.signatures.every((one) => verifyEd25519(one.signature, one.message, one.publicKey));
+const isBounded = (proof: KeyProof): boolean => decodeKeyProof(encodeKeyProof(proof)) !== null;
+
+/** Alternatives have the same first key, so a call nearly always adds the same signature to each. */
+function verifiedOnce(): (signed: SignedMessage | null) => boolean {
+  const known: { readonly signed: SignedMessage; readonly isValid: boolean }[] = [];
+  return (signed) => {
+    if (signed === null) return false;
+    const { signature, message, publicKey } = signed;
+    const same = known.find(
+      (one) => equalBytes(one.signed.message, message) && equalBytes(one.signed.publicKey, publicKey),
+    );
+    const isValid = same?.isValid ?? verifyEd25519(signature, message, publicKey);
+    if (same === undefined) known.push({ signed, isValid });
+    return isValid;
+  };
 }
 
 /** A whole document follows every earlier one, also behind a gap. Counters of aliases and of control are in no proof. */
