@@ -414,7 +414,6 @@ function openSession(flags: SessionFlags): Session {
     keys: fileKeys(keysFolder),
     name,
     retries: 0,
-    onEvent: (event) => reportEvent(report, event),
   });
   return {
     client,
@@ -425,8 +424,10 @@ function openSession(flags: SessionFlags): Session {
     identity: identityOf,
     options,
     open: async () => {
-      opened = await Waypost.open(options((await identityOf()).name));
-      return opened;
+      const me = await Waypost.open(options((await identityOf()).name));
+      opened = me;
+      me.on((event) => reportEvent(report, event));
+      return me;
     },
     close: async () => opened?.close(),
     recall: async () => {

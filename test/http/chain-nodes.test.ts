@@ -10,13 +10,14 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { compactAddLength } from "@polkadot/util";
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
-import { encodeWith } from "../../src/core/codec/scale.ts";
+import { encodeWith, u64 } from "../../src/core/codec/scale.ts";
 import { isFault } from "../../src/core/fault.ts";
 import { recordCodec } from "../../src/core/ledger/account.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import { chainPlugin } from "../../src/plugins/chain/chain.ts";
 import { Endpoints, type EndpointsEvents } from "../../src/plugins/chain/endpoints.ts";
 import { extrinsicHash } from "../../src/plugins/chain/layouts.ts";
+import { prefixOf } from "../../src/plugins/chain/metadata.ts";
 import { Outbox } from "../../src/plugins/chain/outbox.ts";
 import type { Signed } from "../../src/plugins/chain/pool.ts";
 import { ChainReader } from "../../src/plugins/chain/reader.ts";
@@ -277,6 +278,25 @@ describe("the way to the chain", () => {
     expect(messages.filter((message) => message !== "connected to the chain")).toEqual([
       "the connection to the chain has ended",
     ]);
+  });
+
+  test("confirms by the head that a second endpoint has now, not by the one of its last heartbeat", async () => {
+    const nodes = [fakeNode(), fakeNode()];
+    const [nowKey, now] = [encodeHex0x(prefixOf("Now")), encodeHex0x(encodeWith(u64, BigInt(Date.now())))];
+    for (const node of nodes) {
+      node.answer = ({ id, method, params }) => {
+        if (method !== "state_queryStorageAt") return null;
+        const changes = (params[0] as readonly string[]).map((key) => [key, key === nowKey ? now : null]);
+        return { frame: JSON.stringify({ id, result: [{ block: params[1], changes }] }) };
+      };
+    }
+    const { endpoints } = endpointsTo(nodes.map(({ endpoint }) => endpoint));
+    endpoints.start();
+    await endpoints.tried();
+    const session = endpoints.session();
+    expect((await endpoints.confirm(session, session.head))?.number).toBe(6n);
+    for (const node of nodes) node.head = 8;
+    expect((await endpoints.confirm(session, await session.newest()))?.number).toBe(8n);
   });
 
   test("goes on when the handler of a connection fails", async () => {

@@ -59,15 +59,11 @@ function renewed({ did, identity }: Waypost): Identity {
 }
 
 const rotated = (me: Waypost, patience: typeof waiting) =>
-  rotateAgreement(me.client, me.did, {
+  rotateAgreement(me.client, renewals.get(me.did) ?? me.identity, {
     nowMs: Date.now(),
     everyMs: 0,
     waiting: patience,
-    change: async (edit) => {
-      const identity = await edit(renewals.get(me.did) ?? me.identity);
-      renewals.set(me.did, identity);
-      return identity;
-    },
+    save: async (identity) => void renewals.set(me.did, identity),
   });
 
 test("a random DID is unproven, and refused where proofs are demanded", async () => {

@@ -5,6 +5,7 @@ export {
   fileKeys,
   listIdentities,
   loadIdentity,
+  saveIdentity,
   stateFolder,
 } from "./files.ts";
 export {

@@ -294,7 +294,7 @@ export class Endpoints {
    */
   confirm(session: OpenSession, head: ChainHead): Promise<ChainHead | null> {
     return this.agreement("block or state", head, async (other, endpoint) => {
-      const newest = other.head;
+      const newest = other.head.number < head.number ? await other.newest() : other.head;
       if (this.isBehind(endpoint, newest, head)) return "silent";
       const common = newest.number < head.number ? await session.headAt(await session.hashAt(newest.number)) : head;
       // The state that was read of `common` is compared, not what a second request would answer now.

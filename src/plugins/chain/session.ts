@@ -245,8 +245,17 @@ export class Session {
     });
   }
 
+  /** The finalized head now: `head` may be half a block time old. */
+  async newest(): Promise<ChainHead> {
+    return this.headAt(await this.finalizedHash());
+  }
+
+  private finalizedHash(): Promise<string> {
+    return this.ask("chain_getFinalizedHead", [], parseHash);
+  }
+
   private async follow(): Promise<void> {
-    const hash = await this.ask("chain_getFinalizedHead", [], parseHash);
+    const hash = await this.finalizedHash();
     if (this.ended || hash === this.head?.hash) return;
     const head = await this.headAt(hash);
     if (this.ended) return;
