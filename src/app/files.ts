@@ -14,7 +14,7 @@ export async function syncFolder(folder: string): Promise<void> {
 }
 
 /** A new file with a name of its own beside `path`, synced. */
-async function writeBeside(path: string, content: string | Uint8Array): Promise<string> {
+export async function writeBeside(path: string, content: string | Uint8Array): Promise<string> {
   await mkdir(dirname(path), { recursive: true, mode: 0o700 });
   const temporary = `${path}.${crypto.randomUUID()}.tmp`;
   const handle = await open(temporary, "wx", 0o600);

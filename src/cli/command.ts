@@ -414,6 +414,7 @@ function openSession(flags: SessionFlags): Session {
     keys: fileKeys(keysFolder),
     name,
     retries: 0,
+    onEvent: (event) => reportEvent(report, event),
   });
   return {
     client,
@@ -424,10 +425,8 @@ function openSession(flags: SessionFlags): Session {
     identity: identityOf,
     options,
     open: async () => {
-      const me = await Waypost.open(options((await identityOf()).name));
-      opened = me;
-      me.on((event) => reportEvent(report, event));
-      return me;
+      opened = await Waypost.open(options((await identityOf()).name));
+      return opened;
     },
     close: async () => opened?.close(),
     recall: async () => {

@@ -6,16 +6,25 @@
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { type Command, InvalidArgumentError } from "commander";
 import { failed } from "../app/failure.ts";
-import { type Changed, change, changeAsOwner, nextIdentity, type OwnerUpdate, publishKeys } from "../client/change.ts";
+import {
+  type Changed,
+  change,
+  changeAsOwner,
+  inForce,
+  nextIdentity,
+  type OwnerUpdate,
+  publishKeys,
+} from "../client/change.ts";
 import { activeDocument } from "../client/client.ts";
 import type { Signer } from "../client/crypto.ts";
 import { type Identity, rootSignerId } from "../client/keys.ts";
+import { changeIdentity } from "../client/opening.ts";
 import { parsePublicKey, renderPublicKey } from "../core/codec/bytes.ts";
 import { type DidUrl, normalizeAlias, parseDidUrl } from "../core/codec/did.ts";
 import type { Intent } from "../core/ledger/actions.ts";
 import { homeServiceType } from "../core/trust/home.ts";
 import { addIdentityFlag, addWaitFlag, clientCommand, collectUrls, parseCount, type Session } from "./command.ts";
-import { fileKeys, saveIdentity } from "./files/files.ts";
+import { fileKeys } from "./files/files.ts";
 
 /** A change under way: the session, the identity that is changed, and the flags. */
 type Changing<F extends object = object> = {
@@ -96,12 +105,12 @@ async function rotate(session: Session): Promise<void> {
   const { client, keysFolder, report } = session;
   const identity = await session.identity();
   const { name, did } = identity;
-  if ((await fileKeys(keysFolder).load(`${name}.device`)) !== null)
+  const keys = fileKeys(keysFolder);
+  if ((await keys.load(`${name}.device`)) !== null)
     throw failed(`other devices of ${name} would be locked out: replace its keys by waypost device remove`);
-  const next = nextIdentity(identity, Date.now());
-  await saveIdentity(keysFolder, next);
+  const next = await changeIdentity(keys, identity, (stored) => nextIdentity(stored, Date.now()));
   const rotated = await publishKeys(client, next, session.waiting("waiting for the new keys"));
-  await saveIdentity(keysFolder, rotated);
+  await changeIdentity(keys, identity, (stored) => inForce(stored, rotated));
   const { version, root_pubkey } = await client.directory.resolve(did);
   report.result({ ok: true, did, root_pubkey, version }, `${name} has new keys, version ${version}`);
 }
@@ -117,8 +126,11 @@ async function addKey(changing: Changing<AddKeyFlags>, text: string): Promise<vo
   // New secrets under the id would hide those in force.
   if ([...verificationMethod, ...keyAgreement].some((component) => component.id === id))
     throw failed(`the document already has ${id}`);
-  const methods = [...identity.methods, ...(secret === null ? [] : [{ id, secret }])];
-  await saveIdentity(session.keysFolder, { ...identity, methods });
+  if (secret !== null)
+    await changeIdentity(fileKeys(session.keysFolder), identity, (stored) => ({
+      ...stored,
+      methods: [...stored.methods, { id, secret }],
+    }));
   const method = { id, controller: did, type: "Multikey", publicKeyMultibase: renderPublicKey(publicKey) };
   const changed = await apply(changing, { action: "AddVerificationMethod", did, verificationMethod: method });
   const last = flags.auth === true ? await apply(changing, { action: "AddAuthentication", did, id }) : changed;

@@ -4,7 +4,9 @@
  * Source: rules sections 2 and 5.
  */
 import { type Command, Option } from "commander";
-import { type MessageOptions, retryingDefault } from "../client/send.ts";
+import type { Source } from "../client/content.ts";
+import { prepare } from "../client/prepare.ts";
+import { type MessageOptions, retryingDefault, type Sent } from "../client/send.ts";
 import type { TrustDemand } from "../client/trust/trust.ts";
 import {
   addIdentityFlag,
@@ -58,14 +60,13 @@ export function registerSendCommand(program: Command): void {
 
 async function sendFile(session: Session, { to: target, file: path, ...flags }: SendFlags): Promise<void> {
   const { report } = session;
-  const me = await session.open();
   report.progress(`reading ${path}`);
   const source = await fileSource(path, Bun.file(path).type.split(";")[0] || "application/octet-stream");
   const { name, sizeBytes, sha256 } = source.file;
   const { ttl, tag, hint, trust, chunkBytes, retries, anonymous } = flags;
   const chosen = Object.entries({ ttl, tag, hint, trust, chunkBytes, retries, anonymous });
   const options: MessageOptions = Object.fromEntries(chosen.filter(([, value]) => value !== undefined));
-  const sent = await me.send(await session.named(target), source, {
+  const sent = await (anonymous === true ? sendUnsigned : sendSigned)(session, await session.named(target), source, {
     ...options,
     onProgress: ({ sentBytes }) => report.progress(`${printable(name)} ${renderBar(sentBytes, sizeBytes)}`),
   });
@@ -88,6 +89,17 @@ async function sendFile(session: Session, { to: target, file: path, ...flags }: 
     },
     `${printable(name)} (${renderBytes(sizeBytes)}) ${outcome}`,
   );
+}
+
+async function sendSigned(session: Session, to: string, source: Source, options: MessageOptions): Promise<Sent> {
+  return (await session.open()).send(to, source, options);
+}
+
+/** Opens no identity: that asks the Directory for its DID. What is remembered of the recipient lies on this machine. */
+async function sendUnsigned(session: Session, to: string, source: Source, options: MessageOptions): Promise<Sent> {
+  await session.recall();
+  const { trust = null, ...others } = options;
+  return (await prepare(session.client, { ...others, to, source, trust, sender: async () => null }))();
 }
 
 /** The result in words, by the delivery mode of the last chunk. */

@@ -39,7 +39,6 @@ export function registerServeCommands(program: Command): void {
 }
 
 async function serve(file: string): Promise<void> {
-  startWithSmallHeap();
   const read = (): Promise<Config> => readConfig(file, { toServe: true });
   const config = await read();
   const sink = logTo(process.stdout, config);
@@ -52,25 +51,6 @@ async function serve(file: string): Promise<void> {
     running.resolve(nodes);
     sink.log("info", "waypost is ready", { version, urls: nodes.urls, admin_urls: nodes.adminUrls });
   });
-}
-
-/** The runtime collects garbage as on a machine with so much memory. */
-const heapVariable = "BUN_JSC_forceRAMSize";
-const heapBytes = 256 * 1024 ** 2;
-
-/**
- * The runtime reads its variables only when it starts, so the executable replaces itself once, in the same process.
- * A node takes up to a quarter less memory for it at no cost. With 192 MiB and 400,000 message ids it takes 70 MiB less
- * still, and a tenth to a fifth more processor time.
- */
-function startWithSmallHeap(): void {
-  if (process.env[heapVariable] !== undefined || !isCompiled() || process.platform === "win32") return;
-  const words = [process.execPath, ...process.argv.slice(2)];
-  try {
-    process.execve?.(process.execPath, words, { ...process.env, [heapVariable]: String(heapBytes) });
-  } catch {
-    // A system that forbids this: the node runs with a larger heap.
-  }
 }
 
 type Run = Pick<StartOptions, "readConfig"> & { readonly sink: LogSink };
@@ -132,7 +112,6 @@ const usualUrl = `http://${hostname}:${usualPort}`;
 type DevPlace = { readonly host: string; readonly port: number; readonly folder: string };
 
 async function serveForDevelopers(place: DevPlace): Promise<void> {
-  startWithSmallHeap();
   checkEnvironment(process.env);
   const config = devConfig(place);
   const sink = logTo(process.stderr, config);
@@ -230,12 +209,9 @@ ${elsewhere}  ${waypost} did create --name alice
 
 /** What the user can type to start another command: the executable itself, or the package script. */
 function ownCommand(): string {
-  if (isCompiled()) return process.execPath;
+  const compiled = Bun.main.startsWith("/$bunfs/") || Bun.main.includes("~BUN");
+  if (compiled) return process.execPath;
   return hasBun() ? "bun run waypost" : "npx -y bun@1.4.5 run waypost";
-}
-
-function isCompiled(): boolean {
-  return Bun.main.startsWith("/$bunfs/") || Bun.main.includes("~BUN");
 }
 
 /** Whether the user has bun; package scripts and npx put folders of their own in front of the PATH. */

@@ -150,6 +150,7 @@ export const limitsShape = z.object({
 });
 
 export const aboutShape = z.object({
+  roles: z.optional(z.array(text)),
   relay_endpoints: z.optional(z.array(text)),
   cache_endpoints: z.optional(z.array(text)),
   directory_endpoints: z.optional(z.array(text)),

@@ -39,6 +39,7 @@ import {
 } from "./directory.ts";
 import { ClientError, endpoint, jsonBody, localError, orNull, path } from "./http.ts";
 import { advanceChain, freshSeed, heldSeed, type Identity, rootSignerId } from "./keys.ts";
+import type { EditIdentity } from "./opening.ts";
 import {
   claimNonce,
   findOpening,
@@ -317,8 +318,8 @@ type RotationOptions = {
   /** How old the published key may become; 0 rotates now. */
   readonly everyMs: number;
   readonly waiting?: Waiting;
-  /** Awaited before the new key is submitted, and after it is in force: saves the identity. */
-  readonly save: (identity: Identity) => Promise<void>;
+  /** Changes the stored identity (`changeIdentity`): before the new key is submitted, and after it is in force. */
+  readonly change: (edit: EditIdentity) => Promise<Identity>;
 };
 
 type Rotated = {
@@ -329,28 +330,37 @@ type Rotated = {
 };
 
 /** Reconciles, and replaces the published key when it is due. */
-export async function rotateAgreement(client: Client, identity: Identity, options: RotationOptions): Promise<Rotated> {
+export async function rotateAgreement(client: Client, did: Did, options: RotationOptions): Promise<Rotated> {
   const { nowMs } = options;
-  const document = await activeDocument(client, identity.did);
+  const document = await activeDocument(client, did);
   const keptMs = await longestLifeMs(document, client.timeoutMs);
-  const before = await reconcileAgreements(identity, document, { nowMs, keptMs });
-  if (before.identity !== identity) await options.save(before.identity);
+  const reconcile = async (shown: DidDocument) => {
+    let holdsPublished = false;
+    const identity = await options.change(async (stored) => {
+      const reconciled = await reconcileAgreements(stored, shown, { nowMs, keptMs });
+      holdsPublished = reconciled.holdsPublished;
+      return reconciled.identity;
+    });
+    return { identity, holdsPublished };
+  };
+  const before = await reconcile(document);
   const published = sealingKeyOf(document);
   const isDue = before.holdsPublished && nowMs - before.identity.chain.sinceMs >= options.everyMs;
   if (published === null || !isDue) return { ...before, rotated: false };
-  const next = nextSecret(before.identity, published.id, await findOpening(before.identity.agreements, published));
-  await options.save(next.identity);
+  const nextOf = async (stored: Identity) =>
+    nextSecret(stored, published.id, await findOpening(stored.agreements, published));
+  const next = await options.change(async (stored) => (await nextOf(stored)).identity);
+  const { secret } = await nextOf(next);
   const { publicKey: _, ...replaced } = published;
-  const keyAgreement = { ...replaced, publicKeyMultibase: renderAgreementKey(await x25519PublicKey(next.secret)) };
+  const keyAgreement = { ...replaced, publicKeyMultibase: renderAgreementKey(await x25519PublicKey(secret)) };
   const edited = (one: DidDocument): DidDocument => ({
     ...one,
     keyAgreement: one.keyAgreement.map((held) => (held.id === keyAgreement.id ? keyAgreement : held)),
   });
-  const rootSeed = await rootSeedInForce(client, identity);
-  await publishEdited(client, identity.did, edited, { rootSeed, waiting: options.waiting ?? waitingDefault });
-  const after = await reconcileAgreements(next.identity, await activeDocument(client, identity.did), { nowMs, keptMs });
-  await options.save(after.identity);
-  await markSeen(client, identity.did);
+  const rootSeed = await rootSeedInForce(client, next);
+  await publishEdited(client, did, edited, { rootSeed, waiting: options.waiting ?? waitingDefault });
+  const after = await reconcile(await activeDocument(client, did));
+  await markSeen(client, did);
   return { ...after, rotated: true };
 }
 
@@ -416,6 +426,12 @@ export async function publishKeys(client: Client, next: Identity, waiting: Waiti
   if (!equalBytes(await rootKeyOf(client, did), newRootPubkey))
     throw localError("root_replaced", `the root key of ${did} was replaced by another device`);
   return { ...next, rootSeed, nextRootSeed: null };
+}
+
+/** A stored identity whose next root key `publishKeys` has put in force. What was stored meanwhile stays. */
+export function inForce(stored: Identity, { rootSeed }: Identity): Identity {
+  const isNext = stored.nextRootSeed !== null && equalBytes(stored.nextRootSeed, rootSeed);
+  return isNext ? { ...stored, rootSeed, nextRootSeed: null } : stored;
 }
 
 /** Of each id the last secret counts. Others of the key agreements could be opened by a lost or removed device: they go. */

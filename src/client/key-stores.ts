@@ -13,6 +13,8 @@ import { type MemoryStore, processMemory } from "./trust/trust.ts";
 export type KeyStore = MemoryStore & {
   /** Stores a new identity. `false` when the name has one already, however many tabs or processes add it at once. */
   readonly add: (name: string, text: string) => Promise<boolean>;
+  /** Stores `text` in the place of `before`. `false`, and nothing is written, when another text is there, or none. */
+  readonly replace: (key: string, before: string, text: string) => Promise<boolean>;
   /** Of a store that can: texts can't be read from then on, until it is unlocked. */
   readonly lock?: () => void;
 };
@@ -33,6 +35,11 @@ export function memoryKeys(): KeyStore {
     ...processMemory(texts),
     add: async (key, text) => {
       if (texts.has(key)) return false;
+      texts.set(key, text);
+      return true;
+    },
+    replace: async (key, before, text) => {
+      if (texts.get(key) !== before) return false;
       texts.set(key, text);
       return true;
     },
@@ -66,6 +73,17 @@ export function indexedDbKeys(database = "waypost"): KeyStore {
         if (nameOf(error) === "ConstraintError") return false;
         throw error;
       }
+    },
+    replace: async (key, before, text) => {
+      let isReplaced = false;
+      await write((store) => {
+        const request = store.get(key);
+        request.onsuccess = () => {
+          isReplaced = request.result === before;
+          if (isReplaced) store.put(text, key);
+        };
+      });
+      return isReplaced;
     },
   };
 }
@@ -112,7 +130,7 @@ export function storeFailure(what: string, cause: unknown): ClientError {
 
 /** The same store, whose failures are all of the SDK's kind: `store_full`, or `unusable`. */
 export function reliable(keys: KeyStore): KeyStore {
-  for (const name of ["load", "save", "add"] as const)
+  for (const name of ["load", "save", "add", "replace"] as const)
     if (typeof keys?.[name] !== "function") throw localError("invalid_argument", `keys has no function ${name}`);
   const guard = async <T>(work: () => Promise<T>): Promise<T> => {
     try {
@@ -125,6 +143,7 @@ export function reliable(keys: KeyStore): KeyStore {
     load: (key) => guard(() => keys.load(key)),
     save: (key, text) => guard(() => keys.save(key, text)),
     add: (key, text) => guard(() => keys.add(key, text)),
+    replace: (key, before, text) => guard(() => keys.replace(key, before, text)),
     lock: () => keys.lock?.(),
   };
 }

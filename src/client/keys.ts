@@ -23,11 +23,11 @@ export type HeldAgreement = HeldKey & { readonly destroyAtMs: number | null };
  * next key (`change.ts`).
  */
 export type AgreementChain = {
-  /** How many secrets were derived from the chain. */
+  /** How many chains came before: a new one begins when all keys are replaced, and of two identities the later counts. */
   readonly epoch: number;
   /** The next secret is derived from it. */
   readonly key: Uint8Array;
-  /** When this device began to use the secret of this epoch. */
+  /** When this device began to use the last secret. */
   readonly sinceMs: number;
 };
 
@@ -64,7 +64,7 @@ export function startChain(nowMs: number): { secret: Uint8Array; chain: Agreemen
 /** The next secret. Whoever keeps only the new chain can't derive the secrets before it. */
 export function advanceChain(chain: AgreementChain, nowMs: number): { secret: Uint8Array; chain: AgreementChain } {
   const derive = (purpose: string) => hkdf(chain.key, null, utf8(`waypost:agreement:v1:${purpose}`), 32);
-  return { secret: derive("secret"), chain: { epoch: chain.epoch + 1, key: derive("next"), sinceMs: nowMs } };
+  return { secret: derive("secret"), chain: { epoch: chain.epoch, key: derive("next"), sinceMs: nowMs } };
 }
 
 export const rotationMsDefault = weekMs;

@@ -155,11 +155,16 @@ export function lockedKeys(inner: KeyStore): LockedKeys {
       if (text === null) return null;
       const opened = openText(unlocked(), text, name);
       // It was there before the locks.
-      if (opened === null) await inner.save(name, sealText(unlocked(), text, name));
+      if (opened === null) await inner.replace(name, text, sealText(unlocked(), text, name));
       return opened ?? text;
     },
     save: async (name, text) => inner.save(name, text === null ? null : sealText(unlocked(), text, name)),
     add: async (name, text) => inner.add(name, sealText(unlocked(), text, name)),
+    replace: async (name, before, text) => {
+      const held = await inner.load(name);
+      if (held === null || (openText(unlocked(), held, name) ?? held) !== before) return false;
+      return inner.replace(name, held, sealText(unlocked(), text, name));
+    },
     isSetUp: async () => (await wraps()).length > 0,
     hasPasskey: async () => (await wraps()).some(({ kind }) => kind === "passkey"),
     setUp: async (lock) => {

@@ -9,6 +9,7 @@ import { identityFor, settleRegistration, type Waiting } from "./directory.ts";
 import { localError } from "./http.ts";
 import { deviceName, type KeyStore } from "./key-stores.ts";
 import { type Identity, parseIdentity, renderIdentity } from "./keys.ts";
+import type { Listener } from "./message.ts";
 import type { StoreDriver } from "./store/driver.ts";
 import { distrust, type TrustDemand } from "./trust/trust.ts";
 
@@ -43,6 +44,8 @@ export type WaypostOptions = {
   /** How often `open` tries again after a temporary failure; 3 by default. */
   readonly retries?: number;
   readonly waiting?: Waiting;
+  /** Hears every event from the beginning, also those of `open`; `on` adds further listeners. */
+  readonly onEvent?: Listener;
   /** The clock of key rotation, for tests. */
   readonly nowMs?: () => number;
 };
@@ -56,11 +59,39 @@ export function urlsOf({ url, directoryUrl = url, relayUrl = url, cacheUrl = url
 }
 
 export async function loadIdentity(keys: KeyStore, name: string): Promise<Identity | null> {
+  return (await readIdentity(keys, name))?.[1] ?? null;
+}
+
+async function readIdentity(keys: KeyStore, name: string): Promise<readonly [text: string, Identity] | null> {
   const text = await keys.load(name);
   if (text === null) return null;
   const identity = parseIdentity(text, name);
-  if (identity === null) throw localError("keys_unreadable", `what the key store holds for ${name} is not an identity`);
-  return identity;
+  if (identity !== null) return [text, identity];
+  throw localError("keys_unreadable", `what the key store holds for ${name} is not an identity`);
+}
+
+export type EditIdentity = (stored: Identity) => Identity | Promise<Identity>;
+
+/** As many writers would have to come first, each time. */
+const editsMax = 100;
+
+/**
+ * Every change of a stored identity: made of what is stored now, and made again when another process or tab was first. So
+ * no secret is lost that another writer stored, and an identity that was removed does not come back.
+ */
+export async function changeIdentity(
+  keys: KeyStore,
+  { name, did }: Pick<Identity, "name" | "did">,
+  edit: EditIdentity,
+): Promise<Identity> {
+  for (let i = 0; i < editsMax; i++) {
+    const [before, stored] = (await readIdentity(keys, name)) ?? [];
+    if (before === undefined || stored?.did !== did) throw localError("no_identity", `the keys of ${did} were removed`);
+    const identity = await edit(stored);
+    const text = renderIdentity(identity);
+    if (text === before || (await keys.replace(name, before, text))) return identity;
+  }
+  throw localError("busy", `others change ${name} in the key store all the time`);
 }
 
 /** Saved before it is registered: keys of an existing DID must not be lost. */
@@ -82,7 +113,7 @@ export async function makeIdentity(
 
 /** Of the DID of a device: in the same key store, without alias or store. */
 export function linkOptions(options: WaypostOptions): WaypostOptions {
-  const { store: _, alias: __, acknowledge: ___, receipts: ____, name = "default", ...same } = options;
+  const { store: _, alias: __, acknowledge: ___, receipts: ____, onEvent: _____, name = "default", ...same } = options;
   return { ...same, name: deviceName(name) };
 }
 

@@ -35,6 +35,7 @@ export { bytesSource, type Source } from "./content.ts";
 export type { Signer } from "./crypto.ts";
 export { type DirectoryClient, identityFor, settleRegistration, type Waiting, waitingDefault } from "./directory.ts";
 export { createIdentity, type Identity, parseIdentity, renderIdentity } from "./keys.ts";
+export { changeIdentity } from "./opening.ts";
 export { firstDocument, type Homes, register, signRegistration } from "./registration.ts";
 export { acknowledge, openEnvelope, type Recipient, readMessage, recipientOf, type Sender } from "./retrieve.ts";
 export { sealPayload } from "./seal.ts";

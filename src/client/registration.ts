@@ -14,11 +14,11 @@ import {
 } from "../core/ledger/document-codec.ts";
 import { sameEndpoint } from "../core/message/proof.ts";
 import { homeOfUrl, homeServiceType } from "../core/trust/home.ts";
-import { type About, aboutShape, type Registered } from "./answers.ts";
+import { type About, aboutShape, deliveredShape, type Registered } from "./answers.ts";
 import type { Client } from "./client.ts";
 import { ed25519PublicKey, signEd25519, x25519PublicKey } from "./crypto.ts";
 import { authorizationLifeMs, provingAt } from "./directory.ts";
-import { ask, attempt, ClientError, type Endpoint, endpoint, localError } from "./http.ts";
+import { ask, attempt, ClientError, type Endpoint, endpoint, jsonBody, localError } from "./http.ts";
 import type { Identity } from "./keys.ts";
 import { distrust } from "./trust/trust.ts";
 
@@ -45,19 +45,28 @@ export async function homeAt({ directory }: Client): Promise<string | null> {
 
 /**
  * Throws `invalid_url` when a node calls itself otherwise: proofs name the address in the document, and a node accepts
- * only those for its own. A node that does not say is believed.
+ * only those for its own. Also when there is no such node. One that does not describe itself is believed.
  */
 export async function checkHomes({ timeoutMs }: Client, { relayUrl, cacheUrl }: Homes): Promise<void> {
   const homes = [
-    { role: "Relay", url: relayUrl, member: "relay_endpoints" },
-    { role: "Cache", url: cacheUrl, member: "cache_endpoints" },
+    { role: "Relay", url: relayUrl, member: "relay_endpoints", route: "/relay" },
+    { role: "Cache", url: cacheUrl, member: "cache_endpoints", route: "/cache/store" },
   ] as const;
-  for (const { role, url, member } of homes) {
-    const named = (await aboutOf(endpoint(url, timeoutMs)))[member] ?? [];
+  for (const { role, url, member, route } of homes) {
+    const at = endpoint(url, timeoutMs);
+    const { roles, [member]: named = [] } = await aboutOf(at);
+    if (roles?.includes(role.toLowerCase()) === false && (await lacks(at, route)))
+      throw localError("invalid_url", `no ${role} answers at ${url}: name the address of one`);
     if (named.length === 0 || named.some((one) => sameEndpoint(one, url))) continue;
     const problem = `the ${role} at ${url} calls itself ${named.join(" or ")}: open with that address`;
     throw localError("invalid_url", problem);
   }
+}
+
+/** A router may give `/node` to the Directory, and the other routes to a Relay or Cache that does not describe itself there. */
+async function lacks(at: Endpoint, route: string): Promise<boolean> {
+  const answer = await attempt(() => ask(at, { method: "POST", path: route, body: jsonBody({}) }, deliveredShape));
+  return answer instanceof ClientError && answer.status === 404;
 }
 
 /** The first document of an identity: its keys, where it listens and where its messages wait. */

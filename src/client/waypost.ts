@@ -5,8 +5,8 @@
  */
 import type { Did } from "../core/codec/did.ts";
 import { inOrder } from "../core/std/order.ts";
-import { askDid, type Client, connect, find, lookUp, normalizeName, planSend, rootKeyOf, senderOf } from "./client.ts";
-import { type Content, type Relations, reactionType, receiptType, type Source, sourceOf } from "./content.ts";
+import { askDid, type Client, connect, lookUp, normalizeName, rootKeyOf, senderOf } from "./client.ts";
+import { type Content, type Relations, reactionType, receiptType, sourceOf } from "./content.ts";
 import { randomUuid } from "./crypto.ts";
 import type { Devices } from "./devices/devices.ts";
 import { provingAt, waitingDefault } from "./directory.ts";
@@ -15,20 +15,21 @@ import { memoryOf, reliable } from "./key-stores.ts";
 import { freshSeed, type Identity, isRotationDue, renderIdentity, rotationMsDefault, wipe } from "./keys.ts";
 import type { Listener, Message, WaypostEvent } from "./message.ts";
 import type { Note } from "./notes.ts";
-import { linkOptions, loadIdentity, makeIdentity, settleIdentity, urlsOf, type WaypostOptions } from "./opening.ts";
+import {
+  changeIdentity,
+  type EditIdentity,
+  linkOptions,
+  loadIdentity,
+  makeIdentity,
+  settleIdentity,
+  urlsOf,
+  type WaypostOptions,
+} from "./opening.ts";
+import { prepare } from "./prepare.ts";
 import type { PushOptions, PushSubscriptionLike } from "./push.ts";
 import type { Receiver, ReceiverStorage } from "./receiver.ts";
 import type { MessageFacts } from "./retrieve.ts";
-import {
-  type ChunkProgress,
-  chunkCount,
-  type MessageOptions,
-  retryingDefault,
-  retryTemporary,
-  type SendPlan,
-  type Sent,
-  sendPlan,
-} from "./send.ts";
+import { type MessageOptions, retryingDefault, retryTemporary, type SendPlan, type Sent } from "./send.ts";
 import type { StoreDriver } from "./store/driver.ts";
 import type { Groups } from "./store/groups.ts";
 import type { StoreSession } from "./store/session.ts";
@@ -37,7 +38,6 @@ import type { LocalStore } from "./store/store.ts";
 export class Waypost {
   readonly #client: Client;
   readonly #options: WaypostOptions;
-  readonly #name: string;
   readonly #listeners = new Set<Listener>();
   readonly #sending = inOrder<Did>();
   readonly #receipting = inOrder<Did>();
@@ -50,6 +50,8 @@ export class Waypost {
   #rotating: Promise<void> | null = null;
   /** A rotation, a removal of a device, what another device says: each begins with the keys that the last one left. */
   readonly #changing = inOrder<"">();
+  /** Each write of the key store begins with what is stored, and the last one is what this instance goes on with. */
+  readonly #storing = inOrder<"">();
   /** Registered in this run: nobody can have changed the record before. */
   #isFresh = false;
   readonly #closed = new AbortController();
@@ -59,7 +61,7 @@ export class Waypost {
     this.#client = client;
     this.#options = options;
     this.#identity = identity;
-    this.#name = identity.name;
+    if (options.onEvent !== undefined) this.on(options.onEvent);
   }
 
   /**
@@ -88,6 +90,7 @@ export class Waypost {
       me.#isFresh = await settleIdentity(me.#client, me.#identity, { ...options, urls });
       await me.#pinLedger();
       await me.#rotateIfDue();
+      await (await import("./resume.ts")).dropExpired(me.#client.known.memory);
       void me.#orFailed("watch", () => me.#renewGuardians());
     };
     try {
@@ -182,6 +185,8 @@ export class Waypost {
     await this.#orFailed("watch", async () => {
       const { watchOwn } = await import("./trust/own.ts");
       const { alias = null } = this.#options;
+      // Keys that another process or tab has made are no stranger's.
+      await this.#change((stored) => stored);
       for (const event of await watchOwn(this.#client, this.#identity, alias)) this.#emit(event);
     });
   }
@@ -301,7 +306,9 @@ export class Waypost {
 
   async #openStore(driver: StoreDriver): Promise<StoreSession> {
     const { StoreSession } = await import("./store/session.ts");
-    if (this.#identity.storeKey === null) await this.#save({ ...this.#identity, storeKey: freshSeed() });
+    // Another tab may have made the key of the store that they share.
+    if (this.#identity.storeKey === null)
+      await this.#change((stored) => ({ ...stored, storeKey: stored.storeKey ?? freshSeed() }));
     const { trust = null, acknowledge, nowMs = Date.now } = this.#options;
     return StoreSession.open({
       ...{ client: this.#client, did: this.did, driver, trust, nowMs },
@@ -320,9 +327,10 @@ export class Waypost {
         openLink: () => Waypost.open(linkOptions(this.#options)),
         identity: () => this.#identity,
         inOrder: (work) => this.#changing("", work),
-        save: async (identity) => {
-          await this.#save(identity);
+        change: async (edit) => {
+          const identity = await this.#change(edit);
           this.#sender = null;
+          return identity;
         },
         client: this.#client,
         waiting: this.#options.waiting ?? waitingDefault,
@@ -356,13 +364,12 @@ export class Waypost {
     await this.#orFailed("rotation", async () => {
       // Once a week, and loaded then.
       const { rotateAgreement } = await import("./change.ts");
-      const rotated = await rotateAgreement(this.#client, this.#identity, {
+      const rotated = await rotateAgreement(this.#client, this.did, {
         nowMs: nowMs(),
         everyMs: rotateMs,
         ...(waiting === undefined ? {} : { waiting }),
-        save: (identity) => this.#save(identity),
+        change: (edit) => this.#change(edit),
       });
-      this.#identity = rotated.identity;
       if (!rotated.holdsPublished) this.#emit({ type: "stranger_change", what: "sealing_key" });
       else if (rotated.rotated) this.#emit({ type: "rotated" });
     });
@@ -374,30 +381,20 @@ export class Waypost {
     if ((await memory.load("guardians")) !== null) await (await import("./guardians.ts")).renewGuardians(this, memory);
   }
 
-  async #save(given: Identity): Promise<void> {
-    // Another tab may have made the key of the store they share.
-    const stored = await loadIdentity(this.#options.keys, this.#name);
-    const identity = { ...given, storeKey: stored?.storeKey ?? given.storeKey };
-    await this.#options.keys.save(this.#name, renderIdentity(identity));
-    this.#identity = identity;
+  #change(edit: EditIdentity): Promise<Identity> {
+    return this.#storing("", async () => {
+      this.#identity = await changeIdentity(this.#options.keys, this.#identity, edit);
+      return this.#identity;
+    });
   }
 
   /** Fixes everything about a message. Each call of the result sends the same bytes. */
   async #prepare(to: string, content: Content, options: MessageOptions): Promise<() => Promise<Sent>> {
     const source = await sourceOf(content, options, this.#relationsOf(options));
-    const { retries = retryingDefault.retries, onProgress } = options;
+    const trust = options.trust ?? this.#options.trust ?? null;
+    const sender = async () => (options.anonymous === true ? null : this.#asSender());
     // What is still to be sent when it is closed has one attempt.
-    const retrying = { ...retryingDefault, retries, signal: this.#closed.signal };
-    const wanted = await retryTemporary(() => this.#plan(to, source, options), retrying);
-    const { relay, known } = this.#client;
-    const inChunks = chunkCount(wanted) > 1;
-    const resumed = inChunks ? await (await import("./resume.ts")).resume(known.memory, wanted) : null;
-    const onDelivered = async ({ chunk, sentBytes, totalBytes }: ChunkProgress) => {
-      await resumed?.save(chunk + 1);
-      await onProgress?.({ sentBytes, totalBytes });
-    };
-    const { plan, delivered: from } = resumed ?? { plan: wanted, delivered: 0 };
-    return () => sendPlan(plan, source, { relay, retrying, from, onDelivered });
+    return prepare(this.#client, { ...options, to, source, trust, sender, signal: this.#closed.signal });
   }
 
   /**
@@ -415,19 +412,13 @@ export class Waypost {
     });
   }
 
-  async #plan(to: string, source: Source, options: MessageOptions): Promise<SendPlan> {
-    const trust = options.trust ?? this.#options.trust ?? null;
-    const { did, name } = await find(this.#client, to, trust);
-    const sender = options.anonymous === true ? null : await this.#asSender();
-    return planSend(this.#client, did, source.file, { ...options, name, trust, sender });
-  }
-
   /** Once in the life of an identity: stores the only ledger for which it signs from now on. */
   async #pinLedger(): Promise<void> {
     const { known } = this.#client;
     if (this.#identity.ledger !== null) return;
     if (known.ledger === null) await provingAt(this.#client);
-    if (known.ledger !== null) await this.#save({ ...this.#identity, ledger: known.ledger });
+    if (known.ledger === null) return;
+    ({ ledger: known.ledger } = await this.#change((stored) => ({ ...stored, ledger: stored.ledger ?? known.ledger })));
   }
 
   #asSender(): Promise<NonNullable<SendPlan["sender"]>> {

@@ -1,12 +1,15 @@
 /**
  * `waypost receive` and `waypost send` killed at any moment: run again, each message is one whole file of its recipient.
- * A killed `receive` has its journal, a killed `send` of a file in chunks its outbox.
+ * A killed `receive` has its journal, a killed `send` of a file in chunks its plan.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { fileKeys, stateFolder } from "../../src/cli/files/files.ts";
+import { renderPlan } from "../../src/client/send.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { plan } from "../support/send-plan.ts";
 
 const kills = Number(process.env["WAYPOST_TEST_KILLS"] ?? 6);
 const base = mkdtempSync(join(tmpdir(), "waypost-commands-"));
@@ -89,3 +92,14 @@ test(
   },
   kills * 60_000,
 );
+
+test("the seed of a send that was given up goes when its time has ended, and all state goes with the identity", async () => {
+  const keys = join(base, "keys");
+  expect(await waypost(["did", "create", "--name", "carol"])).toBe(0);
+  await fileKeys(keys).save("carol/sending/7", renderPlan(plan, 1));
+  expect(await waypost(["receive", "--as", "carol", "--out", "carol"])).toBe(0);
+  expect(await fileKeys(keys).load("carol/sending/7")).toBeNull();
+  expect(existsSync(stateFolder(keys, "carol"))).toBe(true);
+  expect(await waypost(["did", "delete", "--as", "carol", "--yes"])).toBe(0);
+  expect(existsSync(stateFolder(keys, "carol"))).toBe(false);
+}, 60_000);

@@ -210,22 +210,6 @@ test("SIGHUP reads the file again: a mistake is logged and changes nothing, a ch
   expect(await node.kill("SIGTERM")).toBe(0);
 });
 
-test.skipIf(process.platform !== "linux")(
-  "a node runs with a small heap, unless its operator says otherwise",
-  async () => {
-    const folder = join(cwd, "heap");
-    const { url } = placeExample("cache.toml", folder);
-    const heapOf = async (env: Record<string, string>): Promise<string | undefined> => {
-      const node = await startNode(["serve"], { cwd: folder, url, env });
-      const variables = readFileSync(`/proc/${node.pid}/environ`, "latin1");
-      expect(await node.kill("SIGTERM")).toBe(0);
-      return /BUN_JSC_forceRAMSize=(\d+)/.exec(variables)?.[1];
-    };
-    expect(await heapOf({})).toBe(String(256 * 1024 ** 2));
-    expect(await heapOf({ BUN_JSC_forceRAMSize: "1073741824" })).toBe("1073741824");
-  },
-);
-
 test("a second process on the same address or the same data is refused in one line", async () => {
   const folder = join(cwd, "second");
   const { url } = placeExample("cache.toml", folder);

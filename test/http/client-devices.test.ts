@@ -9,6 +9,7 @@ import { activeDocument, rootKeyOf } from "../../src/client/client.ts";
 import { ed25519PublicKey, x25519PublicKey } from "../../src/client/crypto.ts";
 import type { ClientError } from "../../src/client/http.ts";
 import { memoryKeys } from "../../src/client/key-stores.ts";
+import { changeIdentity, loadIdentity } from "../../src/client/opening.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { sealingKeyOf } from "../../src/core/ledger/account.ts";
@@ -249,16 +250,16 @@ test("the keys of a removal stay, also on a device that replaces its own at that
   const phone = await open(place());
   const inner = memoryKeys();
   const held = { isDue: false, reached: Promise.withResolvers<void>(), open: Promise.withResolvers<void>() };
-  const save = async (name: string, text: string | null) => {
+  const replace = async (name: string, before: string, text: string) => {
     const isHeld = held.isDue && name === "default";
     if (isHeld) {
       held.isDue = false;
       held.reached.resolve();
       await held.open.promise;
     }
-    await inner.save(name, text);
+    return inner.replace(name, before, text);
   };
-  const laptop = await linked(phone, { ...place(), keys: { ...inner, save }, ...{ rotateMs: 0 } });
+  const laptop = await linked(phone, { ...place(), keys: { ...inner, replace }, ...{ rotateMs: 0 } });
   const thief = await linked(phone);
   const [thiefDid = ""] = (await thief.devices.list()).filter(({ isThis }) => isThis).map(({ did }) => did);
   held.isDue = true;
@@ -283,14 +284,15 @@ test("a rotation and a removal on one device wait for each other, whichever begi
   for (const begins of ["rotation", "removal"]) {
     const inner = memoryKeys();
     const held = { isDue: false, reached: Promise.withResolvers<void>(), open: Promise.withResolvers<void>() };
-    const save = async (name: string, text: string | null) => {
-      await inner.save(name, text);
-      if (!held.isDue || name !== "default") return;
+    const replace = async (name: string, before: string, text: string) => {
+      const isReplaced = await inner.replace(name, before, text);
+      if (!held.isDue || name !== "default") return isReplaced;
       held.isDue = false;
       held.reached.resolve();
       await held.open.promise;
+      return isReplaced;
     };
-    const phone = await open({ ...place(), keys: { ...inner, save }, ...{ rotateMs: 0 } });
+    const phone = await open({ ...place(), keys: { ...inner, replace }, ...{ rotateMs: 0 } });
     const thief = await linked(phone);
     const [{ did: thiefDid = "" } = {}] = (await thief.devices.list()).filter(({ isThis }) => isThis);
     const work = [() => phone.rotate(), () => phone.devices.remove(thiefDid)];
@@ -334,3 +336,18 @@ test("a code is for its device alone, and for ten minutes", async () => {
   const plain = await open();
   expect(() => plain.devices).toThrow();
 }, 30_000);
+
+test("a secret that only one device has stays there when another one makes new keys", async () => {
+  const [phone, where] = [await open(place()), place()];
+  const laptop = await linked(phone, where);
+  const thief = await linked(phone);
+  const [thiefDid = ""] = (await thief.devices.list()).filter(({ isThis }) => isThis).map(({ did }) => did);
+  const added = { id: `${phone.did}#k2`, secret: new Uint8Array(32).fill(7) };
+  await changeIdentity(where.keys, laptop.identity, (one) => ({ ...one, methods: [...one.methods, added] }));
+  await phone.devices.remove(thiefDid);
+  const hasAll = async () => Bun.deepEquals(laptop.identity.rootSeed, phone.identity.rootSeed);
+  expect(await until(hasAll, (is) => is)).toBe(true);
+  const stored = await loadIdentity(where.keys, "default");
+  expect(stored?.methods).toContainEqual(added);
+  expect(stored?.agreements.map(({ secret }) => secret)).toEqual(phone.identity.agreements.map(({ secret }) => secret));
+}, 60_000);

@@ -9,6 +9,7 @@ import { join } from "node:path";
 import { fileKeys } from "../../src/cli/files/files.ts";
 import { type KeyStore, memoryKeys } from "../../src/client/key-stores.ts";
 import { createIdentity, parseIdentity, renderIdentity } from "../../src/client/keys.ts";
+import { lockedKeys, passphraseLock } from "../../src/client/locks.ts";
 import type { WaypostOptions } from "../../src/client/opening.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { clientCode } from "../support/client-code.ts";
@@ -35,6 +36,7 @@ function slowly(keys: KeyStore): KeyStore {
     load: (name) => pause().then(() => keys.load(name)),
     save: (name, text) => pause().then(() => keys.save(name, text)),
     add: (name, text) => pause().then(() => keys.add(name, text)),
+    replace: (name, before, text) => pause().then(() => keys.replace(name, before, text)),
   };
 }
 
@@ -51,8 +53,14 @@ test("a name opened several times at once is one identity, which each of them ca
   }
 });
 
+async function lockedMemory(): Promise<KeyStore> {
+  const keys = lockedKeys(memoryKeys());
+  await keys.setUp(passphraseLock("p"));
+  return keys;
+}
+
 test("a name is added once, replaced and deleted", async () => {
-  for (const keys of [memoryKeys(), fileKeys(join(scratch, "store"))]) {
+  for (const keys of [memoryKeys(), fileKeys(join(scratch, "store")), await lockedMemory()]) {
     const [one, other] = [createIdentity("a"), createIdentity("a")].map(renderIdentity) as [string, string];
     expect(await Promise.all([keys.add("a", one), keys.add("a", other)])).toContain(true);
     expect(await keys.add("a", other)).toBe(false);
@@ -61,6 +69,10 @@ test("a name is added once, replaced and deleted", async () => {
     await keys.save("a", null);
     expect(await keys.load("a")).toBeNull();
     await keys.save("a", null);
+    expect([await keys.replace("a", other, one), await keys.load("a")]).toEqual([false, null]);
+    await keys.add("a", one);
+    expect(await Promise.all([keys.replace("a", one, other), keys.replace("a", one, other)])).toContain(true);
+    expect([await keys.replace("a", one, one), await keys.load("a")]).toEqual([false, other]);
   }
 });
 

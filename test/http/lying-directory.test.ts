@@ -59,11 +59,15 @@ function renewed({ did, identity }: Waypost): Identity {
 }
 
 const rotated = (me: Waypost, patience: typeof waiting) =>
-  rotateAgreement(me.client, renewals.get(me.did) ?? me.identity, {
+  rotateAgreement(me.client, me.did, {
     nowMs: Date.now(),
     everyMs: 0,
     waiting: patience,
-    save: async (identity) => void renewals.set(me.did, identity),
+    change: async (edit) => {
+      const identity = await edit(renewals.get(me.did) ?? me.identity);
+      renewals.set(me.did, identity);
+      return identity;
+    },
   });
 
 test("a random DID is unproven, and refused where proofs are demanded", async () => {

@@ -5,9 +5,10 @@
  * stranger's: they are reduced to a plain file name and never replace a file.
  * Source: interface "Signed DID-document updates" (private keys).
  */
-import { link, lstat, readdir, rename, stat, writeFile } from "node:fs/promises";
+import { existsSync, rmSync } from "node:fs";
+import { link, lstat, readdir, rename, rm, stat, writeFile } from "node:fs/promises";
 import { homedir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import {
   createDurably,
   ifThere,
@@ -20,9 +21,10 @@ import {
 } from "../../app/files.ts";
 import { localError } from "../../client/http.ts";
 import type { KeyStore } from "../../client/key-stores.ts";
-import { type Identity, nameForm, parseIdentity, renderIdentity } from "../../client/keys.ts";
+import { type Identity, nameForm, parseIdentity } from "../../client/keys.ts";
 import { encodeHex, utf8 } from "../../core/codec/bytes.ts";
 import { sha256 } from "../../core/codec/crypto.ts";
+import { alone, replaceDurably } from "./replace.ts";
 
 /** Longest file name in bytes on common file systems, with room for ` (999999999)`. */
 const fileNameBytesMax = 240;
@@ -154,14 +156,15 @@ function checkedName(name: string): string {
 
 const identityPath = (folder: string, name: string): string => join(folder, `${checkedName(name)}.json`);
 
-/** Folder of an identity's state between runs, such as received ids; it holds no secrets of keys. */
+/**
+ * Folder of an identity's state between runs, such as received ids. It holds no keys, but seeds of messages that are being
+ * sent; it goes with the identity.
+ */
 export function stateFolder(folder: string, name: string): string {
   return join(folder, ".state", name);
 }
 
-export function saveIdentity(folder: string, identity: Identity): Promise<void> {
-  return fileKeys(folder).save(identity.name, renderIdentity(identity));
-}
+const knownFolder = (folder: string, name: string): string => join(stateFolder(folder, checkedName(name)), "known");
 
 export async function loadIdentity(folder: string, name: string): Promise<Identity> {
   const text = await fileKeys(folder).load(name);
@@ -176,11 +179,16 @@ export async function loadIdentity(folder: string, name: string): Promise<Identi
  * remembers is one file for each key, named by a hash, because file systems fold case and bound lengths.
  */
 export function fileKeys(folder: string = defaultKeysFolder()): KeyStore {
+  const lockPath = join(folder, ".state", ".lock");
   const isIdentity = (key: string) => !key.includes("/");
   const pathOf = (key: string): string => {
     if (isIdentity(key)) return identityPath(folder, key);
     const [name = "", ...rest] = key.split("/");
-    return join(stateFolder(folder, checkedName(name)), "known", `${encodeHex(sha256(utf8(rest.join("/"))))}.json`);
+    return join(knownFolder(folder, name), `${encodeHex(sha256(utf8(rest.join("/"))))}.json`);
+  };
+  const sweep = async (key: string) => {
+    await sweepLeftovers(dirname(pathOf(key)));
+    if (isIdentity(key)) await sweepLeftovers(knownFolder(folder, key));
   };
   return {
     load: async (key) => {
@@ -191,10 +199,20 @@ export function fileKeys(folder: string = defaultKeysFolder()): KeyStore {
       throw localError("keys_exposed", `${file} can be read by others; run: chmod 600 ${file}`);
     },
     save: async (key, text) => {
-      await (text === null ? removeIfThere(pathOf(key)) : writeDurably(pathOf(key), text));
-      if (isIdentity(key)) await sweepLeftovers(folder);
+      const path = pathOf(key);
+      // The state goes first: interrupted, the identity is still there to be deleted.
+      if (isIdentity(key) && text === null)
+        await rm(stateFolder(folder, checkedName(key)), { recursive: true, force: true });
+      if (text !== null) await writeDurably(path, text);
+      else if (existsSync(path)) await alone(lockPath, () => rmSync(path, { force: true }));
+      await sweep(key);
     },
     add: (name, text) => createDurably(identityPath(folder, name), text),
+    replace: async (key, before, text) => {
+      const isReplaced = await replaceDurably(lockPath, { path: pathOf(key), before, text });
+      await sweep(key);
+      return isReplaced;
+    },
   };
 }
 

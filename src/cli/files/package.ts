@@ -5,7 +5,6 @@ export {
   fileKeys,
   listIdentities,
   loadIdentity,
-  saveIdentity,
   stateFolder,
 } from "./files.ts";
 export {

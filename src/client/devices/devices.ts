@@ -6,21 +6,23 @@ import { decodeHex, encodeHex, equalBytes } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { minuteMs } from "../../core/codec/time.ts";
 import { isRecord } from "../answers.ts";
-import { nextIdentity, publishKeys } from "../change.ts";
+import { inForce, nextIdentity, publishKeys } from "../change.ts";
 import { activeDocument, type Client, planSend, senderOf } from "../client.ts";
 import { backoffMs } from "../connections.ts";
 import { bytesSource } from "../content.ts";
+import { ed25519PublicKey } from "../crypto.ts";
 import type { Waiting } from "../directory.ts";
 import { attempt, ClientError, jsonBody, localError, pause } from "../http.ts";
-import type { KeyStore } from "../key-stores.ts";
+import { deviceName, type KeyStore } from "../key-stores.ts";
 import { freshSeed, type Identity, parseIdentity, renderIdentity } from "../keys.ts";
+import type { EditIdentity } from "../opening.ts";
 import { recipientKey, retryingDefault, sendPlan } from "../send.ts";
 import type { StoreDriver } from "../store/driver.ts";
 import type { StoreChange } from "../store/rows.ts";
 import { type DeviceFacts, log, type SyncItem } from "../store/rows.ts";
 import { Table } from "../store/table.ts";
-import { isPlace, type LogPlace } from "./items.ts";
-import { type DeviceLink, type PeerRow, peerKey, peersOf, placeOf, Sync } from "./sync.ts";
+import { isPlace } from "./items.ts";
+import { type DeviceLink, type PeerRow, peerKey, peersOf, placeOf, removedKey, Sync } from "./sync.ts";
 
 export type Device = DeviceFacts & {
   readonly isThis: boolean;
@@ -39,7 +41,8 @@ export type DevicesHost = {
   readonly tell: (change: StoreChange | { readonly type: "store_full" }) => void;
   readonly openLink: OpenLink;
   readonly identity: () => Identity;
-  readonly save: (identity: Identity) => Promise<void>;
+  /** Changes the stored identity (`changeIdentity`). */
+  readonly change: (edit: EditIdentity) => Promise<Identity>;
   /** After other changes of the keys, and before the next. */
   readonly inOrder: <T>(work: () => Promise<T>) => Promise<T>;
   readonly client: Client;
@@ -96,6 +99,8 @@ type LinkPlace = {
 /** The new device's side: shows a code and waits for the keys. */
 export async function beginLink(openLink: OpenLink, { keys, name, driver, nowMs }: LinkPlace): Promise<Linking> {
   if ((await keys.load(name)) !== null) throw localError("name_taken", `an identity called ${name} already exists`);
+  // The DID of an earlier device here may have been removed, which is for good.
+  await keys.save(deviceName(name), null);
   const link = await openLink();
   const secret = encodeHex(crypto.getRandomValues(new Uint8Array(16)));
   const untilMs = nowMs() + codeMs;
@@ -106,7 +111,7 @@ export async function beginLink(openLink: OpenLink, { keys, name, driver, nowMs 
     for await (const message of link.messages()) {
       const isLink = message.verified === true && message.mediaType === linkType;
       const json = isLink ? await attempt(async () => message.json()) : null;
-      const { identity, devices } = isRecord(json) && json["secret"] === secret ? json : {};
+      const { identity, devices, removed } = isRecord(json) && json["secret"] === secret ? json : {};
       const parsed = typeof identity === "string" ? parseIdentity(identity, name) : null;
       if (parsed === null) {
         await message.ack();
@@ -115,6 +120,7 @@ export async function beginLink(openLink: OpenLink, { keys, name, driver, nowMs 
       // The other devices stand in the store before the identity is there, so that a crash leaves none without the other.
       const storeKey = freshSeed();
       const table = await Table.open(driver, storeKey);
+      await forgetPeers(table, (Array.isArray(removed) ? removed : []).filter(isDid));
       await addPeers(table, (Array.isArray(devices) ? devices : []).filter(isDevice), { nowMs, history: null });
       await table.change(async (batch) => {
         batch.meta = { deviceDid: link.did };
@@ -134,9 +140,10 @@ export async function beginLink(openLink: OpenLink, { keys, name, driver, nowMs 
   return { code, accepted, cancel: () => link.close() };
 }
 
-type NewDevice = DeviceFacts & { readonly last?: LogPlace | null };
+/** With what of its log a new device gets as history. */
+type NewDevice = DeviceFacts & { readonly seen?: PeerRow["seen"] };
 
-/** Devices become known. To one without history everything is sent from now on. */
+/** Devices become known that were not removed. To one without history everything is sent from now on. */
 async function addPeers(
   table: Table,
   devices: readonly NewDevice[],
@@ -144,25 +151,41 @@ async function addPeers(
 ): Promise<void> {
   await table.change(async (batch) => {
     const { logged: sent } = await table.meta();
-    for (const { did, name, last = null } of devices.slice(0, devicesMax)) {
+    for (const { did, name, seen = [] } of devices.slice(0, devicesMax)) {
       const key = peerKey(table, did);
-      const seen = last === null ? [] : [last];
       const begun = { addedMs: nowMs(), seen, sent, history, isLacking: false, isLeaving: false };
       const row: PeerRow = { did, name, ...begun };
-      if ((await batch.get(key)) === null) batch.put(key, row);
+      const isRemoved = (await batch.get(removedKey(table, did))) !== null;
+      if (!isRemoved && (await batch.get(key)) === null) batch.put(key, row);
     }
-    // The others learn of it from this item; it, from the keys.
-    const added = devices.map(({ did, name }) => ({ did, name }));
-    if (history !== null) log(batch, { kind: "devices", added, removed: [] });
     batch.meta = { hasDevices: true };
   });
+}
+
+/** Devices are removed, and no list of another device, however old, brings them back. */
+async function forgetPeers(table: Table, dids: readonly Did[]): Promise<void> {
+  await table.change(async (batch) => {
+    for (const did of dids) {
+      batch.put(removedKey(table, did), did);
+      batch.delete(peerKey(table, did));
+    }
+  });
+}
+
+/**
+ * Whether what another device says of the keys is later. Of two replacements at once the ledger takes one, and only the
+ * device that published it says that it has no next root key.
+ */
+function areLater(given: Identity, held: Identity): boolean {
+  if (given.chain.epoch !== held.chain.epoch) return given.chain.epoch > held.chain.epoch;
+  return given.nextRootSeed === null && held.nextRootSeed !== null;
 }
 
 const isDevice = (one: unknown): one is NewDevice =>
   isRecord(one) &&
   isDid(String(one["did"])) &&
   typeof one["name"] === "string" &&
-  ((one["last"] ?? null) === null || isPlace(one["last"]));
+  (one["seen"] === undefined || (Array.isArray(one["seen"]) && one["seen"].every(isPlace)));
 
 // -------------------------------------------------------------------------------------------------------- devices
 
@@ -195,6 +218,11 @@ export class Devices {
     if (!(await this.#table.meta()).hasDevices) return;
     const opened = await attempt(() => this.#open());
     if (opened instanceof ClientError) void this.#openLater();
+    await this.#resume();
+  }
+
+  /** Goes on with removals that were interrupted, or that another replacement of the keys overtook. */
+  async #resume(): Promise<void> {
     for (const { did, isLeaving } of await peersOf(this.#table))
       if (isLeaving) this.remove(did).catch((error: unknown) => this.#failed(error));
   }
@@ -252,22 +280,27 @@ export class Devices {
     const code = parseCode(text, this.#host.nowMs());
     await this.#mustLead();
     const { sync, link } = await this.#open();
-    const peers = await peersOf(this.#table);
-    if (peers.length + 2 > devicesMax)
+    if ((await this.#table.get(removedKey(this.#table, code.did))) !== null)
+      throw localError("invalid_code", "the device of this code was removed: make a new one there");
+    if ((await peersOf(this.#table)).length + 2 > devicesMax)
       throw localError("too_many_devices", `an identity has at most ${devicesMax} devices`);
     // Known before it has the keys: from its first word on it is answered.
     await addPeers(this.#table, [{ did: code.did, name }], { nowMs: this.#host.nowMs, history: "" });
-    const added = await this.#table.get<PeerRow>(peerKey(this.#table, code.did));
-    const last = await placeOf(this.#table, added?.sent ?? 0);
-    const own = { did: link.did, name: this.#host.deviceName, last };
-    const devices = [own, ...peers.map((peer) => ({ did: peer.did, name: peer.name }))];
-    const identity = withoutStoreKey(this.#host.identity());
-    const sent = await attempt(() => this.#give(link, code, { v: 1, secret: code.secret, identity, devices }));
-    if (sent instanceof ClientError) {
-      await this.#drop([code.did]);
-      throw sent;
-    }
+    const peers = await peersOf(this.#table);
+    const removed = await this.#table.values<Did>("x/");
+    const last = await placeOf(this.#table, peers.find(({ did }) => did === code.did)?.sent ?? 0);
+    const own = { did: link.did, name: this.#host.deviceName, seen: last === null ? [] : [last] };
+    // What each has logged until then is in the history of this one.
+    const others = peers.filter(({ did }) => did !== code.did).map(({ did, name, seen }) => ({ did, name, seen }));
+    const keys = { v: 1, secret: code.secret, identity: withoutStoreKey(this.#host.identity()) };
+    const sent = await attempt(() => this.#give(link, code, { ...keys, devices: [own, ...others], removed }));
+    await this.#table.change(async (batch) => {
+      if (sent instanceof ClientError) batch.delete(peerKey(this.#table, code.did));
+      // The others send to it from then on.
+      else log(batch, { kind: "devices", added: [{ did: code.did, name }], removed: [] });
+    });
     await sync.refresh();
+    if (sent instanceof ClientError) throw sent;
   }
 
   async #give(link: DeviceLink, code: Code, keys: Readonly<Record<string, unknown>>): Promise<void> {
@@ -281,27 +314,27 @@ export class Devices {
     await sendPlan(plan, source, options);
   }
 
-  async #drop(dids: readonly Did[]): Promise<void> {
-    await this.#table.change(async (batch) => {
-      for (const did of dids) batch.delete(peerKey(this.#table, did));
-    });
-    await this.sync?.refresh();
-  }
-
   /** What another device says about keys and devices. */
   async #take(item: Extract<SyncItem, { kind: "keys" | "devices" }>, from: Did): Promise<void> {
     if (item.kind === "keys") {
       return this.#host.inOrder(async () => {
-        const { name, did, storeKey } = this.#host.identity();
+        const { name, did } = this.#host.identity();
         const given = parseIdentity(item.text, name);
-        if (given?.did === did) await this.#host.save({ ...given, storeKey });
-        if (given?.nextRootSeed === null) this.#host.reconnect();
+        if (given?.did !== did) return;
+        let isLater = false;
+        await this.#host.change((stored) => {
+          isLater = areLater(given, stored);
+          return isLater ? withGiven(stored, given) : stored;
+        });
+        if (!isLater || given.nextRootSeed !== null) return;
+        this.#host.reconnect();
+        await this.#resume();
       });
     }
     const { deviceDid } = await this.#table.meta();
     const added = item.added.filter((one) => isDevice(one) && one.did !== deviceDid && one.did !== from);
     if (added.length > 0) await addPeers(this.#table, added, { nowMs: this.#host.nowMs, history: null });
-    if (item.removed.length > 0) await this.#drop(item.removed);
+    if (item.removed.length > 0) await forgetPeers(this.#table, item.removed);
     await this.sync?.refresh();
   }
 
@@ -321,23 +354,60 @@ export class Devices {
     const peers = await peersOf(this.#table);
     const peer = peers.find((one) => one.did === did);
     if (peer === undefined) throw localError("no_device", `${did} is no other device of this identity`);
-    const next = nextIdentity(this.#host.identity(), this.#host.nowMs());
-    await this.#host.save(next);
     // Nothing is sent to a device that is leaving, or heard from it.
     await this.#table.change(async (batch) => {
       batch.put(peerKey(this.#table, did), { ...peer, isLeaving: true });
+      batch.put(removedKey(this.#table, did), did);
       log(batch, { kind: "devices", added: [], removed: [did] });
-      log(batch, { kind: "keys", text: withoutStoreKey(next) });
     });
     await sync.refresh();
+    const next = await this.#keysWithout(peer);
     await sync.synced();
-    const published = await publishKeys(this.#host.client, next, this.#host.waiting);
-    await this.#host.save(published);
-    this.#host.reconnect();
-    await this.#table.change(async (batch) => log(batch, { kind: "keys", text: withoutStoreKey(published) }));
-    await this.#drop([did]);
+    await this.#publish(next);
+    await forgetPeers(this.#table, [did]);
+    await sync.refresh();
     this.#host.tell({ type: "changed", conversation: null, id: did, what: "removed" });
   }
+
+  /** New keys, or those of this removal when it was interrupted. Another replacement's, which that device may have, end first. */
+  async #keysWithout(peer: PeerRow): Promise<Identity> {
+    const held = await this.#host.change((stored) => stored);
+    const isReady = held.nextRootSeed === null || peer.unknownRoot === (await nextRootOf(held));
+    if (!isReady) await this.#publish(held);
+    const next = await this.#host.change((stored) => nextIdentity(stored, this.#host.nowMs()));
+    const unknownRoot = await nextRootOf(next);
+    await this.#table.change(async (batch) => {
+      batch.put(peerKey(this.#table, peer.did), { ...peer, isLeaving: true, unknownRoot });
+      log(batch, { kind: "keys", text: withoutStoreKey(next) });
+    });
+    return next;
+  }
+
+  async #publish(next: Identity): Promise<void> {
+    const renewed = await publishKeys(this.#host.client, next, this.#host.waiting);
+    const published = await this.#host.change((stored) => inForce(stored, renewed));
+    this.#host.reconnect();
+    await this.#table.change(async (batch) => log(batch, { kind: "keys", text: withoutStoreKey(published) }));
+  }
 }
+
+/** As another device has it; what only this one has stays. */
+function withGiven(stored: Identity, given: Identity): Identity {
+  const { storeKey } = stored;
+  const methods = [...without(stored.methods, given.methods), ...given.methods];
+  // Their order says which are newer: those behind the last common one. Others before it were destroyed here.
+  const common = given.agreements.findLastIndex((one) => without([one], stored.agreements).length === 0);
+  const agreements = [...stored.agreements, ...given.agreements.slice(common + 1)];
+  return { ...given, storeKey, methods, agreements };
+}
+
+type Held = Identity["methods"][number];
+
+function without<T extends Held>(some: readonly T[], others: readonly Held[]): T[] {
+  return some.filter(({ id, secret }) => !others.some((one) => one.id === id && equalBytes(one.secret, secret)));
+}
+
+const nextRootOf = async ({ nextRootSeed }: Identity): Promise<string> =>
+  nextRootSeed === null ? "" : encodeHex(await ed25519PublicKey(nextRootSeed));
 
 const withoutStoreKey = (identity: Identity): string => renderIdentity({ ...identity, storeKey: null });

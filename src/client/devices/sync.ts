@@ -57,6 +57,8 @@ export type PeerRow = DeviceFacts & {
   readonly isLacking: boolean;
   /** It is being removed: nothing is sent to it or heard from it. */
   readonly isLeaving: boolean;
+  /** The root key that was made for its removal: it never had it. */
+  readonly unknownRoot?: string;
 };
 
 /** How far a device is in this run. */
@@ -102,6 +104,8 @@ const settleMs = 5 * secondMs;
 export const toldMs = 4 * secondMs;
 
 export const peerKey = (table: Table, did: string): string => `d/${table.name(did)}`;
+/** Of a device that was removed: its DID, for good. */
+export const removedKey = (table: Table, did: string): string => `x/${table.name(did)}`;
 export const peersOf = (table: Table): Promise<PeerRow[]> => table.values<PeerRow>("d/");
 
 export class Sync {

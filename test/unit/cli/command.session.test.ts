@@ -4,8 +4,8 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Command } from "commander";
 import { clientCommand } from "../../../src/cli/command.ts";
-import { saveIdentity } from "../../../src/cli/files/files.ts";
-import { createIdentity } from "../../../src/client/keys.ts";
+import { fileKeys } from "../../../src/cli/files/files.ts";
+import { createIdentity, renderIdentity } from "../../../src/client/keys.ts";
 import { failureOf } from "../../conformance/samples.ts";
 import { scratchPaths } from "../../support/scratch.ts";
 
@@ -13,7 +13,7 @@ const newFolder = scratchPaths("session");
 
 test("a failure is told as it is, also when the last look at the identity fails", async () => {
   const folder = newFolder();
-  await saveIdentity(folder, createIdentity("alice"));
+  await fileKeys(folder).save("alice", renderIdentity(createIdentity("alice")));
   const run = (work: () => void) => {
     const command = new Command("test");
     clientCommand(command, async (session) => {

@@ -1,12 +1,16 @@
 /** A message in chunks that was interrupted: continued for the same content and recipient and for no other, and for a time. */
 import { expect, test } from "bun:test";
-import { resume } from "../../../src/client/resume.ts";
+import { dropExpired, resume } from "../../../src/client/resume.ts";
 import { buildEnvelope, type SendPlan } from "../../../src/client/send.ts";
 import { processMemory } from "../../../src/client/trust/trust.ts";
 import { content, from, plan } from "../../support/send-plan.ts";
 
 const fresh: SendPlan = { ...plan, timestamp: new Date().toISOString() };
 const later = (): SendPlan => ({ ...fresh, id: crypto.randomUUID(), seed: new Uint8Array(32) });
+
+const old = { ...later(), timestamp: new Date(Date.now() - 25 * 3_600_000).toISOString() };
+/** Another file of the same size. */
+const file = (n: number) => ({ ...plan.file, sha256: new Uint8Array(32).fill(n) });
 
 async function interrupted(texts = new Map<string, string>(), at = fresh) {
   const memory = processMemory(texts);
@@ -41,7 +45,6 @@ test("other content, another recipient, signer or chunk size begin anew", async 
 });
 
 test("what has expired begins anew, and when all is sent nothing is kept", async () => {
-  const old = { ...fresh, timestamp: new Date(Date.now() - 25 * 3_600_000).toISOString() };
   const wanted = later();
   const texts = new Map<string, string>();
   const begun = await resume(await interrupted(texts, old), wanted);
@@ -49,4 +52,48 @@ test("what has expired begins anew, and when all is sent nothing is kept", async
   expect(texts.size).toBe(1);
   await begun.save(3);
   expect(texts.size).toBe(0);
+});
+
+test("what has expired is dropped with its seed, whatever is sent next or opened", async () => {
+  const texts = new Map<string, string>();
+  const memory = await interrupted(texts, old);
+  await interrupted(texts, { ...fresh, to: from });
+  expect(texts.size).toBe(1);
+  await interrupted(texts, { ...old, file: file(9) });
+  await dropExpired(memory);
+  expect(texts.size).toBe(1);
+  expect((await resume(memory, { ...later(), to: from })).delivered).toBe(2);
+});
+
+test("files on their way to one recipient at the same time are continued each, also by processes at the same step", async () => {
+  const texts = new Map<string, string>();
+  const plans = [1, 2, 3].map((n) => ({ ...later(), file: file(n) }));
+  const sends = await Promise.all(plans.map((one) => resume(processMemory(texts), one)));
+  for (const { save } of sends) await save(1);
+  for (const [n, one] of plans.entries()) {
+    const resumed = await resume(processMemory(texts), { ...later(), file: one.file });
+    expect([n, resumed.plan.id, resumed.delivered]).toEqual([n, one.id, 1]);
+  }
+  await sends[1]?.save(3);
+  expect(texts.size).toBe(2);
+});
+
+test("what another process has sent to its end stays sent, and no place of another is taken away", async () => {
+  const texts = new Map<string, string>();
+  const [mine, again] = [await resume(processMemory(texts), fresh), await resume(processMemory(texts), later())];
+  await mine.save(3);
+  const { plan: other } = await resume(processMemory(texts), { ...later(), file: file(1) });
+  await again.save(3);
+  expect((await resume(processMemory(texts), { ...later(), file: file(1) })).plan.id).toBe(other.id);
+  expect(texts.size).toBe(1);
+});
+
+test("the newest sixteen are kept", async () => {
+  const texts = new Map<string, string>();
+  const memory = processMemory(texts);
+  const at = (n: number) => new Date(Date.now() - 60_000 + n).toISOString();
+  const plans = Array.from({ length: 18 }, (_, n) => ({ ...later(), file: file(n), timestamp: at(n) }));
+  for (const one of plans) await (await resume(memory, one)).save(2);
+  expect(texts.size).toBe(16);
+  for (const one of plans.slice(2)) expect((await resume(memory, { ...one, id: "other" })).plan.id).toBe(one.id);
 });

@@ -4,7 +4,7 @@ import { chmodSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { writeDurably } from "../../../../src/app/files.ts";
-import { fileKeys, listIdentities, loadIdentity, saveIdentity } from "../../../../src/cli/files/files.ts";
+import { fileKeys, listIdentities, loadIdentity } from "../../../../src/cli/files/files.ts";
 import { createIdentity, heldSeed, renderIdentity } from "../../../../src/client/keys.ts";
 import { isDid } from "../../../../src/core/codec/did.ts";
 import { clientCode } from "../../../support/client-code.ts";
@@ -17,7 +17,7 @@ describe("identities", () => {
     const folder = freshFolder();
     const identity = createIdentity("alice");
     expect(isDid(identity.did)).toBe(true);
-    await saveIdentity(folder, identity);
+    await fileKeys(folder).save(identity.name, renderIdentity(identity));
     expect(statSync(join(folder, "alice.json")).mode & 0o777).toBe(0o600);
     expect(await loadIdentity(folder, "alice")).toEqual(identity);
     expect(await listIdentities(folder)).toEqual(["alice"]);
@@ -25,19 +25,19 @@ describe("identities", () => {
   test("are not overwritten by a new one of the same name", async () => {
     const folder = freshFolder();
     const first = createIdentity("alice");
-    await saveIdentity(folder, first);
+    await fileKeys(folder).save(first.name, renderIdentity(first));
     expect(await fileKeys(folder).add("alice", renderIdentity(createIdentity("alice")))).toBe(false);
     expect(await loadIdentity(folder, "alice")).toEqual(first);
   });
   test("keep a root key that is not in force yet", async () => {
     const folder = freshFolder();
     const identity = { ...createIdentity("a"), nextRootSeed: new Uint8Array(32).fill(1) };
-    await saveIdentity(folder, identity);
+    await fileKeys(folder).save(identity.name, renderIdentity(identity));
     expect((await loadIdentity(folder, "a")).nextRootSeed).toEqual(identity.nextRootSeed);
   });
   test("that others can read are refused", async () => {
     const folder = freshFolder();
-    await saveIdentity(folder, createIdentity("a"));
+    await fileKeys(folder).save("a", renderIdentity(createIdentity("a")));
     chmodSync(join(folder, "a.json"), 0o644);
     expect(await clientCode(() => loadIdentity(folder, "a"))).toBe("keys_exposed");
   });
@@ -53,7 +53,7 @@ describe("identities", () => {
   });
   test("of another version, or without a chain of agreement keys, are refused", async () => {
     const folder = freshFolder();
-    await saveIdentity(folder, createIdentity("a"));
+    await fileKeys(folder).save("a", renderIdentity(createIdentity("a")));
     const held = JSON.parse(readFileSync(join(folder, "a.json"), "utf8"));
     for (const changed of [{ version: 2 }, { agreementChain: null }]) {
       await writeDurably(join(folder, "a.json"), JSON.stringify({ ...held, ...changed }));

@@ -3,8 +3,8 @@ import { describe, expect, test } from "bun:test";
 import { readdirSync, readFileSync, symlinkSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { createDurably, writeDurably } from "../../../../src/app/files.ts";
-import { fileKeys, placeFile, safeFileName, saveIdentity } from "../../../../src/cli/files/files.ts";
-import { createIdentity } from "../../../../src/client/keys.ts";
+import { fileKeys, placeFile, safeFileName } from "../../../../src/cli/files/files.ts";
+import { createIdentity, renderIdentity } from "../../../../src/client/keys.ts";
 import { scratchPaths } from "../../../support/scratch.ts";
 
 const freshFolder = scratchPaths("client");
@@ -138,12 +138,46 @@ describe("what a killed process left while it was writing", () => {
 
   test("goes with the identity that it was a copy of", async () => {
     const folder = freshFolder();
-    await saveIdentity(folder, createIdentity("alice"));
+    await fileKeys(folder).save("alice", renderIdentity(createIdentity("alice")));
     const copy = join(folder, leftover("alice.json"));
     writeFileSync(copy, readFileSync(join(folder, "alice.json")));
     const longAgo = new Date(Date.now() - 120_000);
     utimesSync(copy, longAgo, longAgo);
     await fileKeys(folder).save("alice", null);
-    expect(readdirSync(folder)).toEqual([]);
+    expect(readdirSync(folder, { recursive: true })).toEqual([".state", join(".state", ".lock")]);
   });
+
+  test("is removed where the identity remembers others, by the next save of either", async () => {
+    const folder = freshFolder();
+    const keys = fileKeys(folder);
+    await keys.save("alice/did/bob", "{}");
+    const known = join(folder, ".state", "alice", "known");
+    const [remembered = ""] = readdirSync(known);
+    for (const [key, text] of [
+      ["alice/did/bob", "{}"],
+      ["alice/did/carol", null],
+      ["alice", "secret"],
+    ] as const) {
+      const copy = join(known, leftover(remembered));
+      writeFileSync(copy, "a seed");
+      const longAgo = new Date(Date.now() - 120_000);
+      utimesSync(copy, longAgo, longAgo);
+      await keys.save(key, text);
+      expect([key, readdirSync(known)]).toEqual([key, [remembered]]);
+    }
+  });
+});
+
+test("what an identity remembers goes with it, and that of others stays", async () => {
+  const folder = freshFolder();
+  const keys = fileKeys(folder);
+  for (const name of ["alice", "alice2"]) {
+    await keys.save(name, "secret");
+    await keys.save(`${name}/sending/0`, "a seed");
+  }
+  await keys.save("alice", null);
+  expect(readdirSync(folder).sort()).toEqual([".state", "alice2.json"]);
+  expect(await keys.load("alice/sending/0")).toBeNull();
+  expect(readdirSync(join(folder, ".state")).sort()).toEqual([".lock", "alice2"]);
+  expect(await keys.load("alice2/sending/0")).toBe("a seed");
 });

@@ -1,0 +1,127 @@
+/** One key file and several writers: a follower, commands of another shell, and a removal. No stored secret is lost. */
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { join } from "node:path";
+import { fileKeys, loadIdentity } from "../../src/cli/files/files.ts";
+import { rootKeyOf } from "../../src/client/client.ts";
+import { ed25519PublicKey } from "../../src/client/crypto.ts";
+import { parseIdentity, renderIdentity } from "../../src/client/keys.ts";
+import type { WaypostEvent } from "../../src/client/message.ts";
+import { changeIdentity } from "../../src/client/opening.ts";
+import { Waypost } from "../../src/client/waypost.ts";
+import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { scratchPaths } from "../support/scratch.ts";
+
+const freshFolder = scratchPaths("client-keys");
+let nodes: TestNodes;
+beforeAll(async () => {
+  nodes = await startTestNodes();
+});
+afterAll(async () => {
+  await nodes.stop();
+});
+
+const main = join(import.meta.dir, "../../src/main.ts");
+const waiting = { timeoutMs: 60_000, intervalMs: 20 };
+
+async function run(folder: string, ...words: string[]): Promise<number> {
+  const args = [...words, "--url", nodes.url, "--keys", folder, "--json"];
+  return Bun.spawn([process.execPath, main, ...args], { stdout: "ignore", stderr: "inherit" }).exited;
+}
+
+/** What `receive --follow` holds, whose rotation is always due. */
+async function follower(folder: string) {
+  const events: WaypostEvent[] = [];
+  const me = await Waypost.open({
+    url: nodes.url,
+    keys: fileKeys(folder),
+    name: "alice",
+    waiting,
+    rotateMs: 0,
+    onEvent: (event) => events.push(event),
+  });
+  return { me, events };
+}
+
+test("a key that another shell adds stays, and is no stranger's", async () => {
+  const folder = freshFolder();
+  const { me, events } = await follower(folder);
+  expect(await run(folder, "did", "add-key", "#k2")).toBe(0);
+  await me.watch();
+  await me.rotate();
+  const methods = (await loadIdentity(folder, "alice")).methods.map(({ id }) => id);
+  expect(methods).toEqual([`${me.did}#root`, `${me.did}#k2`]);
+  expect(events.map(({ type }) => type)).not.toContain("stranger_change");
+}, 60_000);
+
+test("keys that another shell replaces stay", async () => {
+  const folder = freshFolder();
+  const { me } = await follower(folder);
+  const before = me.identity.rootSeed;
+  expect(await run(folder, "did", "rotate")).toBe(0);
+  await me.rotate();
+  const { rootSeed } = await loadIdentity(folder, "alice");
+  expect(rootSeed).not.toEqual(before);
+  expect(await ed25519PublicKey(rootSeed)).toEqual(await rootKeyOf(me.client, me.did));
+  expect(me.identity.rootSeed).toEqual(rootSeed);
+}, 60_000);
+
+test("an identity that another shell removes does not come back, nor is another of its name changed", async () => {
+  const folder = freshFolder();
+  const { me, events } = await follower(folder);
+  await fileKeys(folder).save("alice", null);
+  await me.rotate();
+  expect(await fileKeys(folder).load("alice")).toBeNull();
+  expect(events.at(-1)).toMatchObject({ type: "failed", what: "rotation", error: { code: "no_identity" } });
+  const { me: other } = await follower(folder);
+  const text = await fileKeys(folder).load("alice");
+  await me.rotate();
+  expect([other.did === me.did, await fileKeys(folder).load("alice")]).toEqual([false, text]);
+}, 60_000);
+
+test("processes that change one key file at once all leave their mark", async () => {
+  const folder = freshFolder();
+  const { me } = await follower(folder);
+  const script = `
+    import { fileKeys } from ${JSON.stringify(join(import.meta.dir, "../../src/cli/files/files.ts"))};
+    import { changeIdentity } from ${JSON.stringify(join(import.meta.dir, "../../src/client/opening.ts"))};
+    const [folder, did, mark] = process.argv.slice(-3);
+    for (let i = 0; i < 20; i++)
+      await changeIdentity(fileKeys(folder), { name: "alice", did }, (stored) => ({
+        ...stored,
+        methods: [...stored.methods, { id: did + "#" + mark + i, secret: new Uint8Array(32) }],
+      }));`;
+  const children = ["a", "b", "c"].map((mark) =>
+    Bun.spawn([process.execPath, "-e", script, folder, me.did, mark], { stderr: "inherit" }),
+  );
+  const own = Array.from({ length: 20 }, (_, i) =>
+    changeIdentity(fileKeys(folder), me.identity, (stored) => ({
+      ...stored,
+      methods: [...stored.methods, { id: `${me.did}#d${i}`, secret: new Uint8Array(32) }],
+    })),
+  );
+  await Promise.all(own);
+  expect(await Promise.all(children.map(({ exited }) => exited))).toEqual([0, 0, 0]);
+  const { methods } = await loadIdentity(folder, "alice");
+  expect(new Set(methods.map(({ id }) => id)).size).toBe(1 + 4 * 20);
+}, 60_000);
+
+test("events of opening are heard", async () => {
+  const folder = freshFolder();
+  const { me } = await follower(folder);
+  await me.close();
+  const keys = fileKeys(folder);
+  const refusing = { ...keys, replace: () => Promise.reject(new Error("broken")) };
+  const events: WaypostEvent[] = [];
+  await Waypost.open({
+    url: nodes.url,
+    keys: refusing,
+    name: "alice",
+    waiting,
+    rotateMs: 0,
+    onEvent: (event) => events.push(event),
+  });
+  expect(events).toMatchObject([{ type: "failed", what: "rotation", error: { code: "unusable" } }]);
+  expect(renderIdentity(me.identity)).toBe(
+    renderIdentity(parseIdentity((await keys.load("alice")) ?? "", "alice") ?? me.identity),
+  );
+}, 60_000);

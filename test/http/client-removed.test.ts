@@ -1,0 +1,96 @@
+/**
+ * Removals over running nodes: what another device still logs of a removed one, a device that is linked after it, two
+ * removals at once, and a removed device that is linked again.
+ */
+import { expect, test } from "bun:test";
+import { rootKeyOf } from "../../src/client/client.ts";
+import { ed25519PublicKey } from "../../src/client/crypto.ts";
+import { memoryStore } from "../../src/client/store/driver.ts";
+import { Table } from "../../src/client/store/table.ts";
+import type { Waypost } from "../../src/client/waypost.ts";
+import { peopleAtNodes } from "../support/people.ts";
+import { devicesAt, until } from "./own-devices.ts";
+
+const people = peopleAtNodes();
+const { open } = people;
+const { place, linked } = devicesAt(people);
+
+const ownDid = async (me: Waypost): Promise<string> =>
+  (await me.devices.list()).find(({ isThis }) => isThis)?.did ?? "";
+const othersOf = async (me: Waypost): Promise<string[]> =>
+  (await me.devices.list())
+    .filter(({ isThis }) => !isThis)
+    .map(({ did }) => did)
+    .sort();
+const knowsJust = async (me: Waypost, others: readonly Waypost[]) => {
+  const wanted = (await Promise.all(others.map(ownDid))).sort();
+  const read = () => othersOf(me);
+  expect(await until(read, (found) => Bun.deepEquals(found, wanted))).toEqual(wanted);
+};
+/** Both have the keys that the ledger has. */
+async function shareKeys(one: Waypost, other: Waypost): Promise<void> {
+  const areShared = async () =>
+    Bun.deepEquals(one.identity.rootSeed, other.identity.rootSeed) && other.identity.nextRootSeed === null;
+  expect(await until(areShared, (is) => is)).toBe(true);
+  const inForce = await rootKeyOf(one.client, one.did);
+  for (const { identity } of [one, other]) expect(await ed25519PublicKey(identity.rootSeed)).toEqual(inForce);
+}
+
+test("a device that is linked later hears of no removed one, and has the keys in force, whatever others still log", async () => {
+  const [alice, phone] = await Promise.all([open(), open(place())]);
+  const laptop = await linked(phone);
+  const lost = await linked(phone);
+  await knowsJust(laptop, [phone, lost]);
+  await laptop.devices.remove(await ownDid(lost));
+  await shareKeys(laptop, phone);
+  await knowsJust(phone, [laptop]);
+  const thief = await linked(laptop);
+  await knowsJust(phone, [laptop, thief]);
+  await phone.devices.remove(await ownDid(thief));
+  await shareKeys(phone, laptop);
+  await knowsJust(laptop, [phone]);
+
+  const where = place();
+  const tablet = await linked(phone, where);
+  await knowsJust(laptop, [phone, tablet]);
+  // What the tablet misses before this it asks for.
+  await laptop.store.savePerson(alice.did, { name: "Alice" });
+  const name = async () => (await tablet.store.person(alice.did))?.name;
+  expect(await until(name, (is) => is === "Alice")).toBe("Alice");
+  await knowsJust(tablet, [phone, laptop]);
+  await shareKeys(phone, tablet);
+  const table = await Table.open(where.store, tablet.identity.storeKey as Uint8Array);
+  const removed = await Promise.all([lost, thief].map(ownDid));
+  expect((await table.values<string>("x/")).sort()).toEqual(removed.sort());
+}, 90_000);
+
+test("of two removals at once both hold, and no removed device has the keys", async () => {
+  const phone = await open(place());
+  const laptop = await linked(phone);
+  const [one, other] = [await linked(phone), await linked(phone)];
+  await knowsJust(laptop, [phone, one, other]);
+  const [oneDid, otherDid] = [await ownDid(one), await ownDid(other)];
+  const removals = await Promise.allSettled([phone.devices.remove(oneDid), laptop.devices.remove(otherDid)]);
+  expect(removals.some(({ status }) => status === "fulfilled")).toBe(true);
+  await knowsJust(phone, [laptop]);
+  await knowsJust(laptop, [phone]);
+  await shareKeys(phone, laptop);
+  await shareKeys(laptop, phone);
+  for (const { identity } of [one, other])
+    for (const seed of [identity.rootSeed, identity.nextRootSeed]) expect(seed).not.toEqual(phone.identity.rootSeed);
+}, 90_000);
+
+test("a removed device is linked again, under another DID", async () => {
+  const phone = await open(place());
+  const where = place();
+  const laptop = await linked(phone, where);
+  const before = await ownDid(laptop);
+  await phone.devices.remove(before);
+  await laptop.close();
+  await where.keys.save("default", null);
+  const again = await linked(phone, { ...where, store: memoryStore() });
+  await knowsJust(phone, [again]);
+  await knowsJust(again, [phone]);
+  expect(await ownDid(again)).not.toBe(before);
+  await shareKeys(phone, again);
+}, 60_000);

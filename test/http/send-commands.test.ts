@@ -1,0 +1,99 @@
+/** What `waypost send` and `waypost did create` ask of nodes, and what they show of events. */
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { fileKeys } from "../../src/cli/files/files.ts";
+import { connect } from "../../src/client/client.ts";
+import { checkHomes } from "../../src/client/registration.ts";
+import { Waypost } from "../../src/client/waypost.ts";
+import { clientCode } from "../support/client-code.ts";
+import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { scratchPaths } from "../support/scratch.ts";
+
+const freshFolder = scratchPaths("send-commands");
+let nodes: TestNodes;
+beforeAll(async () => {
+  nodes = await startTestNodes();
+});
+afterAll(async () => {
+  await nodes.stop();
+});
+
+const main = join(import.meta.dir, "../../src/main.ts");
+const waiting = { timeoutMs: 60_000, intervalMs: 20 };
+const open = (folder: string, name: string) => Waypost.open({ url: nodes.url, keys: fileKeys(folder), name, waiting });
+
+async function run(...words: string[]) {
+  const child = Bun.spawn([process.execPath, main, ...words], { stdout: "pipe", stderr: "pipe" });
+  const [out, errors] = await Promise.all([new Response(child.stdout).text(), new Response(child.stderr).text()]);
+  return { code: await child.exited, out, errors };
+}
+
+/** Nodes behind an address that keeps what it was asked. `answer` comes first. */
+function watched(answer: (request: Request) => Response | null = () => null) {
+  const asked: string[] = [];
+  const server = Bun.serve({
+    port: 0,
+    hostname: "127.0.0.1",
+    fetch: async (request) => {
+      const { pathname, search } = new URL(request.url);
+      const { method, headers } = request;
+      const body = method === "GET" ? null : await request.text();
+      asked.push(decodeURIComponent(`${method} ${pathname}${search}`) + JSON.stringify(headers) + body);
+      return answer(request) ?? fetch(nodes.url + pathname + search, { method, headers, body });
+    },
+  });
+  return { asked, url: `http://127.0.0.1:${server.port}`, [Symbol.dispose]: () => void server.stop(true) };
+}
+
+test("an anonymous message names no identity of the machine to any node, and needs none", async () => {
+  const [folder, none] = [freshFolder(), freshFolder()];
+  const alice = await open(folder, "alice");
+  const bob = await open(freshFolder(), "bob");
+  const file = `${folder}.txt`;
+  writeFileSync(file, "hi");
+  for (const keys of [folder, none]) {
+    using proxy = watched();
+    const ran = await run("send", "--to", bob.did, "--file", file, "--anonymous", "--keys", keys, "--url", proxy.url);
+    expect([ran.code, ran.errors]).toEqual([0, ""]);
+    expect(proxy.asked.filter((one) => one.includes(alice.did))).toEqual([]);
+    expect(proxy.asked.some((one) => one.startsWith(`POST /relay/${bob.did}`))).toBe(true);
+  }
+  for await (const message of bob.messages()) {
+    expect([message.text, message.from]).toEqual(["hi", null]);
+    break;
+  }
+}, 60_000);
+
+test("an identity is made only where Relay and Cache are", async () => {
+  const check = (url: string) =>
+    clientCode(() => checkHomes(connect({ directoryUrl: url, relayUrl: url }), homes(url)));
+  const homes = (url: string) => ({ relayUrl: url, cacheUrl: url });
+  const about = Response.json({ roles: ["directory"], directory_endpoints: ["https://d.example"] });
+  const isNode = ({ url }: Request) => url.endsWith("/node");
+  using directory = watched((one) => (isNode(one) ? about.clone() : Response.json({}, { status: 404 })));
+  expect(await check(directory.url)).toBe("invalid_url");
+  const folder = freshFolder();
+  const ran = await run("did", "create", "--name", "eve", "--keys", folder, "--url", directory.url);
+  expect([ran.code, await fileKeys(folder).load("eve")]).toEqual([1, null]);
+  expect(ran.errors).toContain(`no Relay answers at ${directory.url}`);
+  // One that does not describe itself, and a router that gives this route to the Directory.
+  using silent = watched(() => Response.json({}, { status: 404 }));
+  using routed = watched((one) => (isNode(one) ? about.clone() : null));
+  await checkHomes(connect({ directoryUrl: silent.url, relayUrl: silent.url }), homes(silent.url));
+  await checkHomes(connect({ directoryUrl: routed.url, relayUrl: routed.url }), homes(routed.url));
+}, 60_000);
+
+test("a command shows that a due key could not be replaced", async () => {
+  const folder = freshFolder();
+  const week = 8 * 86_400_000;
+  const options = { url: nodes.url, keys: fileKeys(folder), name: "alice", waiting };
+  const alice = await Waypost.open({ ...options, nowMs: () => Date.now() - week });
+  const file = `${folder}.txt`;
+  writeFileSync(file, "hi");
+  const refusal = { success: false, code: "ledger_unavailable", message: "no blocks", status: 503 };
+  using proxy = watched(({ method }) => (method === "PUT" ? Response.json(refusal, { status: 503 }) : null));
+  const directory = ["--directory", proxy.url, "--url", nodes.url];
+  const ran = await run("send", "--to", alice.did, "--file", file, "--keys", folder, ...directory);
+  expect([ran.code, ran.errors]).toEqual([0, expect.stringContaining("ledger_unavailable")]);
+}, 60_000);

@@ -1,0 +1,143 @@
+/** What a device believes of others about devices and keys: what is older, or was overtaken, changes nothing. */
+import { expect, test } from "bun:test";
+import { nextIdentity } from "../../../../src/client/change.ts";
+import type { Client } from "../../../../src/client/client.ts";
+import { syncType } from "../../../../src/client/content.ts";
+import { Devices } from "../../../../src/client/devices/devices.ts";
+import type { SentItem, SyncMessage } from "../../../../src/client/devices/items.ts";
+import { type DeviceLink, type PeerRow, peerKey } from "../../../../src/client/devices/sync.ts";
+import { waitingDefault } from "../../../../src/client/directory.ts";
+import { memoryKeys } from "../../../../src/client/key-stores.ts";
+import { advanceChain, createIdentity, type Identity, renderIdentity } from "../../../../src/client/keys.ts";
+import type { Message } from "../../../../src/client/message.ts";
+import { memoryStore } from "../../../../src/client/store/driver.ts";
+import { Table } from "../../../../src/client/store/table.ts";
+import { identityOf } from "../../../support/identity.ts";
+
+const didOf = (name: string) => identityOf(name).did;
+const [own, phone, laptop, thief] = [didOf("own"), didOf("phone"), didOf("laptop"), didOf("thief")] as const;
+type Told = readonly [from: typeof phone, item: SentItem];
+
+/** A device with phone and laptop, after it has heard all: its identity, and the others that it knows. */
+async function heard(identity: Identity, told: readonly Told[]) {
+  const held = { identity };
+  const table = await Table.open(memoryStore(), new Uint8Array(32).fill(7));
+  const begun = { name: "", addedMs: 0, seen: [], sent: 0, history: null, isLacking: false, isLeaving: false };
+  await table.change(async (batch) => {
+    batch.meta = { hasDevices: true, deviceDid: own };
+    for (const did of [phone, laptop] as const) batch.put(peerKey(table, did), { did, ...begun } satisfies PeerRow);
+  });
+  const stop = new AbortController();
+  const all = Promise.withResolvers<void>();
+  const link = {
+    ...{ did: own, client: {} as Client, identity, close: async () => undefined },
+    send: () => Promise.reject(new Error("nothing is sent")),
+    messages: async function* () {
+      for (const [i, [from, item]] of told.entries()) {
+        const part: SyncMessage = { v: 1, mark: `${i}`, from: 1, after: null, items: [item] };
+        const json = () => JSON.parse(JSON.stringify(part));
+        yield {
+          from,
+          verified: true,
+          mediaType: syncType,
+          json,
+          ack: async () => undefined,
+        } as Partial<Message> as Message;
+      }
+      all.resolve();
+    },
+  } as DeviceLink;
+  const devices = new Devices(
+    {
+      ...{ table, keys: memoryKeys(), nowMs: Date.now, tell: () => undefined, openLink: async () => link },
+      ...{ identity: () => held.identity, inOrder: (work) => work(), client: {} as Client, waiting: waitingDefault },
+      change: async (edit) => {
+        held.identity = await edit(held.identity);
+        return held.identity;
+      },
+      ...{ deviceName: "", leads: () => true, reconnect: () => undefined, failed: () => undefined },
+    },
+    stop.signal,
+  );
+  await devices.start();
+  await all.promise;
+  stop.abort();
+  return { identity: held.identity, dids: (await devices.list()).map(({ did }) => did) };
+}
+
+const devices = (added: readonly (typeof phone)[], removed: readonly (typeof phone)[]): SentItem => ({
+  kind: "devices",
+  added: added.map((did) => ({ did, name: "" })),
+  removed,
+});
+const keys = (identity: Identity): SentItem => ({
+  kind: "keys",
+  text: renderIdentity({ ...identity, storeKey: null }),
+});
+const settled = (next: Identity): Identity => ({
+  ...next,
+  rootSeed: next.nextRootSeed ?? next.rootSeed,
+  nextRootSeed: null,
+});
+
+test("a device that was removed stays so, whatever another one still says of it", async () => {
+  const first = createIdentity("default");
+  const order = [devices([thief], []), devices([], [thief])] as const;
+  for (const [told, isKnown] of [
+    [[[laptop, order[0]]], true],
+    [
+      [
+        [laptop, order[0]],
+        [phone, order[1]],
+      ],
+      false,
+    ],
+    [
+      [
+        [phone, order[1]],
+        [laptop, order[0]],
+      ],
+      false,
+    ],
+  ] as const)
+    expect([told.length, isKnown, (await heard(first, told)).dids.includes(thief)]).toEqual([
+      told.length,
+      isKnown,
+      isKnown,
+    ]);
+});
+
+test("keys that were replaced since are not taken back, and rotations don't make them later", async () => {
+  const first = createIdentity("default");
+  const second = settled(nextIdentity(first, 1));
+  const third = settled(nextIdentity(second, 2));
+  let { chain } = second;
+  for (let i = 0; i < 600; i++) chain = advanceChain(chain, i).chain;
+  const root = async (held: Identity, ...told: readonly Identity[]) =>
+    (
+      await heard(
+        held,
+        told.map((one) => [phone, keys(one)] as const),
+      )
+    ).identity;
+  expect((await root(first, second, third)).rootSeed).toEqual(third.rootSeed);
+  expect((await root(third, second, first)).rootSeed).toEqual(third.rootSeed);
+  expect((await root(third, { ...second, chain })).rootSeed).toEqual(third.rootSeed);
+  expect((await root({ ...second, chain }, third)).rootSeed).toEqual(third.rootSeed);
+});
+
+test("of two replacements at once every device ends with the published one, in whichever order it hears of them", async () => {
+  const first = createIdentity("default");
+  const [won, lost] = [nextIdentity(first, 1), nextIdentity(first, 1)];
+  const said = [won, lost, settled(won)] as const;
+  for (const held of [first, won, lost, settled(won)])
+    for (const [one, two, three] of [
+      [0, 1, 2],
+      [1, 0, 2],
+      [0, 2, 1],
+    ] as const) {
+      const told = [said[one], said[two], said[three]].map((given) => [phone, keys(given)] as const);
+      const { identity } = await heard(held, told);
+      expect([identity.rootSeed, identity.nextRootSeed]).toEqual([settled(won).rootSeed, null]);
+    }
+});
