@@ -179,7 +179,7 @@ test("what an unproven sender writes is in no person's conversation, and a block
   expect(texts(await stored(bob, alice.did, 1))).toEqual(["wanted again"]);
   await untilWaiting(bob, 0);
   expect([await bob.store.person(alice.did), await waitingCount(bob)]).toEqual([
-    { did: alice.did, name: "Alice", alias: null, isKnown: true, isBlocked: false },
+    { did: alice.did, name: "Alice", alias: null, isKnown: true, isBlocked: false, setMs: expect.any(Number) },
     0,
   ]);
 });

@@ -5,7 +5,6 @@
  */
 import { decodeBase64, encodeBase64 } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
-import { dayMs } from "../../core/codec/time.ts";
 import { isInteger, isRecord } from "../answers.ts";
 import { randomUuid } from "../crypto.ts";
 import { type Body, saveContent, wholeBody } from "../store/files.ts";
@@ -19,6 +18,7 @@ import {
   type GroupRow,
   keyOfConversation,
   keyOfId,
+  keyOfPerson,
   laterState,
   type MessageRow,
   messageById,
@@ -30,7 +30,8 @@ import {
   removeMessage,
   type StoreChange,
   type SyncItem,
-  seenKey,
+  seenKeyOf,
+  seenMs,
 } from "../store/rows.ts";
 import { type Batch, digits, endOf, type Table } from "../store/table.ts";
 import type { Part, Want } from "./content.ts";
@@ -67,9 +68,6 @@ export async function loadItem(table: Table, item: SyncItem): Promise<SentItem> 
   return { kind, row: { ...row, body: none }, content };
 }
 
-/** No Cache keeps a message for longer. */
-const seenMs = 30 * dayMs;
-
 type MessageItem = Extract<SentItem, { readonly content: string | null }>;
 
 /** By its kind: what else an item contains is another program's. */
@@ -89,7 +87,7 @@ export async function applyItem(
   if (!isMessageItem(item))
     return table.change(async (batch) => {
       await mark(batch);
-      return applySmall(table, batch, item);
+      return applySmall({ table, nowMs }, batch, item);
     });
   const content = item.content === null ? null : decodeBase64(item.content);
   const { saved } = await saveContent(table, nowMs, {
@@ -121,9 +119,9 @@ async function applyRow(
     return { type: "changed", conversation, id: row.target, what: "state" };
   }
   const held = await messageById(table, id, batch);
-  if (held?.row.digest === row.digest || (await batch.get(seenKey(table, row.digest))) !== null) return null;
+  if (held?.row.digest === row.digest || (await batch.get(seenKeyOf(table, row))) !== null) return null;
   // The identity's Caches may offer it here too.
-  if (!row.isOwn) batch.put(seenKey(table, row.digest), nowMs() + seenMs);
+  if (!row.isOwn) batch.put(seenKeyOf(table, row), nowMs() + seenMs);
   await addMessage(table, batch, row);
   if (row.group === null) for (const { did } of row.to) await putPerson(table, batch, did, { isKnown: true });
   if (!row.isOwn && row.verified === true && row.from !== null) await putPerson(table, batch, row.from, {});
@@ -133,13 +131,13 @@ async function applyRow(
 }
 
 async function applySmall(
-  table: Table,
+  { table, nowMs }: Applying,
   batch: Batch,
   item: Exclude<SentItem, MessageItem>,
 ): Promise<StoreChange | null> {
   if (item.kind === "person") {
-    const { did, ...facts } = item.row;
-    await putPerson(table, batch, did, facts);
+    const { did } = item.row;
+    await putPerson(table, batch, did, await laterFacts(table, batch, item.row));
     return { type: "changed", conversation: did, id: null, what: "person" };
   }
   if (item.kind === "profile") {
@@ -153,6 +151,8 @@ async function applySmall(
   }
   if (item.kind === "read") return applyRead(table, batch, item);
   if (item.kind !== "delivery" && item.kind !== "removed") return null;
+  // Also of one that another device tells of later.
+  if (item.kind === "removed") batch.put(seenKeyOf(table, item), nowMs() + seenMs);
   const found = await messageById(table, item.id, batch);
   if (found === null) return null;
   const { key, row } = found;
@@ -170,6 +170,16 @@ async function applySmall(
   batch.put(key, { ...row, to });
   for (const copy of to) batch.put(keyOfId(table, copy.id), key);
   return { type: "changed", conversation, id, what: "state" };
+}
+
+/** What this user changed later than the other device knows stays, and the later claim. */
+async function laterFacts(table: Table, batch: Batch, given: Person): Promise<Partial<Person>> {
+  const held = await batch.get<Person>(keyOfPerson(table, given.did));
+  if (held === null) return given;
+  const { name, isKnown, isBlocked, setMs = 0 } = held;
+  const chosen = setMs > (given.setMs ?? 0) ? { name, isKnown, isBlocked, setMs } : {};
+  const isClaimLater = held.claimed !== undefined && held.claimed.atMs > (given.claimed?.atMs ?? 0);
+  return { ...given, ...chosen, ...(isClaimLater ? { claimed: held.claimed } : {}) };
 }
 
 /** Read marks go by the time of the message that was last: arrivals differ between devices. */
@@ -250,7 +260,7 @@ const isMessage = ({ row, content }: Record<string, unknown>) =>
 const shapes: Readonly<Record<SentItem["kind"], (item: Record<string, unknown>) => boolean>> = {
   ...{ message: isMessage, reaction: isMessage, person: hasDid, profile: hasDid },
   read: ({ conversation, atMs }) => areTexts(conversation) && isInteger(atMs),
-  removed: ({ id }) => areTexts(id),
+  removed: ({ id, digest }) => areTexts(id, digest),
   keys: ({ text }) => areTexts(text),
   nothing: () => true,
   delivery: ({ id, to }) => areTexts(id) && areCopies(to),

@@ -6,6 +6,7 @@
  */
 import { decodeBase64, decodeUtf8 } from "../../core/codec/bytes.ts";
 import { type Did, parseUuid } from "../../core/codec/did.ts";
+import { dayMs } from "../../core/codec/time.ts";
 import { groupType } from "../content.ts";
 import type { ProfileFacts } from "../notes.ts";
 import type { MessageFacts } from "../retrieve.ts";
@@ -23,6 +24,8 @@ export type Person = {
   readonly isKnown: boolean;
   /** Its messages are acknowledged and dropped. */
   readonly isBlocked: boolean;
+  /** When this user last changed name, `isKnown` or `isBlocked`: of two devices the later change counts. */
+  readonly setMs?: number;
   /** What they call themselves, as they say. */
   readonly claimed?: { readonly name: string; readonly atMs: number };
   /** Time of the own profile that they got or that waits for them in the outbox; an earlier one when that failed. */
@@ -120,7 +123,7 @@ export type DeviceFacts = { readonly did: Did; readonly name: string };
 export type SyncItem =
   | { readonly kind: "row" | "delivery"; readonly key: string }
   | { readonly kind: "read"; readonly conversation: string; readonly atMs: number }
-  | { readonly kind: "removed"; readonly conversation: string; readonly id: string }
+  | { readonly kind: "removed"; readonly conversation: string; readonly id: string; readonly digest: string }
   | { readonly kind: "keys"; readonly text: string }
   | { readonly kind: "devices"; readonly added: readonly DeviceFacts[]; readonly removed: readonly Did[] };
 
@@ -181,7 +184,13 @@ export const keyOfFile = ({ at, id }: { readonly at: number; readonly id: string
 
 export const askedKey = (body: Extract<Body, { readonly id: string }>) => `w/${body.id}`;
 
+/** No Cache or log of another device keeps a message for longer. */
+export const seenMs = 30 * dayMs;
 export const seenKey = (table: Table, text: string) => `s/${table.name(text.toLowerCase())}`;
+
+/** A message that was removed, or one that is here, isn't taken from another device again. */
+export const seenKeyOf = (table: Table, { digest, id }: Pick<MessageRow, "digest" | "id">) =>
+  seenKey(table, digest === "" ? id : digest);
 
 /** By time; of one time by id. */
 export function keyOfMessage(table: Table, row: MessageRow): string {

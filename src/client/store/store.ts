@@ -28,10 +28,12 @@ import {
   removeMessage,
   type StoreChange,
   type StoredMessage,
+  seenKeyOf,
+  seenMs,
   stateChange,
   viewOf,
 } from "./rows.ts";
-import { endOf, type Table } from "./table.ts";
+import { type Batch, endOf, type Table } from "./table.ts";
 
 export type Conversation = {
   /** A person's DID, the id of a group, or `unverified`. */
@@ -89,7 +91,9 @@ export class LocalStore {
     if (!isDid(did)) throw localError("invalid_argument", `not a DID: ${did}`);
     const { name, isBlocked, isKnown = name !== undefined } = change;
     const person = await this.#table.change(async (batch) => {
+      const { setMs = 0 } = (await batch.get<Person>(keyOfPerson(this.#table, did))) ?? {};
       const saved = await putPerson(this.#table, batch, did, {
+        setMs: Math.max(this.#host.nowMs(), setMs + 1),
         ...(name === undefined ? {} : { name }),
         ...(isBlocked === undefined ? {} : { isBlocked }),
         ...(isKnown || change.isKnown === false ? { isKnown } : {}),
@@ -233,20 +237,23 @@ export class LocalStore {
 
   /** Removes a message here, and keeps it from being sent when it waits for that. */
   async remove(message: StoredMessage): Promise<void> {
-    await this.#table.change(async (batch) => {
-      await removeMessage(this.#table, batch, message.key);
-      log(batch, { kind: "removed", conversation: message.conversation, id: message.id });
-    });
+    await this.#table.change((batch) => this.#remove(batch, message.key));
     this.#host.tell({ type: "changed", conversation: message.conversation, id: message.id, what: "removed" });
   }
 
   async removeConversation(conversation: string): Promise<void> {
-    for await (const [key, { id }] of this.#table.all<MessageRow>(messagesOf(this.#table, conversation)))
-      await this.#table.change(async (batch) => {
-        await removeMessage(this.#table, batch, key);
-        log(batch, { kind: "removed", conversation, id });
-      });
+    for await (const [key] of this.#table.all<MessageRow>(messagesOf(this.#table, conversation)))
+      await this.#table.change((batch) => this.#remove(batch, key));
     this.#host.tell({ type: "changed", conversation, id: null, what: "removed" });
+  }
+
+  async #remove(batch: Batch, key: string): Promise<void> {
+    const row = await batch.get<MessageRow>(key);
+    if (row === null) return;
+    const { conversation, id, digest } = row;
+    await removeMessage(this.#table, batch, key);
+    batch.put(seenKeyOf(this.#table, row), this.#host.nowMs() + seenMs);
+    log(batch, { kind: "removed", conversation, id, digest });
   }
 
   // -------------------------------------------------------------------------------------------------- sending

@@ -11,6 +11,7 @@ import {
   type ProfileRow,
   putPerson,
 } from "../../../../src/client/store/rows.ts";
+import { LocalStore } from "../../../../src/client/store/store.ts";
 import { Table } from "../../../../src/client/store/table.ts";
 import { encodeBase64 } from "../../../../src/core/codec/bytes.ts";
 import { identityOf } from "../../../support/identity.ts";
@@ -129,7 +130,7 @@ test("an item counts by its kind: more in it changes nothing, and one of another
   expect(await table.get(keyOfPerson(table, other))).toEqual(person as never);
   const malformed = [
     { kind: "read", conversation: 1, atMs: 1 },
-    { kind: "removed", conversation: other, id: null },
+    { kind: "removed", conversation: other, id: null, digest: "" },
     { kind: "delivery", id: 1, to: [] },
     { kind: "delivery", id: "1", to: [null] },
     { kind: "devices", added: [], removed: null },
@@ -138,4 +139,51 @@ test("an item counts by its kind: more in it changes nothing, and one of another
     { ...message, row: { ...message.row, to: [1] } },
   ];
   expect([parsed(message) === null, malformed.map(parsed)]).toEqual([false, malformed.map(() => null)]);
+});
+
+const unused = { sendReceipt: async () => undefined, want: () => undefined };
+
+/** After a device has heard all this of another one. */
+async function after(items: readonly SentItem[], table?: Table): Promise<Table> {
+  const at = table ?? (await openTable());
+  for (const item of items) await applyItem({ table: at, nowMs: Date.now }, item, async () => undefined);
+  return at;
+}
+
+test("a message that was removed stays so, also when another device tells of it again, or only then", async () => {
+  const received: SentItem = { kind: "message", row: messageOf("1", 1, 1), content: "AA==" };
+  const own: SentItem = { ...received, row: { ...received.row, isOwn: true, digest: "" } };
+  for (const item of [received, own]) {
+    const { id, digest } = item.row;
+    const removed: SentItem = { kind: "removed", conversation: other, id, digest };
+    expect(await (await after([item])).values("m/")).toHaveLength(1);
+    for (const told of [
+      [item, removed, item],
+      [removed, item],
+    ])
+      expect(await (await after(told)).values("m/")).toEqual([]);
+    // Also where the user removed it.
+    const table = await after([item]);
+    const host = { table, did: device, nowMs: Date.now, tell: () => undefined };
+    const store = new LocalStore({ ...host, resend: async () => undefined, leads: () => true, ...unused });
+    const [message] = await store.messages(other);
+    if (message === undefined) throw new Error("no message");
+    await store.remove(message);
+    expect(await (await after([item], table)).values("m/")).toEqual([]);
+  }
+});
+
+test("of what two devices say of a person the user's later change counts, and the later claim", async () => {
+  const claim = (atMs: number) => ({ claimed: { name: `claim ${atMs}`, atMs } });
+  const person = { did: other, name: "", alias: null, isKnown: true, isBlocked: false };
+  const blocked: SentItem = { kind: "person", row: { ...person, isBlocked: true, setMs: 2, ...claim(1) } };
+  const before: SentItem = { kind: "person", row: { ...person, name: "Other", setMs: 1, ...claim(2) } };
+  for (const told of [
+    [blocked, before],
+    [before, blocked],
+    [before, blocked, before],
+  ]) {
+    const row = await (await after(told)).get(keyOfPerson(await openTable(), other));
+    expect(row).toEqual({ ...blocked.row, ...claim(2) });
+  }
 });
