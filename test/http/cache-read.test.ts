@@ -244,6 +244,20 @@ describe("GET /cache/chunks/{did}/{messageGroupId}", () => {
     expect(await ask()).toBe("429 rate_limited");
   });
 
+  test("counts for many requests at once as for one after the other", async () => {
+    const node = await cacheFor({ client_rate: 1, client_burst: 400 });
+    for (let sequence = 0; sequence < 400; sequence++)
+      await node.store(chunkTo(bob, sequence + 1, { group: 9, sequence, total: 400 }));
+    const ask = () => {
+      const headers = proofHeaders(bob, { operation: "chunks", subject: uuidOf(9), ...at(node) });
+      return outcomeOf(node.read(`/cache/chunks/${encodedDid(bob)}/${uuidOf(9)}?limit=1`, headers));
+    };
+    // 5 each: ten more.
+    for (let n = 0; n < 70; n++) await chunks(node, uuidOf(9), "?limit=1");
+    const outcomes = await Promise.all(Array.from({ length: 20 }, ask));
+    expect(outcomes.filter((one) => one === "200 ok").length).toBe(10);
+  });
+
   test("refuses a path that names no UUID", async () => {
     const node = await cacheFor();
     const headers = proofHeaders(bob, { operation: "chunks", subject: "group" });

@@ -247,6 +247,16 @@ test("HEAD answers as GET without a body", async () => {
   await listener.stop();
 });
 
+test("HEAD has the length of a longer answer, which no packet would hold", async () => {
+  for (const bytes of [30_000, 100_000]) {
+    const long = testRoute({ path: "/long", handle: () => ({ status: 200, jsonSpliced: ["x".repeat(bytes)] }) });
+    const listener = listenForTest(testApp([long]).app);
+    const response = await fetch(`${listener.url}/long`, { method: "HEAD" });
+    expect([response.status, response.headers.get("content-length")]).toEqual([200, String(bytes)]);
+    await listener.stop();
+  }
+});
+
 test("a stream is answered as it comes and HEAD leaves it out", async () => {
   const response = await fetch(`${server.url}/stream`);
   expect([response.headers.get("content-type"), await response.text()]).toEqual(["text/event-stream", "data: 1\n\n"]);
@@ -266,6 +276,27 @@ describe("the end of a listener", () => {
     opened.resolve();
     expect(await (await first).json()).toBe("done");
     await stopped;
+  });
+
+  test("drain finishes what a client has asked for who has left", async () => {
+    const opened = Promise.withResolvers<void>();
+    let isDone = false;
+    const handle = () =>
+      opened.promise.then(() => {
+        isDone = true;
+        return { status: 200, json: "done" };
+      });
+    const { app } = testApp([testRoute({ path: "/hold", handle })]);
+    const listener = listen({ app, address: "127.0.0.1:0", now: () => Date.now() });
+    const left = new AbortController();
+    const first = fetch(`${listener.url}/hold`, { signal: left.signal }).catch(() => "left");
+    while (app.inFlight().requests === 0) await Bun.sleep(1);
+    left.abort();
+    expect(await first).toBe("left");
+    const drained = listener.drain(60_000).then(() => isDone);
+    await Bun.sleep(50);
+    opened.resolve();
+    expect(await drained).toBe(true);
   });
 
   test("drain ends a request that never ends", async () => {

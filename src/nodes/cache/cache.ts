@@ -27,6 +27,7 @@ import {
   storeReceiptShape,
   summaryShape,
 } from "../../core/schema/messages.ts";
+import { inOrder } from "../../core/std/order.ts";
 import type { Mailbox, Receipts, Replay } from "../../storage/contract.ts";
 import { type Admission, factsOf, senderHomeHeader } from "../admission.ts";
 import type { Log } from "../http/log.ts";
@@ -134,6 +135,7 @@ export function createCache(parts: CacheParts): Cache {
     clientRate: createRateLimiter(limitOf(settings, "client_rate", "client_burst")),
     ackRate: createRateLimiter(limitOf(settings, "client_rate", "client_burst")),
     chunkRate: createRateLimiter(limitOf(settings, "client_rate", "client_burst")),
+    inChunkOrder: inOrder<string>(),
     signer: { sign: parts.sign, endpoint },
     facts: factsOf(parts.recipients),
     push,
@@ -236,8 +238,6 @@ const pushBytesMax = 16 * 1024;
 
 type ReadPlan = Pick<Route, "path" | "id" | "summary" | "query" | "headers" | "codes"> & {
   readonly answer: readonly [description: string, schema?: TSchema];
-  /** For what costs more with what the client itself has stored. */
-  readonly rateOf?: (node: CacheNode) => RateLimiter;
   readonly handle: (parts: RetrieveParts, call: Call) => Promise<Answer | Fault> | Fault;
 };
 
@@ -257,7 +257,6 @@ const reads: readonly ReadPlan[] = [
     answer: ["The chunks held, and whether the group is complete", chunksShape],
     query: ["limit", "cursor"],
     codes: ["rate_limited"],
-    rateOf: ({ chunkRate }) => chunkRate,
     handle: readChunks,
   },
   {
@@ -339,8 +338,7 @@ function pushRoutes(node: CacheNode, push: Push): Route[] {
   ];
 }
 
-function readRoute(node: CacheNode, { answer, headers = [], codes = [], rateOf, handle, ...plan }: ReadPlan): Route {
-  const rate = rateOf?.(node);
+function readRoute(node: CacheNode, { answer, headers = [], codes = [], handle, ...plan }: ReadPlan): Route {
   return {
     ...common,
     ...plan,
@@ -349,7 +347,6 @@ function readRoute(node: CacheNode, { answer, headers = [], codes = [], rateOf, 
     headers: [...proofHeaders.headers, ...headers],
     answer: [200, ...answer],
     codes: [...proofCodes, ...codes],
-    ...(rate === undefined ? {} : { rateLimit: (request) => checkClientRate(rate, request, node.settings) }),
     handle: (call) => handle(node, call),
   };
 }

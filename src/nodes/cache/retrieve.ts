@@ -24,6 +24,7 @@ import {
 } from "../../core/message/proof.ts";
 import { ackRequestShape } from "../../core/schema/messages.ts";
 import { compileShape } from "../../core/schema/schema.ts";
+import type { inOrder } from "../../core/std/order.ts";
 import type {
   Cursor,
   HeldMessage,
@@ -36,7 +37,7 @@ import type {
   Replay,
 } from "../../storage/contract.ts";
 import type { Answer, Call, Spliced } from "../http/route.ts";
-import { chargeClient, type RateLimiter } from "../rates.ts";
+import { chargeClient, checkClientRate, type RateLimiter } from "../rates.ts";
 import type { RecipientSource } from "../recipients.ts";
 import {
   entryParts,
@@ -63,6 +64,7 @@ export type RetrieveParts = {
   readonly signer: EventSigner;
   readonly streams: Streams;
   readonly chunkRate: RateLimiter;
+  readonly inChunkOrder: ReturnType<typeof inOrder<string>>;
   readonly now: () => number;
 };
 
@@ -126,7 +128,25 @@ function areWhole(entries: readonly HeldMessage[]): boolean {
 }
 
 /** So many chunks of a group count as another request. */
-const countedChunks = 100;
+const chunksPerCount = 100;
+
+/**
+ * Looks a group up, for a page too at a microsecond for each of its chunks. One after the other for each network, so that
+ * of many at once each is checked when the one before has been counted.
+ */
+function countedChunks<T>(
+  { chunkRate, inChunkOrder, settings }: RetrieveParts,
+  call: Call,
+  look: () => Promise<readonly T[]>,
+): Promise<readonly T[] | Fault> {
+  return inChunkOrder(call.network, async () => {
+    const refused = checkClientRate(chunkRate, call, settings);
+    if (refused !== null) return refused;
+    const chunks = await look();
+    chargeClient(chunkRate, call, Math.floor(chunks.length / chunksPerCount), settings);
+    return chunks;
+  });
+}
 
 /** The whole group, or a page where `limit` or `cursor` asks for one. */
 export function readChunks(parts: RetrieveParts, call: Call): Reply {
@@ -139,9 +159,8 @@ export function readChunks(parts: RetrieveParts, call: Call): Reply {
   return provenRead(parts, call, { operation: "chunks", subject }, async ({ did, mailbox: recipient }) => {
     const context = contextOf(parts, did, call);
     const source = { mailbox, recipient, now };
-    const chunks = await mailbox.chunks(recipient, groupId, call.nowMs);
-    // A page of them costs as much: a microsecond for each chunk of the group.
-    chargeClient(parts.chunkRate, call, Math.floor(chunks.length / countedChunks), parts.settings);
+    const chunks = await countedChunks(parts, call, () => mailbox.chunks(recipient, groupId, call.nowMs));
+    if (isFault(chunks)) return chunks;
     if (page === null) return { status: 200, jsonParts: groupParts(source, chunks, context) };
     const found = pageOfGroup(chunks, page);
     if (isFault(found)) return found;

@@ -367,6 +367,7 @@ function finish(http: Http, plan: Plan, exchange: Exchange, { result, connection
     cors: http.cors(exchange.headers.get("origin")),
     headers: plan.route.answerHeaders,
     showSignedText: http.settings.show_signed_text,
+    headOnly: exchange.method === "HEAD",
   });
   record(http, plan, exchange, { result, durationMs: performance.now() - startedMs });
   return exchange.method === "HEAD" ? withoutStream(response, result) : response;
@@ -379,6 +380,9 @@ function giveBody({ room }: Plan, { network, received }: Exchange): void {
 /** A long answer goes out as the client reads it; when clients keep too much waiting, 503. */
 async function boundLength(http: Http, exchange: Exchange, answer: Answer): Promise<Result> {
   const { jsonParts, jsonSpliced, ...rest } = answer;
+  // Nobody would read the parts.
+  if (exchange.method === "HEAD")
+    return jsonParts === undefined ? answer : { ...rest, body: { contentType: "application/json", content: "" } };
   const parts = jsonParts ?? longParts(jsonSpliced ?? []);
   if (parts === null) return answer;
   const content = streamParts(http.streams, parts, exchange.network);

@@ -145,6 +145,8 @@ type RenderOptions = {
   readonly headers?: Readonly<Record<string, string>> | undefined;
   /** Whether refusals of signatures show what was verified: for development. */
   readonly showSignedText?: boolean;
+  /** Of a HEAD request, whose answer has the length that the content would have. */
+  readonly headOnly?: boolean;
 };
 
 export function renderResponse(outcome: Answer | Fault, options: RenderOptions): Response {
@@ -152,7 +154,10 @@ export function renderResponse(outcome: Answer | Fault, options: RenderOptions):
   const base = baseOf(options.cors);
   base.set("content-type", answer.body?.contentType ?? "application/json");
   base.set("x-request-id", options.requestId);
-  const response = new Response(answerContent(answer), { status: answer.status, headers: base });
+  const response = new Response(answerContent(answer, options.headOnly === true), {
+    status: answer.status,
+    headers: base,
+  });
   for (const more of [options.headers, answer.headers])
     for (const name in more) response.headers.set(name, more[name] as string);
   if (options.close) response.headers.set("connection", "close");
@@ -168,12 +173,13 @@ function baseOf(cors: ReturnType<Cors>): Headers {
   return base;
 }
 
-function answerContent({ body, jsonSpliced, json }: Answer): BodyInit {
+function answerContent({ body, jsonSpliced, json }: Answer, isHead: boolean): BodyInit {
   const content = body === undefined ? (jsonSpliced ?? JSON.stringify(json ?? null)) : body.content;
   // A short text, which most answers are, needs none of the rest.
   if (typeof content === "string" && content.length < bunOneWriteBytesMax) return content;
   if (content instanceof ReadableStream) return content;
-  return inOneWrite(typeof content === "string" || content instanceof Uint8Array ? [content] : content);
+  const parts = typeof content === "string" || content instanceof Uint8Array ? [content] : content;
+  return isHead ? splice(parts) : inOneWrite(parts);
 }
 
 /** Bytes of the parts as far as their texts are ASCII; counting others would join a text before it is written. */

@@ -211,13 +211,18 @@ export async function removeStaleSocket(address: string): Promise<void> {
   if (refused) rmSync(path, { force: true });
 }
 
-/** A server has stopped when its requests in flight are answered. */
+const drainPollMs = 20;
+
+/** A server has stopped when its clients are answered; of those who have left, the work goes on. */
 async function drain<Session>(
   apps: readonly App[],
   servers: readonly Server<Session>[],
   timeoutMs: number,
 ): Promise<void> {
   for (const app of apps) app.startDraining();
+  const endsAtMs = performance.now() + timeoutMs;
   await withDeadline(Promise.all(servers.map((server) => server.stop(false))), timeoutMs);
+  const isBusy = (app: App) => app.inFlight().requests + app.inFlight().reading > 0;
+  while (apps.some(isBusy) && performance.now() < endsAtMs) await Bun.sleep(drainPollMs);
   await Promise.all(servers.map((server) => server.stop(true)));
 }
