@@ -6,7 +6,6 @@
  * flags win over the environment (`WAYPOST_URL` and its siblings), and that over the defaults of the development mode.
  */
 
-import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { type Command, CommanderError, InvalidArgumentError, Option } from "commander";
 import { CommandFailure, failed, isSystemRefusal } from "../app/failure.ts";
@@ -17,7 +16,6 @@ import { memoryOf } from "../client/key-stores.ts";
 import { type Identity, nameForm } from "../client/keys.ts";
 import type { WaypostEvent } from "../client/message.ts";
 import type { WaypostOptions } from "../client/opening.ts";
-import { parseLogPolicy } from "../client/trust/log.ts";
 import { strangerIn } from "../client/trust/own.ts";
 import type { TrustLevel } from "../client/trust/trust.ts";
 import { Waypost } from "../client/waypost.ts";
@@ -26,6 +24,7 @@ import { parseDuration } from "../core/codec/time.ts";
 import { errorStack, errorText } from "../core/fault.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
 import { defaultKeysFolder, fileKeys, listIdentities, loadIdentity } from "./files/files.ts";
+import { readPolicy } from "./files/policy.ts";
 
 /** Where `waypost dev` and the examples listen. */
 const urlDefault = "http://127.0.0.1:7400";
@@ -366,17 +365,6 @@ export function describeTrust(level: TrustLevel | null): string {
   return level === "unproven" ? ", whose keys are unproven" : level === "logged" ? ", whose keys are logged" : "";
 }
 
-function readPolicy(file: string): string {
-  let policy: string;
-  try {
-    policy = readFileSync(file, "utf8");
-  } catch (error) {
-    throw failed(`${file} can't be read: ${errorText(error)}`);
-  }
-  parseLogPolicy(policy);
-  return policy;
-}
-
 function openSession(flags: SessionFlags): Session {
   const { env } = process;
   const url = flags.url ?? env["WAYPOST_URL"] ?? urlDefault;
@@ -401,12 +389,16 @@ function openSession(flags: SessionFlags): Session {
     client.known.memory = memoryOf(fileKeys(keysFolder), name);
     return identity;
   };
-  const identityOf = async (name = flags.as ?? env["WAYPOST_AS"]): Promise<Identity> => {
+  const chosenName = async (): Promise<string | undefined> => {
+    const name = flags.as ?? env["WAYPOST_AS"];
+    const names = name === undefined ? await listIdentities(keysFolder) : [name];
+    if (names.length <= 1) return names[0];
+    throw failed(`there are several identities; choose one with --as: ${names.join(", ")}`);
+  };
+  const identityOf = async (given?: string): Promise<Identity> => {
+    const name = given ?? (await chosenName());
     if (name !== undefined) return load(name);
-    const [only, ...others] = await listIdentities(keysFolder);
-    if (only === undefined) throw failed(`no identity in ${keysFolder}; create one: waypost did create --name alice`);
-    if (others.length === 0) return load(only);
-    throw failed(`there are several identities; choose one with --as: ${[only, ...others].join(", ")}`);
+    throw failed(`no identity in ${keysFolder}; create one: waypost did create --name alice`);
   };
   const options = (name: string): WaypostOptions => ({
     ...urls,
@@ -430,9 +422,8 @@ function openSession(flags: SessionFlags): Session {
     },
     close: async () => opened?.close(),
     recall: async () => {
-      const name = flags.as ?? env["WAYPOST_AS"];
-      const [only, ...others] = name === undefined ? await listIdentities(keysFolder) : [name];
-      if (only !== undefined && others.length === 0) await load(only);
+      const name = await chosenName();
+      if (name !== undefined) await load(name);
     },
     named,
     find: async (target) => lookUp(client, await named(target)),

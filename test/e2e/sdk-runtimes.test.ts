@@ -48,6 +48,26 @@ for (const { name, command: runtime } of findRuntimes()) {
   );
 }
 
+for (const { name, command: runtime } of findRuntimes()) {
+  test.skipIf(runtime === null)(
+    `the packed SDK replaces keys in files in ${name}`,
+    async () => {
+      const program = place(sdk, "test/e2e/keys-journey.mjs", "keys-journey.mjs");
+      const words = [...(runtime ?? [])];
+      if (name === "deno") words.push("--allow-read", "--allow-write", "--allow-sys");
+      const printed = await command([...words, program], sdk.folder, { WAYPOST_URL: nodes.url });
+      expect(JSON.parse(printed.trim().split("\n").at(-1) ?? "")).toEqual({
+        failed: [],
+        rotated: true,
+        chunks: 3,
+        sameDid: true,
+        isNewer: true,
+      });
+    },
+    60_000,
+  );
+}
+
 // node:sqlite, which holds the lock of an inbox, came with Node 22.5.
 for (const { name, command: runtime } of findRuntimes().filter((one) => one.name !== "the machine's node")) {
   if (runtime === null) console.log(`SKIPPED: keys and files in ${name}, which is not on this machine`);

@@ -4,9 +4,10 @@
  * result.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
+import { lockFile } from "../../src/cli/files/store.ts";
 import { encodeBase64, renderPublicKey, utf8 } from "../../src/core/codec/bytes.ts";
 import { executable, freePort, type RunningNode, run, scratchFolder, startNode } from "../support/executable.ts";
 
@@ -131,9 +132,25 @@ describe("beside a running node", () => {
       { name: "records", result: expect.stringMatching(/, to \S+\/backup\/records; the copy was verified$/) },
       { name: "main", result: expect.stringMatching(/, to \S+\/backup\/main; the copy was verified$/) },
     ] as never);
-    expect(existsSync(`${backup}.partial`)).toBe(false);
+    expect(readdirSync(cwd).filter((name) => name.endsWith(".partial"))).toEqual([]);
     expect(readdirSync(backup).sort()).toEqual(["main", "records"]);
     expect(readdirSync(join(backup, "main"))).toEqual(["data.mdb"]);
+  }, 60_000);
+
+  test("a backup leaves the unfinished copy of another that is at work alone, and replaces it when that has ended", async () => {
+    const twice = join(cwd, "twice");
+    const unfinished = join(`${twice}.partial`, "unfinished");
+    mkdirSync(unfinished, { recursive: true });
+    const unlock = await lockFile(`${twice}.lock.partial`);
+    const words = ["storage", "backup", "--to", twice, "--config", home.config];
+    const refused = await run(words, { cwd });
+    expect([refused.code, refused.stderr]).toEqual([1, expect.stringContaining("is at work")]);
+    expect([existsSync(unfinished), existsSync(twice)]).toEqual([true, false]);
+    unlock();
+    const codes = (await Promise.all([run(words, { cwd }), run(words, { cwd })])).map(({ code }) => code);
+    expect(codes.sort()).toEqual([0, 1]);
+    expect(readdirSync(twice).sort()).toEqual(["main", "records"]);
+    expect(readdirSync(cwd).filter((name) => name.endsWith(".partial"))).toEqual([]);
   }, 60_000);
 
   test("a whole backup is not written over, and one that lacks a store is not restored", async () => {

@@ -59,6 +59,21 @@ test("an anonymous message names no identity of the machine to any node, and nee
     expect(proxy.asked.filter((one) => one.includes(alice.did))).toEqual([]);
     expect(proxy.asked.some((one) => one.startsWith(`POST /relay/${bob.did}`))).toBe(true);
   }
+  // Of several it can't know whose memory of the recipient counts.
+  await open(folder, "carol");
+  const unclear = await run(
+    "send",
+    "--to",
+    bob.did,
+    "--file",
+    file,
+    "--anonymous",
+    "--keys",
+    folder,
+    "--url",
+    nodes.url,
+  );
+  expect([unclear.code, unclear.errors.includes("--as")]).toEqual([1, true]);
   for await (const message of bob.messages()) {
     expect([message.text, message.from]).toEqual(["hi", null]);
     break;

@@ -11,12 +11,14 @@ const busyMs = 10_000;
 
 /**
  * Does `work` while no other process does any under the same lock: SQLite's, which the kernel releases when the process
- * dies, however it dies. The work is synchronous, so nothing else of this process comes between either.
+ * dies, however it dies. The work is synchronous, so nothing else of this process comes between either. Node before 22.13
+ * has no SQLite: there, other processes are not kept away for the microseconds of the work.
  */
 export async function alone<T>(lockPath: string, work: () => T): Promise<T> {
-  const { DatabaseSync } = await import("node:sqlite");
+  const sqlite = await import("node:sqlite").catch(() => null);
+  if (sqlite === null) return work();
   if (!existsSync(lockPath)) makeLock(lockPath);
-  const lock = new DatabaseSync(lockPath);
+  const lock = new sqlite.DatabaseSync(lockPath);
   try {
     lock.exec(`PRAGMA busy_timeout = ${busyMs}`);
     lock.exec("BEGIN EXCLUSIVE");

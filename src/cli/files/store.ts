@@ -6,7 +6,7 @@
 import { mkdir, open } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import type { DatabaseSync } from "node:sqlite";
-import { localError } from "../../client/http.ts";
+import { type ClientError, localError } from "../../client/http.ts";
 import type { Row, StoreDriver, StoreOptions } from "../../client/store/driver.ts";
 import { errorText } from "../../core/fault.ts";
 import { defaultKeysFolder } from "./files.ts";
@@ -70,6 +70,28 @@ function rollBack(at: DatabaseSync): void {
   }
 }
 
+/**
+ * Locks a file, which is made for that and stays, until the result is called or the process dies. Throws `busy` when
+ * another process has locked it.
+ */
+export async function lockFile(path: string): Promise<() => void> {
+  const { DatabaseSync } = await import("node:sqlite");
+  await (await open(path, "a", 0o600)).close();
+  const opened = new DatabaseSync(path);
+  try {
+    opened.exec("BEGIN EXCLUSIVE");
+    return () => opened.close();
+  } catch (error) {
+    opened.close();
+    throw lockError(path, error);
+  }
+}
+
+function lockError(path: string, error: unknown): ClientError {
+  if (isBusy(error)) return localError("busy", `another process has ${path} open`);
+  return localError("unusable", `${path} can't be used: ${errorText(error)}`);
+}
+
 const sqliteBusy = 5;
 
 /** Deno gives no code of SQLite, only its message. */
@@ -94,8 +116,7 @@ async function openTable(path: string): Promise<DatabaseSync> {
     return opened;
   } catch (error) {
     opened?.close();
-    if (isBusy(error)) throw localError("busy", `another process has ${path} open`);
-    throw localError("unusable", `${path} can't be used: ${errorText(error)}`);
+    throw lockError(path, error);
   }
 }
 
