@@ -131,10 +131,39 @@ export function agreementSecrets(identity: Identity, keyId: string): Uint8Array[
   return identity.agreements.filter((agreement) => agreement.id === keyId).map(({ secret }) => secret);
 }
 
-/** What was read of the secrets is zero afterwards, wherever it is referred to. */
-export function wipe({ rootSeed, nextRootSeed, methods, agreements, chain, storeKey }: Identity): void {
+function secretsOf({ rootSeed, nextRootSeed, methods, agreements, chain, storeKey }: Identity): Uint8Array[] {
   const held = [...methods, ...agreements].map(({ secret }) => secret);
-  for (const secret of [rootSeed, nextRootSeed, chain.key, storeKey, ...held]) secret?.fill(0);
+  return [rootSeed, nextRootSeed, chain.key, storeKey, ...held].filter((secret) => secret !== null);
+}
+
+/** What was read of the secrets is zero afterwards, wherever it is referred to. */
+export function wipe(identity: Identity): void {
+  for (const secret of secretsOf(identity)) secret.fill(0);
+}
+
+/**
+ * `next` in the place of `former`: a secret that stays is the same array, so that work under way goes on with it, and one
+ * wipe reaches every copy. All others of the two are wiped.
+ */
+export function takeOver(former: Identity, next: Identity): Identity {
+  const held = secretsOf(former);
+  const same = (secret: Uint8Array): Uint8Array => {
+    const found = held.find((one) => equalBytes(one, secret));
+    if (found === undefined) held.push(secret);
+    return found ?? secret;
+  };
+  const taken: Identity = {
+    ...next,
+    rootSeed: same(next.rootSeed),
+    nextRootSeed: next.nextRootSeed && same(next.nextRootSeed),
+    methods: next.methods.map((method) => ({ ...method, secret: same(method.secret) })),
+    agreements: next.agreements.map((agreement) => ({ ...agreement, secret: same(agreement.secret) })),
+    chain: { ...next.chain, key: same(next.chain.key) },
+    storeKey: next.storeKey && same(next.storeKey),
+  };
+  const kept = new Set(secretsOf(taken));
+  for (const secret of [...secretsOf(former), ...secretsOf(next)]) if (!kept.has(secret)) secret.fill(0);
+  return taken;
 }
 
 // ----------------------------------------------------------------------------------------------- text

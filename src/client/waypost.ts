@@ -12,7 +12,7 @@ import type { Devices } from "./devices/devices.ts";
 import { provingAt, waitingDefault } from "./directory.ts";
 import { attempt, ClientError, clockProblem, localError } from "./http.ts";
 import { memoryOf, reliable } from "./key-stores.ts";
-import { freshSeed, type Identity, isRotationDue, renderIdentity, rotationMsDefault, wipe } from "./keys.ts";
+import { freshSeed, type Identity, isRotationDue, renderIdentity, rotationMsDefault, takeOver, wipe } from "./keys.ts";
 import type { Listener, Message, WaypostEvent } from "./message.ts";
 import type { Note } from "./notes.ts";
 import {
@@ -55,12 +55,14 @@ export class Waypost {
   /** Registered in this run: nobody can have changed the record before. */
   #isFresh = false;
   readonly #closed = new AbortController();
+  /** The secrets are zero: nothing is stored, or said of the identity, from then on. */
+  #isLocked = false;
   #session: StoreSession | null = null;
 
   private constructor(client: Client, options: WaypostOptions, identity: Identity) {
     this.#client = client;
     this.#options = options;
-    this.#identity = identity;
+    this.#identity = takeOver(identity, identity);
     if (options.onEvent !== undefined) this.on(options.onEvent);
   }
 
@@ -187,7 +189,9 @@ export class Waypost {
       const { alias = null } = this.#options;
       // Keys that another process or tab has made are no stranger's.
       await this.#change((stored) => stored);
-      for (const event of await watchOwn(this.#client, this.#identity, alias)) this.#emit(event);
+      const news = await watchOwn(this.#client, this.#identity, alias);
+      // Without its secrets every key looks like a stranger's.
+      if (!this.#isLocked) for (const event of news) this.#emit(event);
     });
   }
 
@@ -292,8 +296,10 @@ export class Waypost {
   /** Closes, and forgets all secrets; with `lockedKeys` also the key that opens them. */
   async lock(): Promise<void> {
     await this.close();
+    this.#isLocked = true;
     this.#options.keys.lock?.();
-    wipe(this.#identity);
+    // After the write that is under way.
+    await this.#storing("", async () => wipe(this.#identity));
   }
 
   /** Ends `messages()`. The next run gets every message that was not acknowledged. */
@@ -383,7 +389,8 @@ export class Waypost {
 
   #change(edit: EditIdentity): Promise<Identity> {
     return this.#storing("", async () => {
-      this.#identity = await changeIdentity(this.#options.keys, this.#identity, edit);
+      if (this.#isLocked) throw localError("locked", "this identity was locked: open it again");
+      this.#identity = takeOver(this.#identity, await changeIdentity(this.#options.keys, this.#identity, edit));
       return this.#identity;
     });
   }

@@ -4,7 +4,8 @@ import { join } from "node:path";
 import { fileKeys, loadIdentity } from "../../src/cli/files/files.ts";
 import { rootKeyOf } from "../../src/client/client.ts";
 import { ed25519PublicKey } from "../../src/client/crypto.ts";
-import { parseIdentity, renderIdentity } from "../../src/client/keys.ts";
+import { memoryKeys } from "../../src/client/key-stores.ts";
+import { freshSeed, type Identity, parseIdentity, renderIdentity } from "../../src/client/keys.ts";
 import type { WaypostEvent } from "../../src/client/message.ts";
 import { changeIdentity } from "../../src/client/opening.ts";
 import { Waypost } from "../../src/client/waypost.ts";
@@ -125,3 +126,55 @@ test("events of opening are heard", async () => {
     renderIdentity(parseIdentity((await keys.load("alice")) ?? "", "alice") ?? me.identity),
   );
 }, 60_000);
+
+test("a lock leaves no secret in what was handed out, and what ends later changes nothing", async () => {
+  const inner = memoryKeys();
+  const [read, goOn] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  let isSlow = false;
+  const load = async (name: string) => {
+    const text = await inner.load(name);
+    if (isSlow && name === "default") {
+      read.resolve();
+      await goOn.promise;
+    }
+    return text;
+  };
+  const events: WaypostEvent[] = [];
+  const onEvent = (event: WaypostEvent) => void events.push(event);
+  const me = await Waypost.open({ url: nodes.url, keys: { ...inner, load }, waiting, onEvent });
+  const copies = [me.identity];
+  const add = (secret: Uint8Array) => (stored: Identity) => ({
+    ...stored,
+    agreements: [...stored.agreements, { id: `${me.did}#old`, secret, destroyAtMs: 1 }],
+  });
+  // Another tab adds a secret, and destroys it again.
+  await changeIdentity(inner, me.identity, add(freshSeed()));
+  await me.watch();
+  copies.push(me.identity);
+  const added = me.identity.agreements[1]?.secret ?? freshSeed();
+  expect([isZero(added), me.identity.rootSeed === copies[0]?.rootSeed]).toEqual([false, true]);
+  await changeIdentity(inner, me.identity, (stored) => ({ ...stored, agreements: stored.agreements.slice(0, 1) }));
+  await me.watch();
+  copies.push(me.identity);
+  expect([isZero(added), ...secretsIn(me.identity).map(isZero)]).toEqual([true, ...Array(5).fill(false)]);
+
+  await changeIdentity(inner, me.identity, add(freshSeed()));
+  isSlow = true;
+  const watched = me.watch();
+  await read.promise;
+  const locked = me.lock();
+  goOn.resolve();
+  await Promise.all([watched, locked]);
+  copies.push(me.identity);
+  await me.watch();
+  copies.push(me.identity);
+  expect(copies.flatMap(secretsIn).every(isZero)).toBe(true);
+  expect(events).toEqual([]);
+}, 60_000);
+
+const isZero = (secret: Uint8Array): boolean => secret.every((byte) => byte === 0);
+
+function secretsIn({ rootSeed, methods, agreements, chain, storeKey }: Identity): Uint8Array[] {
+  const held = [...methods, ...agreements].map(({ secret }) => secret);
+  return [rootSeed, chain.key, ...(storeKey === null ? [] : [storeKey]), ...held];
+}

@@ -398,7 +398,9 @@ function withGiven(stored: Identity, given: Identity): Identity {
   // Their order says which are newer: those behind the last common one. Others before it were destroyed here.
   const common = given.agreements.findLastIndex((one) => without([one], stored.agreements).length === 0);
   const agreements = [...stored.agreements, ...given.agreements.slice(common + 1)];
-  return { ...given, storeKey, methods, agreements };
+  // Later rotations here have taken the chain further than the other device knows.
+  const isKnown = given.agreements.length > 0 && common === given.agreements.length - 1;
+  return { ...given, storeKey, methods, agreements, chain: isKnown ? stored.chain : given.chain };
 }
 
 type Held = Identity["methods"][number];

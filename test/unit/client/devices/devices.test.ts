@@ -141,3 +141,12 @@ test("of two replacements at once every device ends with the published one, in w
       expect([identity.rootSeed, identity.nextRootSeed]).toEqual([settled(won).rootSeed, null]);
     }
 });
+
+test("keys that are said to be published take no rotation back that followed them here", async () => {
+  const next = nextIdentity(createIdentity("default"), 1);
+  const { secret, chain } = advanceChain(next.chain, 2);
+  const id = next.agreements.at(-1)?.id ?? "";
+  const agreements = [...next.agreements, { id, secret, destroyAtMs: null }];
+  const { identity } = await heard({ ...next, agreements, chain }, [[phone, keys(settled(next))]]);
+  expect(identity).toEqual({ ...settled(next), agreements, chain });
+});
