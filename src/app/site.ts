@@ -72,7 +72,8 @@ export async function siteRoutes(config: Config): Promise<Route[]> {
 type File = { readonly contentType: string; readonly bytes: Uint8Array };
 
 function fileRoute(path: string, { contentType, bytes }: File, headers: Record<string, string>): Route {
-  const gzip = Bun.gzipSync(new Uint8Array(bytes), { level: 9 });
+  // As far as gzip goes: 40 ms for all files together, once.
+  const gzip = Bun.gzipSync(bytes.slice(), { level: 12, library: "libdeflate" });
   // A name with a hash never gets other content.
   const cacheControl = /-[a-z0-9]{8}\./.test(path) ? "public, max-age=31536000, immutable" : "no-cache";
   return {

@@ -137,7 +137,7 @@ describe("without a second endpoint", () => {
   test("many blocks that no endpoint has any more are not many waits for a silent one", async () => {
     const kill = { atMs: 12 * minuteMs, awayMs: 40 * minuteMs };
     const lasting = [{ node: 1, fault: "silent", fromMs: 13 * minuteMs }] as const;
-    const verdict = await run({ endpoints: 2, keepsBodies: [8, 8, 8], lasting, kill });
+    const verdict = await run({ endpoints: 2, keepsBodies: [8, 8, 8], lasting, kill }, 2);
     expect(isClean(verdict)).toBe(true);
     expect(Math.max(...verdict.waits.map(({ waitMs }) => waitMs))).toBeWithin(kill.awayMs, kill.awayMs + waitMsMax);
   });
