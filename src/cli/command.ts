@@ -308,6 +308,8 @@ export type Session = {
   readonly open: () => Promise<Waypost>;
   /** The client remembers for the identity that `identity` would return, if there is one. */
   readonly recall: () => Promise<void>;
+  /** The same where it matters whose memory counts: of several identities one must be chosen. */
+  readonly recallChosen: () => Promise<void>;
   /** The DID of an identity that is called so on this machine; any other text as it is. */
   readonly named: (target: string) => Promise<string>;
   /** The DID behind what a person types: a DID, the name of an identity on this machine, or an alias. */
@@ -389,9 +391,12 @@ function openSession(flags: SessionFlags): Session {
     client.known.memory = memoryOf(fileKeys(keysFolder), name);
     return identity;
   };
-  const chosenName = async (): Promise<string | undefined> => {
+  const namesToChoose = async (): Promise<readonly string[]> => {
     const name = flags.as ?? env["WAYPOST_AS"];
-    const names = name === undefined ? await listIdentities(keysFolder) : [name];
+    return name === undefined ? listIdentities(keysFolder) : [name];
+  };
+  const chosenName = async (): Promise<string | undefined> => {
+    const names = await namesToChoose();
     if (names.length <= 1) return names[0];
     throw failed(`there are several identities; choose one with --as: ${names.join(", ")}`);
   };
@@ -422,6 +427,10 @@ function openSession(flags: SessionFlags): Session {
     },
     close: async () => opened?.close(),
     recall: async () => {
+      const [only, ...others] = await namesToChoose();
+      if (only !== undefined && others.length === 0) await load(only);
+    },
+    recallChosen: async () => {
       const name = await chosenName();
       if (name !== undefined) await load(name);
     },

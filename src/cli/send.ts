@@ -97,7 +97,7 @@ async function sendSigned(session: Session, to: string, source: Source, options:
 
 /** Opens no identity: that asks the Directory for its DID. What is remembered of the recipient lies on this machine. */
 async function sendUnsigned(session: Session, to: string, source: Source, options: MessageOptions): Promise<Sent> {
-  await session.recall();
+  await session.recallChosen();
   const { trust = null, ...others } = options;
   return (await prepare(session.client, { ...others, to, source, trust, sender: async () => null }))();
 }
