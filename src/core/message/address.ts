@@ -5,7 +5,6 @@
  * mapped, translated, local and future ranges are refused without being named.
  * Source: rules sections 5 ("Outbound requests", "Rate limits") and 9, RFC 6890, the IANA special-purpose registries.
  */
-import { decodeHex, encodeHex } from "../codec/bytes.ts";
 
 /** 4 bytes for IPv4, 16 for IPv6. */
 export type Address = Uint8Array;
@@ -280,13 +279,15 @@ function unmapText(address: string): string {
 }
 
 /**
- * The network under which a client counts, as hex: an IPv4 address, or the /64 of an IPv6 address, which one person
- * owns. A text that is not an address stays as it is, cut to 64 characters.
+ * The network under which a client counts, as people write it: an IPv4 address, or the /64 of an IPv6 address, which one
+ * person owns (`2001:db8:1:2::/64`). A text that is not an address stays as it is, cut to 64 characters.
  */
 export function clientNetwork(client: string): string {
-  const address: Address | null = unmapAddress(parseAddress(client));
+  const address = unmapAddress(parseAddress(client));
   if (address === null) return client.slice(0, 64);
-  return encodeHex(address.length === 4 ? address : address.subarray(0, 8));
+  if (address.length === 4) return address.join(".");
+  const groups = [0, 2, 4, 6].map((at) => (((address[at] ?? 0) << 8) | (address[at + 1] ?? 0)).toString(16));
+  return `${groups.join(":")}::/64`;
 }
 
 /**
@@ -294,20 +295,7 @@ export function clientNetwork(client: string): string {
  * A home line has 256 networks of /64, a tenant of a data centre 65,536.
  */
 export function storingNetwork(network: string): string {
-  return /^[0-9a-f]{16}$/.test(network) ? network.slice(0, 12) : network;
-}
-
-/** A `clientNetwork` as people write it: an IPv4 address, or the /48 of an IPv6 address; other texts stay. */
-export function renderNetwork(network: string): string {
-  const bytes = /^(?:[0-9a-f]{8}){1,2}$/.test(network) ? decodeHex(network) : null;
-  if (bytes === null) return network;
-  return bytes.length === 4 ? bytes.join(".") : renderPrefix(bytes);
-}
-
-/** The /48 of an IPv6 address, of which at least the first six bytes are given. */
-export function renderPrefix(address: Uint8Array): string {
-  const groups = [0, 2, 4].map((at) => (((address[at] ?? 0) << 8) | (address[at + 1] ?? 0)).toString(16));
-  return `${groups.join(":")}::/48`;
+  return network.replace(/:[0-9a-f]{1,4}::\/64$/, "::/48");
 }
 
 // --------------------------------------------------------------------------------------------- listeners

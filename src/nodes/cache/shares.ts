@@ -12,7 +12,7 @@ import { sha256 } from "../../core/codec/crypto.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { minuteMs } from "../../core/codec/time.ts";
 import { type Fault, fault } from "../../core/fault.ts";
-import { renderNetwork, storingNetwork } from "../../core/message/address.ts";
+import { storingNetwork } from "../../core/message/address.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import type { MailboxShare, Rest, StoreOutcome, StoreShare } from "../../storage/contract.ts";
 import { type Log, maskAddress } from "../http/log.ts";
@@ -67,7 +67,7 @@ function networkLabels(network: string): NetworkLabels {
  */
 export function networkOfLabel(label: string): string | null {
   for (const [network, { net, known, familiar }] of labelsByNetwork)
-    if (label === net || label === known || label === familiar) return renderNetwork(network);
+    if (label === net || label === known || label === familiar) return storingNetwork(network);
   return null;
 }
 

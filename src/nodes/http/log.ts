@@ -8,7 +8,7 @@
 
 import { minuteMs } from "../../core/codec/time.ts";
 import { errorText } from "../../core/fault.ts";
-import { parseAddress, renderPrefix, unmapAddress } from "../../core/message/address.ts";
+import { clientNetwork, storingNetwork } from "../../core/message/address.ts";
 import { StoreError } from "../../storage/contract.ts";
 
 const logLevels = ["debug", "info", "warn", "error"] as const;
@@ -101,10 +101,7 @@ export function joinOutages(log: Log, now: () => number): Log {
 
 /** The network of an address: /24 of IPv4, /48 of IPv6; other texts stay (`unix`). */
 export function maskAddress(text: string): string {
-  const address = unmapAddress(parseAddress(text));
-  if (address === null) return text;
-  if (address.length === 4) return `${address.subarray(0, 3).join(".")}.0/24`;
-  return renderPrefix(address);
+  return storingNetwork(clientNetwork(text)).replace(/^(\d+\.\d+\.\d+)\.\d+$/, "$1.0/24");
 }
 
 type Traceparent = { readonly text: string; readonly traceId: string };

@@ -1,7 +1,7 @@
 /** Token buckets (rates, bursts, clocks that step back, bounded tables). */
 import { expect, test } from "bun:test";
 import fc from "fast-check";
-import { clientNetwork, renderNetwork } from "../../../src/core/message/address.ts";
+import { clientNetwork, storingNetwork } from "../../../src/core/message/address.ts";
 import { createRateLimiter } from "../../../src/nodes/rates.ts";
 
 test("a burst passes, then the rate holds, and the wait that is named is enough", () => {
@@ -61,6 +61,6 @@ test("clients are counted by IPv4 address or by IPv6 /64", () => {
   expect(clientNetwork("2a00:1:2:3::1")).toBe(clientNetwork("2a00:1:2:3:ffff::9"));
   expect(clientNetwork("2a00:1:2:3::1")).not.toBe(clientNetwork("2a00:1:2:4::1"));
   expect(clientNetwork("unix")).toBe("unix");
-  const written = ["1.2.3.4", "2a00:1:2:3::1", "unix"].map((client) => renderNetwork(clientNetwork(client)));
+  const written = ["1.2.3.4", "2a00:1:2:3::1", "unix"].map((client) => storingNetwork(clientNetwork(client)));
   expect(written).toEqual(["1.2.3.4", "2a00:1:2::/48", "unix"]);
 });

@@ -7,8 +7,8 @@ import { labelsOf, type Origin, type Sending, sharesOf, storeShareOf } from "../
 import type { Receipts, Rest } from "../../../../src/storage/contract.ts";
 import { cacheDefault } from "../../../support/settings.ts";
 
-const far: Origin = { client: "198.51.100.7", network: "c6336407" };
-const near: Origin = { client: "127.0.0.1", network: "7f000001" };
+const far: Origin = { client: "198.51.100.7", network: "198.51.100.7" };
+const near: Origin = { client: "127.0.0.1", network: "127.0.0.1" };
 const friend: Sending = { label: "from:a", acquaintance: "known" };
 const familiar: Sending = { label: "from:a", acquaintance: "familiar" };
 const newcomer: Sending = { label: "from:a", acquaintance: "stranger" };
@@ -46,9 +46,9 @@ describe("an entry", () => {
 
   test("of an IPv6 client counts for the /48, and of others for the address", () => {
     const labels = (network: string) => labelsOf("unsigned", { client: "", network });
-    expect(labels("20010db800010001")).toEqual(labels("20010db80001ffff"));
-    expect(labels("20010db800010001")).not.toEqual(labels("20010db800020001"));
-    expect(labels("c6336407")).not.toEqual(labels("c6336408"));
+    expect(labels("2001:db8:1:1::/64")).toEqual(labels("2001:db8:1:ffff::/64"));
+    expect(labels("2001:db8:1:1::/64")).not.toEqual(labels("2001:db8:2:1::/64"));
+    expect(labels("198.51.100.7")).not.toEqual(labels("198.51.100.8"));
   });
 });
 

@@ -25,20 +25,20 @@ function asker() {
 
 test("networks of one /48 share their bytes of a day, and others have their own", async () => {
   const { ask, pass } = asker();
-  expect(await ask("20010db800010001", 60)).toBe("done");
-  expect(await ask("20010db800010002", 60)).toBe("rate_limited");
-  expect(await ask("20010db800010002", 40)).toBe("done");
-  expect(await ask("20010db800020001", 60)).toBe("done");
+  expect(await ask("2001:db8:1:1::/64", 60)).toBe("done");
+  expect(await ask("2001:db8:1:2::/64", 60)).toBe("rate_limited");
+  expect(await ask("2001:db8:1:2::/64", 40)).toBe("done");
+  expect(await ask("2001:db8:2:1::/64", 60)).toBe("done");
   pass(dayMs / 2);
-  expect(await ask("20010db800010003", 50)).toBe("done");
-  expect(await ask("20010db800010001", 1)).toBe("rate_limited");
+  expect(await ask("2001:db8:1:3::/64", 50)).toBe("done");
+  expect(await ask("2001:db8:1:1::/64", 1)).toBe("rate_limited");
 });
 
 test("reads count nothing, nor do clients of this machine where no rate applies to them", async () => {
   const { ask } = asker();
   for (let i = 0; i < 3; i++) {
-    expect(await ask("7f000001", 90, "POST", "127.0.0.1")).toBe("done");
-    expect(await ask("20010db800010001", 90, "GET")).toBe("done");
+    expect(await ask("127.0.0.1", 90, "POST", "127.0.0.1")).toBe("done");
+    expect(await ask("2001:db8:1:1::/64", 90, "GET")).toBe("done");
   }
-  expect(await ask("20010db800010001", 100)).toBe("done");
+  expect(await ask("2001:db8:1:1::/64", 100)).toBe("done");
 });
