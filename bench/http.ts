@@ -13,7 +13,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import type { Reader } from "../src/client/caches.ts";
-import { createSigner } from "../src/core/codec/crypto.ts";
+import { createSigner } from "../src/core/codec/native.ts";
 import { ackSubject, encodeRetrievalProof, encodeSenderText, retrievalHeaders } from "../src/core/message/proof.ts";
 import { type Load, measureLoad, measureP99 } from "./http-load.ts";
 import { type Registered, registered } from "./registered.ts";

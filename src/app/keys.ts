@@ -9,7 +9,7 @@ import { existsSync, statSync } from "node:fs";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import type { Config } from "../config/schema.ts";
 import { decodeHex, renderPublicKey } from "../core/codec/bytes.ts";
-import { createSigner } from "../core/codec/crypto.ts";
+import { createSigner } from "../core/codec/native.ts";
 import { errorText } from "../core/fault.ts";
 import { type NoteKey, noteKey, parseNamedAddress, parseSignerKey } from "../core/trust/note.ts";
 import type { CacheParts } from "../nodes/cache/cache.ts";

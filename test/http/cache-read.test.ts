@@ -2,8 +2,8 @@
 import { describe, expect, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { decodeBase64 } from "../../src/core/codec/bytes.ts";
-import { createSigner } from "../../src/core/codec/crypto.ts";
 import type { JsonObject } from "../../src/core/codec/json.ts";
+import { createSigner } from "../../src/core/codec/native.ts";
 import { hourMs } from "../../src/core/codec/time.ts";
 import { encodeEventProof } from "../../src/core/message/proof.ts";
 import {

@@ -7,7 +7,7 @@ import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { isAdmissibleKey, verifyEd25519, verifyEd25519InPool } from "../../src/core/codec/crypto.ts";
-import { verifySignature as verifyPortably } from "../../src/core/codec/crypto-portable.ts";
+import { verifyEd25519 as verifyPortably } from "../../src/core/codec/crypto-portable.ts";
 import type { KeyVector, SignatureVector } from "./ed25519/generate.ts";
 
 const load = (file: string) => JSON.parse(readFileSync(new URL(`ed25519/${file}`, import.meta.url), "utf8"));

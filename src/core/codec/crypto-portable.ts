@@ -6,7 +6,7 @@
  */
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { sha512 } from "@noble/hashes/sha2.js";
-import { concatBytes, equalBytes } from "./bytes.ts";
+import { concatBytes, equalBytes, signatureBytes } from "./bytes.ts";
 
 const { Point } = ed25519;
 
@@ -15,7 +15,8 @@ const { Point } = ed25519;
  * library's own `verify` multiplies by the cofactor, and so accepts signatures that every node refuses.
  * Cost: about 2 ms.
  */
-export function verifySignature(signature: Uint8Array, message: Uint8Array, publicKey: Uint8Array): boolean {
+export function verifyEd25519(signature: Uint8Array, message: Uint8Array, publicKey: Uint8Array): boolean {
+  if (signature.length !== signatureBytes) return false;
   try {
     const s = littleEndian(signature.subarray(32));
     if (s >= Point.Fn.ORDER) return false;
@@ -30,12 +31,7 @@ export function verifySignature(signature: Uint8Array, message: Uint8Array, publ
 }
 
 /** Only a node has another thread for it. */
-export const verifySignatureInPool = verifySignature;
-
-/** From a 32-byte seed. About 1 ms a signature. */
-export function signerFromSeed(seed: Uint8Array): (message: Uint8Array) => Uint8Array {
-  return (message) => ed25519.sign(message, seed);
-}
+export const verifyEd25519InPool = verifyEd25519;
 
 function littleEndian(bytes: Uint8Array): bigint {
   let value = 0n;

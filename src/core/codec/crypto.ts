@@ -6,9 +6,8 @@
  */
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { blake2b } from "@noble/hashes/blake2.js";
-import { signerFromSeed, verifySignature, verifySignatureInPool } from "#crypto";
 import { BoundedMap } from "../std/bounded.ts";
-import { encodeHex, publicKeyBytes, signatureBytes } from "./bytes.ts";
+import { encodeHex, publicKeyBytes } from "./bytes.ts";
 
 /** Keys remembered; the oldest leaves first. */
 const admissionsMax = 4_096;
@@ -17,27 +16,9 @@ const admissions = new BoundedMap<string, boolean>(admissionsMax);
 
 /**
  * The one acceptance rule: RFC 8032 without the cofactor, S below the group order, R compared as bytes.
- * `false` for anything of a wrong length. Cost: about 50 µs in a node.
+ * `false` for anything of a wrong length.
  */
-export function verifyEd25519(signature: Uint8Array, message: Uint8Array, publicKey: Uint8Array): boolean {
-  if (signature.length !== signatureBytes || publicKey.length !== publicKeyBytes) return false;
-  return verifySignature(signature, message, publicKey);
-}
-
-/** The same rule in another thread, when that has time for it. Cost: 7 µs here and 57 µs there. */
-export function verifyEd25519InPool(
-  signature: Uint8Array,
-  message: Uint8Array,
-  publicKey: Uint8Array,
-): boolean | Promise<boolean> {
-  if (signature.length !== signatureBytes || publicKey.length !== publicKeyBytes) return false;
-  return verifySignatureInPool(signature, message, publicKey);
-}
-
-/** The signing function of a key, from its 32-byte seed; `null` for another length. */
-export function createSigner(seed: Uint8Array): ((message: Uint8Array) => Uint8Array) | null {
-  return seed.length === 32 ? signerFromSeed(seed) : null;
-}
+export { verifyEd25519, verifyEd25519InPool } from "#crypto";
 
 /**
  * Whether a key may enter a record: 32 bytes, the canonical encoding of a point on the curve, and not of

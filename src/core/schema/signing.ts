@@ -3,7 +3,7 @@
  * routes of signed actions. docs/interface.md "Authentication" has the texts that clients sign.
  */
 import { encodeBase64, parsePublicKey } from "../codec/bytes.ts";
-import { createSigner } from "../codec/crypto.ts";
+import { createSigner } from "../codec/native.ts";
 import type { FaultCode } from "../fault.ts";
 import { type ActionName, actionRows, type Items } from "../ledger/actions.ts";
 import type { DocumentAction } from "../ledger/document-codec.ts";
