@@ -2,7 +2,7 @@
  * Puts the Directory, the Relay and the Cache together: each gets its section of the configuration, its
  * stores, and the source of its recipients.
  */
-import type { Config } from "../config/schema.ts";
+import { type Config, isPublicEndpoint } from "../config/schema.ts";
 import type { Did } from "../core/codec/did.ts";
 import { resolutionRoute } from "../nodes/admission.ts";
 import { type Cache, createCache } from "../nodes/cache/cache.ts";
@@ -23,7 +23,13 @@ import { type Erasing, followDeletions } from "../nodes/operations/erase.ts";
 import type { ExplainParts } from "../nodes/operations/explain.ts";
 import { createInvitations, type Invitations } from "../nodes/operations/invitations.ts";
 import { openResults, type Results } from "../nodes/operations/results.ts";
-import { directoryRecipients, ledgerRecipients, type RecipientSource, withHomes } from "../nodes/recipients.ts";
+import {
+  directoryRecipients,
+  ledgerRecipients,
+  noRecipients,
+  type RecipientSource,
+  withHomes,
+} from "../nodes/recipients.ts";
 import { createEgress, type Resolver } from "../nodes/relay/egress.ts";
 import { hostLimits } from "../nodes/relay/host-limiter.ts";
 import type { SessionSocket } from "../nodes/relay/live/registry.ts";
@@ -33,9 +39,8 @@ import { announceChange, createStoredSignal } from "../nodes/signals.ts";
 import { createWitness } from "../nodes/witness/witness.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import type { Bus } from "../storage/bus.ts";
-import type { Receipts } from "../storage/contract.ts";
+import type { Ledger, Receipts } from "../storage/contract.ts";
 import { addressesOf, type Keys } from "./keys.ts";
-import { ledgerOfRecipients } from "./stores.ts";
 
 /** Tests set these; a running node has none. */
 export type NodeOverrides = {
@@ -56,14 +61,13 @@ export type ComposeParts = NodeOverrides &
 
 /** What operations on a running node reach. */
 type OperatedNodes = Erasing & {
-  readonly explain: ExplainParts | null;
+  readonly explain: ExplainParts;
   readonly networkOf: (label: string) => string | null;
 };
 
-type Consumer = "relay" | "cache";
 type Known = ComposeParts & { readonly homes?: Homes };
 type NodeParts = Known & {
-  readonly recipients: (node: Consumer) => RecipientSource;
+  readonly recipients: RecipientSource;
   readonly blocks: Blocks;
   readonly digest: Results["digest"];
 };
@@ -89,7 +93,7 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
   const results = await openResults({ ...overrides, receipts: receiptsOf(config, overrides.stores) });
   const homes = composeHomes(config, overrides);
   const known = { ...overrides, ...(homes === null ? {} : { homes }) };
-  const parts = { ...known, recipients: sharedRecipients(config, known), blocks, digest: results.digest };
+  const parts = { ...known, recipients: recipientsOf(config, known), blocks, digest: results.digest };
   const { stores, bus } = overrides;
   const takesEnvelopes = config.relay.enabled || config.cache.enabled;
   const ledger = config.directory.enabled ? stores.capability("directory.ledger", "ledger") : null;
@@ -126,10 +130,7 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
     results,
     operated: {
       networkOf: networkOfLabel,
-      // A witness alone knows nobody.
-      explain: knowsDids(config)
-        ? explainParts(config, { ...parts, results, relay, sessions, pushesOf: cache?.pushesOf ?? null })
-        : null,
+      explain: explainParts(config, { ...parts, results, relay, sessions, pushesOf: cache?.pushesOf ?? null }),
       ...erasing,
     },
     probes: recipientProbes(config, parts.recipients),
@@ -155,18 +156,13 @@ type Explained = NodeParts & {
   readonly pushesOf: Cache["pushesOf"];
 };
 
-const knowsDids = ({ directory, relay, cache }: Config) => directory.enabled || relay.enabled || cache.enabled;
-
 function explainParts(config: Config, parts: Explained): ExplainParts {
-  const { stores, recipients, blocks, results, relay, sessions } = parts;
-  const { directory, cache } = config;
-  const consumer = cache.enabled ? "cache" : relay === null ? null : "relay";
-  const own = directory.enabled ? stores.capability("directory.ledger", "ledger") : null;
+  const { recipients, blocks, results, relay, sessions } = parts;
   const mayListen = (did: Did) => sessions?.mayListen(did) ?? false;
   return {
     blocks,
     results,
-    recipients: consumer === null && own !== null ? ledgerRecipients(own) : recipients(consumer ?? "relay"),
+    recipients,
     relay: relay === null ? null : { rules: config.relay, failuresOf: relay.failuresOf, mayListen },
     cache: explainedCache(config, parts),
   };
@@ -198,10 +194,9 @@ function erasingOf(
   config: Config,
   { stores, recipients, blocks, invitations }: NodeParts & { readonly invitations: Invitations | null },
 ): Erasing {
-  const { cache } = config;
-  const named = cache.recipients === "local" ? "directory.ledger" : "cache.recipients";
-  const isHere = cache.recipients === "local" || ledgerOfRecipients(cache.recipients) !== null;
-  const ledger = cache.enabled && isHere ? stores.capability(named, "ledger") : null;
+  const { server, cache } = config;
+  const isElsewhere = isPublicEndpoint(server.recipients);
+  const ledger = cache.enabled && !isElsewhere ? ledgerOf(config, stores) : null;
   return {
     blocks,
     directory:
@@ -216,7 +211,7 @@ function erasingOf(
       : null,
     lifeOf: async (did) => {
       if (ledger !== null) return (await ledger.account(did)).life;
-      return cache.enabled ? ((await recipients("cache").subject(did))?.life ?? null) : 0;
+      return cache.enabled ? ((await recipients.subject(did))?.life ?? null) : 0;
     },
   };
 }
@@ -235,9 +230,8 @@ function resolutionRoutes(config: Config, { stores, recipients, ...known }: Node
     const recipients = ledgerRecipients(ledger);
     return [resolutionRoute({ ...known, recipients, limits, unavailable: unavailableOf(config), ledger })];
   }
-  const node = relay.enabled ? "relay" : cache.enabled ? "cache" : null;
-  if (node === null) return [];
-  return [resolutionRoute({ recipients: recipients(node), limits, unavailable: "service_unavailable", ledger: null })];
+  if (!relay.enabled && !cache.enabled) return [];
+  return [resolutionRoute({ recipients, limits, unavailable: "service_unavailable", ledger: null })];
 }
 
 function composeDirectory(
@@ -299,7 +293,7 @@ function composeCache(config: Config, { pushKey: key, isConnected, ...parts }: N
     mailbox: stores.capability("cache.store", "mailbox"),
     replay: stores.capability("cache.store", "replay"),
     receipts: stores.capability("cache.store", "receipts"),
-    recipients: recipients("cache"),
+    recipients,
     sign: eventKey.sign,
     settings: cache,
     limits,
@@ -316,7 +310,6 @@ function composeSessions({ relay, limits, server }: Config, { bus, ...parts }: N
     ...parts,
     // One process without others holds all sessions.
     ...(bus.plugin === "local" ? {} : { bus }),
-    recipients: parts.recipients("relay"),
     replay: parts.stores.capability("relay.store", "replay"),
     settings: relay,
     limits,
@@ -333,7 +326,6 @@ function composeRelay(
   const { cache, stores } = parts;
   return createRelay({
     ...parts,
-    recipients: parts.recipients("relay"),
     receipts: stores.capability("relay.store", "receipts"),
     egress: createEgress({ settings: relay, ...definedOf(parts) }),
     localCache: cache === null ? null : { ...cache, endpoints },
@@ -348,37 +340,25 @@ function definedOf({ resolve, ca }: NodeOverrides): NodeOverrides {
   return { ...(resolve === undefined ? {} : { resolve }), ...(ca === undefined ? {} : { ca }) };
 }
 
-/** Nodes of the process with the same setting share one source, and so its cache. */
-function sharedRecipients(config: Config, parts: Pick<Known, "stores" | "bus" | "homes">): NodeParts["recipients"] {
-  const sources = new Map<string, RecipientSource>();
-  return (node) => {
-    const name = config[node].recipients;
-    const source = sources.get(name) ?? recipientsOf(node, config, parts);
-    sources.set(name, source);
-    return source;
-  };
+/** A Directory elsewhere. The ledgers of this process are probed with their stores. */
+function recipientProbes({ server, relay, cache }: Config, recipients: RecipientSource): ComposedNodes["probes"] {
+  const isAsked = (relay.enabled || cache.enabled) && isPublicEndpoint(server.recipients);
+  return isAsked ? { recipients: () => recipients.blockTimeMs() } : {};
 }
 
-/** Directories elsewhere. The ledgers of this process are probed with their stores. */
-function recipientProbes(config: Config, sourceOf: NodeParts["recipients"]): ComposedNodes["probes"] {
-  const consumers: readonly Consumer[] = ["relay", "cache"];
-  const asking = consumers.filter(
-    (node) =>
-      config[node].enabled && config[node].recipients !== "local" && !ledgerOfRecipients(config[node].recipients),
-  );
-  return Object.fromEntries(asking.map((node) => [`${node} recipients`, () => sourceOf(node).blockTimeMs()]));
+/** The ledger of the Directory of this process, or the one that `ledger:<store>` names. */
+function ledgerOf({ server }: Config, stores: OpenStores): Ledger {
+  return stores.capability(server.recipients === "local" ? "directory.ledger" : "server.recipients", "ledger");
 }
 
-/** The Directory of this process, a ledger by name, or a Directory elsewhere. */
+/** Where the nodes of this process look up recipients and senders. */
 function recipientsOf(
-  node: Consumer,
   config: Config,
   { stores, bus, homes }: Pick<Known, "stores" | "bus" | "homes">,
 ): RecipientSource {
-  const { recipients } = config[node];
-  if (recipients === "local")
-    return withHomes(ledgerRecipients(stores.capability("directory.ledger", "ledger")), homes);
-  if (ledgerOfRecipients(recipients) !== null)
-    return ledgerRecipients(stores.capability(`${node}.recipients`, "ledger"));
-  return directoryRecipients(recipients, { bus });
+  const { recipients } = config.server;
+  if (!config.directory.enabled && !config.relay.enabled && !config.cache.enabled) return noRecipients;
+  if (isPublicEndpoint(recipients)) return directoryRecipients(recipients, { bus });
+  const source = ledgerRecipients(ledgerOf(config, stores));
+  return recipients === "local" ? withHomes(source, homes) : source;
 }

@@ -13,9 +13,9 @@ import { version } from "../version.ts";
 /** Where a new identity of the app registers, sends and receives. */
 type Homes = { readonly directoryUrl: string; readonly relayUrl: string; readonly cacheUrl: string };
 
-function homesOf({ directory, relay, cache }: Config): Homes {
+function homesOf({ server, directory, relay, cache }: Config): Homes {
   const [relayUrl = "", cacheUrl = ""] = [relay.public_endpoints[0], cache.public_endpoints[0]];
-  return { directoryUrl: directory.enabled ? relayUrl : relay.recipients, relayUrl, cacheUrl };
+  return { directoryUrl: directory.enabled ? relayUrl : server.recipients, relayUrl, cacheUrl };
 }
 
 /** Headers of every answer. */

@@ -58,7 +58,7 @@ export async function storesOf(config: Config): Promise<OpenStep[]> {
 
 type NeedRow = readonly [isNeeded: boolean, setting: string, store: string | null, ...names: Need["capability"][]];
 
-function needsOf({ directory, relay, cache, witness }: Config): Need[] {
+function needsOf({ server, directory, relay, cache, witness }: Config): Need[] {
   const rows: readonly NeedRow[] = [
     [witness.key_file !== null, "witness.store", witness.store, "logs", "receipts"],
     [directory.enabled, "directory.ledger", directory.ledger, "ledger"],
@@ -66,8 +66,7 @@ function needsOf({ directory, relay, cache, witness }: Config): Need[] {
     [directory.enabled, "directory.store", directory.store, "receipts", "replay"],
     [relay.enabled, "relay.store", relay.store, "receipts", "replay"],
     [cache.enabled, "cache.store", cache.store, "mailbox", "replay", "receipts"],
-    [relay.enabled, "relay.recipients", ledgerOfRecipients(relay.recipients), "ledger"],
-    [cache.enabled, "cache.recipients", ledgerOfRecipients(cache.recipients), "ledger"],
+    [true, "server.recipients", ledgerOfRecipients(server.recipients), "ledger"],
   ];
   return rows.flatMap(([isNeeded, setting, store, ...names]) =>
     isNeeded && store !== null ? names.map((capability): Need => ({ setting, store, capability })) : [],
@@ -75,7 +74,7 @@ function needsOf({ directory, relay, cache, witness }: Config): Need[] {
 }
 
 /** The store that `ledger:<store>` names, or `null` for another source of recipients. */
-export function ledgerOfRecipients(recipients: string): string | null {
+function ledgerOfRecipients(recipients: string): string | null {
   return recipients.startsWith("ledger:") ? recipients.slice("ledger:".length) : null;
 }
 

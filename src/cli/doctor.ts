@@ -11,7 +11,7 @@ import type { Command } from "commander";
 import { failed, failedInResult } from "../app/failure.ts";
 import { rolesOf } from "../app/serving.ts";
 import { storesOf } from "../app/stores.ts";
-import type { Config } from "../config/schema.ts";
+import { type Config, isPublicEndpoint } from "../config/schema.ts";
 import { minuteMs } from "../core/codec/time.ts";
 import { errorText } from "../core/fault.ts";
 import { parseListenAddress } from "../core/message/address.ts";
@@ -66,9 +66,10 @@ async function examine(config: Config, file: string): Promise<Finding[]> {
         ]
       : [check("running node", () => readiness(running))]),
   ]);
+  const { recipients } = config.server;
   // Afterwards: until then, the check of an address listens there.
   const elsewhere = await Promise.all([
-    ...directoriesOf(config).map((url) => check(`directory ${url}`, () => directory(url))),
+    ...(isPublicEndpoint(recipients) ? [check(`directory ${recipients}`, () => directory(recipients))] : []),
     ...publicEndpoints(config, running !== null),
   ]);
   return [...here, ...elsewhere];
@@ -198,14 +199,9 @@ async function readiness({ url, unix }: RunningNode): Promise<string> {
 
 // ------------------------------------------------------------------------------------------------- elsewhere
 
-/** The Directories where recipients are looked up. */
-function directoriesOf({ relay, cache }: Config): string[] {
-  const sources = [relay, cache].flatMap((node) => (node.enabled ? [node.recipients] : []));
-  return [...new Set(sources.filter((source) => /^https?:/.test(source)))];
-}
-
 const skewMsMax = 30_000;
 
+/** Where recipients are looked up. */
 async function directory(url: string): Promise<string> {
   const reply = await askJson(url, "/readyz");
   if (typeof reply === "string") throw failed(reply);

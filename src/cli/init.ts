@@ -220,7 +220,7 @@ export function renderConfiguration(answers: InitAnswers, keyFile: string): stri
   const { url, nodes, directory, data, listen, proxy, tls } = answers;
   const quoted = (text: string): string => JSON.stringify(text);
   const recipients = nodes.includes("directory") ? [] : [`recipients = ${quoted(directory ?? "")}`];
-  const shared = ["enabled = true", `public_endpoints = [${quoted(url)}]`, ...recipients];
+  const shared = ["enabled = true", `public_endpoints = [${quoted(url)}]`];
   const ofNodes: Readonly<Record<NodeName, readonly string[]>> = {
     directory: ["enabled = true", ...(homeOfUrl(url) === null ? [] : [`public_endpoint = ${quoted(url)}`])],
     relay: [...shared, `public_id = ${quoted(new URL(url).hostname)}`],
@@ -233,6 +233,7 @@ export function renderConfiguration(answers: InitAnswers, keyFile: string): stri
         `listen = [${quoted(listen)}]`,
         "# Metrics and the status page for this machine; the socket is for waypost reload, block and invite.",
         `admin_listen = [${quoted(metricsListen(listen))}, ${quoted(`unix:${data}/admin.sock`)}]`,
+        ...recipients,
         ...(proxy ? ['trusted_proxies = ["127.0.0.1", "::1"]'] : []),
         ...(tls === null ? [] : [`tls_cert_file = ${quoted(tls.certificate)}`, `tls_key_file = ${quoted(tls.key)}`]),
       ],

@@ -143,18 +143,17 @@ function* limitRelations({ limits, server, cache }: Config): Generator<Remark> {
 }
 
 function* nodeRelations(config: Config): Generator<Remark> {
-  const { directory, relay, cache, witness } = config;
+  const { server, directory, relay, cache, witness } = config;
   if (!directory.enabled && !relay.enabled && !cache.enabled && witness.key_file === null)
     yield [
       "(file)",
       "no node is enabled: set enabled = true under [directory], [relay] or [cache], or key_file under [witness]",
     ];
-  for (const [name, { recipients }] of consumers(config))
-    if (!directory.enabled && recipients === "local")
-      yield [
-        `${name}.recipients`,
-        'is "local", but no Directory runs in this process: name a Directory\'s URL or a ledger',
-      ];
+  if (!directory.enabled && consumers(config).length > 0 && server.recipients === "local")
+    yield [
+      "server.recipients",
+      'is "local", but no Directory runs in this process: name a Directory\'s URL or a ledger',
+    ];
   if (directory.enabled && directory.self_certifying_only && directory.registration_proofs?.includes("v3") === false)
     yield ["directory.registration_proofs", "lacks v3, the only proof of self-certifying DIDs: nobody can register"];
   if (cache.enabled && cache.public_endpoints.length === 0)
@@ -179,8 +178,8 @@ function* appRelations({ server, directory, relay, cache }: Config): Generator<R
   const endpoints = [...relay.public_endpoints, ...cache.public_endpoints];
   if (!relay.enabled || !cache.enabled || relay.public_endpoints.length === 0)
     yield ["server.app", "needs a Relay with a public endpoint and a Cache in this process"];
-  if (!directory.enabled && relay.recipients.startsWith("ledger:"))
-    yield ["server.app", "needs a Directory: enable it, or name its URL in relay.recipients"];
+  if (!directory.enabled && server.recipients.startsWith("ledger:"))
+    yield ["server.app", "needs a Directory: enable it, or name its URL in server.recipients"];
   if (endpoints.some((endpoint) => new URL(endpoint).host === server.app))
     yield ["server.app", "is a public endpoint: name another host"];
 }
@@ -242,28 +241,26 @@ function isLocalName(hostname: string): boolean {
 
 function* endpointWarnings(config: Config): Generator<Remark> {
   const home = config.directory.enabled ? config.directory.public_endpoint : null;
-  const others = consumers(config).flatMap(([, { public_endpoints }]) => public_endpoints);
+  const endpoints = consumers(config).flatMap(([, { public_endpoints }]) => public_endpoints);
   const isOwn = (url: string) => isOwnName(new URL(url).hostname);
-  if (home !== null && isOwn(home) && others.some((url) => !isOwn(url)))
+  if (home !== null && isOwn(home) && endpoints.some((url) => !isOwn(url)))
     yield [
       "directory.public_endpoint",
       `${home} is reached from this machine alone: no other Directory finds its people`,
     ];
-  for (const [name, node] of consumers(config)) {
+  for (const [name, node] of consumers(config))
     for (const [i, endpoint] of node.public_endpoints.entries())
       for (const message of endpointDoubts(endpoint, config.server)) yield [`${name}.public_endpoints.${i}`, message];
-    const { recipients } = node;
-    if (!URL.canParse(recipients) || recipients.startsWith("ledger:")) continue;
-    const { protocol, hostname } = new URL(recipients);
-    const setting = `${name}.recipients`;
-    if (protocol === "http:" && !isOwnName(hostname))
-      yield [setting, `${recipients} is not encrypted: others on the way can name other recipients' keys`];
-    if (node.public_endpoints.some((endpoint) => sameEndpoint(endpoint, recipients)))
-      yield [
-        setting,
-        `${recipients} is this process: write "local" if a Directory runs in it, else the Directory's URL`,
-      ];
-  }
+  const { recipients } = config.server;
+  if (!isPublicEndpoint(recipients)) return;
+  const { protocol, hostname } = new URL(recipients);
+  const doubt = (message: string): Remark => ["server.recipients", message];
+  if (protocol === "http:" && !isOwnName(hostname))
+    yield doubt(`${recipients} is not encrypted: others on the way can name other recipients' keys`);
+  if (endpoints.some((endpoint) => sameEndpoint(endpoint, recipients)))
+    yield doubt(`${recipients} is this process: write "local" if a Directory runs in it, else the Directory's URL`);
+  else if (config.directory.enabled)
+    yield doubt('is elsewhere, but a Directory runs in this process: "local" serves its people');
 }
 
 function* endpointDoubts(endpoint: string, server: Config["server"]): Generator<string> {
@@ -313,17 +310,6 @@ function* nodeWarnings(config: Config): Generator<Remark> {
       "cache.network_share",
       "lets one client network use up stranger_share, all that a mailbox has for strangers",
     ];
-  const others = consumers(config).filter(([, { recipients }]) => directory.enabled && isPublicEndpoint(recipients));
-  if (relay.enabled && cache.enabled && !sameEndpoint(relay.recipients, cache.recipients))
-    yield [
-      "relay.recipients",
-      `is "${relay.recipients}", and cache.recipients "${cache.recipients}": each refuses people whom the other serves`,
-    ];
-  else if (others[0] !== undefined)
-    yield [
-      `${others[0][0]}.recipients`,
-      'is elsewhere, but a Directory runs in this process: "local" serves its people',
-    ];
   if (relay.enabled && relay.public_endpoints.length === 0)
     yield ["relay.public_endpoints", "is empty: recipients can't receive live here"];
   if (relay.enabled && relay.allow_http && relay.public_endpoints.some((url) => !isLocalName(new URL(url).hostname)))
@@ -342,7 +328,7 @@ function* nodeWarnings(config: Config): Generator<Remark> {
 }
 
 function* storeWarnings(config: Config): Generator<Remark> {
-  const { cache, directory, stores, witness } = config;
+  const { server, cache, directory, stores, witness } = config;
   const ids = stores[cache.store]?.["message_ids_max"];
   if (cache.enabled && typeof ids === "number" && ids < cache.store_entries_max)
     yield [
@@ -352,7 +338,7 @@ function* storeWarnings(config: Config): Generator<Remark> {
   const used = new Set([
     ...(directory.enabled ? [directory.store, directory.ledger] : []),
     ...(witness.key_file === null ? [] : [witness.store]),
-    ...consumers(config).flatMap(([, node]) => [node.store, node.recipients.replace(/^ledger:/, "")]),
+    ...consumers(config).flatMap(([, { store }]) => [store, server.recipients.replace(/^ledger:/, "")]),
   ]);
   if (directory.enabled && directory.log_key_file !== null && stores[directory.ledger]?.plugin === "memory")
     yield ["directory.log_key_file", "signs a log that is lost when the process ends: then it signs no shorter one"];

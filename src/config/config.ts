@@ -120,15 +120,13 @@ function withNearestName({ setting, message }: InputProblem, input: unknown): In
 
 /** What is created once at the start: listeners, stores, the bus, and the identity and sources of the nodes. */
 const fixed: { readonly [Name in SectionName]: readonly (keyof Config[Name] & string)[] } = {
-  server: ["listen", "admin_listen", "app"],
+  server: ["listen", "admin_listen", "recipients", "app"],
   bus: ["plugin"],
   limits: [],
   // With a change in two steps, a stranger's page could change policies in between.
   directory: ["enabled", "store", "ledger", "unsigned_updates", "log_key_file", "log_witnesses", "public_endpoint"],
-  relay: [
-    ...(["enabled", "store", "recipients", "public_id", "public_endpoints", "allow_http", "allow_private"] as const),
-  ],
-  cache: ["enabled", "store", "recipients", "public_endpoints", "signing_key_file"],
+  relay: ["enabled", "store", "public_id", "public_endpoints", "allow_http", "allow_private"],
+  cache: ["enabled", "store", "public_endpoints", "signing_key_file"],
   push: ["enabled"],
   witness: ["key_file", "store", "logs"],
 };

@@ -137,7 +137,9 @@ const recipients = z
   )
   .meta({ pattern: "^(local|ledger:[a-z][a-z0-9_-]*|https?://[^?#]+)$" })
   .prefault("local")
-  .describe("Where to look up recipients: `local` (this process's Directory), `ledger:<store>`, or a Directory's URL.");
+  .describe(
+    "Where Relay and Cache look up recipients and senders: `local` (this process's Directory), `ledger:<store>`, or a Directory's URL.",
+  );
 
 /** An origin as browsers send it, or `*`. */
 function isOrigin(text: string): boolean {
@@ -164,6 +166,7 @@ const serverSchema = z.strictObject({
     "PEM file with the certificate of `listen` and its chain, for TLS without a proxy. Read again when it changes.",
   ),
   tls_key_file: filePath.describe("PEM file with the key of that certificate, without a passphrase."),
+  recipients,
   trusted_proxies: listOf(proxyNetwork).describe(
     "Proxies whose `X-Forwarded-For` names the client: networks (`10.0.0.0/8`), addresses or `unix`.",
   ),
@@ -294,7 +297,6 @@ const admissionSettings = {
 const relaySchema = z.strictObject({
   enabled: flag(false).describe("Whether this process is a Relay."),
   store: store.describe("Store of delivery results and replay claims."),
-  recipients,
   public_id: z
     .string()
     .min(1)
@@ -328,7 +330,6 @@ const relaySchema = z.strictObject({
 const cacheSchema = z.strictObject({
   enabled: flag(false).describe("Whether this process is a Cache."),
   store: store.describe("Store of the mailboxes and of replay claims."),
-  recipients,
   public_endpoints: endpoints.describe(
     "URLs by which others reach this Cache, exactly as recipients publish and sign them. At least one.",
   ),

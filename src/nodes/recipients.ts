@@ -78,6 +78,15 @@ export function ledgerRecipients(ledger: LedgerReader): RecipientSource {
   };
 }
 
+/** Of a witness without other nodes. */
+export const noRecipients: RecipientSource = {
+  subject: async () => null,
+  policy: async () => null,
+  persona: async () => null,
+  blockTimeMs: async () => 0,
+  state: async () => null,
+};
+
 /** A source that also knows who is at home elsewhere. */
 export function withHomes(source: RecipientSource, homes: Homes | undefined): RecipientSource {
   if (homes === undefined) return source;

@@ -35,10 +35,10 @@ beforeAll(async () => {
   nodes = await startTestNodes();
   const address = `127.0.0.1:${freePort()}`;
   other = await startTestNodes({
-    server: { listen: [address], drain_timeout: "2s" },
+    server: { listen: [address], recipients: nodes.url, drain_timeout: "2s" },
     directory: { enabled: false },
     relay: { enabled: false },
-    cache: { enabled: true, recipients: nodes.url, public_endpoints: [`http://${address}`] },
+    cache: { enabled: true, public_endpoints: [`http://${address}`] },
   });
 });
 afterAll(async () => {

@@ -57,10 +57,10 @@ beforeAll(async () => {
   nodes = await startTestNodes();
   const address = `127.0.0.1:${freePort()}`;
   second = await startTestNodes({
-    server: { listen: [address], drain_timeout: "2s" },
+    server: { listen: [address], recipients: nodes.url, drain_timeout: "2s" },
     directory: { enabled: false },
     relay: { enabled: false },
-    cache: { enabled: true, recipients: nodes.url, public_endpoints: [`http://${address}`] },
+    cache: { enabled: true, public_endpoints: [`http://${address}`] },
   });
   client = connect({ directoryUrl: nodes.url, relayUrl: nodes.url });
   [alice, bob] = await Promise.all([enrol("alice"), enrol("bob")]);

@@ -135,10 +135,14 @@ test("a Relay in a process of its own learns of other homes from its Directory",
   for (const one of [north, south]) stopping(one);
   const url = `http://localhost:${freePort()}`;
   const relay = await startTestNodes({
-    server: { listen: [url.slice("http://".length).replace("localhost", "127.0.0.1")], drain_timeout: "2s" },
+    server: {
+      listen: [url.slice("http://".length).replace("localhost", "127.0.0.1")],
+      recipients: `http://${north.home}`,
+      drain_timeout: "2s",
+    },
     directory: {},
     cache: {},
-    relay: { ...relayAt(url), recipients: `http://${north.home}` },
+    relay: relayAt(url),
   });
   stopping(relay);
   const [alice, bob] = [await open(north.home, { relayUrl: url }), await open(south.home)];
@@ -151,6 +155,36 @@ test("a Relay in a process of its own learns of other homes from its Directory",
   await read.reply("hi");
   const answer = await atAlice.next();
   expect([answer.text, answer.verified]).toEqual(["hi", true]);
+}, 60_000);
+
+test("a Directory alone explains what it knows of a person of another home", async () => {
+  const north = stopping(await startProvider({ port: freePort() }, soon));
+  const url = `http://localhost:${freePort()}`;
+  const socket = `${paths()}.sock`;
+  const alone = await startTestNodes(
+    {
+      server: { listen: [url.replace("http://localhost", "127.0.0.1")], admin_listen: [`unix:${socket}`] },
+      directory: { enabled: true, public_endpoint: url },
+      // Its outbound rules count for homes too.
+      relay: { ...relayAt(url), enabled: false },
+      cache: {},
+    },
+    soon,
+    { resolve: async () => ["127.0.0.1"] },
+  );
+  stopping(alone);
+  const alice = await open(north.home);
+  stops.push(() => alice.close());
+  expect(await codeAt(url.slice("http://".length), `/resolve/${alice.did}?home=${north.home}`)).toBe("found");
+  const explained = await fetch("http://localhost/operations/explain", {
+    unix: socket,
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ recipient: alice.did, sender: null }),
+  });
+  expect(await explained.json()).toMatchObject({
+    steps: [{ what: "record", state: "ok" }, { what: "policy" }, { what: "block list" }],
+  });
 }, 60_000);
 
 test("providers that witness each other make keys of both logged for people of both", async () => {

@@ -130,8 +130,8 @@ test("a Relay hands on that an envelope is not urgent to a Cache elsewhere", asy
   const cache = { enabled: true, public_endpoints: [cacheUrl], signing_key_file: keyFile };
   const here = { server: listen(cacheUrl), directory, relay: network, cache, push };
   await started(here, { cache: { push_interval: 20 } });
-  const relay = { enabled: true, public_endpoints: [relayUrl], recipients: cacheUrl, ...network };
-  await started({ server: listen(relayUrl), directory: {}, cache: {}, relay });
+  const relay = { enabled: true, public_endpoints: [relayUrl], ...network };
+  await started({ server: { ...listen(relayUrl), recipients: cacheUrl }, directory: {}, cache: {}, relay });
   const urls = { directoryUrl: cacheUrl, relayUrl, cacheUrl };
   const [alice, bob] = await Promise.all([1, 2].map(() => Waypost.open({ ...urls, keys: memoryKeys() })));
   if (alice === undefined || bob === undefined) throw new Error("nobody is there");

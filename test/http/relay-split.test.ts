@@ -46,15 +46,14 @@ test("an envelope crosses three nodes that know each other by URL only", async (
   await start({ server: directoryAt.server, directory: { enabled: true, unsigned_updates: "allow" } });
   const cacheAt = listener();
   await start({
-    server: cacheAt.server,
-    cache: { enabled: true, public_endpoints: [cacheAt.url], recipients: directoryAt.url },
+    server: { ...cacheAt.server, recipients: directoryAt.url },
+    cache: { enabled: true, public_endpoints: [cacheAt.url] },
   });
   const relayAt = listener();
   await start({
-    server: relayAt.server,
+    server: { ...relayAt.server, recipients: directoryAt.url },
     relay: {
       enabled: true,
-      recipients: directoryAt.url,
       public_endpoints: [relayAt.url],
       allow_http: true,
       allow_private: ["127.0.0.0/8"],
@@ -98,11 +97,11 @@ test("a Cache is ready once the Directory that it asks answers", async () => {
   const directoryAt = listener();
   const cacheAt = listener();
   await start({
-    server: cacheAt.server,
-    cache: { enabled: true, public_endpoints: [cacheAt.url], recipients: directoryAt.url },
+    server: { ...cacheAt.server, recipients: directoryAt.url },
+    cache: { enabled: true, public_endpoints: [cacheAt.url] },
   });
   const early = await fetch(`${cacheAt.url}/readyz`);
-  expect([early.status, await early.json()]).toMatchObject([503, { detail: "not ready: cache recipients" }]);
+  expect([early.status, await early.json()]).toMatchObject([503, { detail: "not ready: recipients" }]);
 
   await start({ server: directoryAt.server, directory: { enabled: true, unsigned_updates: "allow" } });
   let ready = await fetch(`${cacheAt.url}/readyz`);
@@ -111,5 +110,5 @@ test("a Cache is ready once the Directory that it asks answers", async () => {
     await Bun.sleep(50);
     ready = await fetch(`${cacheAt.url}/readyz`);
   }
-  expect([ready.status, await ready.json()]).toMatchObject([200, { checks: { "cache recipients": "ok" } }]);
+  expect([ready.status, await ready.json()]).toMatchObject([200, { checks: { recipients: "ok" } }]);
 }, 120_000);

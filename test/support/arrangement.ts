@@ -69,9 +69,8 @@ async function spread(input: ConfigInput, database: string, nats: string): Promi
   const configs = placed.map(({ without, address }) => {
     const parts = Object.fromEntries(kinds.map((kind) => [kind, { ...input[kind], enabled: kind !== without }]));
     const away = without === "directory" ? { recipients: "ledger:main" } : {};
-    const others = { relay: { ...parts["relay"], ...away }, cache: { ...parts["cache"], ...away } };
-    const server = { ...input.server, listen: [address], trusted_proxies: ["127.0.0.1"] };
-    return checked({ ...input, ...parts, ...others, server, stores: { main }, bus });
+    const server = { ...input.server, ...away, listen: [address], trusted_proxies: ["127.0.0.1"] };
+    return checked({ ...input, ...parts, server, stores: { main }, bus });
   });
   const urls = placed.map(({ address }) => `http://${address}`);
   const route = () => startRouter(input.server?.listen?.[0] ?? "", urls);

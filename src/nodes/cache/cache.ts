@@ -98,8 +98,6 @@ export type Cache = {
   readonly routes: readonly Route[];
   /** For a Relay in the same process: the same checks in the same order as the route. */
   readonly store: (envelope: Envelope, submitted: Submitted) => Promise<StoreReceipt | Fault>;
-  /** Where this node learns of recipients. */
-  readonly recipients: RecipientSource;
   /** What the Relay learns of an envelope that it may have stored here before; see `recallEnvelope`. */
   readonly recall: (envelope: Envelope, admission: Admission, nowMs: number) => Promise<StoreReceipt | Fault | null>;
   /** What this node adds to `/limits`. */
@@ -152,7 +150,6 @@ export function createCache(parts: CacheParts): Cache {
       ...(push === null ? [] : pushRoutes(node, push)),
     ],
     store: (envelope, submitted) => storeEnvelope(node, envelope, submitted),
-    recipients: parts.recipients,
     recall: (envelope, admission, nowMs) => recallEnvelope(node, envelope, admission, nowMs),
     limits: () => renderCacheLimits(settings, parts.limits),
     pushesOf: push?.describe ?? null,

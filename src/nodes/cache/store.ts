@@ -47,10 +47,10 @@ export type Submitted = Origin & {
   /** Where the sender may be at home. */
   readonly senderHome?: string | null;
   /**
-   * By the Relay of this process: other content under an id that is held is a conflict there, and not a repeat. With the
-   * same source of recipients, what the Relay has gathered counts here too: a signature is verified once.
+   * By the Relay of this process, with what it has gathered: a signature is verified once. Other content under an id that
+   * is held is a conflict there, and not a repeat.
    */
-  readonly relayed?: { readonly facts: AdmissionFacts | null };
+  readonly relayed?: AdmissionFacts;
 };
 
 /**
@@ -145,12 +145,8 @@ async function admit(
 ): Promise<Admission | Fault> {
   const untimely = checkEnvelopeTime(envelope, nowMs, rules.limits);
   if (untimely !== null) return untimely;
-  const admission = decideAdmission(
-    envelope,
-    relayed?.facts ?? (await facts(envelope, { home, network })),
-    rules,
-    nowMs,
-  );
+  const gathered = relayed ?? (await facts(envelope, { home, network }));
+  const admission = decideAdmission(envelope, gathered, rules, nowMs);
   if (isFault(admission) || envelope.hint !== "direct") return admission;
   return fault("not_deliverable", "the sender does not allow a Cache for this envelope");
 }

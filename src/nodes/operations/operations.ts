@@ -34,8 +34,7 @@ type ReloadOutcome = {
 type OperationsParts = Erasing & {
   /** Reads the configuration again; a text gives the reason why it was not applied. */
   readonly reload: () => Promise<ReloadOutcome | string>;
-  /** `null` on a node that knows no recipients. */
-  readonly explain: ExplainParts | null;
+  readonly explain: ExplainParts;
   /** The client network behind a label of stored entries; `null` for one that sent nothing lately. */
   readonly networkOf: (label: string) => string | null;
   readonly now: () => number;
@@ -48,7 +47,7 @@ export function operationRoutes(parts: OperationsParts): Route[] {
     ...nodeOperations(parts),
     ...blockRoutes(parts),
     ...(directory === null ? [] : invitationRoutes(directory.invitations, parts.log)),
-    ...(explain === null ? [] : [explainRoute(explain, parts.now)]),
+    explainRoute(explain, parts.now),
   ];
 }
 

@@ -21,7 +21,6 @@ import { type Admission, type AdmissionFacts, senderHomeHeader } from "../admiss
 import { isQuiet, type Submitted } from "../cache/store.ts";
 import { traceparentOf } from "../http/log.ts";
 import type { Call } from "../http/route.ts";
-import type { RecipientSource } from "../recipients.ts";
 import type { Egress } from "./egress.ts";
 import type { LiveSessions } from "./live/session.ts";
 
@@ -32,23 +31,18 @@ export type Relayed = {
   readonly hops: number;
   readonly via: string | null;
   readonly admission: Admission;
-  readonly senderHome: string | null;
+  /** What the admission rests on. */
+  readonly facts: AdmissionFacts;
   /** Called once the sessions that get it are chosen. */
   readonly begun: () => void;
-  /** What it rests on, where the Cache of this process learns of recipients from the same source. */
-  readonly facts: AdmissionFacts | null;
   /** Outbound slots and mailboxes are shared between client networks. */
   readonly call: Pick<Call, "client" | "network" | "nowMs" | "headers">;
 };
 
 /** The Cache of this process: the same checks as over HTTP, without HTTP. */
 export type LocalCache = {
-  readonly recipients: RecipientSource;
   readonly endpoints: readonly string[];
-  readonly store: (
-    envelope: Envelope,
-    submitted: Omit<Submitted, "relayed"> & { readonly relayed: Pick<Relayed, "facts"> },
-  ) => Promise<StoreReceipt | Fault>;
+  readonly store: (envelope: Envelope, submitted: Submitted) => Promise<StoreReceipt | Fault>;
   /** The receipt of an envelope that was stored before; 409 `duplicate_conflict`, or `null` when its id is not known. */
   readonly recall: (envelope: Envelope, admission: Admission, nowMs: number) => Promise<StoreReceipt | Fault | null>;
 };
@@ -168,13 +162,13 @@ async function post(parts: DeliveryParts, relayed: Relayed, attempt: Attempt): P
   return said === null ? { httpStatus, error: "invalid_answer", giveUp: true } : { httpStatus, error, giveUp, ...said };
 }
 
-function headersTo(channel: Channel, { hops, via, call, senderHome }: Relayed, id: string): Record<string, string> {
+function headersTo(channel: Channel, { hops, via, call, facts }: Relayed, id: string): Record<string, string> {
   const trace = traceparentOf(call.headers);
   const viaNext = via === null ? id : [...via.split(",").slice(-7), id].join(",");
   return {
     ...(channel === "cache" ? {} : { "svc-hops": String(hops + 1), "svc-via": viaNext }),
     // Not to an inbox, which is the recipient's own.
-    ...(senderHome === null || channel === "inbox" ? {} : { [senderHomeHeader]: senderHome }),
+    ...(facts.senderHome === null || channel === "inbox" ? {} : { [senderHomeHeader]: facts.senderHome }),
     ...(isQuiet(call.headers) ? { urgency: "low" } : {}),
     ...(trace === null ? {} : { traceparent: trace.text }),
   };
@@ -183,15 +177,8 @@ function headersTo(channel: Channel, { hops, via, call, senderHome }: Relayed, i
 async function storeInCache(parts: DeliveryParts, relayed: Relayed, attempt: Attempt): Promise<Made | Fault> {
   const { localCache, now } = parts;
   if (localCache === null || !isLocal(localCache, attempt.destination)) return post(parts, relayed, attempt);
-  const { client, network } = relayed.call;
-  const submitted = {
-    client,
-    network,
-    nowMs: now(),
-    isQuiet: isQuiet(relayed.call.headers),
-    senderHome: relayed.senderHome,
-    relayed,
-  };
+  const { client, network, headers } = relayed.call;
+  const submitted = { client, network, nowMs: now(), isQuiet: isQuiet(headers), relayed: relayed.facts };
   const stored = await localCache.store(relayed.envelope, submitted).catch(storeFailure);
   if (isFault(stored) && stored.code === "duplicate_conflict") return stored;
   return isFault(stored) ? madeOfRefusal(stored) : { httpStatus: 202, error: null, receipt: stored };

@@ -143,9 +143,7 @@ async function relay(node: RelayNode, call: Call): Promise<Answer | Fault> {
   if (tooFast !== null) return tooFast;
   // A session that never acknowledges must not keep the places of other requests.
   if (node.sessions.mayListen(envelope.to) && !call.waitsForOthers()) return tooManyWaiting;
-  const isShared = node.localCache?.recipients === node.recipients;
-  const { senderHome } = facts;
-  const relayed = { ...received, admission, senderHome, call, facts: isShared ? facts : null };
+  const relayed = { ...received, admission, facts, call };
   const outcome = await deliverOnce(node.dedup, {
     envelope,
     nowMs: call.nowMs,

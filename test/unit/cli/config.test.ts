@@ -317,22 +317,19 @@ const cases: readonly Case[] = [
   [
     "relay local recipients",
     all.replace("[directory]\nenabled = true\n", ""),
-    [
-      '9:1: relay.recipients: is "local", but no Directory runs in this process: name a Directory\'s URL or a ledger',
-      '14:1: cache.recipients: is "local", but no Directory runs in this process: name a Directory\'s URL or a ledger',
-    ],
+    ['1:1: server.recipients: is "local", but no Directory runs in this process: name a Directory\'s URL or a ledger'],
   ],
   [
     "recipients form",
-    withLine(all, "relay", 'recipients = "directory.acme.io"'),
+    withLine(all, "server", 'recipients = "directory.acme.io"'),
     [
-      '12:1: relay.recipients: must be "local", "ledger:<store>" or the URL of a Directory, such as "https://directory.example.org"',
+      '2:1: server.recipients: must be "local", "ledger:<store>" or the URL of a Directory, such as "https://directory.example.org"',
     ],
   ],
   [
     "recipients ledger unknown",
-    withLine(all, "relay", 'recipients = "ledger:other"'),
-    ['12:1: relay.recipients: there is no store named "other": add [stores.other]'],
+    withLine(all, "server", 'recipients = "ledger:other"'),
+    ['2:1: server.recipients: there is no store named "other": add [stores.other]'],
   ],
   [
     "cache without endpoint",

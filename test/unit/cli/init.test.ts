@@ -30,8 +30,8 @@ describe("the configuration", () => {
     expect(config.cache).toMatchObject({
       public_endpoints: [answers.url],
       signing_key_file: "/etc/waypost/signing.key",
-      recipients: "local",
     });
+    expect(config.server.recipients).toBe("local");
     expect(config.server.trusted_proxies).toEqual(["127.0.0.1", "::1"]);
     expect(config.server.admin_listen).toEqual(["127.0.0.1:7401", "unix:/var/lib/waypost/admin.sock"]);
     expect(config.stores).toEqual({ main: { plugin: "lmdb", path: "/var/lib/waypost/store" } });
@@ -44,7 +44,7 @@ describe("the configuration", () => {
   test("of a Cache alone asks the Directory that was named", () => {
     const config = configOf({ nodes: ["cache"], directory: "https://directory.waypost.net", proxy: false });
     expect([config.directory.enabled, config.relay.enabled]).toEqual([false, false]);
-    expect(config.cache.recipients).toBe("https://directory.waypost.net");
+    expect(config.server.recipients).toBe("https://directory.waypost.net");
     expect(config.server.trusted_proxies).toEqual([]);
   });
 });

@@ -4,12 +4,10 @@ import { configWarnings, relationProblems } from "../../../src/config/checks.ts"
 import type { ConfigInput } from "../../../src/config/schema.ts";
 import { settings } from "../../support/settings.ts";
 
-const relay = { enabled: true, recipients: "https://directory.net" } as const;
-const cache: ConfigInput["cache"] = {
-  enabled: true,
-  recipients: "https://directory.net",
-  public_endpoints: ["https://cache.net"],
-};
+const relay = { enabled: true } as const;
+const cache: ConfigInput["cache"] = { enabled: true, public_endpoints: ["https://cache.net"] };
+/** Of nodes whose Directory is elsewhere. */
+const away = { recipients: "https://directory.net" };
 const broken = (input: ConfigInput): string[] => relationProblems(settings(input)).map(({ setting }) => setting);
 
 describe("a broken relation is reported under its first setting", () => {
@@ -25,24 +23,25 @@ describe("a broken relation is reported under its first setting", () => {
           chunk_bytes_max: 1_024,
           header_bytes_max: 131_072,
         },
+        server: away,
       },
     ],
-    ["an app without nodes", "server.app", { relay, server: { app: "chat.net" } }],
+    ["an app without nodes", "server.app", { relay, server: { ...away, app: "chat.net" } }],
     [
       "an app on the host of a node",
       "server.app",
-      { relay: { ...relay, public_endpoints: ["https://cache.net"] }, cache, server: { app: "cache.net" } },
+      { relay: { ...relay, public_endpoints: ["https://cache.net"] }, cache, server: { ...away, app: "cache.net" } },
     ],
     [
       "an app that knows no Directory",
       "server.app",
       {
-        relay: { ...relay, recipients: "ledger:main", public_endpoints: ["https://relay.net"] },
-        cache: { ...cache, recipients: "ledger:main" },
-        server: { app: "chat.net" },
+        relay: { ...relay, public_endpoints: ["https://relay.net"] },
+        cache,
+        server: { recipients: "ledger:main", app: "chat.net" },
       },
     ],
-    ["a certificate without its key", "server.tls_cert_file", { relay, server: { tls_cert_file: "a" } }],
+    ["a certificate without its key", "server.tls_cert_file", { relay, server: { ...away, tls_cert_file: "a" } }],
   ];
   test.each(rows)("%s", (_, setting, input) => expect(broken(input)).toEqual([setting]));
 });
@@ -72,12 +71,6 @@ test("a number far from its default is a warning, once, and one near it is none"
 
 const warningsOf = (input: ConfigInput) => configWarnings(settings(input));
 const aboutOf = (input: ConfigInput) => warningsOf(input).map(({ setting }) => setting);
-
-test("a slash at the end is no other source of recipients", () => {
-  const both = (recipients: string) => aboutOf({ relay, cache: { ...cache, recipients } });
-  expect(both("https://directory.net/")).not.toContain("relay.recipients");
-  expect(both("https://directory.net/v2")).toContain("relay.recipients");
-});
 
 test("a path below /var/tmp is among temporary files too", () => {
   const [warning] = warningsOf({ cache: { ...cache, signing_key_file: "/var/tmp/k" } }).filter(
@@ -167,7 +160,6 @@ describe("what is allowed and hardly meant is a warning", () => {
 });
 
 test("a node that looks recipients up at itself, without a Directory, is warned of", () => {
-  const own = { ...cache, recipients: "https://cache.net/" };
-  expect(configWarnings(settings({ cache: own })).map(({ setting }) => setting)).toContain("cache.recipients");
-  expect(configWarnings(settings({ cache })).map(({ setting }) => setting)).not.toContain("cache.recipients");
+  expect(aboutOf({ cache, server: { recipients: "https://cache.net/" } })).toContain("server.recipients");
+  expect(aboutOf({ cache, server: away })).not.toContain("server.recipients");
 });

@@ -145,11 +145,11 @@ describe("relations", () => {
 
   test("a Relay or a Cache without a Directory needs a source of recipients", () => {
     const lone = (more: string): string[] =>
-      problemsOf(`[stores.main]\nplugin = "memory"\n[relay]\nenabled = true\n${more}`);
-    expect(lone("")).toEqual(["relay.recipients"]);
+      problemsOf(`[stores.main]\nplugin = "memory"\n[relay]\nenabled = true\n[server]\n${more}`);
+    expect(lone("")).toEqual(["server.recipients"]);
     expect(lone('recipients = "https://directory.example.org"')).toEqual([]);
     expect(lone('recipients = "ledger:main"')).toEqual([]);
-    expect(lone('recipients = "directory.example.org"')).toEqual(["relay.recipients"]);
+    expect(lone('recipients = "directory.example.org"')).toEqual(["server.recipients"]);
   });
 
   test("a Cache must know its endpoints, and some node must be enabled", () => {
@@ -335,6 +335,7 @@ describe("warnings", () => {
     .replace("[relay]\nenabled = true\n", "")
     .replace("https://cache.example.org", "http://127.0.0.1:7400");
   const withCache = (more: string) => quiet.replace("[cache]", `[cache]\n${more}`);
+  const askingAt = (url: string) => `${quiet}[server]\nrecipients = "${url}"`;
   const at = (endpoint: string) => quiet.replace("http://127.0.0.1:7400", endpoint);
 
   test("a plain file has none", () => expect(warned(quiet)).toEqual([]));
@@ -403,27 +404,18 @@ describe("warnings", () => {
       quiet.replace("[directory]", '[directory]\nregistration_proofs = ["v1"]'),
       ["directory.registration_proofs"],
     ],
-    ["a Directory that is not asked", withCache('recipients = "https://d.net"'), ["cache.recipients"]],
-    [
-      "two sources of recipients",
-      `${withCache('recipients = "https://d.net"')}[relay]\nenabled = true\npublic_endpoints = ["http://127.0.0.1:7400"]`,
-      ["relay.recipients"],
-    ],
+    ["a Directory that is not asked", askingAt("https://d.net"), ["server.recipients"]],
     ["settings of a bus that does not run", `${quiet}[bus]\nservers = ["nats://a"]`, ["bus.plugin"]],
     ["pushes that are off", `${quiet}[push]\ncontact = "mailto:a@acme.io"`, ["push.enabled"]],
     ["a path that depends on where the node starts", withCache('signing_key_file = "k"'), ["cache.signing_key_file"]],
     ["a key among temporary files", withCache('signing_key_file = "/tmp/k"'), ["cache.signing_key_file"]],
     [
       "a Directory from an example",
-      withCache('recipients = "https://directory.example.org"'),
-      ["cache.recipients", "cache.recipients"],
+      askingAt("https://directory.example.org"),
+      ["server.recipients", "server.recipients"],
     ],
-    ["a Directory over http", withCache('recipients = "http://d.net"'), ["cache.recipients", "cache.recipients"]],
-    [
-      "a Directory that is this process",
-      withCache('recipients = "http://127.0.0.1:7400/"'),
-      ["cache.recipients", "cache.recipients"],
-    ],
+    ["a Directory over http", askingAt("http://d.net"), ["server.recipients", "server.recipients"]],
+    ["a Directory that is this process", askingAt("http://127.0.0.1:7400/"), ["server.recipients"]],
     [
       "a log that does not outlive the process",
       quiet.replace('"lmdb"', '"memory"').replace("[directory]", '[directory]\nlog_key_file = "/log.key"'),

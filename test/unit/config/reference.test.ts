@@ -37,7 +37,7 @@ describe("the JSON Schema", () => {
     ['[server]\ncors_origins = ["*", "https://a.example"]', '[server]\ncors_origins = ["https://a.example/"]'],
     ['[relay]\nallow_private = ["10.0.0.0/8"]', '[relay]\nallow_private = ["home"]'],
     ['[relay]\npublic_endpoints = ["https://r.example"]', '[relay]\npublic_endpoints = ["ws://r.example"]'],
-    ['[cache]\nrecipients = "ledger:main"', '[cache]\nrecipients = "directory.example"'],
+    ['[server]\nrecipients = "ledger:main"', '[server]\nrecipients = "directory.example"'],
     ['[push]\ncontact = "https://a.example/us"', '[push]\ncontact = "a@a.example"'],
     ['[stores.main]\nplugin = "lmdb"\npath = "d"', '[stores.main]\nplugin = "lmdb"\npth = "d"'],
     ['[stores.main]\nplugin = "postgres"\npassword_file = "p"', '[stores.main]\nplugin = "postgres"\nurls = "x"'],
