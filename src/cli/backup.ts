@@ -5,7 +5,6 @@
  */
 import { existsSync } from "node:fs";
 import { open, readFile, rm } from "node:fs/promises";
-import { join } from "node:path";
 import type { Command } from "commander";
 import { failed } from "../app/failure.ts";
 import { backup, lockedRows, restore } from "../client/backup.ts";
@@ -13,8 +12,8 @@ import { renderIdentity } from "../client/keys.ts";
 import { Table } from "../client/store/table.ts";
 import { errorText } from "../core/fault.ts";
 import { addIdentityFlag, clientCommand, parseName, type Session } from "./command.ts";
-import { fileKeys, stateFolder } from "./files/files.ts";
-import { fileStore } from "./files/store.ts";
+import { fileKeys } from "./files/files.ts";
+import { fileStore, storePath } from "./files/store.ts";
 
 type SecretFlags = { readonly passphraseFile: string };
 
@@ -40,8 +39,6 @@ async function passphraseIn({ passphraseFile: file }: SecretFlags): Promise<stri
   return text.split(/\r?\n/)[0] ?? "";
 }
 
-const storeOf = (keysFolder: string, name: string): string => join(stateFolder(keysFolder, name), "store.sqlite");
-
 async function backupIdentity(
   { keysFolder, report, ...session }: Session,
   flags: SecretFlags,
@@ -50,7 +47,7 @@ async function backupIdentity(
   const passphrase = await passphraseIn(flags);
   const identity = await session.identity();
   const { name, did, storeKey } = identity;
-  const path = storeOf(keysFolder, name);
+  const path = storePath(keysFolder, name);
   const driver = storeKey !== null && existsSync(path) ? fileStore(path) : null;
   const file = await open(to, "wx", 0o600).catch((error: unknown) => {
     throw failed(`${to} can't be made: ${errorText(error)}`);
@@ -79,7 +76,7 @@ async function restoreIdentity(
   from: string,
 ): Promise<void> {
   if (!existsSync(from)) throw failed(`${from}: there is no such file`);
-  const store = fileStore(storeOf(keysFolder, name));
+  const store = fileStore(storePath(keysFolder, name));
   try {
     const passphrase = await passphraseIn(flags);
     const options = { passphrase, keys: fileKeys(keysFolder), name, store };

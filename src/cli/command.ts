@@ -305,7 +305,7 @@ export type Session = {
   /** How the SDK opens an identity of this machine. */
   readonly options: (name: string) => WaypostOptions;
   /** The same identity as one that sends, receives and replaces its keys when they are due; closed after the command. */
-  readonly open: () => Promise<Waypost>;
+  readonly open: (more?: Partial<WaypostOptions>) => Promise<Waypost>;
   /** The client remembers for the identity that `identity` would return, if there is one. */
   readonly recall: () => Promise<void>;
   /** The same where it matters whose memory counts: of several identities one must be chosen. */
@@ -421,8 +421,8 @@ function openSession(flags: SessionFlags): Session {
     report,
     identity: identityOf,
     options,
-    open: async () => {
-      opened = await Waypost.open(options((await identityOf()).name));
+    open: async (more = {}) => {
+      opened = await Waypost.open({ ...options((await identityOf()).name), ...more });
       return opened;
     },
     close: async () => opened?.close(),

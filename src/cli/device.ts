@@ -3,7 +3,6 @@
  * store beside the keys.
  * Source: docs/client.md "Devices".
  */
-import { join } from "node:path";
 import type { Command } from "commander";
 import { timedOut } from "../app/failure.ts";
 import { ClientError } from "../client/http.ts";
@@ -11,8 +10,7 @@ import { Waypost } from "../client/waypost.ts";
 import { minuteMs } from "../core/codec/time.ts";
 import { addIdentityFlag, clientCommand, parseName, printable, type Session } from "./command.ts";
 import { confirmed } from "./did-change.ts";
-import { stateFolder } from "./files/files.ts";
-import { fileStore } from "./files/store.ts";
+import { fileStore, storePath } from "./files/store.ts";
 
 type NameFlags = { readonly name?: string };
 
@@ -32,24 +30,18 @@ export function registerDeviceCommand(program: Command): void {
   clientCommand(addIdentityFlag(remove), removeDevice);
 }
 
-function optionsFor({ options, keysFolder }: Session, name: string) {
-  return { ...options(name), store: fileStore(join(stateFolder(keysFolder, name), "store.sqlite")) };
+/** The store that devices share, which no other program may have open. Messages are taken by `receive` alone. */
+export function withStore({ keysFolder }: Session, name: string) {
+  return { store: fileStore(storePath(keysFolder, name)), acknowledge: "by-hand" } as const;
 }
 
-/** Opens the identity with its store, which no other program may have open, and closes it after the work. */
-async function withDevices(session: Session, work: (me: Waypost) => Promise<void>): Promise<void> {
-  const { name } = await session.identity();
-  const me = await Waypost.open(optionsFor(session, name));
-  try {
-    await work(me);
-  } finally {
-    await me.close();
-  }
+async function openDevice(session: Session): Promise<Waypost> {
+  return session.open(withStore(session, (await session.identity()).name));
 }
 
 async function linkDevice(session: Session, { as: name }: { readonly as: string }): Promise<void> {
   const { report } = session;
-  const { code, opened } = await Waypost.link(optionsFor(session, name));
+  const { code, opened } = await Waypost.link({ ...session.options(name), ...withStore(session, name) });
   report.result({ code }, code);
   report.note("On the other device: waypost device accept <code>, within ten minutes.");
   const me = await opened;
@@ -64,41 +56,37 @@ async function linkDevice(session: Session, { as: name }: { readonly as: string 
 const historyMs = 10 * minuteMs;
 const lookMs = 200;
 
-function acceptDevice(session: Session, { name = "device" }: NameFlags, code: string): Promise<void> {
-  return withDevices(session, async (me) => {
-    await me.acceptLink(code, name);
-    const endMs = performance.now() + historyMs;
-    while ((await me.devices.list()).some(({ isCurrent }) => !isCurrent)) {
-      session.report.progress("sending the history");
-      if (performance.now() > endMs)
-        throw timedOut("the history is not there yet: it goes on when this store is opened");
-      await Bun.sleep(lookMs);
-    }
-    session.report.result({ ok: true, did: me.did }, `${printable(name)} has the keys and the history`);
-  });
+async function acceptDevice(session: Session, { name = "device" }: NameFlags, code: string): Promise<void> {
+  const me = await openDevice(session);
+  await me.acceptLink(code, name);
+  const endMs = performance.now() + historyMs;
+  while ((await me.devices.list()).some(({ isCurrent }) => !isCurrent)) {
+    session.report.progress("sending the history");
+    if (performance.now() > endMs) throw timedOut("the history is not there yet: it goes on when this store is opened");
+    await Bun.sleep(lookMs);
+  }
+  session.report.result({ ok: true, did: me.did }, `${printable(name)} has the keys and the history`);
 }
 
-function listDevices(session: Session): Promise<void> {
-  return withDevices(session, async (me) => {
-    const devices = (await me.devices.list()).map(({ did, name, isThis, addedAt, isCurrent }) => ({
-      did,
-      name,
-      this: isThis,
-      added_at: addedAt?.toISOString() ?? null,
-      current: isCurrent,
-    }));
-    const lines = devices.map(({ did, name, this: isThis }) => `${did} ${name}${isThis ? " (this one)" : ""}`);
-    session.report.result({ ok: true, devices }, lines.join("\n") || "This is the only device.");
-  });
+async function listDevices(session: Session): Promise<void> {
+  const me = await openDevice(session);
+  const devices = (await me.devices.list()).map(({ did, name, isThis, addedAt, isCurrent }) => ({
+    did,
+    name,
+    this: isThis,
+    added_at: addedAt?.toISOString() ?? null,
+    current: isCurrent,
+  }));
+  const lines = devices.map(({ did, name, this: isThis }) => `${did} ${name}${isThis ? " (this one)" : ""}`);
+  session.report.result({ ok: true, devices }, lines.join("\n") || "This is the only device.");
 }
 
-function removeDevice(session: Session, flags: { readonly yes?: boolean }, did: string): Promise<void> {
-  return withDevices(session, async (me) => {
-    if (!(await me.devices.list()).some((one) => one.did === did && !one.isThis))
-      throw new ClientError("local", "no_device", `${did} is no other device of this identity`);
-    confirmed(`Replace all keys of ${me.did}, so that ${did} has none in force?`, flags);
-    session.report.progress("replacing the keys");
-    await me.devices.remove(did);
-    session.report.result({ ok: true, did }, `${did} has no key in force any more`);
-  });
+async function removeDevice(session: Session, flags: { readonly yes?: boolean }, did: string): Promise<void> {
+  const me = await openDevice(session);
+  if (!(await me.devices.list()).some((one) => one.did === did && !one.isThis))
+    throw new ClientError("local", "no_device", `${did} is no other device of this identity`);
+  confirmed(`Replace all keys of ${me.did}, so that ${did} has none in force?`, flags);
+  session.report.progress("replacing the keys");
+  await me.devices.remove(did);
+  session.report.result({ ok: true, did }, `${did} has no key in force any more`);
 }

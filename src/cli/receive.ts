@@ -4,6 +4,7 @@
  * `waypost query` lists waiting messages without fetching them, `waypost purge` removes them unread.
  * Source: rules sections 5 ("Live sessions") and 6.
  */
+import { existsSync } from "node:fs";
 import type { Command } from "commander";
 import { failed, failedInResult, timedOut } from "../app/failure.ts";
 import { cachesOf, isComplete, listPending, messageIdsOf, type PendingMessage } from "../client/caches.ts";
@@ -19,9 +20,11 @@ import {
   renderBytes,
   type Session,
 } from "./command.ts";
+import { withStore } from "./device.ts";
 import { confirmed } from "./did-change.ts";
 import { stateFolder } from "./files/files.ts";
 import { type Inbox, openInbox, type Problem, type Received, type Round } from "./files/inbox.ts";
+import { storePath } from "./files/store.ts";
 
 export function registerReceiveCommands(program: Command): void {
   const receiveCommand = program
@@ -56,9 +59,11 @@ const pollMs = 1_000;
 /** The inbox is this process's alone until the work is done. */
 async function receive(session: Session, { out: folder, follow, waitFor = 0 }: ReceiveFlags): Promise<void> {
   const { keysFolder, report } = session;
-  const me = await session.open();
+  const { name } = await session.identity();
+  // Of a linked device the others get what it receives.
+  const me = await session.open(existsSync(storePath(keysFolder, name)) ? withStore(session, name) : {});
   const onChunk = (done: number, total: number) => report.progress(`receiving ${renderBar(done, total)}`);
-  const inbox = await openInbox(me, { folder, state: stateFolder(keysFolder, me.identity.name), onChunk });
+  const inbox = await openInbox(me, { folder, state: stateFolder(keysFolder, name), onChunk });
   const work = follow === true ? followInbox(session, inbox) : receiveWaiting(session, inbox, waitFor);
   await work.finally(inbox.close);
 }

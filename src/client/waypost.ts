@@ -231,7 +231,7 @@ export class Waypost {
     if (this.#session !== null && this.#options.acknowledge !== "by-hand") return yield* this.#session.messages();
     if (this.#receiver !== null) throw localError("busy", "messages() is being read already");
     this.#receiving = new AbortController();
-    this.#receiver = this.receiver(this.#session?.incoming.seen);
+    this.#receiver = this.#receiverFor(this.#session?.incoming.seen);
     const receiver = await this.#receiver;
     const wrong = clockProblem(this.#client.directory.endpoint);
     if (wrong !== null) this.#emit({ type: "failed", what: "clock", error: wrong });
@@ -246,8 +246,15 @@ export class Waypost {
     }
   }
 
-  /** For programs that keep messages in a storage of their own, as `openInbox` does; everybody else reads `messages`. */
-  async receiver(storage?: ReceiverStorage): Promise<Receiver> {
+  /**
+   * For programs that keep messages in a storage of their own, as `openInbox` does; everybody else reads `messages`. A local
+   * store keeps them first, so that the other devices get them.
+   */
+  receiver(storage: ReceiverStorage): Promise<Receiver> {
+    return this.#receiverFor(this.#session?.incoming.savingBefore(storage) ?? storage);
+  }
+
+  async #receiverFor(storage?: ReceiverStorage): Promise<Receiver> {
     // A page that only sends does not load it.
     const { Receiver } = await import("./receiver.ts");
     const session = this.#session;
@@ -327,7 +334,7 @@ export class Waypost {
       },
       relationsOf: (options) => this.#relationsOf(options),
       send: (to, content, options) => this.send(to, content, options),
-      receiver: (storage) => this.receiver(storage),
+      receiver: (storage) => this.#receiverFor(storage),
       devices: {
         keys: this.#options.keys,
         openLink: () => Waypost.open(linkOptions(this.#options)),

@@ -3,6 +3,9 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { fileKeys, loadIdentity, stateFolder } from "../../src/cli/files/files.ts";
+import { fileStore } from "../../src/cli/files/store.ts";
+import { Waypost } from "../../src/client/waypost.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "waypost-device-"));
@@ -53,4 +56,40 @@ test("a device is linked, listed and removed by commands, and is no second ident
   expect((await listed("phone")).length).toBe(1);
   expect((await run("laptop", "query"))["code"]).toBe("no_cache");
   expect((await run("phone", "query"))["ok"]).toBe(true);
+}, 120_000);
+
+/** A new device of the identity "default" in the folder `from`, by commands. */
+async function link(from: string, to: string): Promise<void> {
+  const linking = start(to, "device", "link");
+  const lines = linking.stdout.pipeThrough(new TextDecoderStream()).getReader();
+  const { code } = JSON.parse((await lines.read()).value ?? "");
+  expect(await run(from, "device", "accept", String(code), "--name", to)).toMatchObject({ ok: true });
+  expect(await linking.exited).toBe(0);
+}
+
+test("what waits while a device is linked is received as a file, and what one device receives the other has too", async () => {
+  const { did } = await run("tablet", "did", "create", "--name", "default");
+  await run("friend", "did", "create", "--name", "friend");
+  const send = async (text: string) => {
+    await Bun.write(join(folder, text), text);
+    const sent = await run("friend", "send", "--as", "friend", "--to", String(did), "--file", join(folder, text));
+    expect(sent["ok"]).toBe(true);
+  };
+  const received = async (keys: string) => {
+    const { received: files } = await run(keys, "receive", "--out", join(folder, `${keys}-in`), "--wait-for", "20s");
+    return (files as { name: string }[]).map(({ name }) => name);
+  };
+  await send("early");
+  await link("tablet", "desktop");
+  expect(await received("tablet")).toEqual(["early"]);
+  await send("late");
+  expect(await received("desktop")).toEqual(["late"]);
+  const state = join(stateFolder(join(folder, "tablet"), "default"), "store.sqlite");
+  const keys = fileKeys(join(folder, "tablet"));
+  const me = await Waypost.open({ url: nodes.url, keys, store: fileStore(state) });
+  const { did: friend } = await loadIdentity(join(folder, "friend"), "friend");
+  const texts = async () => (await me.store.messages(friend)).map(({ name }) => name);
+  while ((await texts()).length < 2) await Bun.sleep(50);
+  expect(await texts()).toEqual(["early", "late"]);
+  await me.close();
 }, 120_000);

@@ -9,9 +9,13 @@ import type { DatabaseSync } from "node:sqlite";
 import { type ClientError, localError } from "../../client/http.ts";
 import type { Row, StoreDriver, StoreOptions } from "../../client/store/driver.ts";
 import { errorText } from "../../core/fault.ts";
-import { defaultKeysFolder } from "./files.ts";
+import { defaultKeysFolder, stateFolder } from "./files.ts";
 
 const bytesMaxDefault = 2_147_483_648;
+
+/** Where an identity of several devices has its store: beside its keys. */
+export const storePath = (keysFolder: string, name: string): string =>
+  join(stateFolder(keysFolder, name), "store.sqlite");
 
 /** Throws `busy` when another process has it open. One file may have the stores of several identities. */
 export function fileStore(

@@ -90,6 +90,15 @@ export class Incoming {
     };
   }
 
+  /** For a receiver whose program keeps messages itself: each is stored here, and synced, before it is read there. */
+  savingBefore(storage: ReceiverStorage): ReceiverStorage {
+    const read: ReceiverStorage["read"] = async (version, recipient) => {
+      await this.#read(version, recipient);
+      return storage.read(version, recipient);
+    };
+    return { ...storage, waitMs: toldMs, read };
+  }
+
   /** For a receiver whose messages are saved when the program acknowledges them. */
   get seen(): ReceiverStorage {
     const has = async (text: string) => (await this.#table.bytes(seenKey(this.#table, text))) !== null;
