@@ -6,16 +6,12 @@
  * Source: interface "Resources and their fields" and "Endpoints", rules sections 4 and 10.
  */
 import { type Static, type TProperties, type TSchema, Type } from "@sinclair/typebox";
-import { encodeHex0x } from "../codec/bytes.ts";
-import { type ActionName, actionRows, actions, type Intent, type ItemName } from "../ledger/actions.ts";
-import { rootKeyId } from "../ledger/document.ts";
-import { documentMessage, encodeDidDocument, registrationMessage } from "../ledger/document-codec.ts";
-import { itemForms, renderItems } from "../ledger/intents.ts";
-import { encodeAuthorization } from "../ledger/structures.ts";
+import { type ActionName, actionRows, actions, type ItemName } from "../ledger/actions.ts";
+import { itemForms } from "../ledger/intents.ts";
 import {
   documentInShape,
   documentShape,
-  exampleDocumentJson,
+  exampleDocument,
   exampleLinks,
   keyAgreementShape,
   serviceShape,
@@ -25,14 +21,10 @@ import {
   closed,
   didText,
   didUrlText,
-  exampleAgreement,
+  exampleAgreementKey,
   exampleDid,
-  exampleDocument,
   exampleKey,
-  exampleService,
-  exampleTime,
   exampleTxHash,
-  exampleValidUntil,
   isoText,
   limitsShape,
   namedText,
@@ -43,7 +35,6 @@ import {
   txHashText,
   u64Text,
 } from "./schema.ts";
-import { actionText, exampleSignature } from "./signing.ts";
 
 const docBlobText = Type.String({ description: "the SCALE document as 0x hex, Base64 or URL-safe Base64" });
 const publicKeyText = Type.String({
@@ -53,20 +44,11 @@ const publicKeyText = Type.String({
 const proofTimestampText = Type.String({
   format: "proof-timestamp",
   description: "a timestamp (version 1), or v2:<nonce>:<expiry in milliseconds>, or the same with v3",
-  examples: [exampleTime],
+  examples: ["2026-07-16T12:00:00Z"],
 });
 const aliasText = Type.String({ description: "1 to 64 of a-z 0-9 _ - . after lowering", examples: ["team.one"] });
 
 // --------------------------------------------------------------------------------------- registration
-
-const exampleBlob = encodeDidDocument(exampleDocument);
-const exampleRegistration = {
-  did: exampleDid,
-  alias: null,
-  timestamp: exampleTime,
-  pubkey: new Uint8Array(0),
-  docBlob: exampleBlob,
-};
 
 const registrationMembers = {
   did: didText,
@@ -75,10 +57,11 @@ const registrationMembers = {
   alias: Type.Optional(aliasText),
 };
 
-export const registerBody = closed(
-  { ...registrationMembers, timestamp: proofTimestampText, signature: signatureText },
-  { signature: exampleSignature(registrationMessage(exampleRegistration) as Uint8Array) },
-);
+export const registerBody = closed({
+  ...registrationMembers,
+  timestamp: proofTimestampText,
+  signature: signatureText,
+});
 
 export const registeredAnswer = open({
   status: Type.Literal("accepted"),
@@ -98,7 +81,7 @@ export const registrationStatusAnswer = open(
     version: Type.Optional(Type.Integer({ minimum: 1 })),
     tx_id: Type.Optional(txHashText),
   },
-  { did_document: exampleDocumentJson, version: 1, tx_id: exampleTxHash },
+  { did_document: exampleDocument, version: 1, tx_id: exampleTxHash },
 );
 
 // ---------------------------------------------------------------------------------------- preparation
@@ -142,13 +125,13 @@ export const preparedAnswer = open(
     action: "RemoveService",
     nonce_domain: "document_nonce",
     payload_to_sign: "0x78",
-    request: { did: exampleDid, action: "RemoveService", id: exampleService.id, nonce: "0" },
+    request: { did: exampleDid, action: "RemoveService", id: `${exampleDid}#cache`, nonce: "0" },
     submit: { method: "DELETE", path: `/dids/${encodeURIComponent(exampleDid)}/document/services/%23cache` },
   },
 );
 
 /** The body of a preparation: DID and action, who signs and until when, then the members of that action. */
-function prepareBody<M extends TProperties>(action: string, members: M, example: object) {
+function prepareBody<M extends TProperties>(action: string, members: M, example: object = {}) {
   return closed({ ...prepareMembers, action: namedText([action]), ...members }, example);
 }
 
@@ -166,7 +149,7 @@ export function anyPrepareBody(actions: readonly string[]) {
     { ...prepareMembers, action: namedText(actions) },
     {
       description: "did, action, and the members that the route of the action accepts besides its authorization",
-      examples: [{ did: exampleDid, action: "RemoveService", id: exampleService.id }],
+      examples: [{ did: exampleDid, action: "RemoveService", id: `${exampleDid}#cache` }],
     },
   );
 }
@@ -190,10 +173,6 @@ function itemMembers(action: ActionName): Record<never, TSchema> {
   return Object.fromEntries(actionRows[action].items.map((item) => [itemForms[item].member, itemShapes[item]]));
 }
 
-function exampleIntent(action: ActionName): Intent {
-  return { action, did: exampleDid, ...actionText(action).example } as Intent;
-}
-
 const authorizationMembers = {
   nonce: u64Text,
   valid_until: validUntil,
@@ -211,32 +190,18 @@ export const authorizationShape = Type.Object({ did: didText, action: Type.Strin
 /** The body of a signed update. Alias bodies have a fresh `timestamp` that the signature leaves out. */
 export function updateBody(action: ActionName) {
   const timestamped = actions[action].counter === "alias";
-  return closed(
-    {
-      did: didText,
-      action: namedText([action]),
-      ...itemMembers(action),
-      ...(timestamped ? { timestamp: timestampText } : {}),
-      ...authorizationMembers,
-    },
-    { ...renderItems(exampleIntent(action)), ...exampleAuthorization(action) },
-  );
-}
-
-function exampleAuthorization(action: ActionName) {
-  const terms = { nonce: 0n, validUntilMs: BigInt(exampleValidUntil), signerKeyId: rootKeyId };
-  const payload = encodeAuthorization(exampleIntent(action), terms);
-  return {
-    valid_until: exampleValidUntil,
-    signer_key_id: rootKeyId,
-    canonical_payload: encodeHex0x(payload),
-    signature: exampleSignature(payload),
-  };
+  return closed({
+    did: didText,
+    action: namedText([action]),
+    ...itemMembers(action),
+    ...(timestamped ? { timestamp: timestampText } : {}),
+    ...authorizationMembers,
+  });
 }
 
 /** The body of the preparation of a signed update. */
 export function prepareUpdateBody(action: ActionName) {
-  return prepareBody(action, itemMembers(action), renderItems(exampleIntent(action)));
+  return prepareBody(action, itemMembers(action));
 }
 
 // -------------------------------------------------------------------------------- document replacement
@@ -246,15 +211,10 @@ const eitherDocument = { document: Type.Optional(documentInShape), doc_blob: Typ
 
 export const replaceDocumentBody = closed(
   { did: didText, ...eitherDocument, timestamp: proofTimestampText, pubkey: publicKeyText, signature: signatureText },
-  {
-    document: exampleDocumentJson,
-    signature: exampleSignature(
-      documentMessage({ did: exampleDid, timestamp: exampleTime, docBlob: exampleBlob }) as Uint8Array,
-    ),
-  },
+  { document: exampleDocument },
 );
 
-export const prepareDocumentBody = prepareBody("replace_document", eitherDocument, { document: exampleDocumentJson });
+export const prepareDocumentBody = prepareBody("replace_document", eitherDocument, { document: exampleDocument });
 
 // ----------------------------------------------------------------------------------------- primary alias
 
@@ -351,7 +311,7 @@ export const resolutionAnswer = open({
   recipient_key_id: didUrlText,
   recipient_public_key_multibase: Type.String({
     description: "X25519, z base58btc, bare or with `ec 01`",
-    examples: [exampleAgreement.publicKeyMultibase],
+    examples: [exampleAgreementKey],
   }),
   key_proof: Type.Optional(
     Type.String({ description: "Base64 of the key proof, if `proof` asks for it; empty if `proof` names this one" }),

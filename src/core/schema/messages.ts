@@ -17,7 +17,6 @@ import {
   timestampText,
   uuidText,
 } from "./schema.ts";
-import { exampleMessageId, examplePayload, exampleRetrieval } from "./signing.ts";
 
 const durationText = Type.String({
   description: "ISO-8601 duration in hours, minutes and seconds",
@@ -33,13 +32,13 @@ const headerMembers = {
   schema_version: Type.String({ enum: ["1"] }),
 };
 
+const exampleMessageId = "0190b3b4-0000-7000-8000-000000000001";
 const exampleEnvelope = {
   message_id: exampleMessageId,
   to: exampleDid,
   timestamp: "2026-07-16T12:00:00Z",
   ttl: "24h",
-  delivery_hint: "standard",
-  payload: examplePayload,
+  payload: { ciphertext_b64: "c2VhbGVk" },
 };
 
 /** Body of `POST /relay`, `POST /relay/{recipientDid}` and `POST /cache/store`. */
@@ -225,37 +224,24 @@ export const messageStateShape = open(
 
 const ackMembers = {
   did: didText,
-  message_ids: Type.Array(Type.String(), { description: "1 to 1,000 UUIDs" }),
+  message_ids: Type.Array(Type.String({ examples: [exampleMessageId] }), { description: "1 to 1,000 UUIDs" }),
   device_id: Type.Optional(Type.String()),
 };
 
 const ackProofMembers = {
-  service_id: Type.String(),
-  cache_endpoint: Type.String(),
-  key_id: Type.String(),
-  timestamp: Type.String(),
+  service_id: Type.String({ examples: [`${exampleDid}#cache`] }),
+  cache_endpoint: Type.String({ examples: ["https://cache.example"] }),
+  key_id: Type.String({ examples: [`${exampleDid}#k1`] }),
+  timestamp: Type.String({ examples: ["2026-07-16T12:00:00Z"] }),
   nonce: Type.String({ description: "8 to 128 visible ASCII characters, never used twice" }),
-  signature_b64: Type.String(),
+  signature_b64: Type.String({ examples: signatureText.examples as string[] }),
 };
 
 /** What `POST /cache/ack` checks: a missing value of the proof is left to the proof, which answers 401. */
 export const ackRequestShape = closed({ ...ackMembers, ...Type.Partial(Type.Object(ackProofMembers)).properties });
 
-const exampleAck = exampleRetrieval("ack", exampleMessageId);
-
 /** Body of `POST /cache/ack`. The ids are parsed, trimmed and counted by the Cache. */
-export const ackBodyShape = closed(
-  { ...ackMembers, ...ackProofMembers },
-  {
-    message_ids: [exampleMessageId],
-    service_id: exampleAck.claims.serviceId,
-    cache_endpoint: exampleAck.claims.endpoint,
-    key_id: exampleAck.claims.keyId,
-    timestamp: exampleAck.claims.timestamp,
-    nonce: exampleAck.claims.nonce,
-    signature_b64: exampleAck.signature,
-  },
-);
+export const ackBodyShape = closed({ ...ackMembers, ...ackProofMembers });
 
 const base64urlText = (description: string) => Type.String({ description, pattern: "^[A-Za-z0-9_-]{1,128}={0,2}$" });
 const examplePush = {

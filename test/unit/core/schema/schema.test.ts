@@ -7,13 +7,12 @@ import { type TSchema, Type } from "@sinclair/typebox";
 import { TypeCompiler } from "@sinclair/typebox/compiler";
 import fc from "fast-check";
 import { type Fault, isFault } from "../../../../src/core/fault.ts";
-import { renderDocument, renderService } from "../../../../src/core/ledger/account.ts";
 import * as directory from "../../../../src/core/schema/directory.ts";
 import * as documents from "../../../../src/core/schema/identity.ts";
 import * as policies from "../../../../src/core/schema/identity.ts";
 import * as messages from "../../../../src/core/schema/messages.ts";
 import * as shared from "../../../../src/core/schema/schema.ts";
-import { exampleDid, exampleDocument, exampleService } from "../../../../src/core/schema/schema.ts";
+import { exampleDid } from "../../../../src/core/schema/schema.ts";
 import { startOwnTime } from "../../../support/own-time.ts";
 
 const { compileShape } = shared;
@@ -61,7 +60,7 @@ describe("the checker", () => {
 
   test("reports the errors of the variant of a union that a value is closest to", () => {
     const errorsOf = (schema: TSchema, value: unknown) => refusal(compileShape(schema)(value)).extra.errors;
-    const service = (serviceEndpoint: unknown) => ({ ...renderService(exampleService), serviceEndpoint });
+    const service = (serviceEndpoint: unknown) => ({ ...example<object>(documents.serviceShape), serviceEndpoint });
     expect(errorsOf(documents.serviceShape, service(["https://a.example", 1]))).toEqual([
       { pointer: "/serviceEndpoint/1", message: "must be a string" },
     ]);
@@ -107,7 +106,7 @@ describe("the checker", () => {
     const parse = compileShape(schema);
     const mutated = fc
       .tuple(fc.constantFrom("id", "verificationMethod", "authentication", "service", "other"), fc.jsonValue())
-      .map(([name, value]) => ({ ...renderDocument(exampleDocument), [name]: value }));
+      .map(([name, value]) => ({ ...example<object>(schema), [name]: value }));
     fc.assert(
       fc.property(fc.oneof(fc.jsonValue(), mutated), (value) => {
         const result = parse(value);
