@@ -32,7 +32,7 @@ export type WaypostOptions = {
   readonly invitation?: string;
   /** Names this device's live session; random by default. */
   readonly device?: string;
-  /** Asks recipients for receipts, and sends receipts to senders who ask. Off by default. */
+  /** Asks recipients for receipts, and sends them to known senders who ask; needs a store. Off by default. */
   readonly receipts?: boolean;
   /** Sends only to recipients whose keys are `proven`, which a random DID's never are, or `logged`, and makes no random DID. */
   readonly trust?: TrustDemand;

@@ -22,11 +22,10 @@ import {
   versionsOf,
 } from "./caches.ts";
 import type { Client } from "./client.ts";
-import { backoffMs, type PollResult, pollMs, stayConnected, Wakeup } from "./connections.ts";
-import { attempt, ClientError, isTemporary, pause } from "./http.ts";
+import { type PollResult, pollMs, stayConnected, Wakeup } from "./connections.ts";
+import { attempt, ClientError, pause } from "./http.ts";
 import { agreementSecrets, type Identity } from "./keys.ts";
 import { type Message, type MessageActions, messageOf, noteIn, type WaypostEvent } from "./message.ts";
-import type { Note } from "./notes.ts";
 import {
   acknowledge,
   isUnreadable,
@@ -45,8 +44,6 @@ type ReceiverHost = {
   readonly device: string;
   readonly emit: (event: WaypostEvent) => void;
   readonly send: MessageActions["send"];
-  /** Whether the host keeps a message itself, such as a receipt: it is acknowledged and not handed over. */
-  readonly keeps: (opened: OpenedMessage, note: Note | null) => boolean;
   readonly onAcked: (facts: MessageFacts) => void;
   /** Saves a message that the program acknowledges, before its copies are removed. */
   readonly onAck?: (version: PendingMessage, opened: OpenedMessage) => Promise<void>;
@@ -407,12 +404,13 @@ export class Receiver {
       await this.#ack(opened, known);
     };
     const { data, ...facts } = opened;
-    if (!this.#host.keeps(opened, noteIn(facts, data))) {
+    const isSaved = this.#host.storage?.isKeeping === true;
+    // A note is no message of its own: it is acknowledged, and without a store nothing hears of it.
+    if (!isSaved && noteIn(facts, data) === null) {
       this.#queue.put(messageOf(facts, data, { ack, send: this.#host.send }));
       return known;
     }
-    // What is no message of its own, such as a receipt, is saved like one; a store without room gets it again later.
-    const isSaved = this.#host.storage?.isKeeping === true;
+    // A store without room gets it again later.
     const work = attempt(() => (isSaved ? this.#ack(opened, known) : ack()));
     const acking: Promise<unknown> = work.finally(() => this.#acking.delete(acking));
     this.#acking.add(acking);
@@ -430,16 +428,6 @@ export class Receiver {
 }
 
 // ------------------------------------------------------------------------------------------------------------- waiting
-
-/** Does the work until it is done. Throws why it failed when that is for good, or when `end` is aborted. */
-export async function persist(work: () => Promise<unknown>, end: AbortSignal): Promise<void> {
-  for (let failures = 0; ; failures++) {
-    const result = await attempt(work);
-    if (!(result instanceof ClientError)) return;
-    if (isTemporary(result)) await pause(backoffMs(failures), end);
-    if (end.aborted || !isTemporary(result)) throw result;
-  }
-}
 
 /** Holds at most `max` items for one consumer; a producer of more waits until one is consumed. */
 export class Queue<T> {

@@ -14,7 +14,6 @@ import { attempt, ClientError, clockProblem, localError } from "./http.ts";
 import { memoryOf, reliable } from "./key-stores.ts";
 import { freshSeed, type Identity, isRotationDue, renderIdentity, rotationMsDefault, takeOver, wipe } from "./keys.ts";
 import type { Listener, Message, WaypostEvent } from "./message.ts";
-import type { Note } from "./notes.ts";
 import {
   changeIdentity,
   type EditIdentity,
@@ -40,13 +39,10 @@ export class Waypost {
   readonly #options: WaypostOptions;
   readonly #listeners = new Set<Listener>();
   readonly #sending = inOrder<Did>();
-  readonly #receipting = inOrder<Did>();
   readonly #finding = inOrder<"">();
   #identity: Identity;
   #sender: Promise<NonNullable<SendPlan["sender"]>> | null = null;
   #receiver: Promise<Receiver> | null = null;
-  #receiving = new AbortController();
-  #receiptsDue = 0;
   #rotating: Promise<void> | null = null;
   /** A rotation, a removal of a device, what another device says: each begins with the keys that the last one left. */
   readonly #changing = inOrder<"">();
@@ -72,6 +68,8 @@ export class Waypost {
    */
   static async open(options: WaypostOptions): Promise<Waypost> {
     const urls = urlsOf(options);
+    if (options.receipts === true && options.store === undefined)
+      throw localError("no_store", "receipts need a local store: give memoryStore(), for example");
     const client = connect({ ...urls, ...(options.timeoutMs === undefined ? {} : { timeoutMs: options.timeoutMs }) });
     if (options.policy !== undefined) (await import("./trust/log.ts")).parseLogPolicy(options.policy);
     client.known.policy = options.policy ?? null;
@@ -230,7 +228,6 @@ export class Waypost {
   async *messages(): AsyncGenerator<Message, void, undefined> {
     if (this.#session !== null && this.#options.acknowledge !== "by-hand") return yield* this.#session.messages();
     if (this.#receiver !== null) throw localError("busy", "messages() is being read already");
-    this.#receiving = new AbortController();
     this.#receiver = this.#receiverFor(this.#session?.incoming.seen);
     const receiver = await this.#receiver;
     const wrong = clockProblem(this.#client.directory.endpoint);
@@ -241,7 +238,6 @@ export class Waypost {
       for (let message = await receiver.next(); message !== null; message = await receiver.next()) yield message;
     } finally {
       this.#receiver = null;
-      this.#receiving.abort();
       await receiver.stop();
     }
   }
@@ -266,11 +262,6 @@ export class Waypost {
       device: this.#options.device ?? session?.device ?? randomUuid().slice(0, 8),
       emit: (event) => this.#emit(event),
       send: (to, content, options) => this.send(to, content, options),
-      keeps: (facts, note) => {
-        // A store emits receipts itself.
-        if (note !== null && session === null) this.#hear(note, facts);
-        return note !== null || storage?.isKeeping === true;
-      },
       onAcked: (facts) => void this.#sendReceipt(facts),
       refreshKeys: async (force) => {
         await (force ? this.rotate() : this.#rotateIfDue());
@@ -312,7 +303,6 @@ export class Waypost {
   /** Ends `messages()`. The next run gets every message that was not acknowledged. */
   async close(): Promise<void> {
     this.#closed.abort();
-    this.#receiving.abort();
     await (await this.#receiver)?.stop();
     await this.#session?.close();
   }
@@ -448,36 +438,13 @@ export class Waypost {
     return { replyTo: replyTo ?? null, group: group ?? null, wantsReceipt };
   }
 
-  /** Without a verified signature a note is ignored. */
-  #hear(note: Note, { from, verified }: MessageFacts): void {
-    if (note.is === "receipt" && from !== null && verified === true)
-      this.#emit({ type: note.state === "read" ? "read" : "receipt", from, messageIds: note.ids });
-  }
-
-  /** Only to a verified sender: nobody else may make this identity send. */
+  /** Only to a verified sender whom this user knows: nobody else may make this identity send. */
   async #sendReceipt({ id, from, verified, wantsReceipt }: MessageFacts): Promise<void> {
     if (this.#options.receipts !== true || !wantsReceipt || verified !== true || from === null) return;
-    if (this.#receiptsDue >= receiptsDueMax || (await this.#session?.listensTo(from)) === false) return;
-    const [content, options] = [
-      { v: 1, delivered: [id] },
-      { mediaType: receiptType, receipt: false },
-    ];
-    this.#receiptsDue++;
-    await this.#orFailed("receipt", () =>
-      this.#session === null ? this.#deliver(from, content, options) : this.send(from, content, options),
-    );
-    this.#receiptsDue--;
-  }
-
-  /** Without an outbox: the same bytes until the Relay has them or receiving ends. Messages don't wait for that. */
-  async #deliver(to: Did, content: Content, options: MessageOptions): Promise<void> {
-    const { persist } = await import("./receiver.ts");
-    let send: (() => Promise<Sent>) | null = null;
-    const once = async () => {
-      send ??= await this.#inOrder(to, () => this.#prepare(to, content, { ...options, retries: 0 }));
-      await this.#inOrder(to, send);
-    };
-    await this.#receipting(to, () => persist(once, this.#receiving.signal));
+    await this.#orFailed("receipt", async () => {
+      if (await this.#stored().listensTo(from))
+        await this.send(from, { v: 1, delivered: [id] }, { mediaType: receiptType, receipt: false });
+    });
   }
 
   /** Work in the background: its failure is an event. */
@@ -494,6 +461,3 @@ export class Waypost {
     for (const listener of this.#listeners) listener(event);
   }
 }
-
-/** Receipts on their way at a time; of those beyond, senders learn nothing. */
-const receiptsDueMax = 10_000;

@@ -16,6 +16,7 @@ import { sourceOf } from "../../src/client/content.ts";
 import { ClientError } from "../../src/client/http.ts";
 import { memoryKeys } from "../../src/client/key-stores.ts";
 import { retryingDefault, sendPlan } from "../../src/client/send.ts";
+import { memoryStore } from "../../src/client/store/driver.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { freePort } from "../support/executable.ts";
 
@@ -79,7 +80,8 @@ type Person = {
 };
 
 async function person(name: string, { home }: Provider): Promise<Person> {
-  const me = await Waypost.open({ url: `http://${home}`, keys: memoryKeys(), alias: name, receipts: true });
+  const keeping = { keys: memoryKeys(), store: memoryStore(), receipts: true };
+  const me = await Waypost.open({ url: `http://${home}`, alias: name, ...keeping });
   const got = new Map<string, number>();
   const read = async () => {
     for await (const message of me.messages()) {
@@ -137,6 +139,8 @@ async function deliver({ me }: Person, to: string, text: string): Promise<void> 
 const [north, south] = [new Provider("north"), new Provider("south")];
 await Promise.all([north.start(), south.start()]);
 const [alice, bob] = await Promise.all([person("alice", north), person("bob", south)]);
+await bob.me.store.savePerson(alice.me.did, { isKnown: true });
+await alice.me.store.savePerson(bob.me.did, { isKnown: true });
 await alice.me.send(`bob@${south.home}`, "first");
 await bob.me.send(`alice@${north.home}`, "first");
 

@@ -8,6 +8,7 @@ import { x25519PublicKey } from "../../src/client/crypto.ts";
 import { memoryKeys } from "../../src/client/key-stores.ts";
 import type { Message, WaypostEvent } from "../../src/client/message.ts";
 import type { WaypostOptions } from "../../src/client/opening.ts";
+import { memoryStore } from "../../src/client/store/driver.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { lyingDirectory } from "../support/lying-directory.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
@@ -208,38 +209,36 @@ describe("what can't be opened", () => {
 });
 
 describe("conversations", () => {
-  test("a receipt comes back when both sides want one", async () => {
-    const [alice, bob] = await Promise.all([open({ receipts: true }), open({ receipts: true })]);
-    const sent = await alice.send(bob.did, "did you get this?");
-    await take(bob, 1);
+  test("a receipt comes back when both sides want one, and needs a store", async () => {
+    const options = () => ({ store: memoryStore(), receipts: true });
+    const [alice, bob] = await Promise.all([open(options()), open(options())]);
+    await bob.store.savePerson(alice.did, { isKnown: true });
     const receipt = new Promise<WaypostEvent>((resolve) =>
       alice.on((event) => event.type === "receipt" && resolve(event)),
     );
-    const reading = alice.messages();
-    const next = reading.next();
+    const sent = await alice.send(bob.did, "did you get this?");
     expect(await receipt).toEqual({ type: "receipt", from: bob.did, messageIds: [sent.id] });
-    await alice.close();
-    expect((await next).done).toBe(true);
-    expect(await waitingCount(alice)).toBe(0);
+    await Promise.all([alice.close(), bob.close()]);
+    const unstored = await open({ receipts: true }).catch((error: unknown) => error);
+    expect(unstored).toMatchObject({ kind: "local", code: "no_store" });
   });
 
   test("a receipt waits until the Directory can say whose it is", async () => {
     const proxy = lyingDirectory(nodes.url);
-    const alice = await open({ directoryUrl: proxy.url, receipts: true });
-    const bob = await open({ receipts: true });
-    const sent = await alice.send(bob.did, "did you get this?");
-    proxy.lie = { refuses: `/dids/${bob.did}/proof` };
-    await take(bob, 1);
+    const alice = await open({ directoryUrl: proxy.url, receipts: true, store: memoryStore() });
+    const bob = await open({ receipts: true, store: memoryStore() });
+    await bob.store.savePerson(alice.did, { isKnown: true });
     const receipt = new Promise<WaypostEvent>((resolve) =>
       alice.on((event) => event.type === "receipt" && resolve(event)),
     );
-    const next = alice.messages().next();
+    const sent = await alice.send(bob.did, "did you get this?");
+    await sent.delivered;
+    proxy.lie = { refuses: `/dids/${bob.did}/proof` };
     // It may have come live, and be passed on to the Cache.
     while (proxy.refused === 0 || (await waitingCount(alice)) === 0) await Bun.sleep(5);
     proxy.lie = {};
     expect(await receipt).toEqual({ type: "receipt", from: bob.did, messageIds: [sent.id] });
-    await alice.close();
-    expect((await next).done).toBe(true);
+    await Promise.all([alice.close(), bob.close()]);
     await proxy.stop();
   });
 

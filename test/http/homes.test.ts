@@ -11,6 +11,7 @@ import { ClientError } from "../../src/client/http.ts";
 import { memoryKeys } from "../../src/client/key-stores.ts";
 import type { WaypostOptions } from "../../src/client/opening.ts";
 import { buildEnvelope } from "../../src/client/send.ts";
+import { memoryStore } from "../../src/client/store/driver.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import type { ConfigInput } from "../../src/config/schema.ts";
 import type { Did } from "../../src/core/codec/did.ts";
@@ -41,7 +42,7 @@ const inboxOf = (me: Waypost): Inbox => {
   return inbox;
 };
 const open = (at: { readonly home: string }, options: Partial<WaypostOptions> = {}) =>
-  Waypost.open({ url: `http://${at.home}`, keys: memoryKeys(), waiting, rotateMs: false, receipts: true, ...options });
+  Waypost.open({ url: `http://${at.home}`, keys: memoryKeys(), waiting, rotateMs: false, ...options });
 const nameOf = (name: string) => `${name}-${crypto.randomUUID().slice(0, 8)}`;
 
 const codeOf = (work: Promise<unknown>): Promise<string> =>
@@ -62,12 +63,13 @@ beforeAll(async () => {
 describe("people of two providers", () => {
   test("write to each other by alias and home, reply, and get receipts", async () => {
     const { north, south } = providers();
-    const [alice, alias] = [await open(north), nameOf("bob")];
-    const bob = await open(south, { alias });
+    const [alice, alias] = [await open(north, { store: memoryStore(), receipts: true }), nameOf("bob")];
+    const bob = await open(south, { alias, store: memoryStore(), receipts: true });
+    await bob.store.savePerson(alice.did, { isKnown: true });
     const [atAlice, atBob] = [inboxOf(alice), inboxOf(bob)];
     const sent = await alice.send(`${alias}@${south.home}`, "hello");
     expect(sent.recipient).toEqual({ did: bob.did, trust: "proven", name: "told" });
-    expect(sent.last?.code).toBe("forwarded");
+    expect((await sent.delivered)?.last?.code).toBe("forwarded");
     const read = await atBob.next();
     expect([read.text, read.from, read.verified, read.trust]).toEqual(["hello", alice.did, true, "proven"]);
     expect((await read.reply("hi yourself")).recipient).toEqual({ did: alice.did, trust: "proven", name: null });

@@ -61,7 +61,7 @@ test("a sleeping device is woken by a message within a second, and by no receipt
   const relay = { enabled: true, public_endpoints: [url], ...network };
   const given = { server: listen(url), directory, relay, cache, push };
   await started(given, { cache: { push_interval: 20 } });
-  const open = () => Waypost.open({ url, keys: memoryKeys(), receipts: true });
+  const open = () => Waypost.open({ url, keys: memoryKeys() });
   const [alice, bob] = await Promise.all([open(), open()]);
   expect(await alice.pushKey()).toBe(((await (await fetch(`${url}/node`)).json()) as { push_key: string }).push_key);
   const [hers, his] = [at.device("alice"), at.device("bob")];
@@ -69,6 +69,7 @@ test("a sleeping device is woken by a message within a second, and by no receipt
   await alice.send(bob.did, "hello");
   for await (const message of bob.messages()) {
     await message.ack();
+    await message.reply({ v: 1, delivered: [message.id] }, { mediaType: receiptType });
     break;
   }
   await subscribe(bob, at, his);
