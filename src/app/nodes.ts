@@ -2,6 +2,7 @@
  * Puts the Directory, the Relay and the Cache together: each gets its section of the configuration, its
  * stores, and the source of its recipients.
  */
+import type { WebSocketHandler } from "bun";
 import { type Config, isPublicEndpoint } from "../config/schema.ts";
 import type { Did } from "../core/codec/did.ts";
 import { resolutionRoute } from "../nodes/admission.ts";
@@ -17,7 +18,6 @@ import { forgetRegistration } from "../nodes/directory/register.ts";
 import type { Log } from "../nodes/http/log.ts";
 import type { Metrics } from "../nodes/http/metrics.ts";
 import type { Route } from "../nodes/http/route.ts";
-import type { Upgrade } from "../nodes/http/server.ts";
 import { type Blocks, openBlocks } from "../nodes/operations/blocks.ts";
 import { type Erasing, followDeletions } from "../nodes/operations/erase.ts";
 import type { ExplainParts } from "../nodes/operations/explain.ts";
@@ -76,7 +76,7 @@ export type ComposedNodes = {
   readonly routes: readonly Route[];
   /** What `/limits` answers. */
   readonly limits: () => Promise<Readonly<Record<string, unknown>>>;
-  readonly upgrade?: Upgrade<SessionSocket>;
+  readonly websocket?: WebSocketHandler<SessionSocket>;
   readonly operated: OperatedNodes;
   /** What became of envelopes lately. */
   readonly results: Results;
@@ -114,6 +114,7 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
     routes: [
       ...(directory?.routes ?? []),
       ...(relay?.routes ?? []),
+      ...(sessions?.routes ?? []),
       ...(cache?.routes ?? []),
       ...(publisher?.routes ?? (homes === null ? [] : [entryRoute(homes, null)])),
       ...witnessRoutes(config, parts),
@@ -126,7 +127,7 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
       ...relay?.limits(),
       ...cache?.limits(),
     }),
-    ...(sessions === null ? {} : { upgrade: sessions.upgrade }),
+    ...(sessions === null ? {} : { websocket: sessions.websocket }),
     results,
     operated: {
       networkOf: networkOfLabel,

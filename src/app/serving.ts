@@ -136,7 +136,6 @@ function createApps(config: Config, parts: AppParts): Apps {
       metrics: measured,
       results: parts.nodes.results,
     });
-  const notes = parts.nodes.upgrade === undefined ? [] : [liveSessionsNote];
   const dashboard = dashboardRoutes({
     version,
     roles: rolesOf(config),
@@ -149,14 +148,14 @@ function createApps(config: Config, parts: AppParts): Apps {
   const routes = [...parts.nodes.routes, aboutRoute(() => aboutOf(config, parts))];
   const shown = isPrivate ? [...routes, ...dashboard] : routes;
   const servers = [...new Set([...config.relay.public_endpoints, ...config.cache.public_endpoints])];
-  const statusOfMain = statusRoutes({ ...common, routes, notes, servers, withMetrics: !apart });
+  const statusOfMain = statusRoutes({ ...common, routes, servers, withMetrics: !apart });
   main = build([...shown, ...statusOfMain], () => corsOrigins(config), hostRule(config));
   const site =
     server.app === null
       ? null
       : { host: server.app, app: build(parts.site, () => [], { headers: siteHeaders(config) }) };
   const buildApart = (operations: readonly Route[]): App => {
-    const status = statusRoutes({ ...common, routes: operations, notes: [], withMetrics: true });
+    const status = statusRoutes({ ...common, routes: operations, withMetrics: true });
     return build([...dashboard, ...operations, ...status], () => "loopback", { acceptsHost: isPrivateHost });
   };
   registerHttpGauges(parts.metrics, main);
@@ -207,16 +206,11 @@ function hostRule({ directory, relay, cache }: Config): { acceptsHost?: (host: s
   return { acceptsHost: (host) => isPrivateHost(host) || hosts.includes(host) };
 }
 
-const liveSessionsNote =
-  "Live sessions are WebSockets at `/ws/{did}/{deviceId}`: the first frame, or the proof headers, prove the " +
-  "recipient with the operation `connect`; then one envelope a frame, each answered by " +
-  '`{"type":"ack","message_id":"…"}`.';
-
-type ListenParts = Apps & Pick<AppParts, "nodes" | "now"> & { readonly certificate: LoadedCertificate | null };
+type ListenParts = Apps & Pick<AppParts, "nodes"> & { readonly certificate: LoadedCertificate | null };
 
 /** Binds every address; when one can't be bound, those before it are given up again. */
 function bindListeners(config: Config, parts: ListenParts): { main: Listener[]; admin: Listener[] } {
-  const { main, admin, operator, nodes, now } = parts;
+  const { main, admin, operator, nodes } = parts;
   const tls = parts.certificate === null ? {} : { certificate: parts.certificate };
   const bound = { main: [] as Listener[], admin: [] as Listener[] };
   const bind = (address: string, open: () => Listener): Listener => {
@@ -227,14 +221,14 @@ function bindListeners(config: Config, parts: ListenParts): { main: Listener[]; 
       throw failed(`${address} can't be listened on: ${listenReason(address, error)}`);
     }
   };
-  const upgrade = nodes.upgrade === undefined ? {} : { upgrade: nodes.upgrade };
+  const websocket = nodes.websocket === undefined ? {} : { websocket: nodes.websocket };
   const site = parts.site === null ? {} : { site: parts.site };
   for (const address of config.server.listen) {
-    bound.main.push(bind(address, () => listen({ app: main, address, now, ...upgrade, ...site, ...tls })));
+    bound.main.push(bind(address, () => listen({ app: main, address, ...websocket, ...site, ...tls })));
   }
   for (const address of admin === null ? [] : config.server.admin_listen) {
     const app = (isSocket(address) ? operator : admin) ?? main;
-    bound.admin.push(bind(address, () => listen({ app, address, now, isPrivate: true })));
+    bound.admin.push(bind(address, () => listen({ app, address, isPrivate: true })));
   }
   return bound;
 }

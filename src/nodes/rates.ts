@@ -112,6 +112,8 @@ export function isUnlimited(client: string, settings: LoopbackRule): boolean {
   return !settings.rate_limit_loopback && isLoopbackAddress(client);
 }
 
+export type NetworkPlaces = ReturnType<typeof networkPlaces>;
+
 /**
  * Places of client networks: one gets at most half of all. A client of this machine may have many others behind it, so it
  * counts in the total alone.

@@ -181,13 +181,19 @@ const frameTargets: readonly Target[] = [
       check(acked === null || /^[0-9a-f-]{36}$/.test(acked), "an acknowledged id is a UUID");
       if (asText !== null)
         check(Bun.deepEquals(parseReply(asText, { passes: true }), reply), "a frame is the same as text and as bytes");
-      const where = asText !== null && URL.canParse(asText) ? parseSessionTarget(asText) : null;
+      const where = asText !== null && URL.canParse(asText) ? parseSessionTarget(pathValues(asText)) : null;
       const proof = decodeConnectFrame(input, { target, terms }, retrieval.now_ms);
       if (acked !== null || (where !== null && !isFault(where)) || !isFault(proof)) return `accepted ${acked !== null}`;
       return `${proof.code} ${proof.detail.slice(0, 40)} ${where === null ? "" : where.code}`;
     },
   },
 ];
+
+/** The last two segments of a path, as the server's table hands them over. */
+function pathValues(url: string): Record<string, string> {
+  const [did = "", deviceId = ""] = new URL(url).pathname.split("/").slice(-2);
+  return { did, deviceId };
+}
 
 // ---------------------------------------------------------------------------------------------------- bus
 

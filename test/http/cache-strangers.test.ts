@@ -5,7 +5,7 @@
 import { describe, expect, test } from "bun:test";
 import type { JsonObject } from "../../src/core/codec/json.ts";
 import { dayMs } from "../../src/core/codec/time.ts";
-import { respond } from "../support/app.ts";
+import { connectionFrom, respond } from "../support/app.ts";
 import {
   ackBody,
   cachesKnowing,
@@ -45,7 +45,7 @@ function storeFrom(node: TestCache, client: string, envelope: JsonObject): Promi
     headers: { "content-type": "application/json" },
     body: JSON.stringify(envelope),
   });
-  const connection = { requestIP: () => ({ address: client }), timeout: () => undefined };
+  const connection = connectionFrom(client);
   return outcomeOf(respond(node.app, request, connection));
 }
 

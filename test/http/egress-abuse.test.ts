@@ -4,7 +4,7 @@
  */
 import { afterEach, expect, test } from "bun:test";
 import { hostLimits } from "../../src/nodes/relay/host-limiter.ts";
-import { respond, testApp, testLimits } from "../support/app.ts";
+import { connectionFrom, respond, testApp, testLimits } from "../support/app.ts";
 import { createPerson, envelopeTo, type Person, uuidOf } from "../support/cache-node.ts";
 import { startOwnTime } from "../support/own-time.ts";
 import { createTestRelay } from "../support/relay-node.ts";
@@ -56,7 +56,7 @@ async function attack(honest: string): Promise<number[]> {
       headers,
       body: JSON.stringify(envelope),
     });
-    const connection = { requestIP: () => ({ address: client }), timeout: () => undefined };
+    const connection = connectionFrom(client);
     return ((await (await respond(app, request, connection)).json()) as { code: string }).code;
   };
   const victims = Array.from({ length: attackers * inboxesPerAttacker }, (_, i) =>

@@ -4,6 +4,7 @@
  */
 import { afterAll, describe, expect, test } from "bun:test";
 import { connect } from "node:net";
+import type { WebSocketHandler } from "bun";
 import { parseDid } from "../../src/core/codec/did.ts";
 import { isFault } from "../../src/core/fault.ts";
 import { isLoopbackListener, parseListenAddress } from "../../src/core/message/address.ts";
@@ -287,7 +288,7 @@ describe("the end of a listener", () => {
         return { status: 200, json: "done" };
       });
     const { app } = testApp([testRoute({ path: "/hold", handle })]);
-    const listener = listen({ app, address: "127.0.0.1:0", now: () => Date.now() });
+    const listener = listen({ app, address: "127.0.0.1:0" });
     const left = new AbortController();
     const first = fetch(`${listener.url}/hold`, { signal: left.signal }).catch(() => "left");
     while (app.inFlight().requests === 0) await Bun.sleep(1);
@@ -301,7 +302,7 @@ describe("the end of a listener", () => {
 
   test("drain ends a request that never ends", async () => {
     const { app } = testApp([testRoute({ path: "/hold", handle: () => new Promise(() => undefined) })]);
-    const listener = listen({ app, address: "127.0.0.1:0", now: () => Date.now() });
+    const listener = listen({ app, address: "127.0.0.1:0" });
     const first = fetch(`${listener.url}/hold`).catch(() => "cut");
     while (app.inFlight().requests === 0) await Bun.sleep(1);
     await listener.drain(50);
@@ -310,25 +311,18 @@ describe("the end of a listener", () => {
 });
 
 test("an upgrade goes to the sessions and everything else to the routes", async () => {
-  const { app } = testApp(routes);
-  const listener = listen<{ readonly greeting: string }>({
-    app,
-    address: "127.0.0.1:0",
-    now: () => Date.now(),
-    upgrade: {
-      matches: (pathname) => pathname.startsWith("/ws/"),
-      open: (request, socketServer, context) => {
-        const data = { greeting: `hello ${context.client}` };
-        return socketServer.upgrade(request, { data }) ? undefined : new Response(null, { status: 426 });
-      },
-      websocket: {
-        open: (socket) => {
-          socket.send(socket.data.greeting);
-        },
-        message: () => undefined,
-      },
-    },
+  const upgrading = testRoute({
+    path: "/ws/:device",
+    handle: (call) => ({ status: call.upgrade({ greeting: `hello ${call.client}` }) ? 101 : 426 }),
   });
+  const { app } = testApp([...routes, upgrading]);
+  const websocket: WebSocketHandler<{ readonly greeting: string }> = {
+    open: (socket) => {
+      socket.send(socket.data.greeting);
+    },
+    message: () => undefined,
+  };
+  const listener = listen({ app, address: "127.0.0.1:0", websocket });
   const socket = new WebSocket(`${listener.url.replace("http", "ws")}/ws/a`);
   const greeting = await new Promise((resolve) => socket.addEventListener("message", (event) => resolve(event.data)));
   expect(greeting).toBe("hello 127.0.0.1");
@@ -340,13 +334,13 @@ test("an upgrade goes to the sessions and everything else to the routes", async 
 
 test("an address that is in use can't be listened on again", () => {
   const address = server.url.slice("http://".length);
-  expect(() => listen({ app: main.app, address, now: () => Date.now() })).toThrow();
+  expect(() => listen({ app: main.app, address })).toThrow();
 });
 
 test("a Unix socket can be listened on", async () => {
   const path = `${process.env["TMPDIR"] ?? "/tmp"}/waypost-${process.pid}.sock`;
   const { app } = testApp(routes);
-  const listener = listen({ app, address: `unix:${path}`, now: () => Date.now() });
+  const listener = listen({ app, address: `unix:${path}` });
   expect((await fetch("http://localhost/nonces", { unix: path })).status).toBe(200);
   await listener.drain(100);
 });

@@ -308,7 +308,7 @@ describe("proof", () => {
 
   const paths: [string, number, string][] = [
     ["/ws/nobody/phone", 400, "invalid_did"],
-    [`/ws/${encodeURIComponent(bob.did)}/`, 400, "invalid_request"],
+    [`/ws/${encodeURIComponent(bob.did)}/`, 404, "not_found"],
     [`/ws/${encodeURIComponent(bob.did)}/a%0Ab`, 400, "invalid_request"],
     [`/ws/${encodeURIComponent(bob.did)}/${"a".repeat(129)}`, 400, "invalid_request"],
     [`/ws/${encodeURIComponent(bob.did)}/%ff`, 400, "invalid_request"],

@@ -9,7 +9,7 @@ import { type App, createApp } from "../../src/nodes/http/app.ts";
 import type { CapacityLimits } from "../../src/nodes/http/capacity.ts";
 import { createMetrics, httpMetrics, type Metrics } from "../../src/nodes/http/metrics.ts";
 import type { AppOptions, Connection } from "../../src/nodes/http/pipeline.ts";
-import { pathOf, type Route } from "../../src/nodes/http/route.ts";
+import type { Route } from "../../src/nodes/http/route.ts";
 import { listen } from "../../src/nodes/http/server.ts";
 
 export type LoggedLine = { level: string; message: string; fields: Record<string, unknown> };
@@ -50,15 +50,24 @@ export function testApp(
     metrics: httpMetrics(metrics),
     ...options,
   });
-  const connection: Connection = { requestIP: () => ({ address: "192.0.2.7" }), timeout: () => undefined };
+  const connection = connectionFrom("192.0.2.7");
   const ask = (path: string, init?: RequestInit): Promise<Response> =>
     respond(app, new Request(`http://waypost.invalid${path}`, init), connection);
   return { app, metrics, lines, ask };
 }
 
+/** A connection that answers no upgrade; without an address, that of a Unix socket. */
+export function connectionFrom(address: string | null): Connection {
+  return {
+    requestIP: () => (address === null ? null : { address }),
+    timeout: () => undefined,
+    upgrade: () => false,
+  };
+}
+
 /** Finds the path and its values as the server's own table does, without a server. */
 export async function respond(app: App, request: Request, connection: Connection): Promise<Response> {
-  const segments = pathOf(request.url).split("/");
+  const segments = request.url.replace(/^[^:]+:\/\/[^/]+|\?.*$/g, "").split("/");
   for (const [path, answer] of Object.entries(app.paths)) {
     const own = path.split("/");
     const fits = own.every((one, i) => one === segments[i] || (one.startsWith(":") && segments[i] !== ""));
@@ -66,9 +75,14 @@ export async function respond(app: App, request: Request, connection: Connection
     const values = own.flatMap((one, i) =>
       one.startsWith(":") ? [[one.slice(1), new TextDecoder().decode(unescaped(segments[i] ?? ""))]] : [],
     );
-    return answer(Object.assign(request, { params: Object.fromEntries(values) }), connection);
+    return answered(answer(Object.assign(request, { params: Object.fromEntries(values) }), connection));
   }
-  return app.respondElsewhere(request);
+  return answered(app.respondElsewhere(request, connection));
+}
+
+/** What is answered without an upgrade. */
+export async function answered(responding: Promise<Response | undefined>): Promise<Response> {
+  return (await responding) ?? Promise.reject(new Error("the connection became a WebSocket"));
 }
 
 /** The bytes that a segment stands for; a broken escape is a byte that is no UTF-8. */
@@ -96,7 +110,7 @@ export function testRoute(parts: Partial<Route> & Pick<Route, "path" | "handle">
 }
 
 export function listenForTest(app: App): { url: string; stop: () => Promise<void> } {
-  const listener = listen({ app, address: "127.0.0.1:0", now: () => Date.now() });
+  const listener = listen({ app, address: "127.0.0.1:0" });
   return { url: listener.url, stop: () => listener.drain(1_000) };
 }
 

@@ -8,6 +8,7 @@ import type { JsonObject } from "../../src/core/codec/json.ts";
 import type { DeliveryResult } from "../../src/core/message/delivery.ts";
 import type { Log } from "../../src/nodes/http/log.ts";
 import { createMetrics } from "../../src/nodes/http/metrics.ts";
+import type { AppOptions } from "../../src/nodes/http/pipeline.ts";
 import { type Listener, listen } from "../../src/nodes/http/server.ts";
 import { createEgress, type Egress } from "../../src/nodes/relay/egress.ts";
 import { type HostLimits, hostLimits } from "../../src/nodes/relay/host-limiter.ts";
@@ -54,6 +55,7 @@ export type TestRelayOptions = {
   readonly settings?: Partial<Config["relay"]>;
   readonly limits?: Partial<Config["limits"]>;
   readonly sessions?: SessionParts["bounds"];
+  readonly app?: Partial<AppOptions>;
   readonly hosts?: HostLimits;
   readonly bus?: Bus;
   readonly cache?: TestCacheOptions;
@@ -123,7 +125,14 @@ export async function createTestRelay(given: TestRelayOptions = {}): Promise<Tes
     settings,
     limits: { ...limitsDefault, ...given.limits },
   });
-  const app = { ...testApp(relay.routes, { now, trustedProxies: given.trustedProxies ?? [] }), metrics };
+  const app = {
+    ...testApp([...relay.routes, ...sessions.routes], {
+      now,
+      ...given.app,
+      trustedProxies: given.trustedProxies ?? [],
+    }),
+    metrics,
+  };
   const raw: TestRelay["raw"] = (envelope, more = {}) =>
     app.ask(more.path ?? "/relay", {
       method: "POST",
@@ -150,7 +159,7 @@ export async function createTestRelay(given: TestRelayOptions = {}): Promise<Tes
       return result;
     },
     serve: () => {
-      listener ??= listen({ app: app.app, address: "127.0.0.1:0", now, upgrade: sessions.upgrade });
+      listener ??= listen({ app: app.app, address: "127.0.0.1:0", websocket: sessions.websocket });
       return listener.url;
     },
     close: async () => {

@@ -37,8 +37,6 @@ const bodyCodes: readonly FaultCode[] = ["invalid_json", "too_large", "unsupport
 export function describeInterface(options: {
   readonly version: string;
   readonly routes: readonly Route[];
-  /** What has no place among the routes, such as live sessions. */
-  readonly notes: readonly string[];
   /** URLs at which the node is reached from outside. */
   readonly servers: readonly string[];
 }) {
@@ -53,7 +51,7 @@ export function describeInterface(options: {
     info: {
       title: "Waypost",
       version: options.version,
-      description: ["End-to-end encrypted messaging: Directory, Relay and Cache.", ...options.notes].join(" "),
+      description: "End-to-end encrypted messaging: Directory, Relay and Cache.",
     },
     servers: (options.servers.length === 0 ? ["/"] : options.servers).map((url) => ({ url })),
     tags: tags.map((name) => ({ name })),

@@ -1,5 +1,5 @@
 /**
- * One request of a known route, in this order: client and id, drain, rate, capacity, body under its cap, the route's
+ * One request, in this order: client and id, host, drain, rate, capacity, body under its cap, the route's
  * own work, rendering, log and metrics. Cost without the handler: 2 to 5 µs over a bare server that reads the body.
  * Source: interface "Errors", rules sections 3 and 9.
  */
@@ -50,7 +50,6 @@ import {
   faultOf,
   internalError,
   type JsonParts,
-  pathOf,
   type Route,
   type RoutedRequest,
   renderResponse,
@@ -83,6 +82,8 @@ export type Connection<R extends Request = Request> = {
   readonly requestIP: (request: R) => { readonly address: string } | null;
   /** Seconds the connection may be silent. */
   readonly timeout: (request: R, seconds: number) => void;
+  /** Makes the connection a WebSocket that carries `data`; `false` when the request asks for none. */
+  readonly upgrade: (request: R, socket: { readonly data: unknown }) => boolean;
 };
 
 /** An app at work. */
@@ -145,7 +146,7 @@ export function readSettings(http: Http): void {
 // ------------------------------------------------------------------------------------------------- routes
 
 /** A route, with what is made of it once. */
-export type Plan = {
+type Plan = {
   readonly route: Route;
   readonly room: Room;
   /** Where a request is counted while it is active: a client that has used up its reserved places gets a normal one. */
@@ -167,19 +168,14 @@ export function planOf(http: Http, route: Route): Plan {
 const requestIdForm = /^[A-Za-z0-9._-]{1,64}$/;
 
 /** The client's own id when it has the form, else a new one. */
-export function requestIdOf(http: Http, headers: Headers): string {
+function requestIdOf(http: Http, headers: Headers): string {
   const given = headers.get("x-request-id");
   if (given !== null && requestIdForm.test(given)) return given;
   http.requestCount += 1;
   return http.idPrefix + http.requestCount.toString(36);
 }
 
-/** Known until the client disconnects. */
-export function peerOf(request: Request, connection: Connection): string | null {
-  return connection.requestIP(request)?.address ?? null;
-}
-
-export function clientOf(http: Http, request: Request, peer: string | null): Client {
+function clientOf(http: Http, request: Request, peer: string | null): Client {
   const forwarded = http.readsForwarded ? request.headers.get("x-forwarded-for") : null;
   const known = forwarded === null ? http.clients.get(peer ?? "") : undefined;
   if (known !== undefined) return known;
@@ -215,6 +211,7 @@ class Exchange implements Call {
     readonly source: Client,
     readonly nowMs: number,
     private readonly waiting: FairShare,
+    private readonly connection: Connection,
   ) {
     this.headers = request.headers;
     this.method = request.method;
@@ -249,6 +246,10 @@ class Exchange implements Call {
     this.envelope = { messageId, to, from: sender?.from ?? null };
   }
 
+  upgrade(data: unknown): boolean {
+    return this.connection.upgrade(this.request, { data });
+  }
+
   waitsForOthers(): boolean {
     if (this.places === this.waiting) return true;
     if (!this.waiting.take(this.network, 1)) return false;
@@ -260,17 +261,26 @@ class Exchange implements Call {
 
 type Result = Answer | Fault;
 
-/** Never rejects. Before the head and after the body a request waits for those beside it (`iterationEnd`). */
-export async function serve(http: Http, plan: Plan, request: RoutedRequest, connection: Connection): Promise<Response> {
+/**
+ * Never rejects; `undefined` when the connection became a WebSocket. Before the head and after the body a request waits
+ * for those beside it (`iterationEnd`).
+ */
+export async function serve(
+  http: Http,
+  plan: Plan,
+  request: RoutedRequest,
+  connection: Connection,
+): Promise<Response | undefined> {
   try {
     const startedMs = performance.now();
-    const peer = peerOf(request, connection);
+    // Known until the client disconnects.
+    const peer = connection.requestIP(request)?.address ?? null;
     // Nobody reads the answer. Without an address it would count as sent over a Unix socket.
-    if (peer === null && connection.port !== undefined)
-      return refuse(http, request, fault("invalid_request", "the client has disconnected"));
+    if (peer === null && connection.port !== undefined) return new Response(null, { status: 400 });
     await iterationEnd();
     const requestId = requestIdOf(http, request.headers);
-    const exchange = new Exchange(request, requestId, clientOf(http, request, peer), http.now(), http.capacity.waiting);
+    const client = clientOf(http, request, peer);
+    const exchange = new Exchange(request, requestId, client, http.now(), http.capacity.waiting, connection);
     const head = bodyHeadOf(exchange.headers);
     const refused = await receive(http, plan, exchange, isBodiless(request, head) ? null : head);
     const worked = refused ?? (await work(http, plan, exchange));
@@ -278,7 +288,8 @@ export async function serve(http: Http, plan: Plan, request: RoutedRequest, conn
     return finish(http, plan, exchange, { result, connection, startedMs });
   } catch (error) {
     http.log("error", "the pipeline failed", { error: errorStack(error) });
-    return refuse(http, request, internalError());
+    const bare = { requestId: requestIdOf(http, request.headers), faults: plan.route.faults, close: true, cors: {} };
+    return renderResponse(internalError(), bare);
   }
 }
 
@@ -313,8 +324,22 @@ async function receive(http: Http, plan: Plan, exchange: Exchange, head: BodyHea
   return refuseLate(http, exchange, false, "requests");
 }
 
-/** Refusals that do not depend on the body: while draining, a broken path, a client above its rate. */
+const hostForm = /^[A-Za-z0-9._~[\]:-]{1,255}$/;
+
+/** Requests that can't be trusted: no or several `Host` values, or a host that this app doesn't have. */
+function checkHost(http: Http, { url, headers }: Request): Fault | null {
+  const host = headers.get("host");
+  const isNamed = host === null ? url.startsWith("http") : hostForm.test(host);
+  if (!isNamed) return fault("invalid_request", "a request must name exactly one host");
+  if (host !== null && http.acceptsHost?.(host) === false)
+    return fault("policy_denied", "this listener must be asked by an address or a local name, such as localhost");
+  return null;
+}
+
+/** Refusals that do not depend on the body: a wrong host, while draining, a broken path, a client above its rate. */
 function checkHead(http: Http, plan: Plan, exchange: Exchange): Fault | null {
+  const wrongHost = checkHost(http, exchange.request);
+  if (wrongHost !== null) return wrongHost;
   if (http.draining) return fault("shutting_down", "the node is shutting down");
   // The server makes them when they are read.
   if (plan.hasValues) exchange.params = exchange.request.params ?? noValues;
@@ -358,8 +383,10 @@ async function work(http: Http, plan: Plan, exchange: Exchange): Promise<Result>
 
 type End = { readonly result: Result; readonly connection: Connection; readonly startedMs: number };
 
-function finish(http: Http, plan: Plan, exchange: Exchange, { result, connection, startedMs }: End): Response {
+function finish(http: Http, plan: Plan, exchange: Exchange, { result, connection, startedMs }: End) {
   if (!isFault(result) && result.idleSeconds !== undefined) connection.timeout(exchange.request, result.idleSeconds);
+  record(http, plan, exchange, { result, durationMs: performance.now() - startedMs });
+  if (result.status === 101) return undefined;
   const response = renderResponse(result, {
     requestId: exchange.requestId,
     faults: plan.route.faults,
@@ -369,7 +396,6 @@ function finish(http: Http, plan: Plan, exchange: Exchange, { result, connection
     showSignedText: http.settings.show_signed_text,
     headOnly: exchange.method === "HEAD",
   });
-  record(http, plan, exchange, { result, durationMs: performance.now() - startedMs });
   return exchange.method === "HEAD" ? withoutStream(response, result) : response;
 }
 
@@ -449,26 +475,4 @@ function outcomeOf(result: Result): { readonly code: string | null; readonly det
   const refused =
     typeof stored?.["code"] === "string" ? { code: stored["code"], detail: String(stored["message"]) } : null;
   return refused ?? { code: code ?? null, detail: message ?? null };
-}
-
-const knownMethods: ReadonlySet<string> = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]);
-
-/** A refusal by the server itself. Below the paths of the Relay every answer is a DeliveryResult, also for unknown routes. */
-export function refuse(http: Http, request: Request, refusal: Fault): Response {
-  const requestId = requestIdOf(http, request.headers);
-  const method = knownMethods.has(request.method) ? request.method : "(other)";
-  http.metrics.refusals.add([refusal.code]);
-  http.metrics.requests.add([method, "(none)", String(refusal.status)]);
-  http.log("info", "request", { request_id: requestId, method, status: refusal.status, code: refusal.code });
-  const segment = pathOf(request.url).split("/", 2)[1] ?? "";
-  const delivers = http.routes.some(({ faults, path }) => faults === "delivery" && path.split("/")[1] === segment);
-  const cors = http.cors(request.headers.get("origin"));
-  return renderResponse(refusal, {
-    requestId,
-    faults: delivers ? "delivery" : "problem",
-    close: true,
-    cors,
-    headers: http.headers,
-    showSignedText: http.settings.show_signed_text,
-  });
 }

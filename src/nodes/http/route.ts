@@ -35,6 +35,8 @@ export type Call = {
    * are handled meanwhile. `false` when its network has no room there.
    */
   readonly waitsForOthers: () => boolean;
+  /** Makes the connection a WebSocket that carries `data`; the answer is then 101. `false` when the request asks for none. */
+  readonly upgrade: (data: unknown) => boolean;
 };
 
 export type Answer = {
@@ -103,14 +105,6 @@ export type Route = {
 export function bodyBytesMaxOf({ request, takesAnyType = false, bodyBytesMax = 0 }: Route): number | null {
   if (request === undefined && !takesAnyType) return null;
   return typeof bodyBytesMax === "function" ? bodyBytesMax() : bodyBytesMax;
-}
-
-/** The raw path. A URL without a host (HTTP/1.0) has been refused before. Cost: no parsing. */
-export function pathOf(url: string): string {
-  const start = url.indexOf("/", url.indexOf("://") + 3);
-  if (start < 0) return "/";
-  const query = url.indexOf("?", start);
-  return query < 0 ? url.slice(start) : url.slice(start, query);
 }
 
 // ------------------------------------------------------------------------------------------------- values of a path

@@ -1,49 +1,27 @@
 /**
  * Sockets: binds an app to an address or a Unix socket, refuses dot segments and other rewritten paths
- * for it, hands upgrades to live sessions, and drains at the end.
+ * for it, and drains at the end.
  * The server's own router sees the path as sent while `request.url` has been rewritten (`..`, `%2e%2e`,
  * backslashes); a request that reaches a route only by such a rewriting is refused here.
  * Source: rules section 9.
  */
 import { rmSync, statSync } from "node:fs";
 import { connect } from "node:net";
-import type { Server, WebSocketHandler } from "bun";
-import { type Fault, fault } from "../../core/fault.ts";
+import type { Server, ServerWebSocket, WebSocketHandler } from "bun";
 import { parseListenAddress } from "../../core/message/address.ts";
 import { withDeadline } from "../../core/std/bounded.ts";
-import type { App } from "./app.ts";
-import { pathOf } from "./route.ts";
+import type { App, Respond } from "./app.ts";
 
-/** The seam of live sessions. `Session` is what the server keeps for each open socket. */
-export type Upgrade<Session> = {
-  readonly matches: (pathname: string) => boolean;
-  /** `undefined` when the connection has been upgraded. */
-  readonly open: (
-    request: Request,
-    server: Server<Session>,
-    context: UpgradeContext,
-  ) => Response | undefined | Promise<Response | undefined>;
-  readonly websocket: WebSocketHandler<Session>;
-};
-
-export type UpgradeContext = {
-  /** Address of the client after trusted proxies. */
-  readonly client: string;
-  readonly nowMs: number;
-  /** Renders a refusal as the pipeline does. */
-  readonly refuse: (refusal: Fault) => Response;
-};
-
-type ListenOptions<Session> = {
+type ListenOptions = {
   readonly app: App;
   /** `127.0.0.1:7400`, `[::]:7400`, port 0 for a free one, or `unix:/run/waypost.sock`. */
   readonly address: string;
-  readonly now: () => number;
   /** Whether only the owner and the group may connect to a Unix socket, whatever the process's umask is. */
   readonly isPrivate?: boolean;
   /** Speaks TLS with it; not on Unix sockets. */
   readonly certificate?: Certificate;
-  readonly upgrade?: Upgrade<Session>;
+  /** What becomes of connections that a route has made WebSockets. */
+  readonly websocket?: WebSocketHandler<unknown>;
   /** Another app that answers all requests for one host. */
   readonly site?: Site;
 };
@@ -65,21 +43,21 @@ export type Listener = {
 /** Seconds; the longest silence of a TCP connection, also while its handler works. */
 const idleTimeoutSeconds = 30;
 
-export function listen<Session>(options: ListenOptions<Session>): Listener {
+export function listen(options: ListenOptions): Listener {
   const { app, address, certificate: tls } = options;
   const place = parseListenAddress(address);
   if (place === null) throw new Error(`${address} is not an address to listen on`);
   const handlers = handlersOf(options);
   const apps = options.site === undefined ? [app] : [app, options.site.app];
   if ("unix" in place) {
-    const serveAt = () => Bun.serve<Session, string>({ ...handlers, unix: place.unix });
+    const serveAt = () => Bun.serve<unknown, string>({ ...handlers, unix: place.unix });
     const server = options.isPrivate === true ? withUmask(0o117, serveAt) : serveAt();
     return { url: address, renew: () => undefined, drain: (timeoutMs) => drain(apps, [server], timeoutMs) };
   }
   const { hostname } = place;
   const common = { ...handlers, idleTimeout: idleTimeoutSeconds, hostname };
-  const serveAt: Bind<Session> = ({ port, reusePort, tls }) =>
-    Bun.serve<Session, string>({ ...common, port, reusePort, ...(tls === undefined ? {} : { tls }) });
+  const serveAt: Bind = ({ port, reusePort, tls }) =>
+    Bun.serve<unknown, string>({ ...common, port, reusePort, ...(tls === undefined ? {} : { tls }) });
   const servers = [bindFirst(serveAt, { port: place.port, tls })];
   const port = servers[0]?.port ?? place.port;
   const host = hostname.includes(":") ? `[${hostname}]` : hostname;
@@ -103,20 +81,15 @@ function withUmask<T>(mask: number, work: () => T): T {
 }
 
 /** What a server answers with, whatever it listens on. */
-function handlersOf<Session>(options: ListenOptions<Session>) {
-  const { app, upgrade, site } = options;
-  const fetch = async (request: Request, server: Server<Session>): Promise<Response | undefined> => {
-    if (site !== undefined && isFor(site, request)) return site.app.respondElsewhere(request);
-    if (upgrade?.matches(pathOf(request.url))) {
-      if (app.draining()) return app.refuse(request, fault("shutting_down", "the node is shutting down"));
-      return upgrade.open(request, server, upgradeContext(options, request, server));
-    }
-    return app.respondElsewhere(request);
-  };
+function handlersOf(options: ListenOptions) {
+  const { app, websocket, site } = options;
+  const respond: Respond = (request, server) =>
+    (site !== undefined && isFor(site, request) ? site.app : app).respondElsewhere(request, server);
   return {
     routes: site === undefined ? app.paths : pathsOfBoth(app, site),
-    fetch,
-    websocket: upgrade?.websocket ?? noWebSocket<Session>(),
+    fetch: respond,
+    // Without sessions no request is ever upgraded.
+    websocket: websocket ?? { message: (socket: ServerWebSocket<unknown>) => socket.terminate() },
     maxRequestBodySize: Number.MAX_SAFE_INTEGER,
     development: false,
     error: () => new Response(null, { status: 500, headers: { connection: "close" } }),
@@ -131,7 +104,7 @@ function isFor({ host }: Site, { headers }: Request): boolean {
 /** The server has one table of paths for all hosts. */
 function pathsOfBoth(app: App, site: Site): App["paths"] {
   const names = new Set([...Object.keys(app.paths), ...Object.keys(site.app.paths)]);
-  const answerOf = (one: App, path: string) => one.paths[path] ?? ((request: Request) => one.respondElsewhere(request));
+  const answerOf = (one: App, path: string) => one.paths[path] ?? one.respondElsewhere;
   return Object.fromEntries(
     [...names].map((path) => {
       const [own, others] = [answerOf(site.app, path), answerOf(app, path)];
@@ -141,7 +114,7 @@ function pathsOfBoth(app: App, site: Site): App["paths"] {
 }
 
 type PortBinding = { readonly port: number; readonly tls?: Certificate | undefined };
-type Bind<Session> = (binding: PortBinding & { readonly reusePort: boolean }) => Server<Session>;
+type Bind = (binding: PortBinding & { readonly reusePort: boolean }) => Server<unknown>;
 
 /** Only Linux spreads the connections of a port over the sockets that share it. */
 const canShare = process.platform === "linux";
@@ -150,7 +123,7 @@ const canShare = process.platform === "linux";
  * A server's certificate is fixed when it begins to listen, so a new one needs a second socket on the same port. With TLS
  * the first socket must be shareable for that, so the address is tested first: it must be free.
  */
-function bindFirst<Session>(serveAt: Bind<Session>, binding: PortBinding): Server<Session> {
+function bindFirst(serveAt: Bind, binding: PortBinding): Server<unknown> {
   const first = serveAt({ ...binding, reusePort: false });
   if (!canShare || binding.tls === undefined) return first;
   void first.stop(true);
@@ -158,11 +131,7 @@ function bindFirst<Session>(serveAt: Bind<Session>, binding: PortBinding): Serve
 }
 
 /** Listens again, then closes the previous sockets, whose open connections continue. */
-function replaceServer<Session>(
-  serveAt: Bind<Session>,
-  servers: Server<Session>[],
-  binding: PortBinding,
-): Server<Session> {
+function replaceServer(serveAt: Bind, servers: Server<unknown>[], binding: PortBinding): Server<unknown> {
   const retire = (): void => {
     for (const server of servers) void server.stop(false);
   };
@@ -170,26 +139,9 @@ function replaceServer<Session>(
   const next = serveAt({ ...binding, reusePort: canShare });
   retire();
   // A server that has ended needs no drain.
-  const isIdle = ({ pendingRequests, pendingWebSockets }: Server<Session>) => pendingRequests + pendingWebSockets === 0;
+  const isIdle = ({ pendingRequests, pendingWebSockets }: Server<unknown>) => pendingRequests + pendingWebSockets === 0;
   for (const server of servers.filter(isIdle)) servers.splice(servers.indexOf(server), 1);
   return next;
-}
-
-/** Without sessions no request is ever upgraded. */
-function noWebSocket<Session>(): WebSocketHandler<Session> {
-  return { message: (socket) => socket.terminate() };
-}
-
-function upgradeContext<Session>(
-  options: ListenOptions<Session>,
-  request: Request,
-  server: Server<Session>,
-): UpgradeContext {
-  return {
-    client: options.app.clientOf(request, server),
-    nowMs: options.now(),
-    refuse: (refusal) => options.app.refuse(request, refusal),
-  };
 }
 
 /**
@@ -214,11 +166,7 @@ export async function removeStaleSocket(address: string): Promise<void> {
 const drainPollMs = 20;
 
 /** A server has stopped when its clients are answered; of those who have left, the work goes on. */
-async function drain<Session>(
-  apps: readonly App[],
-  servers: readonly Server<Session>[],
-  timeoutMs: number,
-): Promise<void> {
+async function drain(apps: readonly App[], servers: readonly Server<unknown>[], timeoutMs: number): Promise<void> {
   for (const app of apps) app.startDraining();
   const endsAtMs = performance.now() + timeoutMs;
   await withDeadline(Promise.all(servers.map((server) => server.stop(false))), timeoutMs);

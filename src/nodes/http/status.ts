@@ -24,7 +24,6 @@ type StatusOptions = {
   readonly version: string;
   /** The routes of the nodes on the same listener, for the description. */
   readonly routes: readonly Route[];
-  readonly notes: readonly string[];
   /** Where this node is reached from outside; by default the address that was asked. */
   readonly servers?: readonly string[];
   /** What `/limits` answers: the limits of all nodes of the listener. */
@@ -155,7 +154,7 @@ function problemRoutes(): Route[] {
 
 /** The description. It is made once: making it costs milliseconds, and anybody may ask. */
 function description(options: StatusOptions, own: readonly Route[]): Route {
-  const { version, notes, servers = [] } = options;
+  const { version, servers = [] } = options;
   let json: Uint8Array | null = null;
   const route = nodeRoute({
     path: "/openapi.json",
@@ -164,7 +163,7 @@ function description(options: StatusOptions, own: readonly Route[]): Route {
     answer: [200, "The OpenAPI document."],
     handle: () => {
       const routes = [...options.routes, ...own, route];
-      json ??= utf8(JSON.stringify(describeInterface({ version, notes, servers, routes })));
+      json ??= utf8(JSON.stringify(describeInterface({ version, servers, routes })));
       return { status: 200, jsonSpliced: [json] };
     },
   });

@@ -291,7 +291,7 @@ const codes = new WeakMap<Route, readonly FaultCode[]>();
 export function codesOf(route: Route): readonly FaultCode[] {
   const known = codes.get(route);
   if (known !== undefined) return known;
-  const { paths } = describeInterface({ version: "", routes: [route], notes: [], servers: [] });
+  const { paths } = describeInterface({ version: "", routes: [route], servers: [] });
   const [described] = Object.values(paths).flatMap((operations) => Object.values(operations));
   const found = Object.values(described?.responses ?? {}).flatMap((response) => response["x-codes"] ?? []);
   codes.set(route, found);

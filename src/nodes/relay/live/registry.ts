@@ -30,7 +30,7 @@ import { BoundedMap, withDeadline } from "../../../core/std/bounded.ts";
 import type { Bus } from "../../../storage/bus.ts";
 import type { Replay } from "../../../storage/contract.ts";
 import type { Log } from "../../http/log.ts";
-import { pathOf } from "../../http/route.ts";
+import type { Call } from "../../http/route.ts";
 import type { Blocks } from "../../operations/blocks.ts";
 import { createRateLimiter, type RateLimit, type RateLimiter } from "../../rates.ts";
 import type { RecipientSource } from "../../recipients.ts";
@@ -38,8 +38,8 @@ import type { RecipientSource } from "../../recipients.ts";
 /** Bounds that no operator has a reason to change. Tests set tighter ones. */
 type SessionBounds = {
   /**
-   * Sockets without a proof yet, and beside them upgrades whose proof is being verified. When another node has died and
-   * all its clients come at once, the rest are refused, and each tries again after a pause that doubles.
+   * Sockets without a proof yet. When another node has died and all its clients come at once, the rest are refused, and
+   * each tries again after a pause that doubles. Proofs in headers are verified within active requests.
    */
   readonly unprovenMax: number;
   readonly authMs: number;
@@ -142,8 +142,6 @@ export type SessionRegistry = Omit<SessionParts, "bus"> & {
   /** By recipient and message id. */
   readonly inFlight: Map<string, InFlight>;
   readonly sockets: Set<SessionWebSocket>;
-  /** Upgrades whose proof in headers is being verified. */
-  opening: number;
   readonly unproven: Set<SessionWebSocket>;
   readonly connects: RateLimiter;
   /** Of all sessions. */
@@ -162,7 +160,6 @@ export function createRegistry(parts: SessionParts): SessionRegistry {
     inFlight: new Map(),
     sockets: new Set(),
     unproven: new Set(),
-    opening: 0,
     connects: createRateLimiter(bounds.connects),
     unackedBytes: 0,
     acknowledged: new BoundedMap(4_096),
@@ -347,32 +344,17 @@ export const frameBytesMax = 16 * 1024;
 
 export type SessionTarget = { readonly did: Did; readonly deviceId: string };
 
-export function isSessionPath(pathname: string): boolean {
-  const segments = pathname.split("/");
-  return segments.length === 4 && segments[0] === "" && segments[1] === "ws";
-}
-
 /** Which device of which DID a path names: 400 `invalid_did` or `invalid_request`. */
-export function parseSessionTarget(url: string): SessionTarget | Fault {
-  const [, , didText, deviceText] = pathOf(url).split("/");
-  const [didValue, deviceId] = [decodeSegment(didText), decodeSegment(deviceText)];
-  const did = parseDid(didValue ?? "");
+export function parseSessionTarget({ did: didText = "", deviceId = "" }: Call["params"]): SessionTarget | Fault {
+  const did = parseDid(didText);
   if (isFault(did)) return did;
-  if (deviceId === null || deviceId === "" || deviceId.length > deviceIdCharsMax || !isLineValue(deviceId)) {
+  if (deviceId.length > deviceIdCharsMax || !isLineValue(deviceId)) {
     return fault(
       "invalid_request",
       `a device id must have 1 to ${deviceIdCharsMax} characters and no control characters`,
     );
   }
   return { did, deviceId };
-}
-
-function decodeSegment(segment: string | undefined): string | null {
-  try {
-    return decodeURIComponent(segment ?? "");
-  } catch {
-    return null;
-  }
 }
 
 /** What all proofs to one Relay have in common. */

@@ -5,13 +5,18 @@
  * Cache after the welcome misses nothing. `registry.ts` shows how an envelope reaches a session.
  * Source: rules section 5 "Live sessions" and section 10; docs/interface.md, "Live sessions".
  */
+import type { WebSocketHandler } from "bun";
 import type { Did } from "../../../core/codec/did.ts";
 import { errorStack, type Fault, fault, isFault } from "../../../core/fault.ts";
-import { clientNetwork } from "../../../core/message/address.ts";
-import { decideRetrievalProof, proofReplayed, type RetrievalProof } from "../../../core/message/proof.ts";
+import {
+  decideRetrievalProof,
+  proofReplayed,
+  type RetrievalProof,
+  retrievalHeaders,
+} from "../../../core/message/proof.ts";
 import { StoreError } from "../../../storage/contract.ts";
-import type { Upgrade, UpgradeContext } from "../../http/server.ts";
-import { checkClientRate, networkPlaces } from "../../rates.ts";
+import type { Call, Route } from "../../http/route.ts";
+import { checkClientRate, type NetworkPlaces, networkPlaces } from "../../rates.ts";
 import {
   add,
   bearsProof,
@@ -28,7 +33,6 @@ import {
   frameBytesMax,
   goLive,
   type InFlight,
-  isSessionPath,
   keyText,
   type LiveDelivery,
   type LiveOutcome,
@@ -47,7 +51,9 @@ import {
 import { createRemoteSessions } from "./remote.ts";
 
 export type LiveSessions = {
-  readonly upgrade: Upgrade<SessionSocket>;
+  /** Where sessions begin: none without an endpoint by which clients reach the Relay. */
+  readonly routes: readonly Route[];
+  readonly websocket: WebSocketHandler<SessionSocket>;
   /** Whether a session of the DID may listen, as far as this process knows. */
   mayListen(did: Did): boolean;
   /** Whether a session of the DID is open in this process. */
@@ -82,8 +88,10 @@ export function createSessions(parts: SessionParts): LiveSessions {
   const unfollow = parts.blocks?.follow(() => endShutOut(registry));
   const isConnected = (did: Did): boolean => registry.proven.has(did);
   const mayListen = (did: Did): boolean => isConnected(did) || registry.remote?.mayReach(did) === true;
+  const networks = networkPlaces(() => registry.settings.sessions_max);
   return {
-    upgrade: createUpgrade(registry),
+    routes: registry.settings.public_endpoints.length === 0 ? [] : [sessionRoute(registry, networks)],
+    websocket: socketEvents(registry, networks),
     isConnected,
     mayListen,
     inFlight: registry.inFlight,
@@ -124,62 +132,79 @@ function makeWay(registry: Sessions, target: SessionTarget, isOlder: (joinCount:
 
 // ---------------------------------------------------------------------------------------------- upgrades
 
-function createUpgrade(registry: Sessions): Upgrade<SessionSocket> {
+function sessionRoute(registry: Sessions, networks: NetworkPlaces): Route {
   const { settings } = registry;
-  const networks = networkPlaces(() => settings.sessions_max);
   return {
-    matches: (pathname) => registry.settings.public_endpoints.length > 0 && isSessionPath(pathname),
-    open: async (request, server, context) => {
-      const data = await admit(registry, request, context);
-      if (isFault(data)) return context.refuse(data);
-      if (!networks.take(data.client)) {
-        const refusal = "too many live sessions of this network";
-        return context.refuse(fault("rate_limited", refusal, { retryAfterSeconds: 30 }));
-      }
-      if (server.upgrade(request, { data })) return undefined;
+    method: "GET",
+    path: "/ws/:did/:deviceId",
+    id: "liveSession",
+    summary:
+      "A live session, as a WebSocket: the first frame, or the proof headers, prove the recipient with the operation " +
+      '`connect`; then one envelope a frame, each answered by `{"type":"ack","message_id":"…"}`',
+    tag: "Relay",
+    headers: Object.values(retrievalHeaders),
+    query: ["pass"],
+    answer: [101, "The connection is a WebSocket."],
+    codes: [
+      "invalid_did",
+      "policy_denied",
+      "proof_missing",
+      "proof_invalid",
+      "proof_expired",
+      "proof_not_authorized",
+      "proof_replayed",
+      "rate_limited",
+    ],
+    capacity: "normal",
+    unavailable: "service_unavailable",
+    rateLimit: (request) =>
+      registry.blocks?.checkClient(request.client) ?? checkClientRate(registry.connects, request, settings),
+    handle: async (call) => {
+      const data = await admit(registry, call);
+      if (isFault(data)) return data;
+      if (data.permit === null && registry.unproven.size >= registry.bounds.unprovenMax) return noRoom();
+      if (!networks.take(data.client))
+        return fault("rate_limited", "too many live sessions of this network", { retryAfterSeconds: 30 });
+      if (call.upgrade(data)) return { status: 101 };
       networks.give(data.client);
-      return context.refuse(fault("invalid_request", "this path accepts WebSocket connections only"));
-    },
-    websocket: {
-      maxPayloadLength: frameBytesMax,
-      backpressureLimit: registry.bounds.unackedBytesMax,
-      idleTimeout: registry.bounds.idleSeconds,
-      sendPings: true,
-      perMessageDeflate: false,
-      open: (socket) => opened(registry, socket),
-      message: (socket, frame) =>
-        socket.data.state === "live" ? reply(socket, frame) : prove(registry, socket, frame),
-      close: (socket) => {
-        networks.give(socket.data.client);
-        forget(registry, socket);
-      },
+      return fault("invalid_request", "this path accepts WebSocket connections only");
     },
   };
 }
 
-/** The checks before the upgrade: path, pace, room, and the proof when it came in headers. */
-async function admit(registry: Sessions, request: Request, context: UpgradeContext): Promise<SessionSocket | Fault> {
-  const target = parseSessionTarget(request.url);
+function socketEvents(registry: Sessions, networks: NetworkPlaces): WebSocketHandler<SessionSocket> {
+  return {
+    maxPayloadLength: frameBytesMax,
+    backpressureLimit: registry.bounds.unackedBytesMax,
+    idleTimeout: registry.bounds.idleSeconds,
+    sendPings: true,
+    perMessageDeflate: false,
+    open: (socket) => opened(registry, socket),
+    message: (socket, frame) => (socket.data.state === "live" ? reply(socket, frame) : prove(registry, socket, frame)),
+    close: (socket) => {
+      networks.give(socket.data.client);
+      forget(registry, socket);
+    },
+  };
+}
+
+const noRoom = () => fault("service_unavailable", "the node has no capacity for another session");
+
+/** The checks before the upgrade: path, room, and the proof when it came in headers. */
+async function admit(registry: Sessions, call: Call): Promise<SessionSocket | Fault> {
+  const target = parseSessionTarget(call.params);
   if (isFault(target)) return target;
-  const { client } = context;
-  const shutOut = checkShutOut(registry, { client, target });
+  const shutOut = registry.blocks?.checkDid(target.did) ?? null;
   if (shutOut !== null) return shutOut;
-  const network = clientNetwork(client);
-  const tooFast = checkClientRate(registry.connects, { client, network, nowMs: context.nowMs }, registry.settings);
-  if (tooFast !== null) return tooFast;
   if (registry.closed) return fault("shutting_down", "the node is shutting down");
-  const proven = bearsProof(request.headers);
-  const full = registry.sockets.size + registry.opening >= registry.settings.sessions_max;
-  const beingProven = proven ? registry.opening : registry.unproven.size;
-  if (full || beingProven >= registry.bounds.unprovenMax) {
-    return fault("service_unavailable", "the node has no capacity for another session");
-  }
-  const permit = proven ? await proveHeaders(registry, target, { request, nowMs: context.nowMs }) : null;
+  const proven = bearsProof(call.headers);
+  if (registry.sockets.size >= registry.settings.sessions_max) return noRoom();
+  const permit = proven ? await proveHeaders(registry, target, call) : null;
   if (isFault(permit)) return permit;
   return {
     target,
-    client,
-    passes: new URL(request.url).searchParams.get("pass") === "1",
+    client: call.client,
+    passes: call.query.get("pass") === "1",
     state: "unproven",
     permit,
     joinCount: 0,
@@ -195,18 +220,13 @@ function connectTerms({ settings, limits }: Sessions): ConnectTerms {
   return { endpoints: settings.public_endpoints, skewMs: limits.clock_skew };
 }
 
-async function proveHeaders(
+function proveHeaders(
   registry: Sessions,
   target: SessionTarget,
-  arrival: { readonly request: Request; readonly nowMs: number },
-): Promise<SessionPermit | Fault> {
-  const of = { target, terms: connectTerms(registry) };
-  const proof = decodeConnectHeaders(arrival.request.headers, of, arrival.nowMs);
-  if (isFault(proof)) return proof;
-  registry.opening++;
-  const permit = await permitOf(registry, proof, arrival.nowMs);
-  registry.opening--;
-  return permit;
+  { headers, nowMs }: Call,
+): Fault | Promise<SessionPermit | Fault> {
+  const proof = decodeConnectHeaders(headers, { target, terms: connectTerms(registry) }, nowMs);
+  return isFault(proof) ? proof : permitOf(registry, proof, nowMs);
 }
 
 /** What the document authorizes, when it does and the nonce is new; the refusal when not. Never rejects. */

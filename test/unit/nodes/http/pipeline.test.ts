@@ -6,7 +6,7 @@ import { describe, expect, test } from "bun:test";
 import { fault } from "../../../../src/core/fault.ts";
 import type { Route } from "../../../../src/nodes/http/route.ts";
 import { StoreError } from "../../../../src/storage/contract.ts";
-import { codeOf, echo, jsonType, post, take, testApp, testRoute } from "../../../support/app.ts";
+import { codeOf, connectionFrom, echo, jsonType, post, take, testApp, testRoute } from "../../../support/app.ts";
 
 const relay: Route = testRoute({
   method: "POST",
@@ -196,10 +196,10 @@ describe("requests of one turn of the event loop", () => {
         },
       });
     const { app } = testApp([route("first"), route("second")]);
-    const connection = { requestIP: () => null, timeout: () => undefined };
+    const connection = connectionFrom(null);
     const answered = Object.entries(app.paths).map(([path, answer]) => answer(requestTo(path), connection));
     expect(steps).toEqual([]);
-    for (const response of await Promise.all(answered)) expect(response.status).toBe(204);
+    for (const response of await Promise.all(answered)) expect(response?.status).toBe(204);
     expect(steps).toEqual(["first begins", "second begins", "first ends", "second ends"]);
   });
 
@@ -212,8 +212,8 @@ describe("requests of one turn of the event loop", () => {
     };
     const { app } = testApp([testRoute({ path: "/once", handle })]);
     const connection = {
+      ...connectionFrom(null),
       requestIP: () => (isConnected ? { address: "192.0.2.9" } : null),
-      timeout: () => undefined,
     };
     const answered = Object.values(app.paths).map((answer) => answer(requestTo("/once"), connection));
     isConnected = false;
