@@ -2,7 +2,7 @@
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Person, StoredMessage, Waypost } from "../client/package.ts";
 import { Composer } from "./composer.tsx";
-import { changeOf, GroupState, isChange, type Names, useNames } from "./groups.tsx";
+import { AcceptButton, changeOf, GroupState, isChange, type Names, useNames } from "./groups.tsx";
 import { Bubble } from "./message.tsx";
 import { Avatar, BlockButton, Form, Icon, IconButton, Input, nameOf, useSession, useStored } from "./parts.tsx";
 import { type Panel, show } from "./place.ts";
@@ -47,7 +47,7 @@ export function ConversationView({ me, id, at, open }: Props) {
       <Messages {...{ me, id, at, names, sendings }} isGroup={!isPerson} onReply={setAnswered} />
       <Writing me={me} id={id} names={names} />
       {isStranger && !person.isBlocked && <Request me={me} person={person} />}
-      {group !== null && (group.standing !== "joined" || group.claim !== null) && <GroupState me={me} group={group} />}
+      {group !== null && group.standing !== "joined" && <GroupState me={me} group={group} />}
       {isWritten && (
         <Composer
           key={id}
@@ -257,7 +257,7 @@ function Line({ me, message, before, sender, isGroup, isFound, onReply }: LinePr
     () =>
       isChange(message) ? (
         <p class="day">
-          <bdi>{sender}</bdi> <bdi>{changeOf(message)}</bdi>
+          <bdi>{sender}</bdi> <bdi>{changeOf(message)}</bdi> <AcceptButton me={me} message={message} />
         </p>
       ) : (
         <Bubble {...{ me, message, sender, isGroup }} onReply={() => onReply(message)} />

@@ -125,33 +125,38 @@ export function LeaveButton({ me, id, onClose }: PanelProps & { readonly id: str
   );
 }
 
-/** Somebody unknown has put this person into a group, or a member claims to be its admin; or they are no longer in it. */
+/** Somebody unknown has put this person into a group; or they are no longer in it. */
 export function GroupState({ me, group }: { readonly me: Waypost; readonly group: Group }) {
   const nameFor = useNames(me);
   if (group.standing === "out") return <p class="request">You are no longer in this group.</p>;
-  const { claim } = group;
   return (
     <section class="request" aria-label="Request">
       <p>
-        <bdi>{nameFor((claim ?? group).admin)}</bdi>
-        {claim === null ? (
-          ` invites you to a group of ${countOf(group.members.length)}. Once you accept, you can write there.`
-        ) : (
-          <>
-            {" wants to decide who is in this group, in place of "}
-            <bdi>{nameFor(group.admin)}</bdi>. It would have {countOf(claim.members.length)}. Ask them before you
-            accept.
-          </>
-        )}
+        <bdi>{nameFor(group.admin)}</bdi>
+        {` invites you to a group of ${countOf(group.members.length)}. Once you accept, you can write there.`}
       </p>
       <div class="buttons">
         <button type="button" class="main" onClick={() => attempt(group.join())}>
           Accept
         </button>
-        <Button danger onClick={() => (claim === null ? group.leave() : group.decline())}>
+        <Button danger onClick={() => group.leave()}>
           Decline
         </Button>
       </div>
     </section>
+  );
+}
+
+const replacing = "Let this person decide who is in the group? Ask them first by another way.";
+
+/** Beside the change of a member who asks to be the admin. */
+export function AcceptButton({ me, message }: { readonly me: Waypost; readonly message: StoredMessage }) {
+  const group = useStored(me, () => me.groups.get(message.conversation), [message.conversation]);
+  const isOpen = group !== null && group.standing !== "out" && group.admin !== message.from;
+  if (!message.isClaim || !isOpen) return null;
+  return (
+    <Button ask={replacing} onClick={() => group.accept(message)}>
+      Accept
+    </Button>
   );
 }

@@ -52,38 +52,18 @@ export function changeTo({ version, maker, nonce, name, admin, members }: GroupS
   return { v: 1, version, maker, nonce, name, admin, members };
 }
 
-/** What a change would make of the group if this identity accepted its sender as the admin. `null` when nobody is asked. */
+/**
+ * What a change makes of the group for who accepts its sender as the admin: a member who was named while this identity was
+ * away, or who takes the place of a lost admin. Who has accepted nothing of the group is asked about everybody, so that who
+ * puts them into it first keeps nobody from the true one. `null` when nobody is asked.
+ */
 export function decideClaim(before: GroupRow, change: GroupChange, own: Did): GroupState | null {
   const claim = decideChange(null, change);
-  const waits = before.claim;
-  const isRepeated = claim !== null && waits?.admin === claim.admin && claim.version <= waits.version;
-  return isRepeated ? null : openClaim({ ...before, claim }, own);
-}
-
-/** The claim that this user accepts or declines: one that leaves them in the group. */
-export function waitingClaim(row: GroupRow, own: Did): GroupState | null {
-  const claim = openClaim(row, own);
-  return claim !== null && isIn(claim, own) ? claim : null;
-}
-
-/**
- * A claim that may hold: a member was named while this identity was away, or the admin is lost. Who has accepted nothing of
- * the group hears everybody, so that who puts them into it first keeps nobody from the true one.
- */
-function openClaim({ claim: given, ...row }: GroupRow, own: Did): GroupState | null {
-  if (given === null || row.admin === own || standingOf(row, own) === "out") return null;
-  const claim = { ...given, left: leftOf(given.members, row.left) };
-  const { admin, version } = claim;
-  if (admin === row.admin || version <= (row.declined[admin] ?? 0) || !isIn(claim, admin)) return null;
-  const isHeard = row.joined === 0 ? isIn(claim, own) : isIn(row, admin) && version > row.version;
-  return isHeard ? claim : null;
-}
-
-/** After the admin was heard, who names nobody or whom the claim is of: their change had overtaken this one, and follows. */
-export function withHeard({ claim, ...row }: GroupRow): GroupRow {
-  if (claim === null) return { ...row, claim };
-  const state = decideChange(row, { id: row.id, from: claim.admin, json: changeTo(claim) });
-  return { ...row, ...state, claim: null };
+  if (claim === null || before.admin === own || standingOf(before, own) === "out") return null;
+  const state = { ...claim, left: leftOf(claim.members, before.left) };
+  if (state.admin === before.admin || !isIn(state, own) || !isIn(state, state.admin)) return null;
+  const isHeard = before.joined === 0 || (isIn(before, state.admin) && state.version > before.version);
+  return isHeard ? state : null;
 }
 
 const isVersion = (value: unknown): value is number => Number.isSafeInteger(value) && Number(value) > 0;
@@ -100,31 +80,20 @@ function isFollowing(before: GroupState | null, members: Record<string, unknown>
 
 export type Standing = "joined" | "asked" | "out";
 
-export const standingOf = (row: Omit<GroupRow, "claim"> | null, own: Did): Standing => {
+export const standingOf = (row: GroupRow | null, own: Did): Standing => {
   if (row === null || !isIn(row, own)) return "out";
   return row.joined >= (row.members[own] ?? 0) ? "joined" : "asked";
 };
 
-/** Of two devices: the later state, all that either knows of who left and what was accepted or declined, and what waits. */
+/** Of two devices: the later state, but of two admins the one who was accepted, and all that either knows of who left. */
 export function mergeGroups(before: GroupRow | null, given: GroupRow): GroupRow {
   if (before === null) return given;
-  const later = given.version > before.version ? given : before;
+  const isOneAccepted = before.admin !== given.admin && (before.joined === 0) !== (given.joined === 0);
+  const isGiven = isOneAccepted ? given.joined > 0 : given.version > before.version;
+  const later = isGiven ? given : before;
   const left = leftOf(later.members, latest(before.left, given.left));
-  const declined = latest(before.declined, given.declined);
-  const row = { ...later, left, declined, joined: Math.max(before.joined, given.joined) };
-  const isOpen = (claim: GroupState) => claim.version > (declined[claim.admin] ?? 0);
-  let waits: GroupState | null = null;
-  for (const { claim, version } of [before, given]) {
-    if (claim === null || !isOpen(claim)) continue;
-    if (claim.admin === later.admin && claim.version > later.version) return withHeard({ ...row, claim });
-    if (version === later.version && (waits === null || isBehind(waits, claim))) waits = claim;
-  }
-  return { ...row, claim: waits };
+  return { ...later, left, joined: Math.max(before.joined, given.joined) };
 }
-
-/** In one order on all devices. */
-const isBehind = (one: GroupState, other: GroupState): boolean =>
-  one.version < other.version || (one.version === other.version && one.admin < other.admin);
 
 function latest(before: GroupState["left"], given: GroupState["left"]): GroupState["left"] {
   const all = { ...before };

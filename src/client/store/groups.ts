@@ -3,10 +3,12 @@
  * Sealing a message for a group is one function, `GroupsHost.send`: a copy for each member.
  * Source: docs/client.md "People and groups".
  */
+import { utf8 } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { type Content, groupType, reactionType } from "../content.ts";
 import { randomUuid } from "../crypto.ts";
 import { localError } from "../http.ts";
+import { jsonIn } from "../message.ts";
 import type { MessageOptions, Sent } from "../send.ts";
 import {
   changeTo,
@@ -19,8 +21,6 @@ import {
   membersOf,
   type Standing,
   standingOf,
-  waitingClaim,
-  withHeard,
 } from "./group-rules.ts";
 import { type GroupRow, type GroupState, log, type StoreChange, type StoredMessage } from "./rows.ts";
 import type { Batch, Table } from "./table.ts";
@@ -40,31 +40,20 @@ export async function putChange(
   batch: Batch,
   { own, isKnown, ...change }: Putting,
 ): Promise<"change" | "claim" | null> {
-  const before = await batch.get<GroupRow>(keyOfGroup(table, change.id));
-  const row = rowAfter(before, { own, isKnown, ...change });
-  if (row === null) return null;
+  const { id, from } = change;
+  const before = await batch.get<GroupRow>(keyOfGroup(table, id));
+  const isOwn = from === own;
+  const followed = decideChange(before, change);
+  const claim = followed === null && before !== null ? decideClaim(before, change, own) : null;
+  if (claim !== null && !isOwn) return "claim";
+  const state = followed ?? claim;
+  if (state === null) return null;
+  const joined = isOwn ? state.version : (before?.joined ?? (isKnown ? state.version : 0));
+  const row = { ...state, joined };
   if (standingOf(before, own) === "out" && standingOf(row, own) === "out") return null;
   if (before === null && !(await hasRoom(table, standingOf(row, own), own))) return null;
   putGroup(table, batch, row);
-  return row.claim !== null && row.claim !== before?.claim ? "claim" : "change";
-}
-
-function rowAfter(before: GroupRow | null, { own, isKnown, ...change }: Putting): GroupRow | null {
-  const isOwn = change.from === own;
-  const state = decideChange(before, change);
-  if (state !== null) {
-    const joined = isOwn ? state.version : (before?.joined ?? (isKnown ? state.version : 0));
-    const row = { ...state, joined, claim: before?.claim ?? null, declined: before?.declined ?? {} };
-    // While the known admin is heard nobody is asked about another.
-    return state.version === before?.version ? row : withHeard(row);
-  }
-  const claim = before === null ? null : decideClaim(before, change, own);
-  if (before === null || claim === null) return null;
-  return isOwn ? accepted(claim, before) : { ...before, claim };
-}
-
-function accepted(state: GroupState, { declined }: GroupRow): GroupRow {
-  return { ...state, joined: state.version, claim: null, declined };
+  return "change";
 }
 
 async function hasRoom(table: Table, standing: Standing, own: Did): Promise<boolean> {
@@ -104,14 +93,11 @@ export type GroupFacts = {
   readonly members: readonly Did[];
   /** `asked`: somebody who isn't known put this identity into it. `out`: it left, or was taken out. */
   readonly standing: Standing;
-  /** What a member makes of it who names themselves the admin, if this user accepts that. */
-  readonly claim: (Pick<GroupState, "admin" | "name"> & { readonly members: readonly Did[] }) | null;
 };
 
 export const factsOf = (row: GroupRow, own: Did): GroupFacts => {
-  const claim = waitingClaim(row, own);
-  const shown = ({ name, admin, ...state }: GroupState) => ({ name, admin, members: membersOf(state) });
-  return { id: row.id, ...shown(row), standing: standingOf(row, own), claim: claim === null ? null : shown(claim) };
+  const { id, name, admin } = row;
+  return { id, name, admin, members: membersOf(row), standing: standingOf(row, own) };
 };
 
 type Page = { readonly before?: StoredMessage; readonly limit?: number };
@@ -140,9 +126,7 @@ export class Group implements GroupFacts {
   readonly admin: Did;
   readonly members: readonly Did[];
   readonly standing: Standing;
-  readonly claim: GroupFacts["claim"];
   readonly #host: GroupsHost;
-  readonly #shown: GroupRow;
 
   /** @internal */
   constructor(row: GroupRow, host: GroupsHost) {
@@ -152,9 +136,7 @@ export class Group implements GroupFacts {
     this.admin = facts.admin;
     this.members = facts.members;
     this.standing = facts.standing;
-    this.claim = facts.claim;
     this.#host = host;
-    this.#shown = row;
   }
 
   /** Sends to all who are in it now. Throws `not_member`. */
@@ -175,7 +157,7 @@ export class Group implements GroupFacts {
 
   /**
    * For its admin, who may name another one. A member who names themselves, because the admin is lost, is the admin of
-   * those who accept it. Throws `not_admin`.
+   * those who accept that change. Throws `not_admin`.
    */
   async change({ name, add = [], remove = [], admin: next }: Changes): Promise<void> {
     const { did, find, nowMs } = this.#host;
@@ -194,16 +176,19 @@ export class Group implements GroupFacts {
     await publish(this.#host, row, { ...row, version, members, name: name ?? row.name, admin });
   }
 
-  /** Accepts the claim that is shown here, else to be in a group into which somebody unknown put this identity. */
+  /** Accepts to be in a group into which somebody unknown put this identity. */
   join(): Promise<void> {
-    return this.#decide((row, claim) => accepted(claim ?? row, row));
+    return this.#mark(["asked"], (row) => ({ ...row, joined: row.version }));
   }
 
-  /** Stays with the admin before the claim that is shown here. */
-  decline(): Promise<void> {
-    return this.#decide((row, claim) => {
-      if (claim === null) throw localError("group_changed", "nobody claims to be the admin of the group");
-      return { ...row, claim: null, declined: { ...row.declined, [claim.admin]: claim.version } };
+  /** Accepts who has sent the message, an `isClaim`, as the admin. Throws `group_changed` when it asks no longer. */
+  accept({ from, text }: StoredMessage): Promise<void> {
+    const { did } = this.#host;
+    return this.#mark(["joined", "asked"], (row) => {
+      const change = { id: row.id, from: from ?? row.admin, json: jsonIn(utf8(text ?? "")) };
+      const state = decideClaim(row, change, did);
+      if (state === null) throw localError("group_changed", "this change came before what is known of the group now");
+      return { ...state, joined: state.version };
     });
   }
 
@@ -215,28 +200,15 @@ export class Group implements GroupFacts {
     const { did, send } = this.#host;
     const row = await this.#row(["joined", "asked"]);
     if (standingOf(row, did) === "asked")
-      return this.#mark((now) => ({ ...now, claim: null, left: { ...now.left, [did]: now.version } }));
+      return this.#mark(["asked"], (now) => ({ ...now, left: { ...now.left, [did]: now.version } }));
     const [first] = othersIn(row, this.#host);
     if (row.admin === did && first !== undefined) await this.change({ admin: first });
     await send(othersIn(row, this.#host), { v: 1, left: row.version }, changing(row.id));
   }
 
-  /** Throws `group_changed` when another claim than the one that is shown here waits, or none. */
-  #decide(change: (row: GroupRow, claim: GroupState | null) => GroupRow): Promise<void> {
-    const { did } = this.#host;
-    const shown = waitingClaim(this.#shown, did);
-    return this.#mark((row) => {
-      const claim = waitingClaim(row, did);
-      if (claim?.admin !== shown?.admin || claim?.version !== shown?.version)
-        throw localError("group_changed", "another claim to be the admin of the group was shown");
-      if (claim === null && standingOf(row, did) !== "asked") throw notIn();
-      return change(row, claim);
-    });
-  }
-
-  async #mark(change: (row: GroupRow) => GroupRow): Promise<void> {
+  async #mark(standings: readonly Standing[], change: (row: GroupRow) => GroupRow): Promise<void> {
     const { table, tell } = this.#host;
-    await table.change(async (batch) => putGroup(table, batch, change(await this.#row(["joined", "asked"], batch))));
+    await table.change(async (batch) => putGroup(table, batch, change(await this.#row(standings, batch))));
     tell({ type: "changed", conversation: this.id, id: null, what: "group" });
   }
 

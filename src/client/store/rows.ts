@@ -91,10 +91,6 @@ export type GroupState = {
 export type GroupRow = GroupState & {
   /** Since which version this identity accepts to be in it; 0 when it does not. */
   readonly joined: number;
-  /** What a member says who names themselves the admin, until this user has decided. */
-  readonly claim: GroupState | null;
-  /** The latest version of each whose claim this user declined. */
-  readonly declined: Versions;
 };
 
 /** What somebody calls themselves (`profiles.ts`). */
