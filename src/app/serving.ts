@@ -169,7 +169,7 @@ function isSocket(address: string): boolean {
   return address.startsWith("unix:");
 }
 
-export function rolesOf(config: Config): About["roles"] {
+function rolesOf(config: Config): About["roles"] {
   const nodes = (["directory", "relay", "cache"] as const).filter((node) => config[node].enabled);
   return config.witness.key_file === null ? nodes : [...nodes, "witness"];
 }

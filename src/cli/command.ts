@@ -468,8 +468,6 @@ export type JsonReply = {
 type AskOptions = {
   /** Path of the socket, when the node listens on one. */
   readonly unix?: string | undefined;
-  /** The address is that of a listener here, which no certificate names. */
-  readonly isOwn?: boolean;
   /** Sent by POST; without one it is a GET. */
   readonly body?: unknown;
   readonly timeoutMs?: number;
@@ -477,14 +475,13 @@ type AskOptions = {
 
 /** A JSON object, or the reason why there is none. */
 export async function askJson(url: string, path: string, options: AskOptions = {}): Promise<JsonReply | string> {
-  const { unix, isOwn = false, body, timeoutMs = probeTimeoutMs } = options;
+  const { unix, body, timeoutMs = probeTimeoutMs } = options;
   const headers = { "content-type": "application/json" };
   try {
     const response = await fetch(`${withoutTrailingSlashes(url)}${path}`, {
       signal: AbortSignal.timeout(timeoutMs),
       redirect: "error",
       ...(unix === undefined ? { proxy: false } : { unix }),
-      ...(isOwn ? { tls: { rejectUnauthorized: false } } : {}),
       ...(body === undefined ? {} : { method: "POST", headers, body: JSON.stringify(body) }),
     });
     const { status } = response;

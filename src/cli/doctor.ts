@@ -1,24 +1,16 @@
 /**
  * `waypost doctor`: what `config check` checks, and then whether this machine can run the configuration, as a list of
- * findings. Beside a running node it asks that node instead of opening its stores and addresses; over the network it asks
- * the Directory where recipients are looked up, and the public endpoints as others see them.
+ * findings: its limits and disks, the Directory where recipients are looked up, and the public endpoints as others see
+ * them. An address that is in use, or a store that can't be opened, is what `waypost serve` reports before it serves.
  */
 import { lookup } from "node:dns/promises";
 import { accessSync, constants, existsSync, readFileSync, statfsSync, statSync } from "node:fs";
-import { createServer } from "node:net";
-import { dirname } from "node:path";
 import type { Command } from "commander";
 import { failed, failedInResult } from "../app/failure.ts";
-import { rolesOf } from "../app/serving.ts";
-import { storesOf } from "../app/stores.ts";
 import { type Config, isPublicEndpoint } from "../config/schema.ts";
-import { minuteMs } from "../core/codec/time.ts";
 import { errorText } from "../core/fault.ts";
-import { parseListenAddress } from "../core/message/address.ts";
 import { sameEndpoint } from "../core/message/proof.ts";
 import { late, withDeadline } from "../core/std/bounded.ts";
-import type { OpenStep } from "../storage/bind.ts";
-import { StoreError } from "../storage/contract.ts";
 import { version } from "../version.ts";
 import { askJson, createReport, type JsonReply, probeTimeoutMs, renderBytes } from "./command.ts";
 import { checkEnvironment, defaultConfigFile, foldersOf, nearestFolder, readConfig, warningsOf } from "./config.ts";
@@ -34,7 +26,7 @@ type Finding = {
 export function registerDoctorCommand(program: Command): void {
   program
     .command("doctor")
-    .description("check machine, configuration, stores, addresses and public endpoints without serving")
+    .description("check configuration, machine, Directory and public endpoints without serving")
     .option("-c, --config <file>", "configuration file", defaultConfigFile)
     .option("--json", "print the findings as JSON")
     .action(async (options: { config: string; json?: boolean }) => {
@@ -47,10 +39,10 @@ export function registerDoctorCommand(program: Command): void {
     });
 }
 
-async function examine(config: Config, file: string): Promise<Finding[]> {
-  const running = await runningNode(config);
+function examine(config: Config, file: string): Promise<Finding[]> {
+  const { recipients } = config.server;
   const program = `waypost ${version}, Bun ${Bun.version}, ${process.platform}-${process.arch}`;
-  const here = await Promise.all([
+  return Promise.all([
     { name: "program", ok: true, detail: program },
     { name: "configuration", ok: true, detail: `${file}, with its certificate and keys` },
     ...warningsOf(config, file).map(({ setting, message: detail }) => {
@@ -59,20 +51,9 @@ async function examine(config: Config, file: string): Promise<Finding[]> {
     check("open files", () => openFiles(config)),
     check("environment", environment),
     ...foldersOf(config).map(([store, , folder]) => check(`disk of store ${store}`, () => disk(folder))),
-    ...(running === null
-      ? [
-          ...addresses(config),
-          ...(await storesOf(config)).map((step) => check(`store ${step.name}`, () => store(step))),
-        ]
-      : [check("running node", () => readiness(running))]),
-  ]);
-  const { recipients } = config.server;
-  // Afterwards: until then, the check of an address listens there.
-  const elsewhere = await Promise.all([
     ...(isPublicEndpoint(recipients) ? [check(`directory ${recipients}`, () => directory(recipients))] : []),
-    ...publicEndpoints(config, running !== null),
+    ...publicEndpoints(config),
   ]);
-  return [...here, ...elsewhere];
 }
 
 /** What the work returns is the detail; what it throws is why the check fails. */
@@ -80,9 +61,7 @@ async function check(name: string, work: () => string | Promise<string>): Promis
   try {
     return { name, ok: true, detail: await work() };
   } catch (error) {
-    // The innermost reason of a store: the finding already names it.
-    const reason = error instanceof StoreError && error.cause instanceof StoreError ? error.cause : error;
-    return { name, ok: false, detail: errorText(reason) };
+    return { name, ok: false, detail: errorText(error) };
   }
 }
 
@@ -117,86 +96,6 @@ function disk(folder: string): string {
   throw failed(`${detail}: less than ${renderBytes(freeBytesMin)}`);
 }
 
-function addresses({ server }: Config): Promise<Finding>[] {
-  return [...server.listen, ...server.admin_listen].map((address) =>
-    check(`address ${address}`, () => canListen(address)),
-  );
-}
-
-function canListen(address: string): Promise<string> {
-  const place = parseListenAddress(address);
-  if (place === null) return Promise.resolve("free");
-  if ("unix" in place) {
-    const folder = dirname(place.unix);
-    if (!existsSync(folder)) throw failed(`there is no folder ${folder}: install -d -m 700 -o waypost ${folder}`);
-    accessSync(folder, constants.W_OK);
-    return Promise.resolve("free");
-  }
-  return new Promise((resolve, reject) => {
-    const server = createServer();
-    server.once("error", reject);
-    server.listen(place.port, place.hostname, () => server.close(() => resolve("free")));
-  });
-}
-
-/** A missing store is not a failure. The check does not create it: it would belong to the user who runs the check. */
-async function store({ absence, open }: OpenStep): Promise<string> {
-  const reason = absence();
-  if (reason !== null) return `${reason}; a node creates it at its start`;
-  const store = await open({ now: Date.now, log: () => undefined, fatal: () => undefined });
-  try {
-    await store.probe();
-    // Block times only grow, so nothing can be registered until the clock has passed the last one.
-    const { timeMs } = (await store.capabilities.ledger?.head())?.finalized ?? { timeMs: 0 };
-    if (timeMs <= Date.now() + minuteMs) return `${store.plugin}, offers ${Object.keys(store.capabilities).join(", ")}`;
-    const time = new Date(timeMs).toISOString();
-    throw failed(`the ledger's last block has the time ${time}, which is ahead of this machine's clock`);
-  } finally {
-    await store.close();
-  }
-}
-
-// ------------------------------------------------------------------------------------------ a running node
-
-type RunningNode = { readonly url: string; readonly unix: string | undefined };
-
-/** The first public listener where a node with this configuration answers; `null` when none runs. */
-async function runningNode(config: Config): Promise<RunningNode | null> {
-  const scheme = config.server.tls_cert_file === null ? "http" : "https";
-  for (const address of config.server.listen) {
-    const place = parseListenAddress(address);
-    if (place === null) continue;
-    const unix = "unix" in place ? place.unix : undefined;
-    const url = "unix" in place ? "http://localhost" : `${scheme}://${hostOf(place.hostname)}:${place.port}`;
-    const reply = await askJson(url, "/node", { unix, isOwn: true });
-    if (typeof reply !== "string" && isNodeOf(config, reply.json)) return { url, unix };
-  }
-  return null;
-}
-
-/** Whether roles and endpoints are those of the configuration: another node may use the address. */
-function isNodeOf(config: Config, about: JsonReply["json"]): boolean {
-  const endpoints = [config.relay, config.cache].map((node) => (node.enabled ? node.public_endpoints : []));
-  const named = [about["roles"], about["relay_endpoints"], about["cache_endpoints"]];
-  return JSON.stringify(named) === JSON.stringify([rolesOf(config), ...endpoints]);
-}
-
-/** Where a wildcard address is reached from this machine. */
-function hostOf(hostname: string): string {
-  if (hostname === "0.0.0.0") return "127.0.0.1";
-  if (hostname === "::") return "[::1]";
-  return hostname.includes(":") ? `[${hostname}]` : hostname;
-}
-
-/** Of the running node, which holds the addresses and the stores. */
-async function readiness({ url, unix }: RunningNode): Promise<string> {
-  const reply = await askJson(url, "/readyz", { unix, isOwn: true });
-  const at = unix ?? url;
-  if (typeof reply === "string") throw failed(`${at}: ${reply}`);
-  if (reply.status === 200) return `${at} is ready; its stores were not opened`;
-  throw failed(`${at}: ${String(reply.json["detail"] ?? "not ready")}`);
-}
-
 // ------------------------------------------------------------------------------------------------- elsewhere
 
 const skewMsMax = 30_000;
@@ -212,20 +111,22 @@ async function directory(url: string): Promise<string> {
 }
 
 /**
- * Each public endpoint as this machine reaches it: its name resolves, its certificate holds, and a node
- * with the published role answers there and names the same endpoint. While no node runs, a failure is only a
- * warning: nothing can answer yet.
+ * Each public endpoint as this machine reaches it: its name resolves, its certificate holds, and a node with the published
+ * role answers there and names the same endpoint. Before the start nothing answers there, so silence is only a warning.
  */
-function publicEndpoints(config: Config, isRunning: boolean): Promise<Finding>[] {
+function publicEndpoints(config: Config): Promise<Finding>[] {
   return (["relay", "cache"] as const).flatMap((role) =>
-    (config[role].enabled ? config[role].public_endpoints : []).map(async (endpoint) => {
-      const finding = await check(`public endpoint ${endpoint} (${role})`, () => publicEndpoint(endpoint, role));
-      return finding.ok || isRunning ? finding : { ...finding, ok: true, warning: true };
+    (config[role].enabled ? config[role].public_endpoints : []).map(async (endpoint): Promise<Finding> => {
+      const name = `public endpoint ${endpoint} (${role})`;
+      const reply = await askNamed(endpoint);
+      if (typeof reply === "string") return { name, ok: true, warning: true, detail: reply };
+      return check(name, () => checkIdentity(reply, endpoint, role));
     }),
   );
 }
 
-async function publicEndpoint(endpoint: string, role: "relay" | "cache"): Promise<string> {
+/** What a node says there, or why none answers. */
+async function askNamed(endpoint: string): Promise<JsonReply | string> {
   const { hostname } = new URL(endpoint);
   const isNamed = lookup(hostname.replace(/^\[|\]$/g, "")).then(
     () => true,
@@ -233,12 +134,13 @@ async function publicEndpoint(endpoint: string, role: "relay" | "cache"): Promis
   );
   // The system's resolver asks silent servers again for most of a minute.
   const found = await withDeadline(isNamed, probeTimeoutMs);
-  if (found === late) throw failed(`DNS does not answer for ${hostname}`);
-  if (!found) throw failed(`${hostname} has no address: publish it in DNS`);
-  const reply = await askJson(endpoint, "/node");
-  if (typeof reply === "string") throw failed(reply);
-  if (reply.status === 404) throw failed("answers, but not as this version");
-  const { roles, [`${role}_endpoints`]: own } = reply.json;
+  if (found === late) return `DNS does not answer for ${hostname}`;
+  return found ? askJson(endpoint, "/node") : `${hostname} has no address: publish it in DNS`;
+}
+
+function checkIdentity({ status, json }: JsonReply, endpoint: string, role: "relay" | "cache"): string {
+  if (status === 404) throw failed("answers, but not as this version");
+  const { roles, [`${role}_endpoints`]: own } = json;
   if (!Array.isArray(roles) || !roles.includes(role)) throw failed(`no ${role} answers there`);
   const named = Array.isArray(own) ? own.map(String) : [];
   if (named.some((one) => sameEndpoint(one, endpoint))) return "answers under this address";

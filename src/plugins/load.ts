@@ -93,7 +93,7 @@ function shapeProblem(exported: unknown): string | null {
   if (!Array.isArray(provides) || provides.length === 0) return "exports a plugin that provides nothing";
   const unknown = provides.find((one) => !capabilityNames.includes(one));
   if (unknown !== undefined) return `exports a plugin that provides an unknown capability, "${String(unknown)}"`;
-  const missing = (["parseOptions", "open", "absence"] as const).find((one) => typeof members[one] !== "function");
+  const missing = (["parseOptions", "open"] as const).find((one) => typeof members[one] !== "function");
   if (missing !== undefined) return `exports a plugin without ${missing}`;
   const unset = (["migrate", "maintenance"] as const).find((one) => members[one] === undefined);
   return unset === undefined ? null : `exports a plugin without ${unset}, which may be null`;

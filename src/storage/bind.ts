@@ -53,8 +53,6 @@ export type OpenStores = {
 export type OpenStep = {
   readonly name: string;
   readonly open: (environment: StoreEnvironment) => Promise<Store>;
-  /** Why the store does not exist yet, or `null`. Creates nothing. */
-  readonly absence: () => string | null;
   /** `null` when the plugin has nothing to prepare. */
   readonly migrate: ((move?: PlaceMove) => Promise<string>) | null;
   readonly maintenance: StoreMaintenance | null;
@@ -133,7 +131,6 @@ function stepOf(name: string, plugin: StoragePlugin, options: unknown): OpenStep
   return {
     name,
     open: (environment) => openNamed(name, (named) => openWhole(plugin, options, named), environment),
-    absence: () => plugin.absence(options),
     migrate: migrate === null ? null : (move) => migrate(options, move),
     maintenance: maintenance === null ? null : maintenance(options),
   };

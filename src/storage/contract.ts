@@ -470,8 +470,6 @@ export interface StoragePlugin<Options = unknown> {
   /** Parses the configured table synchronously: into options, or into every problem with its setting's name. */
   parseOptions(input: unknown): { ok: true; options: Options } | { ok: false; problems: InputProblem[] };
   open(options: Options, environment: StoreEnvironment): Promise<Store>;
-  /** Why the store does not exist yet, or `null`. Must not create anything; used by `doctor`. */
-  absence(options: Options): string | null;
   /**
    * Brings the base of the store (a database's schema) to the version of this program, then moves places of a store over
    * several databases, and returns a text about what was done; `null` where there is nothing to prepare.

@@ -119,12 +119,13 @@ describe("with --json", () => {
 
   test("a result is one line, and one that is not ok is reported once", async () => {
     expect(oneLine((await waypost("did", "list", "--json")).stdout)).toMatchObject({ identities: expect.any(Array) });
-    const { code, stdout, stderr } = await waypost("doctor", "--config", "taken.toml", "--json");
+    writeFileSync(join(cwd, "file.toml"), takenConfiguration.replace('"taken"', '"note.txt/store"'));
+    const { code, stdout, stderr } = await waypost("doctor", "--config", "file.toml", "--json");
     expect([code, stderr]).toEqual([1, ""]);
     expect(oneLine(stdout)).toContainEqual({
-      name: `address 127.0.0.1:${port}`,
+      name: "disk of store main",
       ok: false,
-      detail: expect.any(String),
+      detail: expect.stringContaining("is a file, not a folder"),
     });
   });
 
@@ -212,9 +213,9 @@ test("an unreadable key file hides no other", async () => {
   ]);
 });
 
-test("doctor says ok of a missing store, and creates none", async () => {
+test("doctor looks at the disk of a missing store, and creates none", async () => {
   const doctor = await waypost("doctor", "--config", "taken.toml");
-  expect(doctor.stdout).toContain("ok    store main:");
+  expect([doctor.code, doctor.stdout]).toEqual([0, expect.stringContaining("ok    disk of store main:")]);
   expect(existsSync(join(cwd, "taken"))).toBe(false);
 });
 

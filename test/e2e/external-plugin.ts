@@ -15,7 +15,6 @@ const plugin: StoragePlugin<Options> = {
     if (typeof greeting !== "string") problems.push({ setting: "greeting", message: "must be a text" });
     return problems.length > 0 ? { ok: false, problems } : { ok: true, options: { greeting: String(greeting) } };
   },
-  absence: () => null,
   migrate: null,
   maintenance: null,
   open: async (options, environment): Promise<Store> => {

@@ -141,14 +141,6 @@ describe("the directory of a store", () => {
     await (await openLmdb(options(path), testEnvironment())).close();
     await (await openLmdb(options(path), testEnvironment())).close();
   });
-
-  test("reports whether a store exists, without creating one", async () => {
-    const path = folder();
-    expect(lmdbPlugin.absence?.(options(path))).toContain(path);
-    expect(existsSync(path)).toBe(false);
-    await (await openLmdb(options(path), testEnvironment())).close();
-    expect(lmdbPlugin.absence?.(options(path))).toBeNull();
-  });
 });
 
 describe("options", () => {

@@ -3,11 +3,10 @@
  * else; mailboxes, claims and receipts stay with another store.
  * Source: docs/decisions.md D74 to D76, rules section 4 ("Finality").
  */
-import { resolve } from "node:path";
 import { z } from "zod";
 import type { StoragePlugin } from "../../storage/contract.ts";
 import { parseWith } from "../drivers.ts";
-import { loadNative, storeAbsence } from "../lmdb/lmdb.ts";
+import { loadNative } from "../lmdb/lmdb.ts";
 
 const mebibyte = 1024 * 1024;
 
@@ -90,7 +89,6 @@ export const chainPlugin: StoragePlugin<ChainOptions> = {
     const { openChain } = await loadNative(() => import("./driver.ts"));
     return openChain(options, environment);
   },
-  absence: ({ outbox }) => storeAbsence(resolve(outbox)),
   migrate: null,
   maintenance: null,
 };

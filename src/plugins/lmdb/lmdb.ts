@@ -17,7 +17,7 @@ import {
   statSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
-import { dirname, join, resolve } from "node:path";
+import { dirname, join } from "node:path";
 import { z } from "zod";
 import { type StoragePlugin, StoreError } from "../../storage/contract.ts";
 import { parseWith } from "../drivers.ts";
@@ -66,7 +66,6 @@ export const lmdbPlugin: StoragePlugin<LmdbOptions> = {
       verify: async () => (await maintenance()).verifyStore(options.path),
     },
   }),
-  absence: ({ path }) => storeAbsence(resolve(path)),
 };
 
 // ---------------------------------------------------------------------------------------------------------- folder

@@ -47,7 +47,6 @@ type MemoryOptions = z.output<typeof memoryOptions>;
 
 export const memoryPlugin: StoragePlugin<MemoryOptions> = {
   name: "memory",
-  absence: () => null,
   migrate: null,
   maintenance: null,
   provides: ["mailbox", "replay", "receipts", "ledger", "logs"],

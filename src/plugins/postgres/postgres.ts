@@ -93,7 +93,6 @@ export const postgresPlugin: StoragePlugin<PostgresOptions> = {
     const { openPostgres } = await import("./store.ts");
     return openPostgres(options, environment);
   },
-  absence: () => null,
   maintenance: (options) => ({
     async *records() {
       yield* (await import("./transfer.ts")).postgresRecords(options);

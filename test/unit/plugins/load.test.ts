@@ -18,7 +18,6 @@ const working = `
   export default {
     name: "sample",
     provides: ["replay"],
-    absence: () => null,
     migrate: null,
     maintenance: null,
     parseOptions(input: any) {
@@ -65,7 +64,6 @@ describe("an external plugin", () => {
     const text = `export default ({ StoreError, fault }) => ({
       name: "strict",
       provides: ["mailbox"],
-      absence: () => null,
       migrate: null,
       maintenance: null,
       parseOptions: () => ({ ok: true, options: null }),

@@ -32,7 +32,6 @@ function sampleDriver(
     name,
     provides: ["replay"],
     parseOptions: () => ({ ok: true, options: null }),
-    absence: () => null,
     migrate: null,
     maintenance: null,
     async open(): Promise<Store> {
