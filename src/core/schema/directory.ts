@@ -117,7 +117,7 @@ export const preparedAnswer = open(
       { description: "where the body goes once the signature is added" },
     ),
     expires_at: isoText,
-    proof_version: Type.Optional(namedText(["v1", "v2", "v3", "plain"])),
+    proof_version: Type.Optional(namedText(["v2", "v3", "plain"])),
     genesis_hash: Type.Optional(Type.String({ description: "genesis hash of the ledger that version 3 binds" })),
     operator_account: Type.Optional(Type.String({ description: "and, in a registration, the Directory's account" })),
   },

@@ -240,16 +240,18 @@ export function decideBound(asked: string | undefined, { proofs }: Binding): boo
   return asked === "v3" || !proofs.plain;
 }
 
-/** Version 1 is prepared only where every other one is switched off. */
+/** Version 1 needs no SCALE. */
+export type PreparedVersion = Exclude<ProofVersion, "v1">;
+
 export function decideVersion(
   asked: string | undefined,
   settings: DirectorySettings,
   binding: Binding,
-): ProofVersion | Fault {
+): PreparedVersion | Fault {
   const bound = decideBound(asked, binding);
   if (isFault(bound)) return bound;
   const accepted = acceptedVersions(settings, binding.proofs);
-  const order: readonly ProofVersion[] = bound ? ["v3", "v2", "v1"] : ["v2", "v3", "v1"];
+  const order: readonly PreparedVersion[] = bound ? ["v3", "v2"] : ["v2", "v3"];
   const version = order.find((one) => accepted.includes(one));
   if (version !== undefined && (asked === undefined || version === "v3")) return version;
   return badInput("invalid_request", "/proof_version", "this Directory accepts no registration proof of that version");

@@ -5,21 +5,26 @@
  * update fits the present document is checked when it is submitted.
  * Source: rules sections 4 ("Preparation") and 10.
  */
-import type { Static, TSchema } from "@sinclair/typebox";
+import type { Static } from "@sinclair/typebox";
 import { encodeHex0x, renderPublicKey } from "../../core/codec/bytes.ts";
 import { type Did, normalizeAlias } from "../../core/codec/did.ts";
 import { parseJsonObject } from "../../core/codec/json.ts";
 import { renderTimestamp } from "../../core/codec/time.ts";
 import { badInput, type Fault, fault, isFault } from "../../core/fault.ts";
 import type { Account, Counters, DidRecord, LedgerBounds } from "../../core/ledger/account.ts";
-import { type ActionName, actionNames, actionRows, counters as counterRows } from "../../core/ledger/actions.ts";
+import {
+  type ActionName,
+  actionNames,
+  actionRows,
+  counters as counterRows,
+  type Intent,
+} from "../../core/ledger/actions.ts";
 import { checkDocument, rootKeyId } from "../../core/ledger/document.ts";
 import {
   authorizationMessage,
   decodeDidDocument,
   documentMessage,
   encodeDidDocument,
-  type ProofVersion,
   proofLifeMsMax,
   registrationMessage,
   renderProofTimestamp,
@@ -46,6 +51,7 @@ import {
   decideVersion,
   decodeBody,
   directoryRoute,
+  type PreparedVersion,
   pathCodes,
   readBinding,
 } from "./parts.ts";
@@ -129,61 +135,45 @@ function prepareRegistrationRoute(parts: DirectoryParts): Route {
       const facts = await gatherFacts(parts.ledger, subject, call.nowMs);
       const refusal = checkSubject(subject, facts);
       if (refusal !== null) return refusal;
-      const at = { version, endMs, nowMs: call.nowMs, skewMs: parts.limits.clock_skew };
-      const stamp = decideStamp(body, facts.account, at);
-      if (isFault(stamp)) return stamp;
-      return { status: 200, json: renderPrepared(prepareRegistration(body, subject, { ...stamp, binding }), binding) };
+      const isAsked = body.valid_until !== undefined;
+      const expiryMs = decideExpiry(facts.account, { endMs, isAsked, nowMs: call.nowMs });
+      if (isFault(expiryMs)) return expiryMs;
+      return {
+        status: 200,
+        json: renderPrepared(prepareRegistration(body, subject, { version, expiryMs, binding }), binding),
+      };
     },
   });
 }
 
-type Stamp = { readonly version: ProofVersion; readonly timestamp: string; readonly expiresAtMs: number };
-
 /**
- * The timestamp of the proof. After a deletion the ledger accepts only a proof that expires later than the one before
- * it (version 1: that is later than the last document), so this one does; 409 `document_stale` names the time until
- * which none can be made.
+ * When the proof expires. After a deletion the ledger accepts only one that expires later than the one before it, so this
+ * one does; 409 `document_stale` names the time until which none can be made.
  */
-function decideStamp(
-  body: PrepareRegistration,
-  account: Account,
-  at: {
-    readonly version: ProofVersion;
-    readonly endMs: bigint;
-    readonly nowMs: number;
-    readonly skewMs: number;
-  },
-): Stamp | Fault {
-  const { version, endMs, nowMs, skewMs } = at;
-  if (version === "v1") {
-    if (BigInt(nowMs) <= account.documentTimeMs) return stale("a registration", account.documentTimeMs);
-    return { version, timestamp: renderTimestamp(nowMs), expiresAtMs: nowMs + skewMs };
-  }
-  const ending = (atMs: bigint): Stamp => {
-    return { version, timestamp: renderProofTimestamp(0n, atMs, version), expiresAtMs: Number(atMs) };
-  };
-  const before = account.registrationExpiryMs;
-  if (endMs > before) return ending(endMs);
-  if (body.valid_until !== undefined) return stale("valid_until", before);
+function decideExpiry(
+  { registrationExpiryMs: before }: Account,
+  { endMs, isAsked, nowMs }: { readonly endMs: bigint; readonly isAsked: boolean; readonly nowMs: number },
+): bigint | Fault {
+  if (endMs > before) return endMs;
   const laterMs = before + 1n;
-  return laterMs > BigInt(nowMs + proofLifeMsMax) ? stale("valid_until", before) : ending(laterMs);
+  if (!isAsked && laterMs <= BigInt(nowMs + proofLifeMsMax)) return laterMs;
+  const time = renderTimestamp(Number(before));
+  return fault(
+    "document_stale",
+    `the DID was registered before: valid_until must be later than ${time} (${before} ms)`,
+  );
 }
 
-function stale(what: string, beforeMs: bigint): Fault {
-  const time = renderTimestamp(Number(beforeMs));
-  return fault("document_stale", `the DID was registered before: ${what} must be later than ${time} (${beforeMs} ms)`);
-}
+type Proof = { readonly version: PreparedVersion; readonly expiryMs: bigint; readonly binding: Binding };
 
 function prepareRegistration(
   body: PrepareRegistration,
-  subject: RegistrationSubject,
-  stamp: Stamp & { readonly binding: Binding },
+  { did, document, pubkey, aliasText }: RegistrationSubject,
+  { version, expiryMs, binding }: Proof,
 ): Prepared {
-  const { did, document, pubkey } = subject;
-  const alias = subject.aliasText === null ? null : normalizeAlias(subject.aliasText);
-  const { version, timestamp, expiresAtMs, binding } = stamp;
-  const proof = { did, alias, timestamp, pubkey, docBlob: encodeDidDocument(document) };
-  const payload = registrationMessage(proof, binding);
+  const alias = aliasText === null ? null : normalizeAlias(aliasText);
+  const timestamp = renderProofTimestamp(0n, expiryMs, version);
+  const payload = registrationMessage({ did, alias, timestamp, pubkey, docBlob: encodeDidDocument(document) }, binding);
   return {
     did,
     action: "register",
@@ -197,32 +187,27 @@ function prepareRegistration(
       timestamp,
     },
     submit: { method: "POST", path: "/register-did" },
-    expiresAtMs,
+    expiresAtMs: Number(expiryMs),
     proof_version: version,
   };
 }
 
 // ----------------------------------------------------------------------------------------------- updates
 
-/** Members of every preparation of an update. */
-type PrepareMembers = {
-  readonly did: string;
-  readonly action: string;
-  readonly signer_key_id?: string | undefined;
-  readonly valid_until?: string | number | undefined;
-  readonly proof_version?: string | undefined;
-};
-
-/** For whom, by whom and until when something is prepared. */
-type PreparedTerms = {
+/** What is asked for: by whom it is signed, and until when it holds. */
+type Asked = {
   readonly did: Did;
   readonly signerKeyId: string;
   readonly endMs: bigint;
   readonly nowMs: number;
+  readonly version: string | undefined;
+  readonly wanted: Intent | NewDocument;
 };
 
-/** Makes the prepared request once the state of the DID is known. */
-type Plan = (state: DidState) => Prepared | Fault;
+/** `request` is the document as it was sent. */
+type NewDocument = { readonly action: typeof documentAction; readonly docBlob: Uint8Array; readonly request: object };
+const documentAction = "replace_document";
+
 type DidState = {
   readonly record: DidRecord;
   readonly counters: Counters;
@@ -232,28 +217,16 @@ type DidState = {
   readonly bound: boolean;
 };
 
-/** One preparation: the shape of its body, and what a body of that shape asks for on given terms. */
-type Preparation = {
-  readonly check: (json: unknown) => PrepareMembers | Fault;
-  readonly plan: (body: never, terms: PreparedTerms) => Plan | Fault;
-};
-
-function definePreparation<S extends TSchema & { static: PrepareMembers }>(
-  schema: S,
-  plan: (body: Static<S>, terms: PreparedTerms) => Plan | Fault,
-): Preparation {
-  return { check: compileShape(schema), plan };
-}
-
 function prepareUpdateRoute(parts: DirectoryParts): Route {
-  const preparations = preparationTable();
-  const request = anyPrepareBody([...preparations.keys()]);
+  const checks = new Map<string, (json: unknown) => PrepareUpdate | Fault>();
+  for (const action of actionNames) checks.set(action, compileShape(prepareUpdateBody(action)));
+  checks.set(documentAction, compileShape(prepareDocumentBody));
   return directoryRoute({
     method: "POST",
     path: "/dids/:did/prepare",
     id: "prepareUpdate",
     summary: "Prepare any update of a DID for signing",
-    request,
+    request: anyPrepareBody([...checks.keys()]),
     answer: [200, "The body to submit and the bytes to sign.", preparedAnswer],
     codes: [
       ...pathCodes,
@@ -266,119 +239,115 @@ function prepareUpdateRoute(parts: DirectoryParts): Route {
       "document_invalid",
     ],
     handle: async (call) => {
-      const asked = decodePreparation(call, parts, preparations);
+      const asked = decodeAsked(call, parts, checks);
       if (isFault(asked)) return asked;
+      const { did, version, wanted } = asked;
       const [{ counters, record }, bounds, binding] = await Promise.all([
-        parts.ledger.account(asked.did),
+        parts.ledger.account(did),
         parts.ledger.bounds(),
         readBinding(parts.ledger),
       ]);
-      const bound = decideBound(askedVersion(asked.version, asked.did, binding), binding);
+      const bound = decideBound(askedVersion(version, did, binding), binding);
       if (isFault(bound)) return bound;
       if (record === null) return fault("did_not_found", "the DID is not registered");
       if (record.deactivated) return fault("did_deactivated", "the DID is deactivated");
-      const { genesisHash } = binding;
-      const prepared = asked.plan({ record, counters, bounds, genesisHash, bound });
+      const state = { record, counters, bounds, genesisHash: binding.genesisHash, bound };
+      const prepared =
+        "docBlob" in wanted ? prepareDocument(asked, wanted, state) : prepareAction(asked, wanted, state);
       return isFault(prepared) ? prepared : { status: 200, json: renderPrepared(prepared, binding) };
     },
   });
 }
 
-function decodePreparation(
+type PrepareUpdate = Static<typeof prepareDocumentBody> & Readonly<Record<string, unknown>>;
+
+function decodeAsked(
   call: Call,
   parts: DirectoryParts,
-  preparations: ReadonlyMap<string, Preparation>,
-): { readonly did: Did; readonly plan: Plan; readonly version: string | undefined } | Fault {
+  checks: ReadonlyMap<string, (json: unknown) => PrepareUpdate | Fault>,
+): Asked | Fault {
   const json = parseJsonObject(call.body);
   if (isFault(json)) return json;
-  const preparation = preparations.get(typeof json["action"] === "string" ? json["action"] : "");
-  if (preparation === undefined)
-    return badInput("action_mismatch", "/action", "must name an action that can be prepared");
-  const members = preparation.check(json);
-  if (isFault(members)) return members;
-  const did = bindDid(call, members.did);
+  const check = checks.get(String(json["action"]));
+  if (check === undefined) return badInput("action_mismatch", "/action", "must name an action that can be prepared");
+  const body = check(json);
+  if (isFault(body)) return body;
+  const did = bindDid(call, body.did);
   if (isFault(did)) return did;
-  const signerKeyId = parseSigner(members.signer_key_id);
+  const signerKeyId = parseSigner(body.signer_key_id);
   if (isFault(signerKeyId)) return signerKeyId;
   const { prepared_life: defaultMs, authorization_max_ahead: aheadMsMax } = parts.settings;
-  const endMs = decidePreparedEnd(members.valid_until, call.nowMs, { defaultMs, aheadMsMax });
+  const endMs = decidePreparedEnd(body.valid_until, call.nowMs, { defaultMs, aheadMsMax });
   if (isFault(endMs)) return endMs;
-  const plan = preparation.plan(members as never, { did, signerKeyId, endMs, nowMs: call.nowMs });
-  return isFault(plan) ? plan : { did, plan, version: members.proof_version };
+  const wanted =
+    body.action === documentAction
+      ? decodeNewDocument(body, did, signerKeyId)
+      : parseIntent(body.action as ActionName, body, did);
+  if (isFault(wanted)) return wanted;
+  return { did, signerKeyId, endMs, nowMs: call.nowMs, version: body.proof_version, wanted };
 }
 
-/** Every action that can be prepared, by the name in the member `action`. */
-function preparationTable(): ReadonlyMap<string, Preparation> {
-  const table = new Map<string, Preparation>();
-  for (const action of actionNames) table.set(action, signedPreparation(action));
-  table.set("replace_document", documentPreparation());
-  return table;
+/** The full document is signed by the root key alone. */
+function decodeNewDocument(body: PrepareUpdate, did: Did, signerKeyId: string): NewDocument | Fault {
+  if (signerKeyId !== rootKeyId)
+    return badInput("invalid_request", "/signer_key_id", "must be root: only the root key signs a full document");
+  const { document, doc_blob } = body;
+  const docBlob = parseDocumentMember({ document, doc_blob }, did);
+  if (isFault(docBlob)) return docBlob;
+  return { action: documentAction, docBlob, request: document === undefined ? { doc_blob } : { document } };
 }
 
-function signedPreparation(action: ActionName): Preparation {
+function prepareAction(
+  { did, signerKeyId, endMs, nowMs }: Asked,
+  intent: Intent,
+  { counters, genesisHash, bound }: DidState,
+): Prepared {
+  const { action } = intent;
   const { counter } = actionRows[action];
-  return definePreparation(prepareUpdateBody(action), (body, { did, signerKeyId, endMs, nowMs }) => {
-    const intent = parseIntent(action, body, did);
-    if (isFault(intent)) return intent;
-    return ({ counters, genesisHash, bound }) => {
-      const nonce = counters[counter];
-      const payload = encodeAuthorization(intent, { nonce, validUntilMs: endMs, signerKeyId });
-      return {
-        did,
-        action,
-        nonce_domain: counterRows[counter].nonceDomain,
-        payload: bound ? authorizationMessage(counter, genesisHash, payload) : payload,
-        proof_version: bound ? "v3" : "plain",
-        request: {
-          did,
-          action,
-          ...renderItems(intent),
-          ...(isAliasAction(action) ? { timestamp: renderTimestamp(nowMs) } : {}),
-          nonce: nonce.toString(),
-          valid_until: endMs.toString(),
-          signer_key_id: signerKeyId,
-          canonical_payload: encodeHex0x(payload),
-        },
-        submit: requestOf(intent),
-        expiresAtMs: Number(endMs),
-      };
-    };
-  });
+  const nonce = counters[counter];
+  const payload = encodeAuthorization(intent, { nonce, validUntilMs: endMs, signerKeyId });
+  return {
+    did,
+    action,
+    nonce_domain: counterRows[counter].nonceDomain,
+    payload: bound ? authorizationMessage(counter, genesisHash, payload) : payload,
+    proof_version: bound ? "v3" : "plain",
+    request: {
+      did,
+      action,
+      ...renderItems(intent),
+      ...(isAliasAction(action) ? { timestamp: renderTimestamp(nowMs) } : {}),
+      nonce: nonce.toString(),
+      valid_until: endMs.toString(),
+      signer_key_id: signerKeyId,
+      canonical_payload: encodeHex0x(payload),
+    },
+    submit: requestOf(intent),
+    expiresAtMs: Number(endMs),
+  };
 }
 
-/** The full document is signed by the root key alone, with the next document nonce. */
-function documentPreparation(): Preparation {
-  return definePreparation(prepareDocumentBody, (body, { did, signerKeyId, endMs }) => {
-    if (signerKeyId !== rootKeyId) {
-      return badInput("invalid_request", "/signer_key_id", "must be root: only the root key signs a full document");
-    }
-    const { document, doc_blob } = body;
-    const docBlob = parseDocumentMember({ document, doc_blob }, did);
-    if (isFault(docBlob)) return docBlob;
-    return ({ record, counters, bounds, genesisHash, bound }) => {
-      const flaw = findFlaw(docBlob, did, bounds);
-      if (flaw !== null) return flaw;
-      if (record.rootPubkey === null) return fault("document_invalid", "the record has no root key");
-      const version = bound ? "v3" : "v2";
-      const timestamp = renderProofTimestamp(counters.document, endMs, version);
-      return {
-        did,
-        action: "replace_document",
-        // The nonce is inside the timestamp, and `request` has no member of that name.
-        nonce_domain: null,
-        payload: documentMessage({ did, timestamp, docBlob }, genesisHash) as Uint8Array,
-        proof_version: version,
-        request: {
-          did,
-          ...(document === undefined ? { doc_blob } : { document }),
-          timestamp,
-          pubkey: renderPublicKey(record.rootPubkey),
-        },
-        submit: { method: "PUT", path: fillPath(documentPath, { did }) },
-        expiresAtMs: Number(endMs),
-      };
-    };
-  });
+function prepareDocument(
+  { did, endMs }: Asked,
+  { docBlob, request }: NewDocument,
+  { record, counters, bounds, genesisHash, bound }: DidState,
+): Prepared | Fault {
+  const flaw = findFlaw(docBlob, did, bounds);
+  if (flaw !== null) return flaw;
+  if (record.rootPubkey === null) return fault("document_invalid", "the record has no root key");
+  const version = bound ? "v3" : "v2";
+  const timestamp = renderProofTimestamp(counters.document, endMs, version);
+  return {
+    did,
+    action: documentAction,
+    // The nonce is inside the timestamp, and `request` has no member of that name.
+    nonce_domain: null,
+    payload: documentMessage({ did, timestamp, docBlob }, genesisHash) as Uint8Array,
+    proof_version: version,
+    request: { did, ...request, timestamp, pubkey: renderPublicKey(record.rootPubkey) },
+    submit: { method: "PUT", path: fillPath(documentPath, { did }) },
+    expiresAtMs: Number(endMs),
+  };
 }
 
 function findFlaw(docBlob: Uint8Array, did: Did, bounds: LedgerBounds): Fault | null {

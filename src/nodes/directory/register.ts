@@ -98,8 +98,7 @@ function registerRoute(parts: DirectoryParts): Route {
       const uninvited = checkOpen(parts.settings.registration, call.headers.get(invitationHeader));
       if (uninvited !== null) return uninvited;
       const binding = await readBinding(parts.ledger);
-      const { clock_skew } = parts.limits;
-      const rule = { clock_skew, registration_proofs: acceptedVersions(parts.settings, binding.proofs) };
+      const rule = { accepted: acceptedVersions(parts.settings, binding.proofs), skewMs: parts.limits.clock_skew };
       const registration = decodeRegistration(call, rule, decodeBody(call, parseShape));
       if (isFault(registration)) return registration;
       const refused = parts.blocks?.checkDid(registration.did) ?? checkForm(registration.did, parts.settings);
@@ -236,18 +235,17 @@ function renderRegistered({ did, document }: Registration, txId: string): Answer
 
 // ---------------------------------------------------------------------------------------------- decoding
 
-/** What the time of a proof is checked against. The versions are those that the ledger accepts as well. */
-type TimeRule = { readonly clock_skew: number; readonly registration_proofs: readonly ProofVersion[] };
+type TimeRule = { readonly accepted: readonly ProofVersion[]; readonly skewMs: number };
 
 function decodeRegistration(
   call: Call,
-  settings: TimeRule,
+  rule: TimeRule,
   body: Static<typeof registerBody> | Fault,
 ): Registration | Fault {
   if (isFault(body)) return body;
   const subject = parseRegistrationSubject(body);
   if (isFault(subject)) return subject;
-  const refusal = checkTimestamp(body.timestamp, call.nowMs, settings);
+  const refusal = checkTimestamp(body.timestamp, call.nowMs, rule);
   if (refusal !== null) return refusal;
   const { did, document, aliasText, pubkey } = subject;
   return {
@@ -293,15 +291,15 @@ export function parseRegistrationSubject(body: Static<typeof prepareRegistration
 }
 
 /** The version of the proof must be switched on, and its time be near (v1) or end soon (v2, v3). */
-function checkTimestamp(text: string, nowMs: number, settings: TimeRule): Fault | null {
+function checkTimestamp(text: string, nowMs: number, { accepted, skewMs }: TimeRule): Fault | null {
   const time = parseProofTimestamp(text);
   if (time === null) return badInput("invalid_request", "/timestamp", "has an unknown form");
-  if (!settings.registration_proofs.includes(time.version)) {
+  if (!accepted.includes(time.version)) {
     return badInput("invalid_request", "/timestamp", `version ${time.version.slice(1)} proofs are not accepted here`);
   }
   if (time.version !== "v1" && time.nonce !== 0n)
     return badInput("invalid_request", "/timestamp", "the nonce of a registration is 0");
-  return checkProofTime(time, nowMs, settings.clock_skew);
+  return checkProofTime(time, nowMs, skewMs);
 }
 
 // ---------------------------------------------------------------------------------------------- receipts
