@@ -87,11 +87,12 @@ export function parseDocument(json: unknown, did: Did): DidDocument | Fault {
 
 // ----------------------------------------------------------------------------------------------------------- policies
 
-const linkText = Type.String({ minLength: 1 });
+const linkText = Type.String({ format: "link", minLength: 1, maxLength: scaleBounds.policyRefBytes });
+const linksMax = { maxItems: scaleBounds.policyRefs };
 const linkMembers = {
   recipient_policy: Type.Optional(nullable(linkText, "DID whose recipient policy counts; null is none")),
-  tag_policies: Type.Optional(Type.Array(linkText, { description: "admitted tags" })),
-  persona_policies: Type.Optional(Type.Array(linkText, { description: "persona DIDs" })),
+  tag_policies: Type.Optional(Type.Array(linkText, { ...linksMax, description: "admitted tags" })),
+  persona_policies: Type.Optional(Type.Array(linkText, { ...linksMax, description: "persona DIDs" })),
 };
 
 export const exampleLinks = { recipient_policy: exampleDid, tag_policies: ["news"], persona_policies: [] };

@@ -47,6 +47,7 @@ const formats: Record<string, Format> = {
     accepts: (text) => (parseU128(text) ?? 2n ** 128n) <= policyLimits.releaseFeeMax,
     expected: `decimal text of at most ${policyLimits.releaseFeeMax}`,
   },
+  link: utf8Within(scaleBounds.policyRefBytes),
   asset: utf8Within(scaleBounds.assetBytes),
   relay: utf8Within(scaleBounds.allowedRelayBytes),
   timestamp: {

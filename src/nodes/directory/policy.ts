@@ -2,20 +2,13 @@
  * What the operator account does on behalf of a DID: primary alias, policy links, and the policies of a
  * recipient, a tag or a persona; and what anybody may read of those policies.
  * Order of checks: shape, path equals body, form and time of the proof in headers (or the permission to go
- * without), the ledger's bounds of links, who signed, nonce of the proof, then the rules of the ledger.
+ * without), who signed, nonce of the proof, then the rules of the ledger.
  * Source: interface "Recipient delivery policy" and "Persona delivery policy", rules sections 4 and 10.
  */
 import type { Static, TSchema } from "@sinclair/typebox";
 import { type Did, parseDid } from "../../core/codec/did.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
-import {
-  type DeliveryPolicy,
-  type DeliveryPolicyLinks,
-  type LedgerBounds,
-  longerThan,
-  type PersonaPolicy,
-  type PolicyScope,
-} from "../../core/ledger/account.ts";
+import type { DeliveryPolicy, DeliveryPolicyLinks, PersonaPolicy, PolicyScope } from "../../core/ledger/account.ts";
 import type { OwnerCall } from "../../core/ledger/calls.ts";
 import { parseAlias } from "../../core/ledger/intents.ts";
 import { isTag, tagForm } from "../../core/message/envelope.ts";
@@ -61,29 +54,21 @@ export type OwnerUpdate = {
   /** Beside those of every update. */
   readonly codes?: readonly FaultCode[];
   readonly request: TSchema;
-  readonly decode: (call: Call) => Asked | Fault;
-};
-
-/** The call that a body asks for, once the path names the same DID. */
-type Asked = {
-  readonly owned: OwnerCall;
-  /** Refuses at its place what only this ledger's bounds forbid. */
-  readonly checkBounds: (bounds: LedgerBounds) => Fault | null;
+  /** The call that a body asks for, once the path names the same DID. */
+  readonly decode: (call: Call) => OwnerCall | Fault;
 };
 
 function defineUpdate<S extends TSchema & { static: { readonly did: string } }>(
   request: S,
   described: Omit<OwnerUpdate, "request" | "decode">,
   callOf: (body: Static<S>, did: Did) => OwnerCall | Fault,
-  checkBounds: (body: Static<S>, bounds: LedgerBounds) => Fault | null = () => null,
 ): OwnerUpdate {
   const check: (json: unknown) => Static<S> | Fault = compileShape(request);
   const decode = (call: Call) => {
     const body = decodeBody(call, check);
     if (isFault(body)) return body;
     const did = bindDid(call, body.did, described.subject);
-    const owned = isFault(did) ? did : callOf(body, did);
-    return isFault(owned) ? owned : { owned, checkBounds: (bounds: LedgerBounds) => checkBounds(body, bounds) };
+    return isFault(did) ? did : callOf(body, did);
   };
   return { ...described, request, decode };
 }
@@ -115,7 +100,6 @@ export const ownerUpdates: readonly OwnerUpdate[] = [
       const links = parseLinks(body);
       return isFault(links) ? links : { name: "set_delivery_policy_links", did, ...links };
     },
-    checkLinks,
   ),
   defineUpdate(
     personaPolicyBody,
@@ -168,16 +152,13 @@ function ownerRoute(parts: DirectoryParts, update: OwnerUpdate): Route {
     codes: [...mutationCodes, ...updateProofCodes, ...(codes ?? [])],
     unstable: extrinsic === "set_alias",
     handle: async (call) => {
-      const asked = update.decode(call);
-      if (isFault(asked)) return asked;
-      const { owned, checkBounds } = asked;
+      const owned = update.decode(call);
+      if (isFault(owned)) return owned;
       const { did } = owned;
       const proof = decodeHeaderProof(call, { operation: extrinsic, did }, parts);
       if (isFault(proof)) return proof;
       const { ledger } = parts;
-      const [account, bounds, proofs] = await Promise.all([ledger.account(did), ledger.bounds(), ledger.proofs()]);
-      const beyond = checkBounds(bounds);
-      if (beyond !== null) return beyond;
+      const [account, proofs] = await Promise.all([ledger.account(did), ledger.proofs()]);
       const claim = proof === null ? null : decideUpdateProof(proof, account.record, proofs.genesisHash);
       if (isFault(claim)) return claim;
       const replayed = await claimProof(parts.replay, claim, call.nowMs);
@@ -242,20 +223,6 @@ export function parseLinks(body: Static<typeof linksBody>): DeliveryPolicyLinks 
     tagPolicies: links.tag_policies ?? [],
     personaPolicies: links.persona_policies ?? [],
   };
-}
-
-/** The ledger refuses the same, but names no place in the body, and only when the nonce is used up. */
-function checkLinks(body: Static<typeof linksBody>, bounds: LedgerBounds): Fault | null {
-  const at = body.delivery_policy_links === undefined ? "" : "/delivery_policy_links";
-  const { recipient_policy: recipient, tag_policies = [], persona_policies = [] } = body.delivery_policy_links ?? body;
-  const lists = Object.entries({ tag_policies, persona_policies });
-  const full = lists.find(([, links]) => links.length > bounds.policyRefs);
-  if (full) return badInput("invalid_request", `${at}/${full[0]}`, `must have at most ${bounds.policyRefs} entries`);
-  const listed = lists.flatMap(([name, links]) => links.map((link, i) => [`${name}/${i}`, link] as const));
-  const texts = [["recipient_policy", recipient ?? ""] as const, ...listed];
-  const long = texts.find(([, link]) => longerThan(link, bounds.policyRefBytes));
-  if (!long) return null;
-  return badInput("invalid_request", `${at}/${long[0]}`, `must have at most ${bounds.policyRefBytes} bytes of UTF-8`);
 }
 
 export function normalizePersonaPolicy(policy: Static<typeof personaPolicyBody>["policy"]): PersonaPolicy {

@@ -1,6 +1,5 @@
-/** Links and policies beyond the bounds of the ledger in use, whose own ones may be others than the embedded ledger's. */
+/** Links and policies beyond the bounds of the body's shape, which are those of the ledger's structures. */
 import { afterEach, describe, expect, test } from "bun:test";
-import { embeddedBounds } from "../../../src/core/ledger/account.ts";
 import { type Json, proofHeadersOf, testDirectory } from "../../support/directory.ts";
 import { identityOf } from "../../support/identity.ts";
 
@@ -12,16 +11,17 @@ afterEach(async () => {
 describe("what breaks a bound is refused at its place, before its nonce is used", () => {
   const links = { at: (did: string) => `/dids/${did}/delivery-policy-links`, operation: "set_delivery_policy_links" };
   const persona = { at: (did: string) => `/delivery-policies/personas/${did}`, operation: "set_persona_policy" };
-  const most = { recipient_policy: "éé", tag_policies: ["news", "a"], persona_policies: ["éé", "four"] };
+  const [longest, eight] = ["é".repeat(64), [..."12345678"]];
+  const most = { recipient_policy: longest, tag_policies: eight, persona_policies: [longest, "four"] };
   const cases = [
-    [links, { ...most, tag_policies: ["a", "b", "c"] }, most, "/tag_policies"],
+    [links, { ...most, tag_policies: [...eight, "9"] }, most, "/tag_policies"],
     [
       links,
-      { delivery_policy_links: { persona_policies: ["a", "éée"] } },
+      { delivery_policy_links: { persona_policies: ["a", `${longest}e`] } },
       most,
       "/delivery_policy_links/persona_policies/1",
     ],
-    [links, { ...most, recipient_policy: "twelve" }, { delivery_policy_links: most }, "/recipient_policy"],
+    [links, { ...most, recipient_policy: "r".repeat(129) }, { delivery_policy_links: most }, "/recipient_policy"],
     [
       persona,
       { policy: { allowed_relays: ["relay-1", "ä".repeat(65)] } },
@@ -31,12 +31,7 @@ describe("what breaks a bound is refused at its place, before its nonce is used"
   ] as const;
   for (const [{ at, operation }, beyond, within, pointer] of cases) {
     test(`${operation}: ${pointer}`, async () => {
-      const directory = await testDirectory({
-        around: (ledger) => {
-          ledger.bounds = async () => ({ ...embeddedBounds, policyRefs: 2, policyRefBytes: 4 });
-          return ledger;
-        },
-      });
+      const directory = await testDirectory();
       const identity = identityOf("bounded");
       opened.push(directory);
       await directory.register(identity);
