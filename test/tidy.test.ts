@@ -138,7 +138,8 @@ describe("import walls", () => {
     { package: /^@scure\/base$/, owner: /^src\/core\/codec\/bytes\.ts$/ },
     { package: /^canonicalize$/, owner: /^src\/core\/message\/proof\.ts$/ },
     { package: /^shamir-secret-sharing$/, owner: /^src\/client\/guardians\.ts$/ },
-    { package: /^tinyqueue$/, owner: /^src\/(plugins\/memory\/|storage\/mailbox-index)/ },
+    { package: /^sorted-btree$/, owner: /^src\/plugins\/memory\// },
+    { package: /^tinyqueue$/, owner: /^src\/storage\// },
     { package: /^preact(\/|$)/, owner: /^src\/web\// },
     { package: /^uqr$/, owner: /^src\/(web\/|cli\/(serve|invite)\.ts)/ },
   ];

@@ -1,6 +1,6 @@
 /**
- * What several drivers share: how options are parsed and their problems reported, the bounds of texts and values that
- * the contract states, and the embedded ledger over a driver's table.
+ * What several drivers share: how options are parsed and their problems reported, and the embedded ledger over a driver's
+ * table.
  * The operator account of an embedded ledger is drawn once and kept in its table. It signs nothing, since the
  * driver itself is the authority that a chain would be.
  */
@@ -10,7 +10,7 @@ import { type EmbeddedLedger, type EmbeddedOptions, openEmbeddedLedger } from ".
 import { describeFinding, firstFindings, meant, problemsOfIssue } from "../storage/setting-problem.ts";
 import type { SharedTable, Table } from "../storage/table.ts";
 
-// ----------------------------------------------------------------------------------------- options and bounds
+// ----------------------------------------------------------------------------------------- options
 
 export type ParsedOptions<Options> =
   | { readonly ok: true; readonly options: Options }
@@ -30,29 +30,6 @@ function withMeant(schema: z.ZodType): (problem: InputProblem) => InputProblem {
     problem.message === "unknown setting"
       ? { ...problem, message: `unknown setting${meant(problem.setting, known)}` }
       : problem;
-}
-
-const textLengthMax = 512;
-const receiptBytesMax = 64 * 1024;
-
-/** A breach is a mistake of the caller, not a refusal. */
-export function checkText(name: string, text: string): void {
-  if (text.length === 0 || text.length > textLengthMax) {
-    throw new RangeError(`a ${name} has 1 to ${textLengthMax} characters`);
-  }
-}
-
-export function checkReceipt(key: string, value: Uint8Array): void {
-  checkText("key", key);
-  if (value.length > receiptBytesMax) throw new RangeError(`a receipt has at most ${receiptBytesMax} bytes`);
-}
-
-/** Whether a receipt's key is among those that `scan` finds. */
-export const isScanned = (key: string): boolean => key.startsWith("/");
-
-export function checkPrefix(prefix: string): void {
-  checkText("prefix", prefix);
-  if (!isScanned(prefix)) throw new RangeError("a prefix begins with a slash");
 }
 
 /** The first key after all that begin with the prefix, or `null` when there is none. */

@@ -1,11 +1,11 @@
 /**
- * The narrow ordered table below the embedded ledger. Each driver that can hold a ledger offers one; the ledger itself is
- * written once, in `embedded.ts`.
+ * The narrow ordered table below the embedded ledger and, where one process owns the store, below its receipts. Each
+ * driver that can hold a ledger offers one; the ledger itself is written once, in `embedded.ts`.
  */
 import { BoundedMap } from "../core/std/bounded.ts";
 
 /**
- * Keys have 1 to 1,024 characters of visible ASCII and are in the order of these characters; values are bytes.
+ * Keys have 1 to 1,600 characters of visible ASCII and are in the order of these characters; values are bytes.
  * Reads are synchronous and see the last commit; bytes that go in or out belong to the caller.
  */
 export interface TableView {
@@ -25,10 +25,14 @@ export interface Table extends TableView {
   /**
    * Runs `change` alone: its reads see its own writes, its writes happen wholly or, when it throws, not
    * at all; a throw is passed on. Resolves with its result once they are as durable as the store
-   * declares. `change` is synchronous and calls no other operation of the store.
+   * declares. `change` is synchronous and calls no other operation of the store. `size`: what a disk that is nearly full
+   * is asked for; without it, what the ledger writes.
    */
-  commit<T>(change: (view: TableChange) => T): Promise<T>;
+  commit<T>(change: (view: TableChange) => T, size?: CommitSize): Promise<T>;
 }
+
+/** A removal frees more than it writes. */
+export type CommitSize = { readonly kind: "record" | "removal"; readonly bytes: number };
 
 /**
  * A table that several processes share, behind a network. What reads or changes it may run several times,
@@ -41,8 +45,53 @@ export interface SharedTable {
 }
 
 /** Throws for a key that the table does not accept: a mistake of the caller. */
-export function checkKey(key: string): void {
-  if (!/^[!-~]{1,1024}$/.test(key)) throw new RangeError("a table key has 1 to 1,024 characters of visible ASCII");
+function checkKey(key: string): void {
+  if (!/^[!-~]{1,1600}$/.test(key)) throw new RangeError("a table key has 1 to 1,600 characters of visible ASCII");
+}
+
+/** The writes of a commit, over what was there before: reads see both. */
+export class Overlay implements TableChange {
+  /** The last value of each key; `null` is removed. */
+  readonly written = new Map<string, Uint8Array | null>();
+
+  constructor(private readonly below: TableView) {}
+
+  get(key: string): Uint8Array | null {
+    const written = this.written.get(key);
+    return written === undefined ? this.below.get(key) : (written?.slice() ?? null);
+  }
+
+  range(prefix: string, { after = "", limit }: { readonly after?: string; readonly limit: number }) {
+    // Each write may take one entry away.
+    const found = new Map(this.below.range(prefix, { after, limit: limit + this.written.size }));
+    for (const [key, value] of this.written) {
+      if (!key.startsWith(prefix) || key <= after) continue;
+      if (value === null) found.delete(key);
+      else found.set(key, value.slice());
+    }
+    return [...found].sort(([a], [b]) => (a < b ? -1 : 1)).slice(0, limit);
+  }
+
+  prefetch(keys: readonly string[]): void {
+    this.below.prefetch(keys);
+  }
+
+  put(key: string, value: Uint8Array): void {
+    checkKey(key);
+    this.written.set(key, value.slice());
+  }
+
+  remove(key: string): void {
+    this.written.set(key, null);
+  }
+
+  /** Makes the writes of `change`, or none of them when it throws. */
+  attempt<T>(change: (view: TableChange) => T): T {
+    const own = new Overlay(this);
+    const result = change(own);
+    for (const [key, value] of own.written) this.written.set(key, value);
+    return result;
+  }
 }
 
 // ------------------------------------------------------------------------------------------------------ decoded values

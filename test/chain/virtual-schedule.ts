@@ -193,7 +193,6 @@ function startDriver(world: World): void {
     fatal: (reason: string) => notes.push(`fatal ${reason}`),
     key: { ...world.key, address: "virtual" },
     table,
-    reserveTable: table,
     host,
     runtimes: world.runtimes,
     connect: Rpc.open,

@@ -11,7 +11,7 @@ export async function answersOf(store: Store): Promise<string> {
   const answers: unknown[] = [await mailbox!.stats(2_000)];
   for (let r = 0; r < 7; r++) answers.push(ids(await listAll(mailbox!, did(r), pageOf())));
   for (let n = 0; n < 300; n += 11) {
-    const value = await receipts!.get(`key ${n}`, 2_000).catch(textOf);
+    const value = await receipts!.get(`key-${n}`, 2_000).catch(textOf);
     answers.push(value instanceof Uint8Array ? Bun.hash(value).toString() : value);
     answers.push(await replay!.claim(`tag ${n}`, 5_000, 2_000).catch(textOf));
   }

@@ -38,7 +38,6 @@ async function openFamily(environment: StoreEnvironment): Promise<Store> {
     fatal: environment.fatal,
     key: { publicKey, sign, scheme: 0, address: "operator" },
     table,
-    reserveTable: table,
     host: systemHost(Date.now),
     runtimes: new Map(),
     connect: Rpc.open,

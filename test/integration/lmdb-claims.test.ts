@@ -76,10 +76,10 @@ test("the claims of a commit are one record, with those of acknowledgements, and
     ...Array.from({ length: 50 }, (_, n) => replayOf(store).claim(`tag ${n}`, 5_000 + n, 1_000)),
     mailbox.claimAndRemove({ tag: "proof", untilMs: 6_000 }, did(1), [id(1)], 2_000),
   ]);
-  expect(await replayOf(store).expire(5_999, 100)).toBe(0);
-  expect(await recordsIn(path)).toBe(1);
-  expect([await replayOf(store).expire(6_000, 20), await recordsIn(path)]).toEqual([20, 1]);
-  expect([await replayOf(store).expire(6_000, 100), await recordsIn(path)]).toEqual([31, 0]);
+  expect(await replayOf(store).expire(4_999, 100)).toBe(0);
+  expect([await replayOf(store).expire(5_999, 20), await recordsIn(path)]).toEqual([20, 1]);
+  expect([await replayOf(store).expire(5_999, 100), await recordsIn(path)]).toEqual([30, 1]);
+  expect([await replayOf(store).expire(6_000, 100), await recordsIn(path)]).toEqual([1, 0]);
   await replayOf(store).claim("next", 7_000, 6_000);
   expect([await replayOf(store).expire(7_000, 100), await recordsIn(path)]).toEqual([1, 0]);
   await store.close();

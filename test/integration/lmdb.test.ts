@@ -4,7 +4,7 @@ import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } 
 import { join } from "node:path";
 import { openEnvironment } from "../../src/plugins/lmdb/environment.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
-import { openLmdb, openTable } from "../../src/plugins/lmdb/store.ts";
+import { DiskTable, openLmdb } from "../../src/plugins/lmdb/store.ts";
 import { MemoryTable } from "../../src/plugins/memory/table.ts";
 import { type Store, StoreError, type StoreErrorCode } from "../../src/storage/contract.ts";
 import { testEnvironment } from "../conformance/kit.ts";
@@ -217,17 +217,16 @@ describe("a commit", () => {
   test("whose caller throws leaves nothing behind and does not affect others", async () => {
     const environment = testEnvironment();
     const opened = await open(environment);
-    const failed = opened.join(size, (batch) =>
-      batch.attempt(() => {
-        batch.put("table", key, bytesOf(1, 10));
-        throw new RangeError("no");
-      }),
-    );
-    const other = opened.join(size, (view) => view.put("table", Buffer.from("other"), bytesOf(2, 10)));
+    const table = new DiskTable(opened, "table");
+    const failed = table.commit((view) => {
+      view.put("key", bytesOf(1, 10));
+      throw new RangeError("no");
+    });
+    const other = table.commit((view) => view.put("other", bytesOf(2, 10)));
     expect(await failureOf(() => failed)).toBeInstanceOf(RangeError);
     await other;
-    expect(opened.get("table", key)).toBeNull();
-    expect(opened.get("table", Buffer.from("other"))).toEqual(bytesOf(2, 10));
+    expect(table.get("key")).toBeNull();
+    expect(table.get("other")).toEqual(bytesOf(2, 10));
     expect(environment.fatals).toEqual([]);
     await opened.close();
   });
@@ -273,7 +272,7 @@ describe("the table on disk", () => {
       space: { floorBytes: 0, reserveBytes: mebibyte },
       host: testEnvironment(),
     });
-    const tables = [openTable(opened, () => "record"), new MemoryTable(1 << 24)];
+    const tables = [new DiskTable(opened, "table"), new MemoryTable(1 << 24)];
     const random = seeded(7);
     const below = (n: number) => Math.floor(random() * n);
     const letters = ["a", "b", "/", "!", "~"];

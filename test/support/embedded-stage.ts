@@ -11,7 +11,7 @@ import { MemoryTable } from "../../src/plugins/memory/table.ts";
 import type { StoreError, Submission } from "../../src/storage/contract.ts";
 import { type EmbeddedLedger, openEmbeddedLedger } from "../../src/storage/embedded.ts";
 import type { EmbeddedLimits } from "../../src/storage/embedded-records.ts";
-import type { Table, TableChange } from "../../src/storage/table.ts";
+import { Overlay, type Table, type TableChange } from "../../src/storage/table.ts";
 import { authorizedCall, type Identity, identityOf, registrationOf } from "./identity.ts";
 import { operatorAccount } from "./world.ts";
 
@@ -42,7 +42,13 @@ export class TestTable implements Table {
     if (gate !== null) await gate;
     if (this.gateBehind !== null) return this.commitLate(change, this.gateBehind);
     return this.table.commit((view) => {
-      const result = change({ ...view, get: (key) => this.read(view, key) });
+      const result = change({
+        get: (key) => this.read(view, key),
+        range: (prefix, options) => view.range(prefix, options),
+        prefetch: this.prefetch,
+        put: (key, value) => view.put(key, value),
+        remove: (key) => view.remove(key),
+      });
       if (this.failureBehind !== null) throw this.failureBehind;
       return result;
     });
@@ -50,17 +56,11 @@ export class TestTable implements Table {
 
   private async commitLate<T>(change: (view: TableChange) => T, gate: Promise<void>): Promise<T> {
     this.gateBehind = null;
-    const written = new Map<string, Uint8Array | null>();
-    const result = change({
-      get: (key) => (written.has(key) ? (written.get(key) ?? null) : this.get(key)),
-      range: this.range,
-      prefetch: this.prefetch,
-      put: (key, value) => written.set(key, value),
-      remove: (key) => written.set(key, null),
-    });
+    const changes = new Overlay(this);
+    const result = change(changes);
     await gate;
     await this.table.commit((view) => {
-      for (const [key, value] of written) value === null ? view.remove(key) : view.put(key, value);
+      for (const [key, value] of changes.written) value === null ? view.remove(key) : view.put(key, value);
     });
     return result;
   }

@@ -14,7 +14,7 @@ import { type Ledger, type Store, type StoreEnvironment, StoreError } from "../.
 import { embeddedLimits } from "../../storage/embedded-records.ts";
 import type { Table } from "../../storage/table.ts";
 import { openEnvironment } from "../lmdb/environment.ts";
-import { openTable } from "../lmdb/store.ts";
+import { DiskTable } from "../lmdb/store.ts";
 import type { ChainOptions } from "./chain.ts";
 import { Endpoints } from "./endpoints.ts";
 import { isOwned, type OperatorKey } from "./layouts.ts";
@@ -45,9 +45,9 @@ export async function openChain(options: ChainOptions, environment: StoreEnviron
     const host = systemHost(environment.now);
     const { log, fatal } = environment;
     light = openLightClients(options, { host, log });
-    const tables = { table: openTable(files, () => "record"), reserveTable: openTable(files, () => "removal") };
+    const table = new DiskTable(files, "table");
     const { connect } = light;
-    open = openLedger(options, { key, ...tables, host, log, fatal, connect, runtimes: new BoundedMap(runtimesMax) });
+    open = openLedger(options, { key, table, host, log, fatal, connect, runtimes: new BoundedMap(runtimesMax) });
     await firstContact(open, options.request_timeout_ms);
   } catch (error) {
     await open?.close();
@@ -84,8 +84,6 @@ function checkAge({ number, timeMs }: ChainHead, nowMs: number): void {
 type LedgerParts = Omit<Common, "settings"> & {
   readonly key: OperatorKey & { readonly address: string };
   readonly table: Table;
-  /** The same table, with commits that may use the reserved disk space: a known end must be written. */
-  readonly reserveTable: Table;
   readonly fatal: StoreEnvironment["fatal"];
 };
 
@@ -99,8 +97,8 @@ export type OpenLedger = {
 
 /** Without waiting for the chain. */
 export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedger {
-  const { key, host, table, reserveTable, fatal } = parts;
-  const outbox = new Outbox(table, reserveTable, embeddedLimits);
+  const { key, host, table, fatal } = parts;
+  const outbox = new Outbox(table, embeddedLimits);
   const keepFact: Outbox["keepFact"] = (name, value) =>
     outbox.keepFact(name, value).catch((error: unknown) => fatal(`the outbox can't be written: ${errorText(error)}`));
   const genesis = outbox.fact("genesis");

@@ -14,7 +14,7 @@ import { encodeHex0x } from "../../core/codec/bytes.ts";
 import { decodeLedgerCall, encodeLedgerCall, type LedgerCall } from "../../core/ledger/calls.ts";
 import { StoreError, type Submission } from "../../storage/contract.ts";
 import * as records from "../../storage/embedded-records.ts";
-import type { Table, TableChange } from "../../storage/table.ts";
+import type { CommitSize, Table, TableChange } from "../../storage/table.ts";
 import type { Signed } from "./pool.ts";
 import type { Anchor } from "./session.ts";
 
@@ -36,13 +36,14 @@ type PlainPending = {
 
 const bytesOf = (hex: string): Uint8Array => Uint8Array.fromHex(hex.slice(2));
 
+/** These commits may use the reserved disk space: a known end must be written. */
+const ofReserve: CommitSize = { kind: "removal", bytes: 64 * 1024 };
+
 export class Outbox {
   private ends: Ends;
 
   constructor(
     private readonly table: Table,
-    /** The same table, with commits that may use the reserved disk space: a known end must be written. */
-    private readonly reserveTable: Table,
     private readonly retention: { readonly retainedMs: number; readonly retainedMax: bigint },
   ) {
     this.ends = this.read<Ends>("ends") ?? { settledFirst: 0n, settledNext: 0n };
@@ -53,7 +54,7 @@ export class Outbox {
   }
 
   keepFact<N extends keyof OutboxFacts>(name: N, value: OutboxFacts[N]): Promise<void> {
-    return this.reserveTable.commit((view) => view.put(name, records.encodeJson(value)));
+    return this.table.commit((view) => view.put(name, records.encodeJson(value)), ofReserve);
   }
 
   private read<T>(key: string): T | null {
@@ -87,13 +88,14 @@ export class Outbox {
 
   /** Replaces the extrinsic of a call. */
   replace(entry: Pending): Promise<void> {
-    return this.reserveTable.commit((view) => view.put(records.poolKey(entry.sequence), encodePending(entry)));
+    const put = (view: TableChange) => view.put(records.poolKey(entry.sequence), encodePending(entry));
+    return this.table.commit(put, ofReserve);
   }
 
   /** Writes the ends of pending calls, and with them the block that decided. One call at a time. */
   finish(ended: readonly Ended[], given: { readonly nowMs: number; readonly anchor: Anchor | null }): Promise<void> {
     const { nowMs, anchor } = given;
-    return this.reserveTable.commit((view) => {
+    return this.table.commit((view) => {
       if (anchor !== null) view.put("anchor", records.encodeJson(anchor));
       let { settledFirst: first, settledNext: next } = this.ends;
       for (const { sequence, submission } of ended) {
@@ -104,7 +106,7 @@ export class Outbox {
       first = records.forgetSettled(view, this.retention, { first, next, nowMs, steps: 2 * ended.length + 32 });
       this.ends = { settledFirst: first, settledNext: next };
       view.put("ends", records.encodeJson(this.ends));
-    });
+    }, ofReserve);
   }
 
   private decode(sequence: bigint, bytes: Uint8Array): Pending {

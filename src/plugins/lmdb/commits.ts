@@ -27,81 +27,23 @@ export type Write = { readonly database: DatabaseName; readonly key: Buffer; rea
 /** Keys from `start` up to but without `end`, at most `limit`. */
 export type KeyRange = { readonly start: Buffer; readonly end?: Buffer; readonly limit: number };
 
-/** Reads of a database: of the committed state, or with the changes of a commit. */
-export type View = {
-  get(database: DatabaseName, key: Buffer): Uint8Array | null;
-  range(database: DatabaseName, range: KeyRange): [Buffer, Uint8Array][];
-};
-
-/** What one commit writes, over the committed state. Reads see both. */
-export class Batch implements View {
+/** What one commit writes. */
+export class Batch {
   readonly writes: Write[] = [];
-  /** What is read again within a commit, by database and key. */
-  private readonly changed = new Map<string, Write>();
-
-  constructor(private readonly committed: View) {}
 
   put(database: DatabaseName, key: Buffer, value: Uint8Array): void {
-    this.add({ database, key, value });
+    this.writes.push({ database, key, value });
   }
 
   remove(database: DatabaseName, key: Buffer): void {
-    this.add({ database, key, value: null });
-  }
-
-  private add(write: Write): void {
-    this.writes.push(write);
-    this.note(write);
-  }
-
-  private note(write: Write): void {
-    if (readWithin.has(write.database)) this.changed.set(nameOf(write.database, write.key), write);
-  }
-
-  get(database: DatabaseName, key: Buffer): Uint8Array | null {
-    const changed = this.changed.get(nameOf(database, key));
-    return changed === undefined ? this.committed.get(database, key) : (changed.value?.slice() ?? null);
-  }
-
-  range(database: DatabaseName, range: KeyRange): [Buffer, Uint8Array][] {
-    const { start, end, limit } = range;
-    const own = [...this.changed.values()].filter(
-      ({ database: of, key }) =>
-        of === database && key.compare(start) >= 0 && (end === undefined || key.compare(end) < 0),
-    );
-    const below = this.committed.range(database, { ...range, limit: limit + own.length });
-    const found = below.filter(([key]) => !this.changed.has(nameOf(database, key)));
-    for (const { key, value } of own) if (value !== null) found.push([key, value.slice()]);
-    return found.sort(([a], [b]) => a.compare(b)).slice(0, limit);
-  }
-
-  /** Makes the changes of `change`, or none of them when it throws. */
-  attempt<T>(change: () => T): T {
-    const { length } = this.writes;
-    try {
-      return change();
-    } catch (error) {
-      this.writes.length = length;
-      this.changed.clear();
-      for (const write of this.writes) this.note(write);
-      throw error;
-    }
+    this.writes.push({ database, key, value: null });
   }
 }
 
 /** Begins with each commit, before its operations, and writes with it what they have decided together. */
 export type Participant = { readonly begin: () => void; readonly finish: (batch: Batch) => void };
 
-const readWithin = new Set<DatabaseName>(["meta", "table", "receipts"]);
-
-/** One text for each record. */
-export function nameOf(database: DatabaseName, key: Buffer): string {
-  return `${database} ${key.toString("latin1")}`;
-}
-
 export type CommitHost = {
-  /** What is on disk. */
-  readonly committed: View;
   /** Throws when there is no room for a write. */
   readonly checkRoom: (kind: WriteKind, bytes: number) => void;
   /** Throws when nothing new may begin. */
@@ -215,7 +157,7 @@ export class GroupCommits {
   private async commit(operations: readonly Queued[]): Promise<(() => void)[]> {
     this.host.checkFailure();
     const refusals = this.refusals(operations);
-    const batch = new Batch(this.host.committed);
+    const batch = new Batch();
     try {
       for (const { begin } of this.participants) begin();
       const answers = operations.map(({ size, decide, refuse }) => {

@@ -20,10 +20,7 @@ import { dataFile } from "./lmdb.ts";
 import { bodiesOf, howToGoOn, RecordReader, RecordWriter, sealed, unsealed } from "./records.ts";
 
 /** Databases of the environment. Their keys are bytes. */
-export const databaseNames = [
-  ...(["meta", "table", "receipts", "claims", "receipts-due"] as const),
-  ...(["journal", "pages", "blocks"] as const),
-];
+export const databaseNames = ["meta", "table", "receipts", "claims", "journal", "pages", "blocks"] as const;
 export type DatabaseName = (typeof databaseNames)[number];
 
 const formatText = "waypost lmdb store, format ";
@@ -347,8 +344,7 @@ function checkRecord(table: DatabaseName, key: Buffer, value: Uint8Array): void 
   if (table === "blocks") {
     check(key.length === 8 && value.length > 0, "a block of messages is damaged");
     for (const body of bodiesOf(value)) check(body?.isIntact === true, "a block holds a damaged message");
-  } else if (table === "receipts-due") check(key.length > 8 && value[0] === 1, "the end of a receipt is damaged");
-  else if (table !== "meta" || !key.equals(formatKey)) unsealed(key, value, `a record of table "${table}"`);
+  } else if (table !== "meta" || !key.equals(formatKey)) unsealed(key, value, `a record of table "${table}"`);
 }
 
 // --------------------------------------------------------------------------------------------------------- opening

@@ -18,9 +18,7 @@ import {
   type CommitHost,
   GroupCommits,
   type KeyRange,
-  nameOf,
   type Participant,
-  type View,
   type Write,
   type WriteKind,
   type WriteSize,
@@ -92,7 +90,7 @@ type Held = {
   readonly counts: RecordCounts | null;
 };
 
-export class Environment implements View {
+export class Environment {
   private readonly databases: Tables;
   /** The commit that is under way. */
   private commit: Commit | null = null;
@@ -118,7 +116,6 @@ export class Environment implements View {
     this.readers.unref();
     this.space = openSpaceGuard(disk, options, () => this.freePageBytes());
     this.group = new GroupCommits({
-      committed: this,
       checkRoom: this.space.checkRoom,
       checkOpen: () => this.checkWork(),
       checkFailure: () => this.checkFailure(),
@@ -205,7 +202,7 @@ export class Environment implements View {
     const isThere = new Map<string, boolean>();
     for (const { database, key, value } of writes) {
       if (database === "meta") continue;
-      const name = nameOf(database, key);
+      const name = `${database} ${key.toString("latin1")}`;
       const before = isThere.get(name) ?? this.databases[database].doesExist(key);
       this.counts[database] += Number(value !== null) - Number(before);
       isThere.set(name, value !== null);

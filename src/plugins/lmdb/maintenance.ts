@@ -29,6 +29,7 @@ import {
 import { RecipientIndex, TextTable } from "../../storage/mailbox-recipients.ts";
 import { acked, behaviors, held, idText, isSameId, none, RowTable } from "../../storage/mailbox-rows.ts";
 import { storedAtOf } from "../../storage/mailbox-rules.ts";
+import { receiptIn } from "../../storage/records.ts";
 import {
   attempted,
   cutShort,
@@ -47,7 +48,7 @@ import {
 import { type IndexTables, replayRecord } from "./journal.ts";
 import { dataFile, giveToOwner, type LmdbOptions, lockFolder, partialFile, storeAbsence, syncPath } from "./lmdb.ts";
 import { bodyAt, type FoundBody, howToGoOn, orderedKey, orderedNumber, unsealed } from "./records.ts";
-import { claimsIn, fillLmdb, receiptIn, textOf } from "./store.ts";
+import { claimsIn, fillLmdb } from "./store.ts";
 
 /** There is one format so far: a store has it, or is refused. */
 export async function migrateStore(path: string): Promise<string> {
@@ -269,8 +270,8 @@ export async function* exportRecords(path: string, skipped: Skipped): AsyncGener
       for (const claim of attempted(() => claimsIn(key, value), skipped) ?? []) yield { kind: "claim", ...claim };
     }
     for (const [key, value] of whole("receipts")) {
-      const receipt = attempted(() => receiptIn(key, value), skipped);
-      if (receipt !== null) yield { kind: "receipt", key: textOf(key), ...receipt };
+      const receipt = attempted(() => receiptIn(key.toString(), unsealed(key, value, "a receipt")), skipped);
+      if (receipt !== null) yield { kind: "receipt", ...receipt };
     }
     const index = indexOf(whole("pages"), whole("journal"), skipped);
     const used = Array.from({ length: index.rows.slots }, (_, slot) => slot).filter((slot) => index.rows.isUsed(slot));

@@ -9,11 +9,11 @@ import {
   type MailboxStats,
   StoreError,
   type StoreOutcome,
-  type TagClaim,
 } from "../../storage/contract.ts";
 import { IndexedMailbox } from "../../storage/indexed-mailbox.ts";
 import { MailboxIndex, type RowChange } from "../../storage/mailbox-index.ts";
 import { checkEntry } from "../../storage/mailbox-rules.ts";
+import type { Claims } from "../../storage/records.ts";
 
 type Body = { readonly envelope: Uint8Array; readonly preview: Uint8Array };
 
@@ -22,7 +22,7 @@ type MailboxOptions = {
   readonly room: MailboxStats;
   /** Throws once the store is closed. */
   readonly checkOpen: () => void;
-  readonly claim: (claim: TagClaim, nowMs: number) => boolean;
+  readonly claims: Claims;
 };
 
 export class MemoryMailbox extends IndexedMailbox implements Mailbox {
@@ -60,7 +60,7 @@ export class MemoryMailbox extends IndexedMailbox implements Mailbox {
     ...[claim, recipient, messageIds, nowMs]: Parameters<Mailbox["claimAndRemove"]>
   ): ReturnType<Mailbox["claimAndRemove"]> {
     this.options.checkOpen();
-    return this.options.claim(claim, nowMs) ? this.remove(recipient, messageIds, nowMs) : null;
+    return this.options.claims.claim(claim, nowMs) ? this.remove(recipient, messageIds, nowMs) : null;
   }
 
   async expire(nowMs: number, limit: number): Promise<number> {

@@ -22,7 +22,7 @@ import {
   type TagClaim,
 } from "../../storage/contract.ts";
 import { checkEntry, encodeCursor, parseCursor } from "../../storage/mailbox-rules.ts";
-import { checkText } from "../drivers.ts";
+import { checkText } from "../../storage/records.ts";
 import type { Row } from "./connection.ts";
 import { Batcher, type BatchLimits, batchLimits, type Pool } from "./pool.ts";
 import { packed, tagKeyOf } from "./records.ts";

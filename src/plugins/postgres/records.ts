@@ -14,8 +14,9 @@ import { concatBytes, utf8 } from "../../core/codec/bytes.ts";
 import { sha256 } from "../../core/codec/crypto.ts";
 import { errorText } from "../../core/fault.ts";
 import { type Receipts, type Replay, StoreError } from "../../storage/contract.ts";
-import { checkKey, type SharedTable, type TableChange, type TableView } from "../../storage/table.ts";
-import { checkPrefix, checkReceipt, checkText, endOfPrefix, isScanned } from "../drivers.ts";
+import { checkPrefix, checkReceipt, checkText, isScanned } from "../../storage/records.ts";
+import { Overlay, type SharedTable, type TableChange, type TableView } from "../../storage/table.ts";
+import { endOfPrefix } from "../drivers.ts";
 import type { Row } from "./connection.ts";
 import { Batcher, type Pool, type Query } from "./pool.ts";
 
@@ -34,27 +35,15 @@ class NotFetched extends StoreError {
 /** More runs than the longest block has keys. */
 const runsMax = 2_000;
 
-/** Fetched records with the writes since on top; `null` is known to be absent. */
-class Fetched implements TableChange {
+/** Fetched records; `null` is known to be absent. */
+class Fetched implements TableView {
   readonly keys = new Map<string, Uint8Array | null>();
   readonly ranges = new Map<string, Entries>();
-  readonly written = new Map<string, Uint8Array | null>();
 
   get(key: string): Uint8Array | null {
-    const written = this.written.get(key);
-    if (written !== undefined) return written?.slice() ?? null;
     const value = this.keys.get(key);
     if (value === undefined) throw new NotFetched({ keys: [key] });
     return value?.slice() ?? null;
-  }
-
-  put(key: string, value: Uint8Array): void {
-    checkKey(key);
-    this.written.set(key, value.slice());
-  }
-
-  remove(key: string): void {
-    this.written.set(key, null);
   }
 
   prefetch(keys: readonly string[]): void {
@@ -63,18 +52,10 @@ class Fetched implements TableChange {
   }
 
   range(prefix: string, { after = "", limit }: { readonly after?: string; readonly limit: number }) {
-    // Each write may take one fetched entry away.
-    const request = { prefix, after, limit: limit + this.written.size };
+    const request = { prefix, after, limit };
     const fetched = this.ranges.get(JSON.stringify(request));
     if (fetched === undefined) throw new NotFetched({ range: request });
-    const found = new Map(fetched);
-    for (const [key, value] of this.written) {
-      if (!key.startsWith(prefix) || key <= after) continue;
-      if (value === null) found.delete(key);
-      else found.set(key, value);
-    }
-    const sorted = [...found].sort(([a], [b]) => (a < b ? -1 : 1)).slice(0, limit);
-    return sorted.map(([key, value]): [string, Uint8Array] => [key, value.slice()]);
+    return fetched.map(([key, value]): [string, Uint8Array] => [key, value.slice()]);
   }
 }
 
@@ -149,13 +130,13 @@ export class PostgresTable implements SharedTable {
       this.followClock(locked);
       const fetched = new Fetched();
       for (let run = 0; run < runsMax; run++) {
-        const outcomes = batch.map(({ change }) => runChange(fetched, change));
+        const changes = new Overlay(fetched);
+        const outcomes = batch.map(({ change }) => outcomeOf(changes, change));
         const wanted = outcomes.flatMap((outcome) => (isMissing(outcome) ? [outcome.error.wanted] : []));
         if (wanted.length === 0) {
-          await writeAll(query, fetched.written);
+          await writeAll(query, changes.written);
           return outcomes;
         }
-        fetched.written.clear();
         await fetchAll(query, fetched, wanted);
       }
       throw new StoreError("unavailable", "a change of the ledger did not finish");
@@ -173,13 +154,10 @@ const lockQuery = `with locked as materialized (
   select extract(epoch from clock_timestamp()) * 1000 as now_ms from locked`;
 
 /** A change sees the writes of those before it; one that throws leaves nothing. */
-function runChange(fetched: Fetched, change: (view: TableChange) => unknown): ChangeOutcome {
-  const before = new Map(fetched.written);
+function outcomeOf(changes: Overlay, change: (view: TableChange) => unknown): ChangeOutcome {
   try {
-    return { ok: true, value: change(fetched) };
+    return { ok: true, value: changes.attempt(change) };
   } catch (error) {
-    fetched.written.clear();
-    for (const [key, value] of before) fetched.written.set(key, value);
     return { ok: false, error };
   }
 }

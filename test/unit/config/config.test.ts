@@ -192,14 +192,14 @@ describe("the environment", () => {
       WAYPOST_RELAY__CLIENT_RATE: "7",
       WAYPOST_RELAY__ALLOW_HTTP: "true",
       WAYPOST_LIMITS__TTL_MAX: "30h",
-      WAYPOST_STORES__MAIN__RECORDS_MAX: "5",
+      WAYPOST_STORES__MAIN__CLAIMS_MAX: "5",
       WAYPOST_URL: "http://of.the.client",
     });
     if (!result.ok) throw new Error(JSON.stringify(result.problems));
     expect(result.config.server).toMatchObject({ log_level: "debug", listen: ["127.0.0.1:9"] });
     expect(result.config.relay).toMatchObject({ client_rate: 7, allow_http: true });
     expect(result.config.limits.ttl_max).toBe(108_000_000);
-    expect(result.config.stores).toEqual({ main: { plugin: "memory", records_max: 5 } });
+    expect(result.config.stores).toEqual({ main: { plugin: "memory", claims_max: 5 } });
   });
 
   test("reports a variable that names no setting", () => {

@@ -52,7 +52,7 @@ describe("binding", () => {
   test("every problem of the configuration is reported at once, under its setting", () => {
     const problems = planStores({
       stores: {
-        main: { plugin: "memory", options: { records_max: 0, colour: "red" } },
+        main: { plugin: "memory", options: { claims_max: 0, colour: "red" } },
         other: { plugin: "papyrus", options: {} },
         claims: { plugin: "claims-only", options: {} },
       },
@@ -60,7 +60,7 @@ describe("binding", () => {
       needs: [need(), need({ setting: "relay.store", store: "missing" }), need({ setting: "x", store: "claims" })],
     }).problems;
     expect(settings(problems).sort()).toEqual(
-      ["relay.store", "x", "stores.main.records_max", "stores.main.colour", "stores.other.plugin"].sort(),
+      ["relay.store", "x", "stores.main.claims_max", "stores.main.colour", "stores.other.plugin"].sort(),
     );
   });
 

@@ -32,7 +32,7 @@ describe("the outbox", () => {
   });
   const open = (table = new MemoryTable(1 << 24), retention = { retainedMs: 1_000, retainedMax: 3n }) => ({
     table,
-    outbox: new Outbox(table, table, retention),
+    outbox: new Outbox(table, retention),
   });
 
   test("gives back what it was given, in order, until it has ended", async () => {

@@ -4,7 +4,6 @@ import { type CommitHost, GroupCommits, type WriteSize } from "../../../../src/p
 import { StoreError } from "../../../../src/storage/contract.ts";
 
 const size = { kind: "removal", bytes: 0 } as const;
-const nothing: CommitHost["committed"] = { get: () => null, range: () => [] };
 const mib = 1024 * 1024;
 const turn = () => new Promise<void>((next) => void setImmediate(next));
 const turns = async (count = 3) => {
@@ -15,7 +14,6 @@ const turns = async (count = 3) => {
 function heldDisk(checkRoom: CommitHost["checkRoom"] = () => {}) {
   const writes: { readonly keys: string[]; readonly end: () => void }[] = [];
   const host: CommitHost = {
-    committed: nothing,
     checkRoom,
     checkOpen: () => {},
     checkFailure: () => {},
@@ -148,7 +146,6 @@ test("a commit of removals alone needs no room for what is stored", async () => 
 test("a failed commit is an error for all that it held, and nothing else is answered", async () => {
   const { commits, put } = heldDisk();
   const failing = new GroupCommits({
-    committed: nothing,
     checkRoom: () => {},
     checkOpen: () => {},
     checkFailure: () => {},

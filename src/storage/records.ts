@@ -1,0 +1,220 @@
+/**
+ * Claims and receipts where one process owns the store: claims in memory (a driver with a disk writes them beside), and
+ * receipts over the driver's table. Also the bounds of tags, keys and values, which every driver checks.
+ */
+import TinyQueue from "tinyqueue";
+import { concatBytes, equalBytes, utf8 } from "../core/codec/bytes.ts";
+import { type ReceiptPage, type Receipts, StoreError, type TagClaim } from "./contract.ts";
+import type { Table, TableChange, TableView } from "./table.ts";
+
+const textLengthMax = 512;
+const receiptBytesMax = 64 * 1024;
+
+/** A breach is a mistake of the caller, not a refusal. */
+export function checkText(name: string, text: string): void {
+  if (text.length === 0 || text.length > textLengthMax) {
+    throw new RangeError(`a ${name} has 1 to ${textLengthMax} characters`);
+  }
+}
+
+export function checkReceipt(key: string, value: Uint8Array): void {
+  checkText("key", key);
+  if (value.length > receiptBytesMax) throw new RangeError(`a receipt has at most ${receiptBytesMax} bytes`);
+}
+
+/** Whether a receipt's key is among those that `scan` finds. */
+export const isScanned = (key: string): boolean => key.startsWith("/");
+
+export function checkPrefix(prefix: string): void {
+  checkText("prefix", prefix);
+  if (!isScanned(prefix)) throw new RangeError("a prefix begins with a slash");
+}
+
+// ---------------------------------------------------------------------------------------------------------- claims
+
+/** What is claimed. Memory: about 250 bytes for each claim. */
+export class Claims {
+  /** When the last claim of each tag ends. */
+  private readonly ends = new Map<string, number>();
+  /** The first to end is in front; also has claims that were released. */
+  private readonly queue = new TinyQueue<TagClaim>([], (a, b) => a.untilMs - b.untilMs);
+
+  constructor(
+    private readonly max: number,
+    /** The latest end of a claim that was forgotten. */
+    public forgottenMs = 0,
+  ) {}
+
+  claim(claim: TagClaim, nowMs: number): boolean {
+    const { tag, untilMs } = claim;
+    checkText("tag", tag);
+    const before = this.ends.get(tag);
+    if (untilMs <= this.forgottenMs || (before !== undefined && before > nowMs)) return false;
+    if (before === undefined && this.ends.size >= this.max) {
+      throw new StoreError("full", `the store knows ${this.max} claims`);
+    }
+    this.add(claim);
+    return true;
+  }
+
+  add(claim: TagClaim): void {
+    if (claim.untilMs <= (this.ends.get(claim.tag) ?? 0)) return;
+    this.ends.set(claim.tag, claim.untilMs);
+    this.queue.push(claim);
+  }
+
+  /** As if it had not been claimed. */
+  release({ tag, untilMs }: TagClaim): void {
+    if (this.ends.get(tag) === untilMs) this.ends.delete(tag);
+  }
+
+  isDue(nowMs: number): boolean {
+    const next = this.queue.peek();
+    return next !== undefined && next.untilMs <= nowMs;
+  }
+
+  /** Forgets claims that have ended, at most `limit`; returns how many. */
+  expire(nowMs: number, limit: number): number {
+    let freed = 0;
+    while (freed < limit && this.isDue(nowMs)) {
+      const { tag, untilMs } = this.queue.pop()!;
+      // A tag that was claimed again ends later.
+      if (this.ends.get(tag) !== untilMs) continue;
+      this.ends.delete(tag);
+      this.forgottenMs = Math.max(this.forgottenMs, untilMs);
+      freed++;
+    }
+    return freed;
+  }
+}
+
+// -------------------------------------------------------------------------------------------------------- receipts
+
+type Standing = { readonly value: Uint8Array; readonly untilMs: number };
+
+const recordOverhead = 64;
+const removal = { kind: "removal", bytes: recordOverhead } as const;
+
+/**
+ *   r<key>         when the receipt ends (16 hex digits), and its value
+ *   e<end><key>    nothing: in the order of the ends
+ */
+export class TableReceipts implements Receipts {
+  constructor(private readonly table: Table) {}
+
+  async put(key: string, value: Uint8Array, untilMs: number): Promise<void> {
+    checkReceipt(key, value);
+    await this.table.commit((view) => set(view, codeOf(key), { value, untilMs }), sizeOf(key, value));
+  }
+
+  async putIfAbsent(key: string, value: Uint8Array, untilMs: number, nowMs: number): Promise<Uint8Array | null> {
+    checkReceipt(key, value);
+    const put = (view: TableChange): Uint8Array | null => {
+      const before = standing(view, codeOf(key));
+      if (before !== null && before.untilMs > nowMs) return before.value;
+      set(view, codeOf(key), { value, untilMs });
+      return null;
+    };
+    return this.table.commit(put, sizeOf(key, value));
+  }
+
+  async get(key: string, nowMs: number): Promise<Uint8Array | null> {
+    const found = standing(this.table, codeOf(key));
+    return found !== null && found.untilMs > nowMs ? found.value : null;
+  }
+
+  async remove(key: string, value?: Uint8Array): Promise<void> {
+    await this.table.commit((view) => {
+      const before = standing(view, codeOf(key));
+      if (before !== null && (value === undefined || equalBytes(before.value, value))) set(view, codeOf(key), null);
+    }, removal);
+  }
+
+  async scan(prefix: string, { after, limit, nowMs }: ReceiptPage): Promise<[string, Uint8Array][]> {
+    checkPrefix(prefix);
+    const found: [string, Uint8Array][] = [];
+    let last = after === null ? "" : `r${codeOf(after)}`;
+    while (found.length < limit) {
+      const page = this.table.range(`r${codeOf(prefix)}`, { after: last, limit: limit - found.length });
+      for (const [key, bytes] of page) {
+        const { value, untilMs } = standingIn(bytes);
+        if (untilMs > nowMs) found.push([textOf(key.slice(1)), value]);
+      }
+      if (page.length === 0) break;
+      last = page.at(-1)![0];
+    }
+    return found;
+  }
+
+  async expire(nowMs: number, limit: number): Promise<number> {
+    // Looks first without a commit: mostly nothing has ended.
+    if (limit <= 0 || endedIn(this.table, nowMs, 1).length === 0) return 0;
+    return this.table.commit((view) => {
+      const ended = endedIn(view, nowMs, limit);
+      for (const end of ended) {
+        view.remove(`e${end}`);
+        view.remove(`r${end.slice(endDigits)}`);
+      }
+      return ended.length;
+    }, removal);
+  }
+}
+
+/** The receipt that a pair of the table holds; `null` for one that only orders ends. */
+export function receiptIn(key: string, bytes: Uint8Array): (Standing & { readonly key: string }) | null {
+  return key.startsWith("r") ? { key: textOf(key.slice(1)), ...standingIn(bytes) } : null;
+}
+
+function sizeOf(key: string, value: Uint8Array) {
+  return { kind: "record", bytes: 4 * key.length + value.length + recordOverhead } as const;
+}
+
+function standingIn(bytes: Uint8Array): Standing {
+  const untilMs = Number.parseInt(Buffer.from(bytes.subarray(0, endDigits)).toString("latin1"), 16);
+  return { untilMs, value: bytes.slice(endDigits) };
+}
+
+/** What stands under a key. Within a commit, the operations before this one count. */
+function standing(view: TableView, code: string): Standing | null {
+  const bytes = view.get(`r${code}`);
+  return bytes === null ? null : standingIn(bytes);
+}
+
+/** Sets the value of a key; `null` removes it. */
+function set(view: TableChange, code: string, to: Standing | null): void {
+  const before = standing(view, code);
+  if (before !== null && before.untilMs !== to?.untilMs) view.remove(`e${hexOf(before.untilMs)}${code}`);
+  if (to === null) view.remove(`r${code}`);
+  else {
+    view.put(`r${code}`, concatBytes(utf8(hexOf(to.untilMs)), to.value));
+    view.put(`e${hexOf(to.untilMs)}${code}`, new Uint8Array(0));
+  }
+}
+
+function endedIn(view: TableView, nowMs: number, limit: number): string[] {
+  const ends = view.range("e", { limit }).map(([key]) => key.slice(1));
+  return ends.filter((end) => end.slice(0, endDigits) <= hexOf(nowMs));
+}
+
+const endDigits = 16;
+const hexOf = (ms: number): string => ms.toString(16).padStart(endDigits, "0");
+
+/** The first of these stands for a character of a key that isn't visible ASCII behind them. */
+const leads = "!\"#$%&'(";
+const digits = 94;
+
+/** A key of the table for any text: what begins with a text has a key that begins with its. */
+function codeOf(text: string): string {
+  return text.replace(/[^)-~]/g, (unit) => {
+    const code = unit.charCodeAt(0);
+    const digit = (value: number) => String.fromCharCode(33 + (value % digits));
+    return leads[Math.floor(code / digits ** 2)] + digit(Math.floor(code / digits)) + digit(code);
+  });
+}
+
+function textOf(code: string): string {
+  return code.replace(/[!-(](.)(.)/g, (all) => {
+    const [lead = 0, high = 0, low = 0] = [...all].map((one) => one.charCodeAt(0) - 33);
+    return String.fromCharCode((lead * digits + high) * digits + low);
+  });
+}
