@@ -45,19 +45,17 @@ export function createApp(options: AppOptions): App {
 
 /** Answers every method of one path: those of its routes, preflights, and 405 for the others. */
 function answerPath(http: Http, routes: readonly Route[]): Respond {
-  const methods = [...new Set(routes.flatMap(({ method }) => (method === "GET" ? ["GET", "HEAD"] : [method])))];
   const plans = new Map(routes.map((route) => [route.method as string, planOf(http, route)]));
   const get = plans.get("GET");
   if (get !== undefined) plans.set("HEAD", get);
-  const allow = methods.join(", ");
+  const allow = [...plans.keys()].join(", ");
   const refusal = fault("method_not_allowed", `this path accepts ${allow}`, { headers: { allow } });
   const others = planOf(http, refusing(http, refusal, routes[0]?.faults));
-  const headers = preflightHeaders(methods, headersReadBy(routes));
   const preflight = planOf(http, {
     ...refusing(http, refusal),
     path: "(preflight)",
     rateLimit: () => null,
-    handle: () => ({ status: 204, headers, body: { contentType: "text/plain", content: "" } }),
+    handle: () => ({ status: 204, headers: preflightHeaders, body: { contentType: "text/plain", content: "" } }),
   });
   return (request, connection) => {
     const isPreflight = request.method === "OPTIONS" && request.headers.has("access-control-request-method");
@@ -110,9 +108,4 @@ function createElsewhere(http: Http): Respond {
     connections.set(request, connection);
     return (await loading).fetch(request);
   };
-}
-
-function headersReadBy(routes: readonly Route[]): string[] {
-  const read = routes.flatMap(({ requiredHeaders = [], headers = [] }) => [...requiredHeaders, ...headers]);
-  return [...new Set(["Content-Type", "X-Request-Id", ...read])];
 }

@@ -14,15 +14,14 @@ describe("pages of other origins", () => {
   const origin = "https://app.example";
   const asked = { origin, "access-control-request-method": "POST" };
 
-  test("a preflight names the methods of the path and the headers that its routes read", async () => {
-    const read = testRoute({ path: "/things", handle: () => ({ status: 200 }) });
-    const { ask } = testApp([take, { ...read, requiredHeaders: ["X-Nonce"] }]);
+  test("a preflight of a path allows every method and header", async () => {
+    const { ask } = testApp([take]);
     const response = await ask("/things", { method: "OPTIONS", headers: asked });
     expect([response.status, await response.text()]).toEqual([204, ""]);
     expect(Object.fromEntries(response.headers)).toMatchObject({
       "access-control-allow-origin": "*",
-      "access-control-allow-methods": "POST, GET, HEAD",
-      "access-control-allow-headers": "Content-Type, X-Request-Id, X-Nonce",
+      "access-control-allow-methods": "*",
+      "access-control-allow-headers": "*",
       "access-control-max-age": "7200",
     });
   });
