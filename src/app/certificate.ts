@@ -1,6 +1,6 @@
 /**
- * The certificate of the public listeners: two files in PEM, checked before anything listens with them, and read again
- * when they change. Files that are wrong while a node runs change nothing.
+ * The certificate of the public listeners: two files in PEM, checked before anything listens with them. Another
+ * certificate is served after a restart.
  */
 import { createPrivateKey, X509Certificate } from "node:crypto";
 import { readFileSync, statSync } from "node:fs";
@@ -13,18 +13,6 @@ import type { Certificate } from "../nodes/http/server.ts";
 import type { InputProblem } from "../storage/contract.ts";
 import { failed } from "./failure.ts";
 
-/** `code` is for programs: it names what is wrong with the files. */
-type CertificateProblem = InputProblem & {
-  readonly code:
-    | "certificate_missing"
-    | "certificate_unreadable"
-    | "certificate_expired"
-    | "certificate_not_yet_valid"
-    | "key_missing"
-    | "key_unreadable"
-    | "key_mismatch";
-};
-
 export type LoadedCertificate = Certificate & {
   readonly notAfterMs: number;
   /** Properties of a valid certificate that are probably a mistake. */
@@ -32,51 +20,44 @@ export type LoadedCertificate = Certificate & {
 };
 
 type Files = { readonly cert: string; readonly key: string };
-type Loaded = { readonly ok: true; readonly certificate: LoadedCertificate };
-type NotLoaded = { readonly ok: false; readonly problem: CertificateProblem };
 
 const certSetting = "server.tls_cert_file";
 const keySetting = "server.tls_key_file";
 /** Authorities renew a third of a life before the end; for 90 days that is 30 days. */
 const expiresSoonMs = 14 * dayMs;
 
-/** `null` when no certificate is configured. */
-export function loadCertificate(config: Config, nowMs: number): Loaded | NotLoaded | null {
+/** `null` when no certificate is configured, a problem when it can't be used. */
+export function loadCertificate(config: Config, nowMs: number): LoadedCertificate | InputProblem | null {
   const { tls_cert_file: cert, tls_key_file: key } = config.server;
   return cert === null || key === null ? null : load({ cert, key }, publicHosts(config), nowMs);
 }
 
-function load(files: Files, hosts: readonly string[], nowMs: number): Loaded | NotLoaded {
+function load(files: Files, hosts: readonly string[], nowMs: number): LoadedCertificate | InputProblem {
   const cert = readPem(files.cert);
-  if ("error" in cert) return problem("certificate_missing", certSetting, `${files.cert} can't be read: ${cert.error}`);
+  if ("error" in cert) return { setting: certSetting, message: `${files.cert} can't be read: ${cert.error}` };
   const key = readPem(files.key);
-  if ("error" in key) return problem("key_missing", keySetting, `${files.key} can't be read: ${key.error}`);
+  if ("error" in key) return { setting: keySetting, message: `${files.key} can't be read: ${key.error}` };
   const leaf = orNull(() => new X509Certificate(cert.text));
-  if (leaf === null)
-    return problem("certificate_unreadable", certSetting, `${files.cert} does not begin with a certificate in PEM`);
+  if (leaf === null) return { setting: certSetting, message: `${files.cert} does not begin with a certificate in PEM` };
   const secret = orNull(() => createPrivateKey(key.text));
   if (secret === null) {
     const hint = key.text.includes("ENCRYPTED") ? "; it has a passphrase: remove it" : "";
-    return problem("key_unreadable", keySetting, `${files.key} holds no private key in PEM${hint}`);
+    return { setting: keySetting, message: `${files.key} holds no private key in PEM${hint}` };
   }
   if (!leaf.checkPrivateKey(secret)) {
     const message = `${files.key} is not the key of the first certificate in ${files.cert}: put the node's own certificate first, then its chain`;
-    return problem("key_mismatch", keySetting, message);
+    return { setting: keySetting, message };
   }
   const [notBeforeMs, notAfterMs] = [Date.parse(leaf.validFrom), Date.parse(leaf.validTo)];
   if (notAfterMs <= nowMs)
-    return problem("certificate_expired", certSetting, `${files.cert} expired at ${isoOf(notAfterMs)}: renew it`);
+    return { setting: certSetting, message: `${files.cert} expired at ${isoOf(notAfterMs)}: renew it` };
   if (notBeforeMs > nowMs) {
     const message = `${files.cert} is valid from ${isoOf(notBeforeMs)} on; is the clock of this machine right?`;
-    return problem("certificate_not_yet_valid", certSetting, message);
+    return { setting: certSetting, message };
   }
   const doubts = [...doubtsOf(files, leaf, { hosts, nowMs })];
   const warnings = doubts.map((message) => ({ setting: certSetting, message }));
-  return { ok: true, certificate: { cert: cert.text, key: key.text, notAfterMs, warnings } };
-}
-
-function problem(code: CertificateProblem["code"], setting: string, message: string): NotLoaded {
-  return { ok: false, problem: { code, setting, message } };
+  return { cert: cert.text, key: key.text, notAfterMs, warnings };
 }
 
 const isoOf = (ms: number): string => new Date(ms).toISOString();
@@ -124,56 +105,20 @@ function* doubtsOf(
       yield `${cert} does not name ${host}: clients will refuse it`;
 }
 
-export type CertificateWatch = {
-  /** Reads the files now. After a problem, the certificate in use stays. */
-  readonly renew: () => "renewed" | "unchanged" | CertificateProblem;
-  /** Seconds since 1970 of the end of the certificate in use. */
-  readonly notAfterSeconds: () => number;
-  readonly close: () => void;
-};
-
-const lookEveryMs = 10_000;
-
-type WatchParts = {
-  readonly config: Config;
-  readonly first: LoadedCertificate;
-  readonly apply: (certificate: Certificate) => void;
-  readonly now: () => number;
-  readonly log: Log;
-};
-
-/** Compares the content every ten seconds: two files of some KiB, so their times don't matter. */
-export function watchCertificate({ config, first, apply, now, log }: WatchParts): CertificateWatch {
-  let current = first;
-  const renew: CertificateWatch["renew"] = () => {
-    const loaded = loadCertificate(config, now());
-    if (loaded === null) return "unchanged";
-    if (!loaded.ok) return loaded.problem;
-    const { certificate } = loaded;
-    if (certificate.cert === current.cert && certificate.key === current.key) return "unchanged";
-    apply(certificate);
-    current = certificate;
-    log("warn", "the certificate was renewed", { not_after: isoOf(certificate.notAfterMs) });
-    return "renewed";
-  };
-  // A renewal writes two files. A check between the two finds a pair that does not match; the next one finds the new pair.
-  let [seen, reported] = ["", ""];
-  const timer = setInterval(() => {
-    const outcome = renew();
-    const message = typeof outcome === "string" ? "" : outcome.message;
-    if (message !== "" && message === seen && message !== reported) {
-      log("error", "the new certificate was not applied", { reason: message });
-      reported = message;
-    }
-    seen = message;
-  }, lookEveryMs);
-  timer.unref();
-  return { renew, notAfterSeconds: () => current.notAfterMs / 1_000, close: () => clearInterval(timer) };
-}
-
 /** The configured certificate; a failure names what is wrong with it. */
 export function certificateOf(config: Config, nowMs: number): LoadedCertificate | null {
   const loaded = loadCertificate(config, nowMs);
-  if (loaded === null || loaded.ok) return loaded?.certificate ?? null;
-  throw failed(`${loaded.problem.setting}: ${loaded.problem.message}`);
+  if (loaded === null || "cert" in loaded) return loaded;
+  throw failed(`${loaded.setting}: ${loaded.message}`);
+}
+
+/** Logs once that the file holds another certificate than the one in use. Called every few seconds; reads some KiB. */
+export function createRenewalNotice(file: string, inUse: Certificate, log: Log): () => void {
+  let isLogged = false;
+  return () => {
+    const found = readPem(file);
+    if (isLogged || "error" in found || found.text === inUse.cert) return;
+    isLogged = true;
+    log("warn", "the certificate on disk is newer: restart to serve it", { file });
+  };
 }

@@ -11,6 +11,7 @@ import { joinOutages, type Log } from "../nodes/http/log.ts";
 import { createMetrics } from "../nodes/http/metrics.ts";
 import { removeStaleSocket } from "../nodes/http/server.ts";
 import type { OpenStores } from "../storage/bind.ts";
+import { certificateOf, createRenewalNotice } from "./certificate.ts";
 import { endInTime, endingMsMax } from "./failure.ts";
 import { openKeys } from "./keys.ts";
 import { registerProcessMetrics, registerStoreMetrics } from "./metrics.ts";
@@ -51,6 +52,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   const history = createHistory(metrics.read, now);
   const log = joinOutages(history.watch(options.log), now);
   const keys = await openKeys(config, log);
+  const certificate = certificateOf(config, now());
   const ownKey = keys.logKey === null ? {} : { logKey: keys.logKey.key };
   const named = config.directory.enabled ? ownKey : { logKey: "elsewhere" as const };
   const stores = await openConfiguredStores(config, { now, log, fatal: options.onFatal, ...named });
@@ -77,11 +79,14 @@ export async function startNodes(config: Config, options: StartOptions): Promise
       history,
       reloadFile: readAgain,
     };
-    const parts = { log, stores, bus, now, metrics, ...keys, view };
+    const parts = { log, stores, bus, now, metrics, ...keys, view, certificate };
     const shared = { ...options, ...parts };
     const started = await startServing(config, shared);
     serving = started;
-    const sweepers = startSweepers(stores, { now, log });
+    const file = config.server.tls_cert_file;
+    const eachRound =
+      certificate === null || file === null ? {} : { eachRound: createRenewalNotice(file, certificate, log) };
+    const sweepers = startSweepers(stores, { now, log, ...eachRound });
     registerProcessMetrics(metrics, { startedAtMs: view.startedAtMs, loopLagSeconds: sweepers.loopLagSeconds });
     const { urls, adminUrls } = started;
     const end = async (): Promise<void> => {

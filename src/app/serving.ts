@@ -16,7 +16,7 @@ import { type Listener, listen, type Site } from "../nodes/http/server.ts";
 import { aboutRoute, checkProbes, statusRoutes } from "../nodes/http/status.ts";
 import { operationRoutes } from "../nodes/operations/operations.ts";
 import { version } from "../version.ts";
-import { type CertificateWatch, certificateOf, type LoadedCertificate, watchCertificate } from "./certificate.ts";
+import type { LoadedCertificate } from "./certificate.ts";
 import { failed } from "./failure.ts";
 import { registerHttpGauges } from "./metrics.ts";
 import { type ComposedNodes, type ComposeParts, composeNodes, unavailableOf } from "./nodes.ts";
@@ -32,7 +32,7 @@ export type ProcessView = {
   readonly reloadFile: () => Promise<ReloadPlan | string>;
 };
 
-type ServingParts = ComposeParts & { readonly view: ProcessView };
+type ServingParts = ComposeParts & { readonly view: ProcessView; readonly certificate: LoadedCertificate | null };
 
 export type Serving = {
   readonly urls: readonly string[];
@@ -45,25 +45,25 @@ export type Serving = {
 
 export async function startServing(config: Config, parts: ServingParts): Promise<Serving> {
   const { now, metrics, log } = parts;
-  const certificate = certificateOf(config, now());
+  const { certificate } = parts;
   const nodes = await composeNodes(config, parts).catch(toFailure);
   try {
     const operations = operationRoutes({ ...nodes.operated, reload: parts.view.reloadFile, now, log });
     const apps = createApps(config, { ...parts, nodes, operations, site: await siteRoutes(config) });
     const listeners = bindListeners(config, { ...parts, nodes, ...apps, certificate });
-    const watch = certificate === null ? null : watchListeners(config, certificate, { listeners, now, log, metrics });
+    const help = "End of the certificate in use, as Unix time.";
+    if (certificate !== null)
+      metrics.gauge({ name: "tls_certificate_not_after_seconds", help }, () => certificate.notAfterMs / 1_000);
     return {
       urls: listeners.main.map(({ url }) => url),
       adminUrls: listeners.admin.map(({ url }) => url),
       readSettings: () => {
         for (const app of [apps.main, apps.admin, apps.operator, apps.site?.app]) app?.readSettings();
-        watch?.renew();
       },
       drain: async () => {
         const all = [...listeners.main, ...listeners.admin];
         const drained = all.map((one) => one.drain(config.server.drain_timeout));
         nodes.endLasting();
-        watch?.close();
         await Promise.all(drained);
         nodes.close();
       },
@@ -72,25 +72,6 @@ export async function startServing(config: Config, parts: ServingParts): Promise
     nodes.close();
     throw error;
   }
-}
-
-type Listeners = { readonly main: readonly Listener[]; readonly admin: readonly Listener[] };
-type WatchParts = Pick<AppParts, "now" | "log" | "metrics"> & { readonly listeners: Listeners };
-
-function watchListeners(config: Config, first: LoadedCertificate, parts: WatchParts): CertificateWatch {
-  const { listeners, now, log, metrics } = parts;
-  const watch = watchCertificate({
-    config,
-    first,
-    apply: (certificate) => {
-      for (const listener of listeners.main) listener.renew(certificate);
-    },
-    now,
-    log,
-  });
-  const help = "End of the certificate in use, as Unix time.";
-  metrics.gauge({ name: "tls_certificate_not_after_seconds", help }, watch.notAfterSeconds);
-  return watch;
 }
 
 type AppParts = ServingParts & {

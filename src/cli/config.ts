@@ -88,7 +88,7 @@ async function examineConfig(file: string, { toServe = false }: ReadOptions): Pr
 /** Of the certificate and the key files. */
 async function fileProblems(config: Config): Promise<InputProblem[]> {
   const loaded = loadCertificate(config, Date.now());
-  return [...(loaded === null || loaded.ok ? [] : [loaded.problem]), ...(await keyProblems(config))];
+  return [...(loaded === null || "cert" in loaded ? [] : [loaded]), ...(await keyProblems(config))];
 }
 
 async function readTextOf(file: string): Promise<string> {
@@ -111,7 +111,7 @@ function problemReport(file: string, problems: readonly ConfigProblem[]) {
 /** Settings that are probably a mistake, doubts about certificate and key files, and bounds above what the machine has. */
 export function warningsOf(config: Config, file: string): InputProblem[] {
   const loaded = loadCertificate(config, Date.now());
-  const ofCertificate = loaded?.ok === true ? loaded.certificate.warnings : [];
+  const ofCertificate = loaded !== null && "cert" in loaded ? loaded.warnings : [];
   return [
     ...configWarnings(config),
     ...ofCertificate,

@@ -120,7 +120,7 @@ function withNearestName({ setting, message }: InputProblem, input: unknown): In
 
 /** What is created once at the start: listeners, stores, the bus, and the identity and sources of the nodes. */
 const fixed: { readonly [Name in SectionName]: readonly (keyof Config[Name] & string)[] } = {
-  server: ["listen", "admin_listen", "recipients", "app"],
+  server: ["listen", "admin_listen", "tls_cert_file", "tls_key_file", "recipients", "app"],
   bus: ["plugin"],
   limits: [],
   // With a change in two steps, a stranger's page could change policies in between.
@@ -146,9 +146,7 @@ export function decideReload(current: Config, next: Config): ReloadPlan {
     const [before, after] = [current, next].map((config): unknown => Reflect.get(config[section], name));
     if (isSame(before, after)) continue;
     const isFixed = (fixed[section] as readonly string[]).includes(name);
-    // A listener begins or ends to use TLS only with the process.
-    const isRemade = name.startsWith("tls_") && [before, after].includes(null);
-    (isFixed || isRemade ? needsRestart : changed).push(`${section}.${name}`);
+    (isFixed ? needsRestart : changed).push(`${section}.${name}`);
   }
   for (const section of ["stores", "bus"] as const)
     if (!isSame(current[section], next[section])) needsRestart.push(section);

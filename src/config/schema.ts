@@ -163,7 +163,7 @@ const serverSchema = z.strictObject({
     "Addresses of a second listener for health, `/metrics` and operations. When it is set, only this listener serves `/metrics`.",
   ),
   tls_cert_file: filePath.describe(
-    "PEM file with the certificate of `listen` and its chain, for TLS without a proxy. Read again when it changes.",
+    "PEM file with the certificate of `listen` and its chain, for TLS without a proxy. Read at the start.",
   ),
   tls_key_file: filePath.describe("PEM file with the key of that certificate, without a passphrase."),
   recipients,

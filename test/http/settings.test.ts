@@ -272,10 +272,9 @@ test("every setting that a reload changes is read again by a running node", () =
   const kept = all
     .map(({ section, name }) => `${section}.${name}`)
     .filter((setting) => !readsWhileRunning.has(setting));
-  // The app takes these over at a reload (`readSettings`); the files of TLS are read by the watch of the certificate.
+  // The app takes these over at a reload (`readSettings`).
   const atReload = ["cors_origins", "trusted_proxies", "log_level", "requests_max", "body_bytes_in_flight"];
-  const ofTls = ["tls_cert_file", "tls_key_file"];
-  const expected = [...atReload, ...ofTls, "drain_timeout"].map((name) => `server.${name}`);
+  const expected = [...atReload, "drain_timeout"].map((name) => `server.${name}`);
   expect(kept.filter((setting) => !expected.includes(setting))).toEqual([]);
 });
 

@@ -1,12 +1,11 @@
 /**
- * TLS without a proxy: real handshakes before and after the files change, open connections that continue, and the
- * reports about wrong files.
+ * TLS without a proxy: real handshakes, files that change, and the reports about wrong ones.
  */
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type TLSSocket, connect as tlsConnect } from "node:tls";
-import { loadCertificate } from "../../src/app/certificate.ts";
+import { createRenewalNotice, loadCertificate } from "../../src/app/certificate.ts";
 import { checkConfig } from "../../src/config/config.ts";
 import type { Config, ConfigInput } from "../../src/config/schema.ts";
 import { freePort, scratchFolder } from "../support/executable.ts";
@@ -49,11 +48,6 @@ describe("a node with a certificate", () => {
     });
   });
   afterAll(() => nodes.stop());
-  afterEach(async () => {
-    put("first");
-    await nodes.reload(configOf());
-  });
-
   /** The name in the certificate that a new connection gets. */
   async function presented(): Promise<string> {
     const socket = await handshake();
@@ -77,38 +71,24 @@ describe("a node with a certificate", () => {
     await expect(fetch(`http://127.0.0.1:${port}/healthz`)).rejects.toThrow();
   });
 
-  test("presents a new certificate from the reload on, at every connection", async () => {
-    put("second");
-    await nodes.reload(configOf());
-    const names = await Promise.all(Array.from({ length: 20 }, presented));
-    expect(new Set(names)).toEqual(new Set(["second"]));
-    const metrics = await fetch(`${nodes.url}/metrics`, { tls: { ca: nodeCertificates.second.cert } });
+  test("names the end of its certificate, and says once that the files hold another", async () => {
+    const metrics = await fetch(`${nodes.url}/metrics`, { tls: { ca: nodeCertificates.first.cert } });
     expect(await metrics.text()).toMatch(/waypost_tls_certificate_not_after_seconds [45]\d{9}\n/);
-  });
-
-  test("answers on a connection whose request began before the change", async () => {
-    const socket = await handshake();
-    const answered = new Promise((resolve) => socket.once("data", (bytes) => resolve(String(bytes))));
-    const ended = new Promise((resolve) => socket.once("close", () => resolve("closed")));
-    socket.write(
-      "POST /register-did HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{",
+    const lines: unknown[] = [];
+    const look = createRenewalNotice(files.tls_cert_file, nodeCertificates.first, (level, _, fields) =>
+      lines.push([level, fields]),
     );
-    await Bun.sleep(100);
+    look();
+    expect(lines).toEqual([]);
     put("second");
-    await nodes.reload(configOf());
-    await Bun.sleep(50);
-    socket.write("}");
-    expect(await Promise.race([answered, ended])).toStartWith("HTTP/1.1 400 ");
-    socket.destroy();
-  });
-
-  test("keeps its certificate while the files are wrong", async () => {
-    put("second", "first");
-    await nodes.reload(configOf());
+    look();
+    look();
+    expect(lines).toEqual([["warn", { file: files.tls_cert_file }]]);
     expect(await presented()).toBe("first");
+    put("first");
   });
 
-  test("refuses an address in use, though its socket could be shared", async () => {
+  test("refuses an address in use", async () => {
     put("first");
     const { server, stores, directory } = configOf();
     const second = startTestNodes({
@@ -127,21 +107,22 @@ describe("a node with a certificate", () => {
   });
 });
 
-describe("files that are wrong have a code and name their setting", () => {
-  const codeOf = (nowMs = Date.now()): unknown => {
+describe("files that are wrong name their setting and what is wrong", () => {
+  const problemOf = (nowMs = Date.now()): unknown => {
     const loaded = loadCertificate(configOf(), nowMs);
-    return loaded === null || loaded.ok ? loaded?.ok : [loaded.problem.code, loaded.problem.setting];
+    return loaded !== null && "setting" in loaded ? loaded : null;
   };
-  const [certSetting, keySetting] = ["server.tls_cert_file", "server.tls_key_file"];
+  const of = (setting: string, reason: string) => ({ setting, message: expect.stringContaining(reason) });
+  const [certSetting, keySetting] = ["server.tls_cert_file", "server.tls_key_file"] as const;
 
   test("expired, not yet valid, mismatched", () => {
     put("first");
-    expect(codeOf()).toBe(true);
-    expect(codeOf(0)).toEqual(["certificate_not_yet_valid", certSetting]);
+    expect(problemOf()).toBe(null);
+    expect(problemOf(0)).toEqual(of(certSetting, "is valid from"));
     put("expired");
-    expect(codeOf()).toEqual(["certificate_expired", certSetting]);
+    expect(problemOf()).toEqual(of(certSetting, "expired at"));
     put("first", "second");
-    expect(codeOf()).toEqual(["key_mismatch", keySetting]);
+    expect(problemOf()).toEqual(of(keySetting, "is not the key of the first certificate"));
   });
 
   test("something else than PEM, a key with a passphrase, and no file", () => {
@@ -150,12 +131,11 @@ describe("files that are wrong have a code and name their setting", () => {
       files.tls_key_file,
       "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAA==\n-----END ENCRYPTED PRIVATE KEY-----\n",
     );
-    expect(codeOf()).toEqual(["key_unreadable", keySetting]);
+    expect(problemOf()).toEqual(of(keySetting, "it has a passphrase"));
     writeFileSync(files.tls_cert_file, "certificate");
-    expect(codeOf()).toEqual(["certificate_unreadable", certSetting]);
+    expect(problemOf()).toEqual(of(certSetting, "does not begin with a certificate"));
     const missing = configOf({ tls_cert_file: join(folder.path, "none.crt") });
-    const loaded = loadCertificate(missing, Date.now());
-    expect(loaded).toMatchObject({ ok: false, problem: { code: "certificate_missing", setting: certSetting } });
+    expect(loadCertificate(missing, Date.now())).toEqual(of(certSetting, "can't be read"));
   });
 
   test("a name that others use and the certificate lacks is a warning", () => {
@@ -168,9 +148,7 @@ describe("files that are wrong have a code and name their setting", () => {
     });
     if (!checked.ok) throw new Error(JSON.stringify(checked.problems));
     const loaded = loadCertificate(checked.config, Date.now());
-    if (loaded === null || !loaded.ok) throw new Error("the certificate was not loaded");
-    expect(loaded.certificate.warnings.map(({ message }) => message)).toEqual([
-      expect.stringContaining("relay.example.net"),
-    ]);
+    if (loaded === null || "setting" in loaded) throw new Error("the certificate was not loaded");
+    expect(loaded.warnings.map(({ message }) => message)).toEqual([expect.stringContaining("relay.example.net")]);
   });
 });

@@ -34,8 +34,6 @@ export type Certificate = { readonly cert: string; readonly key: string };
 export type Listener = {
   /** Base URL without a trailing slash, or the socket path with `unix:`. */
   readonly url: string;
-  /** New connections get this certificate; those that are open keep theirs. Nothing on a listener without TLS. */
-  readonly renew: (certificate: Certificate) => void;
   /** Accepts no new connection. Resolves when the requests in flight are answered, or after the time. */
   readonly drain: (timeoutMs: number) => Promise<void>;
 };
@@ -44,29 +42,24 @@ export type Listener = {
 const idleTimeoutSeconds = 30;
 
 export function listen(options: ListenOptions): Listener {
-  const { app, address, certificate: tls } = options;
+  const { app, site, address, certificate } = options;
   const place = parseListenAddress(address);
   if (place === null) throw new Error(`${address} is not an address to listen on`);
   const handlers = handlersOf(options);
-  const apps = options.site === undefined ? [app] : [app, options.site.app];
+  const apps = site === undefined ? [app] : [app, site.app];
   if ("unix" in place) {
     const serveAt = () => Bun.serve<unknown, string>({ ...handlers, unix: place.unix });
     const server = options.isPrivate === true ? withUmask(0o117, serveAt) : serveAt();
-    return { url: address, renew: () => undefined, drain: (timeoutMs) => drain(apps, [server], timeoutMs) };
+    return { url: address, drain: (timeoutMs) => drain(apps, server, timeoutMs) };
   }
-  const { hostname } = place;
-  const common = { ...handlers, idleTimeout: idleTimeoutSeconds, hostname };
-  const serveAt: Bind = ({ port, reusePort, tls }) =>
-    Bun.serve<unknown, string>({ ...common, port, reusePort, ...(tls === undefined ? {} : { tls }) });
-  const servers = [bindFirst(serveAt, { port: place.port, tls })];
-  const port = servers[0]?.port ?? place.port;
-  const host = hostname.includes(":") ? `[${hostname}]` : hostname;
+  const tls = certificate === undefined ? {} : { tls: { cert: certificate.cert, key: certificate.key } };
+  // Bun shares a port with other processes by default.
+  const alone = { ...place, reusePort: false };
+  const server = Bun.serve<unknown, string>({ ...handlers, ...alone, ...tls, idleTimeout: idleTimeoutSeconds });
+  const host = place.hostname.includes(":") ? `[${place.hostname}]` : place.hostname;
   return {
-    url: `${tls === undefined ? "http" : "https"}://${host}:${port}`,
-    renew: (certificate) => {
-      if (tls !== undefined) servers.push(replaceServer(serveAt, servers, { port, tls: certificate }));
-    },
-    drain: (timeoutMs) => drain(apps, servers, timeoutMs),
+    url: `${certificate === undefined ? "http" : "https"}://${host}:${server.port}`,
+    drain: (timeoutMs) => drain(apps, server, timeoutMs),
   };
 }
 
@@ -113,37 +106,6 @@ function pathsOfBoth(app: App, site: Site): App["paths"] {
   );
 }
 
-type PortBinding = { readonly port: number; readonly tls?: Certificate | undefined };
-type Bind = (binding: PortBinding & { readonly reusePort: boolean }) => Server<unknown>;
-
-/** Only Linux spreads the connections of a port over the sockets that share it. */
-const canShare = process.platform === "linux";
-
-/**
- * A server's certificate is fixed when it begins to listen, so a new one needs a second socket on the same port. With TLS
- * the first socket must be shareable for that, so the address is tested first: it must be free.
- */
-function bindFirst(serveAt: Bind, binding: PortBinding): Server<unknown> {
-  const first = serveAt({ ...binding, reusePort: false });
-  if (!canShare || binding.tls === undefined) return first;
-  void first.stop(true);
-  return serveAt({ ...binding, port: first.port ?? binding.port, reusePort: true });
-}
-
-/** Listens again, then closes the previous sockets, whose open connections continue. */
-function replaceServer(serveAt: Bind, servers: Server<unknown>[], binding: PortBinding): Server<unknown> {
-  const retire = (): void => {
-    for (const server of servers) void server.stop(false);
-  };
-  if (!canShare) retire();
-  const next = serveAt({ ...binding, reusePort: canShare });
-  retire();
-  // A server that has ended needs no drain.
-  const isIdle = ({ pendingRequests, pendingWebSockets }: Server<unknown>) => pendingRequests + pendingWebSockets === 0;
-  for (const server of servers.filter(isIdle)) servers.splice(servers.indexOf(server), 1);
-  return next;
-}
-
 /**
  * Removes the file of a Unix socket without a listener: a killed process leaves it behind, and
  * the next one could not bind it. Anything else at the path is left alone.
@@ -165,12 +127,12 @@ export async function removeStaleSocket(address: string): Promise<void> {
 
 const drainPollMs = 20;
 
-/** A server has stopped when its clients are answered; of those who have left, the work goes on. */
-async function drain(apps: readonly App[], servers: readonly Server<unknown>[], timeoutMs: number): Promise<void> {
+/** The server has stopped when its clients are answered; of those who have left, the work goes on. */
+async function drain(apps: readonly App[], server: Server<unknown>, timeoutMs: number): Promise<void> {
   for (const app of apps) app.startDraining();
   const endsAtMs = performance.now() + timeoutMs;
-  await withDeadline(Promise.all(servers.map((server) => server.stop(false))), timeoutMs);
+  await withDeadline(server.stop(false), timeoutMs);
   const isBusy = (app: App) => app.inFlight().requests + app.inFlight().reading > 0;
   while (apps.some(isBusy) && performance.now() < endsAtMs) await Bun.sleep(drainPollMs);
-  await Promise.all(servers.map((server) => server.stop(true)));
+  await server.stop(true);
 }
