@@ -201,7 +201,6 @@ describe("exports", () => {
     "client/change.ts": ["replaceDocument", "signOwnerUpdate"],
     "plugins/chain/driver.ts": ["openLedger", "readOperatorKey"],
     // Pure parts that the virtual chain uses too, or that are tried at every moment of a run.
-    "plugins/chain/session.ts": ["StateGone"],
     "plugins/chain/trie.ts": ["orderedRoot"],
     // Tables that tests go through row by row.
     "cli/program.ts": ["createProgram"],

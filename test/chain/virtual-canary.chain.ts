@@ -9,7 +9,7 @@ import { type Entry, type PoolAction, SubmissionPool } from "../../src/plugins/c
 import { Session, StateGone } from "../../src/plugins/chain/session.ts";
 import { Submissions } from "../../src/plugins/chain/submissions.ts";
 import { StoreError } from "../../src/storage/contract.ts";
-import { methodOf, replace, replaceAnchor } from "./virtual-replace.ts";
+import { methodOf, ownValues, replace, replaceAnchor } from "./virtual-replace.ts";
 import { runSchedule, type ScheduleOptions } from "./virtual-schedule.ts";
 import { isClean } from "./virtual-verdict.ts";
 
@@ -58,8 +58,7 @@ const canaries: readonly Canary[] = [
   },
   {
     name: "M2: a lying state of one endpoint ends calls",
-    put: () =>
-      replace(Endpoints.prototype, { confirm: async (_: never, head: never) => head, corroborate: async () => true }),
+    put: () => replace(Endpoints.prototype, { confirm: async (_: never, head: never) => head, values: ownValues }),
     schedule: { faults: ["lie"], lies: ["events", "nonce"], endpoints: 2 },
   },
   {

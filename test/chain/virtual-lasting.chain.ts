@@ -6,11 +6,10 @@
  */
 import { describe, expect, test } from "bun:test";
 import { Endpoints } from "../../src/plugins/chain/endpoints.ts";
-import { ChainReader } from "../../src/plugins/chain/reader.ts";
 import { parseHeader, type SignedBlock } from "../../src/plugins/chain/rpc.ts";
-import { type ChainHead, Session } from "../../src/plugins/chain/session.ts";
+import { Session } from "../../src/plugins/chain/session.ts";
 import { Submissions } from "../../src/plugins/chain/submissions.ts";
-import { methodOf, replace, replaceAnchor, signUnseen } from "./virtual-replace.ts";
+import { methodOf, ownValues, replace, replaceAnchor, signUnseen } from "./virtual-replace.ts";
 import { type Lasting, runSchedule, type ScheduleOptions } from "./virtual-schedule.ts";
 import { isClean, type Verdict } from "./virtual-verdict.ts";
 
@@ -85,11 +84,7 @@ describe("an endpoint in use that lies about records and blocks", () => {
   });
 
   test("would end calls if its records were believed, or if its blocks were", async () => {
-    const believed = replace(ChainReader.prototype, {
-      agreed(this: { readonly endpoints: Endpoints }, keys: readonly Uint8Array[], head: ChainHead) {
-        return this.endpoints.session().values(keys, head.hash);
-      },
-    });
+    const believed = replace(Endpoints.prototype, { values: ownValues });
     expect(await wrongEnds("reasons", 3)).not.toEqual([]);
     const alone = replace(Endpoints.prototype, { elsewhere: async () => null });
     expect(await wrongEnds("records", 3)).not.toEqual([]);
@@ -240,11 +235,17 @@ const canaries: readonly Canary[] = [
   },
 ];
 
+/** Whether one of a few seeds finds something: in some, no call waits just then. */
+async function isFound(schedule: Canary["schedule"]): Promise<boolean> {
+  for (let seed = 1; seed <= 6; seed++) if (flawsOf(await run(schedule, seed)).length > 0) return true;
+  return false;
+}
+
 describe("a schedule finds the fault", () => {
   test.each(canaries.map((canary) => [canary.name, canary] as const))("%s", async (_, { put, schedule }) => {
     const undo = put();
     try {
-      expect(flawsOf(await run(schedule))).not.toEqual([]);
+      expect(await isFound(schedule)).toBe(true);
     } finally {
       undo();
     }

@@ -1,4 +1,5 @@
 /** Canaries replace methods of the driver's classes, private ones among them. */
+import type { Endpoints } from "../../src/plugins/chain/endpoints.ts";
 import { Outbox } from "../../src/plugins/chain/outbox.ts";
 import { type Entry, type PoolAction, SubmissionPool } from "../../src/plugins/chain/pool.ts";
 import type { Anchor } from "../../src/plugins/chain/session.ts";
@@ -18,6 +19,11 @@ export function replace(prototype: object, methods: Methods): () => void {
 }
 
 export const methodOf = <T>(prototype: object, name: string): T => Reflect.get(prototype, name) as T;
+
+/** In the place of `Endpoints.values`: those of the endpoint in use alone. */
+export function ownValues(this: Endpoints, keys: readonly Uint8Array[], hash: string) {
+  return this.session().values(keys, hash);
+}
 
 /** What no block shows is signed again, without a look at the state. */
 export const signUnseen = () => {

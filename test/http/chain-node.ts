@@ -166,7 +166,7 @@ function resultOf({ method, params }: Asked, { head, ageMs, blocks }: FakeNode):
 }
 
 /** twox128 of `Timestamp` and of `Now`. */
-const nowKey = "0xf0c365c3cf59d671eb72da0e7a4113c49f1f0515f462cdcf84e0f1d6045dfcbb";
+export const nowKey = "0xf0c365c3cf59d671eb72da0e7a4113c49f1f0515f462cdcf84e0f1d6045dfcbb";
 
 /** twox128 of `DidRegistry` and of `PlainProofs`. */
 const plainProofsKey = "0x72b29c5d16546b7d2c5310d5fbada68baf3f929cfecf08e38001b74fff4747a8";

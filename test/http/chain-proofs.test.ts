@@ -29,13 +29,14 @@ import {
   setDocumentOf,
 } from "../support/identity.ts";
 import { World } from "../support/world.ts";
-import { blockHash, closedAfterEach, eventsKey, type FakeNode } from "./chain-node.ts";
+import { blockHash, closedAfterEach, eventsKey, type FakeNode, nowKey } from "./chain-node.ts";
 
 const { opened, fakeNode } = closedAfterEach();
 
 const [operator, stranger] = [new Uint8Array(32).fill(1), new Uint8Array(32).fill(2)];
 const genesisHash = Uint8Array.fromHex(blockHash(0).slice(2));
 const validUntilMs = 1_800_000_000_000n;
+const beganMs = BigInt(Date.now());
 
 /** In an extrinsic that an account signed with this kind of key. */
 function signed(call: LedgerCall, account = operator, [scheme, signatureBytes] = [0, 64]): string {
@@ -67,13 +68,9 @@ function worldOf(...calls: readonly LedgerCall[]): World {
   return world;
 }
 
-/** The key proofs after all blocks of a node, which has the state of a world and shows no events. */
-async function proofsOf(
-  node: FakeNode,
-  world: World,
-  table = new MemoryTable(1 << 20),
-): Promise<(person: Identity) => Promise<KeyProof | null>> {
-  const values = new Map<string, string>();
+/** A node with the state of a world that shows no events. */
+function showState(node: FakeNode, world: World): void {
+  const values = new Map<string, string>([[nowKey, encodeHex0x(encodeWith(u64, beganMs))]]);
   for (const [did, { record, counters, registrationExpiryMs, life }] of world.accounts) {
     values.set(encodeHex0x(entryKey("Lives", did)), encodeHex0x(encodeWith(u32, life)));
     if (record === null) continue;
@@ -87,10 +84,25 @@ async function proofsOf(
     const keys = params[0] as readonly string[];
     if (keys.includes(eventsKey)) return { frame: JSON.stringify({ id, error }) };
     const changes = keys.map((key) => [key, values.get(key) ?? null]);
-    if (changes.every(([, value]) => value === null)) return null;
     return { frame: JSON.stringify({ id, result: [{ block: params[1], changes }] }) };
   };
-  const given = { endpoints: [node.endpoint], operator_key_file: "key", outbox: "outbox", block_time_ms: 60_000 };
+}
+
+/** The key proofs after all blocks of a node with the state of a world, or of several nodes. */
+async function proofsOf(
+  nodes: FakeNode | readonly FakeNode[],
+  world: World,
+  table = new MemoryTable(1 << 20),
+): Promise<(person: Identity) => Promise<KeyProof | null>> {
+  if (!Array.isArray(nodes)) showState(nodes as FakeNode, world);
+  const addresses = [nodes].flat().map(({ endpoint }) => endpoint);
+  const given = {
+    endpoints: addresses,
+    operator_key_file: "key",
+    outbox: "outbox",
+    block_time_ms: 60_000,
+    request_timeout_ms: 1_000,
+  };
   const common: Common = {
     settings: optionsOf(chainPlugin, given),
     key: { publicKey: operator, scheme: 1, sign: keyOf("operator").sign },
@@ -274,6 +286,20 @@ describe("key proofs, without the events of a block", () => {
     const table = new MemoryTable(1 << 20);
     await proofsOf(node, worldOf(registration, deletion), table);
     for (const { did } of [invented, deleted]) expect(table.get(keyProofKey(did))).toBeNull();
+  });
+
+  test("are not read by what one of two endpoints alone says about a registration", async () => {
+    const [liar, honest] = [fakeNode(), fakeNode()];
+    const person = named("denied");
+    const registration = registrationBy(person);
+    const table = new MemoryTable(1 << 20);
+    for (const node of [liar, honest]) node.blocks.set(2, [signed(registration)]);
+    showState(honest, worldOf(registration));
+    showState(liar, worldOf());
+    const denied = await proofsOf([liar, honest], worldOf(), table);
+    expect(await denied(person).catch(String)).toContain("are still read");
+    showState(liar, worldOf(registration));
+    expect(await (await proofsOf([liar, honest], worldOf(), table))(person)).not.toBeNull();
   });
 
   test("let other work go on between the calls of one block", async () => {

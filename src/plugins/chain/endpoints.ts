@@ -15,6 +15,7 @@ import {
   heartbeatMs,
   readable,
   Session,
+  StateGone,
   Unusable,
   unusable,
 } from "./session.ts";
@@ -41,7 +42,7 @@ const standsMsMax = 120_000;
 /** An outage is over when a connection has lasted so long: then its lines in the log are written again. */
 const calmMs = 60_000;
 
-type About = "block or state" | "events" | "records";
+type About = "block or state" | "records";
 type Ask<T> = (other: OpenSession, endpoint: string) => Promise<T | "differs" | "silent">;
 
 export class Endpoints {
@@ -306,19 +307,22 @@ export class Endpoints {
     });
   }
 
-  /** Whether a second endpoint has these values at a block, or no longer has the block's state; `null`: none for now. */
-  async corroborate(
-    about: About,
-    { keys, values, hash }: { keys: readonly Uint8Array[]; values: readonly (Uint8Array | null)[]; hash: string },
-  ): Promise<true | "gone" | null> {
+  /**
+   * Values at a block that a second endpoint has too: a single one must not decide what lasts. Throws `StateGone` when one
+   * of the two has discarded the state, and `unavailable` while none agrees.
+   */
+  async values(keys: readonly Uint8Array[], hash: string): Promise<(Uint8Array | null)[]> {
+    const own = await this.session().values(keys, hash);
     let isGone = false;
-    const answer = await this.agreement<true>(about, true, async (other) => {
+    const agreed = await this.agreement("records", own, async (other) => {
       const found = await readable(other.values(keys, hash));
       isGone ||= found === null;
       if (found === null) return "silent";
-      return found.every((value, n) => value?.toHex() === values[n]?.toHex()) || "differs";
+      return found.every((value, n) => value?.toHex() === own[n]?.toHex()) ? own : "differs";
     });
-    return answer ?? (isGone ? "gone" : null);
+    if (agreed !== null) return agreed;
+    if (isGone) throw new StateGone("unavailable", "a second endpoint has no state of a block");
+    throw new StoreError("unavailable", "no second endpoint agrees about a block's state");
   }
 
   /**

@@ -8,8 +8,8 @@
  * 2. No call needs an event, which nodes discard long before the body of a block. The runtime runs a call with a proof
  *    before a block may have it (`admit` in runtime/pallets/did-registry/src/proofs.rs), so in a general extrinsic it was
  *    applied; in the extrinsic of an account it was refused. Of a registration, the account's own call, a block does not
- *    show which, but the state does for ever: a name is registered once, and its expiry stays. Of several with this expiry,
- *    those before the first other change are alternatives, the oldest ones, until the record decides.
+ *    show which, but the state does for ever, as two endpoints have it: a name is registered once, and its expiry stays. Of
+ *    several with this expiry, those before the first other change are alternatives, the oldest, until the record decides.
  * 3. A call counts only where it is the next one by the proof, and its signature holds. So blocks may be read twice, and no
  *    proof goes back. Only the signature that a call adds is verified, once for all alternatives.
  * 4. A proof is served only while it leads to the record of the head: behind a gap it is absent, never wrong.
@@ -46,7 +46,7 @@ import type { Endpoints, OpenSession } from "./endpoints.ts";
 import { entryKey, numberOf } from "./metadata.ts";
 import { type ChainReader, extrinsicsIn } from "./reader.ts";
 import type { SignedBlock } from "./rpc.ts";
-import { type Common, Unusable } from "./session.ts";
+import { type ChainHead, type Common, Unusable } from "./session.ts";
 
 type KeyProofsOptions = Common & { readonly table: Table; readonly endpoints: Endpoints; readonly reader: ChainReader };
 
@@ -63,8 +63,6 @@ const waitBlocksMax = 16n;
 const readsMax = 8;
 /** Registrations of one DID, each signed by its key, among which the record decides; of more, the oldest. */
 const alternativesMax = 8;
-/** DIDs about whose registration one request asks. */
-const asksMax = 128;
 const keptCodec = vector(byteVector(keyProofBytesMax), alternativesMax);
 /** How often a gap is tried again. */
 const retryMs = 3_600_000;
@@ -116,8 +114,11 @@ export class KeyProofs {
     this.work = this.work.then(async () => {
       this.queued = false;
       try {
-        const session = this.options.endpoints.session();
-        if (session.head.proofs.selfCertifying) await this.readTo(session);
+        const { endpoints } = this.options;
+        const session = endpoints.session();
+        if (!session.head.proofs.selfCertifying) return;
+        const head = await endpoints.confirm(session, session.head);
+        if (head !== null) await this.readTo(session, head);
       } catch (error) {
         if (error instanceof Unusable || (error instanceof StoreError && error.code !== "corrupt")) return;
         this.options.log("error", "reading key proofs failed", { error: errorStack(error) });
@@ -125,12 +126,12 @@ export class KeyProofs {
     });
   }
 
-  private async readTo(session: OpenSession): Promise<void> {
+  private async readTo(session: OpenSession, head: ChainHead): Promise<void> {
     await this.retryGap();
-    while (this.place.number < session.head.number) {
-      const blocks = await this.nextBlocks(session.head.number);
-      if (blocks.length > 0) await this.apply(session, blocks);
-      else await this.skip(session.head.number);
+    while (this.place.number < head.number) {
+      const blocks = await this.nextBlocks(head.number);
+      if (blocks.length > 0) await this.apply(blocks, { session, head });
+      else await this.skip(head.number);
     }
   }
 
@@ -171,9 +172,12 @@ export class KeyProofs {
     await this.commit(new Map(), { number: missing, hash: "", gap: gap ?? number + 1n });
   }
 
-  private async apply(session: OpenSession, blocks: readonly SignedBlock[]): Promise<void> {
+  private async apply(
+    blocks: readonly SignedBlock[],
+    { session, head }: { readonly session: OpenSession; readonly head: ChainHead },
+  ): Promise<void> {
     const changed = new Map<Did, readonly KeyProof[]>();
-    const { genesisHash } = session.head.proofs;
+    const { genesisHash } = head.proofs;
     let { hash } = this.place;
     for (const block of blocks) {
       if (hash !== "" && block.header.parentHash !== hash) {
@@ -181,7 +185,7 @@ export class KeyProofs {
         throw new StoreError("unavailable", "the node's blocks do not follow each other");
       }
       const calls = await this.callsIn(session, block);
-      const expiries = await expiriesOf(session, calls);
+      const expiries = await this.expiriesOf(calls, head);
       for (const one of calls) {
         const { did } = one.call;
         const before = changed.get(did) ?? readKept(this.options.table, did);
@@ -203,6 +207,17 @@ export class KeyProofs {
       // Law 2: another call of an account was refused.
       return (call.name === registrationName) === (submitter !== null) ? [{ call, submitter }] : [];
     });
+  }
+
+  /** By the state of the head, when the registration expires that the chain took; 0 for none, and for a deleted DID. */
+  private async expiriesOf(calls: readonly BlockCall[], { hash, proofs }: ChainHead): Promise<Map<Did, bigint>> {
+    const isCandidate = ({ call }: BlockCall) =>
+      call.name === registrationName && deriveDid(proofs.genesisHash, call.pubkey) === call.did;
+    const dids = [...new Set(calls.filter(isCandidate).map(({ call }) => call.did))];
+    if (dids.length === 0) return new Map();
+    const keys = dids.flatMap((did) => [entryKey("RegistrationExpiries", did), entryKey("Lives", did)]);
+    const values = (await this.options.endpoints.values(keys, hash)).map(numberOf);
+    return new Map(dids.map((did, n) => [did, values[2 * n + 1] === 0n ? (values[2 * n] as bigint) : 0n]));
   }
 
   /** Law 6: an error here is a mistake of this program, and the call counts for nothing. */
@@ -254,28 +269,6 @@ function hasLengths(call: LedgerCall): boolean {
     (!("pubkey" in call) || call.pubkey.length === publicKeyBytes) &&
     (!("newRootPubkey" in call) || call.newRootPubkey.length === publicKeyBytes)
   );
-}
-
-/** By the state of the head, when the registration expires that the chain took; 0 for none, and for a deleted DID. */
-async function expiriesOf(session: OpenSession, calls: readonly BlockCall[]): Promise<ReadonlyMap<Did, bigint>> {
-  const { hash, proofs } = session.head;
-  const isCandidate = ({ call }: BlockCall) =>
-    call.name === registrationName && deriveDid(proofs.genesisHash, call.pubkey) === call.did;
-  const dids = [...new Set(calls.filter(isCandidate).map(({ call }) => call.did))];
-  const expiries = new Map<Did, bigint>();
-  for (let at = 0; at < dids.length; at += asksMax) {
-    const asked = dids.slice(at, at + asksMax);
-    const keys = [
-      ...asked.map((did) => entryKey("RegistrationExpiries", did)),
-      ...asked.map((did) => entryKey("Lives", did)),
-    ];
-    const values = (await session.values(keys, hash)).map(numberOf);
-    for (const [n, did] of asked.entries()) {
-      const isDeleted = values[asked.length + n] !== 0n;
-      expiries.set(did, isDeleted ? 0n : (values[n] as bigint));
-    }
-  }
-  return expiries;
 }
 
 type Expected = { readonly genesisHash: Uint8Array; readonly expiryMs: bigint };

@@ -111,14 +111,7 @@ export class ChainReader {
 
   /** By which a call may end; of a head that need not be the newest. */
   factsAt(head: ChainHead, did: Did, aliases: readonly string[]): Promise<Facts> {
-    return readFacts(head, { did, aliases, values: (keys) => this.agreed(keys, head) });
-  }
-
-  /** Values that a second endpoint has too: with no other ones, a node could end a call by what it alone says. */
-  private async agreed(keys: readonly Uint8Array[], { hash }: ChainHead): Promise<(Uint8Array | null)[]> {
-    const values = await this.endpoints.session().values(keys, hash);
-    if ((await this.endpoints.corroborate("records", { keys, values, hash })) === true) return values;
-    throw new StoreError("unavailable", "no second endpoint agrees about a record");
+    return readFacts(head, { did, aliases, values: (keys) => this.endpoints.values(keys, head.hash) });
   }
 
   /** Why the ledger would refuse a call in a state, or `null`. */
@@ -146,7 +139,7 @@ export class ChainReader {
    */
   async showsEffect(call: LedgerCall, { head, account }: Facts, operator: Uint8Array): Promise<boolean> {
     const { record } = account;
-    const values: Values = (keys) => this.agreed(keys, head);
+    const values: Values = (keys) => this.endpoints.values(keys, head.hash);
     const counter = counterOf(call);
     if (counter !== null) return account.counters[counter.domain] > counter.nonce;
     switch (call.name) {

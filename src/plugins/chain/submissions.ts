@@ -39,7 +39,7 @@ import {
   readOutcomes,
 } from "./reader.ts";
 import type { SignedBlock } from "./rpc.ts";
-import { type ChainHead, type Common, clockSkewMs, heartbeatMs, silence } from "./session.ts";
+import { type ChainHead, type Common, clockSkewMs, heartbeatMs, readable, silence } from "./session.ts";
 
 type SubmissionsOptions = Common & {
   readonly endpoints: Endpoints;
@@ -368,18 +368,14 @@ export class Submissions {
     const { header } = block;
     const own = await readOutcomes(session, header);
     const outcomes = own ?? (await endpoints.elsewhere((other) => readOutcomes(other, header)));
-    const keys = [prefixOf("Events")];
-    const isSame =
-      own !== null && (await endpoints.corroborate("events", { keys, values: [own.events], hash: header.hash }));
-    if (isSame === null) throw new StoreError("unavailable", "no second endpoint can be asked for a block's events");
+    const isSame = own !== null && (await readable(endpoints.values([prefixOf("Events")], header.hash))) !== null;
     const at = outcomes?.block ?? { number: header.number, hash: header.hash, timeMs: head.timeMs };
     const ends: [Kept, End][] = [];
     for (const [kept, index] of found) {
       const failure = outcomes?.byIndex.get(index);
       const reported = failure === undefined ? notShown : failure && faultOfFailure(failure, kept.call);
       // Events of one endpoint alone count unless the state shows the opposite.
-      const reason =
-        isSame === true && failure !== undefined ? reported : await this.reasonByState(kept.call, head, reported);
+      const reason = isSame && failure !== undefined ? reported : await this.reasonByState(kept.call, head, reported);
       ends.push([kept, { state: reason === null ? "finalized" : "failed", reason, block: at }]);
     }
     await this.finish(ends);
