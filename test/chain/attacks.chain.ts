@@ -247,6 +247,10 @@ describe.each(builds)("%s", (_, options) => {
     const squatter = { ...person(), did: victim.did };
     const attack = await trial.by(trial.bob, trial.registration(squatter, trial.bob), { tip: 1_000 });
     expect(await trial.block(attack)).toEqual(["NameNotDerived"]);
+    // Without a document nothing would prove its keys.
+    const given = [victim.did, null, "v3:0:1", hex(victim.root.publicKey), hex(new Uint8Array(64))];
+    const bare = await trial.by(trial.bob, trial.tx("didRegistry", "registerWithProof", ...given));
+    expect(await trial.block(bare)).toEqual(["DocumentNeeded"]);
     expect(await registered(victim, trial.alice)).toEqual(["Registered DocumentSet"]);
     const end: Intent = { did: victim.did, action: "delete_did" };
     const change: Intent = { did: victim.did, action: "add_alias", alias: `own-${people}` };

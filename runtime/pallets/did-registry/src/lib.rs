@@ -385,7 +385,7 @@ pub mod pallet {
 		NameRetired,
 		/// Only `root` rotates the root key of a self-certifying DID, deactivates it and deletes it.
 		OnlyRootSigns,
-		/// The next change of the document must be a whole document.
+		/// The next change of the document must be a whole document; a self-certifying DID is registered with one.
 		DocumentNeeded,
 		/// The DID has had as many root keys as it may.
 		TooManyRootKeys,
@@ -533,7 +533,7 @@ pub mod pallet {
 			Self::do_own(ensure_signed(origin)?, &did, ControlAction::ClearDeliveryPolicyLinks)
 		}
 
-		/// Registers a DID without a document; the account that signs the extrinsic owns it.
+		/// Registers a DID, not of the self-certifying form, without a document; the account that signs the extrinsic owns it.
 		#[pallet::call_index(10)]
 		#[pallet::weight(T::WeightInfo::register_with_proof())]
 		pub fn register_with_proof(

@@ -248,8 +248,10 @@ impl<T: Config> Pallet<T> {
 		Ok(())
 	}
 
-	/// Registration without a document. Here a wrong alias fails the call.
+	/// Registration without a document. Here a wrong alias fails the call. The keys of a self-certifying DID are proven by
+	/// its first document, so it has one from the beginning.
 	pub(crate) fn do_register_bare(who: T::AccountId, proof: Registration) -> DispatchResult {
+		ensure!(!is_self_certifying(proof.did), Error::<T>::DocumentNeeded);
 		ensure!(proof.pubkey.len() == 32, Error::<T>::InvalidRootPubkey);
 		ensure!(proof.signature.len() == 64, Error::<T>::InvalidSignature);
 		let (did, key) = Self::registrable(&who, proof)?;

@@ -117,6 +117,20 @@ fn set_document(nonce: u64, by: &ed25519::Pair) -> DispatchResult {
 }
 
 #[test]
+fn a_name_is_registered_with_a_document() {
+	test(|| {
+		let tail = (name(), None::<Vec<u8>>, key_of(&root()), blake2_256(&[]), 0u64, EXPIRY, genesis(), Some([1u8; 32]));
+		let signature = sign(&root(), &[b"svc:register:v3|", &tail.encode()[..]].concat());
+		let time = format!("v3:0:{EXPIRY}").into_bytes();
+		assert_noop!(
+			DidRegistry::register_with_proof(signed(alice()), name(), None, time, key_of(&root()), signature),
+			Error::<Test>::DocumentNeeded
+		);
+		assert_ok!(register_under(&name(), &root(), EXPIRY));
+	});
+}
+
+#[test]
 fn a_name_is_derived_from_the_chain_and_the_first_key() {
 	// Of test/vectors/names/valid.json.
 	assert_eq!(derived_did(&[0x11; 32], &key_of(&root())), b"did:svc:wp9NJiEz5xd4VUtRixum9gB37c9P3m");
