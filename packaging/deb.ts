@@ -68,7 +68,7 @@ export function makeDeb({ file, cpu, name }: Platform, out = join(root, "dist"))
   copyFileSync(join(root, "dist", file), place("usr/bin/waypost"));
   chmodSync(place("usr/bin/waypost"), 0o755);
   const places = { config: "/etc/waypost/waypost.toml", data: "/var/lib/waypost", listen: "127.0.0.1:7400" };
-  writeFileSync(place("usr/lib/systemd/system/waypost.service"), unitFile({ ...places, isPackaged: true }));
+  writeFileSync(place("usr/lib/systemd/system/waypost.service"), unitFile({ ...places, program: "/usr/bin/waypost" }));
   mkdirSync(place("etc/waypost"), { mode: 0o755 });
   const doc = "usr/share/doc/waypost";
   writeFileSync(place(`${doc}/copyright`), copyright);

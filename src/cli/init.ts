@@ -1,9 +1,9 @@
 /**
- * `waypost init`: from the executable on an empty server to a configuration that runs. It asks for what it needs, or takes
- * it from flags, and writes the configuration with its schema for editors, the signing key, a unit for systemd and a
- * configuration of a proxy. No existing file is replaced.
+ * `waypost init`: from the executable on an empty server to a configuration of all three nodes that runs. It asks for what
+ * it needs, or takes it from flags, and writes the configuration with its schema for editors, the signing key, a unit for
+ * systemd and a configuration of a proxy. No existing file is replaced.
  */
-import { chmod, mkdir, readFile } from "node:fs/promises";
+import { chmod, mkdir } from "node:fs/promises";
 import { resolve } from "node:path";
 import { createInterface } from "node:readline/promises";
 import { ed25519 } from "@noble/curves/ed25519.js";
@@ -20,15 +20,9 @@ import { homeOfUrl } from "../core/trust/home.ts";
 import { createReport } from "./command.ts";
 import { renderSchema, schemaLine } from "./config.ts";
 
-const nodeNames = ["directory", "relay", "cache"] as const;
-type NodeName = (typeof nodeNames)[number];
-
 type InitAnswers = {
   /** The URL by which others reach the nodes. */
   readonly url: string;
-  readonly nodes: readonly NodeName[];
-  /** The Directory that a Relay or a Cache asks when this process is none. */
-  readonly directory: string | null;
   /** Folder of the data, absolute. */
   readonly data: string;
   /** Whether a proxy on this machine ends TLS. */
@@ -41,8 +35,6 @@ type InitAnswers = {
 type InitFlags = {
   readonly out: string;
   readonly url?: string;
-  readonly nodes?: string;
-  readonly directory?: string;
   readonly data?: string;
   readonly listen?: string;
   readonly proxy: boolean;
@@ -52,7 +44,8 @@ type InitFlags = {
   readonly json?: boolean;
 };
 
-const defaults = { nodes: nodeNames.join(","), data: "/var/lib/waypost", listen: "127.0.0.1:7400" };
+const usualProgram = "/usr/local/bin/waypost";
+const defaults = { data: "/var/lib/waypost", listen: "127.0.0.1:7400" };
 
 export function registerInitCommand(program: Command): void {
   program
@@ -60,8 +53,6 @@ export function registerInitCommand(program: Command): void {
     .description("write a configuration, a signing key, a systemd unit and a proxy file")
     .option("-o, --out <folder>", "folder for the files", ".")
     .option("--url <url>", "URL by which others reach the nodes, such as https://waypost.example.org")
-    .option("--nodes <list>", `which nodes to run (default: ${defaults.nodes})`)
-    .option("--directory <url>", "the Directory to ask, unless this process is one")
     .option("--data <folder>", `folder of the data (default: ${defaults.data})`)
     .option("--listen <address>", `address to listen on (default: ${defaults.listen})`)
     .option("--no-proxy", "no proxy is in front of the nodes")
@@ -73,9 +64,8 @@ export function registerInitCommand(program: Command): void {
       const answers = flags.yes === true ? await answersOf(flags, takeDefault) : await askAnswers(flags);
       const folder = resolve(flags.out);
       const files = await writeFiles(answers, folder);
-      const steps = nextSteps(answers, folder, await foundHere(answers, folder));
-      const text = `${files.map((file) => `wrote ${file}`).join("\n")}\n\n${steps}`;
-      createReport(flags.json === true).result({ files, url: answers.url, nodes: answers.nodes }, text);
+      const text = `${files.map((file) => `wrote ${file}`).join("\n")}\n\n${nextSteps(answers, folder)}`;
+      createReport(flags.json === true).result({ files, url: answers.url }, text);
     });
 }
 
@@ -93,16 +83,12 @@ type Ask = <T>(question: Question<T>) => Promise<T>;
 
 async function answersOf({ proxy: mayHaveProxy, ...flags }: InitFlags, ask: Ask): Promise<InitAnswers> {
   const question = <T>(
-    flag: "url" | "nodes" | "directory" | "data" | "listen" | "tlsCert" | "tlsKey",
+    flag: "url" | "data" | "listen" | "tlsCert" | "tlsKey",
     text: string,
     standard: string | null,
     parse: (text: string) => T,
   ) => ask({ flag: flag.replace("tls", "tls-").toLowerCase(), given: flags[flag], text, standard, parse });
   const url = await question("url", "URL by which others reach the nodes (https://…)", null, parsePublicUrl);
-  const nodes = await question("nodes", "Which nodes: directory, relay, cache", defaults.nodes, parseNodes);
-  const directory = nodes.includes("directory")
-    ? null
-    : await question("directory", "URL of the Directory to ask", null, parsePublicUrl);
   const data = await question("data", "Folder of the data", defaults.data, (text) => resolve(text));
   const text = "Does a proxy on this machine end TLS? (yes/no)";
   const proxy =
@@ -117,7 +103,7 @@ async function answersOf({ proxy: mayHaveProxy, ...flags }: InitFlags, ask: Ask)
     : null;
   const place = endsTls ? `0.0.0.0:${new URL(url).port || 443}` : defaults.listen;
   const listen = await question("listen", "Address to listen on", place, parseListen);
-  return { url, nodes, directory, data, proxy, tls, listen };
+  return { url, data, proxy, tls, listen };
 }
 
 /** For `--yes`: a refusal names the flag. */
@@ -162,13 +148,6 @@ function parsePath(text: string): string {
   return resolve(text);
 }
 
-function parseNodes(text: string): NodeName[] {
-  const names = text.split(/[\s,]+/).map((name) => name.toLowerCase());
-  const unknown = names.find((name) => !nodeNames.some((one) => one === name));
-  if (unknown !== undefined) throw failed(`${unknown || "(nothing)"} is not directory, relay or cache`);
-  return nodeNames.filter((name) => names.includes(name));
-}
-
 function parsePublicUrl(text: string): string {
   const url = withoutTrailingSlashes(text);
   if (isPublicEndpoint(url)) return url;
@@ -197,10 +176,9 @@ async function writeFiles(answers: InitAnswers, folder: string): Promise<string[
   const files: [name: string, text: string][] = [
     ["waypost.toml", text],
     ["waypost.schema.json", `${renderSchema()}\n`],
+    ["waypost.service", unitFile({ config: `${folder}/waypost.toml`, data, listen, program: installedProgram() })],
+    ["signing.key", `${ed25519.utils.randomSecretKey().toHex()}\n`],
   ];
-  const unit = unitFile({ config: `${folder}/waypost.toml`, data, listen, isPackaged: isPackaged() });
-  if (!hasPackagedUnit(answers, folder)) files.push(["waypost.service", unit]);
-  if (answers.nodes.includes("cache")) files.push(["signing.key", `${ed25519.utils.randomSecretKey().toHex()}\n`]);
   if (answers.proxy) files.push(["Caddyfile", proxyFile(new URL(url).host, listen)]);
   // The service reads the configuration as another user.
   if ((await mkdir(folder, { recursive: true })) !== undefined) await chmod(folder, 0o755);
@@ -217,15 +195,9 @@ async function writeFiles(answers: InitAnswers, folder: string): Promise<string[
 
 /** The configuration file that the answers lead to. */
 export function renderConfiguration(answers: InitAnswers, keyFile: string): string {
-  const { url, nodes, directory, data, listen, proxy, tls } = answers;
+  const { url, data, listen, proxy, tls } = answers;
   const quoted = (text: string): string => JSON.stringify(text);
-  const recipients = nodes.includes("directory") ? [] : [`recipients = ${quoted(directory ?? "")}`];
-  const shared = ["enabled = true", `public_endpoints = [${quoted(url)}]`];
-  const ofNodes: Readonly<Record<NodeName, readonly string[]>> = {
-    directory: ["enabled = true", ...(homeOfUrl(url) === null ? [] : [`public_endpoint = ${quoted(url)}`])],
-    relay: [...shared, `public_id = ${quoted(new URL(url).hostname)}`],
-    cache: [...shared, `signing_key_file = ${quoted(keyFile)}`],
-  };
+  const published = ["enabled = true", `public_endpoints = [${quoted(url)}]`];
   const sections: [name: string, lines: readonly string[]][] = [
     [
       "server",
@@ -233,13 +205,14 @@ export function renderConfiguration(answers: InitAnswers, keyFile: string): stri
         `listen = [${quoted(listen)}]`,
         "# Metrics and the status page for this machine; the socket is for waypost reload, block and invite.",
         `admin_listen = [${quoted(metricsListen(listen))}, ${quoted(`unix:${data}/admin.sock`)}]`,
-        ...recipients,
         ...(proxy ? ['trusted_proxies = ["127.0.0.1", "::1"]'] : []),
         ...(tls === null ? [] : [`tls_cert_file = ${quoted(tls.certificate)}`, `tls_key_file = ${quoted(tls.key)}`]),
       ],
     ],
     ["stores.main", ['plugin = "lmdb"', `path = ${quoted(`${data}/store`)}`]],
-    ...nodes.map((node): [string, readonly string[]] => [node, ofNodes[node]]),
+    ["directory", ["enabled = true", ...(homeOfUrl(url) === null ? [] : [`public_endpoint = ${quoted(url)}`])]],
+    ["relay", [...published, `public_id = ${quoted(new URL(url).hostname)}`]],
+    ["cache", [...published, `signing_key_file = ${quoted(keyFile)}`]],
   ];
   const body = sections.map(([section, lines]) => [`[${section}]`, ...lines, ""].join("\n")).join("\n");
   const comment = "# Every other setting has its default: waypost config show, waypost config reference.";
@@ -253,43 +226,28 @@ function metricsListen(listen: string): string {
   return `127.0.0.1:${isUsual ? 7_401 : place.port + 1}`;
 }
 
-/** Whether this is the executable of the Debian package, which brings a unit and a user. */
-function isPackaged(): boolean {
-  return process.execPath === "/usr/bin/waypost";
+/** Where the Debian package has put this program, or where the first step puts it. */
+function installedProgram(): string {
+  return process.execPath === "/usr/bin/waypost" ? process.execPath : usualProgram;
 }
 
-/** Which of the next steps are already done. */
-type Found = { readonly isInstalled: boolean; readonly hasUser: boolean; readonly hasUnit: boolean };
-
-/** The unit of the package names these two. */
-function hasPackagedUnit({ data, listen }: InitAnswers, folder: string): boolean {
-  return isPackaged() && folder === "/etc/waypost" && data === defaults.data && !isPrivileged(listen);
-}
-
-async function foundHere(answers: InitAnswers, folder: string): Promise<Found> {
-  const users = await readFile("/etc/passwd", "utf8").catch(() => "");
-  const isInstalled = isPackaged() || process.execPath === "/usr/local/bin/waypost";
-  return { isInstalled, hasUser: /^waypost:/m.test(users), hasUnit: hasPackagedUnit(answers, folder) };
-}
-
-export function nextSteps({ url, data, nodes, proxy, tls }: InitAnswers, folder: string, found: Found): string {
-  const steps: readonly (readonly [isNeeded: boolean, step: string])[] = [
-    [!found.isInstalled, "cp waypost /usr/local/bin/waypost      # the executable"],
-    [!found.hasUser, `useradd --system --home-dir ${data} --shell /usr/sbin/nologin waypost`],
-    [true, `install -d -m 700 -o waypost ${data}`],
-    [nodes.includes("cache"), `chown waypost: ${folder}/signing.key`],
-    [tls !== null, `chgrp waypost ${tls?.certificate} ${tls?.key} && chmod 640 ${tls?.key}`],
-    [true, `waypost doctor --config ${folder}/waypost.toml`],
-    [!found.hasUnit, `cp ${folder}/waypost.service /etc/systemd/system/ && systemctl enable --now waypost`],
-    [found.hasUnit, "systemctl enable --now waypost"],
-    [proxy, `cp ${folder}/Caddyfile /etc/caddy/Caddyfile && systemctl reload caddy`],
-    [true, `waypost health ${url} --wait 60s`],
+export function nextSteps({ url, data, proxy, tls }: InitAnswers, folder: string): string {
+  const steps = [
+    `command -v waypost || install -m 755 waypost ${usualProgram}`,
+    `id waypost || useradd --system --home-dir ${data} --shell /usr/sbin/nologin waypost`,
+    `install -d -m 700 -o waypost ${data}`,
+    `chown waypost: ${folder}/signing.key`,
+    ...(tls === null ? [] : [`chgrp waypost ${tls.certificate} ${tls.key} && chmod 640 ${tls.key}`]),
+    `waypost doctor --config ${folder}/waypost.toml`,
+    `cp ${folder}/waypost.service /etc/systemd/system/ && systemctl enable --now waypost`,
+    ...(proxy ? [`cp ${folder}/Caddyfile /etc/caddy/Caddyfile && systemctl reload caddy`] : []),
+    `waypost health ${url} --wait 60s`,
   ];
   const hidden =
     "\nThe unit hides /home, /root and /tmp from the service: keep files and data elsewhere, such as\n--out /etc/waypost --data /var/lib/waypost.";
   return [
     "Next, as root:",
-    ...steps.flatMap(([isNeeded, step]) => (isNeeded ? [`  ${step}`] : [])),
+    ...steps.map((step) => `  ${step}`),
     ...(isHidden(folder) || isHidden(data) ? [hidden] : []),
   ].join("\n");
 }
@@ -318,11 +276,11 @@ type UnitFacts = {
   readonly config: string;
   readonly data: string;
   readonly listen: string;
-  readonly isPackaged?: boolean;
+  readonly program: string;
 };
 
 /** `examples/waypost.service` for other places: a hardened unit, which `systemd-analyze security` rates 1.5 ("OK"). */
-export function unitFile({ config, data, listen, isPackaged = false }: UnitFacts): string {
+export function unitFile({ config, data, listen, program }: UnitFacts): string {
   const state = isStateFolder(data) ? `StateDirectory=${data.slice(stateRoot.length)}` : `ReadWritePaths=${data}`;
   const capability = "CAP_NET_BIND_SERVICE";
   const capabilities = `AmbientCapabilities=${capability}\nCapabilityBoundingSet=${capability}`;
@@ -331,7 +289,7 @@ export function unitFile({ config, data, listen, isPackaged = false }: UnitFacts
     .replace(isStateFolder(data) ? "" : "StateDirectoryMode=0700\n", "")
     .replaceAll(defaults.data, () => data)
     .replaceAll("/etc/waypost/waypost.toml", () => config)
-    .replaceAll("/usr/local/bin/", isPackaged ? "/usr/bin/" : "/usr/local/bin/")
+    .replaceAll(usualProgram, () => program)
     .replace("CapabilityBoundingSet=", isPrivileged(listen) ? capabilities : "CapabilityBoundingSet=");
 }
 

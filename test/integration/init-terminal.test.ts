@@ -33,10 +33,6 @@ test("a wrong answer is asked for again, and the answers before it count", async
     ["URL by which", "waypost.example.org\r"],
     ["must begin with https://", ""],
     ["URL by which", "https://waypost.example.org\r"],
-    ["Which nodes", "everything\r"],
-    ["is not directory, relay or cache", ""],
-    ["Which nodes", "cache\r"],
-    ["URL of the Directory", "https://directory.example.org\r"],
     ["Folder of the data", "\r"],
     ["Does a proxy", "perhaps\r"],
     ["answer yes or no", ""],
@@ -49,7 +45,7 @@ test("a wrong answer is asked for again, and the answers before it count", async
   ]);
   expect(code).toBe(0);
   const text = readFileSync(join(folder, "waypost.toml"), "utf8");
-  expect(text).toContain('recipients = "https://directory.example.org"');
+  expect(text).toContain('public_endpoints = ["https://waypost.example.org"]');
   expect(text).toContain('listen = ["0.0.0.0:443"]');
   expect(text).toContain('key.pem"');
 }, 60_000);

@@ -8,8 +8,6 @@ import { parseConfig } from "../../../src/config/config.ts";
 
 const answers = {
   url: "https://msg.waypost.net",
-  nodes: ["directory", "relay", "cache"] as const,
-  directory: null,
   data: "/var/lib/waypost",
   proxy: true,
   tls: null,
@@ -41,11 +39,8 @@ describe("the configuration", () => {
     expect(renderConfiguration({ ...answers }, "/k").split("\n")[0]).toBe("#:schema waypost.schema.json");
   });
 
-  test("of a Cache alone asks the Directory that was named", () => {
-    const config = configOf({ nodes: ["cache"], directory: "https://directory.waypost.net", proxy: false });
-    expect([config.directory.enabled, config.relay.enabled]).toEqual([false, false]);
-    expect(config.server.recipients).toBe("https://directory.waypost.net");
-    expect(config.server.trusted_proxies).toEqual([]);
+  test("without a proxy trusts none", () => {
+    expect(configOf({ proxy: false }).server.trusted_proxies).toEqual([]);
   });
 });
 
@@ -53,23 +48,29 @@ test("without a proxy the node ends TLS itself, at a port that the unit allows",
   const tls = { certificate: "/etc/waypost/cert.pem", key: "/etc/waypost/key.pem" };
   const direct = { ...answers, proxy: false, tls, listen: "0.0.0.0:443" };
   expect(configOf(direct).server).toMatchObject({ tls_cert_file: tls.certificate, tls_key_file: tls.key });
-  const unit = unitFile({ config: "/etc/waypost/waypost.toml", ...direct });
+  const unit = unitFile({ config: "/etc/waypost/waypost.toml", ...direct, program: "/usr/bin/waypost" });
+  expect(unit).toContain("\nExecStart=/usr/bin/waypost serve");
   expect(unit).toContain("AmbientCapabilities=CAP_NET_BIND_SERVICE\nCapabilityBoundingSet=CAP_NET_BIND_SERVICE\n");
-  const text = nextSteps(direct, "/etc/waypost", { isInstalled: true, hasUser: true, hasUnit: false });
+  const text = nextSteps(direct, "/etc/waypost");
   expect(text).toContain("chgrp waypost /etc/waypost/cert.pem /etc/waypost/key.pem");
   expect(text).not.toContain("Caddyfile");
 });
 
 describe("the next steps", () => {
-  const steps = (found: Parameters<typeof nextSteps>[2]): string[] =>
-    nextSteps(answers, "/etc/waypost", found)
-      .split("\n")
-      .map((line) => line.trim().split(/ +/).slice(0, 2).join(" "));
-
-  test("of an executable on an empty server begin with copying it and making the user", () => {
-    expect(steps({ isInstalled: false, hasUser: false, hasUnit: false })).toEqual([
+  test("begin with what the Debian package may have done", () => {
+    const steps = nextSteps(answers, "/etc/waypost").split("\n");
+    expect(
+      steps.map((line) =>
+        line
+          .trim()
+          .replace(/.*\|\| /, "")
+          .split(/ +/)
+          .slice(0, 2)
+          .join(" "),
+      ),
+    ).toEqual([
       "Next, as",
-      "cp waypost",
+      "install -m",
       "useradd --system",
       "install -d",
       "chown waypost:",
@@ -81,23 +82,10 @@ describe("the next steps", () => {
   });
 
   test("make the folder for data, and warn of folders that the unit hides", () => {
-    const found = { isInstalled: true, hasUser: true, hasUnit: false };
-    const text = nextSteps({ ...answers, data: "/srv/waypost" }, "/root", found);
+    const text = nextSteps({ ...answers, data: "/srv/waypost" }, "/root");
     expect(text).toContain("  install -d -m 700 -o waypost /srv/waypost\n  chown waypost: /root/signing.key");
     expect(text).toEndWith("--out /etc/waypost --data /var/lib/waypost.");
-    expect(nextSteps(answers, "/etc/waypost", found)).not.toContain("hides");
-  });
-
-  test("leave out what the Debian package did", () => {
-    expect(steps({ isInstalled: true, hasUser: true, hasUnit: true })).toEqual([
-      "Next, as",
-      "install -d",
-      "chown waypost:",
-      "waypost doctor",
-      "systemctl enable",
-      "cp /etc/waypost/Caddyfile",
-      "waypost health",
-    ]);
+    expect(nextSteps(answers, "/etc/waypost")).not.toContain("hides");
   });
 });
 
@@ -105,7 +93,7 @@ describe("the examples of the repository", () => {
   const example = (name: string): Promise<string> => Bun.file(`${import.meta.dir}/../../../examples/${name}`).text();
 
   test("hold the same unit", async () => {
-    const unit = unitFile({ config: "/etc/waypost/waypost.toml", ...answers });
+    const unit = unitFile({ config: "/etc/waypost/waypost.toml", ...answers, program: "/usr/local/bin/waypost" });
     expect(await example("waypost.service")).toBe(unit);
   });
 
