@@ -6,7 +6,7 @@
 import { type Command, Option } from "commander";
 import type { Source } from "../client/content.ts";
 import { prepare } from "../client/prepare.ts";
-import { type MessageOptions, retryingDefault, type Sent } from "../client/send.ts";
+import { type MessageOptions, retriesDefault, type Sent } from "../client/send.ts";
 import type { TrustDemand } from "../client/trust/trust.ts";
 import {
   addIdentityFlag,
@@ -49,7 +49,7 @@ export function registerSendCommand(program: Command): void {
     .addOption(
       new Option("--hint <hint>", "deliver only directly, or straight to a Cache").choices(["direct", "cache"]),
     )
-    .option("--retries <number>", "retries for each chunk", parseCount, retryingDefault.retries)
+    .option("--retries <number>", "retries for each chunk", parseCount, retriesDefault)
     .option(
       "--chunk-bytes <number>",
       "bytes of the file in one envelope (default: 1 MiB)",

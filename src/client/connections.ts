@@ -18,7 +18,7 @@ import {
   type Unreachable,
 } from "./caches.ts";
 import { type Client, readLimits } from "./client.ts";
-import { attempt, ClientError, localError, orNull, path, pause } from "./http.ts";
+import { attempt, backoffMs, ClientError, localError, orNull, path, pause } from "./http.ts";
 import type { Identity } from "./keys.ts";
 import type { WaypostEvent } from "./message.ts";
 
@@ -273,13 +273,4 @@ export class Wakeup {
     this.#abortWait = () => woken.abort();
     return pause(timeoutMs, AbortSignal.any([woken.signal, signal]));
   }
-}
-
-const backoffMsMin = 500;
-const backoffMsMax = 30_000;
-
-/** A random part of a time that doubles with each failure, so that clients of one node don't come back together. */
-export function backoffMs(failures: number): number {
-  const most = Math.min(backoffMsMin * 2 ** Math.min(failures, 10), backoffMsMax);
-  return most / 2 + Math.random() * (most / 2);
 }

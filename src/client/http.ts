@@ -302,3 +302,17 @@ export function pause(ms: number, signal: AbortSignal): Promise<void> {
     signal.addEventListener("abort", end);
   });
 }
+
+const backoffMsMin = 500;
+const backoffMsMax = 30_000;
+
+/** A random part of a time that doubles with each failure, so that clients of one node don't come back together. */
+export function backoffMs(failures: number): number {
+  const most = Math.min(backoffMsMin * 2 ** Math.min(failures, 10), backoffMsMax);
+  return most / 2 + Math.random() * (most / 2);
+}
+
+/** The pause that a node asks for, at most a minute: one that asks for more gets the usual one. */
+export function askedPauseMs({ extra: { retryAfterMs = 0 } }: ClientError): number {
+  return retryAfterMs <= minuteMs ? retryAfterMs : 0;
+}

@@ -8,7 +8,6 @@ import {
   type ChunkProgress,
   chunkCount,
   type MessageOptions,
-  retryingDefault,
   retryTemporary,
   type SendPlan,
   type Sent,
@@ -28,13 +27,12 @@ type Prepared = Omit<MessageOptions, "trust"> & {
 
 /** Fixes everything about a message. Each call of the result sends the same bytes. */
 export async function prepare(client: Client, options: Prepared): Promise<() => Promise<Sent>> {
-  const { to, source, trust, sender, signal, retries = retryingDefault.retries, onProgress } = options;
-  const retrying = { ...retryingDefault, retries, ...(signal === undefined ? {} : { signal }) };
+  const { to, source, trust, sender, signal, retries, onProgress } = options;
   const planned = async () => {
     const { did, name } = await find(client, to, trust);
     return planSend(client, did, source.file, { ...options, name, sender: await sender() });
   };
-  const wanted = await retryTemporary(planned, retrying);
+  const wanted = await retryTemporary(planned, { retries, signal });
   const { relay, known } = client;
   const inChunks = chunkCount(wanted) > 1;
   const resumed = inChunks ? await (await import("./resume.ts")).resume(known.memory, wanted) : null;
@@ -43,5 +41,5 @@ export async function prepare(client: Client, options: Prepared): Promise<() => 
     await onProgress?.({ sentBytes, totalBytes });
   };
   const { plan, delivered: from } = resumed ?? { plan: wanted, delivered: 0 };
-  return () => sendPlan(plan, source, { relay, retrying, from, onDelivered });
+  return () => sendPlan(plan, source, { relay, retries, signal, from, onDelivered });
 }

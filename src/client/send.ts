@@ -16,7 +16,9 @@ import { type ContentNames, isQuiet, type Source, withAuthor } from "./content.t
 import { hkdf, type Signer, signEd25519, uuidOf } from "./crypto.ts";
 import {
   ask,
+  askedPauseMs,
   attempt,
+  backoffMs,
   ClientError,
   type Endpoint,
   type Exchange,
@@ -122,13 +124,12 @@ export type ChunkProgress = SendProgress & {
   readonly report: DeliveryReport;
 };
 
-type SendOptions = {
+type SendOptions = Retrying & {
   readonly relay: Endpoint;
-  readonly retrying: Retrying;
   /** Chunks that an earlier run has delivered. */
-  readonly from: number;
+  readonly from?: number;
   /** Awaited after each chunk, so that progress can be stored. */
-  readonly onDelivered: (progress: ChunkProgress) => unknown;
+  readonly onDelivered?: (progress: ChunkProgress) => unknown;
 };
 
 export type Sent = {
@@ -148,19 +149,23 @@ export type Sent = {
  * Sends the remaining chunks of a plan. Throws the first failure; delivered chunks stay delivered. A plan fixes every byte:
  * a repeat, also after a restart, sends the same ones, and the recipient gets the message once.
  */
-export async function sendPlan(plan: SendPlan, source: Source, options: SendOptions): Promise<Sent> {
+export async function sendPlan(
+  plan: SendPlan,
+  source: Source,
+  { relay, from: first = 0, onDelivered, ...retrying }: SendOptions,
+): Promise<Sent> {
   const chunks = chunkCount(plan);
   const totalBytes = plan.file.sizeBytes;
   const messageIds: string[] = [];
   let last: DeliveryReport | null = null;
-  for (let chunk = options.from; chunk < chunks; chunk++) {
+  for (let chunk = first; chunk < chunks; chunk++) {
     const from = chunk * plan.chunkBytes;
     const sentBytes = Math.min(from + plan.chunkBytes, totalBytes);
     const data = await source.read(from, sentBytes);
     const { messageId, body } = await buildEnvelope(plan, chunk, data);
-    last = await retryTemporary(() => post(options.relay, plan, body), options.retrying);
+    last = await retryTemporary(() => post(relay, plan, body), retrying);
     messageIds.push(messageId);
-    await options.onDelivered({ chunk, chunks, report: last, sentBytes, totalBytes });
+    await onDelivered?.({ chunk, chunks, report: last, sentBytes, totalBytes });
   }
   const groupId = groupIdOf(plan);
   const recipient = { did: plan.to, trust: plan.trust, name: plan.name };
@@ -229,39 +234,26 @@ export type MessageOptions = ContentNames &
 type DeliveryReport = Delivered & { readonly [member: string]: unknown };
 
 type Retrying = {
-  /** Further attempts after the first. */
-  readonly retries: number;
-  /** Pauses before them; the last one applies to all further attempts. */
-  readonly delaysMs: readonly number[];
+  /** Further attempts after the first; 3 by default. */
+  readonly retries?: number | undefined;
   /** When it is aborted, nothing is tried again. */
-  readonly signal?: AbortSignal;
-  /** Called before each pause. */
-  readonly onRetry?: (attempt: number, reason: string, delayMs: number) => void;
+  readonly signal?: AbortSignal | undefined;
 };
 
-export const retryingDefault: Retrying = { retries: 3, delaysMs: [1_000, 2_000, 4_000, 8_000] };
-/** A node that asks for a longer pause than this gets the usual one. */
-const retryAfterMsMax = 60_000;
+export const retriesDefault = 3;
 
-const neverAborted = new AbortController().signal;
-
-/** Repeats the work after a temporary failure, with the attempts and pauses of `retrying`. */
-export async function retryTemporary<T>(work: () => Promise<T>, retrying: Retrying): Promise<T> {
-  for (let attempt = 0; ; attempt++) {
-    try {
-      return await work();
-    } catch (error) {
-      const { retries, signal = neverAborted } = retrying;
-      if (!(error instanceof ClientError) || attempt >= retries || !isTemporary(error) || signal.aborted) throw error;
-      // The Relay has tried for as long as its destinations may take.
-      if (error.status === 504) throw error;
-      const { retryAfterMs = 0 } = error.extra;
-      const usualMs = retrying.delaysMs[attempt] ?? retrying.delaysMs.at(-1) ?? 0;
-      const delayMs = Math.max(usualMs, retryAfterMs <= retryAfterMsMax ? retryAfterMs : 0);
-      retrying.onRetry?.(attempt + 1, error.code, delayMs);
-      await pause(delayMs, signal);
-      if (signal.aborted) throw error;
-    }
+/** Repeats the work after a temporary failure: after about a second, two, four, or when the node asks for it. */
+export async function retryTemporary<T>(
+  work: () => Promise<T>,
+  { retries = retriesDefault, signal = new AbortController().signal }: Retrying,
+): Promise<T> {
+  for (let failures = 1; ; failures++) {
+    const result = await attempt(work);
+    if (!(result instanceof ClientError)) return result;
+    // After 504 the Relay has tried for as long as its destinations may take.
+    if (failures > retries || !isTemporary(result) || result.status === 504) throw result;
+    await pause(Math.max(backoffMs(failures), askedPauseMs(result)), signal);
+    if (signal.aborted) throw result;
   }
 }
 

@@ -28,7 +28,7 @@ import { prepare } from "./prepare.ts";
 import type { PushOptions, PushSubscriptionLike } from "./push.ts";
 import type { Receiver, ReceiverStorage } from "./receiver.ts";
 import type { MessageFacts } from "./retrieve.ts";
-import { type MessageOptions, retryingDefault, retryTemporary, type SendPlan, type Sent } from "./send.ts";
+import { type MessageOptions, retryTemporary, type SendPlan, type Sent } from "./send.ts";
 import type { StoreDriver } from "./store/driver.ts";
 import type { Groups } from "./store/groups.ts";
 import type { StoreSession } from "./store/session.ts";
@@ -83,8 +83,7 @@ export class Waypost {
       client.known.doubt = (error) => me.#emit({ type: "failed", what: "log", error });
       return me;
     };
-    const retrying = { ...retryingDefault, retries: options.retries ?? retryingDefault.retries };
-    const me = await retryTemporary(opening, retrying);
+    const me = await retryTemporary(opening, options);
     if (options.store !== undefined) me.#session = await me.#openStore(options.store);
     const begin = async () => {
       me.#isFresh = await settleIdentity(me.#client, me.#identity, { ...options, urls });
@@ -96,7 +95,7 @@ export class Waypost {
     try {
       // What was settled once opens without a network, and looks when there is one.
       if ((await me.#session?.isSettled()) === true) void me.#orFailed("watch", begin);
-      else await retryTemporary(begin, retrying);
+      else await retryTemporary(begin, { retries: options.retries });
       await me.#session?.settled();
       me.#session?.start();
       return me;

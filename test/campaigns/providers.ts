@@ -15,7 +15,7 @@ import { lookUp, planSend, senderOf } from "../../src/client/client.ts";
 import { sourceOf } from "../../src/client/content.ts";
 import { ClientError } from "../../src/client/http.ts";
 import { memoryKeys } from "../../src/client/key-stores.ts";
-import { retryingDefault, sendPlan } from "../../src/client/send.ts";
+import { sendPlan } from "../../src/client/send.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { freePort } from "../support/executable.ts";
@@ -131,8 +131,7 @@ async function deliver({ me }: Person, to: string, text: string): Promise<void> 
   const plan = await again(async () =>
     planSend(client, await lookUp(client, to), source.file, { sender: await senderOf(client, identity) }),
   );
-  const retrying = { ...retryingDefault, retries: 0 };
-  const options = { relay: client.relay, retrying, from: 0, onDelivered: () => undefined };
+  const options = { relay: client.relay, retries: 0 };
   if (plan !== null) await again(() => sendPlan(plan, source, options));
 }
 

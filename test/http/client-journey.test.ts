@@ -26,14 +26,7 @@ import { ClientError } from "../../src/client/http.ts";
 import { createIdentity, type Identity } from "../../src/client/keys.ts";
 import { firstDocument, register } from "../../src/client/registration.ts";
 import { acknowledge, recipientOf, removeUnread } from "../../src/client/retrieve.ts";
-import {
-  buildEnvelope,
-  chunkCount,
-  recipientKey,
-  retryingDefault,
-  type SendPlan,
-  sendPlan,
-} from "../../src/client/send.ts";
+import { buildEnvelope, chunkCount, recipientKey, type SendPlan, sendPlan } from "../../src/client/send.ts";
 import type { Intent } from "../../src/core/ledger/actions.ts";
 import { freePort } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
@@ -102,7 +95,7 @@ async function planFor(path: string, to: Identity, parts: Partial<SendPlan> = {}
 
 async function send(path: string, to: Identity, parts: Partial<SendPlan> = {}) {
   const { plan, source } = await planFor(path, to, parts);
-  const options = { relay: client.relay, retrying: retryingDefault, from: 0, onDelivered: () => undefined };
+  const options = { relay: client.relay };
   return sendPlan(plan, source, options);
 }
 
@@ -172,7 +165,7 @@ describe("files", () => {
   test("a set that lacks a chunk waits, and is received when the chunk arrives", async () => {
     const path = writeFile("late.bin", new Uint8Array(2_500));
     const { plan, source } = await planFor(path, bob, { chunkBytes: 1_000 });
-    const options = { relay: client.relay, retrying: retryingDefault, onDelivered: () => undefined };
+    const options = { relay: client.relay };
     await sendPlan(plan, source, { ...options, from: 1 });
     const folder = freshFolder();
     expect(await receive(bob, folder)).toEqual([]);
@@ -205,7 +198,7 @@ describe("files", () => {
   test("names from the network stay inside the folder and replace nothing", async () => {
     const path = writeFile("note.txt", "x");
     const { plan, source } = await planFor(path, bob);
-    const options = { relay: client.relay, retrying: retryingDefault, from: 0, onDelivered: () => undefined };
+    const options = { relay: client.relay };
     for (const name of ["../../escape.txt", "escape.txt", "/etc/escape.txt"]) {
       const file = { ...plan.file, name };
       await sendPlan(

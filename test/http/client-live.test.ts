@@ -14,7 +14,7 @@ import { listenLive } from "../../src/client/connections.ts";
 import { ClientError } from "../../src/client/http.ts";
 import { memoryKeys } from "../../src/client/key-stores.ts";
 import type { Identity } from "../../src/client/keys.ts";
-import { recipientKey, retryingDefault, type SendPlan, sendPlan } from "../../src/client/send.ts";
+import { recipientKey, type SendPlan, sendPlan } from "../../src/client/send.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 
@@ -55,7 +55,7 @@ async function send(name: string, length: number, parts: Partial<SendPlan> = {})
     sender: null,
     ...parts,
   };
-  const options = { relay: client.relay, retrying: retryingDefault, from: 0, onDelivered: () => undefined };
+  const options = { relay: client.relay };
   return (await sendPlan(plan, source, options)).last?.delivery_mode ?? "";
 }
 

@@ -260,7 +260,9 @@ test("after close no receipt is tried again, and nothing is said of it", async (
   }, answer.promise);
   const [alice, keys] = [await open(), memoryKeys()];
   await open({ keys });
-  const bob = await open({ relayUrl: relay.url, keys, rotateMs: false, receipts: true });
+  const options = { relayUrl: relay.url, keys, store: memoryStore(), rotateMs: false, receipts: true } as const;
+  const bob = await open(options);
+  await bob.store.savePerson(alice.did, { isKnown: true });
   const failures: string[] = [];
   bob.on((event) => event.type === "failed" && failures.push(event.what));
   await alice.send(bob.did, "hello", { receipt: true });

@@ -8,15 +8,14 @@ import { minuteMs } from "../../core/codec/time.ts";
 import { isRecord } from "../answers.ts";
 import { inForce, nextIdentity, publishKeys } from "../change.ts";
 import { activeDocument, type Client, planSend, senderOf } from "../client.ts";
-import { backoffMs } from "../connections.ts";
 import { bytesSource } from "../content.ts";
 import { ed25519PublicKey } from "../crypto.ts";
 import type { Waiting } from "../directory.ts";
-import { attempt, ClientError, jsonBody, localError, pause } from "../http.ts";
+import { attempt, backoffMs, ClientError, jsonBody, localError, pause } from "../http.ts";
 import { deviceName, type KeyStore } from "../key-stores.ts";
 import { freshSeed, type Identity, parseIdentity, renderIdentity } from "../keys.ts";
 import type { EditIdentity } from "../opening.ts";
-import { recipientKey, retryingDefault, sendPlan } from "../send.ts";
+import { recipientKey, sendPlan } from "../send.ts";
 import type { StoreDriver } from "../store/driver.ts";
 import type { StoreChange } from "../store/rows.ts";
 import { type DeviceFacts, log, type SyncItem } from "../store/rows.ts";
@@ -310,8 +309,7 @@ export class Devices {
     // What the Directory says of the new device is compared with what it showed.
     if (!equalBytes(plan.recipient.publicKey, code.key))
       throw new ClientError("distrusted", "identity_changed", "the new device's key is not the one in its code");
-    const options = { relay: link.client.relay, retrying: retryingDefault, from: 0, onDelivered: () => undefined };
-    await sendPlan(plan, source, options);
+    await sendPlan(plan, source, { relay: link.client.relay });
   }
 
   /** What another device says about keys and devices. */

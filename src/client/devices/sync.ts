@@ -7,9 +7,9 @@
 import type { Did } from "../../core/codec/did.ts";
 import { dayMs, minuteMs, secondMs } from "../../core/codec/time.ts";
 import type { Client } from "../client.ts";
-import { backoffMs, Wakeup } from "../connections.ts";
+import { Wakeup } from "../connections.ts";
 import { type Content, syncType } from "../content.ts";
-import { attempt, ClientError, pause } from "../http.ts";
+import { attempt, backoffMs, ClientError, pause } from "../http.ts";
 import type { Identity } from "../keys.ts";
 import type { Message } from "../message.ts";
 import type { MessageOptions, Sent } from "../send.ts";

@@ -6,18 +6,17 @@
  */
 import { decodeHex, encodeHex } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
-import { minuteMs, parseDuration, parseTimestamp } from "../../core/codec/time.ts";
-import { backoffMs, Wakeup } from "../connections.ts";
+import { parseDuration, parseTimestamp } from "../../core/codec/time.ts";
+import { Wakeup } from "../connections.ts";
 import { profileType, type Source } from "../content.ts";
 import { randomUuid } from "../crypto.ts";
-import { attempt, ClientError, type Endpoint, isTemporary, localError } from "../http.ts";
+import { askedPauseMs, attempt, backoffMs, ClientError, type Endpoint, isTemporary, localError } from "../http.ts";
 import type { FileFacts } from "../seal.ts";
 import {
   type ChunkProgress,
   type MessageOptions,
   parsePlan,
   renderPlan,
-  retryingDefault,
   type SendPlan,
   type Sent,
   sendPlan,
@@ -76,8 +75,6 @@ type OutboxHost = {
 type Lane = { isNews: boolean; readonly retry: Wakeup; ended: Promise<void> };
 
 const sendsAtOnce = 8;
-/** A node that asks for a longer pause than this gets the usual one. */
-const retryAfterMsMax = minuteMs;
 
 const laneOf = (table: Table, did: string) => `o/${table.name(did)}/`;
 
@@ -191,10 +188,7 @@ export class Outbox {
     }
     // The store itself fails: nothing is known to have changed.
     const isStoreFault = ["store_full", "unusable", "store_unreadable"].includes(result.code);
-    if (isStoreFault || isTemporary(result)) {
-      const { retryAfterMs = 0 } = result.extra;
-      return retryAfterMs <= retryAfterMsMax ? retryAfterMs : 0;
-    }
+    if (isStoreFault || isTemporary(result)) return askedPauseMs(result);
     await this.#end(place, { state: result.code === "uncertain" ? "uncertain" : "failed", error: result });
     return null;
   }
@@ -221,12 +215,7 @@ export class Outbox {
       if (delivered < chunks) await this.#put(place, left());
       await this.progress.get(place)?.({ sentBytes, totalBytes });
     };
-    const once = {
-      relay: this.#host.relay,
-      retrying: { ...retryingDefault, retries: 0 },
-      from: delivered,
-      onDelivered,
-    };
+    const once = { relay: this.#host.relay, retries: 0, from: delivered, onDelivered };
     const sent = await attempt(() => sendPlan(plan, source, once));
     if (!(sent instanceof ClientError)) return sent;
     const isUnknown = mayHaveIt(sent);

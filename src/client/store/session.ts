@@ -23,7 +23,7 @@ import { attempt, ClientError, isTemporary, localError, pause } from "../http.ts
 import { type Message, parseReaction, type WaypostEvent } from "../message.ts";
 import type { Receiver, ReceiverStorage } from "../receiver.ts";
 import { parseMediaType } from "../retrieve.ts";
-import { type MessageOptions, retryingDefault, type SendPlan, type Sent, sendPlan } from "../send.ts";
+import { type MessageOptions, type SendPlan, type Sent, sendPlan } from "../send.ts";
 import { loadAlias, type NameTrust, type TrustDemand, trustOf } from "../trust/trust.ts";
 import type { Row, StoreDriver } from "./driver.ts";
 import { type Body, copySource, saveContent } from "./files.ts";
@@ -329,12 +329,10 @@ export class StoreSession {
     const relations = { replyTo: null, group: group?.id ?? null, wantsReceipt: false };
     const source = await sourceOf({ v: 1, typing: isTyping }, { mediaType: typingType }, relations);
     const options = { ttl: "30s", hint: "direct" } as const;
-    const retrying = { ...retryingDefault, retries: 0 };
-    const once = { relay: client.relay, retrying, from: 0, onDelivered: () => undefined };
     const send = async (did: Did) => {
       if (!(await this.listensTo(did))) return;
       const plan = await planSend(client, did, source.file, { ...options, sender: await this.#host.sender() });
-      await sendPlan(plan, source, once);
+      await sendPlan(plan, source, { relay: client.relay, retries: 0 });
     };
     await Promise.all(others.map((did) => attempt(() => send(did))));
   }

@@ -1,7 +1,6 @@
 /** Waiting of the SDK: pauses that grow up to a bound, that an abort ends, and a queue that holds so many. */
 import { expect, test } from "bun:test";
-import { backoffMs } from "../../../src/client/connections.ts";
-import { pause } from "../../../src/client/http.ts";
+import { backoffMs, pause } from "../../../src/client/http.ts";
 import { Queue } from "../../../src/client/receiver.ts";
 
 test("pauses double with each failure, are random in their upper half, and never exceed 30 seconds", () => {

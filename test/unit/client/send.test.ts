@@ -1,5 +1,5 @@
 /** Chunks that can be built again byte by byte, as envelopes that a node accepts. */
-import { describe, expect, test } from "bun:test";
+import { afterEach, describe, expect, jest, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { withAuthor } from "../../../src/client/content.ts";
 import { ClientError } from "../../../src/client/http.ts";
@@ -81,15 +81,53 @@ describe("chunks", () => {
   });
 });
 
-test("an abort ends the pause before the next attempt, with the failure of the last one", async () => {
-  const stop = new AbortController();
-  let attempts = 0;
-  const work = async () => {
-    attempts++;
-    throw new ClientError("unreachable", "unreachable", "nobody is there");
-  };
-  const retrying = { retries: 3, delaysMs: [3_600_000], signal: stop.signal, onRetry: () => stop.abort() };
-  expect(await clientCode(() => retryTemporary(work, retrying))).toBe("unreachable");
-  expect(await clientCode(() => retryTemporary(work, retrying))).toBe("unreachable");
-  expect(attempts).toBe(2);
-}, 10_000);
+describe("repeats", () => {
+  afterEach(() => {
+    jest.useRealTimers();
+  });
+  /** Work that always fails, and how often it was tried within so many milliseconds. */
+  function failing(extra: ClientError["extra"]) {
+    jest.useFakeTimers();
+    let attempts = 0;
+    const work = async () => {
+      attempts++;
+      throw new ClientError("refused", "away", "away", { status: 503, ...extra });
+    };
+    const within = async (ms: number) => {
+      for (let n = 0; n < 20; n++) await Promise.resolve();
+      for (let passedMs = 0; passedMs < ms; passedMs += 250) {
+        jest.advanceTimersByTime(250);
+        for (let n = 0; n < 20; n++) await Promise.resolve();
+      }
+      return attempts;
+    };
+    return { work, within };
+  }
+
+  test("come after about one, two and four seconds, three times by default", async () => {
+    const { work, within } = failing({});
+    const ended = clientCode(() => retryTemporary(work, {}));
+    expect([await within(250), await within(750), await within(2_000), await within(4_000)]).toEqual([1, 2, 3, 4]);
+    expect(await ended).toBe("away");
+  });
+
+  test("come no sooner than the node asks, unless it asks for more than a minute", async () => {
+    const { work, within } = failing({ retryAfterMs: 60_000 });
+    const asked = clientCode(() => retryTemporary(work, { retries: 1 }));
+    expect([await within(59_750), await within(250)]).toEqual([1, 2]);
+    expect(await asked).toBe("away");
+    const patient = failing({ retryAfterMs: 61_000 });
+    const ended = clientCode(() => retryTemporary(patient.work, { retries: 1 }));
+    expect(await patient.within(1_000)).toBe(2);
+    expect(await ended).toBe("away");
+  });
+
+  test("end at an abort, with the failure of the last attempt", async () => {
+    const { work, within } = failing({ retryAfterMs: 60_000 });
+    const stop = new AbortController();
+    const ended = clientCode(() => retryTemporary(work, { signal: stop.signal }));
+    expect(await within(0)).toBe(1);
+    stop.abort();
+    expect([await ended, await within(0)]).toEqual(["away", 1]);
+  });
+});
