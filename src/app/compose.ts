@@ -6,7 +6,6 @@
 import { applyReload, decideReload, type ReloadPlan } from "../config/config.ts";
 import type { Config } from "../config/schema.ts";
 import { errorText } from "../core/fault.ts";
-import { createHistory } from "../nodes/dashboard/dashboard.ts";
 import { joinOutages, type Log } from "../nodes/http/log.ts";
 import { createMetrics } from "../nodes/http/metrics.ts";
 import { removeStaleSocket } from "../nodes/http/server.ts";
@@ -49,18 +48,14 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   const now = options.now ?? Date.now;
   const metrics = createMetrics();
   let serving: Serving | null = null;
-  const history = createHistory(metrics.read, now);
-  const log = joinOutages(history.watch(options.log), now);
+  const startedAtMs = now();
+  const log = joinOutages(options.log, now);
   const keys = await openKeys(config, log);
   const certificate = certificateOf(config, now());
   const ownKey = keys.logKey === null ? {} : { logKey: keys.logKey.key };
   const named = config.directory.enabled ? ownKey : { logKey: "elsewhere" as const };
   const stores = await openConfiguredStores(config, { now, log, fatal: options.onFatal, ...named });
   const bus = await openConfiguredBus(config, { log });
-  const release = async (): Promise<void> => {
-    history.close();
-    await bus.close();
-  };
   try {
     registerStoreMetrics(metrics, { config, stores, now });
     registerBusMetrics(metrics, bus);
@@ -73,12 +68,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     };
     const readAgain = (): Promise<ReloadPlan | string> =>
       reloadFile(options, { log, reload, readKey: keys.eventKey.read });
-    const view: ProcessView = {
-      startedAtMs: now(),
-      renderMetrics: metrics.render,
-      history,
-      reloadFile: readAgain,
-    };
+    const view: ProcessView = { renderMetrics: metrics.render, reloadFile: readAgain };
     const parts = { log, stores, bus, now, metrics, ...keys, view, certificate };
     const shared = { ...options, ...parts };
     const started = await startServing(config, shared);
@@ -87,11 +77,11 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     const eachRound =
       certificate === null || file === null ? {} : { eachRound: createRenewalNotice(file, certificate, log) };
     const sweepers = startSweepers(stores, { now, log, ...eachRound });
-    registerProcessMetrics(metrics, { startedAtMs: view.startedAtMs, loopLagSeconds: sweepers.loopLagSeconds });
+    registerProcessMetrics(metrics, { startedAtMs, loopLagSeconds: sweepers.loopLagSeconds });
     const { urls, adminUrls } = started;
     const end = async (): Promise<void> => {
       await endInTime(log, "requests", started.drain(), config.server.drain_timeout + partMsMax);
-      await endInTime(log, "bus", release(), partMsMax);
+      await endInTime(log, "bus", bus.close(), partMsMax);
       await endInTime(log, "sweeps", sweepers.stop(), partMsMax);
       await endInTime(log, "stores", stores.close(), endingMsMax);
     };
@@ -102,7 +92,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     };
     return { url: urls[0] ?? "", urls, adminUrls, stores, reload, reloadFile: readAgain, stop };
   } catch (error) {
-    await release();
+    await bus.close();
     await stores.close();
     throw error;
   }

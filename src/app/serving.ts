@@ -7,7 +7,7 @@ import type { Config } from "../config/schema.ts";
 import { errorText } from "../core/fault.ts";
 import { isLoopbackListener, isPrivateHost } from "../core/message/address.ts";
 import type { About } from "../core/schema/schema.ts";
-import { dashboardRoutes, type HistoryView } from "../nodes/dashboard/dashboard.ts";
+import { dashboardRoute } from "../nodes/dashboard/dashboard.ts";
 import { type App, createApp } from "../nodes/http/app.ts";
 import { httpMetrics } from "../nodes/http/metrics.ts";
 import type { AppOptions } from "../nodes/http/pipeline.ts";
@@ -25,9 +25,7 @@ import { toFailure } from "./stores.ts";
 
 /** The process, as its listeners see it. */
 export type ProcessView = {
-  readonly startedAtMs: number;
   readonly renderMetrics: () => Promise<string>;
-  readonly history: HistoryView;
   /** Reads the configuration again; a text gives the reason why it was not applied. */
   readonly reloadFile: () => Promise<ReloadPlan | string>;
 };
@@ -117,17 +115,10 @@ function createApps(config: Config, parts: AppParts): Apps {
       metrics: measured,
       results: parts.nodes.results,
     });
-  const dashboard = dashboardRoutes({
-    version,
-    roles: rolesOf(config),
-    startedAtMs: parts.view.startedAtMs,
-    history: parts.view.history,
-    checks: () => checkProbes(common.probes),
-  });
   // The page is for the operator: on the admin listener, or on a node that only this machine reaches.
   const isPrivate = !apart && server.listen.every(isLoopbackListener);
   const routes = [...parts.nodes.routes, aboutRoute(() => aboutOf(config, parts))];
-  const shown = isPrivate ? [...routes, ...dashboard] : routes;
+  const shown = isPrivate ? [...routes, dashboardRoute()] : routes;
   const servers = [...new Set([...config.relay.public_endpoints, ...config.cache.public_endpoints])];
   const statusOfMain = statusRoutes({ ...common, routes, servers, withMetrics: !apart });
   main = build([...shown, ...statusOfMain], () => corsOrigins(config), hostRule(config));
@@ -137,7 +128,7 @@ function createApps(config: Config, parts: AppParts): Apps {
       : { host: server.app, app: build(parts.site, () => [], { headers: siteHeaders(config) }) };
   const buildApart = (operations: readonly Route[]): App => {
     const status = statusRoutes({ ...common, routes: operations, withMetrics: true });
-    return build([...dashboard, ...operations, ...status], () => "loopback", { acceptsHost: isPrivateHost });
+    return build([dashboardRoute(), ...operations, ...status], () => "loopback", { acceptsHost: isPrivateHost });
   };
   registerHttpGauges(parts.metrics, main);
   const ready = async () => Number((await checkProbes(common.probes)).every(({ ok }) => ok));

@@ -385,10 +385,7 @@ function* listenerWarnings(config: Config): Generator<Remark> {
     yield ["server.admin_listen", "is empty: /metrics is public on the addresses of listen"];
   for (const [i, address] of admin_listen.entries())
     if (!isLoopbackListener(address))
-      yield [
-        `server.admin_listen.${i}`,
-        `${address} is open to other machines: they read the metrics and the status page`,
-      ];
+      yield [`server.admin_listen.${i}`, `${address} is open to other machines: they read the metrics`];
   if (tls_cert_file !== null && listen.every((address) => address.startsWith("unix:")))
     yield ["server.tls_cert_file", "has no effect: the addresses of listen are Unix sockets, which use no TLS"];
   const isAlone = listen.every(isLoopbackListener);

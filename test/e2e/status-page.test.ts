@@ -49,9 +49,56 @@ describe.skipIf(chromiumPath === null)("the status page", () => {
 
   test("asks nothing of any other host, and breaks no rule of its own policy", async () => {
     const asked = await page.evaluate('performance.getEntriesByType("resource").map((e) => e.name)');
-    expect(new Set(asked as string[])).toEqual(new Set([`${nodes.url}/status.json`]));
+    expect(new Set(asked as string[])).toEqual(new Set(["/metrics", "/readyz"].map((path) => nodes.url + path)));
     expect(page.console).toEqual([]);
   });
+
+  describe("its figures", () => {
+    const request = (route: string, status: string, value: number) =>
+      `waypost_http_requests_total{method="POST",route="${route}",status="${status}"} ${value}`;
+    const counted = (store: number, refused: number, failed: number) => [
+      request("/cache/store", "202", store),
+      request("/cache/store", "429", refused),
+      request("/resolve/:did", "500", failed),
+    ];
+    const latencies = (fast: number, slow: number) =>
+      [
+        { le: "0.001", value: fast },
+        { le: "0.1", value: fast + slow },
+        { le: "+Inf", value: fast + slow },
+      ].map(({ le, value }) => `waypost_http_request_seconds_bucket{route="/a",le="${le}"} ${value}`);
+    /** Of two texts of `/metrics`, ten seconds apart. */
+    const figures = (before: string[], after: string[]) => {
+      const at = (atMs: number, lines: string[]) =>
+        `{ atMs: ${atMs}, readings: readingsOf(${JSON.stringify(["# HELP x y", ...lines, ""].join("\n"))}) }`;
+      return page.evaluate(`figuresOf(${at(0, before)}, ${at(10_000, after)})`);
+    };
+
+    test("are rates per second since the reading before", async () => {
+      expect(await figures(counted(100, 0, 0), counted(300, 20, 10))).toMatchObject({
+        requests: 23,
+        stored: 20,
+        refusals: 2,
+        serverErrors: 1,
+      });
+    });
+
+    test("have the quantiles of the requests in between, or null without requests", async () => {
+      expect(await figures(latencies(1_000, 0), latencies(1_060, 40))).toMatchObject({ p50: 0.001, p99: 0.1 });
+      expect(await figures(latencies(1_060, 40), latencies(1_060, 40))).toMatchObject({ p50: null, p99: null });
+    });
+
+    test("are never negative when a counter begins again", async () => {
+      expect(await figures(counted(100, 0, 0), counted(5, 0, 0))).toMatchObject({ stored: 0 });
+    });
+  });
+
+  test("keeps an hour and no more", async () => {
+    const samples = () => page.evaluate("samples.length");
+    await page.evaluate("(async () => { for (let i = 0; i < 365; i++) await refresh(); })()");
+    expect(await samples()).toBe(360);
+    expect(await page.evaluate('document.getElementById("state").textContent')).toBe("ready");
+  }, 60_000);
 
   test("follows the light and the dark of the system", async () => {
     const background = () => page.evaluate("getComputedStyle(document.body).backgroundColor");

@@ -269,7 +269,7 @@ test("the socket is open to its owner and group alone, whatever the umask is", (
 
 test("a page that names an admin listener by its own host reads nothing", async () => {
   const ask = async (host: string) => {
-    const answer = await fetch(`http://127.0.0.1:${adminPort}/status.json`, { headers: { host } });
+    const answer = await fetch(`http://127.0.0.1:${adminPort}/status`, { headers: { host } });
     return answer.status;
   };
   expect(await ask("page.example:80")).toBe(403);

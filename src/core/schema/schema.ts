@@ -368,19 +368,6 @@ export const aboutAnswer = open({
 });
 export type About = Static<typeof aboutAnswer>;
 
-const sampleRow = Type.Record(Type.String(), nullable(Type.Number()));
-
-export const statusAnswer = open({
-  version: versionText,
-  roles: Type.Array(Type.String()),
-  started_at_ms: Type.Integer(),
-  ready: Type.Boolean(),
-  samples: Type.Array(sampleRow, { description: "One every ten seconds of the last hour, oldest first" }),
-  checks: Type.Array(Type.Object({ name: Type.String(), ok: Type.Boolean() })),
-  facts: Type.Array(Type.Object({ name: Type.String(), value: Type.String() })),
-  warnings: Type.Array(Type.Object({ atMs: Type.Integer(), level: Type.String(), message: Type.String() })),
-});
-
 // --------------------------------------------------------------------------------------------------------- operations
 
 // Only the Unix sockets of an admin listener accept these bodies; they are not part of the interface for clients.

@@ -16,7 +16,7 @@ type Family = {
 };
 
 /** One number, under the name that it has in the text without the prefix. */
-export type Reading = {
+type Reading = {
   readonly name: string;
   readonly labels: Readonly<Record<string, string>>;
   readonly value: number;
@@ -27,8 +27,6 @@ export type Metrics = {
   /** `read` is called when `/metrics` is read; it must be cheap. */
   readonly gauge: (family: Family, read: () => GaugeReading | Promise<GaugeReading>) => void;
   readonly histogram: (family: Family, buckets: readonly number[]) => Histogram;
-  /** All numbers as they are now. */
-  readonly read: () => Promise<Reading[]>;
   readonly render: () => Promise<string>;
 };
 
@@ -43,11 +41,9 @@ export function createMetrics(): Metrics {
     if (families.has(family.name)) throw new Error(`metric ${family.name} is registered twice`);
     families.set(family.name, family);
   };
-  const readAll = () => Promise.all([...families.values()].map(({ read }) => read()));
   return {
-    read: async () => (await readAll()).flat(),
     render: async () => {
-      const read = await readAll();
+      const read = await Promise.all([...families.values()].map(({ read }) => read()));
       return [...families.values()].map((family, i) => render(family, read[i] ?? [])).join("");
     },
     counter: (family) => {
