@@ -163,7 +163,8 @@ export async function restore(file: ReadableStream<Uint8Array>, options: Restori
   if (store !== undefined && identity.storeKey !== null)
     await forgetDevices(await Table.open(store, identity.storeKey));
   await keys.save(deviceName(name), null);
-  if (!(await keys.add(name, text))) throw localError("name_taken", `an identity called ${name} already exists`);
+  if (!(await keys.replace(name, null, text)))
+    throw localError("name_taken", `an identity called ${name} already exists`);
   return { did: identity.did };
 }
 

@@ -104,7 +104,7 @@ export async function restoreFromGuardians({
   const methods = [...ownMethods(document, rootKey), `${did}#root`].map((id) => ({ id, secret: seed }));
   const held = { name, did, rootSeed: seed, nextRootSeed: null, methods, agreements: [agreement], chain };
   const identity: Identity = { ...held, ledger: client.known.ledger, storeKey: freshSeed() };
-  if (!(await keys.add(name, renderIdentity(identity))))
+  if (!(await keys.replace(name, null, renderIdentity(identity))))
     throw localError("name_taken", `an identity called ${name} already exists`);
   await publishKeys(client, identity, waitingDefault);
   return identity;

@@ -11,10 +11,11 @@ import { type MemoryStore, processMemory } from "./trust/trust.ts";
  * it is stored safely: the caller relies on it from then on.
  */
 export type KeyStore = MemoryStore & {
-  /** Stores a new identity. `false` when the name has one already, however many tabs or processes add it at once. */
-  readonly add: (name: string, text: string) => Promise<boolean>;
-  /** Stores `text` in the place of `before`. `false`, and nothing is written, when another text is there, or none. */
-  readonly replace: (key: string, before: string, text: string) => Promise<boolean>;
+  /**
+   * Stores `text` in the place of `before`, of nothing when that is `null`. `false`, and nothing is written, when something
+   * else is there, however many tabs or processes do this at once.
+   */
+  readonly replace: (key: string, before: string | null, text: string) => Promise<boolean>;
   /** Of a store that can: texts can't be read from then on, until it is unlocked. */
   readonly lock?: () => void;
 };
@@ -33,13 +34,8 @@ export function memoryKeys(): KeyStore {
   const texts = new Map<string, string>();
   return {
     ...processMemory(texts),
-    add: async (key, text) => {
-      if (texts.has(key)) return false;
-      texts.set(key, text);
-      return true;
-    },
     replace: async (key, before, text) => {
-      if (texts.get(key) !== before) return false;
+      if ((texts.get(key) ?? null) !== before) return false;
       texts.set(key, text);
       return true;
     },
@@ -65,21 +61,12 @@ export function indexedDbKeys(database = "waypost"): KeyStore {
   return {
     load,
     save: (name, text) => write((store) => (text === null ? store.delete(name) : store.put(text, name))),
-    add: async (name, text) => {
-      try {
-        await write((store) => store.add(text, name));
-        return true;
-      } catch (error) {
-        if (nameOf(error) === "ConstraintError") return false;
-        throw error;
-      }
-    },
     replace: async (key, before, text) => {
       let isReplaced = false;
       await write((store) => {
         const request = store.get(key);
         request.onsuccess = () => {
-          isReplaced = request.result === before;
+          isReplaced = (request.result ?? null) === before;
           if (isReplaced) store.put(text, key);
         };
       });
@@ -130,7 +117,7 @@ export function storeFailure(what: string, cause: unknown): ClientError {
 
 /** The same store, whose failures are all of the SDK's kind: `store_full`, or `unusable`. */
 export function reliable(keys: KeyStore): KeyStore {
-  for (const name of ["load", "save", "add", "replace"] as const)
+  for (const name of ["load", "save", "replace"] as const)
     if (typeof keys?.[name] !== "function") throw localError("invalid_argument", `keys has no function ${name}`);
   const guard = async <T>(work: () => Promise<T>): Promise<T> => {
     try {
@@ -142,7 +129,6 @@ export function reliable(keys: KeyStore): KeyStore {
   return {
     load: (key) => guard(() => keys.load(key)),
     save: (key, text) => guard(() => keys.save(key, text)),
-    add: (key, text) => guard(() => keys.add(key, text)),
     replace: (key, before, text) => guard(() => keys.replace(key, before, text)),
     lock: () => keys.lock?.(),
   };

@@ -109,9 +109,8 @@ async function ask(what: "create" | "get", publicKey: object): Promise<PublicKey
 // ------------------------------------------------------------------------------------------------------- locked keys
 
 export type LockedKeys = KeyStore & {
-  /** Whether the keys have locks. Without any, `setUp` comes first. */
-  readonly isSetUp: () => Promise<boolean>;
-  readonly hasPasskey: () => Promise<boolean>;
+  /** Which locks the keys have. Without any, `setUp` comes first. */
+  readonly kinds: () => Promise<readonly Lock["kind"][]>;
   /** Draws the key and leaves it unlocked; texts that are there are sealed when they are read. */
   readonly setUp: (lock: Lock) => Promise<void>;
   /** Throws `wrong_passphrase` when no lock of the kind opens. */
@@ -159,14 +158,12 @@ export function lockedKeys(inner: KeyStore): LockedKeys {
       return opened ?? text;
     },
     save: async (name, text) => inner.save(name, text === null ? null : sealText(unlocked(), text, name)),
-    add: async (name, text) => inner.add(name, sealText(unlocked(), text, name)),
     replace: async (name, before, text) => {
       const held = await inner.load(name);
-      if (held === null || (openText(unlocked(), held, name) ?? held) !== before) return false;
-      return inner.replace(name, held, sealText(unlocked(), text, name));
+      const opened = held === null ? null : (openText(unlocked(), held, name) ?? held);
+      return opened === before && inner.replace(name, held, sealText(unlocked(), text, name));
     },
-    isSetUp: async () => (await wraps()).length > 0,
-    hasPasskey: async () => (await wraps()).some(({ kind }) => kind === "passkey"),
+    kinds: async () => (await wraps()).map(({ kind }) => kind),
     setUp: async (lock) => {
       if (lock.kind !== "passphrase") throw localError("invalid_argument", "the first lock is a passphrase or a code");
       if ((await wraps()).length > 0) throw localError("name_taken", "the keys have locks already");

@@ -106,7 +106,7 @@ export async function makeIdentity(
       "proof_missing",
       "the Directory names no ledger on which the keys of a new identity could be proven",
     );
-  if (await keys.add(name, renderIdentity(identity))) return identity;
+  if (await keys.replace(name, null, renderIdentity(identity))) return identity;
   // Another tab or process was first.
   return (await loadIdentity(keys, name)) ?? identity;
 }

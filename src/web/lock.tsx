@@ -1,15 +1,15 @@
 /** The lock of this device, in the settings: a passphrase or a code to print, and a passkey besides. */
 import { useEffect, useState } from "preact/hooks";
-import { passkeyLock, passphraseLock, recoveryCode, type Waypost } from "../client/package.ts";
+import { type Lock, passkeyLock, passphraseLock, recoveryCode, type Waypost } from "../client/package.ts";
 import { Button, Form, Input, newPassphrase } from "./parts.tsx";
 import { attempt, locked, lockNow, setUpLock, toast } from "./session.ts";
 
 export function LockSettings({ me }: { readonly me: Waypost }) {
-  const [locks, setLocks] = useState<{ readonly isSetUp: boolean; readonly hasPasskey: boolean } | null>(null);
-  const look = async () => setLocks({ isSetUp: await locked.isSetUp(), hasPasskey: await locked.hasPasskey() });
+  const [locks, setLocks] = useState<readonly Lock["kind"][] | null>(null);
+  const look = async () => setLocks(await locked.kinds());
   useEffect(() => attempt(look()), []);
   if (locks === null) return null;
-  const { isSetUp, hasPasskey } = locks;
+  const [isSetUp, hasPasskey] = [locks.length > 0, locks.includes("passkey")];
   const changePasskey = async () => {
     await (hasPasskey ? locked.removePasskeys() : locked.addLock(passkeyLock()));
     await look();

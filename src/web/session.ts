@@ -137,8 +137,8 @@ const identityName = "default";
 export async function start(): Promise<void> {
   update({ phase: { is: "opening" } });
   try {
-    if (keys === plainKeys && (await locked.isSetUp()))
-      update({ phase: { is: "locked", hasPasskey: await locked.hasPasskey() } });
+    const locks = keys === plainKeys ? await locked.kinds() : [];
+    if (locks.length > 0) update({ phase: { is: "locked", hasPasskey: locks.includes("passkey") } });
     else if ((await keys.load(identityName)) === null) update({ phase: { is: "new" } });
     else await opened(null);
   } catch (error) {

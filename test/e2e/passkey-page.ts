@@ -12,7 +12,7 @@ Object.assign(globalThis, {
   async setUp() {
     const keys = lockedKeys(indexedDbKeys());
     await keys.setUp(passphraseLock("correct horse"));
-    await keys.add("me", "secret text");
+    await keys.replace("me", null, "secret text");
     return codeOf(keys.addLock(passkeyLock({ name: "Test" })));
   },
   async read(how: "passkey" | "passphrase") {

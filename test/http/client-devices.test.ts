@@ -226,7 +226,7 @@ test("a removed device can't read, sign or change anything, and the others go on
   expect(await textsOf(thief, alice.did)).toEqual(["while it was trusted"]);
   const keys = memoryKeys();
   const { renderIdentity } = await import("../../src/client/keys.ts");
-  await keys.add("default", renderIdentity(held));
+  await keys.replace("default", null, renderIdentity(held));
   const stolen = await open({ url: people.at.url, keys, waiting, rotateMs: false });
   expect(await cachesOf(stolen.client, held).catch((error: ClientError) => error.code)).toBe("no_cache");
   expect(await stolen.send(alice.did, "as him").catch((error: ClientError) => error.code)).toBe("unknown_key");
@@ -250,7 +250,7 @@ test("the keys of a removal stay, also on a device that replaces its own at that
   const phone = await open(place());
   const inner = memoryKeys();
   const held = { isDue: false, reached: Promise.withResolvers<void>(), open: Promise.withResolvers<void>() };
-  const replace = async (name: string, before: string, text: string) => {
+  const replace = async (name: string, before: string | null, text: string) => {
     const isHeld = held.isDue && name === "default";
     if (isHeld) {
       held.isDue = false;
@@ -284,7 +284,7 @@ test("a rotation and a removal on one device wait for each other, whichever begi
   for (const begins of ["rotation", "removal"]) {
     const inner = memoryKeys();
     const held = { isDue: false, reached: Promise.withResolvers<void>(), open: Promise.withResolvers<void>() };
-    const replace = async (name: string, before: string, text: string) => {
+    const replace = async (name: string, before: string | null, text: string) => {
       const isReplaced = await inner.replace(name, before, text);
       if (!held.isDue || name !== "default") return isReplaced;
       held.isDue = false;

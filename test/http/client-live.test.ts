@@ -118,7 +118,7 @@ test("an inbox that follows opens what is sealed to a key that another device ha
   const waiting = { timeoutMs: 60_000, intervalMs: 20 };
   const [laptopKeys, phoneKeys] = [memoryKeys(), memoryKeys()];
   const laptop = await Waypost.open({ url: nodes.url, keys: laptopKeys, waiting });
-  await phoneKeys.add("default", (await laptopKeys.load("default")) ?? "");
+  await phoneKeys.replace("default", null, (await laptopKeys.load("default")) ?? "");
   const inbox = await openInbox(laptop, { folder: join(scratch, "new"), state: join(scratch, "new-state") });
   const stop = new AbortController();
   const stored = Promise.withResolvers<string>();

@@ -35,7 +35,6 @@ function slowly(keys: KeyStore): KeyStore {
   return {
     load: (name) => pause().then(() => keys.load(name)),
     save: (name, text) => pause().then(() => keys.save(name, text)),
-    add: (name, text) => pause().then(() => keys.add(name, text)),
     replace: (name, before, text) => pause().then(() => keys.replace(name, before, text)),
   };
 }
@@ -62,22 +61,22 @@ async function lockedMemory(): Promise<KeyStore> {
 test("a name is added once, replaced and deleted", async () => {
   for (const keys of [memoryKeys(), fileKeys(join(scratch, "store")), await lockedMemory()]) {
     const [one, other] = [createIdentity("a"), createIdentity("a")].map(renderIdentity) as [string, string];
-    expect(await Promise.all([keys.add("a", one), keys.add("a", other)])).toContain(true);
-    expect(await keys.add("a", other)).toBe(false);
+    expect(await Promise.all([keys.replace("a", null, one), keys.replace("a", null, other)])).toContain(true);
+    expect(await keys.replace("a", null, other)).toBe(false);
     await keys.save("a", other);
     expect(await keys.load("a")).toBe(other);
     await keys.save("a", null);
     expect(await keys.load("a")).toBeNull();
     await keys.save("a", null);
     expect([await keys.replace("a", other, one), await keys.load("a")]).toEqual([false, null]);
-    await keys.add("a", one);
+    await keys.replace("a", null, one);
     expect(await Promise.all([keys.replace("a", one, other), keys.replace("a", one, other)])).toContain(true);
     expect([await keys.replace("a", one, one), await keys.load("a")]).toEqual([false, other]);
   }
 });
 
 test("a store that is full, or fails otherwise, is a ClientError", async () => {
-  const failing = (cause: unknown): KeyStore => ({ ...memoryKeys(), add: () => Promise.reject(cause) });
+  const failing = (cause: unknown): KeyStore => ({ ...memoryKeys(), replace: () => Promise.reject(cause) });
   const full = Object.assign(new Error("no space left on device"), { code: "ENOSPC" });
   expect(await clientCode(() => open({ keys: failing(full) }))).toBe("store_full");
   const quota = new DOMException("the quota is exceeded", "QuotaExceededError");

@@ -256,7 +256,7 @@ describe("a key that is replaced", () => {
     const phoneKeys = memoryKeys();
     const phone = await open({ keys: phoneKeys });
     const laptopKeys = memoryKeys();
-    await laptopKeys.add("default", (await phoneKeys.load("default")) ?? "");
+    await laptopKeys.replace("default", null, (await phoneKeys.load("default")) ?? "");
     const alice = await open();
     await alice.send(phone.did, "sealed to the old key");
     const weekLater = Date.now() + 7 * 86_400_000;

@@ -432,7 +432,7 @@ describe("the own identity", () => {
 
 function copyOf(me: Waypost): KeyStore {
   const keys = memoryKeys();
-  void keys.add("default", renderIdentity(me.identity));
+  void keys.replace("default", null, renderIdentity(me.identity));
   return keys;
 }
 

@@ -191,7 +191,7 @@ test("hides from the owner what others see under the same root: stranger_change"
   // Whoever has stolen the key changes the record, which the log shows to senders.
   const { rootSeed } = alice.identity;
   const copy = memoryKeys();
-  await copy.add("default", renderIdentity(alice.identity));
+  await copy.replace("default", null, renderIdentity(alice.identity));
   await replaceDocument((await open({ keys: copy })).client, alice.did, { rootSeed, edited: (one) => one, waiting });
   await untilLogged(
     made.nodes.url,

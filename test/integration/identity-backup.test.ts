@@ -28,7 +28,7 @@ test("an identity with its store moves to another folder in a sealed file", asyn
   const [from, to, folder] = [pathOf(), pathOf(), pathOf()];
   mkdirSync(folder);
   const identity = createIdentity("alice");
-  await fileKeys(from).add("alice", renderIdentity(identity));
+  await fileKeys(from).replace("alice", null, renderIdentity(identity));
   const storeKey = identity.storeKey as Uint8Array;
   const store = fileStore(join(stateFolder(from, "alice"), "store.sqlite"));
   const table = await Table.open(store, storeKey);

@@ -81,7 +81,7 @@ async function keysUnder(me: Waypost, url: string) {
   const { genesisHash } = await parsedProof(url, (await openHonest(url)).did);
   const did = deriveDid(genesisHash, keyPair(me.identity.rootSeed).publicKey);
   const keys = memoryKeys();
-  await keys.add("default", renderIdentity({ ...me.identity, ledger: null }).replaceAll(me.did, did));
+  await keys.replace("default", null, renderIdentity({ ...me.identity, ledger: null }).replaceAll(me.did, did));
   return { keys, did };
 }
 

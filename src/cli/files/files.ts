@@ -207,8 +207,8 @@ export function fileKeys(folder: string = defaultKeysFolder()): KeyStore {
       else if (existsSync(path)) await alone(lockPath, () => rmSync(path, { force: true }));
       await sweep(key);
     },
-    add: (name, text) => createDurably(identityPath(folder, name), text),
     replace: async (key, before, text) => {
+      if (before === null) return createDurably(pathOf(key), text);
       const isReplaced = await replaceDurably(lockPath, { path: pathOf(key), before, text });
       await sweep(key);
       return isReplaced;

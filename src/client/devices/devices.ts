@@ -124,7 +124,7 @@ export async function beginLink(openLink: OpenLink, { keys, name, driver, nowMs 
       await table.change(async (batch) => {
         batch.meta = { deviceDid: link.did };
       });
-      if (!(await keys.add(name, renderIdentity({ ...parsed, storeKey }))))
+      if (!(await keys.replace(name, null, renderIdentity({ ...parsed, storeKey }))))
         throw localError("name_taken", `an identity called ${name} already exists`);
       await message.ack();
       return;

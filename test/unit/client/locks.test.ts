@@ -19,10 +19,13 @@ async function found(inner: KeyStore): Promise<string> {
 test("texts lie sealed, and are read only while the keys are unlocked", async () => {
   const inner = memoryKeys();
   const keys = lockedKeys(inner);
-  expect(await keys.isSetUp()).toBe(false);
-  expect(await codeOf(keys.add("me", "secret text"))).toBe("locked");
+  expect(await keys.kinds()).toEqual([]);
+  expect(await codeOf(keys.replace("me", null, "secret text"))).toBe("locked");
   await keys.setUp(passphraseLock("correct horse"));
-  expect([await keys.add("me", "secret text"), await keys.add("me", "another")]).toEqual([true, false]);
+  expect([await keys.replace("me", null, "secret text"), await keys.replace("me", null, "another")]).toEqual([
+    true,
+    false,
+  ]);
   await keys.save("me/people", "secret people");
   expect([await keys.load("me"), await keys.load("me/people")]).toEqual(["secret text", "secret people"]);
   expect(await found(inner)).not.toContain("secret");
@@ -30,7 +33,7 @@ test("texts lie sealed, and are read only while the keys are unlocked", async ()
   expect([await codeOf(keys.load("me")), await codeOf(keys.load("me/people"))]).toEqual(["locked", "locked"]);
   expect(await codeOf(keys.save("me", "x"))).toBe("locked");
   const again = lockedKeys(inner);
-  expect(await again.isSetUp()).toBe(true);
+  expect(await again.kinds()).toEqual(["passphrase"]);
   expect(await codeOf(again.unlock(passphraseLock("wrong")))).toBe("wrong_passphrase");
   expect(await codeOf(again.setUp(passphraseLock("mine")))).toBe("name_taken");
   await again.unlock(passphraseLock("correct horse"));
@@ -43,7 +46,7 @@ test("a printed code opens however it is typed, and another passphrase takes the
   const code = recoveryCode();
   expect(code).toMatch(/^([0-9A-HJKMNP-TV-Z]{5}-){5}[0-9A-HJKMNP-TV-Z]$/);
   await keys.setUp(passphraseLock(code));
-  await keys.add("me", "text");
+  await keys.replace("me", null, "text");
   for (const typed of [code.toLowerCase().replaceAll("-", " "), code.replaceAll("0", "O").replaceAll("1", "l")]) {
     const again = lockedKeys(inner);
     await again.unlock(passphraseLock(typed));
@@ -58,7 +61,7 @@ test("a printed code opens however it is typed, and another passphrase takes the
 
 test("what was there before the locks is sealed when it is read", async () => {
   const inner = memoryKeys();
-  await inner.add("me", "secret text");
+  await inner.replace("me", null, "secret text");
   await inner.save("me/people", "secret people");
   const keys = lockedKeys(inner);
   await keys.setUp(passphraseLock("p"));
@@ -71,9 +74,9 @@ test("a text that was changed, or moved to another name, is not believed", async
   const inner = memoryKeys();
   const keys = lockedKeys(inner);
   await keys.setUp(passphraseLock("p"));
-  await keys.add("me", "text");
+  await keys.replace("me", null, "text");
   const sealed = (await inner.load("me")) ?? "";
-  await inner.add("other", sealed);
+  await inner.replace("other", null, sealed);
   expect(await codeOf(keys.load("other"))).toBe("keys_unreadable");
   await inner.save("me", sealed.replace(/.{6}"}$/, 'AAAAAA"}'));
   expect(await codeOf(keys.load("me"))).toBe("keys_unreadable");

@@ -26,7 +26,7 @@ describe("identities", () => {
     const folder = freshFolder();
     const first = createIdentity("alice");
     await fileKeys(folder).save(first.name, renderIdentity(first));
-    expect(await fileKeys(folder).add("alice", renderIdentity(createIdentity("alice")))).toBe(false);
+    expect(await fileKeys(folder).replace("alice", null, renderIdentity(createIdentity("alice")))).toBe(false);
     expect(await loadIdentity(folder, "alice")).toEqual(first);
   });
   test("keep a root key that is not in force yet", async () => {
