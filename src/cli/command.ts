@@ -62,11 +62,6 @@ export const parseUrl = textThat(
   "It must begin with https:// or http://.",
 );
 
-/** The addresses of an option that may be repeated. */
-export function collectUrls(text: string, before: readonly string[] | undefined): string[] {
-  return [...(before ?? []), parseUrl(text)];
-}
-
 export function parseBetween(min: number, max: number): (text: string) => number {
   return (text) => {
     const value = /^[0-9]{1,10}$/.test(text) ? Number(text) : Number.NaN;

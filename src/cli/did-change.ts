@@ -1,11 +1,12 @@
 /**
- * `waypost did rotate|add-key|remove-key|add-service|remove-service|alias|deactivate|delete`: changes of
- * an identity, signed with a key of this machine. New secrets are on disk before a change that needs them is submitted.
- * Source: interface "Signed DID-document updates", rules section 4, docs/client.md "Forward secrecy".
+ * `waypost did change|alias|rotate|deactivate|delete`: changes of an identity, signed with a key of this machine. New secrets
+ * are on disk before a change that needs them is submitted.
+ * Source: interface "Signed DID-document updates" and "Recipient delivery policy", rules section 4, docs/client.md "Forward
+ * secrecy".
  */
-import { ed25519 } from "@noble/curves/ed25519.js";
-import { type Command, InvalidArgumentError } from "commander";
+import { Argument, type Command, InvalidArgumentError } from "commander";
 import { failed } from "../app/failure.ts";
+import { parseRecord } from "../client/answers.ts";
 import {
   type Changed,
   change,
@@ -15,15 +16,16 @@ import {
   type OwnerUpdate,
   publishKeys,
 } from "../client/change.ts";
-import { activeDocument } from "../client/client.ts";
 import type { Signer } from "../client/crypto.ts";
 import { type Identity, rootSignerId } from "../client/keys.ts";
 import { changeIdentity } from "../client/opening.ts";
-import { parsePublicKey, renderPublicKey } from "../core/codec/bytes.ts";
-import { type DidUrl, normalizeAlias, parseDidUrl } from "../core/codec/did.ts";
-import type { Intent } from "../core/ledger/actions.ts";
-import { homeServiceType } from "../core/trust/home.ts";
-import { addIdentityFlag, addWaitFlag, clientCommand, collectUrls, parseCount, type Session } from "./command.ts";
+import { type Did, normalizeAlias } from "../core/codec/did.ts";
+import { isFault } from "../core/fault.ts";
+import type { ActionName, Intent } from "../core/ledger/actions.ts";
+import { parseIntent, subjectOf } from "../core/ledger/intents.ts";
+import { prepareUpdateBody } from "../core/schema/directory.ts";
+import { compileShape } from "../core/schema/schema.ts";
+import { addIdentityFlag, addWaitFlag, clientCommand, type Session } from "./command.ts";
 import { fileKeys } from "./files/files.ts";
 
 /** A change under way: the session, the identity that is changed, and the flags. */
@@ -34,7 +36,7 @@ type Changing<F extends object = object> = {
 };
 
 /** Registers a command whose work is one change of the chosen identity. */
-export function changeCommand<F extends object = object, A extends string[] = []>(
+function changeCommand<F extends object = object, A extends string[] = []>(
   command: Command,
   work: (changing: Changing<F>, ...values: A) => Promise<void>,
 ): void {
@@ -45,20 +47,13 @@ export function changeCommand<F extends object = object, A extends string[] = []
 }
 
 export function registerChangeCommands(did: Command): void {
-  registerKeyCommands(did);
-  registerServiceCommands(did);
+  registerRotate(did);
+  registerChange(did);
   registerAliasCommands(did);
   registerEndCommands(did);
 }
 
 const signerOf = ({ rootSeed }: Identity): Signer => ({ keyId: rootSignerId, seed: rootSeed });
-
-function ownId(identity: Identity, text: string): DidUrl {
-  const id = parseDidUrl(text, identity.did);
-  // Routes name a component in their path, which can't hold a slash: the component could never be changed or removed.
-  if (id === null || id.includes("/")) throw failed(`not an id of ${identity.did}: ${text}; write #name`);
-  return id;
-}
 
 async function apply({ session, identity }: Changing, intent: Intent): Promise<Changed> {
   session.report.progress(`submitting ${intent.action}`);
@@ -70,7 +65,7 @@ async function applyAndReport(changing: Changing, intent: Intent, text: string):
   reportChange(changing.session, await apply(changing, intent), text);
 }
 
-export async function applyAsOwner({ session, identity }: Changing, update: OwnerUpdate, text: string) {
+async function applyAsOwner({ session, identity }: Changing, update: OwnerUpdate, text: string) {
   const waiting = session.waiting(`waiting for ${update.extrinsic}`);
   reportChange(session, await changeAsOwner(session.client, update, { signer: signerOf(identity), waiting }), text);
 }
@@ -82,22 +77,11 @@ function reportChange({ report }: Session, { accepted, record }: Changed, text: 
 
 // ------------------------------------------------------------------------------------------------- keys
 
-type AddKeyFlags = { readonly public?: string; readonly auth?: boolean };
-
-function registerKeyCommands(did: Command): void {
-  const rotateCommand = did
+function registerRotate(did: Command): void {
+  const command = did
     .command("rotate")
     .description("replace every key of an identity: root key, methods, and the key that others seal to");
-  clientCommand(addIdentityFlag(rotateCommand), rotate);
-  changeCommand(
-    did
-      .command("add-key <id>")
-      .description("add a key that signs")
-      .option("--public <key>", "a public key whose secret is on another machine (default: create a key here)")
-      .option("--auth", "list the method in authentication too"),
-    addKey,
-  );
-  changeCommand(did.command("remove-key <id>").description("remove a key that signs"), removeKey);
+  clientCommand(addIdentityFlag(command), rotate);
 }
 
 /** The new keys are saved before they are submitted. After a crash, the same command continues with those. */
@@ -115,85 +99,60 @@ async function rotate(session: Session): Promise<void> {
   report.result({ ok: true, did, root_pubkey, version }, `${name} has new keys, version ${version}`);
 }
 
-async function addKey(changing: Changing<AddKeyFlags>, text: string): Promise<void> {
-  const { session, identity, flags } = changing;
-  const { did } = identity;
-  const id = ownId(identity, text);
-  const secret = flags.public === undefined ? ed25519.utils.randomSecretKey() : null;
-  const publicKey = secret === null ? parsePublicKey(flags.public ?? "") : ed25519.getPublicKey(secret);
-  if (publicKey === null) throw failed(`not a public Ed25519 key: ${flags.public}`);
-  const { verificationMethod, keyAgreement } = await activeDocument(session.client, did);
-  // New secrets under the id would hide those in force.
-  if ([...verificationMethod, ...keyAgreement].some((component) => component.id === id))
-    throw failed(`the document already has ${id}`);
-  if (secret !== null)
-    await changeIdentity(fileKeys(session.keysFolder), identity, (stored) => ({
-      ...stored,
-      methods: [...stored.methods, { id, secret }],
-    }));
-  const method = { id, controller: did, type: "Multikey", publicKeyMultibase: renderPublicKey(publicKey) };
-  const changed = await apply(changing, { action: "AddVerificationMethod", did, verificationMethod: method });
-  const last = flags.auth === true ? await apply(changing, { action: "AddAuthentication", did, id }) : changed;
-  reportChange(session, last, `${id} added`);
-}
+// ----------------------------------------------------------------------------------------------- any change
 
-async function removeKey(changing: Changing, text: string): Promise<void> {
-  const { session, identity } = changing;
-  const id = ownId(identity, text);
-  const { did } = identity;
-  const { authentication } = await activeDocument(session.client, did);
-  if (authentication.includes(id)) await apply(changing, { action: "RemoveAuthentication", did, id });
-  await applyAndReport(changing, { action: "RemoveVerificationMethod", did, id }, `${id} removed`);
-}
+/** Those that no command of their own makes, and that replace no key to which others seal. */
+const signedActions = [
+  "AddService",
+  "UpdateService",
+  "RemoveService",
+  "AddVerificationMethod",
+  "UpdateVerificationMethod",
+  "RemoveVerificationMethod",
+  "AddAuthentication",
+  "RemoveAuthentication",
+  "update_alias",
+] as const satisfies readonly ActionName[];
 
-// ---------------------------------------------------------------------------------------------- services
+/** Made by the Directory's account; the members are those of the policy, the links or the alias. */
+const ownerActions = {
+  set_alias: ({ alias }) => ({ alias }),
+  set_delivery_policy: (policy) => ({ policy }),
+  set_tag_policy: (policy) => ({ policy }),
+  set_persona_policy: (policy) => ({ policy }),
+  set_delivery_policy_links: (links) => ({ links }),
+} as const satisfies Record<OwnerUpdate["extrinsic"], (members: Readonly<Record<string, unknown>>) => object>;
 
-const serviceTypes: Readonly<Record<string, string>> = {
-  relay: "SvcRelayService",
-  cache: "SvcCacheService",
-  inbox: "SvcInboxService",
-  directory: homeServiceType,
-};
+type SignedAction = (typeof signedActions)[number];
+type OwnerAction = keyof typeof ownerActions;
+const isOwnerAction = (action: string): action is OwnerAction => Object.hasOwn(ownerActions, action);
 
-type ServiceFlags = {
-  readonly type: string;
-  readonly endpoint: string[];
-  readonly authorize?: string[];
-  readonly priority?: number;
-};
-
-function registerServiceCommands(did: Command): void {
-  changeCommand(
-    did
-      .command("add-service <id>")
-      .description("publish a service, or replace the one with this id")
-      .requiredOption("--type <type>", "relay, cache, inbox, directory (the home), or a type name in full")
-      .requiredOption("--endpoint <url...>", "1 to 5 addresses", collectUrls)
-      .option("--authorize <key...>", "ids of the methods that may read there")
-      .option("--priority <number>", "lower comes first", parseCount),
-    addService,
-  );
-  changeCommand(did.command("remove-service <id>").description("withdraw a service"), (changing, text: string) => {
-    const id = ownId(changing.identity, text);
-    return applyAndReport(changing, { action: "RemoveService", did: changing.identity.did, id }, `${id} removed`);
+function registerChange(did: Command): void {
+  const action = new Argument("<action>", "what to change").choices([...signedActions, ...Object.keys(ownerActions)]);
+  const command = did
+    .command("change")
+    .description("sign a change of services, signing keys, policies or aliases")
+    .addArgument(action)
+    .argument("<json>", "its members, as docs/interface.md names them; an id may be #name");
+  changeCommand(command, async (changing, action: SignedAction | OwnerAction, text: string) => {
+    const members = parseRecord(text);
+    if (members === null) throw failed("the members must be a JSON object");
+    const { did } = changing.identity;
+    if (!isOwnerAction(action))
+      return applyAndReport(changing, intentOf(action, did, members), `${action} is in force`);
+    const update = { extrinsic: action, did, ...ownerActions[action](members) } as OwnerUpdate;
+    return applyAsOwner(changing, update, `${action} is in force`);
   });
 }
 
-async function addService(changing: Changing<ServiceFlags>, text: string): Promise<void> {
-  const { session, identity, flags } = changing;
-  const { did } = identity;
-  const id = ownId(identity, text);
-  const { service: services } = await activeDocument(session.client, did);
-  const exists = services.some((service) => service.id === id);
-  const service = {
-    id,
-    type: serviceTypes[flags.type] ?? flags.type,
-    serviceEndpoint: flags.endpoint,
-    authorization: flags.authorize?.map((key) => ownId(identity, key)) ?? null,
-    priority: flags.priority ?? null,
-  };
-  const intent: Intent = { action: exists ? "UpdateService" : "AddService", did, service };
-  await applyAndReport(changing, intent, `${id} ${exists ? "replaced" : "added"}`);
+function intentOf(action: SignedAction, did: Did, members: Readonly<Record<string, unknown>>): Intent {
+  const body = { ...members, did, action, signer_key_id: rootSignerId };
+  const checked = compileShape(prepareUpdateBody(action))(body);
+  const intent = isFault(checked) ? checked : parseIntent(action, body, did);
+  if (isFault(intent)) throw failed(intent.detail);
+  // Routes name a component in their path, which can't hold a slash: the component could never be changed or removed.
+  if (subjectOf(intent)?.value.includes("/")) throw failed("an id holds no slash: write #name");
+  return intent;
 }
 
 // ----------------------------------------------------------------------------------------------- aliases
@@ -213,14 +172,6 @@ function registerAliasCommands(did: Command): void {
   );
   changeCommand(command("remove", "release an alias"), (changing, alias: string) =>
     applyAndReport(changing, { action: "remove_alias", did: changing.identity.did, alias }, `${alias} removed`),
-  );
-  const rename = command("rename", "replace one alias by another").argument("<new>", "new alias", parseAlias);
-  changeCommand(rename, (changing, oldAlias: string, newAlias: string) => {
-    const intent: Intent = { action: "update_alias", did: changing.identity.did, oldAlias, newAlias };
-    return applyAndReport(changing, intent, `${oldAlias} is now ${newAlias}`);
-  });
-  changeCommand(command("primary", "set the alias of an identity that has none"), (changing, alias: string) =>
-    applyAsOwner(changing, { extrinsic: "set_alias", did: changing.identity.did, alias }, `${alias} is the alias`),
   );
 }
 

@@ -1,12 +1,10 @@
 /**
- * `waypost did`: identities of this machine. This file makes and shows them, compares keys with a correspondent and sets
- * policies; their other changes are in `did-change.ts`.
+ * `waypost did`: identities of this machine. This file makes and shows them, and compares keys with a correspondent; their
+ * changes are in `did-change.ts`.
  * Source: interface "Recipient delivery policy", docs/trust.md.
  */
-import { Argument, type Command } from "commander";
+import type { Command } from "commander";
 import { failed } from "../app/failure.ts";
-import { parseRecord } from "../client/answers.ts";
-import type { OwnerUpdate } from "../client/change.ts";
 import { activeDocument, type Client, normalizeName, rootKeyOf, trustIn } from "../client/client.ts";
 import { ClientError, orNull } from "../client/http.ts";
 import type { WaypostOptions } from "../client/opening.ts";
@@ -15,8 +13,8 @@ import { fingerprintOf } from "../client/trust/fingerprint.ts";
 import { forgetOwnAlias } from "../client/trust/own.ts";
 import { Waypost } from "../client/waypost.ts";
 import type { Did } from "../core/codec/did.ts";
-import { addIdentityFlag, addWaitFlag, clientCommand, parseName, printable, type Session } from "./command.ts";
-import { applyAsOwner, changeCommand, registerChangeCommands } from "./did-change.ts";
+import { addIdentityFlag, addWaitFlag, clientCommand, parseName, type Session } from "./command.ts";
+import { registerChangeCommands } from "./did-change.ts";
 import { listIdentities, loadIdentity } from "./files/files.ts";
 
 export function registerDidCommand(program: Command): void {
@@ -25,7 +23,10 @@ export function registerDidCommand(program: Command): void {
   registerReads(did);
   registerChangeCommands(did);
   registerTrust(did);
-  registerPolicies(did.command("policy").description("manage what may be delivered, how large, and for how long"));
+  const policy = did
+    .command("policy [target]")
+    .description("show what a DID accepts, how large, and for how long, and which policies apply to it");
+  clientCommand(addIdentityFlag(policy), showPolicy);
 }
 
 // ------------------------------------------------------------------------------------------------- create
@@ -92,31 +93,8 @@ async function showDid({ client, report, ...session }: Session, _: object, targe
   const did = await didOf({ client, report, ...session }, target);
   const record = await client.directory.resolve(did);
   const trust = record.deactivated ? null : await levelOf(client, did);
-  const { document } = record;
-  const section = (title: string, lines: readonly string[] = []) => [
-    title,
-    ...lines.map((line) => `  ${printable(line)}`),
-  ];
-  const text = [
-    `${record.did} (${trust ?? "deactivated"})`,
-    `version ${record.version}, changed ${record.updated_at}`,
-    `root key ${record.root_pubkey ?? "none"}`,
-    ...(record.aliases.length === 0 ? [] : [`aliases ${record.aliases.join(", ")}`]),
-    ...section(
-      "methods",
-      document?.verificationMethod.map(({ id, type, publicKeyMultibase: key }) => `${id} ${type} ${key}`),
-    ),
-    ...section("authentication", document?.authentication),
-    ...section(
-      "key agreement",
-      document?.keyAgreement.map(({ id, type, publicKeyMultibase: key }) => `${id} ${type} ${key}`),
-    ),
-    ...section(
-      "services",
-      document?.service.map(({ id, type, serviceEndpoint: at }) => `${id} ${type} ${[at].flat().join(" ")}`),
-    ),
-  ];
-  report.result({ ...record, trust }, text.join("\n"));
+  const text = `${record.did} (${trust ?? "deactivated"})\n${JSON.stringify(record, null, 2)}`;
+  report.result({ ...record, trust }, text);
 }
 
 async function listNames({ keysFolder, report }: Session): Promise<void> {
@@ -163,12 +141,6 @@ async function forgetTarget({ client, report, ...session }: Session, _: object, 
 
 // ------------------------------------------------------------------------------------------------- policies
 
-function registerPolicies(policy: Command): void {
-  const show = policy.command("show [target]").description("show the recipient policy of a DID, and its links");
-  clientCommand(addIdentityFlag(show), showPolicy);
-  registerSet(policy);
-}
-
 async function showPolicy(session: Session, _: object, target: string | undefined): Promise<void> {
   const did = await didOf(session, target);
   const { directory } = session.client;
@@ -179,31 +151,4 @@ async function showPolicy(session: Session, _: object, target: string | undefine
     delivery_policy_links === null ? "no policy is linked" : `links ${JSON.stringify(delivery_policy_links, null, 2)}`,
   ];
   session.report.result({ did, policy, delivery_policy_links }, lines.join("\n"));
-}
-
-const policyKinds = {
-  recipient: "set_delivery_policy",
-  tag: "set_tag_policy",
-  persona: "set_persona_policy",
-  links: "set_delivery_policy_links",
-} as const;
-
-/** The Directory checks the members: they are those of its interface. */
-function registerSet(policy: Command): void {
-  const kind = new Argument(
-    "<kind>",
-    "of envelopes to this identity, of those with it as tag or persona; or the links",
-  );
-  const command = policy
-    .command("set")
-    .description("replace a policy of this identity, or which policies apply to it")
-    .addArgument(kind.choices(Object.keys(policyKinds)))
-    .argument("<json>", "its members, as docs/interface.md names them");
-  changeCommand(command, (changing, kind: keyof typeof policyKinds, text: string) => {
-    const members = parseRecord(text);
-    if (members === null) throw failed("the members must be a JSON object");
-    const [extrinsic, { did }] = [policyKinds[kind], changing.identity];
-    const content = extrinsic === "set_delivery_policy_links" ? { links: members } : { policy: members };
-    return applyAsOwner(changing, { extrinsic, did, ...content } as OwnerUpdate, `the ${kind} policy is set`);
-  });
 }

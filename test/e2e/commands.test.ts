@@ -57,12 +57,12 @@ const cases: readonly (readonly string[])[] = [
   ["key", "show", "folder"],
   ["did", "create", "--name", "carol", "--keys", "note.txt"],
   ["did", "list", "--keys", "note.txt"],
-  ["did", "policy", "set", "recipient", "[]", "--as", "alice"],
+  ["did", "change", "set_delivery_policy", "[]", "--as", "alice"],
   ["send", "--as", "alice", "--to", "bob", "--file", "folder"],
   ["send", "--as", "alice", "--to", "nobody", "--file", "note.txt"],
   ["did", "show", "alice", "--url", "http://127.0.0.1:1"],
-  ["did", "add-service", "#x", "--as", "alice", "--type", "inbox", "--endpoint", "nowhere"],
-  ["did", "add-key", "#a/b", "--as", "alice"],
+  ["did", "change", "AddService", '{"service":{"id":"#x","type":"SvcInboxService"}}', "--as", "alice"],
+  ["did", "change", "RemoveService", '{"id":"#a/b"}', "--as", "alice"],
   ["config", "check", "--config", "folder"],
   ["send", "--as", "alice", "--to", "bob"],
   ["did", "bogus"],
@@ -174,8 +174,7 @@ describe("a malformed number or duration is refused before anything is done", ()
     [["send", "--as", "alice", "--to", "bob", "--file", "note.txt", "--ttl", "60d"]],
     [["send", "--as", "alice", "--to", "bob", "--file", "note.txt", "--retries", "-1"]],
     [["send", "--as", "alice", "--to", "bob", "--file", "note.txt", "--chunk-bytes", "0"]],
-    [["did", "add-service", "#x", "--as", "alice", "--type", "inbox", "--endpoint", url, "--priority", "4294967296"]],
-    [["did", "policy", "set", "sender", "{}", "--as", "alice"]],
+    [["did", "change", "UpdateRootPubkey", "{}", "--as", "alice"]],
   ])("%p", async (args) => {
     const { code, stderr } = await waypost(...args, "--json");
     expect([code, JSON.parse(stderr).code]).toEqual([1, "usage"]);
@@ -319,7 +318,7 @@ test("did create refuses to publish an address that the node does not answer to"
 
 test("an input error of a node says which member is wrong", async () => {
   const members = '{"max_message_bytes":5,"cache_eligible":true}';
-  const { code, stderr } = await waypost("did", "policy", "set", "recipient", members, "--as", "alice", "--json");
+  const { code, stderr } = await waypost("did", "change", "set_delivery_policy", members, "--as", "alice", "--json");
   expect(code).toBe(1);
   const message = expect.stringContaining("/effective_ttl");
   expect(JSON.parse(stderr)).toMatchObject({ code: "invalid_request", message });
@@ -346,16 +345,22 @@ test("keys of a DID without a proof are called unproven, wherever a person relie
 
 test("policies are set and shown: of a recipient, of a tag, of a persona, and which of them count", async () => {
   const did = JSON.parse((await waypost("did", "list", "--json")).stdout).identities[0].did as string;
-  const policy = (...args: string[]): Promise<Ran> => waypost("did", "policy", ...args, "--as", "alice");
-  const set = async (kind: string, members: object) =>
-    expect(await policy("set", kind, JSON.stringify(members))).toMatchObject({ code: 0, stderr: "" });
+  const set = async (action: string, members: object) =>
+    expect(await waypost("did", "change", action, JSON.stringify(members), "--as", "alice")).toMatchObject({
+      code: 0,
+      stderr: "",
+    });
   const bounds = { effective_ttl: 100, max_message_bytes: 5_000 };
-  await set("recipient", { ...bounds, replication: 2, cache_eligible: false });
-  await set("tag", { ...bounds, cache_eligible: true, release_pricing: { base_fee: "7", per_kib_fee: "0" } });
+  await set("set_delivery_policy", { ...bounds, replication: 2, cache_eligible: false });
+  await set("set_tag_policy", {
+    ...bounds,
+    cache_eligible: true,
+    release_pricing: { base_fee: "7", per_kib_fee: "0" },
+  });
   const ends = { mode: "DeleteOnExpiry", retain_until: "5" };
-  await set("persona", { allowed_relays: ["r1"], expiration_behavior: ends });
-  await set("links", { tag_policies: [did], persona_policies: [did] });
-  const shown = JSON.parse((await policy("show", "--json")).stdout);
+  await set("set_persona_policy", { allowed_relays: ["r1"], expiration_behavior: ends });
+  await set("set_delivery_policy_links", { tag_policies: [did], persona_policies: [did] });
+  const shown = JSON.parse((await waypost("did", "policy", "--as", "alice", "--json")).stdout);
   expect(shown.policy).toMatchObject({ effective_ttl: 100, replication: 2, cache_eligible: false });
   expect(shown.delivery_policy_links).toEqual({ recipient_policy: null, tag_policies: [did], persona_policies: [did] });
   const read = async (path: string) =>

@@ -1,6 +1,7 @@
 /** One key file and several writers: a follower, commands of another shell, and a removal. No stored secret is lost. */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";
+import { ed25519 } from "@noble/curves/ed25519.js";
 import { fileKeys, loadIdentity } from "../../src/cli/files/files.ts";
 import { rootKeyOf } from "../../src/client/client.ts";
 import { ed25519PublicKey } from "../../src/client/crypto.ts";
@@ -9,6 +10,8 @@ import { freshSeed, type Identity, parseIdentity, renderIdentity } from "../../s
 import type { WaypostEvent } from "../../src/client/message.ts";
 import { changeIdentity } from "../../src/client/opening.ts";
 import { Waypost } from "../../src/client/waypost.ts";
+import { renderPublicKey } from "../../src/core/codec/bytes.ts";
+import type { DidUrl } from "../../src/core/codec/did.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { scratchPaths } from "../support/scratch.ts";
 
@@ -43,10 +46,19 @@ async function follower(folder: string) {
   return { me, events };
 }
 
-test("a key that another shell adds stays, and is no stranger's", async () => {
+test("a key that another process adds stays, and is no stranger's", async () => {
   const folder = freshFolder();
   const { me, events } = await follower(folder);
-  expect(await run(folder, "did", "add-key", "#k2")).toBe(0);
+  const secret = ed25519.utils.randomSecretKey();
+  const id = `${me.did}#k2` as DidUrl;
+  const publicKeyMultibase = renderPublicKey(ed25519.getPublicKey(secret));
+  const method = { id, controller: me.did, type: "Multikey", publicKeyMultibase };
+  await changeIdentity(fileKeys(folder), { name: "alice", did: me.did }, (stored) => ({
+    ...stored,
+    methods: [...stored.methods, { id, secret }],
+  }));
+  const members = JSON.stringify({ verification_method: method });
+  expect(await run(folder, "did", "change", "AddVerificationMethod", members)).toBe(0);
   await me.watch();
   await me.rotate();
   const methods = (await loadIdentity(folder, "alice")).methods.map(({ id }) => id);

@@ -259,8 +259,9 @@ test("the commands send to alias@home, receive from there and remember whom", as
     recipient: { trust: "proven", name: "told" },
   });
   expect((await send()).json.recipient).toEqual({ trust: "proven", name: "remembered" });
-  const flags = ["--type", "directory", "--endpoint", `http://${south.home}`];
-  expect((await waypost(south.home, "bob", "did", "add-service", "#directory", ...flags)).json.ok).toBe(true);
+  const service = { id: "#directory", type: "SvcDirectoryService", serviceEndpoint: `http://${south.home}` };
+  const moved = await waypost(south.home, "bob", "did", "change", "UpdateService", JSON.stringify({ service }));
+  expect(moved.json.ok).toBe(true);
   const received = await waypost(south.home, "bob", "receive", "--out", "inbox");
   expect(JSON.stringify(received.json)).toContain(alice.json.did);
   expect(JSON.stringify(received.json)).toContain('"from_verified":true,"from_trust":"proven"');

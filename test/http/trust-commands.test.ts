@@ -6,6 +6,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { cpSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { exampleKey } from "../../src/core/schema/schema.ts";
 import { type LyingDirectory, lyingDirectory } from "../support/lying-directory.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 
@@ -39,7 +40,7 @@ test("a person sees the same fingerprint on both sides, and a Directory that goe
   const created = await waypost("did", "create", "--name", "fay", "--alias", "fay.example");
   const { did } = created.json;
   expect(did).toStartWith("did:svc:wp");
-  await waypost("did", "create", "--name", "gil");
+  const { did: gil } = (await waypost("did", "create", "--name", "gil")).json;
   expect((await send("fay.example")).json.recipient).toEqual({ trust: "proven", name: "told" });
 
   const shown = async (as: string, to: string) =>
@@ -71,7 +72,9 @@ test("a person sees the same fingerprint on both sides, and a Directory that goe
   expect((await send("fay")).said).not.toContain("stranger_change");
   cpSync(join(scratch, "keys"), join(scratch, "stolen"), { recursive: true });
   const thief = (...words: string[]) => waypost("did", ...words, "--as", "gil", "--keys", join(scratch, "stolen"));
-  expect((await thief("add-key", "#thief")).json.ok).toBe(true);
+  const key = { id: `${gil}#thief`, controller: gil, type: "Multikey", publicKeyMultibase: exampleKey };
+  const added = await thief("change", "AddVerificationMethod", JSON.stringify({ verification_method: key }));
+  expect(added.json.ok).toBe(true);
   const warned = await send("fay");
   expect([warned.json.ok, warned.said]).toEqual([true, expect.stringContaining("stranger_change")]);
 
