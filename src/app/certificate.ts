@@ -13,7 +13,7 @@ import type { Certificate } from "../nodes/http/server.ts";
 import type { InputProblem } from "../storage/contract.ts";
 import { failed } from "./failure.ts";
 
-export type LoadedCertificate = Certificate & {
+type LoadedCertificate = Certificate & {
   readonly notAfterMs: number;
   /** Properties of a valid certificate that are probably a mistake. */
   readonly warnings: readonly InputProblem[];

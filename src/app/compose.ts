@@ -8,15 +8,15 @@ import type { Config } from "../config/schema.ts";
 import { errorText } from "../core/fault.ts";
 import { joinOutages, type Log } from "../nodes/http/log.ts";
 import { createMetrics } from "../nodes/http/metrics.ts";
-import { removeStaleSocket } from "../nodes/http/server.ts";
+import { type Listener, removeStaleSocket } from "../nodes/http/server.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import { certificateOf, createRenewalNotice } from "./certificate.ts";
 import { endInTime, endingMsMax } from "./failure.ts";
 import { openKeys } from "./keys.ts";
 import { registerProcessMetrics, registerStoreMetrics } from "./metrics.ts";
-import type { NodeOverrides } from "./nodes.ts";
-import { type ProcessView, type Serving, startServing } from "./serving.ts";
-import { openConfiguredBus, openConfiguredStores, registerBusMetrics, startSweepers } from "./stores.ts";
+import { type ComposedNodes, composeNodes, type NodeOverrides } from "./nodes.ts";
+import { bindListeners, createApps, type Listeners } from "./serving.ts";
+import { openConfiguredBus, openConfiguredStores, registerBusMetrics, startSweepers, toFailure } from "./stores.ts";
 
 /** Tests set another clock and resolver. */
 export type StartOptions = NodeOverrides & {
@@ -46,41 +46,42 @@ export type RunningNodes = {
 
 export async function startNodes(config: Config, options: StartOptions): Promise<RunningNodes> {
   const now = options.now ?? Date.now;
-  const metrics = createMetrics();
-  let serving: Serving | null = null;
   const startedAtMs = now();
+  const metrics = createMetrics();
   const log = joinOutages(options.log, now);
   const keys = await openKeys(config, log);
-  const certificate = certificateOf(config, now());
+  const certificate = certificateOf(config, startedAtMs);
   const ownKey = keys.logKey === null ? {} : { logKey: keys.logKey.key };
   const named = config.directory.enabled ? ownKey : { logKey: "elsewhere" as const };
   const stores = await openConfiguredStores(config, { now, log, fatal: options.onFatal, ...named });
   const bus = await openConfiguredBus(config, { log });
+  let nodes: ComposedNodes | null = null;
   try {
     registerStoreMetrics(metrics, { config, stores, now });
     registerBusMetrics(metrics, bus);
     await Promise.all([...config.server.listen, ...config.server.admin_listen].map(removeStaleSocket));
+    const parts = { ...options, log, stores, bus, now, metrics, ...keys };
+    const composed = await composeNodes(config, parts).catch(toFailure);
+    nodes = composed;
     const reload = async (next: Config): Promise<ReloadPlan> => {
       const plan = decideReload(config, next);
       applyReload(config, next, plan);
-      serving?.readSettings();
+      for (const app of [apps.main, apps.admin, apps.operator, apps.site?.app]) app?.readSettings();
       return plan;
     };
-    const readAgain = (): Promise<ReloadPlan | string> =>
-      reloadFile(options, { log, reload, readKey: keys.eventKey.read });
-    const view: ProcessView = { renderMetrics: metrics.render, reloadFile: readAgain };
-    const parts = { log, stores, bus, now, metrics, ...keys, view, certificate };
-    const shared = { ...options, ...parts };
-    const started = await startServing(config, shared);
-    serving = started;
+    const readAgain = () => reloadFile(options, { log, reload, readKey: keys.eventKey.read });
+    const apps = await createApps(config, { ...parts, nodes, reload: readAgain });
+    const listeners = bindListeners(config, { ...apps, ...nodes, certificate });
     const file = config.server.tls_cert_file;
-    const eachRound =
-      certificate === null || file === null ? {} : { eachRound: createRenewalNotice(file, certificate, log) };
-    const sweepers = startSweepers(stores, { now, log, ...eachRound });
-    registerProcessMetrics(metrics, { startedAtMs, loopLagSeconds: sweepers.loopLagSeconds });
-    const { urls, adminUrls } = started;
+    const sweepers = startSweepers(stores, {
+      now,
+      log,
+      ...(certificate === null || file === null ? {} : { eachRound: createRenewalNotice(file, certificate, log) }),
+    });
+    registerProcessMetrics(metrics, { startedAtMs, loopLagSeconds: sweepers.loopLagSeconds, certificate });
     const end = async (): Promise<void> => {
-      await endInTime(log, "requests", started.drain(), config.server.drain_timeout + partMsMax);
+      const drainMs = config.server.drain_timeout;
+      await endInTime(log, "requests", drain(listeners, composed, drainMs), drainMs + partMsMax);
       await endInTime(log, "bus", bus.close(), partMsMax);
       await endInTime(log, "sweeps", sweepers.stop(), partMsMax);
       await endInTime(log, "stores", stores.close(), endingMsMax);
@@ -90,12 +91,24 @@ export async function startNodes(config: Config, options: StartOptions): Promise
       ended ??= end();
       return ended;
     };
+    const [urls, adminUrls] = [urlsOf(listeners.main), urlsOf(listeners.admin)];
     return { url: urls[0] ?? "", urls, adminUrls, stores, reload, reloadFile: readAgain, stop };
   } catch (error) {
+    nodes?.close();
     await bus.close();
     await stores.close();
     throw error;
   }
+}
+
+const urlsOf = (listeners: readonly Listener[]) => listeners.map(({ url }) => url);
+
+/** Accepts nothing new, and finishes requests in flight. */
+async function drain({ main, admin }: Listeners, nodes: ComposedNodes, timeoutMs: number): Promise<void> {
+  const drained = [...main, ...admin].map((one) => one.drain(timeoutMs));
+  nodes.endLasting();
+  await Promise.all(drained);
+  nodes.close();
 }
 
 /** Limit of one step of the shutdown; stores have a longer one. */

@@ -19,9 +19,15 @@ async function freeBytesOf(options: Readonly<Record<string, unknown>> | undefine
   return found === null ? null : found.bavail * found.bsize;
 }
 
-type ProcessParts = { readonly startedAtMs: number; readonly loopLagSeconds: () => number };
+type ProcessParts = {
+  readonly startedAtMs: number;
+  readonly loopLagSeconds: () => number;
+  /** The one in use. */
+  readonly certificate: { readonly notAfterMs: number } | null;
+};
 
-export function registerProcessMetrics(metrics: Metrics, { startedAtMs, loopLagSeconds }: ProcessParts): void {
+export function registerProcessMetrics(metrics: Metrics, { startedAtMs, ...parts }: ProcessParts): void {
+  const { loopLagSeconds, certificate } = parts;
   const gauge = (name: string, help: string, read: () => number): void => metrics.gauge({ name, help }, read);
   metrics.gauge({ name: "build_info", help: "1, with the version as a label.", labels: ["version"] }, () => [
     [[version], 1],
@@ -33,6 +39,10 @@ export function registerProcessMetrics(metrics: Metrics, { startedAtMs, loopLagS
     return (user + system) / 1e6;
   });
   gauge("event_loop_lag_seconds", "Largest delay of the event loop in the last ten seconds.", loopLagSeconds);
+  if (certificate !== null) {
+    const help = "End of the certificate in use, as Unix time.";
+    gauge("tls_certificate_not_after_seconds", help, () => certificate.notAfterMs / 1_000);
+  }
 }
 
 export function registerHttpGauges(metrics: Metrics, app: App): void {

@@ -1,5 +1,5 @@
 /**
- * What answers requests: the nodes, their apps and the listeners.
+ * What answers requests: the apps of a process and its listeners.
  * Source: rules section 9.
  */
 import type { ReloadPlan } from "../config/config.ts";
@@ -12,71 +12,19 @@ import { type App, createApp } from "../nodes/http/app.ts";
 import { httpMetrics } from "../nodes/http/metrics.ts";
 import type { AppOptions } from "../nodes/http/pipeline.ts";
 import type { CorsOrigins, Route } from "../nodes/http/route.ts";
-import { type Listener, listen, type Site } from "../nodes/http/server.ts";
+import { type Certificate, type Listener, listen, type Site } from "../nodes/http/server.ts";
 import { aboutRoute, checkProbes, statusRoutes } from "../nodes/http/status.ts";
 import { operationRoutes } from "../nodes/operations/operations.ts";
 import { version } from "../version.ts";
-import type { LoadedCertificate } from "./certificate.ts";
 import { failed } from "./failure.ts";
 import { registerHttpGauges } from "./metrics.ts";
-import { type ComposedNodes, type ComposeParts, composeNodes, unavailableOf } from "./nodes.ts";
+import { type ComposedNodes, type ComposeParts, unavailableOf } from "./nodes.ts";
 import { siteHeaders, siteRoutes } from "./site.ts";
-import { toFailure } from "./stores.ts";
 
-/** The process, as its listeners see it. */
-export type ProcessView = {
-  readonly renderMetrics: () => Promise<string>;
-  /** Reads the configuration again; a text gives the reason why it was not applied. */
-  readonly reloadFile: () => Promise<ReloadPlan | string>;
-};
-
-type ServingParts = ComposeParts & { readonly view: ProcessView; readonly certificate: LoadedCertificate | null };
-
-export type Serving = {
-  readonly urls: readonly string[];
-  readonly adminUrls: readonly string[];
-  /** Applies the settings that a reload has changed. */
-  readonly readSettings: () => void;
-  /** Accepts nothing new, and finishes requests in flight. */
-  readonly drain: () => Promise<void>;
-};
-
-export async function startServing(config: Config, parts: ServingParts): Promise<Serving> {
-  const { now, metrics, log } = parts;
-  const { certificate } = parts;
-  const nodes = await composeNodes(config, parts).catch(toFailure);
-  try {
-    const operations = operationRoutes({ ...nodes.operated, reload: parts.view.reloadFile, now, log });
-    const apps = createApps(config, { ...parts, nodes, operations, site: await siteRoutes(config) });
-    const listeners = bindListeners(config, { ...parts, nodes, ...apps, certificate });
-    const help = "End of the certificate in use, as Unix time.";
-    if (certificate !== null)
-      metrics.gauge({ name: "tls_certificate_not_after_seconds", help }, () => certificate.notAfterMs / 1_000);
-    return {
-      urls: listeners.main.map(({ url }) => url),
-      adminUrls: listeners.admin.map(({ url }) => url),
-      readSettings: () => {
-        for (const app of [apps.main, apps.admin, apps.operator, apps.site?.app]) app?.readSettings();
-      },
-      drain: async () => {
-        const all = [...listeners.main, ...listeners.admin];
-        const drained = all.map((one) => one.drain(config.server.drain_timeout));
-        nodes.endLasting();
-        await Promise.all(drained);
-        nodes.close();
-      },
-    };
-  } catch (error) {
-    nodes.close();
-    throw error;
-  }
-}
-
-type AppParts = ServingParts & {
+type AppParts = ComposeParts & {
   readonly nodes: ComposedNodes;
-  readonly operations: readonly Route[];
-  /** The files of the chat app. */
-  readonly site: readonly Route[];
+  /** Reads the configuration again; a text gives the reason why it was not applied. */
+  readonly reload: () => Promise<ReloadPlan | string>;
 };
 
 type Apps = {
@@ -88,19 +36,20 @@ type Apps = {
   readonly site: Site | null;
 };
 
-function createApps(config: Config, parts: AppParts): Apps {
+export async function createApps(config: Config, parts: AppParts): Promise<Apps> {
   const { server } = config;
-  const measured = httpMetrics(parts.metrics);
+  const { metrics, nodes, now, log } = parts;
+  const measured = httpMetrics(metrics);
   const hasAdmin = server.admin_listen.length > 0;
   const apart = hasAdmin && !server.shows_status;
   let main: App | null = null;
   const ofStores = [...parts.stores.stores].map(([name, store]) => [`store ${name}`, () => store.probe()] as const);
   const common = {
     version,
-    limits: parts.nodes.limits,
+    limits: nodes.limits,
     unavailable: unavailableOf(config),
-    renderMetrics: parts.view.renderMetrics,
-    probes: { ...Object.fromEntries(ofStores), ...parts.nodes.probes },
+    renderMetrics: metrics.render,
+    probes: { ...Object.fromEntries(ofStores), ...nodes.probes },
     draining: () => main?.draining() ?? false,
   };
   type Rules = Pick<AppOptions, "acceptsHost" | "headers">;
@@ -110,14 +59,14 @@ function createApps(config: Config, parts: AppParts): Apps {
       ...rules,
       settings: server,
       corsOrigins: origins,
-      now: parts.now,
-      log: parts.log,
+      now,
+      log,
       metrics: measured,
-      results: parts.nodes.results,
+      results: nodes.results,
     });
   // The page is for the operator: on the admin listener, or on a node that only this machine reaches.
   const isPrivate = !apart && server.listen.every(isLoopbackListener);
-  const routes = [...parts.nodes.routes, aboutRoute(() => aboutOf(config, parts))];
+  const routes = [...nodes.routes, aboutRoute(() => aboutOf(config, parts))];
   const shown = isPrivate ? [...routes, dashboardRoute()] : routes;
   const servers = [...new Set([...config.relay.public_endpoints, ...config.cache.public_endpoints])];
   const statusOfMain = statusRoutes({ ...common, routes, servers, withMetrics: !apart });
@@ -125,15 +74,17 @@ function createApps(config: Config, parts: AppParts): Apps {
   const site =
     server.app === null
       ? null
-      : { host: server.app, app: build(parts.site, () => [], { headers: siteHeaders(config) }) };
+      : { host: server.app, app: build(await siteRoutes(config), () => [], { headers: siteHeaders(config) }) };
   const buildApart = (operations: readonly Route[]): App => {
     const status = statusRoutes({ ...common, routes: operations, withMetrics: true });
     return build([dashboardRoute(), ...operations, ...status], () => "loopback", { acceptsHost: isPrivateHost });
   };
-  registerHttpGauges(parts.metrics, main);
+  registerHttpGauges(metrics, main);
   const ready = async () => Number((await checkProbes(common.probes)).every(({ ok }) => ok));
-  parts.metrics.gauge({ name: "ready", help: "1 while everything that /readyz asks answers." }, ready);
-  const operator = server.admin_listen.some(isSocket) ? buildApart(parts.operations) : null;
+  metrics.gauge({ name: "ready", help: "1 while everything that /readyz asks answers." }, ready);
+  const operator = server.admin_listen.some(isSocket)
+    ? buildApart(operationRoutes({ ...nodes.operated, reload: parts.reload, now, log }))
+    : null;
   return { main, admin: hasAdmin ? buildApart([]) : null, operator, site };
 }
 
@@ -178,11 +129,13 @@ function hostRule({ directory, relay, cache }: Config): { acceptsHost?: (host: s
   return { acceptsHost: (host) => isPrivateHost(host) || hosts.includes(host) };
 }
 
-type ListenParts = Apps & Pick<AppParts, "nodes"> & { readonly certificate: LoadedCertificate | null };
+type ListenParts = Apps & Pick<ComposedNodes, "websocket"> & { readonly certificate: Certificate | null };
+
+export type Listeners = { readonly main: readonly Listener[]; readonly admin: readonly Listener[] };
 
 /** Binds every address; when one can't be bound, those before it are given up again. */
-function bindListeners(config: Config, parts: ListenParts): { main: Listener[]; admin: Listener[] } {
-  const { main, admin, operator, nodes } = parts;
+export function bindListeners(config: Config, parts: ListenParts): Listeners {
+  const { main, admin, operator } = parts;
   const tls = parts.certificate === null ? {} : { certificate: parts.certificate };
   const bound = { main: [] as Listener[], admin: [] as Listener[] };
   const bind = (address: string, open: () => Listener): Listener => {
@@ -193,7 +146,7 @@ function bindListeners(config: Config, parts: ListenParts): { main: Listener[]; 
       throw failed(`${address} can't be listened on: ${listenReason(address, error)}`);
     }
   };
-  const websocket = nodes.websocket === undefined ? {} : { websocket: nodes.websocket };
+  const websocket = parts.websocket === undefined ? {} : { websocket: parts.websocket };
   const site = parts.site === null ? {} : { site: parts.site };
   for (const address of config.server.listen) {
     bound.main.push(bind(address, () => listen({ app: main, address, ...websocket, ...site, ...tls })));
