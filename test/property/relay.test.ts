@@ -42,13 +42,7 @@ const path = fc.oneof(
   fc.constantFrom("/relay", `/relay/${encodeURIComponent(bob.did)}`, "/relay/", "/relay/%ff", "/relay/..%2f"),
   fc.string().map((text) => `/relay/${encodeURIComponent(text.toWellFormed())}`),
 );
-const headers = fc.record(
-  {
-    "svc-hops": fc.constantFrom("0", "3", "999", "-1", "x", ""),
-    "svc-via": fc.constantFrom("a", "0123456789abcdef", ""),
-  },
-  { requiredKeys: [] },
-);
+const headers = fc.record({ "svc-hops": fc.constantFrom("0", "3", "999", "-1", "x", "") }, { requiredKeys: [] });
 
 test("whatever is sent, the answer is a DeliveryResult that blames the sender or delivers", async () => {
   const codes = new Set<string>();

@@ -26,6 +26,8 @@ export type Dedup = {
 
 type OneDelivery = {
   readonly envelope: Pick<Envelope, "to" | "messageId" | "bytes">;
+  /** How often it was forwarded. */
+  readonly hops: number;
   readonly nowMs: number;
   /** How long the result is remembered. */
   readonly untilMs: () => number;
@@ -33,14 +35,19 @@ type OneDelivery = {
   readonly deliver: (begun: () => void) => Promise<Delivered | Fault>;
 };
 
-/** The outcome of the only delivery of the message: 409 `duplicate_conflict` for another envelope. */
+/**
+ * The outcome of the only delivery of the message: 409 `duplicate_conflict` for another envelope. One that was forwarded
+ * more often than that in flight has come back, and would wait for itself: 422 `not_deliverable`.
+ */
 export function deliverOnce(dedup: Dedup, delivery: OneDelivery): Promise<DeliveryOutcome> {
   const { to, messageId, bytes } = delivery.envelope;
   const key = `relay:${to}:${messageId}`;
   const digest = sha256(bytes).toHex();
+  const { hops } = delivery;
   const first = dedup.inFlight.get(key);
-  if (first !== undefined) return first.digest === digest ? first.outcome.then(asRepeat) : Promise.resolve(conflict());
-  const delivering = { to, digest, delaysJoins: false };
+  if (first !== undefined && first.digest !== digest) return Promise.resolve(conflict());
+  if (first !== undefined) return hops > first.hops ? Promise.resolve(cameBack()) : first.outcome.then(asRepeat);
+  const delivering = { to, digest, hops, delaysJoins: false };
   const begun = () => {
     delivering.delaysJoins = true;
   };
@@ -85,6 +92,8 @@ function asRepeat(outcome: DeliveryOutcome): DeliveryOutcome {
 function conflict(): Fault {
   return fault("duplicate_conflict", "another envelope with this message_id was sent to this recipient");
 }
+
+const cameBack = () => fault("not_deliverable", "the envelope has come back to this Relay");
 
 /** After a failure there is no result, and the id belongs to the envelope with the digest. */
 type DeliveryRecord = { readonly digest: string; readonly result: DeliveryResult | null };

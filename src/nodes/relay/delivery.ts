@@ -27,9 +27,8 @@ import type { LiveSessions } from "./live/session.ts";
 /** An admitted envelope, and how it came here. */
 export type Relayed = {
   readonly envelope: Envelope;
-  /** `Svc-Hops` and `Svc-Via` of the request. */
+  /** `Svc-Hops` of the request. */
   readonly hops: number;
-  readonly via: string | null;
   readonly admission: Admission;
   /** What the admission rests on. */
   readonly facts: AdmissionFacts;
@@ -53,8 +52,6 @@ export type DeliveryParts = {
   readonly sessions: LiveSessions;
   /** Whether the client network may cause another request to the host. */
   readonly mayAsk: (call: Relayed["call"], host: string) => boolean;
-  /** Names the Relay in `Svc-Via`. */
-  readonly id: string;
   readonly now: () => number;
   readonly sleep: (ms: number) => Promise<void>;
   /** Uniform in 0..1. */
@@ -151,7 +148,7 @@ async function post(parts: DeliveryParts, relayed: Relayed, attempt: Attempt): P
     suffix:
       channel === "relay" ? `/relay/${encodeURIComponent(envelope.to)}` : channel === "cache" ? "/cache/store" : "",
     body: envelope.bytes,
-    headers: headersTo(channel, relayed, parts.id),
+    headers: headersTo(channel, relayed),
     wantsBody: channel !== "inbox",
     client: call.network,
     timeoutMs: attempt.timeoutMs,
@@ -162,11 +159,10 @@ async function post(parts: DeliveryParts, relayed: Relayed, attempt: Attempt): P
   return said === null ? { httpStatus, error: "invalid_answer", giveUp: true } : { httpStatus, error, giveUp, ...said };
 }
 
-function headersTo(channel: Channel, { hops, via, call, facts }: Relayed, id: string): Record<string, string> {
+function headersTo(channel: Channel, { hops, call, facts }: Relayed): Record<string, string> {
   const trace = traceparentOf(call.headers);
-  const viaNext = via === null ? id : [...via.split(",").slice(-7), id].join(",");
   return {
-    ...(channel === "cache" ? {} : { "svc-hops": String(hops + 1), "svc-via": viaNext }),
+    ...(channel === "cache" ? {} : { "svc-hops": String(hops + 1) }),
     // Not to an inbox, which is the recipient's own.
     ...(facts.senderHome === null || channel === "inbox" ? {} : { [senderHomeHeader]: facts.senderHome }),
     ...(isQuiet(call.headers) ? { urgency: "low" } : {}),

@@ -47,8 +47,6 @@ type RelayParts = {
   readonly random: () => number;
   readonly log: Log;
   readonly metrics: Metrics;
-  /** Tests give one. */
-  readonly id?: string;
 };
 
 export type Relay = {
@@ -71,8 +69,6 @@ type RelayNode = RelayParts & {
   readonly resultRate: RateLimiter;
   readonly facts: FactsSource;
   readonly rules: AdmissionRules;
-  /** Names this process in `Svc-Via`, so that an envelope that comes back is recognized. */
-  readonly id: string;
 };
 
 export function createRelay(parts: RelayParts): Relay {
@@ -80,10 +76,9 @@ export function createRelay(parts: RelayParts): Relay {
   const { receipts, log, sessions } = parts;
   const dedup: Dedup = { receipts, log, inFlight: sessions.inFlight };
   const counts = relayMetrics(parts, dedup);
-  const id = parts.id ?? crypto.getRandomValues(new Uint8Array(8)).toHex();
   const node: RelayNode = {
     ...parts,
-    delivery: { ...parts, id, mayAsk: pacedByHost(settings, parts.now), onAttempt: counts.attempt },
+    delivery: { ...parts, mayAsk: pacedByHost(settings, parts.now), onAttempt: counts.attempt },
     dedup,
     counts,
     clientRate: createRateLimiter(limitOf(settings, "client_rate", "client_burst")),
@@ -96,7 +91,6 @@ export function createRelay(parts: RelayParts): Relay {
       limits,
       checkPolicy: (policy) => checkRelay(policy, settings.public_id),
     },
-    id,
   };
   return {
     routes: relayRoutes(node),
@@ -145,7 +139,7 @@ async function relay(node: RelayNode, call: Call): Promise<Answer | Fault> {
   if (node.sessions.mayListen(envelope.to) && !call.waitsForOthers()) return tooManyWaiting;
   const relayed = { ...received, admission, facts, call };
   const outcome = await deliverOnce(node.dedup, {
-    envelope,
+    ...received,
     nowMs: call.nowMs,
     untilMs: () => rememberedUntilMs(node, relayed),
     deliver: (begun) => deliver(node, relayed, begun),
@@ -161,9 +155,9 @@ const tooManyWaiting = fault("service_unavailable", "too many deliveries of this
 
 // ---------------------------------------------------------------------------------------------- decode
 
-type ReceivedEnvelope = Pick<Relayed, "envelope" | "hops" | "via">;
+type ReceivedEnvelope = Pick<Relayed, "envelope" | "hops">;
 
-/** In this order: size and shape, path, way, time. */
+/** In this order: size and shape, path, hops, time. */
 function decodeReceived(node: RelayNode, call: Call): ReceivedEnvelope | Fault {
   const named = call.params["did"] === undefined ? null : parseDid(call.params["did"]);
   if (isFault(named)) return named;
@@ -172,22 +166,9 @@ function decodeReceived(node: RelayNode, call: Call): ReceivedEnvelope | Fault {
   call.concerns(envelope);
   if (named !== null && named !== envelope.to)
     return fault("recipient_mismatch", "the recipient in the path differs from the one in the envelope");
-  const way = decodeWay(node, call.headers);
-  if (isFault(way)) return way;
-  return checkEnvelopeTime(envelope, call.nowMs, node.limits) ?? { envelope, ...way };
-}
-
-const viaForm = /^[0-9a-f]{16}(?:,[0-9a-f]{16}){0,7}$/;
-
-/** How an envelope came here. One that has passed this Relay before would wait for itself. */
-function decodeWay(node: RelayNode, headers: Headers): Pick<ReceivedEnvelope, "hops" | "via"> | Fault {
-  const hops = headers.get("svc-hops");
-  const given = headers.get("svc-via");
-  if (hops !== null && !/^\d{1,3}$/.test(hops))
-    return fault("invalid_request", "Svc-Hops must be a number of at most three digits");
-  const via = given !== null && viaForm.test(given) ? given : null;
-  if (via?.split(",").includes(node.id)) return fault("not_deliverable", "the envelope has come back to this Relay");
-  return { hops: Number(hops ?? 0), via };
+  const hops = call.headers.get("svc-hops") ?? "0";
+  if (!/^\d{1,3}$/.test(hops)) return fault("invalid_request", "Svc-Hops must be a number of at most three digits");
+  return checkEnvelopeTime(envelope, call.nowMs, node.limits) ?? { envelope, hops: Number(hops) };
 }
 
 // ---------------------------------------------------------------------------------------------- commit
@@ -259,7 +240,7 @@ function relayRoutes(node: RelayNode): Route[] {
     id,
     tag: "Relay",
     request: envelopeShape,
-    headers: ["Svc-Hops", "Svc-Via", "Svc-Sender-Home", "Urgency"],
+    headers: ["Svc-Hops", "Svc-Sender-Home", "Urgency"],
     answer: [200, "Delivered to a live session or an inbox.", deliveryResultShape],
     also: [202, "Forwarded to another Relay, or stored by a Cache.", deliveryResultShape],
     capacity: "normal",

@@ -130,6 +130,7 @@ export type InFlight = {
   readonly to: Did;
   /** Of its content. */
   readonly digest: string;
+  readonly hops: number;
   /** It no longer reaches sessions of the recipient that begin to join now: they wait for it. */
   readonly delaysJoins: boolean;
   readonly outcome: Promise<DeliveryResult | Fault>;
