@@ -15,7 +15,6 @@ import { configWarnings } from "../config/checks.ts";
 import { type ConfigProblem, parseConfig } from "../config/config.ts";
 import { renderEffective, renderJsonSchema, renderReference } from "../config/reference.ts";
 import type { Config } from "../config/schema.ts";
-import { removeProxyVariables } from "../nodes/relay/egress.ts";
 import { natsOptions } from "../plugins/bus/nats.ts";
 import { optionSchemas } from "../plugins/load.ts";
 import type { InputProblem } from "../storage/contract.ts";
@@ -166,13 +165,8 @@ export function nearestFolder(folder: string): string {
   return existsSync(folder) || dirname(folder) === folder ? folder : nearestFolder(dirname(folder));
 }
 
-/** Certificates are checked, whatever the environment says, and no proxy is used. */
-export function checkEnvironment(env: Record<string, string | undefined>): InputProblem[] {
-  const setting = "(environment)";
+/** Outbound requests check certificates. */
+export function checkEnvironment(env: Record<string, string | undefined>): void {
   if (env["NODE_TLS_REJECT_UNAUTHORIZED"] === "0")
     throw failed("NODE_TLS_REJECT_UNAUTHORIZED=0 switches certificate checks off; unset it");
-  return removeProxyVariables(env).map((name) => ({
-    setting,
-    message: `${name} is not used: a node connects directly`,
-  }));
 }

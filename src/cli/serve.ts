@@ -42,7 +42,8 @@ async function serve(file: string): Promise<void> {
   const read = (): Promise<Config> => readConfig(file, { toServe: true });
   const config = await read();
   const sink = logTo(process.stdout, config);
-  for (const { setting, message } of [...checkEnvironment(process.env), ...warningsOf(config, file)])
+  checkEnvironment(process.env);
+  for (const { setting, message } of warningsOf(config, file))
     sink.log("warn", "a setting needs attention", { setting, reason: message });
   // A signal before the nodes run takes effect when they do; the log says what changed.
   const running = Promise.withResolvers<RunningNodes>();

@@ -3,7 +3,6 @@
  * errors, and the environment at start.
  */
 import { afterEach, describe, expect, test } from "bun:test";
-import { removeProxyVariables } from "../../src/nodes/relay/egress.ts";
 import { hostLimits } from "../../src/nodes/relay/host-limiter.ts";
 import {
   at,
@@ -297,14 +296,5 @@ describe("a destination's share of the node", () => {
       error: "destination_unavailable",
       giveUp: true,
     });
-  });
-});
-
-describe("the environment at start", () => {
-  test("takes proxies out, and names them", () => {
-    const env: Record<string, string | undefined> = { https_proxy: "http://p:1", HTTP_PROXY: "", PATH: "/bin" };
-    expect(removeProxyVariables(env)).toEqual(["https_proxy"]);
-    expect(env["https_proxy"]).toBeUndefined();
-    expect(removeProxyVariables(env)).toEqual([]);
   });
 });

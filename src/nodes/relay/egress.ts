@@ -324,15 +324,6 @@ function ownAddressReader(now: () => number): () => readonly Network[] {
   };
 }
 
-const proxyVariables = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
-
-/** Outbound requests go straight to checked addresses: takes proxy variables out of `env`, and returns their names. */
-export function removeProxyVariables(env: Record<string, string | undefined>): string[] {
-  const set = proxyVariables.filter((name) => (env[name] ?? "") !== "");
-  for (const name of set) delete env[name];
-  return set;
-}
-
 // ------------------------------------------------------------------------------------------------ one request
 
 const answerBytesMax = 64 * 1024;

@@ -26,6 +26,7 @@ export async function ask(url: string, body: Uint8Array | null = null): Promise<
   const response = await fetch(url, {
     ...(body === null ? {} : { method: "POST", body: body as Uint8Array<ArrayBuffer> }),
     redirect: "error",
+    proxy: false,
     signal: AbortSignal.timeout(askMsMax),
   });
   const bytes = await readCapped(response.body, { bytesMax: replyBytesMax });
