@@ -9,7 +9,6 @@ import { type Fault, isFault } from "../fault.ts";
 import { type DidDocument, expirationBehaviors, policyLimits, scaleBounds } from "../ledger/account.ts";
 import { normalizeDocument } from "../ledger/document.ts";
 import {
-  assetText,
   closed,
   compileShape,
   didText,
@@ -17,11 +16,9 @@ import {
   exampleAgreementKey,
   exampleDid,
   exampleKey,
-  feeText,
   namedText,
   nullable,
   open,
-  relayText,
   u64Text,
   u128Text,
 } from "./schema.ts";
@@ -87,7 +84,7 @@ export function parseDocument(json: unknown, did: Did): DidDocument | Fault {
 
 // ----------------------------------------------------------------------------------------------------------- policies
 
-const linkText = Type.String({ format: "link", minLength: 1, maxLength: scaleBounds.policyRefBytes });
+const linkText = Type.String({ minLength: 1, maxLength: scaleBounds.policyRefBytes });
 const linksMax = { maxItems: scaleBounds.policyRefs };
 const linkMembers = {
   recipient_policy: Type.Optional(nullable(linkText, "DID whose recipient policy counts; null is none")),
@@ -105,8 +102,12 @@ export const linksBody = closed(
 
 const expirationBehavior = Type.Union(expirationBehaviors.map((name) => Type.Literal(name)));
 
+const relayText = Type.String({ minLength: 1, maxLength: scaleBounds.allowedRelayBytes });
+
 const personaPolicyMembers = {
-  release_pricing: Type.Optional(closed({ asset: assetText, amount: u128Text })),
+  release_pricing: Type.Optional(
+    closed({ asset: Type.String({ maxLength: scaleBounds.assetBytes }), amount: u128Text }),
+  ),
   expiration_behavior: Type.Optional(closed({ mode: expirationBehavior, retain_until: Type.Optional(u64Text) })),
   allowed_relays: Type.Optional(Type.Array(relayText, { maxItems: scaleBounds.allowedRelays })),
 };
@@ -128,7 +129,7 @@ const deliveryPolicyMembers = {
   encrypted_header_preview_bytes: Type.Optional(
     Type.Integer({ minimum: 0, maximum: policyLimits.headerPreviewBytesMax }),
   ),
-  release_pricing: Type.Optional(closed({ base_fee: feeText, per_kib_fee: feeText })),
+  release_pricing: Type.Optional(closed({ base_fee: u128Text, per_kib_fee: u128Text })),
   expiration_behavior: Type.Optional(expirationBehavior),
 };
 

@@ -18,7 +18,6 @@ import { decodeBase64 } from "../codec/bytes.ts";
 import { parseU64, parseU128 } from "../codec/json.ts";
 import { parseTimestamp } from "../codec/time.ts";
 import { type Fault, fault, faultCodes, type InputError, pointerNameCharsMax } from "../fault.ts";
-import { longerThan, policyLimits, scaleBounds } from "../ledger/account.ts";
 import { parseProofTimestamp } from "../ledger/document-codec.ts";
 
 // ----------------------------------------------------------------------------------------------------------- examples
@@ -37,41 +36,16 @@ const inputErrorsMax = 32;
 
 // -------------------------------------------------------------------------------------------- formats
 
-/** What makes a text acceptable, and the words for what is expected. */
-type Format = { readonly accepts: (text: string) => boolean; readonly expected: string };
-
-const formats: Record<string, Format> = {
-  u64: { accepts: (text) => parseU64(text) !== null, expected: "decimal text of an unsigned 64-bit number" },
-  u128: { accepts: (text) => parseU128(text) !== null, expected: "decimal text of an unsigned 128-bit number" },
-  fee: {
-    accepts: (text) => (parseU128(text) ?? 2n ** 128n) <= policyLimits.releaseFeeMax,
-    expected: `decimal text of at most ${policyLimits.releaseFeeMax}`,
-  },
-  link: utf8Within(scaleBounds.policyRefBytes),
-  asset: utf8Within(scaleBounds.assetBytes),
-  relay: utf8Within(scaleBounds.allowedRelayBytes),
-  timestamp: {
-    accepts: (text) => parseTimestamp(text) !== null,
-    expected: "text of ISO-8601 with seconds and a zone, or of epoch seconds or milliseconds",
-  },
-  "proof-timestamp": {
-    accepts: (text) => parseProofTimestamp(text) !== null,
-    expected: "a timestamp, or v2: or v3:, then <nonce>:<expiry in milliseconds>",
-  },
-  "ed25519-signature": {
-    accepts: (text) => text.length === 88 && decodeBase64(text)?.length === 64,
-    expected: "standard Base64 of 64 bytes",
-  },
+/** What makes a text acceptable. The description of a schema with a format says the same in words. */
+const formats: Readonly<Record<string, (text: string) => boolean>> = {
+  u64: (text) => parseU64(text) !== null,
+  u128: (text) => parseU128(text) !== null,
+  timestamp: (text) => parseTimestamp(text) !== null,
+  "proof-timestamp": (text) => parseProofTimestamp(text) !== null,
+  "ed25519-signature": (text) => text.length === 88 && decodeBase64(text)?.length === 64,
 };
 
-function utf8Within(bytesMax: number): Format {
-  return {
-    accepts: (text) => !longerThan(text, bytesMax),
-    expected: `text of at most ${bytesMax} bytes of UTF-8`,
-  };
-}
-
-for (const [name, format] of Object.entries(formats)) FormatRegistry.Set(name, format.accepts);
+for (const [name, accepts] of Object.entries(formats)) FormatRegistry.Set(name, accepts);
 
 // -------------------------------------------------------------------------------------------- checker
 
@@ -91,40 +65,13 @@ export function compileShape<S extends TSchema>(schema: S): (value: unknown) => 
 
 function faultOfErrors(found: Iterable<ValueError>): Fault {
   const errors = new Map<string, InputError>();
-  for (const error of enterUnions(found)) {
+  for (const error of found) {
     const pointer = boundedPointer(error.path);
-    // The first error of a member is the most useful: "is missing" comes before "must be a string".
+    // The first error of a member is the most useful: "is missing" comes before "expected string".
     if (!errors.has(pointer)) errors.set(pointer, { pointer, message: messageOf(error) });
     if (errors.size === inputErrorsMax) break;
   }
   return fault("invalid_request", detailOf([...errors.values()]), { errors: [...errors.values()] });
-}
-
-/** Errors of a value that is of none of the kinds of a union. */
-const kindErrors: ReadonlySet<ValueErrorType> = new Set([
-  ValueErrorType.Array,
-  ValueErrorType.Integer,
-  ValueErrorType.Literal,
-  ValueErrorType.Null,
-  ValueErrorType.Object,
-  ValueErrorType.String,
-]);
-
-/**
- * For a value of the kind of one variant of a union: the errors of that variant. For any other value: the error that
- * names the variants.
- */
-function* enterUnions(found: Iterable<ValueError>): Iterable<ValueError> {
-  for (const error of found) {
-    const variants = error.type === ValueErrorType.Union ? error.errors.map(firstErrors) : [];
-    const meant = variants.find(([first]) => first && !(first.path === error.path && kindErrors.has(first.type)));
-    if (meant === undefined) yield error;
-    else yield* enterUnions(meant);
-  }
-}
-
-function firstErrors(errors: Iterable<ValueError>): ValueError[] {
-  return Iterator.from(errors).take(inputErrorsMax).toArray();
 }
 
 /** The first error in words, for callers that show only the detail, and the number of the others. */
@@ -140,38 +87,11 @@ function boundedPointer(pointer: string): string {
   return pointer.length - lastStep > pointerNameCharsMax ? pointer.slice(0, lastStep) : pointer;
 }
 
-function messageOf(error: ValueError): string {
-  const schema = error.schema;
-  switch (error.type) {
-    case ValueErrorType.ObjectRequiredProperty:
-      return "is missing";
-    case ValueErrorType.ObjectAdditionalProperties:
-      return "is not a known member";
-    case ValueErrorType.StringMaxLength:
-      return `must have at most ${schema["maxLength"]} characters`;
-    case ValueErrorType.StringMinLength:
-      return `must have at least ${schema["minLength"]} characters`;
-    case ValueErrorType.ArrayMaxItems:
-      return `must have at most ${schema["maxItems"]} entries`;
-    case ValueErrorType.ArrayMinItems:
-      return `must have at least ${schema["minItems"]} entries`;
-    case ValueErrorType.IntegerMinimum:
-      return `must be at least ${schema["minimum"]}`;
-    case ValueErrorType.IntegerMaximum:
-      return `must be at most ${schema["maximum"]}`;
-    default:
-      return `must be ${expectedBy(schema)}`;
-  }
-}
-
-/** What a schema wants, in words: its format, its constants, or its type. */
-function expectedBy(schema: TSchema): string {
-  const format = formats[schema["format"] as string];
-  if (format !== undefined) return format.expected;
-  if (Array.isArray(schema["anyOf"])) return schema["anyOf"].map(expectedBy).join(" or ");
-  if (schema["const"] !== undefined) return JSON.stringify(schema["const"]);
-  const type = schema["type"] as string;
-  return type === "null" ? "null" : `${/^[aio]/.test(type) ? "an" : "a"} ${type}`;
+function messageOf({ type, schema, message }: ValueError): string {
+  if (type === ValueErrorType.ObjectRequiredProperty) return "is missing";
+  if (type === ValueErrorType.ObjectAdditionalProperties) return "is not a known member";
+  const isDescribed = schema["format"] !== undefined || type === ValueErrorType.Union;
+  return `expected ${(isDescribed && schema.description) || message.replace("Expected ", "")}`;
 }
 
 // ------------------------------------------------------------------------------------------ primitives
@@ -235,10 +155,6 @@ export const u128Text = Type.String({
   description: "unsigned 128-bit number as text",
   examples: ["0"],
 });
-export const feeText = Type.String({ format: "fee", pattern: unsignedPattern, examples: ["0"] });
-/** Other tools know the bounds of these two in characters alone. */
-export const assetText = Type.String({ format: "asset", maxLength: scaleBounds.assetBytes });
-export const relayText = Type.String({ format: "relay", minLength: 1, maxLength: scaleBounds.allowedRelayBytes });
 export const timestampText = Type.String({
   format: "timestamp",
   description: "ISO-8601 with seconds and a zone, or epoch seconds or milliseconds as text",

@@ -102,7 +102,7 @@ describe("JSON in", () => {
     ["/service/0/type", { id: did, service: [{ ...cache, type: undefined }] }],
     ["/service/0/serviceEndpoint", { id: did, service: [{ ...cache, serviceEndpoint: undefined }] }],
     ["/service/0/serviceEndpoint", { id: did, service: [{ ...cache, serviceEndpoint: { uri: "x" } }] }],
-    ["/service/0/serviceEndpoint/1", { id: did, service: [{ ...cache, serviceEndpoint: ["u", 2] }] }],
+    ["/service/0/serviceEndpoint", { id: did, service: [{ ...cache, serviceEndpoint: ["u", 2] }] }],
     ["/service/0/authorization", { id: did, service: [{ ...cache, authorization: null }] }],
     ["/service/0/authorization/0", { id: did, service: [{ ...cache, authorization: [`${bob.did}#k`] }] }],
     ["/service/0/priority", { id: did, service: [{ ...cache, priority: -1 }] }],

@@ -58,19 +58,16 @@ describe("the checker", () => {
     ]);
   });
 
-  test("reports the errors of the variant of a union that a value is closest to", () => {
+  test("says of a text of a form, and of a member with several forms, what its description says", () => {
     const errorsOf = (schema: TSchema, value: unknown) => refusal(compileShape(schema)(value)).extra.errors;
-    const service = (serviceEndpoint: unknown) => ({ ...example<object>(documents.serviceShape), serviceEndpoint });
-    expect(errorsOf(documents.serviceShape, service(["https://a.example", 1]))).toEqual([
-      { pointer: "/serviceEndpoint/1", message: "must be a string" },
+    const service = { ...example<object>(documents.serviceShape), serviceEndpoint: ["https://a.example", 1] };
+    expect(errorsOf(documents.serviceShape, service)).toEqual([
+      { pointer: "/serviceEndpoint", message: "expected 1 to 5 URLs, or one" },
     ]);
-    expect(errorsOf(documents.serviceShape, service(1))).toEqual([
-      { pointer: "/serviceEndpoint", message: "must be a string or an array" },
+    expect(errorsOf(shared.u64Text, "01")).toEqual([
+      { pointer: "", message: "expected unsigned 64-bit number as text" },
     ]);
-    const links = { did: exampleDid, recipient_policy: "" };
-    expect(errorsOf(policies.linksBody, links)).toEqual([
-      { pointer: "/recipient_policy", message: "must have at least 1 characters" },
-    ]);
+    expect(errorsOf(shared.uuidText, 1)).toEqual([{ pointer: "", message: "expected string" }]);
   });
 
   test("names each member once", () => {
@@ -122,8 +119,6 @@ describe("text formats", () => {
   const cases: [format: string, accepted: string[], refused: unknown[]][] = [
     ["u64", ["0", "18446744073709551615"], ["", "01", "-1", "1.0", "18446744073709551616", " 1", "0x1", 1]],
     ["u128", ["0", "340282366920938463463374607431768211455"], ["340282366920938463463374607431768211456", "a"]],
-    ["asset", ["", "a".repeat(32), "ä".repeat(16)], ["a".repeat(33), "ä".repeat(17), "€".repeat(11)]],
-    ["relay", ["r".repeat(128), "ä".repeat(64)], ["r".repeat(129), "ä".repeat(65), "😀".repeat(33)]],
     ["timestamp", ["2026-07-16T12:00:00Z", "1784203200", "1784203200000"], ["2026-02-31T00:00:00Z", "now", "v2:0:1"]],
     ["proof-timestamp", ["v2:0:1784203200000", "2026-07-16T12:00:00+02:00"], ["v2:0", "v2:a:1", "v2:0:1:2", "v1:0:1"]],
     [
