@@ -138,7 +138,7 @@ describe("import walls", () => {
     { package: /^@scure\/base$/, owner: /^src\/core\/codec\/bytes\.ts$/ },
     { package: /^canonicalize$/, owner: /^src\/core\/message\/proof\.ts$/ },
     { package: /^shamir-secret-sharing$/, owner: /^src\/client\/guardians\.ts$/ },
-    { package: /^sorted-btree$/, owner: /^src\/plugins\/memory\// },
+    { package: /^@js-sdsl\//, owner: /^src\/plugins\/memory\// },
     { package: /^tinyqueue$/, owner: /^src\/storage\// },
     { package: /^preact(\/|$)/, owner: /^src\/web\// },
     { package: /^uqr$/, owner: /^src\/(web\/|cli\/(serve|invite)\.ts)/ },

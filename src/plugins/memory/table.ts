@@ -1,11 +1,10 @@
-/** The table of the memory driver: a map of values, and their keys in order. */
-import BTree from "sorted-btree";
+/** The table of the memory driver: a map in the order of its keys. */
+import { OrderedMap } from "@js-sdsl/ordered-map";
 import { StoreError } from "../../storage/contract.ts";
 import { Overlay, type Table, type TableChange } from "../../storage/table.ts";
 
 export class MemoryTable implements Table {
-  private readonly values = new Map<string, Uint8Array>();
-  private readonly keys = new BTree<string, undefined>();
+  private readonly values = new OrderedMap<string, Uint8Array>();
   private bytes = 0;
   private isClosed = false;
 
@@ -13,18 +12,16 @@ export class MemoryTable implements Table {
 
   get(key: string): Uint8Array | null {
     this.checkOpen();
-    return this.values.get(key)?.slice() ?? null;
+    return this.values.getElementByKey(key)?.slice() ?? null;
   }
 
   range(prefix: string, { after = "", limit }: { readonly after?: string; readonly limit: number }) {
     this.checkOpen();
     const found: [string, Uint8Array][] = [];
-    if (limit <= 0) return found;
-    for (const key of this.keys.keys(after > prefix ? after : prefix)) {
-      if (key === after) continue;
-      if (!key.startsWith(prefix)) break;
-      found.push([key, this.get(key)!]);
-      if (found.length === limit) break;
+    for (const at = this.values.lowerBound(after > prefix ? after : prefix); at.isAccessible(); at.next()) {
+      const [key, value] = at.pointer;
+      if (found.length >= limit || !key.startsWith(prefix)) break;
+      if (key !== after) found.push([key, value.slice()]);
     }
     return found;
   }
@@ -50,20 +47,15 @@ export class MemoryTable implements Table {
 
   private checkRoom(written: ReadonlyMap<string, Uint8Array | null>): void {
     let more = 0;
-    for (const [key, value] of written) more += cost(key, value) - cost(key, this.values.get(key) ?? null);
+    for (const [key, value] of written) more += cost(key, value) - cost(key, this.values.getElementByKey(key) ?? null);
     if (more > 0 && this.bytes + more > this.bytesMax)
       throw new StoreError("full", "the memory store has reached its size limit");
   }
 
   private write(key: string, value: Uint8Array | null): void {
-    this.bytes += cost(key, value) - cost(key, this.values.get(key) ?? null);
-    if (value === null) {
-      this.values.delete(key);
-      this.keys.delete(key);
-    } else {
-      this.values.set(key, value);
-      this.keys.set(key, undefined);
-    }
+    this.bytes += cost(key, value) - cost(key, this.values.getElementByKey(key) ?? null);
+    if (value === null) this.values.eraseElementByKey(key);
+    else this.values.setElement(key, value);
   }
 }
 
