@@ -7,6 +7,8 @@ import { describe, expect, test } from "bun:test";
 import { firstFaultKinds, runSchedule, type ScheduleOptions } from "./virtual-schedule.ts";
 import { isClean } from "./virtual-verdict.ts";
 
+/** 64 blocks. */
+const lifeMs = 384_000;
 const groups = 16;
 const groupSize = 5;
 
@@ -39,6 +41,15 @@ describe("no call is lost, doubled, falsely ended or stuck", () => {
   test("where all nodes stop for a new runtime", async () => {
     const seeds = Array.from({ length: 10 }, (_, n) => 600 + n);
     expect(await findings(seeds, { calls: 40, faults: ["slow upgrade", "kill", "down"] })).toEqual([]);
+  });
+
+  test("and none waits for the end of its life, because its node banned it or has a new runtime", async () => {
+    for (const fault of ["ban", "upgrade"] as const) {
+      for (let seed = 1; seed <= 6; seed++) {
+        const { waits } = await runSchedule(seed, { calls: 40, endpoints: 1, faults: [fault] });
+        expect(Math.max(...waits.map(({ waitMs }) => waitMs))).toBeLessThan(lifeMs);
+      }
+    }
   });
 
   /** A lagging second endpoint without the DID yet, an endpoint that bore itself out, a proof that lived twice. */

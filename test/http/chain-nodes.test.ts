@@ -16,7 +16,7 @@ import { recordCodec } from "../../src/core/ledger/account.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import { chainPlugin } from "../../src/plugins/chain/chain.ts";
 import { Endpoints, type EndpointsEvents } from "../../src/plugins/chain/endpoints.ts";
-import { extrinsicHash } from "../../src/plugins/chain/layouts.ts";
+import { fingerprintOf } from "../../src/plugins/chain/layouts.ts";
 import { prefixOf } from "../../src/plugins/chain/metadata.ts";
 import { Outbox } from "../../src/plugins/chain/outbox.ts";
 import type { Signed } from "../../src/plugins/chain/pool.ts";
@@ -342,6 +342,11 @@ describe("readiness", () => {
 describe("submissions", () => {
   const documentCall = setDocumentOf(identityOf("slow"), { timestamp: "1700000000000", docBlob: new Uint8Array(3) });
 
+  /** Signed by an account, of a call that nobody reads. */
+  const extrinsic = compactAddLength(Uint8Array.of(0x84, ...new Uint8Array(33 + 65 + 4)));
+  const carried = { call: new Uint8Array(), submitter: new Uint8Array(32), nonce: 0 };
+  const unread = { extrinsic, fingerprint: fingerprintOf(carried), nonce: 0 };
+
   /** With one call in its outbox, which no block holds. */
   async function submissionsTo(node: FakeNode, given: Partial<Signed> = {}, call: LedgerCall = documentCall) {
     const table = new MemoryTable(1 << 20);
@@ -396,15 +401,13 @@ describe("submissions", () => {
 
   test("leave a node whose events can't be read, and end when they can", async () => {
     const node = fakeNode();
-    const extrinsic = compactAddLength(Uint8Array.of(0x84, ...new Uint8Array(33 + 65 + 4)));
     node.blocks.set(3, [encodeHex0x(extrinsic)]);
     node.answer = ({ id, params }) => {
       if (!String(params[0]).startsWith(eventsKey)) return null;
       const changes = (params[0] as string[]).map((key) => [key, "0x04ffff"]);
       return { frame: JSON.stringify({ id, result: [{ block: params[1], changes }] }) };
     };
-    const given = { extrinsic, fingerprint: extrinsicHash(extrinsic), nonce: 0 };
-    const { stateOf, logged } = await submissionsTo(node, given);
+    const { stateOf, logged } = await submissionsTo(node, unread);
     await until("other connections", () => node.opened > 2);
     expect(logged.filter((message) => message !== "pending calls found")).toEqual([]);
     expect(stateOf()).toBe("pending");
@@ -449,13 +452,7 @@ describe("submissions", () => {
       const call = registrationOf(person, { timestamp: "1700000000000" });
       world.apply(call);
       const record = encodeHex0x(encodeWith(recordCodec, world.record(person.did)));
-      // Signed by an account, of a call that nobody reads.
-      const extrinsic = compactAddLength(Uint8Array.of(0x84, ...new Uint8Array(33 + 65 + 4)));
-      const { endpoints, submissions, stateOf } = await submissionsTo(
-        node,
-        { extrinsic, fingerprint: extrinsicHash(extrinsic), nonce: 0 },
-        call,
-      );
+      const { endpoints, submissions, stateOf } = await submissionsTo(node, unread, call);
       await until("the connection", () => (node.seen.get("author_submitExtrinsic") ?? 0) > 0);
       let reads = 0;
       node.answer = async ({ id, method, params }) => {

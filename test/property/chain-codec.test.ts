@@ -11,11 +11,12 @@ import { embeddedBounds, emptyAccount } from "../../src/core/ledger/account.ts";
 import type { Intent } from "../../src/core/ledger/actions.ts";
 import { decodeLedgerCall, encodeLedgerCall, type LedgerCall } from "../../src/core/ledger/calls.ts";
 import {
+  type Carried,
   carriedBy,
   encodeExtrinsic,
   extrinsicHash,
   type Frame,
-  fingerprintsOf,
+  fingerprintOf,
   lackOf,
   optionalCalls,
   type PalletShape,
@@ -167,19 +168,19 @@ describe("extrinsics", () => {
     expect(bytes.toHex()).toContain(sign(signed[0]!).toHex());
   });
 
-  test("that carry a proof are found by their call, whoever framed them", () => {
+  test("are found by their call and its proof or nonce, in whatever era they are framed", () => {
     const encoded = (nonce: number | null, birth: bigint) =>
       encodeExtrinsic(removal, { era: { ...era, birth }, nonce, tip: 0n }, { frame, key });
-    const shownBy = (extrinsic: Uint8Array) => {
-      const carried = carriedBy(extrinsic, frame);
-      return carried === null ? [] : fingerprintsOf({ ...carried, extrinsic });
-    };
-    const { extrinsic: one, fingerprint } = encoded(null, 1_234n);
-    const { extrinsic: other } = encoded(null, 99n);
-    expect(extrinsicHash(one)).not.toBe(extrinsicHash(other));
-    expect(shownBy(one)).toEqual([extrinsicHash(one), fingerprint]);
-    expect(shownBy(other)).toContain(fingerprint);
-    expect(shownBy(encoded(1, 1_234n).extrinsic)).toHaveLength(1);
+    const shownBy = (extrinsic: Uint8Array) => fingerprintOf(carriedBy(extrinsic, frame) as Carried);
+    for (const nonce of [null, 7]) {
+      const [one, other] = [encoded(nonce, 1_234n), encoded(nonce, 99n)];
+      expect(extrinsicHash(one.extrinsic)).not.toBe(extrinsicHash(other.extrinsic));
+      expect([one, other].map(({ extrinsic }) => shownBy(extrinsic))).toEqual([one.fingerprint, one.fingerprint]);
+    }
+    const others = [null, 7, 8].map((nonce) => encoded(nonce, 99n).fingerprint);
+    expect(new Set(others).size).toBe(3);
+    const carried = carriedBy(encoded(7, 99n).extrinsic, frame) as Carried;
+    expect(fingerprintOf({ ...carried, submitter: new Uint8Array(32) })).not.toBe(others[1] as string);
   });
 
   const own = [null, 7].map((nonce) => encodeExtrinsic(removal, { era, nonce, tip: 0n }, { frame, key }).extrinsic);
@@ -197,7 +198,7 @@ describe("extrinsics", () => {
         new Uint8Array(length).fill(1),
       );
       const extrinsic = compactAddLength(concatBytes(head, Uint8Array.of(0, 28, 0, 0), call));
-      const wanted = scheme < lengths.length ? { call, submitter: publicKey } : null;
+      const wanted = scheme < lengths.length ? { call, submitter: publicKey, nonce: 7 } : null;
       expect(carriedBy(extrinsic, frame)).toEqual(wanted);
     }
   });
@@ -234,8 +235,8 @@ describe("extrinsics", () => {
         const places = [before.length, before.length + 1 + between.length];
         const call = encodeLedgerCall(removal);
         expect(found.filter(({ index }) => places.includes(index))).toEqual([
-          { call, submitter: null, index: places[0] as number, extrinsic: proof, frame },
-          { call, submitter: publicKey, index: places[1] as number, extrinsic: signed, frame },
+          { call, submitter: null, nonce: 0, index: places[0] as number, frame },
+          { call, submitter: publicKey, nonce: 7, index: places[1] as number, frame },
         ]);
       }),
       { numRuns: 1_500 },

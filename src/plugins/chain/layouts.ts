@@ -193,7 +193,7 @@ export function isOwned(call: LedgerCall): boolean {
   return !("signedPayload" in call) && call.name !== "set_document_with_proof";
 }
 
-/** An extrinsic, and how blocks show it: by its hash, or by the fingerprint of a call with its own proof. */
+/** An extrinsic, and how blocks show its call. */
 type Encoded = { readonly extrinsic: Uint8Array; readonly fingerprint: string };
 
 /** `nonce`: the operator's, `null` for a call with its own proof. */
@@ -203,10 +203,10 @@ export function encodeExtrinsic(
   given: { readonly frame: Frame; readonly key: OperatorKey },
 ): Encoded {
   const bytes = encodeLedgerCall(call, given.frame.callIndices);
-  if (nonce === null)
-    return { extrinsic: generalExtrinsic(bytes, era, given.frame), fingerprint: callFingerprint(bytes) };
-  const extrinsic = signedExtrinsic(bytes, { era, nonce, tip }, given);
-  return { extrinsic, fingerprint: extrinsicHash(extrinsic) };
+  const extrinsic =
+    nonce === null ? generalExtrinsic(bytes, era, given.frame) : signedExtrinsic(bytes, { era, nonce, tip }, given);
+  const submitter = nonce === null ? null : given.key.publicKey;
+  return { extrinsic, fingerprint: fingerprintOf({ call: bytes, submitter, nonce: nonce ?? 0 }) };
 }
 
 const signedVersion = 0x84;
@@ -234,8 +234,8 @@ function generalExtrinsic(call: Uint8Array, era: Era, frame: Frame): Uint8Array 
 /** The hash that a node gives an extrinsic. */
 export const extrinsicHash = (extrinsic: Uint8Array): string => encodeHex0x(blake2b256(extrinsic));
 
-/** A call in a block, and the account that signed it; `null` for a call with its own proof. */
-export type Carried = { readonly call: Uint8Array; readonly submitter: Uint8Array | null };
+/** A call in a block, and the account that signed it with its nonce; `null` for a call with its own proof. */
+export type Carried = { readonly call: Uint8Array; readonly submitter: Uint8Array | null; readonly nonce: number };
 /** Bytes of the length before an extrinsic, by the two lowest bits; the fourth form is for more than a gigabyte. */
 const lengthBytes = [1, 2, 4];
 /** By the kinds of `sp_runtime::MultiSignature`: Ed25519, sr25519, ECDSA, and ECDSA with an address of Ethereum. */
@@ -262,22 +262,19 @@ export function carriedBy(extrinsic: Uint8Array, frame: Frame): Carried | null {
   if (head === null) return null;
   const rest = extrinsic.subarray(head.end);
   try {
-    return { call: rest.subarray(added(frame, "extrinsic", rest).encodedLength), submitter: head.submitter };
+    const extensions = added(frame, "extrinsic", rest);
+    const call = rest.subarray(extensions.encodedLength);
+    return { call, submitter: head.submitter, nonce: Number(extensions.get("nonce")) };
   } catch {
     return null;
   }
 }
 
 /**
- * The fingerprints of an extrinsic of a block: its hash, and for a call with its own proof also the hash of the call,
- * because the same proof submitted by others in another frame has the same effect.
+ * How blocks show a call, in whatever extrinsic: a proof that others submit has the same effect, and of those that an
+ * account signs for one nonce only one enters.
  */
-export const fingerprintsOf = ({
-  extrinsic,
-  submitter,
-  call,
-}: Carried & { readonly extrinsic: Uint8Array }): string[] =>
-  submitter === null ? [extrinsicHash(extrinsic), callFingerprint(call)] : [extrinsicHash(extrinsic)];
-
-/** The fingerprint of a call with its own proof. */
-const callFingerprint = (call: Uint8Array): string => `call ${encodeHex0x(blake2b256(call))}`;
+export const fingerprintOf = ({ call, submitter, nonce }: Carried): string =>
+  submitter === null
+    ? `call ${encodeHex0x(blake2b256(call))}`
+    : `${nonce} ${encodeHex0x(blake2b256(concatBytes(submitter, call)))}`;

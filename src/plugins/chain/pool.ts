@@ -4,7 +4,7 @@
  *
  *   storing --stored--> waiting --send--> sending --answered--> waiting    (due again after a time,
  *                        |  ^  ^                                           or over another connection)
- *           reconsider   |  |  +-signed- signing <- banned, with its own proof
+ *           reconsider   |  |  +-signed- signing <- refused by a node, in another era for the same nonce
  *                        v  |               ^
  *                     inspected ------------+ absent: the state shows no such call and would take it
  *                        |
@@ -21,9 +21,9 @@
  * 2. An extrinsic can't enter any more when its era is over or its nonce is used, both by the finalized head, and
  *    every finalized block since its birth was scanned. A node's answer ends nothing. Nothing signs the era of a call
  *    with its own proof, so its bytes are valid again a life later: only the state ends it.
- * 3. An entry has one extrinsic, and gets another one only when the former can't enter any more: so at most one of them
- *    ever enters. What a node bans, or a new runtime refuses, waits for the end of its era; but of a call with its own proof,
- *    which has one effect in however many extrinsics, a ban is met by another era.
+ * 3. The extrinsics of an entry that may still enter have one nonce, so at most one of them enters; a call with its own
+ *    proof has one effect in however many. So what a node bans, or a new runtime refuses, is signed again for its nonce an
+ *    eighth of a life later, and for another nonce only when none of them can enter any more.
  * 4. What is signed again takes the lowest free nonce: so a gap is closed when the calls above it have outlived it.
  * 5. The first `windowMax` calls, by nonce, are with the node, and those with their own proof beside them.
  *
@@ -38,7 +38,7 @@ import type { Submission } from "../../storage/contract.ts";
  */
 export type Signed = {
   readonly extrinsic: Uint8Array;
-  /** How a block shows it: its hash, or the fingerprint of its call. */
+  /** How a block shows it. */
   readonly fingerprint: string;
   /** The operator's nonce, `null` for a call with its own proof. */
   readonly nonce: number | null;
@@ -249,15 +249,17 @@ export class SubmissionPool<E extends Entry = Entry> {
       entry.isOut = false;
       entry.eligibleSince = null;
     }
-    return [...(entry.nonce === null ? this.onProofRefused(entry, verdict) : []), ...this.sendQueue()];
+    return [...this.onRefused(entry, verdict), ...this.sendQueue()];
   }
 
-  private onProofRefused(entry: E, verdict: Verdict): PoolAction<E>[] {
+  private onRefused(entry: E, verdict: Verdict): PoolAction<E>[] {
+    if (verdict !== "invalid" && verdict !== "banned") return [];
     // The state may say why a proof is invalid.
-    if (verdict === "invalid") return this.inspect(entry);
-    // A ban is of bytes, and those of another era have the same fingerprint.
-    const isOlder = this.head !== null && entry.signed.death < this.head.number + BigInt(this.limits.lifetimeBlocks);
-    return verdict === "banned" && isOlder ? this.signAgain(entry) : [];
+    if (verdict === "invalid" && entry.nonce === null) return this.inspect(entry);
+    // A ban is of bytes, and a new runtime takes those that are signed for it.
+    const { lifetimeBlocks } = this.limits;
+    const ageBlocks = (this.head?.number ?? 0n) - entry.signed.death + BigInt(lifetimeBlocks);
+    return ageBlocks >= BigInt(Math.max(1, lifetimeBlocks >> 3)) ? this.signAgain(entry) : [];
   }
 
   /** It was signed again, and stored. */

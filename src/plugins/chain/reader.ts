@@ -277,8 +277,8 @@ function corrupt(what: string): never {
 
 // ------------------------------------------------------------------------------------------------------------ blocks
 
-/** An extrinsic in a block, and the call that it carries. */
-type BlockExtrinsic = Carried & { readonly index: number; readonly extrinsic: Uint8Array; readonly frame: Frame };
+/** A call in a block, and what surrounds it. */
+type BlockExtrinsic = Carried & { readonly index: number; readonly frame: Frame };
 
 /**
  * The extrinsics of a block that its author did not make, and that can be read. The state of the block before names the
@@ -293,7 +293,7 @@ export async function extrinsicsIn(
   const { frame } = (await readable(session.metadataAt(header.parentHash))) ?? newest;
   return extrinsics.flatMap((extrinsic, index) => {
     const carried = carriedBy(extrinsic, frame);
-    return carried === null ? [] : [{ ...carried, index, extrinsic, frame }];
+    return carried === null ? [] : [{ ...carried, index, frame }];
   });
 }
 

@@ -16,7 +16,7 @@ import {
 import { StoreError, type Submission } from "../../storage/contract.ts";
 import { claimKey } from "../../storage/embedded-records.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
-import { encodeExtrinsic, extrinsicHash, fingerprintsOf, isOwned } from "./layouts.ts";
+import { encodeExtrinsic, extrinsicHash, fingerprintOf, isOwned } from "./layouts.ts";
 import { prefixOf } from "./metadata.ts";
 import type { Outbox, Pending } from "./outbox.ts";
 import {
@@ -262,9 +262,10 @@ export class Submissions {
   }
 
   private async signAnew(entry: Kept, nonce: number | null): Promise<void> {
+    const { signed: former } = entry;
     const anew = this.sign(entry.call, nonce);
-    // A block that was not scanned yet may hold the former one.
-    const signed = nonce === null ? { ...anew, birth: entry.signed.birth } : anew;
+    // The former one for this nonce may still enter, or be in a block that was not scanned yet.
+    const signed = nonce === former.nonce ? { ...anew, birth: former.birth } : anew;
     await this.options.outbox.replace({ ...entry, signed });
     this.perform(this.pool.signed(entry, signed));
   }
@@ -273,9 +274,9 @@ export class Submissions {
   private async inspect(entry: Kept): Promise<void> {
     const facts = await this.factsOf(entry);
     if (facts === null) return void this.pool.unchanged(entry);
-    // A counter also shows the call of somebody else, so it proves nothing unless a block was missed.
-    const isMissed = entry.signed.birth < this.scan.missed;
     const wasUsed = entry.nonce !== null && facts.head.nonce > entry.nonce;
+    // A counter also shows the call of somebody else, so it proves nothing unless a block was missed.
+    const isMissed = entry.signed.birth < this.scan.missed && (entry.nonce === null || wasUsed);
     if ((isMissed || wasUsed) && (await this.isShown(entry.call, facts))) {
       return this.finish([[entry, { state: "finalized", reason: null, block: null }]]);
     }
@@ -359,7 +360,7 @@ export class Submissions {
   private async finishFound(session: OpenSession, block: SignedBlock, head: ChainHead): Promise<void> {
     const found = new Map<Kept, number>();
     for (const extrinsic of await extrinsicsIn(session, block, head.metadata)) {
-      const kept = fingerprintsOf(extrinsic).flatMap((fingerprint) => this.pool.holder(fingerprint) ?? [])[0];
+      const kept = this.pool.holder(fingerprintOf(extrinsic));
       // Of several with one call, the first has the effect.
       if (kept !== undefined && !found.has(kept)) found.set(kept, extrinsic.index);
     }

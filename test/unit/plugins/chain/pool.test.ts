@@ -26,7 +26,7 @@ function play(limits: Partial<PoolLimits> = {}) {
   const signedAt = (birth: number, nonce: number | null): Signed => {
     const n = serial++;
     const era = { birth: BigInt(birth), death: BigInt(birth + life) };
-    const fingerprint = nonce === null ? "call" : `hash ${n}`;
+    const fingerprint = `call ${nonce}`;
     return { extrinsic: Uint8Array.of(n), fingerprint, nonce, ...era };
   };
   const show = (actions: readonly PoolAction[]): string[] =>
@@ -102,37 +102,28 @@ describe("sending", () => {
 });
 
 describe("a call is signed again", () => {
-  test("for its own nonce when its era is over and a node banned it, and not before", () => {
-    const pool = play();
-    pool.add("a", 1);
-    pool.answer("a", "taken");
-    const { fingerprint } = pool.entry("a").signed;
-    pool.head(2, 0);
-    pool.tick(1_000);
-    for (const verdict of ["invalid", "banned", "banned"] as const) {
-      expect(pool.answer("a", verdict)).toEqual([]);
-      expect(pool.tick(1_000)).toEqual(["send a"]);
+  test("for its own nonce or proof when a node refuses its bytes, an eighth of a life later, and found by either", () => {
+    for (const [nonce, verdict] of [
+      [0, "banned"],
+      [0, "invalid"],
+      [null, "banned"],
+    ] as const) {
+      const pool = play();
+      pool.head(2, 0);
+      pool.add("a", 2, nonce);
+      const { fingerprint } = pool.entry("a").signed;
+      for (const number of [2, 3]) {
+        pool.head(number, 0);
+        expect(pool.answer("a", verdict)).toEqual([]);
+        expect(pool.tick(1_000)).toEqual(["send a"]);
+      }
+      pool.head(4, 0);
+      expect(pool.answer("a", verdict)).toEqual([`sign a ${nonce}`]);
+      expect(pool.pool.holder(fingerprint)).toBe(pool.entry("a"));
+      expect(pool.sign("a", 4)).toEqual(["send a"]);
+      expect(pool.pool.holder(fingerprint)).toBe(pool.entry("a"));
+      expect(pool.answer("a", "taken")).toEqual([]);
     }
-    pool.answer("a", "banned");
-    expect(pool.head(life - 1, 0)).toEqual([]);
-    expect(pool.pool.holder(fingerprint)).toBe(pool.entry("a"));
-    expect(pool.head(life, 0)).toEqual(["inspect a"]);
-    expect(pool.absent("a")).toEqual(["sign a 0"]);
-    expect(pool.sign("a", life)).toEqual(["send a"]);
-    expect(pool.pool.holder(fingerprint)).toBeUndefined();
-    expect(pool.pool.holder(pool.entry("a").signed.fingerprint)).toBe(pool.entry("a"));
-  });
-
-  test("with a proof of its own as soon as a node bans its bytes and another era gives it others", () => {
-    const pool = play();
-    pool.head(2, 0);
-    pool.add("a", 2, null);
-    expect(pool.answer("a", "banned")).toEqual([]);
-    pool.head(3, 0);
-    pool.tick(1_000);
-    expect(pool.answer("a", "banned")).toEqual(["sign a null"]);
-    expect(pool.sign("a", 3)).toEqual(["send a"]);
-    expect(pool.answer("a", "taken")).toEqual([]);
   });
 
   test("for another nonce only when a finalized block has used its own", () => {
@@ -238,7 +229,7 @@ describe("an end", () => {
     pool.head(2, 0);
     expect(pool.head(life, 0)).toEqual(["inspect p"]);
     expect(pool.absent("p")).toEqual(["sign p null"]);
-    expect(pool.pool.holder("call")).toBe(pool.entry("p"));
+    expect(pool.pool.holder("call null")).toBe(pool.entry("p"));
     expect(pool.sign("p", life)).toEqual(["send p"]);
   });
 });
