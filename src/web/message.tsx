@@ -137,12 +137,18 @@ function TextContent({ text }: { readonly text: string }) {
 function FileContent({ me, message }: Pick<Props, "me" | "message">) {
   const sent = useSession().sending[message.id] ?? 1;
   const [isShown, setShown] = useState(false);
+  /** The message as it was when its content was asked for: it is another one when that came, or did not. */
+  const [asked, setAsked] = useState<StoredMessage | null>(null);
   const name = oneLine(message.name, 48) || "File";
   if (message.content === "removed") return <p class="text gone">{name}: removed, because this device was full.</p>;
   const size = sizeOf(message.sizeBytes);
   const isHere = message.content === "whole";
-  const open = () => attempt(isHere ? saveFile(me.store, message) : askFor(me.store, message));
-  const offer = `${message.content === "coming" ? "Coming" : "Load"} from your other device`;
+  const ask = () => {
+    setAsked(message);
+    attempt(askFor(me.store, message));
+  };
+  const open = () => (isHere ? attempt(saveFile(me.store, message)) : ask());
+  const offer = `${asked === message ? "Coming" : "Load"} from your other device`;
   return (
     <>
       {mayBePicture(message) && <Picture me={me} message={message} name={name} onShown={() => setShown(true)} />}

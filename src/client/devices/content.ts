@@ -6,7 +6,7 @@
 import { decodeBase64, encodeBase64 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { deleteBody, pieceBytes, putPieces, readRange } from "../store/files.ts";
-import { askedKey, forgetBody, keyOfFile, type MessageRow, markAsked, messageById, orderOf } from "../store/rows.ts";
+import { keyOfFile, type MessageRow, messageById, orderOf } from "../store/rows.ts";
 import { type Table, withRoom } from "../store/table.ts";
 
 /** Of which message, and how much of its content is there already. */
@@ -24,62 +24,38 @@ export async function loadPart(table: Table, want: Want): Promise<Part> {
   return { ...want, content: encodeBase64(await readRange(table, body, want.from, to)) };
 }
 
-/** Returns the message, and whether it has more content now; `null` for a part that is not missing, or of no message. */
-export async function takePart(
-  table: Table,
-  { id, digest, from, content }: Part,
-): Promise<{ readonly key: string; readonly isFit: boolean } | null> {
+/** `false` for a part that doesn't go on with what is here. */
+export async function takePart(table: Table, { id, digest, from, content }: Part): Promise<boolean> {
   const bytes = decodeBase64(content ?? "") ?? new Uint8Array(0);
-  const take = () =>
-    table.change(async (batch) => {
-      const found = await messageById(table, id, batch);
-      if (found?.row.digest !== digest) return null;
-      const { key, row } = found;
-      const { body } = row;
-      if (body.is !== "elsewhere" || body.sizeBytes !== from) return null;
-      const sizeBytes = from + bytes.length;
-      const isWhole = sizeBytes === row.sizeBytes;
-      const isFit = bytes.length > 0 && (isWhole || (sizeBytes < row.sizeBytes && sizeBytes % pieceBytes === 0));
-      if (!isFit) return { key, isFit };
-      putPieces(batch, body.id, from, bytes);
-      batch.put(key, { ...row, body: isWhole ? { is: "pieces", id: body.id, sizeBytes } : { ...body, sizeBytes } });
-      if (isWhole) {
-        batch.put(keyOfFile({ at: orderOf(row), id: body.id }), key);
-        batch.delete(askedKey(body));
-      }
-      return { key, isFit };
-    });
-  if (bytes.length === 0) return take();
+  if (bytes.length === 0) return false;
   // For the beginning of what has no room as a whole nothing else is removed.
   const missing = ((await messageById(table, id))?.row.sizeBytes ?? 0) - from;
-  return withRoom(table, Math.max(bytes.length, missing), take);
+  return withRoom(table, Math.max(bytes.length, missing), () =>
+    table.change(async (batch) => {
+      const { key, row } = (await messageById(table, id, batch)) ?? { key: "", row: null };
+      if (row?.digest !== digest || row.body.is !== "elsewhere" || row.body.sizeBytes !== from) return false;
+      const { body } = row;
+      const sizeBytes = from + bytes.length;
+      const isWhole = sizeBytes === row.sizeBytes;
+      if (!isWhole && (sizeBytes > row.sizeBytes || sizeBytes % pieceBytes !== 0)) return false;
+      putPieces(batch, body.id, from, bytes);
+      batch.put(key, { ...row, body: isWhole ? { is: "pieces", id: body.id, sizeBytes } : { ...body, sizeBytes } });
+      if (isWhole) batch.put(keyOfFile({ at: orderOf(row), id: body.id }), key);
+      return true;
+    }),
+  );
 }
 
-/** The device to ask: the one that had it first, then each of the others. `null` when all lack it. */
-export function holderOf(at: Did, devices: readonly Did[], lacking?: Did): Did | null {
-  const others = devices.filter((did) => did !== at).sort();
-  const holders = devices.includes(at) ? [at, ...others] : others;
-  return holders[lacking === undefined ? 0 : holders.indexOf(lacking) + 1] ?? null;
-}
+/** Devices in the order in which they are asked: the one that had it first, then each of the others. */
+export const holdersOf = (at: Did, devices: readonly Did[]): Did[] =>
+  devices.toSorted((a, b) => (a === at ? -1 : b === at ? 1 : a < b ? -1 : 1));
 
-/** No device has the content any more. */
-export async function giveUp(table: Table, key: string): Promise<void> {
+/** Removes the parts that came. When it `isGone`, no device has the content. */
+export async function dropParts(table: Table, key: string, { isGone }: { readonly isGone: boolean }): Promise<void> {
   await table.change(async (batch) => {
     const row = await batch.get<MessageRow>(key);
     if (row?.body.is !== "elsewhere") return;
-    forgetBody(batch, row);
-    batch.put(key, { ...row, body: { is: "removed" } });
+    deleteBody(batch, row.body);
+    batch.put(key, { ...row, body: isGone ? { is: "removed" } : { ...row.body, sizeBytes: 0 } });
   });
-}
-
-/** It did not come, and may be asked for again. Without room nothing of it is kept. */
-export async function stopAsking(table: Table, key: string, isFull: boolean): Promise<void> {
-  if (isFull)
-    await table.change(async (batch) => {
-      const row = await batch.get<MessageRow>(key);
-      if (row?.body.is !== "elsewhere") return;
-      deleteBody(batch, row.body);
-      batch.put(key, { ...row, body: { ...row.body, sizeBytes: 0 } });
-    });
-  await markAsked(table, key, false);
 }

@@ -20,7 +20,7 @@ import type { StoreDriver } from "../store/driver.ts";
 import type { StoreChange } from "../store/rows.ts";
 import { type DeviceFacts, log, type SyncItem } from "../store/rows.ts";
 import { Table } from "../store/table.ts";
-import { isPlace } from "./items.ts";
+import { isPlace, logStart } from "./items.ts";
 import { type DeviceLink, type PeerRow, peerKey, peersOf, placeOf, removedKey, Sync } from "./sync.ts";
 
 export type Device = DeviceFacts & {
@@ -150,9 +150,9 @@ async function addPeers(
 ): Promise<void> {
   await table.change(async (batch) => {
     const { logged: sent } = await table.meta();
-    for (const { did, name, seen = [] } of devices.slice(0, devicesMax)) {
+    for (const { did, name, seen = logStart } of devices.slice(0, devicesMax)) {
       const key = peerKey(table, did);
-      const begun = { addedMs: nowMs(), seen, sent, history, isLacking: false, isLeaving: false };
+      const begun = { addedMs: nowMs(), seen, sent, history, isLeaving: false };
       const row: PeerRow = { did, name, ...begun };
       const isRemoved = (await batch.get(removedKey(table, did))) !== null;
       if (!isRemoved && (await batch.get(key)) === null) batch.put(key, row);
@@ -184,7 +184,7 @@ const isDevice = (one: unknown): one is NewDevice =>
   isRecord(one) &&
   isDid(String(one["did"])) &&
   typeof one["name"] === "string" &&
-  (one["seen"] === undefined || (Array.isArray(one["seen"]) && one["seen"].every(isPlace)));
+  (one["seen"] === undefined || isPlace(one["seen"]));
 
 // -------------------------------------------------------------------------------------------------------- devices
 
@@ -287,8 +287,8 @@ export class Devices {
     await addPeers(this.#table, [{ did: code.did, name }], { nowMs: this.#host.nowMs, history: "" });
     const peers = await peersOf(this.#table);
     const removed = await this.#table.values<Did>("x/");
-    const last = await placeOf(this.#table, peers.find(({ did }) => did === code.did)?.sent ?? 0);
-    const own = { did: link.did, name: this.#host.deviceName, seen: last === null ? [] : [last] };
+    const seen = (await placeOf(this.#table, peers.find(({ did }) => did === code.did)?.sent ?? 0)) ?? logStart;
+    const own = { did: link.did, name: this.#host.deviceName, seen };
     // What each has logged until then is in the history of this one.
     const others = peers.filter(({ did }) => did !== code.did).map(({ did, name, seen }) => ({ did, name, seen }));
     const keys = { v: 1, secret: code.secret, identity: withoutStoreKey(this.#host.identity()) };

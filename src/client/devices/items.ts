@@ -33,7 +33,7 @@ import {
   seenKeyOf,
   seenMs,
 } from "../store/rows.ts";
-import { type Batch, digits, endOf, type Table } from "../store/table.ts";
+import { type Batch, digits, type Table } from "../store/table.ts";
 import type { Part, Want } from "./content.ts";
 
 /** As it is sent: with its row, and a message also with its content. */
@@ -64,7 +64,7 @@ export async function loadItem(table: Table, item: SyncItem): Promise<SentItem> 
   const isSent = body.is === "inline" || (body.is === "pieces" && body.sizeBytes <= contentBytesMax);
   const content = isSent ? encodeBase64(await wholeBody(table, body)) : null;
   const at = body.is === "elsewhere" ? body.at : ((await table.meta()).deviceDid as Did);
-  const none: Body = body.is === "removed" ? body : { is: "elsewhere", id: "", sizeBytes: 0, at, isAsked: false };
+  const none: Body = body.is === "removed" ? body : { is: "elsewhere", id: "", sizeBytes: 0, at };
   return { kind, row: { ...row, body: none }, content };
 }
 
@@ -76,27 +76,17 @@ const isMessageItem = (item: SentItem): item is MessageItem => item.kind === "me
 type Applying = { readonly table: Table; readonly nowMs: () => number };
 
 /**
- * Applies an item of another device and has `mark` count it, together. Returns what changed. Own devices are trusted with
- * the identity itself; the shape is checked so that a mistake of theirs damages no row.
+ * Applies an item of another device; one that was applied before changes nothing. Returns what changed. Own devices are
+ * trusted with the identity itself; the shape is checked so that a mistake of theirs damages no row.
  */
-export async function applyItem(
-  { table, nowMs }: Applying,
-  item: SentItem,
-  mark: (batch: Batch) => Promise<void>,
-): Promise<StoreChange | null> {
-  if (!isMessageItem(item))
-    return table.change(async (batch) => {
-      await mark(batch);
-      return applySmall({ table, nowMs }, batch, item);
-    });
+export async function applyItem({ table, nowMs }: Applying, item: SentItem): Promise<StoreChange | null> {
+  if (!isMessageItem(item)) return table.change((batch) => applySmall({ table, nowMs }, batch, item));
   const content = item.content === null ? null : decodeBase64(item.content);
   const { saved } = await saveContent(table, nowMs, {
     fill: async (write) => (content === null ? undefined : write(content)),
-    rows: async (batch, written) => {
-      await mark(batch);
+    rows: (batch, written) => {
       const given = item.row.body;
-      const none: Body =
-        given.is === "elsewhere" ? { ...given, id: randomUuid(), sizeBytes: 0, isAsked: false } : { is: "removed" };
+      const none: Body = given.is === "elsewhere" ? { ...given, id: randomUuid(), sizeBytes: 0 } : { is: "removed" };
       return applyRow({ table, nowMs }, batch, {
         ...item,
         row: { ...item.row, body: content === null ? none : written },
@@ -119,7 +109,11 @@ async function applyRow(
     return { type: "changed", conversation, id: row.target, what: "state" };
   }
   const held = await messageById(table, id, batch);
-  if (held?.row.digest === row.digest || (await batch.get(seenKeyOf(table, row))) !== null) return null;
+  if (held?.row.digest === row.digest) {
+    putCopies(table, batch, held, row.to);
+    return null;
+  }
+  if ((await batch.get(seenKeyOf(table, row))) !== null) return null;
   // The identity's Caches may offer it here too.
   if (!row.isOwn) batch.put(seenKeyOf(table, row), nowMs() + seenMs);
   await addMessage(table, batch, row);
@@ -161,15 +155,24 @@ async function applySmall(
     await removeMessage(table, batch, key);
     return { type: "changed", conversation, id, what: "removed" };
   }
-  // A receipt that this device heard of first stays.
-  const to = item.to.map((copy): Copy => {
+  putCopies(table, batch, found, item.to);
+  return { type: "changed", conversation, id, what: "state" };
+}
+
+/** A receipt that this device heard of first stays. */
+function putCopies(
+  table: Table,
+  batch: Batch,
+  { key, row }: { readonly key: string; readonly row: MessageRow },
+  given: readonly Copy[],
+): void {
+  const to = given.map((copy): Copy => {
     const held = row.to.find((one) => one.did === copy.did);
     const state = held === undefined ? copy.state : laterState(held.state, copy.state);
     return { ...copy, state, out: held?.out ?? null };
   });
   batch.put(key, { ...row, to });
   for (const copy of to) batch.put(keyOfId(table, copy.id), key);
-  return { type: "changed", conversation, id, what: "state" };
 }
 
 /** What this user changed later than the other device knows stays, and the later claim. */
@@ -192,10 +195,14 @@ async function applyRead(
   const row = await batch.get<ConversationRow>(place);
   if (row === null) return null;
   const prefix = messagesOf(table, conversation);
-  const later = await table.scan<MessageRow>({ prefix, from: `${prefix}${digits(atMs + 1)}`, to: endOf(prefix) });
-  const unread = later.filter(([, one]) => !one.isOwn && one.arrivedMs > row.readMs).map(([, one]) => one.arrivedMs);
-  const readMs = Math.max(row.readMs, Math.min(row.arrivedMs, ...unread.map((ms) => ms - 1)));
-  batch.put(place, { ...row, readMs, unread: unread.length });
+  let unread = 0;
+  let firstMs = row.arrivedMs + 1;
+  for await (const [, one] of table.all<MessageRow>(prefix, `${prefix}${digits(atMs + 1)}`)) {
+    if (one.isOwn || one.arrivedMs <= row.readMs) continue;
+    unread++;
+    firstMs = Math.min(firstMs, one.arrivedMs);
+  }
+  batch.put(place, { ...row, readMs: Math.max(row.readMs, firstMs - 1), unread });
   return { type: "changed", conversation, id: null, what: "read" };
 }
 
@@ -228,23 +235,22 @@ export async function readHistory(table: Table, from: string): Promise<History> 
 /** Where an item stands in the log of its device: copies of a store have other items under one number. */
 export type LogPlace = { readonly mark: string; readonly number: number };
 
-type LogPart = {
-  readonly v: 1;
-  readonly mark: string;
-  /** The number of the first item, and what stands before it; `null` when that is forgotten. */
-  readonly from: number;
-  readonly after: LogPlace | null;
-  readonly items: readonly SentItem[];
-};
+/** Before the first item. */
+export const logStart: LogPlace = { mark: "", number: 0 };
 
 /**
- * What a device sends: a part of its log, a part of the history, how far it has the other's log, what it wants of large
- * content, and a part of that.
+ * What a device sends. Items of its log are for who has it up to `after`, or for everybody without `after`, and lead to
+ * `at`; those of the history lead nowhere. `have` is how far it has the other's log, `null` when it lacks all that
+ * there is. `want` and `part` are of large content.
  */
 export type SyncMessage =
-  | LogPart
-  | { readonly v: 1; readonly history: readonly SentItem[] }
-  | { readonly v: 1; readonly have: readonly LogPlace[] }
+  | {
+      readonly v: 1;
+      readonly items: readonly SentItem[];
+      readonly after: LogPlace | null;
+      readonly at: LogPlace | null;
+    }
+  | { readonly v: 1; readonly have: LogPlace | null }
   | { readonly v: 1; readonly want: Want }
   | { readonly v: 1; readonly part: Part };
 
@@ -273,15 +279,13 @@ const isItem = (one: unknown): one is SentItem =>
 /** `null` for anything else. */
 export function parseSync(json: unknown): SyncMessage | null {
   if (!isRecord(json) || json["v"] !== 1) return null;
-  const { mark, from, after, items, history, have, want, part } = json;
-  if (Array.isArray(have) && have.every(isPlace)) return { v: 1, have };
+  const { items, after, at, have, want, part } = json;
+  if (have === null || isPlace(have)) return { v: 1, have };
   if (isWant(want)) return { v: 1, want };
   if (isWant(part)) return { v: 1, part: { ...part, content: typeof part.content === "string" ? part.content : null } };
-  const list = history ?? items;
-  if (!Array.isArray(list) || !list.every(isItem)) return null;
-  if (history !== undefined) return { v: 1, history: list };
-  const isPart = typeof mark === "string" && isInteger(from) && (after === null || isPlace(after));
-  return isPart ? { v: 1, mark, from, after, items: list } : null;
+  const isPart = Array.isArray(items) && items.every(isItem);
+  const arePlaces = [after, at].every((one) => one === null || isPlace(one));
+  return isPart && arePlaces ? { v: 1, items, after: after as LogPlace | null, at: at as LogPlace | null } : null;
 }
 
 export const isPlace = (one: unknown): one is LogPlace =>

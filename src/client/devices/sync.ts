@@ -1,11 +1,12 @@
 /**
  * Devices of one identity keep one another up to date by sealed messages between their own DIDs, of which nodes know
  * nothing. Each device numbers what happens there and keeps that for 30 days; another that missed a part says how far it
- * is and gets the rest. So a message is acknowledged when the other devices' Caches have it.
+ * is and gets the rest, or all that there is where the log doesn't reach back so far. Items merge by their content, so what
+ * comes again changes nothing. A message is acknowledged when the other devices' Caches have it.
  * Source: docs/client.md "Devices".
  */
 import type { Did } from "../../core/codec/did.ts";
-import { dayMs, minuteMs, secondMs } from "../../core/codec/time.ts";
+import { dayMs, hourMs, minuteMs, secondMs } from "../../core/codec/time.ts";
 import type { Client } from "../client.ts";
 import { Wakeup } from "../connections.ts";
 import { type Content, syncType } from "../content.ts";
@@ -13,21 +14,14 @@ import { attempt, backoffMs, ClientError, pause } from "../http.ts";
 import type { Identity } from "../keys.ts";
 import type { Message } from "../message.ts";
 import type { MessageOptions, Sent } from "../send.ts";
-import {
-  type DeviceFacts,
-  type MessageRow,
-  markAsked,
-  messageById,
-  type StoreChange,
-  type SyncItem,
-  stateChange,
-} from "../store/rows.ts";
-import { type Batch, logKey, type Table } from "../store/table.ts";
-import { giveUp, holderOf, loadPart, stopAsking, takePart } from "./content.ts";
+import { type DeviceFacts, type MessageRow, type StoreChange, type SyncItem, stateChange } from "../store/rows.ts";
+import { logKey, type Table } from "../store/table.ts";
+import { dropParts, holdersOf, loadPart, type Part, takePart, type Want } from "./content.ts";
 import {
   applyItem,
   type LogPlace,
   loadItem,
+  logStart,
   parseSync,
   readHistory,
   type SentItem,
@@ -47,14 +41,12 @@ export type DeviceLink = {
 /** Another device of this identity. */
 export type PeerRow = DeviceFacts & {
   readonly addedMs: number;
-  /** The last of its items that was applied here, of each mark; the latest is the last one. */
-  readonly seen: readonly LogPlace[];
-  /** The last of the items here that its Cache took. */
+  /** The last of its items that was applied here. */
+  readonly seen: LogPlace;
+  /** The last of the items here that its Cache took; -1 when it gets all of the log wherever it is. */
   readonly sent: number;
   /** Where its history goes on; `null` when it has all. */
   readonly history: string | null;
-  /** Two copies of its store were heard of since it got the history. */
-  readonly isLacking: boolean;
   /** It is being removed: nothing is sent to it or heard from it. */
   readonly isLeaving: boolean;
   /** The root key that was made for its removal: it never had it. */
@@ -68,10 +60,12 @@ type Peer = {
   tried: number;
   /** It could not be synced the last time: nobody waits for it. */
   isFailing: boolean;
-  askedMs: number;
+  /** It is about to be asked for what is missing. */
+  isAsking: boolean;
+  /** When it last named a place that this store does not have. */
+  strayedMs: number;
 };
 
-type Changing = { readonly batch?: Batch; readonly since?: PeerRow };
 type LogRow = { readonly item: SyncItem; readonly mark: string; readonly atMs: number };
 
 type SyncHost = {
@@ -92,14 +86,14 @@ const contentRetries = 3;
 /** Of one message, unless a single item has more. */
 const batchBytes = 524_288;
 const keptMs = 30 * dayMs;
-/** Runs of a device whose places are remembered: each part names the place before it, so few are needed. */
-const marksMax = 32;
 /** About 64 MiB: an item names a row and does not repeat it. */
 const keptItems = 200_000;
-/** Of several copies that are missing the first is asked for, and then none for this long. */
-const askMs = 5 * secondMs;
+/** Parts that come together are missed together. */
+const askMs = secondMs;
 /** How long what waits in the own Cache may take after a start, before the others are asked. */
 const settleMs = 5 * secondMs;
+/** Two copies of a store that run at once send all that they have once in this time. */
+const strayMs = hourMs;
 /** How long a message waits for the others before it is acknowledged. */
 export const toldMs = 4 * secondMs;
 
@@ -113,8 +107,10 @@ export class Sync {
   readonly #table: Table;
   readonly #signal: AbortSignal;
   readonly #peers = new Map<Did, Peer>();
-  /** What other devices were asked for, each time anew. */
-  readonly #asked = new Map<string, object>();
+  /** Messages whose content is being fetched, by their keys. */
+  readonly #fetching = new Set<string>();
+  /** What a part was asked of, by its message, and who waits for it. */
+  readonly #wanted = new Map<string, Want & { readonly resolve: (part: Part) => void }>();
   #logged: number;
   #waiting: (() => void)[] = [];
 
@@ -133,7 +129,6 @@ export class Sync {
   async run(): Promise<void> {
     const receiving = this.#receive();
     await this.refresh();
-    for (const key of await this.#table.values<string>("w/")) void attempt(() => this.want(key));
     await Promise.all([receiving, this.#askAll()]);
   }
 
@@ -171,7 +166,8 @@ export class Sync {
   }
 
   async #tellLoop(did: Did): Promise<void> {
-    const peer: Peer = { news: new Wakeup(), tried: 0, isFailing: false, askedMs: Number.NEGATIVE_INFINITY };
+    const begun = { tried: 0, isFailing: false, isAsking: false, strayedMs: Number.NEGATIVE_INFINITY };
+    const peer: Peer = { news: new Wakeup(), ...begun };
     this.#peers.set(did, peer);
     for (let failures = 0; !this.#signal.aborted && this.#peers.get(did) === peer; ) {
       const logged = this.#logged;
@@ -197,26 +193,31 @@ export class Sync {
     if (peer.history !== null) {
       const { items, next } = await readHistory(this.#table, peer.history);
       const history = await this.#load(items.map(({ item }) => item));
-      if (history.length > 0) await this.#send(did, { v: 1, history });
+      if (history.length > 0) await this.#send(did, { v: 1, items: history, after: null, at: null });
       // What did not fit is first in the next part.
-      await this.#change(did, { history: items[history.length]?.place ?? next }, { since: peer });
+      await this.#change(did, { history: items[history.length]?.place ?? next }, peer);
       return true;
     }
     const rows = await this.#table.scan<LogRow>({ prefix: "y/", from: logKey(peer.sent + 1), limit: itemsMax });
     const [first] = rows;
     if (first === undefined) return false;
     const from = numberOf(first[0]);
-    const { mark } = first[1];
-    // Another mark, or what a clock has removed, ends a part.
-    const end = rows.findIndex(([key, row], i) => row.mark !== mark || numberOf(key) !== from + i);
+    if (from > Math.max(peer.sent, 0) + 1) {
+      // What is forgotten before it may be missing there.
+      await this.#change(did, { history: "", sent: from - 1 }, peer);
+      return true;
+    }
+    // What a clock has removed ends a part.
+    const end = rows.findIndex(([key], i) => numberOf(key) !== from + i);
     const items = await this.#load(rows.slice(0, end < 0 ? rows.length : end).map(([, { item }]) => item));
-    const after = await placeOf(this.#table, from - 1);
+    const sent = from + items.length - 1;
+    const after = await placeOf(this.#table, peer.sent);
+    const at = await placeOf(this.#table, sent);
     // Keys are logged with the mark of the device that they are not for: it is read again behind them.
     const now = await this.#table.get<PeerRow>(peerKey(this.#table, did));
     if (now === null || now.isLeaving) return false;
-    await this.#send(did, { v: 1, mark, from, after, items });
-    const sent = from + items.length - 1;
-    await this.#change(did, { sent }, { since: peer });
+    await this.#send(did, { v: 1, items, after, at });
+    await this.#change(did, { sent }, peer);
     state.tried = Math.max(sent, state.tried);
     this.#progress();
     return true;
@@ -237,20 +238,19 @@ export class Sync {
 
   /** `retries` where nothing else repeats it. */
   async #send(did: Did, message: SyncMessage, retries = 0): Promise<void> {
-    const items = "items" in message ? message.items : [];
+    const items = "items" in message && message.at !== null ? message.items : [];
     const hasNews = items.some((item) => item.kind === "message" && !item.row.isOwn);
     const mediaType = hasNews ? newsType : syncType;
     await this.#host.link.send(did, message, { mediaType, receipt: false, retries });
   }
 
   /** With `since`: unless it was set back meanwhile. */
-  #change(did: Did, change: Partial<PeerRow>, { batch, since }: Changing = {}): Promise<void> {
-    const work = async (within: Batch) => {
-      const row = await within.get<PeerRow>(peerKey(this.#table, did));
+  #change(did: Did, change: Partial<PeerRow>, since?: PeerRow): Promise<void> {
+    return this.#table.change(async (batch) => {
+      const row = await batch.get<PeerRow>(peerKey(this.#table, did));
       const isMoved = since !== undefined && (row?.sent !== since.sent || row.history !== since.history);
-      if (row !== null && !isMoved) within.put(peerKey(this.#table, did), { ...row, ...change });
-    };
-    return batch === undefined ? this.#table.change(work) : work(batch);
+      if (row !== null && !isMoved) batch.put(peerKey(this.#table, did), { ...row, ...change });
+    });
   }
 
   // ------------------------------------------------------------------------------------------------- hearing
@@ -271,116 +271,119 @@ export class Sync {
   async #hear(did: Did, message: SyncMessage): Promise<void> {
     const peer = await this.#table.get<PeerRow>(peerKey(this.#table, did));
     if (peer === null) return;
-    if ("history" in message) {
-      for (const item of message.history) await this.#apply(did, item, null);
-      return;
-    }
-    if ("have" in message) {
-      const places = message.have.map(async ({ mark, number }) =>
-        (await placeOf(this.#table, number))?.mark === mark ? number : 0,
-      );
-      const sent = Math.max(0, ...(await Promise.all(places)));
-      if (sent >= peer.sent) return;
-      await this.#change(did, { sent });
-      this.#peers.get(did)?.news.wake();
-      return;
-    }
-    // Its reader asks again when nothing comes.
+    if ("have" in message) return this.#goBack(peer, message.have);
     if ("want" in message) {
       const { want } = message;
       const part = async () => this.#send(did, { v: 1, part: await loadPart(this.#table, want) }, contentRetries);
+      // Its reader asks again when nothing comes.
       await attempt(part);
       return;
     }
     if ("part" in message) {
-      const taken = await attempt(() => takePart(this.#table, message.part));
-      const found = await messageById(this.#table, message.part.id);
-      if (taken instanceof ClientError) return found === null ? undefined : this.#stopAsking(found.key, taken);
-      return taken === null ? undefined : this.want(taken.key, taken.isFit ? { holder: did } : { lacking: did });
+      const wanted = this.#wanted.get(message.part.id);
+      if (wanted?.from === message.part.from) wanted.resolve(message.part);
+      return;
     }
-    await this.#hearPart(peer, message);
+    const { items, after, at } = message;
+    const isBehind = ({ mark, number }: LogPlace) => mark === peer.seen.mark && number <= peer.seen.number;
+    if (at !== null && isBehind(at)) return;
+    // What is missing before it is asked for.
+    if (after !== null && !isBehind(after)) return this.#ask(did);
+    for (const item of items) await this.#apply(did, item);
+    if (at !== null) await this.#change(did, { seen: at });
   }
 
-  async #hearPart(peer: PeerRow, { mark, from, after, items }: Extract<SyncMessage, { items: unknown }>) {
-    const { did, seen } = peer;
-    const seenOf = (one: string) => seen.find((place) => place.mark === one)?.number ?? 0;
-    // What is missing before it is asked for, unless the other device has forgotten it.
-    if (after !== null && after.number > seenOf(after.mark)) return this.#ask(peer);
-    const known = seenOf(mark);
-    if (from + items.length - 1 <= known) return;
-    // It goes on from another place than the last one here: two copies of its store do, and lack what the other did.
-    const last = seen.at(-1);
-    const before = known < from ? after : { mark, number: known };
-    const isApart = last !== undefined && (before === null ? from === 1 : !isSame(last, before));
-    const isLacking = isApart || peer.isLacking;
-    // Once for each run: two that run at once would get it again and again.
-    if (isLacking && known === 0) {
-      await this.#change(did, { history: "", isLacking: false });
-      this.#peers.get(did)?.news.wake();
-    } else if (isApart) await this.#change(did, { isLacking });
-    const others = seen.filter((place) => place.mark !== mark).slice(1 - marksMax);
-    for (const [i, item] of items.entries())
-      if (from + i > known) await this.#apply(did, item, [...others, { mark, number: from + i }]);
+  /** Another device has this log up to a place, and lacks what follows; with `null` it lacks all that there is. */
+  async #goBack({ did, sent }: PeerRow, have: LogPlace | null): Promise<void> {
+    const state = this.#peers.get(did);
+    if (state === undefined) return;
+    if (have === null) await this.#change(did, { history: "" });
+    else if (!(await this.#isForeign(have))) await this.#change(did, { sent: Math.min(sent, have.number) });
+    else {
+      // This store was set back, and lacks what its later copy had sent there.
+      if (performance.now() - state.strayedMs < strayMs) return;
+      state.strayedMs = performance.now();
+      await this.#change(did, { sent: -1 });
+      await this.#send(did, { v: 1, have: null });
+    }
+    state.news.wake();
   }
 
-  async #apply(did: Did, item: SentItem, seen: PeerRow["seen"] | null): Promise<void> {
-    const mark = async (batch: Batch) => (seen === null ? undefined : this.#change(did, { seen }, { batch }));
+  /** Whether a place is not, and was not, in the own log. */
+  async #isForeign({ mark, number }: LogPlace): Promise<boolean> {
+    if (number > this.#logged) return true;
+    const place = await placeOf(this.#table, number);
+    return place !== null && place.mark !== mark;
+  }
+
+  async #apply(did: Did, item: SentItem): Promise<void> {
     if (item.kind === "keys" || item.kind === "devices") await this.#host.take(item, did);
-    const change = await applyItem(this.#host, item, mark);
+    const change = await applyItem(this.#host, item);
     if (change !== null) this.#host.tell(change);
   }
 
-  /** Asks for the rest of content that another device has: `holder`, or the next one after that which lacks it. */
-  async want(key: string, { holder, lacking }: { readonly holder?: Did; readonly lacking?: Did } = {}): Promise<void> {
-    const row = await this.#table.get<MessageRow>(key);
-    if (row?.body.is !== "elsewhere") return this.#ended(key);
-    const devices = (await peersOf(this.#table)).filter(({ isLeaving }) => !isLeaving).map(({ did }) => did);
-    const asked = holder ?? holderOf(row.body.at, devices, lacking);
-    if (asked === null) {
-      await giveUp(this.#table, key);
-      return this.#ended(key);
+  // ------------------------------------------------------------------------------------------- large content
+
+  /** Fetches content that another device has, and says when it is whole, no device has it, or it may be asked for again. */
+  async want(key: string): Promise<void> {
+    if (this.#fetching.has(key)) return;
+    this.#fetching.add(key);
+    const result = await attempt(() => this.#fetch(key));
+    this.#fetching.delete(key);
+    if (result instanceof ClientError && result.code === "store_full") {
+      await attempt(() => dropParts(this.#table, key, { isGone: false }));
+      this.#host.tell({ type: "store_full" });
     }
-    if (await markAsked(this.#table, key, true)) this.#host.tell(stateChange(row));
-    void this.#awaitPart(key);
-    const want = { id: row.id, digest: row.digest, from: row.body.sizeBytes };
-    const sent = await attempt(() => this.#send(asked, { v: 1, want }, contentRetries));
-    if (sent instanceof ClientError) await this.#stopAsking(key, sent);
-  }
-
-  /** The other device may be away, or its answer was lost. What comes later is taken all the same. */
-  async #awaitPart(key: string): Promise<void> {
-    const turn = {};
-    this.#asked.set(key, turn);
-    await pause(this.#host.answerMs, this.#signal);
-    if (this.#asked.get(key) === turn && !this.#signal.aborted) await this.#stopAsking(key, null);
-  }
-
-  async #stopAsking(key: string, why: ClientError | null): Promise<void> {
-    const isFull = why?.code === "store_full";
-    await attempt(() => stopAsking(this.#table, key, isFull));
-    if (isFull) this.#host.tell({ type: "store_full" });
-    await this.#ended(key);
-  }
-
-  /** It came, it is nowhere, or it may be asked for again. */
-  async #ended(key: string): Promise<void> {
-    this.#asked.delete(key);
     const row = await this.#table.get<MessageRow>(key);
     if (row !== null) this.#host.tell(stateChange(row));
+  }
+
+  async #fetch(key: string): Promise<void> {
+    const read = () => this.#table.get<MessageRow>(key);
+    const devices = (await peersOf(this.#table)).filter(({ isLeaving }) => !isLeaving).map(({ did }) => did);
+    let row = await read();
+    for (const did of row?.body.is === "elsewhere" ? holdersOf(row.body.at, devices) : [])
+      for (let isThere = true; isThere; row = await read()) {
+        if (row?.body.is !== "elsewhere") return;
+        const part = await this.#askPart(did, { id: row.id, digest: row.digest, from: row.body.sizeBytes });
+        // It is away, or its answer was lost.
+        if (part === null) return;
+        isThere = await takePart(this.#table, part);
+      }
+    await dropParts(this.#table, key, { isGone: true });
+  }
+
+  async #askPart(did: Did, want: Want): Promise<Part | null> {
+    const { promise, resolve } = Promise.withResolvers<Part>();
+    const answered = new AbortController();
+    this.#wanted.set(want.id, { ...want, resolve });
+    try {
+      await this.#send(did, { v: 1, want }, contentRetries);
+      const late = pause(this.#host.answerMs, AbortSignal.any([answered.signal, this.#signal]));
+      return await Promise.race([promise, late.then(() => null)]);
+    } finally {
+      answered.abort();
+      this.#wanted.delete(want.id);
+    }
   }
 
   /** What a Cache didn't keep so long is asked for. */
   async #askAll(): Promise<void> {
     await pause(settleMs, this.#signal);
-    if (this.#signal.aborted) return;
-    for (const peer of await peersOf(this.#table)) await attempt(() => this.#ask(peer));
+    for (const did of this.#peers.keys()) this.#ask(did);
   }
 
-  async #ask({ did, seen }: PeerRow): Promise<void> {
+  /** Says how far this device is: once, where several parts come that don't follow. */
+  #ask(did: Did): void {
     const peer = this.#peers.get(did);
-    if (peer === undefined || performance.now() - peer.askedMs < askMs) return;
-    peer.askedMs = performance.now();
-    await this.#send(did, { v: 1, have: seen });
+    if (peer === undefined || peer.isAsking) return;
+    peer.isAsking = true;
+    void attempt(async () => {
+      await pause(askMs, this.#signal);
+      peer.isAsking = false;
+      const row = await this.#table.get<PeerRow>(peerKey(this.#table, did));
+      if (row !== null && !this.#signal.aborted) await this.#send(did, { v: 1, have: row.seen });
+    });
   }
 
   /** Forgets items that are older than 30 days, or too many. */
@@ -399,10 +402,8 @@ export class Sync {
 
 /** Of an item in the own log; `null` for one that is forgotten. */
 export async function placeOf(table: Table, number: number): Promise<LogPlace | null> {
-  const row = await table.get<LogRow>(logKey(number));
+  const row = number === 0 ? logStart : await table.get<LogRow>(logKey(number));
   return row === null ? null : { mark: row.mark, number };
 }
-
-const isSame = (one: LogPlace, other: LogPlace) => one.mark === other.mark && one.number === other.number;
 
 const numberOf = (key: string): number => Number(key.slice("y/".length));

@@ -12,19 +12,13 @@ import type { FileFacts } from "../seal.ts";
 import { type Batch, digits, type Table, withRoom } from "./table.ts";
 
 /**
- * Where content is. `elsewhere`: on another device, the part that came from there so far in pieces, and whether it was asked
- * for; `removed`: there was no room for it any more, or no device has it.
+ * Where content is. `elsewhere`: on another device, with the part that came from there so far in pieces; `removed`: there
+ * was no room for it any more, or no device has it.
  */
 export type Body =
   | { readonly is: "inline"; readonly base64: string }
   | { readonly is: "pieces"; readonly id: string; readonly sizeBytes: number }
-  | {
-      readonly is: "elsewhere";
-      readonly id: string;
-      readonly sizeBytes: number;
-      readonly at: Did;
-      readonly isAsked: boolean;
-    }
+  | { readonly is: "elsewhere"; readonly id: string; readonly sizeBytes: number; readonly at: Did }
   | { readonly is: "removed" };
 
 const inlineBytesMax = 65_536;

@@ -1,8 +1,8 @@
 /**
  * The rows of a local store and what a program sees of them. Prefixes: `p/` people, `b/` profiles, `g/` groups, `c/`
- * conversations, `m/` messages by conversation and time, `r/` reactions, `i/` messages by id, `a/` files by age, `w/`
- * content that other devices were asked for, `l/` what `messages` has not handed over, `s/` envelopes seen, until when
- * they may come again, `o/` the outbox, `f/` and `t/` pieces of files (`files.ts`).
+ * conversations, `m/` messages by conversation and time, `r/` reactions, `i/` messages by id, `a/` files by age, `l/` what
+ * `messages` has not handed over, `s/` envelopes seen, until when they may come again, `o/` the outbox, `f/` and `t/`
+ * pieces of files (`files.ts`).
  */
 import { decodeBase64, decodeUtf8 } from "../../core/codec/bytes.ts";
 import { type Did, parseUuid } from "../../core/codec/did.ts";
@@ -147,10 +147,10 @@ export type StoredMessage = Placed & {
   /** Of text and JSON up to 64 KiB; `null` for other content: read `pieces`. */
   readonly text: string | null;
   /**
-   * `elsewhere`: more than 8 MiB, on another device; reading `pieces` asks for it. It is `coming` then, until it is `whole`,
-   * or `elsewhere` again when it did not come. `removed`: a store was full, and no device has it.
+   * `elsewhere`: more than 8 MiB, on another device; reading `pieces` asks for it, and a change of the message says that it
+   * is `whole`, or did not come. `removed`: a store was full, and no device has it.
    */
-  readonly content: "whole" | "removed" | "elsewhere" | "coming";
+  readonly content: "whole" | "removed" | "elsewhere";
   /** The last one of each person, without those that were withdrawn. */
   readonly reactions: readonly { readonly from: Did; readonly reaction: string }[];
   readonly isRead: boolean;
@@ -177,8 +177,6 @@ export async function messageById(
 
 export const messagesOf = (table: Table, conversation: string) => `m/${table.name(conversation)}/`;
 export const keyOfFile = ({ at, id }: { readonly at: number; readonly id: string }) => `a/${digits(at)}/${id}`;
-
-export const askedKey = (body: Extract<Body, { readonly id: string }>) => `w/${body.id}`;
 
 /** No Cache or log of another device keeps a message for longer. */
 export const seenMs = 30 * dayMs;
@@ -277,8 +275,7 @@ export function viewOf(
 }
 
 function contentOf(body: Body): StoredMessage["content"] {
-  if (body.is === "elsewhere") return body.isAsked ? "coming" : "elsewhere";
-  return body.is === "removed" ? "removed" : "whole";
+  return body.is === "elsewhere" || body.is === "removed" ? body.is : "whole";
 }
 
 /** With its content, its reactions, and what waits of it in the outbox. */
@@ -308,17 +305,4 @@ export function forgetBody(batch: Batch, row: MessageRow): void {
   deleteBody(batch, row.body);
   if (!("id" in row.body)) return;
   batch.delete(keyOfFile({ at: orderOf(row), id: row.body.id }));
-  batch.delete(askedKey(row.body));
-}
-
-/** That content of another device was asked for, which holds across runs, or no longer is. `false` when it changes nothing. */
-export function markAsked(table: Table, key: string, isAsked: boolean): Promise<boolean> {
-  return table.change(async (batch) => {
-    const row = await batch.get<MessageRow>(key);
-    if (row?.body.is !== "elsewhere" || row.body.isAsked === isAsked) return false;
-    batch.put(key, { ...row, body: { ...row.body, isAsked } });
-    if (isAsked) batch.put(askedKey(row.body), key);
-    else batch.delete(askedKey(row.body));
-    return true;
-  });
 }

@@ -132,7 +132,7 @@ export class StoreSession {
   }
 
   static async open(host: SessionHost): Promise<StoreSession> {
-    const table = await Table.open(host.driver, host.storeKey);
+    const table = await Table.open(host.driver, host.storeKey, host.nowMs);
     const tabs = await joinTabs(host.driver, table.place);
     host.client.known.keysKeptMs = keysKeptMs;
     return new StoreSession(host, table, tabs);

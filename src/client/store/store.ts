@@ -17,7 +17,6 @@ import {
   keyOfPerson,
   log,
   type MessageRow,
-  markAsked,
   messageById,
   messagesOf,
   noConversation,
@@ -219,10 +218,7 @@ export class LocalStore {
    */
   async *pieces(message: StoredMessage): AsyncGenerator<Uint8Array> {
     const row = await this.#table.get<MessageRow>(message.key);
-    if (row?.body.is === "elsewhere") {
-      if (await markAsked(this.#table, message.key, true)) this.#host.tell(stateChange(row));
-      this.#host.want(message.key);
-    }
+    if (row?.body.is === "elsewhere") this.#host.want(message.key);
     yield* readBody(this.#table, row?.body ?? { is: "removed" });
   }
 

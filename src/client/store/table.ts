@@ -51,19 +51,21 @@ export class Table {
   onLogged: (number: number) => void = () => undefined;
   readonly #nameKey: Uint8Array;
   readonly #sealKey: Uint8Array;
+  readonly #nowMs: () => number;
   #last: Promise<unknown> = Promise.resolve();
   #isClosed = false;
 
-  private constructor(driver: StoreDriver, storeKey: Uint8Array) {
+  private constructor(driver: StoreDriver, storeKey: Uint8Array, nowMs: () => number) {
     this.driver = driver;
+    this.#nowMs = nowMs;
     this.#nameKey = hkdf(storeKey, null, utf8("waypost:store:name"), 32);
     this.#sealKey = hkdf(storeKey, null, utf8("waypost:store:seal"), 32);
     this.place = `${this.name("identity").slice(0, 16)}/`;
   }
 
   /** Throws `store_newer` when a later version of the SDK has upgraded the store. */
-  static async open(driver: StoreDriver, storeKey: Uint8Array): Promise<Table> {
-    const table = new Table(driver, storeKey);
+  static async open(driver: StoreDriver, storeKey: Uint8Array, nowMs: () => number = Date.now): Promise<Table> {
+    const table = new Table(driver, storeKey, nowMs);
     const meta = await table.meta();
     if (meta.layout > layout) throw localError("store_newer", "a later version of this program has upgraded the store");
     return table;
@@ -113,9 +115,9 @@ export class Table {
     });
   }
 
-  /** All values below a prefix, page by page. */
-  async *all<T>(prefix: string): AsyncGenerator<[key: string, value: T]> {
-    for (let from = prefix; ; ) {
+  /** All values below a prefix, page by page; with `begin` from that key on. */
+  async *all<T>(prefix: string, begin = prefix): AsyncGenerator<[key: string, value: T]> {
+    for (let from = begin; ; ) {
       const page = await this.scan<T>({ prefix, from });
       yield* page;
       const last = page.at(-1);
@@ -170,7 +172,7 @@ export class Table {
     const [result, meta] = await Promise.all([work(batch), this.meta()]);
     const items = (batch.meta.hasDevices ?? meta.hasDevices) ? batch.items : [];
     let { logged } = { ...meta, ...batch.meta };
-    for (const item of items) batch.put(logKey(++logged), { item, mark: this.mark, atMs: Date.now() });
+    for (const item of items) batch.put(logKey(++logged), { item, mark: this.mark, atMs: this.#nowMs() });
     if (batch.rows.size === 0 && Object.keys(batch.meta).length === 0) return result;
     const sealed = [...batch.rows].map(([key, value]) => [key, value && this.#seal(key, value)] as const);
     const more = sealed.map(async ([key, value]) => sizeOf(key, value) - sizeOf(key, await batch.before(key)));

@@ -4,7 +4,7 @@ import { nextIdentity } from "../../../../src/client/change.ts";
 import type { Client } from "../../../../src/client/client.ts";
 import { syncType } from "../../../../src/client/content.ts";
 import { Devices } from "../../../../src/client/devices/devices.ts";
-import type { SentItem, SyncMessage } from "../../../../src/client/devices/items.ts";
+import { logStart, type SentItem, type SyncMessage } from "../../../../src/client/devices/items.ts";
 import { type DeviceLink, type PeerRow, peerKey } from "../../../../src/client/devices/sync.ts";
 import { waitingDefault } from "../../../../src/client/directory.ts";
 import { memoryKeys } from "../../../../src/client/key-stores.ts";
@@ -22,7 +22,7 @@ type Told = readonly [from: typeof phone, item: SentItem];
 async function heard(identity: Identity, told: readonly Told[]) {
   const held = { identity };
   const table = await Table.open(memoryStore(), new Uint8Array(32).fill(7));
-  const begun = { name: "", addedMs: 0, seen: [], sent: 0, history: null, isLacking: false, isLeaving: false };
+  const begun = { name: "", addedMs: 0, seen: logStart, sent: 0, history: null, isLeaving: false };
   await table.change(async (batch) => {
     batch.meta = { hasDevices: true, deviceDid: own };
     for (const did of [phone, laptop] as const) batch.put(peerKey(table, did), { did, ...begun } satisfies PeerRow);
@@ -34,7 +34,7 @@ async function heard(identity: Identity, told: readonly Told[]) {
     send: () => Promise.reject(new Error("nothing is sent")),
     messages: async function* () {
       for (const [i, [from, item]] of told.entries()) {
-        const part: SyncMessage = { v: 1, mark: `${i}`, from: 1, after: null, items: [item] };
+        const part: SyncMessage = { v: 1, items: [item], after: null, at: { mark: `${i}`, number: 1 } };
         const json = () => JSON.parse(JSON.stringify(part));
         yield {
           from,

@@ -1,12 +1,15 @@
 /** What a device tells another: all of a history that does not fit one message, and profiles, which its log only names. */
 import { expect, test } from "bun:test";
-import { applyItem, parseSync, type SentItem } from "../../../../src/client/devices/items.ts";
+import { applyItem, logStart, parseSync, type SentItem } from "../../../../src/client/devices/items.ts";
 import { type DeviceLink, type PeerRow, peerKey, Sync } from "../../../../src/client/devices/sync.ts";
 import { memoryStore } from "../../../../src/client/store/driver.ts";
 import { keyOfProfile, putProfile } from "../../../../src/client/store/profiles.ts";
 import {
   addMessage,
+  type ConversationRow,
+  keyOfConversation,
   keyOfPerson,
+  log,
   type MessageRow,
   type ProfileRow,
   putPerson,
@@ -21,18 +24,11 @@ const picture = encodeBase64(new Uint8Array(32_768).fill(5));
 const openTable = () => Table.open(memoryStore(), new Uint8Array(32).fill(7));
 const profileOf = (did: typeof other, atMs = 1): ProfileRow => ({ did, name: "Other", picture, atMs, isOpen: null });
 
+const begun = { name: "", addedMs: 0, seen: logStart, sent: 0, isLeaving: false };
+
 async function withDevice(history: string | null): Promise<Table> {
   const table = await openTable();
-  const peer: PeerRow = {
-    did: device,
-    name: "",
-    addedMs: 0,
-    seen: [],
-    sent: 0,
-    history,
-    isLacking: false,
-    isLeaving: false,
-  };
+  const peer: PeerRow = { ...begun, did: device, history };
   await table.change(async (batch) => {
     batch.meta = { hasDevices: true };
     batch.put(peerKey(table, device), peer);
@@ -44,8 +40,8 @@ async function withDevice(history: string | null): Promise<Table> {
 async function toldOf(table: Table): Promise<SentItem[][]> {
   const told: SentItem[][] = [];
   const send: DeviceLink["send"] = async (to, message) => {
-    const { items, history } = parseSync(message) as { readonly items?: SentItem[]; readonly history?: SentItem[] };
-    told.push(items ?? history ?? []);
+    const parsed = parseSync(message);
+    told.push(parsed !== null && "items" in parsed ? [...parsed.items] : []);
     const recipient = { did: device, trust: "proven", name: null } as const;
     return { id: to, chunks: 1, groupId: null, messageIds: [], last: null, recipient };
   };
@@ -83,6 +79,45 @@ test("a new device gets the whole history, also when a page of it is more than o
   expect(messages.filter((part) => part.length > 0).length).toBe(ids.length);
 });
 
+test("who was away for longer than the log reaches back gets all there is, and then what follows", async () => {
+  const dayMs = 86_400_000;
+  let nowMs = 100 * dayMs;
+  const table = await Table.open(memoryStore(), new Uint8Array(32).fill(7), () => nowMs);
+  const names = ["first", "second", "third"];
+  await table.change(async (batch) => {
+    batch.meta = { hasDevices: true };
+    batch.put(peerKey(table, device), { ...begun, did: device, history: null } satisfies PeerRow);
+  });
+  for (const name of names) {
+    const { did } = identityOf(name);
+    await table.change(async (batch) => {
+      await putPerson(table, batch, did, { name });
+      log(batch, { kind: "row", key: keyOfPerson(table, did) });
+    });
+    nowMs += 20 * dayMs;
+  }
+  const { signal } = new AbortController();
+  const link = { send: () => Promise.reject(new Error("nothing is sent")), messages: async function* () {} };
+  const host = { table, nowMs: () => nowMs, answerMs: 0, tell: () => undefined, link, take: async () => undefined };
+  await new Sync(host, names.length, signal).sweep();
+  expect((await table.values("y/")).length).toBe(1);
+  const told = await toldOf(table);
+  const namesIn = (items: readonly SentItem[]) => items.map((item) => (item.kind === "person" ? item.row.name : ""));
+  expect(told.map((items) => namesIn(items).sort())).toEqual([names, ["third"]]);
+});
+
+test("a read mark counts all that came later, also when that is much", async () => {
+  const table = await openTable();
+  const count = 1_100;
+  await table.change(async (batch) => {
+    for (let i = 0; i < count; i++) await addMessage(table, batch, messageOf(crypto.randomUUID(), i + 2, 1));
+  });
+  await after([{ kind: "read", conversation: other, atMs: 1 }], table);
+  expect((await table.get<ConversationRow>(keyOfConversation(table, other)))?.unread).toBe(count);
+  await after([{ kind: "read", conversation: other, atMs: 501 }], table);
+  expect((await table.get<ConversationRow>(keyOfConversation(table, other)))?.unread).toBe(count - 500);
+});
+
 test("a profile is named in the log, read when it is sent, and not told again by who applies it", async () => {
   const table = await withDevice(null);
   await table.change((batch) => putProfile(table, batch, profileOf(other)));
@@ -92,7 +127,7 @@ test("a profile is named in the log, read when it is sent, and not told again by
   expect(item).toEqual({ kind: "profile", row: profileOf(other) });
 
   const second = await withDevice(null);
-  await applyItem({ table: second, nowMs: Date.now }, item, async () => undefined);
+  await applyItem({ table: second, nowMs: Date.now }, item);
   expect(await second.get<ProfileRow>(keyOfProfile(second, other))).toEqual(profileOf(other));
   expect(await second.values("y/")).toEqual([]);
 });
@@ -123,10 +158,11 @@ test("an item counts by its kind: more in it changes nothing, and one of another
   const table = await openTable();
   const person = { did: other, name: "Other", alias: null, isKnown: true, isBlocked: false };
   const message = { kind: "message", row: messageOf("1", 1, 1), content: null };
-  const parsed = (item: unknown) => parseSync(JSON.parse(JSON.stringify({ v: 1, history: [item] })));
+  const parsed = (item: unknown) =>
+    parseSync(JSON.parse(JSON.stringify({ v: 1, items: [item], after: null, at: null })));
   const more = parsed({ kind: "person", row: person, content: "bm8=" });
-  if (more === null || !("history" in more)) throw new Error("it is no item");
-  for (const item of more.history) await applyItem({ table, nowMs: Date.now }, item, async () => undefined);
+  if (more === null || !("items" in more)) throw new Error("it is no item");
+  for (const item of more.items) await applyItem({ table, nowMs: Date.now }, item);
   expect(await table.get(keyOfPerson(table, other))).toEqual(person as never);
   const malformed = [
     { kind: "read", conversation: 1, atMs: 1 },
@@ -146,7 +182,7 @@ const unused = { sendReceipt: async () => undefined, want: () => undefined };
 /** After a device has heard all this of another one. */
 async function after(items: readonly SentItem[], table?: Table): Promise<Table> {
   const at = table ?? (await openTable());
-  for (const item of items) await applyItem({ table: at, nowMs: Date.now }, item, async () => undefined);
+  for (const item of items) await applyItem({ table: at, nowMs: Date.now }, item);
   return at;
 }
 

@@ -162,9 +162,9 @@ test("what another device says of a delivery takes no receipt back", async () =>
   const row: MessageRow = { ...sentRow, to: [copy] };
   const key = await table.change((batch) => addMessage(table, batch, row));
   const said = { kind: "delivery", id: plan.id, to: [{ ...copy, state: "sent" }] } as const;
-  await applyItem({ table, nowMs: Date.now }, said, async () => undefined);
+  await applyItem({ table, nowMs: Date.now }, said);
   expect((await table.get<MessageRow>(key))?.to).toEqual([copy]);
-  await applyItem({ table, nowMs: Date.now }, { ...said, to: [{ ...copy, state: "failed" }] }, async () => undefined);
+  await applyItem({ table, nowMs: Date.now }, { ...said, to: [{ ...copy, state: "failed" }] });
   expect((await table.get<MessageRow>(key))?.to[0]?.state).toBe("failed");
 });
 
