@@ -4,7 +4,6 @@
  * Source: rules sections 4 ("unsigned_updates"), 5, 6, 7 and 9.
  */
 import { isAbsolute, normalize } from "node:path";
-import { hourMs, minuteMs, secondMs } from "../core/codec/time.ts";
 import {
   isLoopbackListener,
   isPublicAddress,
@@ -69,10 +68,6 @@ function* serverRelations({ server, directory }: Config): Generator<Remark> {
     yield ["server.tls_cert_file", "is set without its counterpart: set both tls_cert_file and tls_key_file"];
   for (const address of admin_listen.filter((one) => listen.some((other) => isSameAddress(one, other))))
     yield ["server.admin_listen", `${address} is also in listen: an admin listener needs a separate address`];
-  for (const [name, list] of [["listen", listen] as const, ["admin_listen", admin_listen] as const]) {
-    const again = list.find((one, i) => list.slice(0, i).some((other) => isSameAddress(one, other)));
-    if (again !== undefined) yield [`server.${name}`, `${again} is listed twice, or is a part of another address`];
-  }
 }
 
 /** Whether two listeners would meet at an address. Port 0 is a free one each time. */
@@ -202,13 +197,10 @@ function* exampleWarnings(config: Config): Generator<Remark> {
 }
 
 function* networkWarnings({ server, relay }: Config): Generator<Remark> {
-  const isLocal = server.listen.every(isLoopbackListener);
   for (const [i, network] of server.trusted_proxies.entries()) {
     const setting = `server.trusted_proxies.${i}`;
     if (/\/0+$/.test(network))
       yield [setting, `${network} trusts every client: each can choose the address that rate limits see`];
-    else if (isLocal && network !== "unix" && !/^(127\.|::1)/.test(network))
-      yield [setting, `${network} is another machine, but only this one reaches the listeners`];
   }
   const metadata = parseAddress("169.254.169.254");
   const own = [parseAddress("127.0.0.1"), parseAddress("::1")];
@@ -218,8 +210,6 @@ function* networkWarnings({ server, relay }: Config): Generator<Remark> {
     if (network === null || metadata === null) continue;
     if (own.some((address) => address !== null && networkHolds(network, address)))
       yield [setting, `${text} is this machine: senders reach everything that listens on it, the admin listener too`];
-    else if (isPublicAddress(network.address))
-      yield [setting, `${text} is public: the Relay reaches it without permission`];
     else if (networkHolds(network, metadata))
       yield [setting, `${text} holds 169.254.169.254, where clouds give credentials to every client`];
   }
@@ -290,7 +280,7 @@ function* endpointDoubts(endpoint: string, server: Config["server"]): Generator<
 
 /** Settings of a node that does not run, a Relay that forwards alone, and half of a log. */
 function* nodeWarnings(config: Config): Generator<Remark> {
-  const { bus, directory, relay, cache, server, stores, witness } = config;
+  const { bus, directory, relay, cache, server, witness } = config;
   for (const name of ["directory", "relay", "cache", "push"] as const)
     if (!config[name].enabled && JSON.stringify(config[name]) !== JSON.stringify(defaults[name]))
       yield [`${name}.enabled`, `is false: the settings of [${name}] have no effect`];
@@ -314,12 +304,6 @@ function* nodeWarnings(config: Config): Generator<Remark> {
     yield ["relay.public_endpoints", "is empty: recipients can't receive live here"];
   if (relay.enabled && relay.allow_http && relay.public_endpoints.some((url) => !isLocalName(new URL(url).hostname)))
     yield ["relay.allow_http", "lets a public Relay forward unencrypted: others on the way see who writes to whom"];
-  const isOwn = ({ plugin }: { readonly plugin?: string } = {}) => plugin === "lmdb" || plugin === "memory";
-  if (bus.plugin === "nats" && [directory, relay, cache].every(({ enabled, store }) => enabled && isOwn(stores[store])))
-    yield [
-      "bus.plugin",
-      'is "nats", which joins processes, but this one runs every node, and its stores are its own: write "local"',
-    ];
   const [, app = "", appPort = 80] = /^(.*?)(?::(\d+))?$/.exec(server.app ?? "") ?? [];
   if (parseAddress(app) !== null && !isOwnName(app))
     yield ["server.app", `${app} is an address: browsers run the app on https alone, whose certificates name hosts`];
@@ -328,22 +312,13 @@ function* nodeWarnings(config: Config): Generator<Remark> {
 }
 
 function* storeWarnings(config: Config): Generator<Remark> {
-  const { server, cache, directory, stores, witness } = config;
+  const { cache, directory, stores } = config;
   const ids = stores[cache.store]?.["message_ids_max"];
   if (cache.enabled && typeof ids === "number" && ids < cache.store_entries_max)
     yield [
       `stores.${cache.store}.message_ids_max`,
       `${ids} is less than cache.store_entries_max: the store is full before`,
     ];
-  const used = new Set([
-    ...(directory.enabled ? [directory.store, directory.ledger] : []),
-    ...(witness.key_file === null ? [] : [witness.store]),
-    ...consumers(config).flatMap(([, { store }]) => [store, server.recipients.replace(/^ledger:/, "")]),
-  ]);
-  if (directory.enabled && directory.log_key_file !== null && stores[directory.ledger]?.plugin === "memory")
-    yield ["directory.log_key_file", "signs a log that is lost when the process ends: then it signs no shorter one"];
-  for (const store of Object.keys(stores))
-    if (!used.has(store)) yield [`stores.${store}`, "is used by no node: name it in store or ledger of one"];
   for (const [setting, path] of pathsOf(config)) {
     if (typeof path !== "string") continue;
     const isOfStore = setting.startsWith("stores.");
@@ -355,12 +330,6 @@ function* storeWarnings(config: Config): Generator<Remark> {
         `${path} is among temporary files, which the system deletes: name a place below /var/lib/waypost`,
       ];
   }
-  for (const [store, { block_time_ms: blockMs }] of Object.entries(stores))
-    if (typeof blockMs === "number" && blockMs > minuteMs)
-      yield [
-        `stores.${store}.block_time_ms`,
-        `${renderDurationSetting(blockMs)}: each registration and change of keys takes as long`,
-      ];
   const isMemory = (store: string): boolean => stores[store]?.plugin === "memory";
   if (cache.enabled && isMemory(cache.store))
     yield ["cache.store", "keeps envelopes in memory: every envelope is lost when the process ends"];
@@ -371,11 +340,9 @@ function* storeWarnings(config: Config): Generator<Remark> {
 function* listenerWarnings(config: Config): Generator<Remark> {
   const { listen, admin_listen, tls_cert_file, trusted_proxies } = config.server;
   const nodes = consumers(config);
-  for (const [i, address] of listen.entries()) {
+  for (const address of listen) {
     const place = parseListenAddress(address);
     if (place === null) continue;
-    if (!("unix" in place) && place.port === 443 && tls_cert_file === null)
-      yield [`server.listen.${i}`, `${address} is the port of https, but no certificate is set`];
     const kind = "unix" in place ? /^unix$/ : place.hostname.includes(":") ? /:/ : /\./;
     if (isLoopbackListener(address) && trusted_proxies.length > 0 && !trusted_proxies.some((one) => kind.test(one)))
       yield ["server.trusted_proxies", `names no proxy that can reach ${address}: all its clients count as one`];
@@ -386,8 +353,6 @@ function* listenerWarnings(config: Config): Generator<Remark> {
   for (const [i, address] of admin_listen.entries())
     if (!isLoopbackListener(address))
       yield [`server.admin_listen.${i}`, `${address} is open to other machines: they read the metrics`];
-  if (tls_cert_file !== null && listen.every((address) => address.startsWith("unix:")))
-    yield ["server.tls_cert_file", "has no effect: the addresses of listen are Unix sockets, which use no TLS"];
   const isAlone = listen.every(isLoopbackListener);
   const needsProxy = (endpoint: string) =>
     endpoint.startsWith("https:") || (isAlone && !isLocalName(new URL(endpoint).hostname));
@@ -399,10 +364,7 @@ function* listenerWarnings(config: Config): Generator<Remark> {
     ];
 }
 
-/** `TimeoutStopSec` of the unit that `waypost init` writes. */
-const unitStopMs = 45 * secondMs;
-
-function* limitWarnings({ limits, server, cache }: Config): Generator<Remark> {
+function* limitWarnings({ limits, cache }: Config): Generator<Remark> {
   const { unchunked_bytes_max: unchunked, header_bytes_max: header } = limits;
   const inBase64 = Math.ceil((4 * (unchunked + header)) / 3);
   if (inBase64 > limits.body_bytes_max)
@@ -414,31 +376,5 @@ function* limitWarnings({ limits, server, cache }: Config): Generator<Remark> {
     yield [
       "cache.recipient_bytes_max",
       `is less than one envelope of limits.unchunked_bytes_max (${renderSizeSetting(unchunked)})`,
-    ];
-  if (server.drain_timeout > unitStopMs)
-    yield [
-      "server.drain_timeout",
-      "is longer than TimeoutStopSec=45 of the unit that `waypost init` writes: systemd ends the node before",
-    ];
-  if (server.drain_timeout < secondMs) yield ["server.drain_timeout", "cuts requests off at every restart"];
-  if (limits.clock_skew > hourMs)
-    yield [
-      "limits.clock_skew",
-      `${renderDurationSetting(limits.clock_skew)} lets a recorded proof be used for as long; clocks that NTP sets differ by less than a second`,
-    ];
-  if (limits.clock_skew < 10 * secondMs)
-    yield [
-      "limits.clock_skew",
-      `${renderDurationSetting(limits.clock_skew)} refuses clients whose clock or network is a little late`,
-    ];
-  if (limits.ttl_max < minuteMs)
-    yield [
-      "limits.ttl_max",
-      `${renderDurationSetting(limits.ttl_max)}: what a recipient does not fetch in that time is deleted`,
-    ];
-  if (server.requests_max < 16)
-    yield [
-      "server.requests_max",
-      `${server.requests_max} requests at once: one client gets half of them, and most get 503`,
     ];
 }

@@ -229,7 +229,7 @@ const limitsSchema = z.strictObject({
   ttl_max: duration("48h", { min: 1_000, max: 30 * dayMs }).describe(
     "Longest life of an envelope. An envelope without `ttl` lives for 24 hours, or for this when it is shorter.",
   ),
-  clock_skew: duration("5m", { min: 1_000, max: dayMs }).describe(
+  clock_skew: duration("5m", { min: 10 * secondMs, max: hourMs }).describe(
     "How far a timestamp may be from this node's clock: a proof's in either direction, an envelope's ahead of it.",
   ),
 });

@@ -144,13 +144,13 @@ describe("with --json", () => {
     writeFileSync(join(cwd, "keyless.toml"), `${takenConfiguration}${cache}`);
     const keyless = await waypost("config", "check", "--config", "keyless.toml", "--json");
     expect(oneLine(keyless.stdout)).toMatchObject({ ok: false, problems: [{ setting: "cache.signing_key_file" }] });
-    writeFileSync(join(cwd, "doubtful.toml"), `${takenConfiguration}[limits]\nclock_skew = "12h"\n`);
+    writeFileSync(join(cwd, "doubtful.toml"), `${takenConfiguration}[limits]\nttl_max = "5m"\n`);
     const doubtful = await waypost("config", "check", "--config", "doubtful.toml", "--json");
     expect([doubtful.code, doubtful.stderr]).toEqual([0, ""]);
     expect(oneLine(doubtful.stdout)).toMatchObject({
       ok: true,
       problems: [],
-      warnings: [{ setting: "stores.main.path" }, { setting: "limits.clock_skew" }],
+      warnings: [{ setting: "stores.main.path" }, { setting: "limits.ttl_max" }],
     });
   });
 

@@ -55,8 +55,9 @@ test("a number far from its default is a warning, once, and one near it is none"
     cache: { ...cache, recipient_bytes_max: "2MiB", page_bytes_max: "10KiB" },
     server: { requests_max: 4 },
   };
-  // Others are warned of already: the requests, and a mailbox smaller than an envelope.
+  // A mailbox smaller than an envelope is warned of already.
   expect(warned(far).map(({ setting }) => setting)).toEqual([
+    "server.requests_max",
     "directory.registration_rate",
     "relay.sessions_max",
     "cache.page_bytes_max",
@@ -82,11 +83,6 @@ test("a path below /var/tmp is among temporary files too", () => {
 describe("what is allowed and hardly meant is a warning", () => {
   const open = { ...relay, public_endpoints: ["https://relay.net"] };
   const nodes: ConfigInput = { directory: { enabled: true }, relay: open, cache };
-  const withStore = (plugin: string): ConfigInput => ({
-    ...nodes,
-    bus: { plugin: "nats", servers: ["nats://h"] },
-    stores: { main: { plugin, path: "/var/lib/waypost/main" } },
-  });
   test.each<readonly [what: string, setting: string, wrong: ConfigInput, right: ConfigInput]>([
     [
       "http destinations of a public Relay",
@@ -94,13 +90,6 @@ describe("what is allowed and hardly meant is a warning", () => {
       { relay: { ...open, allow_http: true } },
       { relay: { ...open, public_endpoints: ["http://10.0.0.1", "http://localhost"], allow_http: true } },
     ],
-    [
-      "blocks of an hour",
-      "stores.main.block_time_ms",
-      { ...nodes, stores: { main: { plugin: "lmdb", block_time_ms: 3_600_000 } } },
-      { ...nodes, stores: { main: { plugin: "lmdb", block_time_ms: 60_000 } } },
-    ],
-    ["a bus beside a store of this process alone", "bus.plugin", withStore("lmdb"), withStore("postgres")],
     [
       "an app at a port of this machine where nothing listens",
       "server.app",
@@ -129,18 +118,11 @@ describe("what is allowed and hardly meant is a warning", () => {
       { cache, limits: { unchunked_bytes_max: "18MiB" } },
     ],
     [
-      "TLS where nothing uses it",
-      "server.tls_cert_file",
-      { cache, server: { listen: ["unix:/run/w.sock"], tls_cert_file: "/c", tls_key_file: "/k" } },
-      { cache, server: { tls_cert_file: "/c", tls_key_file: "/k" } },
-    ],
-    [
       "a name of http at a node that this machine alone reaches",
       "server.trusted_proxies",
       { cache: { ...cache, public_endpoints: ["http://cache.net"] } },
       { cache: { ...cache, public_endpoints: ["http://cache.net"] }, server: { listen: ["0.0.0.0:80"] } },
     ],
-    ["a bus beside a store in memory", "bus.plugin", withStore("memory"), withStore("postgres")],
     [
       "an app at an address",
       "server.app",
