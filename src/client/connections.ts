@@ -164,8 +164,6 @@ export type LiveEvents = {
   readonly onEnvelope: (envelope: LiveEnvelope) => Promise<boolean>;
 };
 
-/** Where the runtime can ping, a Relay that disappeared is noticed after three of these. */
-const pingMs = 20_000;
 const welcomeMs = 10_000;
 const closingMs = 1_000;
 /** Close codes of a proof that was refused: trying again would not help. */
@@ -191,7 +189,6 @@ export async function listenLive(
   const at = path`/ws/${reader.did}/${device}`;
   const socket = new WebSocket(`${reader.at.url.replace(/^http/, "ws")}${at}?pass=1`);
   let isReady = false;
-  let heardMs = performance.now();
   let close: () => void = () => undefined;
   const ended = new Promise<Ending>((resolve, reject) => {
     // Closing needs an answer, and a dead network gives none.
@@ -201,11 +198,7 @@ export async function listenLive(
     };
     socket.addEventListener("close", resolve);
     socket.addEventListener("open", () => void authFrame(reader, device).then((frame) => socket.send(frame), reject));
-    socket.addEventListener("pong", () => {
-      heardMs = performance.now();
-    });
     socket.addEventListener("message", ({ data }) => {
-      heardMs = performance.now();
       const frame = typeof data === "string" ? parseRecord(data) : null;
       if (isReady) void receiveFrame(socket, frame, { reader, events }).catch(reject);
       else if (frame?.["type"] === "welcome" && frame["status"] === "ok") {
@@ -214,11 +207,6 @@ export async function listenLive(
       }
     });
   });
-  const watch = setInterval(() => {
-    if (!("ping" in socket) || typeof socket.ping !== "function") return;
-    if (performance.now() - heardMs > 3 * pingMs) close();
-    else socket.ping();
-  }, pingMs);
   const late = setTimeout(() => isReady || close(), welcomeMs);
   signal.addEventListener("abort", close);
   try {
@@ -228,7 +216,6 @@ export async function listenLive(
     if (!isReady && !signal.aborted)
       throw new ClientError("unreachable", "unreachable", `${reader.at.url} can't be reached`);
   } finally {
-    clearInterval(watch);
     clearTimeout(late);
     signal.removeEventListener("abort", close);
     socket.close(1000, "done");

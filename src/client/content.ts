@@ -10,8 +10,8 @@ import { isRecord } from "./answers.ts";
 import { ClientError, localError } from "./http.ts";
 import type { FileFacts } from "./seal.ts";
 
-/** Text, bytes, a Blob or File, a stream of bytes, or a source such as a file on disk; any other value is sent as JSON. */
-export type Content = string | Uint8Array | ArrayBuffer | Blob | ReadableStream<Uint8Array> | Source | JsonContent;
+/** Text, bytes, a Blob or File, or a source such as a file on disk; any other value is sent as JSON. */
+export type Content = string | Uint8Array | ArrayBuffer | Blob | Source | JsonContent;
 export type JsonContent = null | boolean | number | readonly unknown[] | { readonly [name: string]: unknown };
 
 export const reactionType = "application/vnd.waypost.reaction+json";
@@ -42,8 +42,6 @@ export function bytesSource(name: string, mediaType: string, bytes: Uint8Array):
   return { file, read: async (from, to) => bytes.subarray(from, to) };
 }
 
-/** A stream is read to its end before anything is sent, because every chunk names size and SHA-256 of the whole. */
-const streamBytesMax = 1_073_741_824;
 const readBytes = 1_048_576;
 
 /** Measures and hashes the content once; it can then be read again and again, by ranges. */
@@ -57,11 +55,13 @@ export async function sourceOf(content: Content, names: ContentNames, relations:
     const { file, read } = content;
     return { file: { ...file, mediaType: withRelations(file.mediaType, relations) }, read };
   }
-  const blob = content instanceof ReadableStream ? await collect(content) : content;
-  if (!(blob instanceof Blob)) return bytes("application/json", utf8(jsonOf(blob)));
-  const name = names.name ?? ("name" in blob && typeof blob.name === "string" ? blob.name : "");
-  const facts = { name, mediaType: typed(blob.type || "application/octet-stream"), sizeBytes: blob.size };
-  return measured(facts, async (from, to) => new Uint8Array(await blob.slice(from, to).arrayBuffer()));
+  // Every chunk names size and SHA-256 of the whole.
+  if ((content as unknown) instanceof ReadableStream)
+    throw localError("invalid_argument", "read the stream first: await new Response(stream).blob()");
+  if (!(content instanceof Blob)) return bytes("application/json", utf8(jsonOf(content)));
+  const name = names.name ?? ("name" in content && typeof content.name === "string" ? content.name : "");
+  const facts = { name, mediaType: typed(content.type || "application/octet-stream"), sizeBytes: content.size };
+  return measured(facts, async (from, to) => new Uint8Array(await content.slice(from, to).arrayBuffer()));
 }
 
 /** No JSON has functions. */
@@ -87,19 +87,6 @@ export async function measured(facts: Omit<FileFacts, "sha256">, read: Source["r
     hash.update(await read(from, Math.min(from + readBytes, facts.sizeBytes)));
   }
   return { file: { ...facts, sha256: new Uint8Array(hash.digest()) }, read };
-}
-
-/** A stream is read once, to its end. */
-async function collect(stream: ReadableStream<Uint8Array>): Promise<Blob> {
-  let length = 0;
-  const bounded = new TransformStream<Uint8Array, Uint8Array<ArrayBuffer>>({
-    transform(chunk, controller) {
-      length += chunk.length;
-      if (length > streamBytesMax) throw localError("too_large", `a stream may have at most ${streamBytesMax} bytes`);
-      controller.enqueue(chunk.slice());
-    },
-  });
-  return new Response(stream.pipeThrough(bounded)).blob();
 }
 
 // ------------------------------------------------------------------------------------------------------- media types

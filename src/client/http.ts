@@ -191,19 +191,9 @@ async function fetchFrom(
     ...(body === undefined ? {} : { body }),
     redirect: "error",
     signal,
-    ...directly(to.url),
   });
   readClock(to, response);
   return response;
-}
-
-/**
- * Bypasses proxies of the environment between two programs on one machine. An option of Bun; other runtimes ignore it.
- */
-function directly(url: string): object {
-  const { hostname } = new URL(url);
-  const loopback = hostname === "localhost" || hostname === "[::1]" || hostname.startsWith("127.");
-  return loopback ? { proxy: false } : {};
 }
 
 /** The chunks of a body. Not every browser can iterate a stream. */

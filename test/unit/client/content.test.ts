@@ -6,6 +6,7 @@ import { sourceOf, withAuthor } from "../../../src/client/content.ts";
 import { openEnvelope } from "../../../src/client/retrieve.ts";
 import { sealPayload } from "../../../src/client/seal.ts";
 import type { Did } from "../../../src/core/codec/did.ts";
+import { clientCode } from "../../support/client-code.ts";
 
 const did = "did:svc:1111111111111111111111" as Did;
 const relations = { replyTo: "6f1c1f1e-8a54-4a0c-9d0e-0d5f6b1f2a3b", group: null, wantsReceipt: true };
@@ -46,4 +47,9 @@ test("an author leaves the relations and the sender's own media type as they are
 
 test("a parameter in front of the marker names no author", async () => {
   expect((await received(`text/plain;from=${did};waypost=1;receipt=1`)).author).toBeNull();
+});
+
+test("a stream, which has no size so far, is not sent as JSON", async () => {
+  const stream: unknown = new Blob(["text"]).stream();
+  expect(await clientCode(() => sourceOf(stream as string, {}, relations))).toBe("invalid_argument");
 });
