@@ -7,7 +7,6 @@ import { listSettings } from "../../src/config/reference.ts";
 import type { Config } from "../../src/config/schema.ts";
 import { mailboxOf } from "../../src/core/codec/did.ts";
 import { minuteMs, secondMs } from "../../src/core/codec/time.ts";
-import { deliverySteps } from "../../src/core/message/delivery.ts";
 import { planDelivery } from "../../src/core/message/plan.ts";
 import { createStreams } from "../../src/nodes/cache/stream.ts";
 import { capacityLimits, createCapacity } from "../../src/nodes/http/capacity.ts";
@@ -16,6 +15,7 @@ import type { Mailbox, Receipts } from "../../src/storage/contract.ts";
 import { withMethods } from "../conformance/options.ts";
 import { serverSettings } from "../support/app.ts";
 import { createPerson, createTestCache, envelopeTo, proofHeaders, testNowMs } from "../support/cache-node.ts";
+import { firstTimeout } from "../support/delivery-shape.ts";
 import { openMemory, registerBodyOf, testDirectory } from "../support/directory.ts";
 import { identityOf } from "../support/identity.ts";
 import { relayEndpoint } from "../support/relay-node.ts";
@@ -174,11 +174,10 @@ async function observeSteps({ relay: own }: Values, seen: Seen): Promise<void> {
       ...{ hops: 0, cacheEligible: false, replication: 1, ownEndpoints: [], limits: { ...relayDefault, ...own } },
       services: createPerson(8, [inboxAt("https://inbox.example")]).document.service,
     });
-    const { value: step } = deliverySteps(plan, testNowMs).next();
-    return "timeoutMs" in step ? step.timeoutMs : 0;
+    return firstTimeout(plan, testNowMs);
   };
-  seen.set("relay.request_timeout", step(false));
-  seen.set("relay.live_ack_timeout", step(true));
+  seen.set("relay.request_timeout", await step(false));
+  seen.set("relay.live_ack_timeout", await step(true));
 }
 
 async function observeRelayBounds({ relay: own }: Values, seen: Seen): Promise<void> {

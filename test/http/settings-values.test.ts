@@ -9,7 +9,6 @@ import type { Config, ConfigInput } from "../../src/config/schema.ts";
 import { encodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
 import { minuteMs } from "../../src/core/codec/time.ts";
 import { isFault } from "../../src/core/fault.ts";
-import { deliverySteps } from "../../src/core/message/delivery.ts";
 import { checkEnvelopeTime, decodeEnvelope, type Envelope, longestTtlMs } from "../../src/core/message/envelope.ts";
 import { planDelivery } from "../../src/core/message/plan.ts";
 import { capacityLimits } from "../../src/nodes/http/capacity.ts";
@@ -24,6 +23,7 @@ import {
   signedBy,
   testNowMs,
 } from "../support/cache-node.ts";
+import { firstTimeout } from "../support/delivery-shape.ts";
 import { registerBodyOf, testDirectory } from "../support/directory.ts";
 import { identityOf } from "../support/identity.ts";
 import { settings } from "../support/settings.ts";
@@ -180,8 +180,7 @@ async function observeDeliveries({ relay: settings }: Config, seen: Seen): Promi
     ...{ messageId: "m" as never, recipient: bob.did, hint: "standard", expiresAtMs: testNowMs * 2, services },
     ...{ live: false, hops: 0, cacheEligible: false, replication: 1, ownEndpoints: [], limits: settings },
   });
-  const { value: step } = deliverySteps(plan, testNowMs).next();
-  seen.set("relay.delivery_budget", "timeoutMs" in step ? step.timeoutMs : step);
+  seen.set("relay.delivery_budget", await firstTimeout(plan, testNowMs));
 }
 
 async function observeCache({ cache: settings }: Config, seen: Seen): Promise<void> {

@@ -2,7 +2,8 @@
 import { expect, test } from "bun:test";
 import fc from "fast-check";
 import type { Did, Uuid } from "../../src/core/codec/did.ts";
-import { type AttemptOutcome, deliverySteps } from "../../src/core/message/delivery.ts";
+import { isFault } from "../../src/core/fault.ts";
+import { type AttemptOutcome, deliver } from "../../src/core/message/delivery.ts";
 import { type DeliveryFacts, planDelivery } from "../../src/core/message/plan.ts";
 import { expectDeliveryResult } from "../support/delivery-shape.ts";
 import { relayDefault } from "../support/settings.ts";
@@ -66,50 +67,44 @@ const moves = fc.array(
   },
 );
 
-test("every plan ends within its attempts and its time, and in a valid result", () => {
-  fc.assert(
-    fc.property(anyFacts, moves, (facts, script) => {
+test("every plan ends within its attempts and its time, and in a valid result", async () => {
+  await fc.assert(
+    fc.asyncProperty(anyFacts, moves, async (facts, script) => {
       const plan = planDelivery(facts);
       const { limits } = plan;
       let nowMs = 100;
-      const steps = deliverySteps(plan, nowMs);
-      let turn = steps.next();
       let attempts = 0;
-      for (let i = 0; turn.done !== true; i++) {
-        const move = script[i % script.length] as (typeof script)[number];
-        const step = turn.value;
-        if (step.kind === "wait") {
-          expect(step.waitMs).toBeLessThanOrEqual(limits.retry_delay * 2 ** limits.attempts);
-          nowMs += step.waitMs;
-          turn = steps.next({ nowMs });
-          continue;
-        }
-        attempts++;
-        expect(attempts).toBeLessThanOrEqual((plan.direct.length + plan.caches.length) * limits.attempts);
-        expect(nowMs).toBeLessThan(facts.expiresAtMs);
-        const { destination, timeoutMs } = step;
-        expect(timeoutMs).toBeGreaterThanOrEqual(1);
-        expect(timeoutMs).toBeLessThanOrEqual(
-          destination.channel === "live" ? limits.live_ack_timeout : limits.request_timeout,
-        );
-        nowMs += Math.floor(timeoutMs * move.share);
-        const { httpStatus, error } = move.outcome;
-        turn = steps.next({ outcome: move.outcome, jitter: move.jitter, nowMs });
-        const refused =
-          destination.channel === "inbox" &&
-          error === null &&
-          httpStatus !== null &&
-          httpStatus >= 400 &&
-          httpStatus < 500;
-        const final = refused && ![404, 408, 410, 425, 429].includes(httpStatus);
-        if (final) expect(turn.done === true ? turn.value.code : "went on").toBe("not_deliverable");
-        const taken =
-          error === null &&
-          (destination.channel === "live" || (httpStatus !== null && httpStatus >= 200 && httpStatus < 300));
-        if (taken && destination.channel !== "cache") expect(turn.done === true && turn.value.success).toBe(true);
-      }
+      let move = script[0] as (typeof script)[number];
+      /** After the recipient's refusal, and after a success that is no copy in a Cache, nothing else is tried. */
+      let ended: "final" | "taken" | null = null;
+      const result = await deliver(plan, {
+        now: () => nowMs,
+        random: () => move.jitter,
+        sleep: async (waitMs) => {
+          expect(waitMs).toBeLessThanOrEqual(limits.retry_delay * 2 ** limits.attempts);
+          nowMs += waitMs;
+        },
+        attempt: async ({ destination: { channel }, timeoutMs }) => {
+          move = script[attempts % script.length] as (typeof script)[number];
+          attempts++;
+          expect(ended).toBeNull();
+          expect(attempts).toBeLessThanOrEqual((plan.direct.length + plan.caches.length) * limits.attempts);
+          expect(nowMs).toBeLessThan(facts.expiresAtMs);
+          expect(timeoutMs).toBeGreaterThanOrEqual(1);
+          expect(timeoutMs).toBeLessThanOrEqual(channel === "live" ? limits.live_ack_timeout : limits.request_timeout);
+          nowMs += Math.floor(timeoutMs * move.share);
+          const { httpStatus, error } = move.outcome;
+          const has = (from: number, to: number) => httpStatus !== null && httpStatus >= from && httpStatus < to;
+          const isRefusal = channel === "inbox" && error === null && has(400, 500);
+          if (isRefusal && ![404, 408, 410, 425, 429].includes(httpStatus ?? 0)) ended = "final";
+          if (channel !== "cache" && error === null && (channel === "live" || has(200, 300))) ended = "taken";
+          return move.outcome;
+        },
+      });
+      if (isFault(result)) throw new Error(result.detail);
+      if (ended === "final") expect(result.code).toBe("not_deliverable");
+      if (ended === "taken") expect(result.success).toBe(true);
       expect(nowMs - 100).toBeLessThanOrEqual(limits.live_ack_timeout + limits.delivery_budget);
-      const result = turn.value;
       expectDeliveryResult(result);
       expect(result.retry_count).toBeLessThan(Math.max(1, attempts));
       expect(result.ndr === null || result.ndr.attempts.length === attempts).toBe(true);

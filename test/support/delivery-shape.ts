@@ -1,5 +1,7 @@
 /** The shape of a DeliveryResult, stated independently of the code that makes it. */
 import { expect } from "bun:test";
+import { deliver } from "../../src/core/message/delivery.ts";
+import type { DeliveryPlan } from "../../src/core/message/plan.ts";
 
 const members = [
   "success",
@@ -46,4 +48,19 @@ export function expectDeliveryResult(value: unknown): void {
   for (const attempt of ndr["attempts"] as Record<string, unknown>[]) {
     expect(Object.keys(attempt).sort()).toEqual(["channel", "duration_ms", "error", "http_status", "origin"]);
   }
+}
+
+/** The time that the first attempt of a plan gets. */
+export async function firstTimeout(plan: DeliveryPlan, nowMs: number): Promise<number> {
+  let first = 0;
+  await deliver(plan, {
+    now: () => nowMs,
+    random: () => 0,
+    sleep: async () => {},
+    attempt: async ({ timeoutMs }) => {
+      first ||= timeoutMs;
+      return { httpStatus: 400, error: null, durationMs: 0 };
+    },
+  });
+  return first;
 }

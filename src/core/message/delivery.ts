@@ -1,10 +1,10 @@
 /**
- * A delivery as a pure generator: it gets a plan, yields attempts and waits, gets what became of each, and returns the
- * DeliveryResult. It reads no clock and draws no random numbers: both come in from outside. It always ends: its limits
- * bound the attempts at each destination, and the time of all.
+ * A delivery: which destination is tried when, how often and how long, and the DeliveryResult. It reads no clock and draws
+ * no random numbers: both come in from outside, as the attempts do. It always ends: its limits bound the attempts at each
+ * destination, and the time of all.
  * Source: interface "DeliveryResult", rules section 5 and section 10 ("Relay", "Failed deliveries").
  */
-import { describeFault, type FaultCode } from "../fault.ts";
+import { describeFault, type Fault, type FaultCode, isFault } from "../fault.ts";
 import type { DeliveryAnswer } from "../schema/messages.ts";
 import type { Channel, DeliveryPlan, Destination } from "./plan.ts";
 
@@ -46,7 +46,7 @@ export type AttemptOutcome = {
   readonly downstream?: { readonly deliveryMode: string; readonly code: string };
 };
 
-// ------------------------------------------------------------------------------------------------ steps
+// --------------------------------------------------------------------------------------------- attempts
 
 /** What the Cache keeps of the budget when it is the last resort: 4 s of 10 s. */
 const cacheReserveShare = 0.4;
@@ -60,17 +60,19 @@ type Attempted = {
   readonly outcome: AttemptOutcome;
 };
 
-type DeliveryStep =
-  | { readonly kind: "attempt"; readonly destination: Destination; readonly timeoutMs: number }
-  | { readonly kind: "wait"; readonly waitMs: number };
+export type Attempt = { readonly destination: Destination; readonly timeoutMs: number };
 
-/** What became of a step, and when. */
-type StepEnd = {
-  readonly nowMs: number;
-  /** Of an attempt. `nobody`: no session listens, so that the delivery goes on as if the plan had none. */
-  readonly outcome?: AttemptOutcome | "nobody";
-  /** Uniform in 0..1: spreads the next wait between half and one and a half of its length. */
-  readonly jitter?: number;
+/** What a delivery does, and the clock and the chance that it keeps to. */
+export type DeliveryActions = {
+  readonly now: () => number;
+  /**
+   * One attempt, its outcome in time. `nobody`: no session listens, so that the delivery goes on as if the plan had none.
+   * A Fault ends the delivery.
+   */
+  readonly attempt: (attempt: Attempt) => Promise<AttemptOutcome | "nobody" | Fault>;
+  readonly sleep: (ms: number) => Promise<void>;
+  /** Uniform in 0..1: spreads a wait between half and one and a half of its length. */
+  readonly random: () => number;
 };
 
 /** How far a delivery has come. */
@@ -86,18 +88,18 @@ type Course = {
   startedMs: number | null;
 };
 
-export function* deliverySteps(plan: DeliveryPlan, beginMs: number): Generator<DeliveryStep, DeliveryResult, StepEnd> {
+export async function deliver(plan: DeliveryPlan, actions: DeliveryActions): Promise<DeliveryResult | Fault> {
+  const { now, attempt, sleep, random } = actions;
   const course: Course = { plan, retryCount: 0, cacheAttempted: false, attempts: [], left: [], startedMs: null };
-  let nowMs = beginMs;
   for (const destination of [...plan.direct, ...plan.caches]) {
     let last: Attempted | null = null;
     for (let tries = 0; ; tries++) {
-      const timeoutMs = timeoutOf(course, destination, nowMs);
+      const timeoutMs = timeoutOf(course, destination, now());
       if (timeoutMs < 1) break;
       if (tries > 0) course.retryCount++;
       if (destination.channel === "cache") course.cacheAttempted = true;
-      const { outcome = "nobody", jitter = 0.5, nowMs: endMs } = yield { kind: "attempt", destination, timeoutMs };
-      nowMs = endMs;
+      const outcome = await attempt({ destination, timeoutMs });
+      if (isFault(outcome)) return outcome;
       if (outcome === "nobody") {
         // Live sessions come first, so the next destination takes their place.
         course.plan = { ...plan, direct: plan.direct.slice(1) };
@@ -105,15 +107,15 @@ export function* deliverySteps(plan: DeliveryPlan, beginMs: number): Generator<D
       }
       last = { destination, verdict: verdictOf(destination.channel, outcome), outcome };
       course.attempts.push(last);
-      const waitMs = retryWait(course, last, { attemptsHere: tries + 1, jitter, nowMs });
+      const waitMs = retryWait(course, last, { attemptsHere: tries + 1, jitter: random(), nowMs: now() });
       if (waitMs === null) break;
-      ({ nowMs } = yield { kind: "wait", waitMs });
+      await sleep(waitMs);
     }
     // Without time for another attempt, an answer that the destination gave before still counts.
     if (last !== null) course.left.push(last);
     if (last !== null && isEnd(course, last)) break;
   }
-  return resultOf(course, nowMs);
+  return resultOf(course, now());
 }
 
 function isEnd({ plan, left }: Course, { destination, verdict }: Attempted): boolean {

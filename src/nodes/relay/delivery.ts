@@ -1,15 +1,16 @@
 /**
- * Runs a delivery plan: takes step after step, makes each attempt over its channel, and reports the outcome; no rule is
- * decided here. Source: rules section 5.
+ * The attempts of a delivery over their channels, and what became of each; no rule of the delivery is decided here. Source: rules section 5.
  */
 import { type Did, parseUuid, type Uuid } from "../../core/codec/did.ts";
 import { isJsonObject, type JsonObject, type JsonValue, jsonObjectOf } from "../../core/codec/json.ts";
 import { parseDuration, parseTimestamp } from "../../core/codec/time.ts";
 import { describeFault, type Fault, type FaultCode, fault, faultCodes, isFault } from "../../core/fault.ts";
 import {
+  type Attempt,
   type AttemptOutcome,
+  type DeliveryActions,
   type DeliveryResult,
-  deliverySteps,
+  deliver,
   heldResult,
   type StoreReceipt,
 } from "../../core/message/delivery.ts";
@@ -46,16 +47,12 @@ export type LocalCache = {
   readonly recall: (envelope: Envelope, admission: Admission, nowMs: number) => Promise<StoreReceipt | Fault | null>;
 };
 
-export type DeliveryParts = {
+export type DeliveryParts = Pick<DeliveryActions, "now" | "sleep" | "random"> & {
   readonly egress: Egress;
   readonly localCache: LocalCache | null;
   readonly sessions: LiveSessions;
   /** Whether the client network may cause another request to the host. */
   readonly mayAsk: (call: Relayed["call"], host: string) => boolean;
-  readonly now: () => number;
-  readonly sleep: (ms: number) => Promise<void>;
-  /** Uniform in 0..1. */
-  readonly random: () => number;
   readonly onAttempt: (channel: Channel, outcome: AttemptOutcome) => void;
 };
 
@@ -77,56 +74,35 @@ export async function deliverBy(
   const isOwn = isOnly && only !== undefined && localCache !== null && isLocal(localCache, only);
   const held = isOwn ? null : ((await localCache?.recall(relayed.envelope, relayed.admission, now())) ?? null);
   if (held !== null) return isFault(held) ? held : { result: heldResult(held), isKept: true };
-  const result = await runDelivery(parts, relayed, plan);
+  const result = await deliver(plan, { ...parts, attempt: (attempt) => makeAttempt(parts, relayed, attempt) });
   return isFault(result) ? result : { result, isKept: isOwn && result.success };
 }
 
-/**
- * Ends within the bounds of the plan's limits; never throws for what a destination does. 409 `duplicate_conflict` when
- * the Cache of this process holds other content under the id, which another node gave it.
- */
-async function runDelivery(
-  parts: DeliveryParts,
-  relayed: Relayed,
-  plan: DeliveryPlan,
-): Promise<DeliveryResult | Fault> {
-  const steps = deliverySteps(plan, parts.now());
-  let step = steps.next();
-  while (step.done !== true) {
-    if (step.value.kind === "wait") {
-      await parts.sleep(step.value.waitMs);
-      step = steps.next({ nowMs: parts.now() });
-      continue;
-    }
-    const startMs = performance.now();
-    const made = await makeAttempt(parts, relayed, step.value);
-    if (isFault(made)) return made;
-    const outcome = made === "nobody" ? made : { ...made, durationMs: performance.now() - startMs };
-    if (outcome !== "nobody") parts.onAttempt(step.value.destination.channel, outcome);
-    step = steps.next({ outcome, jitter: parts.random(), nowMs: parts.now() });
-  }
-  return step.value;
-}
-
-type Attempt = { readonly destination: Destination; readonly timeoutMs: number };
 type Made = Omit<AttemptOutcome, "durationMs">;
 
-/** `nobody`: it turned out that no session listens. A Fault ends the delivery. */
-function makeAttempt(parts: DeliveryParts, relayed: Relayed, attempt: Attempt): Promise<Made | "nobody" | Fault> {
-  switch (attempt.destination.channel) {
-    case "live":
-      return deliverLive(parts, relayed, attempt.timeoutMs);
-    case "cache":
-      return storeInCache(parts, relayed, attempt);
-    default:
-      return post(parts, relayed, attempt);
-  }
+/**
+ * Never throws for what a destination does. `nobody`: it turned out that no session listens. 409 `duplicate_conflict` ends
+ * the delivery: the Cache of this process holds other content under the id, which another node gave it.
+ */
+async function makeAttempt(
+  parts: DeliveryParts,
+  relayed: Relayed,
+  attempt: Attempt,
+): Promise<AttemptOutcome | "nobody" | Fault> {
+  const { channel } = attempt.destination;
+  const over = { live: deliverLive, cache: storeInCache, inbox: post, relay: post }[channel];
+  const startMs = performance.now();
+  const made = await over(parts, relayed, attempt);
+  if (made === "nobody" || isFault(made)) return made;
+  const outcome = { ...made, durationMs: performance.now() - startMs };
+  parts.onAttempt(channel, outcome);
+  return outcome;
 }
 
 async function deliverLive(
   { sessions }: DeliveryParts,
   { envelope, admission, begun }: Relayed,
-  timeoutMs: number,
+  { timeoutMs }: Attempt,
 ): Promise<Made | "nobody"> {
   const delivering = sessions.deliver({ envelope, document: admission.recipient.document, timeoutMs });
   begun();

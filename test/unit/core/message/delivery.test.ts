@@ -1,8 +1,9 @@
 /** The delivery plan: order of destinations, hints, verdicts, retries, results. */
 import { describe, expect, test } from "bun:test";
 import type { Did, Uuid } from "../../../../src/core/codec/did.ts";
+import { isFault } from "../../../../src/core/fault.ts";
 import type { Service } from "../../../../src/core/ledger/account.ts";
-import { type AttemptOutcome, type DeliveryResult, deliverySteps } from "../../../../src/core/message/delivery.ts";
+import { type AttemptOutcome, type DeliveryResult, deliver } from "../../../../src/core/message/delivery.ts";
 import { type DeliveryFacts, planDelivery } from "../../../../src/core/message/plan.ts";
 import { expectDeliveryResult } from "../../../support/delivery-shape.ts";
 import { relayDefault } from "../../../support/settings.ts";
@@ -52,34 +53,33 @@ const kept = (copy: string): AttemptOutcome => ({ ...status(202), receipt: { acc
 
 type Run = { asked: string[]; waits: number[]; timeouts: number[]; result: DeliveryResult };
 
-/** Plays a plan against scripted outcomes by channel or endpoint; each attempt takes `tookMs`. */
-function play(given: DeliveryFacts, script: Record<string, AttemptOutcome[]>, tookMs = 1): Run {
+type Played = { readonly tookMs?: number; readonly jitter?: number; readonly lateMs?: number };
+
+/** Plays a plan against scripted outcomes by channel or endpoint; each attempt takes `tookMs`, each wait `lateMs` more. */
+async function play(given: DeliveryFacts, script: Record<string, AttemptOutcome[]>, played: Played = {}): Promise<Run> {
+  const { tookMs = 1, jitter = 0.5, lateMs = 0 } = played;
   const queues = structuredClone(script);
   const run = { asked: [] as string[], waits: [] as number[], timeouts: [] as number[] };
   let nowMs = 1_000;
-  const steps = deliverySteps(planDelivery(given), nowMs);
-  let turn = steps.next();
-  for (let i = 0; i < 1_000; i++) {
-    if (turn.done === true) {
-      expectDeliveryResult(turn.value);
-      return { ...run, result: turn.value };
-    }
-    const step = turn.value;
-    if (step.kind === "wait") {
-      run.waits.push(step.waitMs);
-      nowMs += step.waitMs;
-      turn = steps.next({ nowMs });
-      continue;
-    }
-    const key = step.destination.endpoint ?? "live";
-    run.asked.push(key);
-    run.timeouts.push(step.timeoutMs);
-    nowMs += Math.min(tookMs, step.timeoutMs);
-    const queue = queues[key] ?? [];
-    const outcome = queue.length > 1 ? (queue.shift() as AttemptOutcome) : (queue[0] ?? unreachable);
-    turn = steps.next({ outcome, jitter: 0.5, nowMs });
-  }
-  throw new Error("the plan did not end");
+  const result = await deliver(planDelivery(given), {
+    now: () => nowMs,
+    random: () => jitter,
+    sleep: async (ms) => {
+      run.waits.push(ms);
+      nowMs += ms + lateMs;
+    },
+    attempt: async ({ destination: { endpoint }, timeoutMs }) => {
+      const key = endpoint ?? "live";
+      run.asked.push(key);
+      run.timeouts.push(timeoutMs);
+      nowMs += Math.min(tookMs, timeoutMs);
+      const queue = queues[key] ?? [];
+      return queue.length > 1 ? (queue.shift() as AttemptOutcome) : (queue[0] ?? unreachable);
+    },
+  });
+  if (isFault(result)) throw new Error(result.detail);
+  expectDeliveryResult(result);
+  return { ...run, result };
 }
 
 const everything = [
@@ -289,8 +289,8 @@ describe("outcomes", () => {
       { replication: 2 },
     ],
   ];
-  test.each(cases.map((row) => [row[0], row] as const))("%s", (_name, [, services, script, expected, more]) => {
-    const run = play(facts(services, more), script);
+  test.each(cases.map((row) => [row[0], row] as const))("%s", async (_name, [, services, script, expected, more]) => {
+    const run = await play(facts(services, more), script);
     expect(run.asked).toEqual(expected.asked);
     expect(run.result.code).toBe(expected.code as DeliveryResult["code"]);
     if (expected.retries !== undefined) expect(run.result.retry_count).toBe(expected.retries);
@@ -298,20 +298,25 @@ describe("outcomes", () => {
     if (!run.result.success) expect(run.result.ndr?.attempts.length).toBe(expected.asked.length);
   });
 
-  test("the channel, the receipt, its copies and the downstream result are reported", () => {
-    expect(play(facts([inbox(i)]), { [i]: [status(200)] }).result.details).toEqual({ channel: "inbox" });
-    expect(play(facts([inbox(i)], { live: true }), { live: [acked] }).result.details).toEqual({ channel: "live" });
-    expect(play(facts([cache(c)]), { [c]: [kept("c")] }).result.cache_result).toEqual({ accepted: true, copy: "c" });
-    const two = play(facts([cache(c, c2)], { replication: 2 }), { [c]: [kept("c")], [c2]: [kept("c2")] });
+  test("the channel, the receipt, its copies and the downstream result are reported", async () => {
+    expect((await play(facts([inbox(i)]), { [i]: [status(200)] })).result.details).toEqual({ channel: "inbox" });
+    expect((await play(facts([inbox(i)], { live: true }), { live: [acked] })).result.details).toEqual({
+      channel: "live",
+    });
+    expect((await play(facts([cache(c)]), { [c]: [kept("c")] })).result.cache_result).toEqual({
+      accepted: true,
+      copy: "c",
+    });
+    const two = await play(facts([cache(c, c2)], { replication: 2 }), { [c]: [kept("c")], [c2]: [kept("c2")] });
     expect(two.result.cache_result).toEqual({ accepted: true, copy: "c", copies: 2 });
     const downstream = { deliveryMode: "cache", code: "cached" };
-    const forward = play(facts([relay(r)]), { [r]: [{ ...status(202), downstream }] });
+    const forward = await play(facts([relay(r)]), { [r]: [{ ...status(202), downstream }] });
     expect(forward.result.details).toEqual({ downstream: { delivery_mode: "cache", code: "cached" } });
   });
 
-  test("a failure reports every attempt, by scheme and host only", () => {
+  test("a failure reports every attempt, by scheme and host only", async () => {
     const endpoint = "https://i.net/secret/path?token=1";
-    const { result } = play(facts([inbox(endpoint)]), { [endpoint]: [status(400)] });
+    const { result } = await play(facts([inbox(endpoint)]), { [endpoint]: [status(400)] });
     expect(result.ndr).toEqual({
       message_id: messageId,
       recipient,
@@ -322,57 +327,51 @@ describe("outcomes", () => {
     expect(JSON.stringify(result)).not.toContain("secret");
   });
 
-  test("the refusal of a Cache is in cache_result", () => {
+  test("the refusal of a Cache is in cache_result", async () => {
     const refusal = { code: "policy_denied", message: "no" };
-    const { result } = play(facts([cache(c)]), { [c]: [{ ...status(403), refusal }] });
+    const { result } = await play(facts([cache(c)]), { [c]: [{ ...status(403), refusal }] });
     expect(result.cache_result).toEqual({ code: "policy_denied", message: "no", http_status: 403 });
   });
 });
 
 describe("time", () => {
-  test("waits double from 200 ms, and jitter spreads them by half", () => {
-    expect(play(facts([inbox("https://i.net")]), {}).waits).toEqual([200, 400]);
-    const plan = planDelivery(facts([inbox("https://i.net")]));
-    const waits = [0, 0.999].map((jitter) => {
-      const steps = deliverySteps(plan, 0);
-      steps.next();
-      const { value: step } = steps.next({ outcome: unreachable, jitter, nowMs: 1 });
-      return "waitMs" in step ? step.waitMs : null;
-    });
-    expect(waits).toEqual([100, 300]);
+  test("waits double from 200 ms, and jitter spreads them by half", async () => {
+    const waitsAt = async (jitter: number) => (await play(facts([inbox("https://i.net")]), {}, { jitter })).waits;
+    expect(await waitsAt(0.5)).toEqual([200, 400]);
+    expect([(await waitsAt(0))[0], (await waitsAt(0.999))[0]]).toEqual([100, 300]);
   });
 
-  test("a hanging inbox leaves the Cache its share", () => {
-    const run = play(
+  test("a hanging inbox leaves the Cache its share", async () => {
+    const run = await play(
       facts([inbox("https://i.net"), cache("https://c.net")]),
       { "https://i.net": [timedOut], "https://c.net": [kept("c")] },
-      60_000,
+      { tookMs: 60_000 },
     );
     expect(run.timeouts).toEqual([6_000, 4_000]);
     expect(run.result.code).toBe("cached");
   });
 
-  test("a silent session does not use up the time of the requests", () => {
-    const run = play(
+  test("a silent session does not use up the time of the requests", async () => {
+    const run = await play(
       facts([inbox("https://i.net")], { live: true }),
       { live: [silent], "https://i.net": [timedOut] },
-      60_000,
+      { tookMs: 60_000 },
     );
     expect(run.timeouts).toEqual([5_000, 10_000]);
   });
 
-  test("no attempt lasts longer than the envelope lives", () => {
-    const run = play(facts([inbox("https://i.net")], { expiresAtMs: 1_700 }), { "https://i.net": [timedOut] }, 60_000);
+  test("no attempt lasts longer than the envelope lives", async () => {
+    const run = await play(
+      facts([inbox("https://i.net")], { expiresAtMs: 1_700 }),
+      { "https://i.net": [timedOut] },
+      { tookMs: 60_000 },
+    );
     expect(run.timeouts).toEqual([700]);
     expect(run.result.code).toBe("upstream_timeout");
   });
 
-  test("when a wait took longer than planned, the answer before it still counts", () => {
-    const plan = planDelivery(facts([inbox("https://i.net")]));
-    const steps = deliverySteps(plan, 0);
-    steps.next();
-    steps.next({ outcome: unreachable, jitter: 0.5, nowMs: 10 });
-    const late = steps.next({ nowMs: 60_000 });
-    expect(late).toMatchObject({ done: true, value: { code: "destination_unavailable", retry_count: 0 } });
+  test("when a wait took longer than planned, the answer before it still counts", async () => {
+    const { result } = await play(facts([inbox("https://i.net")]), {}, { lateMs: 60_000 });
+    expect(result).toMatchObject({ code: "destination_unavailable", retry_count: 0 });
   });
 });
