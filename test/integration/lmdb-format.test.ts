@@ -20,7 +20,7 @@ afterAll(() => rmSync(path, { recursive: true, force: true }));
 
 const format = {
   number: "waypost lmdb store, format 1",
-  store: "b28015f14fc7f5a2e25835b43420db993d416194bb16426fb192a262a9f67435",
+  store: "b4559627a20fad4c761bf6ae6e598473d3268e1b6620101ee6e71755bfeba510",
   ledger: "3fd79f730c8538d1e67b9e703c35fe125fb14b5280cc1d0097b0cb470c9aa3e8",
 };
 

@@ -42,9 +42,8 @@ import type { Environment } from "./environment.ts";
 import { Journal, type JournalLimits } from "./journal.ts";
 import { bodyBytes } from "./records.ts";
 
-/** Freeing blocks touches scattered pages, so it waits until many are not needed, or for a second. */
+/** Freeing blocks touches scattered pages, so it waits until many are not needed, or for the next sweep. */
 const blocksToFree = 512;
-const freeingMs = 1_000;
 
 /** Claims in a commit that is joined, which `write`s the claim; `null` while an earlier one lasts. */
 export type ClaimWithin = <T>(
@@ -67,9 +66,6 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
   private readonly journal: Journal;
   /** Whether the commit that is being decided frees blocks, however few. */
   private isFreeing = false;
-  /** Only while there is something to free: an idle store wakes nobody. */
-  private freeing: ReturnType<typeof setTimeout> | null = null;
-  private isClosed = false;
 
   constructor(
     private readonly environment: Environment,
@@ -128,7 +124,10 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
   }
 
   expire(nowMs: number, limit: number): Promise<number> {
-    return this.environment.join(removal, () => this.index.expire(nowMs, limit));
+    return this.environment.join(removal, () => {
+      this.isFreeing = true;
+      return this.index.expire(nowMs, limit);
+    });
   }
 
   /** The index changes a row, while a commit is being decided. */
@@ -148,26 +147,10 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
 
   private finish(batch: Batch): void {
     this.bodies.finish(batch);
-    const areMany = this.bodies.toFree >= (this.settings.blocksToFreeMin ?? blocksToFree);
     // A commit without an operation of the mailbox may have no room for removals.
+    const areMany = this.bodies.toFree >= (this.settings.blocksToFreeMin ?? blocksToFree);
     if (this.isFreeing || (areMany && this.journal.operations > 0)) this.bodies.free(batch);
     this.journal.finish(batch);
-    this.armFreeing();
-  }
-
-  private armFreeing(): void {
-    if (this.isClosed || this.bodies.toFree === 0) return;
-    this.freeing ??= setTimeout(() => void this.freeBlocks(), freeingMs).unref();
-  }
-
-  /** Frees blocks when no commit does it because there are many. Refused on a full disk, until later. */
-  private async freeBlocks(): Promise<void> {
-    const free = () => {
-      this.isFreeing = true;
-    };
-    await this.environment.join(removal, free).catch(() => {});
-    this.freeing = null;
-    this.armFreeing();
   }
 
   // --------------------------------------------------------------------------------------------- reading
@@ -178,11 +161,6 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
 
   protected bytesOf(slots: readonly number[], part: "envelope" | "preview"): (Uint8Array | null)[] {
     return this.bodies.read(slots, part);
-  }
-
-  close(): void {
-    this.isClosed = true;
-    clearTimeout(this.freeing ?? undefined);
   }
 }
 

@@ -66,7 +66,6 @@ export async function fillLmdb(
         for (const [key, value] of pairs) view.put(key, value);
       });
     await fill({ mailbox, replay: claims, receipts, putLedger });
-    mailbox.close();
   } finally {
     await environment.close();
   }
@@ -86,8 +85,7 @@ export async function openLmdb(...opening: Opening): Promise<Store> {
     let closed: Promise<void> | null = null;
     const close = async () => {
       await ledger.close();
-      mailbox.close();
-      await environment.close();
+        await environment.close();
     };
     return {
       plugin: "lmdb",
