@@ -59,8 +59,8 @@ export type OpenStep = {
 };
 
 /**
- * Opens every store that a need names. Returns a list when the configuration has problems or a store is not durable
- * enough. When a store can't be opened, throws its `StoreError` after closing the others.
+ * Opens every store that a need names. Returns a list when the configuration has problems. When a store can't be opened,
+ * throws its `StoreError` after closing the others.
  */
 export async function openStores(
   configuration: StoreConfiguration,
@@ -74,11 +74,6 @@ export async function openStores(
   } catch (error) {
     await closeAll(stores.values()).catch(() => {});
     throw error;
-  }
-  const weak = configuration.needs.flatMap((need) => unmet(need, stores.get(need.store)!));
-  if (weak.length > 0) {
-    await closeAll(stores.values()).catch(() => {});
-    return onlyOnce(weak);
   }
   return bindStores(configuration.needs, stores);
 }
@@ -119,11 +114,12 @@ function parseOptions(plugin: StoragePlugin, options: unknown): ReturnType<Stora
   }
 }
 
-/** Or answer something else than a store. */
+/** Or answer something else than a store with what it provides. */
 async function openWhole(plugin: StoragePlugin, options: unknown, environment: StoreEnvironment): Promise<Store> {
-  const store: Store | undefined = await plugin.open(options, environment);
-  if (store?.capabilities) return store;
-  throw new Error(`plugin "${plugin.name}" gives it no capabilities`);
+  const store: Partial<Store> | undefined = await plugin.open(options, environment);
+  const missing = plugin.provides.find((capability) => store?.capabilities?.[capability] === undefined);
+  if (missing === undefined) return store as Store;
+  throw new Error(`plugin "${plugin.name}" gives it no ${missing}`);
 }
 
 function stepOf(name: string, plugin: StoragePlugin, options: unknown): OpenStep {
@@ -154,20 +150,6 @@ function needProblems(
   const plugin = plugins.find(({ name }) => name === settings.plugin);
   if (plugin === undefined || plugin.provides.includes(capability)) return [];
   return [{ setting, message: `plugin "${plugin.name}" of store "${store}" provides no ${capability}` }];
-}
-
-/**
- * What a `202` promises must survive the death of the machine, so every need asks for `flushed`. A store of a plugin that
- * is volatile by nature (`memory`) is accepted all the same: naming it in the configuration is the explicit choice.
- */
-function unmet(need: Need, store: Store): InputProblem[] {
-  if (store.capabilities[need.capability] === undefined) {
-    const message = `store "${need.store}" (plugin "${store.plugin}") opened without ${need.capability}`;
-    return [{ setting: need.setting, message }];
-  }
-  if (store.durability !== "committed") return [];
-  const message = `store "${need.store}" (plugin "${store.plugin}") is committed, this needs flushed`;
-  return [{ setting: need.setting, message }];
 }
 
 /** Hands each need the capability of its store. */

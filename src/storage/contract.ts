@@ -3,7 +3,8 @@
  *
  * Laws of every operation:
  * - It is atomic: it happens wholly or not at all, and concurrent calls behave as if they ran in some order.
- * - Its promise settles only when the outcome is as durable as the store's `durability` says.
+ * - Its promise settles only when the outcome survives the death of the machine: a `202` promises that. Only a driver that
+ *   keeps everything in memory is exempt.
  * - Time is a parameter: a driver never reads a clock to decide (only the embedded ledger's block timer does).
  *   Several nodes may share a store, so a call may have an earlier time than the call before it, by as much
  *   as the clocks of the nodes differ. What has ended at one time may stay ended for every later call.
@@ -28,12 +29,6 @@ import type { LogHead } from "../core/trust/log.ts";
 import type { MapProof } from "../core/trust/map.ts";
 import type { NoteKey } from "../core/trust/note.ts";
 import type { TilePlace } from "../core/trust/tree.ts";
-
-/**
- * What a settled promise survives: `volatile` nothing (memory), `committed` a crash of the process,
- * `flushed` a crash of the machine as well.
- */
-export type Durability = "volatile" | "committed" | "flushed";
 
 /**
  * `unavailable`: try again later; the store recovers by itself. `busy`: another process has opened the store, which
@@ -396,7 +391,6 @@ export type CapabilityName = keyof Capabilities;
 
 export interface Store {
   readonly plugin: string;
-  readonly durability: Durability;
   readonly capabilities: Capabilities;
   /** A cheap readiness check: resolves when reads and writes work, else throws a `StoreError`. */
   probe(): Promise<void>;

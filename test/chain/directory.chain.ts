@@ -47,7 +47,6 @@ async function openOnChain(environment: StoreEnvironment): Promise<Store> {
   const memory = await openMemory(10)(environment);
   return {
     plugin: "chain",
-    durability: "volatile",
     capabilities: {
       ...memory.capabilities,
       ledger: {

@@ -297,6 +297,7 @@ describe("the kit catches a driver that", () => {
       const target = {
         name: bug,
         provides: memoryPlugin.provides,
+        reopen: null,
         open: async (environment: Parameters<typeof memoryPlugin.open>[1]) => {
           const store = await memoryPlugin.open(optionsOf(memoryPlugin, {}), environment);
           return { ...store, capabilities: planted(store.capabilities, of) };

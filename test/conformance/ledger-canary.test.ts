@@ -115,7 +115,7 @@ describe("the cases of the ledger catch one that", () => {
       };
       const cases = conformanceCases.filter((one) => one.capability === "ledger" && !one.lasting);
       const caught: string[] = [];
-      const target = { name: bug, provides: ["ledger"] as const, open };
+      const target = { name: bug, provides: ["ledger"] as const, open, reopen: null };
       for (const one of cases) await runCase(target, one).catch(() => caught.push(one.name));
       expect(caught).not.toEqual([]);
       // Something still passes: it is the bug that is caught, not the disguise.

@@ -76,7 +76,7 @@ describe("the cases of logs catch a store that", () => {
       };
       const cases = conformanceCases.filter((one) => one.capability === "logs" && !one.lasting);
       const caught: string[] = [];
-      const target = { name: bug, provides: ["ledger", "logs"] as const, open };
+      const target = { name: bug, provides: ["ledger", "logs"] as const, open, reopen: null };
       for (const one of cases) await runCase(target, one).catch(() => caught.push(one.name));
       expect(caught).not.toEqual([]);
       // Something still passes: it is the bug that is caught, not the disguise.

@@ -6,5 +6,6 @@ import { optionsOf } from "./options.ts";
 runConformance({
   name: "memory",
   provides: memoryPlugin.provides,
+  reopen: null,
   open: (environment) => memoryPlugin.open(optionsOf(memoryPlugin, { block_time_ms: 20 }), environment),
 });

@@ -10,6 +10,7 @@ import { migratePostgres, openPool, openPostgres, shardOptions } from "../../src
 import type { Ledger, Mailbox, Store, StoreEnvironment } from "../../src/storage/contract.ts";
 import { type Identity, identityOf, registrationOf } from "../support/identity.ts";
 import { type PostgresServer, postgresAbsence, startPostgres } from "../support/postgres.ts";
+import { folderInMemory } from "../support/scratch.ts";
 import { inTurn } from "./in-turn.ts";
 import { runConformance, testEnvironment } from "./kit.ts";
 import { optionsOf } from "./options.ts";
@@ -75,14 +76,8 @@ if (absence !== null) {
       server = { url: given, end: async () => {} };
       return;
     }
-    server = await startPostgres([
-      "fsync=off",
-      "autovacuum=off",
-      "full_page_writes=off",
-      "jit=off",
-      "max_connections=50",
-      "shared_buffers=64MB",
-    ]);
+    const settings = ["autovacuum=off", "full_page_writes=off", "jit=off", "max_connections=50", "shared_buffers=64MB"];
+    server = await startPostgres(settings, folderInMemory());
   }, 60_000);
   afterAll(() => server?.end());
   runConformance({

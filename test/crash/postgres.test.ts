@@ -371,12 +371,7 @@ suite("the PostgreSQL store when things break", () => {
   }, 120_000);
 
   test("an old primary that comes back beside the new one gets no statement, read or write", async () => {
-    const primary = await startPostgres([
-      "fsync=off",
-      "max_connections=40",
-      "shared_buffers=64MB",
-      "max_wal_senders=4",
-    ]);
+    const primary = await startPostgres(["fsync=on", "max_connections=40", "shared_buffers=64MB", "max_wal_senders=4"]);
     const options = optionsFor({ urls: [primary.url] });
     const pool = await openPool(options);
     await migrateSchema(pool, options).finally(() => pool.close());
@@ -410,7 +405,7 @@ suite("the PostgreSQL store when things break", () => {
 
 suite("a node that did nothing while a standby was promoted", () => {
   test("uses the new primary from its first statement on, though the old one is back", async () => {
-    const settings = ["fsync=off", "max_connections=40", "shared_buffers=64MB", "max_wal_senders=4"];
+    const settings = ["fsync=on", "max_connections=40", "shared_buffers=64MB", "max_wal_senders=4"];
     const primary = await startPostgres(settings);
     const options = optionsFor({ urls: [primary.url], block_time_ms: 3_600_000 });
     const pool = await openPool(options);
@@ -443,7 +438,7 @@ suite("a full disk", () => {
   test("a disk without room for messages is full, and takes messages again when there is room", async () => {
     const disk = await smallDisk();
     if (disk === null) return;
-    const own = await startPostgres(["fsync=off", "max_connections=30"]);
+    const own = await startPostgres(["max_connections=30"]);
     try {
       await own.sql(`create tablespace small location '${disk.folder}'`);
       await own.sql("alter role waypost set default_tablespace = small");

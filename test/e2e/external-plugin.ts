@@ -21,7 +21,6 @@ const plugin: StoragePlugin<Options> = {
     environment.log("info", `${options.greeting} from a plugin`);
     return {
       plugin: "maps",
-      durability: "volatile",
       capabilities: { replay: openReplay(), receipts: openReceipts() },
       probe: async () => undefined,
       close: async () => undefined,

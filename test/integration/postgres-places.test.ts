@@ -10,11 +10,12 @@ import { migratePostgres, openPostgres } from "../../src/plugins/postgres/store.
 import { type Mailbox, type Store, StoreError } from "../../src/storage/contract.ts";
 import { bytesOf, entry, failureOf, ids, listAll, pageOf, quota } from "../conformance/samples.ts";
 import { type PostgresServer, postgresAbsence, startPostgres } from "../support/postgres.ts";
+import { folderInMemory } from "../support/scratch.ts";
 
 const absence = postgresAbsence();
 const suite = absence === null ? describe : () => test(`skipped: ${absence}`, () => {});
 const environment = { now: Date.now, log: () => {}, fatal: () => {} };
-const settings = ["fsync=off", "full_page_writes=off", "max_connections=60", "shared_buffers=64MB"];
+const settings = ["full_page_writes=off", "max_connections=60", "shared_buffers=64MB"];
 let home: PostgresServer;
 let east: PostgresServer;
 let schemas = 0;
@@ -83,7 +84,10 @@ async function workUntil(nodes: readonly Mailbox[], until: Promise<unknown>): Pr
 
 suite("a store over several databases", () => {
   beforeAll(async () => {
-    [home, east] = await Promise.all([startPostgres(settings), startPostgres(settings)]);
+    [home, east] = await Promise.all([
+      startPostgres(settings, folderInMemory()),
+      startPostgres(settings, folderInMemory()),
+    ]);
   }, 60_000);
   afterAll(async () => {
     await Promise.all(open.map((store) => store.close()));

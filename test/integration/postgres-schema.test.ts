@@ -11,8 +11,8 @@ const suite = absence === null ? describe : () => test(`skipped: ${absence}`, ()
 const environment = { now: Date.now, log: () => {}, fatal: () => {} };
 
 suite("the schema", () => {
-  test("one that is missing, newer or of another time is refused with what to do, and several programs may migrate at once", async () => {
-    const own = await startPostgres(["fsync=off", "max_connections=30"]);
+  test("one that is missing, newer, of another time or not synced is refused with what to do, and several programs may migrate at once", async () => {
+    const own = await startPostgres(["max_connections=30"]);
     const options = postgresOptions.parse({ urls: [own.url], connections: 2 });
     try {
       expect(String(await failureOf(() => openPostgres(options, environment)))).toContain("storage migrate");
@@ -29,6 +29,16 @@ suite("the schema", () => {
       ] as const) {
         const apart = { ...environment, now: () => Date.now() + ms };
         expect(String(await failureOf(() => openPostgres(options, apart)))).toContain(problem);
+      }
+      for (const weak of ["synchronous_commit", "fsync"]) {
+        const set = async (value: "on" | "off") => {
+          await own.sql(`alter system set ${weak} = ${value}`);
+          await own.sql("select pg_reload_conf()");
+          while (!(await own.sql(`show ${weak}`)).includes(value)) await Bun.sleep(20);
+        };
+        await set("off");
+        expect(String(await failureOf(() => openPostgres(options, environment)))).toContain("before it syncs");
+        await set("on");
       }
       // A newer program upgraded: this one goes on where that allows it, so the upgrade can be taken back.
       await own.sql("update waypost.meta set version = 99");

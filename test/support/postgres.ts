@@ -59,18 +59,21 @@ async function run(command: readonly string[]): Promise<string> {
   return out;
 }
 
-/** `settings` are lines of the server's configuration, such as `max_connections=20`. */
-export async function startPostgres(settings: readonly string[] = []): Promise<PostgresServer> {
+/**
+ * `settings` are lines of the server's configuration, such as `max_connections=20`. In the folder `folderInMemory` a sync
+ * costs nothing.
+ */
+export async function startPostgres(settings: readonly string[] = [], within = tmpdir()): Promise<PostgresServer> {
   const bin = binaries();
   if (bin === null) throw new Error("no PostgreSQL server");
-  const folder = newFolder();
+  const folder = newFolder(within);
   const data = join(folder, "data");
   await run([join(bin, "initdb"), "-D", data, "-U", "waypost", "--auth=trust", "-E", "UTF8", "--no-locale", "-N"]);
   return startIn({ bin, folder, settings });
 }
 
-function newFolder(): string {
-  const folder = mkdtempSync(join(tmpdir(), "waypost-pg-"));
+function newFolder(within = tmpdir()): string {
+  const folder = mkdtempSync(join(within, "waypost-pg-"));
   if (process.getuid?.() === 0) chownSync(folder, Number(Bun.spawnSync(["id", "-u", "postgres"]).stdout.toString()), 0);
   return folder;
 }

@@ -61,7 +61,6 @@ export async function openChain(options: ChainOptions, environment: StoreEnviron
   let closed: Promise<void> | null = null;
   return {
     plugin: "chain",
-    durability: "flushed",
     capabilities: { ledger },
     async probe() {
       files.checkWork();

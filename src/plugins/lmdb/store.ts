@@ -85,11 +85,10 @@ export async function openLmdb(...opening: Opening): Promise<Store> {
     let closed: Promise<void> | null = null;
     const close = async () => {
       await ledger.close();
-        await environment.close();
+      await environment.close();
     };
     return {
       plugin: "lmdb",
-      durability: "flushed",
       capabilities: { mailbox, replay: claims, receipts, ledger, logs: openLogs(table) },
       async probe() {
         environment.checkReady();

@@ -61,7 +61,6 @@ async function openMemory(options: MemoryOptions, environment: StoreEnvironment)
   const room = { entries: options.message_ids_max, bytes: options.mailbox_bytes_max };
   return {
     plugin: "memory",
-    durability: "volatile",
     capabilities: {
       mailbox: new MemoryMailbox({ room, checkOpen, claims }),
       replay: openReplay(claims, checkOpen),

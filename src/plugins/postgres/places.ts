@@ -6,7 +6,7 @@
  */
 
 import { late, withDeadline } from "../../core/std/bounded.ts";
-import { type Durability, type Mailbox, type Receipts, type Replay, StoreError } from "../../storage/contract.ts";
+import { type Mailbox, type Receipts, type Replay, StoreError } from "../../storage/contract.ts";
 import { StatementError } from "./connection.ts";
 import type { Pool } from "./pool.ts";
 import { placeOf, placeOfReceipt } from "./records.ts";
@@ -20,21 +20,20 @@ function isElsewhere(error: unknown): boolean {
 // ------------------------------------------------------------------------------------------------ shards
 
 type Sharded = { readonly mailbox: Mailbox; readonly replay: Replay; readonly receipts: Receipts };
-type ShardParts = Sharded & { readonly durability: Durability };
 
 /** A database of the store. One that is away when the node starts is opened when it is back. */
 export class Shard {
-  private opened: Promise<ShardParts> | null = null;
+  private opened: Promise<Sharded> | null = null;
   private running = 0;
   private isAway = false;
 
   constructor(
     readonly name: string,
     readonly pool: Pool,
-    private readonly open: () => Promise<ShardParts>,
+    private readonly open: () => Promise<Sharded>,
   ) {}
 
-  parts(): Promise<ShardParts> {
+  parts(): Promise<Sharded> {
     this.opened ??= this.open().catch((error: unknown) => {
       this.opened = null;
       throw error;
@@ -43,7 +42,7 @@ export class Shard {
   }
 
   /** While the database is away, one operation at a time tries it, and the others fail at once. */
-  async run<T>(call: (parts: ShardParts) => Promise<T>): Promise<T> {
+  async run<T>(call: (parts: Sharded) => Promise<T>): Promise<T> {
     if (this.isAway && this.running > 0) {
       throw new StoreError("unavailable", `the database "${this.name}" does not answer`);
     }
@@ -122,7 +121,7 @@ export class Places {
     this.tables = shards.map(() => new Map());
   }
 
-  async run<T>(how: "read" | "write", place: number, call: (parts: ShardParts) => Promise<T>): Promise<T> {
+  async run<T>(how: "read" | "write", place: number, call: (parts: Sharded) => Promise<T>): Promise<T> {
     const endMs = performance.now() + this.patienceMs;
     for (;;) {
       const owner = this.owner(place);
@@ -203,7 +202,7 @@ export async function probeShards([home, ...others]: readonly Shard[]): Promise<
 async function expireAll(
   shards: readonly Shard[],
   limit: number,
-  expire: (parts: ShardParts, left: number) => Promise<number>,
+  expire: (parts: Sharded, left: number) => Promise<number>,
 ): Promise<number> {
   let freed = 0;
   const failures: unknown[] = [];

@@ -1,14 +1,8 @@
 /** Composes the PostgreSQL store. Loaded only when a store is opened or migrated. */
 import { readFile } from "node:fs/promises";
 import { errorText } from "../../core/fault.ts";
-import { late, withDeadline } from "../../core/std/bounded.ts";
-import {
-  type Durability,
-  type PlaceMove,
-  type Store,
-  type StoreEnvironment,
-  StoreError,
-} from "../../storage/contract.ts";
+import { withDeadline } from "../../core/std/bounded.ts";
+import { type PlaceMove, type Store, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { openLogs } from "../../storage/embedded-log.ts";
 import { openLedger } from "../drivers.ts";
 import type { PoolSettings } from "./connection.ts";
@@ -99,10 +93,10 @@ export function shardsOf(options: PostgresOptions, pools: readonly Pool[], test:
     const pool = pools[n]!;
     const open = async () => {
       await checkSchema(pool, schema);
-      const durability = await readDurability(pool);
+      await checkDurability(pool);
       const expiry = new Expiry(pool, test.graceMs ?? graceMs);
       const mailbox = new PostgresMailbox(pool, expiry, totals, n, test.batches);
-      return { mailbox, replay: openPostgresReplay(pool), receipts: openPostgresReceipts(pool), durability };
+      return { mailbox, replay: openPostgresReplay(pool), receipts: openPostgresReceipts(pool) };
     };
     return new Shard(name, pool, open);
   });
@@ -124,9 +118,9 @@ export async function openPostgres(
     const ledger = await openLedger(table, options.block_time_ms, { ...environment, now });
     const places = new Places(shards, options.statement_timeout_ms);
     await places.look();
+    await refuseUnfit(shards);
     return {
       plugin: "postgres",
-      durability: await weakest(shards),
       capabilities: { ...openShards(shards, places, home), ledger, logs: openLogs(table) },
       probe: () => probeShards(shards),
       async close() {
@@ -140,22 +134,24 @@ export async function openPostgres(
   }
 }
 
-/** Of the databases that answer now. A schema that is missing or too new stops the start; a database that is away does not. */
-async function weakest(shards: readonly Shard[]): Promise<Durability> {
+/** A database that can't be used as it is stops the start; one that is away does not. */
+async function refuseUnfit(shards: readonly Shard[]): Promise<void> {
   const opened = shards.map((shard) =>
     shard.parts().catch((error: unknown) => {
       if (error instanceof SchemaProblem) throw error;
-      return null;
     }),
   );
-  const known = await Promise.all(opened.map((one) => withDeadline(one, openingMsMax)));
-  return known.some((one) => one !== late && one?.durability === "committed") ? "committed" : "flushed";
+  await withDeadline(Promise.all(opened), openingMsMax);
 }
 
-/** `flushed` needs a server that syncs before it answers. */
-async function readDurability(pool: Pool): Promise<Durability> {
+/** What a `202` promises needs a server that syncs before it answers. */
+async function checkDurability(pool: Pool): Promise<void> {
   const [row] = await pool.query(
     "select current_setting('fsync') as fsync, current_setting('synchronous_commit') as sync",
   );
-  return row?.["fsync"] === "on" && row["sync"] !== "off" ? "flushed" : "committed";
+  if (row?.["fsync"] === "on" && row["sync"] !== "off") return;
+  throw new SchemaProblem(
+    "unavailable",
+    "the database answers before it syncs: set fsync and synchronous_commit to on",
+  );
 }

@@ -26,7 +26,6 @@ function storeWithDue(due: { left: number; batches: number[] }, onBatch = () => 
 function storeOf(capabilities: Capabilities): Store {
   return {
     plugin: "test",
-    durability: "volatile",
     capabilities,
     probe: async () => undefined,
     close: async () => undefined,

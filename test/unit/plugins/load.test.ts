@@ -27,7 +27,7 @@ const working = `
     },
     async open({ answer }: Options) {
       const replay = { claim: async () => answer, expire: async () => 0 };
-      return { plugin: "sample", durability: "flushed", capabilities: { replay }, probe: async () => {}, close: async () => {} };
+      return { plugin: "sample", capabilities: { replay }, probe: async () => {}, close: async () => {} };
     },
   };`;
 
@@ -73,7 +73,7 @@ describe("an external plugin", () => {
         const mailbox = { list, stats };
         const others = ["store", "summary", "read", "group", "message", "remove", "claimAndRemove", "expire"];
         for (const one of others) mailbox[one] = stats;
-        return { plugin: "strict", durability: "flushed", capabilities: { mailbox }, probe: async () => {}, close: async () => {} };
+        return { plugin: "strict", capabilities: { mailbox }, probe: async () => {}, close: async () => {} };
       },
     });`;
     const stores = { main: { plugin: module("function.ts", text), options: {} } };

@@ -3,13 +3,7 @@ import { describe, expect, jest, test } from "bun:test";
 import { builtInPlugins } from "../../../src/plugins/load.ts";
 import { memoryPlugin } from "../../../src/plugins/memory/memory.ts";
 import { type Need, openStores, planStores } from "../../../src/storage/bind.ts";
-import {
-  type Durability,
-  type InputProblem,
-  type StoragePlugin,
-  type Store,
-  StoreError,
-} from "../../../src/storage/contract.ts";
+import { type InputProblem, type StoragePlugin, type Store, StoreError } from "../../../src/storage/contract.ts";
 import { testEnvironment } from "../../conformance/kit.ts";
 
 const need = (changes: Partial<Need> = {}): Need => ({
@@ -24,10 +18,7 @@ function settings(problems: InputProblem[]): string[] {
 }
 
 /** A driver that says what the test says, and counts how often it is closed. */
-function sampleDriver(
-  name: string,
-  says: { durability: Durability; fails?: boolean; hangs?: boolean; closed?: string[] },
-) {
+function sampleDriver(name: string, says: { fails?: boolean; hangs?: boolean; closed?: string[] } = {}) {
   const plugin: StoragePlugin<null> = {
     name,
     provides: ["replay"],
@@ -42,7 +33,7 @@ function sampleDriver(
         if (says.hangs) await new Promise(() => {});
       };
       const probe = async () => {};
-      return { plugin: name, durability: says.durability, capabilities: { replay }, probe, close };
+      return { plugin: name, capabilities: { replay }, probe, close };
     },
   };
   return plugin as StoragePlugin;
@@ -56,7 +47,7 @@ describe("binding", () => {
         other: { plugin: "papyrus", options: {} },
         claims: { plugin: "claims-only", options: {} },
       },
-      plugins: [...builtInPlugins, sampleDriver("claims-only", { durability: "flushed" })],
+      plugins: [...builtInPlugins, sampleDriver("claims-only")],
       needs: [need(), need({ setting: "relay.store", store: "missing" }), need({ setting: "x", store: "claims" })],
     }).problems;
     expect(settings(problems).sort()).toEqual(
@@ -68,7 +59,7 @@ describe("binding", () => {
     const parseOptions = () => {
       throw new TypeError("no colour");
     };
-    const plugins = [{ ...sampleDriver("external", { durability: "flushed" }), parseOptions }];
+    const plugins = [{ ...sampleDriver("external"), parseOptions }];
     const stores = { main: { plugin: "external", options: {} } };
     expect(planStores({ stores, plugins, needs: [need({ capability: "replay" })] }).problems).toEqual([
       { setting: "stores.main.plugin", message: '"external" fails over the options: no colour' },
@@ -76,13 +67,13 @@ describe("binding", () => {
   });
 
   test("a plugin that opens a store without capabilities is named with the store", async () => {
-    const sample = sampleDriver("external", { durability: "flushed" });
+    const sample = sampleDriver("external");
     const open = async () => ({ ...(await sample.open(null, testEnvironment())), capabilities: undefined as never });
     const stores = { main: { plugin: "external", options: {} } };
     const needs = [need({ capability: "replay" })];
     const opening = openStores({ stores, plugins: [{ ...sample, open }], needs }, testEnvironment());
     const error = await opening.catch((thrown: StoreError) => thrown);
-    expect(String(error)).toContain('store "main" can\'t be opened: plugin "external" gives it no capabilities');
+    expect(String(error)).toContain('store "main" can\'t be opened: plugin "external" gives it no replay');
   });
 
   test("a name that every object has, such as toString, is not a store", () => {
@@ -90,28 +81,19 @@ describe("binding", () => {
     expect(settings(planStores({ stores: {}, plugins: builtInPlugins, needs }).problems)).toEqual(["cache.mailbox"]);
   });
 
-  test("a store that is too weak is refused and closed again, one that is volatile by choice is accepted", async () => {
-    const closed: string[] = [];
-    const plugins = [
-      memoryPlugin as StoragePlugin,
-      sampleDriver("weak", { durability: "committed", closed }),
-      sampleDriver("strong", { durability: "flushed", closed }),
-    ];
+  test("each need gets the capability of its store, and nothing else is opened", async () => {
+    const plugins = [memoryPlugin as StoragePlugin, sampleDriver("other"), sampleDriver("unused", { fails: true })];
     const stores = {
-      weak: { plugin: "weak", options: {} },
-      strong: { plugin: "strong", options: {} },
+      unused: { plugin: "unused", options: {} },
+      other: { plugin: "other", options: {} },
       memory: { plugin: "memory", options: {} },
     };
     const replay = (store: string) => need({ setting: `${store}.replay`, store, capability: "replay" });
-    const needs = [replay("weak"), replay("strong"), replay("memory")];
-    const refused = await openStores({ stores, plugins, needs }, testEnvironment());
-    expect(Array.isArray(refused) && settings(refused)).toEqual(["weak.replay"]);
-    expect(closed.sort()).toEqual(["strong", "weak"]);
-    const open = await openStores({ stores, plugins, needs: [replay("strong"), replay("memory")] }, testEnvironment());
+    const open = await openStores({ stores, plugins, needs: [replay("other"), replay("memory")] }, testEnvironment());
     if (Array.isArray(open)) throw new Error("refused");
-    expect([...open.stores.keys()]).toEqual(["strong", "memory"]);
+    expect([...open.stores.keys()]).toEqual(["other", "memory"]);
     expect(await open.capability("memory.replay", "replay").claim("tag", 2, 1)).toBe(true);
-    expect(() => open.capability("weak.replay", "replay")).toThrow();
+    expect(() => open.capability("unused.replay", "replay")).toThrow();
     await open.probe();
     await open.close();
     expect(await open.probe().catch((error: StoreError) => error.code)).toBe("closed");
@@ -129,10 +111,7 @@ describe("binding", () => {
 
   test("when one store can't be opened, those already open are closed and the error names the store", async () => {
     const closed: string[] = [];
-    const plugins = [
-      sampleDriver("good", { durability: "flushed", closed }),
-      sampleDriver("bad", { durability: "flushed", fails: true }),
-    ];
+    const plugins = [sampleDriver("good", { closed }), sampleDriver("bad", { fails: true })];
     const stores = { a: { plugin: "good", options: {} }, b: { plugin: "bad", options: {} } };
     const needs = ["a", "b"].map((store) => need({ setting: store, store, capability: "replay" }));
     const error = await openStores({ stores, plugins, needs }, testEnvironment()).catch((thrown: StoreError) => thrown);
@@ -143,10 +122,7 @@ describe("binding", () => {
 
   test("after 30 s, a store that does not close is abandoned, and the others are closed", async () => {
     const closed: string[] = [];
-    const plugins = [
-      sampleDriver("hanging", { durability: "flushed", hangs: true, closed }),
-      sampleDriver("good", { durability: "flushed", closed }),
-    ];
+    const plugins = [sampleDriver("hanging", { hangs: true, closed }), sampleDriver("good", { closed })];
     const stores = { a: { plugin: "hanging", options: {} }, b: { plugin: "good", options: {} } };
     const needs = ["a", "b"].map((store) => need({ setting: store, store, capability: "replay" }));
     const opened = await openStores({ stores, plugins, needs }, testEnvironment());
