@@ -4,7 +4,6 @@
  * from this schema.
  */
 import { z } from "zod";
-import { isDid } from "../core/codec/did.ts";
 import { dayMs, hourMs, minuteMs, secondMs, weekMs } from "../core/codec/time.ts";
 import { isProxyNetwork, parseListenAddress, parseNetwork } from "../core/message/address.ts";
 import { homeOfUrl, parseHome } from "../core/trust/home.ts";
@@ -86,7 +85,6 @@ function refuseRepeats(entries: readonly string[], context: z.RefinementCtx): vo
     context.addIssue({ code: "custom", path: [again], message: "is listed twice: remove one of the two" });
 }
 
-const did = text.refine(isDid, 'must be a DID, such as "did:svc:wp…"').meta({ pattern: "^did:svc:.+$" });
 const listenAddress = text
   .refine(
     (address) => parseListenAddress(address) !== null,
@@ -285,14 +283,7 @@ const directorySchema = z.strictObject({
   rate_limit_loopback: flag(true).describe("Whether rates apply to clients on this machine too."),
 });
 
-/** Whom a node serves, beside the recipient's policy. */
-const admissionSettings = {
-  require_sender_signature: flag(false).describe("Whether envelopes without a sender signature are refused."),
-  allow_recipients: listOf(did).describe(
-    "If not empty, only these recipients are served (`waypost block` refuses some).",
-  ),
-  allow_senders: listOf(did).describe("If not empty, only these senders are served. They must sign."),
-};
+const signatureRequired = flag(false).describe("Whether envelopes without a sender signature are refused.");
 
 const relaySchema = z.strictObject({
   enabled: flag(false).describe("Whether this process is a Relay."),
@@ -324,7 +315,7 @@ const relaySchema = z.strictObject({
     "Envelopes per second to one recipient from one client network. A burst of 10 times as many is allowed first.",
   ),
   rate_limit_loopback: flag(true).describe("Whether rates apply to clients on this machine too."),
-  ...admissionSettings,
+  require_sender_signature: signatureRequired,
 });
 
 const cacheSchema = z.strictObject({
@@ -356,7 +347,7 @@ const cacheSchema = z.strictObject({
   streams_max: count(10_000, { max: 1_000_000 }).describe(
     "Open event streams, for all recipients together. One client network gets at most half.",
   ),
-  ...admissionSettings,
+  require_sender_signature: signatureRequired,
 });
 
 const contact = z

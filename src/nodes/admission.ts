@@ -149,7 +149,7 @@ async function gatherPolicyFacts(
 // ----------------------------------------------------------------------------------------------- decide
 
 /** The operator's own rules, which apply besides the recipient's policy. */
-export type OperatorRules = Pick<Config["relay"], "require_sender_signature" | "allow_recipients" | "allow_senders">;
+export type OperatorRules = Pick<Config["relay"], "require_sender_signature">;
 
 /** What differs between the Relay and the Cache. */
 export type AdmissionRules = {
@@ -189,7 +189,7 @@ export function decideAdmission(
   if (recipient.deactivated || policy === null) return fault("did_deactivated", "the recipient is deactivated");
   const refused =
     rules.checkRecipient?.(recipient) ??
-    checkParties(envelope, facts.signature, rules.operator) ??
+    checkSignature(envelope, facts.signature, rules.operator) ??
     rules.blocks?.checkParties(envelope.to, envelope.sender?.from ?? null) ??
     null;
   if (refused !== null) return refused;
@@ -204,13 +204,9 @@ export function decideAdmission(
   return { recipient, sender, policy, ttlMs, ttlMsMax, expiresAtMs: envelope.timestampMs + ttlMs };
 }
 
-/**
- * 403 `sender_signature_invalid` when a signature is supplied and does not verify, or is required and
- * missing; 403 `policy_denied` when a list leaves out the recipient or the proven sender.
- * Cost: each list has at most 1,000 entries and most nodes have none, so they are searched as they are.
- */
-function checkParties(
-  { to, sender }: Envelope,
+/** 403 `sender_signature_invalid` when a signature is supplied and does not verify, or is required and missing. */
+function checkSignature(
+  { sender }: Envelope,
   signature: AdmissionFacts["signature"],
   operator: OperatorRules,
 ): Fault | null {
@@ -218,24 +214,8 @@ function checkParties(
     const refusal = fault("sender_signature_invalid", "the sender signature does not verify");
     return withSignedText(refusal, sender.signedBytes);
   }
-  const isAbsent = signature === "absent";
-  if (isAbsent && (operator.require_sender_signature || (sender !== null && operator.allow_senders.length > 0)))
-    return fault("sender_signature_invalid", "this node accepts signed envelopes only, of senders whom it can verify");
-  return checkLists({ to, from: sender?.from ?? null }, operator);
-}
-
-type Parties = { readonly to: Did; readonly from: Did | null };
-
-/** 403 `policy_denied` when a list leaves the recipient or the sender out. */
-export function checkLists({ to, from }: Parties, operator: OperatorRules): Fault | null {
-  if (isLeftOut(operator.allow_recipients, to)) return fault("policy_denied", "this node does not serve the recipient");
-  if (isLeftOut(operator.allow_senders, from)) return fault("policy_denied", "this node does not serve the sender");
-  return null;
-}
-
-/** Whether a list that is not empty lacks the DID. */
-function isLeftOut(allowed: readonly string[], did: string | null): boolean {
-  return allowed.length > 0 && (did === null || !allowed.includes(did));
+  if (signature !== "absent" || !operator.require_sender_signature) return null;
+  return fault("sender_signature_invalid", "this node accepts signed envelopes only, of senders whom it can verify");
 }
 
 // ------------------------------------------------------------------------------------- resolution for senders

@@ -11,7 +11,6 @@ afterEach(cleanUp);
 
 describe("the Cache of the process answers alike as the only destination and after another", () => {
   const bob = createPerson(1);
-  const carol = createPerson(3);
   const changed = envelopeTo(bob, 1, { payload: { changed: true } });
   const chunkOf = (id: number, total: number) =>
     envelopeTo(bob, id, {
@@ -93,18 +92,6 @@ describe("the Cache of the process answers alike as the only destination and aft
     },
     { name: "a disk without room", sent: [one], given: failing("full"), codes: ["cache_unavailable storage_full"] },
     { name: "signed", sent: [signed, signed], codes: ["cached", "cached +"] },
-    {
-      name: "a Cache that serves others only",
-      sent: [one],
-      given: { cache: { allow_recipients: [carol.did] } },
-      codes: ["not_deliverable policy_denied"],
-    },
-    {
-      name: "a Cache that serves other senders only",
-      sent: [signed],
-      given: { cache: { allow_senders: [carol.did] } },
-      codes: ["not_deliverable policy_denied"],
-    },
     {
       name: "a Cache that wants signatures",
       sent: [one, signed],

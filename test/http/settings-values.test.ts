@@ -20,7 +20,6 @@ import {
   envelopeTo,
   type Person,
   proofHeaders,
-  signedBy,
   testNowMs,
 } from "../support/cache-node.ts";
 import { firstTimeout } from "../support/delivery-shape.ts";
@@ -86,9 +85,7 @@ async function passedBefore(refusal: number, max: number, ask: (n: number) => Pr
 }
 
 const bob = createPerson(1);
-const lists = ["allow_recipients", "allow_senders"] as const;
-const noLists = { allow_recipients: [], allow_senders: [] };
-const openToAll = { ...noLists, require_sender_signature: false };
+const openToAll = { require_sender_signature: false };
 const bytesOf = (value: unknown): Uint8Array => utf8(JSON.stringify(value));
 
 // --------------------------------------------------------------------------------------------- observers
@@ -237,35 +234,7 @@ async function observeCache({ cache: settings }: Config, seen: Seen): Promise<vo
   for (const stream of streams) if (stream.status === 200) await stream.body?.cancel();
 }
 
-/** Who is refused when the list holds Bob alone: Carol's envelope to Bob, Bob's to Carol, Carol's to Dave. */
-const refusedBy: Readonly<Record<(typeof lists)[number], string>> = {
-  allow_recipients: "taken refused refused",
-  allow_senders: "refused taken refused",
-};
-
-/** Each list holds Bob alone, one after the other; the effect names the list that acted. */
-async function observeLists({ relay, cache }: Config, seen: Seen): Promise<void> {
-  const [carol, dave] = [createPerson(4), createPerson(5)];
-  const sent = [
-    signedBy(carol, envelopeTo(bob, 1)),
-    signedBy(bob, envelopeTo(carol, 2)),
-    signedBy(carol, envelopeTo(dave, 3)),
-  ];
-  for (const list of lists) {
-    const onRelay = await relayFor({ settings: { ...openToAll, [list]: relay[list] } });
-    const onCache = await createTestCache({ ...openToAll, [list]: cache[list] });
-    for (const person of [bob, carol, dave]) {
-      onRelay.recipients.add(person);
-      onCache.recipients.add(person);
-    }
-    const effectOf = async (ask: (envelope: (typeof sent)[number]) => Promise<Response>) => {
-      const statuses: string[] = [];
-      for (const envelope of sent) statuses.push((await ask(envelope)).status === 403 ? "refused" : "taken");
-      return statuses.join(" ");
-    };
-    seen.set(`relay.${list}`, (await effectOf(onRelay.raw)) === refusedBy[list] ? relay[list] : "another list");
-    seen.set(`cache.${list}`, (await effectOf(onCache.store)) === refusedBy[list] ? cache[list] : "another list");
-  }
+async function observeSignatures({ relay, cache }: Config, seen: Seen): Promise<void> {
   const unsigned = envelopeTo(bob, 9);
   const strictRelay = await relayFor({ settings: { require_sender_signature: relay.require_sender_signature } });
   const strictCache = await createTestCache({ require_sender_signature: cache.require_sender_signature });
@@ -281,7 +250,7 @@ const observers = [
   observeRelayPaces,
   observeDeliveries,
   observeCache,
-  observeLists,
+  observeSignatures,
 ];
 
 async function observe(config: Config): Promise<Seen> {
@@ -315,19 +284,16 @@ function strangers(seen: Seen, config: Config): string[] {
 
 // ------------------------------------------------------------------------------------------------- tests
 
-const withBob = {
-  require_sender_signature: true,
-  ...Object.fromEntries(lists.map((list) => [list, [bob.did, createPerson(list.length).did]])),
-};
+const signed = { require_sender_signature: true };
 const input = {
   ...own,
-  relay: { ...own.relay, ...withBob },
-  cache: { ...own.cache, ...withBob },
+  relay: { ...own.relay, ...signed },
+  cache: { ...own.cache, ...signed },
 } satisfies ConfigInput;
 const config = settings(input);
 const seenOfAll = observe(config);
 
-test("every number, list and switch acts with its own value", async () => {
+test("every number and switch acts with its own value", async () => {
   expect(strangers(await seenOfAll, config)).toEqual([]);
 });
 
@@ -335,7 +301,6 @@ describe("a swap is noticed:", () => {
   const pairs = [
     ["limits.unchunked_bytes_max", "limits.chunk_bytes_max", observeLimits],
     ["relay.client_rate", "relay.recipient_rate", observeRelayPaces],
-    ["relay.allow_recipients", "relay.allow_senders", observeLists],
     ["cache.recipient_entries_max", "cache.store_entries_max", observeCache],
     ["cache.stranger_share", "cache.network_share", observeCache],
   ] as const;

@@ -11,7 +11,7 @@ import { sameEndpoint } from "../../core/message/proof.ts";
 import type { explainBody } from "../../core/schema/schema.ts";
 import type { Mailbox, MailboxStats } from "../../storage/contract.ts";
 import { mostOf, nothingHeld } from "../../storage/mailbox-rules.ts";
-import { checkLists, gatherRecipientFacts, type OperatorRules } from "../admission.ts";
+import { gatherRecipientFacts, type OperatorRules } from "../admission.ts";
 import { waitingPages } from "../cache/entries.ts";
 import { type Acquaintance, senderLabel } from "../cache/known.ts";
 import { shareOfSender } from "../cache/shares.ts";
@@ -125,24 +125,12 @@ function policyStep(policy: Awaited<ReturnType<typeof gatherRecipientFacts>>["po
   return cacheEligible ? ok("policy", text) : note("policy", text);
 }
 
-/** The operator's lists of each node, and the block list. */
+/** What the operator refuses. */
 function partySteps({ relay, cache, blocks }: ExplainParts, { to, from }: Parties): Step[] {
-  const nodes = [
-    { name: "Relay", rules: relay?.rules },
-    { name: "Cache", rules: cache?.settings },
-  ];
-  const listed = nodes.flatMap(({ name, rules }) => {
-    if (rules === undefined) return [];
-    const refused = checkLists({ to, from }, rules);
-    const unsigned = rules.require_sender_signature ? "; unsigned envelopes are refused" : "";
-    return [
-      refused === null
-        ? ok(`lists of the ${name}`, `they admit both${unsigned}`)
-        : stops(`lists of the ${name}`, refused.detail),
-    ];
-  });
+  const demanding = [relay?.rules, cache?.settings].some((rules) => rules?.require_sender_signature === true);
+  const signed = demanding ? [note("signatures", "unsigned envelopes are refused")] : [];
   const blocked = blocks.checkParties(to, from);
-  return [...listed, blocked === null ? ok("block list", "names neither") : stops("block list", blocked.detail)];
+  return [...signed, blocked === null ? ok("block list", "names neither") : stops("block list", blocked.detail)];
 }
 
 /** How full the mailbox is, and the share of it that the sender may use. */

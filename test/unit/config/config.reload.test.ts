@@ -19,12 +19,15 @@ describe("a reload", () => {
     expect(decideReload(configOf(""), configOf(""))).toEqual({ changed: [], needsRestart: [] });
   });
 
-  test("applies lists and levels, and names what needs a restart", () => {
+  test("applies switches and levels, and names what needs a restart", () => {
     const next = configOf(
-      '[server]\nlog_level = "debug"\nlisten = ["127.0.0.1:1"]\n[cache]\nallow_senders = ["did:svc:1111111111111111111111"]\n',
+      '[server]\nlog_level = "debug"\nlisten = ["127.0.0.1:1"]\n[cache]\nrequire_sender_signature = true\n',
     );
     const plan = decideReload(configOf(""), next);
-    expect(plan).toEqual({ changed: ["server.log_level", "cache.allow_senders"], needsRestart: ["server.listen"] });
+    expect(plan).toEqual({
+      changed: ["server.log_level", "cache.require_sender_signature"],
+      needsRestart: ["server.listen"],
+    });
   });
 
   test("names stores as a whole, because their options belong to plugins", () => {
@@ -35,13 +38,13 @@ describe("a reload", () => {
     const current = configOf("");
     const { server, cache } = current;
     const next = configOf(
-      '[server]\nlog_level = "error"\nlisten = ["127.0.0.1:1"]\n[cache]\nallow_senders = ["did:svc:1111111111111111111111"]\n',
+      '[server]\nlog_level = "error"\nlisten = ["127.0.0.1:1"]\n[cache]\nrequire_sender_signature = true\n',
     );
     applyReload(current, next, decideReload(current, next));
-    expect([server.log_level, server.listen, cache.allow_senders]).toEqual([
+    expect([server.log_level, server.listen, cache.require_sender_signature]).toEqual([
       "error",
       ["127.0.0.1:7400"],
-      ["did:svc:1111111111111111111111"],
+      true,
     ]);
   });
 });

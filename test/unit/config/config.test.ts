@@ -296,7 +296,6 @@ describe("what is refused although it has the right form", () => {
     ["every origin and one", `${allInOne}[server]\ncors_origins = ["*", "https://a.net"]`, ["server.cors_origins"]],
     ["no home but one", allInOne.replace("[directory]", '[directory]\nhomes = ["!evil.net"]'), ["directory.homes"]],
     ["a name with spaces", allInOne.replace("[relay]", '[relay]\npublic_id = "my relay"'), ["relay.public_id"]],
-    ["no DID", allInOne.replace("[cache]", '[cache]\nallow_senders = ["mallory"]'), ["cache.allow_senders.0"]],
     [
       "no proof that the Directory takes",
       allInOne.replace("[directory]", '[directory]\nself_certifying_only = true\nregistration_proofs = ["v2"]'),
