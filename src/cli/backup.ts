@@ -7,7 +7,7 @@ import { existsSync } from "node:fs";
 import { open, readFile, rm } from "node:fs/promises";
 import type { Command } from "commander";
 import { failed } from "../app/failure.ts";
-import { backup, lockedRows, restore } from "../client/backup.ts";
+import { backup, restore } from "../client/backup.ts";
 import { renderIdentity } from "../client/keys.ts";
 import { Table } from "../client/store/table.ts";
 import { errorText } from "../core/fault.ts";
@@ -54,8 +54,8 @@ async function backupIdentity(
   });
   let bytes = 0;
   try {
-    const rows = driver === null || storeKey === null ? null : lockedRows(await Table.open(driver, storeKey));
-    for await (const piece of backup(renderIdentity(identity), rows, { passphrase })) {
+    const table = driver === null || storeKey === null ? null : await Table.open(driver, storeKey);
+    for await (const piece of backup(renderIdentity(identity), table, { passphrase })) {
       await file.writeFile(piece);
       bytes += piece.length;
     }

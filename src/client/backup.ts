@@ -6,7 +6,7 @@
  */
 import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
 import { concatBytes, decodeBase64, decodeUtf8, encodeBase64, utf8 } from "../core/codec/bytes.ts";
-import { localError } from "./http.ts";
+import { localError, pause } from "./http.ts";
 import { deviceName, type KeyStore, reliable } from "./key-stores.ts";
 import { parseIdentity } from "./keys.ts";
 import { passphraseKey } from "./locks.ts";
@@ -25,35 +25,41 @@ const pastAll = "~";
 
 type Sealing = { readonly passphrase: string };
 
-/** The file, made as it is read. The first piece is the identity, the others are rows. */
-export function backup(
-  identityText: string,
-  rows: AsyncIterable<readonly Row[]> | null,
-  { passphrase }: Sealing,
-): ReadableStream<Uint8Array> {
-  const pieces = sealed(identityText, rows, passphrase);
-  return new ReadableStream({
-    async pull(controller) {
-      const { value, done } = await pieces.next();
-      if (done === true) controller.close();
-      else controller.enqueue(value);
-    },
-    cancel: async () => void (await pieces.return(undefined)),
-  });
+/** How long a backup may wait for whoever reads it, since the store waits for it. */
+const idleMs = 60_000;
+
+type Making = Sealing & { readonly writer: WritableStreamDefaultWriter<Uint8Array> };
+
+/** The file, made as it is read. The first piece is the identity, the others are rows: those of one moment. */
+export function backup(identityText: string, table: Table | null, sealing: Sealing): ReadableStream<Uint8Array> {
+  const { readable, writable } = new TransformStream<Uint8Array, Uint8Array>();
+  const writer = writable.getWriter();
+  make(identityText, table, { ...sealing, writer })
+    .then(
+      () => writer.close(),
+      (error: unknown) => writer.abort(error),
+    )
+    .catch(() => undefined);
+  return readable;
 }
 
-async function* sealed(
-  identityText: string,
-  rows: AsyncIterable<readonly Row[]> | null,
-  passphrase: string,
-): AsyncGenerator<Uint8Array, undefined> {
+async function make(identityText: string, table: Table | null, { passphrase, writer }: Making): Promise<void> {
   const salt = crypto.getRandomValues(new Uint8Array(saltBytes));
   const key = await passphraseKey(passphrase, salt);
-  yield concatBytes(magic, salt);
+  await writer.write(concatBytes(magic, salt));
   let number = 0;
-  yield piece(key, number++, utf8(identityText), false);
-  for await (const batch of rows ?? []) yield piece(key, number++, renderRows(batch), false);
-  yield piece(key, number, new Uint8Array(0), true);
+  const add = async (plain: Uint8Array, isLast = false) => {
+    const taken = new AbortController();
+    const written = writer.write(piece(key, number++, plain, isLast)).finally(() => taken.abort());
+    await Promise.race([written, pause(idleMs, taken.signal)]);
+    if (!taken.signal.aborted) throw localError("timed_out", "the backup was not read for a minute");
+  };
+  const addAll = async () => {
+    await add(utf8(identityText));
+    if (table !== null) for await (const rows of rowsOf(table)) await add(renderRows(rows));
+    await add(new Uint8Array(0), true);
+  };
+  await (table === null ? addAll() : table.change(addAll));
 }
 
 function nonceOf(number: number, isLast: boolean): Uint8Array {
@@ -73,40 +79,6 @@ function piece(key: Uint8Array, number: number, plain: Uint8Array, isLast: boole
 
 const renderRows = (rows: readonly Row[]): Uint8Array =>
   utf8(JSON.stringify(rows.map(([key, bytes]) => [key, encodeBase64(bytes)])));
-
-/** How long a backup may wait for whoever reads it. */
-const idleMs = 60_000;
-
-/** The rows of one moment: nothing is written while they are read. */
-export async function* lockedRows(table: Table): AsyncGenerator<Row[]> {
-  let [begin, end] = [() => {}, () => {}];
-  const begun = new Promise<void>((resolve) => {
-    begin = resolve;
-  });
-  const ended = new Promise<void>((resolve) => {
-    end = resolve;
-  });
-  const held = table.change(async () => {
-    begin();
-    await ended;
-  });
-  try {
-    await begun;
-    for await (const rows of rowsOf(table)) {
-      let isLate = false;
-      const timer = setTimeout(() => {
-        isLate = true;
-        end();
-      }, idleMs);
-      yield rows;
-      clearTimeout(timer);
-      if (isLate) throw localError("timed_out", "the backup was not read for a minute");
-    }
-  } finally {
-    end();
-    await held;
-  }
-}
 
 /** Rows are sealed with the store's key, which is among the keys: they are copied as they are. */
 async function* rowsOf({ driver, place }: Pick<Table, "driver" | "place">): AsyncGenerator<Row[]> {

@@ -281,8 +281,8 @@ export class Waypost {
 
   /** Keys, people and history as one sealed file, made while it is read; what arrives meanwhile waits. */
   async backup(options: { readonly passphrase: string }): Promise<ReadableStream<Uint8Array>> {
-    const rows = this.#session?.rows() ?? null;
-    return (await import("./backup.ts")).backup(renderIdentity(this.#identity), rows, options);
+    const table = this.#session?.table ?? null;
+    return (await import("./backup.ts")).backup(renderIdentity(this.#identity), table, options);
   }
 
   /** Gives each of three people a share of the root key: any two can restore it, none alone. Renewed with the root key. */

@@ -1,11 +1,13 @@
 /** An identity that was lost is found again: from a backup, with people and history, and by two of three guardians. */
-import { afterAll, beforeAll, expect, test } from "bun:test";
+import { afterAll, beforeAll, expect, jest, test } from "bun:test";
 import { backup, restore } from "../../src/client/backup.ts";
 import { appointGuardians, restoreFromGuardians, shareType } from "../../src/client/guardians.ts";
 import { memoryKeys } from "../../src/client/key-stores.ts";
+import { freshSeed, renderIdentity } from "../../src/client/keys.ts";
 import { lockedKeys, passphraseLock } from "../../src/client/locks.ts";
 import type { Message } from "../../src/client/message.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
+import { Table } from "../../src/client/store/table.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 
@@ -75,14 +77,14 @@ test("a backup brings back identity, people and history, and is worth nothing wi
 }, 60_000);
 
 test("a backup that was cut, changed or put together otherwise restores no identity", async () => {
-  const rows = async function* () {
-    for (let n = 0; n < 4; n++) yield [[`key${n}`, new Uint8Array(300).fill(n)] as const];
-  };
-  const alice = await open();
-  const { renderIdentity } = await import("../../src/client/keys.ts");
-  const saved = await bytesOf(backup(renderIdentity(alice.identity), rows(), { passphrase: "p" }));
-  const piece = 5 + 16 + 6 + 4 + 300;
+  const driver = memoryStore();
+  const table = await Table.open(driver, freshSeed());
+  // Two would be more than a piece has.
+  for (let n = 0; n < 4; n++) await driver.apply([[`${table.place}key${n}`, new Uint8Array(600_000).fill(n)]]);
+  const text = renderIdentity((await open()).identity);
+  const saved = await bytesOf(backup(text, table, { passphrase: "p" }));
   const ends = saved.length - 21;
+  const piece = (ends - "waypost-backup:v1 ".length - 16 - 21 - text.length) / 4;
   const damages: Record<string, Uint8Array> = {
     "cut in a piece": saved.slice(0, saved.length - 100),
     "cut between two pieces": saved.slice(0, ends),
@@ -106,9 +108,28 @@ test("a backup that was cut, changed or put together otherwise restores no ident
     expect(await keys.load("default")).toBeNull();
   }
   const keys = memoryKeys();
-  await restore(streamOf(saved, 1), { passphrase: "p", keys });
-  expect(await keys.load("default")).toBe(renderIdentity(alice.identity));
+  await restore(streamOf(saved, 1_000), { passphrase: "p", keys });
+  expect(await keys.load("default")).toBe(text);
 }, 60_000);
+
+test("a backup that is not read any more lets the store go on after a minute", async () => {
+  const table = await Table.open(memoryStore(), freshSeed());
+  jest.useFakeTimers();
+  try {
+    const reader = backup("identity", table, { passphrase: "p" }).getReader();
+    await reader.read();
+    const changed = table.change(async () => "changed");
+    for (let n = 0; n < 20; n++) await Promise.resolve();
+    jest.advanceTimersByTime(60_000);
+    expect(await changed).toBe("changed");
+    const readOn = async () => {
+      while (!(await reader.read()).done);
+    };
+    expect(await codeOf(readOn())).toBe("timed_out");
+  } finally {
+    jest.useRealTimers();
+  }
+});
 
 test("any two of three guardians restore, one alone does not, and a false share is noticed", async () => {
   const [alice, ...guardians] = await Promise.all([open(), open(), open(), open()]);

@@ -25,7 +25,7 @@ import type { Receiver, ReceiverStorage } from "../receiver.ts";
 import { parseMediaType } from "../retrieve.ts";
 import { type MessageOptions, type SendPlan, type Sent, sendPlan } from "../send.ts";
 import { loadAlias, type NameTrust, type TrustDemand, trustOf } from "../trust/trust.ts";
-import type { Row, StoreDriver } from "./driver.ts";
+import type { StoreDriver } from "./driver.ts";
 import { type Body, copySource, saveContent } from "./files.ts";
 import { Groups, putChange } from "./groups.ts";
 import { Incoming, type StoreNews } from "./incoming.ts";
@@ -139,8 +139,8 @@ export class StoreSession {
   }
 
   /** For a backup. */
-  async *rows(): AsyncGenerator<Row[]> {
-    yield* (await import("../backup.ts")).lockedRows(this.#table);
+  get table(): Table {
+    return this.#table;
   }
 
   async isSettled(): Promise<boolean> {
