@@ -69,12 +69,11 @@ export type Client = {
     memory: MemoryStore;
     /** Which witnesses must have seen the log, as c2sp.org/tlog-policy; `null` looks nothing up in the log. */
     policy: string | null;
-    readonly log: {
-      /** Since when the log says something else about a name than the Directory, or, under "", is not shown. */
-      readonly differing: Map<string, number>;
-      /** What was reported last of each home: each reason once while it lasts. */
-      readonly doubted: Map<string, string>;
-    };
+    /** What is wrong with the log, by the name of a person or a home: each reason is reported once while it lasts. */
+    readonly doubts: BoundedMap<
+      string,
+      { readonly code: string; readonly sinceMs: number; readonly isReported: boolean }
+    >;
     /** Hears what is wrong with the log where nothing depends on it. */
     doubt: (error: ClientError) => void;
   };
@@ -96,7 +95,7 @@ export function connect({ directoryUrl, relayUrl, timeoutMs = timeoutMsDefault }
     recipients: new BoundedMap(recipientsMax),
     memory,
     policy: null,
-    log: { differing: new Map(), doubted: new Map() },
+    doubts: new BoundedMap(recipientsMax),
     doubt: () => undefined,
   };
   const readProof = (did: Did, hash: string, home: string | null) =>

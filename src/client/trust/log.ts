@@ -86,7 +86,7 @@ type Subject = { readonly did: Did; readonly alias: string | null };
 const triesMax = 4;
 /** Between a block and its head that witnesses have cosigned. */
 const behindMs = secondMs;
-/** A Directory whose log is behind its records for longer is reported. */
+/** A Directory whose log is behind its records, or not shown, for longer is reported. */
 const patienceMs = minuteMs;
 const entryBytesMax = 64 * 1024;
 
@@ -96,18 +96,26 @@ const entryBytesMax = 64 * 1024;
  */
 export async function isLogged(client: Client, subject: Subject, isDemanded: boolean): Promise<boolean> {
   const { home = "" } = placeOf(client, subject.did) ?? {};
-  const { doubted } = client.known.log;
-  try {
-    const isAgreed = await agrees(client, subject, isDemanded ? triesMax : 1);
-    doubted.delete(home);
-    return isAgreed;
-  } catch (error) {
-    if (!(error instanceof ClientError) || isDemanded || error.code === "log_forked") throw error;
-    if (doubted.get(home) !== error.code) client.known.doubt(error);
-    doubted.set(home, error.code);
-    return false;
+  const { doubts } = client.known;
+  const error = await attempt(() => checkLogged(client, subject, isDemanded ? triesMax : 1));
+  if (!(error instanceof ClientError)) {
+    for (const name of [home, nameOf(subject)]) doubts.delete(name);
+    return true;
   }
+  if (isDemanded || error.code === "log_forked") throw error;
+  const name = error.code === "not_logged" ? nameOf(subject) : home;
+  const before = doubts.get(name);
+  const doubt = before?.code === error.code ? before : { code: error.code, sinceMs: Date.now(), isReported: false };
+  const isDue = !isPassing(error) || Date.now() - doubt.sinceMs >= patienceMs;
+  if (isDue && !doubt.isReported) client.known.doubt(error);
+  doubts.set(name, { ...doubt, isReported: doubt.isReported || isDue });
+  return false;
 }
+
+const nameOf = ({ did, alias }: Subject): string => alias ?? did;
+
+/** A block is in the log a moment later, and a node that has just started has no head until a witness answers. */
+const isPassing = ({ code }: ClientError): boolean => code === "not_logged" || code === "log_missing";
 
 /** The other home and ledger of a proven DID, whose log counts for it; `null` for those of the own Directory. */
 function placeOf({ trust, known }: Client, did: Did): Place | null {
@@ -119,31 +127,18 @@ function placeOf({ trust, known }: Client, did: Did): Place | null {
 
 type Place = { readonly home: string; readonly ledger: string };
 
-async function agrees(client: Client, subject: Subject, tries: number): Promise<boolean> {
-  const { differing: since } = client.known.log;
-  let name: string;
-  let missing: ClientError | null;
-  for (let left = tries; ; ) {
-    const logged = await attempt(() => readValue(client, subject));
-    // A node that has just started has no head until a witness answers.
-    missing = logged instanceof ClientError ? logged : null;
-    if (missing !== null && missing.code !== "log_missing") throw missing;
-    name = missing === null ? (subject.alias ?? subject.did) : "";
-    const shown = shownValue(client, subject);
-    if (logged instanceof Uint8Array && shown !== null && equalBytes(logged, shown)) {
-      since.delete(name);
-      since.delete("");
-      return true;
-    }
-    if (--left <= 0) break;
-    await new Promise((resolve) => setTimeout(resolve, behindMs));
-    // The Directory's answer may have been the older one.
-    if (subject.alias === null) await client.trust.examine(subject.did, null);
-  }
-  const firstMs = since.get(name) ?? Date.now();
-  since.set(name, firstMs);
-  if (tries === 1 && Date.now() - firstMs < patienceMs) return false;
-  throw missing ?? distrust("not_logged", `the log says something else about ${name} than the Directory`);
+/** Throws why the log doesn't agree: what may pass by itself after further tries. */
+async function checkLogged(client: Client, subject: Subject, tries: number): Promise<void> {
+  const logged = await attempt(() => readValue(client, subject));
+  const shown = shownValue(client, subject);
+  if (logged instanceof Uint8Array && shown !== null && equalBytes(logged, shown)) return;
+  const why = `the log says something else about ${nameOf(subject)} than the Directory`;
+  const error = logged instanceof ClientError ? logged : distrust("not_logged", why);
+  if (tries <= 1 || !isPassing(error)) throw error;
+  await new Promise((resolve) => setTimeout(resolve, behindMs));
+  // The Directory's answer may have been the older one.
+  if (subject.alias === null) await client.trust.examine(subject.did, null);
+  return checkLogged(client, subject, tries - 1);
 }
 
 function shownValue(client: Client, { did, alias }: Subject): Uint8Array | null {
