@@ -9,13 +9,12 @@ import { isRecord } from "../answers.ts";
 import { inForce, nextIdentity, publishKeys } from "../change.ts";
 import { activeDocument, type Client, planSend, senderOf } from "../client.ts";
 import { bytesSource } from "../content.ts";
-import { ed25519PublicKey } from "../crypto.ts";
 import type { Waiting } from "../directory.ts";
-import { attempt, backoffMs, ClientError, jsonBody, localError, pause } from "../http.ts";
+import { attempt, ClientError, jsonBody, localError, pause } from "../http.ts";
 import { deviceName, type KeyStore } from "../key-stores.ts";
 import { freshSeed, type Identity, parseIdentity, renderIdentity } from "../keys.ts";
 import type { EditIdentity } from "../opening.ts";
-import { recipientKey, sendPlan } from "../send.ts";
+import { recipientKey, retryTemporary, sendPlan } from "../send.ts";
 import type { StoreDriver } from "../store/driver.ts";
 import type { StoreChange } from "../store/rows.ts";
 import { type DeviceFacts, log, type SyncItem } from "../store/rows.ts";
@@ -215,8 +214,9 @@ export class Devices {
   /** Begins when there are other devices. @internal */
   async start(): Promise<void> {
     if (!(await this.#table.meta()).hasDevices) return;
+    const again = () => retryTemporary(() => this.#open(), { retries: Number.POSITIVE_INFINITY, signal: this.#signal });
     const opened = await attempt(() => this.#open());
-    if (opened instanceof ClientError) void this.#openLater();
+    if (opened instanceof ClientError) again().catch((error: unknown) => this.#failed(error));
     await this.#resume();
   }
 
@@ -224,13 +224,6 @@ export class Devices {
   async #resume(): Promise<void> {
     for (const { did, isLeaving } of await peersOf(this.#table))
       if (isLeaving) this.remove(did).catch((error: unknown) => this.#failed(error));
-  }
-
-  async #openLater(): Promise<void> {
-    for (let failures = 0; !this.#signal.aborted && this.sync === null; failures++) {
-      await pause(backoffMs(failures), this.#signal);
-      await attempt(() => this.#open());
-    }
   }
 
   #failed(error: unknown): void {
@@ -359,7 +352,7 @@ export class Devices {
       log(batch, { kind: "devices", added: [], removed: [did] });
     });
     await sync.refresh();
-    const next = await this.#keysWithout(peer);
+    const next = await this.#newKeys();
     await sync.synced();
     await this.#publish(next);
     await forgetPeers(this.#table, [did]);
@@ -367,17 +360,12 @@ export class Devices {
     this.#host.tell({ type: "changed", conversation: null, id: did, what: "removed" });
   }
 
-  /** New keys, or those of this removal when it was interrupted. Another replacement's, which that device may have, end first. */
-  async #keysWithout(peer: PeerRow): Promise<Identity> {
+  /** New keys. Those of a replacement that was interrupted, which that device may have, end first. */
+  async #newKeys(): Promise<Identity> {
     const held = await this.#host.change((stored) => stored);
-    const isReady = held.nextRootSeed === null || peer.unknownRoot === (await nextRootOf(held));
-    if (!isReady) await this.#publish(held);
+    if (held.nextRootSeed !== null) await this.#publish(held);
     const next = await this.#host.change((stored) => nextIdentity(stored, this.#host.nowMs()));
-    const unknownRoot = await nextRootOf(next);
-    await this.#table.change(async (batch) => {
-      batch.put(peerKey(this.#table, peer.did), { ...peer, isLeaving: true, unknownRoot });
-      log(batch, { kind: "keys", text: withoutStoreKey(next) });
-    });
+    await this.#table.change(async (batch) => log(batch, { kind: "keys", text: withoutStoreKey(next) }));
     return next;
   }
 
@@ -406,8 +394,5 @@ type Held = Identity["methods"][number];
 function without<T extends Held>(some: readonly T[], others: readonly Held[]): T[] {
   return some.filter(({ id, secret }) => !others.some((one) => one.id === id && equalBytes(one.secret, secret)));
 }
-
-const nextRootOf = async ({ nextRootSeed }: Identity): Promise<string> =>
-  nextRootSeed === null ? "" : encodeHex(await ed25519PublicKey(nextRootSeed));
 
 const withoutStoreKey = (identity: Identity): string => renderIdentity({ ...identity, storeKey: null });

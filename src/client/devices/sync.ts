@@ -49,8 +49,6 @@ export type PeerRow = DeviceFacts & {
   readonly history: string | null;
   /** It is being removed: nothing is sent to it or heard from it. */
   readonly isLeaving: boolean;
-  /** The root key that was made for its removal: it never had it. */
-  readonly unknownRoot?: string;
 };
 
 /** How far a device is in this run. */
