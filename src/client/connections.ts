@@ -142,7 +142,7 @@ async function catchUp(
   caches: readonly CacheClient[],
 ): Promise<void> {
   for (let failures = 0; !signal.aborted; ) {
-    const woken = news.next(failures === 0 ? pollMs : backoffMs(failures), signal);
+    news.begin();
     const poll = await attempt(() => receiveWaiting(caches));
     failures = !(poll instanceof ClientError) && poll.isComplete ? 0 : failures + 1;
     for (const { reader } of caches) {
@@ -151,7 +151,7 @@ async function catchUp(
         poll instanceof ClientError ? poll : poll.unreachable.find(({ endpoint }) => endpoint === url)?.error;
       if (error === undefined || !signal.aborted) report("cache", url, error);
     }
-    await woken;
+    await news.next(failures === 0 ? pollMs : backoffMs(failures), signal);
   }
 }
 
@@ -247,17 +247,24 @@ function expiryOf({ timestamp, ttl }: Record<string, unknown>): number {
 
 // ------------------------------------------------------------------------------------------------------------- waiting
 
-/** Wakes a waiting loop. A wake-up while nothing waits is lost, so a loop calls `next` before it reads. */
+/** Wakes a waiting loop. It calls `begin` before it reads, and `next` when nothing is left: what came since ends that wait. */
 export class Wakeup {
+  #isWoken = false;
   #abortWait: () => void = () => undefined;
 
+  begin(): void {
+    this.#isWoken = false;
+  }
+
   wake(): void {
+    this.#isWoken = true;
     this.#abortWait();
   }
 
-  next(timeoutMs: number, signal: AbortSignal): Promise<void> {
+  async next(timeoutMs: number, signal: AbortSignal): Promise<void> {
+    if (this.#isWoken) return;
     const woken = new AbortController();
     this.#abortWait = () => woken.abort();
-    return pause(timeoutMs, AbortSignal.any([woken.signal, signal]));
+    await pause(timeoutMs, AbortSignal.any([woken.signal, signal]));
   }
 }

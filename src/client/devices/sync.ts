@@ -169,7 +169,7 @@ export class Sync {
     this.#peers.set(did, peer);
     for (let failures = 0; !this.#signal.aborted && this.#peers.get(did) === peer; ) {
       const logged = this.#logged;
-      const woken = peer.news.next(failures === 0 ? minuteMs : backoffMs(failures), this.#signal);
+      peer.news.begin();
       const result = await attempt(() => this.#tellOnce(did, peer));
       peer.isFailing = result instanceof ClientError;
       if (result === true) {
@@ -180,7 +180,7 @@ export class Sync {
       failures = result instanceof ClientError ? failures + 1 : 0;
       peer.tried = logged;
       this.#progress();
-      await woken;
+      await peer.news.next(failures === 0 ? minuteMs : backoffMs(failures), this.#signal);
     }
   }
 

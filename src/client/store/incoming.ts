@@ -247,10 +247,10 @@ export class Incoming {
   /** Each message once, also across runs. One in whose loop the program died is handed over again. */
   async *messages(signal: AbortSignal): AsyncGenerator<Message, void, undefined> {
     while (!signal.aborted) {
-      const woken = this.#news.next(hourMs, signal);
+      this.#news.begin();
       const [next] = await this.#table.scan<LogRow>({ prefix: "l/", limit: 1 });
       if (next === undefined) {
-        await woken;
+        await this.#news.next(hourMs, signal);
         continue;
       }
       const [place, { key }] = next;

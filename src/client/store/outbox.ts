@@ -155,14 +155,13 @@ export class Outbox {
         this.#lanes.delete(prefix);
         return;
       }
-      const woken = lane.retry.next(backoffMs(failures), this.#signal);
+      lane.retry.begin();
       // A store that fails has changed nothing: the same is tried again.
       const tried =
         first instanceof ClientError ? first : await attempt(() => this.#inSlot(() => this.#send(...first)));
       const retryAfterMs = tried instanceof ClientError ? 0 : tried;
       if (retryAfterMs === null) failures = 0;
-      else if (retryAfterMs > 0) await lane.retry.next(retryAfterMs, this.#signal);
-      else await woken;
+      else await lane.retry.next(retryAfterMs > 0 ? retryAfterMs : backoffMs(failures), this.#signal);
       if (retryAfterMs !== null) failures++;
     }
   }
