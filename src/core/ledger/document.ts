@@ -226,20 +226,6 @@ function checkServiceForm(service: Service): LedgerRefusal | null {
   return service.authorization?.includes("") ? flawed("a key id in authorization must not be empty") : null;
 }
 
-/**
- * Whether every id of a document is an absolute id of its own DID. The ledger, like the family's chain, does not check
- * this. Documents in JSON are normalized to it, and the Directory demands it of a `doc_blob`.
- */
-export function hasOwnIds(document: DidDocument, did: Did): boolean {
-  const own = (id: string) => parseDidUrl(id, did) === id;
-  return (
-    document.verificationMethod.every((method) => own(method.id)) &&
-    document.authentication.every(own) &&
-    document.keyAgreement.every((agreement) => own(agreement.id)) &&
-    document.service.every((service) => own(service.id) && (service.authorization ?? []).every(own))
-  );
-}
-
 // --------------------------------------------------------------------------------------------------- keys
 
 /** `root` names the record's root key wherever a key id is asked for. */

@@ -10,9 +10,10 @@ import { type Did, didOfUrl, normalizeAlias, parseDidUrl } from "../../core/code
 import { parseU64 } from "../../core/codec/json.ts";
 import { parseTimestamp } from "../../core/codec/time.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
+import { renderDocument } from "../../core/ledger/account.ts";
 import { type ActionName, actionNames, actionRows, counters, type Intent } from "../../core/ledger/actions.ts";
 import { callOfIntent, type DocumentCall, type ProofCall } from "../../core/ledger/calls.ts";
-import { type DocumentForm, hasOwnIds, normalizeDocument, rootKeyId } from "../../core/ledger/document.ts";
+import { type DocumentForm, normalizeDocument, rootKeyId } from "../../core/ledger/document.ts";
 import type { Terms } from "../../core/ledger/document-codec.ts";
 import {
   decodeDidDocument,
@@ -30,6 +31,7 @@ import {
   updateAnswer,
   updateBody,
 } from "../../core/schema/directory.ts";
+import { parseDocument } from "../../core/schema/identity.ts";
 import { compileShape } from "../../core/schema/schema.ts";
 import { actionText } from "../../core/schema/signing.ts";
 import type { Call, Route } from "../http/route.ts";
@@ -276,6 +278,9 @@ export function parseDocumentMember(
   const document = decodeDidDocument(blob);
   // What can't be decoded is left to the ledger's rules, which refuse it as an invalid document.
   if (document === null) return blob;
-  if (document.id !== did) return badInput("invalid_request", "/doc_blob", "the document belongs to another DID");
-  return hasOwnIds(document, did) ? blob : badInput("invalid_request", "/doc_blob", "contains ids of another DID");
+  const normal = parseDocument(renderDocument(document), did);
+  const isNormal = !isFault(normal) && equalBytes(encodeDidDocument(normal), encodeDidDocument(document));
+  return isNormal
+    ? blob
+    : badInput("invalid_request", "/doc_blob", "contains ids that are not absolute ids of this DID");
 }
