@@ -2,7 +2,7 @@
  * Devices of one identity over running nodes: a new one is linked by its code and gets keys and history; both then show the
  * same, whichever received or sent it, also after one was away for long; and a removed one can do nothing any more.
  */
-import { expect, test } from "bun:test";
+import { expect, spyOn, test } from "bun:test";
 import { restore } from "../../src/client/backup.ts";
 import { cachesOf } from "../../src/client/caches.ts";
 import { activeDocument, rootKeyOf } from "../../src/client/client.ts";
@@ -350,4 +350,25 @@ test("a secret that only one device has stays there when another one makes new k
   const stored = await loadIdentity(where.keys, "default");
   expect(stored?.methods).toContainEqual(added);
   expect(stored?.agreements.map(({ secret }) => secret)).toEqual(phone.identity.agreements.map(({ secret }) => secret));
+}, 60_000);
+
+test("a lock leaves no secret of the DID of this device", async () => {
+  const phone = await open(place());
+  const opening = Waypost.open;
+  const spy = spyOn(Waypost, "open");
+  const opened: Waypost[] = [];
+  spy.mockImplementation(async (options) => {
+    const one = await opening.call(Waypost, options);
+    opened.push(one);
+    return one;
+  });
+  await linked(phone).finally(() => spy.mockRestore());
+  const own = (await phone.devices.list()).find(({ isThis }) => isThis);
+  const link = opened.find(({ did }) => did === own?.did);
+  if (link === undefined) throw new Error("the device has no DID");
+  const { rootSeed, chain } = link.identity;
+  const isZero = () => [rootSeed, chain.key].map((secret) => secret.every((byte) => byte === 0));
+  expect(isZero()).toEqual([false, false]);
+  await phone.lock();
+  expect(isZero()).toEqual([true, true]);
 }, 60_000);

@@ -237,6 +237,12 @@ export class Devices {
     await opened?.link.close();
   }
 
+  /** The DID of this device has secrets of its own. @internal */
+  async lock(): Promise<void> {
+    const opened = await this.#opening?.catch(() => null);
+    await opened?.link.lock();
+  }
+
   #open(): Promise<{ readonly sync: Sync; readonly link: DeviceLink }> {
     this.#opening ??= this.#begin().catch((error: unknown) => {
       this.#opening = null;

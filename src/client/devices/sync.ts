@@ -36,6 +36,7 @@ export type DeviceLink = {
   readonly send: (to: string, content: Content, options: MessageOptions) => Promise<Sent>;
   readonly messages: () => AsyncGenerator<Message, void, undefined>;
   readonly close: () => Promise<void>;
+  readonly lock: () => Promise<void>;
 };
 
 /** Another device of this identity. */

@@ -325,7 +325,9 @@ export class StoreSession {
     const sinceMs = nowMs() - (this.#typedMs.get(conversation) ?? 0);
     if (others.length > typingMax || (isTyping ? sinceMs < typingAgainMs : sinceMs > typingMs)) return;
     if (!(await this.store.profile()).isOpen) return;
-    this.#typedMs.set(conversation, isTyping ? nowMs() : 0);
+    for (const [one, typedMs] of this.#typedMs) if (nowMs() - typedMs > typingMs) this.#typedMs.delete(one);
+    if (isTyping) this.#typedMs.set(conversation, nowMs());
+    else this.#typedMs.delete(conversation);
     const relations = { replyTo: null, group: group?.id ?? null, wantsReceipt: false };
     const source = await sourceOf({ v: 1, typing: isTyping }, { mediaType: typingType }, relations);
     const options = { ttl: "30s", hint: "direct" } as const;

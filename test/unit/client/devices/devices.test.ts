@@ -30,7 +30,7 @@ async function heard(identity: Identity, told: readonly Told[]) {
   const stop = new AbortController();
   const all = Promise.withResolvers<void>();
   const link = {
-    ...{ did: own, client: {} as Client, identity, close: async () => undefined },
+    ...{ did: own, client: {} as Client, identity, close: async () => undefined, lock: async () => undefined },
     send: () => Promise.reject(new Error("nothing is sent")),
     messages: async function* () {
       for (const [i, [from, item]] of told.entries()) {
