@@ -56,14 +56,12 @@ import {
   decodeJson,
   encodeJson,
   genesisSeedKey,
-  type Head,
   headKey,
   keyProofKey,
   keysOfCall,
   ordered,
   type Pending,
   readHolder,
-  settledKey,
   submissionKey,
 } from "./embedded-records.ts";
 import type { SharedTable, Table, TableChange, TableView } from "./table.ts";
@@ -193,21 +191,19 @@ export function touch(touched: Touched, did: Did, { aliases }: Applied): void {
 export const logHeadKey = `${own}head`;
 
 /**
- * All that a block reads is fetched before its calls are verified, because each miss runs the block again. `forgotten`:
- * how many settled submissions it may forget. The head of the log is there.
+ * All that a block reads is fetched before its calls are verified, because each miss runs the block again. `displaced`: the
+ * keys of settled submissions that it forgets. The head of the log is there.
  */
 export function fetchBlock(
   view: TableView,
-  { settledFirst }: Head,
-  { pending, forgotten }: { readonly pending: readonly Pending[]; readonly forgotten: number },
+  { pending, displaced }: { readonly pending: readonly Pending[]; readonly displaced: readonly string[] },
 ): void {
   const calls = pending.flatMap(({ call }) => (call === null ? [] : [call]));
-  const settled = Array.from({ length: forgotten }, (_, n) => settledKey(settledFirst + BigInt(n)));
   const submissions = pending.map(({ txHash }) => submissionKey(txHash));
   const log = readLogHead(view, own);
   const keys = calls.flatMap((call) => [keyOfDid(call.did), ...aliasesNamed(call).map(keyOfAlias)]);
   const ofLog = log === null ? [] : keysOfLog(log, keys);
-  view.prefetch([...settled, ...submissions, ...calls.flatMap(keysOfCall), ...ofLog]);
+  view.prefetch([...displaced, ...submissions, ...calls.flatMap(keysOfCall), ...ofLog]);
   if (log !== null) fetchPages(view, own, keys);
 }
 

@@ -20,7 +20,6 @@ import { concatBytes, decodeHex, decodeUtf8, encodeHex0x, utf8 } from "../core/c
 import { blake2b256 } from "../core/codec/crypto.ts";
 import { type Did, isDid } from "../core/codec/did.ts";
 import { decodeWith, encodeWith } from "../core/codec/scale.ts";
-import { dayMs } from "../core/codec/time.ts";
 import { type Fault, type FaultCode, type FaultExtra, fault } from "../core/fault.ts";
 import {
   type Account,
@@ -79,7 +78,7 @@ export function claimKey(claim: Claim): string {
   }
 }
 
-export const settledKey = (number: bigint) => `t/${ordered(number)}`;
+const settledKey = (number: bigint) => `t/${ordered(number)}`;
 
 /** In the order of the numbers. */
 export function ordered(value: number | bigint): string {
@@ -101,7 +100,7 @@ export type EmbeddedLimits = {
   readonly blockCallsMax: number;
   /** Counted by time: blocks that follow each other at once, to empty a full pool, use up no life. */
   readonly lifetimeBlocks: number;
-  readonly retainedMs: number;
+  /** Settled submissions that are kept. */
   readonly retainedMax: bigint;
 };
 
@@ -109,7 +108,6 @@ export const embeddedLimits: EmbeddedLimits = {
   pendingCallsMax: 10_000,
   blockCallsMax: 100,
   lifetimeBlocks: 64,
-  retainedMs: 7 * dayMs,
   retainedMax: 200_000n,
 };
 
@@ -120,9 +118,8 @@ export type Head = {
   /** Pending calls have the sequences from `poolFirst` up to, not including, `poolNext`. */
   readonly poolFirst: bigint;
   readonly poolNext: bigint;
-  /** Settled submissions that are kept have the numbers from `settledFirst` up to, not including, `settledNext`. */
-  readonly settledFirst: bigint;
-  readonly settledNext: bigint;
+  /** How many submissions were settled. */
+  readonly settled: bigint;
 };
 
 const headFormat = 1;
@@ -151,8 +148,7 @@ const bigintMembers: ReadonlySet<string> = new Set([
   "number",
   "poolFirst",
   "poolNext",
-  "settledFirst",
-  "settledNext",
+  "settled",
   "birth",
   "death",
   "gap",
@@ -231,16 +227,6 @@ export function encodeSubmission({ txHash: _, reason, ...submission }: Submissio
 function decodeSubmission(txHash: string, bytes: Uint8Array): Submission {
   const { reason, ...submission } = decodeJson<StoredSubmission>(bytes, "submission");
   return { ...submission, txHash, reason: reason === null ? null : fault(reason.code, reason.detail, reason.extra) };
-}
-
-type Settled = { readonly txHash: string; readonly atMs: number };
-
-export function encodeSettled(settled: Settled): Uint8Array {
-  return encodeJson(settled);
-}
-
-function decodeSettled(bytes: Uint8Array): Settled {
-  return decodeJson<Settled>(bytes, "settled submission");
 }
 
 // ------------------------------------------------------------------------------------------------ reads and writes
@@ -376,27 +362,22 @@ export function prepareHead(view: TableChange, { operator, now }: HeadOptions): 
   const nowMs = now();
   const hash = encodeHex0x(blake2b256(concatBytes(utf8(`svc:embedded-ledger:v1|${nowMs}|`), operator)));
   const last: Block = { number: 0n, hash, timeMs: nowMs };
-  const head = { last, poolFirst: 0n, poolNext: 0n, settledFirst: 0n, settledNext: 0n };
+  const head = { last, poolFirst: 0n, poolNext: 0n, settled: 0n };
   view.put(headKey, encodeHead(head));
   return head;
 }
 
-/** Forgets settled submissions that are too old or too many, in bounded steps; returns the first that is kept. */
-export function forgetSettled(
-  view: TableChange,
-  limits: Pick<EmbeddedLimits, "retainedMs" | "retainedMax">,
-  given: { readonly first: bigint; readonly next: bigint; readonly nowMs: number; readonly steps: number },
-): bigint {
-  let { first } = given;
-  for (let step = 0; step < given.steps && first < given.next; step++, first++) {
-    const key = settledKey(first);
-    const bytes = view.get(key);
-    if (bytes === null) continue;
-    const { txHash, atMs } = decodeSettled(bytes);
-    const excess = given.next - first > limits.retainedMax;
-    if (!excess && atMs + limits.retainedMs > given.nowMs) break;
-    view.remove(key);
-    view.remove(submissionKey(txHash));
-  }
-  return first;
+/** Names the settled submission of a number, and forgets the one that it displaces. */
+export function keepSettled(view: TableChange, number: bigint, txHash: string, retainedMax: bigint): void {
+  view.put(settledKey(number), utf8(txHash));
+  const displaced = displacedKey(number, retainedMax);
+  const before = displaced === null ? null : view.get(displaced);
+  if (displaced === null || before === null) return;
+  view.remove(displaced);
+  view.remove(submissionKey(decodeUtf8(before) ?? ""));
+}
+
+/** What `keepSettled` reads. */
+export function displacedKey(number: bigint, retainedMax: bigint): string | null {
+  return number < retainedMax ? null : settledKey(number - retainedMax);
 }

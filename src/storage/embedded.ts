@@ -41,16 +41,16 @@ import {
   blockHash,
   decodeHead,
   decodePending,
+  displacedKey,
   type EmbeddedLimits,
   embeddedLimits,
   encodeHead,
   encodePending,
-  encodeSettled,
   encodeSubmission,
   findCollision,
-  forgetSettled,
   type Head,
   headKey,
+  keepSettled,
   keyProofKey,
   keysOfCall,
   nameLedger,
@@ -69,7 +69,6 @@ import {
   readSubmission,
   releaseClaims,
   sequenceOf,
-  settledKey,
   submissionKey,
   writeApplied,
   writeClaims,
@@ -340,19 +339,18 @@ class Chain implements EmbeddedLedger {
     const timeMs = Math.max(this.options.now(), head.last.timeMs);
     const number = head.last.number + 1n;
     const block: Block = { number, timeMs, hash: blockHash(head.last, { number, timeMs }, pending) };
-    const steps = 2 * oldest.length + 32;
-    if (this.isShared) fetchBlock(view, head, { pending, forgotten: steps });
-    let { settledFirst, settledNext } = head;
+    const { retainedMax } = this.limits;
+    let { settled } = head;
+    const displaced = pending.flatMap((_, n) => displacedKey(settled + BigInt(n), retainedMax) ?? []);
+    if (this.isShared) fetchBlock(view, { pending, displaced });
     const touched = nobodyTouched();
     for (const entry of pending) {
       this.settle(view, entry, block, touched);
-      view.put(settledKey(settledNext), encodeSettled({ txHash: entry.txHash, atMs: timeMs }));
-      settledNext++;
+      keepSettled(view, settled++, entry.txHash, retainedMax);
     }
     appendTouched(view, touched);
-    settledFirst = forgetSettled(view, this.limits, { first: settledFirst, next: settledNext, nowMs: timeMs, steps });
     const poolFirst = sequenceOf(oldest.at(-1)![0]) + 1n;
-    view.put(headKey, encodeHead({ ...head, last: block, poolFirst, settledFirst, settledNext }));
+    view.put(headKey, encodeHead({ ...head, last: block, poolFirst, settled }));
     return oldest.length === this.limits.blockCallsMax;
   }
 

@@ -350,7 +350,7 @@ describe("submissions", () => {
   /** With one call in its outbox, which no block holds. */
   async function submissionsTo(node: FakeNode, given: Partial<Signed> = {}, call: LedgerCall = documentCall) {
     const table = new MemoryTable(1 << 20);
-    const outbox = new Outbox(table, { retainedMs: 1_000, retainedMax: 10n });
+    const outbox = new Outbox(table, 10n);
     const submission: Submission = {
       txHash: blockHash(99),
       did: call.did,

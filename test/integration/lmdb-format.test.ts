@@ -21,7 +21,7 @@ afterAll(() => rmSync(path, { recursive: true, force: true }));
 const format = {
   number: "waypost lmdb store, format 1",
   store: "b4559627a20fad4c761bf6ae6e598473d3268e1b6620101ee6e71755bfeba510",
-  ledger: "3fd79f730c8538d1e67b9e703c35fe125fb14b5280cc1d0097b0cb470c9aa3e8",
+  ledger: "40d3cfece8b9d4cdc2aa27b688bbcfe8cb382192d4a1a10471d0804360abeb33",
 };
 
 /** All that a hash needs to be the same again: keys and values in order, each with its length. */

@@ -97,7 +97,7 @@ export type OpenLedger = {
 /** Without waiting for the chain. */
 export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedger {
   const { key, host, table, fatal } = parts;
-  const outbox = new Outbox(table, embeddedLimits);
+  const outbox = new Outbox(table, embeddedLimits.retainedMax);
   const keepFact: Outbox["keepFact"] = (name, value) =>
     outbox.keepFact(name, value).catch((error: unknown) => fatal(`the outbox can't be written: ${errorText(error)}`));
   const genesis = outbox.fact("genesis");

@@ -7,7 +7,7 @@
  *   anchor         the last finalized block that was shown, with its time (JSON)
  *   q/<sequence>   a pending call and the extrinsic signed for it (JSON)
  *   s/<tx hash>    submission, as the embedded ledger keeps it     t/<number>  ends in order
- *   ends           the numbers of the ends (JSON)
+ *   ends           how many there were (JSON)
  *   k/<did>        key proof, and `proofs`: the last block that they are of (`proofs.ts`)
  */
 import { encodeHex0x } from "../../core/codec/bytes.ts";
@@ -27,7 +27,7 @@ export type Pending = {
 
 type OutboxFacts = { readonly genesis: string; readonly operator: string; readonly anchor: Anchor };
 type Ended = Pick<Pending, "sequence" | "submission">;
-type Ends = { readonly settledFirst: bigint; readonly settledNext: bigint };
+type Ends = { readonly settled: bigint };
 type PlainPending = {
   readonly txHash: string;
   readonly call: string;
@@ -44,9 +44,9 @@ export class Outbox {
 
   constructor(
     private readonly table: Table,
-    private readonly retention: { readonly retainedMs: number; readonly retainedMax: bigint },
+    private readonly retainedMax: bigint,
   ) {
-    this.ends = this.read<Ends>("ends") ?? { settledFirst: 0n, settledNext: 0n };
+    this.ends = this.read<Ends>("ends") ?? { settled: 0n };
   }
 
   fact<N extends keyof OutboxFacts>(name: N): OutboxFacts[N] | null {
@@ -93,18 +93,16 @@ export class Outbox {
   }
 
   /** Writes the ends of pending calls, and with them the block that decided. One call at a time. */
-  finish(ended: readonly Ended[], given: { readonly nowMs: number; readonly anchor: Anchor | null }): Promise<void> {
-    const { nowMs, anchor } = given;
+  finish(ended: readonly Ended[], anchor: Anchor | null): Promise<void> {
     return this.table.commit((view) => {
       if (anchor !== null) view.put("anchor", records.encodeJson(anchor));
-      let { settledFirst: first, settledNext: next } = this.ends;
+      let { settled } = this.ends;
       for (const { sequence, submission } of ended) {
         view.remove(records.poolKey(sequence));
         putSubmission(view, submission);
-        view.put(records.settledKey(next++), records.encodeSettled({ txHash: submission.txHash, atMs: nowMs }));
+        records.keepSettled(view, settled++, submission.txHash, this.retainedMax);
       }
-      first = records.forgetSettled(view, this.retention, { first, next, nowMs, steps: 2 * ended.length + 32 });
-      this.ends = { settledFirst: first, settledNext: next };
+      this.ends = { settled };
       view.put("ends", records.encodeJson(this.ends));
     }, ofReserve);
   }

@@ -396,10 +396,10 @@ export class Submissions {
   private async finish(ends: readonly (readonly [Kept, End])[]): Promise<void> {
     const known = ends.filter(([{ state }]) => state !== "ended");
     await Promise.allSettled(known.map(([{ durable }]) => durable));
-    const { outbox, host, endpoints } = this.options;
+    const { outbox, endpoints } = this.options;
     await outbox.finish(
       known.map(([{ sequence, submission }, end]) => ({ sequence, submission: { ...submission, ...end } })),
-      { nowMs: host.nowMs(), anchor: endpoints.anchor },
+      endpoints.anchor,
     );
     this.ended += known.length;
     this.forget(known.map(([kept]) => kept));

@@ -354,9 +354,9 @@ describe("what survives", () => {
     await again.close();
   });
 
-  test("settled submissions are forgotten by number and by age, in bounded steps", async () => {
+  test("settled submissions are forgotten by number", async () => {
     const made = stage();
-    const ledger = await made.open({ retainedMax: 3n, retainedMs: 1_000 });
+    const ledger = await made.open({ retainedMax: 3n });
     await register(ledger, alice);
     const hashes: string[] = [];
     for (let i = 0; i < 5; i++) {
@@ -366,9 +366,8 @@ describe("what survives", () => {
     const known = async () =>
       (await Promise.all(hashes.map((hash) => ledger.submission(hash)))).map((found) => found !== null);
     expect(await known()).toEqual([false, false, true, true, true]);
-    made.nowMs += 1_000;
     const last = await settled(ledger, await ledger.submit(linksOf("z"), "set_delivery_policy_links"));
-    expect(await known()).toEqual([false, false, false, false, false]);
+    expect(await known()).toEqual([false, false, false, true, true]);
     expect(await ledger.submission(last.txHash)).not.toBeNull();
     await ledger.close();
   });
