@@ -18,6 +18,7 @@ import {
   verificationMethodShape,
 } from "./identity.ts";
 import {
+  aliasText,
   closed,
   didText,
   didUrlText,
@@ -46,7 +47,6 @@ const proofTimestampText = Type.String({
   description: "a timestamp (version 1), or v2:<nonce>:<expiry in milliseconds>, or the same with v3",
   examples: ["2026-07-16T12:00:00Z"],
 });
-const aliasText = Type.String({ description: "1 to 64 of a-z 0-9 _ - . after lowering", examples: ["team.one"] });
 
 // --------------------------------------------------------------------------------------- registration
 

@@ -171,6 +171,11 @@ export const signatureText = Type.String({
 });
 export const uuidText = Type.String({ description: "UUID", examples: ["0190b3b4-0000-7000-8000-000000000001"] });
 
+export const aliasText = Type.String({
+  description: "1 to 64 of a-z 0-9 _ - . after lowering",
+  examples: ["team.one"],
+});
+
 /** A text with a documented list of values that the route checks itself, with its own code. */
 export function namedText(values: readonly string[]) {
   return Type.String({ enum: values });

@@ -2,33 +2,23 @@
  * The description of the interface as OpenAPI 3.1, made from the routes and schemas that serve it: what a route accepts,
  * what it answers, and every code it can refuse with.
  */
-import type { TSchema } from "@sinclair/typebox";
+import type { TSchema, TString } from "@sinclair/typebox";
 import { didForm } from "../../core/codec/did.ts";
-import { describeFault, type Fault, type FaultCode, fault } from "../../core/fault.ts";
+import { describeFault, type FaultCode, fault } from "../../core/fault.ts";
 import { tagForm } from "../../core/message/envelope.ts";
 import { deliveryResultShape } from "../../core/schema/messages.ts";
-import { exampleDid, exampleTxHash, problemShape } from "../../core/schema/schema.ts";
+import { aliasText, didText, didUrlText, problemShape, txHashText, uuidText } from "../../core/schema/schema.ts";
 import { bodyBytesMaxOf, type Route, renderDeliveryFault, renderProblem } from "./route.ts";
 
 export type InterfaceDescription = ReturnType<typeof describeInterface>;
 type DescribedOperation = ReturnType<typeof describeRoute>;
 
-type DescribedText = {
-  readonly type: "string";
-  readonly description?: string;
-  readonly pattern?: string;
-  readonly format?: string;
-  readonly examples?: readonly string[];
-};
-
 type DescribedResponse = {
   readonly description: string;
-  readonly content?: DescribedContent;
+  readonly content?: Readonly<Record<string, { readonly schema: unknown; readonly example: unknown }>>;
   /** The codes behind the status. */
   readonly "x-codes"?: readonly FaultCode[];
 };
-
-type DescribedContent = Readonly<Record<string, { readonly schema: unknown; readonly example?: unknown }>>;
 
 /** Codes that the server itself answers on any route, and on routes with a body. */
 const serverCodes: readonly FaultCode[] = ["invalid_request", "internal_error", "service_unavailable", "shutting_down"];
@@ -72,30 +62,30 @@ function describeRoute(route: Route) {
   };
 }
 
-/** The values of a path, by name. */
-const pathValues: Readonly<Record<string, DescribedText>> = {
-  ...nameEach(["did", "personaDid", "target"], { pattern: didForm.source, examples: [exampleDid] }),
-  ...nameEach(["methodId", "keyAgreementId", "serviceId"], {
-    description: "<did>#<fragment>, percent-encoded like any value of a path, or #<fragment>",
-    examples: [`${exampleDid}#k1`],
-  }),
-  ...nameEach(["messageId", "messageGroupId"], { format: "uuid", examples: ["0190b3b4-0000-7000-8000-000000000001"] }),
-  ...nameEach(["alias"], { description: "1 to 64 of a-z 0-9 _ - . after lowering", examples: ["team.one"] }),
-  ...nameEach(["tag"], { description: `a tag: ${tagForm}; only a DID has a policy`, examples: [exampleDid] }),
-  ...nameEach(["txHash"], { pattern: "^0x[0-9a-fA-F]{64}$", examples: [exampleTxHash] }),
-  ...nameEach(["deviceId"], { description: "a device of the recipient, by its own name", examples: ["phone"] }),
-  ...nameEach(["code"], { description: "a code of /problems", examples: ["nonce_mismatch"] }),
-};
+const anyText = { type: "string" } as TString;
+const didName = { ...didText, pattern: didForm.source };
 
-function nameEach(names: readonly string[], text: Omit<DescribedText, "type">): Record<string, DescribedText> {
-  return Object.fromEntries(names.map((name) => [name, { type: "string", ...text }]));
-}
+/** The values of a path, by name. */
+const pathValues: Readonly<Record<string, TString>> = {
+  did: didName,
+  personaDid: didName,
+  target: didName,
+  methodId: didUrlText,
+  keyAgreementId: didUrlText,
+  serviceId: didUrlText,
+  messageId: uuidText,
+  messageGroupId: uuidText,
+  alias: aliasText,
+  tag: { ...didName, description: `a tag: ${tagForm}; only a DID has a policy` },
+  txHash: { ...txHashText, pattern: "^0x[0-9a-fA-F]{64}$" },
+  deviceId: { ...anyText, description: "a device of the recipient, by its own name", examples: ["phone"] },
+  code: { ...anyText, description: "a code of /problems", examples: ["nonce_mismatch"] },
+};
 
 function describeParameters({ path, query = [], requiredHeaders = [], headers = [] }: Route) {
   const inPath = [...path.matchAll(/:([A-Za-z]+)/g)].map((m) => m[1] as string);
   const describe = (place: "path" | "query" | "header", required: boolean) => (name: string) => {
-    const schema: DescribedText = (place === "path" ? pathValues[name] : undefined) ?? { type: "string" };
-    return { name, in: place, required, schema };
+    return { name, in: place, required, schema: (place === "path" && pathValues[name]) || anyText };
   };
   return [
     ...inPath.map(describe("path", true)),
@@ -105,15 +95,8 @@ function describeParameters({ path, query = [], requiredHeaders = [], headers = 
   ];
 }
 
-function jsonContent(schema: TSchema): DescribedContent {
-  const example = exampleOf(schema);
-  return { "application/json": { schema, ...(example === undefined ? {} : { example }) } };
-}
-
-/** A schema has its example as `examples[0]` or `example`. */
-function exampleOf(schema: TSchema): unknown {
-  const { examples, example } = schema as { examples?: unknown; example?: unknown };
-  return Array.isArray(examples) && examples.length > 0 ? examples[0] : example;
+function jsonContent(schema: TSchema) {
+  return { "application/json": { schema, example: schema["examples"]?.[0] as unknown } };
 }
 
 function describeAnswers({ answer, also }: Route): Record<string, DescribedResponse> {
@@ -123,41 +106,25 @@ function describeAnswers({ answer, also }: Route): Record<string, DescribedRespo
   return answers;
 }
 
-/** All codes a route can refuse with, those of the server among them. */
-function codesOf(route: Route): FaultCode[] {
-  const own = [...(route.codes ?? []), ...serverCodes];
-  return [...new Set(bodyBytesMaxOf(route) === null ? own : [...own, ...bodyCodes])];
-}
-
+/** All codes a route can refuse with, those of the server among them, by status. */
 function describeRefusals(route: Route): Record<string, DescribedResponse> {
-  const byStatus = new Map<number, FaultCode[]>();
-  for (const code of codesOf(route)) {
-    const { status } = describeFault(code);
-    byStatus.set(status, [...(byStatus.get(status) ?? []), code]);
-  }
-  const refusals: Record<string, DescribedResponse> = {};
-  for (const [status, codes] of [...byStatus].sort(([a], [b]) => a - b)) {
-    refusals[String(status)] = {
-      description: codes.map((code) => `\`${code}\`: ${describeFault(code).title}.`).join(" "),
-      content: faultContent(route.faults, codes),
-      "x-codes": codes,
-    };
-  }
-  return refusals;
-}
-
-function faultContent(faults: Route["faults"], codes: readonly FaultCode[]): DescribedContent {
-  const [type, name, render] =
-    faults === "delivery"
-      ? (["application/json", "DeliveryResult", renderDeliveryFault] as const)
-      : (["application/problem+json", "Problem", renderProblem] as const);
-  return {
-    [type]: { schema: { $ref: `#/components/schemas/${name}` }, example: render(exampleFault(codes), exampleId) },
-  };
-}
-
-function exampleFault([code]: readonly FaultCode[]): Fault {
-  return fault(code as FaultCode, "what was wrong with this request");
+  const ofBody = bodyBytesMaxOf(route) === null ? [] : bodyCodes;
+  const codes = new Set([...(route.codes ?? []), ...serverCodes, ...ofBody]);
+  const byStatus = Object.groupBy(codes, (code) => describeFault(code).status);
+  return Object.fromEntries(
+    Object.entries(byStatus).map(([status, codes = []]) => {
+      const description = codes.map((code) => `\`${code}\`: ${describeFault(code).title}.`).join(" ");
+      return [status, { description, content: faultContent(route.faults, codes), "x-codes": codes }];
+    }),
+  );
 }
 
 const exampleId = "7a0c0b4e-6d3c-4a52-9d1c-0f6f5f6f6b10";
+
+function faultContent(faults: Route["faults"], [code]: readonly FaultCode[]) {
+  const example = fault(code as FaultCode, "what was wrong with this request");
+  const shapeOf = (name: string) => ({ $ref: `#/components/schemas/${name}` });
+  return faults === "delivery"
+    ? { "application/json": { schema: shapeOf("DeliveryResult"), example: renderDeliveryFault(example, exampleId) } }
+    : { "application/problem+json": { schema: shapeOf("Problem"), example: renderProblem(example, exampleId) } };
+}
