@@ -30,7 +30,6 @@ import {
   type Resolution,
 } from "../core/message/policy.ts";
 import { resolutionAnswer } from "../core/schema/directory.ts";
-import { BoundedMap } from "../core/std/bounded.ts";
 import { homesOf, parseHome } from "../core/trust/home.ts";
 import { isSelfCertifying } from "../core/trust/names.ts";
 import type { LedgerReader } from "../storage/contract.ts";
@@ -38,14 +37,7 @@ import { type AskedFor, type Foreign, foreignDid, type HomesOf } from "./directo
 import { isKnownProof, parseKnown, readKeyProof } from "./directory/proof.ts";
 import type { Answer, Call, Route } from "./http/route.ts";
 import type { Blocks } from "./operations/blocks.ts";
-import {
-  type RecipientSource,
-  type Subject,
-  subjectBytes,
-  subjectBytesMax,
-  subjectOf,
-  subjectsMax,
-} from "./recipients.ts";
+import { type RecipientSource, type Subject, subjectOf } from "./recipients.ts";
 
 export type AdmissionFacts = {
   readonly recipient: Subject | null;
@@ -65,33 +57,9 @@ export const senderHomeHeader = "svc-sender-home";
 /** What is known of an envelope's parties. Throws `unavailable` when the source can't be asked. */
 export type FactsSource = (envelope: Envelope, asked: AskedFor) => Promise<AdmissionFacts>;
 
-/** The facts of an envelope without a sender: those of most, which all share one record. */
-type RecipientFacts = AdmissionFacts & { readonly signature: "absent" };
-type RememberedFacts = { readonly state: string; readonly facts: RecipientFacts; readonly bytes: number };
-
-/**
- * Facts about a recipient are one record, remembered for as long as the source names the state it was read from: the
- * next finalized block makes it new. Of a source that can't name its state nothing is remembered here, so that nothing
- * is admitted on stale permission.
- */
 export function factsOf(source: RecipientSource): FactsSource {
-  const remembered = new BoundedMap<string, RememberedFacts>(subjectsMax, {
-    max: subjectBytesMax,
-    of: ({ bytes }) => bytes,
-  });
-  const recipientFacts = async (did: Did, tag: string | null, asked: AskedFor): Promise<RecipientFacts> => {
-    const state = await source.state();
-    const gather = () => gatherRecipientFacts(source, did, { tag, asked: { ...asked, home: null } });
-    if (state === null) return gather();
-    const key = tag === null ? did : `${did} ${tag}`;
-    const known = remembered.get(key);
-    if (known?.state === state) return known.facts;
-    const facts = await gather();
-    // The state of the own ledger says nothing about who is at home elsewhere.
-    const isOwn = facts.recipient === null ? !isSelfCertifying(did) : facts.recipient.foreign === undefined;
-    if (isOwn) remembered.set(key, { state, facts, bytes: subjectBytes(facts.recipient) });
-    return facts;
-  };
+  const recipientFacts = (did: Did, tag: string | null, asked: AskedFor) =>
+    gatherRecipientFacts(source, did, { tag, asked: { ...asked, home: null } });
   const signedFacts = async (envelope: Envelope, sender: EnvelopeSender, asked: AskedFor): Promise<AdmissionFacts> => {
     const { to, tag } = envelope;
     const [facts, from] = await Promise.all([recipientFacts(to, tag, asked), source.subject(sender.from, asked)]);
@@ -117,7 +85,7 @@ export async function gatherRecipientFacts(
   source: RecipientSource,
   did: Did,
   { tag = null, asked }: { readonly tag?: string | null; readonly asked?: AskedFor } = {},
-): Promise<RecipientFacts> {
+): Promise<AdmissionFacts> {
   const recipient = await source.subject(did, asked);
   const receives = recipient !== null && !recipient.deactivated;
   const policy = receives ? decidePolicy(await gatherPolicyFacts(source, recipient, tag)) : null;

@@ -45,16 +45,14 @@ export interface RecipientSource {
   persona(key: string): Promise<PersonaPolicy | null>;
   /** Policies count time in blocks. */
   blockTimeMs(): Promise<number>;
-  /** Identifies the state that answers are read from; answers stay the same while it does. `null` where asking is costly. */
-  state(): Promise<string | null>;
 }
 
 /** Subjects that a cache may hold, and what they may take of memory: strangers choose the size of their documents. */
-export const subjectsMax = 10_000;
-export const subjectBytesMax = 64 * 1024 ** 2;
+const subjectsMax = 10_000;
+const subjectBytesMax = 64 * 1024 ** 2;
 
 /** About what a subject takes of memory: five times its JSON (measured: a document of 905 bytes takes 5.9 KB). */
-export function subjectBytes(subject: Subject | null): number {
+function subjectBytes(subject: Subject | null): number {
   if (subject === null) return 256;
   return 1_024 + 5 * JSON.stringify([subject.document, subject.links]).length;
 }
@@ -74,7 +72,6 @@ export function ledgerRecipients(ledger: LedgerReader): RecipientSource {
     policy: (scope, key) => ledger.policy(scope, key),
     persona: (key) => ledger.policy("persona", key),
     blockTimeMs: async () => (await ledger.head()).blockTimeMs,
-    state: async () => (await ledger.head()).finalized.hash,
   };
 }
 
@@ -84,7 +81,6 @@ export const noRecipients: RecipientSource = {
   policy: async () => null,
   persona: async () => null,
   blockTimeMs: async () => 0,
-  state: async () => null,
 };
 
 /** A source that also knows who is at home elsewhere. */
@@ -187,7 +183,6 @@ export function directoryRecipients(url: string, options: DirectoryOptions = {})
     policy: async (scope, key) => (isDid(key) ? policies[scope].get(key) : null),
     persona: async (key) => (isDid(key) ? personas.get(key) : null),
     blockTimeMs: () => limits.get(""),
-    state: async () => null,
   };
 }
 

@@ -172,7 +172,6 @@ function createRecipients(): TestRecipients {
     policy: (scope, key) => answer(recipients.policies.get(`${scope}:${key}`) ?? null),
     persona: (key) => answer(recipients.personas.get(key) ?? null),
     blockTimeMs: () => answer(6_000),
-    state: async () => null,
   };
   return recipients;
 }

@@ -41,7 +41,6 @@ test("the facts of an envelope are the tag's policy, the linked recipient's and 
     },
     persona: async (key) => (key === "known" ? persona : null),
     blockTimeMs: async () => 500,
-    state: async () => null,
   });
   const linked = { recipientPolicy: "other", tagPolicies: ["t"], personaPolicies: ["known", "unknown"] };
   const tagged = decode({ ...unsignedMembers, tag: "t" });
@@ -76,7 +75,6 @@ describe("the parties of an envelope", () => {
       policy: async () => null,
       persona: async () => null,
       blockTimeMs: async () => 6_000,
-      state: async () => null,
     };
     const facts = await factsOf(source)(given, nobody);
     expect(facts.policy).toEqual(open);
