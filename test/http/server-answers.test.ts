@@ -1,6 +1,7 @@
 /** Long answers to clients that read them slowly, break off, or never read. */
 import { afterEach, expect, test } from "bun:test";
 import { connect, type Socket } from "node:net";
+import { spliced } from "../../src/nodes/http/route.ts";
 import { listenForTest, testApp, testLimits, testRoute } from "../support/app.ts";
 
 const cleanups: (() => unknown)[] = [];
@@ -19,12 +20,12 @@ function* fourParts() {
 
 function serve(limits: Partial<typeof testLimits>) {
   const routes = [
-    testRoute({ path: "/long", handle: () => ({ status: 200, jsonSpliced: [jsonBytes] }) }),
+    testRoute({ path: "/long", handle: () => spliced([jsonBytes]) }),
     testRoute({
       path: "/parts",
       handle: () => ({ status: 200, jsonParts: { bytes: 4 * mebibyte, parts: fourParts() } }),
     }),
-    testRoute({ path: "/short", handle: () => ({ status: 200, jsonSpliced: [jsonBytes.subarray(0, 64 * 1024)] }) }),
+    testRoute({ path: "/short", handle: () => spliced([jsonBytes.subarray(0, 64 * 1024)]) }),
   ];
   const { app } = testApp(routes, { trustedProxies: ["127.0.0.1"], limits: { ...testLimits, ...limits } });
   const { url, stop } = listenForTest(app);

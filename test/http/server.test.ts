@@ -8,7 +8,7 @@ import type { WebSocketHandler } from "bun";
 import { parseDid } from "../../src/core/codec/did.ts";
 import { isFault } from "../../src/core/fault.ts";
 import { isLoopbackListener, parseListenAddress } from "../../src/core/message/address.ts";
-import type { Route } from "../../src/nodes/http/route.ts";
+import { type Route, spliced } from "../../src/nodes/http/route.ts";
 import { listen } from "../../src/nodes/http/server.ts";
 import { echo, jsonType, listenForTest, testApp, testLimits, testRoute } from "../support/app.ts";
 import { sendOnce, sendRaw } from "./raw.ts";
@@ -250,7 +250,7 @@ test("HEAD answers as GET without a body", async () => {
 
 test("HEAD has the length of a longer answer, which no packet would hold", async () => {
   for (const bytes of [30_000, 100_000]) {
-    const long = testRoute({ path: "/long", handle: () => ({ status: 200, jsonSpliced: ["x".repeat(bytes)] }) });
+    const long = testRoute({ path: "/long", handle: () => spliced(["x".repeat(bytes)]) });
     const listener = listenForTest(testApp([long]).app);
     const response = await fetch(`${listener.url}/long`, { method: "HEAD" });
     expect([response.status, response.headers.get("content-length")]).toEqual([200, String(bytes)]);

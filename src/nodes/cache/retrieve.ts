@@ -36,7 +36,7 @@ import type {
   RemovedMessage,
   Replay,
 } from "../../storage/contract.ts";
-import type { Answer, Call, Spliced } from "../http/route.ts";
+import { type Answer, type Call, spliced } from "../http/route.ts";
 import { chargeClient, checkClientRate, type RateLimiter } from "../rates.ts";
 import type { RecipientSource } from "../recipients.ts";
 import {
@@ -368,10 +368,6 @@ function renderState(state: MessageState, messageId: Uuid, context: AnswerContex
     case "absent":
       return ok({ state: state.state, message: null });
   }
-}
-
-function spliced(jsonSpliced: Spliced): Answer {
-  return { status: 200, jsonSpliced };
 }
 
 function ok(json: unknown): Answer {

@@ -53,9 +53,6 @@ import {
   type Route,
   type RoutedRequest,
   renderResponse,
-  type Spliced,
-  splice,
-  splicedLength,
 } from "./route.ts";
 
 export type AppOptions = {
@@ -97,9 +94,6 @@ export type Http = AppOptions & {
   logsRequests: boolean;
   /** Facts about recent clients, by address: parsing an address costs more than the rest of the head. */
   readonly clients: BoundedMap<string, Client>;
-  /** Request ids are a prefix of this process and a count: unique without randomness for each. */
-  readonly idPrefix: string;
-  requestCount: number;
   draining: boolean;
 };
 
@@ -118,8 +112,6 @@ export function createHttp(options: AppOptions): Http {
     },
     ...derivedFrom(options),
     clients: new BoundedMap(clientsMax),
-    idPrefix: `${crypto.randomUUID().slice(0, 13)}-`,
-    requestCount: 0,
     draining: false,
   };
 }
@@ -168,11 +160,9 @@ export function planOf(http: Http, route: Route): Plan {
 const requestIdForm = /^[A-Za-z0-9._-]{1,64}$/;
 
 /** The client's own id when it has the form, else a new one. */
-function requestIdOf(http: Http, headers: Headers): string {
+function requestIdOf(headers: Headers): string {
   const given = headers.get("x-request-id");
-  if (given !== null && requestIdForm.test(given)) return given;
-  http.requestCount += 1;
-  return http.idPrefix + http.requestCount.toString(36);
+  return given !== null && requestIdForm.test(given) ? given : crypto.randomUUID();
 }
 
 function clientOf(http: Http, request: Request, peer: string | null): Client {
@@ -278,7 +268,7 @@ export async function serve(
     // Nobody reads the answer. Without an address it would count as sent over a Unix socket.
     if (peer === null && connection.port !== undefined) return new Response(null, { status: 400 });
     await iterationEnd();
-    const requestId = requestIdOf(http, request.headers);
+    const requestId = requestIdOf(request.headers);
     const client = clientOf(http, request, peer);
     const exchange = new Exchange(request, requestId, client, http.now(), http.capacity.waiting, connection);
     const head = bodyHeadOf(exchange.headers);
@@ -288,7 +278,7 @@ export async function serve(
     return finish(http, plan, exchange, { result, connection, startedMs });
   } catch (error) {
     http.log("error", "the pipeline failed", { error: errorStack(error) });
-    const bare = { requestId: requestIdOf(http, request.headers), faults: plan.route.faults, close: true, cors: {} };
+    const bare = { requestId: requestIdOf(request.headers), faults: plan.route.faults, close: true, cors: {} };
     return renderResponse(internalError(), bare);
   }
 }
@@ -405,22 +395,22 @@ function giveBody({ room }: Plan, { network, received }: Exchange): void {
 
 /** A long answer goes out as the client reads it; when clients keep too much waiting, 503. */
 async function boundLength(http: Http, exchange: Exchange, answer: Answer): Promise<Result> {
-  const { jsonParts, jsonSpliced, ...rest } = answer;
+  const { jsonParts, body, ...rest } = answer;
+  const contentType = body?.contentType ?? "application/json";
   // Nobody would read the parts.
   if (exchange.method === "HEAD")
-    return jsonParts === undefined ? answer : { ...rest, body: { contentType: "application/json", content: "" } };
-  const parts = jsonParts ?? longParts(jsonSpliced ?? []);
+    return jsonParts === undefined ? answer : { ...rest, body: { contentType, content: "" } };
+  const parts = jsonParts ?? longParts(body?.content);
   if (parts === null) return answer;
   const content = streamParts(http.streams, parts, exchange.network);
   if (content === null) return refuseLate(http, exchange, exchange.close, "bytes");
-  return { ...rest, body: { contentType: "application/json", content } };
+  return { ...rest, body: { contentType, content } };
 }
 
-/** `null` for what is short. */
-function longParts(spliced: Spliced): JsonParts | null {
-  if (splicedLength(spliced) <= shortAnswerBytesMax) return null;
-  const content = splice(spliced);
-  return { bytes: content.length, parts: [content].values() };
+/** `null` for what is short, or streams by itself. */
+function longParts(content: NonNullable<Answer["body"]>["content"] | undefined): JsonParts | null {
+  if (!(content instanceof Uint8Array) || content.length <= shortAnswerBytesMax) return null;
+  return { bytes: content.length, parts: [content as Uint8Array<ArrayBuffer>].values() };
 }
 
 /** The server leaves the body of a HEAD request out. Nobody would read a stream, so it ends at once. */

@@ -18,7 +18,7 @@ import {
 import { late, withDeadline } from "../../core/std/bounded.ts";
 import { StoreError } from "../../storage/contract.ts";
 import { describeInterface } from "./openapi.ts";
-import type { Answer, Route } from "./route.ts";
+import { type Answer, type Route, spliced } from "./route.ts";
 
 type StatusOptions = {
   readonly version: string;
@@ -164,7 +164,7 @@ function description(options: StatusOptions, own: readonly Route[]): Route {
     handle: () => {
       const routes = [...options.routes, ...own, route];
       json ??= utf8(JSON.stringify(describeInterface({ version, servers, routes })));
-      return { status: 200, jsonSpliced: [json] };
+      return spliced([json]);
     },
   });
   return route;
