@@ -277,15 +277,12 @@ describe("an export", () => {
     expect(written.filter((line) => line.includes('"kind":"message"'))).toHaveLength(3);
   });
 
-  test.each([
-    '{"kind":"x"}',
-    "[]",
-    "no",
-    '{"kind":"claim","tag":1,"untilMs":1}',
-    '{"kind":"message","state":"active"}',
-  ])("line %s is refused in words", (line) => {
-    expect(parseRecord(line)).toBeString();
-  });
+  test.each(['{"kind":"x"}', "[]", "no", '{"kind":"message","state":"active"}'])(
+    "line %s is refused in words",
+    (line) => {
+      expect(parseRecord(line)).toBeString();
+    },
+  );
 });
 
 test.skipIf(process.getuid?.() !== 0)("what root makes belongs to the owner of the folder around it", async () => {
