@@ -1,13 +1,13 @@
-/** An open conversation: its head, its messages in a window over a long list, and the line to write. */
+/** An open conversation: its head, its messages, and the line to write. */
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Person, StoredMessage, Waypost } from "../client/package.ts";
 import { Composer } from "./composer.tsx";
 import { AcceptButton, changeOf, GroupState, isChange, type Names, useNames } from "./groups.tsx";
+import { useMessages } from "./history.ts";
 import { Bubble } from "./message.tsx";
 import { Avatar, BlockButton, Form, Icon, IconButton, Input, nameOf, useSession, useStored } from "./parts.tsx";
 import { type Panel, show } from "./place.ts";
 import { dayOf, oneLine } from "./text.ts";
-import { useMessages } from "./window.ts";
 
 type Props = {
   readonly me: Waypost;
@@ -96,70 +96,27 @@ type MessagesProps = Pick<Props, "me" | "id" | "at"> & {
 /** Pixels from an edge at which more is read. */
 const edge = 600;
 
-type Listed = ReturnType<typeof useMessages>;
-
-/** Keeps what is in sight where it is: the end, or a message while others come before it. */
-function useScrolling({ shown, hasNewer, hasOlder, older, newer, latest }: Listed, id: string, at: string | null) {
+/**
+ * The box counts from its end (`column-reverse`), so what is in sight stays there while earlier messages come above, and the
+ * end while new ones come.
+ */
+function useScrolling({ shown, hasOlder, older }: ReturnType<typeof useMessages>) {
   const list = useRef<HTMLDivElement>(null);
-  const isAtEnd = useRef(at === null);
   const [isFarUp, setFarUp] = useState(false);
-  const isPlaced = useRef(false);
-  const room = useRef(0);
-  const held = useRef<{ readonly key: string; readonly top: number } | null>(null);
-  const toEnd = () => {
-    if (list.current !== null) list.current.scrollTop = list.current.scrollHeight;
-  };
-  const hold = (box: HTMLDivElement) => {
-    const { top } = box.getBoundingClientRect();
-    const children = [...box.querySelectorAll<HTMLElement>("[data-key]")];
-    const first = children.find((child) => child.getBoundingClientRect().bottom >= top);
-    if (first !== undefined) held.current = { key: first.dataset["key"] ?? "", top: first.getBoundingClientRect().top };
+  const below = () => -(list.current?.scrollTop ?? 0);
+  const isAtEnd = () => below() < 60;
+  const look = () => {
+    const { current: box } = list;
+    if (box === null) return;
+    setFarUp(below() > box.clientHeight);
+    if (hasOlder && box.scrollHeight - box.clientHeight - below() < edge) older();
   };
   useLayoutEffect(() => {
-    const { current: kept } = held;
-    held.current = null;
-    const child = kept === null ? null : list.current?.querySelector(`[data-key="${CSS.escape(kept.key)}"]`);
-    const found = list.current?.querySelector(".found");
-    if (found && !isPlaced.current) {
-      isPlaced.current = true;
-      found.scrollIntoView({ block: "center" });
-    } else if (isAtEnd.current && !hasNewer) toEnd();
-    else if (child && kept && list.current) list.current.scrollTop += child.getBoundingClientRect().top - kept.top;
-  }, [shown?.[0]?.key, shown?.at(-1)?.key, hasNewer]);
-  useEffect(() => {
-    const { current: box } = list;
-    if (box === null) return;
-    // Pictures and the keyboard of a phone change heights: who was at the end stays there.
-    const observer = new ResizeObserver(() => {
-      if (isAtEnd.current && held.current === null) toEnd();
-    });
-    observer.observe(box);
-    if (box.firstElementChild !== null) observer.observe(box.firstElementChild);
-    return () => observer.disconnect();
-  }, [id, shown === null]);
-  const onScroll = () => {
-    const { current: box } = list;
-    if (box === null) return;
-    const roomBefore = room.current;
-    room.current = box.scrollHeight - box.clientHeight;
-    const below = room.current - box.scrollTop;
-    // Of an earlier height, before a picture came: nobody has gone up.
-    if (room.current === roomBefore || below < 60) isAtEnd.current = below < 60;
-    setFarUp(below > box.clientHeight);
-    if (box.scrollTop < edge && hasOlder) {
-      hold(box);
-      older();
-    } else if (below < edge && hasNewer) {
-      hold(box);
-      newer();
-    }
-  };
-  const showNewest = () => {
-    isAtEnd.current = true;
-    latest();
-    toEnd();
-  };
-  return { list, isAtEnd, isFarUp, onScroll, showNewest };
+    list.current?.querySelector(".found")?.scrollIntoView({ block: "center" });
+  }, [shown === null]);
+  useEffect(look, [shown?.length]);
+  const showNewest = () => list.current?.scrollTo(0, 0);
+  return { list, isAtEnd, isFarUp, look, showNewest };
 }
 
 /** How long somebody is said to write, unless they stop or it comes. */
@@ -203,37 +160,41 @@ function Writing({ me, id, names }: Pick<Props, "me" | "id"> & { readonly names:
 
 function Messages({ me, id, at, names, isGroup, sendings, onReply }: MessagesProps) {
   const listed = useMessages(me, id, at);
-  const { shown, hasNewer, hasOlder } = listed;
-  const { list, isAtEnd, isFarUp, onScroll, showNewest } = useScrolling(listed, id, at);
+  const { shown, hasOlder } = listed;
+  const { list, isAtEnd, isFarUp, look, showNewest } = useScrolling(listed);
   useEffect(() => {
     if (sendings > 0) showNewest();
   }, [sendings]);
   useEffect(() => {
     const read = () => {
-      if (document.hasFocus() && isAtEnd.current) void me.store.markRead(id).catch(() => undefined);
+      if (document.hasFocus() && isAtEnd()) void me.store.markRead(id).catch(() => undefined);
     };
     read();
     addEventListener("focus", read);
     return () => removeEventListener("focus", read);
   }, [id, shown?.at(-1)?.key]);
   return (
-    <div class="messages" ref={list} onScroll={onScroll} role="log" aria-label="Messages">
-      <div class="column">
-        {!hasOlder && shown !== null && <Beginning isEmpty={shown.length === 0} isGroup={isGroup} />}
-        {shown?.map((message, i) => (
-          <Line
-            key={message.key}
-            {...{ me, message, isGroup, onReply, before: shown[i - 1] ?? null, isFound: message.id === at }}
-            sender={names(message.from)}
-          />
-        ))}
+    <>
+      <div class="messages" ref={list} onScroll={look} role="log" aria-label="Messages">
+        <div class="column">
+          {!hasOlder && shown !== null && <Beginning isEmpty={shown.length === 0} isGroup={isGroup} />}
+          {shown?.map((message, i) => (
+            <Line
+              key={message.key}
+              {...{ me, message, isGroup, onReply, before: shown[i - 1] ?? null, isFound: message.id === at }}
+              sender={names(message.from)}
+            />
+          ))}
+        </div>
       </div>
-      {(hasNewer || isFarUp) && (
-        <button type="button" class="newest" onClick={showNewest}>
-          <Icon shape="down" /> Newest
-        </button>
+      {isFarUp && (
+        <div class="newest">
+          <button type="button" onClick={showNewest}>
+            <Icon shape="down" /> Newest
+          </button>
+        </div>
       )}
-    </div>
+    </>
   );
 }
 
@@ -265,7 +226,7 @@ function Line({ me, message, before, sender, isGroup, isFound, onReply }: LinePr
     [message, sender],
   );
   return (
-    <div data-key={message.key} class={`${isJoined ? "joined" : ""} ${isFound ? "found" : ""}`}>
+    <div class={`${isJoined ? "joined" : ""} ${isFound ? "found" : ""}`}>
       {isNewDay && <p class="day">{day}</p>}
       {bubble}
     </div>
