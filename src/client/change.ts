@@ -21,7 +21,7 @@ import { type CounterName, type DidDocument, sealingKeyOf } from "../core/ledger
 import { actions, counters, type Intent, itemsOf } from "../core/ledger/actions.ts";
 import { authorizationMessage, documentActions, encodeDidDocument } from "../core/ledger/document-codec.ts";
 import { renderItems, requestOf } from "../core/ledger/intents.ts";
-import { encodeAuthorization } from "../core/ledger/structures.ts";
+import { renderUpdate } from "../core/ledger/structures.ts";
 import { encodeUpdateProof, ledgerHeader, updateHeaders } from "../core/message/proof.ts";
 import { isSelfCertifying } from "../core/trust/names.ts";
 import { applyComponent, type KeyState } from "../core/trust/proof.ts";
@@ -62,21 +62,11 @@ type ChangeTerms = {
 export async function signIntent(intent: Intent, signer: Signer, terms: ChangeTerms): Promise<Submission> {
   const { nonce, nowMs, genesisHash = null } = terms;
   const validUntilMs = BigInt(nowMs + authorizationLifeMs);
-  const payload = encodeAuthorization(intent, { nonce, validUntilMs, signerKeyId: signer.keyId });
-  const { counter } = actions[intent.action];
-  const message = genesisHash === null ? payload : authorizationMessage(counter, genesisHash, payload);
-  const body = {
-    did: intent.did,
-    action: intent.action,
-    ...renderItems(intent),
-    nonce: String(nonce),
-    ...(counter === "alias" ? { timestamp: renderTimestamp(nowMs) } : {}),
-    valid_until: String(validUntilMs),
-    signer_key_id: signer.keyId,
-    canonical_payload: encodeHex0x(payload),
-    signature: encodeBase64(await signEd25519(message, signer.seed)),
-  };
-  return { ...requestOf(intent), body: jsonBody(body) };
+  const { payload, body } = renderUpdate(intent, { nonce, validUntilMs, signerKeyId: signer.keyId }, nowMs);
+  const message =
+    genesisHash === null ? payload : authorizationMessage(actions[intent.action].counter, genesisHash, payload);
+  const signature = encodeBase64(await signEd25519(message, signer.seed));
+  return { ...requestOf(intent), body: jsonBody({ ...body, signature }) };
 }
 
 // ---------------------------------------------------------------------------- updates with header proofs

@@ -183,7 +183,8 @@ function checkSignature(
     return withSignedText(refusal, sender.signedBytes);
   }
   if (signature !== "absent" || !operator.require_sender_signature) return null;
-  return fault("sender_signature_invalid", "this node accepts signed envelopes only, of senders whom it can verify");
+  const lack = sender === null ? "the envelope is not signed" : "the keys of its sender can't be learnt now";
+  return fault("sender_signature_invalid", `this node accepts senders that it can verify, and ${lack}`);
 }
 
 // ------------------------------------------------------------------------------------- resolution for senders

@@ -6,8 +6,9 @@
  * Source: interface "Signed DID-document updates", docs/ledger.md 1.1 to 1.6, 1.8 and 1.9, rules sections 4 and 10.
  */
 
-import { equalBytes } from "../codec/bytes.ts";
+import { encodeHex0x, equalBytes } from "../codec/bytes.ts";
 import { type Codec, decodeWith, encodeWith, enumeration, option, structure } from "../codec/scale.ts";
+import { renderTimestamp } from "../codec/time.ts";
 import { jsonPointer } from "../fault.ts";
 import { alias, type CounterName, did } from "./account.ts";
 import {
@@ -22,7 +23,7 @@ import {
   itemsOf,
 } from "./actions.ts";
 import { documentPayloadCodec, rootPubkeyPayloadCodec, type Terms, termsCodecs } from "./document-codec.ts";
-import { itemForms } from "./intents.ts";
+import { itemForms, renderItems } from "./intents.ts";
 
 // -------------------------------------------------------------------------------- authorization payloads
 
@@ -56,6 +57,23 @@ export function encodeAuthorization(intent: Intent, terms: Terms): Uint8Array {
   const { did, action } = intent;
   const codec = payloadCodecs[actions[action].counter] as Codec<object>;
   return encodeWith(codec, { ...terms, did, action, ...itemsOf(intent) });
+}
+
+/** The body of a signed update without its signature, and the payload in it. Alias bodies have a time of their own. */
+export function renderUpdate(intent: Intent, terms: Terms, nowMs: number) {
+  const { did, action } = intent;
+  const payload = encodeAuthorization(intent, terms);
+  const body = {
+    did,
+    action,
+    ...renderItems(intent),
+    ...(actions[action].counter === "alias" ? { timestamp: renderTimestamp(nowMs) } : {}),
+    nonce: String(terms.nonce),
+    valid_until: String(terms.validUntilMs),
+    signer_key_id: terms.signerKeyId,
+    canonical_payload: encodeHex0x(payload),
+  };
+  return { payload, body };
 }
 
 /** The content of a payload. It may name any action of its structure with any of its items: compare it as bytes. */

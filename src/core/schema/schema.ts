@@ -294,54 +294,42 @@ export type About = Static<typeof aboutAnswer>;
 // Only the Unix sockets of an admin listener accept these bodies; they are not part of the interface for clients.
 
 export const blocksMax = 10_000;
-const blockReasonMax = 200;
-const subjectMax = 160;
+/** A DID, an address or a network, or what an operator typed for one. */
+const subjectText = Type.String({ maxLength: 160 });
+const didOfOperator = Type.String({ maxLength: 128 });
 
-export const reloadBody = open({}, {});
+export const reloadBody = open({});
 
-const didOfOperator = Type.String({ maxLength: 128, examples: [exampleDid] });
+export const blockBody = closed({
+  add: Type.Array(
+    closed({
+      subject: subjectText,
+      /** Whether a DID may still receive. */
+      sender_only: Type.Boolean(),
+      reason: nullable(Type.String({ maxLength: 200 })),
+    }),
+    { maxItems: blocksMax },
+  ),
+  remove: Type.Array(subjectText, { maxItems: blocksMax }),
+});
 
-export const blockBody = closed(
-  {
-    add: Type.Array(
-      closed({
-        subject: Type.String({ maxLength: subjectMax, description: "A DID, an address or a network" }),
-        sender_only: Type.Boolean({ description: "Whether a DID may still receive" }),
-        reason: nullable(Type.String({ maxLength: blockReasonMax })),
-      }),
-      { maxItems: blocksMax },
-    ),
-    remove: Type.Array(Type.String({ maxLength: subjectMax }), { maxItems: blocksMax }),
-  },
-  { add: [{ subject: "203.0.113.0/24", sender_only: false, reason: "floods mailboxes" }], remove: [] },
-);
-
-export const networksBody = closed(
-  { labels: Type.Array(Type.String({ maxLength: 48 }), { maxItems: 1_000 }) },
-  { labels: ["net:0123456789abcdef"] },
-);
+export const networksBody = closed({ labels: Type.Array(Type.String({ maxLength: 48 }), { maxItems: 1_000 }) });
 
 export const explainBody = closed({ recipient: didOfOperator, sender: nullable(didOfOperator) });
 
 /** A community's; each takes about 300 bytes of memory. */
 export const invitationsMax = 10_000;
-const dayOfSeconds = 86_400;
 
-export const inviteBody = closed(
-  {
-    uses: Type.Integer({ minimum: 1, maximum: 500, description: "How many DIDs it registers" }),
-    life_seconds: Type.Integer({ minimum: 60, maximum: 366 * dayOfSeconds }),
-    note: nullable(Type.String({ maxLength: 200, description: "For the list" })),
-  },
-  { uses: 1, life_seconds: 7 * dayOfSeconds, note: "for the choir" },
-);
+export const inviteBody = closed({
+  /** How many DIDs it registers. */
+  uses: Type.Integer({ minimum: 1, maximum: 500 }),
+  life_seconds: Type.Integer({ minimum: 60, maximum: 366 * 86_400 }),
+  /** For the list. */
+  note: nullable(Type.String({ maxLength: 200 })),
+});
 
-export const revokeBody = closed(
-  { id: Type.String({ minLength: 6, maxLength: 64, description: "The beginning of its id, or the code" }) },
-  { id: "3f9a02" },
-);
+/** The beginning of its id, or the code. */
+export const revokeBody = closed({ id: Type.String({ minLength: 6, maxLength: 64, examples: ["3f9a02"] }) });
 
-export const eraseBody = closed(
-  { did: didOfOperator, mail_only: Type.Boolean({ description: "Removes what waits for the DID and nothing else" }) },
-  { mail_only: false },
-);
+/** `mail_only`: removes what waits for the DID and nothing else. */
+export const eraseBody = closed({ did: didOfOperator, mail_only: Type.Boolean() });

@@ -29,9 +29,9 @@ import {
   registrationMessage,
   renderProofTimestamp,
 } from "../../core/ledger/document-codec.ts";
-import { fillPath, parseIntent, renderItems, requestOf } from "../../core/ledger/intents.ts";
+import { fillPath, parseIntent, requestOf } from "../../core/ledger/intents.ts";
 import { faultOfRefusal } from "../../core/ledger/refusals.ts";
-import { encodeAuthorization } from "../../core/ledger/structures.ts";
+import { renderUpdate } from "../../core/ledger/structures.ts";
 import {
   anyPrepareBody,
   prepareDocumentBody,
@@ -62,7 +62,7 @@ import {
   parseRegistrationSubject,
   type RegistrationSubject,
 } from "./register.ts";
-import { documentPath, isAliasAction, parseDocumentMember, parseSigner } from "./update.ts";
+import { documentPath, parseDocumentMember, parseSigner } from "./update.ts";
 
 export function prepareRoutes(parts: DirectoryParts): Route[] {
   return [prepareRegistrationRoute(parts), prepareUpdateRoute(parts)];
@@ -305,23 +305,14 @@ function prepareAction(
   const { action } = intent;
   const { counter } = actionRows[action];
   const nonce = counters[counter];
-  const payload = encodeAuthorization(intent, { nonce, validUntilMs: endMs, signerKeyId });
+  const { payload, body } = renderUpdate(intent, { nonce, validUntilMs: endMs, signerKeyId }, nowMs);
   return {
     did,
     action,
     nonce_domain: counterRows[counter].nonceDomain,
     payload: bound ? authorizationMessage(counter, genesisHash, payload) : payload,
     proof_version: bound ? "v3" : "plain",
-    request: {
-      did,
-      action,
-      ...renderItems(intent),
-      ...(isAliasAction(action) ? { timestamp: renderTimestamp(nowMs) } : {}),
-      nonce: nonce.toString(),
-      valid_until: endMs.toString(),
-      signer_key_id: signerKeyId,
-      canonical_payload: encodeHex0x(payload),
-    },
+    request: body,
     submit: requestOf(intent),
     expiresAtMs: Number(endMs),
   };

@@ -97,7 +97,7 @@ function updateRoute(parts: DirectoryParts, action: ActionName): Route {
   });
 }
 
-export function isAliasAction(action: ActionName): boolean {
+function isAliasAction(action: ActionName): boolean {
   return actionRows[action].counter === "alias";
 }
 
