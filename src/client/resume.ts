@@ -6,6 +6,7 @@
 import { equalBytes } from "../core/codec/bytes.ts";
 import { parseDuration, parseTimestamp } from "../core/codec/time.ts";
 import { inOrder } from "../core/std/order.ts";
+import { parseKept, renderKept, sendingShape } from "./answers.ts";
 import { chunkCount, parsePlan, renderPlan, type SavedPlan, type SendPlan, type UnsignedPlan } from "./send.ts";
 import type { MemoryStore } from "./trust/trust.ts";
 
@@ -17,10 +18,9 @@ type Resumed = {
   readonly save: (delivered: number) => Promise<void>;
 };
 
-type Slot = { readonly key: string; readonly saved: SavedPlan | null };
-
-/** A memory has no list of its keys, so that the keys are fixed: none is ever overlooked. */
-const slotKeys = Array.from({ length: 16 }, (_, n) => `sending/${n}`);
+/** Of more, those that went on last. */
+const keptMax = 16;
+const key = "sending";
 
 const changes = inOrder<MemoryStore>();
 
@@ -29,56 +29,41 @@ const changes = inOrder<MemoryStore>();
  * its key keeps the old secret for longer than the set lives.
  */
 export async function resume(memory: MemoryStore, wanted: SendPlan): Promise<Resumed> {
-  const slots = await changes(memory, () => readSlots(memory));
-  const found = slots.find(({ saved }) => saved !== null && isSameSend(saved, wanted));
-  const kept = found?.saved ?? null;
+  const kept = (await dropExpired(memory)).find((saved) => isSameSend(saved, wanted)) ?? null;
   const plan = kept === null ? wanted : { ...wanted, ...kept.plan, name: wanted.name, trust: wanted.trust };
-  let key = found?.key ?? null;
-  const save = (delivered: number) =>
-    changes(memory, async () => {
-      // Another process may have taken the slot at the same moment, or finished the same set.
-      const isHeld = key !== null && (await loadSlot(memory, key))?.plan.id === plan.id;
-      if (delivered === chunkCount(plan)) {
-        if (isHeld && key !== null) await memory.save(key, null);
-        return;
-      }
-      if (key === null || !isHeld) key = chooseSlot(await readSlots(memory), plan);
-      await memory.save(key, renderPlan(plan, delivered));
-    });
+  // Another process that saves at the same moment may take this out: it comes back with the next chunk.
+  const save = async (delivered: number) =>
+    void (await change(memory, (texts) => {
+      const others = texts.filter((text) => parsePlan(text)?.plan.id !== plan.id);
+      return delivered === chunkCount(plan) ? others : [...others, renderPlan(plan, delivered)];
+    }));
   if (kept === null) await save(0);
   return { plan, delivered: kept?.delivered ?? 0, save };
 }
 
-/** Removes what can't be continued any more: it holds the seeds of messages. */
-export async function dropExpired(memory: MemoryStore): Promise<void> {
-  await changes(memory, () => readSlots(memory));
+/** Removes what can't be continued any more, since it holds the seeds of messages, and returns the rest. */
+export async function dropExpired(memory: MemoryStore): Promise<SavedPlan[]> {
+  const texts = await change(memory, (texts) => texts);
+  return texts.map(parsePlan).filter((saved) => saved !== null);
 }
 
-const loadSlot = async (memory: MemoryStore, key: string) => parsePlan((await memory.load(key)) ?? "");
-
-/** Without what has expired, which it removes. */
-function readSlots(memory: MemoryStore): Promise<Slot[]> {
-  return Promise.all(
-    slotKeys.map(async (key) => {
-      const text = await memory.load(key);
-      const saved = parsePlan(text ?? "");
-      if (saved !== null && endsMs(saved.plan) > Date.now()) return { key, saved };
-      if (text !== null) await memory.save(key, null);
-      return { key, saved: null };
-    }),
-  );
+function change(
+  memory: MemoryStore,
+  edit: (texts: readonly string[]) => readonly string[],
+): Promise<readonly string[]> {
+  return changes(memory, async () => {
+    const text = await memory.load(key);
+    const before = parseKept(text ?? "", sendingShape)?.plans ?? [];
+    const isValid = (text: string) => endsMs(parsePlan(text)?.plan ?? null) > Date.now();
+    const plans = edit(before.filter(isValid)).slice(-keptMax);
+    const next = plans.length === 0 ? null : renderKept({ plans });
+    if (next !== text) await memory.save(key, next);
+    return plans;
+  });
 }
 
-/** A free one, or that of the oldest set. Drawn by the seed, so that processes at the same step rarely meet. */
-function chooseSlot(slots: readonly Slot[], { seed }: SendPlan): string {
-  const free = slots.filter(({ saved }) => saved === null);
-  const begunMs = ({ saved }: Slot) => parseTimestamp(saved?.plan.timestamp ?? "") ?? 0;
-  const chosen = free[(seed[0] ?? 0) % free.length] ?? slots.toSorted((a, b) => begunMs(a) - begunMs(b))[0];
-  return chosen?.key ?? "sending/0";
-}
-
-function endsMs({ timestamp, ttl }: UnsignedPlan): number {
-  return (parseTimestamp(timestamp) ?? 0) + (parseDuration(ttl) ?? 0);
+function endsMs(plan: UnsignedPlan | null): number {
+  return (parseTimestamp(plan?.timestamp ?? "") ?? 0) + (parseDuration(plan?.ttl ?? "") ?? 0);
 }
 
 function isSameSend({ plan, senderKeyId }: SavedPlan, wanted: SendPlan): boolean {
