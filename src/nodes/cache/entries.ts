@@ -143,26 +143,22 @@ export async function* waitingPages(mailbox: Mailbox, key: MailboxKey, now: () =
     const page = await mailbox.summary(key, { after, entriesMax: scanPageEntries, bytesMax: 0, nowMs: now() });
     // The cursor is the mailbox's own.
     if (isFault(page)) throw new Error(page.detail);
-    yield page.entries;
+    yield page;
     if (page.next === null) return;
     after = page.next;
   }
 }
 
 /** Reads summaries until the answer is full, the mailbox ends, or so many were read. */
-export async function scanWhole({ mailbox, recipient, now }: Source, bounds: AnswerBounds): Promise<WholePlan | Fault> {
-  const nowMs = now();
+export async function scanWhole({ mailbox, recipient, now }: Source, bounds: AnswerBounds): Promise<WholePlan> {
   const entries: PlanEntry[] = [];
-  let after: Cursor | null = null;
-  for (;;) {
-    const page = await mailbox.summary(recipient, { after, entriesMax: scanPageEntries, bytesMax: 0, nowMs });
-    if (isFault(page)) return page;
+  let plan = planWhole(entries, { ...bounds, more: false });
+  for await (const page of waitingPages(mailbox, recipient, now)) {
     entries.push(...page.entries);
-    after = page.next;
-    const more = after !== null;
-    const plan = planWhole(entries, { ...bounds, more });
-    if (!more || plan.isFull || entries.length >= scanEntriesMax) return plan;
+    plan = planWhole(entries, { ...bounds, more: page.next !== null });
+    if (plan.isFull || entries.length >= scanEntriesMax) break;
   }
+  return plan;
 }
 
 // ------------------------------------------------------------------------------------------------- parts

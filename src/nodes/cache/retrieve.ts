@@ -117,8 +117,7 @@ async function answerWhole(
   if (isFault(found)) return found;
   if (found.next === null && areWhole(found.entries)) return renderMessages(found.entries, null, context);
   const source = { mailbox, recipient, now };
-  const plan = await scanWhole(source, bounds);
-  return isFault(plan) ? plan : { status: 200, jsonParts: wholeParts(source, plan, context) };
+  return { status: 200, jsonParts: wholeParts(source, await scanWhole(source, bounds), context) };
 }
 
 function areWhole(entries: readonly HeldMessage[]): boolean {

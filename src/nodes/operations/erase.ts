@@ -47,8 +47,8 @@ async function removeMail(mailbox: Mailbox, { did, lives }: Lives, now: () => nu
   let [entries, bytes] = [0, 0];
   for (let life = 0; life < lives; life++) {
     const key = mailboxOf(did, life);
-    for await (const page of waitingPages(mailbox, key, now)) {
-      const sizes = new Map(page.map(({ messageId, envelopeBytes }) => [messageId, envelopeBytes]));
+    for await (const { entries: waiting } of waitingPages(mailbox, key, now)) {
+      const sizes = new Map(waiting.map(({ messageId, envelopeBytes }) => [messageId, envelopeBytes]));
       const removed = sizes.size === 0 ? [] : await mailbox.remove(key, [...sizes.keys()], now());
       entries += removed.length;
       for (const { messageId } of removed) bytes += sizes.get(messageId) ?? 0;

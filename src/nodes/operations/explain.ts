@@ -169,7 +169,7 @@ async function heldIn(mailbox: Mailbox, key: MailboxKey, now: () => number) {
   const sums = new Map<string | null, MailboxStats>();
   const held = (label: string | null) => sums.get(label) ?? nothingHeld;
   for await (const page of waitingPages(mailbox, key, now))
-    for (const { envelopeBytes, labels } of page)
+    for (const { envelopeBytes, labels } of page.entries)
       for (const label of [null, ...labels]) {
         const { entries, bytes } = held(label);
         sums.set(label, { entries: entries + 1, bytes: bytes + envelopeBytes });
