@@ -164,10 +164,15 @@ describe("a subscription", () => {
     const { node, service } = await stage();
     const device = service.device("a");
     await subscribe({ node, service }, device);
+    await store(node, known);
+    await service.atLeast(2);
+    await looks(node);
     expect(await ask(node, null, { method: "DELETE" })).toBe("200 removed");
+    expect(await keptOf(node)).toEqual([]);
+    node.clock.nowMs += interval;
     await store(node);
     await looks(node);
-    expect(device.woken()).toEqual([]);
+    expect(device.woken().length).toBe(1);
   });
 
   test("makes a client network ask a host at a bounded pace", async () => {
@@ -367,6 +372,12 @@ test("an erased recipient leaves nothing of its pushes, and others keep theirs",
   expect(await kept()).toEqual([["push", alice.did]]);
 });
 
+/** The kinds of records that are left of pushes; what strangers sent lately lasts its hour. */
+const keptOf = async (node: TestCache) =>
+  (await node.capabilities.receipts.scan("/push", { after: null, limit: 100, nowMs: 0 }))
+    .map(([key]) => key.split("/")[1])
+    .filter((kind) => kind !== "push-strangers");
+
 describe("a push service that answers", () => {
   test.each([404, 410])("%d has no such subscription any more", async (status) => {
     const { node, service } = await stage();
@@ -381,6 +392,7 @@ describe("a push service that answers", () => {
     await store(node, known);
     await looks(node);
     expect(device.woken().length).toBe(1);
+    expect(await keptOf(node)).toEqual([]);
     expect(await ask(node, device.subscription)).toBe("202 unconfirmed");
   });
 

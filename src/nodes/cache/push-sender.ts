@@ -271,7 +271,8 @@ async function record(node: SenderNode, { mailbox, id }: Place, recorded: Record
   const { receipts, now } = node;
   if (answer.kind === "gone") {
     await receipts.remove(subscriptionKey(mailbox, id), value);
-    await removeDue(node, due);
+    await receipts.remove(stateKey(mailbox, id));
+    return removeDue(node, due);
   }
   const nowMs = now();
   const failures = answer.kind === "taken" ? 0 : state.failures + 1;

@@ -75,6 +75,7 @@ export function createPush(parts: SenderParts): Push {
     subscribe: (owner, call) => subscribe(node, owner, call),
     unsubscribe: async ({ mailbox, id }) => {
       await parts.receipts.remove(subscriptionKey(mailbox, id));
+      await parts.receipts.remove(stateKey(mailbox, id));
       return { status: 200, json: { id, state: "removed" } };
     },
     describe: (mailbox, nowMs) => describe(parts, mailbox, nowMs),
